@@ -1,0 +1,31 @@
+// Handles do not survive a fork: the threads and locks behind them stay with the parent.
+//
+// A handle keeps a ForkGuard, made where the handle was made, and asks it at each entry,
+// before it takes any lock: in a forked child the answer is a typed error instead of a hang.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "reverie/base/status.h"
+
+namespace reverie {
+
+// 0 in the first process, one more in each forked child of a child.
+std::uint32_t fork_generation();
+
+class ForkGuard {
+ public:
+  ForkGuard() : generation_(fork_generation()) {}
+  // A load and a compare. FAILED_PRECONDITION, naming `what`, in a forked child.
+  Status check(std::string_view what) const {
+    if (__builtin_expect(generation_ == fork_generation(), 1)) return {};
+    return refuse(what);
+  }
+
+ private:
+  static Status refuse(std::string_view what);
+  std::uint32_t generation_;
+};
+
+}  // namespace reverie

@@ -1,0 +1,27 @@
+// Where the library says what it has no caller to tell. Never on a hot path.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "reverie/base/format.h"
+
+namespace reverie {
+
+enum class LogLevel { kInfo, kWarning, kError };
+
+using LogSink = std::function<void(LogLevel, std::string_view)>;
+
+// Replaces the sink of the process (at first: a line on stderr). An empty one restores that.
+void set_log_sink(LogSink sink);
+
+// Thread-safe. The sink is called on the caller's thread, one line at a time.
+void log_message(LogLevel level, std::string_view text);
+
+template <typename... Args>
+void log_warning(fmt::format_string<Args...> pattern, Args&&... args) {
+  log_message(LogLevel::kWarning, format_text(pattern, fmt::make_format_args(args...)));
+}
+
+}  // namespace reverie
