@@ -1,0 +1,51 @@
+# Everything a user or a developer runs. Steps that are done are not done again; what is installed
+# for Python stays in .venv, what is built in build/.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+# Debian's cmake first: it is the one that the presets are tried with.
+CMAKE := $(firstword $(wildcard /usr/bin/cmake) cmake)
+VENV := .venv/bin
+
+APT_BUILD := ccache cmake g++ libbenchmark-dev libfmt-dev libgtest-dev ninja-build python3-dev \
+	python3-venv
+APT_TEST := clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev
+
+.PHONY: help
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | \
+	  awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+.PHONY: deps deps-build
+deps: ## Print the apt line for what is missing to build and test, and run it
+	@tools/apt_install $(APT_BUILD) $(APT_TEST)
+deps-build:
+	@tools/apt_install $(APT_BUILD)
+
+.venv/made: | deps-build
+	@echo "Python: making .venv"
+	@$(PYTHON) -m venv .venv
+	@touch $@
+.venv/with-%: .venv/made pyproject.toml tools/requirements.py
+	@echo "Python: installing into .venv: $(subst -, ,$*)"
+	@$(VENV)/python tools/requirements.py $(subst -, ,$*) > .venv/requirements-$*.txt
+	@$(VENV)/python -m pip install -q --progress-bar off -r .venv/requirements-$*.txt
+	@$(VENV)/python tools/link_checkout.py
+	@touch $@
+
+build/release/build.ninja: CMakePresets.json | .venv/with-demo
+	@$(CMAKE) --preset release
+
+.PHONY: build
+build: deps-build build/release/build.ninja ## Build the library and the Python extension
+	@$(CMAKE) --build --preset release --target _reverie
+
+.PHONY: run
+run: build ## Install what is missing, build, and run the demonstration (reverie demo)
+	@$(VENV)/reverie demo
+
+.PHONY: clean
+clean: ## Remove what was built; .venv stays
+	rm -rf build python/reverie/*.so

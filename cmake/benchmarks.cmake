@@ -1,0 +1,15 @@
+# Each benchmarks/cc/x_bench.cc is a program of its own.
+find_package(benchmark REQUIRED)
+
+file(GLOB_RECURSE reverie_benchmarks CONFIGURE_DEPENDS
+     ${PROJECT_SOURCE_DIR}/benchmarks/cc/*_bench.cc)
+add_custom_target(benchmarks)
+foreach(source IN LISTS reverie_benchmarks)
+  cmake_path(GET source STEM name)
+  add_executable(${name} ${source})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY
+                                           ${PROJECT_BINARY_DIR}/benchmarks)
+  target_link_libraries(${name} PRIVATE reverie reverie_warnings benchmark::benchmark
+                                        benchmark::benchmark_main)
+  add_dependencies(benchmarks ${name})
+endforeach()

@@ -1,0 +1,19 @@
+# cmake --install: headers, library, and find_package(reverie CONFIG) for projects outside the tree.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+if(NOT SKBUILD)  # a wheel holds the extension alone
+  set(reverie_package ${CMAKE_INSTALL_LIBDIR}/cmake/reverie)
+  install(TARGETS reverie EXPORT reverie_targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT reverie_targets NAMESPACE reverie:: FILE reverie-targets.cmake
+          DESTINATION ${reverie_package})
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/reverie DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+          FILES_MATCHING PATTERN "*.h")
+  configure_package_config_file(
+    ${CMAKE_CURRENT_LIST_DIR}/reverie-config.cmake.in ${PROJECT_BINARY_DIR}/reverie-config.cmake
+    INSTALL_DESTINATION ${reverie_package})
+  write_basic_package_version_file(${PROJECT_BINARY_DIR}/reverie-config-version.cmake
+                                   COMPATIBILITY SameMinorVersion)
+  install(FILES ${PROJECT_BINARY_DIR}/reverie-config.cmake
+                ${PROJECT_BINARY_DIR}/reverie-config-version.cmake DESTINATION ${reverie_package})
+endif()

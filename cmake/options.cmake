@@ -1,0 +1,42 @@
+# What can be chosen, and the settings that every target shares.
+option(REVERIE_BUILD_TESTS "Build the C++ tests" ${PROJECT_IS_TOP_LEVEL})
+option(REVERIE_BUILD_EXAMPLES "Build examples/cc" ${PROJECT_IS_TOP_LEVEL})
+option(REVERIE_BUILD_BENCHMARKS "Build benchmarks/cc (needs google-benchmark)" OFF)
+option(REVERIE_BUILD_FUZZ "Build tests/fuzz (needs clang)" OFF)
+option(REVERIE_BUILD_PYTHON "Build the Python extension (needs nanobind)" OFF)
+option(REVERIE_WERROR "Treat warnings as errors" OFF)
+set(REVERIE_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize takes them: address,undefined or thread")
+
+# A single-configuration generator without a build type would build without optimisation.
+get_property(reverie_multi_config GLOBAL PROPERTY GENERATOR_IS_MULTI_CONFIG)
+if(PROJECT_IS_TOP_LEVEL AND NOT reverie_multi_config AND NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+find_program(REVERIE_CCACHE ccache)
+if(REVERIE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${REVERIE_CCACHE})
+endif()
+
+if(REVERIE_SANITIZE)
+  add_compile_options(-fsanitize=${REVERIE_SANITIZE} -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${REVERIE_SANITIZE})
+  if(REVERIE_SANITIZE MATCHES "undefined")
+    add_compile_options(-fno-sanitize-recover=undefined)
+  endif()
+endif()
+
+# For every target of ours, and never for those who use the library.
+add_library(reverie_warnings INTERFACE)
+target_compile_options(
+  reverie_warnings
+  INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wnon-virtual-dtor
+            $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety> $<$<BOOL:${REVERIE_WERROR}>:-Werror>)

@@ -1,0 +1,29 @@
+# The Python extension reverie._reverie, with our library inside and no symbol but its entry visible.
+#
+# In the source tree it is written beside the package (python/reverie), so that a checkout on the
+# module path is importable; in a wheel it is installed there.
+if(NOT SKBUILD AND NOT Python_EXECUTABLE AND EXISTS ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+  set(Python_EXECUTABLE ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+endif()
+find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
+if(NOT SKBUILD)
+  execute_process(
+    COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir
+    OUTPUT_STRIP_TRAILING_WHITESPACE
+    OUTPUT_VARIABLE nanobind_ROOT COMMAND_ERROR_IS_FATAL ANY)
+endif()
+find_package(nanobind 3.1 CONFIG REQUIRED)
+
+file(GLOB_RECURSE reverie_bindings CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/python/bindings/*.cc)
+nanobind_add_module(_reverie NB_STATIC NOMINSIZE NB_SUPPRESS_WARNINGS ${reverie_bindings})
+target_include_directories(_reverie PRIVATE ${PROJECT_SOURCE_DIR})  # "python/bindings/convert.h"
+target_link_libraries(_reverie PRIVATE reverie reverie_warnings)
+target_link_options(_reverie PRIVATE -Wl,--exclude-libs,ALL)
+target_compile_definitions(_reverie PRIVATE REVERIE_VERSION="${PROJECT_VERSION}")
+
+if(SKBUILD)
+  install(TARGETS _reverie LIBRARY DESTINATION reverie COMPONENT python)
+else()
+  set_target_properties(_reverie PROPERTIES LIBRARY_OUTPUT_DIRECTORY
+                                            ${PROJECT_SOURCE_DIR}/python/reverie)
+endif()

@@ -1,0 +1,31 @@
+"""The ``reverie`` command; ``python -m reverie`` is the same."""
+
+import argparse
+from collections.abc import Sequence
+
+import reverie
+
+
+def _version(arguments: argparse.Namespace) -> int:
+    print(f"reverie {reverie.__version__}")
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's arguments; each subcommand sets ``run``, called with what was parsed."""
+    top = argparse.ArgumentParser(prog="reverie", description=reverie.__doc__)
+    commands = top.add_subparsers(metavar="command", required=True)
+    version = commands.add_parser("version", help="print the version")
+    version.set_defaults(run=_version)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line ``argv`` (the process's own by default); returns the exit status."""
+    arguments = parser().parse_args(argv)
+    status: int = arguments.run(arguments)
+    return status
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
