@@ -34,4 +34,25 @@ void Mutex::lock_slow() {
   }
 }
 
+void CondVar::wait(Mutex& mutex) {
+  std::unique_lock<std::mutex> inner(inner_);
+  mutex.unlock();
+  condition_.wait(inner);
+  inner.unlock();
+  mutex.lock();
+}
+
+void CondVar::wait_for(Mutex& mutex, std::chrono::nanoseconds at_most) {
+  std::unique_lock<std::mutex> inner(inner_);
+  mutex.unlock();
+  condition_.wait_for(inner, at_most);
+  inner.unlock();
+  mutex.lock();
+}
+
+void CondVar::notify_all() {
+  std::lock_guard<std::mutex> inner(inner_);
+  condition_.notify_all();
+}
+
 }  // namespace reverie

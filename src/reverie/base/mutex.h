@@ -9,6 +9,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <mutex>
 
 #if defined(__clang__)
 #define REVERIE_THREAD_ANNOTATION(x) __attribute__((x))
@@ -67,18 +68,18 @@ class REVERIE_SCOPED_CAPABILITY MutexLock {
   Mutex& mutex_;
 };
 
-// Waits with a deadline are for the Clock (clock.h), which owns time; this is the thing waited on.
+// Waits with a deadline are for the Clock (clock.h), which owns time; this is the thing waited
+// on. Made without an allocation, so that a call that does not wait pays nothing for it.
 class CondVar {
  public:
   // Both may wake for no reason. The mutex is let go meanwhile.
-  void wait(Mutex& mutex) REVERIE_REQUIRES(mutex) { condition_.wait(mutex); }
-  void wait_for(Mutex& mutex, std::chrono::nanoseconds at_most) REVERIE_REQUIRES(mutex) {
-    condition_.wait_for(mutex, at_most);
-  }
-  void notify_all() { condition_.notify_all(); }
+  void wait(Mutex& mutex) REVERIE_REQUIRES(mutex);
+  void wait_for(Mutex& mutex, std::chrono::nanoseconds at_most) REVERIE_REQUIRES(mutex);
+  void notify_all();
 
  private:
-  std::condition_variable_any condition_;
+  std::mutex inner_;  // held from before `mutex` is let go until the sleep begins: no wake is lost
+  std::condition_variable condition_;
 };
 
 }  // namespace reverie

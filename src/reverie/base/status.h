@@ -73,10 +73,10 @@ class [[nodiscard]] Status {
 };
 
 // One maker a code: not_found("table '{}' does not exist; the tables are: {}", name, list).
-#define REVERIE_STATUS_MAKER(maker, status_code)                                    \
-  template <typename... Args>                                                       \
-  [[gnu::cold]] Status maker(fmt::format_string<Args...> pattern, Args&&... args) { \
-    return Status(status_code, format_text(pattern, fmt::make_format_args(args...)));   \
+#define REVERIE_STATUS_MAKER(maker, status_code)                                      \
+  template <typename... Args>                                                         \
+  [[gnu::cold]] Status maker(fmt::format_string<Args...> pattern, Args&&... args) {   \
+    return Status(status_code, format_text(pattern, fmt::make_format_args(args...))); \
   }
 REVERIE_STATUS_MAKER(cancelled, StatusCode::kCancelled)
 REVERIE_STATUS_MAKER(invalid_argument, StatusCode::kInvalidArgument)

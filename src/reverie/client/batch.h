@@ -1,0 +1,46 @@
+// Batch: sampled items as arrays [B, T, ...], one a column.
+//
+//     item 3:  pieces { chunk 7, rows 6..9 } { chunk 8, rows 0..1 }
+//     obs   [B, 6, 84, 84]    row 3 = two memcpy
+//
+// One gather: each row is copied once, from its chunk into its place in the batch, outside every
+// lock, with the next items' lines prefetched.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "reverie/service/sample_batch.h"
+#include "reverie/tensor/buffer.h"
+
+namespace reverie {
+
+struct BatchColumn {
+  TensorSpec spec;  // shape [B, T, ...], or [B, ...] for a squeezed column
+  // Row-major. For kBytes and kString the elements one after the other, as in TensorView.
+  Buffer bytes;
+};
+
+struct Batch {
+  std::vector<BatchColumn> columns;
+  // Rows of each item where they differ and were padded; empty otherwise.
+  std::vector<std::int64_t> lengths;
+  std::string structure;
+};
+
+struct BatchOptions {
+  // Items of unequal length: false refuses them; true pads with zeros behind and fills `lengths`.
+  bool pad = false;
+  Allocator* allocator = nullptr;  // the heap when null
+};
+
+// Requires a non-empty batch that is still pinned. INVALID_ARGUMENT, naming the column, when items
+// differ in columns, types, shapes or (without pad) lengths.
+Result<Batch> assemble(const SampleBatch& samples, const BatchOptions& options);
+
+// The same into buffers of an earlier batch, where shapes and types are equal; else new ones.
+Status assemble_into(const SampleBatch& samples, const BatchOptions& options, Batch& batch);
+
+}  // namespace reverie

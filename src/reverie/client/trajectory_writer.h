@@ -1,0 +1,140 @@
+// TrajectoryWriter: turns a stream of steps into items that share their rows.
+//
+//     append(step) --> one row in the open chunk of each column group     (copied once)
+//     create_item  --> pieces of those chunks, handed to the service      (nothing copied)
+//
+// Columns that are written alike share a chunk (a *group*): the same chunk length, the same
+// reach back. A step that lacks a column leaves its cell unset; only the writer knows, and it
+// refuses items over such cells. A column that first comes later joins from its step on: the
+// open chunk is sealed and the next one has it.
+//
+// Steps are numbered from 0 over the writer's whole life and never again, so a reference that
+// outlived its episode is known as expired and never means another row.
+//
+// One thread at a time; close() may come from any.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reverie/base/status.h"
+#include "reverie/service/blocking.h"
+#include "reverie/service/replay_service.h"
+#include "reverie/tensor/buffer.h"
+#include "reverie/tensor/tensor.h"
+
+namespace reverie {
+
+// A column of this writer, counted from 0 in the order in which they first came.
+using ColumnId = std::uint32_t;
+using StepIndex = std::uint64_t;
+
+// How a column is cut into chunks.
+struct ChunkOptions {
+  // Steps that stay referable. At least 1.
+  std::uint32_t num_keep_alive_refs = 1;
+  // Rows of a chunk; without a value it is tuned to the steps' size, the episodes' length and
+  // the share of rows that items use (docs/concepts/client.md has the rule).
+  std::optional<std::uint32_t> chunk_length;
+
+  friend bool operator==(const ChunkOptions&, const ChunkOptions&) = default;
+};
+
+struct TrajectoryWriterOptions {
+  ChunkOptions chunks;
+  // Items created but not yet in their table. create_item waits beyond it. At least 1.
+  std::size_t max_in_flight_items = 1'000;
+  // Look at the signatures when an item is created, not only when it reaches its table.
+  bool validate_items = true;
+};
+
+// One column's value in a step.
+struct ColumnValue {
+  ColumnId column = 0;
+  TensorView value;
+};
+
+// Steps [begin, begin + length) of a column.
+struct StepRange {
+  StepIndex begin = 0;
+  std::uint32_t length = 0;
+};
+
+// One column of an item to be: rows in the order of the ranges.
+struct TrajectoryColumn {
+  std::string_view name;  // path in the item's nest
+  ColumnId column = 0;
+  std::span<const StepRange> ranges;
+  bool squeezed = false;  // exactly one row
+};
+
+struct NewItem {
+  std::string_view table;
+  std::optional<double> priority;  // none: the largest that the table has seen
+  std::span<const TrajectoryColumn> columns;
+  std::string_view structure;  // see Layout::structure
+  std::int64_t version = 0;
+};
+
+class TrajectoryWriter {
+ public:
+  // INVALID_ARGUMENT for a zero bound, or a chunk length beyond num_keep_alive_refs... see
+  // configure().
+  static Result<std::unique_ptr<TrajectoryWriter>> open(std::shared_ptr<ReplayService> service,
+                                                        TrajectoryWriterOptions options);
+  // Flushes for at most 1 s unless closed, then warns with the number of items lost.
+  virtual ~TrajectoryWriter() = default;
+
+  // The column of that path; made when it is new. Its type and shape are those of its first value.
+  virtual ColumnId column(std::string_view name) = 0;
+  // Options for one column, known or to come. FAILED_PRECONDITION while it has an open chunk with
+  // rows; INVALID_ARGUMENT for zero bounds.
+  virtual Status configure(std::string_view name, ChunkOptions options) = 0;
+
+  // Writes one step, or a part of it: a partial step stays open, and the next append fills the same
+  // row. Nothing is written unless all of it can be. INVALID_ARGUMENT, naming the column, for
+  // another type or shape than before, a column twice in a step; the writer stays usable.
+  virtual Status append(std::span<const ColumnValue> values, bool partial_step) = 0;
+
+  // Creates an item over cells that were appended, the open step's included. It is in its table on
+  // return unless the limiter holds it back; then it is queued, in order. Waits only when
+  // max_in_flight_items are queued already. INVALID_ARGUMENT, naming the column, for an expired or
+  // unset cell, no rows, a NaN priority or another signature; NOT_FOUND for the table.
+  virtual Status create_item(const NewItem& item, TimePoint deadline, const WaitOptions& wait) = 0;
+
+  // Waits until at most `max_pending` items are queued. DEADLINE_EXCEEDED says how many are.
+  virtual Status flush(std::size_t max_pending, TimePoint deadline, const WaitOptions& wait) = 0;
+
+  // Flushes, seals the chunks, and begins the next episode. With clear_buffers the cells expire;
+  // without, items may span the border. At the deadline nothing was changed but what was flushed.
+  virtual Status end_episode(bool clear_buffers, TimePoint deadline, const WaitOptions& wait) = 0;
+
+  // Cancels what is queued. Idempotent. Every later call is FAILED_PRECONDITION.
+  virtual void close() = 0;
+  virtual bool closed() const = 0;
+
+  // --- Looking back, for histories.
+  // The number of the next step, or of the one that is open.
+  virtual StepIndex next_step() const = 0;
+  virtual bool step_is_open() const = 0;
+  virtual StepIndex episode_begin() const = 0;    // first step of this episode
+  virtual std::size_t episode_steps() const = 0;  // complete ones
+  virtual std::size_t column_count() const = 0;
+  virtual std::string_view column_name(ColumnId column) const = 0;
+  // Null before the column's first value.
+  virtual const TensorSpec* column_spec(ColumnId column) const = 0;
+  // Whether the cell was set and has not expired.
+  virtual bool has_cell(ColumnId column, StepIndex step) const = 0;
+  // The bytes of such a cell, valid until the next call. FAILED_PRECONDITION when there is none.
+  virtual Result<TensorView> cell(ColumnId column, StepIndex step) const = 0;
+
+  // Items created whose insertion is not confirmed yet.
+  virtual std::size_t pending_items() const = 0;
+};
+
+}  // namespace reverie

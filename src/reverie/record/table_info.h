@@ -1,0 +1,89 @@
+// What a table is and how it stands: the values that describe it at every door.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "reverie/tensor/tensor.h"
+
+namespace reverie {
+
+// Options of a selector or an extension, by name.
+using OptionValue = std::variant<bool, std::int64_t, double, std::string>;
+using Options = std::map<std::string, OptionValue>;
+
+// A selector or an extension by the name it is registered under: {"Prioritized",
+// {{"priority_exponent", 0.6}}}.
+struct ComponentSpec {
+  std::string name;
+  Options options;
+
+  friend bool operator==(const ComponentSpec&, const ComponentSpec&) = default;
+};
+
+// The four numbers of a rate limiter; see replay/rate_limiter.h.
+struct RateLimiterSpec {
+  double samples_per_insert = 1.0;
+  std::int64_t min_size_to_sample = 1;
+  double min_diff = 0.0;
+  double max_diff = 0.0;
+
+  friend bool operator==(const RateLimiterSpec&, const RateLimiterSpec&) = default;
+};
+
+// What a table is made from.
+struct TableOptions {
+  std::string name;
+  ComponentSpec sampler;
+  ComponentSpec remover;
+  std::int64_t max_size = 0;
+  std::optional<std::int64_t> max_bytes;  // of the chunks its items refer to, each counted once
+  std::int64_t max_times_sampled = 0;     // below 1: without limit
+  RateLimiterSpec rate_limiter;
+  std::vector<ComponentSpec> extensions;
+  std::optional<Signature> signature;
+};
+
+struct TableInfo {
+  TableOptions options;
+  std::int64_t current_size = 0;
+  std::int64_t size_bytes =
+      0;  // of the chunks its items refer to; only counted where max_bytes is set
+  std::int64_t num_episodes = 0;
+  std::int64_t num_deleted_episodes = 0;
+  std::int64_t num_unique_samples = 0;
+  // The limiter's counts.
+  std::int64_t inserts = 0;
+  std::int64_t samples = 0;
+  std::int64_t deletes = 0;
+  // The largest priority since the table was made or reset; 1 before the first.
+  double max_priority = 1.0;
+  // Waiting now, and how long requests waited in all.
+  std::int64_t pending_inserts = 0;
+  std::int64_t pending_samples = 0;
+  double insert_wait_s = 0;
+  double sample_wait_s = 0;
+  // Updates by key or ticket that found no item.
+  std::int64_t missing_updates = 0;
+};
+
+// Why requests of a table wait.
+struct BlockedReport {
+  struct Side {
+    std::int64_t waiting = 0;     // requests
+    double longest_wait_s = 0;    // of the one that waits longest
+    std::string longest_request;  // what it is: "insert of 3 items (1 done)"
+    std::string reason;  // which bound holds, the current value and by how much; empty if none
+  };
+  Side inserts;
+  Side samples;
+
+  // A line for people.
+  std::string text(const std::string& table) const;
+};
+
+}  // namespace reverie

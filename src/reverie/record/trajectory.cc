@@ -1,0 +1,107 @@
+#include "reverie/record/trajectory.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace reverie {
+
+Layout::Layout(std::vector<LayoutColumn> columns, std::string structure)
+    : columns_(std::move(columns)), structure_(std::move(structure)), piece_count_(0) {
+  for (const LayoutColumn& column : columns_) {
+    piece_count_ = std::max<std::uint32_t>(piece_count_, column.piece_end);
+  }
+}
+
+Trajectory::Trajectory(Ref<const Layout> layout, std::span<const Piece> pieces) {
+  REVERIE_CHECK(pieces.size() == layout->piece_count() && !pieces.empty());
+  for (const Piece& piece : pieces) piece.chunk->add_ref();
+  if (pieces.size() == 1) {
+    view_.one = pieces[0];
+  } else {
+    auto* const many = new Piece[pieces.size()];
+    std::copy(pieces.begin(), pieces.end(), many);
+    view_.many = many;
+  }
+  view_.layout = layout.release();
+}
+
+Trajectory::Trajectory(Trajectory&& other) noexcept
+    : view_(std::exchange(other.view_, TrajectoryView())) {}
+
+Trajectory& Trajectory::operator=(Trajectory&& other) noexcept {
+  std::swap(view_, other.view_);
+  return *this;
+}
+
+Trajectory Trajectory::copy() const {
+  if (empty()) return {};
+  return Trajectory(Ref<const Layout>::share(view_.layout), pieces());
+}
+
+void Trajectory::clear() {
+  if (empty()) return;
+  for (const Piece& piece : pieces()) piece.chunk->release();
+  if (view_.layout->piece_count() > 1) delete[] view_.many;
+  view_.layout->release();
+}
+
+Status check_trajectory(const TrajectoryView& trajectory) {
+  for (const LayoutColumn& column : trajectory.layout->columns()) {
+    if (column.piece_begin >= column.piece_end) {
+      return invalid_argument("column '{}' of the item has no rows; give it at least one",
+                              column.spec.name);
+    }
+    for (const Piece& piece :
+         trajectory.pieces().subspan(column.piece_begin, column.piece_end - column.piece_begin)) {
+      const Chunk& chunk = *piece.chunk;
+      if (std::uint64_t{piece.offset} + piece.length > chunk.capacity() || piece.length == 0) {
+        return invalid_argument(
+            "column '{}' refers to rows {}..{} of a chunk of {} rows; a slice must be non-empty "
+            "and "
+            "lie inside its chunk",
+            column.spec.name, piece.offset, std::uint64_t{piece.offset} + piece.length,
+            chunk.capacity());
+      }
+      if (column.chunk_column >= chunk.schema().column_count()) {
+        return invalid_argument("column '{}' refers to column {} of a chunk of {} columns",
+                                column.spec.name, column.chunk_column,
+                                chunk.schema().column_count());
+      }
+      const TensorSpec& stored = chunk.schema().column(column.chunk_column);
+      if (stored.dtype != column.spec.dtype || stored.shape != column.spec.shape) {
+        return invalid_argument("column '{}' is {} {}, but its chunk holds {} {}", column.spec.name,
+                                dtype_name(column.spec.dtype), shape_text(column.spec.shape),
+                                dtype_name(stored.dtype), shape_text(stored.shape));
+      }
+    }
+    if (column.squeezed && trajectory.length(column) != 1) {
+      return invalid_argument(
+          "column '{}' is squeezed but has {} rows; only one row can be squeezed", column.spec.name,
+          trajectory.length(column));
+    }
+  }
+  return {};
+}
+
+Status check_signature(const TrajectoryView& trajectory, const Signature& signature) {
+  const auto columns = trajectory.layout->columns();
+  if (columns.size() != signature.columns.size()) {
+    std::string expected;
+    for (const TensorSpec& spec : signature.columns) expected += "\n  " + spec_text(spec);
+    return invalid_argument("the item has {} columns but the table's signature has {}:{}",
+                            columns.size(), signature.columns.size(), expected);
+  }
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    const LayoutColumn& column = columns[i];
+    const TensorSpec& expected = signature.columns[i];
+    TensorSpec actual = column.spec;
+    if (!column.squeezed) actual.shape.insert(actual.shape.begin(), trajectory.length(column));
+    if (actual.dtype != expected.dtype || !shape_matches(expected.shape, actual.shape)) {
+      return invalid_argument("column {} of the item is {} but the table's signature says {}", i,
+                              spec_text(actual), spec_text(expected));
+    }
+  }
+  return {};
+}
+
+}  // namespace reverie

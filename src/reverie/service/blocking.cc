@@ -1,0 +1,116 @@
+#include "reverie/service/blocking.h"
+
+#include <optional>
+#include <utility>
+
+namespace reverie {
+namespace {
+
+constexpr auto kPollInterval = std::chrono::milliseconds(50);
+constexpr double kFirstNoticeS = 10.0;
+
+// Where one call's result arrives. The thread that completes it may still hold the mutex when
+// the waiter wakes, so the waiter leaves only after taking it.
+template <typename T>
+class Arrival {
+ public:
+  // REQUIRES: called once, by whoever completes the request.
+  void complete(T value) {
+    MutexLock lock(mutex_);
+    value_.emplace(std::move(value));
+    condition_.notify_all();
+  }
+
+  T wait(ReplayService& service, RequestId id, const WaitOptions& options) {
+    if (id == 0) return take();
+    Clock& clock = Clock::system();
+    const TimePoint begin = clock.now();
+    double next_notice_s = kFirstNoticeS;
+    bool is_cancelled = false;
+    while (!wait_for(clock, kPollInterval)) {
+      if (!is_cancelled && options.interrupted && options.interrupted()) {
+        is_cancelled = true;
+        service.cancel(id);
+      }
+      const double waited_s = to_seconds(clock.now() - begin);
+      if (options.still_waiting && waited_s >= next_notice_s) {
+        options.still_waiting(waited_s);
+        next_notice_s *= 2;
+      }
+    }
+    return take();
+  }
+
+ private:
+  bool wait_for(Clock& clock, Duration at_most) {
+    const TimePoint until = clock.now() + at_most;
+    MutexLock lock(mutex_);
+    while (!value_) {
+      if (!clock.wait_until(condition_, mutex_, until)) break;
+    }
+    return value_.has_value();
+  }
+
+  T take() {
+    MutexLock lock(mutex_);
+    REVERIE_CHECK(value_.has_value());
+    return std::move(*value_);
+  }
+
+  Mutex mutex_;
+  CondVar condition_;
+  std::optional<T> value_ REVERIE_GUARDED_BY(mutex_);
+};
+
+// Calls `start(done)` and waits for what `done` is given.
+template <typename T, typename Start>
+T await(ReplayService& service, const WaitOptions& options, Start start) {
+  Arrival<T> arrival;
+  const RequestId id = start([&arrival](T value) { arrival.complete(std::move(value)); });
+  return arrival.wait(service, id, options);
+}
+
+}  // namespace
+
+InsertResult insert_and_wait(ReplayService& service, InsertRequest request,
+                             const WaitOptions& options) {
+  return await<InsertResult>(service, options,
+                             [&](auto done) { return service.insert(request, std::move(done)); });
+}
+
+SampleResult sample_and_wait(ReplayService& service, SampleRequest request,
+                             const WaitOptions& options) {
+  return await<SampleResult>(service, options, [&](auto done) {
+    return service.sample(std::move(request), std::move(done));
+  });
+}
+
+MutateResult mutate_and_wait(ReplayService& service, const MutateRequest& request,
+                             const WaitOptions& options) {
+  return await<MutateResult>(service, options,
+                             [&](auto done) { return service.mutate(request, std::move(done)); });
+}
+
+LookupResult lookup_and_wait(ReplayService& service, const LookupRequest& request,
+                             const WaitOptions& options) {
+  return await<LookupResult>(service, options,
+                             [&](auto done) { return service.lookup(request, std::move(done)); });
+}
+
+Status reset_and_wait(ReplayService& service, std::string_view table, const WaitOptions& options) {
+  return await<Status>(service, options,
+                       [&](auto done) { return service.reset(table, std::move(done)); });
+}
+
+Result<std::vector<TableInfo>> info_and_wait(ReplayService& service, const WaitOptions& options) {
+  return await<Result<std::vector<TableInfo>>>(
+      service, options, [&](auto done) { return service.info(std::move(done)); });
+}
+
+Result<BlockedReport> why_blocked_and_wait(ReplayService& service, std::string_view table,
+                                           const WaitOptions& options) {
+  return await<Result<BlockedReport>>(
+      service, options, [&](auto done) { return service.why_blocked(table, std::move(done)); });
+}
+
+}  // namespace reverie

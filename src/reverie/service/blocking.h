@@ -1,0 +1,35 @@
+// Blocking calls on the asynchronous door, for threads that have nothing else to do.
+//
+// A call that is served inline costs no lock and no wake-up. One that waits can be ended from
+// outside: every poll interval it asks `interrupted` (Python looks for Ctrl-C there).
+#pragma once
+
+#include <functional>
+
+#include "reverie/service/replay_service.h"
+
+namespace reverie {
+
+struct WaitOptions {
+  // Asked on the waiting thread about twenty times a second; true ends the wait with CANCELLED.
+  std::function<bool()> interrupted;
+  // Called on the waiting thread when a wait grows long: after 10 s, 20 s, 40 s, ...
+  std::function<void(double waited_s)> still_waiting;
+};
+
+InsertResult insert_and_wait(ReplayService& service, InsertRequest request,
+                             const WaitOptions& options = {});
+SampleResult sample_and_wait(ReplayService& service, SampleRequest request,
+                             const WaitOptions& options = {});
+MutateResult mutate_and_wait(ReplayService& service, const MutateRequest& request,
+                             const WaitOptions& options = {});
+LookupResult lookup_and_wait(ReplayService& service, const LookupRequest& request,
+                             const WaitOptions& options = {});
+Status reset_and_wait(ReplayService& service, std::string_view table,
+                      const WaitOptions& options = {});
+Result<std::vector<TableInfo>> info_and_wait(ReplayService& service,
+                                             const WaitOptions& options = {});
+Result<BlockedReport> why_blocked_and_wait(ReplayService& service, std::string_view table,
+                                           const WaitOptions& options = {});
+
+}  // namespace reverie

@@ -1,0 +1,124 @@
+// ReplayService: the door to a store.
+//
+// Everybody who inserts, samples or updates does it through this interface; what lies behind is
+// the store in this process, a server behind a socket, or a simulation of either. It is
+// asynchronous, so that an event loop can stand on it, and it answers inline: a request that
+// can be served now completes on the caller's thread before the call returns, without a wake-up.
+//
+//     service.sample(request, [](SampleResult result) { ... });
+//
+// Promises of every implementation (tests/conformance/replay_service_suite.h holds them to it):
+// - Each request completes exactly once, and no completion runs under a lock of the service.
+// - A request's arguments are checked whole before anything is applied. Admission then goes
+//   item by item, as one-by-one calls would. At the deadline or a cancel, the result says what
+//   was applied; samples already drawn are in it, never lost.
+// - Requests of one kind on one table are served in the order of their arrival; inserts and
+//   samples alternate, so neither starves the other.
+// - Spans in a request are read before the call returns.
+//
+// How gRPC, shared memory, journal, checkpoint and simulation use it:
+// docs/decisions/0001-the-door.md.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reverie/base/clock.h"
+#include "reverie/base/status.h"
+#include "reverie/record/item.h"
+#include "reverie/record/table_info.h"
+#include "reverie/service/sample_batch.h"
+
+namespace reverie {
+
+// Names a request that has not completed yet; 0 one that completed before its call returned.
+using RequestId = std::uint64_t;
+
+struct InsertRequest {
+  std::string_view table;
+  std::span<Item> items;  // moved from, unless the request is refused as a whole
+  TimePoint deadline = TimePoint::max();
+};
+
+struct InsertResult {
+  Status status;
+  std::size_t applied = 0;  // the first so many items are in; those whose key existed were updated
+};
+
+struct SampleRequest {
+  std::string_view table;
+  std::size_t count = 1;
+  // Completes as soon as so many are drawn and no more can be at once; `count` waits for all.
+  std::size_t min_count = 1;
+  // No item twice within the request. Requires min_count <= what the table can ever hold.
+  bool distinct = false;
+  TimePoint deadline = TimePoint::max();
+  // Filled and handed back in the result; a batch of an earlier call may be given again. A new
+  // one is made when empty.
+  SampleBatch batch;
+};
+
+struct SampleResult {
+  Status status;  // of the draws that are missing; ok when there are at least min_count
+  SampleBatch batch;
+};
+
+// Priorities by ticket, priorities by key, deletions: applied in the order deletions, tickets,
+// keys, atomically in blocks of some thousands.
+struct MutateRequest {
+  std::string_view table;
+  std::span<const ItemKey> deletes;
+  std::span<const std::uint64_t> tickets;  // packed
+  std::span<const double> ticket_priorities;
+  std::span<const ItemKey> keys;
+  std::span<const double> key_priorities;
+};
+
+struct MutateResult {
+  Status status;
+  std::size_t updated = 0;
+  std::size_t deleted = 0;
+  std::size_t missing = 0;  // keys that are gone and tickets that are stale: ignored, and counted
+};
+
+struct LookupRequest {
+  std::string_view table;
+  std::span<const ItemKey> keys;
+};
+
+struct LookupResult {
+  Status status;
+  std::vector<double> priorities;      // one a key; NaN where there is no such item
+  std::vector<std::uint64_t> tickets;  // packed; 0 where there is no such item
+};
+
+// Thread-safe. Outlives its requests: destroying a service completes what is pending with
+// CANCELLED.
+class ReplayService {
+ public:
+  template <typename T>
+  using Done = std::function<void(T)>;
+
+  virtual ~ReplayService() = default;
+
+  virtual RequestId insert(InsertRequest request, Done<InsertResult> done) = 0;
+  virtual RequestId sample(SampleRequest request, Done<SampleResult> done) = 0;
+  // A priority is checked against the table's selectors: all are refused, or none.
+  virtual RequestId mutate(const MutateRequest& request, Done<MutateResult> done) = 0;
+  virtual RequestId lookup(const LookupRequest& request, Done<LookupResult> done) = 0;
+  // Drops all items and counts of a table. Pending requests stay, and are looked at afresh.
+  virtual RequestId reset(std::string_view table, Done<Status> done) = 0;
+  virtual RequestId info(Done<Result<std::vector<TableInfo>>> done) = 0;
+  virtual RequestId why_blocked(std::string_view table, Done<Result<BlockedReport>> done) = 0;
+
+  // Completes the request with CANCELLED and what was done so far; no effect once it completed.
+  virtual void cancel(RequestId id) = 0;
+  // Completes all that is pending, and all that comes, with CANCELLED.
+  virtual void close() = 0;
+};
+
+}  // namespace reverie

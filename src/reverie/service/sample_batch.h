@@ -1,0 +1,121 @@
+// SampleBatch: the answer to a sample request, as a struct of arrays.
+//
+//     keys[B] tickets[B] probabilities[B] priorities[B] ... trajectories[B]    kept by clear()
+//     pin                                                                      one, for all chunks
+//
+// The trajectories do not own their chunks: the pin does, for the whole batch. A pin that a
+// table gave holds back the freeing of whatever is removed after it, so copy the rows out and
+// let it go; who must hold longer (a slow socket) calls retain().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "reverie/base/clock.h"
+#include "reverie/record/item.h"
+
+namespace reverie {
+
+// Gets a pin back. Thread-safe.
+class PinOwner {
+ public:
+  virtual void unpin(std::uint64_t token) noexcept = 0;
+
+ protected:
+  ~PinOwner() = default;
+};
+
+class Pin {
+ public:
+  Pin() = default;
+  Pin(std::shared_ptr<PinOwner> owner, std::uint64_t token)
+      : owner_(std::move(owner)), token_(token) {}
+  Pin(Pin&&) = default;
+  Pin& operator=(Pin&& other) noexcept {
+    reset();
+    owner_ = std::move(other.owner_);
+    token_ = other.token_;
+    return *this;
+  }
+  ~Pin() { reset(); }
+
+  explicit operator bool() const { return owner_ != nullptr; }
+  void reset() {
+    if (owner_) std::exchange(owner_, nullptr)->unpin(token_);
+  }
+
+ private:
+  std::shared_ptr<PinOwner> owner_;
+  std::uint64_t token_ = 0;
+};
+
+// One drawn item, as the table fills it in.
+struct SampledItem {
+  ItemKey key = 0;
+  Ticket ticket;
+  double probability = 0;
+  double priority = 0;
+  std::int64_t inserted_at_ns = 0;  // on the store's clock
+  std::int64_t table_size = 0;      // before a removal that this draw caused
+  std::int64_t version = 0;
+  std::int32_t times_sampled = 0;  // this draw included
+  TrajectoryView trajectory;
+};
+
+// Move-only. Memory is kept by clear() and used again.
+class SampleBatch {
+ public:
+  SampleBatch() = default;
+
+  std::size_t size() const { return keys_.size(); }
+  bool empty() const { return keys_.empty(); }
+
+  std::span<const ItemKey> keys() const { return keys_; }
+  std::span<const std::uint64_t> tickets() const { return tickets_; }
+  std::span<const double> probabilities() const { return probabilities_; }
+  std::span<const double> priorities() const { return priorities_; }
+  std::span<const std::int64_t> inserted_at_ns() const { return inserted_at_ns_; }
+  std::span<const std::int64_t> table_sizes() const { return table_sizes_; }
+  std::span<const std::int64_t> versions() const { return versions_; }
+  std::span<const std::int32_t> times_sampled() const { return times_sampled_; }
+  std::span<const TrajectoryView> trajectories() const { return trajectories_; }
+  // The store's clock when the last item was drawn: the age of an item is this less inserted_at_ns.
+  std::int64_t drawn_at_ns() const { return drawn_at_ns_; }
+  // Whether the request had to wait for the limiter.
+  bool rate_limited() const { return rate_limited_; }
+
+  // --- For those who fill it.
+  void reserve(std::size_t count);
+  void add(const SampledItem& item);
+  void set_drawn_at(TimePoint now) { drawn_at_ns_ = now.ns; }
+  void set_rate_limited() { rate_limited_ = true; }
+  // A batch drawn in several breaths has a pin for each.
+  void add_pin(Pin pin) { pins_.push_back(std::move(pin)); }
+  bool has_pin() const { return !pins_.empty(); }
+
+  // Takes a share in each chunk and lets go of the pins.
+  void retain();
+  // Lets go of everything, keeps the memory.
+  void clear();
+
+ private:
+  std::vector<ItemKey> keys_;
+  std::vector<std::uint64_t> tickets_;
+  std::vector<double> probabilities_;
+  std::vector<double> priorities_;
+  std::vector<std::int64_t> inserted_at_ns_;
+  std::vector<std::int64_t> table_sizes_;
+  std::vector<std::int64_t> versions_;
+  std::vector<std::int32_t> times_sampled_;
+  std::vector<TrajectoryView> trajectories_;
+  std::vector<Pin> pins_;
+  std::vector<Trajectory> retained_;
+  std::int64_t drawn_at_ns_ = 0;
+  bool rate_limited_ = false;
+};
+
+}  // namespace reverie
