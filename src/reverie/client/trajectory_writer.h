@@ -11,6 +11,9 @@
 // Steps are numbered from 0 over the writer's whole life and never again, so a reference that
 // outlived its episode is known as expired and never means another row.
 //
+// An item that was queued and could not be inserted later is reported once, by the next append,
+// create_item, flush or end_episode: that call does nothing else, and the writer goes on.
+//
 // One thread at a time; close() may come from any.
 #pragma once
 
@@ -22,6 +25,7 @@
 #include <string_view>
 #include <vector>
 
+#include "reverie/base/clock.h"
 #include "reverie/base/status.h"
 #include "reverie/service/blocking.h"
 #include "reverie/service/replay_service.h"
@@ -36,10 +40,11 @@ using StepIndex = std::uint64_t;
 
 // How a column is cut into chunks.
 struct ChunkOptions {
-  // Steps that stay referable. At least 1.
+  // Steps that stay referable, the newest complete one included. Steps that none of the columns
+  // written like this one took part in do not count. At least 1.
   std::uint32_t num_keep_alive_refs = 1;
-  // Rows of a chunk; without a value it is tuned to the steps' size, the episodes' length and
-  // the share of rows that items use (docs/concepts/client.md has the rule).
+  // Rows of a chunk, at least 1; may exceed num_keep_alive_refs. Without a value it is tuned to the
+  // steps' size and to how many neighbouring rows items use (client/chunk_tuner.h has the rule).
   std::optional<std::uint32_t> chunk_length;
 
   friend bool operator==(const ChunkOptions&, const ChunkOptions&) = default;
@@ -51,6 +56,9 @@ struct TrajectoryWriterOptions {
   std::size_t max_in_flight_items = 1'000;
   // Look at the signatures when an item is created, not only when it reaches its table.
   bool validate_items = true;
+  Allocator* allocator = nullptr;     // of the chunks; the heap when null
+  Clock* clock = nullptr;             // that deadlines are on; the system's when null
+  std::optional<std::uint64_t> seed;  // of the keys of items, chunks and episodes
 };
 
 // One column's value in a step.
@@ -81,60 +89,70 @@ struct NewItem {
   std::int64_t version = 0;
 };
 
-class TrajectoryWriter {
+class TrajectoryWriter final {
  public:
-  // INVALID_ARGUMENT for a zero bound, or a chunk length beyond num_keep_alive_refs... see
-  // configure().
+  // INVALID_ARGUMENT for a zero bound.
   static Result<std::unique_ptr<TrajectoryWriter>> open(std::shared_ptr<ReplayService> service,
                                                         TrajectoryWriterOptions options);
   // Flushes for at most 1 s unless closed, then warns with the number of items lost.
-  virtual ~TrajectoryWriter() = default;
+  ~TrajectoryWriter();
+  TrajectoryWriter(const TrajectoryWriter&) = delete;
+  TrajectoryWriter& operator=(const TrajectoryWriter&) = delete;
 
   // The column of that path; made when it is new. Its type and shape are those of its first value.
-  virtual ColumnId column(std::string_view name) = 0;
-  // Options for one column, known or to come. FAILED_PRECONDITION while it has an open chunk with
-  // rows; INVALID_ARGUMENT for zero bounds.
-  virtual Status configure(std::string_view name, ChunkOptions options) = 0;
+  ColumnId column(std::string_view name);
+  // Options for one column, known or to come. The cells that a known column has so far expire when
+  // the options differ. FAILED_PRECONDITION while it has steps that were not flushed;
+  // INVALID_ARGUMENT for zero bounds.
+  Status configure(std::string_view name, ChunkOptions options);
 
   // Writes one step, or a part of it: a partial step stays open, and the next append fills the same
   // row. Nothing is written unless all of it can be. INVALID_ARGUMENT, naming the column, for
   // another type or shape than before, a column twice in a step; the writer stays usable.
-  virtual Status append(std::span<const ColumnValue> values, bool partial_step) = 0;
+  Status append(std::span<const ColumnValue> values, bool partial_step);
 
   // Creates an item over cells that were appended, the open step's included. It is in its table on
   // return unless the limiter holds it back; then it is queued, in order. Waits only when
   // max_in_flight_items are queued already. INVALID_ARGUMENT, naming the column, for an expired or
   // unset cell, no rows, a NaN priority or another signature; NOT_FOUND for the table.
-  virtual Status create_item(const NewItem& item, TimePoint deadline, const WaitOptions& wait) = 0;
+  Status create_item(const NewItem& item, TimePoint deadline, const WaitOptions& wait);
 
   // Waits until at most `max_pending` items are queued. DEADLINE_EXCEEDED says how many are.
-  virtual Status flush(std::size_t max_pending, TimePoint deadline, const WaitOptions& wait) = 0;
+  Status flush(std::size_t max_pending, TimePoint deadline, const WaitOptions& wait);
 
-  // Flushes, seals the chunks, and begins the next episode. With clear_buffers the cells expire;
-  // without, items may span the border. At the deadline nothing was changed but what was flushed.
-  virtual Status end_episode(bool clear_buffers, TimePoint deadline, const WaitOptions& wait) = 0;
+  // Flushes, completes an open step, seals the chunks, and begins the next episode. With
+  // clear_buffers the cells expire; without, items may span the border. When the flush fails the
+  // episode goes on as it was.
+  Status end_episode(bool clear_buffers, TimePoint deadline, const WaitOptions& wait);
 
   // Cancels what is queued. Idempotent. Every later call is FAILED_PRECONDITION.
-  virtual void close() = 0;
-  virtual bool closed() const = 0;
+  void close();
+  bool closed() const;
 
   // --- Looking back, for histories.
   // The number of the next step, or of the one that is open.
-  virtual StepIndex next_step() const = 0;
-  virtual bool step_is_open() const = 0;
-  virtual StepIndex episode_begin() const = 0;    // first step of this episode
-  virtual std::size_t episode_steps() const = 0;  // complete ones
-  virtual std::size_t column_count() const = 0;
-  virtual std::string_view column_name(ColumnId column) const = 0;
+  StepIndex next_step() const;
+  bool step_is_open() const;
+  StepIndex episode_begin() const;    // first step of this episode
+  std::size_t episode_steps() const;  // complete ones
+  std::size_t column_count() const;
+  // Require column < column_count().
+  std::string_view column_name(ColumnId column) const;
   // Null before the column's first value.
-  virtual const TensorSpec* column_spec(ColumnId column) const = 0;
+  const TensorSpec* column_spec(ColumnId column) const;
   // Whether the cell was set and has not expired.
-  virtual bool has_cell(ColumnId column, StepIndex step) const = 0;
+  bool has_cell(ColumnId column, StepIndex step) const;
   // The bytes of such a cell, valid until the next call. FAILED_PRECONDITION when there is none.
-  virtual Result<TensorView> cell(ColumnId column, StepIndex step) const = 0;
+  Result<TensorView> cell(ColumnId column, StepIndex step) const;
 
   // Items created whose insertion is not confirmed yet.
-  virtual std::size_t pending_items() const = 0;
+  std::size_t pending_items() const;
+
+ private:
+  class State;
+  explicit TrajectoryWriter(std::unique_ptr<State> state);
+
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace reverie
