@@ -11,9 +11,22 @@ TEST(Random, SameSeedSameDraws) {
   for (int i = 0; i < 1000; ++i) ASSERT_EQ(a.next(), b.next());
 }
 
-TEST(Random, FirstDrawsOfXoshiro256PlusPlusAreTheReferenceOnes) {
-  // State from SplitMix64(0), as its authors seed it; the first output of SplitMix64(0) is known.
+TEST(Random, DrawsAreThoseOfXoshiro256PlusPlusSeededThroughSplitMix64) {
+  // The state after SplitMix64(0), whose outputs its authors publish; the draws come from a
+  // separate implementation that gives the published ones for the state {1, 2, 3, 4}.
   EXPECT_EQ(mix64(0), 0xe220a8397b1dcdafu);
+  EXPECT_EQ(mix64(0x9e3779b97f4a7c15u), 0x6e789e6aa1b965f4u);
+  Random random(std::uint64_t{0});
+  for (const std::uint64_t draw :
+       {0x53175d61490b23dfu, 0x61da6f3dc380d507u, 0x5c0fdf91ec9a7bfcu, 0x02eebf8c3bbe5e1au}) {
+    EXPECT_EQ(random.next(), draw);
+  }
+}
+
+TEST(Random, WithoutASeedTellsTheOneThatRepeatsItsDraws) {
+  Random drawn(std::nullopt);
+  Random again(drawn.seed());
+  for (int i = 0; i < 100; ++i) ASSERT_EQ(drawn.next(), again.next());
 }
 
 TEST(Random, UniformStaysInsideTheUnitInterval) {

@@ -1,0 +1,61 @@
+#include "reverie/base/fork.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace reverie {
+namespace {
+
+// Runs `in_child` in a forked child and returns its exit status.
+template <typename F>
+int status_of_child(F in_child) {
+  const pid_t child = fork();
+  if (child == 0) _exit(in_child());
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  return WEXITSTATUS(status);
+}
+
+TEST(ForkGuard, LetsItsOwnProcessIn) {
+  const ForkGuard guard;
+  EXPECT_TRUE(guard.check("store").ok());
+}
+
+TEST(ForkGuard, RefusesAForkedChildAndNamesTheHandle) {
+  const ForkGuard guard;
+  const int status = status_of_child([&] {
+    const Status refused = guard.check("store");
+    if (refused.code() != StatusCode::kFailedPrecondition) return 1;
+    if (refused.message().find("this store was opened before a fork") == std::string::npos) {
+      return 2;
+    }
+    return 0;
+  });
+  EXPECT_EQ(status, 0);
+}
+
+TEST(ForkGuard, StillLetsTheParentInAfterAFork) {
+  const ForkGuard guard;
+  EXPECT_EQ(status_of_child([] { return 0; }), 0);
+  EXPECT_TRUE(guard.check("store").ok());
+}
+
+TEST(ForkGuard, MadeInTheChildServesTheChild) {
+  const int status = status_of_child([] { return ForkGuard().check("store").ok() ? 0 : 1; });
+  EXPECT_EQ(status, 0);
+}
+
+TEST(ForkGuard, TellsGenerationsApart) {
+  const std::uint32_t here = fork_generation();
+  const int status = status_of_child([here] {
+    const ForkGuard guard;
+    const int grandchild = status_of_child([&] { return guard.check("store").ok() ? 1 : 0; });
+    return fork_generation() == here + 1 ? grandchild : 2;
+  });
+  EXPECT_EQ(status, 0);
+}
+
+}  // namespace
+}  // namespace reverie
