@@ -88,7 +88,9 @@ TEST(ImportanceWeights, StayFiniteAtTheEndsOfTheRange) {
     for (const float weight : weights_of({tiny, 1e-300, 1e-30, 1.0}, 1, 1.0, scale)) {
       EXPECT_TRUE(std::isfinite(weight));
       EXPECT_GT(weight, 0.0f);
-      if (scale == WeightScale::kBatchMaximum) EXPECT_LE(weight, 1.0f);
+      if (scale == WeightScale::kBatchMaximum) {
+        EXPECT_LE(weight, 1.0f);
+      }
     }
   }
   EXPECT_GT(weights_of({1e-300}, 1, 1.0, WeightScale::kNone)[0], 1e38f);
