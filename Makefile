@@ -46,6 +46,38 @@ build: deps-build build/release/build.ninja ## Build the library and the Python 
 run: build ## Install what is missing, build, and run the demonstration (reverie demo)
 	@$(VENV)/reverie demo
 
+.PHONY: test
+test: ## The same, then every test that fits in minutes; one summary at the end
+	@tools/apt_install $(APT_BUILD) $(APT_TEST)
+	@$(MAKE) --no-print-directory .venv/with-demo-test-dev
+	@PATH="$(CURDIR)/$(VENV):$$PATH" CMAKE=$(CMAKE) $(VENV)/python tools/test.py release fuzz
+
+.PHONY: test-full
+test-full: ## Full counts, all sanitizers, clang-tidy, longer fuzzing
+	@tools/apt_install $(APT_BUILD) $(APT_TEST)
+	@$(MAKE) --no-print-directory .venv/with-demo-test-dev
+	@PATH="$(CURDIR)/$(VENV):$$PATH" CMAKE=$(CMAKE) $(VENV)/python tools/test.py --full \
+	  release dev asan tsan fuzz tidy
+
+.PHONY: bench
+bench: build ## Build and run the C++ benchmarks
+	@$(CMAKE) --build --preset release --target benchmarks
+	@for program in build/release/benchmarks/*_bench; do \
+	  echo "== $${program##*/}"; "$$program" --benchmark_repetitions=5 \
+	    --benchmark_report_aggregates_only=true || exit 1; done
+
+.PHONY: docs stubs
+docs: ## Draw the pictures of docs/ anew
+	@$(PYTHON) tools/pictures.py
+stubs: build ## Write the types of the native module to python/reverie/_reverie.pyi
+	@$(VENV)/python tools/stubs.py
+
+.PHONY: format lint
+format: .venv/with-demo-test-dev ## Format C++ and Python
+	@$(VENV)/python tools/lint.py --fix
+lint: .venv/with-demo-test-dev ## Formats, rooms, ruff and mypy
+	@$(VENV)/python tools/lint.py
+
 .PHONY: clean
 clean: ## Remove what was built; .venv stays
 	rm -rf build python/reverie/*.so

@@ -10,3 +10,14 @@ add_executable(reverie_test ${reverie_tests})
 target_include_directories(reverie_test PRIVATE ${PROJECT_SOURCE_DIR})  # "tests/conformance/x.h"
 target_link_libraries(reverie_test PRIVATE reverie reverie_warnings GTest::gtest GTest::gtest_main)
 gtest_discover_tests(reverie_test DISCOVERY_MODE PRE_TEST)
+
+# The installed library serves a project outside the tree. (A sanitizer would have to be in both.)
+if(NOT REVERIE_SANITIZE)
+  add_test(
+    NAME install
+    COMMAND
+      ${CMAKE_COMMAND} -D BUILD_DIR=${PROJECT_BINARY_DIR} -D SOURCE_DIR=${PROJECT_SOURCE_DIR} -D
+      SCRATCH_DIR=${PROJECT_BINARY_DIR}/install_test -D GENERATOR=${CMAKE_GENERATOR} -D
+      COMPILER=${CMAKE_CXX_COMPILER} -D LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER} -P
+      ${PROJECT_SOURCE_DIR}/tests/integration/install_test.cmake)
+endif()

@@ -4,8 +4,9 @@ Usage: requirements.py [EXTRA...]
 """
 
 import sys
-import tomllib
 from pathlib import Path
+
+import tomllib
 
 
 def requirements(extras: list[str]) -> list[str]:

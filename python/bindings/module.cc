@@ -6,5 +6,6 @@ namespace nb = nanobind;
 NB_MODULE(_reverie, m) {
   m.doc() = "Native half of the reverie package; import reverie instead.";
   m.def(
-      "version", [] { return REVERIE_VERSION; }, "The version of the native library, as \"1.2.3\".");
+      "version", [] { return REVERIE_VERSION; },
+      "The version of the native library, as \"1.2.3\".");
 }

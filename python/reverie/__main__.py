@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import reverie
 
 
-def _version(arguments: argparse.Namespace) -> int:
+def _version(_: argparse.Namespace) -> int:
     print(f"reverie {reverie.__version__}")
     return 0
 

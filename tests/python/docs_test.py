@@ -1,0 +1,112 @@
+"""The documentation says what is so: its Python runs, links lead somewhere, pictures are new.
+
+The cpp blocks are compiled and run by cmake/pages.cmake.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import pages
+import pictures
+import tidy
+
+_PAGES = pages.pages()
+_LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (?P<text>.+)$", re.MULTILINE)
+
+
+def name_of(page):
+    return page.relative_to(pages.ROOT).as_posix()
+
+
+def anchors(page):
+    """The names that a link may use behind '#', formed as code hosts form them."""
+    headings = _HEADING.findall(page.read_text())
+    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=name_of)
+def test_the_python_blocks_of_the_page_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    namespace = {"__name__": "__main__"}  # a page is one program, in blocks
+    for block in pages.blocks(page):
+        if block.language != "python":
+            continue
+        where = f"{name_of(page)}:{block.line}"
+        assert not block.info or re.fullmatch(r"no-run: .{10,}", block.info), (
+            f"{where}: '{block.info}': a block that cannot run alone says why: 'no-run: needs ...'"
+        )
+        code = compile("\n" * (block.line - 1) + block.code, str(page), "exec")
+        if not block.info:
+            exec(code, namespace)
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=name_of)
+def test_the_links_of_the_page_lead_somewhere(page):
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for target in _LINK.findall(text):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        assert found.exists(), f"{name_of(page)} links to {target}"
+        assert not anchor or anchor in anchors(found), f"{name_of(page)} links to {target}"
+
+
+@pytest.mark.parametrize("source", pictures.sources(), ids=lambda path: path.name)
+def test_the_picture_is_drawn_from_its_source(source):
+    drawn = source.with_suffix(".svg")
+    assert drawn.exists(), f"{drawn.name} is missing: run 'make docs'"
+    assert pictures.stamp(source) in drawn.read_text(), f"{drawn.name} is old: run 'make docs'"
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in _PAGES if p.parent.name == "concepts"], ids=lambda path: path.stem
+)
+def test_the_page_of_a_concept_has_a_picture(page):
+    assert re.search(r"!\[[^\]]+\]\([^)]*\.svg\)", page.read_text())
+
+
+def test_the_picture_of_the_house_draws_the_table():
+    table = tidy.Table(pages.ROOT / "tools" / "rooms.toml")
+    text = (pages.ROOT / "docs" / "pictures" / "house.dot").read_text()
+    names = {f"{name.partition('/')[2]}_adapter": name for name in table.rooms if "/" in name}
+    drawn = {
+        (names.get(start, start), names.get(end, end))
+        for start, ends in re.findall(r"^  (\w+) -> (\w+|\{[\w ]+\})", text, re.MULTILINE)
+        for end in ends.strip("{ }").split()
+        if start != "roof"
+    }
+    assert {room for edge in drawn for room in edge} == set(table.rooms)
+    for start, end in drawn:
+        assert end in table.reachable(start), f"{start} -> {end} is drawn, but not in the table"
+
+
+def block(code, info=""):
+    return pages.Block(Path("page.md"), 7, "cpp", info, code)
+
+
+def test_blocks_know_their_language_their_info_and_their_line(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# A\n\n```python no-run: needs a GPU\nf()\n```\n\n```cpp\ng();\n```\n")
+    first, second = pages.blocks(page)
+    assert (first.language, first.info, first.line) == ("python", "no-run: needs a GPU", 4)
+    assert (second.language, second.info, second.code) == ("cpp", "", "g();\n")
+
+
+def test_a_whole_cpp_program_stays_as_it_is():
+    source = pages.cpp_source(block("int main() {}\n"))
+    assert source == '#line 7 "page.md"\nint main() {}\n'
+
+
+def test_cpp_statements_are_put_into_a_function_with_their_includes_before_it():
+    source = pages.cpp_source(block("#include <vector>\nstd::vector<int> v;\n"))
+    assert source.index("#include <vector>") < source.index("Status snippet() {")
+    assert source.index("Status snippet() {") < source.index("std::vector<int> v;")
+
+
+def test_a_cpp_block_with_an_unknown_mark_is_refused():
+    with pytest.raises(ValueError, match="'no-run'"):
+        pages.cpp_source(block("f();\n", info="no-run"))

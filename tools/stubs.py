@@ -1,0 +1,26 @@
+"""Writes python/reverie/_reverie.pyi, the types of the native module, from the module itself.
+
+The file is committed and shipped; a test compares it with the module that was built.
+
+Usage: stubs.py
+"""
+
+import importlib
+from pathlib import Path
+
+from nanobind.stubgen import StubGen
+
+STUB = Path(__file__).resolve().parent.parent / "python" / "reverie" / "_reverie.pyi"
+
+
+def generate() -> str:
+    """The stub of the native module as it is built now."""
+    module = importlib.import_module("reverie._reverie")
+    generator = StubGen(module)
+    generator.put(module)
+    text: str = generator.get()
+    return text
+
+
+if __name__ == "__main__":
+    STUB.write_text(generate())
