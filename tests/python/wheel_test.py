@@ -1,0 +1,97 @@
+"""The wheel holds what a user needs, nothing else, and works without this tree."""
+
+import os
+import re
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+# The C++ runtime and the C library are on every Linux with Python.
+_SYSTEM_LIBRARIES = {
+    "ld-linux-x86-64.so.2",
+    "ld-linux-aarch64.so.1",
+    "libc.so.6",
+    "libgcc_s.so.1",
+    "libm.so.6",
+    "libstdc++.so.6",
+}
+
+
+def run(*command, **environment):
+    """The standard output of ``command``; its failure is the test's, with all that it said."""
+    done = subprocess.run(
+        [str(word) for word in command],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(root, tmp_path_factory):
+    """The wheel of this tree, unpacked."""
+    folder = tmp_path_factory.mktemp("wheel")
+    run(
+        *(sys.executable, "-m", "pip", "wheel", root, "--wheel-dir", folder),
+        *("--no-build-isolation", "--no-deps", "--config-settings=cmake.define.REVERIE_WERROR=ON"),
+        CXX="c++",  # as the presets name it, so that ccache knows the files
+    )
+    (path,) = folder.glob("*.whl")
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(folder / "unpacked")
+    return folder / "unpacked"
+
+
+@pytest.fixture(scope="module")
+def extension(wheel):
+    (path,) = (wheel / "reverie").glob("_reverie.*.so")
+    return path
+
+
+def test_the_wheel_holds_the_package_with_its_types_and_licence(wheel):
+    held = {path.relative_to(wheel).as_posix() for path in wheel.rglob("*") if path.is_file()}
+    assert {"reverie/__init__.py", "reverie/py.typed", "reverie/_reverie.pyi"} <= held
+    assert any(name.endswith("licenses/LICENSE") for name in held)
+
+
+def test_the_wheel_holds_neither_tests_nor_sources(wheel):
+    unwanted = re.compile(r"_test\.py$|\.(cc|h|a|cmake)$|^(?!reverie/|reverie-)")
+    held = {path.relative_to(wheel).as_posix() for path in wheel.rglob("*") if path.is_file()}
+    assert [name for name in sorted(held) if unwanted.search(name)] == []
+
+
+def test_the_extension_needs_no_library_but_the_systems(extension):
+    needed = re.findall(r"NEEDED.*\[(.+)\]", run("readelf", "--dynamic", "--wide", extension))
+    assert set(needed) <= _SYSTEM_LIBRARIES
+
+
+def test_the_extension_shows_no_symbol_of_ours(extension):
+    shown = run("nm", "--dynamic", "--defined-only", "--demangle", extension).splitlines()
+    names = [line.split(maxsplit=2)[2] for line in shown]
+    assert [name for name in names if "nanobind" not in name] == ["PyInit__reverie"]
+
+
+def test_the_wheel_works_without_the_tree(wheel, tmp_path):
+    code = "import reverie; print(reverie.__file__, reverie.__version__)"
+    file, version = run(
+        sys.executable, "-P", "-c", code, PYTHONPATH=str(wheel), HOME=str(tmp_path)
+    ).split()
+    assert Path(file) == wheel / "reverie" / "__init__.py"
+    (info,) = wheel.glob("reverie-*.dist-info")
+    assert info.name == f"reverie-{version}.dist-info"
+
+
+@pytest.mark.full
+def test_pip_installs_the_tree_into_an_empty_environment(root, tmp_path):
+    venv.create(tmp_path / "env", with_pip=True)
+    tools = tmp_path / "env" / "bin"
+    run(tools / "python", "-m", "pip", "install", "--quiet", root)
+    run(tools / "python", "-m", "pip", "check")
+    assert run(tools / "reverie", "version").startswith("reverie ")
