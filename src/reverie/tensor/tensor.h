@@ -25,6 +25,10 @@ struct TensorView {
   std::span<const std::byte> bytes;
 };
 
+// Whether `bytes` are exactly `element_count` elements in the form that kBytes and kString have in
+// a TensorView. Reads nothing outside `bytes`, whatever they are.
+bool are_sized_elements(std::span<const std::byte> bytes, std::size_t element_count);
+
 // What a column holds. `name` is its path in the nest, "obs/position"; "" where the nest is a
 // single array.
 struct TensorSpec {

@@ -1,0 +1,61 @@
+// A column's rows as bytes that stand on their own, and back.
+//
+//     kRaw, rows of fixed size    [ row 0 ][ row 1 ] ...
+//     kRaw, rows of varying size  [ size of row 0 ][ size of row 1 ] ... [ row 0 ][ row 1 ] ...
+//
+// Sizes are 32-bit and little-endian. A row of varying size is its elements in the form of
+// TensorView, or nothing at all where the writer left the cell unset.
+//
+// Decoding is where bytes come in from files and wires: every length is checked against the bytes
+// that are there before memory is taken or a row is handed out.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "reverie/base/status.h"
+#include "reverie/codec/codec.h"
+#include "reverie/tensor/tensor.h"
+
+namespace reverie {
+
+using RowSpan = std::span<const std::byte>;
+
+// The rows of one decoded column.
+class ColumnRows {
+ public:
+  // Rows of one size, back to back.
+  ColumnRows(const std::byte* begin, std::size_t row_bytes)
+      : begin_(begin), row_bytes_(row_bytes) {}
+  // Row r ends at `ends[r]` and begins where the one before it ends.
+  ColumnRows(const std::byte* begin, std::vector<std::size_t> ends)
+      : begin_(begin), ends_(std::move(ends)) {}
+
+  // Requires r below the number of rows that were decoded.
+  RowSpan operator[](std::size_t r) const {
+    if (ends_.empty()) return {begin_ + r * row_bytes_, row_bytes_};
+    const std::size_t at = r == 0 ? 0 : ends_[r - 1];
+    return {begin_ + at, ends_[r] - at};
+  }
+
+ private:
+  const std::byte* begin_;
+  std::size_t row_bytes_ = 0;
+  std::vector<std::size_t> ends_;
+};
+
+// Bytes that encode_column writes. RESOURCE_EXHAUSTED when a row has 4 GiB or more.
+Result<std::size_t> encoded_size_bytes(CodecId codec, const TensorSpec& spec,
+                                       std::span<const RowSpan> rows);
+
+// Requires rows that fit `spec`, and exactly encoded_size_bytes() of room.
+void encode_column(CodecId codec, const TensorSpec& spec, std::span<const RowSpan> rows,
+                   std::span<std::byte> out);
+
+// `row_count` rows out of bytes from anywhere; `spec` may come from anywhere too. The result views
+// `bytes`. DATA_LOSS, naming the column, when they are not what encode_column writes.
+Result<ColumnRows> decode_column(CodecId codec, const TensorSpec& spec, std::size_t row_count,
+                                 std::span<const std::byte> bytes);
+
+}  // namespace reverie
