@@ -1,0 +1,235 @@
+#include "reverie/client/batch.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "reverie/client/batch_plan.h"
+#include "reverie/client/row_reader.h"
+
+namespace reverie {
+namespace {
+
+using ElementSize = std::uint32_t;
+
+// Distances, in items, at which memory is asked for ahead of its use. Chunks and rows of a large
+// table lie all over memory, so a gather is a chain of cache misses: view -> chunk -> rows. Twelve
+// items with a few columns each are about as many misses as a core can have under way.
+constexpr std::size_t kChunksAhead = 24;
+constexpr std::size_t kRowsAhead = 12;
+constexpr std::size_t kLineBytes = 64;
+constexpr std::size_t kLinesAheadMax = 4;  // of a row; the processor sees long runs by itself
+
+// memcpy that is inline for the sizes that most columns have.
+inline void copy_row(std::byte* to, const std::byte* from, std::size_t size) {
+  const auto copy = [&]<std::size_t kSize>(std::integral_constant<std::size_t, kSize>) {
+    std::byte head[kSize];
+    std::byte tail[kSize];
+    std::memcpy(head, from, kSize);
+    std::memcpy(tail, from + size - kSize, kSize);
+    std::memcpy(to, head, kSize);
+    std::memcpy(to + size - kSize, tail, kSize);
+  };
+  if (size > 32) {
+    std::memcpy(to, from, size);
+  } else if (size >= 16) {
+    copy(std::integral_constant<std::size_t, 16>());
+  } else if (size >= 8) {
+    copy(std::integral_constant<std::size_t, 8>());
+  } else if (size >= 4) {
+    copy(std::integral_constant<std::size_t, 4>());
+  } else {
+    for (std::size_t i = 0; i < size; ++i) to[i] = from[i];
+  }
+}
+
+void prefetch_rows(const TrajectoryView& item) {
+  for (const LayoutColumn& column : item.layout->columns()) {
+    const Piece& piece = item.pieces()[column.piece_begin];
+    if (!piece.chunk->is_raw()) continue;
+    const std::byte* const row = piece.chunk->row(column.chunk_column, piece.offset);
+    const std::size_t size = piece.length * piece.chunk->schema().row_bytes(column.chunk_column);
+    const std::size_t lines = std::min(kLinesAheadMax, size / kLineBytes + 1);
+    for (std::size_t i = 0; i < lines; ++i) __builtin_prefetch(row + i * kLineBytes);
+  }
+}
+
+// One column of the batch while it is filled.
+struct Target {
+  std::byte* begin;
+  std::size_t row_bytes;
+  std::uint32_t rows;
+};
+
+Status copy_encoded(const Piece& piece, std::size_t column, std::size_t row_bytes,
+                    RowReader& reader, std::byte* to) {
+  for (std::uint32_t r = 0; r < piece.length; ++r) {
+    REVERIE_ASSIGN_OR_RETURN(const RowSpan row, reader.row(*piece.chunk, column, piece.offset + r));
+    copy_row(to + r * row_bytes, row.data(), row_bytes);
+  }
+  return {};
+}
+
+Status copy_item(const TrajectoryView& item, std::span<const Target> targets, std::size_t index,
+                 RowReader& reader) {
+  const std::span<const LayoutColumn> columns = item.layout->columns();
+  const std::span<const Piece> pieces = item.pieces();
+  for (std::size_t c = 0; c < targets.size(); ++c) {
+    const Target& target = targets[c];
+    if (!target.begin) continue;
+    const LayoutColumn& column = columns[c];
+    const std::size_t item_bytes = target.rows * target.row_bytes;
+    std::byte* to = target.begin + index * item_bytes;
+    std::byte* const end = to + item_bytes;
+    for (std::size_t p = column.piece_begin; p < column.piece_end; ++p) {
+      const Piece& piece = pieces[p];
+      const std::size_t size = piece.length * target.row_bytes;
+      if (piece.chunk->is_raw()) [[likely]] {
+        copy_row(to, piece.chunk->row(column.chunk_column, piece.offset), size);
+      } else {
+        REVERIE_RETURN_IF_ERROR(
+            copy_encoded(piece, column.chunk_column, target.row_bytes, reader, to));
+      }
+      to += size;
+    }
+    if (to != end) std::memset(to, 0, static_cast<std::size_t>(end - to));
+  }
+  return {};
+}
+
+Status gather(std::span<const TrajectoryView> items, std::span<const Target> targets,
+              RowReader& reader) {
+  const std::size_t count = items.size();
+  const auto ask_for_chunk = [&](std::size_t i) {
+    if (i < count) __builtin_prefetch(items[i].pieces().front().chunk);
+  };
+  const auto ask_for_rows = [&](std::size_t i) {
+    if (i < count) prefetch_rows(items[i]);
+  };
+  for (std::size_t i = 0; i < kChunksAhead; ++i) ask_for_chunk(i);
+  for (std::size_t i = 0; i < kRowsAhead; ++i) ask_for_rows(i);
+  for (std::size_t i = 0; i < count; ++i) {
+    ask_for_chunk(i + kChunksAhead);
+    ask_for_rows(i + kRowsAhead);
+    REVERIE_RETURN_IF_ERROR(copy_item(items[i], targets, i, reader));
+  }
+  return {};
+}
+
+// Calls visit(row) for each row of column `c` of an item, padding excluded.
+template <typename Visit>
+Status for_each_row(const TrajectoryView& item, std::size_t c, RowReader& reader, Visit visit) {
+  const LayoutColumn& column = item.layout->columns()[c];
+  for (std::size_t p = column.piece_begin; p < column.piece_end; ++p) {
+    const Piece& piece = item.pieces()[p];
+    for (std::uint32_t r = 0; r < piece.length; ++r) {
+      REVERIE_ASSIGN_OR_RETURN(const RowSpan row,
+                               reader.row(*piece.chunk, column.chunk_column, piece.offset + r));
+      visit(row);
+    }
+  }
+  return {};
+}
+
+// A row that was left unset, or is padding, is elements of no bytes.
+Status gather_varying(std::span<const TrajectoryView> items, std::size_t c,
+                      const PlannedColumn& column, RowReader& reader, Allocator& allocator,
+                      Buffer& out) {
+  const std::size_t empty_bytes = column.element_count * sizeof(ElementSize);
+  std::size_t size_bytes = 0;
+  for (const TrajectoryView& item : items) {
+    std::size_t rows = 0;
+    REVERIE_RETURN_IF_ERROR(for_each_row(item, c, reader, [&](RowSpan row) {
+      size_bytes += row.empty() ? empty_bytes : row.size();
+      ++rows;
+    }));
+    size_bytes += (column.rows - rows) * empty_bytes;
+  }
+  REVERIE_ASSIGN_OR_RETURN(out, allocator.allocate(size_bytes));
+  std::byte* to = out.data();
+  const auto put_empty = [&] {
+    if (empty_bytes > 0) std::memset(to, 0, empty_bytes);
+    to += empty_bytes;
+  };
+  for (const TrajectoryView& item : items) {
+    std::size_t rows = 0;
+    REVERIE_RETURN_IF_ERROR(for_each_row(item, c, reader, [&](RowSpan row) {
+      ++rows;
+      if (row.empty()) return put_empty();
+      std::memcpy(to, row.data(), row.size());
+      to += row.size();
+    }));
+    for (; rows < column.rows; ++rows) put_empty();
+  }
+  return {};
+}
+
+// The bytes of a fixed column of the batch. The product is of numbers that may come from a wire.
+Result<std::size_t> column_bytes(const PlannedColumn& column, std::size_t item_count) {
+  std::size_t size = 0;
+  if (__builtin_mul_overflow(item_count, std::size_t{column.rows}, &size) ||
+      __builtin_mul_overflow(size, column.row_bytes, &size)) {
+    return resource_exhausted(
+        "column '{}' of {} items with {} rows of {} bytes is larger than "
+        "memory; sample fewer items at once",
+        column.like->spec.name, item_count, column.rows, column.row_bytes);
+  }
+  return size;
+}
+
+bool is_reusable(const BatchColumn& old, const PlannedColumn& column, std::size_t item_count,
+                 std::size_t size_bytes) {
+  const TensorSpec& like = column.like->spec;
+  std::span<const std::int64_t> shape = old.spec.shape;
+  const std::size_t outer = column.like->squeezed ? 1 : 2;
+  return old.bytes.size_bytes() == size_bytes && old.spec.dtype == like.dtype &&
+         shape.size() == outer + like.shape.size() &&
+         shape[0] == static_cast<std::int64_t>(item_count) &&
+         (outer == 1 || shape[1] == column.rows) &&
+         std::ranges::equal(shape.subspan(outer), like.shape) && old.spec.name == like.name;
+}
+
+}  // namespace
+
+Result<Batch> assemble(const SampleBatch& samples, const BatchOptions& options) {
+  Batch batch;
+  REVERIE_RETURN_IF_ERROR(assemble_into(samples, options, batch));
+  return batch;
+}
+
+Status assemble_into(const SampleBatch& samples, const BatchOptions& options, Batch& batch) {
+  const std::span<const TrajectoryView> items = samples.trajectories();
+  if (items.empty()) {
+    return invalid_argument("a batch of no items has no arrays; sample at least one item");
+  }
+  Allocator& allocator = options.allocator ? *options.allocator : Allocator::heap();
+  REVERIE_ASSIGN_OR_RETURN(BatchPlan plan, BatchPlan::make(items, options.pad));
+
+  RowReader reader;
+  std::vector<Target> targets;
+  targets.reserve(plan.columns.size());
+  batch.columns.resize(plan.columns.size());
+  for (std::size_t c = 0; c < plan.columns.size(); ++c) {
+    const PlannedColumn& column = plan.columns[c];
+    BatchColumn& out = batch.columns[c];
+    targets.push_back({nullptr, column.row_bytes, column.rows});
+    if (column.is_variable) {
+      REVERIE_RETURN_IF_ERROR(gather_varying(items, c, column, reader, allocator, out.bytes));
+    } else {
+      REVERIE_ASSIGN_OR_RETURN(const std::size_t size, column_bytes(column, items.size()));
+      const bool reuse = is_reusable(out, column, items.size(), size);
+      if (!reuse) {
+        REVERIE_ASSIGN_OR_RETURN(out.bytes, allocator.allocate(size));
+      }
+      targets.back().begin = out.bytes.data();
+      if (reuse) continue;
+    }
+    out.spec = {column.like->spec.name, column.like->spec.dtype, column.shape(items.size())};
+  }
+  batch.lengths = std::move(plan.lengths);
+  if (batch.structure != items.front().layout->structure()) {
+    batch.structure = items.front().layout->structure();
+  }
+  return gather(items, targets, reader);
+}
+
+}  // namespace reverie

@@ -1,0 +1,24 @@
+// RowReader: the rows of chunks of any kind, for a gather.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+
+#include "reverie/codec/column_codec.h"
+#include "reverie/record/chunk.h"
+
+namespace reverie {
+
+// Decodes each column of an encoded chunk once. Valid as long as the chunks it read. Not
+// thread-safe.
+class RowReader {
+ public:
+  // Row `row` of `column`; DATA_LOSS when the chunk's bytes are damaged or it has no such row.
+  Result<RowSpan> row(const Chunk& chunk, std::size_t column, std::uint32_t row);
+
+ private:
+  std::map<std::pair<const Chunk*, std::size_t>, ColumnRows> decoded_;
+};
+
+}  // namespace reverie
