@@ -45,20 +45,20 @@ struct ChunkOptions {
   std::uint32_t num_keep_alive_refs = 1;
   // Rows of a chunk, at least 1; may exceed num_keep_alive_refs. Without a value it is tuned to the
   // steps' size and to how many neighbouring rows items use (client/chunk_tuner.h has the rule).
-  std::optional<std::uint32_t> chunk_length;
+  std::optional<std::uint32_t> chunk_length = {};
 
   friend bool operator==(const ChunkOptions&, const ChunkOptions&) = default;
 };
 
 struct TrajectoryWriterOptions {
-  ChunkOptions chunks;
+  ChunkOptions chunks = {};
   // Items created but not yet in their table. create_item waits beyond it. At least 1.
   std::size_t max_in_flight_items = 1'000;
   // Look at the signatures when an item is created, not only when it reaches its table.
   bool validate_items = true;
-  Allocator* allocator = nullptr;     // of the chunks; the heap when null
-  Clock* clock = nullptr;             // that deadlines are on; the system's when null
-  std::optional<std::uint64_t> seed;  // of the keys of items, chunks and episodes
+  Allocator* allocator = nullptr;          // of the chunks; the heap when null
+  Clock* clock = nullptr;                  // that deadlines are on; the system's when null
+  std::optional<std::uint64_t> seed = {};  // of the keys of items, chunks and episodes
 };
 
 // One column's value in a step.
@@ -83,7 +83,7 @@ struct TrajectoryColumn {
 
 struct NewItem {
   std::string_view table;
-  std::optional<double> priority;  // none: the largest that the table has seen
+  std::optional<double> priority = {};  // none: the largest that the table has seen
   std::span<const TrajectoryColumn> columns;
   std::string_view structure;  // see Layout::structure
   std::int64_t version = 0;

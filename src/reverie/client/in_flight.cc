@@ -1,0 +1,152 @@
+#include "reverie/client/in_flight.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace reverie {
+namespace {
+
+constexpr auto kPollInterval = std::chrono::milliseconds(50);
+constexpr double kFirstNoticeS = 10.0;
+
+}  // namespace
+
+Status InFlight::insert(ReplayService& service, std::string_view table, Item item) {
+  if (!spare_) spare_ = std::make_unique<Record>();
+  Record* const record = spare_.get();
+  record->owner = this;
+  record->phase.store(Record::kInserting, std::memory_order_relaxed);
+  // One pointer: small enough that the function object takes no memory of its own.
+  const RequestId id =
+      service.insert({table, {&item, 1}, TimePoint::max()},
+                     [record](InsertResult result) { complete(record, std::move(result)); });
+  if (id != 0) return enlist(service, table, id);
+  REVERIE_CHECK(record->phase.load(std::memory_order_acquire) == Record::kDone);
+  return std::exchange(record->result, {}).status;
+}
+
+void InFlight::complete(Record* record, InsertResult result) {
+  record->result = std::move(result);
+  // Unless it is queued the inserting thread picks the result up, and the record is its own.
+  if (record->phase.exchange(Record::kDone, std::memory_order_acq_rel) == Record::kQueued) {
+    record->owner->finish(record);
+  }
+}
+
+Status InFlight::enlist(ReplayService& service, std::string_view table, RequestId id) {
+  Record* const record = spare_.get();
+  record->table = table;
+  record->id = id;
+  {
+    MutexLock lock(mutex_);
+    record->place = records_.size();
+    records_.push_back(std::move(spare_));
+    queued_.fetch_add(1, std::memory_order_release);
+  }
+  add_ref();
+  if (record->phase.exchange(Record::kQueued, std::memory_order_acq_rel) == Record::kDone) {
+    // Completed on another thread before it was enlisted.
+    {
+      MutexLock lock(mutex_);
+      spare_ = strike(record);
+    }
+    release();
+    return std::exchange(spare_->result, {}).status;
+  }
+  if (closed()) service.cancel(id);  // close() may have come before it was enlisted
+  return {};
+}
+
+void InFlight::finish(Record* record) {
+  std::unique_ptr<Record> finished;
+  {
+    MutexLock lock(mutex_);
+    finished = strike(record);
+    const InsertResult& result = finished->result;
+    if (result.applied == 0 && !result.status.ok() && !closed()) {
+      const auto loss = std::ranges::find(losses_, finished->table, &Loss::table);
+      if (loss == losses_.end()) {
+        losses_.push_back({finished->table, 1, result.status});
+      } else {
+        ++loss->count;
+      }
+      has_news_.store(true, std::memory_order_release);
+    }
+    changed_.notify_all();
+  }
+  release();
+}
+
+std::unique_ptr<InFlight::Record> InFlight::strike(Record* record) {
+  std::swap(records_[record->place], records_.back());
+  records_[record->place]->place = record->place;
+  std::unique_ptr<Record> struck = std::move(records_.back());
+  records_.pop_back();
+  queued_.fetch_sub(1, std::memory_order_release);
+  return struck;
+}
+
+bool InFlight::wait_for(std::size_t max_queued, TimePoint until) {
+  MutexLock lock(mutex_);
+  while (queued() > max_queued && !has_news()) {
+    if (!clock_.wait_until(changed_, mutex_, until)) break;
+  }
+  return queued() <= max_queued || has_news();
+}
+
+Status InFlight::wait(std::size_t max_queued, TimePoint deadline, const WaitOptions& options) {
+  if (queued() <= max_queued) return {};
+  const TimePoint begin = clock_.now();
+  double next_notice_s = kFirstNoticeS;
+  while (!wait_for(max_queued, std::min(deadline, clock_.now() + kPollInterval))) {
+    const TimePoint now = clock_.now();
+    const double waited_s = to_seconds(now - begin);
+    if (now >= deadline) {
+      return deadline_exceeded(
+          "{} items still wait for their tables after {:.3f} s, {} may; sample from the table or "
+          "widen its rate limiter (why_blocked tells which bound holds), or wait longer",
+          queued(), waited_s, max_queued);
+    }
+    if (options.interrupted && options.interrupted()) {
+      return cancelled("interrupted with {} items waiting for their tables", queued());
+    }
+    if (options.still_waiting && waited_s >= next_notice_s) {
+      options.still_waiting(waited_s);
+      next_notice_s *= 2;
+    }
+  }
+  return {};
+}
+
+Status InFlight::take_losses() {
+  std::vector<Loss> losses;
+  {
+    MutexLock lock(mutex_);
+    losses.swap(losses_);
+    has_news_.store(closed(), std::memory_order_release);
+  }
+  if (losses.empty()) return {};
+  std::string text;
+  for (const Loss& loss : losses) {
+    if (!text.empty()) text += "; ";
+    text += format("{} queued item{} for table '{}' {} lost: {}", loss.count,
+                   loss.count == 1 ? "" : "s", loss.table, loss.count == 1 ? "was" : "were",
+                   loss.first.message());
+  }
+  return Status(losses.front().first.code(), text + " (the writer can go on)");
+}
+
+void InFlight::close(ReplayService& service) {
+  std::vector<RequestId> ids;
+  {
+    MutexLock lock(mutex_);
+    if (closed()) return;
+    closed_.store(true, std::memory_order_release);
+    has_news_.store(true, std::memory_order_release);
+    for (const auto& record : records_) ids.push_back(record->id);
+    changed_.notify_all();
+  }
+  for (const RequestId id : ids) service.cancel(id);
+}
+
+}  // namespace reverie

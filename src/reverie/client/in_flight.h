@@ -1,0 +1,86 @@
+// InFlight: a writer's items that their tables have not admitted yet.
+//
+// Most inserts complete before the service returns; those cost no allocation, no count and no
+// lock here. One that is queued keeps a record of its own until its completion, which may come
+// on any thread and after the writer is gone: so the state is counted, and each record holds a
+// share of it.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reverie/base/clock.h"
+#include "reverie/base/mutex.h"
+#include "reverie/base/ref.h"
+#include "reverie/service/blocking.h"
+#include "reverie/service/replay_service.h"
+
+namespace reverie {
+
+// insert() and the waits are for one thread; the rest is thread-safe.
+class InFlight final : public RefCounted<InFlight> {
+ public:
+  explicit InFlight(Clock& clock) : clock_(clock) {}
+
+  // Hands one item over. The status of an insert that completed at once; ok for one that is
+  // queued.
+  Status insert(ReplayService& service, std::string_view table, Item item);
+
+  std::size_t queued() const { return queued_.load(std::memory_order_acquire); }
+  // Waits until at most `max_queued` are queued, or there are news. DEADLINE_EXCEEDED says how many
+  // are; CANCELLED when interrupted.
+  Status wait(std::size_t max_queued, TimePoint deadline, const WaitOptions& options);
+
+  // Whether there is something to report: items were lost, or close() was called.
+  bool has_news() const { return has_news_.load(std::memory_order_acquire); }
+  // What was lost since the last call, as one error; ok if nothing was.
+  Status take_losses();
+
+  // Cancels what is queued. Later inserts are cancelled too.
+  void close(ReplayService& service);
+  bool closed() const { return closed_.load(std::memory_order_acquire); }
+
+ private:
+  friend class RefCounted<InFlight>;
+
+  // One insert. Who of the inserting thread and the completion comes second deals with the result.
+  struct Record {
+    enum Phase : int { kInserting, kQueued, kDone };
+    InFlight* owner = nullptr;
+    std::atomic<Phase> phase{kInserting};
+    InsertResult result;
+    std::string table;
+    RequestId id = 0;
+    std::size_t place = 0;  // in records_
+  };
+  // Items of one table that were lost.
+  struct Loss {
+    std::string table;
+    std::size_t count;
+    Status first;
+  };
+
+  ~InFlight() = default;
+  static void complete(Record* record, InsertResult result);
+  Status enlist(ReplayService& service, std::string_view table, RequestId id);
+  void finish(Record* record);
+  std::unique_ptr<Record> strike(Record* record) REVERIE_REQUIRES(mutex_);
+  bool wait_for(std::size_t max_queued, TimePoint until);
+
+  Clock& clock_;
+  std::unique_ptr<Record> spare_;  // for the next insert
+  std::atomic<std::size_t> queued_{0};
+  std::atomic<bool> has_news_{false};
+  std::atomic<bool> closed_{false};
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<std::unique_ptr<Record>> records_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<Loss> losses_ REVERIE_GUARDED_BY(mutex_);
+};
+
+}  // namespace reverie

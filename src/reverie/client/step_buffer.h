@@ -1,0 +1,102 @@
+// StepBuffer: the steps a writer writes, and those it can still refer to.
+//
+// Knows columns, types and steps, and which ColumnGroup keeps a column's rows; knows no service.
+// A state machine without lock or clock: TrajectoryWriter is the shell around it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reverie/client/column_group.h"
+#include "reverie/client/trajectory_writer.h"
+
+namespace reverie {
+
+// Not thread-safe. The calls that TrajectoryWriter has too mean the same here.
+class StepBuffer {
+ public:
+  static Result<std::unique_ptr<StepBuffer>> make(ChunkOptions options, Allocator& allocator,
+                                                  std::uint64_t seed);
+
+  ColumnId column(std::string_view name);
+  Status configure(std::string_view name, ChunkOptions options);
+  Status append(std::span<const ColumnValue> values, bool partial_step);
+  void end_episode(bool clear_buffers);
+  void note_flush();
+
+  StepIndex next_step() const { return step_; }
+  bool step_is_open() const { return step_is_open_; }
+  StepIndex episode_begin() const { return episode_begin_; }
+  std::size_t column_count() const { return columns_.size(); }
+  std::string_view column_name(ColumnId column) const { return columns_[column].name; }
+  const TensorSpec* column_spec(ColumnId column) const {
+    return columns_[column].group ? &columns_[column].spec : nullptr;
+  }
+  bool has_cell(ColumnId column, StepIndex step) const;
+  Result<TensorView> cell(ColumnId column, StepIndex step) const;
+
+  // --- For items.
+  // Null before the column's first value.
+  ColumnGroup* group_of(ColumnId column) const { return columns_[column].group; }
+  std::uint16_t chunk_column(ColumnId column) const { return columns_[column].index; }
+  // Appends the rows of each range to `rows` and their pieces to `pieces`, those of neighbours in
+  // one. Says nothing yet of the column's own cells. Requires group_of(column).
+  Status find_rows(ColumnId column, std::span<const StepRange> steps,
+                   std::vector<ColumnGroup::Rows>& rows, std::vector<Piece>& pieces) const;
+  // Whether the column has all cells of the rows that find_rows gave for `steps`.
+  Status check_cells(ColumnId column, std::span<const StepRange> steps,
+                     std::span<const ColumnGroup::Rows> rows) const;
+
+ private:
+  static constexpr StepIndex kNoStep = ~StepIndex{0};
+
+  struct Column {
+    std::string name;
+    TensorSpec spec;
+    std::size_t element_count = 0;
+    std::size_t row_bytes = 0;     // of rows of fixed size
+    StepIndex given_in = kNoStep;  // the step for which a value was last accepted
+    ColumnGroup* group = nullptr;  // null before the first value
+    std::uint32_t group_index = 0;
+    std::uint16_t index = 0;  // in the group's chunks
+  };
+
+  StepBuffer(ChunkOptions options, Allocator& allocator, std::uint64_t seed);
+
+  Status accept(const ColumnValue& value);
+  Status accept_first(ColumnId id, const TensorView& value);
+  Status refuse(const Column& column, const TensorView& value) const;
+  Status make_room(std::span<const ColumnValue> values);
+  void take_back(std::span<const ColumnValue> accepted);
+  void finish_step();
+  void join_group(Column& column);
+  const ChunkOptions& options_of(std::string_view name) const;
+  Status missing(ColumnId column, StepIndex step, ColumnGroup::Lookup why) const;
+
+  ChunkOptions default_options_;
+  Allocator& allocator_;
+  Random random_;
+  std::deque<Column> columns_;
+  std::map<std::string, ColumnId, std::less<>> ids_;
+  std::map<std::string, ChunkOptions, std::less<>> configured_;
+  std::vector<std::unique_ptr<ColumnGroup>> groups_;
+
+  StepIndex step_ = 0;
+  bool step_is_open_ = false;
+  StepIndex episode_begin_ = 0;
+  EpisodeId episode_;
+
+  // Of the append that runs; kept for their memory.
+  std::vector<ColumnId> new_columns_;   // that got their first value
+  bool has_varying_ = false;            // whether a value of varying size was accepted
+  std::vector<std::size_t> var_bytes_;  // of this append, by group
+};
+
+}  // namespace reverie

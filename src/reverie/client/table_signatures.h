@@ -1,0 +1,32 @@
+// What the tables behind a service promise of their items, asked for once.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "reverie/service/blocking.h"
+#include "reverie/service/replay_service.h"
+
+namespace reverie {
+
+// Not thread-safe.
+class TableSignatures {
+ public:
+  // The table's signature, null if it has none; valid as long as this object. The first call for a
+  // table asks the service. NOT_FOUND lists the tables.
+  Result<const Signature*> find(std::string_view table, ReplayService& service,
+                                const WaitOptions& wait);
+
+ private:
+  struct Table {
+    std::string name;
+    std::optional<Signature> signature;
+  };
+  const Table* known(std::string_view table) const;
+
+  std::deque<Table> tables_;
+};
+
+}  // namespace reverie

@@ -1,0 +1,226 @@
+#include "reverie/client/trajectory_writer.h"
+
+#include <cmath>
+#include <utility>
+
+#include "reverie/base/fork.h"
+#include "reverie/base/log.h"
+#include "reverie/client/in_flight.h"
+#include "reverie/client/item_builder.h"
+#include "reverie/client/step_buffer.h"
+#include "reverie/client/table_signatures.h"
+
+namespace reverie {
+namespace {
+
+constexpr double kLastFlushS = 1.0;
+constexpr std::string_view kName = "TrajectoryWriter";
+
+}  // namespace
+
+class TrajectoryWriter::State {
+ public:
+  State(std::shared_ptr<ReplayService> service, TrajectoryWriterOptions options, Clock& clock,
+        std::unique_ptr<StepBuffer> steps, std::uint64_t seed)
+      : service_(std::move(service)),
+        options_(options),
+        clock_(clock),
+        steps_(std::move(steps)),
+        keys_(seed),
+        in_flight_(make_ref<InFlight>(clock)) {}
+
+  // Ok where a call may go on; else what it must answer. Losses are told once.
+  Status enter() {
+    REVERIE_RETURN_IF_ERROR(fork_guard_.check(kName));
+    return in_flight_->has_news() ? news() : Status();
+  }
+
+  Status create_item(const NewItem& item, TimePoint deadline, const WaitOptions& wait);
+  Status flush(std::size_t max_pending, TimePoint deadline, const WaitOptions& wait);
+  void close() {
+    if (fork_guard_.check(kName).ok()) in_flight_->close(*service_);
+  }
+  void close_for_good();
+
+  bool closed() const { return in_flight_->closed(); }
+  std::size_t pending_items() const { return in_flight_->queued(); }
+  StepBuffer& steps() { return *steps_; }
+
+ private:
+  Status news();
+
+  std::shared_ptr<ReplayService> service_;
+  TrajectoryWriterOptions options_;
+  Clock& clock_;
+  ForkGuard fork_guard_;
+  std::unique_ptr<StepBuffer> steps_;
+  Random keys_;
+  ItemBuilder builder_;
+  TableSignatures signatures_;
+  Ref<InFlight> in_flight_;
+};
+
+Status TrajectoryWriter::State::news() {
+  if (closed()) {
+    return failed_precondition("this {} is closed; open another one", kName);
+  }
+  return in_flight_->take_losses();
+}
+
+Status TrajectoryWriter::State::create_item(const NewItem& item, TimePoint deadline,
+                                            const WaitOptions& wait) {
+  REVERIE_RETURN_IF_ERROR(enter());
+  if (item.priority && std::isnan(*item.priority)) [[unlikely]] {
+    return invalid_argument("the priority of an item for table '{}' is NaN; it must be a number",
+                            item.table);
+  }
+  const Signature* signature = nullptr;
+  if (options_.validate_items) {
+    REVERIE_ASSIGN_OR_RETURN(signature, signatures_.find(item.table, *service_, wait));
+  }
+  REVERIE_ASSIGN_OR_RETURN(Trajectory trajectory, builder_.build(item, *steps_));
+  if (signature) {
+    if (Status status = check_signature(trajectory.view(), *signature); !status.ok()) {
+      return status.with_context(format("table '{}'", item.table));
+    }
+  }
+  if (pending_items() >= options_.max_in_flight_items) {
+    REVERIE_RETURN_IF_ERROR(in_flight_->wait(options_.max_in_flight_items - 1, deadline, wait));
+    REVERIE_RETURN_IF_ERROR(enter());
+  }
+  builder_.note_use();
+  return in_flight_->insert(*service_, item.table,
+                            {keys_.next(), item.priority, std::move(trajectory), item.version});
+}
+
+Status TrajectoryWriter::State::flush(std::size_t max_pending, TimePoint deadline,
+                                      const WaitOptions& wait) {
+  REVERIE_RETURN_IF_ERROR(enter());
+  REVERIE_RETURN_IF_ERROR(in_flight_->wait(max_pending, deadline, wait));
+  REVERIE_RETURN_IF_ERROR(enter());
+  steps_->note_flush();
+  return {};
+}
+
+void TrajectoryWriter::State::close_for_good() {
+  if (!fork_guard_.check(kName).ok() || closed()) return;
+  const TimePoint deadline = clock_.now() + seconds(kLastFlushS);
+  std::vector<std::string> losses;
+  bool in_time = true;
+  while (in_time) {
+    in_time = in_flight_->wait(0, deadline, WaitOptions()).ok() && pending_items() > 0;
+    if (const Status lost = in_flight_->take_losses(); !lost.ok()) losses.push_back(lost.message());
+  }
+  const std::size_t queued = pending_items();
+  in_flight_->close(*service_);
+  if (queued > 0) {
+    log_warning(
+        "a {} went away without close(), and {} of its items were still waiting for their "
+        "tables after {} s: they are lost; call flush() or end_episode() first",
+        kName, queued, kLastFlushS);
+  }
+  for (const std::string& lost : losses) {
+    log_warning("a {} went away without close(): {}", kName, lost);
+  }
+}
+
+Result<std::unique_ptr<TrajectoryWriter>> TrajectoryWriter::open(
+    std::shared_ptr<ReplayService> service, TrajectoryWriterOptions options) {
+  REVERIE_CHECK(service != nullptr);
+  if (options.max_in_flight_items == 0) {
+    return invalid_argument("max_in_flight_items is 0; it must be at least 1");
+  }
+  Random random(options.seed);
+  Allocator& allocator = options.allocator ? *options.allocator : Allocator::heap();
+  Clock& clock = options.clock ? *options.clock : Clock::system();
+  REVERIE_ASSIGN_OR_RETURN(auto steps, StepBuffer::make(options.chunks, allocator, random.next()));
+  return std::unique_ptr<TrajectoryWriter>(new TrajectoryWriter(std::make_unique<State>(
+      std::move(service), options, clock, std::move(steps), random.next())));
+}
+
+TrajectoryWriter::TrajectoryWriter(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+TrajectoryWriter::~TrajectoryWriter() {
+  state_->close_for_good();
+}
+
+ColumnId TrajectoryWriter::column(std::string_view name) {
+  return state_->steps().column(name);
+}
+
+Status TrajectoryWriter::configure(std::string_view name, ChunkOptions options) {
+  REVERIE_RETURN_IF_ERROR(state_->enter());
+  return state_->steps().configure(name, options);
+}
+
+Status TrajectoryWriter::append(std::span<const ColumnValue> values, bool partial_step) {
+  REVERIE_RETURN_IF_ERROR(state_->enter());
+  return state_->steps().append(values, partial_step);
+}
+
+Status TrajectoryWriter::create_item(const NewItem& item, TimePoint deadline,
+                                     const WaitOptions& wait) {
+  return state_->create_item(item, deadline, wait);
+}
+
+Status TrajectoryWriter::flush(std::size_t max_pending, TimePoint deadline,
+                               const WaitOptions& wait) {
+  return state_->flush(max_pending, deadline, wait);
+}
+
+Status TrajectoryWriter::end_episode(bool clear_buffers, TimePoint deadline,
+                                     const WaitOptions& wait) {
+  REVERIE_RETURN_IF_ERROR(state_->flush(0, deadline, wait));
+  state_->steps().end_episode(clear_buffers);
+  return {};
+}
+
+void TrajectoryWriter::close() {
+  state_->close();
+}
+
+bool TrajectoryWriter::closed() const {
+  return state_->closed();
+}
+
+StepIndex TrajectoryWriter::next_step() const {
+  return state_->steps().next_step();
+}
+
+bool TrajectoryWriter::step_is_open() const {
+  return state_->steps().step_is_open();
+}
+
+StepIndex TrajectoryWriter::episode_begin() const {
+  return state_->steps().episode_begin();
+}
+
+std::size_t TrajectoryWriter::episode_steps() const {
+  return static_cast<std::size_t>(next_step() - episode_begin());
+}
+
+std::size_t TrajectoryWriter::column_count() const {
+  return state_->steps().column_count();
+}
+
+std::string_view TrajectoryWriter::column_name(ColumnId column) const {
+  return state_->steps().column_name(column);
+}
+
+const TensorSpec* TrajectoryWriter::column_spec(ColumnId column) const {
+  return state_->steps().column_spec(column);
+}
+
+bool TrajectoryWriter::has_cell(ColumnId column, StepIndex step) const {
+  return state_->steps().has_cell(column, step);
+}
+
+Result<TensorView> TrajectoryWriter::cell(ColumnId column, StepIndex step) const {
+  return state_->steps().cell(column, step);
+}
+
+std::size_t TrajectoryWriter::pending_items() const {
+  return state_->pending_items();
+}
+
+}  // namespace reverie
