@@ -4,6 +4,7 @@ option(REVERIE_BUILD_EXAMPLES "Build examples/cc" ${PROJECT_IS_TOP_LEVEL})
 option(REVERIE_BUILD_BENCHMARKS "Build benchmarks/cc (needs google-benchmark)" OFF)
 option(REVERIE_BUILD_FUZZ "Build tests/fuzz (needs clang)" OFF)
 option(REVERIE_BUILD_PYTHON "Build the Python extension (needs nanobind)" OFF)
+option(REVERIE_PRECOMPILED_HEADER "Precompile the test framework's headers" OFF)
 option(REVERIE_WERROR "Treat warnings as errors" OFF)
 set(REVERIE_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize takes them: address,undefined or thread")
 
@@ -23,7 +24,9 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
 find_program(REVERIE_CCACHE ccache)
 if(REVERIE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${REVERIE_CCACHE})
+  # A precompiled header hides its macros and times from ccache, which wants to be told that it may.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${REVERIE_CCACHE})
 endif()
 
 if(REVERIE_SANITIZE)

@@ -43,6 +43,8 @@ def native(preset: str, *, full: bool) -> Path:
 def main(arguments: list[str]) -> int:
     """Runs the presets and then pytest; its status is the run's."""
     full = "--full" in arguments
+    if full:
+        os.environ["REVERIE_FULL"] = "1"  # tests/scale.h
     presets = [argument for argument in arguments if argument != "--full"]
     results = [native(preset, full=full) for preset in presets]
     command = [sys.executable, "-m", "pytest", *(f"--results={path}" for path in results)]
@@ -51,4 +53,7 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    try:
+        raise SystemExit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
