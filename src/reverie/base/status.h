@@ -129,11 +129,11 @@ class [[nodiscard]] Result {
 };
 
 // Leaves the function with the error, if there is one.
-#define REVERIE_RETURN_IF_ERROR(expression)                        \
-  do {                                                             \
-    if (::reverie::Status status_ = (expression); !status_.ok()) { \
-      return status_;                                              \
-    }                                                              \
+#define REVERIE_RETURN_IF_ERROR(expression)                                    \
+  do {                                                                         \
+    if (::reverie::Status reverie_error = (expression); !reverie_error.ok()) { \
+      return reverie_error;                                                    \
+    }                                                                          \
   } while (false)
 
 #define REVERIE_CONCAT_INNER(a, b) a##b

@@ -35,7 +35,7 @@
 
 namespace reverie {
 
-// Names a request that has not completed yet; 0 one that completed before its call returned.
+// Names a request for cancel(). 0: it completed before its call returned.
 using RequestId = std::uint64_t;
 
 struct InsertRequest {

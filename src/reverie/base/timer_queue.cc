@@ -1,0 +1,62 @@
+#include "reverie/base/timer_queue.h"
+
+namespace reverie {
+
+void TimerQueue::stop() {
+  if (!fork_guard_.check("timer queue").ok()) {
+    // The thread stayed with the parent: there is nothing to join, and the lock may be held by
+    // nobody.
+    (void)new std::thread(std::move(thread_));
+    return;
+  }
+  std::thread thread;
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    thread = std::move(thread_);
+    changed_.notify_all();
+  }
+  if (thread.joinable()) thread.join();
+}
+
+std::uint64_t TimerQueue::schedule(TimePoint when, std::function<void()> run) {
+  MutexLock lock(mutex_);
+  const std::uint64_t id = ++last_id_;
+  const auto place = timers_.emplace(std::pair(when, id), std::move(run)).first;
+  if (!thread_.joinable() && !stopping_) {
+    thread_ = std::thread([this] { loop(); });
+  } else if (place == timers_.begin()) {
+    changed_.notify_all();  // the thread sleeps until a later one
+  }
+  return id;
+}
+
+void TimerQueue::cancel(std::uint64_t id, TimePoint when) {
+  std::function<void()> dropped;  // freed after the lock: it may own much
+  MutexLock lock(mutex_);
+  const auto place = timers_.find(std::pair(when, id));
+  if (place == timers_.end()) return;
+  dropped = std::move(place->second);
+  timers_.erase(place);
+}
+
+void TimerQueue::loop() {
+  std::function<void()> due;
+  while (true) {
+    {
+      MutexLock lock(mutex_);
+      while (!stopping_) {
+        const TimePoint first = timers_.empty() ? TimePoint::max() : timers_.begin()->first.first;
+        if (first <= clock_.now()) break;
+        clock_.wait_until(changed_, mutex_, first);
+      }
+      if (stopping_) return;
+      due = std::move(timers_.begin()->second);
+      timers_.erase(timers_.begin());
+    }
+    due();
+    due = nullptr;
+  }
+}
+
+}  // namespace reverie

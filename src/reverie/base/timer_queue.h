@@ -1,0 +1,45 @@
+// Runs things at their time: the deadlines of requests that wait.
+//
+// One thread, started with the first timer, so that a store that never blocks has none.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include "reverie/base/clock.h"
+#include "reverie/base/fork.h"
+
+namespace reverie {
+
+// Thread-safe.
+class TimerQueue {
+ public:
+  explicit TimerQueue(Clock& clock) : clock_(clock) {}
+  ~TimerQueue() { stop(); }
+
+  // Runs nothing more; a callback that is running is waited for. Idempotent. Not from a callback.
+  void stop();
+
+  // Calls `run` on the queue's thread once `when` is past, soon after. Returns its id, never 0.
+  std::uint64_t schedule(TimePoint when, std::function<void()> run);
+  // No effect when it ran already or runs now.
+  void cancel(std::uint64_t id, TimePoint when);
+
+ private:
+  void loop();
+
+  Clock& clock_;
+  ForkGuard fork_guard_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::map<std::pair<TimePoint, std::uint64_t>, std::function<void()>> timers_
+      REVERIE_GUARDED_BY(mutex_);
+  std::uint64_t last_id_ REVERIE_GUARDED_BY(mutex_) = 0;
+  bool stopping_ REVERIE_GUARDED_BY(mutex_) = false;
+  std::thread thread_ REVERIE_GUARDED_BY(mutex_);
+};
+
+}  // namespace reverie

@@ -1,0 +1,47 @@
+// ChunkStore: the books of a store's chunks: how many bytes its items keep alive, and the bound.
+//
+// Chunks hold themselves by reference counts; nobody looks one up by its key. What is shared is
+// the account: a chunk is charged when the first item of the store refers to it and discharged
+// with the last, in whatever tables they are. So data that is in several tables counts once.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "reverie/record/trajectory.h"
+
+namespace reverie {
+
+// Thread-safe.
+class ChunkStore {
+ public:
+  explicit ChunkStore(std::optional<std::int64_t> max_bytes) : max_bytes_(max_bytes) {}
+
+  std::optional<std::int64_t> max_bytes() const { return max_bytes_; }
+  std::int64_t used_bytes() const { return used_bytes_.load(std::memory_order_seq_cst); }
+
+  // Whether an item that brings `bytes` more fits now.
+  bool has_room(std::int64_t bytes) const {
+    return !max_bytes_ || used_bytes() + bytes <= *max_bytes_;
+  }
+  // The bytes that the item's chunks would add: those that no item refers to yet.
+  static std::int64_t new_bytes(const TrajectoryView& trajectory);
+
+  void add(const TrajectoryView& trajectory);
+  // True if bytes came free.
+  bool remove(const TrajectoryView& trajectory);
+
+  // Inserts that wait for room. Whoever frees bytes looks here afterwards.
+  void add_waiter() { waiters_.fetch_add(1, std::memory_order_seq_cst); }
+  void remove_waiter() { waiters_.fetch_sub(1, std::memory_order_seq_cst); }
+  bool has_waiters() const { return waiters_.load(std::memory_order_seq_cst) > 0; }
+
+ private:
+  const std::optional<std::int64_t> max_bytes_;
+  std::atomic<std::int64_t> used_bytes_{0};
+  std::atomic<std::int64_t> waiters_{0};
+};
+
+}  // namespace reverie

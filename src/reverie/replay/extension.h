@@ -1,0 +1,59 @@
+// TableExtension: code that runs with each operation of a table, atomically with it.
+//
+// Hooks are called under the table's lock, so they see and change one consistent state, and
+// must be short: no I/O, no waiting, no call back into the store. What an extension keeps for an
+// item it keeps by slot; a slot is reused after on_delete.
+//
+// The ones that ship: extensions/statistics.h, extensions/priority_diffusion.h. A user's own is
+// registered by name (registry.h) and may live in a shared library (plugin.h).
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "reverie/base/clock.h"
+#include "reverie/base/status.h"
+#include "reverie/replay/item_slots.h"
+
+namespace reverie {
+
+// The table, as its extensions see it. Valid during a hook.
+class TableAccess {
+ public:
+  virtual std::size_t size() const = 0;
+  virtual TimePoint now() const = 0;
+  // Requires a slot that is in.
+  virtual const StoredItem& item(Slot slot) const = 0;
+  // Changes an item's priority without calling on_update again. INVALID_ARGUMENT when a selector
+  // cannot hold it; the old one stays.
+  virtual Status set_priority(Slot slot, double priority) = 0;
+
+ protected:
+  ~TableAccess() = default;
+};
+
+class TableExtension {
+ public:
+  virtual ~TableExtension() = default;
+
+  // As it is registered.
+  virtual std::string_view name() const = 0;
+
+  // After the item is in the table and its selectors.
+  virtual void on_insert(TableAccess&, Slot) {}
+  // After times_sampled went up, before a removal that the sample causes.
+  virtual void on_sample(TableAccess&, Slot) {}
+  // After the new priority is in place; through a mutate, or an insert of an existing key.
+  virtual void on_update(TableAccess&, Slot, double /*old_priority*/) {}
+  // While the item is still there.
+  virtual void on_delete(TableAccess&, Slot) {}
+  // Instead of one on_delete an item.
+  virtual void on_reset() {}
+
+  // Figures for people, by name. Called under the lock too.
+  virtual std::map<std::string, double> summary(TimePoint /*now*/) const { return {}; }
+};
+
+}  // namespace reverie

@@ -1,0 +1,75 @@
+#include "reverie/replay/extensions/statistics.h"
+
+#include <algorithm>
+
+namespace reverie {
+namespace {
+
+double age_s(const TableAccess& table, const StoredItem& item) {
+  return to_seconds(table.now() - TimePoint{item.inserted_at_ns});
+}
+
+double mean(double sum, std::int64_t count) {
+  return count == 0 ? std::numeric_limits<double>::quiet_NaN() : sum / static_cast<double>(count);
+}
+
+}  // namespace
+
+void Statistics::count_priority(double priority) {
+  figures_.priority_min = std::min(figures_.priority_min, priority);
+  figures_.priority_max = std::max(figures_.priority_max, priority);
+  figures_.priority_sum += priority;
+}
+
+void Statistics::on_insert(TableAccess& table, Slot slot) {
+  if (figures_.inserts++ == 0) figures_.first_insert = table.now();
+  count_priority(table.item(slot).priority);
+}
+
+void Statistics::on_sample(TableAccess& table, Slot slot) {
+  const double age = age_s(table, table.item(slot));
+  ++figures_.samples;
+  figures_.sampled_age_sum_s += age;
+  figures_.sampled_age_max_s = std::max(figures_.sampled_age_max_s, age);
+}
+
+void Statistics::on_update(TableAccess& table, Slot slot, double) {
+  ++figures_.updates;
+  count_priority(table.item(slot).priority);
+}
+
+void Statistics::on_delete(TableAccess& table, Slot slot) {
+  const StoredItem& item = table.item(slot);
+  ++figures_.deletes;
+  figures_.deleted_age_sum_s += age_s(table, item);
+  figures_.deleted_times_sampled_sum += item.times_sampled;
+  if (item.times_sampled == 0) ++figures_.deleted_never_sampled;
+}
+
+std::map<std::string, double> Statistics::summary(TimePoint now) const {
+  const Figures& f = figures_;
+  const std::int64_t priorities = f.inserts + f.updates;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const double elapsed_s = f.inserts == 0 ? 0 : to_seconds(now - f.first_insert);
+  const auto rate = [&](std::int64_t count) {
+    return elapsed_s > 0 ? static_cast<double>(count) / elapsed_s : nan;
+  };
+  return {
+      {"inserts", static_cast<double>(f.inserts)},
+      {"samples", static_cast<double>(f.samples)},
+      {"updates", static_cast<double>(f.updates)},
+      {"deletes", static_cast<double>(f.deletes)},
+      {"priority_min", priorities == 0 ? nan : f.priority_min},
+      {"priority_mean", mean(f.priority_sum, priorities)},
+      {"priority_max", priorities == 0 ? nan : f.priority_max},
+      {"sampled_age_mean_s", mean(f.sampled_age_sum_s, f.samples)},
+      {"sampled_age_max_s", f.samples == 0 ? nan : f.sampled_age_max_s},
+      {"deleted_age_mean_s", mean(f.deleted_age_sum_s, f.deletes)},
+      {"deleted_times_sampled_mean", mean(f.deleted_times_sampled_sum, f.deletes)},
+      {"deleted_never_sampled", static_cast<double>(f.deleted_never_sampled)},
+      {"inserts_per_s", rate(f.inserts)},
+      {"samples_per_s", rate(f.samples)},
+  };
+}
+
+}  // namespace reverie

@@ -1,0 +1,126 @@
+// MinHeap and MaxHeap: the lowest or the highest priority first. Among equals the one that was
+// inserted or updated longest ago.
+//
+// An indexed binary heap over slots: heap_ holds {rank, renewed, slot}, place_ where each slot is.
+// 28 bytes a slot; insert, update and erase are O(log n).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <queue>
+#include <utility>
+#include <vector>
+
+#include "reverie/replay/segmented_array.h"
+#include "reverie/replay/selector.h"
+
+namespace reverie {
+
+class HeapSelector : public Selector {
+ public:
+  void insert(Slot slot, double priority) final {
+    heap_.reach(size_, {});
+    place_.reach(slot, kNoSlot);
+    rise(size_++, {rank(priority), ++clock_, slot});
+  }
+  void update(std::span<const Slot> slots, std::span<const double> priorities) final {
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      settle(place_[slots[i]], {rank(priorities[i]), ++clock_, slots[i]});
+    }
+  }
+  void erase(Slot slot) final {
+    const std::size_t place = place_[slot];
+    const Entry last = heap_[--size_];
+    if (place < size_) settle(place, last);
+  }
+  std::size_t size() const final { return size_; }
+  void draw(std::span<Slot> slots, std::span<double> probabilities) final {
+    if (slots.empty()) return;
+    std::fill(slots.begin(), slots.end(), heap_[0].slot);
+    std::fill(probabilities.begin(), probabilities.end(), 1.0);
+  }
+  // Best first through the heap without changing it: the next best is among the children of those
+  // taken already.
+  std::size_t draw_distinct(std::span<Slot> slots, std::span<double> probabilities) final {
+    const auto after = [this](std::size_t a, std::size_t b) { return heap_[b].before(heap_[a]); };
+    std::priority_queue<std::size_t, std::vector<std::size_t>, decltype(after)> frontier(after);
+    if (size_ > 0) frontier.push(0);
+    std::size_t count = 0;
+    while (count < slots.size() && !frontier.empty()) {
+      const std::size_t best = frontier.top();
+      frontier.pop();
+      slots[count] = heap_[best].slot;
+      probabilities[count++] = 1.0;
+      for (const std::size_t child : {2 * best + 1, 2 * best + 2}) {
+        if (child < size_) frontier.push(child);
+      }
+    }
+    return count;
+  }
+  std::size_t memory_bytes() const final {
+    return sizeof(*this) + heap_.memory_bytes() + place_.memory_bytes();
+  }
+
+ protected:
+  // `sign` times the priority is the rank; the lowest rank is at the top.
+  explicit HeapSelector(double sign) : sign_(sign) {}
+
+ private:
+  struct Entry {
+    double rank = 0;
+    std::uint64_t renewed = 0;
+    Slot slot = kNoSlot;
+    bool before(const Entry& other) const {
+      return rank != other.rank ? rank < other.rank : renewed < other.renewed;
+    }
+  };
+
+  double rank(double priority) const { return sign_ * priority; }
+  void put(std::size_t place, const Entry& entry) {
+    heap_[place] = entry;
+    place_[entry.slot] = static_cast<Slot>(place);
+  }
+  // Puts the entry where it belongs, on the way up from `place`, which is free.
+  void rise(std::size_t place, const Entry& entry) {
+    while (place > 0 && entry.before(heap_[(place - 1) / 2])) {
+      put(place, heap_[(place - 1) / 2]);
+      place = (place - 1) / 2;
+    }
+    put(place, entry);
+  }
+  // The same in either direction.
+  void settle(std::size_t place, const Entry& entry) {
+    if (place > 0 && entry.before(heap_[(place - 1) / 2])) return rise(place, entry);
+    while (true) {
+      std::size_t child = 2 * place + 1;
+      if (child >= size_) break;
+      if (child + 1 < size_ && heap_[child + 1].before(heap_[child])) ++child;
+      if (!heap_[child].before(entry)) break;
+      put(place, heap_[child]);
+      place = child;
+    }
+    put(place, entry);
+  }
+
+  const double sign_;
+  SegmentedArray<Entry> heap_;
+  SegmentedArray<Slot> place_;
+  std::size_t size_ = 0;
+  std::uint64_t clock_ = 0;
+};
+
+class MinHeap final : public HeapSelector {
+ public:
+  MinHeap() : HeapSelector(1.0) {}
+  std::string_view name() const override { return "MinHeap"; }
+  std::unique_ptr<Selector> make_empty() override { return std::make_unique<MinHeap>(); }
+};
+
+class MaxHeap final : public HeapSelector {
+ public:
+  MaxHeap() : HeapSelector(-1.0) {}
+  std::string_view name() const override { return "MaxHeap"; }
+  std::unique_ptr<Selector> make_empty() override { return std::make_unique<MaxHeap>(); }
+};
+
+}  // namespace reverie

@@ -1,0 +1,87 @@
+// ItemSlots: where a table's items lie, one cache line each, found by a dense slot number.
+//
+// Items live in segments of a few thousand, so growing never moves one; a freed slot is the next
+// to be given out. Each occupant of a slot has its own generation: slot and generation together
+// are the ticket that tells an item from its successors in the same place.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "reverie/record/item.h"
+#include "reverie/replay/slot.h"
+
+namespace reverie {
+
+struct alignas(64) StoredItem {
+  Trajectory trajectory;  // empty: the slot is free
+  ItemKey key = 0;
+  double priority = 0;
+  std::int64_t inserted_at_ns = 0;
+  std::int64_t version = 0;
+  std::int32_t times_sampled = 0;
+  std::uint32_t generation = 0;  // from 1 on while the slot is in use
+
+  Ticket ticket(Slot slot) const { return {slot, generation}; }
+};
+static_assert(sizeof(StoredItem) == 64);
+
+// Not thread-safe.
+class ItemSlots {
+ public:
+  static constexpr std::size_t kSegmentSlots = 2048;  // 128 KiB
+  static constexpr std::size_t kMaxSlots = kNoSlot;
+
+  std::size_t size() const { return size_; }
+  std::size_t memory_bytes() const { return segments_.size() * sizeof(Segment); }
+
+  StoredItem& operator[](Slot slot) {
+    return (*segments_[slot / kSegmentSlots])[slot % kSegmentSlots];
+  }
+  const StoredItem& operator[](Slot slot) const {
+    return (*segments_[slot / kSegmentSlots])[slot % kSegmentSlots];
+  }
+  void prefetch(Slot slot) const { __builtin_prefetch(&(*this)[slot]); }
+
+  // A free slot, with a generation of its own. Requires size() < kMaxSlots.
+  Slot take() {
+    Slot slot = first_free_;
+    if (slot == kNoSlot) {
+      slot = used_++;
+      if (slot / kSegmentSlots == segments_.size())
+        segments_.push_back(std::make_unique<Segment>());
+    } else {
+      first_free_ = static_cast<Slot>((*this)[slot].key);  // a free slot's key links to the next
+    }
+    StoredItem& item = (*this)[slot];
+    if (++item.generation == 0) item.generation = 1;
+    ++size_;
+    return slot;
+  }
+  // Requires that the item's trajectory was taken out.
+  void give_back(Slot slot) {
+    (*this)[slot].key = first_free_;
+    first_free_ = slot;
+    --size_;
+  }
+  // The item of a ticket, null when it is gone.
+  StoredItem* find(Ticket ticket) {
+    if (ticket.slot >= used_) return nullptr;
+    StoredItem& item = (*this)[ticket.slot];
+    return item.generation == ticket.generation && !item.trajectory.empty() ? &item : nullptr;
+  }
+  // Slots below this one were in use at some time.
+  Slot used() const { return used_; }
+
+ private:
+  using Segment = std::array<StoredItem, kSegmentSlots>;
+  std::vector<std::unique_ptr<Segment>> segments_;
+  std::size_t size_ = 0;
+  Slot used_ = 0;
+  Slot first_free_ = kNoSlot;
+};
+
+}  // namespace reverie

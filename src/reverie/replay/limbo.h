@@ -1,0 +1,90 @@
+// Limbo: removed items whose chunks a sampler may still be reading.
+//
+//     epochs   [ 7: pins 1, removed a b ] [ 8: pins 0, removed c ] [ 9: pins 2, removed - ]
+//                 ^ oldest                                            ^ pins join here
+//
+// A batch takes one pin for all its items. Whatever is removed goes to the newest epoch and is
+// freed once no pin of that epoch or an older one is left. Where no pin is out, things are freed at
+// once. One counter for a batch, where a counted pointer an item would touch every chunk twice.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "reverie/record/trajectory.h"
+
+namespace reverie {
+
+// Things to be destroyed after the lock is let go. The usual one or two need no allocation.
+class Garbage {
+ public:
+  void add(Trajectory trajectory) {
+    if (few_count_ < few_.size()) {
+      few_[few_count_++] = std::move(trajectory);
+    } else {
+      many_.push_back(std::move(trajectory));
+    }
+  }
+  void add(std::shared_ptr<void> state) { states_.push_back(std::move(state)); }
+
+ private:
+  friend class Limbo;
+  std::array<Trajectory, 2> few_;
+  std::size_t few_count_ = 0;
+  std::vector<Trajectory> many_;
+  std::vector<std::shared_ptr<void>> states_;
+};
+
+// Not thread-safe: its table locks.
+class Limbo {
+ public:
+  // Holds back all that is removed from now on until unpin().
+  std::uint64_t pin() {
+    if (epochs_.empty() || epochs_.back().has_removed()) epochs_.emplace_back();
+    ++epochs_.back().pins;
+    return first_ + epochs_.size() - 1;
+  }
+  void unpin(std::uint64_t epoch, Garbage& garbage) {
+    --epochs_[epoch - first_].pins;
+    while (!epochs_.empty() && epochs_.front().pins == 0) {
+      Epoch& oldest = epochs_.front();
+      for (Trajectory& trajectory : oldest.removed) garbage.add(std::move(trajectory));
+      for (auto& state : oldest.states) garbage.add(std::move(state));
+      epochs_.pop_front();
+      ++first_;
+    }
+  }
+  void remove(Trajectory trajectory, Garbage& garbage) {
+    if (epochs_.empty()) {
+      garbage.add(std::move(trajectory));
+    } else {
+      epochs_.back().removed.push_back(std::move(trajectory));
+    }
+  }
+  // A whole table's items at once.
+  void remove(std::shared_ptr<void> state, Garbage& garbage) {
+    if (epochs_.empty()) {
+      garbage.add(std::move(state));
+    } else {
+      epochs_.back().states.push_back(std::move(state));
+    }
+  }
+  bool has_pins() const { return !epochs_.empty(); }
+
+ private:
+  struct Epoch {
+    std::size_t pins = 0;
+    std::vector<Trajectory> removed;
+    std::vector<std::shared_ptr<void>> states;
+    bool has_removed() const { return !removed.empty() || !states.empty(); }
+  };
+  std::deque<Epoch> epochs_;
+  std::uint64_t first_ = 0;  // the number of the oldest epoch
+};
+
+}  // namespace reverie

@@ -1,0 +1,81 @@
+// Fifo and Lifo: the order of insertion, oldest or newest first. Updates do not change it.
+//
+// A doubly linked list over slots, 8 bytes a slot.
+#pragma once
+
+#include <algorithm>
+
+#include "reverie/replay/segmented_array.h"
+#include "reverie/replay/selector.h"
+
+namespace reverie {
+
+class ListSelector : public Selector {
+ public:
+  void insert(Slot slot, double) final {
+    links_.reach(slot, {});
+    links_[slot] = {newest_, kNoSlot};
+    (newest_ == kNoSlot ? oldest_ : links_[newest_].newer) = slot;
+    newest_ = slot;
+    ++size_;
+  }
+  void update(std::span<const Slot>, std::span<const double>) final {}
+  void erase(Slot slot) final {
+    const Links links = links_[slot];
+    (links.older == kNoSlot ? oldest_ : links_[links.older].newer) = links.newer;
+    (links.newer == kNoSlot ? newest_ : links_[links.newer].older) = links.older;
+    --size_;
+  }
+  std::size_t size() const final { return size_; }
+  void draw(std::span<Slot> slots, std::span<double> probabilities) final {
+    std::fill(slots.begin(), slots.end(), first());
+    std::fill(probabilities.begin(), probabilities.end(), 1.0);
+  }
+  std::size_t draw_distinct(std::span<Slot> slots, std::span<double> probabilities) final {
+    std::size_t count = 0;
+    for (Slot slot = first(); slot != kNoSlot && count < slots.size(); slot = after(slot)) {
+      slots[count] = slot;
+      probabilities[count++] = 1.0;
+    }
+    return count;
+  }
+  std::size_t memory_bytes() const final { return sizeof(*this) + links_.memory_bytes(); }
+
+ protected:
+  struct Links {
+    Slot older = kNoSlot;
+    Slot newer = kNoSlot;
+  };
+  Slot oldest_ = kNoSlot;
+  Slot newest_ = kNoSlot;
+  const Links& links(Slot slot) const { return links_[slot]; }
+
+ private:
+  virtual Slot first() const = 0;
+  virtual Slot after(Slot slot) const = 0;
+
+  SegmentedArray<Links> links_;
+  std::size_t size_ = 0;
+};
+
+class Fifo final : public ListSelector {
+ public:
+  std::string_view name() const override { return "Fifo"; }
+  std::unique_ptr<Selector> make_empty() override { return std::make_unique<Fifo>(); }
+
+ private:
+  Slot first() const override { return oldest_; }
+  Slot after(Slot slot) const override { return links(slot).newer; }
+};
+
+class Lifo final : public ListSelector {
+ public:
+  std::string_view name() const override { return "Lifo"; }
+  std::unique_ptr<Selector> make_empty() override { return std::make_unique<Lifo>(); }
+
+ private:
+  Slot first() const override { return newest_; }
+  Slot after(Slot slot) const override { return links(slot).older; }
+};
+
+}  // namespace reverie

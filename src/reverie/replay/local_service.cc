@@ -1,0 +1,159 @@
+#include "reverie/replay/local_service.h"
+
+#include <set>
+#include <utility>
+
+namespace reverie {
+namespace {
+
+// Request ids of table i are above i << kTableShift.
+constexpr int kTableShift = 48;
+
+const Registry& shipped_components() {
+  static const auto* const registry = new Registry;
+  return *registry;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<LocalService>> LocalService::open(std::vector<TableOptions> tables,
+                                                         StoreOptions options) {
+  if (tables.empty()) return invalid_argument("a store needs at least one table; none was given");
+  if (options.max_bytes && *options.max_bytes < 1) {
+    return invalid_argument("max_bytes of the store is {}; it must be at least 1",
+                            *options.max_bytes);
+  }
+  std::set<std::string> names;
+  for (const TableOptions& table : tables) {
+    if (!names.insert(table.name).second) {
+      return invalid_argument("two tables are named '{}'; give each table a name of its own",
+                              table.name);
+    }
+  }
+  auto context = std::make_shared<StoreContext>(options.max_bytes,
+                                                options.clock ? *options.clock : Clock::system());
+  auto service = std::shared_ptr<LocalService>(new LocalService(context));
+  const Registry& registry = options.registry ? *options.registry : shipped_components();
+  for (TableOptions& table : tables) {
+    REVERIE_ASSIGN_OR_RETURN(auto core,
+                             TableCore::make(std::move(table), registry, context->chunks));
+    const RequestId id_base = static_cast<RequestId>(service->tables_.size()) << kTableShift;
+    service->tables_.push_back(std::make_shared<Table>(std::move(core), context, id_base));
+  }
+  context->on_room = [raw = service.get()] { raw->serve_all(); };
+  return service;
+}
+
+LocalService::~LocalService() {
+  if (!fork_guard_.check("store").ok()) return;  // the threads and locks stayed with the parent
+  close();
+  context_->timers.stop();
+  context_->on_room = nullptr;
+}
+
+RequestId LocalService::insert(InsertRequest request, Done<InsertResult> done) {
+  auto found = table(request.table);
+  if (!found.ok()) {
+    done({found.status(), 0});
+    return 0;
+  }
+  return (*found)->insert(request.items, request.deadline, std::move(done));
+}
+
+RequestId LocalService::sample(SampleRequest request, Done<SampleResult> done) {
+  auto found = table(request.table);
+  if (!found.ok()) {
+    request.batch.clear();
+    done({found.status(), std::move(request.batch)});
+    return 0;
+  }
+  return (*found)->sample(std::move(request), std::move(done));
+}
+
+RequestId LocalService::mutate(const MutateRequest& request, Done<MutateResult> done) {
+  auto found = table(request.table);
+  MutateResult result;
+  if (found.ok()) {
+    result = (*found)->mutate(request);
+  } else {
+    result.status = found.status();
+  }
+  done(std::move(result));
+  return 0;
+}
+
+RequestId LocalService::lookup(const LookupRequest& request, Done<LookupResult> done) {
+  auto found = table(request.table);
+  LookupResult result;
+  if (found.ok()) {
+    result = (*found)->lookup(request.keys);
+  } else {
+    result.status = found.status();
+  }
+  done(std::move(result));
+  return 0;
+}
+
+RequestId LocalService::reset(std::string_view name, Done<Status> done) {
+  auto found = table(name);
+  if (found.ok()) (*found)->reset();
+  done(found.status());
+  return 0;
+}
+
+RequestId LocalService::info(Done<Result<std::vector<TableInfo>>> done) {
+  if (Status status = fork_guard_.check("store"); !status.ok()) {
+    done(status);
+    return 0;
+  }
+  std::vector<TableInfo> infos;
+  for (const auto& table : tables_) infos.push_back(table->info());
+  done(std::move(infos));
+  return 0;
+}
+
+RequestId LocalService::why_blocked(std::string_view name, Done<Result<BlockedReport>> done) {
+  auto found = table(name);
+  if (found.ok()) {
+    done((*found)->why_blocked());
+  } else {
+    done(found.status());
+  }
+  return 0;
+}
+
+void LocalService::cancel(RequestId id) {
+  const auto index = static_cast<std::size_t>(id >> kTableShift);
+  if (id != 0 && index < tables_.size() && fork_guard_.check("store").ok()) {
+    tables_[index]->cancel(id);
+  }
+}
+
+void LocalService::close() {
+  if (!fork_guard_.check("store").ok()) return;
+  for (const auto& table : tables_) table->close();
+}
+
+Result<Table*> LocalService::table(std::string_view name) {
+  REVERIE_RETURN_IF_ERROR(fork_guard_.check("store"));
+  for (const auto& table : tables_) {
+    if (table->options().name == name) return table.get();
+  }
+  std::string names;
+  for (const auto& table : tables_) {
+    names += (names.empty() ? "'" : ", '") + table->options().name + "'";
+  }
+  return not_found("there is no table '{}'; the tables are {}", name, names);
+}
+
+void LocalService::serve_all() {
+  // Serving may free bytes again: whoever serves already does another round instead.
+  if (serve_wanted_.fetch_add(1) > 0) return;
+  int served = 1;
+  do {
+    for (const auto& table : tables_) table->on_room();
+    served = serve_wanted_.fetch_sub(served) - served;
+  } while (served > 0);
+}
+
+}  // namespace reverie

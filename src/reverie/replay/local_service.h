@@ -1,0 +1,64 @@
+// LocalService: the store in this process.
+//
+//     auto service = LocalService::open({table_options}, {});
+//     sample_and_wait(**service, {.table = "replay", .count = 256});
+//
+// A set of tables over one chunk store, behind the door. It has no thread of its own, save one for
+// deadlines that starts with the first request that waits with one.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reverie/base/fork.h"
+#include "reverie/replay/registry.h"
+#include "reverie/replay/table.h"
+#include "reverie/service/replay_service.h"
+
+namespace reverie {
+
+struct StoreOptions {
+  // Of the chunks that all items refer to, each counted once. An insert beyond it waits, then
+  // fails; a table that is full goes on, so the bound may be passed by one item a table.
+  std::optional<std::int64_t> max_bytes;
+  Clock* clock = nullptr;              // the system's when null; outlives the service
+  const Registry* registry = nullptr;  // the components that ship when null
+};
+
+class LocalService final : public ReplayService {
+ public:
+  // INVALID_ARGUMENT for no tables, two of one name, or a table's options; see TableCore::make.
+  static Result<std::shared_ptr<LocalService>> open(std::vector<TableOptions> tables,
+                                                    StoreOptions options);
+  ~LocalService() override;
+
+  RequestId insert(InsertRequest request, Done<InsertResult> done) override;
+  RequestId sample(SampleRequest request, Done<SampleResult> done) override;
+  RequestId mutate(const MutateRequest& request, Done<MutateResult> done) override;
+  RequestId lookup(const LookupRequest& request, Done<LookupResult> done) override;
+  RequestId reset(std::string_view table, Done<Status> done) override;
+  RequestId info(Done<Result<std::vector<TableInfo>>> done) override;
+  RequestId why_blocked(std::string_view table, Done<Result<BlockedReport>> done) override;
+  void cancel(RequestId id) override;
+  void close() override;
+
+  // What only an embedded store can offer. NOT_FOUND lists the tables there are.
+  Result<Table*> table(std::string_view name);
+  // Bytes of the chunks that items refer to.
+  std::int64_t used_bytes() const { return context_->chunks.used_bytes(); }
+
+ private:
+  explicit LocalService(std::shared_ptr<StoreContext> context) : context_(std::move(context)) {}
+  // Lets every table look again at inserts that wait for room.
+  void serve_all();
+
+  const std::shared_ptr<StoreContext> context_;
+  std::vector<std::shared_ptr<Table>> tables_;  // fixed once open
+  std::atomic<int> serve_wanted_{0};
+  ForkGuard fork_guard_;
+};
+
+}  // namespace reverie

@@ -1,0 +1,232 @@
+#include "reverie/replay/local_service.h"
+
+#include <future>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "reverie/service/blocking.h"
+#include "tests/support/items.h"
+
+namespace reverie {
+namespace {
+
+using testing::make_item;
+using testing::table_options;
+
+std::shared_ptr<LocalService> open(std::vector<TableOptions> tables, StoreOptions options = {}) {
+  return LocalService::open(std::move(tables), options).value();
+}
+
+TableOptions fifo(std::string name, std::int64_t max_size = 1000) {
+  return table_options(std::move(name), "Fifo", "Fifo", max_size, RateLimiter::min_size(1));
+}
+
+Status insert(ReplayService& service, std::string_view table, Item item, TimePoint deadline) {
+  return insert_and_wait(service, {table, {&item, 1}, deadline}).status;
+}
+
+std::int64_t item_bytes() {
+  return static_cast<std::int64_t>(make_item(1, 1.0).trajectory.pieces()[0].chunk->size_bytes());
+}
+
+TEST(LocalService, RefusesNoTablesAndEqualNames) {
+  EXPECT_EQ(LocalService::open({}, {}).status().code(), StatusCode::kInvalidArgument);
+  const Status status = LocalService::open({fifo("a"), fifo("a")}, {}).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("'a'"), std::string::npos);
+  StoreOptions options;
+  options.max_bytes = 0;
+  EXPECT_EQ(LocalService::open({fifo("a")}, options).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(LocalService, InsertsBeyondTheBudgetWaitForAnotherTablesDelete) {
+  ManualClock clock;
+  StoreOptions options;
+  options.clock = &clock;
+  options.max_bytes = 2 * item_bytes();
+  const auto service = open({fifo("a"), fifo("b")}, options);
+  ASSERT_TRUE(insert(*service, "a", make_item(1, 1.0), clock.now()).ok());
+  ASSERT_TRUE(insert(*service, "a", make_item(2, 1.0), clock.now()).ok());
+  const Status refused = insert(*service, "b", make_item(3, 1.0), clock.now());
+  EXPECT_EQ(refused.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_NE(refused.message().find("max_bytes"), std::string::npos) << refused.message();
+
+  bool is_in = false;
+  Item item = make_item(4, 1.0);
+  service->insert({"b", {&item, 1}, TimePoint::max()},
+                  [&](InsertResult r) { is_in = r.status.ok(); });
+  EXPECT_FALSE(is_in);
+  const BlockedReport report = why_blocked_and_wait(*service, "b").value();
+  EXPECT_NE(report.inserts.reason.find("over max_bytes"), std::string::npos)
+      << report.inserts.reason;
+  const ItemKey key = 1;
+  MutateRequest request;
+  request.table = "a";
+  request.deletes = {&key, 1};
+  mutate_and_wait(*service, request);
+  EXPECT_TRUE(is_in) << "room in one table serves the other";
+  EXPECT_EQ(service->used_bytes(), 2 * item_bytes());
+}
+
+TEST(LocalService, ResettingOneTableLetsInsertsOfAnotherIn) {
+  StoreOptions options;
+  options.max_bytes = item_bytes();
+  const auto service = open({fifo("a"), fifo("b")}, options);
+  ASSERT_TRUE(insert(*service, "a", make_item(1, 1.0), TimePoint{0}).ok());
+  bool is_in = false;
+  Item item = make_item(2, 1.0);
+  service->insert({"b", {&item, 1}, TimePoint::max()},
+                  [&](InsertResult r) { is_in = r.status.ok(); });
+  EXPECT_FALSE(is_in);
+  EXPECT_TRUE(reset_and_wait(*service, "a").ok());
+  EXPECT_TRUE(is_in);
+}
+
+TEST(LocalService, AFullTableGoesOnAtTheBudget) {
+  StoreOptions options;
+  options.max_bytes = 3 * item_bytes();
+  const auto service = open({fifo("a", 3)}, options);
+  for (ItemKey key = 1; key <= 50; ++key) {
+    ASSERT_TRUE(insert(*service, "a", make_item(key, 1.0), TimePoint{0}).ok()) << key;
+  }
+  EXPECT_EQ(service->used_bytes(), 3 * item_bytes());
+}
+
+TEST(LocalService, MemoryComesBackWithTheLastReferenceOnAnIdleTable) {
+  const auto service = open({fifo("a", 10)});
+  const Ref<Chunk> chunk = testing::float_chunk(0, 16);
+  ASSERT_TRUE(insert(*service, "a", testing::item_over(*chunk, 1, 1.0, 0, 1), TimePoint{0}).ok());
+  EXPECT_EQ(chunk->ref_count(), 2u);
+  {
+    SampleRequest request;
+    request.table = "a";
+    const SampleResult held = sample_and_wait(*service, std::move(request));
+    const ItemKey key = 1;
+    MutateRequest erase;
+    erase.table = "a";
+    erase.deletes = {&key, 1};
+    EXPECT_EQ(mutate_and_wait(*service, erase).deleted, 1u);
+    EXPECT_EQ(chunk->ref_count(), 2u) << "a batch still reads it";
+  }
+  EXPECT_EQ(chunk->ref_count(), 1u) << "no further call was needed";
+}
+
+TEST(LocalService, ARetainedBatchHoldsItsOwnChunksAndNobodyElses) {
+  const auto service = open({fifo("a", 10)});
+  const Ref<Chunk> first = testing::float_chunk(1, 1);
+  const Ref<Chunk> second = testing::float_chunk(2, 1);
+  ASSERT_TRUE(insert(*service, "a", testing::item_over(*first, 1, 1.0, 0, 1), TimePoint{0}).ok());
+  ASSERT_TRUE(insert(*service, "a", testing::item_over(*second, 2, 1.0, 0, 1), TimePoint{0}).ok());
+  SampleRequest request;
+  request.table = "a";
+  SampleResult held = sample_and_wait(*service, std::move(request));
+  held.batch.retain();
+  EXPECT_TRUE(reset_and_wait(*service, "a").ok());
+  EXPECT_EQ(second->ref_count(), 1u);
+  EXPECT_EQ(first->ref_count(), 2u);
+  EXPECT_EQ(testing::value_of(held.batch.trajectories()[0]), 1);
+}
+
+TEST(LocalService, ABatchMayOutliveItsStore) {
+  SampleResult held;
+  {
+    const auto service = open({fifo("a", 10)});
+    ASSERT_TRUE(insert(*service, "a", make_item(1, 1.0, 42), TimePoint{0}).ok());
+    SampleRequest request;
+    request.table = "a";
+    held = sample_and_wait(*service, std::move(request));
+  }
+  EXPECT_EQ(testing::value_of(held.batch.trajectories()[0]), 42);
+}
+
+TEST(LocalService, AWaitIsEndedFromOutside) {
+  const auto service = open({fifo("a")});
+  WaitOptions wait;
+  wait.interrupted = [] { return true; };
+  SampleRequest request;
+  request.table = "a";
+  const SampleResult result = sample_and_wait(*service, std::move(request), wait);
+  EXPECT_EQ(result.status.code(), StatusCode::kCancelled);
+  EXPECT_EQ(info_and_wait(*service).value()[0].pending_samples, 0);
+}
+
+TEST(LocalService, WaitingIsTimed) {
+  ManualClock clock;
+  StoreOptions options;
+  options.clock = &clock;
+  const auto service = open({fifo("a")}, options);
+  bool is_done = false;
+  SampleRequest request;
+  request.table = "a";
+  service->sample(std::move(request), [&](SampleResult) { is_done = true; });
+  clock.advance(seconds(3));
+  EXPECT_NEAR(info_and_wait(*service).value()[0].sample_wait_s, 3.0, 1e-6) << "while it waits";
+  ASSERT_TRUE(insert(*service, "a", make_item(1, 1.0), clock.now()).ok());
+  ASSERT_TRUE(is_done);
+  clock.advance(seconds(5));
+  EXPECT_NEAR(info_and_wait(*service).value()[0].sample_wait_s, 3.0, 1e-6) << "and no longer";
+}
+
+TEST(LocalService, LargeBatchesGoThroughInBreaths) {
+  const auto service = open({fifo("a", 100'000)});
+  std::vector<Item> items;
+  for (ItemKey key = 1; key <= 5'000; ++key) items.push_back(make_item(key, 1.0));
+  EXPECT_EQ(insert_and_wait(*service, {"a", items, TimePoint{0}}).applied, 5'000u);
+  SampleRequest request;
+  request.table = "a";
+  request.count = request.min_count = 3'000;
+  request.distinct = true;
+  request.deadline = TimePoint{0};
+  const SampleResult result = sample_and_wait(*service, std::move(request));
+  EXPECT_TRUE(result.status.ok()) << result.status.to_string();
+  ASSERT_EQ(result.batch.size(), 3'000u);
+  for (std::size_t i = 0; i < 3'000; ++i) ASSERT_EQ(result.batch.keys()[i], i + 1);
+}
+
+TEST(LocalService, ExtensionsSeeEveryOperationOnce) {
+  TableOptions options = fifo("a", 2);
+  options.extensions = {{"Statistics", {}}};
+  const auto service = open({options});
+  for (ItemKey key = 1; key <= 4; ++key) {
+    ASSERT_TRUE(insert(*service, "a", make_item(key, static_cast<double>(key)), TimePoint{0}).ok());
+  }
+  SampleRequest request;
+  request.table = "a";
+  request.count = 7;
+  ASSERT_TRUE(sample_and_wait(*service, std::move(request)).status.ok());
+  const auto summary = service->table("a").value()->extension_summary(0);
+  EXPECT_EQ(summary.at("inserts"), 4);
+  EXPECT_EQ(summary.at("deletes"), 2);
+  EXPECT_EQ(summary.at("samples"), 7);
+  EXPECT_EQ(summary.at("priority_max"), 4);
+  EXPECT_EQ(summary.at("priority_mean"), 2.5);
+  EXPECT_EQ(summary.at("deleted_never_sampled"), 2);
+}
+
+TEST(LocalService, PriorityDiffusionMovesTheNeighboursOfTheEpisodeAlone) {
+  TableOptions options = fifo("a", 100);
+  options.extensions = {{"PriorityDiffusion", {{"radius", std::int64_t{2}}, {"decay", 0.5}}}};
+  const auto service = open({options});
+  const Ref<Chunk> episode = testing::float_chunk(0, 5, {1, 7, 0});
+  const Ref<Chunk> other = testing::float_chunk(0, 1, {2, 8, 0});
+  for (std::uint32_t step = 0; step < 5; ++step) {
+    ASSERT_TRUE(
+        insert(*service, "a", testing::item_over(*episode, step + 1, 1.0, step, 1), TimePoint{0})
+            .ok());
+  }
+  ASSERT_TRUE(insert(*service, "a", testing::item_over(*other, 9, 1.0, 0, 1), TimePoint{0}).ok());
+  const ItemKey key = 3;
+  const double priority = 9.0;
+  MutateRequest request;
+  request.table = "a";
+  request.keys = {&key, 1};
+  request.key_priorities = {&priority, 1};
+  ASSERT_EQ(mutate_and_wait(*service, request).updated, 1u);
+  const std::vector<ItemKey> keys = {1, 2, 3, 4, 5, 9};
+  EXPECT_EQ(lookup_and_wait(*service, {"a", keys}).priorities,
+            (std::vector<double>{3, 5, 9, 5, 3, 1}));
+}
+
+}  // namespace
+}  // namespace reverie

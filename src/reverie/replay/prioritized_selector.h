@@ -1,0 +1,54 @@
+// Prioritized: each item with a probability in proportion to priority^exponent.
+//
+// The weights lie in a sum tree (sum_tree.h). An item of priority 0 has weight 0, even with
+// exponent 0, and is not drawn while any other weight is positive; where all are zero the choice is
+// uniform. A positive priority keeps a positive weight, however small.
+//
+// Source: Schaul et al. 2016, "Prioritized Experience Replay"; Reverb's semantics.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "reverie/base/random.h"
+#include "reverie/replay/selector.h"
+#include "reverie/replay/slot_set.h"
+#include "reverie/replay/sum_tree.h"
+
+namespace reverie {
+
+class Prioritized final : public Selector {
+ public:
+  // INVALID_ARGUMENT unless the exponent is finite and >= 0.
+  static Result<std::unique_ptr<Prioritized>> make(double exponent,
+                                                   std::optional<std::uint64_t> seed);
+
+  std::string_view name() const override { return "Prioritized"; }
+  // Refuses what is negative, not finite, or beyond 3.4e38 once raised to the exponent.
+  Status check_priority(double priority) const override;
+  void insert(Slot slot, double priority) override;
+  void update(std::span<const Slot> slots, std::span<const double> priorities) override;
+  void erase(Slot slot) override;
+  std::size_t size() const override { return slots_.size(); }
+  void draw(std::span<Slot> slots, std::span<double> probabilities) override;
+  std::size_t draw_distinct(std::span<Slot> slots, std::span<double> probabilities) override;
+  std::unique_ptr<Selector> make_empty() override;
+  std::size_t memory_bytes() const override;
+
+ private:
+  Prioritized(double exponent, std::optional<std::uint64_t> seed)
+      : exponent_(exponent), random_(seed) {}
+  float weight_of(double priority) const;
+  void draw_uniform(std::span<Slot> slots, std::span<double> probabilities);
+
+  const double exponent_;
+  Random random_;
+  SumTree tree_;
+  SlotSet slots_;
+  // Room of a call, kept from call to call.
+  std::vector<double> masses_;
+  std::vector<float> weights_;
+};
+
+}  // namespace reverie

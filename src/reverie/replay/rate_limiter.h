@@ -1,0 +1,77 @@
+// RateLimiter: holds inserts and samples of a table in a wanted proportion.
+//
+//     I inserts, S samples, D deletes so far; I - D items in the table
+//
+//     sample allowed:  I - D >= min_size_to_sample   and   I * spi - S - n >= min_diff
+//     insert allowed:  I + n - D <= min_size_to_sample   or   (I + n) * spi - S <= max_diff
+//
+// with spi = samples_per_insert and n the number asked for. Below min_size inserts are free. A
+// delete changes the size alone, never I * spi - S, with one exception: where each item is to be
+// sampled exactly spi times (a queue, a stack), the samples that a deleted item can no longer
+// give are waived, W of them, and S + W stands for S. Without that a queue would lose a place with
+// each delete.
+//
+// Source: Cassirer et al. 2021, "Reverb", section 3.4.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "reverie/base/status.h"
+#include "reverie/record/table_info.h"
+
+namespace reverie {
+
+// A plain state machine; the table that owns it locks.
+class RateLimiter {
+ public:
+  // INVALID_ARGUMENT for numbers that make no limiter, and for one that would come to stand still:
+  // neither an insert nor a sample allowed, whatever anybody does.
+  static Result<RateLimiter> make(const RateLimiterSpec& spec);
+
+  // The named ones. They only fill in the four numbers; make() judges them.
+  static RateLimiterSpec min_size(std::int64_t min_size_to_sample);
+  static RateLimiterSpec queue(std::int64_t size);
+
+  const RateLimiterSpec& spec() const { return spec_; }
+  std::int64_t inserts() const { return inserts_; }
+  std::int64_t samples() const { return samples_; }
+  std::int64_t deletes() const { return deletes_; }
+
+  // Require n >= 1.
+  bool can_insert(std::int64_t n) const;
+  bool can_sample(std::int64_t n) const { return n <= sample_allowance(); }
+  // The greatest n for which can_sample(n); 0 if none.
+  std::int64_t sample_allowance() const;
+
+  void did_insert() { ++inserts_; }
+  void did_sample(std::int64_t n) { samples_ += n; }
+  // `waived`: samples that the item was still to give, where that counts; else 0.
+  void did_delete(std::int64_t waived) {
+    ++deletes_;
+    waived_ += waived;
+  }
+  void reset();
+
+  // Which bound holds one insert, or one sample, back: its value, the bound, and by how much.
+  // Empty when none does.
+  std::string why_no_insert() const;
+  std::string why_no_sample() const;
+
+ private:
+  explicit RateLimiter(const RateLimiterSpec& spec) : spec_(spec) {}
+  // I * spi - S of n more inserts.
+  double diff(std::int64_t more_inserts) const {
+    return static_cast<double>(inserts_ + more_inserts) * spec_.samples_per_insert -
+           static_cast<double>(samples_ + waived_);
+  }
+  Status check_that_it_moves() const;
+
+  RateLimiterSpec spec_;
+  std::int64_t inserts_ = 0;
+  std::int64_t samples_ = 0;
+  std::int64_t deletes_ = 0;
+  std::int64_t waived_ = 0;
+};
+
+}  // namespace reverie

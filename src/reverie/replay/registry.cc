@@ -1,0 +1,169 @@
+#include "reverie/replay/registry.h"
+
+#include <utility>
+
+#include "reverie/replay/extensions/priority_diffusion.h"
+#include "reverie/replay/extensions/statistics.h"
+#include "reverie/replay/heap_selector.h"
+#include "reverie/replay/list_selector.h"
+#include "reverie/replay/prioritized_selector.h"
+#include "reverie/replay/uniform_selector.h"
+
+namespace reverie {
+namespace {
+
+using SelectorResult = Result<std::unique_ptr<Selector>>;
+using ExtensionResult = Result<std::unique_ptr<TableExtension>>;
+
+template <typename T>
+SelectorFactory plain_selector() {
+  return [](const Options& options) -> SelectorResult {
+    REVERIE_RETURN_IF_ERROR(OptionReader(options).finish());
+    return std::unique_ptr<Selector>(std::make_unique<T>());
+  };
+}
+
+SelectorResult make_uniform(const Options& options) {
+  OptionReader reader(options);
+  const auto seed = reader.seed();
+  REVERIE_RETURN_IF_ERROR(reader.finish());
+  return std::unique_ptr<Selector>(std::make_unique<Uniform>(seed));
+}
+
+SelectorResult make_prioritized(const Options& options) {
+  OptionReader reader(options);
+  const double exponent = reader.number("priority_exponent", 1.0);
+  const auto seed = reader.seed();
+  REVERIE_RETURN_IF_ERROR(reader.finish());
+  REVERIE_ASSIGN_OR_RETURN(auto selector, Prioritized::make(exponent, seed));
+  return std::unique_ptr<Selector>(std::move(selector));
+}
+
+ExtensionResult make_statistics(const Options& options) {
+  REVERIE_RETURN_IF_ERROR(OptionReader(options).finish());
+  return std::unique_ptr<TableExtension>(std::make_unique<Statistics>());
+}
+
+ExtensionResult make_priority_diffusion(const Options& options) {
+  OptionReader reader(options);
+  const std::int64_t radius = reader.integer("radius", 1);
+  const double decay = reader.number("decay", 0.5);
+  REVERIE_RETURN_IF_ERROR(reader.finish());
+  REVERIE_ASSIGN_OR_RETURN(auto extension, PriorityDiffusion::make(radius, decay));
+  return std::unique_ptr<TableExtension>(std::move(extension));
+}
+
+template <typename Map>
+std::string names_of(const Map& map) {
+  std::string names;
+  for (const auto& entry : map) names += (names.empty() ? "" : ", ") + entry.first;
+  return names;
+}
+
+}  // namespace
+
+Registry::Registry() {
+  selectors_ = {
+      {"Fifo", plain_selector<Fifo>()},
+      {"Lifo", plain_selector<Lifo>()},
+      {"MinHeap", plain_selector<MinHeap>()},
+      {"MaxHeap", plain_selector<MaxHeap>()},
+      {"Uniform", make_uniform},
+      {"Prioritized", make_prioritized},
+  };
+  extensions_ = {
+      {"Statistics", make_statistics},
+      {"PriorityDiffusion", make_priority_diffusion},
+  };
+}
+
+Status Registry::add_selector(std::string name, SelectorFactory factory) {
+  MutexLock lock(mutex_);
+  if (!selectors_.try_emplace(name, std::move(factory)).second) {
+    return already_exists("a selector named '{}' is registered already; choose another name", name);
+  }
+  return {};
+}
+
+Status Registry::add_extension(std::string name, ExtensionFactory factory) {
+  MutexLock lock(mutex_);
+  if (!extensions_.try_emplace(name, std::move(factory)).second) {
+    return already_exists("an extension named '{}' is registered already; choose another name",
+                          name);
+  }
+  return {};
+}
+
+Result<std::unique_ptr<Selector>> Registry::make_selector(const ComponentSpec& spec) const {
+  SelectorFactory factory;
+  {
+    MutexLock lock(mutex_);
+    const auto found = selectors_.find(spec.name);
+    if (found == selectors_.end()) {
+      return not_found("no selector is named '{}'; there are: {}", spec.name, names_of(selectors_));
+    }
+    factory = found->second;
+  }
+  auto selector = factory(spec.options);
+  if (!selector.ok()) return selector.status().with_context("selector " + spec.name);
+  return selector;
+}
+
+Result<std::unique_ptr<TableExtension>> Registry::make_extension(const ComponentSpec& spec) const {
+  ExtensionFactory factory;
+  {
+    MutexLock lock(mutex_);
+    const auto found = extensions_.find(spec.name);
+    if (found == extensions_.end()) {
+      return not_found("no extension is named '{}'; there are: {}", spec.name,
+                       names_of(extensions_));
+    }
+    factory = found->second;
+  }
+  auto extension = factory(spec.options);
+  if (!extension.ok()) return extension.status().with_context("extension " + spec.name);
+  return extension;
+}
+
+const OptionValue* OptionReader::find(const std::string& name) {
+  asked_.insert(name);
+  const auto found = options_.find(name);
+  return found == options_.end() ? nullptr : &found->second;
+}
+
+double OptionReader::number(const std::string& name, double fallback) {
+  const OptionValue* const value = find(name);
+  if (!value) return fallback;
+  if (const auto* d = std::get_if<double>(value)) return *d;
+  if (const auto* i = std::get_if<std::int64_t>(value)) return static_cast<double>(*i);
+  status_ = invalid_argument("option '{}' must be a number", name);
+  return fallback;
+}
+
+std::int64_t OptionReader::integer(const std::string& name, std::int64_t fallback) {
+  const OptionValue* const value = find(name);
+  if (!value) return fallback;
+  if (const auto* i = std::get_if<std::int64_t>(value)) return *i;
+  status_ = invalid_argument("option '{}' must be an integer", name);
+  return fallback;
+}
+
+std::optional<std::uint64_t> OptionReader::seed(const std::string& name) {
+  if (!find(name)) return std::nullopt;
+  return static_cast<std::uint64_t>(integer(name, 0));
+}
+
+Status OptionReader::finish() {
+  REVERIE_RETURN_IF_ERROR(status_);
+  for (const auto& entry : options_) {
+    if (!asked_.contains(entry.first)) {
+      std::string known;
+      for (const std::string& name : asked_) known += (known.empty() ? "" : ", ") + name;
+      return invalid_argument("there is no option '{}'; known are: {}", entry.first,
+                              known.empty() ? "none" : known);
+    }
+  }
+  return {};
+}
+
+}  // namespace reverie

@@ -1,0 +1,496 @@
+#include "reverie/replay/table.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace reverie {
+
+Table::Table(std::unique_ptr<TableCore> core, std::shared_ptr<StoreContext> context,
+             RequestId id_base)
+    : context_(std::move(context)), id_base_(id_base), core_(std::move(core)) {}
+
+// --- Critical sections ---------------------------------------------------------------------
+
+template <typename Change>
+void Table::apply(Change change) {
+  Effects effects;
+  {
+    MutexLock lock(mutex_);
+    const TimePoint now = context_->clock.now();
+    change(now, effects);
+    serve_waiting(now, effects);
+  }
+  finish(effects);
+}
+
+void Table::finish(Effects& effects) {
+  while (true) {
+    const bool is_unfinished = std::exchange(effects.is_unfinished, false);
+    const bool has_freed = effects.after.has_freed_bytes;
+    effects.after = {};  // frees
+    for (auto& [done, result] : effects.inserts) done(std::move(result));
+    for (auto& [done, result] : effects.samples) done(std::move(result));
+    effects.inserts.clear();
+    effects.samples.clear();
+    if (has_freed && context_->chunks.has_waiters() && context_->on_room) context_->on_room();
+    if (is_unfinished) {
+      MutexLock lock(mutex_);
+      serve_waiting(context_->clock.now(), effects);
+    } else if (std::exchange(effects.has_expired, false)) {
+      MutexLock lock(mutex_);
+      const TimePoint now = context_->clock.now();
+      complete_expired(now, effects);
+      serve_waiting(now, effects);
+    } else {
+      return;
+    }
+  }
+}
+
+void Table::serve_waiting(TimePoint now, Effects& effects) {
+  if (inserts_.empty() && samples_.empty() && !watches_room_) return;
+  std::size_t breath = kBreath;
+  do {
+    bool has_moved = true;
+    while (has_moved && breath > 0) {
+      has_moved = serve_insert(now, breath, effects);
+      has_moved = serve_sample(now, breath, effects) || has_moved;
+    }
+    effects.is_unfinished = breath == 0;
+    watch_room();
+    // Room that came up between the look and the watch would be missed by everybody.
+  } while (breath > 0 && watches_room_ && !lacks_room());
+}
+
+bool Table::serve_insert(TimePoint now, std::size_t& breath, Effects& effects) {
+  if (inserts_.empty() || breath == 0) return false;
+  WaitingInsert& front = inserts_.front();
+  const std::size_t applied =
+      insert_now(std::span(front.items).subspan(front.applied, 1), now, effects);
+  front.applied += applied;
+  breath -= applied;
+  if (front.applied == front.items.size()) {
+    WaitingInsert served = std::move(front);
+    inserts_.pop_front();
+    complete(std::move(served), {}, now, effects);
+  }
+  return applied > 0;
+}
+
+bool Table::serve_sample(TimePoint now, std::size_t& breath, Effects& effects) {
+  if (samples_.empty() || breath == 0) return false;
+  WaitingSample& front = samples_.front();
+  const std::size_t before = front.request.batch.size();
+  const bool is_complete = sample_now(front.request, now, effects);
+  const std::size_t drawn = front.request.batch.size() - before;
+  front.request.batch.set_rate_limited();
+  breath -= std::min(breath, drawn);
+  if (is_complete) {
+    WaitingSample served = std::move(front);
+    samples_.pop_front();
+    complete(std::move(served), {}, now, effects);
+  }
+  return drawn > 0;
+}
+
+std::size_t Table::insert_now(std::span<Item> items, TimePoint now, Effects& effects) {
+  std::size_t applied = 0;
+  for (Item& item : items) {
+    if (!core_->can_insert() || !core_->has_room(item)) break;
+    core_->insert(std::move(item), now, effects.after);
+    ++applied;
+  }
+  return applied;
+}
+
+bool Table::sample_now(SampleRequest& request, TimePoint now, Effects& effects) {
+  const std::size_t wanted = std::min(request.count - request.batch.size(), kBreath);
+  const std::uint64_t pin = core_->pin();  // before removals that the draws cause
+  const std::size_t drawn =
+      core_->sample(wanted, request.distinct, now, request.batch, effects.after);
+  if (drawn == 0) {
+    core_->unpin(pin, effects.after);
+  } else {
+    request.batch.add_pin(Pin(shared_from_this(), pin));
+    request.batch.set_drawn_at(now);
+  }
+  // Short of a whole breath means that no more can be drawn at once.
+  const std::size_t size = request.batch.size();
+  return size == request.count || (size >= request.min_count && drawn < wanted);
+}
+
+// --- Requests ------------------------------------------------------------------------------
+
+RequestId Table::insert(std::span<Item> items, TimePoint deadline, Done<InsertResult> done) {
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    Status status = core_->check_item(items[i]);
+    if (status.ok()) continue;
+    if (items.size() > 1) status = status.with_context(format("item {} of {}", i, items.size()));
+    done({std::move(status), 0});
+    return 0;
+  }
+  RequestId id = 0;
+  InsertResult result;
+  apply([&](TimePoint now, Effects& effects) {
+    if (closed_) {
+      result.status = closed_status();
+      return;
+    }
+    if (inserts_.empty()) {
+      result.applied = insert_now(items.first(std::min(items.size(), kBreath)), now, effects);
+    }
+    if (result.applied == items.size()) return;
+    if (deadline <= now && result.applied == 0 && samples_.empty()) {
+      result.status = insert_timed_out(0, items.size());
+      return;
+    }
+    WaitingInsert waiting;
+    start_waiting(waiting, now, deadline, effects);
+    waiting.items.assign(std::make_move_iterator(items.begin()),
+                         std::make_move_iterator(items.end()));
+    waiting.applied = result.applied;
+    waiting.done = std::move(done);
+    id = waiting.id;
+    inserts_.push_back(std::move(waiting));
+  });
+  if (id == 0) done(std::move(result));
+  return id;
+}
+
+RequestId Table::sample(SampleRequest request, Done<SampleResult> done) {
+  request.min_count = std::min(request.min_count, request.count);
+  SampleResult result;
+  if (request.count < 1) {
+    result.status = invalid_argument("the number of samples is 0; ask for at least 1");
+  } else if (request.distinct && request.count > static_cast<std::size_t>(options().max_size)) {
+    result.status = invalid_argument(
+        "{} distinct samples were asked for but table '{}' holds at most max_size {} items; ask "
+        "for fewer, or sample with replacement",
+        request.count, options().name, options().max_size);
+  }
+  request.batch.clear();
+  if (!result.status.ok()) {
+    result.batch = std::move(request.batch);
+    done(std::move(result));
+    return 0;
+  }
+  request.batch.reserve(request.count);
+  RequestId id = 0;
+  apply([&](TimePoint now, Effects& effects) {
+    if (closed_) {
+      result.status = closed_status();
+      return;
+    }
+    if (samples_.empty() && sample_now(request, now, effects)) return;
+    if (request.deadline <= now && request.batch.empty() && inserts_.empty()) {
+      result.status = sample_timed_out(0, request.count);
+      return;
+    }
+    WaitingSample waiting;
+    start_waiting(waiting, now, request.deadline, effects);
+    waiting.request = std::move(request);
+    waiting.request.table = {};
+    waiting.done = std::move(done);
+    id = waiting.id;
+    samples_.push_back(std::move(waiting));
+  });
+  if (id == 0) {
+    result.batch = std::move(request.batch);
+    done(std::move(result));
+  }
+  return id;
+}
+
+MutateResult Table::mutate(const MutateRequest& request) {
+  MutateResult result;
+  if (request.tickets.size() != request.ticket_priorities.size()) {
+    result.status = invalid_argument("there are {} tickets but {} priorities; give one each",
+                                     request.tickets.size(), request.ticket_priorities.size());
+  } else if (request.keys.size() != request.key_priorities.size()) {
+    result.status = invalid_argument("there are {} keys but {} priorities; give one each",
+                                     request.keys.size(), request.key_priorities.size());
+  }
+  for (const auto priorities : {request.ticket_priorities, request.key_priorities}) {
+    for (std::size_t i = 0; i < priorities.size() && result.status.ok(); ++i) {
+      result.status = core_->check_priority(priorities[i])
+                          .with_context(format("update {} of {} of table '{}'", i,
+                                               priorities.size(), options().name));
+    }
+  }
+  if (!result.status.ok()) return result;
+
+  // Each list breath by breath; what waits gets its turn in between.
+  const auto for_each_breath = [&](std::size_t count, auto step) {
+    for (std::size_t begin = 0; begin < count && result.status.ok(); begin += kBreath) {
+      const std::size_t size = std::min(kBreath, count - begin);
+      apply([&](TimePoint now, Effects& effects) {
+        if (closed_) {
+          result.status = closed_status();
+        } else {
+          step(begin, size, now, effects);
+        }
+      });
+    }
+  };
+  for_each_breath(request.deletes.size(), [&](auto begin, auto size, TimePoint now, Effects& fx) {
+    result.deleted += core_->erase(request.deletes.subspan(begin, size), now, fx.after);
+  });
+  for_each_breath(request.tickets.size(), [&](auto begin, auto size, TimePoint now, Effects&) {
+    const std::size_t found = core_->update_by_ticket(
+        request.tickets.subspan(begin, size), request.ticket_priorities.subspan(begin, size), now);
+    result.updated += found;
+    count_missing(size - found, result);
+  });
+  for_each_breath(request.keys.size(), [&](auto begin, auto size, TimePoint now, Effects&) {
+    const std::size_t found = core_->update_by_key(
+        request.keys.subspan(begin, size), request.key_priorities.subspan(begin, size), now);
+    result.updated += found;
+    count_missing(size - found, result);
+  });
+  result.missing += request.deletes.size() - result.deleted;
+  return result;
+}
+
+void Table::count_missing(std::size_t missing, MutateResult& result) {
+  result.missing += missing;
+  missing_updates_ += static_cast<std::int64_t>(missing);
+}
+
+LookupResult Table::lookup(std::span<const ItemKey> keys) {
+  LookupResult result;
+  result.priorities.reserve(keys.size());
+  result.tickets.reserve(keys.size());
+  for (std::size_t begin = 0; begin < keys.size(); begin += kBreath) {
+    MutexLock lock(mutex_);
+    for (const ItemKey key : keys.subspan(begin, std::min(kBreath, keys.size() - begin))) {
+      const auto found = core_->find(key);
+      result.priorities.push_back(found ? found->priority
+                                        : std::numeric_limits<double>::quiet_NaN());
+      result.tickets.push_back(found ? found->ticket.packed() : 0);
+    }
+  }
+  return result;
+}
+
+void Table::reset() {
+  apply([&](TimePoint, Effects& effects) { core_->reset(effects.after); });
+}
+
+void Table::on_room() {
+  apply([](TimePoint, Effects&) {});
+}
+
+void Table::unpin(std::uint64_t token) noexcept {
+  Aftermath after;
+  MutexLock lock(mutex_);
+  core_->unpin(token, after);
+}
+
+bool Table::can_insert(std::int64_t n) {
+  MutexLock lock(mutex_);
+  return core_->limiter().can_insert(n);
+}
+
+bool Table::can_sample(std::int64_t n) {
+  MutexLock lock(mutex_);
+  return core_->limiter().can_sample(n);
+}
+
+std::map<std::string, double> Table::extension_summary(std::size_t index) {
+  MutexLock lock(mutex_);
+  return core_->extension_summary(index, context_->clock.now());
+}
+
+std::size_t Table::memory_bytes() {
+  MutexLock lock(mutex_);
+  return core_->memory_bytes();
+}
+
+// --- Waiting -------------------------------------------------------------------------------
+
+void Table::start_waiting(Waiting& waiting, TimePoint now, TimePoint deadline, Effects& effects) {
+  waiting.id = id_base_ + ++last_id_;
+  waiting.since = now;
+  waiting.deadline = deadline;
+  if (deadline == TimePoint::max()) return;
+  if (deadline <= now) {  // may still go on as far as the table lets it
+    effects.has_expired = true;
+    return;
+  }
+  waiting.timer = context_->timers.schedule(deadline, [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) std::static_pointer_cast<Table>(self)->expire();
+  });
+}
+
+void Table::complete(WaitingInsert waiting, Status status, TimePoint now, Effects& effects) {
+  if (waiting.timer != 0) context_->timers.cancel(waiting.timer, waiting.deadline);
+  insert_wait_ += now - waiting.since;
+  effects.inserts.emplace_back(std::move(waiting.done),
+                               InsertResult{std::move(status), waiting.applied});
+  for (Item& item : waiting.items) effects.after.garbage.add(std::move(item.trajectory));
+}
+
+void Table::complete(WaitingSample waiting, Status status, TimePoint now, Effects& effects) {
+  if (waiting.timer != 0) context_->timers.cancel(waiting.timer, waiting.deadline);
+  sample_wait_ += now - waiting.since;
+  effects.samples.emplace_back(std::move(waiting.done),
+                               SampleResult{std::move(status), std::move(waiting.request.batch)});
+}
+
+template <typename Pick>
+void Table::complete_if(Pick pick, TimePoint now, Effects& effects) {
+  for (std::size_t i = 0; i < inserts_.size();) {
+    const Status status = pick(inserts_[i], [&] {
+      return insert_timed_out(inserts_[i].applied, inserts_[i].items.size());
+    });
+    if (status.ok()) {
+      ++i;
+      continue;
+    }
+    WaitingInsert gone = std::move(inserts_[i]);
+    inserts_.erase(inserts_.begin() + static_cast<std::ptrdiff_t>(i));
+    complete(std::move(gone), status, now, effects);
+  }
+  for (std::size_t i = 0; i < samples_.size();) {
+    const Status status = pick(samples_[i], [&] {
+      return sample_timed_out(samples_[i].request.batch.size(), samples_[i].request.count);
+    });
+    if (status.ok()) {
+      ++i;
+      continue;
+    }
+    WaitingSample gone = std::move(samples_[i]);
+    samples_.erase(samples_.begin() + static_cast<std::ptrdiff_t>(i));
+    complete(std::move(gone), status, now, effects);
+  }
+}
+
+void Table::expire() {
+  apply([this](TimePoint now, Effects& effects) { complete_expired(now, effects); });
+}
+
+void Table::complete_expired(TimePoint now, Effects& effects) {
+  complete_if([&](const Waiting& waiting,
+                  auto timed_out) { return waiting.deadline <= now ? timed_out() : Status(); },
+              now, effects);
+}
+
+void Table::cancel(RequestId id) {
+  apply([this, id](TimePoint now, Effects& effects) {
+    complete_if(
+        [&](const Waiting& waiting, auto) {
+          return waiting.id == id
+                     ? cancelled("the call on table '{}' was cancelled", options().name)
+                     : Status();
+        },
+        now, effects);
+  });
+}
+
+void Table::close() {
+  apply([this](TimePoint now, Effects& effects) {
+    closed_ = true;
+    complete_if([&](const Waiting&, auto) { return closed_status(); }, now, effects);
+  });
+}
+
+bool Table::lacks_room() const {
+  if (inserts_.empty() || !core_->can_insert()) return false;
+  const WaitingInsert& front = inserts_.front();
+  return !core_->has_room(front.items[front.applied]);
+}
+
+void Table::watch_room() {
+  const bool lacks = lacks_room();
+  if (lacks == watches_room_) return;
+  watches_room_ = lacks;
+  if (lacks) {
+    context_->chunks.add_waiter();
+  } else {
+    context_->chunks.remove_waiter();
+  }
+}
+
+// --- Explaining ----------------------------------------------------------------------------
+
+std::string Table::why_no_insert() const {
+  std::string reason = core_->limiter().why_no_insert();
+  if (reason.empty() && lacks_room()) {
+    const WaitingInsert& front = inserts_.front();
+    reason = format(
+        "the store's items hold {} bytes and the next one brings {} more, over max_bytes {}; "
+        "delete "
+        "or sample items out, or raise max_bytes",
+        context_->chunks.used_bytes(),
+        ChunkStore::new_bytes(front.items[front.applied].trajectory.view()),
+        *context_->chunks.max_bytes());
+  }
+  if (reason.empty() && !inserts_.empty()) reason = "requests that came before are waiting";
+  return reason;
+}
+
+Status Table::insert_timed_out(std::size_t applied, std::size_t count) const {
+  std::string reason = why_no_insert();
+  if (reason.empty()) {
+    reason = format("the store's items hold {} of max_bytes {}", context_->chunks.used_bytes(),
+                    context_->chunks.max_bytes().value_or(0));
+  }
+  return deadline_exceeded("insert into table '{}' timed out with {} of {} items in: {}",
+                           options().name, applied, count, reason);
+}
+
+Status Table::sample_timed_out(std::size_t drawn, std::size_t count) const {
+  std::string reason = core_->limiter().why_no_sample();
+  if (reason.empty()) {
+    reason = samples_.empty() ? "all items of the table are in the batch already"
+                              : "requests that came before are waiting";
+  }
+  return deadline_exceeded("sample from table '{}' timed out with {} of {} items drawn: {}",
+                           options().name, drawn, count, reason);
+}
+
+Status Table::closed_status() const {
+  return cancelled("the store of table '{}' is closed", options().name);
+}
+
+TableInfo Table::info() {
+  MutexLock lock(mutex_);
+  TableInfo info = core_->info();
+  info.pending_inserts = static_cast<std::int64_t>(inserts_.size());
+  info.pending_samples = static_cast<std::int64_t>(samples_.size());
+  info.missing_updates = missing_updates_;
+  // Those who wait now count with what they have waited so far.
+  const TimePoint now = context_->clock.now();
+  Duration insert_wait = insert_wait_;
+  for (const WaitingInsert& waiting : inserts_) insert_wait += now - waiting.since;
+  Duration sample_wait = sample_wait_;
+  for (const WaitingSample& waiting : samples_) sample_wait += now - waiting.since;
+  info.insert_wait_s = to_seconds(insert_wait);
+  info.sample_wait_s = to_seconds(sample_wait);
+  return info;
+}
+
+BlockedReport Table::why_blocked() {
+  MutexLock lock(mutex_);
+  const TimePoint now = context_->clock.now();
+  BlockedReport report;
+  report.inserts.waiting = static_cast<std::int64_t>(inserts_.size());
+  report.inserts.reason = why_no_insert();
+  if (!inserts_.empty()) {
+    const WaitingInsert& longest = inserts_.front();
+    report.inserts.longest_wait_s = to_seconds(now - longest.since);
+    report.inserts.longest_request =
+        format("insert of {} item(s), {} done", longest.items.size(), longest.applied);
+  }
+  report.samples.waiting = static_cast<std::int64_t>(samples_.size());
+  report.samples.reason = core_->limiter().why_no_sample();
+  if (!samples_.empty()) {
+    const WaitingSample& longest = samples_.front();
+    report.samples.longest_wait_s = to_seconds(now - longest.since);
+    report.samples.longest_request = format("sample of {} item(s), {} done", longest.request.count,
+                                            longest.request.batch.size());
+  }
+  return report;
+}
+
+}  // namespace reverie

@@ -1,0 +1,148 @@
+// Table: a TableCore with a lock, requests that wait, and pins.
+//
+//     request --> can be served now? --yes--> TableCore, completes on the caller's thread
+//                        | no
+//                        v
+//              [ waiting inserts ]  [ waiting samples ]   each first come, first served
+//                        ^ looked at again whenever the table changed, by whoever changed it
+//
+// There is no thread a table. A critical section is a few hundred items at most (a *breath*);
+// copying, checking, freeing and completing happen outside it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "reverie/base/clock.h"
+#include "reverie/base/mutex.h"
+#include "reverie/base/timer_queue.h"
+#include "reverie/replay/table_core.h"
+#include "reverie/service/replay_service.h"
+
+namespace reverie {
+
+// What the tables of a store share. Pins keep it alive after the store.
+struct StoreContext {
+  StoreContext(std::optional<std::int64_t> max_bytes, Clock& the_clock)
+      : clock(the_clock), timers(the_clock), chunks(max_bytes) {}
+
+  Clock& clock;
+  TimerQueue timers;
+  ChunkStore chunks;
+  // Called, under no lock, when bytes came free while some table's insert waits for them.
+  std::function<void()> on_room;
+};
+
+// Thread-safe. Request ids are the table's own.
+class Table final : public PinOwner, public std::enable_shared_from_this<Table> {
+ public:
+  template <typename T>
+  using Done = ReplayService::Done<T>;
+
+  // `id_base` is added to every request id.
+  Table(std::unique_ptr<TableCore> core, std::shared_ptr<StoreContext> context, RequestId id_base);
+
+  const TableOptions& options() const { return core_->options(); }
+
+  RequestId insert(std::span<Item> items, TimePoint deadline, Done<InsertResult> done);
+  RequestId sample(SampleRequest request, Done<SampleResult> done);
+  MutateResult mutate(const MutateRequest& request);
+  LookupResult lookup(std::span<const ItemKey> keys);
+  void reset();
+  TableInfo info();
+  BlockedReport why_blocked();
+  void cancel(RequestId id);
+  void close();
+
+  // Whether the limiter would let n go through now, whoever waits. Require n >= 1.
+  bool can_insert(std::int64_t n);
+  bool can_sample(std::int64_t n);
+  std::map<std::string, double> extension_summary(std::size_t index);
+  std::size_t memory_bytes();
+
+  // Looks at the waiting inserts again: room may have come up elsewhere in the store.
+  void on_room();
+
+  void unpin(std::uint64_t token) noexcept override;
+
+ private:
+  // Items handled at most before the lock is let go: 0.1 ms when all of them miss the caches.
+  static constexpr std::size_t kBreath = 512;
+
+  struct Waiting {
+    RequestId id = 0;
+    TimePoint since;
+    TimePoint deadline;
+    std::uint64_t timer = 0;
+  };
+  struct WaitingInsert : Waiting {
+    std::vector<Item> items;
+    std::size_t applied = 0;
+    Done<InsertResult> done;
+  };
+  struct WaitingSample : Waiting {
+    SampleRequest request;  // its table name is not looked at again
+    Done<SampleResult> done;
+  };
+
+  // What is to be done after the lock: completions, frees, another breath.
+  struct Effects {
+    Aftermath after;
+    std::vector<std::pair<Done<InsertResult>, InsertResult>> inserts;
+    std::vector<std::pair<Done<SampleResult>, SampleResult>> samples;
+    bool is_unfinished = false;
+    bool has_expired = false;  // a request that must not wait is among those that wait
+  };
+
+  // Runs `change` under the lock, then serves who waits, breath by breath.
+  template <typename Change>
+  void apply(Change change);
+  void finish(Effects& effects);
+
+  std::size_t insert_now(std::span<Item> items, TimePoint now, Effects& effects)
+      REVERIE_REQUIRES(mutex_);
+  // True if the request is complete.
+  bool sample_now(SampleRequest& request, TimePoint now, Effects& effects) REVERIE_REQUIRES(mutex_);
+  void serve_waiting(TimePoint now, Effects& effects) REVERIE_REQUIRES(mutex_);
+  bool serve_insert(TimePoint now, std::size_t& breath, Effects& effects) REVERIE_REQUIRES(mutex_);
+  bool serve_sample(TimePoint now, std::size_t& breath, Effects& effects) REVERIE_REQUIRES(mutex_);
+  void watch_room() REVERIE_REQUIRES(mutex_);
+  bool lacks_room() const REVERIE_REQUIRES(mutex_);
+  void expire();
+  void complete_expired(TimePoint now, Effects& effects) REVERIE_REQUIRES(mutex_);
+
+  void start_waiting(Waiting& waiting, TimePoint now, TimePoint deadline, Effects& effects)
+      REVERIE_REQUIRES(mutex_);
+  void complete(WaitingInsert waiting, Status status, TimePoint now, Effects& effects)
+      REVERIE_REQUIRES(mutex_);
+  void complete(WaitingSample waiting, Status status, TimePoint now, Effects& effects)
+      REVERIE_REQUIRES(mutex_);
+  template <typename Pick>
+  void complete_if(Pick pick, TimePoint now, Effects& effects) REVERIE_REQUIRES(mutex_);
+
+  void count_missing(std::size_t missing, MutateResult& result) REVERIE_REQUIRES(mutex_);
+
+  std::string why_no_insert() const REVERIE_REQUIRES(mutex_);
+  Status insert_timed_out(std::size_t applied, std::size_t count) const REVERIE_REQUIRES(mutex_);
+  Status sample_timed_out(std::size_t drawn, std::size_t count) const REVERIE_REQUIRES(mutex_);
+  Status closed_status() const;
+
+  const std::shared_ptr<StoreContext> context_;
+  const RequestId id_base_;
+  Mutex mutex_;
+  const std::unique_ptr<TableCore> core_;  // its changing parts are guarded by mutex_
+  std::deque<WaitingInsert> inserts_ REVERIE_GUARDED_BY(mutex_);
+  std::deque<WaitingSample> samples_ REVERIE_GUARDED_BY(mutex_);
+  RequestId last_id_ REVERIE_GUARDED_BY(mutex_) = 0;
+  bool closed_ REVERIE_GUARDED_BY(mutex_) = false;
+  bool watches_room_ REVERIE_GUARDED_BY(mutex_) = false;
+  Duration insert_wait_ REVERIE_GUARDED_BY(mutex_){};
+  Duration sample_wait_ REVERIE_GUARDED_BY(mutex_){};
+  std::int64_t missing_updates_ REVERIE_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace reverie

@@ -1,0 +1,157 @@
+// TableCore: one table as a state machine, without lock, thread or clock.
+//
+//     key --KeyMap--> slot --+--> StoredItem (ItemSlots)
+//                            +--> sampler  (draws)
+//                            +--> remover  (evicts)
+//                            +--> extensions
+//     RateLimiter says when, Limbo says when removed things may be freed
+//
+// Semantics: Reverb's (Cassirer et al. 2021, section 3), so an item goes in first and the remover
+// picks a victim afterwards, which may be the new item itself. Differs: an item that a selector
+// cannot hold is refused alone, before anything changed; a queue gets its place back when an item
+// is deleted (rate_limiter.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "reverie/base/clock.h"
+#include "reverie/base/status.h"
+#include "reverie/record/table_info.h"
+#include "reverie/replay/chunk_store.h"
+#include "reverie/replay/extension.h"
+#include "reverie/replay/item_slots.h"
+#include "reverie/replay/key_map.h"
+#include "reverie/replay/limbo.h"
+#include "reverie/replay/rate_limiter.h"
+#include "reverie/replay/registry.h"
+#include "reverie/replay/selector.h"
+#include "reverie/service/sample_batch.h"
+
+namespace reverie {
+
+// What an operation leaves to be done once the lock is let go.
+struct Aftermath {
+  Garbage garbage;
+  bool has_freed_bytes = false;
+};
+
+// Not thread-safe.
+class TableCore final : private TableAccess {
+ public:
+  // NOT_FOUND and INVALID_ARGUMENT name the option, its value and the bound. `chunks` outlives it.
+  static Result<std::unique_ptr<TableCore>> make(TableOptions options, const Registry& registry,
+                                                 ChunkStore& chunks);
+  ~TableCore();
+
+  const TableOptions& options() const { return options_; }
+  const RateLimiter& limiter() const { return limiter_; }
+  std::size_t size() const override { return state_->slots.size(); }
+  double max_priority() const { return max_priority_; }
+
+  // --- Checks that read only what never changes; need no lock.
+  // Priority, trajectory, signature, and whether the item alone fits max_bytes.
+  Status check_item(const Item& item) const;
+  Status check_priority(double priority) const;
+
+  // --- Inserts
+  bool can_insert() const { return limiter_.can_insert(1); }
+  // Whether the store's budget holds this item back now. A full table makes room as it goes.
+  bool has_room(const Item& item) const;
+  // Requires a checked item and can_insert(). An existing key only gets the new priority.
+  void insert(Item item, TimePoint now, Aftermath& after);
+
+  // --- Samples
+  // How many draws the limiter allows now.
+  std::int64_t sample_allowance() const { return size() == 0 ? 0 : limiter_.sample_allowance(); }
+  // Draws up to `count` items into `batch`, as many as are allowed; returns how many. With
+  // `distinct` none that is in `batch` already. The caller pins.
+  std::size_t sample(std::size_t count, bool distinct, TimePoint now, SampleBatch& batch,
+                     Aftermath& after);
+  std::uint64_t pin() { return limbo_.pin(); }
+  void unpin(std::uint64_t pin, Aftermath& after) { limbo_.unpin(pin, after.garbage); }
+
+  // --- By key or ticket. Require checked priorities. Return how many were found.
+  std::size_t update_by_ticket(std::span<const std::uint64_t> tickets,
+                               std::span<const double> priorities, TimePoint now);
+  std::size_t update_by_key(std::span<const ItemKey> keys, std::span<const double> priorities,
+                            TimePoint now);
+  std::size_t erase(std::span<const ItemKey> keys, TimePoint now, Aftermath& after);
+  // The item's priority and ticket, if it is there.
+  struct Found {
+    double priority;
+    Ticket ticket;
+  };
+  std::optional<Found> find(ItemKey key) const;
+
+  void reset(Aftermath& after);
+
+  // All but what the table around it counts.
+  TableInfo info() const;
+  std::map<std::string, double> extension_summary(std::size_t index, TimePoint now) const;
+
+  // What the table costs beyond the data of its chunks.
+  std::size_t memory_bytes() const;
+
+ private:
+  TableCore(TableOptions options, RateLimiter limiter, ChunkStore& chunks,
+            std::unique_ptr<Selector> sampler, std::unique_ptr<Selector> remover);
+
+  // TableAccess, for the extensions.
+  TimePoint now() const override { return now_; }
+  const StoredItem& item(Slot slot) const override { return state_->slots[slot]; }
+  Status set_priority(Slot slot, double priority) override;
+
+  void set_checked_priority(Slot slot, double priority);
+  void update(Slot slot, double priority);
+  // How many more samples the limiter must not wait for once the item is gone.
+  std::int64_t waived(const StoredItem& item) const;
+  void remove(Slot slot, Aftermath& after);
+  void evict(Aftermath& after);
+  void add_to_batch(Slot slot, double probability, SampleBatch& batch);
+  // Fills slots_ and values_ with up to `count` draws; returns how many.
+  std::size_t draw(std::size_t count, bool distinct, const SampleBatch& batch);
+  // The items of slots_ get the priorities in values_.
+  void update_all();
+
+  void count_in(const Trajectory& trajectory);
+  bool count_out(const Trajectory& trajectory);
+  bool is_over_bytes() const { return options_.max_bytes && size_bytes_ > *options_.max_bytes; }
+
+  // All that a reset replaces: swapped out under the lock, freed after it.
+  struct State {
+    explicit State(ChunkStore& chunk_store) : books(chunk_store) {}
+    ~State();  // takes its items out of the store's books
+
+    ChunkStore& books;
+    ItemSlots slots;
+    KeyMap keys;
+    KeyMap episodes;  // episode -> its pieces in this table
+    KeyMap chunks;    // chunk -> its pieces in this table; only with max_bytes
+    std::unique_ptr<Selector> sampler;
+    std::unique_ptr<Selector> remover;
+  };
+
+  const TableOptions options_;
+  ChunkStore& chunks_;
+  RateLimiter limiter_;
+  // Never replaced, always empty: they judge priorities without the lock.
+  const std::unique_ptr<Selector> sampler_judge_;
+  const std::unique_ptr<Selector> remover_judge_;
+  std::shared_ptr<State> state_;
+  std::vector<std::unique_ptr<TableExtension>> extensions_;
+  Limbo limbo_;
+  TimePoint now_;  // of the operation that runs
+  double max_priority_ = 1.0;
+  std::int64_t size_bytes_ = 0;
+  std::int64_t num_deleted_episodes_ = 0;
+  std::int64_t num_unique_samples_ = 0;
+  // Room of an operation, kept from call to call.
+  std::vector<Slot> slots_;
+  std::vector<double> values_;
+};
+
+}  // namespace reverie

@@ -1,0 +1,71 @@
+// Uniform: every item alike, whatever its priority.
+//
+// A dense permutation: order_[0 .. size) holds the slots that are in, place_ where each one is.
+// 8 bytes a slot; a draw is one random number and one look-up.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "reverie/base/random.h"
+#include "reverie/replay/segmented_array.h"
+#include "reverie/replay/selector.h"
+
+namespace reverie {
+
+class Uniform final : public Selector {
+ public:
+  explicit Uniform(std::optional<std::uint64_t> seed) : random_(seed) {}
+
+  std::string_view name() const override { return "Uniform"; }
+  void insert(Slot slot, double) override {
+    order_.reach(size_, kNoSlot);
+    place_.reach(slot, kNoSlot);
+    put(slot, size_++);
+  }
+  void update(std::span<const Slot>, std::span<const double>) override {}
+  void erase(Slot slot) override {
+    const Slot last = order_[--size_];
+    put(last, place_[slot]);
+  }
+  std::size_t size() const override { return size_; }
+  void draw(std::span<Slot> slots, std::span<double> probabilities) override {
+    for (Slot& slot : slots) slot = order_[random_.below(size_)];
+    std::fill(probabilities.begin(), probabilities.end(), 1.0 / static_cast<double>(size_));
+  }
+  // A shuffle that stops after as many as are wanted: the order has no meaning.
+  std::size_t draw_distinct(std::span<Slot> slots, std::span<double> probabilities) override {
+    const std::size_t count = std::min(slots.size(), size_);
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t left = size_ - i;
+      const std::size_t j = i + random_.below(left);
+      const Slot drawn = order_[j];
+      put(order_[i], j);
+      put(drawn, i);
+      slots[i] = drawn;
+      probabilities[i] = 1.0 / static_cast<double>(left);
+    }
+    return count;
+  }
+  std::unique_ptr<Selector> make_empty() override {
+    return std::make_unique<Uniform>(std::optional(random_.next()));
+  }
+  std::size_t memory_bytes() const override {
+    return sizeof(*this) + order_.memory_bytes() + place_.memory_bytes();
+  }
+
+ private:
+  void put(Slot slot, std::size_t place) {
+    order_[place] = slot;
+    place_[slot] = static_cast<Slot>(place);
+  }
+
+  Random random_;
+  SegmentedArray<Slot> order_;
+  SegmentedArray<Slot> place_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace reverie

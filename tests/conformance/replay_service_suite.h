@@ -1,0 +1,360 @@
+// What every ReplayService promises, whatever lies behind it.
+//
+// A new implementation joins with one line in a test file:
+//
+//     INSTANTIATE_TEST_SUITE_P(Local, ReplayServiceSuite, ::testing::Values(ServiceKind{"Local",
+//     open_local}));
+#pragma once
+
+#include <atomic>
+#include <cmath>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "reverie/replay/rate_limiter.h"
+#include "reverie/service/blocking.h"
+#include "reverie/service/replay_service.h"
+#include "tests/support/items.h"
+
+namespace reverie::testing {
+
+struct ServiceKind {
+  std::string name;
+  // A service with those tables, whose deadlines follow `clock`.
+  std::function<std::shared_ptr<ReplayService>(std::vector<TableOptions>, Clock& clock)> open;
+};
+
+inline std::ostream& operator<<(std::ostream& out, const ServiceKind& kind) {
+  return out << kind.name;
+}
+
+class ReplayServiceSuite : public ::testing::TestWithParam<ServiceKind> {
+ protected:
+  std::shared_ptr<ReplayService> open(std::vector<TableOptions> tables) {
+    return GetParam().open(std::move(tables), clock_);
+  }
+  TimePoint in(double s) { return clock_.now() + seconds(s); }
+
+  Status insert(ReplayService& service, ItemKey key, double priority = 1.0, double timeout_s = 0,
+                float value = 0) {
+    Item item = make_item(key, priority, value);
+    return insert_and_wait(service, {"t", {&item, 1}, in(timeout_s)}).status;
+  }
+  SampleResult sample(ReplayService& service, std::size_t count, double timeout_s = 0) {
+    SampleRequest request;
+    request.table = "t";
+    request.count = request.min_count = count;
+    request.deadline = in(timeout_s);
+    return sample_and_wait(service, std::move(request));
+  }
+  TableInfo info(ReplayService& service) { return info_and_wait(service).value().front(); }
+
+  static std::vector<ItemKey> keys_of(const SampleBatch& batch) {
+    return {batch.keys().begin(), batch.keys().end()};
+  }
+  static TableOptions fifo_table(std::int64_t max_size = 100) {
+    return table_options("t", "Fifo", "Fifo", max_size, RateLimiter::min_size(1));
+  }
+  static TableOptions queue_table(std::int64_t size) {
+    TableOptions options = table_options("t", "Fifo", "Fifo", size, RateLimiter::queue(size));
+    options.max_times_sampled = 1;
+    return options;
+  }
+  static TableOptions stack_table(std::int64_t size) {
+    TableOptions options = table_options("t", "Lifo", "Lifo", size, RateLimiter::queue(size));
+    options.max_times_sampled = 1;
+    return options;
+  }
+
+  ManualClock clock_;
+};
+
+TEST_P(ReplayServiceSuite, AQueueGivesEachItemOnceInOrder) {
+  const auto service = open({queue_table(3)});
+  for (ItemKey key = 1; key <= 3; ++key) ASSERT_TRUE(insert(*service, key).ok());
+  EXPECT_EQ(insert(*service, 4).code(), StatusCode::kDeadlineExceeded) << "the fourth waits";
+  SampleResult two = sample(*service, 2);
+  EXPECT_EQ(keys_of(two.batch), (std::vector<ItemKey>{1, 2}));
+  ASSERT_TRUE(insert(*service, 5).ok());
+  EXPECT_EQ(keys_of(sample(*service, 2).batch), (std::vector<ItemKey>{3, 5}));
+  EXPECT_EQ(sample(*service, 1).status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(info(*service).current_size, 0);
+}
+
+TEST_P(ReplayServiceSuite, AStackGivesTheNewestFirst) {
+  const auto service = open({stack_table(3)});
+  for (ItemKey key = 1; key <= 3; ++key) ASSERT_TRUE(insert(*service, key).ok());
+  EXPECT_EQ(keys_of(sample(*service, 3).batch), (std::vector<ItemKey>{3, 2, 1}));
+}
+
+TEST_P(ReplayServiceSuite, ADeletedQueueItemGivesItsPlaceBack) {
+  const auto service = open({queue_table(2)});
+  ASSERT_TRUE(insert(*service, 1).ok());
+  ASSERT_TRUE(insert(*service, 2).ok());
+  const ItemKey key = 1;
+  MutateRequest request;
+  request.table = "t";
+  request.deletes = {&key, 1};
+  EXPECT_EQ(mutate_and_wait(*service, request).deleted, 1u);
+  EXPECT_TRUE(insert(*service, 3).ok());
+  EXPECT_EQ(keys_of(sample(*service, 2).batch), (std::vector<ItemKey>{2, 3}));
+}
+
+TEST_P(ReplayServiceSuite, AQueueOfTwoTakesABatchOfFourInTwoBreaths) {
+  const auto service = open({queue_table(2)});
+  std::vector<Item> items;
+  for (ItemKey key = 1; key <= 4; ++key) items.push_back(make_item(key, 1.0));
+  InsertResult result;
+  bool is_done = false;
+  service->insert({"t", items, TimePoint::max()}, [&](InsertResult r) {
+    result = std::move(r);
+    is_done = true;
+  });
+  EXPECT_FALSE(is_done);
+  EXPECT_EQ(keys_of(sample(*service, 1).batch), (std::vector<ItemKey>{1}));
+  EXPECT_FALSE(is_done);
+  EXPECT_EQ(keys_of(sample(*service, 3).batch), (std::vector<ItemKey>{2, 3, 4}));
+  EXPECT_TRUE(is_done);
+  EXPECT_TRUE(result.status.ok());
+  EXPECT_EQ(result.applied, 4u);
+}
+
+TEST_P(ReplayServiceSuite, ATimedOutInsertSaysHowManyWereApplied) {
+  const auto service = open({queue_table(2)});
+  std::vector<Item> items;
+  for (ItemKey key = 1; key <= 5; ++key) items.push_back(make_item(key, 1.0));
+  const InsertResult result = insert_and_wait(*service, {"t", items, in(0)});
+  EXPECT_EQ(result.status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(result.applied, 2u);
+  EXPECT_NE(result.status.message().find("2 of 5"), std::string::npos) << result.status.message();
+  EXPECT_NE(result.status.message().find("max_diff"), std::string::npos) << result.status.message();
+}
+
+TEST_P(ReplayServiceSuite, SamplesDrawnBeforeTheDeadlineAreNotLost) {
+  const auto service = open({queue_table(10)});
+  for (ItemKey key = 1; key <= 3; ++key) ASSERT_TRUE(insert(*service, key).ok());
+  std::promise<SampleResult> promise;
+  SampleRequest request;
+  request.table = "t";
+  request.count = request.min_count = 5;
+  request.deadline = in(10);
+  service->sample(std::move(request), [&](SampleResult r) { promise.set_value(std::move(r)); });
+  ASSERT_TRUE(insert(*service, 4).ok());
+  clock_.advance(seconds(11));
+  const SampleResult result = promise.get_future().get();
+  EXPECT_EQ(result.status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(keys_of(result.batch), (std::vector<ItemKey>{1, 2, 3, 4}));
+  EXPECT_TRUE(result.batch.rate_limited());
+}
+
+TEST_P(ReplayServiceSuite, ASampleMayBeContentWithLessThanItAskedFor) {
+  const auto service = open({queue_table(10)});
+  for (ItemKey key = 1; key <= 3; ++key) ASSERT_TRUE(insert(*service, key).ok());
+  SampleRequest request;
+  request.table = "t";
+  request.count = 100;
+  request.min_count = 1;
+  const SampleResult result = sample_and_wait(*service, std::move(request));
+  EXPECT_TRUE(result.status.ok());
+  EXPECT_EQ(result.batch.size(), 3u);
+}
+
+TEST_P(ReplayServiceSuite, RequestsOfAKindAreServedInTheirOrder) {
+  const auto service = open({queue_table(1)});
+  ASSERT_TRUE(insert(*service, 1).ok());
+  std::vector<ItemKey> confirmed;
+  std::vector<Item> items;
+  for (ItemKey key = 2; key <= 5; ++key) items.push_back(make_item(key, 1.0));
+  for (Item& item : items) {
+    const ItemKey key = item.key;
+    service->insert({"t", {&item, 1}, TimePoint::max()},
+                    [&confirmed, key](InsertResult) { confirmed.push_back(key); });
+  }
+  EXPECT_EQ(info(*service).pending_inserts, 4);
+  for (ItemKey key = 1; key <= 5; ++key) {
+    EXPECT_EQ(keys_of(sample(*service, 1).batch), std::vector<ItemKey>{key});
+  }
+  EXPECT_EQ(confirmed, (std::vector<ItemKey>{2, 3, 4, 5}));
+}
+
+TEST_P(ReplayServiceSuite, ACancelledRequestCompletesOnceAndLeavesNothingQueued) {
+  const auto service = open({queue_table(1)});
+  int completions = 0;
+  Status status;
+  SampleRequest request;
+  request.table = "t";
+  const RequestId id = service->sample(std::move(request), [&](SampleResult r) {
+    ++completions;
+    status = r.status;
+  });
+  ASSERT_NE(id, 0u);
+  service->cancel(id);
+  service->cancel(id);
+  EXPECT_EQ(completions, 1);
+  EXPECT_EQ(status.code(), StatusCode::kCancelled);
+  ASSERT_TRUE(insert(*service, 1).ok());
+  EXPECT_EQ(info(*service).current_size, 1) << "the cancelled sample took nothing";
+}
+
+TEST_P(ReplayServiceSuite, WhyBlockedNamesTheBoundAndWhoWaitsLongest) {
+  const auto service = open({queue_table(1)});
+  ASSERT_TRUE(insert(*service, 1).ok());
+  Item item = make_item(2, 1.0);
+  service->insert({"t", {&item, 1}, TimePoint::max()}, [](InsertResult) {});
+  clock_.advance(seconds(7));
+  const BlockedReport report = why_blocked_and_wait(*service, "t").value();
+  EXPECT_EQ(report.inserts.waiting, 1);
+  EXPECT_NEAR(report.inserts.longest_wait_s, 7.0, 1e-6);
+  EXPECT_NE(report.inserts.reason.find("over max_diff 1 by 1"), std::string::npos)
+      << report.inserts.reason;
+  EXPECT_EQ(report.samples.waiting, 0);
+  EXPECT_EQ(report.samples.reason, "");
+}
+
+TEST_P(ReplayServiceSuite, ClosingCompletesWhatWaitsAndWhatComes) {
+  const auto service = open({queue_table(1)});
+  Status status;
+  SampleRequest request;
+  request.table = "t";
+  service->sample(std::move(request), [&](SampleResult r) { status = r.status; });
+  service->close();
+  EXPECT_EQ(status.code(), StatusCode::kCancelled);
+  EXPECT_EQ(insert(*service, 1).code(), StatusCode::kCancelled);
+  EXPECT_EQ(sample(*service, 1).status.code(), StatusCode::kCancelled);
+}
+
+TEST_P(ReplayServiceSuite, AnExistingKeyOnlyGetsTheNewPriority) {
+  const auto service = open({fifo_table()});
+  ASSERT_TRUE(insert(*service, 1, 1.0, 0, 10).ok());
+  ASSERT_TRUE(insert(*service, 1, 5.0, 0, 20).ok());
+  EXPECT_EQ(info(*service).inserts, 1);
+  const SampleResult result = sample(*service, 1);
+  EXPECT_EQ(result.batch.priorities()[0], 5.0);
+  EXPECT_EQ(value_of(result.batch.trajectories()[0]), 10) << "the data stayed";
+}
+
+TEST_P(ReplayServiceSuite, UpdatesAndLookupsAgree) {
+  const auto service = open({fifo_table()});
+  for (ItemKey key = 1; key <= 4; ++key) ASSERT_TRUE(insert(*service, key).ok());
+  const std::vector<ItemKey> keys = {2, 99, 3};
+  const std::vector<double> priorities = {20, 1, 30};
+  MutateRequest by_key;
+  by_key.table = "t";
+  by_key.keys = keys;
+  by_key.key_priorities = priorities;
+  const MutateResult result = mutate_and_wait(*service, by_key);
+  EXPECT_TRUE(result.status.ok());
+  EXPECT_EQ(result.updated, 2u);
+  EXPECT_EQ(result.missing, 1u);
+  const LookupResult found = lookup_and_wait(*service, {"t", keys});
+  EXPECT_EQ(found.priorities[0], 20);
+  EXPECT_TRUE(std::isnan(found.priorities[1]));
+  EXPECT_EQ(found.tickets[1], 0u);
+  MutateRequest by_ticket;
+  by_ticket.table = "t";
+  const std::vector<double> seven = {7.0};
+  by_ticket.tickets = std::span(found.tickets).subspan(2, 1);
+  by_ticket.ticket_priorities = seven;
+  EXPECT_EQ(mutate_and_wait(*service, by_ticket).updated, 1u);
+  EXPECT_EQ(lookup_and_wait(*service, {"t", keys}).priorities[2], 7.0);
+}
+
+TEST_P(ReplayServiceSuite, ARefusedUpdateChangesNothing) {
+  const auto service =
+      open({table_options("t", "Prioritized", "Fifo", 10, RateLimiter::min_size(1))});
+  ASSERT_TRUE(insert(*service, 1, 2.0).ok());
+  ASSERT_TRUE(insert(*service, 2, 3.0).ok());
+  const std::vector<ItemKey> keys = {1, 2};
+  const std::vector<double> priorities = {50, -1};
+  MutateRequest request;
+  request.table = "t";
+  request.keys = keys;
+  request.key_priorities = priorities;
+  const MutateResult result = mutate_and_wait(*service, request);
+  EXPECT_EQ(result.status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(result.status.message().find("-1"), std::string::npos) << result.status.message();
+  EXPECT_EQ(lookup_and_wait(*service, {"t", keys}).priorities, (std::vector<double>{2, 3}));
+}
+
+TEST_P(ReplayServiceSuite, ARefusedInsertLeavesTheTableServing) {
+  const auto service =
+      open({table_options("t", "Prioritized", "Fifo", 10, RateLimiter::min_size(1))});
+  EXPECT_EQ(insert(*service, 1, -1.0).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(info(*service).current_size, 0);
+  ASSERT_TRUE(insert(*service, 2, 1.0).ok());
+  EXPECT_EQ(keys_of(sample(*service, 1).batch), std::vector<ItemKey>{2});
+}
+
+TEST_P(ReplayServiceSuite, AnUnknownTableIsNamedBesideThoseThereAre) {
+  const auto service = open({fifo_table()});
+  Item item = make_item(1, 1.0);
+  const Status status = insert_and_wait(*service, {"nope", {&item, 1}, in(0)}).status;
+  EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  EXPECT_NE(status.message().find("'nope'"), std::string::npos);
+  EXPECT_NE(status.message().find("'t'"), std::string::npos);
+}
+
+TEST_P(ReplayServiceSuite, ResetEmptiesTheTableAndLetsWaitersGoOn) {
+  const auto service = open({queue_table(1)});
+  ASSERT_TRUE(insert(*service, 1).ok());
+  Status late;
+  bool is_done = false;
+  Item item = make_item(2, 1.0);
+  service->insert({"t", {&item, 1}, TimePoint::max()}, [&](InsertResult r) {
+    late = r.status;
+    is_done = true;
+  });
+  EXPECT_TRUE(reset_and_wait(*service, "t").ok());
+  EXPECT_TRUE(is_done);
+  EXPECT_TRUE(late.ok());
+  EXPECT_EQ(keys_of(sample(*service, 1).batch), std::vector<ItemKey>{2});
+}
+
+TEST_P(ReplayServiceSuite, DistinctSamplesBeyondMaxSizeAreRefusedAtOnce) {
+  const auto service = open({fifo_table(4)});
+  SampleRequest request;
+  request.table = "t";
+  request.count = 5;
+  request.distinct = true;
+  const SampleResult result = sample_and_wait(*service, std::move(request));
+  EXPECT_EQ(result.status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(result.status.message().find("max_size 4"), std::string::npos);
+}
+
+TEST_P(ReplayServiceSuite, ThreadsThatInsertAndSampleLoseAndInventNothing) {
+  constexpr int kProducers = 3, kConsumers = 3, kPerProducer = 400;
+  const auto service = open({queue_table(16)});
+  std::atomic<int> received[kProducers * kPerProducer] = {};
+  std::vector<std::thread> threads;
+  for (int p = 0; p < kProducers; ++p) {
+    threads.emplace_back([&, p] {
+      for (int i = 0; i < kPerProducer; ++i) {
+        Item item = make_item(static_cast<ItemKey>(p * kPerProducer + i + 1), 1.0);
+        ASSERT_TRUE(insert_and_wait(*service, {"t", {&item, 1}, TimePoint::max()}).status.ok());
+      }
+    });
+  }
+  for (int c = 0; c < kConsumers; ++c) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < kProducers * kPerProducer / kConsumers / 4; ++i) {
+        SampleRequest request;
+        request.table = "t";
+        request.count = request.min_count = 4;
+        const SampleResult result = sample_and_wait(*service, std::move(request));
+        ASSERT_TRUE(result.status.ok());
+        for (const ItemKey key : result.batch.keys()) ++received[key - 1];
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& count : received) ASSERT_EQ(count.load(), 1);
+  EXPECT_EQ(info(*service).current_size, 0);
+}
+
+}  // namespace reverie::testing
