@@ -4,6 +4,22 @@
 #include <utility>
 
 namespace reverie {
+namespace {
+
+// Whether a column of an item is what a signature says. Takes no memory: doors ask it of each item.
+bool matches(const TrajectoryView& trajectory, const LayoutColumn& column,
+             const TensorSpec& expected) {
+  if (column.spec.dtype != expected.dtype) return false;
+  std::span<const std::int64_t> pattern = expected.shape;
+  if (!column.squeezed) {
+    if (pattern.empty()) return false;
+    if (pattern[0] >= 0 && pattern[0] != trajectory.length(column)) return false;
+    pattern = pattern.subspan(1);
+  }
+  return shape_matches(pattern, column.spec.shape);
+}
+
+}  // namespace
 
 Layout::Layout(std::vector<LayoutColumn> columns, std::string structure)
     : columns_(std::move(columns)), structure_(std::move(structure)), piece_count_(0) {
@@ -94,9 +110,9 @@ Status check_signature(const TrajectoryView& trajectory, const Signature& signat
   for (std::size_t i = 0; i < columns.size(); ++i) {
     const LayoutColumn& column = columns[i];
     const TensorSpec& expected = signature.columns[i];
-    TensorSpec actual = column.spec;
-    if (!column.squeezed) actual.shape.insert(actual.shape.begin(), trajectory.length(column));
-    if (actual.dtype != expected.dtype || !shape_matches(expected.shape, actual.shape)) {
+    if (!matches(trajectory, column, expected)) {
+      TensorSpec actual = column.spec;
+      if (!column.squeezed) actual.shape.insert(actual.shape.begin(), trajectory.length(column));
       return invalid_argument("column {} of the item is {} but the table's signature says {}", i,
                               spec_text(actual), spec_text(expected));
     }

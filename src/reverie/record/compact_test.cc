@@ -1,0 +1,49 @@
+#include "reverie/record/compact.h"
+
+#include <gtest/gtest.h>
+
+#include "reverie/codec/column_codec.h"
+#include "tests/support/values.h"
+
+namespace reverie {
+namespace {
+
+TEST(Compact, HoldsTheSameRowsInNoMoreMemoryThanTheyNeed) {
+  const auto schema = make_ref<ChunkSchema>(std::vector<TensorSpec>{
+      {"x", DType::kFloat32, {2}}, {"word", DType::kString, {}}, {"n", DType::kInt64, {}}});
+  const ChunkOrigin origin{17, 18, 19};
+  const Ref<Chunk> raw = Chunk::open(schema, origin, 100, 1'000, Allocator::heap()).value();
+  std::vector<std::vector<Value>> rows;
+  for (std::uint32_t r = 0; r < 5; ++r) {
+    const auto x = static_cast<float>(r);
+    rows.push_back({f32s({x, -x}), text(std::string(r, 'w')), i64(r)});
+    for (std::size_t c = 0; c < 3; ++c) raw->set_row(c, r, rows.back()[c].bytes);
+  }
+  raw->publish(5);
+
+  const Ref<Chunk> compacted = compact(*raw, CodecId::kRaw, Allocator::heap()).value();
+  EXPECT_FALSE(compacted->is_raw());
+  EXPECT_EQ(compacted->rows(), 5u);
+  EXPECT_EQ(compacted->capacity(), 5u);
+  EXPECT_EQ(compacted->key(), 17u);
+  EXPECT_EQ(compacted->episode(), 18u);
+  EXPECT_EQ(compacted->first_step(), 19u);
+  EXPECT_LT(compacted->size_bytes(), sizeof(Chunk) + 3 * sizeof(Chunk::EncodedColumn) + 5 * 40);
+  for (std::size_t c = 0; c < 3; ++c) {
+    const auto decoded = decode_column(compacted->encoded_column(c).codec, schema->column(c), 5,
+                                       compacted->encoded_bytes(c));
+    ASSERT_TRUE(decoded.ok());
+    for (std::size_t r = 0; r < 5; ++r) EXPECT_EQ(bytes_of((*decoded)[r]), rows[r][c].bytes);
+  }
+}
+
+TEST(Compact, MayHoldNoRowsAtAll) {
+  const auto schema = make_ref<ChunkSchema>(std::vector<TensorSpec>{{"x", DType::kFloat32, {2}}});
+  const Ref<Chunk> raw = Chunk::open(schema, {}, 4, 0, Allocator::heap()).value();
+  const Ref<Chunk> compacted = compact(*raw, CodecId::kRaw, Allocator::heap()).value();
+  EXPECT_EQ(compacted->rows(), 0u);
+  EXPECT_TRUE(compacted->encoded_bytes(0).empty());
+}
+
+}  // namespace
+}  // namespace reverie

@@ -1,0 +1,66 @@
+// Any bytes as a column of any type and shape: refused, or rows that lie inside the bytes and come
+// back when they are encoded again.
+//
+// Input: codec, dtype, rank (mod 4), an extent of two bytes for each dimension, a row count of two
+// bytes, and the column's bytes.
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "reverie/codec/column_codec.h"
+
+namespace {
+
+// Takes values off the front of the input; zeros once it is used up.
+class Input {
+ public:
+  Input(const std::uint8_t* data, std::size_t size) : data_(data), size_(size) {}
+
+  template <typename T>
+  T take() {
+    T value{};
+    const std::size_t n = size_ < sizeof(T) ? size_ : sizeof(T);
+    if (n > 0) std::memcpy(&value, data_, n);
+    data_ += n;
+    size_ -= n;
+    return value;
+  }
+  std::span<const std::byte> rest() const {
+    return {reinterpret_cast<const std::byte*>(data_), size_};
+  }
+
+ private:
+  const std::uint8_t* data_;
+  std::size_t size_;
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace reverie;
+  Input input(data, size);
+  const auto codec = static_cast<CodecId>(input.take<std::uint8_t>());
+  TensorSpec spec{"column", static_cast<DType>(input.take<std::uint8_t>()), {}};
+  const std::size_t rank = input.take<std::uint8_t>() % 4;
+  // Two bytes, the sign included: small extents, negative ones, and products that matter.
+  for (std::size_t i = 0; i < rank; ++i) spec.shape.push_back(input.take<std::int16_t>());
+  const std::size_t row_count = input.take<std::uint16_t>();
+  const std::vector<std::byte> bytes(input.rest().begin(), input.rest().end());
+
+  const Result<ColumnRows> decoded = decode_column(codec, spec, row_count, bytes);
+  if (!decoded.ok()) return 0;
+  std::vector<RowSpan> rows;
+  for (std::size_t r = 0; r < row_count; ++r) {
+    const RowSpan row = (*decoded)[r];
+    if (!row.empty() &&
+        (row.data() < bytes.data() || row.data() + row.size() > bytes.data() + bytes.size())) {
+      std::abort();
+    }
+    rows.push_back(row);
+  }
+  std::vector<std::byte> again(encoded_size_bytes(codec, spec, rows).value());
+  encode_column(codec, spec, rows, again);
+  if (again != bytes) std::abort();
+  return 0;
+}
