@@ -13,4 +13,4 @@ target_include_directories(reverie PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR
 # fmt's headers alone: base/format.cc holds its implementation, so no shared libfmt is needed.
 target_include_directories(
   reverie SYSTEM PUBLIC $<TARGET_PROPERTY:fmt::fmt-header-only,INTERFACE_INCLUDE_DIRECTORIES>)
-target_link_libraries(reverie PUBLIC Threads::Threads PRIVATE $<BUILD_INTERFACE:reverie_warnings>)
+target_link_libraries(reverie PUBLIC Threads::Threads ${CMAKE_DL_LIBS} PRIVATE $<BUILD_INTERFACE:reverie_warnings>)

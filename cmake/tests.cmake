@@ -15,7 +15,8 @@ target_compile_options(reverie_test PRIVATE $<$<CONFIG:Release>:-O1>)
 if(REVERIE_PRECOMPILED_HEADER)
   target_precompile_headers(reverie_test PRIVATE <gtest/gtest.h> <memory> <string> <thread> <vector>)
 endif()
-gtest_discover_tests(reverie_test DISCOVERY_MODE PRE_TEST)
+# Parameters by name or number: their values, printed as bytes, make names of hundreds of letters.
+gtest_discover_tests(reverie_test NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST)
 
 # The installed library serves a project outside the tree. (A sanitizer would have to be in both.)
 if(NOT REVERIE_SANITIZE)
