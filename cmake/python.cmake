@@ -5,7 +5,7 @@
 if(NOT SKBUILD AND NOT Python_EXECUTABLE AND EXISTS ${PROJECT_SOURCE_DIR}/.venv/bin/python)
   set(Python_EXECUTABLE ${PROJECT_SOURCE_DIR}/.venv/bin/python)
 endif()
-find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
+find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module NumPy)
 if(NOT SKBUILD)
   execute_process(
     COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir
@@ -17,7 +17,7 @@ find_package(nanobind 3.1 CONFIG REQUIRED)
 file(GLOB_RECURSE reverie_bindings CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/python/bindings/*.cc)
 nanobind_add_module(_reverie NB_STATIC NOMINSIZE NB_SUPPRESS_WARNINGS ${reverie_bindings})
 target_include_directories(_reverie PRIVATE ${PROJECT_SOURCE_DIR})  # "python/bindings/convert.h"
-target_link_libraries(_reverie PRIVATE reverie reverie_warnings)
+target_link_libraries(_reverie PRIVATE reverie reverie_warnings Python::NumPy)
 target_link_options(_reverie PRIVATE -Wl,--exclude-libs,ALL)
 target_compile_definitions(_reverie PRIVATE REVERIE_VERSION="${PROJECT_VERSION}")
 

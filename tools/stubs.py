@@ -10,6 +10,14 @@ from pathlib import Path
 
 from nanobind.stubgen import StubGen
 
+# Methods that fill a type's slots in C say nothing of their types.
+_SLOTS = {
+    "def __len__(self, /):": "def __len__(self) -> int:",
+    "def __getitem__(self, key, /):": (
+        "def __getitem__(self, key: int | slice | Sequence[int]) -> TrajectoryColumn:"
+    ),
+}
+
 STUB = Path(__file__).resolve().parent.parent / "python" / "reverie" / "_reverie.pyi"
 
 
@@ -19,6 +27,8 @@ def generate() -> str:
     generator = StubGen(module)
     generator.put(module)
     text: str = generator.get()
+    for found, typed in _SLOTS.items():
+        text = text.replace(found, typed)
     return text
 
 

@@ -1,11 +1,23 @@
 // The extension module. Each room that Python sees has a file of its own beside this one.
 #include <nanobind/nanobind.h>
 
+#include "python/bindings/arrays.h"
+#include "python/bindings/bind.h"
+
 namespace nb = nanobind;
 
 NB_MODULE(_reverie, m) {
   m.doc() = "Native half of the reverie package; import reverie instead.";
+  // Objects that a program still holds when the interpreter ends are no leak.
+  nb::set_leak_warnings(false);
+  reverie::python::import_numpy();
   m.def(
       "version", [] { return REVERIE_VERSION; },
       "The version of the native library, as \"1.2.3\".");
+  reverie::python::bind_base(m);
+  reverie::python::bind_tensor(m);
+  reverie::python::bind_columns(m);
+  reverie::python::bind_client(m);
+  reverie::python::bind_writer(m);
+  reverie::python::bind_replay(m);
 }

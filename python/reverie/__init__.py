@@ -1,7 +1,44 @@
 """Reverie: the data plane of reinforcement learning."""
 
+from reverie import errors, extensions, rate_limiters, selectors
+from reverie._reverie import (
+    Batch,
+    BlockedReport,
+    ColumnHistory,
+    TrajectoryColumn,
+)
 from reverie._reverie import version as _version
+from reverie.client import Client
+from reverie.errors import DeadlineExceededError, ReverbError, ReverieError
+from reverie.replay_sample import ReplaySample, SampleInfo
+from reverie.specs import TensorSpec
+from reverie.store import Store
+from reverie.table import Table, TableInfo
+from reverie.trajectory_writer import TrajectoryWriter
+from reverie.writer import Writer
 
 __version__ = _version()
 
-__all__ = ["__version__"]
+__all__ = [
+    "Batch",
+    "BlockedReport",
+    "Client",
+    "ColumnHistory",
+    "DeadlineExceededError",
+    "ReplaySample",
+    "ReverbError",
+    "ReverieError",
+    "SampleInfo",
+    "Store",
+    "Table",
+    "TableInfo",
+    "TensorSpec",
+    "TrajectoryColumn",
+    "TrajectoryWriter",
+    "Writer",
+    "__version__",
+    "errors",
+    "extensions",
+    "rate_limiters",
+    "selectors",
+]

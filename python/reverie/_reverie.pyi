@@ -1,6 +1,377 @@
 """Native half of the reverie package; import reverie instead."""
 
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy
 
 
 def version() -> str:
     """The version of the native library, as "1.2.3"."""
+
+def set_error_classes(by_code: dict[int, type[Exception]], type_error: type[Exception], missing_package: type[Exception]) -> None:
+    """
+    The exception class for each status code. Called once, by ``reverie.errors``.
+    """
+
+def flatten(nest: object) -> tuple[list[str], list[Any], str]:
+    """
+    The paths and leaves of a nest in canonical order, and the text that folds them back.
+    """
+
+def fold(text: str, leaves: Sequence[object]) -> Any:
+    """
+    The nest that ``flatten`` took apart.
+
+    Raises:
+        DataLossError: ``text`` is none that ``flatten`` gave, or describes another number of leaves.
+    """
+
+def describe(value: object, path: str = '') -> tuple[str, tuple[int, ...]]:
+    """
+    The name of the element type and the shape with which a value is stored.
+    """
+
+def numpy_dtype(name: str) -> numpy.dtype:
+    """
+    NumPy's element type by our name; ml_dtypes is imported if it is one of its own.
+    """
+
+class ColumnHistory:
+    """
+    The steps of one column since the episode began.
+
+    ``history[-1]`` is the newest step as a squeezed column, ``history[-3:]`` the last three as a
+    column of three rows, ``history[[0, 2]]`` any rows; the rules are those of a Python list. Only the
+    last ``num_keep_alive_refs`` steps can be referred to.
+    """
+
+    def __len__(self) -> int:
+        """Return len(self)."""
+
+    def __getitem__(self, key: int | slice | Sequence[int]) -> TrajectoryColumn:
+        """Return self[key]."""
+
+    def __iter__(self) -> Iterator[TrajectoryColumn | None]:
+        """The cells, oldest first; None where a step has none or it has expired."""
+
+    def __repr__(self) -> str: ...
+
+class TrajectoryColumn:
+    """
+    Rows of one column, to make an item of.
+
+    Comes from indexing a column of ``writer.history``. Refers to the writer's rows and copies nothing,
+    save in :meth:`numpy`.
+    """
+
+    def __init__(self, data_references: Iterable[TrajectoryColumn], *, squeeze: bool = False, path: object = None) -> None:
+        """One column from cells of a history."""
+
+    def __getitem__(self, key: int | slice | Sequence[int]) -> TrajectoryColumn:
+        """Return self[key]."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[TrajectoryColumn]: ...
+
+    @property
+    def is_squeezed(self) -> bool:
+        """Whether this is one row without its leading axis."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """``(rows, ...)``, or the shape of the row when squeezed."""
+
+    @property
+    def dtype(self) -> numpy.dtype: ...
+
+    @property
+    def expired(self) -> bool:
+        """
+        Whether a row can no longer be referred to: see ``num_keep_alive_refs``.
+        """
+
+    def numpy(self) -> numpy.ndarray:
+        """
+        A copy of the rows.
+
+        Raises:
+            FailedPreconditionError: a row has expired.
+        """
+
+    def __repr__(self) -> str: ...
+
+class Batch:
+    """
+    Sampled items as arrays, B of them.
+
+    The arrays own their memory and may be written to. Given as ``out`` to another ``sample_batch`` they
+    are filled again.
+    """
+
+    @property
+    def data(self) -> Any:
+        """
+        The nest that was written, of arrays ``[B, T, ...]``; ``[B, ...]`` where the column was a single row.
+        """
+
+    @property
+    def keys(self) -> numpy.ndarray:
+        """``[B]`` uint64, of the items."""
+
+    @property
+    def tickets(self) -> numpy.ndarray:
+        """``[B]`` uint64: where the items lie, for ``update_priorities``."""
+
+    @property
+    def probabilities(self) -> numpy.ndarray:
+        """``[B]`` float64, with which each item was drawn."""
+
+    @property
+    def priorities(self) -> numpy.ndarray:
+        """``[B]`` float64."""
+
+    @property
+    def times_sampled(self) -> numpy.ndarray:
+        """``[B]`` int32, these draws included."""
+
+    @property
+    def ages_s(self) -> numpy.ndarray:
+        """``[B]`` float64, seconds since each item was inserted."""
+
+    @property
+    def versions(self) -> numpy.ndarray:
+        """``[B]`` int64, of the weights that acted."""
+
+    @property
+    def weights(self) -> numpy.ndarray | None:
+        """``[B]`` float32 importance weights; None unless ``beta`` was given."""
+
+    @property
+    def lengths(self) -> numpy.ndarray | None:
+        """``[B]`` int64, rows of each item; None unless they were padded."""
+
+    @property
+    def table_size(self) -> int:
+        """Items in the table at the last draw."""
+
+    @property
+    def rate_limited(self) -> bool:
+        """Whether the call had to wait for the rate limiter."""
+
+    def __len__(self) -> int: ...
+
+    def __repr__(self) -> str: ...
+
+class BlockedSide:
+    """The requests of one kind that wait."""
+
+    @property
+    def waiting(self) -> int:
+        """How many."""
+
+    @property
+    def longest_wait_s(self) -> float:
+        """For how long the one that waits longest has."""
+
+    @property
+    def longest_request(self) -> str:
+        """What that one is."""
+
+    @property
+    def reason(self) -> str:
+        """Which bound holds, at which value and by how much; empty if none does."""
+
+class BlockedReport:
+    """Why requests of a table wait."""
+
+    @property
+    def table(self) -> str: ...
+
+    @property
+    def inserts(self) -> BlockedSide: ...
+
+    @property
+    def samples(self) -> BlockedSide: ...
+
+    def __str__(self) -> str: ...
+
+    def __repr__(self) -> str: ...
+
+class Client:
+    """See ``reverie.Client``."""
+
+    def insert(self, data: Any, priorities: dict[str, float], timeout_s: float | None) -> None: ...
+
+    def sample_batch(self, table: str, batch_size: int, timeout_s: float | None, beta: float | None, distinct: bool, pad: bool, out: Batch | None) -> Batch: ...
+
+    def sample_one(self, table: str, timeout_s: float | None) -> tuple[tuple[int, float, int, float, int], list[numpy.ndarray], list[str], list[bool], str]: ...
+
+    def mutate(self, table: str, deletes: numpy.ndarray, tickets: numpy.ndarray, ticket_priorities: numpy.ndarray, keys: numpy.ndarray, key_priorities: numpy.ndarray) -> tuple[int, int, int]:
+        """How many items were updated, deleted, and not found."""
+
+    def lookup(self, table: str, keys: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray]:
+        """The priorities of items, and their tickets."""
+
+    def reset(self, table: str) -> None: ...
+
+    def info(self) -> list[dict[str, Any]]: ...
+
+    def can_sample(self, table: str, num_samples: int) -> bool: ...
+
+    def can_insert(self, table: str, num_inserts: int) -> bool: ...
+
+    def why_blocked(self, table: str) -> BlockedReport: ...
+
+class TrajectoryWriter:
+    """See ``reverie.TrajectoryWriter``."""
+
+    def __init__(self, client: Client, num_keep_alive_refs: int, *, validate_items: bool = True, chunk_length: int | None = None, max_in_flight_items: int = 1000) -> None: ...
+
+    def append(self, data: Any, *, partial_step: bool = False) -> None:
+        """
+        Appends one step, or a part of it.
+
+        Args:
+            data: a nest of arrays. Columns may be left out, or be None; new ones may come later.
+            partial_step: leave the step open: the next append fills the same one, with other columns.
+
+        Raises:
+            InvalidArgumentError: a column has another shape or dtype than before, came in this step
+                already, or the step has another structure. Nothing was written; the writer stays usable.
+            UnsupportedTypeError: a value of a type that cannot be stored.
+            FailedPreconditionError: the writer is closed.
+        """
+
+    def append_whole(self, data: Any) -> None:
+        """Appends one step, which must have the structure of the first."""
+
+    def create_item(self, table: str, priority: float | None, trajectory: Any, *, timeout_s: float | None = None) -> None:
+        """
+        Makes an item of rows that were appended.
+
+        It is in its table on return, unless the rate limiter holds it back; then it is queued, in order.
+        The call only waits when ``max_in_flight_items`` are queued already.
+
+        Args:
+            table: its name.
+            priority: of the item; None for the largest that the table has seen.
+            trajectory: a nest of columns picked from ``history``.
+            timeout_s: how long to wait where the queue is full: None without limit, 0 not at all.
+
+        Raises:
+            InvalidArgumentError: no rows, an expired or missing one, a priority that is no number, or
+                another signature than the table's.
+            NotFoundError: there is no such table.
+            DeadlineExceededError: the queue stayed full; the item was not made.
+            FailedPreconditionError: the writer is closed.
+        """
+
+    def create_whole_item(self, table: str, num_timesteps: int, priority: float | None, *, timeout_s: float | None = None) -> None:
+        """Makes an item of the last steps, all columns of them."""
+
+    @property
+    def history(self) -> Any:
+        """
+        The nest of ``ColumnHistory``: every column of any step so far.
+
+        Raises:
+            FailedPreconditionError: nothing was appended yet.
+        """
+
+    @property
+    def episode_steps(self) -> int:
+        """Complete steps since the episode began."""
+
+    @property
+    def pending_items(self) -> int:
+        """Items that are not in their table yet."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+
+    def flush(self, block_until_num_items: int = 0, timeout_ms: float | None = None, *, timeout_s: float | None = None) -> None:
+        """
+        Waits until at most ``block_until_num_items`` items are not in their table.
+
+        Args:
+            block_until_num_items: >= 0.
+            timeout_ms: how long to wait, as Reverb counts it; 0 and less is without limit.
+            timeout_s: the same in seconds; 0 does not wait.
+
+        Raises:
+            InvalidArgumentError: a number lies outside.
+            DeadlineExceededError: the time is up; the message says how many items wait.
+        """
+
+    def end_episode(self, clear_buffers: bool = True, timeout_ms: float | None = None, *, timeout_s: float | None = None) -> None:
+        """
+        Flushes, and begins the next episode.
+
+        Args:
+            clear_buffers: forget the steps so far; else items may span both episodes.
+            timeout_ms: how long to wait, as Reverb counts it; 0 and less is without limit.
+            timeout_s: the same in seconds; 0 does not wait.
+
+        Raises:
+            DeadlineExceededError: the time is up; the episode goes on as it was.
+        """
+
+    def configure(self, path: str | tuple[str | int, ...], *, num_keep_alive_refs: int, max_chunk_length: int | None) -> None:
+        """
+        Sets how one column is kept, known or to come.
+
+        Args:
+            path: ``("obs", "position")``, or ``"obs/position"``.
+            num_keep_alive_refs: steps that items can refer back to; >= 1.
+            max_chunk_length: steps that share a chunk, at most ``num_keep_alive_refs``; None tunes it.
+
+        Raises:
+            InvalidArgumentError: a number lies outside.
+            FailedPreconditionError: the column has steps that were not flushed.
+        """
+
+    def close(self) -> None:
+        """
+        Ends the writer: what is queued is dropped. Closing again does nothing.
+
+        From any thread.
+        """
+
+class Store:
+    """See ``reverie.Store``."""
+
+    def __init__(self, tables: list[dict[str, Any]], max_bytes: int | None) -> None: ...
+
+    def client(self) -> Client: ...
+
+    def close(self) -> None: ...
+
+    def info(self) -> list[dict[str, Any]]: ...
+
+    def extension_summary(self, table: str, index: int) -> dict[str, float]: ...
+
+    @property
+    def used_bytes(self) -> int: ...
+
+def check_rate_limiter(samples_per_insert: float, min_size_to_sample: int, min_diff: float, max_diff: float) -> None:
+    """Raises InvalidArgumentError for numbers that make no rate limiter."""
+
+def empty_table_allows(samples_per_insert: float, min_size_to_sample: int, min_diff: float, max_diff: float, count: int) -> tuple[bool, bool]:
+    """
+    Whether so many inserts, and so many samples, may go through before all others.
+    """
+
+def load_plugin(path: str) -> None:
+    """
+    Loads a shared library with selectors or extensions; ``Custom`` makes them by name.
+
+    Args:
+        path: of a library built with ``REVERIE_PLUGIN``. It stays loaded until the process ends.
+
+    Raises:
+        NotFoundError: it cannot be opened.
+        FailedPreconditionError: it is no plugin, or was built for another version.
+    """

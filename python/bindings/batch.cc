@@ -1,0 +1,137 @@
+#include "python/bindings/batch.h"
+
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include <nanobind/stl/string.h>
+
+#include "python/bindings/arrays.h"
+#include "python/bindings/convert.h"
+#include "python/bindings/nest.h"
+#include "reverie/base/format.h"
+
+namespace reverie::python {
+namespace {
+
+// Copies into the array of an earlier batch if it has as many elements, else into a new one.
+template <typename T>
+void refill(nb::object& array, std::span<const T> values) {
+  if (array.is_none() || PyArray_SIZE(reinterpret_cast<PyArrayObject*>(array.ptr())) !=
+                             static_cast<npy_intp>(values.size())) {
+    array = copy_to_array(values);
+  } else if (!values.empty()) {
+    std::memcpy(array_data(array), values.data(), values.size_bytes());
+  }
+}
+
+std::vector<double> ages_s(const SampleBatch& samples) {
+  std::vector<double> ages;
+  ages.reserve(samples.size());
+  for (const std::int64_t inserted : samples.inserted_at_ns()) {
+    ages.push_back(static_cast<double>(samples.drawn_at_ns() - inserted) * 1e-9);
+  }
+  return ages;
+}
+
+}  // namespace
+
+nb::object column_array(DType dtype, std::span<const std::int64_t> shape, Buffer buffer) {
+  return has_variable_size(dtype) ? array_of_text(dtype, shape, buffer.bytes())
+                                  : array_from_buffer(dtype, shape, std::move(buffer));
+}
+
+Batch PyBatch::lend() {
+  Batch batch;
+  batch.structure = structure_;
+  for (const Column& column : columns_) {
+    BatchColumn& lent = batch.columns.emplace_back();
+    lent.spec = column.spec;
+    if (has_variable_size(column.spec.dtype)) continue;
+    auto* const array = reinterpret_cast<PyArrayObject*>(column.array.ptr());
+    lent.bytes =
+        Buffer(array_data(column.array), static_cast<std::size_t>(PyArray_NBYTES(array)), nullptr);
+  }
+  return batch;
+}
+
+void PyBatch::take(Drawn drawn) {
+  std::vector<Column> columns;
+  std::vector<nb::object> leaves;
+  for (std::size_t i = 0; i < drawn.batch.columns.size(); ++i) {
+    BatchColumn& filled = drawn.batch.columns[i];
+    const bool is_lent = i < columns_.size() && filled.bytes.size_bytes() > 0 &&
+                         !has_variable_size(filled.spec.dtype) &&
+                         filled.bytes.data() == array_data(columns_[i].array);
+    nb::object array =
+        is_lent ? columns_[i].array
+                : column_array(filled.spec.dtype, filled.spec.shape, std::move(filled.bytes));
+    leaves.push_back(array);
+    columns.push_back({std::move(filled.spec), std::move(array)});
+  }
+  columns_ = std::move(columns);
+  structure_ = std::move(drawn.batch.structure);
+  data = fold(structure_, leaves);
+
+  samples = std::move(drawn.samples);
+  refill(keys, samples.keys());
+  refill(tickets, samples.tickets());
+  refill(probabilities, samples.probabilities());
+  refill(priorities, samples.priorities());
+  refill(times_sampled, samples.times_sampled());
+  refill(versions, samples.versions());
+  refill(ages_s, std::span<const double>(python::ages_s(samples)));
+  table_size = samples.table_sizes().back();
+  rate_limited = samples.rate_limited();
+  if (drawn.weights.empty()) {
+    weights = nb::none();
+  } else {
+    refill(weights, std::span<const float>(drawn.weights));
+  }
+  if (drawn.batch.lengths.empty()) {
+    lengths = nb::none();
+  } else {
+    refill(lengths, std::span<const std::int64_t>(drawn.batch.lengths));
+  }
+  samples.clear();
+}
+
+void bind_batch(nb::module_& m) {
+  nb::class_<PyBatch>(m, "Batch", nb::is_final(), R"(Sampled items as arrays, B of them.
+
+The arrays own their memory and may be written to. Given as ``out`` to another ``sample_batch`` they
+are filled again.)")
+      .def_ro("data", &PyBatch::data, nb::sig("def data(self) -> typing.Any"),
+              "The nest that was written, of arrays ``[B, T, ...]``; ``[B, ...]`` where the column "
+              "was a single row.")
+      .def_ro("keys", &PyBatch::keys, nb::sig("def keys(self) -> numpy.ndarray"),
+              "``[B]`` uint64, of the items.")
+      .def_ro("tickets", &PyBatch::tickets, nb::sig("def tickets(self) -> numpy.ndarray"),
+              "``[B]`` uint64: where the items lie, for ``update_priorities``.")
+      .def_ro("probabilities", &PyBatch::probabilities,
+              nb::sig("def probabilities(self) -> numpy.ndarray"),
+              "``[B]`` float64, with which each item was drawn.")
+      .def_ro("priorities", &PyBatch::priorities, nb::sig("def priorities(self) -> numpy.ndarray"),
+              "``[B]`` float64.")
+      .def_ro("times_sampled", &PyBatch::times_sampled,
+              nb::sig("def times_sampled(self) -> numpy.ndarray"),
+              "``[B]`` int32, these draws included.")
+      .def_ro("ages_s", &PyBatch::ages_s, nb::sig("def ages_s(self) -> numpy.ndarray"),
+              "``[B]`` float64, seconds since each item was inserted.")
+      .def_ro("versions", &PyBatch::versions, nb::sig("def versions(self) -> numpy.ndarray"),
+              "``[B]`` int64, of the weights that acted.")
+      .def_ro("weights", &PyBatch::weights, nb::sig("def weights(self) -> numpy.ndarray | None"),
+              "``[B]`` float32 importance weights; None unless ``beta`` was given.")
+      .def_ro("lengths", &PyBatch::lengths, nb::sig("def lengths(self) -> numpy.ndarray | None"),
+              "``[B]`` int64, rows of each item; None unless they were padded.")
+      .def_ro("table_size", &PyBatch::table_size, "Items in the table at the last draw.")
+      .def_ro("rate_limited", &PyBatch::rate_limited,
+              "Whether the call had to wait for the rate limiter.")
+      .def("__len__",
+           [](const PyBatch& self) { return self.keys.is_none() ? 0 : nb::len(self.keys); })
+      .def("__repr__", [](const PyBatch& self) {
+        return format("<Batch of {} items>", self.keys.is_none() ? 0 : nb::len(self.keys));
+      });
+}
+
+}  // namespace reverie::python

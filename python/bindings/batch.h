@@ -1,0 +1,64 @@
+// A sampled batch as Python sees it: NumPy arrays, filled again when the batch is given as `out`.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+
+#include "reverie/client/batch.h"
+
+namespace reverie::python {
+
+namespace nb = nanobind;
+
+// One call's outcome before it becomes Python's: everything that is done without the lock.
+struct Drawn {
+  SampleBatch samples;
+  Batch batch;
+  std::vector<float> weights;  // empty unless they were asked for
+};
+
+class PyBatch {
+ public:
+  PyBatch() = default;
+  PyBatch(const PyBatch&) = delete;
+  PyBatch(PyBatch&&) = default;
+
+  // The buffers of its arrays, to be filled in place. They are lent: the arrays own them.
+  Batch lend();
+  // Takes what was drawn over. Arrays whose buffers came back are kept.
+  void take(Drawn drawn);
+
+  nb::object data = nb::none();
+  nb::object keys = nb::none();
+  nb::object tickets = nb::none();
+  nb::object probabilities = nb::none();
+  nb::object priorities = nb::none();
+  nb::object times_sampled = nb::none();
+  nb::object ages_s = nb::none();
+  nb::object versions = nb::none();
+  nb::object weights = nb::none();
+  nb::object lengths = nb::none();
+  std::int64_t table_size = 0;
+  bool rate_limited = false;
+  // Of the last call: its memory serves the next.
+  SampleBatch samples;
+
+ private:
+  struct Column {
+    TensorSpec spec;
+    nb::object array;
+  };
+
+  std::vector<Column> columns_;
+  std::string structure_;
+};
+
+// An array of one column's buffer; text becomes an array of objects.
+nb::object column_array(DType dtype, std::span<const std::int64_t> shape, Buffer buffer);
+
+void bind_batch(nb::module_& m);
+
+}  // namespace reverie::python

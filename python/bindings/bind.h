@@ -1,0 +1,15 @@
+// What each bind_<room>.cc adds to the module.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace reverie::python {
+
+void bind_base(nanobind::module_& m);
+void bind_tensor(nanobind::module_& m);
+void bind_client(nanobind::module_& m);
+void bind_columns(nanobind::module_& m);
+void bind_writer(nanobind::module_& m);
+void bind_replay(nanobind::module_& m);
+
+}  // namespace reverie::python

@@ -1,0 +1,317 @@
+// Binds what a client does through service/replay_service.h.
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include "python/bindings/arrays.h"
+#include "python/bindings/batch.h"
+#include "python/bindings/bind.h"
+#include "python/bindings/client.h"
+#include "python/bindings/convert.h"
+#include "python/bindings/nest.h"
+#include "python/bindings/table_info.h"
+#include "python/bindings/values.h"
+#include "reverie/base/format.h"
+#include "reverie/client/batch.h"
+#include "reverie/rl/importance_weights.h"
+
+namespace reverie::python {
+namespace {
+
+constexpr std::int64_t kBatchMax = std::int64_t{1} << 31;
+
+// The elements of a flat, contiguous array of exactly this type, which the package sees to.
+template <typename T>
+std::span<const T> flat(nb::handle array, DType dtype) {
+  auto* const given = reinterpret_cast<PyArrayObject*>(array.ptr());
+  if (!PyArray_Check(array.ptr()) || PyArray_NDIM(given) != 1 ||
+      dtype_of(PyArray_DESCR(given)) != dtype || !PyArray_ISCARRAY_RO(given)) {
+    raise_type_error(format("this takes flat, contiguous arrays of {}; {} is none",
+                            dtype_name(dtype), str_of(nb::repr(array))));
+  }
+  return {static_cast<const T*>(PyArray_DATA(given)),
+          static_cast<std::size_t>(PyArray_SIZE(given))};
+}
+std::span<const std::uint64_t> flat_keys(nb::handle array) {
+  return flat<std::uint64_t>(array, DType::kUInt64);
+}
+std::span<const double> flat_priorities(nb::handle array) {
+  return flat<double>(array, DType::kFloat64);
+}
+
+// Draws and gathers, without Python's lock. What was drawn is in `drawn` even if that was not all.
+Status draw(ReplayService& service, SampleRequest request, const BatchOptions& options,
+            std::optional<double> beta, const WaitOptions& wait, Drawn& drawn) {
+  SampleResult result = sample_and_wait(service, std::move(request), wait);
+  drawn.samples = std::move(result.batch);
+  if (drawn.samples.empty()) return result.status;
+  REVERIE_RETURN_IF_ERROR(assemble_into(drawn.samples, options, drawn.batch));
+  if (beta) {
+    drawn.weights.resize(drawn.samples.size());
+    REVERIE_RETURN_IF_ERROR(importance_weights(
+        drawn.samples.probabilities(), static_cast<std::size_t>(drawn.samples.table_sizes().back()),
+        *beta, WeightScale::kBatchMaximum, drawn.weights));
+  }
+  return result.status;
+}
+
+nb::object sample_batch(const ClientHandle& self, nb::handle table, nb::handle batch_size,
+                        nb::handle timeout_s, nb::handle beta, bool distinct, bool pad,
+                        nb::handle out) {
+  unwrap(self.check());
+  SampleRequest request;
+  request.table = text_argument("table", table);
+  request.count =
+      static_cast<std::size_t>(integer_argument("batch_size", batch_size, 1, kBatchMax));
+  request.min_count = request.count;
+  request.distinct = distinct;
+  request.deadline = deadline(timeout_s);
+  std::optional<double> exponent;
+  if (!beta.is_none()) {
+    exponent = number_argument("beta", beta);
+    if (!std::isfinite(*exponent) || *exponent < 0) {
+      raise(invalid_argument("beta is {}; it must be finite and >= 0", *exponent));
+    }
+  }
+  nb::object batch = nb::borrow(out);
+  if (out.is_none()) {
+    batch = nb::cast(PyBatch());
+  } else if (!nb::isinstance<PyBatch>(out)) {
+    raise_type_error(
+        format("out is {}; it must be a Batch of an earlier call, or None", str_of(nb::repr(out))));
+  }
+  auto& filled = nb::cast<PyBatch&>(batch);
+  Drawn drawn;
+  drawn.batch = filled.lend();
+  request.batch = std::move(filled.samples);
+  Waiting waiting(*self.service(), request.table);
+  const WaitOptions wait = waiting.options();
+  const BatchOptions options{pad, nullptr};
+  const Status status = without_gil(
+      [&] { return draw(*self.service(), std::move(request), options, exponent, wait, drawn); });
+  if (status.ok()) {
+    filled.take(std::move(drawn));
+    return batch;
+  }
+  nb::object error = make_error(status);
+  if (!drawn.samples.empty() && status.code() == StatusCode::kDeadlineExceeded) {
+    filled.take(std::move(drawn));
+    error.attr("batch") = batch;
+  }
+  raise_object(error);
+}
+
+// One item: (key, probability, table size, priority, times sampled), columns, their paths, which
+// of them are squeezed, and the structure that folds them.
+nb::tuple sample_one(const ClientHandle& self, nb::handle table, nb::handle timeout_s) {
+  unwrap(self.check());
+  SampleRequest request;
+  request.table = text_argument("table", table);
+  request.deadline = deadline(timeout_s);
+  Waiting waiting(*self.service(), request.table);
+  const WaitOptions wait = waiting.options();
+  Drawn drawn;
+  std::vector<bool> is_squeezed;
+  unwrap(without_gil([&] {
+    Status status = draw(*self.service(), std::move(request), {}, std::nullopt, wait, drawn);
+    if (status.ok()) {
+      for (const LayoutColumn& column : drawn.samples.trajectories()[0].layout->columns()) {
+        is_squeezed.push_back(column.squeezed);
+      }
+    }
+    return status;
+  }));
+  nb::list columns;
+  nb::list paths;
+  nb::list squeezed;
+  for (std::size_t i = 0; i < drawn.batch.columns.size(); ++i) {
+    BatchColumn& column = drawn.batch.columns[i];
+    // A batch of one: its leading axis says nothing.
+    const auto shape = std::span<const std::int64_t>(column.spec.shape).subspan(1);
+    columns.append(column_array(column.spec.dtype, shape, std::move(column.bytes)));
+    paths.append(column.spec.name);
+    squeezed.append(static_cast<bool>(is_squeezed[i]));
+  }
+  const SampleBatch& samples = drawn.samples;
+  return nb::make_tuple(
+      nb::make_tuple(samples.keys()[0], samples.probabilities()[0], samples.table_sizes()[0],
+                     samples.priorities()[0], samples.times_sampled()[0]),
+      columns, paths, squeezed, drawn.batch.structure);
+}
+
+// One step as an item of its own in each table.
+void insert(const ClientHandle& self, nb::handle data, nb::dict priorities, nb::handle timeout_s) {
+  unwrap(self.check());
+  const TimePoint until = deadline(timeout_s);
+  std::vector<std::pair<std::string, double>> targets;
+  for (auto [table, priority] : priorities) {
+    targets.emplace_back(
+        text_argument("a table in priorities", table),
+        number_argument(format("the priority for table '{}'", str_of(table)), priority));
+  }
+  Leaves leaves;
+  const auto nest = Nest::of(data, leaves);
+  leaves.hold();
+  TrajectoryWriterOptions options;
+  options.chunks = {1, 1};
+  options.max_in_flight_items = targets.size();
+  const auto writer = unwrap(TrajectoryWriter::open(self.service(), options));
+  Values values;
+  values.begin(leaves.size());
+  std::vector<TrajectoryColumn> columns(leaves.size());
+  const StepRange range{writer->next_step(), 1};
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    const std::size_t leaf = nest->leaf_of_column(i);
+    const ColumnId column = writer->column(nest->path(leaf));
+    values.add_any(column, nest->path(leaf), leaves[leaf]);
+    columns[i] = {nest->path(leaf), column, {&range, 1}, false};
+  }
+  unwrap(writer->append(values.values(), false));
+  Waiting waiting(*self.service(), targets.front().first);
+  const WaitOptions wait = waiting.options();
+  const Status status = without_gil([&] {
+    Status made;
+    for (const auto& [table, priority] : targets) {
+      waiting.set_table(table);
+      made = writer->create_item({table, priority, columns, nest->text(), 0}, until, wait);
+      if (made.ok()) made = writer->flush(0, until, wait);
+      if (!made.ok()) {
+        made = made.with_context(format("insert into table '{}'", table));
+        break;
+      }
+    }
+    writer->close();
+    return made;
+  });
+  unwrap(status);
+}
+
+nb::tuple mutate(const ClientHandle& self, nb::handle table, nb::handle deletes, nb::handle tickets,
+                 nb::handle ticket_priorities, nb::handle keys, nb::handle key_priorities) {
+  unwrap(self.check());
+  MutateRequest request;
+  request.table = text_argument("table", table);
+  request.deletes = flat_keys(deletes);
+  request.tickets = flat_keys(tickets);
+  request.ticket_priorities = flat_priorities(ticket_priorities);
+  request.keys = flat_keys(keys);
+  request.key_priorities = flat_priorities(key_priorities);
+  Waiting waiting(*self.service(), request.table);
+  const WaitOptions wait = waiting.options();
+  const MutateResult result =
+      without_gil([&] { return mutate_and_wait(*self.service(), request, wait); });
+  unwrap(result.status);
+  return nb::make_tuple(result.updated, result.deleted, result.missing);
+}
+
+nb::tuple lookup(const ClientHandle& self, nb::handle table, nb::handle keys) {
+  unwrap(self.check());
+  const LookupRequest request{text_argument("table", table), flat_keys(keys)};
+  Waiting waiting(*self.service(), request.table);
+  const WaitOptions wait = waiting.options();
+  const LookupResult result =
+      without_gil([&] { return lookup_and_wait(*self.service(), request, wait); });
+  unwrap(result.status);
+  return nb::make_tuple(copy_to_array(std::span<const double>(result.priorities)),
+                        copy_to_array(std::span<const std::uint64_t>(result.tickets)));
+}
+
+void reset(const ClientHandle& self, nb::handle table) {
+  unwrap(self.check());
+  const std::string_view name = text_argument("table", table);
+  Waiting waiting(*self.service(), name);
+  const WaitOptions wait = waiting.options();
+  unwrap(without_gil([&] { return reset_and_wait(*self.service(), name, wait); }));
+}
+
+nb::list info(const ClientHandle& self) {
+  unwrap(self.check());
+  return table_infos(*self.service());
+}
+
+bool can_sample(const ClientHandle& self, nb::handle table, nb::handle count) {
+  unwrap(self.check());
+  Table* const found = unwrap(self.local()->table(text_argument("table", table)));
+  return found->can_sample(integer_argument("num_samples", count, 1));
+}
+
+bool can_insert(const ClientHandle& self, nb::handle table, nb::handle count) {
+  unwrap(self.check());
+  Table* const found = unwrap(self.local()->table(text_argument("table", table)));
+  return found->can_insert(integer_argument("num_inserts", count, 1));
+}
+
+// A report and the table that it speaks of.
+struct NamedReport {
+  std::string table;
+  BlockedReport report;
+};
+
+NamedReport why_blocked(const ClientHandle& self, nb::handle table) {
+  unwrap(self.check());
+  const std::string name(text_argument("table", table));
+  return {name, unwrap(without_gil([&] { return why_blocked_and_wait(*self.service(), name); }))};
+}
+
+void bind_report(nb::module_& m) {
+  nb::class_<BlockedReport::Side>(m, "BlockedSide", "The requests of one kind that wait.")
+      .def_ro("waiting", &BlockedReport::Side::waiting, "How many.")
+      .def_ro("longest_wait_s", &BlockedReport::Side::longest_wait_s,
+              "For how long the one that waits longest has.")
+      .def_ro("longest_request", &BlockedReport::Side::longest_request, "What that one is.")
+      .def_ro("reason", &BlockedReport::Side::reason,
+              "Which bound holds, at which value and by how much; empty if none does.");
+  nb::class_<NamedReport>(m, "BlockedReport", "Why requests of a table wait.")
+      .def_ro("table", &NamedReport::table)
+      .def_prop_ro("inserts", [](const NamedReport& self) { return self.report.inserts; })
+      .def_prop_ro("samples", [](const NamedReport& self) { return self.report.samples; })
+      .def("__str__", [](const NamedReport& self) { return self.report.text(self.table); })
+      .def("__repr__", [](const NamedReport& self) {
+        return format("<BlockedReport {}>", self.report.text(self.table));
+      });
+}
+
+}  // namespace
+
+void bind_client(nb::module_& m) {
+  using namespace nb::literals;
+  bind_batch(m);
+  bind_report(m);
+  nb::class_<ClientHandle>(m, "Client", "See ``reverie.Client``.")
+      .def("insert", &insert, "data"_a.none(), "priorities"_a, "timeout_s"_a.none(),
+           nb::sig("def insert(self, data: typing.Any, priorities: dict[str, float], "
+                   "timeout_s: float | None) -> None"))
+      .def("sample_batch", &sample_batch, "table"_a, "batch_size"_a, "timeout_s"_a.none(),
+           "beta"_a.none(), "distinct"_a, "pad"_a, "out"_a.none(),
+           nb::sig("def sample_batch(self, table: str, batch_size: int, timeout_s: float | None, "
+                   "beta: float | None, distinct: bool, pad: bool, out: Batch | None) -> Batch"))
+      .def("sample_one", &sample_one, "table"_a, "timeout_s"_a.none(),
+           nb::sig("def sample_one(self, table: str, timeout_s: float | None) -> "
+                   "tuple[tuple[int, float, int, float, int], list[numpy.ndarray], list[str], "
+                   "list[bool], str]"))
+      .def("mutate", &mutate, "table"_a, "deletes"_a, "tickets"_a, "ticket_priorities"_a, "keys"_a,
+           "key_priorities"_a,
+           nb::sig("def mutate(self, table: str, deletes: numpy.ndarray, tickets: numpy.ndarray, "
+                   "ticket_priorities: numpy.ndarray, keys: numpy.ndarray, "
+                   "key_priorities: numpy.ndarray) -> tuple[int, int, int]"),
+           "How many items were updated, deleted, and not found.")
+      .def("lookup", &lookup, "table"_a, "keys"_a,
+           nb::sig("def lookup(self, table: str, keys: numpy.ndarray) -> "
+                   "tuple[numpy.ndarray, numpy.ndarray]"),
+           "The priorities of items, and their tickets.")
+      .def("reset", &reset, "table"_a, nb::sig("def reset(self, table: str) -> None"))
+      .def("info", &info, nb::sig("def info(self) -> list[dict[str, typing.Any]]"))
+      .def("can_sample", &can_sample, "table"_a, "num_samples"_a,
+           nb::sig("def can_sample(self, table: str, num_samples: int) -> bool"))
+      .def("can_insert", &can_insert, "table"_a, "num_inserts"_a,
+           nb::sig("def can_insert(self, table: str, num_inserts: int) -> bool"))
+      .def("why_blocked", &why_blocked, "table"_a,
+           nb::sig("def why_blocked(self, table: str) -> BlockedReport"));
+}
+
+}  // namespace reverie::python

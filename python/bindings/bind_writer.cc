@@ -1,0 +1,448 @@
+// Binds client/trajectory_writer.h.
+//
+// A step or a trajectory of the same structure as an earlier one goes through without an
+// allocation: its nest is matched against the one remembered, whose columns are known.
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include "python/bindings/bind.h"
+#include "python/bindings/client.h"
+#include "python/bindings/columns.h"
+#include "python/bindings/convert.h"
+#include "python/bindings/history_nest.h"
+#include "python/bindings/nest.h"
+#include "python/bindings/values.h"
+#include "reverie/base/fork.h"
+#include "reverie/base/format.h"
+
+namespace reverie::python {
+namespace {
+
+constexpr double kLastFlushS = 1.0;
+constexpr std::int64_t kCountMax = std::numeric_limits<std::uint32_t>::max();
+
+ChunkOptions chunk_options(nb::handle num_keep_alive_refs, std::string_view length_name,
+                           nb::handle length) {
+  ChunkOptions options;
+  options.num_keep_alive_refs = static_cast<std::uint32_t>(
+      integer_argument("num_keep_alive_refs", num_keep_alive_refs, 1, kCountMax));
+  if (!length.is_none()) {
+    options.chunk_length =
+        static_cast<std::uint32_t>(integer_argument(length_name, length, 1, kCountMax));
+  }
+  return options;
+}
+
+// ("obs", "position") or "obs/position".
+std::string column_path(nb::handle path) {
+  if (PyUnicode_Check(path.ptr())) return std::string(text_argument("path", path));
+  std::string joined;
+  for (nb::handle part : nb::borrow(path)) {
+    if (!joined.empty()) joined += '/';
+    joined += str_of(part);
+  }
+  return joined;
+}
+
+// Reverb's milliseconds, where none or less than 1 is no limit, beside our seconds.
+TimePoint deadline(nb::handle timeout_ms, nb::handle timeout_s) {
+  if (timeout_ms.is_none()) return python::deadline(timeout_s);
+  if (!timeout_s.is_none()) {
+    raise(invalid_argument("timeout_ms and timeout_s are both given; give one of them"));
+  }
+  const double given = number_argument("timeout_ms", timeout_ms);
+  return given > 0 ? Clock::system().now() + seconds(given * 1e-3) : TimePoint::max();
+}
+
+// What is known of a structure of steps: its columns by visiting order, and whether the history has
+// them all.
+struct StepNote {
+  std::vector<ColumnId> columns;
+  bool is_merged = false;
+};
+
+class Writer {
+ public:
+  Writer(const ClientHandle& client, TrajectoryWriterOptions options)
+      : core_(std::make_shared<WriterCore>()),
+        max_in_flight_(options.max_in_flight_items),
+        waiting_(*client.service(), "") {
+    core_->service = client.service();
+    core_->writer = unwrap(TrajectoryWriter::open(client.service(), options));
+    wait_ = waiting_.options();
+  }
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
+  ~Writer() { abandon(); }
+
+  void append(nb::handle step, bool partial_step) {
+    const InUse in_use(*core_);
+    auto& [nest, note] = steps_.flatten(step, leaves_);
+    write(*nest, note, partial_step);
+  }
+
+  // As append, for writers whose steps must all have the same columns.
+  void append_whole(nb::handle step) {
+    const InUse in_use(*core_);
+    auto& [nest, note] = steps_.flatten(step, leaves_);
+    if (!whole_.empty() && whole_text_ != nest->text()) refuse_structure(*nest);
+    write(*nest, note, false);
+    if (whole_.empty()) keep_whole(*nest, note.columns);
+  }
+
+  void create_item(nb::handle table, nb::handle priority, nb::handle trajectory,
+                   nb::handle timeout_s) {
+    const InUse in_use(*core_);
+    auto& [nest, columns] = items_.flatten(trajectory, leaves_);
+    const std::size_t count = leaves_.size();
+    if (columns.size() != count) columns.resize(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t leaf = nest->leaf_of_column(i);
+      const PickedColumn& picked = picked_column(nest->path(leaf), leaves_[leaf]);
+      columns[i] = {nest->path(leaf), picked.history->column, picked.ranges(), picked.is_squeezed};
+    }
+    create(text_argument("table", table), priority, columns, nest->text(), timeout_s);
+  }
+
+  // An item over the last steps of a writer of whole steps.
+  void create_whole_item(nb::handle table, nb::handle num_timesteps, nb::handle priority,
+                         nb::handle timeout_s) {
+    check_open();
+    const InUse in_use(*core_);
+    const auto available = static_cast<std::int64_t>(core_->history_length());
+    const std::int64_t count = integer_argument("num_timesteps", num_timesteps, 1);
+    if (count > available) {
+      raise(invalid_argument("num_timesteps is {}, but {} steps were appended", count, available));
+    }
+    const StepRange range{writer().next_step() - static_cast<StepIndex>(count),
+                          static_cast<std::uint32_t>(count)};
+    for (TrajectoryColumn& column : whole_) column.ranges = {&range, 1};
+    create(text_argument("table", table), priority, whole_, whole_text_, timeout_s);
+  }
+
+  nb::object history() {
+    InUse::check(*core_);
+    if (history_.empty()) {
+      raise(failed_precondition("the writer has no history before the first append"));
+    }
+    if (!history_nest_.is_valid()) {
+      std::vector<nb::object> columns;
+      for (const std::size_t column : history_.structure().leaves) {
+        columns.push_back(make_history(core_, static_cast<ColumnId>(column)));
+      }
+      history_nest_ = fold(history_.structure().text, columns);
+    }
+    return history_nest_;
+  }
+
+  std::size_t episode_steps() const {
+    InUse::check(*core_);
+    return writer().episode_steps();
+  }
+
+  std::size_t pending_items() const { return writer().pending_items(); }
+
+  void flush(nb::handle block_until_num_items, nb::handle timeout_ms, nb::handle timeout_s) {
+    const InUse in_use(*core_);
+    const auto pending = static_cast<std::size_t>(
+        integer_argument("block_until_num_items", block_until_num_items, 0));
+    const TimePoint until = deadline(timeout_ms, timeout_s);
+    unwrap(without_gil([&] { return writer().flush(pending, until, wait_); }));
+  }
+
+  void end_episode(bool clear_buffers, nb::handle timeout_ms, nb::handle timeout_s) {
+    const InUse in_use(*core_);
+    const TimePoint until = deadline(timeout_ms, timeout_s);
+    unwrap(without_gil([&] { return writer().end_episode(clear_buffers, until, wait_); }));
+    if (clear_buffers) core_->history_begin = writer().next_step();
+  }
+
+  void configure(nb::handle path, nb::handle num_keep_alive_refs, nb::handle max_chunk_length) {
+    const InUse in_use(*core_);
+    const ChunkOptions options =
+        chunk_options(num_keep_alive_refs, "max_chunk_length", max_chunk_length);
+    if (options.chunk_length.value_or(1) > options.num_keep_alive_refs) {
+      raise(invalid_argument("max_chunk_length is {}; it must be at most num_keep_alive_refs, {}",
+                             *options.chunk_length, options.num_keep_alive_refs));
+    }
+    const std::string name = column_path(path);
+    unwrap(writer().configure(name, options).with_context(column_text(name)));
+  }
+
+  // From any thread, even while another waits in this writer.
+  void close() {
+    without_gil([&] { writer().close(); });
+  }
+  bool closed() const { return writer().closed(); }
+
+ private:
+  TrajectoryWriter& writer() const { return *core_->writer; }
+
+  void check_open() const {
+    if (closed()) raise(failed_precondition("the writer is closed; make a new one"));
+  }
+
+  // Writes the leaves that were found as `nest` says.
+  void write(const Nest& nest, StepNote& note, bool partial_step) {
+    if (note.columns.empty()) note.columns = learn(nest);
+    values_.begin(leaves_.size());
+    for (std::size_t i = 0; i < leaves_.size(); ++i) {
+      if (leaves_[i] == Py_None) continue;  // a step may lack columns
+      if (values_.add(note.columns[i], leaves_[i])) continue;
+      leaves_.hold();
+      values_.add_any(note.columns[i], nest.path(i), leaves_[i]);
+    }
+    unwrap(writer().append(values_.values(), partial_step));
+    if (note.is_merged) return;
+    history_.merge(nest, note.columns);
+    history_nest_.reset();
+    note.is_merged = true;
+  }
+
+  // The columns of a structure that is new, by visiting order.
+  std::vector<ColumnId> learn(const Nest& nest) {
+    check_open();
+    if (nest.leaf_count() == 0) {
+      raise(invalid_argument("the step has no columns; give it at least one array"));
+    }
+    history_.check(nest);
+    std::vector<ColumnId> columns;
+    for (std::size_t i = 0; i < nest.leaf_count(); ++i) {
+      columns.push_back(writer().column(nest.path(i)));
+    }
+    return columns;
+  }
+
+  const PickedColumn& picked_column(const std::string& path, PyObject* leaf) const {
+    const PickedColumn* const picked = as_picked_column(leaf);
+    if (picked == nullptr) {
+      raise_type_error(
+          format("{} of the trajectory is a {}; give it rows of the writer's history, such as "
+                 "writer.history['name'][-1:]",
+                 column_text(path), Py_TYPE(leaf)->tp_name));
+    }
+    if (picked->history->core != core_) {
+      raise(invalid_argument("{} of the trajectory refers to rows of another writer",
+                             column_text(path)));
+    }
+    return *picked;
+  }
+
+  void create(std::string_view table, nb::handle priority,
+              std::span<const TrajectoryColumn> columns, const std::string& structure,
+              nb::handle timeout_s) {
+    NewItem item{table, {}, columns, structure, 0};
+    if (!priority.is_none()) item.priority = number_argument("priority", priority);
+    const TimePoint until = python::deadline(timeout_s);
+    if (waited_table_ != table) {
+      waited_table_ = table;
+      waiting_.set_table(waited_table_);
+    }
+    // With room in the queue the call never waits: handing the lock over would cost more.
+    if (writer().pending_items() < max_in_flight_) {
+      unwrap(writer().create_item(item, until, wait_));
+    } else {
+      leaves_.hold();
+      unwrap(without_gil([&] { return writer().create_item(item, until, wait_); }));
+    }
+  }
+
+  [[noreturn]] void refuse_structure(const Nest& nest) const {
+    for (std::size_t i = 0; i < nest.leaf_count(); ++i) {
+      const std::string& path = nest.path(i);
+      const bool known = std::any_of(whole_.begin(), whole_.end(),
+                                     [&](const TrajectoryColumn& c) { return c.name == path; });
+      if (!known) {
+        raise(
+            invalid_argument("the step has {}, which earlier steps lack; all steps of this "
+                             "writer must have the same structure",
+                             column_text(path)));
+      }
+    }
+    raise(invalid_argument(
+        "the step has {} columns in another structure than earlier steps, which had {}; all steps "
+        "of this writer must have the same",
+        nest.leaf_count(), whole_.size()));
+  }
+
+  void keep_whole(const Nest& nest, const std::vector<ColumnId>& columns) {
+    for (std::size_t i = 0; i < nest.leaf_count(); ++i) {
+      const ColumnId column = columns[nest.leaf_of_column(i)];
+      whole_.push_back({writer().column_name(column), column, {}, false});
+    }
+    whole_text_ = nest.text();
+  }
+
+  // A writer that was dropped: what it could not bring home in a second is told.
+  void abandon() noexcept {
+    if (!fork_guard_.check("TrajectoryWriter").ok() || closed()) return;
+    const nb::error_scope pending;
+    Status status;
+    std::size_t lost = 0;
+    {
+      nb::gil_scoped_release release;
+      status = writer().flush(0, Clock::system().now() + seconds(kLastFlushS), WaitOptions());
+      lost = writer().pending_items();
+      writer().close();
+    }
+    std::string text;
+    if (lost > 0) {
+      text = format(
+          "a writer was dropped unclosed, and {} of its items were still waiting for their tables "
+          "after {} s: they are lost; call flush(), end_episode() or close() before",
+          lost, kLastFlushS);
+    } else if (!status.ok()) {
+      text = format("a writer was dropped unclosed: {}", status.message());
+    }
+    if (!text.empty() && PyErr_WarnEx(PyExc_ResourceWarning, text.c_str(), 1) < 0) {
+      PyErr_WriteUnraisable(nullptr);
+    }
+  }
+
+  std::shared_ptr<WriterCore> core_;
+  ForkGuard fork_guard_;
+  std::size_t max_in_flight_;
+  Waiting waiting_;
+  WaitOptions wait_;
+  std::string waited_table_;  // of the last item: what a wait is for
+
+  Leaves leaves_;
+  Values values_;
+  NestCache<StepNote> steps_;
+  NestCache<std::vector<TrajectoryColumn>> items_;
+
+  HistoryNest history_;
+  nb::object history_nest_;  // made when it is asked for
+
+  std::vector<TrajectoryColumn> whole_;
+  std::string whole_text_;
+};
+
+void init_writer(Writer* self, const ClientHandle& client, nb::handle num_keep_alive_refs,
+                 bool validate_items, nb::handle chunk_length, nb::handle max_in_flight_items) {
+  TrajectoryWriterOptions options;
+  options.chunks = chunk_options(num_keep_alive_refs, "chunk_length", chunk_length);
+  options.validate_items = validate_items;
+  options.max_in_flight_items =
+      static_cast<std::size_t>(integer_argument("max_in_flight_items", max_in_flight_items, 1));
+  new (self) Writer(client, options);
+}
+
+}  // namespace
+
+void bind_writer(nb::module_& m) {
+  using namespace nb::literals;
+  nb::class_<Writer>(m, "TrajectoryWriter", "See ``reverie.TrajectoryWriter``.")
+      .def("__init__", &init_writer, "client"_a, "num_keep_alive_refs"_a, nb::kw_only(),
+           "validate_items"_a = true, "chunk_length"_a = nb::none(), "max_in_flight_items"_a = 1000,
+           nb::sig("def __init__(self, client: Client, num_keep_alive_refs: int, *, "
+                   "validate_items: bool = True, chunk_length: int | None = None, "
+                   "max_in_flight_items: int = 1000) -> None"))
+      .def("append", &Writer::append, "data"_a.none(), nb::kw_only(), "partial_step"_a = false,
+           nb::sig("def append(self, data: typing.Any, *, partial_step: bool = False) -> None"),
+           R"(Appends one step, or a part of it.
+
+Args:
+    data: a nest of arrays. Columns may be left out, or be None; new ones may come later.
+    partial_step: leave the step open: the next append fills the same one, with other columns.
+
+Raises:
+    InvalidArgumentError: a column has another shape or dtype than before, came in this step
+        already, or the step has another structure. Nothing was written; the writer stays usable.
+    UnsupportedTypeError: a value of a type that cannot be stored.
+    FailedPreconditionError: the writer is closed.)")
+      .def("append_whole", &Writer::append_whole, "data"_a.none(),
+           nb::sig("def append_whole(self, data: typing.Any) -> None"),
+           "Appends one step, which must have the structure of the first.")
+      .def("create_item", &Writer::create_item, "table"_a, "priority"_a.none(),
+           "trajectory"_a.none(), nb::kw_only(), "timeout_s"_a = nb::none(),
+           nb::sig("def create_item(self, table: str, priority: float | None, "
+                   "trajectory: typing.Any, *, timeout_s: float | None = None) -> None"),
+           R"(Makes an item of rows that were appended.
+
+It is in its table on return, unless the rate limiter holds it back; then it is queued, in order.
+The call only waits when ``max_in_flight_items`` are queued already.
+
+Args:
+    table: its name.
+    priority: of the item; None for the largest that the table has seen.
+    trajectory: a nest of columns picked from ``history``.
+    timeout_s: how long to wait where the queue is full: None without limit, 0 not at all.
+
+Raises:
+    InvalidArgumentError: no rows, an expired or missing one, a priority that is no number, or
+        another signature than the table's.
+    NotFoundError: there is no such table.
+    DeadlineExceededError: the queue stayed full; the item was not made.
+    FailedPreconditionError: the writer is closed.)")
+      .def("create_whole_item", &Writer::create_whole_item, "table"_a, "num_timesteps"_a,
+           "priority"_a.none(), nb::kw_only(), "timeout_s"_a = nb::none(),
+           nb::sig("def create_whole_item(self, table: str, num_timesteps: int, "
+                   "priority: float | None, *, timeout_s: float | None = None) -> None"),
+           "Makes an item of the last steps, all columns of them.")
+      .def_prop_ro("history", &Writer::history, nb::sig("def history(self) -> typing.Any"),
+                   R"(The nest of ``ColumnHistory``: every column of any step so far.
+
+Raises:
+    FailedPreconditionError: nothing was appended yet.)")
+      .def_prop_ro("episode_steps", &Writer::episode_steps,
+                   "Complete steps since the episode began.")
+      .def_prop_ro("pending_items", &Writer::pending_items,
+                   "Items that are not in their table yet.")
+      .def_prop_ro("closed", &Writer::closed, "Whether :meth:`close` was called.")
+      .def("flush", &Writer::flush, "block_until_num_items"_a = 0, "timeout_ms"_a = nb::none(),
+           nb::kw_only(), "timeout_s"_a = nb::none(),
+           nb::sig("def flush(self, block_until_num_items: int = 0, "
+                   "timeout_ms: float | None = None, *, timeout_s: float | None = None) -> None"),
+           R"(Waits until at most ``block_until_num_items`` items are not in their table.
+
+Args:
+    block_until_num_items: >= 0.
+    timeout_ms: how long to wait, as Reverb counts it; 0 and less is without limit.
+    timeout_s: the same in seconds; 0 does not wait.
+
+Raises:
+    InvalidArgumentError: a number lies outside.
+    DeadlineExceededError: the time is up; the message says how many items wait.)")
+      .def("end_episode", &Writer::end_episode, "clear_buffers"_a = true,
+           "timeout_ms"_a = nb::none(), nb::kw_only(), "timeout_s"_a = nb::none(),
+           nb::sig("def end_episode(self, clear_buffers: bool = True, "
+                   "timeout_ms: float | None = None, *, timeout_s: float | None = None) -> None"),
+           R"(Flushes, and begins the next episode.
+
+Args:
+    clear_buffers: forget the steps so far; else items may span both episodes.
+    timeout_ms: how long to wait, as Reverb counts it; 0 and less is without limit.
+    timeout_s: the same in seconds; 0 does not wait.
+
+Raises:
+    DeadlineExceededError: the time is up; the episode goes on as it was.)")
+      .def("configure", &Writer::configure, "path"_a, nb::kw_only(), "num_keep_alive_refs"_a,
+           "max_chunk_length"_a.none(),
+           nb::sig("def configure(self, path: str | tuple[str | int, ...], *, "
+                   "num_keep_alive_refs: int, max_chunk_length: int | None) -> None"),
+           R"(Sets how one column is kept, known or to come.
+
+Args:
+    path: ``("obs", "position")``, or ``"obs/position"``.
+    num_keep_alive_refs: steps that items can refer back to; >= 1.
+    max_chunk_length: steps that share a chunk, at most ``num_keep_alive_refs``; None tunes it.
+
+Raises:
+    InvalidArgumentError: a number lies outside.
+    FailedPreconditionError: the column has steps that were not flushed.)")
+      .def("close", &Writer::close,
+           R"(Ends the writer: what is queued is dropped. Closing again does nothing.
+
+From any thread.)");
+}
+
+}  // namespace reverie::python

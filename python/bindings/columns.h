@@ -1,0 +1,96 @@
+// What a writer lets its user look back at: column histories, and the rows picked from them.
+//
+//     writer.history["obs"][-3:]
+//     nest of ColumnHistory  -> PickedColumn (reverie.TrajectoryColumn)
+//
+// They look at the writer each time and copy nothing, so a history taken once stays current.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+
+#include "reverie/client/trajectory_writer.h"
+
+namespace reverie::python {
+
+namespace nb = nanobind;
+
+// A C++ writer and what Python must remember about it; shared by the Python writer and its
+// histories. The interpreter's lock guards it, save while a call waits without: then it is in use,
+// and other calls are refused.
+struct WriterCore {
+  std::shared_ptr<ReplayService> service;
+  std::unique_ptr<TrajectoryWriter> writer;
+  StepIndex history_begin = 0;  // first step that histories show
+  bool in_use = false;
+
+  std::size_t history_length() const {
+    return static_cast<std::size_t>(writer->next_step() - history_begin) +
+           (writer->step_is_open() ? 1 : 0);
+  }
+};
+
+// Marks a writer as in use for the time of a call; raises if it is already.
+class InUse {
+ public:
+  explicit InUse(WriterCore& core) : core_(core) {
+    if (core.in_use) refuse();
+    core.in_use = true;
+  }
+  InUse(const InUse&) = delete;
+  InUse& operator=(const InUse&) = delete;
+  ~InUse() { core_.in_use = false; }
+
+  // For calls that never wait.
+  static void check(const WriterCore& core) {
+    if (core.in_use) refuse();
+  }
+
+ private:
+  [[noreturn]] static void refuse();
+
+  WriterCore& core_;
+};
+
+// The steps of one column since the episode began.
+struct ColumnHistory {
+  std::shared_ptr<WriterCore> core;
+  ColumnId column = 0;
+
+  std::string_view name() const { return core->writer->column_name(column); }
+  // Null before the column's first value.
+  const TensorSpec* spec() const { return core->writer->column_spec(column); }
+};
+
+// Rows of one column, in any order.
+struct PickedColumn {
+  nb::object owner;  // keeps `history` alive
+  const ColumnHistory* history = nullptr;
+  StepRange one;
+  std::vector<StepRange> many;  // instead of `one` unless empty
+  bool is_squeezed = false;
+
+  std::span<const StepRange> ranges() const {
+    if (!many.empty()) return many;
+    return {&one, one.length > 0 ? std::size_t{1} : 0};
+  }
+  std::size_t row_count() const {
+    std::size_t rows = 0;
+    for (const StepRange& range : ranges()) rows += range.length;
+    return rows;
+  }
+};
+
+nb::object make_history(std::shared_ptr<WriterCore> core, ColumnId column);
+
+// The column behind `object`, or null if it is none.
+const PickedColumn* as_picked_column(PyObject* object);
+
+}  // namespace reverie::python

@@ -1,0 +1,171 @@
+#include "python/bindings/convert.h"
+
+#include <cmath>
+#include <vector>
+
+#include "reverie/base/format.h"
+
+namespace reverie::python {
+namespace {
+
+// Never destroyed: the interpreter may be gone when the library's statics are.
+struct ErrorClasses {
+  std::vector<nb::object> by_code;
+  nb::object type_error;
+  nb::object missing_package;
+};
+
+ErrorClasses& classes() {
+  static auto* const instance = new ErrorClasses;
+  return *instance;
+}
+
+nb::object class_of(StatusCode code) {
+  const auto index = static_cast<std::size_t>(code);
+  const auto& by_code = classes().by_code;
+  if (index < by_code.size() && by_code[index].is_valid()) return by_code[index];
+  return nb::borrow(PyExc_RuntimeError);
+}
+
+nb::object text_object(std::string_view text) {
+  return owned(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+}
+
+[[noreturn]] void raise_as(const nb::object& type, std::string_view text) {
+  PyErr_SetObject(type.ptr(), text_object(text).ptr());
+  raise_pending();
+}
+
+}  // namespace
+
+void set_error_classes(nb::dict by_code, nb::object type_error, nb::object missing_package) {
+  for (auto [code, type] : by_code) {
+    const auto index = nb::cast<std::size_t>(code);
+    if (index >= classes().by_code.size()) classes().by_code.resize(index + 1);
+    classes().by_code[index] = nb::borrow(type);
+  }
+  classes().type_error = std::move(type_error);
+  classes().missing_package = std::move(missing_package);
+}
+
+void raise_pending() {
+  throw nb::python_error();
+}
+
+void raise(const Status& status) {
+  if (PyErr_Occurred() != nullptr) raise_pending();
+  raise_as(class_of(status.code()), status.message());
+}
+
+void raise_type_error(const std::string& text) {
+  const nb::object& type = classes().type_error;
+  raise_as(type.is_valid() ? type : nb::borrow(PyExc_TypeError), text);
+}
+
+void raise_missing_package(const std::string& text) {
+  const nb::object& type = classes().missing_package;
+  raise_as(type.is_valid() ? type : nb::borrow(PyExc_ImportError), text);
+}
+
+nb::object make_error(const Status& status) {
+  return class_of(status.code())(text_object(status.message()));
+}
+
+void raise_object(const nb::object& error) {
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+  raise_pending();
+}
+
+std::string str_of(nb::handle object) {
+  const nb::object text = owned(PyObject_Str(object.ptr()));
+  const nb::object encoded =
+      owned(PyUnicode_AsEncodedString(text.ptr(), "utf-8", "backslashreplace"));
+  return {PyBytes_AS_STRING(encoded.ptr()),
+          static_cast<std::size_t>(PyBytes_GET_SIZE(encoded.ptr()))};
+}
+
+std::string_view text_argument(std::string_view name, nb::handle value) {
+  if (!PyUnicode_Check(value.ptr())) {
+    raise_type_error(format("{} is {}; it must be a str", name, str_of(nb::repr(value))));
+  }
+  Py_ssize_t size = 0;
+  const char* const text = PyUnicode_AsUTF8AndSize(value.ptr(), &size);
+  if (text == nullptr) raise_pending();
+  return {text, static_cast<std::size_t>(size)};
+}
+
+double number_argument(std::string_view name, nb::handle value) {
+  const double number = PyFloat_AsDouble(value.ptr());
+  if (number == -1.0 && PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    raise_type_error(format("{} is {}; it must be a number", name, str_of(nb::repr(value))));
+  }
+  return number;
+}
+
+std::int64_t integer_argument(std::string_view name, nb::handle value, std::int64_t least,
+                              std::int64_t most) {
+  if (PyIndex_Check(value.ptr()) == 0 || PyBool_Check(value.ptr())) {
+    raise_type_error(format("{} is {}; it must be an integer", name, str_of(nb::repr(value))));
+  }
+  const nb::object number = owned(PyNumber_Index(value.ptr()));
+  int overflow = 0;
+  const long long given = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
+  if (overflow != 0 || given < least || given > most) {
+    const std::string bound = most == std::numeric_limits<std::int64_t>::max()
+                                  ? format("at least {}", least)
+                                  : format("between {} and {}", least, most);
+    raise(invalid_argument("{} is {}; it must be {}", name, str_of(number), bound));
+  }
+  return given;
+}
+
+TimePoint deadline(nb::handle timeout_s) {
+  if (timeout_s.is_none()) return TimePoint::max();
+  const double given = number_argument("timeout_s", timeout_s);
+  if (std::isnan(given) || given < 0) {
+    raise(invalid_argument(
+        "timeout_s is {}; it must be at least 0 (now or never), or None to wait without limit",
+        given));
+  }
+  return Clock::system().now() + seconds(given);
+}
+
+std::string column_text(std::string_view path) {
+  return path.empty() ? std::string("the array") : format("column '{}'", path);
+}
+
+WaitOptions Waiting::options() {
+  WaitOptions options;
+  options.interrupted = [] {
+    nb::gil_scoped_acquire acquire;
+    return PyErr_CheckSignals() != 0;
+  };
+  options.still_waiting = [this](double waited_s) { report(waited_s); };
+  return options;
+}
+
+void Waiting::report(double waited_s) const {
+  const Result<BlockedReport> why = why_blocked_and_wait(*service_, table_);
+  if (!why.ok()) return;
+  log_to_python(LogLevel::kWarning,
+                format("waiting for {:.0f} s; {}", waited_s, why->text(std::string(table_))));
+}
+
+void log_to_python(LogLevel level, std::string_view text) {
+  if (!Py_IsInitialized()) return;
+  nb::gil_scoped_acquire acquire;
+  // A warning on the way must not end the call that waits.
+  const nb::error_scope pending;
+  try {
+    const char* const method = level == LogLevel::kInfo      ? "info"
+                               : level == LogLevel::kWarning ? "warning"
+                                                             : "error";
+    nb::module_::import_("logging").attr("getLogger")("reverie").attr(method)("%s",
+                                                                              text_object(text));
+  } catch (nb::python_error& error) {
+    error.discard_as_unraisable("reverie log");
+  }
+}
+
+}  // namespace reverie::python

@@ -1,0 +1,114 @@
+// Where the library's manners meet Python's: errors, the interpreter's lock, deadlines.
+//
+// unwrap() and the raise functions are the only place that raises, without_gil() the only one
+// that releases the lock.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include <nanobind/nanobind.h>
+
+#include "reverie/base/clock.h"
+#include "reverie/base/log.h"
+#include "reverie/base/status.h"
+#include "reverie/service/blocking.h"
+
+namespace reverie::python {
+
+namespace nb = nanobind;
+
+// The exception class that stands for each code; reverie/errors.py hands them over when it is
+// imported. `type_error` is raised for a value of a type that cannot be stored, `missing_package`
+// where a package that is no requirement is needed.
+void set_error_classes(nb::dict by_code, nb::object type_error, nb::object missing_package);
+
+// Raises the exception that stands for `status`; an exception that is already set goes first.
+// Requires !status.ok().
+[[noreturn, gnu::cold]] void raise(const Status& status);
+[[noreturn, gnu::cold]] void raise_type_error(const std::string& text);
+[[noreturn, gnu::cold]] void raise_missing_package(const std::string& text);
+// The exception that Python's C API has set.
+[[noreturn, gnu::cold]] void raise_pending();
+// An exception object of the class of `status`, for those who add to it before it is raised.
+nb::object make_error(const Status& status);
+[[noreturn, gnu::cold]] void raise_object(const nb::object& error);
+
+inline void unwrap(const Status& status) {
+  if (!status.ok()) raise(status);
+}
+
+template <typename T>
+T unwrap(Result<T> result) {
+  if (!result.ok()) raise(result.status());
+  return std::move(result).value();
+}
+
+// A new reference from the C API, or the exception that it set.
+inline nb::object owned(PyObject* object) {
+  if (object == nullptr) raise_pending();
+  return nb::steal(object);
+}
+
+// Runs `f` without the interpreter's lock. An exception that was set meanwhile (Ctrl-C) is raised,
+// whatever `f` returned.
+template <typename F>
+auto without_gil(F&& f) -> std::invoke_result_t<F> {
+  if constexpr (std::is_void_v<std::invoke_result_t<F>>) {
+    {
+      nb::gil_scoped_release release;
+      f();
+    }
+    if (PyErr_Occurred() != nullptr) raise_pending();
+  } else {
+    auto result = [&] {
+      nb::gil_scoped_release release;
+      return f();
+    }();
+    if (PyErr_Occurred() != nullptr) raise_pending();
+    return result;
+  }
+}
+
+// str(object), as UTF-8.
+std::string str_of(nb::handle object);
+
+// --- Arguments, checked so that a message names them.
+// A str; valid while `value` is.
+std::string_view text_argument(std::string_view name, nb::handle value);
+double number_argument(std::string_view name, nb::handle value);
+// An integer in [least, most].
+std::int64_t integer_argument(std::string_view name, nb::handle value, std::int64_t least,
+                              std::int64_t most = std::numeric_limits<std::int64_t>::max());
+// "timeout_s" as every waiting call takes it: None waits without limit, 0 is now or never. Refuses
+// what is negative or not a number.
+TimePoint deadline(nb::handle timeout_s);
+
+// A name for messages: "column 'obs/position'", or "the array" where the nest is a single one.
+std::string column_text(std::string_view path);
+
+// What a waiting call does meanwhile: looks for signals, and says in the log why it waits.
+//
+// Lives on the stack of the call. REQUIRES: `service` and `table` outlive it.
+class Waiting {
+ public:
+  Waiting(ReplayService& service, std::string_view table) : service_(&service), table_(table) {}
+  WaitOptions options();
+  // The table to speak of from now on.
+  void set_table(std::string_view table) { table_ = table; }
+
+ private:
+  void report(double waited_s) const;
+
+  ReplayService* service_;
+  std::string_view table_;
+};
+
+// Writes one line to Python's logger "reverie". Takes the interpreter's lock.
+void log_to_python(LogLevel level, std::string_view text);
+
+}  // namespace reverie::python

@@ -1,0 +1,18 @@
+// Tables as Python describes them: dicts of plain values, both ways.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include "reverie/record/table_info.h"
+#include "reverie/service/replay_service.h"
+
+namespace reverie::python {
+
+namespace nb = nanobind;
+
+// From what reverie.Table makes of itself.
+TableOptions table_options(nb::dict table);
+// The same keys, and the counts besides; one a table.
+nb::list table_infos(ReplayService& service);
+
+}  // namespace reverie::python

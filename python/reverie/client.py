@@ -1,0 +1,399 @@
+"""What a program does with a store: insert, sample, update, ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from reverie import _reverie
+from reverie.errors import InvalidArgumentError, NotFoundError, UnsupportedTypeError
+from reverie.replay_sample import ReplaySample, SampleInfo
+from reverie.table import TableInfo, table_info
+from reverie.trajectory_writer import TrajectoryWriter
+from reverie.writer import Writer
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    import numpy.typing as npt
+
+    from reverie._reverie import Batch, BlockedReport
+
+    Keys: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
+    Priorities: TypeAlias = Sequence[float] | npt.NDArray[Any]
+
+
+class Client:
+    """A door to a store: ``reverie.Store.client()`` opens it.
+
+    Thread-safe, save for the writers and iterators that it makes: one thread each. Every call
+    that may wait takes ``timeout_s``: None waits without limit, 0 is now or never.
+    ``KeyboardInterrupt`` ends any wait of the main thread.
+    """
+
+    def __init__(self, native: _reverie.Client) -> None:
+        self._native = native
+
+    # --- Writing
+
+    def insert(
+        self,
+        data: Any,  # noqa: ANN401
+        priorities: Mapping[str, float],
+        *,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Inserts one step, as an item of its own in each table.
+
+        Args:
+            data: a nest of arrays; the columns of the items get a leading axis of 1.
+            priorities: by the name of the table; at least one.
+            timeout_s: how long to wait for the rate limiters.
+
+        Raises:
+            InvalidArgumentError: no table, a priority that is no number, another signature.
+            NotFoundError: there is no such table.
+            DeadlineExceededError: the time is up; the message says how many tables have the item.
+        """
+        if not priorities:
+            raise InvalidArgumentError("priorities is empty; name at least one table")
+        self._native.insert(data, dict(priorities), timeout_s)
+
+    def writer(
+        self,
+        max_sequence_length: int,
+        delta_encoded: bool = False,
+        chunk_length: int | None = None,
+        max_in_flight_items: int | None = 25,
+    ) -> Writer:
+        """A writer whose items are the last steps, whole.
+
+        Args:
+            max_sequence_length: steps of the longest item; >= 1.
+            delta_encoded: for Reverb's servers; means nothing to an embedded store.
+            chunk_length: steps that share a chunk, at most ``max_sequence_length``; None for
+                ``min(10, max_sequence_length)``.
+            max_in_flight_items: items that wait for their table before ``create_item`` waits too;
+                None for a million.
+
+        Raises:
+            InvalidArgumentError: a number lies outside.
+        """
+        return Writer(
+            self._native, max_sequence_length, delta_encoded, chunk_length, max_in_flight_items
+        )
+
+    def trajectory_writer(
+        self,
+        num_keep_alive_refs: int,
+        *,
+        validate_items: bool = True,
+        chunk_length: int | None = None,
+        max_in_flight_items: int = 1000,
+    ) -> TrajectoryWriter:
+        """A writer whose items are any rows of the last steps.
+
+        Args:
+            num_keep_alive_refs: steps that items can refer back to; >= 1.
+            validate_items: look at the table's signature when an item is created, not only when it
+                reaches the table.
+            chunk_length: steps that share a chunk; None tunes it to how items use the steps.
+            max_in_flight_items: items that wait for their table before ``create_item`` waits too.
+
+        Raises:
+            InvalidArgumentError: a number lies outside.
+        """
+        return TrajectoryWriter(
+            self._native,
+            num_keep_alive_refs,
+            validate_items=validate_items,
+            chunk_length=chunk_length,
+            max_in_flight_items=max_in_flight_items,
+        )
+
+    # --- Reading
+
+    def sample(
+        self,
+        table: str,
+        num_samples: int = 1,
+        *,
+        emit_timesteps: bool = True,
+        unpack_as_table_signature: bool = False,
+        timeout_s: float | None = None,
+    ) -> Iterator[Any]:
+        """Draws items one by one, each when the iterator is asked for it.
+
+        For a learner use :meth:`sample_batch`, which has no loop in Python.
+
+        Args:
+            table: its name.
+            num_samples: items; >= 1.
+            emit_timesteps: give each item as a list of ``ReplaySample``, one a step; else as one
+                ``ReplaySample`` over all its steps.
+            unpack_as_table_signature: give ``data`` as the nest that was written, not as a flat
+                list. The table must have a signature.
+            timeout_s: how long to wait for each item.
+
+        Yields:
+            ``list[ReplaySample]``, or ``ReplaySample``.
+
+        Raises:
+            InvalidArgumentError: ``num_samples`` is below 1, or the table has no signature to
+                unpack by.
+            NotFoundError: there is no such table.
+            DeadlineExceededError: no item could be drawn in time.
+            UnsupportedTypeError: an item of squeezed columns cannot be given step by step.
+        """
+        if num_samples < 1:
+            raise InvalidArgumentError(f"num_samples is {num_samples}; it must be at least 1")
+        if unpack_as_table_signature and self._table(table).signature is None:
+            raise InvalidArgumentError(
+                f"table '{table}' has no signature to unpack by; leave "
+                "unpack_as_table_signature out"
+            )
+        return self._samples(
+            table, num_samples, emit_timesteps, unpack_as_table_signature, timeout_s
+        )
+
+    def sample_batch(
+        self,
+        table: str,
+        batch_size: int,
+        *,
+        timeout_s: float | None = None,
+        beta: float | None = None,
+        distinct: bool = False,
+        pad: bool = False,
+        out: Batch | None = None,
+    ) -> Batch:
+        """Draws items and gathers them into arrays ``[B, T, ...]``.
+
+        Args:
+            table: its name.
+            batch_size: B; >= 1. The call waits until so many are drawn.
+            timeout_s: how long to wait.
+            beta: if given, ``weights`` holds ``(1 / (N p)) ** beta`` over the largest of the batch.
+            distinct: no item twice in the batch.
+            pad: fill items that are shorter than the longest with zeros, and give their lengths;
+                without, items of different lengths are refused.
+            out: a batch of an earlier call, whose arrays are filled again where they fit.
+
+        Returns:
+            The batch; ``out`` if that was given.
+
+        Raises:
+            InvalidArgumentError: a number lies outside, or the items differ in their columns.
+            NotFoundError: there is no such table.
+            DeadlineExceededError: the time is up; its ``batch`` holds what was drawn, or None.
+        """
+        return self._native.sample_batch(table, batch_size, timeout_s, beta, distinct, pad, out)
+
+    # --- Priorities
+
+    def update_priorities(
+        self,
+        table: str,
+        tickets: Keys | None = None,
+        priorities: Priorities = (),
+        *,
+        keys: Keys | None = None,
+    ) -> int:
+        """Gives items new priorities; those that are gone are ignored.
+
+        Args:
+            table: its name.
+            tickets: of a batch (``batch.tickets``): found without a look-up.
+            priorities: one for each.
+            keys: of the items, instead of tickets.
+
+        Returns:
+            How many items were updated.
+
+        Raises:
+            InvalidArgumentError: the lengths differ, or a priority is none: nothing was updated.
+            NotFoundError: there is no such table.
+        """
+        if (tickets is None) == (keys is None):
+            raise InvalidArgumentError("give either tickets or keys, with one priority for each")
+        values = _priorities(priorities)
+        if keys is not None:
+            given = _keys("keys", keys)
+            _same_length("keys", given, values)
+            return self._native.mutate(table, _NO_KEYS, _NO_KEYS, _NO_VALUES, given, values)[0]
+        given = _keys("tickets", tickets)
+        _same_length("tickets", given, values)
+        return self._native.mutate(table, _NO_KEYS, given, values, _NO_KEYS, _NO_VALUES)[0]
+
+    def mutate_priorities(
+        self,
+        table: str,
+        updates: Mapping[int, float] | tuple[Keys, Priorities] | None = None,
+        deletes: Keys | None = None,
+    ) -> None:
+        """Deletes items, then gives others new priorities; keys that are gone are ignored.
+
+        Args:
+            table: its name.
+            updates: priorities by key, or a pair of arrays.
+            deletes: keys.
+
+        Raises:
+            InvalidArgumentError: a priority is none: nothing was changed.
+            NotFoundError: there is no such table.
+        """
+        keys, values = _NO_KEYS, _NO_VALUES
+        if isinstance(updates, Mapping):
+            keys = _keys("updates", list(updates))
+            values = _priorities(list(updates.values()))
+        elif updates is not None:
+            keys, values = _keys("updates", updates[0]), _priorities(updates[1])
+            _same_length("updates", keys, values)
+        gone = _NO_KEYS if deletes is None else _keys("deletes", deletes)
+        self._native.mutate(table, gone, _NO_KEYS, _NO_VALUES, keys, values)
+
+    def priorities(self, table: str, keys: Keys) -> npt.NDArray[np.float64]:
+        """The priorities of items, float64; NaN for a key that is gone."""
+        return self._native.lookup(table, _keys("keys", keys))[0]
+
+    def max_priority(self, table: str) -> float:
+        """The largest priority since the table was opened or reset; 1 before the first."""
+        return self._table(table).max_priority
+
+    def delete(self, table: str, keys: Keys) -> int:
+        """Deletes items; returns how many there were. Keys that are gone are ignored."""
+        return self._native.mutate(
+            table, _keys("keys", keys), _NO_KEYS, _NO_VALUES, _NO_KEYS, _NO_VALUES
+        )[1]
+
+    def reset(self, table: str) -> None:
+        """Drops all items of a table and sets its counts back. Calls that wait go on waiting."""
+        self._native.reset(table)
+
+    # --- Asking
+
+    def server_info(self, timeout: float | None = None) -> dict[str, TableInfo]:
+        """What each table is and how it stands, by name.
+
+        Args:
+            timeout: seconds; an embedded store answers at once.
+        """
+        del timeout
+        return {table["name"]: table_info(table) for table in self._native.info()}
+
+    def why_blocked(self, table: str) -> BlockedReport:
+        """Why requests of a table wait: ``str()`` of it is a line for people."""
+        return self._native.why_blocked(table)
+
+    def can_sample(self, table: str, num_samples: int = 1) -> bool:
+        """Whether the rate limiter would let so many samples through now."""
+        return self._native.can_sample(table, num_samples)
+
+    def can_insert(self, table: str, num_inserts: int = 1) -> bool:
+        """Whether the rate limiter would let so many inserts through now."""
+        return self._native.can_insert(table, num_inserts)
+
+    def _table(self, name: str) -> TableInfo:
+        tables = self.server_info()
+        if name not in tables:
+            raise NotFoundError(f"table '{name}' does not exist; the tables are {sorted(tables)}")
+        return tables[name]
+
+    def _samples(
+        self,
+        table: str,
+        num_samples: int,
+        emit_timesteps: bool,
+        unpack: bool,
+        timeout_s: float | None,
+    ) -> Iterator[Any]:
+        for _ in range(num_samples):
+            info, columns, paths, squeezed, structure = self._native.sample_one(table, timeout_s)
+            sample_info = SampleInfo(*info)
+            if not emit_timesteps:
+                data = _reverie.fold(structure, columns) if unpack else columns
+                yield ReplaySample(sample_info, data)
+                continue
+            steps = []
+            for row in range(_row_count(table, columns, paths, squeezed)):
+                rows = [column[row] for column in columns]
+                data = _reverie.fold(structure, rows) if unpack else rows
+                steps.append(ReplaySample(sample_info, data))
+            yield steps
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise UnsupportedTypeError(
+            "a Client of an embedded Store cannot be pickled: the store lives in this process; "
+            "open a store in the other process"
+        )
+
+    def __repr__(self) -> str:
+        return f"Client({sorted(self.server_info())})"
+
+
+_NO_KEYS: npt.NDArray[np.uint64] = np.empty(0, np.uint64)
+_NO_VALUES: npt.NDArray[np.float64] = np.empty(0, np.float64)
+
+
+def _keys(argument: str, keys: Keys | None) -> npt.NDArray[np.uint64]:
+    """Keys or tickets as the native store takes them."""
+    if isinstance(keys, np.ndarray):
+        if keys.dtype.kind not in "iu":
+            raise UnsupportedTypeError(f"{argument} holds {keys.dtype}; it must hold integers")
+        if keys.ndim != 1:
+            raise InvalidArgumentError(
+                f"{argument} has shape {keys.shape}; it must be a flat sequence"
+            )
+        if keys.dtype.kind == "i" and (keys < 0).any():
+            raise _no_key(argument, keys.min())
+        return np.ascontiguousarray(keys, np.uint64)
+    # NumPy would make floats of a list of small and large keys.
+    given = list(keys or ())
+    for key in given:
+        if not hasattr(key, "__index__") or not 0 <= key < 2**64:
+            raise _no_key(argument, key)
+    return np.array(given, np.uint64)
+
+
+def _no_key(argument: str, key: object) -> UnsupportedTypeError:
+    return UnsupportedTypeError(f"{argument} holds {key!r}; keys are integers in [0, 2**64)")
+
+
+def _priorities(priorities: Priorities) -> npt.NDArray[np.float64]:
+    """Priorities as the native store takes them."""
+    array = np.asarray(priorities)
+    if array.dtype.kind not in "fiub" and array.dtype.name != "bfloat16":
+        raise UnsupportedTypeError(f"priorities holds {array.dtype}; it must hold numbers")
+    if array.ndim != 1:
+        raise InvalidArgumentError(
+            f"priorities has shape {array.shape}; it must be a flat sequence"
+        )
+    return np.ascontiguousarray(array, np.float64)
+
+
+def _same_length(
+    argument: str, keys: npt.NDArray[np.uint64], values: npt.NDArray[np.float64]
+) -> None:
+    if len(keys) != len(values):
+        raise InvalidArgumentError(
+            f"{argument} has {len(keys)} entries and priorities {len(values)}; give one for each"
+        )
+
+
+def _row_count(table: str, columns: list[Any], paths: list[str], squeezed: list[bool]) -> int:
+    """How many steps an item has, if all its columns have as many."""
+    for path, is_squeezed in zip(paths, squeezed, strict=True):
+        if is_squeezed:
+            raise UnsupportedTypeError(
+                f"column '{path}' of an item of table '{table}' is squeezed and has no steps; use "
+                "emit_timesteps=False"
+            )
+    lengths = {path: len(column) for path, column in zip(paths, columns, strict=True)}
+    if len(set(lengths.values())) > 1:
+        raise InvalidArgumentError(
+            f"the columns of an item of table '{table}' differ in length, {lengths}; use "
+            "emit_timesteps=False"
+        )
+    return len(columns[0])

@@ -1,0 +1,112 @@
+"""What goes wrong, one class a kind.
+
+Every class derives from ``ReverieError`` and from the builtin that Reverb raises for the same
+kind, so ``except ValueError`` around a bad argument works as it does there.
+"""
+
+from reverie import _reverie
+
+
+class ReverieError(Exception):
+    """Any error that the library reports.
+
+    The message gives the value, the bound and what to do.
+    """
+
+
+ReverbError = ReverieError
+
+
+class CancelledError(ReverieError, RuntimeError):
+    """The call was ended from outside: the store or the writer was closed."""
+
+
+class InvalidArgumentError(ReverieError, ValueError):
+    """An argument can never work: a wrong shape, a NaN, an empty slice."""
+
+
+class UnsupportedTypeError(ReverieError, TypeError):
+    """A value is of a type that cannot be stored or used there."""
+
+
+class DeadlineExceededError(ReverieError, TimeoutError, RuntimeError):
+    """The time was up before the call could be served whole.
+
+    Attributes:
+        batch: what ``sample_batch`` had drawn by then, or None.
+    """
+
+    batch: object = None
+
+
+class NotFoundError(ReverieError, KeyError, RuntimeError):
+    """There is no table of that name."""
+
+    __str__ = Exception.__str__  # KeyError would show the message in quotes
+
+
+class AlreadyExistsError(ReverieError, RuntimeError):
+    """Something of that name or key is there already."""
+
+
+class PermissionDeniedError(ReverieError, RuntimeError):
+    """The caller may not do that."""
+
+
+class ResourceExhaustedError(ReverieError, IndexError):
+    """A budget of bytes or memory is used up."""
+
+
+class FailedPreconditionError(ReverieError, RuntimeError):
+    """The call is right but not now: after a close, in a forked child, over an expired step."""
+
+
+class OutOfRangeError(ReverieError, IndexError, RuntimeError):
+    """An index lies outside."""
+
+
+class UnimplementedError(ReverieError, NotImplementedError):
+    """This is not built."""
+
+
+class InternalError(ReverieError, RuntimeError):
+    """A fault of the library."""
+
+
+class UnavailableError(ReverieError, RuntimeError):
+    """Whoever should answer cannot be reached."""
+
+
+class DataLossError(ReverieError, RuntimeError):
+    """Stored or sent bytes are damaged."""
+
+
+class UnauthenticatedError(ReverieError, RuntimeError):
+    """The caller has not proved who it is."""
+
+
+class MissingPackageError(ReverieError, ImportError):
+    """A package that is no requirement is needed for this, and not installed."""
+
+
+# The numbers of reverie/base/status.h.
+_reverie.set_error_classes(
+    {
+        1: CancelledError,
+        3: InvalidArgumentError,
+        4: DeadlineExceededError,
+        5: NotFoundError,
+        6: AlreadyExistsError,
+        7: PermissionDeniedError,
+        8: ResourceExhaustedError,
+        9: FailedPreconditionError,
+        11: OutOfRangeError,
+        12: UnimplementedError,
+        13: InternalError,
+        14: UnavailableError,
+        15: DataLossError,
+        16: UnauthenticatedError,
+    },
+    UnsupportedTypeError,
+    MissingPackageError,
+)

@@ -1,0 +1,83 @@
+"""Which item comes next: the orders in which a table samples and evicts."""
+
+from reverie import _options
+from reverie.errors import InvalidArgumentError
+
+
+class Selector(_options.Component):
+    """An order of a table's items. Give each table its own; it only holds options."""
+
+
+class Fifo(Selector):
+    """The item that was inserted first."""
+
+
+class Lifo(Selector):
+    """The item that was inserted last."""
+
+
+class Uniform(Selector):
+    """Any item, each with the same probability.
+
+    Args:
+        seed: of the generator; None takes one from the system.
+    """
+
+    def __init__(self, seed: int | None = None) -> None:
+        super().__init__(seed=_options.checked_seed(seed))
+
+
+class Prioritized(Selector):
+    """An item with probability ``priority ** priority_exponent``, relative to the others.
+
+    Items of priority 0 are only drawn when all are.
+
+    Args:
+        priority_exponent: finite and >= 0; 0 makes all priorities but 0 equal.
+        seed: of the generator; None takes one from the system.
+
+    Raises:
+        InvalidArgumentError: ``priority_exponent`` is negative or not finite.
+
+    Source:
+        Schaul et al. 2016, "Prioritized Experience Replay", section 3.3.
+    """
+
+    def __init__(self, priority_exponent: float, *, seed: int | None = None) -> None:
+        exponent = float(priority_exponent)
+        if not 0 <= exponent < float("inf"):
+            raise InvalidArgumentError(
+                f"priority_exponent is {priority_exponent}; it must be finite and >= 0"
+            )
+        super().__init__(priority_exponent=exponent, seed=_options.checked_seed(seed))
+
+
+class MaxHeap(Selector):
+    """The item of the highest priority; among equals the one least recently inserted or updated."""
+
+
+class MinHeap(Selector):
+    """The item of the lowest priority; among equals the one least recently inserted or updated."""
+
+
+class Custom(Selector):
+    """A selector that a plugin or a program registered.
+
+    Args:
+        name: as it was registered.
+        options: bool, int, float or str values, handed to its factory.
+    """
+
+    def __init__(self, name: str, **options: _options.OptionValue) -> None:
+        super().__init__(_name=name, **options)
+
+
+def from_spec(spec: _options.ComponentSpec) -> Selector:
+    """The selector of that registered name and those options."""
+    name, options = spec
+    for kind in (Fifo, Lifo, Uniform, MaxHeap, MinHeap):
+        if kind.__name__ == name:
+            return kind(**options)  # type: ignore[arg-type]
+    if name == Prioritized.__name__:
+        return Prioritized(**options)  # type: ignore[arg-type]
+    return Custom(name, **options)

@@ -1,0 +1,88 @@
+"""The store that lives in the user's own process."""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from reverie import _reverie
+from reverie.client import Client
+from reverie.errors import InvalidArgumentError, UnsupportedTypeError
+from reverie.table import Table
+
+
+class Store:
+    """Tables that share one memory of steps, open for as long as this object is.
+
+    Nothing to configure and no server to start: :meth:`client` gives what a client of a server
+    would have. Thread-safe. A context manager: leaving it closes the store.
+
+    Args:
+        tables: at least one, of different names. Each belongs to this store from now on.
+        max_bytes: of all steps and items together; inserts wait for room, and fail if there never
+            is. None for no bound.
+
+    Raises:
+        InvalidArgumentError: no tables, a name twice, or a bound below 1.
+        FailedPreconditionError: a table belongs to a store already.
+    """
+
+    def __init__(self, tables: Sequence[Table], *, max_bytes: int | None = None) -> None:
+        self._tables = tuple(tables)
+        if not self._tables:
+            raise InvalidArgumentError("tables is empty; a store needs at least one table")
+        for table in self._tables:
+            if not isinstance(table, Table):
+                raise UnsupportedTypeError(f"tables holds {table!r}; all must be reverie.Table")
+            table._check_unattached()
+        names = [table.name for table in self._tables]
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise InvalidArgumentError(
+                f"tables holds more than one of the names {repeated}; each must be unique"
+            )
+        if max_bytes is not None and max_bytes < 1:
+            raise InvalidArgumentError(f"max_bytes is {max_bytes}; it must be at least 1, or None")
+        self._native = _reverie.Store([table._options() for table in self._tables], max_bytes)
+        for table in self._tables:
+            table._attach(self._native)
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables, in the order in which they were given."""
+        return self._tables
+
+    def client(self) -> Client:
+        """A client; it may be used by many threads, and there may be many."""
+        return Client(self._native.client())
+
+    def close(self) -> None:
+        """Ends all calls that wait, with ``CancelledError``; those to come end so too.
+
+        Closing again does nothing.
+        """
+        self._native.close()
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __getitem__(self, name: str) -> Table:
+        for table in self._tables:
+            if table.name == name:
+                return table
+        raise KeyError(name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise UnsupportedTypeError(
+            "a Store lives in this process and cannot be pickled; open one in the other process"
+        )
+
+    def __repr__(self) -> str:
+        return f"Store({list(self._tables)!r})"

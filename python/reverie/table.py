@@ -1,0 +1,345 @@
+"""Tables: what a store is made of."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from reverie import _reverie, rate_limiters, selectors, specs
+from reverie.errors import FailedPreconditionError, InvalidArgumentError, UnsupportedTypeError
+from reverie.extensions import Extension
+from reverie.rate_limiters import RateLimiter
+from reverie.selectors import Selector
+
+
+class CallStats(NamedTuple):
+    """What became of one kind of request."""
+
+    completed: int  # items
+    pending: int = 0  # requests that wait now
+    waited_s: float = 0.0  # all of them together, so far
+
+
+class RateLimiterInfo(NamedTuple):
+    """A rate limiter and its counts."""
+
+    samples_per_insert: float
+    min_diff: float
+    max_diff: float
+    min_size_to_sample: int
+    insert_stats: CallStats
+    sample_stats: CallStats
+    deletes: int
+
+
+class TableInfo(NamedTuple):
+    """What a table is and how it stands.
+
+    Attributes:
+        size_bytes: of the chunks its items refer to, each counted once; counted only where
+            ``max_bytes`` is set.
+        num_episodes: that have items in the table.
+        num_deleted_episodes: whose last item is gone.
+        num_unique_samples: items that were sampled at least once.
+        max_priority: the largest since the table was opened or reset; 1 before the first.
+        missing_updates: priority updates that found no item.
+    """
+
+    name: str
+    sampler_options: Selector
+    remover_options: Selector
+    max_size: int
+    max_times_sampled: int
+    rate_limiter_info: RateLimiterInfo
+    signature: Any
+    current_size: int = 0
+    num_episodes: int = 0
+    num_deleted_episodes: int = 0
+    num_unique_samples: int = 0
+    max_bytes: int | None = None
+    size_bytes: int = 0
+    max_priority: float = 1.0
+    missing_updates: int = 0
+
+
+class Table:
+    """A set of items, the orders in which they are sampled and evicted, and a rate limiter.
+
+    A table is opened by the one ``reverie.Store`` it is given to; until then it is empty.
+
+    Args:
+        name: not empty, and unique in its store.
+        sampler: which item is sampled.
+        remover: which item goes when the table is full.
+        max_size: items; >= 1.
+        rate_limiter: see ``reverie.rate_limiters``.
+        max_times_sampled: an item is removed once it was sampled so often; < 1 for never.
+        extensions: see ``reverie.extensions``.
+        signature: a nest of ``TensorSpec`` (or of what other libraries specify arrays with) that
+            items must match, leading axis included; None for any items.
+        max_bytes: of the chunks that the items refer to, each counted once; the remover evicts
+            until they fit. None for no bound.
+
+    Raises:
+        InvalidArgumentError: the name is empty, a size lies outside, or the rate limiter asks for
+            more items than the table can hold.
+        UnsupportedTypeError: an argument is no selector, limiter, extension or specification.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        sampler: Selector,
+        remover: Selector,
+        max_size: int,
+        rate_limiter: RateLimiter,
+        max_times_sampled: int = 0,
+        extensions: Sequence[Extension] = (),
+        signature: Any = None,  # noqa: ANN401
+        *,
+        max_bytes: int | None = None,
+    ) -> None:
+        if not isinstance(name, str) or not name:
+            raise InvalidArgumentError(f"name is {name!r}; a table needs a non-empty str")
+        _require(name, "sampler", sampler, Selector)
+        _require(name, "remover", remover, Selector)
+        _require(name, "rate_limiter", rate_limiter, RateLimiter)
+        for extension in extensions:
+            _require(name, "extensions", extension, Extension)
+        _require_positive(name, "max_size", max_size)
+        if max_bytes is not None:
+            _require_positive(name, "max_bytes", max_bytes)
+        if rate_limiter.min_size_to_sample > max_size:
+            raise InvalidArgumentError(
+                f"table '{name}' has max_size {max_size}, but its rate limiter waits for "
+                f"{rate_limiter.min_size_to_sample} items: nothing could ever be sampled"
+            )
+        try:
+            self._columns = specs.signature_columns(signature)
+        except (InvalidArgumentError, UnsupportedTypeError) as error:
+            raise type(error)(f"table '{name}': {error}") from None
+        self._name = name
+        self._sampler = sampler
+        self._remover = remover
+        self._max_size = int(max_size)
+        self._rate_limiter = rate_limiter
+        self._max_times_sampled = int(max_times_sampled)
+        self._extensions = tuple(extensions)
+        self._signature = signature if self._columns is not None else None
+        self._max_bytes = max_bytes
+        self._store: _reverie.Store | None = None
+
+    @classmethod
+    def queue(
+        cls,
+        name: str,
+        max_size: int,
+        extensions: Sequence[Extension] = (),
+        signature: Any = None,  # noqa: ANN401
+    ) -> "Table":
+        """A table whose items are sampled once, in the order of their insertion.
+
+        Inserts wait while it is full, samples while it is empty.
+        """
+        return cls(
+            name,
+            selectors.Fifo(),
+            selectors.Fifo(),
+            max_size,
+            rate_limiters.Queue(max_size),
+            1,
+            extensions,
+            signature,
+        )
+
+    @classmethod
+    def stack(
+        cls,
+        name: str,
+        max_size: int,
+        extensions: Sequence[Extension] = (),
+        signature: Any = None,  # noqa: ANN401
+    ) -> "Table":
+        """A table whose items are sampled once, the newest first.
+
+        Inserts wait while it is full, samples while it is empty.
+        """
+        return cls(
+            name,
+            selectors.Lifo(),
+            selectors.Lifo(),
+            max_size,
+            rate_limiters.Stack(max_size),
+            1,
+            extensions,
+            signature,
+        )
+
+    @property
+    def name(self) -> str:
+        """The name by which clients speak of the table."""
+        return self._name
+
+    @property
+    def info(self) -> TableInfo:
+        """What the table is and how it stands now."""
+        if self._store is not None:
+            for table in self._store.info():
+                if table["name"] == self._name:
+                    return table_info(table)
+        return table_info(self._options())
+
+    def can_sample(self, num_samples: int) -> bool:
+        """Whether the rate limiter would let so many samples through now.
+
+        Raises:
+            InvalidArgumentError: ``num_samples`` is below 1.
+        """
+        _require_positive(self._name, "num_samples", num_samples)
+        if self._store is not None:
+            return self._store.client().can_sample(self._name, num_samples)
+        return _reverie.empty_table_allows(*self._rate_limiter.numbers, num_samples)[1]
+
+    def can_insert(self, num_inserts: int) -> bool:
+        """Whether the rate limiter would let so many inserts through now.
+
+        Raises:
+            InvalidArgumentError: ``num_inserts`` is below 1.
+        """
+        _require_positive(self._name, "num_inserts", num_inserts)
+        if self._store is not None:
+            return self._store.client().can_insert(self._name, num_inserts)
+        return _reverie.empty_table_allows(*self._rate_limiter.numbers, num_inserts)[0]
+
+    def replace(
+        self,
+        name: str | None = None,
+        sampler: Selector | None = None,
+        remover: Selector | None = None,
+        max_size: int | None = None,
+        rate_limiter: RateLimiter | None = None,
+        max_times_sampled: int | None = None,
+        extensions: Sequence[Extension] | None = None,
+        signature: Any = None,  # noqa: ANN401
+        *,
+        max_bytes: int | None = None,
+    ) -> "Table":
+        """A new, empty table of the same settings, save those given here."""
+        return Table(
+            self._name if name is None else name,
+            self._sampler if sampler is None else sampler,
+            self._remover if remover is None else remover,
+            self._max_size if max_size is None else max_size,
+            self._rate_limiter if rate_limiter is None else rate_limiter,
+            self._max_times_sampled if max_times_sampled is None else max_times_sampled,
+            self._extensions if extensions is None else extensions,
+            self._signature if signature is None else signature,
+            max_bytes=self._max_bytes if max_bytes is None else max_bytes,
+        )
+
+    def _options(self) -> dict[str, Any]:
+        """The settings as the native store takes them."""
+        return {
+            "name": self._name,
+            "sampler": self._sampler.spec,
+            "remover": self._remover.spec,
+            "max_size": self._max_size,
+            "max_bytes": self._max_bytes,
+            "max_times_sampled": self._max_times_sampled,
+            "rate_limiter": self._rate_limiter.numbers,
+            "extensions": [extension.spec for extension in self._extensions],
+            "signature": self._columns,
+        }
+
+    def _check_unattached(self) -> None:
+        """Raises when a store has the table already."""
+        if self._store is not None:
+            raise FailedPreconditionError(
+                f"table '{self._name}' belongs to a store already; give this one a copy: "
+                "table.replace()"
+            )
+
+    def _attach(self, store: _reverie.Store) -> None:
+        """Called by the store that has opened the table."""
+        self._store = store
+        for index, extension in enumerate(self._extensions):
+            extension._attach(store, self._name, index)
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        if self._store is not None:
+            raise UnsupportedTypeError(
+                f"table '{self._name}' is open in this process and cannot be pickled; pickle "
+                "table.replace(), which is a new one of the same settings"
+            )
+        return super().__reduce__()
+
+    def __repr__(self) -> str:
+        return (
+            f"Table(name={self._name!r}, sampler={self._sampler!r}, remover={self._remover!r}, "
+            f"max_size={self._max_size}, rate_limiter={self._rate_limiter!r}, "
+            f"max_times_sampled={self._max_times_sampled}, "
+            f"extensions={list(self._extensions)!r}, signature={self._signature!r}, "
+            f"max_bytes={self._max_bytes})"
+        )
+
+
+def table_info(table: dict[str, Any]) -> TableInfo:
+    """What the native store says of a table; counts that are missing are those of an empty one."""
+    samples_per_insert, min_size_to_sample, min_diff, max_diff = table["rate_limiter"]
+    limiter = RateLimiterInfo(
+        samples_per_insert,
+        min_diff,
+        max_diff,
+        min_size_to_sample,
+        CallStats(
+            table.get("inserts", 0),
+            table.get("pending_inserts", 0),
+            table.get("insert_wait_s", 0.0),
+        ),
+        CallStats(
+            table.get("samples", 0),
+            table.get("pending_samples", 0),
+            table.get("sample_wait_s", 0.0),
+        ),
+        table.get("deletes", 0),
+    )
+    signature = table["signature"]
+    return TableInfo(
+        name=table["name"],
+        sampler_options=selectors.from_spec(table["sampler"]),
+        remover_options=selectors.from_spec(table["remover"]),
+        max_size=table["max_size"],
+        max_times_sampled=table["max_times_sampled"],
+        rate_limiter_info=limiter,
+        signature=None if signature is None else specs.signature_nest(*signature),
+        max_bytes=table["max_bytes"],
+        **{key: table[key] for key in _COUNTS if key in table},
+    )
+
+
+_COUNTS = (
+    "current_size",
+    "num_episodes",
+    "num_deleted_episodes",
+    "num_unique_samples",
+    "size_bytes",
+    "max_priority",
+    "missing_updates",
+)
+
+
+def _require(table: str, argument: str, value: object, kind: type) -> None:
+    if not isinstance(value, kind):
+        raise UnsupportedTypeError(
+            f"{argument} of table '{table}' is {value!r}; it must be a {kind.__module__}."
+            f"{kind.__name__}"
+        )
+
+
+def _require_positive(table: str, argument: str, value: int) -> None:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise UnsupportedTypeError(
+            f"{argument} of table '{table}' is {value!r}; it must be an integer >= 1"
+        )
+    if not 1 <= value < 2**63:
+        raise InvalidArgumentError(
+            f"{argument} of table '{table}' is {value}; it must be at least 1 and below 2**63"
+        )

@@ -1,0 +1,44 @@
+"""The writer whose items are any rows of the last steps."""
+
+from types import TracebackType
+from typing import Any
+
+from reverie import _reverie
+from reverie.errors import ReverieError, UnsupportedTypeError
+
+
+class TrajectoryWriter(_reverie.TrajectoryWriter):
+    """Turns a stream of steps into items that share their rows.
+
+    ``reverie.Client.trajectory_writer()`` makes one::
+
+        with client.trajectory_writer(num_keep_alive_refs=3) as writer:
+            writer.append({"obs": obs, "action": action})
+            if writer.episode_steps >= 3:
+                last = {name: column[-3:] for name, column in writer.history.items()}
+                writer.create_item("replay", priority=1.0, trajectory=last)
+
+    A context manager: leaving it flushes, unless one of our own errors is on its way, and leaves
+    the writer open. A writer that is dropped unclosed flushes for at most a second, then warns
+    with the number of items lost. One thread at a time.
+    """
+
+    __slots__ = ()
+
+    def __enter__(self) -> "TrajectoryWriter":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None or not issubclass(kind, ReverieError):
+            self.flush()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise UnsupportedTypeError(
+            "a TrajectoryWriter cannot be pickled; open one in the other process, with a client of "
+            "its own"
+        )

@@ -1,0 +1,153 @@
+"""The writer whose items are the last steps, whole. Reverb's first, kept for its users."""
+
+from types import TracebackType
+from typing import Any
+
+from reverie import _reverie
+from reverie.errors import InvalidArgumentError, UnsupportedTypeError
+
+_DEFAULT_CHUNK_LENGTH = 10
+_UNLIMITED_IN_FLIGHT = 1_000_000
+
+
+class Writer:
+    """Appends steps, and makes items of the last ones.
+
+    ``reverie.Client.writer()`` makes one. All steps must have the same structure. A context
+    manager: leaving it closes the writer. One thread at a time.
+    """
+
+    def __init__(
+        self,
+        native: _reverie.Client,
+        max_sequence_length: int,
+        delta_encoded: bool = False,
+        chunk_length: int | None = None,
+        max_in_flight_items: int | None = 25,
+    ) -> None:
+        del delta_encoded  # the embedded store keeps steps as they are
+        if max_sequence_length < 1:
+            raise InvalidArgumentError(
+                f"max_sequence_length is {max_sequence_length}; it must be at least 1"
+            )
+        if chunk_length is None:
+            chunk_length = min(_DEFAULT_CHUNK_LENGTH, max_sequence_length)
+        if not 1 <= chunk_length <= max_sequence_length:
+            raise InvalidArgumentError(
+                f"chunk_length is {chunk_length}; it must lie between 1 and max_sequence_length, "
+                f"{max_sequence_length}"
+            )
+        if max_in_flight_items is None:
+            max_in_flight_items = _UNLIMITED_IN_FLIGHT
+        if max_in_flight_items < 1:
+            raise InvalidArgumentError(
+                f"max_in_flight_items is {max_in_flight_items}; it must be at least 1"
+            )
+        self._max_sequence_length = max_sequence_length
+        self._writer = _reverie.TrajectoryWriter(
+            native,
+            max_sequence_length,
+            validate_items=True,
+            chunk_length=chunk_length,
+            max_in_flight_items=max_in_flight_items,
+        )
+
+    def append(self, data: Any) -> None:  # noqa: ANN401
+        """Appends one step.
+
+        Args:
+            data: a nest of arrays, the same as that of the steps before.
+
+        Raises:
+            InvalidArgumentError: another structure, type or shape than before.
+            FailedPreconditionError: the writer is closed.
+        """
+        self._writer.append_whole(data)
+
+    def append_sequence(self, sequence: Any) -> None:  # noqa: ANN401
+        """Appends steps that lie behind one another along the leading axis.
+
+        Args:
+            sequence: a nest of arrays ``[T, ...]``.
+
+        Raises:
+            InvalidArgumentError: no steps, a scalar, or leading axes that differ.
+            FailedPreconditionError: the writer is closed.
+        """
+        paths, leaves, structure = _reverie.flatten(sequence)
+        lengths = {}
+        for path, leaf in zip(paths, leaves, strict=True):
+            shape = _reverie.describe(leaf, path)[1]
+            if not shape:
+                raise InvalidArgumentError(
+                    f"column '{path}' of the sequence is a scalar; it needs a leading axis of steps"
+                )
+            lengths[path] = shape[0]
+        if len(set(lengths.values())) != 1 or 0 in lengths.values():
+            raise InvalidArgumentError(
+                f"the columns of the sequence have {lengths} steps; all must have the same "
+                "number, at least 1"
+            )
+        for step in range(next(iter(lengths.values()))):
+            self.append(_reverie.fold(structure, [leaf[step] for leaf in leaves]))
+
+    def create_item(
+        self, table: str, num_timesteps: int, priority: float, *, timeout_s: float | None = None
+    ) -> None:
+        """Makes an item of the last steps.
+
+        Args:
+            table: its name.
+            num_timesteps: at most those that were appended, and ``max_sequence_length``.
+            priority: of the item.
+            timeout_s: how long to wait where ``max_in_flight_items`` wait already.
+
+        Raises:
+            InvalidArgumentError: ``num_timesteps`` or ``priority`` lies outside, or the table has
+                another signature.
+            NotFoundError: there is no such table.
+            FailedPreconditionError: the writer is closed.
+        """
+        if num_timesteps > self._max_sequence_length:
+            raise InvalidArgumentError(
+                f"num_timesteps is {num_timesteps}; it must be at most max_sequence_length, "
+                f"{self._max_sequence_length}"
+            )
+        self._writer.create_whole_item(table, num_timesteps, priority, timeout_s=timeout_s)
+
+    def flush(self, *, timeout_s: float | None = None) -> None:
+        """Waits until every item is in its table."""
+        self._writer.flush(timeout_s=timeout_s)
+
+    def close(self, retry_on_unavailable: bool = True) -> None:
+        """Flushes and ends the writer.
+
+        Raises:
+            InvalidArgumentError: the writer is closed already.
+        """
+        del retry_on_unavailable  # an embedded store is never unreachable
+        self._check_open()
+        self._writer.flush()
+        self._writer.close()
+
+    def _check_open(self) -> None:
+        if self._writer.closed:
+            raise InvalidArgumentError("the writer is closed already; make a new one")
+
+    def __enter__(self) -> "Writer":
+        self._check_open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self._writer.closed:
+            self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise UnsupportedTypeError(
+            "a Writer cannot be pickled; open one in the other process, with a client of its own"
+        )

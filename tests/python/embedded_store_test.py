@@ -1,0 +1,117 @@
+"""A program in Reverb's manner, with the store in its own process."""
+
+import numpy as np
+import pytest
+
+import reverie
+import reverie as reverb
+
+
+def uniform_table(name="replay", max_size=1000, **options):
+    return reverie.Table(
+        name,
+        reverie.selectors.Uniform(seed=7),
+        reverie.selectors.Fifo(),
+        max_size,
+        reverie.rate_limiters.MinSize(1),
+        **options,
+    )
+
+
+@pytest.fixture
+def client():
+    with reverie.Store([uniform_table()]) as store:
+        yield store.client()
+
+
+def test_a_program_in_reverbs_manner_runs():
+    table = reverb.Table(
+        name="my_table",
+        sampler=reverb.selectors.Prioritized(priority_exponent=0.8),
+        remover=reverb.selectors.Fifo(),
+        max_size=int(1e6),
+        rate_limiter=reverb.rate_limiters.MinSize(2),
+    )
+    client = reverb.Store([table]).client()
+    with client.trajectory_writer(num_keep_alive_refs=3) as writer:
+        for step in range(5):
+            writer.append({"a": step, "b": np.full((2,), step, np.float32)})
+            if step >= 2:
+                writer.create_item(
+                    table="my_table",
+                    priority=1.5,
+                    trajectory={"a": writer.history["a"][-3:], "b": writer.history["b"][-1]},
+                )
+    assert client.server_info()["my_table"].current_size == 3
+    for sample in client.sample("my_table", num_samples=4, emit_timesteps=False):
+        a, b = sample.data
+        assert sample.info.priority == 1.5
+        assert sample.info.probability == pytest.approx(1 / 3)
+        np.testing.assert_array_equal(a, np.arange(a[0], a[0] + 3))
+        np.testing.assert_array_equal(b, [a[2], a[2]])
+
+
+def test_a_batch_holds_the_rows_that_were_written(client):
+    writer = client.trajectory_writer(num_keep_alive_refs=4)
+    for step in range(50):
+        writer.append({"obs": np.full((2, 3), step, np.int16), "reward": float(step)})
+        if step >= 3:
+            picked = {name: column[-4:] for name, column in writer.history.items()}
+            writer.create_item("replay", 1.0, picked)
+    batch = client.sample_batch("replay", 32)
+    last = batch.data["reward"][:, -1]
+    np.testing.assert_array_equal(batch.data["reward"], last[:, None] + np.arange(-3, 1))
+    assert batch.data["obs"].shape == (32, 4, 2, 3)
+    assert batch.data["obs"].dtype == np.int16
+    np.testing.assert_array_equal(batch.data["obs"][:, :, 0, 0], batch.data["reward"])
+
+
+def test_arrays_of_a_batch_own_their_memory_and_may_be_written_to(client):
+    client.insert({"x": np.arange(5)}, {"replay": 1.0})
+    batch = client.sample_batch("replay", 3)
+    x = batch.data["x"]
+    del batch
+    x += 1
+    np.testing.assert_array_equal(x, np.tile(np.arange(1, 6), (3, 1, 1)))
+    assert x.flags.aligned
+    assert x.flags.c_contiguous
+
+
+def test_out_fills_the_arrays_of_an_earlier_batch(client):
+    for value in range(3):
+        client.insert({"x": np.full(4, value)}, {"replay": 1.0})
+    batch = client.sample_batch("replay", 8, beta=0.5)
+    x, keys, weights = batch.data["x"], batch.keys, batch.weights
+    again = client.sample_batch("replay", 8, beta=0.5, out=batch)
+    assert again is batch
+    assert again.data["x"] is x
+    assert again.keys is keys
+    assert again.weights is weights
+
+
+def test_out_of_another_shape_leaves_the_old_arrays_alone(client):
+    client.insert({"x": np.arange(4)}, {"replay": 1.0})
+    batch = client.sample_batch("replay", 2)
+    x = batch.data["x"]
+    client.sample_batch("replay", 5, out=batch)
+    assert x.shape == (2, 1, 4)
+    assert batch.data["x"].shape == (5, 1, 4)
+    np.testing.assert_array_equal(x, np.tile(np.arange(4), (2, 1, 1)))
+
+
+def test_updates_by_ticket_and_by_key_change_priorities(client):
+    for value in range(4):
+        client.insert({"x": value}, {"replay": 1.0})
+    batch = client.sample_batch("replay", 4, distinct=True)
+    priorities = batch.data["x"][:, 0] + 10.0
+    assert client.update_priorities("replay", batch.tickets, priorities) == 4
+    np.testing.assert_array_equal(client.priorities("replay", batch.keys), priorities)
+    assert client.max_priority("replay") == 13.0
+    key = int(batch.keys[0])
+    client.mutate_priorities("replay", {key: 5.0}, deletes=[int(batch.keys[1])])
+    values = client.priorities("replay", batch.keys[:2])
+    assert values[0] == 5.0
+    assert np.isnan(values[1])
+    assert client.update_priorities("replay", batch.tickets, priorities) == 3
+    assert client.delete("replay", batch.keys) == 3
+    assert client.server_info()["replay"].current_size == 0
