@@ -14,11 +14,16 @@ Result<std::unique_ptr<Prioritized>> Prioritized::make(double exponent,
   return std::unique_ptr<Prioritized>(new Prioritized(exponent, seed));
 }
 
+Prioritized::Prioritized(double exponent, std::optional<std::uint64_t> seed)
+    : exponent_(exponent),
+      priority_max_(exponent == 0 ? DBL_MAX : std::pow(FLT_MAX, 1 / exponent)),
+      random_(seed) {}
+
 Status Prioritized::check_priority(double priority) const {
   if (!(priority >= 0) || !std::isfinite(priority)) [[unlikely]] {
     return invalid_argument("priority is {}; it must be finite and >= 0", priority);
   }
-  if (priority > 1 && std::pow(priority, exponent_) > FLT_MAX) [[unlikely]] {
+  if (priority > priority_max_) [[unlikely]] {
     return invalid_argument(
         "priority {} to the power of priority_exponent {} is {}, over the bound {}; scale the "
         "priorities down",
@@ -29,9 +34,13 @@ Status Prioritized::check_priority(double priority) const {
 
 float Prioritized::weight_of(double priority) const {
   if (priority == 0) return 0;
-  const double weight = exponent_ == 1.0 ? priority : std::pow(priority, exponent_);
+  if (exponent_ == 1.0) return std::clamp(static_cast<float>(priority), FLT_MIN, FLT_MAX);
+  // In float a power takes a quarter of the time; it is stored as one anyway.
+  const bool fits = priority >= FLT_MIN && priority <= FLT_MAX;
+  const float weight = fits ? std::pow(static_cast<float>(priority), static_cast<float>(exponent_))
+                            : static_cast<float>(std::pow(priority, exponent_));
   // A weight too small for a normal float is still one.
-  return std::clamp(static_cast<float>(weight), FLT_MIN, FLT_MAX);
+  return std::clamp(weight, FLT_MIN, FLT_MAX);
 }
 
 void Prioritized::insert(Slot slot, double priority) {

@@ -37,12 +37,12 @@ class Prioritized final : public Selector {
   std::size_t memory_bytes() const override;
 
  private:
-  Prioritized(double exponent, std::optional<std::uint64_t> seed)
-      : exponent_(exponent), random_(seed) {}
+  Prioritized(double exponent, std::optional<std::uint64_t> seed);
   float weight_of(double priority) const;
   void draw_uniform(std::span<Slot> slots, std::span<double> probabilities);
 
   const double exponent_;
+  const double priority_max_;  // whose weight is the largest that the tree holds
   Random random_;
   SumTree tree_;
   SlotSet slots_;

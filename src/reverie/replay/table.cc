@@ -212,9 +212,10 @@ MutateResult Table::mutate(const MutateRequest& request) {
   }
   for (const auto priorities : {request.ticket_priorities, request.key_priorities}) {
     for (std::size_t i = 0; i < priorities.size() && result.status.ok(); ++i) {
-      result.status = core_->check_priority(priorities[i])
-                          .with_context(format("update {} of {} of table '{}'", i,
-                                               priorities.size(), options().name));
+      if (Status status = core_->check_priority(priorities[i]); !status.ok()) [[unlikely]] {
+        result.status = status.with_context(
+            format("update {} of {} of table '{}'", i, priorities.size(), options().name));
+      }
     }
   }
   if (!result.status.ok()) return result;

@@ -149,13 +149,14 @@ bool TableCore::has_room(const Item& item) const {
 void TableCore::insert(Item item, TimePoint now, Aftermath& after) {
   now_ = now;
   const double priority = item.priority.value_or(max_priority_);
-  if (const auto existing = state_->keys.find(item.key)) {
-    update(*existing, priority);
+  const Slot slot = state_->slots.take();
+  if (!state_->keys.insert(item.key, slot)) {
+    state_->slots.give_back(slot);
+    update(*state_->keys.find(item.key), priority);
     after.garbage.add(std::move(item.trajectory));
     return;
   }
   max_priority_ = std::max(max_priority_, priority);
-  const Slot slot = state_->slots.take();
   StoredItem& stored = state_->slots[slot];
   stored.trajectory = std::move(item.trajectory);
   stored.key = item.key;
@@ -163,7 +164,6 @@ void TableCore::insert(Item item, TimePoint now, Aftermath& after) {
   stored.inserted_at_ns = now.ns;
   stored.version = item.version;
   stored.times_sampled = 0;
-  state_->keys.insert(item.key, slot);
   state_->sampler->insert(slot, priority);
   state_->remover->insert(slot, priority);
   count_in(stored.trajectory);

@@ -1,0 +1,188 @@
+// What a table costs: an insert, a learner's batch, the longest hold of its lock, bytes an item.
+//
+// Estimates. Insert into a full Prioritized/Fifo table: key map 2 x 15 ns, tree 2 x 30 ns, item
+// line and its victim's 2 x 20 ns, clock 25 ns: 170 ns. A batch of 256 drawn and updated by ticket:
+// 256 x (12 search + 20 item line + 8 update) = 10 us. Longest hold: a breath of 512 draws that all
+// miss, 512 x 100 ns = 50 us, or a new segment of 128 KiB whose pages fault in, 32 x 0.5 us.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+#include <malloc.h>
+#include <time.h>
+
+#include "reverie/base/random.h"
+#include "reverie/client/trajectory_writer.h"
+#include "reverie/replay/local_service.h"
+#include "reverie/service/blocking.h"
+#include "tests/support/items.h"
+
+namespace reverie {
+namespace {
+
+using testing::float_chunk;
+using testing::item_over;
+using testing::table_options;
+
+TableOptions prioritized(std::int64_t max_size) {
+  TableOptions options =
+      table_options("t", "Prioritized", "Fifo", max_size, RateLimiter::min_size(1));
+  options.sampler.options["seed"] = std::int64_t{7};
+  return options;
+}
+
+// Fills the table; items share chunks of 64 rows.
+void fill(LocalService& service, std::int64_t count) {
+  Ref<Chunk> chunk;
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (i % 64 == 0) chunk = float_chunk(0, 64, {static_cast<ChunkKey>(i), 1, 0});
+    Item item = item_over(*chunk, static_cast<ItemKey>(i), 1.0 + static_cast<double>(i % 7),
+                          static_cast<std::uint32_t>(i % 64), 1);
+    REVERIE_CHECK(insert_and_wait(service, {"t", {&item, 1}, TimePoint{0}}).status.ok());
+  }
+}
+
+// One item into a full table, one out. Arg: items.
+void BM_InsertIntoFullTable(benchmark::State& state) {
+  const auto service = LocalService::open({prioritized(state.range(0))}, {}).value();
+  fill(*service, state.range(0));
+  const Ref<Chunk> chunk = float_chunk(0, 64);
+  ItemKey key = 1u << 30;
+  for (auto _ : state) {
+    Item item = item_over(*chunk, ++key, 1.0, static_cast<std::uint32_t>(key % 64), 1);
+    benchmark::DoNotOptimize(insert_and_wait(*service, {"t", {&item, 1}, TimePoint{0}}));
+  }
+  state.SetItemsProcessed(state.iterations());
+}
+BENCHMARK(BM_InsertIntoFullTable)->Arg(1 << 10)->Arg(1'000'000);
+
+// A learner's round at the table: draw 256, update 256 by ticket; no rows are copied. Arg: items.
+void BM_DrawAndUpdateBatch(benchmark::State& state) {
+  constexpr std::size_t kBatch = 256;
+  const auto service = LocalService::open({prioritized(state.range(0))}, {}).value();
+  fill(*service, state.range(0));
+  Random random(std::uint64_t{1});
+  std::vector<double> priorities(kBatch);
+  SampleBatch batch;
+  for (auto _ : state) {
+    SampleRequest request;
+    request.table = "t";
+    request.count = request.min_count = kBatch;
+    request.batch = std::move(batch);
+    SampleResult result = sample_and_wait(*service, std::move(request));
+    batch = std::move(result.batch);
+    for (double& priority : priorities) priority = random.uniform();
+    MutateRequest update;
+    update.table = "t";
+    update.tickets = batch.tickets();
+    update.ticket_priorities = priorities;
+    benchmark::DoNotOptimize(mutate_and_wait(*service, update));
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(kBatch));
+}
+BENCHMARK(BM_DrawAndUpdateBatch)->Arg(1 << 10)->Arg(100'000)->Arg(1'000'000);
+
+// CPU time of this thread: what the operation itself took, page faults included, without the time
+// in which the machine ran somebody else.
+double cpu_us() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) * 1e-3;
+}
+
+// The longest hold of a table's lock: each operation of TableCore is what the lock is held for,
+// and batches come in breaths of 512. Counters: the longest of each operation in us of CPU time,
+// while a table grows to 10 million items and when it is there.
+void BM_LongestHold(benchmark::State& state) {
+  constexpr std::size_t kBreath = 512;
+  const std::int64_t count = state.range(0);
+  for (auto _ : state) {
+    const Registry registry;
+    ChunkStore books{std::nullopt};
+    auto core = TableCore::make(prioritized(count), registry, books).value();
+    Random random(std::uint64_t{3});
+    double insert = 0, sample = 0, update = 0, update_key = 0, erase = 0;
+    const auto timed = [](double& longest, auto operation) {
+      const double begin = cpu_us();
+      operation();
+      longest = std::max(longest, cpu_us() - begin);
+    };
+    Ref<Chunk> chunk;
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (i % 64 == 0) chunk = float_chunk(0, 64, {static_cast<ChunkKey>(i), 1, 0});
+      Item item = item_over(*chunk, static_cast<ItemKey>(i), 1.0 + random.uniform(),
+                            static_cast<std::uint32_t>(i % 64), 1);
+      Aftermath after;
+      timed(insert, [&] { core->insert(std::move(item), TimePoint{i}, after); });
+    }
+    std::vector<double> priorities(kBreath);
+    std::vector<ItemKey> keys(kBreath);
+    for (int round = 0; round < 2'000; ++round) {
+      Aftermath after;
+      SampleBatch batch;
+      batch.reserve(kBreath);
+      for (double& priority : priorities) priority = random.uniform();
+      for (ItemKey& key : keys) key = random.below(static_cast<std::uint64_t>(count));
+      const std::uint64_t pin = core->pin();
+      timed(sample, [&] { core->sample(kBreath, false, TimePoint{1}, batch, after); });
+      timed(update, [&] { core->update_by_ticket(batch.tickets(), priorities, TimePoint{1}); });
+      timed(update_key, [&] { core->update_by_key(keys, priorities, TimePoint{1}); });
+      if (round % 10 == 0) timed(erase, [&] { core->erase(keys, TimePoint{1}, after); });
+      core->unpin(pin, after);
+    }
+    double reset = 0;
+    Aftermath after;
+    timed(reset, [&] { core->reset(after); });
+    state.counters = {{"insert_us", insert},     {"sample_512_us", sample},
+                      {"update_512_us", update}, {"update_by_key_512_us", update_key},
+                      {"erase_512_us", erase},   {"reset_us", reset}};
+  }
+}
+BENCHMARK(BM_LongestHold)->Arg(10'000'000)->Iterations(1)->Unit(benchmark::kSecond);
+
+double heap_bytes() {
+  const struct mallinfo2 info = mallinfo2();
+  return static_cast<double>(info.uordblks + info.hblkhd);
+}
+
+// Heap bytes that a stored item of one step of 400 B (3 columns) costs beyond those 400.
+// Arg: chunk_length; 0 leaves it to the writer, so that steps share chunks.
+void BM_BytesBeyondData(benchmark::State& state) {
+  constexpr std::int64_t kItems = 500'000;
+  constexpr std::size_t kDataBytes = 400;
+  for (auto _ : state) {
+    const double before = heap_bytes();
+    const auto service = LocalService::open({prioritized(kItems)}, {}).value();
+    TrajectoryWriterOptions options;
+    if (state.range(0) > 0)
+      options.chunks.chunk_length = static_cast<std::uint32_t>(state.range(0));
+    auto writer = TrajectoryWriter::open(service, options).value();
+    const std::vector<float> obs(97);
+    const std::int64_t action = 1;
+    const float reward = 1;
+    const Shape obs_shape = {97};
+    const ColumnId ids[] = {writer->column("obs"), writer->column("action"),
+                            writer->column("reward")};
+    for (std::int64_t i = 0; i < kItems; ++i) {
+      const ColumnValue values[] = {
+          {ids[0], {DType::kFloat32, obs_shape, std::as_bytes(std::span(obs))}},
+          {ids[1], {DType::kInt64, {}, std::as_bytes(std::span(&action, 1))}},
+          {ids[2], {DType::kFloat32, {}, std::as_bytes(std::span(&reward, 1))}}};
+      REVERIE_CHECK(writer->append(values, false).ok());
+      const StepRange last[] = {{writer->next_step() - 1, 1}};
+      const TrajectoryColumn columns[] = {{"obs", ids[0], last, false},
+                                          {"action", ids[1], last, false},
+                                          {"reward", ids[2], last, false}};
+      const NewItem item{.table = "t", .priority = 1.0, .columns = columns, .structure = "s"};
+      REVERIE_CHECK(writer->create_item(item, TimePoint::max(), {}).ok());
+    }
+    REVERIE_CHECK(writer->end_episode(true, TimePoint::max(), {}).ok());
+    const double bytes = heap_bytes() - before;
+    state.counters["bytes_beyond_data"] = bytes / kItems - static_cast<double>(kDataBytes);
+  }
+}
+BENCHMARK(BM_BytesBeyondData)->ArgName("chunk_length")->Arg(0)->Arg(1)->Iterations(1);
+
+}  // namespace
+}  // namespace reverie
