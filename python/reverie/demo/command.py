@@ -1,0 +1,85 @@
+"""``reverie demo``: the arguments, and the ways in which it ends.
+
+Imports nothing that may be missing before it has looked for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from reverie.demo.options import FULL_STEPS, QUICK_STEPS, Options, missing_extras
+
+_INTERRUPTED = 130  # as shells number it: 128 + SIGINT
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds ``demo`` to the subcommands of ``reverie``."""
+    defaults = Options()
+    demo = commands.add_parser(
+        "demo",
+        help="train CartPole with prioritised replay and show how it went",
+        description="Trains a Double DQN with prioritised 3-step replay on CartPole, one process "
+        "a seed, and writes a learning curve.",
+    )
+    demo.add_argument(
+        "--seeds", type=int, help=f"trainings to run (default: {defaults.seeds}; 1 with --quick)"
+    )
+    demo.add_argument(
+        "--steps",
+        type=int,
+        help=f"environment steps of each (default: {FULL_STEPS}; {QUICK_STEPS} with --quick)",
+    )
+    demo.add_argument(
+        "--seed", type=int, default=defaults.first_seed, help="the first seed (default: 0)"
+    )
+    demo.add_argument(
+        "--out", type=Path, default=defaults.out, help=f"folder (default: {defaults.out})"
+    )
+    demo.add_argument("--quick", action="store_true", help="one short training: does it work?")
+    demo.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    missing = missing_extras()
+    if missing:
+        return _refuse(
+            f"{', '.join(missing)} not installed; pip install 'reverie[demo]' brings what is needed"
+        )
+    seeds = 1 if arguments.quick else 5
+    steps = QUICK_STEPS if arguments.quick else FULL_STEPS
+    try:
+        options = Options(
+            seeds=seeds if arguments.seeds is None else arguments.seeds,
+            steps=steps if arguments.steps is None else arguments.steps,
+            first_seed=arguments.seed,
+            out=arguments.out,
+        )
+    except (ValueError, NotADirectoryError) as error:
+        return _refuse(str(error), status=2)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+    try:
+        from reverie.demo.run import run
+
+        return run(options)
+    except KeyboardInterrupt:
+        return _refuse("interrupted; every training was ended", status=_INTERRUPTED)
+    except OSError as error:
+        return _refuse(str(error))
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
+    # A second one would cut short what ends the trainings.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _refuse(text: str, *, status: int = 1) -> int:
+    print(f"reverie demo: {text}", file=sys.stderr)
+    return status

@@ -1,0 +1,92 @@
+"""What a run came to: a table, and the learning curves as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+from rich.table import Table
+
+from reverie.demo.messages import Evaluation, Outcome
+
+_RETURN_MAX = 500.0
+_GREY = "#666666"
+
+
+def outcome_table(outcomes: Sequence[Outcome]) -> Table:
+    """One row a seed."""
+    episodes = max(outcome.greedy_episodes for outcome in outcomes)
+    table = Table(title=f"Greedy return over {episodes} new episodes, after training")
+    for title in (
+        "seed", "greedy return\nmean", "greedy return\nmin", "kept from\nstep", "steps",
+        "seconds", "steps/s", "samples/\ninsert",
+    ):  # fmt: skip
+        table.add_column(title, justify="right", vertical="bottom")
+    for at in sorted(outcomes, key=lambda outcome: outcome.seed):
+        table.add_row(
+            str(at.seed),
+            f"{at.greedy_return_mean:.1f}",
+            f"{at.greedy_return_min:.0f}",
+            f"{at.kept_step:,}",
+            f"{at.steps:,}",
+            f"{at.seconds:.1f}",
+            f"{at.steps / at.seconds:,.0f}",
+            f"{at.samples_per_insert:.1f}",
+        )
+    return table
+
+
+def draw_learning_curves(
+    curves: Mapping[int, Sequence[Evaluation]], goal: float, path: Path
+) -> None:
+    """Writes a PNG: greedy return over steps, a thin line a seed, and a bold mean.
+
+    Args:
+        curves: of each seed, in the order of its steps.
+        goal: marked by a dotted line.
+        path: of the picture.
+    """
+    figure = Figure(figsize=(8.0, 4.6), dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    lines = {
+        seed: (
+            np.array([at.step for at in curve]),
+            np.array([at.greedy_return for at in curve]),
+        )
+        for seed, curve in sorted(curves.items())
+        if curve
+    }
+    for index, (seed, (steps, returns)) in enumerate(lines.items()):
+        label = f"seed {seed}" if len(lines) <= 10 else ("one seed" if index == 0 else None)
+        axes.plot(steps, returns, linewidth=1.0, alpha=0.75, label=label)
+    # Trainings that were cut short leave curves of several lengths: the mean ends with the first.
+    if len(lines) > 1:
+        shortest = min((steps for steps, _ in lines.values()), key=len)
+        stacked = np.stack([returns[: len(shortest)] for _, returns in lines.values()])
+        axes.plot(shortest, stacked.mean(axis=0), color="black", linewidth=2.6, label="mean")
+    axes.axhline(goal, color=_GREY, linewidth=1.0, linestyle=":")
+    axes.annotate(
+        f"goal\n{goal:.0f}",
+        (1.0, goal),
+        (4, 0),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        color=_GREY,
+        fontsize=9,
+        verticalalignment="center",
+    )
+    axes.set_title(
+        "Double DQN with prioritised 3-step replay on CartPole-v1", loc="left", fontsize=11
+    )
+    axes.set_xlabel("environment steps")
+    axes.set_ylabel("return of greedy episodes [reward]\n(mean of 10; at most 500)")
+    axes.set_xlim(left=0)
+    axes.set_ylim(0, _RETURN_MAX * 1.05)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=9, loc="lower right", ncols=2)
+    figure.savefig(path)

@@ -1,0 +1,43 @@
+"""The process of one training: ``python -m reverie.demo.worker SEED STEPS``.
+
+Writes messages to stdout, one a line. Ends when that is closed, as it is when the parent has
+gone, whichever way it went.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+from reverie.demo.messages import Failure, Message, to_line
+
+
+def _tell(message: Message) -> None:
+    sys.stdout.write(to_line(message) + "\n")
+    sys.stdout.flush()
+
+
+def main(arguments: list[str]) -> int:
+    """Trains one seed; returns the exit status."""
+    seed, steps = int(arguments[0]), int(arguments[1])
+    try:
+        try:
+            # Imported here, so that a failure of the import is told as well.
+            from reverie.demo.training import train
+
+            _tell(train(seed, steps, _tell))
+        except BrokenPipeError:
+            raise
+        except Exception:  # Whatever it was, the parent shows it.
+            _tell(Failure(seed, traceback.format_exc()))
+            return 1
+    except BrokenPipeError:
+        # Python would complain once more when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

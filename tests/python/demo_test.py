@@ -1,0 +1,135 @@
+"""``reverie demo``, from its arguments to what it leaves behind."""
+
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("gymnasium")
+pytest.importorskip("matplotlib")
+pytest.importorskip("rich")
+
+from matplotlib.image import imread
+
+
+def demo(*arguments, code=None, **keywords):
+    """A process of the command. ``code`` is run before it."""
+    command = ["-m", "reverie"] if code is None else ["-c", code]
+    return subprocess.Popen(
+        [sys.executable, *command, "demo", *(str(word) for word in arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **keywords,
+    )
+
+
+def test_a_quick_run_ends_with_a_table_and_a_picture(tmp_path):
+    process = demo("--quick", "--seed", 3, "--out", tmp_path / "out")
+    output, errors = process.communicate(timeout=240)
+    assert process.returncode == 0, output + errors
+    assert errors == ""
+    progress = re.search(
+        r"seed 3: step [\d,]+ of 3,000, return [\d.]+, greedy [\d.]+, [\d,]+ steps/s, "
+        r"[\d.]+ samples per insert, age [\d.]+ s, loss \S+, epsilon [\d.]+",
+        output,
+    )
+    assert progress, output
+    # 64 samples a step, once 1,000 of the 3,000 windows are there.
+    row = re.search(
+        r"│\s+3 │\s+([\d.]+) │\s+(\d+) │\s+[\d,]+ │\s+3,000 │\s+[\d.]+ │\s+[\d,]+ │\s+([\d.]+) │",
+        output,
+    )
+    assert row, output
+    mean, least, samples_per_insert = (float(figure) for figure in row.groups())
+    assert 8 <= least <= mean <= 500
+    assert 40 < samples_per_insert < 45
+    assert imread(tmp_path / "out" / "learning-curve.png").shape[1] >= 1_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--seeds", "0"], "--seeds is 0; it must be at least 1 and at most 1000"),
+        (["--steps", "10"], "--steps is 10; it must be at least 2000"),
+        (["--seed", "-1"], "--seed is -1; it must be at least 0"),
+        (["--seeds", "many"], "argument --seeds: invalid int value: 'many'"),
+        (["--out", __file__], "is not a folder; name another one"),
+    ],
+)
+def test_a_wrong_argument_is_refused_in_a_line(arguments, says):
+    process = demo(*arguments)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert output == ""
+    assert errors.splitlines()[-1].startswith("reverie demo: ")
+    assert says in errors
+    assert "Traceback" not in errors
+
+
+def test_missing_extras_are_named_with_the_remedy():
+    code = (
+        "import sys\nsys.modules['rich'] = sys.modules['gymnasium'] = None\n"
+        "from reverie.__main__ import main\nsys.exit(main(sys.argv[1:]))"
+    )
+    process = demo(code=code)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert output == ""
+    assert errors == (
+        "reverie demo: gymnasium, rich not installed; "
+        "pip install 'reverie[demo]' brings what is needed\n"
+    )
+
+
+def children_of(process):
+    """The processes that ``process`` has started, and not waited for."""
+    tasks = Path(f"/proc/{process.pid}/task")
+    return [
+        int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()
+    ]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
+def test_an_interrupt_ends_it_with_a_line_and_its_trainings_too(tmp_path, number):
+    process = demo("--seeds", 2, "--steps", 1_000_000, "--out", tmp_path)
+    for line in process.stdout:
+        if line.startswith("seed "):  # a training is under way
+            break
+    children = children_of(process)
+    assert children
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, output + errors
+    assert errors == "reverie demo: interrupted; every training was ended\n"
+    assert [pid for pid in children if Path(f"/proc/{pid}").exists()] == []
+
+
+def test_trainings_end_when_the_parent_is_killed(tmp_path):
+    process = demo("--seeds", 1, "--steps", 1_000_000, "--out", tmp_path)
+    for line in process.stdout:
+        if line.startswith("seed "):
+            break
+    (child,) = children_of(process)
+    watch = os.pidfd_open(child)
+    try:
+        process.kill()
+        process.communicate(timeout=60)
+        assert select.select([watch], [], [], 60)[0] == [watch]
+    finally:
+        os.close(watch)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("first_seed", [0, 1_000])
+def test_all_five_seeds_reach_the_goal(tmp_path, first_seed):
+    process = demo("--seed", first_seed, "--out", tmp_path)
+    output, errors = process.communicate(timeout=800)
+    assert process.returncode == 0, output + errors
+    assert "Greedy return of at least 400 in 5 of 5 seeds" in output
