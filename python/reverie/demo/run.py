@@ -11,7 +11,6 @@ from reverie.demo.crew import Crew, core_count
 from reverie.demo.messages import Evaluation, Failure, Outcome
 from reverie.demo.options import FULL_STEPS, Options
 from reverie.demo.progress import ProgressView
-from reverie.demo.report import draw_learning_curves, outcome_table
 
 GOAL = 400.0
 GOAL_SHARE = 0.8
@@ -53,6 +52,9 @@ def run(options: Options) -> int:
         console.print(f"seed {failure.seed} failed:\n{failure.text}", markup=False, soft_wrap=True)
     if not outcomes:
         return 1
+    # Only now, since matplotlib takes a while to load, and to unload after a Ctrl-C.
+    from reverie.demo.report import draw_learning_curves, outcome_table
+
     console.print(outcome_table(outcomes))
     draw_learning_curves(curves, GOAL, picture)
     console.print(f"Learning curves: {picture}", markup=False, soft_wrap=True)
