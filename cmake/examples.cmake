@@ -1,22 +1,39 @@
-# examples/cc: x_plugin.cc is a shared library to load, any other x.cc a program that the tests run.
+# examples/cc: plugin_x.cc is a shared library to load, any other x.cc a program that the tests run.
+set(reverie_examples_dir ${PROJECT_BINARY_DIR}/examples)
+
+# A shared library that load_plugin() takes.
+function(reverie_add_plugin name source)
+  add_library(${name} MODULE ${source})
+  target_link_libraries(${name} PRIVATE reverie::reverie reverie_warnings)
+  set_target_properties(${name} PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY
+                                                     ${reverie_examples_dir})
+  if(REVERIE_BUILD_TESTS)
+    add_dependencies(reverie_test ${name})
+  endif()
+endfunction()
+
 file(GLOB reverie_examples CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/examples/cc/*.cc)
 foreach(source IN LISTS reverie_examples)
   cmake_path(GET source STEM name)
-  if(name MATCHES "_plugin$")
-    add_library(${name} MODULE ${source})
-    set_target_properties(${name} PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY
-                                                       ${PROJECT_BINARY_DIR}/examples)
+  if(name MATCHES "^plugin_")
+    reverie_add_plugin(${name} ${source})
   else()
     add_executable(example_${name} ${source})
-    set_target_properties(
-      example_${name} PROPERTIES OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY
-                                                     ${PROJECT_BINARY_DIR}/examples)
-    target_link_libraries(example_${name} PRIVATE ${CMAKE_DL_LIBS})
+    target_link_libraries(example_${name} PRIVATE reverie::reverie reverie_warnings
+                                                  ${CMAKE_DL_LIBS})
+    set_target_properties(example_${name} PROPERTIES OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY
+                                                                         ${reverie_examples_dir})
     if(REVERIE_BUILD_TESTS)
       add_test(NAME example.${name} COMMAND example_${name}
-               WORKING_DIRECTORY ${PROJECT_BINARY_DIR}/examples)
+               WORKING_DIRECTORY ${reverie_examples_dir})
     endif()
-    set(name example_${name})
   endif()
-  target_link_libraries(${name} PRIVATE reverie::reverie reverie_warnings)
 endforeach()
+
+# The tests load the plugins, and one that was built for another version.
+if(REVERIE_BUILD_TESTS)
+  reverie_add_plugin(stale_plugin ${PROJECT_SOURCE_DIR}/tests/integration/stale_plugin.cc)
+  set_source_files_properties(
+    ${PROJECT_SOURCE_DIR}/tests/integration/plugin_test.cc
+    PROPERTIES COMPILE_DEFINITIONS REVERIE_EXAMPLES_DIR="${reverie_examples_dir}")
+endif()

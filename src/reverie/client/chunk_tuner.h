@@ -14,7 +14,7 @@
 // - long episodes with an item over each step: r is the length of the run so far, and chunks grow
 //   with its root; 400-byte steps over 1,000 steps: 24 rows, 5 bytes of headers a step;
 // - episodes of 15 such steps: 3 rows; the headers and the last chunk's empty rows cost about 16 %;
-// - items of 4 rows every 40 steps: 2 rows; a run keeps 5 rows for its 4.
+// - items of 4 rows every 40 steps: 1 row; a run keeps its 4 rows and no more.
 // L is at least 1, at most r, 256 rows and 64 KiB. Before the first run has ended, r is taken for
 // what may still become of the rows: those of the episode that can be referred to, or 8.
 //

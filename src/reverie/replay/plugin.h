@@ -7,7 +7,7 @@
 //     }
 //
 // Built against the same version of the library as the process that loads it; another is refused.
-// See examples/cc/plugin_selector.cc.
+// See examples/cc/plugin_selector.cc and examples/cc/plugin_extension.cc.
 #pragma once
 
 #include <string>
