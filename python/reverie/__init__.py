@@ -6,6 +6,7 @@ from reverie._reverie import (
     BlockedReport,
     ColumnHistory,
     TrajectoryColumn,
+    load_plugin,
 )
 from reverie._reverie import version as _version
 from reverie.client import Client
@@ -39,6 +40,7 @@ __all__ = [
     "__version__",
     "errors",
     "extensions",
+    "load_plugin",
     "rate_limiters",
     "selectors",
 ]

@@ -1,0 +1,81 @@
+"""The page of faults names tests that exist; those of the Python package are here."""
+
+import re
+
+import numpy as np
+import pytest
+
+import reverie
+
+
+def test_the_tests_that_the_page_names_exist(root):
+    page = (root / "docs" / "faults.md").read_text()
+    sources = [
+        *root.glob("src/**/*_test.cc"),
+        *root.glob("tests/**/*.cc"),
+        *root.glob("tests/**/*.h"),
+    ]
+    native = "\n".join(path.read_text() for path in sources)
+    found = {
+        f"{suite}.{name}"
+        for suite, name in re.findall(r"^TEST(?:_P|_F)?\((\w+),\s*(\w+)\)", native, re.MULTILINE)
+    }
+    for pattern in ("python/**/*_test.py", "tests/python/*_test.py"):
+        for path in root.glob(pattern):
+            found.update(re.findall(r"^def (test_\w+)\(", path.read_text(), re.MULTILINE))
+    named = set(re.findall(r"`(\w+\.[A-Z]\w+|test_\w+)`", page))
+    assert len(named) > 30
+    assert named - found == set()
+
+
+def test_every_fault_of_the_page_names_a_test(root):
+    page = (root / "docs" / "faults.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| ") and "shown by" not in line]
+    assert rows
+    for row in rows:
+        assert re.search(r"`(\w+\.[A-Z]\w+|test_\w+)`[^|]*\|$", row), row
+
+
+def table(name, sampler, limiter):
+    return reverie.Table(name, sampler, reverie.selectors.Fifo(), 100, limiter)
+
+
+@pytest.mark.parametrize("exponent", [-0.5, float("nan"), float("inf")])
+def test_an_exponent_that_makes_no_order_is_refused(exponent):
+    with pytest.raises(ValueError, match=f"priority_exponent is {exponent}"):
+        reverie.selectors.Prioritized(exponent)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda seed: reverie.selectors.Uniform(seed=seed),
+        lambda seed: reverie.selectors.Prioritized(0.6, seed=seed),
+    ],
+    ids=["uniform", "prioritized"],
+)
+def test_a_seed_repeats_the_draws(make):
+    def draws(seed):
+        with reverie.Store([table("t", make(seed), reverie.rate_limiters.MinSize(1))]) as store:
+            client = store.client()
+            for value in range(50):
+                client.insert(np.int64(value), {"t": 1.0 + value})
+            return client.sample_batch("t", 100).data.ravel().tolist()
+
+    assert draws(7) == draws(7)
+    assert draws(7) != draws(8)
+
+
+def test_tables_may_be_made_from_the_same_selector_and_limiter():
+    sampler = reverie.selectors.MaxHeap()
+    limiter = reverie.rate_limiters.Queue(2)
+    with reverie.Store([table("a", sampler, limiter), table("b", sampler, limiter)]) as store:
+        client = store.client()
+        client.insert(np.int64(1), {"a": 1.0})
+        client.insert(np.int64(2), {"a": 9.0})
+        assert not store["a"].can_insert(1)
+        assert store["b"].can_insert(2)
+        assert not store["b"].can_sample(1)
+        client.insert(np.int64(3), {"b": 5.0})
+        assert client.sample_batch("b", 1).data.item() == 3
+        assert client.sample_batch("a", 1).data.item() == 2
