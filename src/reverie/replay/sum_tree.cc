@@ -1,11 +1,14 @@
 #include "reverie/replay/sum_tree.h"
 
+#include <algorithm>
+
 #include "reverie/base/check.h"
 
 namespace reverie {
 
 using sum_tree::Fan;
 using sum_tree::kFanout;
+using sum_tree::kRefreshMax;
 using sum_tree::kSegmentSlots;
 using sum_tree::Level;
 using sum_tree::Segment;
@@ -15,13 +18,6 @@ SumTree::SumTree(Kernel kernel) : kernels_(&sum_tree::portable_kernels()) {
   if (kernel == Kernel::kPortable) return;
   if (const sum_tree::Kernels* avx2 = sum_tree::avx2_kernels()) kernels_ = avx2;
 }
-SumTree::~SumTree() = default;
-SumTree::SumTree(SumTree&&) noexcept = default;
-SumTree& SumTree::operator=(SumTree&&) noexcept = default;
-
-const char* SumTree::kernel_name() const {
-  return kernels_->name;
-}
 
 void SumTree::reach(Slot slot) {
   while (slot >= capacity()) {
@@ -30,38 +26,66 @@ void SumTree::reach(Slot slot) {
     // The new segment weighs nothing, so the sums above stand; there only have to be enough nodes.
     std::size_t children = tree_.segments.size();
     for (std::size_t k = 0; children > 1; ++k) {
-      if (k == tree_.levels.size()) {
-        // A new root: its first child is the tree as it was.
-        Level& root = tree_.levels.emplace_back();
-        root.sums.emplace_back().values[0] = tree_.total;
-        kernels_->fold(root.sums[0].values, root.below.emplace_back().values);
-        root.dirty.push_back(0);
-      }
-      Level& level = tree_.levels[k];
+      const bool is_new = k == tree_.levels.size();
+      Level& level = is_new ? tree_.levels.emplace_back() : tree_.levels[k];
       children = (children + kFanout - 1) / kFanout;
       level.below.resize(children);
       level.sums.resize(children);
       level.dirty.resize(children);
+      if (is_new) {
+        // Its first child is what was the root: whatever is new lies further along the mass.
+        level.sums[0].values[0] = tree_.total;
+        std::fill_n(level.below[0].values + 1, kFanout - 1, tree_.total);
+      }
     }
   }
 }
 
 void SumTree::update(std::span<const Slot> slots, std::span<const float> weights) {
   REVERIE_CHECK(slots.size() == weights.size());
-  kernels_->update(tree_, slots.data(), weights.data(), slots.size());
+  const std::unique_ptr<Segment>* const segments = tree_.segments.data();
+  while (!slots.empty()) {
+    const std::size_t count = std::min(slots.size(), kRefreshMax - waiting_count_);
+    // In registers: through memory, each round would wait for the one before.
+    std::uint32_t* const waiting = waiting_.data();
+    std::size_t waiting_count = waiting_count_;
+    std::uint32_t last = waiting_last_;
+    for (std::size_t i = 0; i < count; ++i) {
+      const Slot slot = slots[i];
+      segments[slot / kSegmentSlots]->weights[slot % kSegmentSlots] = weights[i];
+      // Slots that follow each other often share a group; noting it once is enough.
+      const auto group = static_cast<std::uint32_t>(slot / kFanout);
+      waiting[waiting_count] = group;
+      waiting_count += group != last ? 1 : 0;
+      last = group;
+    }
+    waiting_count_ = waiting_count;
+    waiting_last_ = last;
+    if (waiting_count_ == kRefreshMax) refresh();
+    slots = slots.subspan(count);
+    weights = weights.subspan(count);
+  }
 }
 
 void SumTree::find(std::span<const double> masses, std::span<Slot> slots,
-                   std::span<float> weights) const {
+                   std::span<float> weights) {
   REVERIE_CHECK(masses.size() == slots.size() && masses.size() == weights.size());
-  REVERIE_CHECK(tree_.total > 0 || masses.empty());
+  REVERIE_CHECK(total() > 0 || masses.empty());
   kernels_->find(tree_, masses.data(), masses.size(), slots.data(), weights.data());
 }
 
+void SumTree::draw(RandomLanes& random, std::span<Slot> slots, std::span<double> probabilities) {
+  REVERIE_CHECK(slots.size() == probabilities.size());
+  REVERIE_CHECK(total() > 0 || slots.empty());
+  kernels_->draw(tree_, random, slots.size(), slots.data(), probabilities.data());
+}
+
 std::uint32_t SumTree::order_of(Slot slot) {
-  // A child's number has four bits: two for the step within a lane, then two for the lane. Along
-  // the mass the lane comes first.
-  return ((slot & 0x33333333u) << 2) | ((slot & 0xccccccccu) >> 2);
+  std::uint32_t order = 0;
+  for (std::uint32_t shift = 0; shift < 32; shift += 4) {
+    order |= static_cast<std::uint32_t>(sum_tree::child_at(slot >> shift & 15)) << shift;
+  }
+  return order;
 }
 
 std::size_t SumTree::memory_bytes() const {
@@ -78,54 +102,43 @@ std::size_t SumTree::memory_bytes() const {
 namespace sum_tree {
 namespace {
 
-// Along the mass, child number `rank` of a node lies at this place.
-constexpr std::size_t child_at(std::size_t rank) {
-  return rank % kLanes * 4 + rank / kLanes;
-}
-
+// The last child with a weight along the mass; kFanout if there is none.
 template <typename T>
 std::size_t last_weighty(const T* values) {
   for (std::size_t rank = kFanout; rank-- > 0;) {
     if (values[child_at(rank)] > 0) return child_at(rank);
   }
-  REVERIE_CHECK(!"the node has a child with a weight");
-  return 0;
+  return kFanout;
 }
 
-template <typename T>
-bool any_weighty(const T* values) {
-  for (std::size_t i = 0; i < kFanout; ++i) {
-    if (values[i] > 0) return true;
+// The same for a node at a height: slots are at 0, groups at 1, segments at 3, then the levels.
+std::size_t last_weighty_child(const Tree& tree, std::size_t height, std::size_t node) {
+  if (height == 1) {
+    return last_weighty(tree.segments[node / kSegmentGroups]->weights +
+                        node % kSegmentGroups * kFanout);
   }
-  return false;
+  if (height == 2) {
+    return last_weighty(tree.segments[node / kFanout]->group_sums + node % kFanout * kFanout);
+  }
+  if (height == 3) return last_weighty(tree.segments[node]->node_sums);
+  return last_weighty(tree.levels[height - 4].sums[node].values);
 }
 
 }  // namespace
 
 Slot last_weighty_slot_near(const Tree& tree, Slot slot) {
-  // The sums of the children of the node `height` levels above the slots. Height 1 is a node with
-  // weights as children.
-  const auto visit = [&tree](std::size_t height, std::size_t node, auto action) {
-    if (height == 1) {
-      return action(tree.segments[node / 256]->weights + node % 256 * kFanout);
-    }
-    if (height == 2) {
-      return action(tree.segments[node / 16]->group_sums + node % 16 * kFanout);
-    }
-    if (height == 3) {
-      return action(tree.segments[node]->node_sums);
-    }
-    return action(tree.levels[height - 4].sums[node].values);
-  };
+  const std::size_t root_height = 3 + tree.levels.size();
   std::size_t height = 1;
   std::size_t node = slot / kFanout;
-  while (!visit(height, node, [](const auto* values) { return any_weighty(values); })) {
+  while (last_weighty_child(tree, height, node) == kFanout) {
+    REVERIE_CHECK(height < root_height);
     ++height;
     node /= kFanout;
   }
   for (; height > 0; --height) {
-    node = node * kFanout +
-           visit(height, node, [](const auto* values) { return last_weighty(values); });
+    const std::size_t child = last_weighty_child(tree, height, node);
+    REVERIE_CHECK(child < kFanout);
+    node = node * kFanout + child;
   }
   return static_cast<Slot>(node);
 }

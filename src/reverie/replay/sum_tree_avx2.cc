@@ -7,85 +7,137 @@
 
 #include "reverie/replay/sum_tree_walk.h"
 
-#define REVERIE_AVX2 __attribute__((target("avx2,popcnt")))
+// Every processor with AVX2 has the others too; avx2_kernels() asks all the same.
+#define REVERIE_AVX2 __attribute__((target("avx2,bmi,lzcnt")))
 
 namespace reverie::sum_tree {
 namespace {
 
-// By twice the number of children that are at or below the mass: where the last of them lies.
-constexpr std::uint8_t kChildByCount[2 * kFanout + 1] = {0,  0, 0,  0, 4, 0,  8, 0, 12, 0, 1,
-                                                         0,  5, 0,  9, 0, 13, 0, 2, 0,  6, 0,
-                                                         10, 0, 14, 0, 3, 0,  7, 0, 11, 0, 15};
+// By the number of leading zeros of a comparison's mask, which has two bits for each child in the
+// order of the mass: the last child that it holds for, times `kSize`.
+template <std::size_t kSize>
+struct ChildTable {
+  std::uint8_t children[33] = {};
+  constexpr ChildTable() {
+    for (std::size_t rank = 0; rank < kFanout; ++rank) {
+      children[30 - 2 * rank] = static_cast<std::uint8_t>(child_at(rank) * kSize);
+    }
+  }
+};
+alignas(64) constexpr ChildTable<1> kChild;
+alignas(64) constexpr ChildTable<sizeof(double)> kPlace;
 
+// Children are summed along four lanes. The last lane that begins at or below the mass, and in it
+// the last such step, is the child that the mass falls to.
 struct Avx2 {
-  // Exclusive running sums along four lanes, from four vectors that each hold one child a lane.
-  struct Sums {
-    __m256d below[4];
-    __m256d last;  // the inclusive ones of vector 3: its highest lane is the sum of all
-  };
-
-  REVERIE_AVX2 static inline Sums run(__m256d v0, __m256d v1, __m256d v2, __m256d v3) {
-    const __m256d s1 = _mm256_add_pd(v0, v1);
-    const __m256d s2 = _mm256_add_pd(s1, v2);
-    const __m256d s3 = _mm256_add_pd(s2, v3);  // t0 t1 t2 t3: what each lane sums to
-    // base = 0, t0, t0 + t1, (t0 + t1) + t2: added in this order, so that no lane starts below
-    // the end of the one before, not even by rounding.
-    const __m256d swapped = _mm256_permute_pd(s3, 0b0101);
-    const __m256d pairs = _mm256_add_pd(s3, swapped);
-    const __m256d low_pair = _mm256_permute2f128_pd(pairs, pairs, 0x08);  // 0 0 t0+t1 t0+t1
-    const __m256d odd = _mm256_unpacklo_pd(_mm256_setzero_pd(), s3);      // 0 t0 0 t2
-    const __m256d base = _mm256_add_pd(low_pair, odd);
-    return {{base, _mm256_add_pd(base, v0), _mm256_add_pd(base, s1), _mm256_add_pd(base, s2)},
-            _mm256_add_pd(base, s3)};
+  // base = 0, t0, t0 + t1, (t0 + t1) + t2 of the sums of the lanes: where each lane begins. Added
+  // in this order, so that no lane begins below the end of the one before, not even by rounding.
+  REVERIE_AVX2 static inline __m256d base_of(__m256d sum) {
+    const __m256d pairs = _mm256_add_pd(sum, _mm256_permute_pd(sum, 0b0101));
+    const __m256d first_pair = _mm256_permute2f128_pd(pairs, pairs, 0x08);  // 0 0 t0+t1 t0+t1
+    const __m256d odd = _mm256_unpacklo_pd(_mm256_setzero_pd(), sum);       // 0 t0 0 t2
+    return _mm256_add_pd(first_pair, odd);
   }
 
-  REVERIE_AVX2 static inline std::size_t pick(const __m256d* below, __m256d mass) {
-    const __m256d c0 = _mm256_cmp_pd(below[0], mass, _CMP_LE_OQ);
-    const __m256d c1 = _mm256_cmp_pd(below[1], mass, _CMP_LE_OQ);
-    const __m256d c2 = _mm256_cmp_pd(below[2], mass, _CMP_LE_OQ);
-    const __m256d c3 = _mm256_cmp_pd(below[3], mass, _CMP_LE_OQ);
-    // A comparison fills 8 bytes of a lane; two bytes of each are enough to count.
-    const __m256 c01 = _mm256_blend_ps(_mm256_castpd_ps(c0), _mm256_castpd_ps(c1), 0xAA);
-    const __m256 c23 = _mm256_blend_ps(_mm256_castpd_ps(c2), _mm256_castpd_ps(c3), 0xAA);
-    const __m256i all =
-        _mm256_blend_epi16(_mm256_castps_si256(c01), _mm256_castps_si256(c23), 0xAA);
-    return kChildByCount[_mm_popcnt_u32(static_cast<unsigned>(_mm256_movemask_epi8(all)))];
-  }
-
-  REVERIE_AVX2 static inline double top_lane(__m256d v) {
+  REVERIE_AVX2 static inline double highest(__m256d v) {
     const __m128d high = _mm256_extractf128_pd(v, 1);
     return _mm_cvtsd_f64(_mm_unpackhi_pd(high, high));
   }
 
-  REVERIE_AVX2 static inline Sums run(const float* weights) {
-    return run(_mm256_cvtps_pd(_mm_load_ps(weights)), _mm256_cvtps_pd(_mm_load_ps(weights + 4)),
-               _mm256_cvtps_pd(_mm_load_ps(weights + 8)),
-               _mm256_cvtps_pd(_mm_load_ps(weights + 12)));
+  // From the comparisons of the four steps: each fills 8 bytes a lane, of which 2 are blended into
+  // one mask.
+  REVERIE_AVX2 static inline unsigned leading_zeros(__m256d c0, __m256d c1, __m256d c2,
+                                                    __m256d c3) {
+    const __m256 even = _mm256_blend_ps(_mm256_castpd_ps(c0), _mm256_castpd_ps(c2), 0xAA);
+    const __m256 odd = _mm256_blend_ps(_mm256_castpd_ps(c1), _mm256_castpd_ps(c3), 0xAA);
+    const __m256i all =
+        _mm256_blend_epi16(_mm256_castps_si256(even), _mm256_castps_si256(odd), 0xAA);
+    return _lzcnt_u32(static_cast<unsigned>(_mm256_movemask_epi8(all)));
   }
 
-  REVERIE_AVX2 static inline std::size_t pick(const double* below, double mass) {
-    const __m256d nodes[4] = {_mm256_load_pd(below), _mm256_load_pd(below + 4),
-                              _mm256_load_pd(below + 8), _mm256_load_pd(below + 12)};
-    return pick(nodes, _mm256_set1_pd(mass));
+  REVERIE_AVX2 static inline __m256d at_most(const double* sums, __m256d mass) {
+    return _mm256_cmp_pd(mass, _mm256_load_pd(sums), _CMP_GE_OQ);
   }
 
-  REVERIE_AVX2 static inline std::size_t pick_weight(const float* weights, double mass) {
-    const Sums sums = run(weights);
-    return pick(sums.below, _mm256_set1_pd(mass));
+  REVERIE_AVX2 static inline std::size_t step(const double* node, double* mass) {
+    const __m256d x = _mm256_broadcast_sd(mass);
+    const std::size_t place = kPlace.children[leading_zeros(
+        at_most(node, x), at_most(node + 4, x), at_most(node + 8, x), at_most(node + 12, x))];
+    *mass = _mm256_cvtsd_f64(x) - *at(node, place);
+    return place;
+  }
+
+  REVERIE_AVX2 static inline __m256d load(const float* weights) {
+    return _mm256_cvtps_pd(_mm_load_ps(weights));
+  }
+
+  REVERIE_AVX2 static inline std::size_t last_step(const float* weights, double mass) {
+    const __m256d first = load(weights);
+    const __m256d second = _mm256_add_pd(first, load(weights + 4));
+    const __m256d v2 = load(weights + 8);
+    const __m256d third = _mm256_add_pd(second, v2);
+    const __m256d sum = _mm256_add_pd(second, _mm256_add_pd(v2, load(weights + 12)));
+    // What is left of the mass where each lane begins; negative in the lanes beyond.
+    const __m256d rest = _mm256_sub_pd(_mm256_set1_pd(mass), base_of(sum));
+    return kChild.children[leading_zeros(_mm256_cmp_pd(rest, _mm256_setzero_pd(), _CMP_GE_OQ),
+                                         _mm256_cmp_pd(rest, first, _CMP_GE_OQ),
+                                         _mm256_cmp_pd(rest, second, _CMP_GE_OQ),
+                                         _mm256_cmp_pd(rest, third, _CMP_GE_OQ))];
   }
 
   REVERIE_AVX2 static inline double fold(const double* sums, double* below) {
-    const Sums made = run(_mm256_load_pd(sums), _mm256_load_pd(sums + 4), _mm256_load_pd(sums + 8),
-                          _mm256_load_pd(sums + 12));
-    _mm256_store_pd(below, made.below[0]);
-    _mm256_store_pd(below + 4, made.below[1]);
-    _mm256_store_pd(below + 8, made.below[2]);
-    _mm256_store_pd(below + 12, made.below[3]);
-    return top_lane(made.last);
+    const __m256d first = _mm256_load_pd(sums);
+    const __m256d second = _mm256_add_pd(first, _mm256_load_pd(sums + 4));
+    const __m256d v2 = _mm256_load_pd(sums + 8);
+    const __m256d sum = _mm256_add_pd(second, _mm256_add_pd(v2, _mm256_load_pd(sums + 12)));
+    const __m256d base = base_of(sum);
+    _mm256_store_pd(below, base);
+    _mm256_store_pd(below + 4, _mm256_add_pd(base, first));
+    _mm256_store_pd(below + 8, _mm256_add_pd(base, second));
+    _mm256_store_pd(below + 12, _mm256_add_pd(base, _mm256_add_pd(second, v2)));
+    return highest(_mm256_add_pd(base, sum));
   }
 
   REVERIE_AVX2 static inline double add_up(const float* weights) {
-    return top_lane(run(weights).last);
+    const __m256d sum = _mm256_add_pd(_mm256_add_pd(load(weights), load(weights + 4)),
+                                      _mm256_add_pd(load(weights + 8), load(weights + 12)));
+    return highest(_mm256_add_pd(base_of(sum), sum));
+  }
+
+  template <int kBits>
+  REVERIE_AVX2 static inline __m256i rotl(__m256i x) {
+    return _mm256_or_si256(_mm256_slli_epi64(x, kBits), _mm256_srli_epi64(x, 64 - kBits));
+  }
+
+  REVERIE_AVX2 static inline void fill(RandomLanes& random, double scale, double* out,
+                                       std::size_t count) {
+    static_assert(RandomLanes::kLanes == 4);
+    const auto word = [&random](std::size_t w) {
+      return reinterpret_cast<__m256i*>(random.words()[w]);
+    };
+    __m256i s0 = _mm256_loadu_si256(word(0));
+    __m256i s1 = _mm256_loadu_si256(word(1));
+    __m256i s2 = _mm256_loadu_si256(word(2));
+    __m256i s3 = _mm256_loadu_si256(word(3));
+    const __m256i one_to_two = _mm256_set1_epi64x(0x3ff0000000000000);
+    const __m256d scales = _mm256_set1_pd(scale);
+    for (std::size_t i = 0; i < count; i += RandomLanes::kLanes) {
+      const __m256i result = _mm256_add_epi64(rotl<23>(_mm256_add_epi64(s0, s3)), s0);
+      const __m256i t = _mm256_slli_epi64(s1, 17);
+      s2 = _mm256_xor_si256(s2, s0);
+      s3 = _mm256_xor_si256(s3, s1);
+      s1 = _mm256_xor_si256(s1, s2);
+      s0 = _mm256_xor_si256(s0, s3);
+      s2 = _mm256_xor_si256(s2, t);
+      s3 = rotl<45>(s3);
+      const __m256i bits = _mm256_or_si256(_mm256_srli_epi64(result, 12), one_to_two);
+      const __m256d unit = _mm256_sub_pd(_mm256_castsi256_pd(bits), _mm256_set1_pd(1.0));
+      _mm256_store_pd(out + i, _mm256_mul_pd(unit, scales));
+    }
+    _mm256_storeu_si256(word(0), s0);
+    _mm256_storeu_si256(word(1), s1);
+    _mm256_storeu_si256(word(2), s2);
+    _mm256_storeu_si256(word(3), s3);
   }
 };
 
@@ -94,20 +146,21 @@ struct Avx2 {
   find_all<Avx2>(tree, masses, count, slots, weights);
 }
 
-[[gnu::flatten]] REVERIE_AVX2 void update(Tree& tree, const Slot* slots, const float* weights,
-                                          std::size_t count) {
-  update_all<Avx2>(tree, slots, weights, count);
+[[gnu::flatten]] REVERIE_AVX2 void draw(const Tree& tree, RandomLanes& random, std::size_t count,
+                                        Slot* slots, double* probabilities) {
+  draw_all<Avx2>(tree, random, count, slots, probabilities);
 }
 
-[[gnu::flatten]] REVERIE_AVX2 double fold(const double* sums, double* below) {
-  return Avx2::fold(sums, below);
+[[gnu::flatten]] REVERIE_AVX2 void refresh(Tree& tree, const std::uint32_t* groups,
+                                           std::size_t count) {
+  refresh_all<Avx2>(tree, groups, count);
 }
 
 }  // namespace
 
 const Kernels* avx2_kernels() {
-  static constexpr Kernels kKernels = {"avx2", find, update, fold};
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt") ? &kKernels : nullptr;
+  static constexpr Kernels kKernels = {"avx2", find, draw, refresh};
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") ? &kKernels : nullptr;
 }
 
 }  // namespace reverie::sum_tree

@@ -6,20 +6,33 @@
 #include <memory>
 #include <vector>
 
+#include "reverie/replay/random_lanes.h"
 #include "reverie/replay/slot.h"
 
 namespace reverie::sum_tree {
 
+// Children of a node; for the lowest nodes, the groups, these are the 16 weights of a cache line.
 inline constexpr std::size_t kFanout = 16;
-inline constexpr std::size_t kSegmentSlots = kFanout * kFanout * kFanout;
+inline constexpr std::size_t kSegmentGroups = kFanout * kFanout;
+inline constexpr std::size_t kSegmentSlots = kSegmentGroups * kFanout;
 
-// 4096 slots and the two levels of nodes above them. Node n of a level has its 16 children at
-// [16 n, 16 n + 16) of the level below. `below` are exclusive running sums over the children of a
-// node, `sums` the children's own sums. They lie apart, for a search reads only the first.
-struct alignas(64) Segment {
+// The children of a node lie along the mass in four lanes: those at 0, 4, 8, 12 first, then 1, 5,
+// 9, 13, and so on. Four lanes are summed side by side, with one vector addition a step.
+inline constexpr std::size_t kLanes = 4;
+
+// The place of the `rank`-th child along the mass. Its own inverse.
+constexpr std::size_t child_at(std::size_t rank) {
+  return rank % kLanes * kLanes + rank / kLanes;
+}
+
+// 4096 slots and the two levels of nodes above them. `below` are the exclusive running sums over
+// the children of a node, `sums` the children's own sums: group_sums[g] is the sum of the weights
+// [16 g, 16 g + 16), node_sums[n] that of the group_sums [16 n, 16 n + 16). They lie apart, for a
+// search reads only the first.
+struct alignas(128) Segment {
   float weights[kSegmentSlots] = {};
-  double group_below[kFanout * kFanout] = {};
-  double group_sums[kFanout * kFanout] = {};
+  double group_below[kSegmentGroups] = {};
+  double group_sums[kSegmentGroups] = {};
   double node_below[kFanout] = {};
   double node_sums[kFanout] = {};
 };
@@ -39,17 +52,22 @@ struct Level {
 struct Tree {
   std::vector<std::unique_ptr<Segment>> segments;
   std::vector<std::uint8_t> dirty;  // one a segment; all 0 between calls
-  std::vector<Level> levels;        // none while one segment is enough
+  std::vector<Level> levels;        // none while one segment is enough; the last has one node
   double total = 0;
 };
 
+// A call of refresh() takes at most so many groups.
+inline constexpr std::size_t kRefreshMax = 1024;
+
 struct Kernels {
   const char* name;
+  // See SumTree.
   void (*find)(const Tree& tree, const double* masses, std::size_t count, Slot* slots,
                float* weights);
-  void (*update)(Tree& tree, const Slot* slots, const float* weights, std::size_t count);
-  // Makes the running sums of one node anew; returns its sum.
-  double (*fold)(const double* sums, double* below);
+  void (*draw)(const Tree& tree, RandomLanes& random, std::size_t count, Slot* slots,
+               double* probabilities);
+  // Makes all sums above these groups anew. A group may come twice.
+  void (*refresh)(Tree& tree, const std::uint32_t* groups, std::size_t count);
 };
 
 const Kernels& portable_kernels();
@@ -60,9 +78,5 @@ const Kernels* avx2_kernels();
 // the end of some node above, so the answer is the last slot with a weight under that node.
 // Requires tree.total > 0.
 Slot last_weighty_slot_near(const Tree& tree, Slot slot);
-
-// Children lie along the mass in lanes: those at 0, 4, 8, 12 first, then 1, 5, 9, 13, and so on.
-// Four lanes are summed side by side, with one vector addition a step.
-inline constexpr std::size_t kLanes = 4;
 
 }  // namespace reverie::sum_tree

@@ -1,53 +1,74 @@
-// The primitives of a SumTree in plain C++, for any processor. They add in the same order as the
-// vector ones, and so give the same answers.
+// The primitives of a SumTree in plain C++, for any processor. They add and compare in the same
+// order as the vector ones, and so give the same answers.
 #include "reverie/replay/sum_tree_walk.h"
 
 namespace reverie::sum_tree {
 namespace {
 
 struct Portable {
-  template <typename T>
-  static inline double run(const T* values, double* below) {
-    double lane[4][kLanes];  // inclusive within a lane
-    for (std::size_t l = 0; l < kLanes; ++l) {
-      lane[0][l] = static_cast<double>(values[l]);
-      lane[1][l] = lane[0][l] + static_cast<double>(values[4 + l]);
-      lane[2][l] = lane[1][l] + static_cast<double>(values[8 + l]);
-      lane[3][l] = lane[2][l] + static_cast<double>(values[12 + l]);
-    }
+  // Running sums of 16 numbers: along each lane, and where each lane begins.
+  struct Lanes {
+    double within[kLanes][kLanes];  // exclusive; [step][lane]
     double base[kLanes];
-    base[0] = 0;
-    for (std::size_t l = 1; l < kLanes; ++l) base[l] = base[l - 1] + lane[3][l - 1];
+    double total;
+  };
+
+  template <typename T>
+  static inline Lanes run(const T* values) {
+    Lanes lanes;
+    double sum[kLanes];
     for (std::size_t l = 0; l < kLanes; ++l) {
-      below[l] = base[l];
-      below[4 + l] = base[l] + lane[0][l];
-      below[8 + l] = base[l] + lane[1][l];
-      below[12 + l] = base[l] + lane[2][l];
+      const auto v0 = static_cast<double>(values[l]);
+      const auto v1 = static_cast<double>(values[kLanes + l]);
+      const auto v2 = static_cast<double>(values[2 * kLanes + l]);
+      const auto v3 = static_cast<double>(values[3 * kLanes + l]);
+      lanes.within[0][l] = 0;
+      lanes.within[1][l] = v0;
+      lanes.within[2][l] = v0 + v1;
+      lanes.within[3][l] = (v0 + v1) + v2;
+      sum[l] = (v0 + v1) + (v2 + v3);
     }
-    return base[3] + lane[3][3];
+    lanes.base[0] = 0;
+    for (std::size_t l = 1; l < kLanes; ++l) lanes.base[l] = lanes.base[l - 1] + sum[l - 1];
+    lanes.total = lanes.base[kLanes - 1] + sum[kLanes - 1];
+    return lanes;
   }
 
-  // A binary search: along the mass, the strides of the halves are 2 and 1 lane, then 2 and 1
-  // within the lane, which lie 2, 1, 8 and 4 apart.
-  static inline std::size_t pick(const double* below, double mass) {
-    std::size_t child = below[2] <= mass ? 2 : 0;
-    child += below[child + 1] <= mass ? 1 : 0;
-    child += below[child + 8] <= mass ? 8 : 0;
-    child += below[child + 4] <= mass ? 4 : 0;
-    return child;
+  // A binary search: along the mass, the halves begin 2 lanes and 1 lane further, which is 2 places
+  // and 1; then 2 steps and 1 step within the lane, which is 8 places and 4.
+  static inline std::size_t step(const double* node, double* mass) {
+    std::size_t child = node[2] <= *mass ? 2 : 0;
+    child += node[child + 1] <= *mass ? 1 : 0;
+    child += node[child + 8] <= *mass ? 8 : 0;
+    child += node[child + 4] <= *mass ? 4 : 0;
+    *mass -= node[child];
+    return child * sizeof(double);
   }
 
-  static inline std::size_t pick_weight(const float* weights, double mass) {
-    double below[kFanout];
-    run(weights, below);
-    return pick(below, mass);
+  static inline std::size_t last_step(const float* weights, double mass) {
+    const Lanes lanes = run(weights);
+    std::size_t lane = lanes.base[2] <= mass ? 2 : 0;
+    lane += lanes.base[lane + 1] <= mass ? 1 : 0;
+    const double rest = mass - lanes.base[lane];
+    std::size_t step = lanes.within[2][lane] <= rest ? 2 : 0;
+    step += lanes.within[step + 1][lane] <= rest ? 1 : 0;
+    return step * kLanes + lane;
   }
 
-  static inline double fold(const double* sums, double* below) { return run(sums, below); }
+  static inline double fold(const double* sums, double* below) {
+    const Lanes lanes = run(sums);
+    for (std::size_t step = 0; step < kLanes; ++step) {
+      for (std::size_t l = 0; l < kLanes; ++l) {
+        below[step * kLanes + l] = lanes.base[l] + lanes.within[step][l];
+      }
+    }
+    return lanes.total;
+  }
 
-  static inline double add_up(const float* weights) {
-    double below[kFanout];
-    return run(weights, below);
+  static inline double add_up(const float* weights) { return run(weights).total; }
+
+  static inline void fill(RandomLanes& random, double scale, double* out, std::size_t count) {
+    random.fill(scale, out, count);
   }
 };
 
@@ -56,15 +77,19 @@ struct Portable {
   find_all<Portable>(tree, masses, count, slots, weights);
 }
 
-[[gnu::flatten]] void update(Tree& tree, const Slot* slots, const float* weights,
-                             std::size_t count) {
-  update_all<Portable>(tree, slots, weights, count);
+[[gnu::flatten]] void draw(const Tree& tree, RandomLanes& random, std::size_t count, Slot* slots,
+                           double* probabilities) {
+  draw_all<Portable>(tree, random, count, slots, probabilities);
+}
+
+[[gnu::flatten]] void refresh(Tree& tree, const std::uint32_t* groups, std::size_t count) {
+  refresh_all<Portable>(tree, groups, count);
 }
 
 }  // namespace
 
 const Kernels& portable_kernels() {
-  static constexpr Kernels kKernels = {"portable", find, update, Portable::fold};
+  static constexpr Kernels kKernels = {"portable", find, draw, refresh};
   return kKernels;
 }
 
