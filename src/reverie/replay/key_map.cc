@@ -4,7 +4,7 @@
 
 namespace reverie {
 
-KeyMap::KeyMap() {
+KeyMap::KeyMap() : secret_(random_seed()) {
   segments_.push_back(std::make_unique<Segment>(0));
   directory_.push_back(segments_.back().get());
 }
@@ -23,7 +23,7 @@ std::size_t KeyMap::place_of(const Segment& segment, std::uint64_t key, std::uin
 }
 
 std::optional<Slot> KeyMap::find(std::uint64_t key) const {
-  const std::uint64_t mixed = mix64(key);
+  const std::uint64_t mixed = mix(key);
   const Segment& segment = *directory_[segment_index(mixed)];
   const Slot value = segment.values[place_of(segment, key, mixed)];
   if (value == kNoSlot) return std::nullopt;
@@ -32,7 +32,7 @@ std::optional<Slot> KeyMap::find(std::uint64_t key) const {
 
 void KeyMap::find(std::span<const std::uint64_t> keys, std::span<Slot> values) const {
   for (const std::uint64_t key : keys) {
-    const std::uint64_t mixed = mix64(key);
+    const std::uint64_t mixed = mix(key);
     const Segment& segment = *directory_[segment_index(mixed)];
     __builtin_prefetch(&segment.keys[home(mixed)]);
     __builtin_prefetch(&segment.values[home(mixed)]);
@@ -41,14 +41,14 @@ void KeyMap::find(std::span<const std::uint64_t> keys, std::span<Slot> values) c
 }
 
 Slot* KeyMap::find_value(std::uint64_t key) {
-  const std::uint64_t mixed = mix64(key);
+  const std::uint64_t mixed = mix(key);
   Segment& segment = *directory_[segment_index(mixed)];
   const std::size_t place = place_of(segment, key, mixed);
   return segment.values[place] == kNoSlot ? nullptr : &segment.values[place];
 }
 
 bool KeyMap::insert(std::uint64_t key, Slot value) {
-  const std::uint64_t mixed = mix64(key);
+  const std::uint64_t mixed = mix(key);
   Segment* segment = directory_[segment_index(mixed)];
   std::size_t place = place_of(*segment, key, mixed);
   if (segment->values[place] != kNoSlot) return false;
@@ -65,7 +65,7 @@ bool KeyMap::insert(std::uint64_t key, Slot value) {
 }
 
 std::optional<Slot> KeyMap::erase(std::uint64_t key) {
-  const std::uint64_t mixed = mix64(key);
+  const std::uint64_t mixed = mix(key);
   Segment& segment = *directory_[segment_index(mixed)];
   std::size_t hole = place_of(segment, key, mixed);
   const Slot value = segment.values[hole];
@@ -73,7 +73,7 @@ std::optional<Slot> KeyMap::erase(std::uint64_t key) {
   // Close the gap: move back each later entry of the run whose home does not lie behind the hole.
   for (std::size_t next = (hole + 1) % kPlaces; segment.values[next] != kNoSlot;
        next = (next + 1) % kPlaces) {
-    const std::size_t distance_home = (next - home(mix64(segment.keys[next]))) % kPlaces;
+    const std::size_t distance_home = (next - home(mix(segment.keys[next]))) % kPlaces;
     const std::size_t distance_hole = (next - hole) % kPlaces;
     if (distance_home < distance_hole) continue;
     segment.keys[hole] = segment.keys[next];
@@ -103,7 +103,7 @@ void KeyMap::split(std::uint64_t mixed) {
   old->values.fill(kNoSlot);
   for (std::size_t i = 0; i < kPlaces; ++i) {
     if (moved->values[i] == kNoSlot) continue;
-    const std::uint64_t m = mix64(moved->keys[i]);
+    const std::uint64_t m = mix(moved->keys[i]);
     Segment& half = (m >> (64 - bit)) & 1 ? *upper : *old;
     const std::size_t place = place_of(half, moved->keys[i], m);
     half.keys[place] = moved->keys[i];

@@ -9,7 +9,9 @@
 // pointers doubles when a segment needs more bits than it has. So the longest an insert takes is
 // to move a thousand entries (and to copy some kilobytes of pointers), however many keys there are;
 // a table that is one array would stop its store for half a second at 10 million.
-// 12 bytes a place, at 37 to 75 % load: about 22 bytes an entry.
+// Clients may choose keys: a secret of each map goes into the mixing, so that nobody can choose
+// keys that all want one segment, which would double the directory again and again. 12 bytes a
+// place, at 37 to 75 % load: about 22 bytes an entry.
 #pragma once
 
 #include <array>
@@ -60,6 +62,7 @@ class KeyMap {
   };
 
   // The low bits choose the place in the segment, the leading ones the segment.
+  std::uint64_t mix(std::uint64_t key) const { return mix64(key ^ secret_); }
   static std::size_t home(std::uint64_t mixed) { return mixed % kPlaces; }
   std::size_t segment_index(std::uint64_t mixed) const {
     return depth_ == 0 ? 0 : mixed >> (64 - depth_);
@@ -72,6 +75,7 @@ class KeyMap {
   std::vector<std::unique_ptr<Segment>> segments_;
   int depth_ = 0;
   std::size_t size_ = 0;
+  std::uint64_t secret_;
 };
 
 }  // namespace reverie

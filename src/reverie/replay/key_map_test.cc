@@ -61,6 +61,25 @@ TEST(KeyMap, AValueCanBeChangedInPlace) {
   EXPECT_EQ(map.find_value(6), nullptr);
 }
 
+TEST(KeyMap, KeysThatWantOneSegmentByTheOpenMixingSpreadAllTheSame) {
+  // The inverse of mix64: keys whose mixed values differ in the lowest 12 bits alone.
+  const auto unmix = [](std::uint64_t x) {
+    x = (x ^ (x >> 31) ^ (x >> 62)) * 0x319642b2d24d8ec3u;
+    x = (x ^ (x >> 27) ^ (x >> 54)) * 0x96de1b173f119089u;
+    return (x ^ (x >> 30) ^ (x >> 60)) - 0x9e3779b97f4a7c15u;
+  };
+  KeyMap map;
+  for (std::uint64_t low = 0; low < 4'000; ++low) {
+    const std::uint64_t key = unmix(0x123456789abcd000u | low);
+    ASSERT_EQ(mix64(key), 0x123456789abcd000u | low);
+    ASSERT_TRUE(map.insert(key, static_cast<Slot>(low)));
+  }
+  for (std::uint64_t low = 0; low < 4'000; ++low) {
+    ASSERT_EQ(map.find(unmix(0x123456789abcd000u | low)), static_cast<Slot>(low));
+  }
+  EXPECT_LT(map.memory_bytes(), 300'000u);
+}
+
 TEST(KeyMap, AnEntryCostsAtMost28BytesAtAnySize) {
   KeyMap map;
   for (std::uint64_t key = 0; key < 1'000'000; ++key) {

@@ -4,6 +4,8 @@
 #include <cfloat>
 #include <cmath>
 
+#include "reverie/replay/priority_power.h"
+
 namespace reverie {
 
 Result<std::unique_ptr<Prioritized>> Prioritized::make(double exponent,
@@ -17,7 +19,8 @@ Result<std::unique_ptr<Prioritized>> Prioritized::make(double exponent,
 Prioritized::Prioritized(double exponent, std::optional<std::uint64_t> seed)
     : exponent_(exponent),
       priority_max_(exponent == 0 ? DBL_MAX : std::pow(FLT_MAX, 1 / exponent)),
-      random_(seed) {}
+      random_(seed),
+      lanes_(random_) {}
 
 Status Prioritized::check_priority(double priority) const {
   if (!(priority >= 0) || !std::isfinite(priority)) [[unlikely]] {
@@ -32,26 +35,17 @@ Status Prioritized::check_priority(double priority) const {
   return {};
 }
 
-float Prioritized::weight_of(double priority) const {
-  if (priority == 0) return 0;
-  if (exponent_ == 1.0) return std::clamp(static_cast<float>(priority), FLT_MIN, FLT_MAX);
-  // In float a power takes a quarter of the time; it is stored as one anyway.
-  const bool fits = priority >= FLT_MIN && priority <= FLT_MAX;
-  const float weight = fits ? std::pow(static_cast<float>(priority), static_cast<float>(exponent_))
-                            : static_cast<float>(std::pow(priority, exponent_));
-  // A weight too small for a normal float is still one.
-  return std::clamp(weight, FLT_MIN, FLT_MAX);
-}
-
 void Prioritized::insert(Slot slot, double priority) {
+  float weight = 0;
+  priority_power(exponent_, {&priority, 1}, {&weight, 1});
   slots_.insert(slot);
   tree_.reach(slot);
-  tree_.set(slot, weight_of(priority));
+  tree_.set(slot, weight);
 }
 
 void Prioritized::update(std::span<const Slot> slots, std::span<const double> priorities) {
   weights_.resize(slots.size());
-  for (std::size_t i = 0; i < slots.size(); ++i) weights_[i] = weight_of(priorities[i]);
+  priority_power(exponent_, priorities, weights_);
   tree_.update(slots, weights_);
 }
 
@@ -61,15 +55,8 @@ void Prioritized::erase(Slot slot) {
 }
 
 void Prioritized::draw(std::span<Slot> slots, std::span<double> probabilities) {
-  const double total = tree_.total();
-  if (total == 0) return draw_uniform(slots, probabilities);
-  masses_.resize(slots.size());
-  weights_.resize(slots.size());
-  for (double& mass : masses_) mass = random_.uniform() * total;
-  tree_.find(masses_, slots, weights_);
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    probabilities[i] = static_cast<double>(weights_[i]) / total;
-  }
+  if (tree_.total() == 0) return draw_uniform(slots, probabilities);
+  tree_.draw(lanes_, slots, probabilities);
 }
 
 void Prioritized::draw_uniform(std::span<Slot> slots, std::span<double> probabilities) {
@@ -77,43 +64,68 @@ void Prioritized::draw_uniform(std::span<Slot> slots, std::span<double> probabil
   std::fill(probabilities.begin(), probabilities.end(), 1.0 / static_cast<double>(slots_.size()));
 }
 
-// Draws with replacement of which the repeats are skipped are draws without. After each round
-// what was drawn gets weight 0, so that the next round finds something new; once no weight is left
-// the rest is drawn uniformly. At the end everything is put back.
 std::size_t Prioritized::draw_distinct(std::span<Slot> slots, std::span<double> probabilities) {
   const std::size_t wanted = std::min(slots.size(), slots_.size());
-  std::vector<Slot> drawn(wanted);
-  std::vector<double> unused(wanted);
-  std::vector<float> weights(wanted);  // what to put back
+  weights_.resize(wanted);  // what to put back
   std::size_t count = 0;
-  const auto take = [&](Slot slot, double probability) {
-    slots[count] = slot;
-    probabilities[count] = probability;
-    weights[count] = tree_.weight(slot);
-    slots_.erase(slot);  // marks it as drawn
-    ++count;
-  };
+  std::size_t attempts = wanted;
   while (count < wanted && tree_.total() > 0) {
-    const std::size_t begin = count;
-    double total = tree_.total();
-    const auto round = std::span(drawn).first(wanted - begin);
-    draw(round, std::span(unused).first(round.size()));
-    for (const Slot slot : round) {
-      if (!slots_.contains(slot)) continue;
-      const auto weight = static_cast<double>(tree_.weight(slot));
-      take(slot, std::min(1.0, weight / total));
-      total -= weight;
-    }
-    const std::vector<float> zeros(count - begin, 0.0f);
-    tree_.update(slots.subspan(begin, count - begin), zeros);
+    const std::size_t left = wanted - count;
+    const std::size_t taken =
+        take_by_weight(slots.subspan(count, left), probabilities.subspan(count, left),
+                       std::span(weights_).subspan(count, left), std::min(attempts, left));
+    count += taken;
+    // Where a few outweigh the rest, most attempts hit these again: try fewer.
+    attempts = 4 * taken + 16;
   }
-  while (count < wanted) {
-    const Slot slot = slots_.select(random_.below(slots_.size()));
-    take(slot, 1.0 / static_cast<double>(slots_.size()));
+  if (count < wanted) {
+    const std::size_t left = wanted - count;
+    count += take_uniform(slots.subspan(count, left), probabilities.subspan(count, left),
+                          std::span(weights_).subspan(count, left), slots.first(count));
   }
-  for (std::size_t i = 0; i < count; ++i) slots_.insert(slots[i]);
-  tree_.update(slots.first(count), std::span(weights).first(count));
+  tree_.update(slots.first(count), std::span(weights_).first(count));
   return count;
+}
+
+// Draws with replacement of which the repeats are skipped are draws without. What was taken has
+// weight 0 from then on, which tells a repeat, and takes effect on the sums with the next round.
+std::size_t Prioritized::take_by_weight(std::span<Slot> slots, std::span<double> probabilities,
+                                        std::span<float> weights, std::size_t attempts) {
+  attempts_.resize(attempts);
+  unused_.resize(attempts);
+  const double total = tree_.total();
+  tree_.draw(lanes_, attempts_, unused_);
+  double left = total;
+  std::size_t count = 0;
+  for (const Slot slot : attempts_) {
+    const float weight = tree_.weight(slot);
+    if (weight == 0) continue;
+    slots[count] = slot;
+    weights[count] = weight;
+    // At the last item rounding could bring it beyond 1.
+    probabilities[count] = std::min(1.0, static_cast<double>(weight) / left);
+    ++count;
+    left -= static_cast<double>(weight);
+    tree_.set(slot, 0);
+    // What is left of a total by subtraction loses digits; the next round sums it up afresh.
+    if (left < total / 16) break;
+  }
+  return count;
+}
+
+// The rest, which weighs nothing.
+std::size_t Prioritized::take_uniform(std::span<Slot> slots, std::span<double> probabilities,
+                                      std::span<float> weights, std::span<const Slot> taken) {
+  for (const Slot slot : taken) slots_.erase(slot);
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    probabilities[i] = 1.0 / static_cast<double>(slots_.size());
+    slots[i] = slots_.select(random_.below(slots_.size()));
+    weights[i] = 0;
+    slots_.erase(slots[i]);
+  }
+  for (const Slot slot : taken) slots_.insert(slot);
+  for (const Slot slot : slots) slots_.insert(slot);
+  return slots.size();
 }
 
 std::unique_ptr<Selector> Prioritized::make_empty() {
@@ -121,7 +133,9 @@ std::unique_ptr<Selector> Prioritized::make_empty() {
 }
 
 std::size_t Prioritized::memory_bytes() const {
-  return sizeof(*this) + tree_.memory_bytes() + slots_.memory_bytes();
+  return sizeof(*this) + tree_.memory_bytes() + slots_.memory_bytes() +
+         weights_.capacity() * sizeof(float) + attempts_.capacity() * sizeof(Slot) +
+         unused_.capacity() * sizeof(double);
 }
 
 }  // namespace reverie

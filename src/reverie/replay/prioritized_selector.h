@@ -2,7 +2,8 @@
 //
 // The weights lie in a sum tree (sum_tree.h). An item of priority 0 has weight 0, even with
 // exponent 0, and is not drawn while any other weight is positive; where all are zero the choice is
-// uniform. A positive priority keeps a positive weight, however small.
+// uniform. Weights are f32 numbers: a positive priority keeps a positive weight, however small (at
+// least FLT_MIN), and the probabilities told are those of the weights as they are stored.
 //
 // Source: Schaul et al. 2016, "Prioritized Experience Replay"; Reverb's semantics.
 #pragma once
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "reverie/base/random.h"
+#include "reverie/replay/random_lanes.h"
 #include "reverie/replay/selector.h"
 #include "reverie/replay/slot_set.h"
 #include "reverie/replay/sum_tree.h"
@@ -38,17 +40,24 @@ class Prioritized final : public Selector {
 
  private:
   Prioritized(double exponent, std::optional<std::uint64_t> seed);
-  float weight_of(double priority) const;
+  // The slots of the set alike; requires total weight 0.
   void draw_uniform(std::span<Slot> slots, std::span<double> probabilities);
+  // Parts of draw_distinct. Each takes out what it draws, and returns how many that is.
+  std::size_t take_by_weight(std::span<Slot> slots, std::span<double> probabilities,
+                             std::span<float> weights, std::size_t attempts);
+  std::size_t take_uniform(std::span<Slot> slots, std::span<double> probabilities,
+                           std::span<float> weights, std::span<const Slot> taken);
 
   const double exponent_;
   const double priority_max_;  // whose weight is the largest that the tree holds
   Random random_;
+  RandomLanes lanes_;
   SumTree tree_;
   SlotSet slots_;
   // Room of a call, kept from call to call.
-  std::vector<double> masses_;
   std::vector<float> weights_;
+  std::vector<Slot> attempts_;
+  std::vector<double> unused_;
 };
 
 }  // namespace reverie
