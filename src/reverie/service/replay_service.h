@@ -39,8 +39,8 @@ namespace reverie {
 using RequestId = std::uint64_t;
 
 struct InsertRequest {
-  std::string_view table;
-  std::span<Item> items;  // moved from, unless the request is refused as a whole
+  std::string_view table = {};
+  std::span<Item> items = {};  // moved from, unless the request is refused as a whole
   TimePoint deadline = TimePoint::max();
 };
 
@@ -50,7 +50,7 @@ struct InsertResult {
 };
 
 struct SampleRequest {
-  std::string_view table;
+  std::string_view table = {};
   std::size_t count = 1;
   // Completes as soon as so many are drawn and no more can be at once; `count` waits for all.
   std::size_t min_count = 1;
@@ -59,7 +59,7 @@ struct SampleRequest {
   TimePoint deadline = TimePoint::max();
   // Filled and handed back in the result; a batch of an earlier call may be given again. A new
   // one is made when empty.
-  SampleBatch batch;
+  SampleBatch batch = {};
 };
 
 struct SampleResult {
@@ -70,12 +70,12 @@ struct SampleResult {
 // Priorities by ticket, priorities by key, deletions: applied in the order deletions, tickets,
 // keys, atomically in blocks of some thousands.
 struct MutateRequest {
-  std::string_view table;
-  std::span<const ItemKey> deletes;
-  std::span<const std::uint64_t> tickets;  // packed
-  std::span<const double> ticket_priorities;
-  std::span<const ItemKey> keys;
-  std::span<const double> key_priorities;
+  std::string_view table = {};
+  std::span<const ItemKey> deletes = {};
+  std::span<const std::uint64_t> tickets = {};  // packed
+  std::span<const double> ticket_priorities = {};
+  std::span<const ItemKey> keys = {};
+  std::span<const double> key_priorities = {};
 };
 
 struct MutateResult {
@@ -86,8 +86,8 @@ struct MutateResult {
 };
 
 struct LookupRequest {
-  std::string_view table;
-  std::span<const ItemKey> keys;
+  std::string_view table = {};
+  std::span<const ItemKey> keys = {};
 };
 
 struct LookupResult {
