@@ -1,0 +1,36 @@
+// One step as an item of its own in each of some tables: the simplest way to write.
+//
+// The items share their one chunk, so the step is stored once. Who writes a stream of steps uses a
+// TrajectoryWriter, whose items share chunks with their neighbours, too.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "reverie/base/random.h"
+#include "reverie/service/blocking.h"
+#include "reverie/service/replay_service.h"
+#include "reverie/tensor/tensor.h"
+
+namespace reverie {
+
+struct NamedValue {
+  std::string_view name;  // path in the item's nest
+  TensorView value;
+};
+
+// Where an item goes, and with which priority; none: the largest that the table has seen.
+struct InsertTarget {
+  std::string_view table;
+  std::optional<double> priority;
+};
+
+// Inserts into one table after the other, and stops at the first error: its message says how many
+// tables have the item by then. Columns get a leading axis of 1. `random` gives the keys.
+Status insert_step(ReplayService& service, std::span<const NamedValue> step,
+                   std::string_view structure, std::span<const InsertTarget> targets,
+                   TimePoint deadline, Random& random, const WaitOptions& wait);
+
+}  // namespace reverie
