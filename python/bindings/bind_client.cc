@@ -18,6 +18,7 @@
 #include "python/bindings/values.h"
 #include "reverie/base/format.h"
 #include "reverie/client/batch.h"
+#include "reverie/client/insert_step.h"
 #include "reverie/rl/importance_weights.h"
 
 namespace reverie::python {
@@ -148,47 +149,33 @@ nb::tuple sample_one(const ClientHandle& self, nb::handle table, nb::handle time
 void insert(const ClientHandle& self, nb::handle data, nb::dict priorities, nb::handle timeout_s) {
   unwrap(self.check());
   const TimePoint until = deadline(timeout_s);
-  std::vector<std::pair<std::string, double>> targets;
+  std::vector<InsertTarget> targets;
   for (auto [table, priority] : priorities) {
-    targets.emplace_back(
-        text_argument("a table in priorities", table),
-        number_argument(format("the priority for table '{}'", str_of(table)), priority));
+    InsertTarget& target = targets.emplace_back();
+    target.table = text_argument("a table in priorities", table);
+    if (priority.is_none()) continue;
+    target.priority =
+        number_argument(format("the priority for table '{}'", target.table), priority);
   }
   Leaves leaves;
   const auto nest = Nest::of(data, leaves);
   leaves.hold();
-  TrajectoryWriterOptions options;
-  options.chunks = {1, 1};
-  options.max_in_flight_items = targets.size();
-  const auto writer = unwrap(TrajectoryWriter::open(self.service(), options));
   Values values;
   values.begin(leaves.size());
-  std::vector<TrajectoryColumn> columns(leaves.size());
-  const StepRange range{writer->next_step(), 1};
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     const std::size_t leaf = nest->leaf_of_column(i);
-    const ColumnId column = writer->column(nest->path(leaf));
-    values.add_any(column, nest->path(leaf), leaves[leaf]);
-    columns[i] = {nest->path(leaf), column, {&range, 1}, false};
+    values.add_any(static_cast<ColumnId>(i), nest->path(leaf), leaves[leaf]);
   }
-  unwrap(writer->append(values.values(), false));
-  Waiting waiting(*self.service(), targets.front().first);
+  std::vector<NamedValue> step;
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    step.push_back({nest->path(nest->leaf_of_column(i)), values.values()[i].value});
+  }
+  Waiting waiting(*self.service(), targets.front().table);
   const WaitOptions wait = waiting.options();
-  const Status status = without_gil([&] {
-    Status made;
-    for (const auto& [table, priority] : targets) {
-      waiting.set_table(table);
-      made = writer->create_item({table, priority, columns, nest->text(), 0}, until, wait);
-      if (made.ok()) made = writer->flush(0, until, wait);
-      if (!made.ok()) {
-        made = made.with_context(format("insert into table '{}'", table));
-        break;
-      }
-    }
-    writer->close();
-    return made;
-  });
-  unwrap(status);
+  Random random(random_seed());
+  unwrap(without_gil([&] {
+    return insert_step(*self.service(), step, nest->text(), targets, until, random, wait);
+  }));
 }
 
 nb::tuple mutate(const ClientHandle& self, nb::handle table, nb::handle deletes, nb::handle tickets,
@@ -284,7 +271,7 @@ void bind_client(nb::module_& m) {
   bind_report(m);
   nb::class_<ClientHandle>(m, "Client", "See ``reverie.Client``.")
       .def("insert", &insert, "data"_a.none(), "priorities"_a, "timeout_s"_a.none(),
-           nb::sig("def insert(self, data: typing.Any, priorities: dict[str, float], "
+           nb::sig("def insert(self, data: typing.Any, priorities: dict[str, float | None], "
                    "timeout_s: float | None) -> None"))
       .def("sample_batch", &sample_batch, "table"_a, "batch_size"_a, "timeout_s"_a.none(),
            "beta"_a.none(), "distinct"_a, "pad"_a, "out"_a.none(),

@@ -328,6 +328,7 @@ class Writer {
 
 void init_writer(Writer* self, const ClientHandle& client, nb::handle num_keep_alive_refs,
                  bool validate_items, nb::handle chunk_length, nb::handle max_in_flight_items) {
+  unwrap(client.check());
   TrajectoryWriterOptions options;
   options.chunks = chunk_options(num_keep_alive_refs, "chunk_length", chunk_length);
   options.validate_items = validate_items;

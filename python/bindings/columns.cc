@@ -40,14 +40,26 @@ nb::object make_picked(nb::handle owner, const ColumnHistory& history,
   return object;
 }
 
-// Rows [0, count) of something, picked by a Python index: one of them, a stretch, or a list.
-struct Pick {
-  bool is_one = false;
+// Rows begin, begin + step, ...: `count` of them.
+struct Slice {
   Py_ssize_t begin = 0;
   Py_ssize_t step = 1;
   Py_ssize_t count = 0;
-  std::vector<Py_ssize_t> list;  // where `is_list`
-  bool is_list = false;
+};
+
+Slice unpack(nb::handle key, Py_ssize_t count) {
+  Slice slice;
+  Py_ssize_t stop = 0;
+  if (PySlice_Unpack(key.ptr(), &slice.begin, &stop, &slice.step) < 0) raise_pending();
+  slice.count = PySlice_AdjustIndices(count, &slice.begin, &stop, slice.step);
+  return slice;
+}
+
+// Rows of something, picked by a Python index: a single one, a slice, or a list of them.
+struct Pick {
+  bool is_one = false;
+  Slice slice;
+  std::vector<Py_ssize_t> list;
 };
 
 Py_ssize_t checked_index(nb::handle index, Py_ssize_t count, std::string_view name) {
@@ -64,22 +76,18 @@ Py_ssize_t checked_index(nb::handle index, Py_ssize_t count, std::string_view na
 Pick pick_rows(nb::handle key, Py_ssize_t count, std::string_view name) {
   Pick pick;
   if (PySlice_Check(key.ptr())) {
-    Py_ssize_t stop = 0;
-    if (PySlice_Unpack(key.ptr(), &pick.begin, &stop, &pick.step) < 0) raise_pending();
-    pick.count = PySlice_AdjustIndices(count, &pick.begin, &stop, pick.step);
+    pick.slice = unpack(key, count);
     return pick;
   }
   if (PyIndex_Check(key.ptr()) != 0) {
     pick.is_one = true;
-    pick.begin = checked_index(key, count, name);
-    pick.count = 1;
+    pick.slice = {checked_index(key, count, name), 1, 1};
     return pick;
   }
   if (PyUnicode_Check(key.ptr()) || PySequence_Check(key.ptr()) == 0) {
     raise_type_error(format("{} is indexed with a {}; give it an int, a slice or a list of ints",
                             column_text(name), Py_TYPE(key.ptr())->tp_name));
   }
-  pick.is_list = true;
   for (nb::handle index : nb::borrow(key)) {
     if (PyIndex_Check(index.ptr()) == 0) {
       raise_type_error(format("{} is indexed with a list that holds a {}; all must be ints",
@@ -107,16 +115,20 @@ nb::object history_item(nb::handle self, const ColumnHistory& history, nb::handl
   InUse::check(*history.core);
   const StepIndex begin = history.core->history_begin;
   const auto length = static_cast<Py_ssize_t>(history.core->history_length());
-  const Pick pick = pick_rows(key, length, history.name());
-  if (!pick.is_list && (pick.step == 1 || pick.count <= 1)) {
-    const StepRange range{begin + static_cast<StepIndex>(pick.begin),
-                          static_cast<std::uint32_t>(pick.count)};
+  const auto stretch = [&](Py_ssize_t first, Py_ssize_t count, bool is_one) {
+    const StepRange range{begin + static_cast<StepIndex>(first), static_cast<std::uint32_t>(count)};
     check_cells(history, range);
-    return make_picked(self, history, range, pick.is_one);
+    return make_picked(self, history, range, is_one);
+  };
+  if (PySlice_Check(key.ptr())) {  // the common case, without an allocation
+    const Slice slice = unpack(key, length);
+    if (slice.step == 1 || slice.count <= 1) return stretch(slice.begin, slice.count, false);
   }
+  const Pick pick = pick_rows(key, length, history.name());
+  if (pick.is_one) return stretch(pick.slice.begin, 1, true);
   std::vector<StepIndex> steps;
-  for (Py_ssize_t i = 0; i < pick.count; ++i) {
-    steps.push_back(begin + static_cast<StepIndex>(pick.begin + i * pick.step));
+  for (Py_ssize_t i = 0; i < pick.slice.count; ++i) {
+    steps.push_back(begin + static_cast<StepIndex>(pick.slice.begin + i * pick.slice.step));
   }
   for (const Py_ssize_t row : pick.list) steps.push_back(begin + static_cast<StepIndex>(row));
   for (const StepIndex step : steps) check_cells(history, {step, 1});
@@ -136,8 +148,8 @@ nb::object picked_item(const PickedColumn& column, nb::handle key) {
   const std::vector<StepIndex> steps = steps_of(column);
   const Pick pick = pick_rows(key, static_cast<Py_ssize_t>(steps.size()), column.history->name());
   std::vector<StepIndex> picked;
-  for (Py_ssize_t i = 0; i < pick.count; ++i) {
-    picked.push_back(steps[static_cast<std::size_t>(pick.begin + i * pick.step)]);
+  for (Py_ssize_t i = 0; i < pick.slice.count; ++i) {
+    picked.push_back(steps[static_cast<std::size_t>(pick.slice.begin + i * pick.slice.step)]);
   }
   for (const Py_ssize_t row : pick.list) picked.push_back(steps[static_cast<std::size_t>(row)]);
   return make_picked(column.owner, *column.history, picked, pick.is_one);

@@ -1,4 +1,5 @@
 // Folding columns back into the nest that a structure text describes.
+#include <algorithm>
 #include <unordered_map>
 
 #include "python/bindings/convert.h"
@@ -45,11 +46,19 @@ void parse_elements(nb::handle json, Fold& fold, int depth) {
   }
 }
 
-// A class that this process has not seen is a dict of its fields.
+// Whether the class has these fields, in this order.
+bool has_fields(const Fold& fold, NestKind kind) {
+  const std::vector<nb::object> names = field_names(kind, fold.type.ptr());
+  return std::equal(
+      names.begin(), names.end(), fold.keys.begin(), fold.keys.end(),
+      [](const nb::object& a, const nb::object& b) { return is_same_key(a.ptr(), b.ptr()); });
+}
+
+// A class that this process has not seen, or with other fields, is a dict of its fields.
 void parse_class(nb::handle json, nb::handle name, NestKind kind, Fold& fold, int depth) {
-  fold.type = find_class(str_of(name));
-  fold.kind = fold.type.is_valid() ? kind : NestKind::kDict;
   parse_members(json["fields"], fold, depth);
+  fold.type = find_class(str_of(name));
+  fold.kind = fold.type.is_valid() && has_fields(fold, kind) ? kind : NestKind::kDict;
 }
 
 Fold parse(nb::handle json, int depth) {

@@ -13,7 +13,7 @@
 //     dataclass     {"dataclass": "module:Qualified.Name", "fields": [["x", "*"]]}
 //
 // A class is only ever looked up among those that this process has itself flattened, never
-// imported; where it is not known, the fields come back as a dict.
+// imported; where it is not known, or has other fields by now, the fields come back as a dict.
 #pragma once
 
 #include <cstdint>

@@ -54,11 +54,11 @@ Classes& classes() {
 }  // namespace
 
 NestKind nest_kind(PyObject* object) {
-  if (PyArray_CheckExact(object) || PyFloat_Check(object) || PyLong_Check(object) ||
+  if (PyDict_Check(object)) return NestKind::kDict;
+  if (PyArray_CheckExact(object) || PyFloat_CheckExact(object) || PyLong_Check(object) ||
       PyUnicode_Check(object) || PyBytes_Check(object)) {
     return NestKind::kLeaf;
   }
-  if (PyDict_Check(object)) return NestKind::kDict;
   if (PyTuple_CheckExact(object)) return NestKind::kTuple;
   if (PyList_Check(object)) return NestKind::kList;
   if (PyType_Check(object)) return NestKind::kLeaf;

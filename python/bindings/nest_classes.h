@@ -18,7 +18,7 @@ NestKind nest_kind(PyObject* object);
 // A mapping's items as a dict: itself if it is one, else a copy that `leaves` keeps.
 PyObject* as_dict(PyObject* mapping, Leaves& leaves);
 
-// The names of the fields that an instance of a named tuple or a dataclass holds, in their order.
+// The names of the fields of a named tuple or a dataclass (an instance or the class), in order.
 std::vector<nb::object> field_names(NestKind kind, PyObject* object);
 
 // "module:Qualified.Name".

@@ -41,7 +41,7 @@ class Client:
     def insert(
         self,
         data: Any,  # noqa: ANN401
-        priorities: Mapping[str, float],
+        priorities: Mapping[str, float | None],
         *,
         timeout_s: float | None = None,
     ) -> None:
@@ -49,7 +49,8 @@ class Client:
 
         Args:
             data: a nest of arrays; the columns of the items get a leading axis of 1.
-            priorities: by the name of the table; at least one.
+            priorities: by the name of the table, at least one; None for the largest that the table
+                has seen.
             timeout_s: how long to wait for the rate limiters.
 
         Raises:
@@ -330,7 +331,7 @@ class Client:
         )
 
     def __repr__(self) -> str:
-        return f"Client({sorted(self.server_info())})"
+        return "<reverie.Client of an embedded store>"
 
 
 _NO_KEYS: npt.NDArray[np.uint64] = np.empty(0, np.uint64)

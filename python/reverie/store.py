@@ -11,10 +11,11 @@ from reverie.table import Table
 
 
 class Store:
-    """Tables that share one memory of steps, open for as long as this object is.
+    """Tables that share one memory of steps.
 
     Nothing to configure and no server to start: :meth:`client` gives what a client of a server
-    would have. Thread-safe. A context manager: leaving it closes the store.
+    would have. Thread-safe. A context manager: leaving it closes the store, which else lives as
+    long as this object or any client or writer of it.
 
     Args:
         tables: at least one, of different names. Each belongs to this store from now on.

@@ -115,3 +115,12 @@ def test_updates_by_ticket_and_by_key_change_priorities(client):
     assert client.update_priorities("replay", batch.tickets, priorities) == 3
     assert client.delete("replay", batch.keys) == 3
     assert client.server_info()["replay"].current_size == 0
+
+
+def test_a_priority_of_none_is_the_largest_so_far(client):
+    client.insert({"x": 1}, {"replay": None})
+    client.insert({"x": 2}, {"replay": 7.0})
+    client.insert({"x": 3}, {"replay": None})
+    batch = client.sample_batch("replay", 3, distinct=True)
+    by_x = dict(zip(batch.data["x"][:, 0].tolist(), batch.priorities.tolist(), strict=True))
+    assert by_x == {1: 1.0, 2: 7.0, 3: 7.0}

@@ -1,0 +1,39 @@
+"""One class a kind, each also what Python's users catch."""
+
+import pytest
+
+import reverie
+from reverie import _reverie, errors
+
+KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "builtins"),
+    [
+        (errors.InvalidArgumentError, (ValueError,)),
+        (errors.ResourceExhaustedError, (IndexError,)),
+        (errors.UnimplementedError, (NotImplementedError, RuntimeError)),
+        (errors.NotFoundError, (RuntimeError, KeyError)),
+        (errors.DeadlineExceededError, (RuntimeError, TimeoutError)),
+        (errors.CancelledError, (RuntimeError,)),
+        (errors.FailedPreconditionError, (RuntimeError,)),
+        (errors.OutOfRangeError, (RuntimeError, IndexError)),
+        (errors.UnsupportedTypeError, (TypeError,)),
+        (errors.MissingPackageError, (ImportError,)),
+    ],
+)
+def test_an_error_is_also_what_reverb_raises(kind, builtins):
+    for builtin in builtins:
+        assert issubclass(kind, builtin)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_error_is_ours_and_shows_its_message_as_it_is(kind):
+    assert issubclass(kind, reverie.ReverbError)
+    assert str(kind("table 't' is full")) == "table 't' is full"
+
+
+def test_native_code_raises_these_classes():
+    with pytest.raises(errors.DataLossError, match="nonsense"):
+        _reverie.fold("nonsense", [])

@@ -1,0 +1,34 @@
+"""What importing the package costs."""
+
+import subprocess
+import sys
+
+PROGRAM = """
+import sys
+import numpy, threading
+before = set(sys.modules)
+import reverie
+print(*sorted(set(sys.modules) - before))
+"""
+
+# What a user who only imports the package should not pay for.
+SLOW = [
+    "dataclasses",
+    "json",
+    "logging",
+    "matplotlib",
+    "ml_dtypes",
+    "numpy.typing",
+    "rich",
+    "torch",
+]
+
+
+def test_importing_the_package_loads_nothing_that_is_slow():
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
+    )
+    loaded = done.stdout.split()
+    assert "reverie._reverie" in loaded
+    assert [name for name in loaded if name in SLOW] == []
+    assert len(loaded) < 40, loaded

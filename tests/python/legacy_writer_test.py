@@ -1,0 +1,137 @@
+"""Reverb's first writer, and its way of sampling step by step."""
+
+import numpy as np
+import pytest
+
+import reverie
+
+
+@pytest.fixture
+def client():
+    table = reverie.Table(
+        "t",
+        reverie.selectors.Fifo(),
+        reverie.selectors.Fifo(),
+        100,
+        reverie.rate_limiters.MinSize(1),
+    )
+    with reverie.Store([table]) as store:
+        yield store.client()
+
+
+def test_an_item_holds_the_last_steps(client):
+    with client.writer(max_sequence_length=3) as writer:
+        for step in range(5):
+            writer.append([np.full(2, step), float(step)])
+            if step >= 2:
+                writer.create_item("t", num_timesteps=3, priority=step)
+    items = []
+    for _ in range(3):
+        steps = next(client.sample("t"))
+        assert all(isinstance(step, reverie.ReplaySample) for step in steps)
+        assert len({step.info for step in steps}) == 1
+        items.append([step.data[1] for step in steps])
+        client.delete("t", [steps[0].info.key])
+    assert items == [[0, 1, 2], [1, 2, 3], [2, 3, 4]]
+
+
+def test_a_sequence_is_appended_step_by_step(client):
+    with client.writer(max_sequence_length=4, chunk_length=2) as writer:
+        writer.append_sequence({"x": np.arange(4), "y": np.arange(8).reshape(4, 2)})
+        writer.create_item("t", 4, 1.0)
+        for bad, message in [
+            ({"x": 1, "y": np.zeros((1, 2))}, "column 'x' of the sequence is a scalar"),
+            ({"x": np.arange(2), "y": np.arange(6).reshape(3, 2)}, "same number"),
+            ({"x": np.arange(0), "y": np.zeros((0, 2), int)}, "at least 1"),
+        ]:
+            with pytest.raises(ValueError, match=message):
+                writer.append_sequence(bad)
+    data = client.sample_batch("t", 1).data
+    np.testing.assert_array_equal(data["x"][0], np.arange(4))
+    np.testing.assert_array_equal(data["y"][0], np.arange(8).reshape(4, 2))
+
+
+def test_steps_of_another_structure_are_refused_and_the_writer_goes_on(client):
+    writer = client.writer(2)
+    writer.append({"a": 1, "b": 2})
+    for step, message in [
+        ({"a": 1}, "all steps of this writer must have the same"),
+        ({"a": 1, "b": 2, "c": 3}, "column 'c', which earlier steps lack"),
+        ([1, 2], "column '0', which earlier steps lack"),
+        ({"a": 1.5, "b": 2}, "column 'a'"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            writer.append(step)
+    writer.append({"b": 4, "a": 3})
+    writer.create_item("t", 2, 1.0)
+    writer.close()
+    np.testing.assert_array_equal(client.sample_batch("t", 1).data["a"][0], [1, 3])
+
+
+def test_items_that_cannot_be_made(client):
+    writer = client.writer(3)
+    for arguments, message in [
+        (("t", 1, 1.0), "0 steps were appended"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            writer.create_item(*arguments)
+    for step in range(2):
+        writer.append(step)
+    for arguments, message in [
+        (("t", 0, 1.0), "num_timesteps is 0"),
+        (("t", 3, 1.0), "num_timesteps is 3, but 2 steps"),
+        (("t", 4, 1.0), "num_timesteps is 4; it must be at most max_sequence_length"),
+        (("t", 1, float("nan")), "NaN"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            writer.create_item(*arguments)
+    with pytest.raises(reverie.errors.NotFoundError, match="'u'"):
+        writer.create_item("u", 1, 1.0)
+    writer.close()
+    assert client.server_info()["t"].current_size == 0
+
+
+def test_a_closed_writer_says_so(client):
+    writer = client.writer(1)
+    writer.append(1)
+    writer.close()
+    with pytest.raises(ValueError, match="closed"):
+        writer.close()
+    with pytest.raises(ValueError, match="closed"), writer:
+        pass
+    for call in (
+        lambda: writer.append(1),
+        lambda: writer.create_item("t", 1, 1.0),
+        lambda: writer.flush(),
+    ):
+        with pytest.raises(RuntimeError, match="closed"):
+            call()
+
+
+def test_samples_come_as_the_nest_of_the_signature():
+    signature = {
+        "a": reverie.TensorSpec([None], "int64"),
+        "b": (reverie.TensorSpec([None, 2], float),),
+    }
+    table = reverie.Table(
+        "t",
+        reverie.selectors.Fifo(),
+        reverie.selectors.Fifo(),
+        10,
+        reverie.rate_limiters.MinSize(1),
+        signature=signature,
+    )
+    with reverie.Store([table]) as store:
+        client = store.client()
+        assert client.server_info()["t"].signature == signature
+        with client.writer(2) as writer:
+            for step in range(2):
+                writer.append({"a": step, "b": (np.full(2, float(step)),)})
+            writer.create_item("t", 2, 1.0)
+        whole = next(client.sample("t", emit_timesteps=False, unpack_as_table_signature=True))
+        assert whole.data["a"].tolist() == [0, 1]
+        assert whole.data["b"][0].shape == (2, 2)
+        steps = next(client.sample("t", unpack_as_table_signature=True))
+        assert [step.data["a"] for step in steps] == [0, 1]
+        flat = next(client.sample("t", emit_timesteps=False))
+        assert [column.shape for column in flat.data] == [(2,), (2, 2)]

@@ -1,0 +1,250 @@
+"""Nests go in as columns and come out as nests."""
+
+import collections
+import dataclasses
+import enum
+import json
+import random
+import types
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import reverie
+from reverie import _reverie
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    second: Any
+    first: Any
+
+
+@dataclasses.dataclass
+class Checked:
+    """Its constructor refuses what a batch would put in."""
+
+    value: Any
+    derived: Any = dataclasses.field(init=False)
+
+    def __post_init__(self):
+        assert np.ndim(self.value) == 0
+        self.derived = 2 * self.value
+
+
+class Color(enum.IntEnum):
+    RED = 1
+    BLUE = 2
+
+
+@pytest.fixture
+def client():
+    table = reverie.Table(
+        "t",
+        reverie.selectors.Fifo(),
+        reverie.selectors.Fifo(),
+        10,
+        reverie.rate_limiters.MinSize(1),
+    )
+    with reverie.Store([table]) as store:
+        yield store.client()
+
+
+def paths_of(nest):
+    return _reverie.flatten(nest)[0]
+
+
+def again(nest):
+    _, leaves, text = _reverie.flatten(nest)
+    json.loads(text)
+    return _reverie.fold(text, leaves)
+
+
+@pytest.mark.parametrize(
+    ("nest", "paths"),
+    [
+        (1, [""]),
+        ({"b": 1, "a": 2}, ["a", "b"]),
+        ({"obs": {"speed": 1, "position": 2}}, ["obs/position", "obs/speed"]),
+        ([1, (2, 3)], ["0", "1/0", "1/1"]),
+        ({10: 1, 9: 2, "z": 3}, ["9", "10", "z"]),
+        (Point(1, {"a": 2}), ["x", "y/a"]),
+        (Frozen(1, 2), ["second", "first"]),
+        ({"a": [], "b": 1}, ["b"]),
+        ({Color.BLUE: 1, Color.RED: 2}, ["1", "2"]),
+        (collections.OrderedDict(b=1, a=2), ["a", "b"]),
+        (types.MappingProxyType({"a": 1}), ["a"]),
+    ],
+)
+def test_columns_are_named_by_their_path_in_sorted_order(nest, paths):
+    assert paths_of(nest) == paths
+
+
+@pytest.mark.parametrize(
+    "nest",
+    [
+        1,
+        {"b": 1, "a": {"c": 2, "d": [3, (4,)]}},
+        [],
+        (),
+        {},
+        ({}, [()]),
+        {"a": Point(1, [2]), "b": Frozen(3, Point(4, 5))},
+        {'quote"back\\slash': 1, "line\nfeed": 2, "grün": 3, "": 4},
+        {3: 1, -1: 2, 2**70: 3},
+    ],
+)
+def test_a_nest_comes_back_as_it_was(nest):
+    back = again(nest)
+    assert back == nest
+    assert type(back) is type(nest)
+
+
+def random_nest(rng, depth):
+    if depth == 0:
+        return rng.random()
+    kind = rng.choice(["leaf", "dict", "list", "tuple", "point", "frozen"])
+    children = [random_nest(rng, depth - 1) for _ in range(rng.randrange(4))]
+    if kind == "dict":
+        return {rng.choice([f"k{i}", i]): child for i, child in enumerate(children)}
+    if kind == "list":
+        return children
+    if kind == "tuple":
+        return tuple(children)
+    if kind == "point":
+        return Point(random_nest(rng, depth - 1), random_nest(rng, depth - 1))
+    if kind == "frozen":
+        return Frozen(random_nest(rng, depth - 1), random_nest(rng, depth - 1))
+    return rng.random()
+
+
+def test_random_nests_come_back_as_they_were():
+    rng = random.Random(5)
+    for _ in range(500):
+        nest = random_nest(rng, 4)
+        assert again(nest) == nest
+
+
+def test_the_order_of_a_dict_does_not_matter(client):
+    writer = client.trajectory_writer(num_keep_alive_refs=1)
+    for step in ({"a": 1, "b": 2.0}, {"b": 3.0, "a": 4}):
+        writer.append(step)
+        picked = {name: writer.history[name][-1] for name in step}
+        writer.create_item("t", 1.0, picked)
+    writer.close()
+    batch = client.sample_batch("t", 1)
+    assert set(batch.data) == {"a", "b"}
+    assert client.server_info()["t"].current_size == 2
+    client.delete("t", batch.keys)
+    second = client.sample_batch("t", 1).data
+    assert (second["a"][0], second["b"][0]) == (4, 3.0)
+
+
+def test_classes_come_back_without_their_constructor(client):
+    client.insert({"p": Point(1, 2), "c": Checked(3), "f": Frozen(4, 5)}, {"t": 1.0})
+    data = client.sample_batch("t", 2).data
+    assert isinstance(data["p"], Point)
+    np.testing.assert_array_equal(data["p"].y, [[2], [2]])
+    np.testing.assert_array_equal(data["c"].derived, [[6], [6]])
+    np.testing.assert_array_equal(data["f"].first, [[5], [5]])
+
+
+def test_a_class_that_this_process_has_not_seen_is_a_dict():
+    _, leaves, text = _reverie.flatten(Point(1, 2))
+    elsewhere = text.replace("Point", "Nowhere")
+    assert _reverie.fold(elsewhere, leaves) == {"x": 1, "y": 2}
+
+
+def test_a_class_defined_anew_replaces_the_old_one():
+    def make():
+        @dataclasses.dataclass
+        class Local:
+            a: int
+
+        return Local
+
+    first, second = make(), make()
+    _, leaves, text = _reverie.flatten(first(1))
+    assert type(_reverie.fold(text, leaves)) is first
+    _reverie.flatten(second(1))
+    assert type(_reverie.fold(text, leaves)) is second
+
+
+@pytest.mark.parametrize(
+    ("text", "leaves"),
+    [
+        ("", 1),
+        ("nonsense", 1),
+        ("[]", 1),
+        ("1", 1),
+        ('"**"', 1),
+        ("{}", 0),
+        ('{"dict": 1}', 0),
+        ('{"dict": [["a"]]}', 1),
+        ('{"dict": [[1.5, "*"]]}', 1),
+        ('{"namedtuple": "a:b"}', 0),
+        ('{"list": ["*", "*"]}', 1),
+        ('"*"', 2),
+        ('{"list": [' * 1000 + '"*"' + "]}" * 1000, 1),
+    ],
+)
+def test_a_damaged_structure_is_refused(text, leaves):
+    with pytest.raises((reverie.errors.DataLossError, RecursionError)):
+        _reverie.fold(text, [0] * leaves)
+
+
+@pytest.mark.parametrize("nest", [Point(1, 2), Frozen(1, 2)])
+def test_a_class_of_other_fields_is_a_dict(nest):
+    names, _, text = _reverie.flatten(nest)
+    longer = text.replace(f'["{names[1]}", "*"]', f'["{names[1]}", "*"], ["z", "*"]')
+    assert _reverie.fold(longer, [1, 2, 3]) == {names[0]: 1, names[1]: 2, "z": 3}
+
+
+@pytest.mark.parametrize("key", [1.5, None, (1,), b"a", True])
+def test_other_keys_are_refused(key):
+    with pytest.raises(TypeError, match="keys must be str or int"):
+        _reverie.flatten({key: 1})
+
+
+@pytest.mark.parametrize("nest", [{"a": {"b": 1}, "a/b": 2}, {0: 1, "0": 2}])
+def test_two_leaves_of_one_path_are_refused(nest):
+    with pytest.raises(ValueError, match="two leaves of the nest have the path"):
+        _reverie.flatten(nest)
+
+
+def test_a_nest_within_itself_is_refused():
+    nest = {}
+    nest["self"] = nest
+    with pytest.raises(RecursionError):
+        _reverie.flatten(nest)
+
+
+def test_a_leaf_that_changes_its_nest_while_it_is_read_does_no_harm(client):
+    class Vicious:
+        def __array__(self, dtype=None, copy=None):
+            step.clear()
+            return np.ones(1000)
+
+    step = {"a": Vicious(), "b": np.full(1000, 2.0)}
+    client.insert(step, {"t": 1.0})
+    assert step == {}
+    np.testing.assert_array_equal(client.sample_batch("t", 1).data["b"][0, 0], np.full(1000, 2.0))
+
+
+def test_a_step_that_appends_to_its_own_writer_is_refused(client):
+    class Recursive:
+        def __array__(self, dtype=None, copy=None):
+            writer.append({"a": 1.0})
+            return np.ones(1)
+
+    writer = client.trajectory_writer(num_keep_alive_refs=1)
+    with pytest.raises(TypeError, match="in use by another call"):
+        writer.append({"a": Recursive()})
+    writer.append({"a": 1.0})
+    writer.close()

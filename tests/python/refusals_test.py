@@ -1,0 +1,438 @@
+"""Bad input: a typed error that names what is wrong, and everything else goes on."""
+
+import copy
+import pickle
+import re
+
+import numpy as np
+import pytest
+
+import reverie
+from reverie import errors, rate_limiters, selectors
+
+
+def table(name="t", max_size=100, **options):
+    return reverie.Table(
+        name,
+        options.pop("sampler", selectors.Uniform(seed=1)),
+        options.pop("remover", selectors.Fifo()),
+        max_size,
+        options.pop("rate_limiter", rate_limiters.MinSize(1)),
+        **options,
+    )
+
+
+@pytest.fixture
+def store():
+    signature = {
+        "x": reverie.TensorSpec([None, 2], np.float32),
+        "y": reverie.TensorSpec([], "int64"),
+    }
+    tables = [table(), table("signed", signature=signature)]
+    with reverie.Store(tables) as store:
+        yield store
+
+
+@pytest.fixture
+def client(store):
+    return store.client()
+
+
+@pytest.fixture
+def writer(client):
+    writer = client.trajectory_writer(num_keep_alive_refs=3)
+    for step in range(5):
+        writer.append({"x": np.full(2, step, np.float32), "y": step})
+    yield writer
+    # Whatever was refused, the writer is usable and the table serves on.
+    writer.append({"x": np.zeros(2, np.float32), "y": 9})
+    last = {"x": writer.history["x"][-3:], "y": writer.history["y"][-1]}
+    for name in ("t", "signed"):
+        writer.create_item(name, 1.0, last)
+        assert client.sample_batch(name, 2, timeout_s=5).data["y"].tolist() == [9, 9]
+    writer.close()
+
+
+def refused(kind, *words):
+    """Expects an error of ours that is also ``kind``, and says ``words``."""
+    pattern = ".*".join(re.escape(word) for word in words)
+    return pytest.raises(kind, match=re.compile(pattern, re.DOTALL))
+
+
+def test_a_wrong_dtype(writer):
+    with refused(ValueError, "'x'", "float32", "float64") as caught:
+        writer.append({"x": np.zeros(2), "y": 1})
+    assert isinstance(caught.value, errors.InvalidArgumentError)
+
+
+def test_a_wrong_shape(writer):
+    with refused(ValueError, "'x'", "(2,)", "(3,)"):
+        writer.append({"x": np.zeros(3, np.float32), "y": 1})
+
+
+def test_nothing_of_a_refused_step_is_written(writer):
+    with refused(ValueError, "'y'"):
+        writer.append({"x": np.full(2, 100, np.float32), "y": np.float32(1)})
+    assert writer.episode_steps == 5
+    assert writer.history["x"][-1].numpy()[0] == 4
+
+
+@pytest.mark.parametrize(
+    "step", [{"x": {"z": 1.0}}, {"x": [1.0]}, [1.0], 1.0, {"x": np.zeros(2, np.float32), "y": {}}]
+)
+def test_a_step_of_another_structure(writer, step):
+    with refused(ValueError, "the step has", "where earlier steps had"):
+        writer.append(step)
+
+
+@pytest.mark.parametrize("step", [{}, [], ()])
+def test_a_step_without_columns(client, step):
+    writer = client.trajectory_writer(1)
+    with refused(ValueError, "the step has no columns"):
+        writer.append(step)
+    writer.close()
+
+
+def test_an_unknown_table(client, writer):
+    last = {"y": writer.history["y"][-1]}
+    calls = [
+        lambda: writer.create_item("nope", 1.0, last),
+        lambda: client.insert({"x": 1}, {"nope": 1.0}),
+        lambda: client.sample_batch("nope", 1),
+        lambda: next(client.sample("nope")),
+        lambda: next(client.sample("nope", unpack_as_table_signature=True)),
+        lambda: client.update_priorities("nope", [1], [1.0]),
+        lambda: client.mutate_priorities("nope", {1: 1.0}),
+        lambda: client.priorities("nope", [1]),
+        lambda: client.max_priority("nope"),
+        lambda: client.delete("nope", [1]),
+        lambda: client.reset("nope"),
+        lambda: client.why_blocked("nope"),
+        lambda: client.can_sample("nope"),
+    ]
+    for call in calls:
+        with refused(errors.NotFoundError, "nope") as caught:
+            call()
+        assert isinstance(caught.value, KeyError)
+        assert isinstance(caught.value, RuntimeError)
+        assert not str(caught.value).startswith("'")
+
+
+@pytest.mark.parametrize("priority", [float("nan"), float("inf"), -1.0])
+def test_a_priority_that_is_none(priority):
+    with reverie.Store([table(sampler=selectors.Prioritized(0.8))]) as store:
+        client = store.client()
+        client.insert({"x": 1}, {"t": 2.0})
+        keys = client.sample_batch("t", 1).keys
+        for call in (
+            lambda: client.insert({"x": 1}, {"t": priority}),
+            lambda: client.update_priorities("t", keys=keys, priorities=[priority]),
+            lambda: client.mutate_priorities("t", {int(keys[0]): priority}),
+        ):
+            with refused(ValueError, "priority", "must be"):
+                call()
+        assert client.priorities("t", keys).tolist() == [2.0]
+        assert client.server_info()["t"].current_size == 1
+
+
+@pytest.mark.parametrize("priority", ["high", [1.0], {}])
+def test_a_priority_of_another_type(client, priority):
+    with refused(TypeError, "the priority for table 't' is", "a number"):
+        client.insert({"x": 1}, {"t": priority})
+
+
+def test_an_insert_into_several_tables_says_how_far_it_came(client):
+    with refused(errors.NotFoundError, "1 of 2 tables have the item", "'nope'"):
+        client.insert({"x": 1}, {"t": 1.0, "nope": 1.0})
+    assert client.server_info()["t"].current_size == 1
+
+
+def test_a_slice_beyond_the_history(writer):
+    with refused(IndexError, "'x'", "5 steps", "index 5"):
+        writer.history["x"][5]
+    with refused(ValueError, "'x'", "5 steps back"):
+        writer.history["x"][:2]
+
+
+def test_an_item_over_expired_steps(writer):
+    expiring = writer.history["x"][-3:]
+    writer.append({"x": np.zeros(2, np.float32), "y": 1})
+    with refused(ValueError, "'x'"):
+        writer.create_item("t", 1.0, {"x": expiring})
+
+
+def test_an_item_without_rows(writer):
+    for empty in ({}, {"x": writer.history["x"][3:3]}):
+        with refused(ValueError):
+            writer.create_item("t", 1.0, empty)
+
+
+def test_an_item_of_what_is_no_column(client, writer):
+    with refused(TypeError, "'a/b'", "ndarray", "writer.history"):
+        writer.create_item("t", 1.0, {"a": {"b": np.zeros(2)}})
+    with refused(TypeError, "'x'", "ColumnHistory"):
+        writer.create_item("t", 1.0, {"x": writer.history["x"]})
+    other = client.trajectory_writer(1)
+    other.append({"x": 1.0})
+    with refused(ValueError, "'x'", "another writer"):
+        writer.create_item("t", 1.0, {"x": other.history["x"][-1]})
+    other.close()
+
+
+def test_a_signature_mismatch(client, writer):
+    x, y = writer.history["x"], writer.history["y"]
+    for trajectory in (
+        {"x": x[-3:]},
+        {"x": x[-1], "y": y[-1]},
+        {"x": x[-3:], "y": y[-2:]},
+        {"x": y[-3:], "y": y[-1]},
+    ):
+        with refused(ValueError, "signed"):
+            writer.create_item("signed", 1.0, trajectory)
+    with refused(ValueError, "signed"):
+        client.insert({"x": np.zeros(2), "y": 1}, {"signed": 1.0})
+    assert client.server_info()["signed"].current_size == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: table(max_size=0), ("max_size", "'t'", "0")),
+        (lambda: table(max_size=-5), ("max_size", "-5")),
+        (lambda: table(max_size=2**63), ("max_size", str(2**63))),
+        (lambda: table(max_bytes=0), ("max_bytes", "0")),
+        (lambda: table(""), ("name",)),
+        (lambda: table(max_size=5, rate_limiter=rate_limiters.MinSize(6)), ("max_size 5", "6")),
+        (lambda: rate_limiters.MinSize(0), ("min_size_to_sample", "0")),
+        (lambda: rate_limiters.RateLimiter(0, 1, 0, 5), ("samples_per_insert", "0")),
+        (lambda: rate_limiters.RateLimiter(-1, 1, 0, 5), ("samples_per_insert", "-1")),
+        (lambda: rate_limiters.RateLimiter(1, 1, float("nan"), 5), ("min_diff", "nan")),
+        (lambda: rate_limiters.RateLimiter(1, 10, 20, 5), ("min_diff", "20")),
+        (lambda: rate_limiters.RateLimiter(1, 1, 1, 1), ("never be met",)),
+        (lambda: rate_limiters.SampleToInsertRatio(0, 1, 5), ("samples_per_insert", "0")),
+        (lambda: rate_limiters.SampleToInsertRatio(2, 1, 1.5), ("error_buffer", "1.5", "4")),
+        (lambda: rate_limiters.SampleToInsertRatio(1, 1, (2, 9)), ("lower bound of 2", "1")),
+        (lambda: rate_limiters.SampleToInsertRatio(1, 0, 5), ("min_size_to_sample", "0")),
+        (lambda: rate_limiters.Queue(0), ("size", "0")),
+        (lambda: reverie.Table.queue("q", 0), ("size", "0")),
+        (lambda: selectors.Prioritized(-0.5), ("priority_exponent", "-0.5")),
+        (lambda: selectors.Prioritized(float("inf")), ("priority_exponent", "inf")),
+        (lambda: selectors.Uniform(seed=-1), ("seed", "-1")),
+        (lambda: reverie.extensions.PriorityDiffusion(radius=0), ("radius", "0")),
+        (lambda: reverie.extensions.PriorityDiffusion(decay=0), ("decay", "0")),
+        (lambda: reverie.Store([]), ("tables is empty",)),
+        (lambda: reverie.Store([table(), table()]), ("names", "'t'")),
+        (lambda: reverie.Store([table()], max_bytes=0), ("max_bytes", "0")),
+        (lambda: table(signature={"x": 3}), ("'t'", "'x'", "TensorSpec")),
+        (lambda: reverie.TensorSpec([-2], "float32"), ("shape", "-2")),
+    ],
+)
+def test_settings_that_can_never_work(make, words):
+    with refused(ValueError, *words) as caught:
+        make()
+    assert isinstance(caught.value, errors.InvalidArgumentError)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: table(sampler="uniform"), ("sampler", "'t'", "'uniform'")),
+        (lambda: table(rate_limiter=5), ("rate_limiter", "5")),
+        (lambda: table(extensions=[1]), ("extensions", "1")),
+        (lambda: table(max_size=1.5), ("max_size", "1.5")),
+        (lambda: reverie.Store(["t"]), ("tables", "'t'")),
+        (lambda: reverie.TensorSpec([2], "datetime64[s]"), ("datetime64",)),
+        (lambda: reverie.TensorSpec([2], "float33"), ("float33",)),
+        (lambda: selectors.Custom("Mine", option=[1]), ("option", "Mine", "list")),
+    ],
+)
+def test_settings_of_another_type(make, words):
+    with refused(TypeError, *words) as caught:
+        make()
+    assert isinstance(caught.value, errors.UnsupportedTypeError)
+
+
+@pytest.mark.parametrize("kind", ["sampler", "remover"])
+def test_a_selector_that_nobody_registered(kind):
+    with refused(errors.NotFoundError, "Missing", "Prioritized"):
+        reverie.Store([table(**{kind: selectors.Custom("Missing")})])
+
+
+def test_a_plugin_that_is_none(tmp_path):
+    with refused(errors.NotFoundError, "nowhere.so"):
+        reverie.load_plugin("nowhere.so")
+    (tmp_path / "text.so").write_text("no library")
+    with refused(errors.NotFoundError, "text.so"):
+        reverie.load_plugin(str(tmp_path / "text.so"))
+
+
+def test_a_table_belongs_to_one_store():
+    shared = table()
+    with reverie.Store([shared]):
+        with refused(RuntimeError, "'t'", "table.replace()"):
+            reverie.Store([shared])
+        with reverie.Store([shared.replace()]):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"batch_size": 0}, ("batch_size", "0")),
+        ({"batch_size": -3}, ("batch_size", "-3")),
+        ({"batch_size": 2**40}, ("batch_size", str(2**40))),
+        ({"batch_size": 1, "beta": -0.5}, ("beta", "-0.5")),
+        ({"batch_size": 1, "beta": float("nan")}, ("beta", "nan")),
+        ({"batch_size": 101, "distinct": True}, ("101", "100")),
+    ],
+)
+def test_a_batch_that_cannot_be_drawn(client, writer, arguments, words):
+    writer.create_item("t", 1.0, {"y": writer.history["y"][-1]})
+    with refused(ValueError, *words):
+        client.sample_batch("t", **arguments)
+    client.reset("t")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"table": 5, "batch_size": 1}, ("table", "5")),
+        ({"table": "t", "batch_size": 1.5}, ("batch_size", "1.5")),
+        ({"table": "t", "batch_size": True}, ("batch_size", "True")),
+        ({"table": "t", "batch_size": 1, "beta": "x"}, ("beta", "'x'")),
+        ({"table": "t", "batch_size": 1, "out": {}}, ("out", "{}")),
+    ],
+)
+def test_a_batch_asked_for_with_another_type(client, arguments, words):
+    client.insert({"x": 1}, {"t": 1.0})
+    with refused(TypeError, *words):
+        client.sample_batch(**arguments)
+
+
+def test_items_that_differ_make_no_batch(client):
+    client.insert({"x": np.zeros(2)}, {"t": 1.0})
+    client.insert({"x": np.zeros(3)}, {"t": 1.0})
+    with refused(ValueError, "x: float64 (2,)", "x: float64 (3,)"):
+        client.sample_batch("t", 2, distinct=True)
+
+
+def test_items_of_other_lengths_are_padded_on_demand(client, writer):
+    for length in (1, 3):
+        writer.create_item("t", 1.0, {"y": writer.history["y"][-length:]})
+    with refused(ValueError, "'y'"):
+        client.sample_batch("t", 2, distinct=True)
+    batch = client.sample_batch("t", 2, distinct=True, pad=True)
+    rows = sorted(batch.data["y"].tolist())
+    assert rows == [[2, 3, 4], [4, 0, 0]]
+    assert sorted(batch.lengths.tolist()) == [1, 3]
+    client.reset("t")
+
+
+@pytest.mark.parametrize(
+    ("keys", "kind"),
+    [
+        ([-1], TypeError),
+        ([1.5], TypeError),
+        (["a"], TypeError),
+        (np.array([1.0]), TypeError),
+        (np.array([-1]), TypeError),
+        (np.array([[1]]), ValueError),
+        ([1, 2], ValueError),
+    ],
+)
+def test_keys_that_are_none(client, keys, kind):
+    for call in (
+        lambda: client.update_priorities("t", keys, [1.0]),
+        lambda: client.update_priorities("t", keys=keys, priorities=[1.0]),
+        lambda: client.mutate_priorities("t", (keys, [1.0])),
+    ):
+        with pytest.raises(kind) as caught:
+            call()
+        assert isinstance(caught.value, reverie.ReverieError)
+
+
+def test_tickets_or_keys_but_not_both(client):
+    with refused(ValueError, "either tickets or keys"):
+        client.update_priorities("t", priorities=[1.0])
+    with refused(ValueError, "either tickets or keys"):
+        client.update_priorities("t", [1], [1.0], keys=[1])
+
+
+def test_samples_that_cannot_be_given_step_by_step(client, writer):
+    writer.create_item("t", 1.0, {"x": writer.history["x"][-2:], "y": writer.history["y"][-1]})
+    with refused(TypeError, "'y'", "squeezed"):
+        next(client.sample("t"))
+    client.reset("t")
+    writer.create_item("t", 1.0, {"x": writer.history["x"][-2:], "y": writer.history["y"][-3:]})
+    with refused(ValueError, "differ in length", "'x': 2"):
+        next(client.sample("t"))
+    client.reset("t")
+    with refused(ValueError, "num_samples", "0"):
+        next(client.sample("t", 0))
+    with refused(ValueError, "no signature"):
+        next(client.sample("t", unpack_as_table_signature=True))
+
+
+@pytest.mark.parametrize("budget", ["table", "store"])
+def test_a_budget_smaller_than_one_item(budget):
+    bounds = [{"max_bytes": 1000}, {}] if budget == "table" else [{}, {"max_bytes": 1000}]
+    with reverie.Store([table(**bounds[0])], **bounds[1]) as store:
+        client = store.client()
+        client.insert({"x": 1}, {"t": 1.0})
+        with refused(ValueError, "1000"):
+            client.insert({"x": np.zeros(1000)}, {"t": 1.0})
+        client.insert({"x": 2}, {"t": 1.0})
+        assert client.server_info()["t"].current_size == 2
+
+
+def test_calls_after_close():
+    with reverie.Store([table()]) as other:
+        closed = other.client()
+    other.close()
+    for call in (
+        lambda: closed.sample_batch("t", 1),
+        lambda: closed.insert({"x": 1}, {"t": 1.0}),
+        lambda: next(closed.sample("t")),
+        lambda: closed.update_priorities("t", [1], [1.0]),
+    ):
+        with refused(errors.CancelledError, "closed"):
+            call()
+
+
+def test_handles_cannot_be_pickled(store, client, writer):
+    legacy = client.writer(2)
+    for handle in (store, client, writer, legacy, store["t"]):
+        for copying in (pickle.dumps, copy.copy):
+            with refused(TypeError, "cannot be pickled"):
+                copying(handle)
+    legacy.close()
+    unopened = table(signature=reverie.TensorSpec([2], "float32"))
+    assert repr(pickle.loads(pickle.dumps(unopened))) == repr(unopened)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"num_keep_alive_refs": 0}, ("num_keep_alive_refs", "0")),
+        ({"num_keep_alive_refs": 2**40}, ("num_keep_alive_refs", str(2**40))),
+        ({"num_keep_alive_refs": 2, "chunk_length": 0}, ("chunk_length", "0")),
+        ({"num_keep_alive_refs": 2, "max_in_flight_items": 0}, ("max_in_flight_items", "0")),
+    ],
+)
+def test_a_writer_of_such_numbers(client, options, words):
+    with refused(ValueError, *words):
+        client.trajectory_writer(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"max_sequence_length": 0}, ("max_sequence_length", "0")),
+        ({"max_sequence_length": 2, "chunk_length": 3}, ("chunk_length", "3", "2")),
+        ({"max_sequence_length": 2, "chunk_length": 0}, ("chunk_length", "0")),
+        ({"max_sequence_length": 2, "max_in_flight_items": 0}, ("max_in_flight_items", "0")),
+    ],
+)
+def test_a_legacy_writer_of_such_numbers(client, options, words):
+    with refused(ValueError, *words):
+        client.writer(**options)
