@@ -4,54 +4,14 @@
 #include <cstring>
 
 #include "reverie/client/batch_plan.h"
+#include "reverie/client/copy_row.h"
+#include "reverie/client/raw_gather.h"
 #include "reverie/client/row_reader.h"
 
 namespace reverie {
 namespace {
 
 using ElementSize = std::uint32_t;
-
-// Distances, in items, at which memory is asked for ahead of its use. Chunks and rows of a large
-// table lie all over memory, so a gather is a chain of cache misses: view -> chunk -> rows. Twelve
-// items with a few columns each are about as many misses as a core can have under way.
-constexpr std::size_t kChunksAhead = 24;
-constexpr std::size_t kRowsAhead = 12;
-constexpr std::size_t kLineBytes = 64;
-constexpr std::size_t kLinesAheadMax = 4;  // of a row; the processor sees long runs by itself
-
-// memcpy that is inline for the sizes that most columns have.
-inline void copy_row(std::byte* to, const std::byte* from, std::size_t size) {
-  const auto copy = [&]<std::size_t kSize>(std::integral_constant<std::size_t, kSize>) {
-    std::byte head[kSize];
-    std::byte tail[kSize];
-    std::memcpy(head, from, kSize);
-    std::memcpy(tail, from + size - kSize, kSize);
-    std::memcpy(to, head, kSize);
-    std::memcpy(to + size - kSize, tail, kSize);
-  };
-  if (size > 32) {
-    std::memcpy(to, from, size);
-  } else if (size >= 16) {
-    copy(std::integral_constant<std::size_t, 16>());
-  } else if (size >= 8) {
-    copy(std::integral_constant<std::size_t, 8>());
-  } else if (size >= 4) {
-    copy(std::integral_constant<std::size_t, 4>());
-  } else {
-    for (std::size_t i = 0; i < size; ++i) to[i] = from[i];
-  }
-}
-
-void prefetch_rows(const TrajectoryView& item) {
-  for (const LayoutColumn& column : item.layout->columns()) {
-    const Piece& piece = item.pieces()[column.piece_begin];
-    if (!piece.chunk->is_raw()) continue;
-    const std::byte* const row = piece.chunk->row(column.chunk_column, piece.offset);
-    const std::size_t size = piece.length * piece.chunk->schema().row_bytes(column.chunk_column);
-    const std::size_t lines = std::min(kLinesAheadMax, size / kLineBytes + 1);
-    for (std::size_t i = 0; i < lines; ++i) __builtin_prefetch(row + i * kLineBytes);
-  }
-}
 
 // One column of the batch while it is filled.
 struct Target {
@@ -96,20 +56,10 @@ Status copy_item(const TrajectoryView& item, std::span<const Target> targets, st
   return {};
 }
 
+// Any items at all, one after the other.
 Status gather(std::span<const TrajectoryView> items, std::span<const Target> targets,
               RowReader& reader) {
-  const std::size_t count = items.size();
-  const auto ask_for_chunk = [&](std::size_t i) {
-    if (i < count) __builtin_prefetch(items[i].pieces().front().chunk);
-  };
-  const auto ask_for_rows = [&](std::size_t i) {
-    if (i < count) prefetch_rows(items[i]);
-  };
-  for (std::size_t i = 0; i < kChunksAhead; ++i) ask_for_chunk(i);
-  for (std::size_t i = 0; i < kRowsAhead; ++i) ask_for_rows(i);
-  for (std::size_t i = 0; i < count; ++i) {
-    ask_for_chunk(i + kChunksAhead);
-    ask_for_rows(i + kRowsAhead);
+  for (std::size_t i = 0; i < items.size(); ++i) {
     REVERIE_RETURN_IF_ERROR(copy_item(items[i], targets, i, reader));
   }
   return {};
@@ -229,7 +179,12 @@ Status assemble_into(const SampleBatch& samples, const BatchOptions& options, Ba
   if (batch.structure != items.front().layout->structure()) {
     batch.structure = items.front().layout->structure();
   }
-  return gather(items, targets, reader);
+  RawGather raw;
+  if (!raw.find(items, plan)) return gather(items, targets, reader);
+  for (std::size_t c = 0; c < targets.size(); ++c) {
+    if (targets[c].begin) raw.copy(c, targets[c].begin);
+  }
+  return {};
 }
 
 }  // namespace reverie

@@ -234,8 +234,8 @@ ColumnGroup::Lookup ColumnGroup::find(StepRange steps, Rows& rows, std::vector<P
   return Lookup::kFound;
 }
 
-bool ColumnGroup::are_set(std::uint16_t index, const Rows& rows, std::uint64_t* bad_row) const {
-  const Member& member = members_[index];
+bool ColumnGroup::are_set_slowly(const Member& member, const Rows& rows,
+                                 std::uint64_t* bad_row) const {
   const std::uint64_t end = rows.begin + rows.length;
   if (rows.length == 0) return true;
   if (rows.begin < member.first_row) {

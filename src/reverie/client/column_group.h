@@ -91,7 +91,12 @@ class ColumnGroup {
   Lookup find(StepRange steps, Rows& rows, std::vector<Piece>* pieces, std::size_t first_piece,
               StepIndex* bad_step) const;
   // Whether the column's cells are set in all of `rows`, which find() gave. Else names a row.
-  bool are_set(std::uint16_t index, const Rows& rows, std::uint64_t* bad_row) const;
+  bool are_set(std::uint16_t index, const Rows& rows, std::uint64_t* bad_row) const {
+    const Member& member = members_[index];
+    const bool surely = rows.begin >= member.first_row && rows.begin + rows.length <= row_count_ &&
+                        member.unset.empty();
+    return surely || are_set_slowly(member, rows, bad_row);
+  }
   // An item now refers to these rows.
   void use_rows(const Rows& rows) {
     if (!options_.chunk_length) tuner_.use_rows(rows.begin, rows.begin + rows.length);
@@ -120,6 +125,7 @@ class ColumnGroup {
     std::uint32_t length = 0;
   };
 
+  bool are_set_slowly(const Member& member, const Rows& rows, std::uint64_t* bad_row) const;
   Status open_chunk(const ChunkPlace& place, std::size_t var_bytes);
   std::uint32_t next_capacity() const;
   void move_open_row(Ref<Chunk> to);

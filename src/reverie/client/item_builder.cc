@@ -52,8 +52,11 @@ Status ItemBuilder::find_run(const TrajectoryColumn& column, const StepBuffer& s
                             column.name, column.column, steps.column_count());
   }
   ColumnGroup* const group = steps.group_of(column.column);
-  if (!group) [[unlikely]]
-    return steps.check_cells(column.column, column.ranges, {});
+  if (!group) [[unlikely]] {
+    return invalid_argument(
+        "column '{}' has no values yet; append some before an item refers to it",
+        steps.column_name(column.column));
+  }
   const std::size_t compared = std::min(runs_.size(), kRunsCompared);
   for (auto known = runs_.end() - static_cast<std::ptrdiff_t>(compared); known != runs_.end();
        ++known) {

@@ -34,7 +34,8 @@ StepBuffer::StepBuffer(ChunkOptions options, Allocator& allocator, std::uint64_t
 ColumnId StepBuffer::column(std::string_view name) {
   if (const auto known = ids_.find(name); known != ids_.end()) return known->second;
   const auto id = static_cast<ColumnId>(columns_.size());
-  columns_.emplace_back().name = name;
+  columns_.push_back(std::make_unique<Column>());
+  columns_.back()->name = name;
   ids_.emplace(name, id);
   return id;
 }
@@ -47,7 +48,7 @@ const ChunkOptions& StepBuffer::options_of(std::string_view name) const {
 Status StepBuffer::configure(std::string_view name, ChunkOptions options) {
   REVERIE_RETURN_IF_ERROR(check_options(format("column '{}'", name), options));
   const auto known = ids_.find(name);
-  Column* const column = known == ids_.end() ? nullptr : &columns_[known->second];
+  Column* const column = known == ids_.end() ? nullptr : columns_[known->second].get();
   if (column && column->group && !(column->group->options() == options)) {
     if (step_is_open_ || column->group->has_unflushed_rows()) {
       return failed_precondition(
@@ -87,7 +88,7 @@ Status StepBuffer::append(std::span<const ColumnValue> values, bool partial_step
     return status;
   }
   for (const ColumnValue& value : values) {
-    const Column& column = columns_[value.column];
+    const Column& column = *columns_[value.column];
     column.group->set_cell(column.index, step_, value.value.bytes);
   }
   step_is_open_ = true;
@@ -100,7 +101,7 @@ Status StepBuffer::accept(const ColumnValue& value) {
     return invalid_argument("there is no column {}; the writer has {} columns", value.column,
                             columns_.size());
   }
-  Column& column = columns_[value.column];
+  Column& column = *columns_[value.column];
   const TensorView& view = value.value;
   if (column.given_in == step_) [[unlikely]] {
     return invalid_argument(
@@ -126,7 +127,7 @@ Status StepBuffer::accept(const ColumnValue& value) {
 
 // A column's first value gives it its type. It joins a group once the whole step is accepted.
 Status StepBuffer::accept_first(ColumnId id, const TensorView& value) {
-  Column& column = columns_[id];
+  Column& column = *columns_[id];
   if (value.dtype < DType::kBool || value.dtype > DType::kString) {
     return invalid_argument("column '{}' has no known dtype ({})", column.name,
                             static_cast<int>(value.dtype));
@@ -170,20 +171,20 @@ Status StepBuffer::refuse(const Column& column, const TensorView& value) const {
 }
 
 Status StepBuffer::make_room(std::span<const ColumnValue> values) {
-  for (const ColumnId id : new_columns_) join_group(columns_[id]);
+  for (const ColumnId id : new_columns_) join_group(*columns_[id]);
   const ChunkPlace place{episode_, static_cast<std::uint32_t>(step_ - episode_begin_)};
   if (!has_varying_) {
     for (const ColumnValue& value : values) {
-      REVERIE_RETURN_IF_ERROR(columns_[value.column].group->reserve(place, 0));
+      REVERIE_RETURN_IF_ERROR(columns_[value.column]->group->reserve(place, 0));
     }
   } else {
     var_bytes_.assign(groups_.size(), 0);
     for (const ColumnValue& value : values) {
       if (!has_variable_size(value.value.dtype)) continue;
-      var_bytes_[columns_[value.column].group_index] += value.value.bytes.size();
+      var_bytes_[columns_[value.column]->group_index] += value.value.bytes.size();
     }
     for (const ColumnValue& value : values) {
-      const std::uint32_t group = columns_[value.column].group_index;
+      const std::uint32_t group = columns_[value.column]->group_index;
       REVERIE_RETURN_IF_ERROR(groups_[group]->reserve(place, var_bytes_[group]));
     }
   }
@@ -193,9 +194,9 @@ Status StepBuffer::make_room(std::span<const ColumnValue> values) {
 }
 
 void StepBuffer::take_back(std::span<const ColumnValue> accepted) {
-  for (const ColumnValue& value : accepted) columns_[value.column].given_in = kNoStep;
+  for (const ColumnValue& value : accepted) columns_[value.column]->given_in = kNoStep;
   for (auto id = new_columns_.rbegin(); id != new_columns_.rend(); ++id) {
-    if (ColumnGroup* const group = std::exchange(columns_[*id].group, nullptr)) {
+    if (ColumnGroup* const group = std::exchange(columns_[*id]->group, nullptr)) {
       group->take_back_column();
     }
   }
@@ -224,7 +225,7 @@ void StepBuffer::note_flush() {
 }
 
 bool StepBuffer::has_cell(ColumnId column, StepIndex step) const {
-  const Column& c = columns_[column];
+  const Column& c = *columns_[column];
   if (!c.group) return false;
   ColumnGroup::Rows rows;
   std::uint64_t bad = 0;
@@ -233,7 +234,7 @@ bool StepBuffer::has_cell(ColumnId column, StepIndex step) const {
 }
 
 Result<TensorView> StepBuffer::cell(ColumnId column, StepIndex step) const {
-  const Column& c = columns_[column];
+  const Column& c = *columns_[column];
   ColumnGroup::Rows rows;
   std::vector<Piece> pieces;
   std::uint64_t bad = 0;
@@ -253,7 +254,7 @@ Status StepBuffer::find_rows(ColumnId column, std::span<const StepRange> steps,
   for (const StepRange& range : steps) {
     StepIndex bad_step = 0;
     const auto found =
-        columns_[column].group->find(range, rows.emplace_back(), &pieces, first_piece, &bad_step);
+        columns_[column]->group->find(range, rows.emplace_back(), &pieces, first_piece, &bad_step);
     if (found != ColumnGroup::Lookup::kFound) [[unlikely]] {
       return missing(column, bad_step, found);
     }
@@ -261,22 +262,8 @@ Status StepBuffer::find_rows(ColumnId column, std::span<const StepRange> steps,
   return {};
 }
 
-Status StepBuffer::check_cells(ColumnId column, std::span<const StepRange> steps,
-                               std::span<const ColumnGroup::Rows> rows) const {
-  const Column& c = columns_[column];
-  if (!c.group) return missing(column, 0, ColumnGroup::Lookup::kUnset);
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    std::uint64_t bad_row = 0;
-    if (!c.group->are_set(c.index, rows[i], &bad_row)) [[unlikely]] {
-      return missing(column, steps[i].begin + (bad_row - rows[i].begin),
-                     ColumnGroup::Lookup::kUnset);
-    }
-  }
-  return {};
-}
-
 Status StepBuffer::missing(ColumnId column, StepIndex step, ColumnGroup::Lookup why) const {
-  const Column& c = columns_[column];
+  const Column& c = *columns_[column];
   if (!c.group) {
     return invalid_argument("column '{}' has no values yet; append some before referring to it",
                             c.name);

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -35,24 +34,34 @@ class StepBuffer {
   bool step_is_open() const { return step_is_open_; }
   StepIndex episode_begin() const { return episode_begin_; }
   std::size_t column_count() const { return columns_.size(); }
-  std::string_view column_name(ColumnId column) const { return columns_[column].name; }
+  std::string_view column_name(ColumnId column) const { return columns_[column]->name; }
   const TensorSpec* column_spec(ColumnId column) const {
-    return columns_[column].group ? &columns_[column].spec : nullptr;
+    return columns_[column]->group ? &columns_[column]->spec : nullptr;
   }
   bool has_cell(ColumnId column, StepIndex step) const;
   Result<TensorView> cell(ColumnId column, StepIndex step) const;
 
   // --- For items.
   // Null before the column's first value.
-  ColumnGroup* group_of(ColumnId column) const { return columns_[column].group; }
-  std::uint16_t chunk_column(ColumnId column) const { return columns_[column].index; }
+  ColumnGroup* group_of(ColumnId column) const { return columns_[column]->group; }
+  std::uint16_t chunk_column(ColumnId column) const { return columns_[column]->index; }
   // Appends the rows of each range to `rows` and their pieces to `pieces`, those of neighbours in
   // one. Says nothing yet of the column's own cells. Requires group_of(column).
   Status find_rows(ColumnId column, std::span<const StepRange> steps,
                    std::vector<ColumnGroup::Rows>& rows, std::vector<Piece>& pieces) const;
   // Whether the column has all cells of the rows that find_rows gave for `steps`.
   Status check_cells(ColumnId column, std::span<const StepRange> steps,
-                     std::span<const ColumnGroup::Rows> rows) const;
+                     std::span<const ColumnGroup::Rows> rows) const {
+    const Column& c = *columns_[column];
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      std::uint64_t bad_row = 0;
+      if (!c.group->are_set(c.index, rows[i], &bad_row)) [[unlikely]] {
+        return missing(column, steps[i].begin + (bad_row - rows[i].begin),
+                       ColumnGroup::Lookup::kUnset);
+      }
+    }
+    return {};
+  }
 
  private:
   static constexpr StepIndex kNoStep = ~StepIndex{0};
@@ -83,7 +92,7 @@ class StepBuffer {
   ChunkOptions default_options_;
   Allocator& allocator_;
   Random random_;
-  std::deque<Column> columns_;
+  std::vector<std::unique_ptr<Column>> columns_;  // behind pointers: names and specs are lent out
   std::map<std::string, ColumnId, std::less<>> ids_;
   std::map<std::string, ChunkOptions, std::less<>> configured_;
   std::vector<std::unique_ptr<ColumnGroup>> groups_;

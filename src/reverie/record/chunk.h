@@ -104,6 +104,9 @@ class Chunk final : public RefCounted<Chunk> {
     return storage_.data() + capacity_ * schema_->bytes_before(column) +
            row * schema_->row_bytes(column);
   }
+  // Where the rows begin: row() is this + capacity() * bytes_before + row * row_bytes, which a
+  // gather computes with the schema's numbers at hand.
+  const std::byte* begin() const { return storage_.data(); }
   // The bytes of one row, wherever they lie.
   std::span<const std::byte> row_bytes(std::size_t column, std::uint32_t row) const;
 

@@ -41,14 +41,6 @@ Trajectory::Trajectory(Ref<const Layout> layout, std::span<const Piece> pieces) 
   view_.layout = layout.release();
 }
 
-Trajectory::Trajectory(Trajectory&& other) noexcept
-    : view_(std::exchange(other.view_, TrajectoryView())) {}
-
-Trajectory& Trajectory::operator=(Trajectory&& other) noexcept {
-  std::swap(view_, other.view_);
-  return *this;
-}
-
 Trajectory Trajectory::copy() const {
   if (empty()) return {};
   return Trajectory(Ref<const Layout>::share(view_.layout), pieces());

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "reverie/base/ref.h"
@@ -83,8 +84,11 @@ class Trajectory {
   Trajectory() = default;
   // Takes a share of each piece's chunk. Requires layout->piece_count() pieces.
   Trajectory(Ref<const Layout> layout, std::span<const Piece> pieces);
-  Trajectory(Trajectory&& other) noexcept;
-  Trajectory& operator=(Trajectory&& other) noexcept;
+  Trajectory(Trajectory&& other) noexcept : view_(std::exchange(other.view_, TrajectoryView())) {}
+  Trajectory& operator=(Trajectory&& other) noexcept {
+    std::swap(view_, other.view_);
+    return *this;
+  }
   ~Trajectory() { clear(); }
 
   // A second trajectory over the same rows.

@@ -1,0 +1,73 @@
+// RawGather: the rows of a batch whose chunks are raw and laid out alike, column by column.
+//
+//     items --find--> segments { rows, capacity, offset, length }    (each chunk's header once)
+//     segments --copy(column)--> [B, T, ...]                          (one tight loop a column)
+//
+// Chunks and rows of a large table lie all over memory, so a gather is cache misses, and its speed
+// is how many are under way at once. A loop over one column is so short that the processor itself
+// runs ahead over a dozen items.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "reverie/client/batch_plan.h"
+#include "reverie/record/trajectory.h"
+
+namespace reverie {
+
+// For one batch. Not thread-safe.
+class RawGather {
+ public:
+  // False when the items are not of this kind: an encoded chunk, columns that lie elsewhere in some
+  // chunks, or that share pieces in some items and not in others.
+  bool find(std::span<const TrajectoryView> items, const BatchPlan& plan);
+
+  // Copies a column of fixed rows to its place in the batch; pads with zeros. Requires find().
+  void copy(std::size_t column, std::byte* to) const;
+
+ private:
+  // Consecutive rows of one chunk, and the row of the batch where they go.
+  struct Segment {
+    const std::byte* rows;
+    std::uint64_t to_row;
+    std::uint32_t capacity;
+    std::uint32_t offset;
+    std::uint32_t length;
+  };
+  // Columns over the same pieces.
+  struct Run {
+    std::vector<std::size_t> columns;
+    std::uint32_t rows = 0;               // of an item, padding included
+    const ChunkSchema* schema = nullptr;  // the last one found to be laid out as expected
+    std::vector<Segment> segments;
+    bool single_rows = true;  // no segment has more than one
+    bool has_padding = false;
+  };
+  struct Column {
+    std::size_t run;
+    std::uint16_t chunk_column;
+    std::size_t bytes_before = 0;
+    std::size_t row_bytes = 0;
+  };
+  // The pieces of each run in items of one layout.
+  struct Cut {
+    const Layout* layout = nullptr;
+    std::vector<std::pair<std::uint16_t, std::uint16_t>> pieces;
+  };
+
+  void begin(const Layout& layout, const BatchPlan& plan);
+  const Cut* cut_of(const Layout& layout);
+  bool add(Run& run, std::span<const Piece> pieces, std::uint64_t to_row);
+  bool lies_as_expected(Run& run, const ChunkSchema& schema);
+  template <typename Copy>
+  void for_each(const Column& column, std::byte* to, Copy copy) const;
+
+  std::size_t item_count_ = 0;
+  std::vector<Run> runs_;
+  std::vector<Column> columns_;
+  std::vector<Cut> cuts_;  // by a hash of the layout's address; one that collides takes the place
+};
+
+}  // namespace reverie
