@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <mutex>
 
+#include "reverie/base/check.h"
+
 #if defined(__clang__)
 #define REVERIE_THREAD_ANNOTATION(x) __attribute__((x))
 #else
@@ -24,6 +26,7 @@
 #define REVERIE_ACQUIRE(...) REVERIE_THREAD_ANNOTATION(acquire_capability(__VA_ARGS__))
 #define REVERIE_TRY_ACQUIRE(...) REVERIE_THREAD_ANNOTATION(try_acquire_capability(__VA_ARGS__))
 #define REVERIE_RELEASE(...) REVERIE_THREAD_ANNOTATION(release_capability(__VA_ARGS__))
+#define REVERIE_ASSERT_CAPABILITY(x) REVERIE_THREAD_ANNOTATION(assert_capability(x))
 #define REVERIE_NO_THREAD_SAFETY_ANALYSIS REVERIE_THREAD_ANNOTATION(no_thread_safety_analysis)
 
 namespace reverie {
@@ -45,6 +48,11 @@ class REVERIE_CAPABILITY("mutex") Mutex {
   }
   void unlock() REVERIE_RELEASE() {
     if (state_.exchange(kFree, std::memory_order_release) == kContended) state_.notify_one();
+  }
+  // For code that clang cannot see to be under the lock, as in a lambda handed to a function that
+  // locks. Checks that somebody holds it; that it is the caller is for the caller to know.
+  void assert_held() const REVERIE_ASSERT_CAPABILITY(this) {
+    REVERIE_CHECK(state_.load(std::memory_order_relaxed) != kFree);
   }
 
  private:

@@ -30,6 +30,17 @@ TEST(Mutex, CannotBeTakenTwice) {
   EXPECT_TRUE(is_free(mutex));
 }
 
+TEST(Mutex, CanBeAssertedWhereItIsHeld) {
+  Mutex mutex;
+  MutexLock lock(mutex);
+  mutex.assert_held();
+}
+
+TEST(MutexDeathTest, AssertingAFreeLockIsABrokenInvariant) {
+  const Mutex mutex;
+  EXPECT_DEATH(mutex.assert_held(), "invariant broken");
+}
+
 TEST(Mutex, LosesNoCountBetweenThreads) {
   constexpr int kThreads = 4;
   constexpr int kRounds = 20'000;

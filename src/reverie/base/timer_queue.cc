@@ -2,11 +2,14 @@
 
 namespace reverie {
 
+// The thread stayed with the parent: there is nothing to join, and the lock may be held by nobody.
+void TimerQueue::leave_thread_to_parent() {
+  (void)new std::thread(std::move(thread_));
+}
+
 void TimerQueue::stop() {
   if (!fork_guard_.check("timer queue").ok()) {
-    // The thread stayed with the parent: there is nothing to join, and the lock may be held by
-    // nobody.
-    (void)new std::thread(std::move(thread_));
+    leave_thread_to_parent();
     return;
   }
   std::thread thread;

@@ -30,6 +30,7 @@ class TimerQueue {
 
  private:
   void loop();
+  void leave_thread_to_parent() REVERIE_NO_THREAD_SAFETY_ANALYSIS;
 
   Clock& clock_;
   ForkGuard fork_guard_;

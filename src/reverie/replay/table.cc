@@ -132,6 +132,7 @@ RequestId Table::insert(std::span<Item> items, TimePoint deadline, Done<InsertRe
   RequestId id = 0;
   InsertResult result;
   apply([&](TimePoint now, Effects& effects) {
+    mutex_.assert_held();
     if (closed_) {
       result.status = closed_status();
       return;
@@ -177,6 +178,7 @@ RequestId Table::sample(SampleRequest request, Done<SampleResult> done) {
   request.batch.reserve(request.count);
   RequestId id = 0;
   apply([&](TimePoint now, Effects& effects) {
+    mutex_.assert_held();
     if (closed_) {
       result.status = closed_status();
       return;
@@ -225,6 +227,7 @@ MutateResult Table::mutate(const MutateRequest& request) {
     for (std::size_t begin = 0; begin < count && result.status.ok(); begin += kBreath) {
       const std::size_t size = std::min(kBreath, count - begin);
       apply([&](TimePoint now, Effects& effects) {
+        mutex_.assert_held();
         if (closed_) {
           result.status = closed_status();
         } else {
@@ -237,12 +240,14 @@ MutateResult Table::mutate(const MutateRequest& request) {
     result.deleted += core_->erase(request.deletes.subspan(begin, size), now, fx.after);
   });
   for_each_breath(request.tickets.size(), [&](auto begin, auto size, TimePoint now, Effects&) {
+    mutex_.assert_held();
     const std::size_t found = core_->update_by_ticket(
         request.tickets.subspan(begin, size), request.ticket_priorities.subspan(begin, size), now);
     result.updated += found;
     count_missing(size - found, result);
   });
   for_each_breath(request.keys.size(), [&](auto begin, auto size, TimePoint now, Effects&) {
+    mutex_.assert_held();
     const std::size_t found = core_->update_by_key(
         request.keys.subspan(begin, size), request.key_priorities.subspan(begin, size), now);
     result.updated += found;
@@ -342,6 +347,7 @@ template <typename Pick>
 void Table::complete_if(Pick pick, TimePoint now, Effects& effects) {
   for (std::size_t i = 0; i < inserts_.size();) {
     const Status status = pick(inserts_[i], [&] {
+      mutex_.assert_held();
       return insert_timed_out(inserts_[i].applied, inserts_[i].items.size());
     });
     if (status.ok()) {
@@ -354,6 +360,7 @@ void Table::complete_if(Pick pick, TimePoint now, Effects& effects) {
   }
   for (std::size_t i = 0; i < samples_.size();) {
     const Status status = pick(samples_[i], [&] {
+      mutex_.assert_held();
       return sample_timed_out(samples_[i].request.batch.size(), samples_[i].request.count);
     });
     if (status.ok()) {
@@ -367,7 +374,10 @@ void Table::complete_if(Pick pick, TimePoint now, Effects& effects) {
 }
 
 void Table::expire() {
-  apply([this](TimePoint now, Effects& effects) { complete_expired(now, effects); });
+  apply([this](TimePoint now, Effects& effects) {
+    mutex_.assert_held();
+    complete_expired(now, effects);
+  });
 }
 
 void Table::complete_expired(TimePoint now, Effects& effects) {
@@ -378,6 +388,7 @@ void Table::complete_expired(TimePoint now, Effects& effects) {
 
 void Table::cancel(RequestId id) {
   apply([this, id](TimePoint now, Effects& effects) {
+    mutex_.assert_held();
     complete_if(
         [&](const Waiting& waiting, auto) {
           return waiting.id == id
@@ -390,6 +401,7 @@ void Table::cancel(RequestId id) {
 
 void Table::close() {
   apply([this](TimePoint now, Effects& effects) {
+    mutex_.assert_held();
     closed_ = true;
     complete_if([&](const Waiting&, auto) { return closed_status(); }, now, effects);
   });
