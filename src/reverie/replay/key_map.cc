@@ -4,7 +4,9 @@
 
 namespace reverie {
 
-KeyMap::KeyMap() : secret_(random_seed()) {
+KeyMap::KeyMap() : KeyMap(random_seed()) {}
+
+KeyMap::KeyMap(std::uint64_t secret) : secret_(secret) {
   segments_.push_back(std::make_unique<Segment>(0));
   directory_.push_back(segments_.back().get());
 }

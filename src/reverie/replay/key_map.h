@@ -31,6 +31,8 @@ namespace reverie {
 class KeyMap {
  public:
   KeyMap();
+  // With a secret of one's own: the same keys in the same order give the same layout.
+  explicit KeyMap(std::uint64_t secret);
   KeyMap(KeyMap&&) noexcept = default;
   KeyMap& operator=(KeyMap&&) noexcept = default;
 
