@@ -9,6 +9,7 @@ foreach(source IN LISTS reverie_benchmarks)
   add_executable(${name} ${source})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY
                                            ${PROJECT_BINARY_DIR}/benchmarks)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})  # "tests/support/x.h"
   target_link_libraries(${name} PRIVATE reverie reverie_warnings benchmark::benchmark
                                         benchmark::benchmark_main)
   add_dependencies(benchmarks ${name})
