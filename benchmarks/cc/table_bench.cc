@@ -50,7 +50,8 @@ void BM_InsertIntoFullTable(benchmark::State& state) {
   const Ref<Chunk> chunk = float_chunk(0, 64);
   ItemKey key = 1u << 30;
   for (auto _ : state) {
-    Item item = item_over(*chunk, ++key, 1.0, static_cast<std::uint32_t>(key % 64), 1);
+    ++key;
+    Item item = item_over(*chunk, key, 1.0, static_cast<std::uint32_t>(key % 64), 1);
     benchmark::DoNotOptimize(insert_and_wait(*service, {"t", {&item, 1}, TimePoint{0}}));
   }
   state.SetItemsProcessed(state.iterations());
