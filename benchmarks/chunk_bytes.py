@@ -1,9 +1,9 @@
 """Bytes an item keeps alive, over its length N and the chunk length K.
 
-An item of N steps refers to whole chunks of K steps: rows are never copied, but a chunk stays as long
-as any item refers to it. Each cell is what a FIFO table of 200 items holds, divided by the items, for
-steps of 100 bytes: on the left with an item at every step, in the middle with one every N steps, on
-the right with one every 4 N steps, so that three quarters of the steps are in no item.
+An item of N steps refers to whole chunks of K steps: rows are never copied, but a chunk stays as
+long as any item refers to it. Each cell is what a FIFO table of 200 items holds, divided by the
+items, for steps of 100 bytes: on the left with an item at every step, in the middle with one every
+N steps, on the right with one every 4 N steps, so that three quarters of the steps are in no item.
 
 Usage: python benchmarks/chunk_bytes.py [--out chunk_bytes.png]
 """
@@ -54,18 +54,16 @@ def main() -> None:
     out = parser.parse_args().out
     grids = {}
     for name, every in LAYOUTS.items():
-        grids[name] = np.array(
-            [[bytes_an_item(n, k, every(n)) for k in LENGTHS] for n in LENGTHS]
-        )
+        grids[name] = np.array([[bytes_an_item(n, k, every(n)) for k in LENGTHS] for n in LENGTHS])
         print(f"bytes an item, {name}: a row a length N, a column a chunk length K")
         print("  N\\K" + "".join(f"{k:7d}" for k in LENGTHS))
         for n, row in zip(LENGTHS, grids[name], strict=True):
             print(f"{n:5d}" + "".join(f"{value:7.0f}" for value in row))
 
-    import matplotlib as mpl  # noqa: PLC0415 - the tables above need NumPy alone
+    import matplotlib as mpl
 
     mpl.use("Agg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415
+    from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(1, len(grids), figsize=(13, 4.2), layout="constrained")
     for axis, (name, grid) in zip(axes, grids.items(), strict=True):
@@ -75,8 +73,13 @@ def main() -> None:
             for k in SHOWN:
                 value = grid[n - 1, k - 1]
                 axis.text(k, n, f"{value:.0f}", ha="center", va="center", fontsize=7, color="white")
-        axis.set(xticks=SHOWN, yticks=SHOWN, title=name, 
-                 xlabel="chunk length K (steps)", ylabel="item length N (steps)")
+        axis.set(
+            xticks=SHOWN,
+            yticks=SHOWN,
+            title=name,
+            xlabel="chunk length K (steps)",
+            ylabel="item length N (steps)",
+        )
     bar = figure.colorbar(image, ax=axes, label="bytes an item")
     bar.set_ticks(range(7, 13), labels=[str(2**i) for i in range(7, 13)])
     figure.savefig(out, dpi=110)

@@ -18,7 +18,12 @@ file(GLOB_RECURSE reverie_bindings CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/pytho
 nanobind_add_module(_reverie NB_STATIC NOMINSIZE NB_SUPPRESS_WARNINGS ${reverie_bindings})
 target_include_directories(_reverie PRIVATE ${PROJECT_SOURCE_DIR})  # "python/bindings/convert.h"
 target_link_libraries(_reverie PRIVATE reverie reverie_warnings Python::NumPy)
-target_link_options(_reverie PRIVATE -Wl,--exclude-libs,ALL)
+# Templates of the standard library would be visible otherwise, and could be taken for another
+# library's copy of them.
+target_link_options(_reverie PRIVATE
+                    -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/python_symbols.map)
+set_property(TARGET _reverie APPEND PROPERTY LINK_DEPENDS
+                                             ${PROJECT_SOURCE_DIR}/cmake/python_symbols.map)
 target_compile_definitions(_reverie PRIVATE REVERIE_VERSION="${PROJECT_VERSION}")
 
 if(SKBUILD)

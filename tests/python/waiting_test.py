@@ -310,6 +310,7 @@ def test_eight_threads_insert_and_sample():
     assert info.sample_stats.completed == count // 2 * (each // 4) * 16
 
 
+@pytest.mark.filterwarnings("ignore:os.fork")  # jax says so once it was imported
 @pytest.mark.skipif(sys.platform != "linux", reason="os.fork")
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_handles_in_a_forked_child_raise_and_let_it_end(store, client):
