@@ -1,6 +1,6 @@
 // ItemSlots: where a table's items lie, one cache line each, found by a dense slot number.
 //
-// Items live in segments of a few thousand, so growing never moves one; a freed slot is the next
+// Items live in segments of some hundreds, so growing never moves one; a freed slot is the next
 // to be given out. Each occupant of a slot has its own generation: slot and generation together
 // are the ticket that tells an item from its successors in the same place.
 #pragma once
@@ -32,7 +32,8 @@ static_assert(sizeof(StoredItem) == 64);
 // Not thread-safe.
 class ItemSlots {
  public:
-  static constexpr std::size_t kSegmentSlots = 2048;  // 128 KiB
+  static constexpr std::size_t kSegmentSlots =
+      512;  // 32 KiB: few pages to be faulted in under a lock
   static constexpr std::size_t kMaxSlots = kNoSlot;
 
   std::size_t size() const { return size_; }

@@ -43,6 +43,10 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   template <typename T>
   using Done = ReplayService::Done<T>;
 
+  // Items handled at most before the lock is let go: half a millisecond when every line that they
+  // touch comes from memory.
+  static constexpr std::size_t kBreath = 256;
+
   // `id_base` is added to every request id.
   Table(std::unique_ptr<TableCore> core, std::shared_ptr<StoreContext> context, RequestId id_base);
 
@@ -70,9 +74,6 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   void unpin(std::uint64_t token) noexcept override;
 
  private:
-  // Items handled at most before the lock is let go: 0.1 ms when all of them miss the caches.
-  static constexpr std::size_t kBreath = 512;
-
   struct Waiting {
     RequestId id = 0;
     TimePoint since;

@@ -9,19 +9,32 @@ namespace {
 constexpr auto kPollInterval = std::chrono::milliseconds(50);
 constexpr double kFirstNoticeS = 10.0;
 
-// Where one call's result arrives. The thread that completes it may still hold the mutex when
-// the waiter wakes, so the waiter leaves only after taking it.
+// An address of its own for each thread.
+const void* this_thread() {
+  thread_local const char mark = 0;
+  return &mark;
+}
+
+// Where one call's result arrives. A thread that completes it may still hold the mutex when the
+// waiter wakes, so the waiter leaves only after taking it. Most results come on the waiter's own
+// thread before it waits: those cost neither a lock nor a wake-up.
 template <typename T>
 class Arrival {
  public:
   // REQUIRES: called once, by whoever completes the request.
-  void complete(T value) {
+  void complete(T value) REVERIE_NO_THREAD_SAFETY_ANALYSIS {
+    if (this_thread() == waiter_) {
+      value_.emplace(std::move(value));
+      is_own_ = true;
+      return;
+    }
     MutexLock lock(mutex_);
     value_.emplace(std::move(value));
     condition_.notify_all();
   }
 
   T wait(ReplayService& service, RequestId id, const WaitOptions& options) {
+    if (is_own_) return take_own();
     if (id == 0) return take();
     Clock& clock = Clock::system();
     const TimePoint begin = clock.now();
@@ -51,12 +64,20 @@ class Arrival {
     return value_.has_value();
   }
 
+  // What came on this thread.
+  T take_own() REVERIE_NO_THREAD_SAFETY_ANALYSIS {
+    REVERIE_CHECK(value_.has_value());
+    return std::move(*value_);
+  }
+
   T take() {
     MutexLock lock(mutex_);
     REVERIE_CHECK(value_.has_value());
     return std::move(*value_);
   }
 
+  const void* const waiter_ = this_thread();
+  bool is_own_ = false;  // only the waiter's thread looks at it
   Mutex mutex_;
   CondVar condition_;
   std::optional<T> value_ REVERIE_GUARDED_BY(mutex_);
