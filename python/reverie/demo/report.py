@@ -21,8 +21,8 @@ def outcome_table(outcomes: Sequence[Outcome]) -> Table:
     episodes = max(outcome.greedy_episodes for outcome in outcomes)
     table = Table(title=f"Greedy return over {episodes} new episodes, after training")
     for title in (
-        "seed", "greedy return\nmean", "greedy return\nmin", "kept from\nstep", "steps",
-        "seconds", "steps/s", "samples/\ninsert",
+        "seed", "mean\nreturn", "least\nreturn", "kept\nfrom step", "steps", "time\n[s]",
+        "steps/s", "samples/\ninsert",
     ):  # fmt: skip
         table.add_column(title, justify="right", vertical="bottom")
     for at in sorted(outcomes, key=lambda outcome: outcome.seed):

@@ -13,16 +13,17 @@ from reverie.demo.report import draw_learning_curves, outcome_table
 
 def test_the_table_has_a_row_a_seed_in_order():
     outcomes = [
-        Outcome(7, 30_000, 20.0, 62.9, 28_500, 499.9, 486.0, 100),
+        Outcome(701, 30_000, 20.0, 62.9, 28_500, 499.9, 486.0, 100),
         Outcome(2, 30_000, 25.0, 61.4, 30_000, 412.3, 9.0, 100),
     ]
     console = Console(file=io.StringIO(), width=80)
     console.print(outcome_table(outcomes))
     rows = [line for line in console.file.getvalue().splitlines() if line.startswith("│")]
     cells = [[cell.strip() for cell in row.strip("│").split("│")] for row in rows]
+    assert "…" not in console.file.getvalue()
     assert cells == [
         ["2", "412.3", "9", "30,000", "30,000", "25.0", "1,200", "61.4"],
-        ["7", "499.9", "486", "28,500", "30,000", "20.0", "1,500", "62.9"],
+        ["701", "499.9", "486", "28,500", "30,000", "20.0", "1,500", "62.9"],
     ]
 
 
