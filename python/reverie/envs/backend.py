@@ -1,0 +1,103 @@
+"""What a pool of environments is to the one who steps it, whatever runs the environments.
+
+A pool holds ``num_batches`` batches of ``num_envs`` environments each. A batch is stepped as a whole,
+and while one is stepped the actions of another can be computed (double buffering).
+
+    reset(batch) --> EnvFuture --result()--> EnvBatch --policy--> actions --> step(actions, batch) ...
+
+An environment whose episode ended is reset at once, in the same step: ``observation`` is then the
+first of the next episode, and ``final_observation`` the last of the one that ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from reverie.specs import TensorSpec
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """What one environment of a pool takes and gives.
+
+    Args:
+        id: the name under which it was asked for.
+        observation: a nest of ``TensorSpec``, the shape of one observation.
+        action: the ``TensorSpec`` of one action: int64 ``[]`` for a discrete one.
+        action_count: how many discrete actions there are, 0 to ``action_count - 1``; ``None`` for
+            continuous ones.
+        action_low: the least continuous action, an array of the action's shape, or ``None``.
+        action_high: the greatest continuous action, or ``None``.
+        max_episode_steps: after how many steps an episode is truncated, or ``None``.
+    """
+
+    id: str
+    observation: Any
+    action: TensorSpec
+    action_count: int | None = None
+    action_low: np.ndarray | None = None
+    action_high: np.ndarray | None = None
+    max_episode_steps: int | None = None
+
+
+@dataclass(slots=True)
+class EnvBatch:
+    """The environments of one batch after a step, as arrays over the pool's own memory.
+
+    The arrays are views: the next ``step`` or ``reset`` of the same batch overwrites them.
+
+    Args:
+        observation: a nest of ``[B, ...]`` arrays.
+        reward: ``[B]`` float32, 0 after a reset.
+        terminated: ``[B]`` bool: the episode ended by the environment's own rules.
+        truncated: ``[B]`` bool: it was cut off, by a limit of steps for instance.
+        final_observation: a nest like ``observation``; only rows whose episode ended hold something.
+        env_ids: ``[B]`` int32, which environment of the batch each row is of.
+        info: numeric entries of the environments' info, by name, as ``[B, ...]`` arrays.
+    """
+
+    observation: Any
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    final_observation: Any
+    env_ids: np.ndarray
+    info: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+class EnvFuture(Protocol):
+    """A step under way."""
+
+    def done(self) -> bool:
+        """Whether ``result`` would return at once."""
+
+    def result(self, timeout_s: float | None = None) -> EnvBatch:
+        """Wait for the batch.
+
+        Args:
+            timeout_s: how long at most; ``None`` is the pool's own limit.
+
+        Raises:
+            DeadlineExceededError: the step takes longer, naming the worker that is late.
+            EnvError: an environment raised or its worker died, with index and traceback.
+        """
+
+
+class Backend(Protocol):
+    """What runs the environments: threads of this process, or worker processes."""
+
+    spec: EnvSpec
+    num_envs: int
+    num_batches: int
+
+    def reset(self, seed: int | None = None, *, batch: int = 0) -> EnvFuture:
+        """Start every environment of a batch anew; environment i gets the seed ``seed + i``."""
+
+    def step(self, actions: Any, batch: int = 0) -> EnvFuture:
+        """Step every environment of a batch with its row of ``actions``, ``[B, ...]``."""
+
+    def close(self) -> None:
+        """Stop what was started. Again does nothing; any other call after it raises."""
