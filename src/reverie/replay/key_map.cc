@@ -13,7 +13,7 @@ KeyMap::KeyMap(std::uint64_t secret) : secret_(secret) {
 
 std::size_t KeyMap::memory_bytes() const {
   return segments_.size() * (sizeof(Segment) + sizeof(segments_[0])) +
-         directory_.capacity() * sizeof(Segment*);
+         directory_.capacity() * sizeof(directory_[0]);
 }
 
 std::size_t KeyMap::place_of(const Segment& segment, std::uint64_t key, std::uint64_t mixed) {

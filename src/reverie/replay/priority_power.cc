@@ -100,8 +100,8 @@ void priority_power(double exponent, std::span<const double> priorities, std::sp
     }
     return;
   }
-  static const auto kPower = best_power();
-  kPower(exponent, priorities.data(), priorities.size(), weights.data());
+  static const auto power = best_power();
+  power(exponent, priorities.data(), priorities.size(), weights.data());
 }
 
 }  // namespace reverie

@@ -9,6 +9,7 @@ namespace reverie {
 using sum_tree::Fan;
 using sum_tree::kFanout;
 using sum_tree::kRefreshMax;
+using sum_tree::kSegmentGroups;
 using sum_tree::kSegmentSlots;
 using sum_tree::Level;
 using sum_tree::Segment;
@@ -17,6 +18,8 @@ using sum_tree::Tree;
 SumTree::SumTree(Kernel kernel) : kernels_(&sum_tree::portable_kernels()) {
   if (kernel == Kernel::kPortable) return;
   if (const sum_tree::Kernels* avx2 = sum_tree::avx2_kernels()) kernels_ = avx2;
+  if (kernel == Kernel::kAvx2) return;
+  if (const sum_tree::Kernels* avx512 = sum_tree::avx512_kernels()) kernels_ = avx512;
 }
 
 void SumTree::reach(Slot slot) {
@@ -52,7 +55,12 @@ void SumTree::update(std::span<const Slot> slots, std::span<const float> weights
     std::uint32_t last = waiting_last_;
     for (std::size_t i = 0; i < count; ++i) {
       const Slot slot = slots[i];
-      segments[slot / kSegmentSlots]->weights[slot % kSegmentSlots] = weights[i];
+      Segment& segment = *segments[slot / kSegmentSlots];
+      segment.weights[slot % kSegmentSlots] = weights[i];
+      // The lines that the refresh will change, on their way by then.
+      const std::size_t node = slot % kSegmentSlots / kSegmentGroups;
+      __builtin_prefetch(segment.group_sums + node * kFanout, 1);
+      __builtin_prefetch(segment.group_sums + node * kFanout + kFanout / 2, 1);
       // Slots that follow each other often share a group; noting it once is enough.
       const auto group = static_cast<std::uint32_t>(slot / kFanout);
       waiting[waiting_count] = group;

@@ -3,13 +3,15 @@
 //     top, level by level    [ 0 s s s .. s ]               f64, 16 nodes of the level below
 //                            [ 0 s s s .. s ] ...           f64, 16 segments
 //     segment, 4096 slots    [ 0 s s s .. s ]               f64, 16 nodes of the level below
-//                            [ 0 s s s .. s ] x 16          f64, 16 groups
+//                            [ t t t t .. t ] x 16          f64, sums of 16 groups
 //                            [ w w w w .. w ] x 256         f32 weights, 16 slots: a cache line
 //
 // A node holds the exclusive running sums of its children, so that a search passes a level with
-// one comparison of the node with the mass, a count and a subtraction; only the last 16 weights are
-// summed on the way. Whole batches descend level by level, so that many searches are in flight and
-// their cache lines under way.
+// one comparison of the node with the mass, a count and a subtraction. The two lowest levels, which
+// are nearly all of the memory, hold plain sums and weights, run up on the way: an update of a
+// large tree costs what its cache lines cost, and running sums there would be two more of them.
+// Whole batches descend level by level, so that many searches are in flight and their cache lines
+// under way.
 //
 // An update stores the weight and notes the group; the sums above are made anew from their
 // children, level by level, when they are next asked for or 1024 groups wait. So a node that many
@@ -37,19 +39,19 @@ namespace reverie {
 // Not thread-safe: the table that owns it locks. Holds no random state.
 class SumTree {
  public:
-  // The machine code to run: the best that this processor has, or the portable one. They give the
-  // same answers, bit by bit.
-  enum class Kernel { kBest, kPortable };
+  // The machine code to run: the best that this processor has, or a plainer one, where it has that.
+  // They give the same answers, bit by bit.
+  enum class Kernel { kBest, kAvx2, kPortable };
 
   explicit SumTree(Kernel kernel = Kernel::kBest);
   SumTree(const SumTree&) = delete;
   SumTree& operator=(const SumTree&) = delete;
 
-  // The code that runs: "avx2" or "portable".
+  // The code that runs: "avx512", "avx2" or "portable".
   const char* kernel_name() const { return kernels_->name; }
 
   // Slots 0 .. capacity() - 1 exist, at first with weight 0. reach() makes `slot` exist: it adds
-  // segments of 4096 slots (20 KB each) and, at 16 times as many, a level on top.
+  // segments of 4096 slots (18 KB each) and, at 16 times as many, a level on top.
   std::size_t capacity() const { return tree_.segments.size() * sum_tree::kSegmentSlots; }
   void reach(Slot slot);
 

@@ -25,16 +25,15 @@ constexpr std::size_t child_at(std::size_t rank) {
   return rank % kLanes * kLanes + rank / kLanes;
 }
 
-// 4096 slots and the two levels of nodes above them. `below` are the exclusive running sums over
-// the children of a node, `sums` the children's own sums: group_sums[g] is the sum of the weights
-// [16 g, 16 g + 16), node_sums[n] that of the group_sums [16 n, 16 n + 16). They lie apart, for a
-// search reads only the first.
+// 4096 slots and the two levels of nodes above them. group_sums[g] is the sum of the weights
+// [16 g, 16 g + 16), node_sums[n] that of the group_sums [16 n, 16 n + 16), and node_below are the
+// exclusive running sums over node_sums. The groups, which are many, have no running sums in
+// memory: a search makes them on the way, and an update has three cache lines to touch, not five.
 struct alignas(128) Segment {
   float weights[kSegmentSlots] = {};
-  double group_below[kSegmentGroups] = {};
   double group_sums[kSegmentGroups] = {};
-  double node_below[kFanout] = {};
   double node_sums[kFanout] = {};
+  double node_below[kFanout] = {};
 };
 
 // 16 numbers of a node: two cache lines.
@@ -73,6 +72,8 @@ struct Kernels {
 const Kernels& portable_kernels();
 // Null where the processor, or the compiler's target, has no AVX2.
 const Kernels* avx2_kernels();
+// Null where it has no AVX-512 (F, BW, DQ, VL).
+const Kernels* avx512_kernels();
 
 // The slot to answer where rounding led a search to a slot of weight 0: it carried the mass past
 // the end of some node above, so the answer is the last slot with a weight under that node.

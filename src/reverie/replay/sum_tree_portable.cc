@@ -45,6 +45,12 @@ struct Portable {
     return child * sizeof(double);
   }
 
+  static inline std::size_t scan_step(const double* sums, double* mass) {
+    double below[kFanout];
+    fold(sums, below);
+    return step(below, mass);
+  }
+
   static inline std::size_t last_step(const float* weights, double mass) {
     const Lanes lanes = run(weights);
     std::size_t lane = lanes.base[2] <= mass ? 2 : 0;
@@ -65,7 +71,10 @@ struct Portable {
     return lanes.total;
   }
 
-  static inline double add_up(const float* weights) { return run(weights).total; }
+  template <typename T>
+  static inline double add_up(const T* values) {
+    return run(values).total;
+  }
 
   static inline void fill(RandomLanes& random, double scale, double* out, std::size_t count) {
     random.fill(scale, out, count);

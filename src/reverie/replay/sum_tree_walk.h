@@ -6,11 +6,14 @@
 //       // running sum is at most *mass. Takes that sum from *mass. Returns the child's place in
 //       // the node, in bytes.
 //       static std::size_t step(const double* node, double* mass);
-//       // The same over 16 weights, which it sums on the way; returns the child's number.
+//       // The same over the sums of the children, from which it makes the running sums itself.
+//       static std::size_t scan_step(const double* sums, double* mass);
+//       // And over 16 weights; returns the child's number.
 //       static std::size_t last_step(const float* weights, double mass);
 //       // Writes the exclusive running sums of 16 numbers; returns their sum.
 //       static double fold(const double* sums, double* below);
-//       static double add_up(const float* weights);  // what fold would return for weights
+//       static double add_up(const float* weights);  // what fold would return for them
+//       static double add_up(const double* sums);
 //       // RandomLanes::fill; `out` begins a cache line.
 //       static void fill(RandomLanes& random, double scale, double* out, std::size_t count);
 //     };
@@ -73,7 +76,7 @@ template <typename Primitives>
   for (std::size_t i = 0; i < count; ++i) {
     const Segment& segment = **at(segments, place[i]);
     const std::size_t child = Primitives::step(segment.node_below, &mass[i]);
-    const double* const next = at(segment.group_below, child * kFanout);
+    const double* const next = at(segment.group_sums, child * kFanout);
     __builtin_prefetch(next);
     __builtin_prefetch(next + kFanout / 2);
     place[i] = static_cast<std::uint32_t>(place[i] * kFanout + child);
@@ -83,7 +86,7 @@ template <typename Primitives>
     constexpr std::size_t kNodes = kFanout * kNumber;  // of a segment, as places
     const Segment& segment = **at(segments, place[i] / kNodes * kNumber);
     const std::size_t node = place[i] % kNodes * kFanout;
-    const std::size_t group = node + Primitives::step(at(segment.group_below, node), &mass[i]);
+    const std::size_t group = node + Primitives::scan_step(at(segment.group_sums, node), &mass[i]);
     __builtin_prefetch(segment.weights + group / kNumber * kFanout);
     place[i] = static_cast<std::uint32_t>(place[i] / kNodes * (kNodes * kFanout) + group);
   }
@@ -161,24 +164,15 @@ class DirtyList {
 };
 
 // Groups of a refresh that are handled together: the lines that they need fit in the first-level
-// cache twice over, for those of the next block are under way meanwhile.
+// cache. They were asked for when the groups were noted.
 inline constexpr std::size_t kRefreshBlock = 64;
 
-// Refreshes groups [begin, end) and their nodes in the segments. Asks for the lines of the block
-// after that, a few with each round: all at once they would wait for each other.
+// Refreshes so many groups and their nodes in the segments.
 template <typename Primitives>
 [[gnu::always_inline]] inline void refresh_block(Tree& tree, const std::uint32_t* groups,
-                                                 std::size_t begin, std::size_t end,
                                                  std::size_t count, DirtyList& dirty) {
   const std::unique_ptr<Segment>* const segments = tree.segments.data();
-  const auto ahead = [&](std::size_t i) { return groups[std::min(i + kRefreshBlock, count - 1)]; };
-  for (std::size_t i = begin; i < end; ++i) {
-    const std::uint32_t later = ahead(i);
-    const Segment& there = *segments[later / kSegmentGroups];
-    const double* const sums = there.group_sums + later % kSegmentGroups / kFanout * kFanout;
-    __builtin_prefetch(there.weights + later % kSegmentGroups * kFanout);
-    __builtin_prefetch(sums, 1);
-    __builtin_prefetch(sums + kFanout / 2, 1);
+  for (std::size_t i = 0; i < count; ++i) {
     Segment& segment = *segments[groups[i] / kSegmentGroups];
     const std::size_t group = groups[i] % kSegmentGroups;
     segment.group_sums[group] = Primitives::add_up(segment.weights + group * kFanout);
@@ -186,17 +180,12 @@ template <typename Primitives>
   // All sums are stored before a node is read: a wide load right after a narrow store to the same
   // line would wait for it.
   fence_loops();
-  for (std::size_t i = begin; i < end; ++i) {
-    const std::uint32_t later = ahead(i);
-    const double* const below =
-        segments[later / kSegmentGroups]->group_below + later % kSegmentGroups / kFanout * kFanout;
-    __builtin_prefetch(below, 1);
-    __builtin_prefetch(below + kFanout / 2, 1);
-    Segment& segment = *segments[groups[i] / kSegmentGroups];
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t number = groups[i] / kSegmentGroups;
+    Segment& segment = *segments[number];
     const std::size_t node = groups[i] % kSegmentGroups / kFanout;
-    segment.node_sums[node] =
-        Primitives::fold(segment.group_sums + node * kFanout, segment.group_below + node * kFanout);
-    dirty.add(groups[i] / kSegmentGroups);
+    segment.node_sums[node] = Primitives::add_up(segment.group_sums + node * kFanout);
+    dirty.add(number);
   }
   fence_loops();
 }
@@ -208,8 +197,7 @@ template <typename Primitives>
   REVERIE_CHECK(count <= kRefreshMax);
   DirtyList dirty(tree.dirty.data());
   for (std::size_t begin = 0; begin < count; begin += kRefreshBlock) {
-    refresh_block<Primitives>(tree, groups, begin, std::min(begin + kRefreshBlock, count), count,
-                              dirty);
+    refresh_block<Primitives>(tree, groups + begin, std::min(kRefreshBlock, count - begin), dirty);
   }
   const auto fold_segment = [&tree](std::size_t node) __attribute__((always_inline)) {
     Segment& segment = *tree.segments[node];
