@@ -98,7 +98,7 @@ class Writer {
     if (whole_.empty()) keep_whole(*nest, note.columns);
   }
 
-  void create_item(nb::handle table, nb::handle priority, nb::handle trajectory,
+  void create_item(nb::handle table, nb::handle priority, nb::handle trajectory, nb::handle version,
                    nb::handle timeout_s) {
     const InUse in_use(*core_);
     auto& [nest, columns] = items_.flatten(trajectory, leaves_);
@@ -109,7 +109,9 @@ class Writer {
       const PickedColumn& picked = picked_column(nest->path(leaf), leaves_[leaf]);
       columns[i] = {nest->path(leaf), picked.history->column, picked.ranges(), picked.is_squeezed};
     }
-    create(text_argument("table", table), priority, columns, nest->text(), timeout_s);
+    create(text_argument("table", table), priority, columns, nest->text(),
+           integer_argument("version", version, std::numeric_limits<std::int64_t>::min()),
+           timeout_s);
   }
 
   // An item over the last steps of a writer of whole steps.
@@ -125,7 +127,7 @@ class Writer {
     const StepRange range{writer().next_step() - static_cast<StepIndex>(count),
                           static_cast<std::uint32_t>(count)};
     for (TrajectoryColumn& column : whole_) column.ranges = {&range, 1};
-    create(text_argument("table", table), priority, whole_, whole_text_, timeout_s);
+    create(text_argument("table", table), priority, whole_, whole_text_, /*version=*/0, timeout_s);
   }
 
   nb::object history() {
@@ -238,8 +240,8 @@ class Writer {
 
   void create(std::string_view table, nb::handle priority,
               std::span<const TrajectoryColumn> columns, const std::string& structure,
-              nb::handle timeout_s) {
-    NewItem item{table, {}, columns, structure, 0};
+              std::int64_t version, nb::handle timeout_s) {
+    NewItem item{table, {}, columns, structure, version};
     if (!priority.is_none()) item.priority = number_argument("priority", priority);
     const TimePoint until = python::deadline(timeout_s);
     if (waited_table_ != table) {
@@ -276,7 +278,7 @@ class Writer {
   void keep_whole(const Nest& nest, const std::vector<ColumnId>& columns) {
     for (std::size_t i = 0; i < nest.leaf_count(); ++i) {
       const ColumnId column = columns[nest.leaf_of_column(i)];
-      whole_.push_back({writer().column_name(column), column, {}, false});
+      whole_.push_back({writer().column_name(column), column, {}, false, /*stepwise=*/true});
     }
     whole_text_ = nest.text();
   }
@@ -364,9 +366,10 @@ Raises:
            nb::sig("def append_whole(self, data: typing.Any) -> None"),
            "Appends one step, which must have the structure of the first.")
       .def("create_item", &Writer::create_item, "table"_a, "priority"_a.none(),
-           "trajectory"_a.none(), nb::kw_only(), "timeout_s"_a = nb::none(),
+           "trajectory"_a.none(), nb::kw_only(), "version"_a = 0, "timeout_s"_a = nb::none(),
            nb::sig("def create_item(self, table: str, priority: float | None, "
-                   "trajectory: typing.Any, *, timeout_s: float | None = None) -> None"),
+                   "trajectory: typing.Any, *, version: int = 0, timeout_s: float | None = None) "
+                   "-> None"),
            R"(Makes an item of rows that were appended.
 
 It is in its table on return, unless the rate limiter holds it back; then it is queued, in order.
@@ -376,6 +379,7 @@ Args:
     table: its name.
     priority: of the item; None for the largest that the table has seen.
     trajectory: a nest of columns picked from ``history``.
+    version: of the weights that acted, int64: it comes back as ``Batch.versions``.
     timeout_s: how long to wait where the queue is full: None without limit, 0 not at all.
 
 Raises:

@@ -247,7 +247,7 @@ class TrajectoryWriter:
     def append_whole(self, data: Any) -> None:
         """Appends one step, which must have the structure of the first."""
 
-    def create_item(self, table: str, priority: float | None, trajectory: Any, *, timeout_s: float | None = None) -> None:
+    def create_item(self, table: str, priority: float | None, trajectory: Any, *, version: int = 0, timeout_s: float | None = None) -> None:
         """
         Makes an item of rows that were appended.
 
@@ -258,6 +258,7 @@ class TrajectoryWriter:
             table: its name.
             priority: of the item; None for the largest that the table has seen.
             trajectory: a nest of columns picked from ``history``.
+            version: of the weights that acted, int64: it comes back as ``Batch.versions``.
             timeout_s: how long to wait where the queue is full: None without limit, 0 not at all.
 
         Raises:

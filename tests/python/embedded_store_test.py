@@ -66,6 +66,23 @@ def test_a_batch_holds_the_rows_that_were_written(client):
     np.testing.assert_array_equal(batch.data["obs"][:, :, 0, 0], batch.data["reward"])
 
 
+def test_a_batch_tells_what_is_known_of_its_items(client):
+    writer = client.trajectory_writer(num_keep_alive_refs=1)
+    for version in (-3, 2**40):
+        writer.append({"x": version})
+        writer.create_item("replay", 2.0, {"x": writer.history["x"][-1:]}, version=version)
+    client.sample_batch("replay", 2, distinct=True)
+    batch = client.sample_batch("replay", 2, distinct=True)
+    np.testing.assert_array_equal(batch.versions, batch.data["x"][:, 0])
+    assert batch.versions.dtype == np.int64
+    assert batch.times_sampled.tolist() == [2, 2]
+    assert batch.priorities.tolist() == [2.0, 2.0]
+    assert (batch.ages_s >= 0).all()
+    assert (batch.ages_s < 60).all()
+    with pytest.raises(ValueError, match=r"version.*9223372036854775808"):
+        writer.create_item("replay", 1.0, {"x": writer.history["x"][-1:]}, version=2**63)
+
+
 def test_arrays_of_a_batch_own_their_memory_and_may_be_written_to(client):
     client.insert({"x": np.arange(5)}, {"replay": 1.0})
     batch = client.sample_batch("replay", 3)

@@ -108,6 +108,36 @@ def test_a_closed_writer_says_so(client):
             call()
 
 
+def test_a_signature_may_be_that_of_one_step():
+    signature = {"a": reverie.TensorSpec([], "int64"), "b": reverie.TensorSpec([2], "float32")}
+    table = reverie.Table(
+        "t",
+        reverie.selectors.Fifo(),
+        reverie.selectors.Fifo(),
+        10,
+        reverie.rate_limiters.MinSize(1),
+        signature=signature,
+    )
+    with reverie.Store([table]) as store:
+        client = store.client()
+        with client.writer(3) as writer:
+            for step in range(3):
+                writer.append({"a": step, "b": np.full(2, step, np.float32)})
+            writer.create_item("t", 3, 1.0)
+            writer.create_item("t", 1, 1.0)
+        steps = next(client.sample("t", unpack_as_table_signature=True))
+        assert [step.data["a"] for step in steps] == [0, 1, 2]
+        with client.writer(1) as writer:
+            writer.append({"a": 1, "b": np.zeros(3, np.float32)})
+            with pytest.raises(ValueError, match=r" b: float32 \(1, 3\).*\(2,\)"):
+                writer.create_item("t", 1, 1.0)
+        with client.trajectory_writer(1) as writer:
+            writer.append({"a": 1, "b": np.zeros(2, np.float32)})
+            rows = {name: column[-1:] for name, column in writer.history.items()}
+            with pytest.raises(ValueError, match="signature"):
+                writer.create_item("t", 1.0, rows)
+
+
 def test_samples_come_as_the_nest_of_the_signature():
     signature = {
         "a": reverie.TensorSpec([None], "int64"),

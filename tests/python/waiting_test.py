@@ -4,6 +4,8 @@ import _thread
 import gc
 import logging
 import os
+import signal
+import subprocess
 import sys
 import threading
 
@@ -123,6 +125,37 @@ def test_ctrl_c_ends_any_wait(client, prepare):
         call()
     watcher.join()
     assert client.why_blocked("q").samples.waiting == 0
+
+
+_WAITING_PROGRAM = """
+import sys
+import threading
+import reverie
+client = reverie.Store([reverie.Table.queue("q", 1)]).client()
+def tell():
+    while client.why_blocked("q").samples.waiting == 0:
+        pass
+    print("waits", flush=True)
+threading.Thread(target=tell).start()
+try:
+    client.sample_batch("q", 1)
+except KeyboardInterrupt:
+    sys.exit(33)
+"""
+
+
+def test_ctrl_c_on_a_terminal_ends_a_program_that_waits():
+    program = subprocess.Popen(
+        [sys.executable, "-c", _WAITING_PROGRAM], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert program.stdout.readline() == "waits\n"
+        program.send_signal(signal.SIGINT)
+        assert program.wait(timeout=10) == 33
+    finally:
+        program.kill()
+        program.stdout.close()
+        program.wait()
 
 
 @pytest.mark.filterwarnings("ignore:a writer was dropped:ResourceWarning")

@@ -22,6 +22,7 @@ bool LayoutCache::Kind::matches(const NewItem& item) const {
   for (std::size_t i = 0; i < columns.size(); ++i) {
     if (columns[i].column != item.columns[i].column ||
         columns[i].squeezed != item.columns[i].squeezed ||
+        columns[i].stepwise != item.columns[i].stepwise ||
         columns[i].name != item.columns[i].name) {
       return false;
     }
@@ -62,7 +63,8 @@ LayoutCache::Kind& LayoutCache::find_kind(const NewItem& item) {
   auto kind = std::make_unique<Kind>();
   kind->structure = item.structure;
   for (const TrajectoryColumn& column : item.columns) {
-    kind->columns.push_back({std::string(column.name), column.column, column.squeezed});
+    kind->columns.push_back(
+        {std::string(column.name), column.column, column.squeezed, column.stepwise});
   }
   if (kinds_.size() < kKindsMax) {
     last_ = kinds_.size();

@@ -43,6 +43,7 @@ class LayoutCache {
       column.piece_begin = places[i].piece_begin;
       column.piece_end = places[i].piece_end;
       column.squeezed = item.columns[i].squeezed;
+      column.stepwise = item.columns[i].stepwise;
     }
     return kind.add(make_ref<Layout>(std::move(columns), std::string(item.structure)));
   }
@@ -56,6 +57,7 @@ class LayoutCache {
     std::string name;
     ColumnId column;
     bool squeezed;
+    bool stepwise;
   };
   struct Kind {
     std::string structure;

@@ -79,6 +79,7 @@ struct TrajectoryColumn {
   ColumnId column = 0;
   std::span<const StepRange> ranges;
   bool squeezed = false;  // exactly one row
+  bool stepwise = false;  // see LayoutColumn
 };
 
 struct NewItem {

@@ -69,7 +69,8 @@ Status Writer::create_item(std::string_view table, std::uint32_t num_timesteps, 
   const StepRange range{writer_->next_step() - num_timesteps, num_timesteps};
   columns_.clear();
   for (const ColumnId column : step_) {
-    columns_.push_back({writer_->column_name(column), column, {&range, 1}});
+    columns_.push_back(
+        {writer_->column_name(column), column, {&range, 1}, /*squeezed=*/false, /*stepwise=*/true});
   }
   return writer_->create_item({table, priority, columns_, structure}, deadline, wait);
 }

@@ -10,6 +10,7 @@ namespace {
 bool matches(const TrajectoryView& trajectory, const LayoutColumn& column,
              const TensorSpec& expected) {
   if (column.spec.dtype != expected.dtype) return false;
+  if (column.stepwise && shape_matches(expected.shape, column.spec.shape)) return true;
   std::span<const std::int64_t> pattern = expected.shape;
   if (!column.squeezed) {
     if (pattern.empty()) return false;

@@ -34,6 +34,8 @@ struct LayoutColumn {
   std::uint16_t piece_begin = 0;
   std::uint16_t piece_end = 0;
   bool squeezed = false;  // exactly one row, handed out without its leading axis
+  // Of a Writer, whose items are whole steps: a signature may be that of one step instead.
+  bool stepwise = false;
 
   friend bool operator==(const LayoutColumn&, const LayoutColumn&) = default;
 };
@@ -109,7 +111,8 @@ class Trajectory {
 // records that come from outside. Names the column, the value and the bound.
 Status check_trajectory(const TrajectoryView& trajectory);
 
-// Checks columns, types and shapes against a table's signature, names the first that differs.
+// Checks columns, types and shapes against a table's signature, names the first that differs. The
+// shape of a column is [T, ...], or [...] where it is squeezed; a stepwise one may be either.
 Status check_signature(const TrajectoryView& trajectory, const Signature& signature);
 
 }  // namespace reverie
