@@ -272,6 +272,19 @@ TEST_P(SelectorSuite, NotANumberIsRefused) {
   }
 }
 
+TEST_P(SelectorSuite, ManyPrioritiesAreHeldWhenEachIs) {
+  const auto selector = GetParam().make();
+  constexpr double kMax = std::numeric_limits<double>::max();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (const double odd : {std::numeric_limits<double>::quiet_NaN(), kInfinity, -kInfinity, kMax,
+                           -kMax, -1.0, -0.0, 0.0, 3.5e38, 1e39}) {
+    std::vector<double> priorities = GetParam().priorities;
+    EXPECT_TRUE(selector->holds_all(priorities));
+    priorities.push_back(odd);
+    EXPECT_EQ(selector->holds_all(priorities), selector->check_priority(odd).ok()) << odd;
+  }
+}
+
 TEST_P(SelectorSuite, AnEmptyTwinHasTheNameAndNothingElse) {
   Pair pair = make();
   for (int i = 0; i < 10; ++i) pair.insert(any_priority());

@@ -18,6 +18,9 @@ namespace reverie {
 
 class HeapSelector : public Selector {
  public:
+  bool holds_all(std::span<const double> priorities) const override {
+    return has_no_nan(priorities);
+  }
   void insert(Slot slot, double priority) final {
     heap_.reach(size_, {});
     place_.reach(slot, kNoSlot);

@@ -12,6 +12,9 @@ namespace reverie {
 
 class ListSelector : public Selector {
  public:
+  bool holds_all(std::span<const double> priorities) const override {
+    return has_no_nan(priorities);
+  }
   void insert(Slot slot, double) final {
     links_.reach(slot, {});
     links_[slot] = {newest_, kNoSlot};

@@ -35,6 +35,13 @@ Status Prioritized::check_priority(double priority) const {
   return {};
 }
 
+bool Prioritized::holds_all(std::span<const double> priorities) const {
+  const double most = std::min(priority_max_, DBL_MAX);  // beyond which lies infinity
+  bool all = true;
+  for (const double priority : priorities) all &= priority >= 0 && priority <= most;
+  return all;
+}
+
 void Prioritized::insert(Slot slot, double priority) {
   float weight = 0;
   priority_power(exponent_, {&priority, 1}, {&weight, 1});

@@ -29,6 +29,7 @@ class Prioritized final : public Selector {
   std::string_view name() const override { return "Prioritized"; }
   // Refuses what is negative, not finite, or beyond 3.4e38 once raised to the exponent.
   Status check_priority(double priority) const override;
+  bool holds_all(std::span<const double> priorities) const override;
   void insert(Slot slot, double priority) override;
   void update(std::span<const Slot> slots, std::span<const double> priorities) override;
   void erase(Slot slot) override;

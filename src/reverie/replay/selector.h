@@ -40,6 +40,15 @@ class Selector {
     return {};
   }
 
+  // Whether check_priority() lets all of these through. A batch of updates asks this; override it
+  // where one look at many is faster.
+  virtual bool holds_all(std::span<const double> priorities) const {
+    for (const double priority : priorities) {
+      if (!check_priority(priority).ok()) return false;
+    }
+    return true;
+  }
+
   // Requires a slot that is not in, and a checked priority.
   virtual void insert(Slot slot, double priority) = 0;
 
@@ -69,6 +78,14 @@ class Selector {
 
   // What it holds in memory, itself included.
   virtual std::size_t memory_bytes() const = 0;
+
+ protected:
+  // holds_all() of a selector that takes every number.
+  static bool has_no_nan(std::span<const double> priorities) {
+    bool has_nan = false;
+    for (const double priority : priorities) has_nan |= std::isnan(priority);
+    return !has_nan;
+  }
 };
 
 }  // namespace reverie

@@ -213,12 +213,7 @@ MutateResult Table::mutate(const MutateRequest& request) {
                                      request.keys.size(), request.key_priorities.size());
   }
   for (const auto priorities : {request.ticket_priorities, request.key_priorities}) {
-    for (std::size_t i = 0; i < priorities.size() && result.status.ok(); ++i) {
-      if (Status status = core_->check_priority(priorities[i]); !status.ok()) [[unlikely]] {
-        result.status = status.with_context(
-            format("update {} of {} of table '{}'", i, priorities.size(), options().name));
-      }
-    }
+    if (result.status.ok()) result.status = core_->check_priorities(priorities);
   }
   if (!result.status.ok()) return result;
 

@@ -105,6 +105,17 @@ Status TableCore::check_priority(double priority) const {
   return remover_judge_->check_priority(priority);
 }
 
+Status TableCore::check_priorities(std::span<const double> priorities) const {
+  if (sampler_judge_->holds_all(priorities) && remover_judge_->holds_all(priorities)) return {};
+  for (std::size_t i = 0; i < priorities.size(); ++i) {
+    if (Status status = check_priority(priorities[i]); !status.ok()) {
+      return status.with_context(
+          format("update {} of {} of table '{}'", i, priorities.size(), options_.name));
+    }
+  }
+  return {};
+}
+
 Status TableCore::check_item(const Item& item) const {
   if (item.trajectory.empty()) {
     return invalid_argument(
@@ -183,8 +194,7 @@ std::size_t TableCore::sample(std::size_t count, bool distinct, TimePoint now, S
     if (allowed == 0) return 0;
     done = draw(allowed, distinct, batch);
     limiter_.did_sample(static_cast<std::int64_t>(done));
-    for (std::size_t i = 0; i < done; ++i) state_->slots.prefetch(slots_[i]);
-    for (std::size_t i = 0; i < done; ++i) add_to_batch(slots_[i], values_[i], batch);
+    add_to_batch(0, done, batch);
     return done;
   }
   // An item leaves with its last sample, so each draw may change the next one.
@@ -193,7 +203,7 @@ std::size_t TableCore::sample(std::size_t count, bool distinct, TimePoint now, S
     if (drawn == 0) break;
     for (std::size_t i = 0; i < drawn && sample_allowance() > 0; ++i) {
       limiter_.did_sample(1);
-      add_to_batch(slots_[i], values_[i], batch);
+      add_to_batch(i, 1, batch);
       ++done;
       if (state_->slots[slots_[i]].times_sampled >= options_.max_times_sampled) {
         remove(slots_[i], after);
@@ -226,22 +236,35 @@ std::size_t TableCore::draw(std::size_t count, bool distinct, const SampleBatch&
   return fresh;
 }
 
-void TableCore::add_to_batch(Slot slot, double probability, SampleBatch& batch) {
-  StoredItem& stored = state_->slots[slot];
-  if (stored.times_sampled == 0) ++num_unique_samples_;
-  if (stored.times_sampled < std::numeric_limits<std::int32_t>::max()) ++stored.times_sampled;
-  batch.add({
-      .key = stored.key,
-      .ticket = stored.ticket(slot),
-      .probability = probability,
-      .priority = stored.priority,
-      .inserted_at_ns = stored.inserted_at_ns,
-      .table_size = static_cast<std::int64_t>(size()),
-      .version = stored.version,
-      .times_sampled = stored.times_sampled,
-      .trajectory = stored.trajectory.view(),
-  });
-  for (const auto& extension : extensions_) extension->on_sample(*this, slot);
+void TableCore::add_to_batch(std::size_t begin, std::size_t count, SampleBatch& batch) {
+  constexpr std::int32_t kSampledMax = std::numeric_limits<std::int32_t>::max();
+  const auto table_size = static_cast<std::int64_t>(size());
+  const std::span<const Slot> slots = std::span(slots_).subspan(begin, count);
+  ItemSlots& items = state_->slots;
+  for (const Slot slot : slots) items.prefetch(slot);
+  const SampleRows rows = batch.extend(count);
+  std::int64_t unique_count = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    StoredItem& stored = items[slots[i]];
+    unique_count += stored.times_sampled == 0 ? 1 : 0;
+    stored.times_sampled += stored.times_sampled < kSampledMax ? 1 : 0;
+    rows.set(i, {.key = stored.key,
+                 .ticket = stored.ticket(slots[i]),
+                 .probability = values_[begin + i],
+                 .priority = stored.priority,
+                 .inserted_at_ns = stored.inserted_at_ns,
+                 .table_size = table_size,
+                 .version = stored.version,
+                 .times_sampled = stored.times_sampled,
+                 .trajectory = stored.trajectory.view()});
+  }
+  num_unique_samples_ += unique_count;
+  if (extensions_.empty()) return;
+  // A hook may change priorities, or the room of this operation, so it gets what is kept apart.
+  for (std::size_t i = 0; i < count; ++i) {
+    const Slot slot = Ticket::unpack(rows.tickets[i]).slot;
+    for (const auto& extension : extensions_) extension->on_sample(*this, slot);
+  }
 }
 
 std::size_t TableCore::update_by_ticket(std::span<const std::uint64_t> tickets,
@@ -251,16 +274,19 @@ std::size_t TableCore::update_by_ticket(std::span<const std::uint64_t> tickets,
     const Slot slot = Ticket::unpack(ticket).slot;
     if (slot < state_->slots.used()) state_->slots.prefetch(slot);
   }
-  slots_.clear();
-  values_.clear();
+  slots_.resize(tickets.size());
+  values_.resize(tickets.size());
+  std::size_t found = 0;
   for (std::size_t i = 0; i < tickets.size(); ++i) {
     const Ticket ticket = Ticket::unpack(tickets[i]);
     if (state_->slots.find(ticket) == nullptr) continue;
-    slots_.push_back(ticket.slot);
-    values_.push_back(priorities[i]);
+    slots_[found] = ticket.slot;
+    values_[found++] = priorities[i];
   }
+  slots_.resize(found);
+  values_.resize(found);
   update_all();
-  return slots_.size();
+  return found;
 }
 
 std::size_t TableCore::update_by_key(std::span<const ItemKey> keys,
@@ -288,10 +314,12 @@ void TableCore::update_all() {
   }
   state_->sampler->update(slots_, values_);
   state_->remover->update(slots_, values_);
+  double max_priority = max_priority_;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     state_->slots[slots_[i]].priority = values_[i];
-    max_priority_ = std::max(max_priority_, values_[i]);
+    max_priority = std::max(max_priority, values_[i]);
   }
+  max_priority_ = max_priority;
 }
 
 void TableCore::update(Slot slot, double priority) {

@@ -56,6 +56,8 @@ class TableCore final : private TableAccess {
   // Priority, trajectory, signature, and whether the item alone fits max_bytes.
   Status check_item(const Item& item) const;
   Status check_priority(double priority) const;
+  // All of them, naming the first that is refused.
+  Status check_priorities(std::span<const double> priorities) const;
 
   // --- Inserts
   bool can_insert() const { return limiter_.can_insert(1); }
@@ -111,7 +113,8 @@ class TableCore final : private TableAccess {
   std::int64_t waived(const StoredItem& item) const;
   void remove(Slot slot, Aftermath& after);
   void evict(Aftermath& after);
-  void add_to_batch(Slot slot, double probability, SampleBatch& batch);
+  // Counts the first `count` draws of slots_ and values_, and tells them.
+  void add_to_batch(std::size_t begin, std::size_t count, SampleBatch& batch);
   // Fills slots_ and values_ with up to `count` draws; returns how many.
   std::size_t draw(std::size_t count, bool distinct, const SampleBatch& batch);
   // The items of slots_ get the priorities in values_.

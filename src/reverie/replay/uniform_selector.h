@@ -20,6 +20,9 @@ class Uniform final : public Selector {
   explicit Uniform(std::optional<std::uint64_t> seed) : random_(seed) {}
 
   std::string_view name() const override { return "Uniform"; }
+  bool holds_all(std::span<const double> priorities) const override {
+    return has_no_nan(priorities);
+  }
   void insert(Slot slot, double) override {
     order_.reach(size_, kNoSlot);
     place_.reach(slot, kNoSlot);

@@ -14,16 +14,15 @@ void SampleBatch::reserve(std::size_t count) {
   trajectories_.reserve(count);
 }
 
-void SampleBatch::add(const SampledItem& item) {
-  keys_.push_back(item.key);
-  tickets_.push_back(item.ticket.packed());
-  probabilities_.push_back(item.probability);
-  priorities_.push_back(item.priority);
-  inserted_at_ns_.push_back(item.inserted_at_ns);
-  table_sizes_.push_back(item.table_size);
-  versions_.push_back(item.version);
-  times_sampled_.push_back(item.times_sampled);
-  trajectories_.push_back(item.trajectory);
+SampleRows SampleBatch::extend(std::size_t count) {
+  const std::size_t begin = size();
+  const auto grow = [begin, count](auto& values) {
+    values.resize(begin + count);
+    return values.data() + begin;
+  };
+  return {grow(keys_),       grow(tickets_),        grow(probabilities_),
+          grow(priorities_), grow(inserted_at_ns_), grow(table_sizes_),
+          grow(versions_),   grow(times_sampled_),  grow(trajectories_)};
 }
 
 void SampleBatch::retain() {

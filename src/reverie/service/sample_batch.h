@@ -66,6 +66,31 @@ struct SampledItem {
   TrajectoryView trajectory;
 };
 
+// Where the rows of drawn items are to be written, one array a number: item i at [i].
+struct SampleRows {
+  ItemKey* keys;
+  std::uint64_t* tickets;
+  double* probabilities;
+  double* priorities;
+  std::int64_t* inserted_at_ns;
+  std::int64_t* table_sizes;
+  std::int64_t* versions;
+  std::int32_t* times_sampled;
+  TrajectoryView* trajectories;
+
+  void set(std::size_t i, const SampledItem& item) const {
+    keys[i] = item.key;
+    tickets[i] = item.ticket.packed();
+    probabilities[i] = item.probability;
+    priorities[i] = item.priority;
+    inserted_at_ns[i] = item.inserted_at_ns;
+    table_sizes[i] = item.table_size;
+    versions[i] = item.version;
+    times_sampled[i] = item.times_sampled;
+    trajectories[i] = item.trajectory;
+  }
+};
+
 // Move-only. Memory is kept by clear() and used again.
 class SampleBatch {
  public:
@@ -90,7 +115,9 @@ class SampleBatch {
 
   // --- For those who fill it.
   void reserve(std::size_t count);
-  void add(const SampledItem& item);
+  void add(const SampledItem& item) { extend(1).set(0, item); }
+  // Room for `count` more items, all of which the caller sets. Valid until the next call.
+  SampleRows extend(std::size_t count);
   void set_drawn_at(TimePoint now) { drawn_at_ns_ = now.ns; }
   void set_rate_limited() { rate_limited_ = true; }
   // A batch drawn in several breaths has a pin for each.
