@@ -22,8 +22,8 @@ bool matches(const TrajectoryView& trajectory, const LayoutColumn& column,
 
 }  // namespace
 
-Layout::Layout(std::vector<LayoutColumn> columns, std::string structure)
-    : columns_(std::move(columns)), structure_(std::move(structure)), piece_count_(0) {
+Layout::Layout(std::vector<LayoutColumn> columns, std::string structure, std::uint64_t tag)
+    : columns_(std::move(columns)), structure_(std::move(structure)), tag_(tag), piece_count_(0) {
   for (const LayoutColumn& column : columns_) {
     piece_count_ = std::max<std::uint32_t>(piece_count_, column.piece_end);
   }

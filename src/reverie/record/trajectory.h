@@ -43,16 +43,19 @@ struct LayoutColumn {
 // Immutable, shared.
 class Layout final : public RefCounted<Layout> {
  public:
-  Layout(std::vector<LayoutColumn> columns, std::string structure);
+  Layout(std::vector<LayoutColumn> columns, std::string structure, std::uint64_t tag = 0);
 
   std::span<const LayoutColumn> columns() const { return columns_; }
   // Opaque here: the border that flattened the nest folds it back with this.
   const std::string& structure() const { return structure_; }
   std::uint32_t piece_count() const { return piece_count_; }
+  // Opaque here too: for a writer whose readers know what its kinds of items are.
+  std::uint64_t tag() const { return tag_; }
 
  private:
   std::vector<LayoutColumn> columns_;
   std::string structure_;
+  std::uint64_t tag_;
   std::uint32_t piece_count_;
 };
 

@@ -5,6 +5,7 @@
 // are the ticket that tells an item from its successors in the same place.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -58,9 +59,15 @@ class ItemSlots {
       first_free_ = static_cast<Slot>((*this)[slot].key);  // a free slot's key links to the next
     }
     StoredItem& item = (*this)[slot];
-    if (++item.generation == 0) item.generation = 1;
+    item.generation = std::max(item.generation, first_generation_) + 1;
+    if (item.generation == 0) item.generation = 1;
+    newest_generation_ = std::max(newest_generation_, item.generation);
     ++size_;
     return slot;
+  }
+  // Tickets of `before`, whose place these slots take, are stale here. Requires that none is taken.
+  void continue_generations(const ItemSlots& before) {
+    first_generation_ = newest_generation_ = before.newest_generation_;
   }
   // Requires that the item's trajectory was taken out.
   void give_back(Slot slot) {
@@ -83,6 +90,8 @@ class ItemSlots {
   std::size_t size_ = 0;
   Slot used_ = 0;
   Slot first_free_ = kNoSlot;
+  std::uint32_t first_generation_ = 0;   // of no occupant here: generations begin above
+  std::uint32_t newest_generation_ = 0;  // of any occupant
 };
 
 }  // namespace reverie

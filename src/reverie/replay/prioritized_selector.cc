@@ -43,11 +43,13 @@ bool Prioritized::holds_all(std::span<const double> priorities) const {
 }
 
 void Prioritized::insert(Slot slot, double priority) {
-  float weight = 0;
-  priority_power(exponent_, {&priority, 1}, {&weight, 1});
+  if (priority != inserted_priority_) {
+    priority_power(exponent_, {&priority, 1}, {&inserted_weight_, 1});
+    inserted_priority_ = priority;
+  }
   slots_.insert(slot);
   tree_.reach(slot);
-  tree_.set(slot, weight);
+  tree_.set(slot, inserted_weight_);
 }
 
 void Prioritized::update(std::span<const Slot> slots, std::span<const double> priorities) {

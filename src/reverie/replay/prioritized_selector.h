@@ -55,6 +55,9 @@ class Prioritized final : public Selector {
   RandomLanes lanes_;
   SumTree tree_;
   SlotSet slots_;
+  // Of the item that was inserted last: the next one mostly has the same.
+  double inserted_priority_ = 0;
+  float inserted_weight_ = 0;
   // Room of a call, kept from call to call.
   std::vector<float> weights_;
   std::vector<Slot> attempts_;

@@ -175,7 +175,7 @@ RequestId Table::sample(SampleRequest request, Done<SampleResult> done) {
     done(std::move(result));
     return 0;
   }
-  request.batch.reserve(request.count);
+  request.batch.reserve(request.count, request.brief);
   RequestId id = 0;
   apply([&](TimePoint now, Effects& effects) {
     mutex_.assert_held();
@@ -300,6 +300,11 @@ bool Table::can_sample(std::int64_t n) {
 std::map<std::string, double> Table::extension_summary(std::size_t index) {
   MutexLock lock(mutex_);
   return core_->extension_summary(index, context_->clock.now());
+}
+
+std::size_t Table::size() {
+  MutexLock lock(mutex_);
+  return core_->size();
 }
 
 std::size_t Table::memory_bytes() {

@@ -67,6 +67,7 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   bool can_sample(std::int64_t n);
   std::map<std::string, double> extension_summary(std::size_t index);
   std::size_t memory_bytes();
+  std::size_t size();
 
   // Looks at the waiting inserts again: room may have come up elsewhere in the store.
   void on_room();

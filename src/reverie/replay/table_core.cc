@@ -161,7 +161,7 @@ void TableCore::insert(Item item, TimePoint now, Aftermath& after) {
   now_ = now;
   const double priority = item.priority.value_or(max_priority_);
   const Slot slot = state_->slots.take();
-  if (!state_->keys.insert(item.key, slot)) {
+  if (options_.has_keys && !state_->keys.insert(item.key, slot)) {
     state_->slots.give_back(slot);
     update(*state_->keys.find(item.key), priority);
     after.garbage.add(std::move(item.trajectory));
@@ -243,11 +243,18 @@ void TableCore::add_to_batch(std::size_t begin, std::size_t count, SampleBatch& 
   ItemSlots& items = state_->slots;
   for (const Slot slot : slots) items.prefetch(slot);
   const SampleRows rows = batch.extend(count);
+  batch.set_table_size(table_size);
   std::int64_t unique_count = 0;
   for (std::size_t i = 0; i < count; ++i) {
     StoredItem& stored = items[slots[i]];
     unique_count += stored.times_sampled == 0 ? 1 : 0;
     stored.times_sampled += stored.times_sampled < kSampledMax ? 1 : 0;
+    const TrajectoryView& trajectory = stored.trajectory.view();
+    __builtin_prefetch(trajectory.many);  // or the chunk, whose address lies there as well
+    if (rows.is_brief()) {
+      rows.set_brief(i, stored.ticket(slots[i]), values_[begin + i], trajectory);
+      continue;
+    }
     rows.set(i, {.key = stored.key,
                  .ticket = stored.ticket(slots[i]),
                  .probability = values_[begin + i],
@@ -256,7 +263,7 @@ void TableCore::add_to_batch(std::size_t begin, std::size_t count, SampleBatch& 
                  .table_size = table_size,
                  .version = stored.version,
                  .times_sampled = stored.times_sampled,
-                 .trajectory = stored.trajectory.view()});
+                 .trajectory = trajectory});
   }
   num_unique_samples_ += unique_count;
   if (extensions_.empty()) return;
@@ -374,7 +381,7 @@ void TableCore::remove(Slot slot, Aftermath& after) {
   StoredItem& stored = state_->slots[slot];
   for (const auto& extension : extensions_) extension->on_delete(*this, slot);
   limiter_.did_delete(waived(stored));
-  state_->keys.erase(stored.key);
+  if (options_.has_keys) state_->keys.erase(stored.key);
   state_->sampler->erase(slot);
   state_->remover->erase(slot);
   if (count_out(stored.trajectory)) after.has_freed_bytes = true;
@@ -414,6 +421,7 @@ bool TableCore::count_out(const Trajectory& trajectory) {
 
 void TableCore::reset(Aftermath& after) {
   auto fresh = std::make_shared<State>(chunks_);
+  fresh->slots.continue_generations(state_->slots);
   fresh->sampler = state_->sampler->make_empty();
   fresh->remover = state_->remover->make_empty();
   std::swap(state_, fresh);

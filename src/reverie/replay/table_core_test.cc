@@ -314,6 +314,72 @@ TEST(TableCore, APinKeepsTheRowsOfRemovedItemsReadable) {
   core->unpin(pin, after);
 }
 
+TEST(TableCore, ATicketOfBeforeAResetIsStale) {
+  ChunkStore books{std::nullopt};
+  auto core = make_core(table_options("t", "Fifo", "Fifo", 10, unlimited()), books);
+  Aftermath after;
+  std::vector<std::uint64_t> tickets;
+  for (int round = 0; round < 3; ++round) {
+    for (ItemKey key = 1; key <= 3; ++key) core->insert(make_item(key, 1.0), kNow, after);
+    EXPECT_EQ(core->update_by_ticket(tickets, std::vector<double>(tickets.size(), 2.0), kNow), 0u)
+        << "the same slots have other items now";
+    SampleBatch batch;
+    core->sample(3, true, kNow, batch, after);
+    tickets.insert(tickets.end(), batch.tickets().begin(), batch.tickets().end());
+    core->reset(after);
+  }
+}
+
+TEST(TableCore, WithoutKeysOnlyATicketFindsAnItem) {
+  ChunkStore books{std::nullopt};
+  TableOptions options = table_options("t", "Prioritized", "Fifo", 3, unlimited());
+  options.has_keys = false;
+  auto core = make_core(options, books);
+  Aftermath after;
+  for (int i = 0; i < 5; ++i) {
+    core->insert(make_item(7, 1.0, static_cast<float>(i)), kNow, after);
+  }
+  EXPECT_EQ(core->size(), 3u) << "equal keys are items of their own, and two made room";
+  EXPECT_FALSE(core->find(7).has_value());
+  const ItemKey key = 7;
+  EXPECT_EQ(core->erase({&key, 1}, kNow, after), 0u);
+  SampleBatch batch;
+  core->sample(3, true, kNow, batch, after);
+  std::vector<float> values;
+  for (const TrajectoryView& trajectory : batch.trajectories()) {
+    values.push_back(value_of(trajectory));
+  }
+  std::sort(values.begin(), values.end());
+  EXPECT_EQ(values, (std::vector<float>{2, 3, 4}));
+  EXPECT_EQ(core->update_by_ticket(batch.tickets(), std::vector<double>{1, 2, 3}, kNow), 3u);
+  EXPECT_EQ(core->max_priority(), 3);
+}
+
+TEST(TableCore, ABriefBatchHasWhatALearnerNeeds) {
+  ChunkStore books{std::nullopt};
+  TableOptions options = table_options("t", "Prioritized", "Fifo", 10, unlimited());
+  options.sampler.options["seed"] = std::int64_t{5};
+  SampleBatch batches[2];
+  for (SampleBatch& batch : batches) {
+    auto core = make_core(options, books);
+    Aftermath after;
+    for (ItemKey key = 1; key <= 9; ++key) {
+      core->insert(make_item(key, static_cast<double>(key)), kNow, after);
+    }
+    batch.reserve(20, /*is_brief=*/&batch == &batches[1]);
+    core->sample(20, false, kNow, batch, after);
+    batch.retain();
+  }
+  const auto& [full, brief] = batches;
+  EXPECT_EQ(brief.size(), 20u);
+  EXPECT_TRUE(std::ranges::equal(full.tickets(), brief.tickets()));
+  EXPECT_TRUE(std::ranges::equal(full.probabilities(), brief.probabilities()));
+  EXPECT_EQ(full.table_size(), 9);
+  EXPECT_EQ(brief.table_size(), 9);
+  EXPECT_TRUE(brief.keys().empty());
+  EXPECT_EQ(full.keys().size(), 20u);
+}
+
 TEST(TableCore, DistinctDrawsNeverRepeatWithinABatchEvenInBreaths) {
   ChunkStore books{std::nullopt};
   TableOptions options = table_options("t", "Prioritized", "Fifo", 100, unlimited());

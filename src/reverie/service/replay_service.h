@@ -56,6 +56,8 @@ struct SampleRequest {
   std::size_t min_count = 1;
   // No item twice within the request. Requires min_count <= what the table can ever hold.
   bool distinct = false;
+  // Whether a brief batch will do (sample_batch.h). A service may give more.
+  bool brief = false;
   TimePoint deadline = TimePoint::max();
   // Filled and handed back in the result; a batch of an earlier call may be given again. A new
   // one is made when empty.

@@ -6,6 +6,9 @@
 // The trajectories do not own their chunks: the pin does, for the whole batch. A pin that a
 // table gave holds back the freeing of whatever is removed after it, so copy the rows out and
 // let it go; who must hold longer (a slow socket) calls retain().
+//
+// A brief batch has tickets, probabilities, trajectories and one table_size(); the other arrays are
+// empty. A learner needs no more, and the table's lock is held for less.
 #pragma once
 
 #include <cstddef>
@@ -66,7 +69,8 @@ struct SampledItem {
   TrajectoryView trajectory;
 };
 
-// Where the rows of drawn items are to be written, one array a number: item i at [i].
+// Where the rows of drawn items are to be written, one array a number: item i at [i]. Those that a
+// brief batch lacks are null.
 struct SampleRows {
   ItemKey* keys;
   std::uint64_t* tickets;
@@ -78,6 +82,14 @@ struct SampleRows {
   std::int32_t* times_sampled;
   TrajectoryView* trajectories;
 
+  bool is_brief() const { return keys == nullptr; }
+  void set_brief(std::size_t i, Ticket ticket, double probability,
+                 const TrajectoryView& trajectory) const {
+    tickets[i] = ticket.packed();
+    probabilities[i] = probability;
+    trajectories[i] = trajectory;
+  }
+  // Requires a batch that is not brief.
   void set(std::size_t i, const SampledItem& item) const {
     keys[i] = item.key;
     tickets[i] = item.ticket.packed();
@@ -96,8 +108,8 @@ class SampleBatch {
  public:
   SampleBatch() = default;
 
-  std::size_t size() const { return keys_.size(); }
-  bool empty() const { return keys_.empty(); }
+  std::size_t size() const { return tickets_.size(); }
+  bool empty() const { return tickets_.empty(); }
 
   std::span<const ItemKey> keys() const { return keys_; }
   std::span<const std::uint64_t> tickets() const { return tickets_; }
@@ -108,16 +120,23 @@ class SampleBatch {
   std::span<const std::int64_t> versions() const { return versions_; }
   std::span<const std::int32_t> times_sampled() const { return times_sampled_; }
   std::span<const TrajectoryView> trajectories() const { return trajectories_; }
+  // Items in the table at the last draw, in a brief batch too.
+  std::int64_t table_size() const { return table_size_; }
+  bool is_brief() const { return is_brief_; }
   // The store's clock when the last item was drawn: the age of an item is this less inserted_at_ns.
   std::int64_t drawn_at_ns() const { return drawn_at_ns_; }
   // Whether the request had to wait for the limiter.
   bool rate_limited() const { return rate_limited_; }
 
-  // --- For those who fill it.
-  void reserve(std::size_t count);
-  void add(const SampledItem& item) { extend(1).set(0, item); }
+  // --- For those who fill it. All of a batch is brief, or none.
+  void reserve(std::size_t count, bool is_brief = false);
+  void add(const SampledItem& item) {
+    extend(1).set(0, item);
+    table_size_ = item.table_size;
+  }
   // Room for `count` more items, all of which the caller sets. Valid until the next call.
   SampleRows extend(std::size_t count);
+  void set_table_size(std::int64_t size) { table_size_ = size; }
   void set_drawn_at(TimePoint now) { drawn_at_ns_ = now.ns; }
   void set_rate_limited() { rate_limited_ = true; }
   // A batch drawn in several breaths has a pin for each.
@@ -142,7 +161,9 @@ class SampleBatch {
   std::vector<Pin> pins_;
   std::vector<Trajectory> retained_;
   std::int64_t drawn_at_ns_ = 0;
+  std::int64_t table_size_ = 0;
   bool rate_limited_ = false;
+  bool is_brief_ = false;
 };
 
 }  // namespace reverie
