@@ -20,4 +20,5 @@ NB_MODULE(_reverie, m) {
   reverie::python::bind_client(m);
   reverie::python::bind_writer(m);
   reverie::python::bind_replay(m);
+  reverie::python::bind_replay_buffer(m);
 }

@@ -11,6 +11,7 @@ from reverie._reverie import (
 from reverie._reverie import version as _version
 from reverie.client import Client
 from reverie.errors import DeadlineExceededError, ReverbError, ReverieError
+from reverie.replay_buffer import ReplayBuffer
 from reverie.replay_sample import ReplaySample, SampleInfo
 from reverie.specs import TensorSpec
 from reverie.store import Store
@@ -26,6 +27,7 @@ __all__ = [
     "Client",
     "ColumnHistory",
     "DeadlineExceededError",
+    "ReplayBuffer",
     "ReplaySample",
     "ReverbError",
     "ReverieError",

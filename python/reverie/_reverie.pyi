@@ -1,6 +1,6 @@
 """Native half of the reverie package; import reverie instead."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy
@@ -376,3 +376,113 @@ def load_plugin(path: str) -> None:
         NotFoundError: it cannot be opened.
         FailedPreconditionError: it is no plugin, or was built for another version.
     """
+
+class ReplayBuffer:
+    """See ``reverie.ReplayBuffer``."""
+
+    def __init__(self, capacity: int, num_envs: int, frame_stack: int, n_step: int, gamma: float, alpha: float | None, beta: float | Callable[[int], float], seed: int | None, sequence_length: int | None, period: int | None, burn_in: int, pad_sequences: bool) -> None: ...
+
+    def add(self, obs: Any, action: Any, reward: Any, next_obs: Any, terminated: Any, truncated: Any = False, *, mask: Any = None) -> None:
+        """
+        Stores one step of each environment.
+
+        The first call says what the columns are: arrays keep their types from then on, a Python ``int``
+        is int64 and a ``float`` float64; rewards are stored as float32, whatever they come as.
+
+        Args:
+            obs: a nest of arrays, ``[num_envs, ...]`` each; without the leading axis where ``num_envs``
+                is 1 and ``reward`` is a single number. With ``frame_stack`` the newest frame alone.
+            action: a nest of arrays, in the same way.
+            reward: ``[num_envs]`` numbers.
+            next_obs: what the step led to, as ``obs``; at an episode's end its last observation, not
+                the first of the next episode.
+            terminated: ``[num_envs]`` bool: the episode ended, and nothing is to be had behind it.
+            truncated: ``[num_envs]`` bool: it was cut short; what was to come still counts.
+            mask: ``[num_envs]`` bool: False for environments that made no step, which are left out.
+
+        Raises:
+            InvalidArgumentError: another shape, dtype, structure or number of environments than in the
+                first call: nothing is stored.
+            UnsupportedTypeError: what is given is no array of numbers.
+            CancelledError: the buffer is closed.
+        """
+
+    def sample(self, batch_size: int, *, beta: float | None = None, distinct: bool = False, timeout_s: float | None = 0.0, out: dict[str, Any] | None = None) -> dict[str, Any]:
+        """
+        Draws a batch; with replacement unless ``distinct``.
+
+        Args:
+            batch_size: B, >= 1; may exceed the number of items unless ``distinct``.
+            beta: instead of the buffer's.
+            distinct: no item twice in the batch.
+            timeout_s: how long to wait for the first item; None without limit.
+            out: a batch of an earlier call of the same size, whose arrays are filled again.
+
+        Returns:
+            A dict of arrays: ``obs`` and ``next_obs`` ``[B, ...]`` (``[B, frame_stack, ...]`` with
+            stacks), ``action`` ``[B, ...]``, ``reward`` ``[B]`` float32, summed over n steps,
+            ``terminated`` ``[B]`` bool, ``discount`` ``[B]`` float32, what the value of ``next_obs`` is
+            to be multiplied with (``gamma ** steps``, 0 where the episode terminated), ``weights``
+            ``[B]`` float32, at most 1, and ``tickets`` ``[B]`` uint64 for :meth:`update_priorities`.
+            With sequences an axis ``[T]`` follows ``[B]``, weights and tickets excepted, and ``mask``
+            ``[B, T]`` bool is True for steps that count: neither burn-in nor padding.
+
+        Raises:
+            FailedPreconditionError: there is no item, and ``timeout_s`` has passed.
+            InvalidArgumentError: a number lies outside, an array of ``out`` does not fit, or there are
+                fewer items than distinct ones were asked for.
+        """
+
+    def update_priorities(self, tickets: Any, priorities: Any) -> int:
+        """
+        Gives sampled items new priorities; those that are gone are ignored, and counted.
+
+        Args:
+            tickets: of a batch.
+            priorities: one for each, finite and >= 0: absolute TD errors, say.
+
+        Returns:
+            How many items were updated. The others add to ``stale_updates``.
+
+        Raises:
+            InvalidArgumentError: the lengths differ, or a priority is none: nothing was updated.
+        """
+
+    def clear(self) -> None:
+        """Drops all items. The streams begin anew; shapes and dtypes stay."""
+
+    def close(self) -> None:
+        """
+        Ends calls that wait, with ``CancelledError``; those to come end so too.
+        """
+
+    def __len__(self) -> int: ...
+
+    @property
+    def capacity(self) -> int: ...
+
+    @property
+    def num_envs(self) -> int: ...
+
+    @property
+    def prioritized(self) -> bool: ...
+
+    @property
+    def max_priority(self) -> float:
+        """
+        The largest priority so far, which new items get; 1 before the first update.
+        """
+
+    @property
+    def update_count(self) -> int:
+        """
+        Calls of ``update_priorities`` so far: what a ``beta`` schedule is given.
+        """
+
+    @property
+    def stale_updates(self) -> int:
+        """Priorities that came for items that were gone."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the items take, their steps included."""

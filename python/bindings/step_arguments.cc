@@ -1,0 +1,149 @@
+#include "python/bindings/step_arguments.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "python/bindings/arrays.h"
+#include "python/bindings/convert.h"
+#include "python/bindings/numpy_api.h"
+#include "reverie/base/format.h"
+
+namespace reverie::python {
+namespace {
+
+PyArrayObject* as_array(nb::handle object) {
+  return reinterpret_cast<PyArrayObject*>(object.ptr());
+}
+
+std::string dtype_text(nb::handle array) {
+  return str_of(nb::borrow(reinterpret_cast<PyObject*>(PyArray_DESCR(as_array(array)))));
+}
+
+// `given` as an array of any type.
+nb::object to_array(std::string_view name, nb::handle given) {
+  if (PyArray_Check(given.ptr())) return nb::borrow(given);
+  nb::object array = nb::steal(PyArray_FromAny(given.ptr(), nullptr, 0, 0, 0, nullptr));
+  if (!array.is_valid()) {
+    nb::python_error error;
+    raise_type_error(format("{} is a {} that NumPy cannot read: {}", name,
+                            Py_TYPE(given.ptr())->tp_name, str_of(error.value())));
+  }
+  return array;
+}
+
+// `given` as a row-major array of `number`, a type that `kinds` (NumPy's letters) convert to, of at
+// most one axis.
+nb::object to_flat(std::string_view name, nb::handle given, int number, std::string_view kinds,
+                   const char* wanted) {
+  nb::object array = to_array(name, given);
+  if (kinds.find(PyArray_DESCR(as_array(array))->kind) == std::string_view::npos) {
+    raise_type_error(format("{} holds {}; it must hold {}", name, dtype_text(array), wanted));
+  }
+  if (PyArray_NDIM(as_array(array)) > 1) {
+    raise(invalid_argument("{} has the shape {}; it must be flat, one element for each", name,
+                           str_of(array.attr("shape"))));
+  }
+  return owned(PyArray_FromArray(as_array(array), PyArray_DescrFromType(number),
+                                 NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST));
+}
+
+template <typename T>
+std::span<const T> elements(nb::handle array) {
+  return {static_cast<const T*>(PyArray_DATA(as_array(array))),
+          static_cast<std::size_t>(PyArray_SIZE(as_array(array)))};
+}
+
+bool is_flat(PyObject* object, int number) {
+  return PyArray_CheckExact(object) && PyArray_TYPE(as_array(object)) == number &&
+         PyArray_NDIM(as_array(object)) == 1 && PyArray_ISCARRAY_RO(as_array(object));
+}
+
+}  // namespace
+
+void NestArgument::read(nb::handle nest, const std::string* structure) {
+  nest_ = cache_.flatten(nest, leaves_).nest.get();
+  if (structure != nullptr && nest_->text() != *structure) {
+    raise(invalid_argument("{} has the structure {}, but the first step's had {}", name_,
+                           nest_->text(), *structure));
+  }
+  const std::size_t count = nest_->leaf_count();
+  if (count == 0) raise(invalid_argument("{} has no leaves; give it at least one array", name_));
+  values_.begin(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t leaf = nest_->leaf_of_column(i);
+    const auto column = static_cast<ColumnId>(i);
+    if (values_.add(column, leaves_[leaf])) continue;
+    leaves_.hold();
+    const std::string& path = nest_->path(leaf);
+    values_.add_any(column, path.empty() ? std::string_view(name_) : path, leaves_[leaf]);
+  }
+  views_.clear();
+  for (const ColumnValue& value : values_.values()) views_.push_back(value.value);
+}
+
+void FloatArgument::read(std::string_view name, nb::handle given) {
+  is_scalar = true;
+  if (PyFloat_Check(given.ptr())) {  // NumPy's float64 is one
+    return values.assign(1, static_cast<float>(PyFloat_AS_DOUBLE(given.ptr())));
+  }
+  if (Py_TYPE(given.ptr()) == &PyFloatArrType_Type) {
+    return values.assign(1, reinterpret_cast<PyFloatScalarObject*>(given.ptr())->obval);
+  }
+  is_scalar = false;
+  if (is_flat(given.ptr(), NPY_FLOAT32)) {
+    const auto given_values = elements<float>(given);
+    return values.assign(given_values.begin(), given_values.end());
+  }
+  if (is_flat(given.ptr(), NPY_FLOAT64)) {
+    const auto given_values = elements<double>(given);
+    values.resize(given_values.size());
+    std::ranges::transform(given_values, values.begin(),
+                           [](double value) { return static_cast<float>(value); });
+    return;
+  }
+  const nb::object array = to_flat(name, given, NPY_FLOAT32, "fiub", "numbers");
+  const auto given_values = elements<float>(array);
+  values.assign(given_values.begin(), given_values.end());
+  is_scalar = PyArray_NDIM(as_array(array)) == 0;
+}
+
+void FlagArgument::read(std::string_view name, nb::handle given) {
+  is_scalar = true;
+  if (PyBool_Check(given.ptr())) return values.assign(1, given.ptr() == Py_True ? 1 : 0);
+  if (Py_TYPE(given.ptr()) == &PyBoolArrType_Type) {
+    return values.assign(1, reinterpret_cast<PyBoolScalarObject*>(given.ptr())->obval);
+  }
+  is_scalar = false;
+  if (is_flat(given.ptr(), NPY_BOOL)) {
+    const auto flags = elements<std::uint8_t>(given);
+    return values.assign(flags.begin(), flags.end());
+  }
+  const nb::object array = to_flat(name, given, NPY_BOOL, "bfiu", "bool or numbers");
+  const auto flags = elements<std::uint8_t>(array);
+  values.assign(flags.begin(), flags.end());
+  is_scalar = PyArray_NDIM(as_array(array)) == 0;
+}
+
+std::span<const double> read_priorities(nb::handle given, std::vector<double>& scratch,
+                                        nb::object& keep) {
+  if (is_flat(given.ptr(), NPY_FLOAT64)) {
+    keep = nb::borrow(given);
+    return elements<double>(given);
+  }
+  if (is_flat(given.ptr(), NPY_FLOAT32)) {
+    const auto values = elements<float>(given);
+    scratch.assign(values.begin(), values.end());
+    return scratch;
+  }
+  keep = to_flat("priorities", given, NPY_FLOAT64, "fiub", "numbers");
+  return elements<double>(keep);
+}
+
+std::span<const std::uint64_t> read_tickets(nb::handle given, nb::object& keep) {
+  keep = is_flat(given.ptr(), NPY_UINT64)
+             ? nb::borrow(given)
+             : to_flat("tickets", given, NPY_UINT64, "iu", "the uint64 numbers of a batch");
+  return elements<std::uint64_t>(keep);
+}
+
+}  // namespace reverie::python

@@ -1,0 +1,69 @@
+// The arguments of one step as a replay buffer takes them: nests of arrays, numbers, flags.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+
+#include "python/bindings/nest.h"
+#include "python/bindings/values.h"
+#include "reverie/tensor/tensor.h"
+
+namespace reverie::python {
+
+namespace nb = nanobind;
+
+// A nest of arrays of one structure, as tensors in canonical order. Its memory serves call after
+// call; what it gives is valid until the next one.
+class NestArgument {
+ public:
+  // `name` is for messages.
+  explicit NestArgument(const char* name) : name_(name) {}
+
+  // Raises for another structure than `structure`, unless that is null.
+  void read(nb::handle nest, const std::string* structure);
+
+  std::span<const TensorView> leaves() const { return views_; }
+  const std::string& structure() const { return nest_->text(); }
+  // Of the leaf that is column i.
+  const std::string& path(std::size_t i) const { return nest_->path(nest_->leaf_of_column(i)); }
+
+ private:
+  struct Note {};
+
+  const char* name_;
+  NestCache<Note> cache_;
+  const Nest* nest_ = nullptr;
+  Leaves leaves_;
+  Values values_;
+  std::vector<TensorView> views_;
+};
+
+// Numbers, one or many: Python's, NumPy's, and whatever NumPy makes an array of.
+struct FloatArgument {
+  std::vector<float> values;
+  bool is_scalar = false;
+
+  void read(std::string_view name, nb::handle given);
+};
+
+// Flags: bool or numbers, of which 0 is false.
+struct FlagArgument {
+  std::vector<std::uint8_t> values;
+  bool is_scalar = false;
+
+  void read(std::string_view name, nb::handle given);
+};
+
+// Priorities or tickets of an update, read where they lie if they can be.
+std::span<const double> read_priorities(nb::handle given, std::vector<double>& scratch,
+                                        nb::object& keep);
+std::span<const std::uint64_t> read_tickets(nb::handle given, nb::object& keep);
+
+}  // namespace reverie::python

@@ -1,0 +1,114 @@
+"""Experience replay in one line: transitions or sequences, uniform or prioritised."""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from reverie import _options, _reverie
+from reverie.errors import InvalidArgumentError, UnsupportedTypeError
+
+
+class ReplayBuffer(_reverie.ReplayBuffer):
+    """The last steps of one or many environments, for a learner in the same process.
+
+    A table of a store of its own, with what a learner needs around it::
+
+        buffer = reverie.ReplayBuffer(100_000, prioritized=True)
+        buffer.add(obs, action, reward, next_obs, terminated, truncated)
+        batch = buffer.sample(256)
+        buffer.update_priorities(batch["tickets"], td_errors)
+
+    Each observation is stored once: the one after a step is the next step's, save at an episode's
+    end, whose last observation has a row of its own. Where an observation is given that is not
+    the one that was announced, the stream is cut there as a truncation would. Steps over several
+    rewards, stacks of frames and sequences are made when they are sampled.
+
+    One thread at a time adds; others may sample and update meanwhile.
+
+    Args:
+        capacity: items (transitions, or sequences), >= 1; the oldest make room.
+        num_envs: environments that are stepped together; each is a stream of its own.
+        frame_stack: frames that make an observation. Give :meth:`add` the newest one; where an
+            episode has too few yet, its first is repeated.
+        n_step: rewards that make a transition, fewer where the episode ends before.
+        gamma: of the sum of rewards and of ``discount``; in [0, 1].
+        prioritized: sample by priority. New items get the largest priority so far.
+        alpha: the exponent of priorities; finite and >= 0.
+        beta: the exponent of the weights, or a function that gives it for the number of updates
+            so far.
+        seed: of the draws; None takes one from the system.
+        sequence_length: steps of a sequence that count; None for transitions.
+        period: steps from the start of one sequence to that of the next; None for
+            ``sequence_length``, so that none overlap.
+        burn_in: steps before those that count, as far as the episode has them; a sequence then has
+            ``burn_in + sequence_length`` steps.
+        pad_sequences: steps that an episode's end leaves over make a shorter sequence, filled up
+            with zeros; else they are dropped.
+
+    Raises:
+        InvalidArgumentError: a number lies outside.
+
+    Source:
+        Schaul et al. 2016, "Prioritized Experience Replay"; Kapturowski et al. 2019, "Recurrent
+        Experience Replay in Distributed Reinforcement Learning", for sequences with burn-in.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        num_envs: int = 1,
+        frame_stack: int = 1,
+        n_step: int = 1,
+        *,
+        gamma: float = 0.99,
+        prioritized: bool = False,
+        alpha: float = 0.6,
+        beta: float | Callable[[int], float] = 0.4,
+        seed: int | None = None,
+        sequence_length: int | None = None,
+        period: int | None = None,
+        burn_in: int = 0,
+        pad_sequences: bool = True,
+    ) -> None:
+        if sequence_length is None and (period is not None or burn_in != 0):
+            raise InvalidArgumentError(
+                f"period is {period} and burn_in {burn_in}, which are for sequences; give "
+                "sequence_length too, or leave them out"
+            )
+        if not callable(beta) and not 0 <= beta < float("inf"):
+            raise InvalidArgumentError(f"beta is {beta}; it must be finite and >= 0")
+        super().__init__(
+            capacity,
+            num_envs,
+            frame_stack,
+            n_step,
+            gamma,
+            alpha if prioritized else None,
+            beta,
+            _options.checked_seed(seed),
+            sequence_length,
+            period,
+            burn_in,
+            pad_sequences,
+        )
+
+    def __enter__(self) -> "ReplayBuffer":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise UnsupportedTypeError(
+            "a ReplayBuffer lives in this process and cannot be pickled; make one in the other "
+            "process, or serve a Store"
+        )
+
+    def __repr__(self) -> str:
+        kind = "prioritized" if self.prioritized else "uniform"
+        return f"<ReplayBuffer of {len(self)} of {self.capacity} items, {kind}>"

@@ -1,0 +1,100 @@
+// TransitionWriter: steps of several environments, side by side, into items.
+//
+//     append({obs [E, ...], action [E, ...], reward [E], next_obs [E, ...], ...})
+//         --> a row for each environment, in the chunk of its stream      (copied once)
+//         --> the items that are complete now                             (nothing copied)
+//
+// An item is complete when its last step is there, so a transition over n steps comes n - 1 steps
+// late; at an episode's end come those that the end cuts short.
+//
+// What is given as the next observation is expected again as the following observation. Where
+// something else comes the stream is cut there, as a truncation would: each transition is as it
+// was given, and none spans the cut.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "reverie/base/ref.h"
+#include "reverie/base/status.h"
+#include "reverie/client/transition_plan.h"
+#include "reverie/record/chunk.h"
+#include "reverie/record/item.h"
+#include "reverie/tensor/tensor.h"
+
+namespace reverie {
+
+// One step of each environment. Leaves are those of the plan, in its order.
+struct StepArrays {
+  std::span<const TensorView> obs;
+  std::span<const TensorView> action;
+  std::span<const TensorView> next_obs;
+  std::span<const float> reward;
+  std::span<const std::uint8_t> terminated;  // 0 or 1
+  std::span<const std::uint8_t> truncated;
+  std::span<const std::uint8_t> mask;  // empty, or 0 for environments that made no step
+  // Whether the leaves have an axis of environments. Without, there is one environment.
+  bool has_env_axis = true;
+};
+
+// Not thread-safe. Items may be read by others meanwhile. The row after an item's steps is there
+// for its observation: what is done about that is written later, to bytes that no reader of the
+// item looks at, and the row is published with it.
+class TransitionWriter {
+ public:
+  // `plan` outlives it.
+  TransitionWriter(TransitionPlan& plan, Allocator& allocator, std::uint64_t seed);
+
+  // Adds the items that the step completes to `items`, without keys or priorities. Nothing is
+  // written unless all of it can be. INVALID_ARGUMENT, naming the column or the array, for another
+  // shape or type than the plan's, or another number of environments.
+  Status append(const StepArrays& step, std::vector<Item>& items);
+
+  // Forgets the steps so far: all streams begin anew.
+  void clear();
+
+ private:
+  // Rows are numbered over a stream's life; row r lies in chunk r / chunk_rows, so the chunk that
+  // has it is found by a division.
+  struct Stream {
+    std::uint64_t row = 0;            // of the next step
+    bool is_open = false;             // that row has its observation, the last step's next one
+    std::uint64_t episode_begin = 0;  // row
+    std::uint64_t item_begin = 0;     // row of the first step (that counts) of the next item
+    std::uint64_t first_chunk = 0;    // number of chunks[0]
+    std::vector<Ref<Chunk>> chunks;   // those that items to come may refer to
+  };
+
+  Status check(const StepArrays& step) const;
+  Status check_leaves(const char* what, std::span<const TensorView> leaves,
+                      std::span<const TensorSpec> specs, bool has_env_axis) const;
+  // Makes room for the two rows that a step may add, and one more.
+  Status reserve(Stream& stream, std::uint32_t env);
+  void append_one(Stream& stream, const StepArrays& step, std::size_t env,
+                  std::vector<Item>& items);
+
+  Chunk& chunk_of(const Stream& stream, std::uint64_t row) const {
+    return *stream.chunks[row / chunk_rows_ - stream.first_chunk];
+  }
+  std::byte* place_of(const Stream& stream, std::uint64_t row, const LeafPlace& leaf) const;
+  void set_obs(Stream& stream, std::uint64_t row, std::span<const TensorView> obs, std::size_t env);
+  bool has_obs(const Stream& stream, std::span<const TensorView> obs, std::size_t env) const;
+  void publish(Stream& stream, std::uint64_t row_end);
+
+  // Items of the steps before row `end`, where the next one may belong to the same episode.
+  void add_whole_items(Stream& stream, std::uint64_t end, std::vector<Item>& items);
+  // The items that are left when the episode's steps end before row `end`.
+  void add_cut_items(Stream& stream, std::uint64_t end, std::vector<Item>& items);
+  void add_item(Stream& stream, std::uint64_t begin, std::uint64_t end, std::vector<Item>& items);
+  void begin_episode(Stream& stream, std::uint64_t row);
+  void drop_old_chunks(Stream& stream);
+
+  TransitionPlan& plan_;
+  Allocator& allocator_;
+  const std::uint32_t chunk_rows_;
+  std::uint64_t next_key_;  // of chunks
+  std::vector<Stream> streams_;
+};
+
+}  // namespace reverie
