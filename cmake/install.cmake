@@ -15,5 +15,6 @@ if(NOT SKBUILD)  # a wheel holds the extension alone
   write_basic_package_version_file(${PROJECT_BINARY_DIR}/reverie-config-version.cmake
                                    COMPATIBILITY SameMinorVersion)
   install(FILES ${PROJECT_BINARY_DIR}/reverie-config.cmake
-                ${PROJECT_BINARY_DIR}/reverie-config-version.cmake DESTINATION ${reverie_package})
+                ${PROJECT_BINARY_DIR}/reverie-config-version.cmake
+                ${CMAKE_CURRENT_LIST_DIR}/compression.cmake DESTINATION ${reverie_package})
 endif()

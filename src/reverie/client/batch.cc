@@ -5,6 +5,7 @@
 
 #include "reverie/client/batch_plan.h"
 #include "reverie/client/copy_row.h"
+#include "reverie/client/encoded_gather.h"
 #include "reverie/client/raw_gather.h"
 #include "reverie/client/row_reader.h"
 
@@ -20,17 +21,8 @@ struct Target {
   std::uint32_t rows;
 };
 
-Status copy_encoded(const Piece& piece, std::size_t column, std::size_t row_bytes,
-                    RowReader& reader, std::byte* to) {
-  for (std::uint32_t r = 0; r < piece.length; ++r) {
-    REVERIE_ASSIGN_OR_RETURN(const RowSpan row, reader.row(*piece.chunk, column, piece.offset + r));
-    copy_row(to + r * row_bytes, row.data(), row_bytes);
-  }
-  return {};
-}
-
 Status copy_item(const TrajectoryView& item, std::span<const Target> targets, std::size_t index,
-                 RowReader& reader) {
+                 EncodedGather& encoded) {
   const std::span<const LayoutColumn> columns = item.layout->columns();
   const std::span<const Piece> pieces = item.pieces();
   for (std::size_t c = 0; c < targets.size(); ++c) {
@@ -43,11 +35,10 @@ Status copy_item(const TrajectoryView& item, std::span<const Target> targets, st
     for (std::size_t p = column.piece_begin; p < column.piece_end; ++p) {
       const Piece& piece = pieces[p];
       const std::size_t size = piece.length * target.row_bytes;
-      if (piece.chunk->is_raw()) [[likely]] {
+      if (const RawRows raw(*piece.chunk); raw) {
         copy_row(to, piece.chunk->row(column.chunk_column, piece.offset), size);
       } else {
-        REVERIE_RETURN_IF_ERROR(
-            copy_encoded(piece, column.chunk_column, target.row_bytes, reader, to));
+        REVERIE_RETURN_IF_ERROR(encoded.add(piece, column.chunk_column, to));
       }
       to += size;
     }
@@ -57,12 +48,12 @@ Status copy_item(const TrajectoryView& item, std::span<const Target> targets, st
 }
 
 // Any items at all, one after the other.
-Status gather(std::span<const TrajectoryView> items, std::span<const Target> targets,
-              RowReader& reader) {
+Status gather(std::span<const TrajectoryView> items, std::span<const Target> targets) {
+  EncodedGather encoded;
   for (std::size_t i = 0; i < items.size(); ++i) {
-    REVERIE_RETURN_IF_ERROR(copy_item(items[i], targets, i, reader));
+    REVERIE_RETURN_IF_ERROR(copy_item(items[i], targets, i, encoded));
   }
-  return {};
+  return encoded.finish();
 }
 
 // Calls visit(row) for each row of column `c` of an item, padding excluded.
@@ -180,7 +171,7 @@ Status assemble_into(const SampleBatch& samples, const BatchOptions& options, Ba
     batch.structure = items.front().layout->structure();
   }
   RawGather raw;
-  if (!raw.find(items, plan)) return gather(items, targets, reader);
+  if (!raw.find(items, plan)) return gather(items, targets);
   for (std::size_t c = 0; c < targets.size(); ++c) {
     if (targets[c].begin) raw.copy(c, targets[c].begin);
   }

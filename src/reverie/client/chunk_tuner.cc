@@ -10,18 +10,36 @@ constexpr double kHeaderBytes = 112;  // the Chunk, and what the heap adds to it
 constexpr double kFirstRunLength = 8;
 constexpr double kRowsMax = 256;
 constexpr double kBytesMax = 64 * 1024;
+constexpr double kPackedRowsMax = 64;
+constexpr double kPackedBytesMax = 512 * 1024;
+constexpr double kPackedGuess = 1.0 / 16;    // of a row's bytes, before a chunk was packed
+constexpr double kFirstRowShare = 1.0 / 10;  // of a row's bytes, which a chunk's first one costs
 constexpr double kNewRunWeight = 1.0 / 8;
 
 }  // namespace
 
 std::uint32_t ChunkTuner::chunk_length(double step_bytes, std::uint64_t referable_rows) const {
+  const double s = std::max(step_bytes, 1.0);
+  return best_length(kHeaderBytes, s, std::min(kRowsMax, std::floor(kBytesMax / s)),
+                     referable_rows);
+}
+
+std::uint32_t ChunkTuner::packed_chunk_length(double step_bytes, double packed_step_bytes,
+                                              std::uint64_t referable_rows) const {
+  const double s = std::max(step_bytes, 1.0);
+  const double packed = packed_step_bytes > 0 ? packed_step_bytes : s * kPackedGuess;
+  return best_length(kHeaderBytes + s * kFirstRowShare, std::max(packed, 1.0),
+                     std::min(kPackedRowsMax, std::floor(kPackedBytesMax / s)), referable_rows);
+}
+
+std::uint32_t ChunkTuner::best_length(double chunk_bytes, double row_bytes, double rows_max,
+                                      std::uint64_t referable_rows) const {
   const double run = mean_run_length_ > 0
                          ? mean_run_length_
                          : std::max(kFirstRunLength, static_cast<double>(referable_rows));
   const double expected = std::max(run, static_cast<double>(run_length_));
-  const double s = std::max(step_bytes, 1.0);
-  const double best = std::round(std::sqrt(2 * expected * kHeaderBytes / s));
-  const double bound = std::min({std::ceil(expected), kRowsMax, std::floor(kBytesMax / s)});
+  const double best = std::round(std::sqrt(2 * expected * chunk_bytes / row_bytes));
+  const double bound = std::min(std::ceil(expected), rows_max);
   return static_cast<std::uint32_t>(std::max(1.0, std::min(best, bound)));
 }
 

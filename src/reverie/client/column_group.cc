@@ -14,7 +14,7 @@ constexpr std::size_t kVarBytesGuessMax = std::size_t{1} << 30;
 }  // namespace
 
 ColumnGroup::ColumnGroup(ChunkOptions options, Allocator& allocator, std::uint64_t seed)
-    : options_(options), allocator_(allocator), random_(seed) {}
+    : options_(options), allocator_(allocator), random_(seed), packer_(options.codec) {}
 
 std::uint16_t ColumnGroup::add_column(const TensorSpec& spec) {
   REVERIE_CHECK(!is_full());
@@ -24,7 +24,7 @@ std::uint16_t ColumnGroup::add_column(const TensorSpec& spec) {
   member.is_variable = has_variable_size(spec.dtype);
   ++live_columns_;
   schema_ = {};
-  if (!row_is_open_) chunk_ = {};
+  if (!row_is_open_) seal_chunk();
   return static_cast<std::uint16_t>(members_.size() - 1);
 }
 
@@ -50,7 +50,8 @@ void ColumnGroup::remove_column(std::uint16_t index) {
 
 Status ColumnGroup::open_chunk(const ChunkPlace& place, std::size_t var_bytes) {
   if (!schema_) schema_ = make_ref<ChunkSchema>(specs_);
-  const std::uint32_t capacity = next_capacity();
+  const bool is_packed = packer_.wants(*schema_);
+  const std::uint32_t capacity = next_capacity(is_packed);
   const std::size_t needed = var_bytes + (row_is_open_ ? open_var_bytes_ : 0);
   std::size_t storage = needed;
   if (schema_->has_variable()) {
@@ -60,22 +61,34 @@ Status ColumnGroup::open_chunk(const ChunkPlace& place, std::size_t var_bytes) {
   }
   const ChunkOrigin origin{random_.next(), place.episode, place.first_step};
   REVERIE_ASSIGN_OR_RETURN(Ref<Chunk> chunk,
-                           Chunk::open(schema_, origin, capacity, storage, allocator_));
+                           Chunk::open(schema_, origin, capacity, storage, allocator_,
+                                       is_packed ? Chunk::Kind::kCompressible : Chunk::Kind::kRaw));
   if (row_is_open_) {
     move_open_row(std::move(chunk));
   } else {
+    seal_chunk();
     chunk_ = std::move(chunk);
     chunk_rows_ = 0;
   }
   return {};
 }
 
-std::uint32_t ColumnGroup::next_capacity() const {
+void ColumnGroup::pack(Chunk& sealed) {
+  if (sealed.is_compressible()) {
+    packer_.pack(sealed, allocator_);
+  } else {
+    packer_.note_unpacked();
+  }
+}
+
+std::uint32_t ColumnGroup::next_capacity(bool is_packed) const {
   if (options_.chunk_length) return *options_.chunk_length;
   const std::uint64_t referable =
       std::min<std::uint64_t>(row_count_ - episode_begin_, options_.num_keep_alive_refs);
-  return tuner_.chunk_length(static_cast<double>(schema_->step_bytes()) + mean_var_bytes_,
-                             referable);
+  const double step_bytes = static_cast<double>(schema_->step_bytes()) + mean_var_bytes_;
+  return is_packed
+             ? tuner_.packed_chunk_length(step_bytes, packer_.packed_row_bytes(), referable)
+             : tuner_.chunk_length(step_bytes, referable);
 }
 
 // Items that refer to the open row keep the chunk it leaves; the row stays complete there.
@@ -93,8 +106,9 @@ void ColumnGroup::move_open_row(Ref<Chunk> to) {
   const Segment moved{to, last.step + last.length - 1, row_count_, 0, 1};
   if (--last.length == 0) segments_.pop_back();
   segments_.push_back(moved);
-  chunk_ = std::move(to);
+  const Ref<Chunk> left = std::exchange(chunk_, std::move(to));
   chunk_rows_ = 0;
+  pack(*left);
 }
 
 void ColumnGroup::begin_row(StepIndex step) {
@@ -124,7 +138,7 @@ void ColumnGroup::finish_row() {
   row_is_open_ = false;
   ++row_count_;
   chunk_->publish(++chunk_rows_);
-  if (chunk_rows_ == chunk_->capacity() || !schema_) chunk_ = {};
+  if (chunk_rows_ == chunk_->capacity() || !schema_) seal_chunk();
   drop_expired();
 }
 
@@ -171,7 +185,7 @@ void ColumnGroup::drop_expired() {
 
 void ColumnGroup::seal() {
   REVERIE_CHECK(!row_is_open_);
-  chunk_ = {};
+  seal_chunk();
 }
 
 void ColumnGroup::end_episode() {

@@ -17,9 +17,11 @@
 #include <deque>
 #include <limits>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "reverie/base/random.h"
+#include "reverie/client/chunk_packer.h"
 #include "reverie/client/chunk_tuner.h"
 #include "reverie/client/trajectory_writer.h"
 #include "reverie/record/trajectory.h"
@@ -127,7 +129,12 @@ class ColumnGroup {
 
   bool are_set_slowly(const Member& member, const Rows& rows, std::uint64_t* bad_row) const;
   Status open_chunk(const ChunkPlace& place, std::size_t var_bytes);
-  std::uint32_t next_capacity() const;
+  std::uint32_t next_capacity(bool is_packed) const;
+  // The chunk that was written gets no more rows.
+  void seal_chunk() {
+    if (chunk_) pack(*std::exchange(chunk_, {}));
+  }
+  void pack(Chunk& sealed);
   void move_open_row(Ref<Chunk> to);
   void begin_row(StepIndex step);
   void finish_row();
@@ -144,6 +151,7 @@ class ColumnGroup {
   Allocator& allocator_;
   Random random_;
   ChunkTuner tuner_;
+  ChunkPacker packer_;
 
   std::vector<TensorSpec> specs_;
   std::vector<Member> members_;

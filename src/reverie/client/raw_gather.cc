@@ -87,7 +87,11 @@ inline bool RawGather::add(Run& run, std::span<const Piece> pieces, std::uint64_
   const std::uint64_t end = to_row + run.rows;
   for (const Piece& piece : pieces) {
     const Chunk& chunk = *piece.chunk;
-    if (!chunk.is_raw()) return false;
+    if (!chunk.is_raw_for_good()) {
+      RawRows rows(chunk);
+      if (!rows) return false;
+      pins_.push_back(std::move(rows));
+    }
     if (&chunk.schema() != run.schema && !lies_as_expected(run, chunk.schema())) return false;
     run.segments.push_back({chunk.begin(), to_row, chunk.capacity(), piece.offset, piece.length});
     if (piece.length != 1) run.single_rows = false;

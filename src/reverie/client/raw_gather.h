@@ -65,6 +65,7 @@ class RawGather {
   void for_each(const Column& column, std::byte* to, Copy copy) const;
 
   std::size_t item_count_ = 0;
+  std::vector<RawRows> pins_;  // of chunks that may be encoded meanwhile
   std::vector<Run> runs_;
   std::vector<Column> columns_;
   std::vector<Cut> cuts_;  // by a hash of the layout's address; one that collides takes the place

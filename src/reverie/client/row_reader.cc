@@ -3,7 +3,9 @@
 namespace reverie {
 
 Result<RowSpan> RowReader::row(const Chunk& chunk, std::size_t column, std::uint32_t row) {
-  if (chunk.is_raw()) return chunk.row_bytes(column, row);
+  if (chunk.is_raw_for_good() || raw_.try_emplace(&chunk, chunk).first->second) {
+    return chunk.row_bytes(column, row);
+  }
   if (row >= chunk.rows()) {
     return data_loss("column '{}' was referred to at row {} of a chunk of {} rows",
                      chunk.schema().column(column).name, row, chunk.rows());

@@ -244,7 +244,16 @@ Result<TensorView> StepBuffer::cell(ColumnId column, StepIndex step) const {
     return Status(StatusCode::kFailedPrecondition, missing(column, step, found).message());
   }
   const Piece& piece = pieces.front();
-  return TensorView{c.spec.dtype, c.spec.shape, piece.chunk->row_bytes(c.index, piece.offset)};
+  // Only this thread compresses the chunk, so its rows stay raw until the next call.
+  if (piece.chunk->is_raw()) {
+    return TensorView{c.spec.dtype, c.spec.shape, piece.chunk->row_bytes(c.index, piece.offset)};
+  }
+  if (unpacked_.get() != piece.chunk) {
+    reader_ = RowReader();
+    unpacked_ = Ref<const Chunk>::share(piece.chunk);
+  }
+  REVERIE_ASSIGN_OR_RETURN(const RowSpan row, reader_.row(*piece.chunk, c.index, piece.offset));
+  return TensorView{c.spec.dtype, c.spec.shape, row};
 }
 
 Status StepBuffer::find_rows(ColumnId column, std::span<const StepRange> steps,

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "reverie/client/column_group.h"
+#include "reverie/client/row_reader.h"
 #include "reverie/client/trajectory_writer.h"
 
 namespace reverie {
@@ -101,6 +102,9 @@ class StepBuffer {
   bool step_is_open_ = false;
   StepIndex episode_begin_ = 0;
   EpisodeId episode_;
+
+  mutable Ref<const Chunk> unpacked_;  // the encoded chunk that cell() looked at last
+  mutable RowReader reader_;           // of that chunk
 
   // Of the append that runs; kept for their memory.
   std::vector<ColumnId> new_columns_;   // that got their first value

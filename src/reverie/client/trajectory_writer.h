@@ -1,6 +1,7 @@
 // TrajectoryWriter: turns a stream of steps into items that share their rows.
 //
 //     append(step) --> one row in the open chunk of each column group     (copied once)
+//                      a chunk that is full is compressed where it pays   (on this thread)
 //     create_item  --> pieces of those chunks, handed to the service      (nothing copied)
 //
 // Columns that are written alike share a chunk (a *group*): the same chunk length, the same
@@ -27,6 +28,7 @@
 
 #include "reverie/base/clock.h"
 #include "reverie/base/status.h"
+#include "reverie/codec/codec.h"
 #include "reverie/service/blocking.h"
 #include "reverie/service/replay_service.h"
 #include "reverie/tensor/buffer.h"
@@ -46,6 +48,9 @@ struct ChunkOptions {
   // Rows of a chunk, at least 1; may exceed num_keep_alive_refs. Without a value it is tuned to the
   // steps' size and to how many neighbouring rows items use (client/chunk_tuner.h has the rule).
   std::optional<std::uint32_t> chunk_length = {};
+  // How a chunk's columns are kept once it is sealed; client/chunk_packer.h has the rule for kAuto.
+  // A column stays raw in chunks where its codec does not make it smaller.
+  CodecChoice codec = CodecChoice::kAuto;
 
   friend bool operator==(const ChunkOptions&, const ChunkOptions&) = default;
 };

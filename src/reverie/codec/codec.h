@@ -1,16 +1,32 @@
 // How a column's bytes are encoded.
 //
-// Columns travel as opaque bytes with the id of their codec, kept as their writer sent them. An
-// embedded writer's columns stay raw, so that sampling is one gather of rows.
+// Columns travel as opaque bytes with the id of their codec, kept as their writer sent them. Raw
+// rows are gathered with one copy; compressed ones cost less memory and are decoded on the way.
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string_view>
 
 namespace reverie {
 
 // Files and wires carry these numbers.
 enum class CodecId : std::uint8_t {
   kRaw = 0,
+  kLz4 = 1,   // quick to read
+  kZstd = 2,  // smaller
 };
+
+// What a writer is told about a column.
+enum class CodecChoice : std::uint8_t {
+  kAuto,  // lz4 for large rows of integers, as long as it pays; else raw
+  kRaw,
+  kLz4,
+  kZstd,
+};
+
+// "auto", "raw", "lz4", "zstd".
+std::string_view codec_choice_name(CodecChoice choice);
+std::optional<CodecChoice> codec_choice_from_name(std::string_view name);
 
 }  // namespace reverie

@@ -4,6 +4,9 @@
 #include <cstring>
 #include <limits>
 
+#include "reverie/codec/column_decoder.h"
+#include "reverie/codec/compressed_column.h"
+
 namespace reverie {
 namespace {
 
@@ -58,13 +61,46 @@ Result<ColumnRows> decode_varying(const TensorSpec& spec, std::size_t element_co
   return ColumnRows(rows.data(), std::move(ends));
 }
 
-}  // namespace
+Result<ColumnRows> decode_compressed(CodecId codec, const TensorSpec& spec,
+                                     std::size_t element_count, std::size_t row_count,
+                                     std::span<const std::byte> bytes) {
+  if (has_variable_size(spec.dtype)) {
+    REVERIE_ASSIGN_OR_RETURN(const CompressedColumn column, parse_compressed(codec, spec, bytes));
+    if (column.filter != Filter::kNone) {
+      return data_loss("column '{}' of rows of varying size went through a filter of fixed ones",
+                       spec.name);
+    }
+    std::vector<std::byte> plain(column.plain_bytes);
+    REVERIE_RETURN_IF_ERROR(decompress(codec, spec, column, plain));
+    REVERIE_ASSIGN_OR_RETURN(ColumnRows rows,
+                             decode_varying(spec, element_count, row_count, plain));
+    rows.own(std::move(plain));
+    return rows;
+  }
+  ColumnDecoder decoder;
+  REVERIE_RETURN_IF_ERROR(decoder.open(codec, spec, row_count, bytes));
+  const std::size_t row_bytes = decoder.row_bytes();
+  std::vector<std::byte> all(row_bytes == 0 ? 0 : row_count * row_bytes);
+  for (std::size_t r = 0; row_bytes > 0 && r < row_count; ++r) {
+    REVERIE_ASSIGN_OR_RETURN(const RowSpan row, decoder.row(r));
+    std::memcpy(all.data() + r * row_bytes, row.data(), row_bytes);
+  }
+  if (!decoder.is_at_end()) {
+    return data_loss("column '{}' has bytes behind its {} rows", spec.name, row_count);
+  }
+  ColumnRows rows(all.data(), row_bytes);
+  rows.own(std::move(all));
+  return rows;
+}
 
-Result<std::size_t> encoded_size_bytes(CodecId codec, const TensorSpec& spec,
-                                       std::span<const RowSpan> rows) {
-  if (codec != CodecId::kRaw) return unknown_codec(codec, spec);
+void append_rows(std::span<const RowSpan> rows, std::vector<std::byte>& out) {
+  for (const RowSpan row : rows) out.insert(out.end(), row.begin(), row.end());
+}
+
+Status append_raw(const TensorSpec& spec, std::span<const RowSpan> rows,
+                  std::vector<std::byte>& out) {
   const bool varying = has_variable_size(spec.dtype);
-  std::size_t size = varying ? rows.size() * sizeof(RowSize) : 0;
+  std::size_t size = out.size() + (varying ? rows.size() * sizeof(RowSize) : 0);
   for (const RowSpan row : rows) {
     if (varying && row.size() > std::numeric_limits<RowSize>::max()) {
       return resource_exhausted("a row of column '{}' has {} bytes; the bound is 4 GiB", spec.name,
@@ -72,30 +108,27 @@ Result<std::size_t> encoded_size_bytes(CodecId codec, const TensorSpec& spec,
     }
     size += row.size();
   }
-  return size;
+  out.reserve(size);
+  for (std::size_t r = 0; varying && r < rows.size(); ++r) {
+    const auto row_size = static_cast<RowSize>(rows[r].size());
+    const auto* const bytes = reinterpret_cast<const std::byte*>(&row_size);
+    out.insert(out.end(), bytes, bytes + sizeof(row_size));
+  }
+  append_rows(rows, out);
+  return {};
 }
 
-void encode_column(CodecId codec, const TensorSpec& spec, std::span<const RowSpan> rows,
-                   std::span<std::byte> out) {
-  REVERIE_CHECK(codec == CodecId::kRaw);
-  std::byte* at = out.data();
-  if (has_variable_size(spec.dtype)) {
-    for (const RowSpan row : rows) {
-      const auto size = static_cast<RowSize>(row.size());
-      std::memcpy(at, &size, sizeof(size));
-      at += sizeof(size);
-    }
+// Whether the rows lie one behind the other, as those of a chunk do.
+bool are_together(std::span<const RowSpan> rows) {
+  for (std::size_t r = 1; r < rows.size(); ++r) {
+    if (rows[r].data() != rows[r - 1].data() + rows[r - 1].size()) return false;
   }
-  for (const RowSpan row : rows) {
-    if (!row.empty()) std::memcpy(at, row.data(), row.size());
-    at += row.size();
-  }
-  REVERIE_CHECK(at == out.data() + out.size());
+  return true;
 }
 
-Result<ColumnRows> decode_column(CodecId codec, const TensorSpec& spec, std::size_t row_count,
-                                 std::span<const std::byte> bytes) {
-  if (codec != CodecId::kRaw) return unknown_codec(codec, spec);
+}  // namespace
+
+Result<std::size_t> checked_elements(const TensorSpec& spec) {
   if (spec.dtype < DType::kBool || spec.dtype > DType::kString) {
     return data_loss("column '{}' has the dtype {}, which this version does not know", spec.name,
                      static_cast<int>(spec.dtype));
@@ -105,8 +138,40 @@ Result<ColumnRows> decode_column(CodecId codec, const TensorSpec& spec, std::siz
     return data_loss("column '{}' has the shape {}, which no memory can hold", spec.name,
                      shape_text(spec.shape));
   }
-  return has_variable_size(spec.dtype) ? decode_varying(spec, *element_count, row_count, bytes)
-                                       : decode_fixed(spec, *element_count, row_count, bytes);
+  return *element_count;
+}
+
+Status encode_column(CodecId codec, const TensorSpec& spec, std::span<const RowSpan> rows,
+                     std::vector<std::byte>& out) {
+  if (codec == CodecId::kRaw) return append_raw(spec, rows, out);
+  if (codec != CodecId::kLz4 && codec != CodecId::kZstd) return unknown_codec(codec, spec);
+  std::vector<std::byte> raw;
+  if (has_variable_size(spec.dtype)) {
+    REVERIE_RETURN_IF_ERROR(append_raw(spec, rows, raw));
+    return compress_raw(codec, spec, raw, out);
+  }
+  const std::size_t row_bytes = rows.empty() ? 0 : rows.front().size();
+  if (rows.empty() || are_together(rows)) {
+    const std::byte* const begin = rows.empty() ? nullptr : rows.front().data();
+    return compress_rows(codec, spec, rows.size(), row_bytes, {begin, rows.size() * row_bytes},
+                         out);
+  }
+  append_rows(rows, raw);
+  return compress_rows(codec, spec, rows.size(), row_bytes, raw, out);
+}
+
+Result<ColumnRows> decode_column(CodecId codec, const TensorSpec& spec, std::size_t row_count,
+                                 std::span<const std::byte> bytes) {
+  REVERIE_ASSIGN_OR_RETURN(const std::size_t element_count, checked_elements(spec));
+  switch (codec) {
+    case CodecId::kRaw:
+      return has_variable_size(spec.dtype) ? decode_varying(spec, element_count, row_count, bytes)
+                                           : decode_fixed(spec, element_count, row_count, bytes);
+    case CodecId::kLz4:
+    case CodecId::kZstd:
+      return decode_compressed(codec, spec, element_count, row_count, bytes);
+  }
+  return unknown_codec(codec, spec);
 }
 
 }  // namespace reverie

@@ -2,6 +2,7 @@
 //
 //     kRaw, rows of fixed size    [ row 0 ][ row 1 ] ...
 //     kRaw, rows of varying size  [ size of row 0 ][ size of row 1 ] ... [ row 0 ][ row 1 ] ...
+//     kLz4, kZstd                 filtered and compressed: codec/compressed_column.h
 //
 // Sizes are 32-bit and little-endian. A row of varying size is its elements in the form of
 // TensorView, or nothing at all where the writer left the cell unset.
@@ -22,7 +23,7 @@ namespace reverie {
 
 using RowSpan = std::span<const std::byte>;
 
-// The rows of one decoded column.
+// The rows of one decoded column. Move-only.
 class ColumnRows {
  public:
   // Rows of one size, back to back.
@@ -31,6 +32,11 @@ class ColumnRows {
   // Row r ends at `ends[r]` and begins where the one before it ends.
   ColumnRows(const std::byte* begin, std::vector<std::size_t> ends)
       : begin_(begin), ends_(std::move(ends)) {}
+  ColumnRows(ColumnRows&&) = default;
+  ColumnRows& operator=(ColumnRows&&) = default;
+
+  // The bytes that the rows lie in, where they were not those given to decode_column.
+  void own(std::vector<std::byte> bytes) { own_ = std::move(bytes); }
 
   // Requires r below the number of rows that were decoded.
   RowSpan operator[](std::size_t r) const {
@@ -43,19 +49,21 @@ class ColumnRows {
   const std::byte* begin_;
   std::size_t row_bytes_ = 0;
   std::vector<std::size_t> ends_;
+  std::vector<std::byte> own_;
 };
 
-// Bytes that encode_column writes. RESOURCE_EXHAUSTED when a row has 4 GiB or more.
-Result<std::size_t> encoded_size_bytes(CodecId codec, const TensorSpec& spec,
-                                       std::span<const RowSpan> rows);
-
-// Requires rows that fit `spec`, and exactly encoded_size_bytes() of room.
-void encode_column(CodecId codec, const TensorSpec& spec, std::span<const RowSpan> rows,
-                   std::span<std::byte> out);
+// Appends the rows to `out`. Requires rows that fit `spec`. RESOURCE_EXHAUSTED when a row of varying
+// size has 4 GiB or more, or a column that is to be compressed 1 GB.
+Status encode_column(CodecId codec, const TensorSpec& spec, std::span<const RowSpan> rows,
+                     std::vector<std::byte>& out);
 
 // `row_count` rows out of bytes from anywhere; `spec` may come from anywhere too. The result views
-// `bytes`. DATA_LOSS, naming the column, when they are not what encode_column writes.
+// `bytes`, or owns what they were decompressed to. DATA_LOSS, naming the column, when they are not
+// what encode_column writes.
 Result<ColumnRows> decode_column(CodecId codec, const TensorSpec& spec, std::size_t row_count,
                                  std::span<const std::byte> bytes);
+
+// The elements of one row. DATA_LOSS, naming the column, for a dtype or shape that there cannot be.
+Result<std::size_t> checked_elements(const TensorSpec& spec);
 
 }  // namespace reverie

@@ -42,7 +42,7 @@ ChunkSchema::ChunkSchema(std::vector<TensorSpec> columns)
 
 Result<Ref<Chunk>> Chunk::open(Ref<const ChunkSchema> schema, ChunkOrigin origin,
                                std::uint32_t capacity, std::size_t var_bytes,
-                               Allocator& allocator) {
+                               Allocator& allocator, Kind kind) {
   REVERIE_CHECK(capacity > 0);
   if (var_bytes > std::numeric_limits<std::uint32_t>::max()) {
     return invalid_argument(
@@ -56,25 +56,118 @@ Result<Ref<Chunk>> Chunk::open(Ref<const ChunkSchema> schema, ChunkOrigin origin
         capacity, step_bytes);
   }
   REVERIE_ASSIGN_OR_RETURN(Buffer storage, allocator.allocate(capacity * step_bytes + var_bytes));
-  return Ref<Chunk>::adopt(new Chunk(std::move(schema), origin, capacity, std::move(storage)));
+  auto chunk = Ref<Chunk>::adopt(new Chunk(std::move(schema), origin, capacity, std::move(storage)));
+  if (kind == Kind::kCompressible) {
+    chunk->form_ = std::make_unique<Form>();
+    chunk->form_->is_compressible = true;
+    const MutexLock lock(chunk->form_->mutex);
+    chunk->form_->size_bytes = sizeof(Chunk) + sizeof(Form) + chunk->storage_.size_bytes();
+  }
+  return chunk;
 }
 
 Ref<Chunk> Chunk::encoded(Ref<const ChunkSchema> schema, ChunkOrigin origin, std::uint32_t rows,
                           Buffer storage, std::vector<EncodedColumn> columns) {
-  REVERIE_CHECK(columns.size() == schema->column_count());
-  for (const EncodedColumn& column : columns) {
-    REVERIE_CHECK(column.offset <= storage.size_bytes() &&
-                  column.size_bytes <= storage.size_bytes() - column.offset);
-  }
-  auto chunk = Ref<Chunk>::adopt(new Chunk(std::move(schema), origin, rows, std::move(storage)));
-  chunk->encoded_ = std::make_unique<std::vector<EncodedColumn>>(std::move(columns));
+  auto chunk = Ref<Chunk>::adopt(new Chunk(std::move(schema), origin, rows, Buffer()));
+  chunk->form_ = std::make_unique<Form>();
+  Form& form = *chunk->form_;
+  form.encoded = {std::move(storage), std::move(columns)};
+  chunk->check_places(form.encoded);
+  form.readers.store(Form::kEncoded | Form::kGone, std::memory_order_relaxed);
+  const MutexLock lock(form.mutex);
+  form.size_bytes = sizeof(Chunk) + sizeof(Form) + form.encoded.storage.size_bytes() +
+                    form.encoded.columns.size() * sizeof(EncodedColumn);
   chunk->publish(rows);
   return chunk;
 }
 
+void Chunk::check_places(const EncodedColumns& encoded) const {
+  REVERIE_CHECK(encoded.columns.size() == schema_->column_count());
+  const std::size_t size = encoded.storage.size_bytes();
+  for (const EncodedColumn& column : encoded.columns) {
+    REVERIE_CHECK(column.offset <= size && column.size_bytes <= size - column.offset);
+  }
+}
+
+void Chunk::replace_rows(EncodedColumns encoded) {
+  REVERIE_CHECK(is_compressible() && is_raw());
+  check_places(encoded);
+  Form& form = *form_;
+  form.encoded = std::move(encoded);
+  std::vector<Charge> charged;
+  {
+    const MutexLock lock(form.mutex);
+    const std::size_t size = sizeof(Chunk) + sizeof(Form) + form.encoded.storage.size_bytes() +
+                             form.encoded.columns.size() * sizeof(EncodedColumn);
+    const auto change =
+        static_cast<std::int64_t>(size) - static_cast<std::int64_t>(form.size_bytes);
+    form.size_bytes = size;
+    for (const Charge& charge : form.charges) charge.account->add(change);
+    charged = form.charges;
+  }
+  const std::uint32_t before = form.readers.fetch_or(Form::kEncoded, std::memory_order_acq_rel);
+  if (before == 0) {
+    // Readers that come now are refused, unless they came in between: then the last one gives the
+    // rows back.
+    std::uint32_t idle = Form::kEncoded;
+    if (form.readers.compare_exchange_strong(idle, Form::kEncoded | Form::kGone,
+                                             std::memory_order_acq_rel)) {
+      storage_ = Buffer();
+    }
+  }
+  for (const Charge& charge : charged) charge.account->note_shrunk();
+}
+
+bool Chunk::begin_reading() const {
+  std::atomic<std::uint32_t>& readers = form_->readers;
+  if ((readers.load(std::memory_order_acquire) & Form::kEncoded) != 0) return false;
+  if ((readers.fetch_add(1, std::memory_order_acquire) & Form::kEncoded) == 0) return true;
+  end_reading();
+  return false;
+}
+
+void Chunk::end_reading() const {
+  std::atomic<std::uint32_t>& readers = form_->readers;
+  if (readers.fetch_sub(1, std::memory_order_acq_rel) != (Form::kEncoded | 1)) return;
+  // The last one out; but another may have looked in since, and then gives the rows back itself.
+  std::uint32_t idle = Form::kEncoded;
+  if (readers.compare_exchange_strong(idle, Form::kEncoded | Form::kGone,
+                                      std::memory_order_acq_rel)) {
+    storage_ = Buffer();
+  }
+}
+
+void Chunk::charge(ByteAccount& account) const {
+  if (!form_) return account.add(static_cast<std::int64_t>(size_bytes()));
+  const MutexLock lock(form_->mutex);
+  for (Charge& charge : form_->charges) {
+    if (charge.account.get() != &account) continue;
+    if (++charge.count == 1) account.add(static_cast<std::int64_t>(form_->size_bytes));
+    return;
+  }
+  form_->charges.push_back({Ref<ByteAccount>::share(&account), 1});
+  account.add(static_cast<std::int64_t>(form_->size_bytes));
+}
+
+void Chunk::discharge(ByteAccount& account) const {
+  if (!form_) return account.add(-static_cast<std::int64_t>(size_bytes()));
+  const MutexLock lock(form_->mutex);
+  for (Charge& charge : form_->charges) {
+    if (charge.account.get() != &account) continue;
+    // Of a last item that goes and a first one that comes, the second may get here first.
+    if (--charge.count != 0) return;
+    account.add(-static_cast<std::int64_t>(form_->size_bytes));
+    std::swap(charge, form_->charges.back());
+    form_->charges.pop_back();
+    return;
+  }
+  REVERIE_CHECK(false);
+}
+
 std::size_t Chunk::size_bytes() const {
-  return sizeof(Chunk) + storage_.size_bytes() +
-         (encoded_ ? encoded_->size() * sizeof(EncodedColumn) : 0);
+  if (!form_) return sizeof(Chunk) + storage_.size_bytes();
+  const MutexLock lock(form_->mutex);
+  return form_->size_bytes;
 }
 
 std::span<const std::byte> Chunk::row_bytes(std::size_t column, std::uint32_t r) const {

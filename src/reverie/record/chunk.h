@@ -11,6 +11,11 @@
 // of one row of the columns before it) with no padding: one multiplication finds it, and a
 // chunk needs no table of columns.
 //
+// A chunk that was opened as compressible may give its raw rows up once it is sealed: its writer
+// encodes the columns (record/compact.h) and replaces the rows by them. Who reads raw rows of such a
+// chunk holds a RawRows meanwhile; the last of them gives the memory back. Other chunks are raw, or
+// encoded, for good, and reading them costs no more than it did.
+//
 // A row of kBytes or kString is a cell {offset, size} into the bytes behind the last column. A
 // chunk never grows: when they are used up the writer seals it and opens the next.
 #pragma once
@@ -20,11 +25,14 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "reverie/base/mutex.h"
 #include "reverie/base/ref.h"
 #include "reverie/base/status.h"
 #include "reverie/codec/codec.h"
+#include "reverie/record/byte_account.h"
 #include "reverie/tensor/buffer.h"
 #include "reverie/tensor/tensor.h"
 
@@ -79,10 +87,18 @@ class Chunk final : public RefCounted<Chunk> {
     std::size_t size_bytes = 0;
   };
 
+  // Columns that were encoded together: their bytes, and where each lies in them.
+  struct EncodedColumns {
+    Buffer storage;
+    std::vector<EncodedColumn> columns;
+  };
+
+  enum class Kind { kRaw, kCompressible };
+
   // An empty, open chunk of raw rows with `var_bytes` for rows of varying size.
   static Result<Ref<Chunk>> open(Ref<const ChunkSchema> schema, ChunkOrigin origin,
                                  std::uint32_t capacity, std::size_t var_bytes,
-                                 Allocator& allocator);
+                                 Allocator& allocator, Kind kind = Kind::kRaw);
   // A sealed chunk whose columns stay as they were sent. Requires one entry a column, each
   // inside `storage`.
   static Ref<Chunk> encoded(Ref<const ChunkSchema> schema, ChunkOrigin origin, std::uint32_t rows,
@@ -95,9 +111,16 @@ class Chunk final : public RefCounted<Chunk> {
   std::uint32_t first_step() const { return origin_.first_step; }
   std::uint32_t capacity() const { return capacity_; }
   std::uint32_t rows() const { return rows_.load(std::memory_order_acquire); }
-  bool is_raw() const { return encoded_ == nullptr; }
+  // Whether the rows are raw now. A compressible chunk may cease to be, any time unless a RawRows
+  // is held; only its writer knows when.
+  bool is_raw() const { return form_ == nullptr || !form_->is_encoded(); }
+  // Raw as long as it lives: no RawRows is needed.
+  bool is_raw_for_good() const { return form_ == nullptr; }
+  bool is_compressible() const { return form_ != nullptr && form_->is_compressible; }
   // All memory that the chunk holds, its own header included.
   std::size_t size_bytes() const;
+  // Memory of the raw rows, used or not. For the writer.
+  std::size_t raw_bytes() const { return storage_.size_bytes(); }
 
   // --- Readers of a raw chunk: a cell that was set before the reader learnt of it.
   const std::byte* row(std::size_t column, std::uint32_t row) const {
@@ -111,10 +134,12 @@ class Chunk final : public RefCounted<Chunk> {
   std::span<const std::byte> row_bytes(std::size_t column, std::uint32_t row) const;
 
   // --- Readers of an encoded chunk.
-  const EncodedColumn& encoded_column(std::size_t column) const { return (*encoded_)[column]; }
+  const EncodedColumn& encoded_column(std::size_t column) const {
+    return form_->encoded.columns[column];
+  }
   std::span<const std::byte> encoded_bytes(std::size_t column) const {
     const EncodedColumn& c = encoded_column(column);
-    return storage_.bytes().subspan(c.offset, c.size_bytes);
+    return form_->encoded.storage.bytes().subspan(c.offset, c.size_bytes);
   }
 
   // --- The writer of an open chunk.
@@ -127,15 +152,43 @@ class Chunk final : public RefCounted<Chunk> {
   void set_row(std::size_t column, std::uint32_t row, std::span<const std::byte> bytes);
   // Rows below `rows` are complete. Requires rows <= capacity().
   void publish(std::uint32_t rows) { rows_.store(rows, std::memory_order_release); }
+  // Seals a compressible chunk for good: its published rows are these columns from now on, and the
+  // raw ones go once nobody reads them. Requires one entry a column, each inside the storage.
+  void replace_rows(EncodedColumns encoded);
 
   // --- The store's books: how many of its items refer to this chunk.
   // True for the first, and for the last.
   bool add_item() const { return item_count_.fetch_add(1, std::memory_order_relaxed) == 0; }
   bool remove_item() const { return item_count_.fetch_sub(1, std::memory_order_relaxed) == 1; }
   std::uint32_t item_count() const { return item_count_.load(std::memory_order_relaxed); }
+  // Adds the chunk's bytes to an account, or takes them out again; they follow its size meanwhile.
+  void charge(ByteAccount& account) const;
+  void discharge(ByteAccount& account) const;
 
  private:
   friend class RefCounted<Chunk>;
+  friend class RawRows;
+
+  struct Charge {
+    Ref<ByteAccount> account;
+    int count;
+  };
+  // What a chunk that is or may be encoded has beyond a raw one.
+  struct Form {
+    // Of `readers`: the columns are encoded; the raw rows were given back. The rest counts RawRows.
+    static constexpr std::uint32_t kEncoded = 1u << 31;
+    static constexpr std::uint32_t kGone = 1u << 30;
+
+    bool is_compressible = false;
+    std::atomic<std::uint32_t> readers{0};
+    EncodedColumns encoded;  // fixed once kEncoded is set
+    Mutex mutex;
+    std::size_t size_bytes REVERIE_GUARDED_BY(mutex) = 0;
+    std::vector<Charge> charges REVERIE_GUARDED_BY(mutex);
+
+    bool is_encoded() const { return (readers.load(std::memory_order_acquire) & kEncoded) != 0; }
+  };
+
   Chunk(Ref<const ChunkSchema> schema, ChunkOrigin origin, std::uint32_t capacity, Buffer storage)
       : schema_(std::move(schema)),
         storage_(std::move(storage)),
@@ -144,15 +197,48 @@ class Chunk final : public RefCounted<Chunk> {
   ~Chunk() = default;
 
   std::size_t var_begin() const { return capacity_ * schema_->step_bytes(); }
+  void check_places(const EncodedColumns& encoded) const;
+  // False when the raw rows are no more.
+  bool begin_reading() const;
+  void end_reading() const;
 
   mutable std::atomic<std::uint32_t> item_count_{0};
   Ref<const ChunkSchema> schema_;
-  Buffer storage_;
-  std::unique_ptr<std::vector<EncodedColumn>> encoded_;
+  mutable Buffer storage_;  // of the raw rows; the last RawRows gives it back
+  std::unique_ptr<Form> form_;
   ChunkOrigin origin_;
   std::uint32_t capacity_;
   std::atomic<std::uint32_t> rows_{0};
   std::uint32_t var_used_ = 0;
+};
+
+// Keeps a chunk's raw rows while somebody reads them. Empty when they are no more: then the chunk is
+// encoded. Does not keep the chunk.
+class RawRows {
+ public:
+  RawRows() = default;
+  explicit RawRows(const Chunk& chunk) : is_raw_(chunk.is_raw_for_good()) {
+    if (!is_raw_ && chunk.begin_reading()) {
+      is_raw_ = true;
+      chunk_ = &chunk;
+    }
+  }
+  RawRows(RawRows&& other) noexcept
+      : chunk_(std::exchange(other.chunk_, nullptr)), is_raw_(std::exchange(other.is_raw_, false)) {}
+  RawRows& operator=(RawRows&& other) noexcept {
+    std::swap(chunk_, other.chunk_);
+    std::swap(is_raw_, other.is_raw_);
+    return *this;
+  }
+  ~RawRows() {
+    if (chunk_) chunk_->end_reading();
+  }
+
+  explicit operator bool() const { return is_raw_; }
+
+ private:
+  const Chunk* chunk_ = nullptr;  // null where nothing is counted
+  bool is_raw_ = false;
 };
 
 }  // namespace reverie

@@ -1,31 +1,47 @@
 #include "reverie/record/compact.h"
 
+#include <cstring>
+
 #include "reverie/codec/column_codec.h"
 
 namespace reverie {
 
-Result<Ref<Chunk>> compact(const Chunk& chunk, CodecId codec, Allocator& allocator) {
-  REVERIE_CHECK(chunk.is_raw());
+Result<Chunk::EncodedColumns> encode_columns(const Chunk& chunk, std::span<const ColumnTry> tries,
+                                             Allocator& allocator) {
+  const RawRows raw(chunk);
   const ChunkSchema& schema = chunk.schema();
+  REVERIE_CHECK(raw && tries.size() == schema.column_count());
   const std::uint32_t row_count = chunk.rows();
-  std::vector<std::vector<RowSpan>> rows(schema.column_count());
-  std::vector<Chunk::EncodedColumn> columns(schema.column_count());
-  std::size_t size_bytes = 0;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    for (std::uint32_t r = 0; r < row_count; ++r) rows[i].push_back(chunk.row_bytes(i, r));
-    REVERIE_ASSIGN_OR_RETURN(const std::size_t column_bytes,
-                             encoded_size_bytes(codec, schema.column(i), rows[i]));
-    columns[i] = {codec, size_bytes, column_bytes};
-    size_bytes += column_bytes;
+  Chunk::EncodedColumns encoded;
+  encoded.columns.resize(schema.column_count());
+  std::vector<RowSpan> rows(row_count);
+  std::vector<std::byte> bytes;
+  for (std::size_t i = 0; i < tries.size(); ++i) {
+    for (std::uint32_t r = 0; r < row_count; ++r) rows[r] = chunk.row_bytes(i, r);
+    std::size_t raw_bytes = 0;
+    for (const RowSpan row : rows) raw_bytes += row.size();
+    const std::size_t begin = bytes.size();
+    CodecId codec = tries[i].codec;
+    REVERIE_RETURN_IF_ERROR(encode_column(codec, schema.column(i), rows, bytes));
+    if (codec != CodecId::kRaw && static_cast<double>(bytes.size() - begin) >
+                                      tries[i].at_most * static_cast<double>(raw_bytes)) {
+      bytes.resize(begin);
+      codec = CodecId::kRaw;
+      REVERIE_RETURN_IF_ERROR(encode_column(codec, schema.column(i), rows, bytes));
+    }
+    encoded.columns[i] = {codec, begin, bytes.size() - begin};
   }
-  REVERIE_ASSIGN_OR_RETURN(Buffer storage, allocator.allocate(size_bytes));
-  const std::span<std::byte> out(storage.data(), storage.size_bytes());
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    encode_column(codec, schema.column(i), rows[i],
-                  out.subspan(columns[i].offset, columns[i].size_bytes));
-  }
+  REVERIE_ASSIGN_OR_RETURN(encoded.storage, allocator.allocate(bytes.size()));
+  if (!bytes.empty()) std::memcpy(encoded.storage.data(), bytes.data(), bytes.size());
+  return encoded;
+}
+
+Result<Ref<Chunk>> compact(const Chunk& chunk, CodecId codec, Allocator& allocator) {
+  const std::vector<ColumnTry> tries(chunk.schema().column_count(), {.codec = codec});
+  REVERIE_ASSIGN_OR_RETURN(Chunk::EncodedColumns encoded,
+                           encode_columns(chunk, tries, allocator));
   return Chunk::encoded(chunk.shared_schema(), {chunk.key(), chunk.episode(), chunk.first_step()},
-                        row_count, std::move(storage), std::move(columns));
+                        chunk.rows(), std::move(encoded.storage), std::move(encoded.columns));
 }
 
 }  // namespace reverie

@@ -20,10 +20,7 @@ std::int64_t ChunkStore::new_bytes(const TrajectoryView& trajectory) {
 
 void ChunkStore::add(const TrajectoryView& trajectory) {
   for (const Piece& piece : trajectory.pieces()) {
-    if (piece.chunk->add_item()) {
-      used_bytes_.fetch_add(static_cast<std::int64_t>(piece.chunk->size_bytes()),
-                            std::memory_order_seq_cst);
-    }
+    if (piece.chunk->add_item()) piece.chunk->charge(*account_);
   }
 }
 
@@ -31,8 +28,7 @@ bool ChunkStore::remove(const TrajectoryView& trajectory) {
   bool has_freed = false;
   for (const Piece& piece : trajectory.pieces()) {
     if (piece.chunk->remove_item()) {
-      used_bytes_.fetch_sub(static_cast<std::int64_t>(piece.chunk->size_bytes()),
-                            std::memory_order_seq_cst);
+      piece.chunk->discharge(*account_);
       has_freed = true;
     }
   }

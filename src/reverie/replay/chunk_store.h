@@ -2,14 +2,17 @@
 //
 // Chunks hold themselves by reference counts; nobody looks one up by its key. What is shared is
 // the account: a chunk is charged when the first item of the store refers to it and discharged
-// with the last, in whatever tables they are. So data that is in several tables counts once.
+// with the last, in whatever tables they are. So data that is in several tables counts once. A chunk
+// that is compressed meanwhile counts with what is left of it.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <utility>
 
+#include "reverie/record/byte_account.h"
 #include "reverie/record/trajectory.h"
 
 namespace reverie {
@@ -17,10 +20,15 @@ namespace reverie {
 // Thread-safe.
 class ChunkStore {
  public:
-  explicit ChunkStore(std::optional<std::int64_t> max_bytes) : max_bytes_(max_bytes) {}
+  explicit ChunkStore(std::optional<std::int64_t> max_bytes)
+      : max_bytes_(max_bytes), account_(make_ref<ByteAccount>()) {}
 
   std::optional<std::int64_t> max_bytes() const { return max_bytes_; }
-  std::int64_t used_bytes() const { return used_bytes_.load(std::memory_order_seq_cst); }
+  std::int64_t used_bytes() const { return account_->bytes(); }
+  // Called, under no lock, by whoever made a chunk smaller that counts. Set before the first chunk.
+  void set_on_shrunk(std::function<void()> on_shrunk) {
+    account_->set_on_shrunk(std::move(on_shrunk));
+  }
 
   // Whether an item that brings `bytes` more fits now.
   bool has_room(std::int64_t bytes) const {
@@ -40,7 +48,7 @@ class ChunkStore {
 
  private:
   const std::optional<std::int64_t> max_bytes_;
-  std::atomic<std::int64_t> used_bytes_{0};
+  const Ref<ByteAccount> account_;
   std::atomic<std::int64_t> waiters_{0};
 };
 

@@ -41,6 +41,11 @@ Result<std::shared_ptr<LocalService>> LocalService::open(std::vector<TableOption
     service->tables_.push_back(std::make_shared<Table>(std::move(core), context, id_base));
   }
   context->on_room = [raw = service.get()] { raw->serve_all(); };
+  // By a writer's thread, which may be later than the store's end.
+  context->chunks.set_on_shrunk([weak = std::weak_ptr(service)] {
+    const auto shrunk = weak.lock();
+    if (shrunk && shrunk->context_->chunks.has_waiters()) shrunk->serve_all();
+  });
   return service;
 }
 

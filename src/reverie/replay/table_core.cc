@@ -401,9 +401,7 @@ void TableCore::count_in(const Trajectory& trajectory) {
   for (const Piece& piece : trajectory.pieces()) {
     add_to(state_->episodes, piece.chunk->episode(), 1);
     if (!options_.max_bytes) continue;
-    if (!state_->chunks.find(id_of(piece.chunk))) {
-      size_bytes_ += static_cast<std::int64_t>(piece.chunk->size_bytes());
-    }
+    if (!state_->chunks.find(id_of(piece.chunk))) piece.chunk->charge(*account_);
     add_to(state_->chunks, id_of(piece.chunk), 1);
   }
 }
@@ -413,7 +411,7 @@ bool TableCore::count_out(const Trajectory& trajectory) {
   for (const Piece& piece : trajectory.pieces()) {
     if (take_from(state_->episodes, piece.chunk->episode())) ++num_deleted_episodes_;
     if (options_.max_bytes && take_from(state_->chunks, id_of(piece.chunk))) {
-      size_bytes_ -= static_cast<std::int64_t>(piece.chunk->size_bytes());
+      piece.chunk->discharge(*account_);
     }
   }
   return has_freed;
@@ -430,7 +428,7 @@ void TableCore::reset(Aftermath& after) {
   for (const auto& extension : extensions_) extension->on_reset();
   limiter_.reset();
   max_priority_ = 1.0;
-  size_bytes_ = 0;
+  account_ = make_ref<ByteAccount>();
   num_deleted_episodes_ = 0;
   num_unique_samples_ = 0;
 }
@@ -439,7 +437,7 @@ TableInfo TableCore::info() const {
   TableInfo info;
   info.options = options_;
   info.current_size = static_cast<std::int64_t>(size());
-  info.size_bytes = size_bytes_;
+  info.size_bytes = account_->bytes();
   info.num_episodes = static_cast<std::int64_t>(state_->episodes.size());
   info.num_deleted_episodes = num_deleted_episodes_;
   info.num_unique_samples = num_unique_samples_;

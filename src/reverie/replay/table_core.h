@@ -122,7 +122,9 @@ class TableCore final : private TableAccess {
 
   void count_in(const Trajectory& trajectory);
   bool count_out(const Trajectory& trajectory);
-  bool is_over_bytes() const { return options_.max_bytes && size_bytes_ > *options_.max_bytes; }
+  bool is_over_bytes() const { 
+    return options_.max_bytes && account_->bytes() > *options_.max_bytes;
+  }
 
   // All that a reset replaces: swapped out under the lock, freed after it.
   struct State {
@@ -149,7 +151,7 @@ class TableCore final : private TableAccess {
   Limbo limbo_;
   TimePoint now_;  // of the operation that runs
   double max_priority_ = 1.0;
-  std::int64_t size_bytes_ = 0;
+  Ref<ByteAccount> account_ = make_ref<ByteAccount>();  // of this table's chunks, with max_bytes
   std::int64_t num_deleted_episodes_ = 0;
   std::int64_t num_unique_samples_ = 0;
   // Room of an operation, kept from call to call.

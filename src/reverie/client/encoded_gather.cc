@@ -1,0 +1,92 @@
+#include "reverie/client/encoded_gather.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <tuple>
+
+#include "reverie/client/copy_row.h"
+
+namespace reverie {
+namespace {
+
+// Kept from batch to batch by a thread that gathers.
+ColumnDecoder& thread_decoder() {
+  thread_local ColumnDecoder decoder;
+  return decoder;
+}
+
+}  // namespace
+
+Status EncodedGather::add(const Piece& piece, std::size_t column, std::byte* to) {
+  const Chunk& chunk = *piece.chunk;
+  const TensorSpec& spec = chunk.schema().column(column);
+  if (std::uint64_t{piece.offset} + piece.length > chunk.rows()) {
+    return data_loss("column '{}' was referred to at row {} of a chunk of {} rows", spec.name,
+                     std::uint64_t{piece.offset} + piece.length - 1, chunk.rows());
+  }
+  if (chunk.encoded_column(column).codec != CodecId::kRaw) {
+    requests_.push_back({piece.chunk, column, piece.offset, piece.length, to});
+    return {};
+  }
+  const std::span<const std::byte> bytes = chunk.encoded_bytes(column);
+  const std::size_t row_bytes = chunk.schema().row_bytes(column);
+  if (bytes.size() != chunk.rows() * row_bytes) {
+    return data_loss("column '{}' has {} bytes, but {} rows of {} bytes were announced", spec.name,
+                     bytes.size(), chunk.rows(), row_bytes);
+  }
+  copy_row(to, bytes.data() + piece.offset * row_bytes, piece.length * row_bytes);
+  return {};
+}
+
+Status EncodedGather::finish() {
+  if (requests_.empty()) return {};
+  std::ranges::sort(requests_, [](const Request& a, const Request& b) {
+    if (a.chunk != b.chunk) return std::less<>()(a.chunk, b.chunk);
+    return std::tie(a.column, a.offset) < std::tie(b.column, b.offset);
+  });
+  ColumnDecoder& decoder = thread_decoder();
+  const std::span<const Request> all(requests_);
+  Status status;
+  for (std::size_t begin = 0; begin < all.size() && status.ok();) {
+    std::size_t end = begin + 1;
+    while (end < all.size() && all[end].chunk == all[begin].chunk &&
+           all[end].column == all[begin].column) {
+      ++end;
+    }
+    status = serve(all.subspan(begin, end - begin), decoder);
+    begin = end;
+  }
+  if (decoder.memory_bytes() > kScratchBytesMax) decoder = ColumnDecoder();
+  requests_.clear();
+  return status;
+}
+
+Status EncodedGather::serve(std::span<const Request> requests, ColumnDecoder& decoder) {
+  const Chunk& chunk = *requests.front().chunk;
+  const std::size_t column = requests.front().column;
+  REVERIE_RETURN_IF_ERROR(decoder.open(chunk.encoded_column(column).codec,
+                                       chunk.schema().column(column), chunk.rows(),
+                                       chunk.encoded_bytes(column)));
+  std::uint32_t end = 0;
+  for (const Request& request : requests) end = std::max(end, request.offset + request.length);
+  std::size_t done = 0;  // requests that end at or before the row
+  for (std::uint32_t r = requests.front().offset; r < end; ++r) {
+    RowSpan row;
+    for (std::size_t i = done; i < requests.size() && requests[i].offset <= r; ++i) {
+      const Request& request = requests[i];
+      if (r >= request.offset + request.length) {
+        if (i == done) ++done;
+        continue;
+      }
+      if (row.empty()) {
+        REVERIE_ASSIGN_OR_RETURN(row, decoder.row(r));
+        if (row.empty()) return {};  // rows of no bytes
+      }
+      std::memcpy(request.to + (r - request.offset) * row.size(), row.data(), row.size());
+    }
+  }
+  return {};
+}
+
+}  // namespace reverie

@@ -1,0 +1,45 @@
+// EncodedGather: rows of encoded chunks on their way into a batch, each column decoded once.
+//
+//     add     { chunk 7, obs, rows 6..9 -> item 3 }  { chunk 7, next_obs, rows 7..10 -> item 3 } ...
+//     finish  sorted by column; one walk over each serves all who want its rows
+//
+// Rows go straight from the decoder to their places in the batch: what is held beside is one
+// column's compressed block and one row, in memory that the thread keeps up to kScratchBytesMax.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "reverie/base/status.h"
+#include "reverie/codec/column_decoder.h"
+#include "reverie/record/trajectory.h"
+
+namespace reverie {
+
+// For one batch. Not thread-safe.
+class EncodedGather {
+ public:
+  static constexpr std::size_t kScratchBytesMax = std::size_t{4} << 20;
+
+  // Asks for the rows of a piece of an encoded chunk, in a column of fixed rows, at `to`; raw ones
+  // are copied at once. DATA_LOSS when the chunk has no such rows.
+  Status add(const Piece& piece, std::size_t column, std::byte* to);
+  // Writes what was asked for. DATA_LOSS, naming the column, when a chunk is damaged.
+  Status finish();
+
+ private:
+  struct Request {
+    const Chunk* chunk;
+    std::size_t column;
+    std::uint32_t offset;
+    std::uint32_t length;
+    std::byte* to;
+  };
+
+  static Status serve(std::span<const Request> requests, ColumnDecoder& decoder);
+
+  std::vector<Request> requests_;
+};
+
+}  // namespace reverie

@@ -1,0 +1,30 @@
+// Numbers of several bytes as planes: all lowest bytes, then all second bytes, and so on.
+//
+//     rows    1000 7 | 1001 7 | 1003 7          differences to the row before: 1000 7 | 1 0 | 2 0
+//     planes  [ 232 7 1 0 2 0 ][ 3 0 0 0 0 0 ][ 0 ... ][ 0 ... ]
+//
+// Neighbouring rows differ little, so the high planes are nearly all zeros, and a general
+// compressor finds that. Integers are subtracted, modulo their size; floating point numbers are
+// combined by exclusive or, which leaves equal signs, exponents and high digits as zeros.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+namespace reverie {
+
+// The numbers of `rows` rows of `row_elements`, each of 2, 4 or 8 bytes.
+struct PlaneShape {
+  std::size_t rows = 0;
+  std::size_t row_elements = 0;
+  std::size_t element_bytes = 0;
+  bool is_float = false;
+
+  std::size_t size_bytes() const { return rows * row_elements * element_bytes; }
+};
+
+// Both write shape.size_bytes() to `to` from as many of `from`; neither overlaps the other.
+void to_planes(const PlaneShape& shape, const std::byte* from, std::byte* to);
+void from_planes(const PlaneShape& shape, const std::byte* from, std::byte* to);
+
+}  // namespace reverie

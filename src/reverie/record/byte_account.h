@@ -1,0 +1,36 @@
+// ByteAccount: how many bytes of chunks somebody's items keep alive.
+//
+// A chunk's size may fall while it is counted, when its rows are compressed. So a chunk keeps what it
+// was charged with (Chunk::charge) and corrects the accounts that it is in.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <utility>
+
+#include "reverie/base/ref.h"
+
+namespace reverie {
+
+// Thread-safe.
+class ByteAccount final : public RefCounted<ByteAccount> {
+ public:
+  std::int64_t bytes() const { return bytes_.load(std::memory_order_seq_cst); }
+  void add(std::int64_t bytes) { bytes_.fetch_add(bytes, std::memory_order_seq_cst); }
+
+  // Called, under no lock, by the thread that made a chunk smaller. Set before the first chunk.
+  void set_on_shrunk(std::function<void()> on_shrunk) { on_shrunk_ = std::move(on_shrunk); }
+  void note_shrunk() const {
+    if (on_shrunk_) on_shrunk_();
+  }
+
+ private:
+  friend class RefCounted<ByteAccount>;
+  ~ByteAccount() = default;
+
+  std::atomic<std::int64_t> bytes_{0};
+  std::function<void()> on_shrunk_;
+};
+
+}  // namespace reverie
