@@ -83,6 +83,20 @@ TEST(ChunkTuner, BoundsAreRowsBytesAndTheRunItself) {
   EXPECT_EQ(short_runs.chunk_length(1, 1'000), 3u);
 }
 
+TEST(ChunkTuner, ChunksThatAreCompressedAreLonger) {
+  ChunkTuner tuner;
+  tuner.use_rows(0, 10'000);
+  EXPECT_EQ(tuner.chunk_length(7'080, 1), 9u);
+  EXPECT_EQ(tuner.packed_chunk_length(7'080, 0, 1), 64u) << "not one was packed yet";
+  EXPECT_EQ(tuner.packed_chunk_length(7'080, 150, 1), 64u);
+  EXPECT_EQ(tuner.packed_chunk_length(28'224, 500, 1), 18u) << "512 KiB while it is open";
+  EXPECT_EQ(tuner.packed_chunk_length(1e9, 1e6, 1), 1u);
+  ChunkTuner short_runs;
+  short_runs.use_rows(0, 20);
+  short_runs.end_episode();
+  EXPECT_EQ(short_runs.packed_chunk_length(7'080, 150, 1), 15u);  // sqrt(2 * 20 * 820 / 150)
+}
+
 TEST(ChunkTuner, RowsUsedAgainAreCountedOnce) {
   ChunkTuner once;
   ChunkTuner often;

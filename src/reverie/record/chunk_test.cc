@@ -1,7 +1,14 @@
 #include "reverie/record/chunk.h"
 
+#include <optional>
+#include <thread>
+
 #include <gtest/gtest.h>
 
+#include "reverie/codec/column_codec.h"
+#include "reverie/record/compact.h"
+#include "tests/scale.h"
+#include "tests/support/frames.h"
 #include "tests/support/values.h"
 
 namespace reverie {
@@ -70,6 +77,114 @@ TEST(Chunk, TellsTheFirstItemAndTheLast) {
   EXPECT_EQ(chunk->item_count(), 2u);
   EXPECT_FALSE(chunk->remove_item());
   EXPECT_TRUE(chunk->remove_item());
+}
+
+// Counts the bytes that are out.
+class CountingAllocator final : public Allocator, public BufferOwner {
+ public:
+  Result<Buffer> allocate(std::size_t size_bytes) override {
+    out_ += size_bytes;
+    return Buffer(new std::byte[size_bytes], size_bytes, this);
+  }
+  void take_back(std::byte* data, std::size_t size_bytes) noexcept override {
+    delete[] data;
+    out_ -= size_bytes;
+  }
+  std::size_t out() const { return out_; }
+
+ private:
+  std::atomic<std::size_t> out_{0};
+};
+
+Ref<Chunk> compressible_chunk(std::uint32_t rows, Allocator& allocator) {
+  Ref<Chunk> chunk = Chunk::open(schema_of({{"frame", DType::kUInt8, {20, 20}}}), {}, rows, 0,
+                                 allocator, Chunk::Kind::kCompressible)
+                         .value();
+  for (std::uint32_t r = 0; r < rows; ++r) chunk->set_row(0, r, testing::frame(r, 20));
+  chunk->publish(rows);
+  return chunk;
+}
+
+void compress(Chunk& chunk, Allocator& allocator) {
+  const ColumnTry lz4{.codec = CodecId::kLz4};
+  chunk.replace_rows(encode_columns(chunk, {&lz4, 1}, allocator).value());
+}
+
+TEST(CompressibleChunk, GivesItsRawRowsBackOnceNobodyReadsThem) {
+  CountingAllocator allocator;
+  const Ref<Chunk> chunk = compressible_chunk(10, allocator);
+  EXPECT_EQ(allocator.out(), 4'000u);
+  auto first = std::make_optional<RawRows>(*chunk);
+  RawRows second(*chunk);
+  ASSERT_TRUE(*first && second);
+  compress(*chunk, allocator);
+  EXPECT_FALSE(chunk->is_raw());
+  EXPECT_FALSE(RawRows(*chunk)) << "who comes later reads the columns";
+  const std::size_t both = allocator.out();
+  EXPECT_GT(both, 4'000u);
+  EXPECT_EQ(bytes_of(chunk->row_bytes(0, 7)), testing::frame(7, 20)) << "a reader is not disturbed";
+  first.reset();
+  EXPECT_EQ(allocator.out(), both);
+  second = RawRows();
+  EXPECT_EQ(allocator.out(), both - 4'000);
+  const auto rows = decode_column(chunk->encoded_column(0).codec, chunk->schema().column(0), 10,
+                                  chunk->encoded_bytes(0));
+  ASSERT_TRUE(rows.ok());
+  EXPECT_EQ(bytes_of((*rows)[7]), testing::frame(7, 20));
+}
+
+TEST(CompressibleChunk, AccountsFollowItsSize) {
+  CountingAllocator allocator;
+  const Ref<ByteAccount> one = make_ref<ByteAccount>();
+  const Ref<ByteAccount> two = make_ref<ByteAccount>();
+  int told = 0;
+  one->set_on_shrunk([&] { ++told; });
+  const Ref<Chunk> chunk = compressible_chunk(10, allocator);
+  chunk->charge(*one);
+  const auto raw = static_cast<std::int64_t>(chunk->size_bytes());
+  EXPECT_EQ(one->bytes(), raw);
+  compress(*chunk, allocator);
+  const auto packed = static_cast<std::int64_t>(chunk->size_bytes());
+  EXPECT_LT(packed, raw / 2);
+  EXPECT_EQ(one->bytes(), packed);
+  EXPECT_EQ(told, 1);
+  chunk->charge(*two);
+  EXPECT_EQ(two->bytes(), packed);
+  chunk->discharge(*one);
+  chunk->discharge(*two);
+  EXPECT_EQ(one->bytes(), 0);
+  EXPECT_EQ(two->bytes(), 0);
+}
+
+TEST(CompressibleChunk, ReadersAndItsWriterNeedNoLock) {
+  CountingAllocator allocator;
+  for (int round = 0; round < scaled(50, 1'000); ++round) {
+    const Ref<Chunk> chunk = compressible_chunk(10, allocator);
+    std::vector<std::thread> readers;
+    std::atomic<int> ready{0};
+    for (int t = 0; t < 3; ++t) {
+      readers.emplace_back([&, t] {
+        ready.fetch_add(1);
+        for (std::uint32_t r = 0; r < 10; ++r) {
+          const std::uint32_t row = (r + static_cast<std::uint32_t>(t)) % 10;
+          std::vector<std::byte> bytes;
+          if (const RawRows raw(*chunk); raw) {
+            bytes = bytes_of(chunk->row_bytes(0, row));
+          } else {
+            const auto rows = decode_column(chunk->encoded_column(0).codec,
+                                            chunk->schema().column(0), 10, chunk->encoded_bytes(0));
+            bytes = bytes_of(rows.value()[row]);
+          }
+          EXPECT_EQ(bytes, testing::frame(row, 20));
+        }
+      });
+    }
+    while (ready.load() < 3) std::this_thread::yield();
+    compress(*chunk, allocator);
+    for (std::thread& reader : readers) reader.join();
+    EXPECT_LT(allocator.out(), 4'000u) << "the rows went with their last reader";
+  }
+  EXPECT_EQ(allocator.out(), 0u);
 }
 
 TEST(ChunkDeathTest, RefusesEncodedColumnsOutsideItsBytes) {
