@@ -108,8 +108,7 @@ void BM_DecodeChunk(benchmark::State& state) {
     }
     benchmark::ClobberMemory();
   }
-  state.SetBytesProcessed(state.iterations() *
-                          static_cast<std::int64_t>(kChunkRows * kFrameBytes));
+  state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(kChunkRows * kFrameBytes));
 }
 BENCHMARK(BM_DecodeChunk)->Arg(0)->Arg(1)->Arg(2);
 

@@ -29,9 +29,19 @@ namespace {
 constexpr double kLastFlushS = 1.0;
 constexpr std::int64_t kCountMax = std::numeric_limits<std::uint32_t>::max();
 
+CodecChoice codec_argument(nb::handle codec) {
+  const std::string_view name = text_argument("codec", codec);
+  const std::optional<CodecChoice> choice = codec_choice_from_name(name);
+  if (!choice) {
+    raise(invalid_argument("codec is '{}'; it must be 'auto', 'raw', 'lz4' or 'zstd'", name));
+  }
+  return *choice;
+}
+
 ChunkOptions chunk_options(nb::handle num_keep_alive_refs, std::string_view length_name,
-                           nb::handle length) {
+                           nb::handle length, CodecChoice codec) {
   ChunkOptions options;
+  options.codec = codec;
   options.num_keep_alive_refs = static_cast<std::uint32_t>(
       integer_argument("num_keep_alive_refs", num_keep_alive_refs, 1, kCountMax));
   if (!length.is_none()) {
@@ -73,6 +83,7 @@ class Writer {
  public:
   Writer(const ClientHandle& client, TrajectoryWriterOptions options)
       : core_(std::make_shared<WriterCore>()),
+        codec_(options.chunks.codec),
         max_in_flight_(options.max_in_flight_items),
         waiting_(*client.service(), "") {
     core_->service = client.service();
@@ -167,10 +178,12 @@ class Writer {
     if (clear_buffers) core_->history_begin = writer().next_step();
   }
 
-  void configure(nb::handle path, nb::handle num_keep_alive_refs, nb::handle max_chunk_length) {
+  void configure(nb::handle path, nb::handle num_keep_alive_refs, nb::handle max_chunk_length,
+                 nb::handle codec) {
     const InUse in_use(*core_);
     const ChunkOptions options =
-        chunk_options(num_keep_alive_refs, "max_chunk_length", max_chunk_length);
+        chunk_options(num_keep_alive_refs, "max_chunk_length", max_chunk_length,
+                      codec.is_none() ? codec_ : codec_argument(codec));
     if (options.chunk_length.value_or(1) > options.num_keep_alive_refs) {
       raise(invalid_argument("max_chunk_length is {}; it must be at most num_keep_alive_refs, {}",
                              *options.chunk_length, options.num_keep_alive_refs));
@@ -311,6 +324,7 @@ class Writer {
 
   std::shared_ptr<WriterCore> core_;
   ForkGuard fork_guard_;
+  CodecChoice codec_;  // of columns that are not configured
   std::size_t max_in_flight_;
   Waiting waiting_;
   WaitOptions wait_;
@@ -329,10 +343,12 @@ class Writer {
 };
 
 void init_writer(Writer* self, const ClientHandle& client, nb::handle num_keep_alive_refs,
-                 bool validate_items, nb::handle chunk_length, nb::handle max_in_flight_items) {
+                 bool validate_items, nb::handle chunk_length, nb::handle max_in_flight_items,
+                 nb::handle codec) {
   unwrap(client.check());
   TrajectoryWriterOptions options;
-  options.chunks = chunk_options(num_keep_alive_refs, "chunk_length", chunk_length);
+  options.chunks =
+      chunk_options(num_keep_alive_refs, "chunk_length", chunk_length, codec_argument(codec));
   options.validate_items = validate_items;
   options.max_in_flight_items =
       static_cast<std::size_t>(integer_argument("max_in_flight_items", max_in_flight_items, 1));
@@ -346,9 +362,10 @@ void bind_writer(nb::module_& m) {
   nb::class_<Writer>(m, "TrajectoryWriter", "See ``reverie.TrajectoryWriter``.")
       .def("__init__", &init_writer, "client"_a, "num_keep_alive_refs"_a, nb::kw_only(),
            "validate_items"_a = true, "chunk_length"_a = nb::none(), "max_in_flight_items"_a = 1000,
+           "codec"_a = "auto",
            nb::sig("def __init__(self, client: Client, num_keep_alive_refs: int, *, "
                    "validate_items: bool = True, chunk_length: int | None = None, "
-                   "max_in_flight_items: int = 1000) -> None"))
+                   "max_in_flight_items: int = 1000, codec: str = 'auto') -> None"))
       .def("append", &Writer::append, "data"_a.none(), nb::kw_only(), "partial_step"_a = false,
            nb::sig("def append(self, data: typing.Any, *, partial_step: bool = False) -> None"),
            R"(Appends one step, or a part of it.
@@ -431,18 +448,21 @@ Args:
 Raises:
     DeadlineExceededError: the time is up; the episode goes on as it was.)")
       .def("configure", &Writer::configure, "path"_a, nb::kw_only(), "num_keep_alive_refs"_a,
-           "max_chunk_length"_a.none(),
+           "max_chunk_length"_a.none(), "codec"_a = nb::none(),
            nb::sig("def configure(self, path: str | tuple[str | int, ...], *, "
-                   "num_keep_alive_refs: int, max_chunk_length: int | None) -> None"),
+                   "num_keep_alive_refs: int, max_chunk_length: int | None, "
+                   "codec: str | None = None) -> None"),
            R"(Sets how one column is kept, known or to come.
 
 Args:
     path: ``("obs", "position")``, or ``"obs/position"``.
     num_keep_alive_refs: steps that items can refer back to; >= 1.
     max_chunk_length: steps that share a chunk, at most ``num_keep_alive_refs``; None tunes it.
+    codec: how full chunks of it are kept, as ``trajectory_writer`` takes it; None for what the
+        writer was given.
 
 Raises:
-    InvalidArgumentError: a number lies outside.
+    InvalidArgumentError: a number lies outside, or there is no such codec.
     FailedPreconditionError: the column has steps that were not flushed.)")
       .def("close", &Writer::close,
            R"(Ends the writer: what is queued is dropped. Closing again does nothing.

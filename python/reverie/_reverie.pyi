@@ -227,7 +227,7 @@ class Client:
 class TrajectoryWriter:
     """See ``reverie.TrajectoryWriter``."""
 
-    def __init__(self, client: Client, num_keep_alive_refs: int, *, validate_items: bool = True, chunk_length: int | None = None, max_in_flight_items: int = 1000) -> None: ...
+    def __init__(self, client: Client, num_keep_alive_refs: int, *, validate_items: bool = True, chunk_length: int | None = None, max_in_flight_items: int = 1000, codec: str = 'auto') -> None: ...
 
     def append(self, data: Any, *, partial_step: bool = False) -> None:
         """
@@ -320,7 +320,7 @@ class TrajectoryWriter:
             DeadlineExceededError: the time is up; the episode goes on as it was.
         """
 
-    def configure(self, path: str | tuple[str | int, ...], *, num_keep_alive_refs: int, max_chunk_length: int | None) -> None:
+    def configure(self, path: str | tuple[str | int, ...], *, num_keep_alive_refs: int, max_chunk_length: int | None, codec: str | None = None) -> None:
         """
         Sets how one column is kept, known or to come.
 
@@ -328,9 +328,11 @@ class TrajectoryWriter:
             path: ``("obs", "position")``, or ``"obs/position"``.
             num_keep_alive_refs: steps that items can refer back to; >= 1.
             max_chunk_length: steps that share a chunk, at most ``num_keep_alive_refs``; None tunes it.
+            codec: how full chunks of it are kept, as ``trajectory_writer`` takes it; None for what the
+                writer was given.
 
         Raises:
-            InvalidArgumentError: a number lies outside.
+            InvalidArgumentError: a number lies outside, or there is no such codec.
             FailedPreconditionError: the column has steps that were not flushed.
         """
 

@@ -33,8 +33,9 @@ class Client:
     ``KeyboardInterrupt`` ends any wait of the main thread.
     """
 
-    def __init__(self, native: _reverie.Client) -> None:
+    def __init__(self, native: _reverie.Client, codec: str = "auto") -> None:
         self._native = native
+        self._codec = codec
 
     # --- Writing
 
@@ -83,7 +84,12 @@ class Client:
             InvalidArgumentError: a number lies outside.
         """
         return Writer(
-            self._native, max_sequence_length, delta_encoded, chunk_length, max_in_flight_items
+            self._native,
+            max_sequence_length,
+            delta_encoded,
+            chunk_length,
+            max_in_flight_items,
+            self._codec,
         )
 
     def trajectory_writer(
@@ -93,6 +99,7 @@ class Client:
         validate_items: bool = True,
         chunk_length: int | None = None,
         max_in_flight_items: int = 1000,
+        codec: str | None = None,
     ) -> TrajectoryWriter:
         """A writer whose items are any rows of the last steps.
 
@@ -102,9 +109,12 @@ class Client:
                 reaches the table.
             chunk_length: steps that share a chunk; None tunes it to how items use the steps.
             max_in_flight_items: items that wait for their table before ``create_item`` waits too.
+            codec: how full chunks are kept: ``"raw"``, ``"lz4"``, ``"zstd"``, or ``"auto"``, which
+                takes lz4 for integers of at least 256 bytes a step where it saves a quarter. None
+                for the store's. What is drawn is the same with any.
 
         Raises:
-            InvalidArgumentError: a number lies outside.
+            InvalidArgumentError: a number lies outside, or there is no such codec.
         """
         return TrajectoryWriter(
             self._native,
@@ -112,6 +122,7 @@ class Client:
             validate_items=validate_items,
             chunk_length=chunk_length,
             max_in_flight_items=max_in_flight_items,
+            codec=self._codec if codec is None else codec,
         )
 
     # --- Reading

@@ -9,6 +9,8 @@ from reverie.client import Client
 from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 from reverie.table import Table
 
+_CODECS = ("auto", "raw", "lz4", "zstd")
+
 
 class Store:
     """Tables that share one memory of steps.
@@ -21,13 +23,21 @@ class Store:
         tables: at least one, of different names. Each belongs to this store from now on.
         max_bytes: of all steps and items together; inserts wait for room, and fail if there never
             is. None for no bound.
+        codec: how its writers keep full chunks of steps, where they are not told otherwise:
+            ``"auto"``, ``"raw"``, ``"lz4"`` or ``"zstd"``; see ``Client.trajectory_writer``.
 
     Raises:
-        InvalidArgumentError: no tables, a name twice, or a bound below 1.
+        InvalidArgumentError: no tables, a name twice, a bound below 1, or no such codec.
         FailedPreconditionError: a table belongs to a store already.
     """
 
-    def __init__(self, tables: Sequence[Table], *, max_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        tables: Sequence[Table],
+        *,
+        max_bytes: int | None = None,
+        codec: str = "auto",
+    ) -> None:
         self._tables = tuple(tables)
         if not self._tables:
             raise InvalidArgumentError("tables is empty; a store needs at least one table")
@@ -43,6 +53,9 @@ class Store:
             )
         if max_bytes is not None and max_bytes < 1:
             raise InvalidArgumentError(f"max_bytes is {max_bytes}; it must be at least 1, or None")
+        if codec not in _CODECS:
+            raise InvalidArgumentError(f"codec is {codec!r}; it must be one of {_CODECS}")
+        self._codec = codec
         self._native = _reverie.Store([table._options() for table in self._tables], max_bytes)
         for table in self._tables:
             table._attach(self._native)
@@ -54,7 +67,7 @@ class Store:
 
     def client(self) -> Client:
         """A client; it may be used by many threads, and there may be many."""
-        return Client(self._native.client())
+        return Client(self._native.client(), self._codec)
 
     def close(self) -> None:
         """Ends all calls that wait, with ``CancelledError``; those to come end so too.

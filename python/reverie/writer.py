@@ -24,6 +24,7 @@ class Writer:
         delta_encoded: bool = False,
         chunk_length: int | None = None,
         max_in_flight_items: int | None = 25,
+        codec: str = "auto",
     ) -> None:
         del delta_encoded  # the embedded store keeps steps as they are
         if max_sequence_length < 1:
@@ -50,6 +51,7 @@ class Writer:
             validate_items=True,
             chunk_length=chunk_length,
             max_in_flight_items=max_in_flight_items,
+            codec=codec,
         )
 
     def append(self, data: Any) -> None:  # noqa: ANN401

@@ -1,5 +1,5 @@
-// Any bytes as a column of any type and shape: refused, or rows that come back when they are encoded
-// again; raw ones lie inside the bytes.
+// Any bytes as a column of any type and shape: refused, or rows that come back when they are
+// encoded again; raw ones lie inside the bytes.
 //
 // Input: codec, dtype, rank (mod 4), an extent of two bytes for each dimension, a row count of two
 // bytes, and the column's bytes.

@@ -56,8 +56,8 @@ void ChunkPacker::pack(Chunk& chunk, Allocator& allocator) {
       note(columns_[i], encoded->columns[i].codec != CodecId::kRaw);
     }
   }
-  const std::size_t packed = encoded->storage.size_bytes() +
-                             encoded->columns.size() * sizeof(Chunk::EncodedColumn);
+  const std::size_t packed =
+      encoded->storage.size_bytes() + encoded->columns.size() * sizeof(Chunk::EncodedColumn);
   if (packed >= chunk.raw_bytes()) return;
   packed_row_bytes_ = static_cast<double>(packed) / chunk.rows();
   chunk.replace_rows(std::move(encoded).value());

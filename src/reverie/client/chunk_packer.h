@@ -2,11 +2,11 @@
 //
 // With kLz4 or kZstd every column is tried, and stays raw in a chunk where it does not become
 // smaller. With kAuto a column is tried with lz4 when it holds booleans or integers and a row has
-// at least kRowBytesMin bytes: pictures, maps, token lists. Smaller rows cost more to unpack than they
-// save, and floating point numbers rarely repeat. A try *pays* when it leaves at most 3/4 of the bytes;
-// a column whose tries have not paid kMissesMax times in a row is left raw for the next 64 chunks, then
-// for twice as many, and so on. So data that turns compressible later is found, and noise costs next
-// to nothing.
+// at least kRowBytesMin bytes: pictures, maps, token lists. Smaller rows cost more to unpack than
+// they save, and floating point numbers rarely repeat. A try *pays* when it leaves at most 3/4 of
+// the bytes; a column whose tries have not paid kMissesMax times in a row is left raw for the next
+// 64 chunks, then for twice as many, and so on. So data that turns compressible later is found, and
+// noise costs next to nothing.
 //
 // A state machine without lock or clock: the same chunks give the same choices.
 #pragma once
@@ -52,7 +52,7 @@ class ChunkPacker {
   static void note(Column& column, bool has_paid);
 
   CodecChoice choice_;
-  std::vector<Column> columns_;  // by index, which stays a column's for life
+  std::vector<Column> columns_;   // by index, which stays a column's for life
   std::vector<ColumnTry> tries_;  // of the chunk that is packed; kept for its memory
   double packed_row_bytes_ = 0;
 };

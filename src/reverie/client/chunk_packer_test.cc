@@ -12,10 +12,10 @@ namespace {
 constexpr std::size_t kSide = 20;
 
 const Ref<ChunkSchema>& schema() {
-  static const auto* const made = new Ref<ChunkSchema>(make_ref<ChunkSchema>(
-      std::vector<TensorSpec>{{"frame", DType::kUInt8, {kSide, kSide}},
-                              {"action", DType::kInt64, {}},
-                              {"features", DType::kFloat32, {100}}}));
+  static const auto* const made = new Ref<ChunkSchema>(
+      make_ref<ChunkSchema>(std::vector<TensorSpec>{{"frame", DType::kUInt8, {kSide, kSide}},
+                                                    {"action", DType::kInt64, {}},
+                                                    {"features", DType::kFloat32, {100}}}));
   return *made;
 }
 
@@ -26,10 +26,8 @@ class PackerTest {
   // Seals a chunk of 10 rows, of pictures or of noise, as a writer does. Its codec of each column;
   // none where it stayed raw.
   std::vector<CodecId> seal(bool noise, std::uint32_t rows = 10) {
-    const auto kind =
-        packer_.wants(*schema()) ? Chunk::Kind::kCompressible : Chunk::Kind::kRaw;
-    const Ref<Chunk> chunk =
-        Chunk::open(schema(), {}, 10, 0, Allocator::heap(), kind).value();
+    const auto kind = packer_.wants(*schema()) ? Chunk::Kind::kCompressible : Chunk::Kind::kRaw;
+    const Ref<Chunk> chunk = Chunk::open(schema(), {}, 10, 0, Allocator::heap(), kind).value();
     for (std::uint32_t r = 0; r < rows; ++r) {
       std::vector<std::byte> frame = testing::frame(r, kSide);
       if (noise) {
@@ -59,15 +57,14 @@ class PackerTest {
 
 TEST(ChunkPacker, AutoCompressesLargeIntegersAndLeavesTheRest) {
   PackerTest test(CodecChoice::kAuto);
-  EXPECT_EQ(test.seal(false),
-            (std::vector<CodecId>{CodecId::kLz4, CodecId::kRaw, CodecId::kRaw}));
+  EXPECT_EQ(test.seal(false), (std::vector<CodecId>{CodecId::kLz4, CodecId::kRaw, CodecId::kRaw}));
   EXPECT_GT(test.packer().packed_row_bytes(), 408);
   EXPECT_LT(test.packer().packed_row_bytes(), 808 * 0.7);
 }
 
 TEST(ChunkPacker, WhoNamesACodecGetsItWhereAColumnShrinks) {
-  for (const auto& [choice, codec] :
-       {std::pair(CodecChoice::kLz4, CodecId::kLz4), std::pair(CodecChoice::kZstd, CodecId::kZstd)}) {
+  for (const auto& [choice, codec] : {std::pair(CodecChoice::kLz4, CodecId::kLz4),
+                                      std::pair(CodecChoice::kZstd, CodecId::kZstd)}) {
     PackerTest test(choice);
     EXPECT_EQ(test.seal(false), (std::vector<CodecId>{codec, codec, codec}));
     EXPECT_EQ(test.seal(true), (std::vector<CodecId>{CodecId::kRaw, codec, codec})) << "noise";

@@ -19,8 +19,8 @@
 //
 // Where chunks are compressed, a row costs what is left of it, and each chunk a first row that has
 // none before it to resemble, taken for a tenth of a raw one: h grows, s shrinks, and chunks become
-// longer. They are at most 64 rows, for a reader walks those before the one it wants, and 512 KiB while
-// they are open; Atari frames over long episodes: 64.
+// longer. They are at most 64 rows, for a reader walks those before the one it wants, and 512 KiB
+// while they are open; Atari frames over long episodes: 64.
 //
 // Before the first run has ended, r is taken for
 // what may still become of the rows: those of the episode that can be referred to, or 8.

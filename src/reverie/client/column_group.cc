@@ -86,9 +86,8 @@ std::uint32_t ColumnGroup::next_capacity(bool is_packed) const {
   const std::uint64_t referable =
       std::min<std::uint64_t>(row_count_ - episode_begin_, options_.num_keep_alive_refs);
   const double step_bytes = static_cast<double>(schema_->step_bytes()) + mean_var_bytes_;
-  return is_packed
-             ? tuner_.packed_chunk_length(step_bytes, packer_.packed_row_bytes(), referable)
-             : tuner_.chunk_length(step_bytes, referable);
+  return is_packed ? tuner_.packed_chunk_length(step_bytes, packer_.packed_row_bytes(), referable)
+                   : tuner_.chunk_length(step_bytes, referable);
 }
 
 // Items that refer to the open row keep the chunk it leaves; the row stays complete there.

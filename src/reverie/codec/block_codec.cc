@@ -1,10 +1,10 @@
 #include "reverie/codec/block_codec.h"
 
+#include <memory>
+
 #include <lz4.h>
 #include <lz4hc.h>
 #include <zstd.h>
-
-#include <memory>
 
 #include "reverie/base/check.h"
 
@@ -49,19 +49,18 @@ void compress_block(CodecId codec, std::span<const std::byte> plain, std::vector
   if (codec == CodecId::kLz4) {
     const int bound = LZ4_compressBound(static_cast<int>(plain.size()));
     out.resize(begin + static_cast<std::size_t>(bound));
-    const int size = LZ4_compress_HC_extStateHC(
-        lz4_state(), reinterpret_cast<const char*>(plain.data()),
-        reinterpret_cast<char*>(out.data() + begin), static_cast<int>(plain.size()), bound,
-        kLz4Level);
+    const int size =
+        LZ4_compress_HC_extStateHC(lz4_state(), reinterpret_cast<const char*>(plain.data()),
+                                   reinterpret_cast<char*>(out.data() + begin),
+                                   static_cast<int>(plain.size()), bound, kLz4Level);
     REVERIE_CHECK(size > 0);
     out.resize(begin + static_cast<std::size_t>(size));
     return;
   }
   REVERIE_CHECK(codec == CodecId::kZstd);
   out.resize(begin + ZSTD_compressBound(plain.size()));
-  const std::size_t size =
-      ZSTD_compressCCtx(compressor(), out.data() + begin, out.size() - begin, plain.data(),
-                        plain.size(), kZstdLevel);
+  const std::size_t size = ZSTD_compressCCtx(compressor(), out.data() + begin, out.size() - begin,
+                                             plain.data(), plain.size(), kZstdLevel);
   REVERIE_CHECK(!ZSTD_isError(size));
   out.resize(begin + size);
 }

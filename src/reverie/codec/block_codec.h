@@ -19,8 +19,8 @@ inline constexpr std::size_t kBlockBytesMax = 0x7E000000;
 // kLz4 or kZstd. Any thread; each keeps what the libraries work with, about 1 MB.
 void compress_block(CodecId codec, std::span<const std::byte> plain, std::vector<std::byte>& out);
 
-// True if `bytes` are a block of exactly `plain.size()` bytes. Else what `plain` holds is undefined.
-// Requires the same as compress_block.
+// True if `bytes` are a block of exactly `plain.size()` bytes. Else what `plain` holds is
+// undefined. Requires the same as compress_block.
 [[nodiscard]] bool decompress_block(CodecId codec, std::span<const std::byte> bytes,
                                     std::span<std::byte> plain);
 

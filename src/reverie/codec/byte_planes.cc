@@ -19,8 +19,9 @@ template <typename Word, bool kFloat>
 void split(const PlaneShape& shape, const std::byte* from, std::byte* to) {
   const std::size_t count = shape.rows * shape.row_elements;
   for (std::size_t i = 0; i < count; ++i) {
-    const Word before =
-        i < shape.row_elements ? Word{0} : load<Word>(from + (i - shape.row_elements) * sizeof(Word));
+    const Word before = i < shape.row_elements
+                            ? Word{0}
+                            : load<Word>(from + (i - shape.row_elements) * sizeof(Word));
     const Word word = load<Word>(from + i * sizeof(Word));
     const Word change = static_cast<Word>(kFloat ? word ^ before : word - before);
     for (std::size_t b = 0; b < sizeof(Word); ++b) {

@@ -52,8 +52,8 @@ class ColumnRows {
   std::vector<std::byte> own_;
 };
 
-// Appends the rows to `out`. Requires rows that fit `spec`. RESOURCE_EXHAUSTED when a row of varying
-// size has 4 GiB or more, or a column that is to be compressed 1 GB.
+// Appends the rows to `out`. Requires rows that fit `spec`. RESOURCE_EXHAUSTED when a row of
+// varying size has 4 GiB or more, or a column that is to be compressed 1 GB.
 Status encode_column(CodecId codec, const TensorSpec& spec, std::span<const RowSpan> rows,
                      std::vector<std::byte>& out);
 

@@ -35,7 +35,9 @@ class ColumnDecoder {
   std::size_t row_bytes() const { return row_bytes_; }
 
   // Memory kept for the next column.
-  std::size_t memory_bytes() const { return plain_.size_bytes + planes_.size_bytes + row_.size_bytes; }
+  std::size_t memory_bytes() const {
+    return plain_.size_bytes + planes_.size_bytes + row_.size_bytes;
+  }
 
  private:
   // Grows, is never zeroed.

@@ -74,7 +74,8 @@ TEST(ColumnDecoder, NoiseTakesNoMoreThanAHeaderBeyondItsBytes) {
 }
 
 TEST(ColumnDecoder, BytesThatShrankBeyondTheBoundAreStoredInAFormThatIsBelieved) {
-  // Rows without a change: nearly nothing would be left, and a reader could not tell it from a trap.
+  // Rows without a change: nearly nothing would be left, and a reader could not tell it from a
+  // trap.
   const TensorSpec spec{"still", DType::kUInt8, {1'000'000}};
   const std::vector<Bytes> rows(50, Bytes(1'000'000));
   for (const CodecId codec : {CodecId::kLz4, CodecId::kZstd}) {

@@ -20,8 +20,8 @@ void put_header(Filter filter, std::size_t plain_bytes, std::vector<std::byte>& 
 }
 
 // Appends header and block. `decoded_bytes` are those of the rows.
-void pack(CodecId codec, Filter filter, std::size_t decoded_bytes,
-          std::span<const std::byte> plain, std::vector<std::byte>& out) {
+void pack(CodecId codec, Filter filter, std::size_t decoded_bytes, std::span<const std::byte> plain,
+          std::vector<std::byte>& out) {
   const std::size_t begin = out.size();
   put_header(filter, plain.size(), out);
   compress_block(codec, plain, out);

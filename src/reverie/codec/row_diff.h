@@ -2,16 +2,17 @@
 //
 //     row r-1    . . . . a b . . . . . . . . . c . . . .
 //     row r      . . . . A B . . . . . . . . . C . . . .
-//     record     [ changed blocks: a bit each ][ changed bytes of each such block: 64 bits ][ A B C ]
+//     record     [ changed blocks: a bit each ][ changed bytes of each such block: 64 bits ][ A B C
+//     ]
 //
 // Rows are cut into blocks of 64 bytes; the row before the first is all zeros. A record keeps the
 // new bytes, not their differences: what moves over a picture brings the same bytes again and
 // again, which a general compressor behind this finds. Bits count from the lowest; what lies behind
 // a row's end is no bit.
 //
-// Undoing it is one pass over what changed: a picture of 7,056 bytes in which 100 did costs 14 bytes
-// of block bits, some 15 masks, and 100 bytes, and with AVX-512 one expansion a block. So the rows in
-// front of one that is wanted cost next to nothing.
+// Undoing it is one pass over what changed: a picture of 7,056 bytes in which 100 did costs 14
+// bytes of block bits, some 15 masks, and 100 bytes, and with AVX-512 one expansion a block. So the
+// rows in front of one that is wanted cost next to nothing.
 #pragma once
 
 #include <cstddef>

@@ -16,13 +16,13 @@ REVERIE_AVX512 const std::byte* apply(const RowDiff& diff, const std::byte* at,
                                       const std::byte* end, std::byte* row) {
   // The loads are masked, so nothing behind the bytes of this block is read.
   return walk(diff, at, end, row,
-              [](std::byte* block, std::uint64_t mask, const std::byte* bytes,
-                 std::size_t count) REVERIE_AVX512 {
-                const std::uint64_t some = ~std::uint64_t{0} >> (64 - (count ? count : 1));
-                const __m512i packed = _mm512_maskz_loadu_epi8(count ? some : 0, bytes);
-                const __m512i old = _mm512_loadu_si512(block);
-                _mm512_storeu_si512(block, _mm512_mask_expand_epi8(old, mask, packed));
-              });
+              [](std::byte* block, std::uint64_t mask, const std::byte* bytes, std::size_t count)
+                  REVERIE_AVX512 {
+                    const std::uint64_t some = ~std::uint64_t{0} >> (64 - (count ? count : 1));
+                    const __m512i packed = _mm512_maskz_loadu_epi8(count ? some : 0, bytes);
+                    const __m512i old = _mm512_loadu_si512(block);
+                    _mm512_storeu_si512(block, _mm512_mask_expand_epi8(old, mask, packed));
+                  });
 }
 
 }  // namespace
@@ -38,7 +38,9 @@ Apply avx512_apply() {
 #else
 
 namespace reverie::row_diff {
-Apply avx512_apply() { return nullptr; }
+Apply avx512_apply() {
+  return nullptr;
+}
 }  // namespace reverie::row_diff
 
 #endif

@@ -1,7 +1,7 @@
 // ByteAccount: how many bytes of chunks somebody's items keep alive.
 //
-// A chunk's size may fall while it is counted, when its rows are compressed. So a chunk keeps what it
-// was charged with (Chunk::charge) and corrects the accounts that it is in.
+// A chunk's size may fall while it is counted, when its rows are compressed. So a chunk keeps what
+// it was charged with (Chunk::charge) and corrects the accounts that it is in.
 #pragma once
 
 #include <atomic>

@@ -41,8 +41,8 @@ ChunkSchema::ChunkSchema(std::vector<TensorSpec> columns)
 }
 
 Result<Ref<Chunk>> Chunk::open(Ref<const ChunkSchema> schema, ChunkOrigin origin,
-                               std::uint32_t capacity, std::size_t var_bytes,
-                               Allocator& allocator, Kind kind) {
+                               std::uint32_t capacity, std::size_t var_bytes, Allocator& allocator,
+                               Kind kind) {
   REVERIE_CHECK(capacity > 0);
   if (var_bytes > std::numeric_limits<std::uint32_t>::max()) {
     return invalid_argument(
@@ -56,7 +56,8 @@ Result<Ref<Chunk>> Chunk::open(Ref<const ChunkSchema> schema, ChunkOrigin origin
         capacity, step_bytes);
   }
   REVERIE_ASSIGN_OR_RETURN(Buffer storage, allocator.allocate(capacity * step_bytes + var_bytes));
-  auto chunk = Ref<Chunk>::adopt(new Chunk(std::move(schema), origin, capacity, std::move(storage)));
+  auto chunk =
+      Ref<Chunk>::adopt(new Chunk(std::move(schema), origin, capacity, std::move(storage)));
   if (kind == Kind::kCompressible) {
     chunk->form_ = std::make_unique<Form>();
     chunk->form_->is_compressible = true;

@@ -12,9 +12,9 @@
 // chunk needs no table of columns.
 //
 // A chunk that was opened as compressible may give its raw rows up once it is sealed: its writer
-// encodes the columns (record/compact.h) and replaces the rows by them. Who reads raw rows of such a
-// chunk holds a RawRows meanwhile; the last of them gives the memory back. Other chunks are raw, or
-// encoded, for good, and reading them costs no more than it did.
+// encodes the columns (record/compact.h) and replaces the rows by them. Who reads raw rows of such
+// a chunk holds a RawRows meanwhile; the last of them gives the memory back. Other chunks are raw,
+// or encoded, for good, and reading them costs no more than it did.
 //
 // A row of kBytes or kString is a cell {offset, size} into the bytes behind the last column. A
 // chunk never grows: when they are used up the writer seals it and opens the next.
@@ -212,8 +212,8 @@ class Chunk final : public RefCounted<Chunk> {
   std::uint32_t var_used_ = 0;
 };
 
-// Keeps a chunk's raw rows while somebody reads them. Empty when they are no more: then the chunk is
-// encoded. Does not keep the chunk.
+// Keeps a chunk's raw rows while somebody reads them. Empty when they are no more: then the chunk
+// is encoded. Does not keep the chunk.
 class RawRows {
  public:
   RawRows() = default;
@@ -224,7 +224,8 @@ class RawRows {
     }
   }
   RawRows(RawRows&& other) noexcept
-      : chunk_(std::exchange(other.chunk_, nullptr)), is_raw_(std::exchange(other.is_raw_, false)) {}
+      : chunk_(std::exchange(other.chunk_, nullptr)),
+        is_raw_(std::exchange(other.is_raw_, false)) {}
   RawRows& operator=(RawRows&& other) noexcept {
     std::swap(chunk_, other.chunk_);
     std::swap(is_raw_, other.is_raw_);

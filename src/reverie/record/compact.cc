@@ -38,8 +38,7 @@ Result<Chunk::EncodedColumns> encode_columns(const Chunk& chunk, std::span<const
 
 Result<Ref<Chunk>> compact(const Chunk& chunk, CodecId codec, Allocator& allocator) {
   const std::vector<ColumnTry> tries(chunk.schema().column_count(), {.codec = codec});
-  REVERIE_ASSIGN_OR_RETURN(Chunk::EncodedColumns encoded,
-                           encode_columns(chunk, tries, allocator));
+  REVERIE_ASSIGN_OR_RETURN(Chunk::EncodedColumns encoded, encode_columns(chunk, tries, allocator));
   return Chunk::encoded(chunk.shared_schema(), {chunk.key(), chunk.episode(), chunk.first_step()},
                         chunk.rows(), std::move(encoded.storage), std::move(encoded.columns));
 }

@@ -9,7 +9,8 @@
 
 namespace reverie {
 
-// How a column is to be encoded: raw instead, if that would take more than `at_most` of its raw bytes.
+// How a column is to be encoded: raw instead, if that would take more than `at_most` of its raw
+// bytes.
 struct ColumnTry {
   CodecId codec = CodecId::kRaw;
   double at_most = std::numeric_limits<double>::infinity();

@@ -2,8 +2,8 @@
 //
 // Chunks hold themselves by reference counts; nobody looks one up by its key. What is shared is
 // the account: a chunk is charged when the first item of the store refers to it and discharged
-// with the last, in whatever tables they are. So data that is in several tables counts once. A chunk
-// that is compressed meanwhile counts with what is left of it.
+// with the last, in whatever tables they are. So data that is in several tables counts once. A
+// chunk that is compressed meanwhile counts with what is left of it.
 #pragma once
 
 #include <atomic>

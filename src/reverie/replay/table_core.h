@@ -122,7 +122,7 @@ class TableCore final : private TableAccess {
 
   void count_in(const Trajectory& trajectory);
   bool count_out(const Trajectory& trajectory);
-  bool is_over_bytes() const { 
+  bool is_over_bytes() const {
     return options_.max_bytes && account_->bytes() > *options_.max_bytes;
   }
 
