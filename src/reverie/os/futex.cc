@@ -1,0 +1,52 @@
+#include "reverie/os/futex.h"
+
+#include <climits>
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace reverie {
+
+void futex_wait(const FutexWord& word, std::uint32_t seen, Duration at_most) {
+  if (at_most <= Duration(0)) return;
+  constexpr std::int64_t kSecond = 1'000'000'000;
+  timespec limit{};
+  limit.tv_sec = at_most.count() / kSecond;
+  limit.tv_nsec = at_most.count() % kSecond;
+  // Not FUTEX_PRIVATE: the other side may be another process.
+  syscall(SYS_futex, &word, FUTEX_WAIT, seen, &limit, nullptr, 0);
+}
+
+void futex_wake_all(FutexWord& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void spin_pause() {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+bool spin_while_equal(const FutexWord& word, std::uint32_t seen, Duration at_most) {
+  if (word.load(std::memory_order_acquire) != seen) return true;
+  if (at_most <= Duration(0)) return false;
+  constexpr int kLooks = 16;  // between two looks at the clock
+  const TimePoint end = Clock::system().now() + at_most;
+  do {
+    for (int look = 0; look < kLooks; ++look) {
+      spin_pause();
+      if (word.load(std::memory_order_acquire) != seen) return true;
+    }
+  } while (Clock::system().now() < end);
+  return false;
+}
+
+}  // namespace reverie

@@ -1,0 +1,72 @@
+#include "reverie/os/shared_memory.h"
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace reverie {
+
+Result<SharedMemory> SharedMemory::create(const std::string& name, std::size_t size_bytes) {
+  if (size_bytes == 0) return resource_exhausted("shared memory of 0 bytes; it must have some");
+  const int fd = memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0) {
+    return resource_exhausted("no descriptor for shared memory: {}", std::strerror(errno));
+  }
+  if (ftruncate(fd, static_cast<off_t>(size_bytes)) != 0 ||
+      fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    const int error = errno;
+    close(fd);
+    return resource_exhausted("no shared memory of {} bytes: {}", size_bytes, std::strerror(error));
+  }
+  return map(fd, size_bytes);
+}
+
+Result<SharedMemory> SharedMemory::open(int fd) {
+  struct stat about {};
+  if (fstat(fd, &about) != 0) {
+    return invalid_argument("descriptor {} is no shared memory: {}", fd, std::strerror(errno));
+  }
+  const int seals = fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || about.st_size <= 0) {
+    return invalid_argument(
+        "descriptor {} is no shared memory of a fixed size; hand over SharedMemory::fd()", fd);
+  }
+  const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  if (own < 0) return resource_exhausted("no descriptor left: {}", std::strerror(errno));
+  return map(own, static_cast<std::size_t>(about.st_size));
+}
+
+Result<SharedMemory> SharedMemory::map(int fd, std::size_t size_bytes) {
+  void* const at = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (at == MAP_FAILED) {
+    const int error = errno;
+    close(fd);
+    return resource_exhausted("shared memory of {} bytes cannot be mapped: {}", size_bytes,
+                              std::strerror(error));
+  }
+  return SharedMemory(fd, static_cast<std::byte*>(at), size_bytes);
+}
+
+SharedMemory::SharedMemory(SharedMemory&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_bytes_(std::exchange(other.size_bytes_, 0)) {}
+
+SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(data_, other.data_);
+  std::swap(size_bytes_, other.size_bytes_);
+  return *this;
+}
+
+SharedMemory::~SharedMemory() {
+  if (data_ != nullptr) munmap(data_, size_bytes_);
+  if (fd_ >= 0) close(fd_);
+}
+
+}  // namespace reverie

@@ -1,0 +1,45 @@
+// Memory that several processes map, known by a file descriptor alone.
+//
+// It has no name in any file system (memfd_create), so nothing stays behind however its processes
+// end: the kernel frees it with the last mapping and descriptor. Who is to share it gets the
+// descriptor, inherited or sent through a socket. The size is sealed: nobody can shrink it under
+// another's feet.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "reverie/base/status.h"
+
+namespace reverie {
+
+// Move-only. Its bytes stay mapped, and at the same address, for as long as it lives.
+class SharedMemory {
+ public:
+  // New memory, zeroed, readable and writable. `name` is for people: /proc shows it. Pages are
+  // taken when first touched. RESOURCE_EXHAUSTED when there is none, or for 0 bytes.
+  static Result<SharedMemory> create(const std::string& name, std::size_t size_bytes);
+  // Maps what another process created and handed over as `fd`, which stays the caller's.
+  // INVALID_ARGUMENT if `fd` is no such memory.
+  static Result<SharedMemory> open(int fd);
+
+  SharedMemory(SharedMemory&& other) noexcept;
+  SharedMemory& operator=(SharedMemory&& other) noexcept;
+  ~SharedMemory();
+
+  std::span<std::byte> bytes() const { return {data_, size_bytes_}; }
+  // To be handed over; closed with this object. Not inherited by programs that are executed.
+  int fd() const { return fd_; }
+
+ private:
+  SharedMemory(int fd, std::byte* data, std::size_t size_bytes)
+      : fd_(fd), data_(data), size_bytes_(size_bytes) {}
+  static Result<SharedMemory> map(int fd, std::size_t size_bytes);
+
+  int fd_ = -1;
+  std::byte* data_ = nullptr;
+  std::size_t size_bytes_ = 0;
+};
+
+}  // namespace reverie

@@ -1,0 +1,48 @@
+#include "reverie/os/shared_memory.h"
+
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+namespace reverie {
+namespace {
+
+TEST(SharedMemory, WhatOneMappingWritesTheOtherReads) {
+  SharedMemory made = SharedMemory::create("test", 10'000).value();
+  SharedMemory opened = SharedMemory::open(made.fd()).value();
+  ASSERT_EQ(opened.bytes().size(), 10'000u);
+  ASSERT_NE(opened.bytes().data(), made.bytes().data());
+  EXPECT_EQ(made.bytes()[9'999], std::byte{0});
+  std::memset(made.bytes().data(), 7, 10'000);
+  EXPECT_EQ(opened.bytes()[9'999], std::byte{7});
+}
+
+TEST(SharedMemory, BytesStayWhereTheyAreWhenTheObjectMoves) {
+  SharedMemory made = SharedMemory::create("test", 100).value();
+  std::byte* const at = made.bytes().data();
+  SharedMemory moved = std::move(made);
+  EXPECT_EQ(moved.bytes().data(), at);
+  moved = SharedMemory::create("other", 200).value();
+  EXPECT_EQ(moved.bytes().size(), 200u);
+}
+
+TEST(SharedMemory, NobodyCanShrinkIt) {
+  const SharedMemory made = SharedMemory::create("test", 10'000).value();
+  EXPECT_NE(ftruncate(made.fd(), 10), 0);
+}
+
+TEST(SharedMemory, RefusesWhatIsNone) {
+  EXPECT_EQ(SharedMemory::create("test", 0).status().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(SharedMemory::create("test", std::size_t{1} << 62).status().code(),
+            StatusCode::kResourceExhausted);
+  EXPECT_EQ(SharedMemory::open(-1).status().code(), StatusCode::kInvalidArgument);
+  const int file = open("/dev/null", O_RDWR | O_CLOEXEC);
+  EXPECT_EQ(SharedMemory::open(file).status().code(), StatusCode::kInvalidArgument);
+  close(file);
+}
+
+}  // namespace
+}  // namespace reverie
