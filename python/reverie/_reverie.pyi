@@ -488,3 +488,75 @@ class ReplayBuffer:
     @property
     def memory_bytes(self) -> int:
         """What the items take, their steps included."""
+class EnvFuture:
+    """A step or reset under way."""
+
+    def done(self) -> bool:
+        """Whether ``result`` would return at once."""
+
+    def result(self, timeout_s: float | None = None) -> Any:
+        """
+        Wait for the batch.
+
+        Raises:
+            DeadlineExceededError: the step takes longer than ``timeout_s``, or than the pool's own limit
+                where that is None. Names the worker that is late. It may be waited for again.
+            EnvError: an environment raised or its worker died.
+            FailedPreconditionError: another step or reset of the batch came after this one.
+        """
+
+class WorkerProcesses:
+    """The processes of ``reverie.EnvPool``."""
+
+    def __init__(self, count: int) -> None: ...
+
+    def start(self, worker: int, command: Sequence[str], descriptors: Sequence[int]) -> int:
+        """
+        Starts one, in the place of an earlier one, which is killed. Gives its process id.
+        """
+
+    def end_text(self, worker: int) -> str | None:
+        """How it ended, or None while it lives."""
+
+    def pid(self, worker: int) -> int | None:
+        """Its process id, or None where it has ended."""
+
+    def end_all(self, at_most_s: float) -> None:
+        """Waits for all to end, then kills those that have not."""
+
+class EnvPoolCore:
+    """The owner's side of ``reverie.EnvPool``."""
+
+    def __init__(self, workers: WorkerProcesses, shape: dict[str, Any], spin_s: float, timeout_s: float, action_count: int | None, result_rows: int | None) -> None: ...
+
+    @property
+    def memory_fd(self) -> int: ...
+
+    def arrays(self, batch: int) -> tuple[Any, ...]: ...
+
+    def set_results(self, results: list[Any], gathered: list[Any]) -> None: ...
+
+    def set_on_failure(self, callback: object | None) -> None: ...
+
+    def restart(self, worker: int) -> None: ...
+
+    def step(self, actions: Any, batch: int = 0, *, env_ids: Any = None) -> EnvFuture: ...
+
+    def reset(self, seed: int | None = None, *, batch: int = 0) -> EnvFuture: ...
+
+    def close(self, timeout_s: float) -> None: ...
+
+    @property
+    def is_closed(self) -> bool: ...
+
+class EnvWorker:
+    """The loop of a worker process of ``reverie.EnvPool``."""
+
+    def __init__(self, memory_fd: int, shape: dict[str, Any], worker: int, spin_s: float, structure: str, is_discrete: bool, action_start: int, refuses_nan: bool) -> None: ...
+
+    def run(self, envs: list[list[Any]], make: Callable[[int, int], Any]) -> None: ...
+
+def exit_with_parent(parent_pid: int) -> None:
+    """
+    Ends this process when its parent is gone, and leaves Ctrl-C to the parent.
+    """

@@ -1,0 +1,312 @@
+// Threads stand in for worker processes: the words between them are the same.
+#include "reverie/env/shared_pool.h"
+
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <set>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "reverie/env/worker_port.h"
+#include "reverie/os/shared_memory.h"
+#include "tests/support/refusal.h"
+
+namespace reverie {
+namespace {
+
+constexpr Duration kLong = std::chrono::seconds(30);
+
+PoolShape shape_of(std::size_t envs, std::size_t batches, std::size_t workers) {
+  PoolShape shape;
+  shape.observation = {{"count", DType::kInt64, {}}};
+  shape.action = {"", DType::kInt64, {}};
+  shape.env_count = envs;
+  shape.batch_count = batches;
+  shape.worker_count = workers;
+  return shape;
+}
+
+TimePoint soon() {
+  return Clock::system().now() + kLong;
+}
+
+// Environments that count: a reset to 1000 * batch + env (plus the seed), a step adds the action.
+// Action -1 raises, -2 ends the worker at once.
+class CountingWorker {
+ public:
+  CountingWorker(const SharedView& view, std::size_t worker) : port_(view, worker, Duration(0)) {
+    thread_ = std::thread([this] { run(); });
+  }
+  ~CountingWorker() { thread_.join(); }
+  CountingWorker(const CountingWorker&) = delete;
+  CountingWorker& operator=(const CountingWorker&) = delete;
+
+ private:
+  std::int64_t& cell(const SharedLayout::Column& column, std::size_t env) {
+    return *reinterpret_cast<std::int64_t*>(port_.view().row(column, env));
+  }
+
+  void run() {
+    while (true) {
+      const auto command = port_.next(kLong);
+      if (!command || command->op == PoolOp::kStop) return;
+      const SharedView& view = port_.view();
+      const SharedLayout::Batch& batch = view.layout().batch(command->batch);
+      const EnvRange range = port_.range_of(*command);
+      for (std::size_t env = range.begin; env < range.end; ++env) {
+        port_.begin(command->batch, env);
+        std::int64_t& count = cell(batch.observation[0], env);
+        const std::int64_t action = cell(batch.actions, env);
+        const bool begins =
+            command->op == PoolOp::kReset || view.state(command->batch, env) == EnvState::kLost;
+        if (begins) {
+          count = static_cast<std::int64_t>(1000 * command->batch + env) +
+                  view.batch(command->batch).seed.load();
+          view.set_state(command->batch, env, EnvState::kRunning);
+        } else if (action == -1) {
+          port_.fail(command->batch, env, "raised");
+        } else if (action == -2) {
+          return;
+        } else {
+          count += action;
+        }
+      }
+      port_.finish(*command);
+    }
+  }
+
+  WorkerPort port_;
+  std::thread thread_;
+};
+
+class PoolOfThreads {
+ public:
+  explicit PoolOfThreads(const PoolShape& shape)
+      : layout_(SharedLayout::make(shape).value()),
+        memory_(SharedMemory::create("test", layout_.size_bytes()).value()),
+        view_(layout_, memory_.bytes()),
+        pool(view_, std::chrono::microseconds(1)) {
+    for (std::size_t worker = 0; worker < shape.worker_count; ++worker) {
+      workers_.push_back(std::make_unique<CountingWorker>(view_, worker));
+    }
+  }
+  ~PoolOfThreads() { pool.stop(); }
+  PoolOfThreads(const PoolOfThreads&) = delete;
+  PoolOfThreads& operator=(const PoolOfThreads&) = delete;
+
+  // Replaces a worker that was told to end.
+  void replace(std::size_t worker) {
+    workers_[worker].reset();  // its thread has ended now
+    pool.restart(worker);
+    workers_[worker] = std::make_unique<CountingWorker>(view_, worker);
+  }
+  std::int64_t& action(std::size_t batch, std::size_t env) {
+    return *reinterpret_cast<std::int64_t*>(view_.row(layout_.batch(batch).actions, env));
+  }
+  std::int64_t count(std::size_t batch, std::size_t env) const {
+    return *reinterpret_cast<std::int64_t*>(view_.row(layout_.batch(batch).observation[0], env));
+  }
+  std::uint32_t reset(std::size_t batch) { return pool.post(batch, PoolOp::kReset, 7).value(); }
+  Status wait(std::size_t batch, std::uint32_t sequence) {
+    return pool.wait(batch, sequence, soon(), [] { return true; });
+  }
+
+ private:
+  SharedLayout layout_;
+  SharedMemory memory_;
+  SharedView view_;
+
+ public:
+  SharedPool pool;
+
+ private:
+  std::vector<std::unique_ptr<CountingWorker>> workers_;
+};
+
+TEST(SharedLayout, DealsEachEnvironmentToOneWorker) {
+  for (std::size_t envs = 1; envs < 40; ++envs) {
+    for (std::size_t workers = 1; workers <= envs; ++workers) {
+      const SharedLayout layout = SharedLayout::make(shape_of(envs, 1, workers)).value();
+      std::size_t next = 0;
+      for (std::size_t worker = 0; worker < workers; ++worker) {
+        const EnvRange range = layout.range_of(worker);
+        ASSERT_EQ(range.begin, next);
+        ASSERT_GE(range.count(), 1u);
+        for (; next < range.end; ++next) ASSERT_EQ(layout.worker_of(next), worker);
+      }
+      ASSERT_EQ(next, envs);
+    }
+  }
+}
+
+TEST(SharedLayout, NoTwoArraysOverlapAndLargeOnesBeginAtAPage) {
+  PoolShape shape = shape_of(5, 3, 2);
+  shape.observation = {{"picture", DType::kUInt8, {210, 160, 3}}, {"speed", DType::kFloat64, {}}};
+  shape.info = {{"lives", DType::kInt32, {}}};
+  const SharedLayout layout = SharedLayout::make(shape).value();
+  std::vector<std::pair<std::size_t, std::size_t>> taken;
+  const auto take = [&](const SharedLayout::Column& column) {
+    const std::size_t size = column.row_bytes * 5;
+    EXPECT_EQ(column.offset % (size >= 4096 ? 4096 : 64), 0u);
+    taken.emplace_back(column.offset, column.offset + size);
+  };
+  for (std::size_t i = 0; i < 3; ++i) {
+    const SharedLayout::Batch& batch = layout.batch(i);
+    for (const auto& column :
+         {batch.actions, batch.rewards, batch.terminated, batch.truncated, batch.states,
+          batch.info[0], batch.observation[0], batch.observation[1], batch.final_observation[0],
+          batch.final_observation[1]}) {
+      take(column);
+    }
+  }
+  std::sort(taken.begin(), taken.end());
+  for (std::size_t i = 1; i < taken.size(); ++i) EXPECT_GE(taken[i].first, taken[i - 1].second);
+  EXPECT_LE(taken.back().second, layout.size_bytes());
+}
+
+TEST(SharedLayout, RefusesWhatCannotBe) {
+  const auto refused = [](const PoolShape& shape, const char* part) {
+    expect_refused(SharedLayout::make(shape).status(), StatusCode::kInvalidArgument, {part});
+  };
+  refused(shape_of(0, 1, 1), "num_envs is 0");
+  refused(shape_of(2, 0, 1), "num_batches is 0");
+  refused(shape_of(2, 1, 3), "num_workers is 3");
+  refused(shape_of(2, 1, 0), "num_workers is 0");
+  PoolShape text = shape_of(1, 1, 1);
+  text.observation = {{"name", DType::kString, {}}};
+  refused(text, "name");
+  PoolShape any = shape_of(1, 1, 1);
+  any.observation = {{"rows", DType::kInt8, {-1}}};
+  refused(any, "rows");
+  PoolShape large = shape_of(1 << 20, 1 << 10, 1);
+  large.observation = {{"x", DType::kFloat64, {1 << 30}}};
+  refused(large, "TiB");
+}
+
+TEST(SharedPool, EachBatchHoldsWhatItsOwnStepsMadeOfIt) {
+  PoolOfThreads threads(shape_of(7, 3, 3));
+  for (std::size_t batch = 0; batch < 3; ++batch) {
+    ASSERT_TRUE(threads.wait(batch, threads.reset(batch)).ok());
+  }
+  std::vector<std::uint32_t> sequences(3);
+  const auto post = [&](std::size_t batch, std::int64_t turn) {
+    for (std::size_t env = 0; env < 7; ++env) {
+      threads.action(batch, env) = turn + static_cast<std::int64_t>(env);
+    }
+    sequences[batch] = threads.pool.post(batch, PoolOp::kStep).value();
+  };
+  constexpr std::int64_t kTurns = 2'000;
+  for (std::size_t batch = 0; batch < 3; ++batch) post(batch, 1);
+  for (std::int64_t turn = 1; turn <= kTurns; ++turn) {
+    for (std::size_t batch = 0; batch < 3; ++batch) {
+      ASSERT_TRUE(threads.wait(batch, sequences[batch]).ok());
+      const std::int64_t sum = turn * (turn + 1) / 2;
+      for (std::size_t env = 0; env < 7; ++env) {
+        const auto number = static_cast<std::int64_t>(env);
+        ASSERT_EQ(threads.count(batch, env),
+                  static_cast<std::int64_t>(1000 * batch) + number + 7 + sum + turn * number);
+      }
+      if (turn < kTurns) post(batch, turn + 1);
+    }
+  }
+}
+
+TEST(SharedPool, AStepInFlightIsNotSteppedAgainButAResetOvertakesIt) {
+  PoolOfThreads threads(shape_of(4, 1, 2));
+  ASSERT_TRUE(threads.wait(0, threads.reset(0)).ok());
+  const std::uint32_t step = threads.pool.post(0, PoolOp::kStep).value();
+  expect_refused(threads.pool.post(0, PoolOp::kStep).status(), StatusCode::kFailedPrecondition,
+                 {"batch 0"});
+  EXPECT_EQ(threads.pool.check_idle(0).code(), StatusCode::kFailedPrecondition);
+  const std::uint32_t reset = threads.reset(0);
+  EXPECT_EQ(threads.wait(0, step).code(), StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(threads.wait(0, reset).ok());
+  EXPECT_EQ(threads.count(0, 3), 10);
+  EXPECT_TRUE(threads.pool.check_idle(0).ok());
+}
+
+TEST(SharedPool, AnEnvironmentThatRaisedIsNamedUntilItIsReset) {
+  PoolOfThreads threads(shape_of(6, 2, 3));
+  ASSERT_TRUE(threads.wait(1, threads.reset(1)).ok());
+  for (std::size_t env = 0; env < 6; ++env) threads.action(1, env) = env == 3 ? -1 : 1;
+  const std::uint32_t step = threads.pool.post(1, PoolOp::kStep).value();
+  ASSERT_TRUE(threads.wait(1, step).ok());
+  const EnvFailure failure = threads.pool.failure(1).value();
+  EXPECT_EQ(failure.env, 3u);
+  EXPECT_EQ(failure.worker, 1u);
+  EXPECT_EQ(failure.text, "raised");
+  EXPECT_EQ(threads.count(1, 4), 1000 + 4 + 7 + 1);  // its neighbour was stepped
+  EXPECT_EQ(threads.pool.post(1, PoolOp::kStep).status().code(), StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(threads.wait(1, threads.reset(1)).ok());
+  EXPECT_FALSE(threads.pool.failure(1));
+}
+
+TEST(SharedPool, AWorkerThatEndedIsLateAndItsSuccessorBeginsAnew) {
+  PoolOfThreads threads(shape_of(4, 1, 2));
+  ASSERT_TRUE(threads.wait(0, threads.reset(0)).ok());
+  for (std::size_t env = 0; env < 4; ++env) threads.action(0, env) = env == 3 ? -2 : 1;
+  const std::uint32_t step = threads.pool.post(0, PoolOp::kStep).value();
+  const TimePoint now = Clock::system().now();
+  expect_refused(
+      threads.pool.wait(0, step, now + std::chrono::milliseconds(20), [] { return true; }),
+      StatusCode::kDeadlineExceeded, {"worker 1 (at environment 3 of batch 0)"});
+  EXPECT_EQ(threads.pool.wait(0, step, soon(), [] { return false; }).code(),
+            StatusCode::kCancelled);
+  EXPECT_EQ(threads.pool.late_workers(0), std::vector<std::size_t>{1});
+  threads.replace(1);
+  ASSERT_TRUE(threads.wait(0, step).ok());
+  EXPECT_EQ(threads.count(0, 0), 0 + 7 + 1);
+  EXPECT_EQ(threads.count(0, 2), 2 + 7);  // a new episode
+  EXPECT_EQ(threads.count(0, 3), 3 + 7);
+}
+
+TEST(SharedPool, GivesWhicheverEnvironmentsAreReadyEachOnceAStep) {
+  constexpr std::size_t kEnvs = 9;
+  PoolOfThreads threads(shape_of(kEnvs, 1, 4));
+  std::vector<std::int32_t> all(kEnvs);
+  std::iota(all.begin(), all.end(), 0);
+  ASSERT_TRUE(threads.pool.post_envs(all, PoolOp::kReset, 0).ok());
+  EXPECT_EQ(threads.pool.in_flight_count(), kEnvs);
+  std::vector<std::int64_t> steps(kEnvs, -1);
+  std::vector<std::int32_t> ready;
+  for (int turn = 0; turn < 3'000; ++turn) {
+    ASSERT_TRUE(threads.pool
+                    .wait_ready(
+                        4, soon(), [] { return true; }, ready)
+                    .ok());
+    ASSERT_EQ(std::set<std::int32_t>(ready.begin(), ready.end()).size(), 4u);
+    for (const std::int32_t id : ready) {
+      const auto env = static_cast<std::size_t>(id);
+      ASSERT_EQ(threads.count(0, env), static_cast<std::int64_t>(env) + ++steps[env]);
+      threads.action(0, env) = 1;
+    }
+    ASSERT_TRUE(threads.pool.post_envs(ready, PoolOp::kStep).ok());
+  }
+  EXPECT_EQ(threads.pool.check_idle(all).code(), StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(threads.pool.drain(soon(), [] { return true; }).ok());
+  EXPECT_EQ(threads.pool.in_flight_count(), 0u);
+  EXPECT_TRUE(threads.pool.check_idle(all).ok());
+}
+
+TEST(SharedPool, EnvironmentsInFlightWithAWorkerThatEndedComeFromItsSuccessor) {
+  PoolOfThreads threads(shape_of(4, 1, 2));
+  const std::vector<std::int32_t> all = {0, 1, 2, 3};
+  std::vector<std::int32_t> ready;
+  const auto yes = [] { return true; };
+  ASSERT_TRUE(threads.pool.post_envs(all, PoolOp::kReset, 0).ok());
+  ASSERT_TRUE(threads.pool.wait_ready(4, soon(), yes, ready).ok());
+  for (std::size_t env = 0; env < 4; ++env) threads.action(0, env) = env == 2 ? -2 : 1;
+  ASSERT_TRUE(threads.pool.post_envs(all, PoolOp::kStep).ok());
+  ASSERT_TRUE(threads.pool.wait_ready(2, soon(), yes, ready).ok());
+  EXPECT_EQ(std::set<std::int32_t>(ready.begin(), ready.end()), (std::set<std::int32_t>{0, 1}));
+  EXPECT_EQ(threads.pool.late_workers(0), std::vector<std::size_t>{1});
+  threads.replace(1);
+  ASSERT_TRUE(threads.pool.wait_ready(2, soon(), yes, ready).ok());
+  EXPECT_EQ(std::set<std::int32_t>(ready.begin(), ready.end()), (std::set<std::int32_t>{2, 3}));
+  EXPECT_EQ(threads.count(0, 3), 3);  // begun anew
+}
+
+}  // namespace
+}  // namespace reverie

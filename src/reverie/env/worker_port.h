@@ -1,0 +1,49 @@
+// A worker's side of a pool in shared memory: it takes commands and says what has become of them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "reverie/base/clock.h"
+#include "reverie/env/shared_view.h"
+
+namespace reverie {
+
+// For one thread.
+class WorkerPort {
+ public:
+  // `spin` is for how long a worker without work looks for some before it sleeps.
+  WorkerPort(SharedView view, std::size_t worker, Duration spin);
+
+  const SharedView& view() const { return view_; }
+  std::size_t worker() const { return worker_; }
+  EnvRange range() const { return range_; }
+
+  // The next command, waiting for it. Nothing when the time is up first.
+  std::optional<PoolCommand> next(Duration at_most);
+  // The environments that a command is for.
+  EnvRange range_of(const PoolCommand& command) const;
+
+  // What is worked on from now on, for the message should it never end.
+  void begin(std::size_t batch, std::size_t env) {
+    block().at_batch.store(static_cast<std::uint32_t>(batch), std::memory_order_relaxed);
+    block().at_env.store(static_cast<std::uint32_t>(env), std::memory_order_relaxed);
+  }
+  // Marks an environment as broken and keeps the text, unless an earlier failure is still unread.
+  void fail(std::size_t batch, std::size_t env, std::string_view text);
+  // The rows that `command` asked for are written.
+  void finish(const PoolCommand& command);
+
+ private:
+  WorkerBlock& block() const { return view_.worker(worker_); }
+
+  SharedView view_;
+  std::size_t worker_;
+  EnvRange range_;
+  Duration spin_;
+  std::uint32_t taken_ = 0;
+};
+
+}  // namespace reverie
