@@ -10,6 +10,7 @@ from reverie._reverie import (
 )
 from reverie._reverie import version as _version
 from reverie.client import Client
+from reverie.envs.pool import EnvPool
 from reverie.errors import DeadlineExceededError, ReverbError, ReverieError
 from reverie.replay_buffer import ReplayBuffer
 from reverie.replay_sample import ReplaySample, SampleInfo
@@ -28,6 +29,7 @@ __all__ = [
     "ColumnHistory",
     "DeadlineExceededError",
     "ReplayBuffer",
+    "EnvPool",
     "ReplaySample",
     "ReverbError",
     "ReverieError",

@@ -89,6 +89,22 @@ class MissingPackageError(ReverieError, ImportError):
     """A package that is no requirement is needed for this, and not installed."""
 
 
+class EnvError(ReverieError, RuntimeError):
+    """An environment of a pool raised, or the worker process that ran it ended.
+
+    Attributes:
+        worker: the worker's number.
+        batch: the batch of the environment, or None where it is not known.
+        env_id: the environment's number within its batch, or None where it is not known.
+        traceback_text: the environment's traceback; empty where the worker ended.
+    """
+
+    worker: int = -1
+    batch: int | None = None
+    env_id: int | None = None
+    traceback_text: str = ""
+
+
 # The numbers of reverie/base/status.h.
 _reverie.set_error_classes(
     {

@@ -1,9 +1,9 @@
 """What a pool of environments is to the one who steps it, whatever runs the environments.
 
-A pool holds ``num_batches`` batches of ``num_envs`` environments each. A batch is stepped as a whole,
-and while one is stepped the actions of another can be computed (double buffering).
+A pool holds ``num_batches`` batches of ``num_envs`` environments each. A batch is stepped as a
+whole, and while one is stepped the actions of another can be computed (double buffering).
 
-    reset(batch) --> EnvFuture --result()--> EnvBatch --policy--> actions --> step(actions, batch) ...
+    reset(batch) --> EnvFuture --result()--> EnvBatch --policy--> actions --> step(actions) ...
 
 An environment whose episode ended is reset at once, in the same step: ``observation`` is then the
 first of the next episode, and ``final_observation`` the last of the one that ended.
@@ -54,7 +54,7 @@ class EnvBatch:
         reward: ``[B]`` float32, 0 after a reset.
         terminated: ``[B]`` bool: the episode ended by the environment's own rules.
         truncated: ``[B]`` bool: it was cut off, by a limit of steps for instance.
-        final_observation: a nest like ``observation``; only rows whose episode ended hold something.
+        final_observation: a nest like ``observation``; rows whose episode ended hold its last.
         env_ids: ``[B]`` int32, which environment of the batch each row is of.
         info: numeric entries of the environments' info, by name, as ``[B, ...]`` arrays.
     """
@@ -96,7 +96,7 @@ class Backend(Protocol):
     def reset(self, seed: int | None = None, *, batch: int = 0) -> EnvFuture:
         """Start every environment of a batch anew; environment i gets the seed ``seed + i``."""
 
-    def step(self, actions: Any, batch: int = 0) -> EnvFuture:
+    def step(self, actions: Any, batch: int = 0) -> EnvFuture:  # noqa: ANN401
         """Step every environment of a batch with its row of ``actions``, ``[B, ...]``."""
 
     def close(self) -> None:

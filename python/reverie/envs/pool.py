@@ -1,0 +1,253 @@
+"""``reverie.EnvPool``: many environments stepped together, whatever they are written in."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from reverie.envs import output as outputs
+from reverie.envs.backend import Backend, EnvFuture, EnvSpec
+from reverie.errors import (
+    InvalidArgumentError,
+    UnimplementedError,
+    UnsupportedTypeError,
+)
+
+_BACKENDS = ("auto", "native", "process", "vector")
+
+
+class EnvPool:
+    """``num_batches`` batches of ``num_envs`` environments, each stepped as a whole.
+
+    Actions go in as one array, observations come out as one. While a batch is stepped, the actions
+    of another can be computed. See docs/concepts/env_pool.md.
+
+    Args:
+        env: a Gymnasium id, or a function or class that can be imported and makes an environment.
+            With ``backend="vector"`` it is called with ``num_envs``, and makes a Gymnasium
+            ``VectorEnv``.
+        num_envs: environments of one batch.
+        num_batches: batches that can be in flight at the same time.
+        num_workers: worker processes (threads of a native pool); ``None`` chooses by the cores.
+        backend: ``"process"`` runs any environment in worker processes over shared memory,
+            ``"native"`` one of ``reverie.envs.native.ids()`` in C++, ``"vector"`` a vector
+            environment in this process; ``"auto"`` is native where there is one and otherwise
+            processes.
+        env_kwargs: keyword arguments of the environment; for worker processes, plain values.
+        seed: of the first reset: environment i of batch b gets ``seed + b * num_envs + i``.
+        batch_size: less than ``num_envs``: a result then holds the first ``batch_size``
+            environments that are ready, ``env_ids`` says which, and
+            ``step(actions, env_ids=ids)`` steps some.
+        timeout_s: how long a step may take, and a worker to start.
+        output: ``"numpy"``, ``"torch"`` or ``"jax"``: what a batch's arrays are. On the CPU all
+            three are views of the pool's memory, which the next step of the batch overwrites.
+        device: of torch or JAX; copies there do not block, and the next step waits for them.
+        info: names of numeric entries of the environments' info that become columns of float64
+            (``"episode/r"`` for nested ones), or a mapping of names to dtypes or ``TensorSpec``.
+        refuse_nan: makes an observation that holds a NaN an ``EnvError``; else it is passed on.
+        restarts: how many times a worker process that failed is replaced without further ado.
+
+    Raises:
+        NotFoundError: there is no environment of that id; near ones are named.
+        EnvError: an environment cannot be made; with its traceback.
+        InvalidArgumentError: a count out of bounds, an ``env`` that no worker can import.
+        DeadlineExceededError: a worker does not start within ``timeout_s``.
+    """
+
+    def __init__(
+        self,
+        env: object,
+        num_envs: int,
+        *,
+        num_batches: int = 1,
+        num_workers: int | None = None,
+        backend: str = "auto",
+        env_kwargs: Mapping[str, object] | None = None,
+        seed: int | None = None,
+        batch_size: int | None = None,
+        timeout_s: float = 60.0,
+        output: str = "numpy",
+        device: object = None,
+        info: Sequence[str] | Mapping[str, object] | None = None,
+        refuse_nan: bool = False,
+        restarts: int = 0,
+    ) -> None:
+        if backend not in _BACKENDS:
+            raise InvalidArgumentError(
+                f"backend is {backend!r}; it must be one of {', '.join(_BACKENDS)}"
+            )
+        convert = outputs.converter(output, device)
+        needs_workers = {
+            "batch_size": batch_size is not None,
+            "info": info is not None,
+            "refuse_nan": refuse_nan,
+            "restarts": restarts > 0,
+        }
+        made: Backend | None = None
+        if backend in ("auto", "native"):
+            asked = [name for name, is_asked in needs_workers.items() if is_asked]
+            made = _native(
+                env,
+                num_envs,
+                backend == "native",
+                asked,
+                {
+                    "num_batches": num_batches,
+                    "num_threads": num_workers,
+                    "seed": seed,
+                    "timeout_s": timeout_s,
+                },
+                env_kwargs or {},
+            )
+        self.backend = "native"
+        if made is None and backend == "vector":
+            from reverie.envs.vector import VectorPool
+
+            self.backend = "vector"
+            if batch_size is not None:
+                raise InvalidArgumentError(
+                    'batch_size is for backend="process"; a vector environment steps all of a batch'
+                )
+            made = VectorPool(
+                env,
+                num_envs,
+                num_batches=num_batches,
+                env_kwargs=env_kwargs,
+                seed=seed,
+                timeout_s=timeout_s,
+                info=info,
+            )
+        elif made is None:
+            from reverie.envs.process import ProcessPool
+
+            self.backend = "process"
+            made = ProcessPool(
+                env,
+                num_envs,
+                num_batches=num_batches,
+                num_workers=num_workers,
+                env_kwargs=env_kwargs,
+                seed=seed,
+                batch_size=batch_size,
+                timeout_s=timeout_s,
+                info=info,
+                refuse_nan=refuse_nan,
+                restarts=restarts,
+            )
+        self._backend = made
+        self.spec: EnvSpec = made.spec
+        self.num_envs: int = made.num_envs
+        self.num_batches: int = made.num_batches
+        self.batch_size: int = made.num_envs if batch_size is None else batch_size
+        # The backend's own methods: nothing of this class runs in a step.
+        if convert is None:
+            self.reset = made.reset  # type: ignore[method-assign]
+            self.step = made.step  # type: ignore[assignment, method-assign]
+        else:
+            bound = outputs.Converted(made, convert)
+            self.reset = bound.reset  # type: ignore[method-assign]
+            self.step = bound.step  # type: ignore[method-assign]
+
+    def reset(self, seed: int | None = None, *, batch: int = 0) -> EnvFuture:
+        """Start every environment of a batch anew; environment i gets the seed ``seed + i``.
+
+        A step of the batch that is in flight is given up. Environments that raised are made anew.
+        """
+        raise NotImplementedError  # the backend's own, set in __init__
+
+    def step(self, actions: Any, batch: int = 0, *, env_ids: Any = None) -> EnvFuture:  # noqa: ANN401
+        """Step every environment of a batch with its row of ``actions``, ``[B, ...]``.
+
+        An environment that was never reset is reset instead; so is one whose episode ends, in the
+        same step: its ``observation`` is the first of the next episode, ``final_observation`` the
+        last of the one that ended.
+
+        Args:
+            actions: ``[B]`` integers, or ``[B, ...]`` of ``spec.action``; NumPy, torch or JAX.
+            batch: which batch.
+            env_ids: with ``batch_size``: the environments that the rows are of. ``None`` is all.
+
+        Raises:
+            InvalidArgumentError: actions of another shape or out of range; nothing was stepped.
+            FailedPreconditionError: the batch is in flight already.
+        """
+        raise NotImplementedError  # the backend's own, set in __init__
+
+    def restart(self, worker: int | None = None) -> None:
+        """Replace a worker process; without a number, each that has ended.
+
+        Its environments begin new episodes. What was in flight comes as ``truncated``, with the
+        last observation known as ``final_observation`` and reward 0; other workers notice nothing.
+        """
+        restart = getattr(self._backend, "restart", None)
+        if restart is None:
+            raise UnimplementedError(f"the {self.backend} backend has no workers to restart")
+        restart(worker)
+
+    @property
+    def restart_count(self) -> int:
+        """How many workers were replaced so far."""
+        return getattr(self._backend, "restart_count", 0)
+
+    @property
+    def worker_pids(self) -> list[int | None]:
+        """The process of each worker, None where it has ended; empty without worker processes."""
+        return getattr(self._backend, "worker_pids", [])
+
+    def close(self) -> None:
+        """Stop what was started. Again does nothing; any other call after it raises."""
+        self._backend.close()
+
+    def __enter__(self) -> EnvPool:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return (
+            f"<EnvPool of {self.num_batches} x {self.num_envs} {self.spec.id}, "
+            f"backend {self.backend}>"
+        )
+
+
+def _native(
+    env: object,
+    num_envs: int,
+    is_asked_for: bool,
+    needs_workers: list[str],
+    options: dict[str, Any],
+    env_kwargs: Mapping[str, object],
+) -> Backend | None:
+    """A native pool; None where worker processes are to do it."""
+    if not isinstance(env, str):
+        if is_asked_for:
+            raise InvalidArgumentError(
+                f"env is {env!r}; native environments are asked for by their id"
+            )
+        return None
+    try:
+        native: Any = importlib.import_module("reverie.envs.native")
+    except ModuleNotFoundError:
+        if is_asked_for:
+            raise UnimplementedError("this build has no native environments") from None
+        return None
+    if is_asked_for and needs_workers:
+        raise InvalidArgumentError(f'{needs_workers[0]} is for backend="process"')
+    if not is_asked_for and (needs_workers or env not in native.ids()):
+        return None
+    try:
+        made: Backend = native.NativePool(env, num_envs, **options, **env_kwargs)
+    except (InvalidArgumentError, UnsupportedTypeError, TypeError):
+        # An option that only the original understands.
+        if is_asked_for or not env_kwargs:
+            raise
+        return None
+    return made

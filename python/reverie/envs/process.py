@@ -1,0 +1,356 @@
+"""The backend ``"process"``: any environment of Python, in worker processes over shared memory.
+
+    this process                                   worker 0 .. W-1, fresh interpreters
+    step(actions) --- actions, one word a worker --->  env.step(action), row after row
+    result()      <-- rows, one word a worker -------  written where the batch lies
+
+Actions, observations and outcomes lie in shared memory; a step is handed over by changing a word
+that the other side waits on. Nothing is serialised, no socket is read, nobody polls.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from reverie import _reverie
+from reverie.envs import messages, source, spaces, worker
+from reverie.envs.backend import EnvBatch
+from reverie.errors import (
+    DeadlineExceededError,
+    EnvError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+)
+from reverie.specs import TensorSpec
+
+# For how long a side looks for the other's word before it sleeps: a wake-up costs as much.
+_SPIN_S = 50e-6
+_CLOSE_S = 2.0
+# Results of a pool with batch_size are gathered into these in turn.
+_PLACES = 3
+
+
+class ProcessPool:
+    """``num_batches`` batches of ``num_envs`` environments in ``num_workers`` processes.
+
+    Args:
+        env: a Gymnasium id, or a function or class that can be imported.
+        num_envs: environments of one batch.
+        num_batches: batches, each of which is stepped as a whole.
+        num_workers: processes; each has its share of every batch. ``None`` takes as many as this
+            process may use processors, at most ``num_envs``.
+        env_kwargs: keyword arguments of ``env``, of plain values.
+        seed: of the first reset: environment i of batch b gets ``seed + b * num_envs + i``.
+        batch_size: makes a result hold the first ``batch_size`` environments that are ready.
+        timeout_s: how long a worker may take to start, and a step to be done.
+        info: names of numeric entries of the environments' info ("episode/r" for nested ones),
+            which become float64 columns; or a mapping of names to ``TensorSpec`` or dtypes.
+        refuse_nan: makes an observation with a NaN an error of the environment.
+        restarts: how many times a worker that failed is replaced without further ado, before an
+            ``EnvError`` is raised.
+    """
+
+    def __init__(
+        self,
+        env: object,
+        num_envs: int,
+        *,
+        num_batches: int = 1,
+        num_workers: int | None = None,
+        env_kwargs: Mapping[str, object] | None = None,
+        seed: int | None = None,
+        batch_size: int | None = None,
+        timeout_s: float = 60.0,
+        info: Sequence[str] | Mapping[str, object] | None = None,
+        refuse_nan: bool = False,
+        restarts: int = 0,
+    ) -> None:
+        if worker.is_starting:
+            raise FailedPreconditionError(
+                "an EnvPool is made while a worker imports the main program; put the program's "
+                'statements under: if __name__ == "__main__":'
+            )
+        cores = len(os.sched_getaffinity(0))
+        count = min(num_envs, cores) if num_workers is None else num_workers
+        _check_counts(num_envs, num_batches, count, batch_size)
+        self.num_envs = num_envs
+        self.num_batches = num_batches
+        self.num_workers = count
+        self.batch_size = batch_size
+        self.restart_count = 0
+        self._restarts_left = restarts
+        self._seed = seed
+        self._timeout_s = timeout_s
+        self._spin_s = _SPIN_S if count < cores else 0.0
+        self._task = {
+            "parent": os.getpid(),
+            "env": source.describe(env, env_kwargs),
+            "num_batches": num_batches,
+            # With more workers than processors a spinning one keeps another from its work.
+            "spin_s": self._spin_s,
+            "refuse_nan": refuse_nan,
+        }
+        self._info = _info_columns(info)
+        self._seeded: set[int] = set()
+        self._workers = _reverie.WorkerProcesses(count)
+        try:
+            self._core = self._start()
+        except BaseException:
+            self._workers.end_all(0.0)
+            raise
+        self.spec = spaces.env_spec(self._described)
+        self._add_results()
+        self.step = self._core.step
+        self._finalizer = weakref.finalize(self, self._core.close, _CLOSE_S)
+
+    # --- Stepping. ``step`` is the core's own method: set in ``_start``.
+
+    def reset(self, seed: int | None = None, *, batch: int = 0) -> _reverie.EnvFuture:
+        """Start every environment of a batch anew; environment i gets the seed ``seed + i``."""
+        if seed is None and self._seed is not None and batch not in self._seeded:
+            seed = self._seed + batch * self.num_envs
+        future = self._core.reset(seed, batch=batch)
+        self._seeded.add(batch)
+        return future
+
+    @property
+    def worker_pids(self) -> list[int | None]:
+        """The process of each worker, None where it has ended."""
+        return [self._workers.pid(i) for i in range(self.num_workers)]
+
+    def restart(self, worker: int | None = None) -> None:
+        """Replace a worker by a new process; without a number, each that has ended.
+
+        Its environments begin new episodes. What was in flight comes as ``truncated``, with the
+        last observation known as ``final_observation`` and reward 0; other workers notice nothing.
+
+        Raises:
+            EnvError: an environment cannot be made.
+            DeadlineExceededError: the worker does not start in time.
+        """
+        if worker is None:
+            chosen = [i for i in range(self.num_workers) if self._workers.end_text(i) is not None]
+        elif 0 <= worker < self.num_workers:
+            chosen = [worker]
+        else:
+            raise InvalidArgumentError(
+                f"worker is {worker}; the pool's are 0 to {self.num_workers - 1}"
+            )
+        for index in chosen:
+            with self._launch(index) as connection:
+                self._check_same(self._spec_from(connection, index, self._deadline()), index)
+                self._core.restart(index)
+                messages.send(connection, self._shape, [self._core.memory_fd])
+            self.restart_count += 1
+
+    def close(self) -> None:
+        """End the workers. Again does nothing; any other call after it raises."""
+        self._finalizer()
+
+    def __enter__(self) -> ProcessPool:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    # --- Starting.
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self._timeout_s
+
+    def _start(self) -> _reverie.EnvPoolCore:
+        """Starts all workers at once; the first to tell its spaces gives the memory its shape."""
+        until = self._deadline()
+        with contextlib.ExitStack() as open_connections:
+            connections = [
+                open_connections.enter_context(self._launch(index))
+                for index in range(self.num_workers)
+            ]
+            self._described = self._spec_from(connections[0], 0, until)
+            for index, connection in enumerate(connections[1:], start=1):
+                self._check_same(self._spec_from(connection, index, until), index)
+            core = self._make_core()
+            for connection in connections:
+                messages.send(connection, self._shape, [core.memory_fd])
+        return core
+
+    def _launch(self, index: int) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._workers.start(index, worker.command(), [theirs.fileno()])
+        begin, end = _share(self.num_envs, self.num_workers, index)
+        messages.send(ours, {**self._task, "worker": index, "begin": begin, "end": end})
+        return ours
+
+    def _spec_from(self, connection: socket.socket, index: int, until: float) -> dict[str, Any]:
+        connection.settimeout(max(0.001, until - time.monotonic()))
+        try:
+            answer, _ = messages.receive(connection)
+        except TimeoutError:
+            raise DeadlineExceededError(
+                f"worker {index} (process {self._workers.pid(index)}) did not make its "
+                f"environments within {self._timeout_s:g} s; give a longer timeout_s, or look at "
+                "what they wait for"
+            ) from None
+        except (EOFError, ConnectionError):
+            raise _env_error(
+                f"worker {index} ended before its environments were made: see what it printed",
+                index,
+            ) from None
+        connection.settimeout(self._timeout_s)
+        if "error" not in answer:
+            return dict(answer["spec"])
+        refusal = worker.refusal_of(answer)
+        if refusal is not None:
+            raise refusal
+        batch, env_id = answer["batch"], answer["env_id"]
+        raise _env_error(
+            f"environment {env_id} of batch {batch}, in worker {index}, could not be made:\n"
+            f"{answer['error']}",
+            index,
+            batch,
+            env_id,
+            answer["error"],
+        )
+
+    def _check_same(self, described: dict[str, Any], index: int) -> None:
+        if described == self._described:
+            return
+        for what, first in self._described.items():
+            if described[what] != first:
+                raise InvalidArgumentError(
+                    f"the environments of worker {index} differ from those of worker 0: {what} is "
+                    f"{described[what]} where it is {first}; a pool holds environments of one kind"
+                )
+
+    def _make_core(self) -> _reverie.EnvPoolCore:
+        action = self._described["action"]
+        self._shape = {
+            "observation": self._described["observation"],
+            "action": ("", action["dtype"], action["shape"]),
+            "info": self._info,
+            "num_envs": self.num_envs,
+            "num_batches": self.num_batches,
+            "num_workers": self.num_workers,
+        }
+        core = _reverie.EnvPoolCore(
+            self._workers,
+            self._shape,
+            self._spin_s,
+            self._timeout_s,
+            action.get("count"),
+            self.batch_size,
+        )
+        if self._restarts_left > 0:
+            pool = weakref.ref(self)
+            core.set_on_failure(lambda index: _replace(pool(), index))
+        return core
+
+    def _add_results(self) -> None:
+        """Makes what ``result`` gives, once: arrays over the shared memory never move."""
+        results, gathered = [], []
+        if self.batch_size is None:
+            for batch in range(self.num_batches):
+                _, *arrays = self._core.arrays(batch)
+                results.append(self._batch([np.arange(self.num_envs, dtype=np.int32), *arrays]))
+        else:
+            _, *arrays = self._core.arrays(0)
+            for _ in range(_PLACES):
+                place = [np.empty(self.batch_size, np.int32)]
+                place += [_empty_like(array, self.batch_size) for array in arrays]
+                gathered.append(place)
+                results.append(self._batch(place))
+        self._core.set_results(results, gathered)
+
+    def _batch(self, arrays: list[Any]) -> EnvBatch:
+        env_ids, reward, terminated, truncated, info, observation, final_observation = arrays
+        structure = self._described["structure"]
+        return EnvBatch(
+            observation=_reverie.fold(structure, observation),
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            final_observation=_reverie.fold(structure, final_observation),
+            env_ids=env_ids,
+            info={name: array for (name, _, _), array in zip(self._info, info, strict=True)},
+        )
+
+
+def _replace(pool: ProcessPool | None, index: int) -> bool:
+    """Whether a worker that failed was replaced."""
+    if pool is None or pool._restarts_left <= 0:
+        return False
+    pool._restarts_left -= 1
+    pool.restart(index)
+    return True
+
+
+def _share(num_envs: int, num_workers: int, index: int) -> tuple[int, int]:
+    """The environments of a worker, as the native layout deals them out."""
+    each, more = divmod(num_envs, num_workers)
+    begin = index * each + min(index, more)
+    return begin, begin + each + (index < more)
+
+
+def _empty_like(array: Any, rows: int) -> Any:  # noqa: ANN401
+    if isinstance(array, list):
+        return [_empty_like(one, rows) for one in array]
+    return np.zeros((rows, *array.shape[1:]), array.dtype)
+
+
+def _info_columns(
+    info: Sequence[str] | Mapping[str, object] | None,
+) -> list[tuple[str, str, list[int]]]:
+    if isinstance(info, str):
+        raise InvalidArgumentError(f"info is {info!r}; give a list of names, [{info!r}]")
+    chosen = info if isinstance(info, Mapping) else dict.fromkeys(info or (), "float64")
+    columns = []
+    for name, value in chosen.items():
+        spec = value if isinstance(value, TensorSpec) else TensorSpec((), value)
+        columns.append((name, spec.dtype_name, [-1 if n is None else n for n in spec.shape]))
+    return columns
+
+
+def _check_counts(
+    num_envs: int, num_batches: int, num_workers: int, batch_size: int | None
+) -> None:
+    for name, value in (("num_envs", num_envs), ("num_batches", num_batches)):
+        if not isinstance(value, int) or value < 1:
+            raise InvalidArgumentError(f"{name} is {value!r}; it must be an integer of at least 1")
+    if not isinstance(num_workers, int) or not 1 <= num_workers <= num_envs:
+        raise InvalidArgumentError(
+            f"num_workers is {num_workers!r}; it must be between 1 and num_envs, which is "
+            f"{num_envs}"
+        )
+    if batch_size is None:
+        return
+    if not 1 <= batch_size <= num_envs:
+        raise InvalidArgumentError(
+            f"batch_size is {batch_size}; it must be between 1 and num_envs, which is {num_envs}"
+        )
+    if num_batches > 1:
+        raise InvalidArgumentError(
+            f"num_batches is {num_batches} with batch_size {batch_size}; a pool that gives what is "
+            "ready first has one batch of num_envs environments, stepped in parts"
+        )
+
+
+def _env_error(
+    text: str,
+    worker_index: int,
+    batch: int | None = None,
+    env_id: int | None = None,
+    traceback_text: str = "",
+) -> EnvError:
+    error = EnvError(text)
+    error.worker, error.batch, error.env_id = worker_index, batch, env_id
+    error.traceback_text = traceback_text
+    return error

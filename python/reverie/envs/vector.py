@@ -1,0 +1,292 @@
+"""The backend ``"vector"``: vector environments that others wrote, in this process.
+
+Each batch is one Gymnasium ``VectorEnv``, stepped on a thread of its own, so that stepping overlaps
+with whatever lets the interpreter's lock go. Worth it for those that step in native code, such as
+ale-py's ``AtariVectorEnv``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reverie.envs import spaces
+from reverie.envs.backend import EnvBatch
+from reverie.errors import (
+    DeadlineExceededError,
+    EnvError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    MissingPackageError,
+    UnsupportedTypeError,
+)
+
+
+class VectorPool:
+    """Batches of vector environments.
+
+    Args:
+        env: a Gymnasium id with a vector environment of its own, or a function that takes
+            ``num_envs`` and gives a ``VectorEnv``. It must reset an environment whose episode
+            ended in the same step, or not at all and take ``reset(options={"reset_mask": ...})``.
+        num_envs: environments of one batch.
+        num_batches: vector environments.
+        env_kwargs: further keyword arguments of ``env``.
+        seed: of the first reset: batch b gets ``seed + b * num_envs``.
+        timeout_s: how long a step may take.
+        info: names of numeric entries of the environments' info that become columns.
+
+    Raises:
+        UnsupportedTypeError: ``env`` makes no ``VectorEnv``, or one that resets a step late.
+        InvalidArgumentError: a count is out of bounds.
+    """
+
+    def __init__(
+        self,
+        env: object,
+        num_envs: int,
+        *,
+        num_batches: int = 1,
+        env_kwargs: Mapping[str, object] | None = None,
+        seed: int | None = None,
+        timeout_s: float = 60.0,
+        info: Sequence[str] | Mapping[str, object] | None = None,
+    ) -> None:
+        for name, value in (("num_envs", num_envs), ("num_batches", num_batches)):
+            if value < 1:
+                raise InvalidArgumentError(f"{name} is {value}; it must be at least 1")
+        self.num_envs = num_envs
+        self.num_batches = num_batches
+        self._seed = seed
+        self._timeout_s = timeout_s
+        self._info = list(info or ())
+        make = _maker(env, num_envs, dict(env_kwargs or {}))
+        self._envs = [make() for _ in range(num_batches)]
+        self._modes = [_reset_mode(one) for one in self._envs]
+        first = self._envs[0]
+        described = SimpleNamespace(
+            observation_space=first.single_observation_space,
+            action_space=first.single_action_space,
+            spec=first.spec,
+        )
+        name = env if isinstance(env, str) else getattr(env, "__qualname__", repr(env))
+        self.spec = spaces.env_spec(spaces.describe(described, name))
+        self._start = getattr(first.single_action_space, "start", 0)
+        # One thread a batch, so that a batch's calls come in their order.
+        self._threads = [ThreadPoolExecutor(1, "reverie-vector-env") for _ in self._envs]
+        self._in_flight: list[Future[EnvBatch] | None] = [None] * num_batches
+        self._is_reset = [False] * num_batches
+        self._is_closed = False
+
+    def reset(self, seed: int | None = None, *, batch: int = 0) -> _VectorFuture:
+        """Start every environment of a batch anew."""
+        self._check(batch)
+        if seed is None and self._seed is not None and not self._is_reset[batch]:
+            seed = self._seed + batch * self.num_envs
+        self._is_reset[batch] = True
+        return self._submit(batch, lambda: self._reset(batch, seed))
+
+    def step(self, actions: Any, batch: int = 0) -> _VectorFuture:  # noqa: ANN401
+        """Step every environment of a batch with its row of ``actions``, ``[B, ...]``."""
+        self._check(batch)
+        running = self._in_flight[batch]
+        if running is not None:
+            raise FailedPreconditionError(
+                f"batch {batch} is being stepped already; take that step's result first"
+            )
+        if not self._is_reset[batch]:
+            return self.reset(batch=batch)
+        given = self._checked(actions)
+        return self._submit(batch, lambda: self._step(batch, given))
+
+    def close(self) -> None:
+        """Close the environments and end the threads."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for thread in self._threads:
+            thread.shutdown(wait=True, cancel_futures=True)
+        for env in self._envs:
+            env.close()
+
+    def _check(self, batch: int) -> None:
+        if self._is_closed:
+            raise FailedPreconditionError("this pool is closed; make another")
+        if not 0 <= batch < self.num_batches:
+            raise InvalidArgumentError(
+                f"batch is {batch}; it must be between 0 and {self.num_batches - 1}"
+            )
+
+    def _checked(self, actions: Any) -> npt.NDArray[Any]:  # noqa: ANN401
+        if hasattr(actions, "detach"):
+            actions = actions.detach().cpu()
+        given = np.asarray(actions)
+        wanted = (self.num_envs, *self.spec.action.shape)
+        if given.shape != wanted:
+            raise InvalidArgumentError(
+                f"actions have shape {given.shape}; {self.num_envs} environments take {wanted}"
+            )
+        if not np.can_cast(given.dtype, self.spec.action.dtype, "same_kind"):
+            raise UnsupportedTypeError(
+                f"actions have dtype {given.dtype}; the environments take {self.spec.action.dtype}"
+            )
+        count = self.spec.action_count
+        if count is not None and ((given < 0) | (given >= count)).any():
+            worst = int(np.flatnonzero((given < 0) | (given >= count))[0])
+            raise InvalidArgumentError(
+                f"actions[{worst}] is {given[worst]}; actions are 0 to {count - 1}"
+            )
+        dtype = self.spec.action.dtype
+        shifted: npt.NDArray[Any] = given.astype(dtype) + dtype.type(self._start)
+        return shifted
+
+    def _submit(self, batch: int, call: Callable[[], EnvBatch]) -> _VectorFuture:
+        running = self._threads[batch].submit(call)
+        self._in_flight[batch] = running
+        return _VectorFuture(self, batch, running)
+
+    def _reset(self, batch: int, seed: int | None) -> EnvBatch:
+        observation, info = self._envs[batch].reset(seed=seed)
+        over = np.zeros(self.num_envs, bool)
+        return self._made(observation, np.zeros(self.num_envs), over, over.copy(), None, info)
+
+    def _step(self, batch: int, actions: npt.NDArray[Any]) -> EnvBatch:
+        env = self._envs[batch]
+        observation, reward, terminated, truncated, info = env.step(actions)
+        over = terminated | truncated
+        final = None
+        if over.any():
+            if self._modes[batch] == "Disabled":
+                final = _copied(observation)
+                observation, _ = env.reset(options={"reset_mask": over})
+            else:
+                final = _filled(observation, info["final_obs"], over)
+        return self._made(observation, reward, terminated, truncated, final, info)
+
+    def _made(
+        self,
+        observation: Any,  # noqa: ANN401
+        reward: npt.NDArray[Any],
+        terminated: npt.NDArray[np.bool_],
+        truncated: npt.NDArray[np.bool_],
+        final: Any,  # noqa: ANN401
+        info: Mapping[str, Any],
+    ) -> EnvBatch:
+        missing = np.full(self.num_envs, np.nan)
+        return EnvBatch(
+            observation=observation,
+            reward=np.asarray(reward, np.float32),
+            terminated=terminated,
+            truncated=truncated,
+            final_observation=observation if final is None else final,
+            env_ids=np.arange(self.num_envs, dtype=np.int32),
+            info={name: np.asarray(info.get(name, missing), np.float64) for name in self._info},
+        )
+
+
+class _VectorFuture:
+    """A step under way on a batch's thread."""
+
+    def __init__(self, pool: VectorPool, batch: int, running: Future[EnvBatch]) -> None:
+        self._pool = pool
+        self._batch = batch
+        self._running = running
+
+    def done(self) -> bool:
+        """Whether ``result`` would return at once."""
+        return self._running.done()
+
+    def result(self, timeout_s: float | None = None) -> EnvBatch:
+        """Wait for the batch; see ``EnvFuture``."""
+        limit_s = self._pool._timeout_s if timeout_s is None else timeout_s
+        try:
+            made = self._running.result(limit_s)
+        except FutureTimeoutError:
+            if not self._running.done():
+                raise DeadlineExceededError(
+                    f"batch {self._batch} is not ready within {limit_s:g} s; its vector "
+                    "environment still steps: wait again with a longer timeout_s"
+                ) from None
+            raise
+        except Exception as error:
+            self._taken()
+            failed = EnvError(f"the vector environment of batch {self._batch} raised: {error!r}")
+            failed.batch = self._batch
+            raise failed from error
+        self._taken()
+        return made
+
+    def _taken(self) -> None:
+        if self._pool._in_flight[self._batch] is self._running:
+            self._pool._in_flight[self._batch] = None
+
+
+def _maker(env: object, num_envs: int, kwargs: dict[str, object]) -> Callable[[], Any]:
+    try:
+        import gymnasium
+    except ModuleNotFoundError:
+        raise MissingPackageError("vector environments need: pip install gymnasium") from None
+    if not isinstance(env, str):
+        if not callable(env):
+            raise InvalidArgumentError(
+                f"env is {env!r}; give a Gymnasium id, or a function that makes a VectorEnv"
+            )
+        return lambda: env(num_envs=num_envs, **kwargs)
+    if env.startswith("ALE/"):
+        import ale_py
+
+        gymnasium.register_envs(ale_py)
+    kwargs.setdefault("autoreset_mode", gymnasium.vector.AutoresetMode.SAME_STEP)
+    return lambda: gymnasium.make_vec(
+        env, num_envs, vectorization_mode="vector_entry_point", **kwargs
+    )
+
+
+def _reset_mode(env: Any) -> str:  # noqa: ANN401
+    if not hasattr(env, "single_observation_space") or not hasattr(env, "num_envs"):
+        raise UnsupportedTypeError(
+            f'backend "vector" steps vector environments; {env!r} is none: use backend "process"'
+        )
+    mode = env.metadata.get("autoreset_mode")
+    name = str(getattr(mode, "value", mode))
+    if name not in ("SameStep", "Disabled"):
+        raise UnsupportedTypeError(
+            f"{env!r} has the autoreset mode {name}, which resets an environment a step late; "
+            "make it with autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP"
+        )
+    return name
+
+
+def _copied(nest: Any) -> Any:  # noqa: ANN401
+    if isinstance(nest, dict):
+        return {key: _copied(value) for key, value in nest.items()}
+    if isinstance(nest, tuple):
+        return tuple(_copied(value) for value in nest)
+    return np.array(nest)
+
+
+def _filled(observation: Any, final: Any, over: npt.NDArray[np.bool_]) -> Any:  # noqa: ANN401
+    """The last observations as a nest like ``observation``, whatever form they came in."""
+    if not (isinstance(final, np.ndarray) and final.dtype == object):
+        return final
+    filled = _copied(observation)
+    for index in np.flatnonzero(over):
+        _put(filled, int(index), final[index])
+    return filled
+
+
+def _put(nest: Any, index: int, value: Any) -> None:  # noqa: ANN401
+    if isinstance(nest, dict):
+        for key, inner in nest.items():
+            _put(inner, index, value[key])
+    elif isinstance(nest, tuple):
+        for inner, one in zip(nest, value, strict=True):
+            _put(inner, index, one)
+    else:
+        nest[index] = value

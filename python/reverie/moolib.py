@@ -1,0 +1,101 @@
+"""Moolib's calls over Reverie's parts, for programs that are written against them.
+
+    pool = reverie.moolib.EnvPool(create_env, num_processes=4, batch_size=32, num_batches=2)
+    outputs = pool.step(batch_index, action).result()   # {"state": ..., "reward": ..., "done": ...}
+
+What differs: ``create_env`` is a function that can be imported, since workers are fresh processes;
+the environments follow Gymnasium; a pool can be made at any time; an environment that raises, a
+worker that dies and a step that takes too long are errors at once.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reverie.envs.backend import EnvBatch, EnvFuture
+from reverie.envs.pool import EnvPool as _EnvPool
+
+__all__ = ["EnvPool", "EnvStepperFuture"]
+
+
+class EnvPool:
+    """Batches of environments in worker processes.
+
+    Args:
+        create_env: makes an environment; a function that can be imported, or a Gymnasium id.
+        num_processes: worker processes.
+        batch_size: environments of one batch.
+        num_batches: batches that can be in flight at the same time.
+        output: ``"torch"`` or ``"numpy"``; ``None`` is torch where it is installed.
+        timeout_s: how long a step may take.
+    """
+
+    def __init__(
+        self,
+        create_env: Callable[[], Any] | str,
+        num_processes: int,
+        batch_size: int,
+        num_batches: int,
+        *,
+        output: str | None = None,
+        timeout_s: float = 60.0,
+    ) -> None:
+        if output is None:
+            output = "torch" if importlib.util.find_spec("torch") else "numpy"
+        self._pool = _EnvPool(
+            create_env,
+            batch_size,
+            num_batches=num_batches,
+            num_workers=min(num_processes, batch_size),
+            backend="process",
+            output=output,
+            timeout_s=timeout_s,
+        )
+
+    def step(self, batch_index: int, action: Any) -> EnvStepperFuture:  # noqa: ANN401
+        """Step one batch. The first step of an environment resets it, whatever the action."""
+        return EnvStepperFuture(self._pool.step(action, batch_index))
+
+    def close(self) -> None:
+        """End the workers."""
+        self._pool.close()
+
+    def __enter__(self) -> EnvPool:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class EnvStepperFuture:
+    """A step under way."""
+
+    def __init__(self, future: EnvFuture) -> None:
+        self._future = future
+
+    def done(self) -> bool:
+        """Whether ``result`` would return at once."""
+        return self._future.done()
+
+    def result(self, timeout_s: float | None = None) -> dict[str, Any]:
+        """The observation's entries, or ``state``; ``reward`` and ``done``.
+
+        Views of the pool's memory, which the next step of the batch overwrites, save ``done``.
+        Where an episode was cut off ``done`` is set too, as Gym's first interface had it.
+        """
+        batch: EnvBatch = self._future.result(timeout_s)
+        state = batch.observation
+        outputs = dict(state) if isinstance(state, dict) else {"state": state}
+        done: npt.NDArray[np.bool_] = batch.terminated | batch.truncated
+        return {**outputs, "reward": batch.reward, "done": done}

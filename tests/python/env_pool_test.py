@@ -1,0 +1,786 @@
+"""Pools of worker processes: what they give, and what they say when an environment goes wrong."""
+
+import _thread
+import gc
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import reverie
+from reverie.errors import (
+    DeadlineExceededError,
+    EnvError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnsupportedTypeError,
+)
+
+gymnasium = pytest.importorskip("gymnasium")
+
+
+class Counter:
+    """Observes [seed, episode, steps of the episode, last action]."""
+
+    def __init__(self, length=5, size=4, truncates=False, dtype="float32"):
+        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (size,), dtype)
+        self.action_space = gymnasium.spaces.Discrete(10)
+        self.length = length
+        self.truncates = truncates
+        self.dtype = dtype
+        self.size = size
+        self.seed = -1
+        self.episode = -1
+
+    def observation(self, action=-1):
+        found = np.zeros(self.size, self.dtype)
+        found[:4] = self.seed, self.episode, self.steps, action
+        return found
+
+    def reset(self, *, seed=None, **_options):
+        self.seed = self.seed if seed is None else seed
+        self.episode += 1
+        self.steps = 0
+        return self.observation(), {"steps": 0, "about": {"episode": self.episode}}
+
+    def step(self, action):
+        self.steps += 1
+        over = self.steps >= self.length
+        info = {"steps": self.steps, "about": {"episode": self.episode}}
+        outcome = (over and not self.truncates, over and self.truncates)
+        return self.observation(action), float(action), *outcome, info
+
+    def close(self):
+        pass
+
+
+class Busy(Counter):
+    """Computes for a millisecond or so."""
+
+    def step(self, action):
+        sum(range(50_000))
+        return super().step(action)
+
+
+class Nested(Counter):
+    """Gives a dict of a picture, a tuple of numbers, and a flag."""
+
+    def __init__(self):
+        super().__init__(length=3)
+        box = gymnasium.spaces.Box
+        self.observation_space = gymnasium.spaces.Dict(
+            {
+                "picture": box(0, 255, (210, 160, 3), np.uint8),
+                "numbers": gymnasium.spaces.Tuple(
+                    (gymnasium.spaces.Discrete(100), box(-1, 1, (2,), np.float64))
+                ),
+                "flags": gymnasium.spaces.MultiBinary(3),
+            }
+        )
+
+    def observation(self, _action=-1):
+        return {
+            "picture": np.full((210, 160, 3), 10 * self.episode + self.steps, np.uint8),
+            "flags": np.array([1, 0, 1], np.int8),
+            "numbers": (self.steps, np.array([0.5, self.steps / 10])),
+        }
+
+
+class Continuous(Counter):
+    """Gives the action back."""
+
+    def __init__(self):
+        super().__init__(length=100)
+        self.action_space = gymnasium.spaces.Box(-2, 2, (2, 3), np.float32)
+        self.observation_space = gymnasium.spaces.Box(-2, 2, (2, 3), np.float32)
+
+    def observation(self, action=None):
+        return np.zeros((2, 3), np.float32) if action is None else action
+
+    def step(self, action):
+        assert isinstance(action, np.ndarray)
+        return self.observation(action), 0.0, False, False, {}
+
+
+class Faulty(Counter):
+    """Does what the action says: see ``_FAULTS``."""
+
+    def __init__(self, at="step", what="nothing"):
+        super().__init__(length=1000)
+        self.at = at
+        self.what = what
+        if at == "init":
+            self.fail()
+
+    def reset(self, *, seed=None, **_options):
+        if self.at == "reset":
+            self.fail()
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        if action == 9:
+            replaced = self.fail()
+            if replaced is not None:
+                return replaced
+        return super().step(action)
+
+    def fail(self):
+        if self.what == "raises":
+            raise ValueError("the emulator is out of cartridges")
+        if self.what == "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.what == "exits":
+            os._exit(3)
+        if self.what == "hangs":
+            threading.Event().wait()
+        good = super().step(0)
+        return {
+            "shape": (np.zeros(5, np.float32), *good[1:]),
+            "dtype": (np.zeros(4, np.complex64), *good[1:]),
+            "nest": ({"x": good[0]}, *good[1:]),
+            "nan": (np.full(4, np.nan, np.float32), *good[1:]),
+            "values": good[:4],
+            "reward": (good[0], "a lot", *good[2:]),
+            "none": (None, *good[1:]),
+        }.get(self.what)
+
+
+def alone(env, num_envs=2, **options):
+    options.setdefault("num_workers", min(2, num_envs))
+    options.setdefault("timeout_s", 30.0)
+    return reverie.EnvPool(env, num_envs, backend="process", **options)
+
+
+def actions_of(pool, value=1):
+    return np.full(pool.num_envs, value)
+
+
+def faulty(what, at="step", **options):
+    return alone(Faulty, env_kwargs={"what": what, "at": at}, **options)
+
+
+def is_alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_until(is_so, limit_s=10.0):
+    end = time.monotonic() + limit_s
+    pause = threading.Event()
+    while not is_so():
+        assert time.monotonic() < end
+        pause.wait(0.005)
+
+
+# --- What a pool gives.
+
+
+def test_a_pool_steps_as_the_environments_do_one_by_one():
+    pool = alone("CartPole-v1", 6, num_batches=2, num_workers=3)
+    with pool:
+        models = [[gymnasium.make("CartPole-v1") for _ in range(6)] for _ in range(2)]
+        rng = np.random.default_rng(3)
+        for b in range(2):
+            first = pool.reset(100 * b, batch=b).result()
+            expected = [env.reset(seed=100 * b + i)[0] for i, env in enumerate(models[b])]
+            np.testing.assert_array_equal(first.observation, expected)
+            assert not first.terminated.any()
+            assert not first.truncated.any()
+            assert (first.reward == 0).all()
+            assert first.env_ids.tolist() == list(range(6))
+        overs = 0
+        for _ in range(150):
+            actions = rng.integers(0, 2, (2, 6))
+            futures = [pool.step(actions[b], b) for b in range(2)]
+            for b, future in enumerate(futures):
+                batch = future.result()
+                for i, env in enumerate(models[b]):
+                    obs, reward, terminated, truncated, _ = env.step(int(actions[b, i]))
+                    if terminated or truncated:
+                        overs += 1
+                        np.testing.assert_array_equal(batch.final_observation[i], obs)
+                        obs, _ = env.reset()
+                    np.testing.assert_array_equal(batch.observation[i], obs)
+                    assert batch.reward[i] == reward
+                    assert (batch.terminated[i], batch.truncated[i]) == (terminated, truncated)
+        assert overs > 20
+
+
+def test_the_specification_is_the_environments_own():
+    with alone("Pendulum-v1") as pool:
+        spec = pool.spec
+    assert spec.observation == reverie.TensorSpec((3,), "float32")
+    assert spec.action == reverie.TensorSpec((1,), "float32")
+    assert spec.action_count is None
+    np.testing.assert_array_equal(spec.action_low, np.float32([-2]))
+    np.testing.assert_array_equal(spec.action_high, np.float32([2]))
+    assert spec.max_episode_steps == 200
+    assert "process" in repr(pool)
+
+
+def test_nests_of_any_size_are_double_buffered():
+    with alone(Nested, 3, num_batches=2) as pool:
+        for b in range(2):
+            pool.reset(batch=b).result()
+        futures = [pool.step(actions_of(pool), b) for b in range(2)]
+        batches = [future.result() for future in futures]
+        for batch in batches:
+            assert set(batch.observation) == {"picture", "numbers", "flags"}
+            picture = batch.observation["picture"]
+            assert picture.shape == (3, 210, 160, 3)
+            assert (picture == 1).all()
+            number, vector = batch.observation["numbers"]
+            assert number.dtype == np.int64
+            assert number.tolist() == [1, 1, 1]
+            assert vector[2].tolist() == [0.5, 0.1]
+            assert batch.observation["flags"].dtype == np.int8
+        one = batches[1].observation["picture"].copy()
+        for _ in range(2):
+            batch = pool.step(actions_of(pool), 0).result()
+        assert (batch.final_observation["picture"] == 3).all()
+        assert (batch.observation["picture"] == 10).all()  # the next episode's first
+        np.testing.assert_array_equal(batches[1].observation["picture"], one)
+
+
+def test_termination_and_truncation_are_told_apart():
+    with alone(Counter, env_kwargs={"truncates": True, "length": 2}) as pool:
+        pool.reset().result()
+        pool.step(actions_of(pool)).result()
+        batch = pool.step(actions_of(pool)).result()
+        assert batch.truncated.all()
+        assert not batch.terminated.any()
+        assert batch.final_observation[:, 2].tolist() == [2, 2]
+        assert batch.observation[:, 2].tolist() == [0, 0]
+
+
+def test_batches_are_views_of_the_same_memory_each_time():
+    with alone(Counter) as pool:
+        first = pool.reset().result()
+        second = pool.step(actions_of(pool, 4)).result()
+        assert second.observation is first.observation
+        assert first.observation[0, 3] == 4
+    assert first.observation[0, 3] == 4  # and outlive the pool
+
+
+def test_chosen_info_comes_as_columns():
+    info = {"steps": np.int32, "about/episode": np.float64, "missing": np.float32}
+    with alone(Counter, info=info, env_kwargs={"length": 2}) as pool:
+        assert pool.reset().result().info["steps"].tolist() == [0, 0]
+        pool.step(actions_of(pool)).result()
+        batch = pool.step(actions_of(pool)).result()
+        assert batch.info["steps"].dtype == np.int32
+        assert batch.info["steps"].tolist() == [2, 2]  # of the step, not of the reset behind it
+        assert batch.info["about/episode"].tolist() == [0, 0]
+        assert np.isnan(batch.info["missing"]).all()
+    with pytest.raises(InvalidArgumentError, match=r"\['steps'\]"):
+        alone(Counter, info="steps")
+
+
+def test_seeds_repeat_a_run():
+    def run(**options):
+        with alone("CartPole-v1", 3, **options) as pool:
+            batch = pool.reset().result()
+            return batch.observation.copy()
+
+    np.testing.assert_array_equal(run(seed=5), run(seed=5))
+    assert (run(seed=5) != run(seed=6)).any()
+    with alone(Counter, 3, num_batches=2, seed=40) as pool:
+        assert pool.reset(batch=1).result().observation[:, 0].tolist() == [43, 44, 45]
+        assert pool.reset(batch=1).result().observation[:, 0].tolist() == [43, 44, 45]
+        assert pool.reset(7, batch=1).result().observation[:, 0].tolist() == [7, 8, 9]
+
+
+def test_continuous_actions_arrive_as_they_were_sent():
+    with alone(Continuous) as pool:
+        pool.reset().result()
+        actions = np.random.default_rng(1).uniform(-2, 2, (2, 2, 3)).astype(np.float32)
+        np.testing.assert_array_equal(pool.step(actions).result().observation, actions)
+        doubles = actions.astype(np.float64)[::-1]
+        np.testing.assert_array_equal(pool.step(doubles).result().observation, actions[::-1])
+
+
+def test_a_first_step_resets():
+    with alone(Counter) as pool:
+        batch = pool.step(actions_of(pool)).result()
+        assert batch.observation[:, 2].tolist() == [0, 0]
+        assert batch.reward.tolist() == [0, 0]
+
+
+def test_a_result_may_be_asked_for_before_it_is_there():
+    with alone(Counter) as pool:
+        future = pool.reset()
+        wait_until(future.done)
+        assert future.result(0).observation.shape == (2, 4)
+
+
+def test_pools_step_in_several_threads_of_one_process():
+    failures = []
+
+    def work(number):
+        try:
+            with alone(Counter, 2, num_workers=1) as pool:
+                pool.reset(number).result()
+                for step in range(1, 200):
+                    batch = pool.step(actions_of(pool, step % 10)).result()
+                    assert (batch.observation[:, 0] == [number, number + 1]).all()
+                    assert (batch.observation[:, 3] == step % 10).all() or step % 5 == 0
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(10 * i,)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_a_pool_outlives_the_thread_that_made_it():
+    made = []
+    thread = threading.Thread(target=lambda: made.append(alone(Counter)))
+    thread.start()
+    thread.join()
+    with made[0] as pool:
+        assert pool.reset().result().observation.shape == (2, 4)
+
+
+# --- Whichever are ready first.
+
+
+def test_a_result_holds_the_environments_that_are_ready_first():
+    with alone(Counter, 6, batch_size=2, num_workers=3, env_kwargs={"length": 7}) as pool:
+        batch = pool.reset(0).result()
+        steps = [0] * 6
+        episodes = [0] * 6
+        seen = set()
+        for _ in range(400):
+            ids = batch.env_ids.copy()
+            assert len(set(ids)) == 2
+            seen |= set(ids)
+            for row, i in enumerate(ids):
+                assert batch.observation[row, :3].tolist() == [i, episodes[i], steps[i]]
+            for i in ids:
+                steps[i] += 1
+                if steps[i] == 7:
+                    steps[i], episodes[i] = 0, episodes[i] + 1
+            batch = pool.step(np.ones(2, int), env_ids=ids).result()
+            for row, i in enumerate(batch.env_ids):
+                if batch.terminated[row]:
+                    assert batch.final_observation[row, 2] == 7
+                    assert steps[i] == 0
+        assert seen == set(range(6))
+        again = pool.reset(50).result()
+        assert (again.observation[:, 0] == 50 + again.env_ids).all()
+
+
+def test_a_slow_environment_does_not_hold_the_others_up():
+    with faulty("hangs", num_envs=4, num_workers=4, batch_size=1) as pool:
+        slow = int(pool.reset().result().env_ids[0])
+        batch = pool.step([9], env_ids=[slow]).result()
+        for _ in range(30):
+            assert batch.env_ids[0] != slow
+            batch = pool.step([1], env_ids=batch.env_ids.copy()).result()
+
+
+def test_refusals_of_a_pool_that_gives_what_is_ready():
+    with alone(Counter, 4, batch_size=2) as pool:
+        batch = pool.reset().result()
+        ids = batch.env_ids.copy()
+        with pytest.raises(FailedPreconditionError, match="is being stepped already"):
+            pool.step(np.ones(4, int))
+        with pytest.raises(InvalidArgumentError, match="twice"):
+            pool.step([1, 1], env_ids=[ids[0], ids[0]])
+        with pytest.raises(InvalidArgumentError, match="env_ids has 4"):
+            pool.step([1], env_ids=[4])
+        with pytest.raises(InvalidArgumentError, match="empty"):
+            pool.step(np.zeros(0, int), env_ids=[])
+        with pytest.raises(InvalidArgumentError, match="shape"):
+            pool.step([1, 1, 1], env_ids=ids)
+        future = pool.step([1], env_ids=ids[:1])
+        future.result()
+        with pytest.raises(FailedPreconditionError, match="a result holds 2"):
+            future.result()
+
+
+# --- Bad input.
+
+
+@pytest.mark.parametrize(
+    ("actions", "error", "text"),
+    [
+        ([1, 2, 3], InvalidArgumentError, r"shape \(3,\); 2 environments take \(2,\)"),
+        ([[1], [2]], InvalidArgumentError, "shape"),
+        (1, InvalidArgumentError, "shape"),
+        ([0.5, 1.0], UnsupportedTypeError, "dtype float64"),
+        ([1, 10], InvalidArgumentError, r"actions\[1\] is 10; actions are 0 to 9"),
+        ([-1, 1], InvalidArgumentError, r"actions\[0\] is -1"),
+        (None, UnsupportedTypeError, "dtype object"),
+    ],
+)
+def test_actions_that_fit_no_environment_are_refused(actions, error, text):
+    with alone(Counter) as pool:
+        pool.reset().result()
+        with pytest.raises(error, match=text):
+            pool.step(actions)
+        assert pool.step([1, 2]).result().observation[:, 3].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"num_envs": 0}, "num_envs is 0"),
+        ({"num_batches": 0}, "num_batches is 0"),
+        ({"num_workers": 3}, "num_workers is 3"),
+        ({"batch_size": 3}, "batch_size is 3"),
+        ({"batch_size": 1, "num_batches": 2}, "num_batches is 2"),
+        ({"output": "tensorflow"}, "output is"),
+        ({"device": "cuda"}, "device is"),
+        ({"env_kwargs": {"length": object()}}, r"env_kwargs\['length'\]"),
+        ({"env": lambda: None}, "lambda"),
+        ({"env": 5}, "env is 5"),
+    ],
+)
+def test_arguments_that_make_no_pool_are_refused(options, text):
+    with pytest.raises(InvalidArgumentError, match=text):
+        alone(**{"env": Counter, "num_envs": 2, **options})
+
+
+def test_a_closure_is_refused_with_a_remedy():
+    def make():
+        return Counter()
+
+    with pytest.raises(InvalidArgumentError, match=r"within a function; .* top level of a module"):
+        alone(make)
+    with pytest.raises(InvalidArgumentError, match="env_kwargs"):
+        alone(Counter(3).reset)
+
+
+def test_an_unknown_id_names_near_ones():
+    with pytest.raises(NotFoundError, match="CartPole-v1"):
+        alone("CartPol-v1")
+    with pytest.raises(InvalidArgumentError, match="backend is 'threads'"):
+        reverie.EnvPool("CartPole-v1", 1, backend="threads")
+
+
+def test_environments_whose_values_are_no_arrays_are_refused():
+    with pytest.raises(UnsupportedTypeError, match="observation_space"):
+        alone(texts)
+    with pytest.raises(UnsupportedTypeError, match="action_space"):
+        alone(of_two_actions)
+
+
+def texts():
+    env = Counter()
+    env.observation_space = gymnasium.spaces.Text(5)
+    return env
+
+
+def of_two_actions():
+    env = Counter()
+    env.action_space = gymnasium.spaces.Dict({"a": gymnasium.spaces.Discrete(2)})
+    return env
+
+
+def test_a_batch_in_flight_is_not_stepped_again():
+    with alone(Counter) as pool:
+        pool.reset().result()
+        future = pool.step(actions_of(pool))
+        with pytest.raises(FailedPreconditionError, match="batch 0 is being stepped already"):
+            pool.step(actions_of(pool))
+        with pytest.raises(InvalidArgumentError, match="env_ids"):
+            pool.step(actions_of(pool), env_ids=[0])
+        with pytest.raises(InvalidArgumentError, match="batch is 1"):
+            pool.step(actions_of(pool), 1)
+        again = pool.reset()
+        with pytest.raises(FailedPreconditionError, match="overwritten"):
+            future.result()
+        assert again.result().observation[:, 2].tolist() == [0, 0]
+
+
+def test_a_closed_pool_says_so():
+    pool = alone(Counter)
+    future = pool.reset()
+    pids = pool.worker_pids
+    pool.close()
+    pool.close()
+    assert not any(is_alive(pid) for pid in pids)
+    for call in (lambda: pool.step([1, 1]), pool.reset, future.result, pool.restart):
+        with pytest.raises(FailedPreconditionError, match="closed"):
+            call()
+
+
+def test_a_dropped_pool_leaves_no_process():
+    pool = alone(Counter)
+    pids = pool.worker_pids
+    assert all(is_alive(pid) for pid in pids)
+    del pool
+    gc.collect()
+    wait_until(lambda: not any(is_alive(pid) for pid in pids))
+
+
+# --- Environments that go wrong.
+
+_RAISE = {
+    "raises": "ValueError: the emulator is out of cartridges",
+    "shape": r"the observation has shape \(5,\); its space says \(4,\)",
+    "dtype": "the observation has dtype complex64; its space says float32",
+    "nest": "structure",
+    "values": "step returned 4 values",
+    "reward": "the reward is a str",
+    "none": "the observation has shape",
+}
+
+
+@pytest.mark.parametrize("what", _RAISE)
+def test_a_step_that_goes_wrong_names_the_environment(what):
+    with faulty(what, num_envs=4) as pool:
+        pool.reset().result()
+        future = pool.step([1, 1, 9, 1])
+        with pytest.raises(EnvError, match=_RAISE[what]) as caught:
+            future.result()
+        error = caught.value
+        assert (error.env_id, error.batch, error.worker) == (2, 0, 1)
+        assert "environment 2 of batch 0, in worker 1" in str(error)
+        with pytest.raises(EnvError, match="raised"):
+            future.result()
+        with pytest.raises(FailedPreconditionError):
+            pool.step([1, 1, 1, 1])
+        pool.restart(1)
+        batch = future.result()
+        # The others' steps are not lost; the worker's own environments begin anew.
+        assert batch.observation[:, 2].tolist() == [1, 1, 0, 0]
+        assert batch.truncated.tolist() == [False, False, True, True]
+        assert pool.step([1] * 4).result().observation[:, 2].tolist() == [2, 2, 1, 1]
+
+
+def test_a_traceback_says_where_it_happened():
+    with faulty("raises") as pool:
+        pool.reset().result()
+        with pytest.raises(EnvError) as caught:
+            pool.step([1, 9]).result()
+        assert "in fail" in caught.value.traceback_text
+        assert "env_pool_test.py" in caught.value.traceback_text
+
+
+def test_a_reset_makes_what_raised_anew():
+    with faulty("raises") as pool:
+        pids = pool.worker_pids
+        pool.reset().result()
+        with pytest.raises(EnvError):
+            pool.step([1, 9]).result()
+        assert pool.reset().result().observation[:, 2].tolist() == [0, 0]
+        assert pool.step([1, 1]).result().observation[:, 2].tolist() == [1, 1]
+        assert pool.worker_pids == pids
+
+
+def test_nan_is_passed_on_unless_it_is_refused():
+    with faulty("nan") as pool:
+        pool.reset().result()
+        assert np.isnan(pool.step([9, 1]).result().observation[0]).all()
+    with faulty("nan", refuse_nan=True) as pool:
+        pool.reset().result()
+        with pytest.raises(EnvError, match="NaN"):
+            pool.step([9, 1]).result()
+
+
+@pytest.mark.parametrize("what", ["raises", "dies", "exits"])
+def test_an_environment_that_cannot_be_made_is_an_error_at_once(what):
+    with pytest.raises(EnvError, match="cartridges" if what == "raises" else "ended"):
+        faulty(what, at="init")
+
+
+def test_an_environment_that_hangs_while_it_is_made_names_its_worker():
+    with pytest.raises(DeadlineExceededError, match="worker 0"):
+        faulty("hangs", at="init", timeout_s=1.5)
+
+
+def test_a_reset_that_raises_names_the_environment():
+    with faulty("raises", at="reset") as pool, pytest.raises(EnvError, match="cartridges"):
+        pool.reset().result()
+
+
+@pytest.mark.parametrize(("what", "how"), [("dies", "signal 9"), ("exits", "status 3")])
+def test_a_worker_that_dies_is_an_error_within_a_second(what, how):
+    with faulty(what, num_envs=4) as pool:
+        pool.reset().result()
+        future = pool.step([1, 1, 9, 1])
+        begin = time.monotonic()
+        with pytest.raises(EnvError, match=f"worker 1 .*{how}.*environment 2 of batch 0") as caught:
+            future.result()
+        assert time.monotonic() - begin < 1.0
+        assert (caught.value.worker, caught.value.env_id) == (1, 2)
+        pool.restart()
+        assert pool.restart_count == 1
+        assert future.result().truncated.tolist() == [False, False, True, True]
+        assert pool.step([1] * 4).result().observation[:, 2].tolist() == [2, 2, 1, 1]
+
+
+def test_a_step_that_hangs_names_its_worker_and_a_restart_frees_it():
+    with faulty("hangs", num_envs=4) as pool:
+        pool.reset().result()
+        future = pool.step([1, 1, 9, 1])
+        text = r"worker 1 \(at environment 2 of batch 0\)"
+        with pytest.raises(DeadlineExceededError, match=text):
+            future.result(0.3)
+        pool.restart(1)
+        assert future.result().observation[:, 2].tolist() == [1, 1, 0, 0]
+
+
+def test_ctrl_c_ends_a_wait_and_the_step_goes_on():
+    with faulty("hangs") as pool:
+        pool.reset().result()
+        future = pool.step([1, 9])
+        timer = threading.Timer(0.1, _thread.interrupt_main)
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            future.result()
+        pool.restart(1)
+        assert future.result().observation[:, 2].tolist() == [1, 0]
+
+
+def test_failed_workers_are_replaced_by_themselves_as_often_as_was_asked():
+    with faulty("dies", restarts=2) as pool:
+        pool.reset().result()
+        for count in (1, 2):
+            batch = pool.step([1, 9]).result()
+            assert batch.truncated.tolist() == [False, True]
+            assert pool.restart_count == count
+        with pytest.raises(EnvError, match="signal 9"):
+            pool.step([1, 9]).result()
+
+
+@pytest.mark.parametrize("kills", [10, pytest.param(50, marks=pytest.mark.full)])
+@pytest.mark.parametrize("batch_size", [None, 3])
+def test_workers_killed_while_stepping_are_typed_errors_and_replaced(batch_size, kills):
+    rng = random.Random(7)
+    with alone(Busy, 6, num_workers=3, batch_size=batch_size) as pool:
+        batch = pool.reset(0).result()
+        errors = []
+        for _ in range(kills):
+            for _ in range(rng.randrange(3)):
+                ids = None if batch_size is None else batch.env_ids.copy()
+                batch = pool.step(np.ones(pool.batch_size, int), env_ids=ids).result()
+            ids = None if batch_size is None else batch.env_ids.copy()
+            future = pool.step(np.ones(pool.batch_size, int), env_ids=ids)
+            killed = rng.choice(pool.worker_pids)
+            os.kill(killed, signal.SIGKILL)
+            while True:
+                try:
+                    batch = future.result()
+                    break
+                except EnvError as error:
+                    errors.append(str(error))
+                    pool.restart(error.worker)
+            # Its share of the step may have been done before it died.
+            wait_until(lambda pid=killed: pid not in pool.worker_pids)
+            pool.restart()
+        assert pool.restart_count == kills
+        assert len(errors) <= kills
+        # With batch_size others may fill the result meanwhile.
+        assert errors or batch_size is not None
+        assert all("signal 9" in text for text in errors)
+        assert pool.reset(0).result().observation.shape == (pool.batch_size, 4)
+        assert all(is_alive(pid) for pid in pool.worker_pids)
+
+
+# --- Programs.
+
+
+def run_program(text, folder, **options):
+    program = folder / "program.py"
+    program.write_text(textwrap.dedent(text))
+    return subprocess.Popen(
+        [sys.executable, str(program)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+_PROGRAM = """
+    import numpy as np
+    import reverie
+
+    class Env:
+        def reset(self, *, seed=None, **_options):
+            return np.zeros(2), {}
+
+        def step(self, action):
+            return np.ones(2), 1.0, False, False, {}
+
+        def close(self):
+            pass
+
+    def main():
+        pool = reverie.EnvPool(Env, 2, num_workers=2, backend="process")
+        pool.reset().result()
+        print(*pool.worker_pids, flush=True)
+        while True:
+            pool.step([0, 0]).result()
+
+    """
+_GUARD = 'if __name__ == "__main__":\n        main()\n'
+
+
+def test_no_worker_outlives_a_killed_program(tmp_path):
+    program = run_program(_PROGRAM + _GUARD, tmp_path)
+    pids = [int(pid) for pid in program.stdout.readline().split()]
+    assert len(pids) == 2
+    assert all(is_alive(pid) for pid in pids)
+    before = {path.name for path in Path("/dev/shm").iterdir()}
+    program.kill()
+    program.communicate()
+    wait_until(lambda: not any(is_alive(pid) for pid in pids), 2.0)
+    assert {path.name for path in Path("/dev/shm").iterdir()} <= before
+
+
+def test_ctrl_c_in_mid_step_ends_a_program_and_its_workers_quietly(tmp_path):
+    program = run_program(_PROGRAM + _GUARD, tmp_path, start_new_session=True)
+    pids = [int(pid) for pid in program.stdout.readline().split()]
+    os.killpg(program.pid, signal.SIGINT)  # as a terminal does: to the workers, too
+    _, said = program.communicate(timeout=20)
+    assert program.returncode == -signal.SIGINT
+    assert said.count("Traceback") == 1
+    assert "KeyboardInterrupt" in said
+    wait_until(lambda: not any(is_alive(pid) for pid in pids))
+
+
+def test_a_program_without_a_main_guard_is_told(tmp_path):
+    program = run_program(_PROGRAM + "main()\n", tmp_path)
+    _, said = program.communicate(timeout=60)
+    assert program.returncode == 1
+    assert '__name__ == "__main__"' in said
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:os.fork")
+def test_a_forked_child_may_not_step_and_leaves_the_workers_alone():
+    pool = alone(Counter)
+    pool.reset().result()
+    child = os.fork()
+    if child == 0:
+        try:
+            pool.step([1, 1])
+            status = 1
+        except FailedPreconditionError:
+            status = 0
+        del pool
+        gc.collect()
+        os._exit(status)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert pool.step([1, 1]).result().observation[:, 2].tolist() == [1, 1]
+    pool.close()
