@@ -488,6 +488,7 @@ class ReplayBuffer:
     @property
     def memory_bytes(self) -> int:
         """What the items take, their steps included."""
+
 class EnvFuture:
     """A step or reset under way."""
 
