@@ -50,7 +50,7 @@ def fixes() -> dict[str, list[str]]:
     """Name of each formatter and the command line that lets it write."""
     return {
         "clang-format": [_clang_format(), "-i", *_cpp_files()],
-        "ruff": _module("ruff", "check", "--fix", "--exit-zero", "--quiet", "."),
+        "ruff": _module("ruff", "check", "--fix", "--quiet", "."),
         "ruff format": _module("ruff", "format", "."),
     }
 

@@ -107,11 +107,11 @@ def test_history_is_readable_after_its_chunk_was_compressed():
 
 
 def test_a_codec_that_there_is_not_is_refused_by_its_name():
-    with pytest.raises(reverie.errors.InvalidArgumentError, match="'gzip'.*zstd"):
+    with pytest.raises(reverie.errors.InvalidArgumentError, match=r"'gzip'.*zstd"):
         reverie.Store([table()], codec="gzip")
     with reverie.Store([table()]) as store:
         client = store.client()
-        with pytest.raises(reverie.errors.InvalidArgumentError, match="'gzip'.*zstd"):
+        with pytest.raises(reverie.errors.InvalidArgumentError, match=r"'gzip'.*zstd"):
             client.trajectory_writer(num_keep_alive_refs=1, codec="gzip")
         with client.trajectory_writer(num_keep_alive_refs=1) as writer:
             with pytest.raises(reverie.errors.InvalidArgumentError, match="'brotli'"):
