@@ -10,6 +10,7 @@
 #include "python/bindings/convert.h"
 #include "python/bindings/nest.h"
 #include "reverie/base/format.h"
+#include "reverie/rl/importance_weights.h"
 
 namespace reverie::python {
 namespace {
@@ -35,6 +36,21 @@ std::vector<double> ages_s(const SampleBatch& samples) {
 }
 
 }  // namespace
+
+Status draw(ReplayService& service, SampleRequest request, const BatchOptions& options,
+            std::optional<double> beta, const WaitOptions& wait, Drawn& drawn) {
+  SampleResult result = sample_and_wait(service, std::move(request), wait);
+  drawn.samples = std::move(result.batch);
+  if (drawn.samples.empty()) return result.status;
+  REVERIE_RETURN_IF_ERROR(assemble_into(drawn.samples, options, drawn.batch));
+  if (beta) {
+    drawn.weights.resize(drawn.samples.size());
+    REVERIE_RETURN_IF_ERROR(importance_weights(drawn.samples.probabilities(),
+                                               static_cast<std::size_t>(drawn.samples.table_size()),
+                                               *beta, WeightScale::kBatchMaximum, drawn.weights));
+  }
+  return result.status;
+}
 
 nb::object column_array(DType dtype, std::span<const std::int64_t> shape, Buffer buffer) {
   return has_variable_size(dtype) ? array_of_text(dtype, shape, buffer.bytes())
@@ -81,7 +97,7 @@ void PyBatch::take(Drawn drawn) {
   refill(times_sampled, samples.times_sampled());
   refill(versions, samples.versions());
   refill(ages_s, std::span<const double>(python::ages_s(samples)));
-  table_size = samples.table_sizes().back();
+  table_size = samples.table_size();
   rate_limited = samples.rate_limited();
   if (drawn.weights.empty()) {
     weights = nb::none();
@@ -96,7 +112,18 @@ void PyBatch::take(Drawn drawn) {
   samples.clear();
 }
 
+void PyBatch::convert(nb::handle convert) {
+  std::vector<nb::object> leaves;
+  for (const Column& column : columns_) {
+    leaves.push_back(has_variable_size(column.spec.dtype) ? column.array : convert(column.array));
+  }
+  data = fold(structure_, leaves);
+  if (!weights.is_none()) weights = convert(weights);
+  if (!lengths.is_none()) lengths = convert(lengths);
+}
+
 void bind_batch(nb::module_& m) {
+  using namespace nb::literals;
   nb::class_<PyBatch>(m, "Batch", nb::is_final(), R"(Sampled items as arrays, B of them.
 
 The arrays own their memory and may be written to. Given as ``out`` to another ``sample_batch`` they
@@ -127,6 +154,11 @@ are filled again.)")
       .def_ro("table_size", &PyBatch::table_size, "Items in the table at the last draw.")
       .def_ro("rate_limited", &PyBatch::rate_limited,
               "Whether the call had to wait for the rate limiter.")
+      .def("convert", &PyBatch::convert, "function"_a,
+           nb::sig("def convert(self, function: collections.abc.Callable[[typing.Any], "
+                   "typing.Any]) -> None"),
+           "Puts ``function(array)`` in the place of each array of ``data``, ``weights`` and "
+           "``lengths``; text stays.")
       .def("__len__",
            [](const PyBatch& self) { return self.keys.is_none() ? 0 : nb::len(self.keys); })
       .def("__repr__", [](const PyBatch& self) {

@@ -8,6 +8,7 @@
 #include <nanobind/nanobind.h>
 
 #include "reverie/client/batch.h"
+#include "reverie/service/blocking.h"
 
 namespace reverie::python {
 
@@ -20,6 +21,10 @@ struct Drawn {
   std::vector<float> weights;  // empty unless they were asked for
 };
 
+// Draws and gathers, without Python's lock. What was drawn is in `drawn` even if that was not all.
+Status draw(ReplayService& service, SampleRequest request, const BatchOptions& options,
+            std::optional<double> beta, const WaitOptions& wait, Drawn& drawn);
+
 class PyBatch {
  public:
   PyBatch() = default;
@@ -30,6 +35,8 @@ class PyBatch {
   Batch lend();
   // Takes what was drawn over. Arrays whose buffers came back are kept.
   void take(Drawn drawn);
+  // Puts convert(array) in the place of each array of data, weights and lengths, text excepted.
+  void convert(nb::handle convert);
 
   nb::object data = nb::none();
   nb::object keys = nb::none();

@@ -13,5 +13,6 @@ void bind_writer(nanobind::module_& m);
 void bind_replay(nanobind::module_& m);
 void bind_replay_buffer(nanobind::module_& m);
 void bind_env_pool(nanobind::module_& m);
+void bind_dataset(nanobind::module_& m);
 
 }  // namespace reverie::python

@@ -19,7 +19,6 @@
 #include "reverie/base/format.h"
 #include "reverie/client/batch.h"
 #include "reverie/client/insert_step.h"
-#include "reverie/rl/importance_weights.h"
 
 namespace reverie::python {
 namespace {
@@ -43,22 +42,6 @@ std::span<const std::uint64_t> flat_keys(nb::handle array) {
 }
 std::span<const double> flat_priorities(nb::handle array) {
   return flat<double>(array, DType::kFloat64);
-}
-
-// Draws and gathers, without Python's lock. What was drawn is in `drawn` even if that was not all.
-Status draw(ReplayService& service, SampleRequest request, const BatchOptions& options,
-            std::optional<double> beta, const WaitOptions& wait, Drawn& drawn) {
-  SampleResult result = sample_and_wait(service, std::move(request), wait);
-  drawn.samples = std::move(result.batch);
-  if (drawn.samples.empty()) return result.status;
-  REVERIE_RETURN_IF_ERROR(assemble_into(drawn.samples, options, drawn.batch));
-  if (beta) {
-    drawn.weights.resize(drawn.samples.size());
-    REVERIE_RETURN_IF_ERROR(importance_weights(
-        drawn.samples.probabilities(), static_cast<std::size_t>(drawn.samples.table_sizes().back()),
-        *beta, WeightScale::kBatchMaximum, drawn.weights));
-  }
-  return result.status;
 }
 
 nb::object sample_batch(const ClientHandle& self, nb::handle table, nb::handle batch_size,

@@ -11,6 +11,7 @@ from reverie._reverie import (
 from reverie._reverie import version as _version
 from reverie.client import Client
 from reverie.envs.pool import EnvPool
+from reverie.dataset import Dataset
 from reverie.errors import DeadlineExceededError, ReverbError, ReverieError
 from reverie.replay_buffer import ReplayBuffer
 from reverie.replay_sample import ReplaySample, SampleInfo
@@ -27,6 +28,7 @@ __all__ = [
     "BlockedReport",
     "Client",
     "ColumnHistory",
+    "Dataset",
     "DeadlineExceededError",
     "EnvPool",
     "ReplayBuffer",

@@ -160,6 +160,11 @@ class Batch:
     def rate_limited(self) -> bool:
         """Whether the call had to wait for the rate limiter."""
 
+    def convert(self, function: Callable[[Any], Any]) -> None:
+        """
+        Puts ``function(array)`` in the place of each array of ``data``, ``weights`` and ``lengths``; text stays.
+        """
+
     def __len__(self) -> int: ...
 
     def __repr__(self) -> str: ...
@@ -561,3 +566,20 @@ def exit_with_parent(parent_pid: int) -> None:
     """
     Ends this process when its parent is gone, and leaves Ctrl-C to the parent.
     """
+class TableStream:
+    """See ``reverie.Client.dataset``."""
+
+    def __init__(self, client: Client, table: str, batch_size: int, timeout_s: float | None, beta: float | None, distinct: bool, pad: bool, drop_last: bool, prefetch: int) -> None: ...
+
+    def next(self) -> Batch: ...
+
+    def close(self) -> None: ...
+
+class ReplayStream:
+    """See ``reverie.ReplayBuffer.dataset``."""
+
+    def __init__(self, buffer: ReplayBuffer, batch_size: int, timeout_s: float | None, distinct: bool, prefetch: int) -> None: ...
+
+    def next(self) -> dict[str, Any]: ...
+
+    def close(self) -> None: ...

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reverie import _reverie
+from reverie.dataset import Dataset, Output, table_dataset
 from reverie.errors import InvalidArgumentError, NotFoundError, UnsupportedTypeError
 from reverie.replay_sample import ReplaySample, SampleInfo
 from reverie.table import TableInfo, table_info
@@ -202,6 +203,58 @@ class Client:
             DeadlineExceededError: the time is up; its ``batch`` holds what was drawn, or None.
         """
         return self._native.sample_batch(table, batch_size, timeout_s, beta, distinct, pad, out)
+
+    def dataset(
+        self,
+        table: str,
+        batch_size: int,
+        *,
+        timeout_s: float | None = None,
+        beta: float | None = None,
+        distinct: bool = False,
+        pad: bool = False,
+        drop_last: bool = False,
+        prefetch: int = 2,
+        output: Output = "numpy",
+    ) -> Dataset:
+        """Batches without end, drawn ahead by a thread of its own.
+
+        Args:
+            table: its name.
+            batch_size: items of a batch; >= 1.
+            timeout_s: how long to wait for a batch before the iteration ends; None for ever. What
+                was drawn of the last batch by then is handed out, unless ``drop_last``.
+            beta: as for :meth:`sample_batch`, as are ``distinct`` and ``pad``.
+            distinct: no item twice in a batch.
+            pad: fill items that are shorter than the longest of the batch with zeros.
+            drop_last: drop a batch that the time-out cut short, and the items drawn for it.
+            prefetch: batches that may wait for their user; in [1, 1024]. They are drawn with the
+                priorities of that time, and count as samples.
+            output: ``"numpy"``, ``"torch"`` or ``"jax"``: of what ``data``, ``weights`` and
+                ``lengths`` are arrays. Tensors of PyTorch, and JAX arrays on the CPU where JAX lets
+                it, share the batch's memory.
+
+        Returns:
+            An iterator over :class:`Batch`, and a context manager.
+
+        Raises:
+            InvalidArgumentError: a number lies outside, or ``output`` is none of the three.
+            MissingPackageError: the package of ``output`` is not installed.
+        """
+        return table_dataset(
+            _reverie.TableStream(
+                self._native,
+                table,
+                batch_size,
+                timeout_s,
+                beta,
+                distinct,
+                pad,
+                drop_last,
+                prefetch,
+            ),
+            output,
+        )
 
     # --- Priorities
 

@@ -5,6 +5,7 @@ from types import TracebackType
 from typing import Any
 
 from reverie import _options, _reverie
+from reverie.dataset import Dataset, Output, replay_dataset
 from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 
 
@@ -91,6 +92,36 @@ class ReplayBuffer(_reverie.ReplayBuffer):
             burn_in,
             pad_sequences,
         )
+
+    def dataset(
+        self,
+        batch_size: int,
+        *,
+        timeout_s: float | None = None,
+        distinct: bool = False,
+        prefetch: int = 2,
+        output: Output = "numpy",
+    ) -> Dataset:
+        """Batches without end, drawn ahead by a thread of its own.
+
+        Args:
+            batch_size: items of a batch; >= 1.
+            timeout_s: how long to wait for the first item before the iteration ends; None for ever.
+            distinct: no item twice in a batch.
+            prefetch: batches that may wait for their user; in [1, 1024]. They are drawn with the
+                priorities of that time.
+            output: ``"numpy"``, ``"torch"`` or ``"jax"``: of what all but ``tickets`` are arrays.
+
+        Returns:
+            An iterator over dicts as of :meth:`sample`, and a context manager.
+
+        Raises:
+            FailedPreconditionError: nothing was added yet, so that nobody knows what items are.
+            InvalidArgumentError: a number lies outside, or ``output`` is none of the three.
+            MissingPackageError: the package of ``output`` is not installed.
+        """
+        stream = _reverie.ReplayStream(self, batch_size, timeout_s, distinct, prefetch)
+        return replay_dataset(stream, output)
 
     def __enter__(self) -> "ReplayBuffer":
         return self

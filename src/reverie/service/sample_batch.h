@@ -145,6 +145,8 @@ class SampleBatch {
 
   // Takes a share in each chunk and lets go of the pins.
   void retain();
+  // Lets go of the pins: the trajectories mean nothing from now on.
+  void unpin() { pins_.clear(); }
   // Lets go of everything, keeps the memory.
   void clear();
 

@@ -1,0 +1,282 @@
+// Binds client/prefetcher.h: batches of a table, and of a replay buffer, made ahead.
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+
+#include "python/bindings/arrays.h"
+#include "python/bindings/batch.h"
+#include "python/bindings/bind.h"
+#include "python/bindings/client.h"
+#include "python/bindings/convert.h"
+#include "python/bindings/replay_arrays.h"
+#include "python/bindings/replay_buffer.h"
+#include "reverie/base/fork.h"
+#include "reverie/client/prefetcher.h"
+
+namespace reverie::python {
+namespace {
+
+constexpr std::int64_t kBatchMax = std::int64_t{1} << 31;
+constexpr std::int64_t kDepthMax = 1024;
+
+std::optional<Duration> duration(nb::handle timeout_s) {
+  if (timeout_s.is_none()) return std::nullopt;
+  const double given = number_argument("timeout_s", timeout_s);
+  if (std::isnan(given) || given < 0) {
+    raise(invalid_argument(
+        "timeout_s is {}; it must be at least 0 (now or never), or None to wait without limit",
+        given));
+  }
+  return seconds(given);
+}
+
+TimePoint deadline_of(std::optional<Duration> timeout) {
+  return timeout ? Clock::system().now() + *timeout : TimePoint::max();
+}
+
+std::optional<double> exponent(nb::handle beta) {
+  if (beta.is_none()) return std::nullopt;
+  const double given = number_argument("beta", beta);
+  if (!std::isfinite(given) || given < 0) {
+    raise(invalid_argument("beta is {}; it must be finite and >= 0", given));
+  }
+  return given;
+}
+
+// Raises StopIteration where a stream is over in good order.
+[[noreturn]] void stop_iteration() {
+  PyErr_SetNone(PyExc_StopIteration);
+  raise_pending();
+}
+
+// A stream of batches: what both kinds have in common. `T` is a batch before it is Python's.
+template <typename T>
+class Stream {
+ public:
+  Stream(std::int64_t depth, typename Prefetcher<T>::Make make)
+      : prefetcher_(
+            std::make_unique<Prefetcher<T>>(static_cast<std::size_t>(depth), std::move(make))) {}
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  ~Stream() {
+    if (!fork_guard_.check("dataset").ok()) {
+      // The thread stayed with the parent: there is nothing to join, and locks may be held.
+      prefetcher_.release();  // NOLINT(bugprone-unused-return-value)
+      return;
+    }
+    close();
+  }
+
+  // Raises StopIteration when no batch came in time, or this is closed.
+  T next() {
+    unwrap(fork_guard_.check("dataset"));
+    if (is_closed_ || is_over_) stop_iteration();
+    WaitOptions wait;
+    wait.interrupted = [] {
+      nb::gil_scoped_acquire acquire;
+      return PyErr_CheckSignals() != 0;
+    };
+    Result<T> batch = without_gil([&] { return prefetcher_->next(wait); });
+    if (batch.ok()) return std::move(batch).value();
+    if (is_closed_) stop_iteration();
+    is_over_ = true;
+    if (batch.status().code() == StatusCode::kDeadlineExceeded) stop_iteration();
+    raise(batch.status());
+  }
+
+  void close() {
+    unwrap(fork_guard_.check("dataset"));
+    is_closed_ = true;
+    nb::gil_scoped_release release;
+    prefetcher_->close();
+  }
+
+ private:
+  ForkGuard fork_guard_;
+  std::unique_ptr<Prefetcher<T>> prefetcher_;
+  // The interpreter's lock guards these.
+  bool is_closed_ = false;
+  bool is_over_ = false;
+};
+
+// --- Of a table.
+
+struct TableStreamOptions {
+  std::string table;
+  std::size_t batch_size = 1;
+  std::optional<Duration> timeout;
+  std::optional<double> beta;
+  bool distinct = false;
+  bool pad = false;
+  bool drop_last = false;
+};
+
+// Makes batches until one does not come in time; what was drawn of that one is the last.
+class TableMaker {
+ public:
+  TableMaker(std::shared_ptr<ReplayService> service, TableStreamOptions options)
+      : service_(std::move(service)), options_(std::move(options)) {}
+
+  Result<Drawn> operator()(const WaitOptions& wait) {
+    if (!end_.ok()) return end_;
+    SampleRequest request;
+    request.table = options_.table;
+    request.count = request.min_count = options_.batch_size;
+    request.distinct = options_.distinct;
+    request.deadline = deadline_of(options_.timeout);
+    Drawn drawn;
+    const Status status =
+        draw(*service_, std::move(request), {options_.pad, nullptr}, options_.beta, wait, drawn);
+    if (!status.ok()) {
+      const bool is_last = status.code() == StatusCode::kDeadlineExceeded &&
+                           !drawn.samples.empty() && !options_.drop_last;
+      if (!is_last) return status;
+      end_ = status;
+    }
+    drawn.samples.unpin();
+    return drawn;
+  }
+
+ private:
+  std::shared_ptr<ReplayService> service_;
+  TableStreamOptions options_;
+  Status end_;
+};
+
+class TableStream {
+ public:
+  TableStream(std::shared_ptr<ReplayService> service, TableStreamOptions options,
+              std::int64_t depth)
+      : stream_(depth, TableMaker(std::move(service), std::move(options))) {}
+
+  nb::object next() {
+    Drawn drawn = stream_.next();
+    nb::object batch = nb::cast(PyBatch());
+    nb::cast<PyBatch&>(batch).take(std::move(drawn));
+    return batch;
+  }
+  void close() { stream_.close(); }
+
+ private:
+  Stream<Drawn> stream_;
+};
+
+void init_table_stream(TableStream* self, const ClientHandle& client, nb::handle table,
+                       nb::handle batch_size, nb::handle timeout_s, nb::handle beta, bool distinct,
+                       bool pad, bool drop_last, nb::handle prefetch) {
+  unwrap(client.check());
+  TableStreamOptions options;
+  options.table = text_argument("table", table);
+  options.batch_size =
+      static_cast<std::size_t>(integer_argument("batch_size", batch_size, 1, kBatchMax));
+  options.timeout = duration(timeout_s);
+  options.beta = exponent(beta);
+  options.distinct = distinct;
+  options.pad = pad;
+  options.drop_last = drop_last;
+  new (self) TableStream(client.service(), std::move(options),
+                         integer_argument("prefetch", prefetch, 1, kDepthMax));
+}
+
+// --- Of a replay buffer.
+
+class ReplayStream {
+ public:
+  ReplayStream(nb::object owner, std::size_t count, std::optional<Duration> timeout, bool distinct,
+               std::int64_t depth)
+      : owner_(std::move(owner)),
+        arrays_(python_buffer().buffer()->plan(), count),
+        beta_(std::make_shared<std::atomic<double>>(python_buffer().beta().value_or(0))),
+        stream_(depth, maker(timeout, distinct)) {}
+
+  nb::object next() {
+    // Batches that are drawn from now on get the weights of the updates so far.
+    beta_->store(python_buffer().beta().value_or(0), std::memory_order_relaxed);
+    std::vector<Buffer> buffers = stream_.next();
+    std::vector<nb::object> arrays;
+    for (std::size_t i = 0; i < buffers.size(); ++i) {
+      const TensorSpec& spec = arrays_.specs()[i];
+      arrays.push_back(array_from_buffer(spec.dtype, spec.shape, std::move(buffers[i])));
+    }
+    return arrays_.fold(python_buffer().structures(), arrays);
+  }
+  void close() { stream_.close(); }
+
+ private:
+  PyReplayBuffer& python_buffer() const { return nb::cast<PyReplayBuffer&>(owner_); }
+
+  Prefetcher<std::vector<Buffer>>::Make maker(std::optional<Duration> timeout, bool distinct) {
+    ReplayBufferDraw draw;
+    draw.count = arrays_.count();
+    draw.distinct = distinct;
+    draw.beta = python_buffer().beta();
+    return [buffer = python_buffer().buffer(), beta = beta_, draw, timeout,
+            specs = std::vector<TensorSpec>(arrays_.specs().begin(), arrays_.specs().end())](
+               const WaitOptions& wait) mutable -> Result<std::vector<Buffer>> {
+      std::vector<Buffer> buffers;
+      std::vector<std::byte*> places;
+      for (const TensorSpec& spec : specs) {
+        const auto size =
+            static_cast<std::size_t>(element_count(spec.shape)) * dtype_size_bytes(spec.dtype);
+        REVERIE_ASSIGN_OR_RETURN(Buffer made, Allocator::heap().allocate(size));
+        places.push_back(made.data());
+        buffers.push_back(std::move(made));
+      }
+      if (draw.beta) draw.beta = beta->load(std::memory_order_relaxed);
+      draw.deadline = deadline_of(timeout);
+      Status status = buffer->sample(draw, replay_targets(buffer->plan(), places), wait);
+      // An empty buffer is an end in good order: nobody adds any more.
+      if (status.code() == StatusCode::kFailedPrecondition) {
+        status = deadline_exceeded("{}", status.message());
+      }
+      REVERIE_RETURN_IF_ERROR(status);
+      return buffers;
+    };
+  }
+
+  nb::object owner_;
+  ReplayArrays arrays_;
+  std::shared_ptr<std::atomic<double>> beta_;
+  Stream<std::vector<Buffer>> stream_;
+};
+
+void init_replay_stream(ReplayStream* self, nb::object buffer, nb::handle batch_size,
+                        nb::handle timeout_s, bool distinct, nb::handle prefetch) {
+  unwrap(nb::cast<PyReplayBuffer&>(buffer).check());
+  const auto count =
+      static_cast<std::size_t>(integer_argument("batch_size", batch_size, 1, kBatchMax));
+  const auto timeout = duration(timeout_s);
+  const std::int64_t depth = integer_argument("prefetch", prefetch, 1, kDepthMax);
+  new (self) ReplayStream(std::move(buffer), count, timeout, distinct, depth);
+}
+
+}  // namespace
+
+void bind_dataset(nb::module_& m) {
+  using namespace nb::literals;
+  nb::class_<TableStream>(m, "TableStream", "See ``reverie.Client.dataset``.")
+      .def("__init__", &init_table_stream, "client"_a, "table"_a, "batch_size"_a,
+           "timeout_s"_a.none(), "beta"_a.none(), "distinct"_a, "pad"_a, "drop_last"_a,
+           "prefetch"_a,
+           nb::sig("def __init__(self, client: Client, table: str, batch_size: int, timeout_s: "
+                   "float | None, beta: float | None, distinct: bool, pad: bool, drop_last: bool, "
+                   "prefetch: int) -> None"))
+      .def("next", &TableStream::next, nb::sig("def next(self) -> Batch"))
+      .def("close", &TableStream::close);
+  nb::class_<ReplayStream>(m, "ReplayStream", "See ``reverie.ReplayBuffer.dataset``.")
+      .def("__init__", &init_replay_stream, "buffer"_a, "batch_size"_a, "timeout_s"_a.none(),
+           "distinct"_a, "prefetch"_a,
+           nb::sig("def __init__(self, buffer: ReplayBuffer, batch_size: int, timeout_s: float | "
+                   "None, distinct: bool, prefetch: int) -> None"))
+      .def("next", &ReplayStream::next, nb::sig("def next(self) -> dict[str, typing.Any]"))
+      .def("close", &ReplayStream::close);
+}
+
+}  // namespace reverie::python

@@ -1,0 +1,53 @@
+// The arrays of a replay buffer's batch, and the dict that holds them.
+//
+//     {"obs": nest, "action": nest, "reward": [B], "next_obs": nest, "terminated": [B],
+//      "discount": [B], ("mask": [B, T],) "weights": [B], "tickets": [B]}
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+
+#include "reverie/client/replay_buffer.h"
+#include "reverie/tensor/tensor.h"
+
+namespace reverie::python {
+
+namespace nb = nanobind;
+
+// How the nests of a buffer's columns are folded.
+struct ReplayStructures {
+  std::string obs;
+  std::string action;
+};
+
+// What the arrays of a batch of some size are, in the order of the dict, nests leaf by leaf.
+class ReplayArrays {
+ public:
+  ReplayArrays(const TransitionPlan& plan, std::size_t count);
+
+  std::size_t count() const { return count_; }
+  // Of each array. The names are for messages: "obs", or "obs/position".
+  std::span<const TensorSpec> specs() const { return specs_; }
+
+  // New arrays, and the dict around them.
+  std::vector<nb::object> make() const;
+  nb::object fold(const ReplayStructures& structures, std::span<const nb::object> arrays) const;
+  // The arrays of a dict that an earlier call gave. Raises when one does not fit.
+  std::vector<nb::object> find(nb::handle dict, const ReplayStructures& structures) const;
+
+ private:
+  std::size_t obs_count_;
+  std::size_t action_count_;
+  std::size_t count_;
+  bool has_mask_;
+  std::vector<TensorSpec> specs_;
+};
+
+// The targets of a sample: one place for each array. `places` outlives them.
+ReplayBufferTargets replay_targets(const TransitionPlan& plan, std::span<std::byte* const> places);
+
+}  // namespace reverie::python

@@ -1,0 +1,202 @@
+#include "python/bindings/replay_buffer.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "python/bindings/arrays.h"
+#include "python/bindings/convert.h"
+#include "reverie/base/format.h"
+#include "reverie/base/random.h"
+
+namespace reverie::python {
+namespace {
+
+constexpr const char* kTable = "replay buffer";
+constexpr std::int64_t kBatchMax = std::int64_t{1} << 31;
+// With fewer bytes to copy, handing the interpreter's lock over would cost more.
+constexpr std::size_t kLargeStepBytes = 64 * 1024;
+
+}  // namespace
+
+PyReplayBuffer::AddMark::AddMark(PyReplayBuffer& buffer) : buffer_(buffer) {
+  if (buffer.in_add_) {
+    raise(failed_precondition(
+        "this replay buffer is in use by another add() or clear(), in another thread or around "
+        "this one; let one thread add, or take a lock"));
+  }
+  buffer.in_add_ = true;
+}
+
+PyReplayBuffer::PyReplayBuffer(TransitionOptions options, std::optional<double> alpha,
+                               nb::object beta, std::optional<std::uint64_t> seed)
+    : options_(options), is_prioritized_(alpha.has_value()), beta_(std::move(beta)) {
+  unwrap(TransitionPlan::check(options));
+  Random random(seed);
+  TableOptions table = ReplayBuffer::table_options(options, kTable);
+  table.sampler = alpha ? ComponentSpec{"Prioritized", {{"priority_exponent", *alpha}}}
+                        : ComponentSpec{"Uniform", {}};
+  table.sampler.options["seed"] = static_cast<std::int64_t>(random.next() >> 1);
+  chunk_seed_ = random.next();
+  service_ = unwrap(LocalService::open({std::move(table)}, {}));
+  table_ = unwrap(service_->table(kTable));
+}
+
+void PyReplayBuffer::add(nb::handle obs, nb::handle action, nb::handle reward, nb::handle next_obs,
+                         nb::handle terminated, nb::handle truncated, nb::handle mask) {
+  unwrap(check());
+  const AddMark mark(*this);
+  const bool is_first = buffer_ == nullptr;
+  obs_.read(obs, is_first ? nullptr : &structures_.obs);
+  action_.read(action, is_first ? nullptr : &structures_.action);
+  next_obs_.read(next_obs, is_first ? &obs_.structure() : &structures_.obs);
+  reward_.read("reward", reward);
+  terminated_.read("terminated", terminated);
+  truncated_.read("truncated", truncated);
+  if (truncated_.is_scalar) truncated_.values.resize(options_.env_count, truncated_.values[0]);
+  StepArrays step;
+  if (!mask.is_none()) {
+    mask_.read("mask", mask);
+    step.mask = mask_.values;
+  }
+  step.obs = obs_.leaves();
+  step.action = action_.leaves();
+  step.next_obs = next_obs_.leaves();
+  step.reward = reward_.values;
+  step.terminated = terminated_.values;
+  step.truncated = truncated_.values;
+  step.has_env_axis = !reward_.is_scalar || options_.env_count > 1;
+  const std::shared_ptr<ReplayBuffer> opened = is_first ? open(step) : nullptr;
+  ReplayBuffer& buffer = is_first ? *opened : *buffer_;
+  const std::size_t step_bytes = buffer.plan().schema()->step_bytes() * options_.env_count;
+  unwrap(step_bytes < kLargeStepBytes ? buffer.add(step)
+                                      : without_gil([&] { return buffer.add(step); }));
+  if (!is_first) return;
+  structures_ = {obs_.structure(), action_.structure()};
+  buffer_ = opened;
+}
+
+// The first step tells what the columns are.
+std::shared_ptr<ReplayBuffer> PyReplayBuffer::open(const StepArrays& step) {
+  return unwrap(ReplayBuffer::open(service_, kTable, options_,
+                                   specs("obs", obs_, step.has_env_axis),
+                                   specs("action", action_, step.has_env_axis), chunk_seed_));
+}
+
+std::vector<TensorSpec> PyReplayBuffer::specs(const char* what, const NestArgument& argument,
+                                              bool has_env_axis) const {
+  std::vector<TensorSpec> made;
+  for (std::size_t i = 0; i < argument.leaves().size(); ++i) {
+    const TensorView& leaf = argument.leaves()[i];
+    const std::string& path = argument.path(i);
+    Shape shape(leaf.shape.begin(), leaf.shape.end());
+    if (has_env_axis) {
+      if (shape.empty() || shape[0] != options_.env_count) {
+        raise(invalid_argument(
+            "{} has the shape {}; its first axis must be num_envs={}",
+            path.empty() ? std::string(what) : format("{} column '{}'", what, path),
+            shape_text(leaf.shape), options_.env_count));
+      }
+      shape.erase(shape.begin());
+    }
+    made.push_back({path, leaf.dtype, std::move(shape)});
+  }
+  return made;
+}
+
+nb::object PyReplayBuffer::sample(nb::handle batch_size, nb::handle given_beta, bool distinct,
+                                  nb::handle timeout_s, nb::handle out) {
+  unwrap(check());
+  ReplayBufferDraw draw;
+  draw.count = static_cast<std::size_t>(integer_argument("batch_size", batch_size, 1, kBatchMax));
+  draw.distinct = distinct;
+  draw.deadline = deadline(timeout_s);
+  draw.beta = beta(given_beta);
+  const std::shared_ptr<ReplayBuffer> buffer = this->buffer();
+  if (!arrays_ || arrays_->count() != draw.count) arrays_.emplace(buffer->plan(), draw.count);
+  std::vector<nb::object> arrays =
+      out.is_none() ? arrays_->make() : arrays_->find(out, structures_);
+  nb::object batch = out.is_none() ? arrays_->fold(structures_, arrays) : nb::borrow(out);
+  std::vector<std::byte*> places;
+  places.reserve(arrays.size());
+  for (const nb::object& array : arrays) places.push_back(array_data(array));
+  const ReplayBufferTargets targets = replay_targets(buffer->plan(), places);
+  Waiting waiting(*service_, kTable);
+  const WaitOptions wait = waiting.options();
+  unwrap(without_gil([&] { return buffer->sample(draw, targets, wait); }));
+  return batch;
+}
+
+std::size_t PyReplayBuffer::update_priorities(nb::handle tickets, nb::handle priorities) {
+  unwrap(check());
+  nb::object keep_tickets;
+  nb::object keep_priorities;
+  std::vector<double> scratch;
+  const auto given = read_tickets(tickets, keep_tickets);
+  const auto values = read_priorities(priorities, scratch, keep_priorities);
+  const std::shared_ptr<ReplayBuffer> buffer = this->buffer();
+  Waiting waiting(*service_, kTable);
+  const WaitOptions wait = waiting.options();
+  const std::size_t updated =
+      unwrap(without_gil([&] { return buffer->update(given, values, wait); }));
+  ++update_count_;
+  return updated;
+}
+
+void PyReplayBuffer::clear() {
+  unwrap(check());
+  const AddMark mark(*this);
+  const std::shared_ptr<ReplayBuffer> buffer = buffer_;
+  if (!buffer) return;
+  Waiting waiting(*service_, kTable);
+  const WaitOptions wait = waiting.options();
+  unwrap(without_gil([&] { return buffer->clear(wait); }));
+}
+
+void PyReplayBuffer::close() {
+  unwrap(check());
+  without_gil([&] { service_->close(); });
+}
+
+std::size_t PyReplayBuffer::size() const {
+  unwrap(check());
+  return table_->size();
+}
+std::int64_t PyReplayBuffer::stale_updates() const {
+  unwrap(check());
+  return table_->info().missing_updates;
+}
+double PyReplayBuffer::max_priority() const {
+  unwrap(check());
+  return table_->info().max_priority;
+}
+std::size_t PyReplayBuffer::memory_bytes() const {
+  unwrap(check());
+  return table_->memory_bytes() + static_cast<std::size_t>(service_->used_bytes());
+}
+
+const std::shared_ptr<ReplayBuffer>& PyReplayBuffer::buffer() const {
+  if (!buffer_) {
+    raise(failed_precondition(
+        "the replay buffer has no items to sample, and learns what they are from the first add(); "
+        "add steps first"));
+  }
+  return buffer_;
+}
+
+std::optional<double> PyReplayBuffer::beta(nb::handle given) const {
+  if (!is_prioritized_) return std::nullopt;
+  const nb::handle source = !given.is_valid() || given.is_none() ? nb::handle(beta_) : given;
+  double value = 0;
+  if (PyFloat_Check(source.ptr()) || PyCallable_Check(source.ptr()) == 0) {
+    value = number_argument("beta", source);
+  } else {
+    value = number_argument("beta(update_count)", source(update_count_));
+  }
+  if (!std::isfinite(value) || value < 0) {
+    raise(invalid_argument("beta is {}; it must be finite and >= 0", value));
+  }
+  return value;
+}
+
+}  // namespace reverie::python

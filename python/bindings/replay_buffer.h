@@ -1,0 +1,95 @@
+// A replay buffer as Python holds it: a store of its own, and what is learnt from the first step.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+
+#include "python/bindings/replay_arrays.h"
+#include "python/bindings/step_arguments.h"
+#include "reverie/base/fork.h"
+#include "reverie/client/replay_buffer.h"
+#include "reverie/replay/local_service.h"
+
+namespace reverie::python {
+
+namespace nb = nanobind;
+
+class PyReplayBuffer {
+ public:
+  // Without `alpha` the draws are uniform. `beta` is a number or a function of update_count().
+  PyReplayBuffer(TransitionOptions options, std::optional<double> alpha, nb::object beta,
+                 std::optional<std::uint64_t> seed);
+  PyReplayBuffer(const PyReplayBuffer&) = delete;
+  PyReplayBuffer& operator=(const PyReplayBuffer&) = delete;
+
+  void add(nb::handle obs, nb::handle action, nb::handle reward, nb::handle next_obs,
+           nb::handle terminated, nb::handle truncated, nb::handle mask);
+  nb::object sample(nb::handle batch_size, nb::handle beta, bool distinct, nb::handle timeout_s,
+                    nb::handle out);
+  std::size_t update_priorities(nb::handle tickets, nb::handle priorities);
+  void clear();
+  void close();
+
+  std::size_t size() const;
+  std::int64_t stale_updates() const;
+  double max_priority() const;
+  std::size_t memory_bytes() const;
+  std::size_t update_count() const { return update_count_; }
+  const TransitionOptions& options() const { return options_; }
+  bool is_prioritized() const { return is_prioritized_; }
+
+  // --- For who samples in a thread of his own.
+  // FAILED_PRECONDITION in a forked child.
+  Status check() const { return fork_guard_.check("ReplayBuffer"); }
+  // Raises before the first step.
+  const std::shared_ptr<ReplayBuffer>& buffer() const;
+  const std::shared_ptr<LocalService>& service() const { return service_; }
+  const ReplayStructures& structures() const { return structures_; }
+  // The exponent of the weights for now; none where draws are uniform. Null: the buffer's own.
+  std::optional<double> beta(nb::handle given = {}) const;
+
+ private:
+  // Marks the buffer as being added to. Raises if it is already.
+  class AddMark {
+   public:
+    explicit AddMark(PyReplayBuffer& buffer);
+    AddMark(const AddMark&) = delete;
+    AddMark& operator=(const AddMark&) = delete;
+    ~AddMark() { buffer_.in_add_ = false; }
+
+   private:
+    PyReplayBuffer& buffer_;
+  };
+
+  std::shared_ptr<ReplayBuffer> open(const StepArrays& step);
+  std::vector<TensorSpec> specs(const char* what, const NestArgument& argument,
+                                bool has_env_axis) const;
+
+  const TransitionOptions options_;
+  const bool is_prioritized_;
+  const nb::object beta_;
+  std::uint64_t chunk_seed_ = 0;
+  ForkGuard fork_guard_;
+  std::shared_ptr<LocalService> service_;
+  Table* table_ = nullptr;
+
+  // The interpreter's lock guards these.
+  std::shared_ptr<ReplayBuffer> buffer_;  // null before the first step
+  ReplayStructures structures_;
+  std::optional<ReplayArrays> arrays_;  // of the last sample's size
+  bool in_add_ = false;
+  std::size_t update_count_ = 0;
+  NestArgument obs_{"obs"};
+  NestArgument action_{"action"};
+  NestArgument next_obs_{"next_obs"};
+  FloatArgument reward_;
+  FlagArgument terminated_;
+  FlagArgument truncated_;
+  FlagArgument mask_;
+};
+
+}  // namespace reverie::python

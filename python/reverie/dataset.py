@@ -1,0 +1,159 @@
+"""Batches as an iterator: made ahead, and handed out as NumPy, PyTorch or JAX arrays."""
+
+from __future__ import annotations
+
+import functools
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+
+from reverie import _reverie
+from reverie.errors import InvalidArgumentError, MissingPackageError, UnsupportedTypeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Output: TypeAlias = Literal["numpy", "torch", "jax"]
+
+
+class Dataset:
+    """An iterator over batches that a thread of its own draws ahead.
+
+    ``reverie.Client.dataset()`` and ``reverie.ReplayBuffer.dataset()`` make one::
+
+        with client.dataset("replay", batch_size=64, timeout_s=5.0) as batches:
+            for batch in batches:
+                client.update_priorities("replay", batch.tickets, learn(batch))
+
+    It ends when no batch comes within ``timeout_s`` or when it is closed, and begins with what it
+    has where another iterator over it left off. At most ``prefetch`` batches wait for their user.
+    A context manager: leaving it ends the thread. One thread at a time.
+
+    With ``output="torch"`` it is a ``torch.utils.data.IterableDataset`` too: a ``DataLoader`` takes
+    it with ``batch_size=None`` and ``num_workers=0``. A worker process cannot reach a store that
+    lives in this one: there it raises ``FailedPreconditionError``. Threads do not need one either:
+    drawing and copying happen outside the interpreter's lock.
+    """
+
+    def __init__(
+        self,
+        stream: _reverie.TableStream | _reverie.ReplayStream,
+        convert: Callable[[Any], Any] | None,
+    ) -> None:
+        self._stream = stream
+        self._convert = convert
+
+    def __iter__(self) -> Dataset:
+        return self
+
+    def __next__(self) -> Any:  # noqa: ANN401
+        batch = self._stream.next()
+        return batch if self._convert is None else self._convert(batch)
+
+    def close(self) -> None:
+        """Ends the thread and the iteration; batches that wait are dropped. May be repeated."""
+        self._stream.close()
+
+    def __enter__(self) -> Dataset:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise UnsupportedTypeError(
+            "a dataset of a store in this process cannot be pickled for another one; use it with "
+            "num_workers=0: it draws ahead in a thread of its own"
+        )
+
+
+def table_dataset(stream: _reverie.TableStream, output: Output) -> Dataset:
+    """A dataset of ``reverie.Batch``, whose arrays are of the library ``output``."""
+    convert = converter(output)
+
+    def converted(batch: _reverie.Batch) -> _reverie.Batch:
+        assert convert is not None
+        batch.convert(convert)
+        return batch
+
+    return _dataset_class(output)(stream, None if convert is None else converted)
+
+
+def replay_dataset(stream: _reverie.ReplayStream, output: Output) -> Dataset:
+    """A dataset of dicts, whose arrays are of the library ``output``, tickets excepted."""
+    convert = converter(output)
+
+    def converted(batch: dict[str, Any]) -> dict[str, Any]:
+        assert convert is not None
+        tickets = batch.pop("tickets")
+        _, leaves, structure = _reverie.flatten(batch)
+        made: dict[str, Any] = _reverie.fold(structure, [convert(leaf) for leaf in leaves])
+        made["tickets"] = tickets
+        return made
+
+    return _dataset_class(output)(stream, None if convert is None else converted)
+
+
+def converter(output: Output) -> Callable[[Any], Any] | None:
+    """What makes an array of that library of a NumPy array over the same memory.
+
+    Raises:
+        InvalidArgumentError: the library is none of the three.
+        MissingPackageError: it is not installed.
+    """
+    if output == "numpy":
+        return None
+    if output == "torch":
+        _module("torch")
+        return _to_torch
+    if output == "jax":
+        _module("jax.dlpack")
+        return _to_jax
+    raise InvalidArgumentError(f"output is {output!r}; it must be 'numpy', 'torch' or 'jax'")
+
+
+def _module(name: str) -> Any:  # noqa: ANN401
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        package = name.split(".")[0]
+        raise MissingPackageError(
+            f"output={package!r} needs the package {package}, which could not be imported: {error}"
+        ) from None
+
+
+def _to_torch(array: np.ndarray[Any, Any]) -> Any:  # noqa: ANN401
+    torch = _module("torch")
+    name = array.dtype.name
+    if name == "bfloat16" or name.startswith("float8"):
+        # NumPy hands these over as bits alone.
+        bits = array.view(np.uint16 if name == "bfloat16" else np.uint8)
+        return torch.from_numpy(bits).view(getattr(torch, name))
+    return torch.from_numpy(array)
+
+
+def _to_jax(array: np.ndarray[Any, Any]) -> Any:  # noqa: ANN401
+    jax = _module("jax")
+    narrowed = array.dtype.itemsize == 8 and not jax.config.jax_enable_x64
+    if narrowed or array.dtype.kind in "cV" or array.dtype == np.bool_:
+        # What JAX would refuse, or hold in fewer bits than it is told.
+        return jax.numpy.asarray(array)
+    return _module("jax.dlpack").from_dlpack(array)
+
+
+def _dataset_class(output: Output) -> type[Dataset]:
+    return _torch_class() if output == "torch" else Dataset
+
+
+@functools.cache
+def _torch_class() -> type[Dataset]:
+    data = _module("torch.utils.data")
+    return type("TorchDataset", (Dataset, data.IterableDataset), {"__doc__": Dataset.__doc__})

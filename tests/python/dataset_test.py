@@ -1,0 +1,300 @@
+"""Batches as an iterator: it prefetches, it ends, and it speaks NumPy, PyTorch and JAX."""
+
+import os
+import pickle
+import signal
+import threading
+import warnings
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+import reverie
+from reverie import errors
+
+
+def open_table(kind="uniform", size=1000):
+    if kind == "queue":
+        return reverie.Table.queue("t", size)
+    return reverie.Table(
+        "t",
+        reverie.selectors.Prioritized(1.0, seed=1),
+        reverie.selectors.Fifo(),
+        size,
+        reverie.rate_limiters.MinSize(1),
+    )
+
+
+@pytest.fixture
+def client():
+    with reverie.Store([open_table()]) as store:
+        yield store.client()
+
+
+@pytest.fixture
+def queue():
+    with reverie.Store([open_table("queue")]) as store:
+        yield store.client()
+
+
+def fill(client, count, **columns):
+    for i in range(count):
+        client.insert({"x": np.full(3, i, np.float32), **columns}, {"t": 1.0 + i})
+
+
+def test_a_queue_comes_in_order_and_the_rest_in_a_last_batch(queue):
+    fill(queue, 10)
+    with queue.dataset("t", 4, timeout_s=0.05) as batches:
+        rows = [batch.data["x"][:, 0, 0].tolist() for batch in batches]
+        assert rows == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+        assert list(batches) == [], "it has ended for good"
+
+
+def test_the_rest_can_be_dropped(queue):
+    fill(queue, 10)
+    with queue.dataset("t", 4, timeout_s=0.05, drop_last=True) as batches:
+        assert [len(batch) for batch in batches] == [4, 4]
+
+
+def test_it_ends_when_nothing_comes_in_time(client):
+    with client.dataset("t", 4, timeout_s=0.05) as batches:
+        assert list(batches) == []
+
+
+def test_batches_are_what_sample_batch_gives(client):
+    fill(client, 5, name="five")
+    with client.dataset("t", 8, beta=1.0) as batches:
+        batch = next(batches)
+    assert isinstance(batch, reverie.Batch)
+    x = batch.data["x"][:, 0, 0]
+    np.testing.assert_allclose(batch.probabilities, (x + 1) / 15)
+    np.testing.assert_allclose(batch.weights, (x.min() + 1) / (x + 1), rtol=1e-5)
+    assert batch.data["name"].tolist() == [["five"]] * 8
+    assert client.update_priorities("t", batch.tickets, np.ones(8)) == 8
+
+
+def test_at_most_so_many_batches_are_drawn_ahead(queue):
+    fill(queue, 100)
+    with queue.dataset("t", 5, timeout_s=30.0, prefetch=3) as batches:
+        next(batches)
+        # One was taken, three wait, and one may be on its way; more never come.
+        for _ in range(200):
+            size = queue.server_info()["t"].current_size
+            assert size >= 100 - 5 * 5
+            if size == 100 - 5 * 5:
+                break
+
+
+def test_a_row_stays_what_it_was_when_later_batches_come(client):
+    fill(client, 50)
+    with client.dataset("t", 16) as batches:
+        kept = [next(batches) for _ in range(20)]
+        copies = [batch.data["x"].copy() for batch in kept]
+        for _ in range(20):
+            next(batches)
+    for batch, copy in zip(kept, copies, strict=True):
+        np.testing.assert_array_equal(batch.data["x"], copy)
+
+
+def test_items_of_unequal_length_can_be_padded(client):
+    with client.trajectory_writer(num_keep_alive_refs=3) as writer:
+        for i in range(3):
+            writer.append({"x": np.float32(i)})
+            writer.create_item("t", 1.0, {"x": writer.history["x"][:]})
+    with client.dataset("t", 32, pad=True) as batches:
+        batch = next(batches)
+    assert batch.data["x"].shape == (32, 3)
+    assert set(batch.lengths) == {1, 2, 3}
+
+
+def test_an_error_is_raised_and_ends_it(client):
+    with client.dataset("none", 4) as batches:
+        with pytest.raises(errors.NotFoundError, match="there is no table 'none'"):
+            next(batches)
+        assert list(batches) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"batch_size": 1, "prefetch": 0}, "prefetch is 0"),
+        ({"batch_size": 1, "prefetch": 2000}, "prefetch is 2000"),
+        ({"batch_size": 1, "timeout_s": -1.0}, "timeout_s is -1"),
+        ({"batch_size": 1, "beta": -1.0}, "beta is -1"),
+        ({"batch_size": 1, "output": "tensorflow"}, "output is 'tensorflow'"),
+    ],
+)
+def test_arguments_outside_their_bounds_are_refused(client, arguments, says):
+    with pytest.raises(errors.InvalidArgumentError, match=says):
+        client.dataset("t", **arguments)
+
+
+def test_a_package_that_is_not_there_is_named(client, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "torch", None)
+    with pytest.raises(errors.MissingPackageError, match="package torch"):
+        client.dataset("t", 1, output="torch")
+
+
+def test_closing_ends_a_wait_in_another_thread(client):
+    batches = client.dataset("t", 4)
+    ended = []
+    thread = threading.Thread(target=lambda: ended.append(list(batches)))
+    thread.start()
+    batches.close()
+    thread.join(timeout=20)
+    assert ended == [[]]
+    batches.close()
+
+
+def test_closing_the_store_ends_it_with_an_error():
+    store = reverie.Store([open_table()])
+    with store.client().dataset("t", 4) as batches:
+        store.close()
+        with pytest.raises(errors.CancelledError):
+            next(batches)
+
+
+def test_ctrl_c_ends_a_wait(client):
+    batches = client.dataset("t", 4)
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        next(batches)
+    timer.join()
+    fill(client, 5)
+    assert len(next(batches)) == 4, "it goes on afterwards"
+    batches.close()
+
+
+def test_a_dataset_that_is_forgotten_ends_its_thread(client):
+    before = threading.active_count(), len(os.listdir("/proc/self/task"))
+    for _ in range(10):
+        client.dataset("t", 4)
+    assert (threading.active_count(), len(os.listdir("/proc/self/task"))) == before
+
+
+def test_torch_tensors_share_the_memory(client):
+    fill(client, 5, flag=True, half=np.ones(2, ml_dtypes.bfloat16), number=np.int64(7))
+    with client.dataset("t", 4, beta=0.5, output="torch") as batches:
+        batch = next(batches)
+    assert {name: (leaf.dtype, tuple(leaf.shape)) for name, leaf in batch.data.items()} == {
+        "x": (torch.float32, (4, 1, 3)),
+        "flag": (torch.bool, (4, 1)),
+        "half": (torch.bfloat16, (4, 1, 2)),
+        "number": (torch.int64, (4, 1)),
+    }
+    assert batch.data["half"].float().sum() == 8
+    assert batch.weights.dtype == torch.float32
+    address = batch.data["x"].data_ptr()
+    assert batch.data["x"].numpy().__array_interface__["data"][0] == address
+    batch.data["x"] += 1  # writable, without a warning
+    assert client.update_priorities("t", batch.tickets, batch.weights) == 4
+
+
+def test_jax_arrays(client):
+    fill(client, 5, flag=True, half=np.ones(2, ml_dtypes.bfloat16), number=np.int64(7))
+    with client.dataset("t", 4, beta=0.5, output="jax") as batches:
+        batch = next(batches)
+    assert all(isinstance(leaf, jax.Array) for leaf in batch.data.values())
+    assert batch.data["x"].dtype == np.float32
+    assert batch.data["half"].dtype == ml_dtypes.bfloat16
+    assert batch.data["number"].tolist() == [[7]] * 4
+    assert batch.data["flag"].all()
+    assert isinstance(batch.weights, jax.Array)
+
+
+def test_large_jax_arrays_share_the_memory():
+    buffer = reverie.ReplayBuffer(100, num_envs=2)
+    obs = np.zeros((2, 2000), np.float32)
+    buffer.add(obs, np.zeros(2), np.zeros(2), obs + 1, np.zeros(2, bool))
+    with buffer.dataset(4) as batches:
+        array = next(batches)["obs"]
+    address = array.__array_interface__["data"][0]
+    from reverie.dataset import converter
+
+    shared = converter("jax")(array)
+    assert shared.unsafe_buffer_pointer() == address
+
+
+def test_a_data_loader_takes_it(client):
+    fill(client, 5)
+    with client.dataset("t", 4, output="torch") as batches:
+        assert isinstance(batches, torch.utils.data.IterableDataset)
+        loader = torch.utils.data.DataLoader(batches, batch_size=None, num_workers=0)
+        shapes = [tuple(batch.data["x"].shape) for _, batch in zip(range(5), loader, strict=False)]
+    assert shapes == [(4, 1, 3)] * 5
+
+
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
+def test_a_worker_process_is_told_instead_of_hanging(client):
+    fill(client, 5)
+    with client.dataset("t", 4, output="torch") as batches:
+        loader = torch.utils.data.DataLoader(
+            batches, batch_size=None, num_workers=1, multiprocessing_context="fork", timeout=60
+        )
+        with pytest.raises(errors.FailedPreconditionError, match="fork"):
+            next(iter(loader))
+        with pytest.raises(errors.UnsupportedTypeError, match="num_workers=0"):
+            pickle.dumps(batches)
+
+
+# --- Of a replay buffer
+
+
+def filled_buffer(**settings):
+    buffer = reverie.ReplayBuffer(100, seed=1, **settings)
+    for i in range(20):
+        at = np.full(3, i, np.float32)
+        buffer.add({"a": at, "b": i}, i % 2, 1.0, {"a": at + 1, "b": i + 1}, False)
+    return buffer
+
+
+def test_a_replay_buffer_gives_what_sample_gives():
+    buffer = filled_buffer(prioritized=True)
+    wanted = buffer.sample(8)
+    with buffer.dataset(8) as batches:
+        for _ in range(5):
+            batch = next(batches)
+            assert batch.keys() == wanted.keys()
+            np.testing.assert_array_equal(batch["next_obs"]["a"], batch["obs"]["a"] + 1)
+            assert batch["obs"]["b"].dtype == np.int64
+            assert buffer.update_priorities(batch["tickets"], np.ones(8)) == 8
+
+
+def test_a_replay_buffer_gives_tensors_of_torch_and_jax():
+    buffer = filled_buffer()
+    with buffer.dataset(8, output="torch") as batches:
+        batch = next(batches)
+    assert batch["obs"]["a"].dtype == torch.float32
+    assert batch["terminated"].dtype == torch.bool
+    assert buffer.update_priorities(batch["tickets"], batch["reward"]) == 8
+    with warnings.catch_warnings(), buffer.dataset(8, output="jax") as batches:
+        warnings.simplefilter("ignore", UserWarning)  # of int64 that JAX narrows
+        batch = next(batches)
+    assert isinstance(batch["next_obs"]["a"], jax.Array)
+    assert isinstance(batch["discount"], jax.Array)
+
+
+def test_a_replay_buffer_that_stays_empty_ends_the_iteration():
+    buffer = filled_buffer()
+    buffer.clear()
+    with buffer.dataset(4, timeout_s=0.05) as batches:
+        assert list(batches) == []
+    with pytest.raises(errors.FailedPreconditionError, match="first add"):
+        reverie.ReplayBuffer(10).dataset(4)
+
+
+def test_a_schedule_of_beta_reaches_batches_that_are_drawn_later():
+    buffer = filled_buffer(prioritized=True, alpha=1.0, beta=lambda updates: float(updates > 0))
+    tickets = buffer.sample(20, distinct=True)["tickets"]
+    with buffer.dataset(16, prefetch=1) as batches:
+        assert (next(batches)["weights"] == 1).all()
+        buffer.update_priorities(tickets, np.arange(1.0, 21.0))
+        for _ in range(3):
+            batch = next(batches)
+    assert batch["weights"].min() < 1
