@@ -22,6 +22,7 @@ foreach(source IN LISTS reverie_fuzzers)
   add_executable(${name} ${source})
   target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})  # "tests/fuzz/input.h"
   target_link_libraries(${name} PRIVATE reverie reverie_warnings)
   add_dependencies(fuzzers ${name})
   add_test(NAME fuzz.${subject}

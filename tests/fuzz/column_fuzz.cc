@@ -6,46 +6,16 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <vector>
 
 #include "reverie/codec/column_codec.h"
-
-namespace {
-
-// Takes values off the front of the input; zeros once it is used up.
-class Input {
- public:
-  Input(const std::uint8_t* data, std::size_t size) : data_(data), size_(size) {}
-
-  template <typename T>
-  T take() {
-    T value{};
-    const std::size_t n = size_ < sizeof(T) ? size_ : sizeof(T);
-    if (n > 0) std::memcpy(&value, data_, n);
-    data_ += n;
-    size_ -= n;
-    return value;
-  }
-  std::span<const std::byte> rest() const {
-    return {reinterpret_cast<const std::byte*>(data_), size_};
-  }
-
- private:
-  const std::uint8_t* data_;
-  std::size_t size_;
-};
-
-}  // namespace
+#include "tests/fuzz/input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace reverie;
-  Input input(data, size);
+  fuzz::Input input(data, size);
   const auto codec = static_cast<CodecId>(input.take<std::uint8_t>());
-  TensorSpec spec{"column", static_cast<DType>(input.take<std::uint8_t>()), {}};
-  const std::size_t rank = input.take<std::uint8_t>() % 4;
-  // Two bytes, the sign included: small extents, negative ones, and products that matter.
-  for (std::size_t i = 0; i < rank; ++i) spec.shape.push_back(input.take<std::int16_t>());
+  const TensorSpec spec = input.take_spec();
   const std::size_t row_count = input.take<std::uint16_t>();
   const std::vector<std::byte> bytes(input.rest().begin(), input.rest().end());
 
