@@ -10,8 +10,8 @@ from reverie._reverie import (
 )
 from reverie._reverie import version as _version
 from reverie.client import Client
-from reverie.envs.pool import EnvPool
 from reverie.dataset import Dataset
+from reverie.envs.pool import EnvPool
 from reverie.errors import DeadlineExceededError, ReverbError, ReverieError
 from reverie.replay_buffer import ReplayBuffer
 from reverie.replay_sample import ReplaySample, SampleInfo

@@ -566,6 +566,7 @@ def exit_with_parent(parent_pid: int) -> None:
     """
     Ends this process when its parent is gone, and leaves Ctrl-C to the parent.
     """
+
 class TableStream:
     """See ``reverie.Client.dataset``."""
 
