@@ -14,5 +14,6 @@ void bind_replay(nanobind::module_& m);
 void bind_replay_buffer(nanobind::module_& m);
 void bind_env_pool(nanobind::module_& m);
 void bind_dataset(nanobind::module_& m);
+void bind_atari(nanobind::module_& m);
 
 }  // namespace reverie::python

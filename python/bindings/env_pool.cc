@@ -47,7 +47,7 @@ Shape with_rows(std::size_t rows, const Shape& shape) {
 // A tensor of torch, brought to the CPU; anything else as it is.
 nb::object on_cpu(nb::handle actions) {
   if (!nb::hasattr(actions, "detach")) return nb::borrow(actions);
-  return actions.attr("detach")().attr("cpu")();
+  return actions.attr("detach")().attr("cpu")().attr("numpy")();
 }
 
 }  // namespace

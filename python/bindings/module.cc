@@ -23,4 +23,5 @@ NB_MODULE(_reverie, m) {
   reverie::python::bind_replay_buffer(m);
   reverie::python::bind_env_pool(m);
   reverie::python::bind_dataset(m);
+  reverie::python::bind_atari(m);
 }

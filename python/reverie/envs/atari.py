@@ -1,0 +1,250 @@
+"""Atari games with the preprocessing of published agents, over ale-py's emulator.
+
+    reverie.EnvPool(reverie.envs.atari.make, 32, env_kwargs={"game": "pong"})
+
+An environment follows Gymnasium. Screens are pooled, made small and stacked in C++: what that is,
+to the pixel, says ``src/reverie/env/atari_frame.h``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reverie import _reverie
+from reverie.errors import InvalidArgumentError, MissingPackageError, NotFoundError
+
+PRESETS: dict[str, dict[str, Any]] = {
+    # The environments of moolib's paper, table 2 (as in IMPALA and TorchBeast).
+    "impala": {},
+    # Mnih et al. 2015: the actions a game knows, a life is an episode, rewards are signs.
+    "dqn": {
+        "full_action_space": False,
+        "ends_on_life_loss": True,
+        "reward_clip": 1.0,
+    },
+}
+"""Settings by name: ``"impala"`` and ``"dqn"``."""
+
+
+def make(game: str, preset: str = "impala", **settings: Any) -> AtariEnv:  # noqa: ANN401
+    """An Atari environment; a function that ``EnvPool`` can be given.
+
+    Args:
+        game: ``"pong"``, ``"space_invaders"``; also as in Gymnasium, ``"ALE/SpaceInvaders-v5"``.
+        preset: one of ``PRESETS``.
+        settings: arguments of ``AtariEnv`` that differ from the preset.
+    """
+    if preset not in PRESETS:
+        raise InvalidArgumentError(f"preset is {preset!r}; it must be one of {', '.join(PRESETS)}")
+    return AtariEnv(game, **{**PRESETS[preset], **settings})
+
+
+class AtariEnv:
+    """One game, as a Gymnasium environment.
+
+    Observes ``[stack, height, width]`` uint8, the oldest picture first.
+
+    Args:
+        game: see ``make``.
+        repeat: frames for which an action is held; their rewards are summed.
+        pool: takes the brighter of the last two frames, pixel by pixel; otherwise the last alone.
+        height: of an observation.
+        width: of an observation.
+        stack: how many of the last pictures an observation holds; a reset repeats its first.
+        noop_max: a reset is followed by 1 to this many frames without an action; 0 is none.
+        max_frames: after how many frames an episode is truncated; 0 is never.
+        full_action_space: all 18 actions; otherwise those that the game knows.
+        sticky: probability that the emulator repeats the last action instead.
+        ends_on_life_loss: a lost life is the end of an episode; the game itself goes on.
+        fires_on_reset: presses fire behind a reset where the game knows that action.
+        reward_clip: bounds a step's reward to plus and minus this much; None leaves it.
+
+    Raises:
+        MissingPackageError: ale-py is not installed.
+        NotFoundError: there is no such game; near ones are named.
+        InvalidArgumentError: a setting is out of bounds.
+    """
+
+    def __init__(
+        self,
+        game: str,
+        *,
+        repeat: int = 4,
+        pool: bool = True,
+        height: int = 84,
+        width: int = 84,
+        stack: int = 4,
+        noop_max: int = 30,
+        max_frames: int = 108_000,
+        full_action_space: bool = True,
+        sticky: float = 0.0,
+        ends_on_life_loss: bool = False,
+        fires_on_reset: bool = False,
+        reward_clip: float | None = None,
+    ) -> None:
+        for name, value, least in (
+            ("repeat", repeat, 1),
+            ("noop_max", noop_max, 0),
+            ("max_frames", max_frames, 0),
+        ):
+            if value < least:
+                raise InvalidArgumentError(f"{name} is {value}; it must be at least {least}")
+        if not 0 <= sticky <= 1:
+            raise InvalidArgumentError(f"sticky is {sticky}; it must be between 0 and 1")
+        if reward_clip is not None and not reward_clip > 0:
+            raise InvalidArgumentError(f"reward_clip is {reward_clip}; it must be above 0, or None")
+        ale_py, gymnasium = _packages()
+        self._rom = _rom(ale_py, game)
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+        self._ale = ale_py.ALEInterface()
+        self._ale.setFloat("repeat_action_probability", sticky)
+        self._load(0)
+        legal = self._ale.getLegalActionSet()
+        self._actions = list(legal if full_action_space else self._ale.getMinimalActionSet())
+        self._noop, self._fire = legal[0], legal[1]
+        self._fires = fires_on_reset and self._fire in self._ale.getMinimalActionSet()
+        self._repeat = repeat
+        self._pool = pool
+        self._noop_max = noop_max
+        self._max_frames = max_frames
+        self._ends_on_life_loss = ends_on_life_loss
+        self._reward_clip = reward_clip
+        self._rng = np.random.default_rng()
+        screen_height, screen_width = self._ale.getScreenDims()
+        self._frames = _reverie.AtariFrames(screen_height, screen_width, height, width, stack)
+        self._screen = np.zeros((screen_height, screen_width), np.uint8)
+        self._lives = 0
+        self._is_over = True
+        # What a step calls, looked up once.
+        self._act, self._game_over = self._ale.act, self._ale.game_over
+        self._get_screen = self._ale.getScreen
+        self.action_space = gymnasium.spaces.Discrete(len(self._actions))
+        self.observation_space = gymnasium.spaces.Box(0, 255, (stack, height, width), np.uint8)
+        self.metadata: dict[str, Any] = {"render_modes": []}
+        self.render_mode = None
+        self.spec = None
+
+    @property
+    def ale(self) -> Any:  # noqa: ANN401
+        """The emulator."""
+        return self._ale
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
+        """Begin an episode.
+
+        Args:
+            seed: of the count of no-ops and of the emulator, from now on.
+            options: none are known.
+        """
+        if options:
+            raise InvalidArgumentError(f"options are {options}; none are known")
+        if seed is not None:
+            self._rng = np.random.default_rng(seed)
+            self._load(int(self._rng.integers(2**31)))
+            self._is_over = True
+        if self._is_over or not self._ends_on_life_loss:
+            self._begin_game()
+        else:
+            self._act(self._noop)  # the next life of the same game
+        if self._fires:
+            self._act(self._fire)
+            if self._game_over():
+                self._begin_game()
+        self._is_over = False
+        self._lives = self._ale.lives()
+        self._take(0)
+        self._frames.push(False, True)
+        return self._frames.stack(), self._info()
+
+    def step(self, action: int) -> tuple[npt.NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
+        """Hold an action for ``repeat`` frames.
+
+        Where the game ends before the last of them, the frame it ended with is taken alone.
+        """
+        act, game_over, ale_action = self._act, self._game_over, self._actions[action]
+        reward = 0.0
+        has_first = False
+        last = self._repeat - 1
+        for frame in range(self._repeat):
+            reward += act(ale_action)
+            if game_over():
+                self._is_over = True
+                break
+            if frame == last - 1 and self._pool:
+                self._take(0)
+                has_first = True
+        self._take(1 if has_first else 0)
+        self._frames.push(has_first, False)
+        terminated = self._is_over
+        lives = self._ale.lives()
+        if self._ends_on_life_loss and lives < self._lives:
+            terminated = True
+        self._lives = lives
+        truncated = not terminated and 0 < self._max_frames <= self._ale.getEpisodeFrameNumber()
+        if truncated:
+            self._is_over = True
+        if self._reward_clip is not None:
+            reward = min(max(reward, -self._reward_clip), self._reward_clip)
+        return self._frames.stack(), reward, terminated, truncated, self._info()
+
+    def close(self) -> None:
+        """Does nothing: the emulator goes with this object."""
+
+    def _load(self, seed: int) -> None:
+        self._ale.setInt("random_seed", seed)
+        self._ale.loadROM(self._rom)
+
+    def _begin_game(self) -> None:
+        self._ale.reset_game()
+        if self._noop_max == 0:
+            return
+        for _ in range(int(self._rng.integers(1, self._noop_max + 1))):
+            self._act(self._noop)
+            if self._game_over():
+                self._ale.reset_game()
+
+    def _take(self, which: int) -> None:
+        """Takes the emulator's screen as it is now as one of the last two."""
+        screen = self._screen
+        self._get_screen(screen)
+        if not self._frames.take(which, screen):
+            # Colours that no screen had before: the emulator says how grey they are.
+            grey = np.empty_like(screen)
+            self._ale.getScreenGrayscale(grey)
+            self._frames.learn(screen, grey)
+            self._frames.take(which, screen)
+
+    def _info(self) -> dict[str, Any]:
+        return {
+            "lives": self._lives,
+            "episode_frame_number": self._ale.getEpisodeFrameNumber(),
+            "frame_number": self._ale.getFrameNumber(),
+        }
+
+
+def _packages() -> tuple[Any, Any]:
+    try:
+        return importlib.import_module("ale_py"), importlib.import_module("gymnasium")
+    except ModuleNotFoundError as error:
+        raise MissingPackageError(
+            f"Atari games need {error.name}: pip install 'reverie[atari]'"
+        ) from None
+
+
+def _rom(ale_py: Any, game: str) -> Any:  # noqa: ANN401
+    name = re.sub(r"-v\d+$", "", game.removeprefix("ALE/"))
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    if name not in ale_py.roms.get_all_rom_ids():
+        import difflib
+
+        near = difflib.get_close_matches(name, ale_py.roms.get_all_rom_ids(), n=5)
+        offer = f"; near it are {', '.join(near)}" if near else ""
+        raise NotFoundError(f"there is no Atari game {game!r}{offer}")
+    return ale_py.roms.get_rom_path(name)

@@ -1,0 +1,209 @@
+"""Atari environments, against a plain wrapper in NumPy that says what each step is."""
+
+import numpy as np
+import pytest
+
+import reverie
+from reverie.envs import atari
+from reverie.errors import InvalidArgumentError, NotFoundError
+
+ale_py = pytest.importorskip("ale_py")
+pytest.importorskip("gymnasium")
+
+
+def resize(grey, height, width):
+    """Bilinear: pixel centres, weights in 2048ths, one rounding."""
+
+    def taps(count, of):
+        place = (np.arange(count) + 0.5) * of / count - 0.5
+        below = np.floor(place)
+        weight = np.floor(2048 * (place - below) + 0.5).astype(np.int64)
+        at = np.clip(np.stack([below, below + 1]), 0, of - 1).astype(int)
+        return at, np.stack([2048 - weight, weight])
+
+    (above, below), (up, down) = taps(height, grey.shape[0])
+    (left, right), (to_left, to_right) = taps(width, grey.shape[1])
+    rows = grey.astype(np.int64)
+    rows = up[:, None] * rows[above] + down[:, None] * rows[below]
+    small = to_left * rows[:, left] + to_right * rows[:, right]
+    return ((small + 2**21) >> 22).astype(np.uint8)
+
+
+class Plain:
+    """Table 2 of moolib's paper, one call after another."""
+
+    def __init__(self, game, seed, full_action_space=True, noop_max=30, max_frames=108_000):
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+        self.rng = np.random.default_rng(seed)
+        self.noop_max = noop_max
+        self.max_frames = max_frames
+        self.ale = ale_py.ALEInterface()
+        self.ale.setFloat("repeat_action_probability", 0.0)
+        self.ale.setInt("random_seed", int(self.rng.integers(2**31)))
+        self.ale.loadROM(ale_py.roms.get_rom_path(game))
+        legal = self.ale.getLegalActionSet()
+        self.actions = legal if full_action_space else self.ale.getMinimalActionSet()
+
+    def grey(self):
+        screen = np.empty(self.ale.getScreenDims(), np.uint8)
+        self.ale.getScreenGrayscale(screen)
+        return screen
+
+    def reset(self):
+        self.ale.reset_game()
+        if self.noop_max:
+            for _ in range(self.rng.integers(1, self.noop_max + 1)):
+                self.ale.act(ale_py.Action.NOOP)
+                if self.ale.game_over():
+                    self.ale.reset_game()
+        self.stack = [resize(self.grey(), 84, 84)] * 4
+        return np.stack(self.stack)
+
+    def step(self, action):
+        screens, reward = [], 0
+        for _ in range(4):
+            reward += self.ale.act(self.actions[action])
+            screens.append(self.grey())
+            if self.ale.game_over():
+                break
+        over = self.ale.game_over()
+        last = screens[-1] if len(screens) < 4 else np.maximum(screens[-2], screens[-1])
+        self.stack = [*self.stack[1:], resize(last, 84, 84)]
+        cut = not over and 0 < self.max_frames <= self.ale.getEpisodeFrameNumber()
+        return np.stack(self.stack), float(reward), over, cut
+
+
+@pytest.mark.parametrize(
+    ("game", "steps"),
+    [("pong", 500), ("breakout", 700), ("ms_pacman", 300), ("seaquest", 300)],
+)
+def test_each_frame_is_that_of_the_plain_wrapper(game, steps):
+    env = atari.make(game)
+    plain = Plain(game, seed=11)
+    rng = np.random.default_rng(1)
+    observation, _ = env.reset(seed=11)
+    np.testing.assert_array_equal(observation, plain.reset())
+    rewards = 0
+    for _ in range(steps):
+        action = int(rng.integers(18))
+        observation, reward, terminated, truncated, info = env.step(action)
+        expected = plain.step(action)
+        np.testing.assert_array_equal(observation, expected[0])
+        assert (reward, terminated, truncated) == expected[1:]
+        assert info["lives"] == plain.ale.lives()
+        rewards += reward != 0
+        if terminated:
+            np.testing.assert_array_equal(env.reset()[0], plain.reset())
+    assert rewards > 0
+
+
+def test_an_episode_is_truncated_at_its_limit_of_frames():
+    env = atari.make("pong", max_frames=50, noop_max=4)
+    plain = Plain("pong", 5, max_frames=50, noop_max=4)
+    env.reset(seed=5)
+    plain.reset()
+    cuts = 0
+    for _ in range(40):
+        _, reward, terminated, truncated, _ = env.step(0)
+        assert (reward, terminated, truncated) == plain.step(0)[1:]
+        if truncated:
+            cuts += 1
+            np.testing.assert_array_equal(env.reset()[0], plain.reset())
+    assert cuts == 3
+
+
+def test_settings_do_what_they_say():
+    assert atari.make("pong").action_space.n == 18
+    assert atari.make("pong", preset="dqn").action_space.n == 6
+    small = atari.make("ALE/SpaceInvaders-v5", height=40, width=30, stack=2, repeat=2, pool=False)
+    observation, info = small.reset(seed=1)
+    assert observation.shape == small.observation_space.shape == (2, 40, 30)
+    assert set(info) == {"lives", "episode_frame_number", "frame_number"}
+    begin = info["episode_frame_number"]
+    assert small.step(0)[4]["episode_frame_number"] == begin + 2
+    fired = atari.make("breakout", noop_max=0, fires_on_reset=True)
+    assert fired.reset(seed=1)[1]["episode_frame_number"] == 1
+
+
+def test_a_lost_life_ends_an_episode_but_not_the_game():
+    env = atari.make("breakout", preset="dqn", fires_on_reset=True)
+    env.reset(seed=2)
+    frame = 0
+    lives = []
+    for _ in range(400):
+        _, reward, terminated, _, info = env.step(3)
+        assert abs(reward) <= 1
+        assert info["episode_frame_number"] > frame
+        frame = info["episode_frame_number"]
+        if terminated:
+            lives.append(info["lives"])
+            if info["lives"] == 0:
+                break
+            env.reset()
+    assert lives == [4, 3, 2, 1, 0]
+
+
+def test_rewards_are_clipped_when_asked():
+    rewards = {1.0: set(), None: set()}
+    for clip, seen in rewards.items():
+        env = atari.make("ms_pacman", reward_clip=clip)
+        env.reset(seed=3)
+        for _ in range(100):
+            seen.add(env.step(2)[1])
+    assert max(rewards[None]) > 1
+    assert max(rewards[1.0]) == 1
+
+
+def test_a_seed_repeats_an_episode():
+    def play(seed):
+        env = atari.make("pong", sticky=0.9, noop_max=0)
+        env.reset(seed=seed)
+        return np.array([env.step(2 + step // 5 % 2)[0] for step in range(60)])
+
+    np.testing.assert_array_equal(play(4), play(4))
+    assert (play(4) != play(5)).any()
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"repeat": 0}, "repeat is 0"),
+        ({"noop_max": -1}, "noop_max is -1"),
+        ({"max_frames": -1}, "max_frames is -1"),
+        ({"sticky": 1.5}, "sticky is 1.5"),
+        ({"reward_clip": 0}, "reward_clip is 0"),
+        ({"height": 0}, "0 x 84"),
+        ({"preset": "rainbow"}, "preset is 'rainbow'"),
+    ],
+)
+def test_settings_that_make_no_environment_are_refused(settings, text):
+    with pytest.raises(InvalidArgumentError, match=text):
+        atari.make("pong", **settings)
+
+
+def test_an_unknown_game_names_near_ones():
+    with pytest.raises(NotFoundError, match="pong"):
+        atari.make("ponk")
+    with pytest.raises(InvalidArgumentError, match="options are"):
+        atari.make("pong").reset(options={"x": 1})
+
+
+def test_a_pool_of_games_gives_what_single_ones_do():
+    options = {"num_batches": 2, "num_workers": 2, "env_kwargs": {"game": "pong"}, "seed": 0}
+    with reverie.EnvPool(atari.make, 2, info=["lives"], **options) as pool:
+        assert pool.spec.observation == reverie.TensorSpec((4, 84, 84), "uint8")
+        envs = [[atari.make("pong") for _ in range(2)] for _ in range(2)]
+        batches = [pool.reset(batch=b).result() for b in range(2)]
+        for b in range(2):
+            for i in range(2):
+                first, _ = envs[b][i].reset(seed=2 * b + i)
+                np.testing.assert_array_equal(batches[b].observation[i], first)
+        rng = np.random.default_rng(0)
+        for _ in range(30):
+            actions = rng.integers(0, 18, (2, 2))
+            futures = [pool.step(actions[b], b) for b in range(2)]
+            for b in range(2):
+                batch = futures[b].result()
+                for i in range(2):
+                    expected = envs[b][i].step(int(actions[b, i]))
+                    np.testing.assert_array_equal(batch.observation[i], expected[0])

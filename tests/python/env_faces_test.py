@@ -1,0 +1,259 @@
+"""Other faces of a pool: torch, JAX, Gymnasium's vector environments, moolib's calls."""
+
+import numpy as np
+import pytest
+
+import reverie
+from reverie import moolib
+from reverie.errors import (
+    DeadlineExceededError,
+    EnvError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    UnimplementedError,
+    UnsupportedTypeError,
+)
+
+gymnasium = pytest.importorskip("gymnasium")
+AutoresetMode = gymnasium.vector.AutoresetMode
+
+
+def cart_poles(backend="process", **options):
+    return reverie.EnvPool("CartPole-v1", 4, num_workers=2, backend=backend, seed=3, **options)
+
+
+def trace(pool, steps=60):
+    """What a fixed run gives, as NumPy."""
+    found = []
+    rng = np.random.default_rng(1)
+    batch = pool.reset().result()
+    for _ in range(steps):
+        fields = (batch.observation, batch.reward, batch.terminated, batch.truncated)
+        found.append([np.asarray(field).copy() for field in fields])
+        batch = pool.step(rng.integers(0, 2, 4)).result()
+    return found
+
+
+def assert_same(one, other):
+    for a, b in zip(one, other, strict=True):
+        for x, y in zip(a, b, strict=True):
+            np.testing.assert_array_equal(x, y)
+
+
+@pytest.fixture(scope="module")
+def plain():
+    with cart_poles() as pool:
+        return trace(pool)
+
+
+def test_torch_sees_the_pools_memory(plain):
+    torch = pytest.importorskip("torch")
+    with cart_poles(output="torch") as pool:
+        assert_same(trace(pool), plain)
+        first = pool.reset().result()
+        assert isinstance(first.observation, torch.Tensor)
+        assert first.terminated.dtype == torch.bool
+        second = pool.step(torch.ones(4, dtype=torch.int32)).result()
+        assert second.observation.data_ptr() == first.observation.data_ptr()
+    with cart_poles(output="torch", device="cpu") as pool:
+        assert_same(trace(pool), plain)
+
+
+@pytest.mark.filterwarnings("ignore:os.fork")
+def test_torch_on_a_gpu_gets_copies_that_the_next_step_waits_for(plain):
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    with cart_poles(output="torch", device="cuda") as pool:
+        batch = pool.reset().result()
+        kept = []
+        rng = np.random.default_rng(1)
+        for _ in range(60):
+            kept.append(batch)
+            actions = torch.from_numpy(rng.integers(0, 2, 4)).cuda()
+            batch = pool.step(actions).result()
+        for batch, expected in zip(kept, plain, strict=True):
+            np.testing.assert_array_equal(batch.observation.cpu().numpy(), expected[0])
+
+
+def test_jax_sees_the_pools_memory(plain):
+    jax = pytest.importorskip("jax")
+    with cart_poles(output="jax") as pool:
+        assert_same(trace(pool), plain)
+        assert isinstance(pool.reset().result().observation, jax.Array)
+    with cart_poles(output="jax", device=jax.devices("cpu")[0]) as pool:
+        assert_same(trace(pool), plain)
+
+
+def make_sync(num_envs, mode="SameStep"):
+    return gymnasium.make_vec(
+        "CartPole-v1", num_envs, vectorization_mode="sync", vector_kwargs={"autoreset_mode": mode}
+    )
+
+
+@pytest.mark.parametrize("mode", ["SameStep", "Disabled"])
+def test_a_vector_environment_of_others_is_a_backend(plain, mode):
+    pool = reverie.EnvPool(
+        make_sync, 4, backend="vector", seed=3, env_kwargs={"mode": mode}, info=["missing"]
+    )
+    with pool:
+        assert_same(trace(pool), plain)
+        overs = 0
+        for _ in range(60):
+            batch = pool.step(np.ones(4, int)).result()
+            over = batch.terminated | batch.truncated
+            overs += over.sum()
+            # What ends an episode of CartPole is a lean or a place out of bounds.
+            assert (np.abs(batch.final_observation[over][:, [0, 2]]) > [2.4, 0.2]).any(1).all()
+            assert np.isnan(batch.info["missing"]).all()
+        assert overs > 4
+        with pytest.raises(UnimplementedError, match="vector"):
+            pool.restart()
+    pool.close()
+    with pytest.raises(FailedPreconditionError, match="closed"):
+        pool.reset()
+
+
+def test_vector_environments_that_reset_late_are_refused():
+    with pytest.raises(UnsupportedTypeError, match="SAME_STEP"):
+        reverie.EnvPool(make_sync, 2, backend="vector", env_kwargs={"mode": "NextStep"})
+    with pytest.raises(UnsupportedTypeError, match="vector environments"):
+        reverie.EnvPool(lambda num_envs: num_envs, 2, backend="vector")
+    with pytest.raises(InvalidArgumentError, match="batch_size"):
+        reverie.EnvPool(make_sync, 2, backend="vector", batch_size=1)
+    with reverie.EnvPool(make_sync, 2, backend="vector") as pool:
+        pool.reset().result()
+        with pytest.raises(InvalidArgumentError, match="shape"):
+            pool.step([1])
+        with pytest.raises(InvalidArgumentError, match=r"actions\[1\] is 2"):
+            pool.step([1, 2])
+        with pytest.raises(UnsupportedTypeError, match="float64"):
+            pool.step([0.5, 1.0])
+        future = pool.step([1, 1])
+        with pytest.raises(FailedPreconditionError, match="already"):
+            pool.step([1, 1])
+        future.result()
+
+
+class Stuck(gymnasium.vector.VectorEnv):
+    """Waits until it is let go, then raises."""
+
+    def __init__(self, num_envs):
+        import threading
+
+        self.num_envs = num_envs
+        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+        self.single_observation_space = gymnasium.spaces.Box(0, 1, (1,))
+        self.single_action_space = gymnasium.spaces.Discrete(2)
+        self.gate = threading.Event()
+        _STUCK.append(self)
+
+    def reset(self, **_options):
+        return np.zeros((self.num_envs, 1), np.float32), {}
+
+    def step(self, _actions):
+        self.gate.wait()
+        raise ValueError("stuck")
+
+
+_STUCK = []
+
+
+def test_a_vector_environment_that_hangs_or_raises_is_told():
+    with reverie.EnvPool(Stuck, 2, backend="vector") as pool:
+        pool.reset().result()
+        future = pool.step([0, 0])
+        assert not future.done()
+        with pytest.raises(DeadlineExceededError, match="batch 0"):
+            future.result(0.01)
+        _STUCK[-1].gate.set()
+        with pytest.raises(EnvError, match="stuck"):
+            future.result()
+
+
+def test_gymnasium_sees_a_vector_environment():
+    from reverie.envs.vector_env import GymVectorEnv
+
+    with cart_poles() as pool:
+        env = GymVectorEnv(pool)
+        model = make_sync(4)
+        assert env.single_action_space == model.single_action_space
+        assert env.single_observation_space.shape == model.single_observation_space.shape
+        observation, _ = env.reset(seed=3)
+        np.testing.assert_array_equal(observation, model.reset(seed=3)[0])
+        rng = np.random.default_rng(1)
+        overs = 0
+        for _ in range(200):
+            actions = rng.integers(0, 2, 4)
+            ours, theirs = env.step(actions), model.step(actions)
+            for a, b in zip(ours[:4], theirs[:4], strict=True):
+                np.testing.assert_array_equal(a, b)
+            assert ("final_obs" in ours[4]) == ("final_obs" in theirs[4])
+            if "final_obs" in ours[4]:
+                np.testing.assert_array_equal(ours[4]["_final_obs"], theirs[4]["_final_obs"])
+                for i in np.flatnonzero(ours[4]["_final_obs"]):
+                    overs += 1
+                    final = theirs[4]["final_obs"][i]
+                    np.testing.assert_array_equal(ours[4]["final_obs"][i], final)
+        assert overs > 10
+        env.close()
+        with pytest.raises(FailedPreconditionError):
+            pool.reset()
+
+
+def test_gymnasiums_own_wrappers_work_over_a_pool():
+    from reverie.envs.vector_env import GymVectorEnv
+
+    pool = reverie.EnvPool("Pendulum-v1", 3, num_workers=1)
+    env = gymnasium.wrappers.vector.RecordEpisodeStatistics(GymVectorEnv(pool, copy=False))
+    env.reset(seed=1)
+    for _ in range(200):
+        *_, truncated, info = env.step(env.action_space.sample())
+    assert truncated.all()
+    assert info["episode"]["l"].tolist() == [200] * 3
+    env.close()
+    with (
+        pytest.raises(InvalidArgumentError, match="num_batches=1"),
+        cart_poles(num_batches=2) as several,
+    ):
+        GymVectorEnv(several)
+
+
+class Dicts:
+    """An environment with a dict of observations, as moolib's users have them."""
+
+    def reset(self, **_options):
+        self.steps = 0
+        return {"board": np.zeros((2, 2), np.uint8), "clock": np.float32(0)}, {}
+
+    def step(self, action):
+        self.steps += 1
+        over = self.steps == 3
+        observation = {"board": np.full((2, 2), action, np.uint8), "clock": np.float32(self.steps)}
+        return observation, 0.5, over, False, {}
+
+    def close(self):
+        pass
+
+
+def test_moolibs_calls_work():
+    torch = pytest.importorskip("torch")
+    with moolib.EnvPool(Dicts, num_processes=8, batch_size=2, num_batches=2) as pool:
+        actions = torch.tensor([4, 5])
+        futures = [pool.step(b, actions) for b in range(2)]
+        for future in futures:  # the first step resets
+            outputs = future.result()
+            assert set(outputs) == {"board", "clock", "reward", "done"}
+            assert outputs["reward"].tolist() == [0, 0]
+            assert outputs["done"].tolist() == [False, False]
+        for step in range(1, 4):
+            outputs = pool.step(0, actions).result()
+            assert outputs["done"].tolist() == [step == 3] * 2
+            assert outputs["reward"].tolist() == [0.5, 0.5]
+        assert outputs["clock"].tolist() == [0, 0]
+        with pytest.raises(InvalidArgumentError):
+            pool.step(2, actions)
+    with moolib.EnvPool("CartPole-v1", 1, 2, 1, output="numpy") as pool:
+        future = pool.step(0, np.zeros(2, np.int64))
+        assert set(future.result()) == {"state", "reward", "done"}
+        assert future.done()
