@@ -1,9 +1,10 @@
 """Native half of the reverie package; import reverie instead."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy
+from numpy.typing import NDArray
 
 
 def version() -> str:
@@ -584,3 +585,22 @@ class ReplayStream:
     def next(self) -> dict[str, Any]: ...
 
     def close(self) -> None: ...
+
+class AtariFrames:
+    """The last screens, pooled, made small and stacked; see atari_frame.h."""
+
+    def __init__(self, height: int, width: int, small_height: int, small_width: int, stack_count: int) -> None: ...
+
+    def learn(self, indices: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], grey: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None:
+        """Notes the grey levels of the palette indices of a screen."""
+
+    def take(self, which: int, indices: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> bool:
+        """
+        Takes one of the two last screens; False if a palette index has no grey level yet.
+        """
+
+    def push(self, pools: bool, fills: bool) -> None:
+        """Adds a picture of the screens taken to the stack."""
+
+    def stack(self) -> numpy.ndarray:
+        """A copy of the stack, oldest first."""
