@@ -45,12 +45,13 @@ def area_weights(size: int, to: int) -> npt.NDArray[np.float32]:
 def play(game: str, policy: str, seed: int = 7) -> Iterator[Step]:
     """Plays for ever."""
     import ale_py
+    from ale_py import roms
 
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     ale = ale_py.ALEInterface()
     ale.setInt("random_seed", seed)
     ale.setFloat("repeat_action_probability", 0.25)
-    ale.loadROM(ale_py.roms.get_rom_path(game))
+    ale.loadROM(roms.get_rom_path(game))
     actions = ale.getMinimalActionSet()
     random = np.random.default_rng(seed)
     height, width = ale.getScreenDims()

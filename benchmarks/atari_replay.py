@@ -50,7 +50,7 @@ def stored_share(frames: Frame, codec: str) -> float:
                 writer.append({"frame": frame})
                 writer.create_item("replay", 1.0, {"frame": writer.history["frame"][-1:]})
             writer.end_episode()
-        return client.server_info()["replay"].size_bytes / frames.nbytes
+        return float(client.server_info()["replay"].size_bytes / frames.nbytes)
 
 
 def fill(client: reverie.Client, steps: list[Step]) -> float:
@@ -96,8 +96,7 @@ def main() -> None:
     means = np.zeros(len(CODECS))
     played = [(game, "random") for game in GAMES] + [(game, "scripted") for game in SCRIPTED]
     for game, policy in played:
-        steps = itertools.islice(play(game, policy), args.frames)
-        frames = np.stack([frame for frame, *_ in steps])
+        frames = np.stack([step[0] for step in itertools.islice(play(game, policy), args.frames)])
         if args.out:
             args.out.mkdir(parents=True, exist_ok=True)
             frames.tofile(args.out / f"{game}-{policy}.bin")

@@ -6,11 +6,15 @@ from pathlib import Path
 
 import pytest
 
+# Of extras that a machine may lack.
+_NEEDS = {"atari_recording.py": ("ale_py", "PIL")}
 _EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.py"))
 
 
 @pytest.mark.parametrize("example", _EXAMPLES, ids=lambda path: path.name)
 def test_the_example_runs(example, tmp_path):
+    for module in _NEEDS.get(example.name, ()):
+        pytest.importorskip(module)
     done = subprocess.run(
         [sys.executable, str(example)],
         cwd=tmp_path,
@@ -20,3 +24,24 @@ def test_the_example_runs(example, tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_film_of_the_recording_is_the_game_that_was_played(tmp_path):
+    pytest.importorskip("ale_py")
+    pil = pytest.importorskip("PIL.Image")
+    example = next(path for path in _EXAMPLES if path.name == "atari_recording.py")
+    subprocess.run(
+        [sys.executable, str(example), "--games", "1", "--gif", "game.gif"],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    with pil.open(tmp_path / "game.gif") as film:
+        assert film.size == (160, 210)
+        assert film.n_frames > 100
+        colours = [film.convert("RGB").getpixel((80, 60))]
+        film.seek(film.n_frames - 1)
+        colours.append(film.convert("RGB").getpixel((80, 60)))
+        # A brick of the top row, which lasts longest: red throughout.
+        assert all(red > 150 and blue < 100 for red, _, blue in colours)
