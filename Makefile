@@ -66,6 +66,10 @@ bench: build ## Build and run the C++ benchmarks
 	  echo "== $${program##*/}"; "$$program" --benchmark_repetitions=5 \
 	    --benchmark_report_aggregates_only=true || exit 1; done
 
+.PHONY: wheel
+wheel: deps-build .venv/with-demo ## Build dist/*.tar.gz and dist/*.whl, and try the wheel in a bare environment
+	@$(VENV)/python tools/wheel.py
+
 .PHONY: docs stubs
 docs: ## Draw the pictures of docs/ anew
 	@$(PYTHON) tools/pictures.py

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
@@ -47,6 +48,31 @@ def wheel(root, tmp_path_factory):
     with zipfile.ZipFile(path) as archive:
         archive.extractall(folder / "unpacked")
     return folder / "unpacked"
+
+
+@pytest.fixture(scope="module")
+def sdist(root, tmp_path_factory):
+    """The names in the source archive of this tree, below its one folder."""
+    folder = tmp_path_factory.mktemp("sdist")
+    code = "import sys; from scikit_build_core.build import build_sdist as b; b(sys.argv[1])"
+    subprocess.run(
+        [sys.executable, "-c", code, str(folder)], cwd=root, check=True, capture_output=True
+    )
+    (path,) = folder.glob("reverie-*.tar.gz")
+    with tarfile.open(path) as archive:
+        return {name.partition("/")[2] for name in archive.getnames()}
+
+
+def test_the_source_archive_holds_what_a_build_needs(sdist, root):
+    needed = {"CMakeLists.txt", "pyproject.toml", "README.md", "LICENSE", "cmake/compression.cmake"}
+    needed |= {path.relative_to(root).as_posix() for path in (root / "src").rglob("*.cc")}
+    needed |= {path.relative_to(root).as_posix() for path in (root / "python").rglob("*.py")}
+    assert needed - sdist == set()
+
+
+def test_the_source_archive_holds_nothing_that_was_built_or_installed(sdist):
+    unwanted = re.compile(r"\.(so|o|a|pyc)$|^(build|dist|\.venv|tests|docs)/")
+    assert [name for name in sorted(sdist) if unwanted.search(name)] == []
 
 
 @pytest.fixture(scope="module")
@@ -95,3 +121,9 @@ def test_pip_installs_the_tree_into_an_empty_environment(root, tmp_path):
     run(tools / "python", "-m", "pip", "install", "--quiet", root)
     run(tools / "python", "-m", "pip", "check")
     assert run(tools / "reverie", "version").startswith("reverie ")
+
+
+@pytest.mark.full
+def test_a_wheel_made_of_the_source_archive_works_in_a_bare_environment(root, tmp_path):
+    said = run(sys.executable, root / "tools" / "wheel.py", "--out", tmp_path)
+    assert "reverie-" in said
