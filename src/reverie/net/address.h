@@ -2,7 +2,7 @@
 //
 //     "localhost:7000"  "10.0.0.5:7000"  "[::1]:7000"     one TCP address
 //     "unix:/run/reverie.sock"  "unix:///run/x"            a Unix socket ("unix:@name": abstract)
-//     "dns:///replay.local:7000"                           a name, all of whose addresses count
+//     "dns:///replay.local:7000"                           a name; its addresses are tried in turn
 //     "ipv4:10.0.0.5:7000,10.0.0.6:7000"  "ipv6:[::1]:1"   several
 //
 // The spellings are gRPC's.

@@ -27,7 +27,8 @@ namespace reverie {
 struct IoResult {
   std::size_t size_bytes = 0;
   bool is_end = false;  // the peer sends no more
-  Status status;        // UNAVAILABLE: the connection is of no more use
+  // UNAVAILABLE: the connection is of no more use.
+  Status status = {};
 };
 
 // Told when a connection can go on. On the loop's thread.
@@ -59,10 +60,13 @@ class Connection {
   // Whether the peer is on this machine, and what to call it.
   virtual bool is_peer_local() const = 0;
   virtual std::string peer() const = 0;
-  // Empty until the handshake of a TLS connection has ended, and without TLS.
-  virtual std::string protocol() const = 0;   // by ALPN
-  virtual std::string peer_name() const = 0;  // subject of the peer's certificate
-  virtual bool is_encrypted() const = 0;
+
+  // With TLS: whether the handshake has ended, and then the protocol by ALPN and the common name of
+  // the peer's certificate, both empty where there is none.
+  virtual bool is_encrypted() const { return false; }
+  virtual bool is_handshake_done() const { return true; }
+  virtual std::string protocol() const { return {}; }
+  virtual std::string peer_name() const { return {}; }
 };
 
 // The two ends of a connection within this process. RESOURCE_EXHAUSTED without descriptors left.

@@ -35,8 +35,12 @@ class IoLoop {
   IoLoop& operator=(const IoLoop&) = delete;
 
   // Runs `work` on the loop's thread, in the order of the posts. One wake-up serves all that was
-  // posted since the last. Dropped, unrun, once the loop has stopped.
-  void post(std::function<void()> work);
+  // posted since the last. False, and nothing done, once the loop has stopped, or in a forked
+  // child; what was posted before and has not run is dropped then.
+  bool post(std::function<void()> work);
+  // The same, and returns when it ran; at once on the loop's own thread. False when it was dropped:
+  // the loop's thread has ended.
+  bool run_and_wait(const std::function<void()>& work);
   // Whether the caller is the loop's thread.
   bool is_current() const;
 
@@ -52,9 +56,11 @@ class IoLoop {
   static constexpr std::size_t kScratchBytes = std::size_t{128} << 10;
   void run();
   void drain();
+  void stop();
 
   std::unique_ptr<asio::io_context> context_;
   std::unique_ptr<std::byte[]> scratch_;
+  ForkGuard fork_guard_;
   Mutex mutex_;
   std::vector<std::function<void()>> posted_ REVERIE_GUARDED_BY(mutex_);
   bool is_stopped_ REVERIE_GUARDED_BY(mutex_) = false;

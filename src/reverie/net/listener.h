@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "reverie/base/fork.h"
 #include "reverie/base/status.h"
 #include "reverie/net/address.h"
 #include "reverie/net/io_threads.h"
@@ -35,6 +36,7 @@ class Listener {
  private:
   class Impl;
   explicit Listener(std::shared_ptr<Impl> impl);
+  ForkGuard fork_guard_;
   std::shared_ptr<Impl> impl_;
 };
 

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "reverie/adapters/reverb/grpc_message.h"
+#include "reverie/base/ref.h"
 #include "reverie/base/status.h"
 
 namespace reverie {
@@ -24,7 +26,8 @@ using GrpcMetadata = std::vector<std::pair<std::string, std::string>>;
 struct GrpcLimits {
   // One received message, before and after it is inflated. At most 2^32 - 1.
   std::size_t message_bytes_max = std::size_t{1} << 30;
-  // All messages that a connection has received in part, or whole and not handed on.
+  // All messages that a connection has received in part, or whole and not handed on, and its calls'
+  // metadata.
   std::size_t received_bytes_max = std::size_t{1} << 30;
   // What one call may have queued for a peer that does not read. A message is taken as long as less
   // than this is queued before it.
@@ -34,7 +37,7 @@ struct GrpcLimits {
   // Names and values of a call's metadata, with 32 bytes for each pair.
   std::size_t metadata_bytes_max = std::size_t{16} << 10;
   // Calls of one connection at a time. Waiting calls hold a place: keep it large.
-  std::uint32_t call_count_max = 1u << 20;
+  std::uint32_t call_count_max = 1u << 16;
   // What a peer may send ahead of the reader: for a call, and for a connection.
   std::uint32_t call_window_bytes = 4u << 20;
   std::uint32_t connection_window_bytes = 64u << 20;
@@ -51,12 +54,24 @@ class GrpcCall {
   virtual void pause_reading() = 0;
   virtual void resume_reading() = 0;
 
-  // Bytes that were written and that the socket has not taken.
+  // Bytes that were written and are not on their way into the socket.
   virtual std::size_t queued_bytes() const = 0;
   // Whether a further message should be made now; if not, on_room() tells when.
   virtual bool has_room() const = 0;
   // Whether on_end() is near: what is written now goes nowhere.
   virtual bool is_over() const = 0;
+};
+
+// Where a call's events go: on its I/O thread, one at a time, and never from within a method of the
+// call.
+class GrpcCallEvents {
+ public:
+  virtual ~GrpcCallEvents() = default;
+  virtual void on_message(Ref<GrpcMessage> message) = 0;
+  virtual void on_half_close() {}
+  // There is room again, after has_room() was false.
+  virtual void on_room() {}
+  virtual void on_end(const Status& status) = 0;
 };
 
 }  // namespace reverie

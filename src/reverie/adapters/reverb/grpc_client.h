@@ -41,16 +41,12 @@ class GrpcClientCall : public GrpcCall {
 
 // Where a call's events go. Each on the connection's I/O thread, one at a time; they should be
 // short, and may use the call. The transport holds the receiver until on_end() returned.
-class GrpcClientEvents {
+class GrpcClientEvents : public GrpcCallEvents {
  public:
-  virtual ~GrpcClientEvents() = default;
-  virtual void on_message(Ref<GrpcMessage> message) = 0;
-  // There is room again, after has_room() was false.
-  virtual void on_room() {}
   // Exactly once, the last event: the server's status, or ours where it sent none. UNAVAILABLE when
   // the connection was lost; a status that gRPC has and we have not (UNKNOWN, ABORTED) as INTERNAL
   // with its name in the text.
-  virtual void on_end(const Status& status) = 0;
+  void on_end(const Status& status) override = 0;
 };
 
 struct GrpcCallOptions {
@@ -72,8 +68,8 @@ struct GrpcClientOptions {
   // Pause before another attempt to connect: doubled after each failure, with a random part.
   Duration backoff_min = std::chrono::milliseconds(100);
   Duration backoff_max = std::chrono::seconds(30);
-  // Seeds the random part.
-  std::uint64_t seed = 0;
+  // Seeds the random part; drawn when there is none.
+  std::optional<std::uint64_t> seed;
 };
 
 // Thread-safe. `io_threads` outlives it. Fork: every call in the child fails.

@@ -55,18 +55,14 @@ class GrpcServerCall : public GrpcCall {
 
 // Where a call's events go. Each on the connection's I/O thread, one at a time; they should be
 // short, and may use the call. The transport holds the receiver until on_end() returned.
-class GrpcServerEvents {
+class GrpcServerEvents : public GrpcCallEvents {
  public:
-  virtual ~GrpcServerEvents() = default;
-  virtual void on_message(Ref<GrpcMessage> message) = 0;
   // The caller sends no more. Not called for a call that ended before.
-  virtual void on_half_close() = 0;
-  // There is room again, after has_room() was false.
-  virtual void on_room() {}
+  void on_half_close() override = 0;
   // Exactly once, the last event. Ok: finish() was carried out, whatever status it sent. Else why
   // the call ended before: CANCELLED (by the caller), DEADLINE_EXCEEDED, UNAVAILABLE (connection
   // lost, or the server stops), RESOURCE_EXHAUSTED (a limit).
-  virtual void on_end(const Status& why) = 0;
+  void on_end(const Status& why) override = 0;
 };
 
 // Called on the I/O thread when a call begins. Null refuses it with INTERNAL, unless the method
