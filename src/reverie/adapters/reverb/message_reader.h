@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "reverie/adapters/reverb/grpc_message.h"
@@ -26,8 +27,9 @@ class MessageReader {
  public:
   static constexpr std::size_t kPrefixBytes = 5;
 
-  MessageReader(std::size_t message_bytes_max, Ref<MessagePool> pool, ReceiveBudget* budget)
-      : message_bytes_max_(message_bytes_max), pool_(std::move(pool)), budget_(budget) {}
+  MessageReader(std::size_t message_bytes_max, Ref<MessagePool> pool,
+                std::shared_ptr<ReceiveBudget> budget)
+      : message_bytes_max_(message_bytes_max), pool_(std::move(pool)), budget_(std::move(budget)) {}
 
   // The stream's messages may be compressed with gzip.
   void allow_gzip() { is_gzip_allowed_ = true; }
@@ -50,7 +52,7 @@ class MessageReader {
 
   const std::size_t message_bytes_max_;
   Ref<MessagePool> pool_;
-  ReceiveBudget* budget_;
+  std::shared_ptr<ReceiveBudget> budget_;
   bool is_gzip_allowed_ = false;
   bool is_compressed_ = false;
   std::uint8_t prefix_[kPrefixBytes] = {};
