@@ -28,7 +28,9 @@ check_library_exists("${REVERIE_NGHTTP2_LIBRARY}" nghttp2_option_set_stream_rese
                      REVERIE_HAS_NGHTTP2_RESET_LIMIT)
 target_compile_definitions(
   reverie PRIVATE $<$<BOOL:${REVERIE_HAS_NGHTTP2_RESET_LIMIT}>:REVERIE_HAS_NGHTTP2_RESET_LIMIT>)
-target_link_libraries(reverie PRIVATE OpenSSL::SSL OpenSSL::Crypto ZLIB::ZLIB
-                                      $<BUILD_INTERFACE:${REVERIE_NGHTTP2_LIBRARY}>
-                                      $<INSTALL_INTERFACE:nghttp2>)
+target_link_libraries(reverie PRIVATE OpenSSL::SSL OpenSSL::Crypto
+                                      # What a target sets REVERIE_NGHTTP2 and REVERIE_ZLIB to, else as found.
+                                      $<BUILD_INTERFACE:$<IF:$<BOOL:$<TARGET_PROPERTY:REVERIE_NGHTTP2>>,$<TARGET_PROPERTY:REVERIE_NGHTTP2>,${REVERIE_NGHTTP2_LIBRARY}>>
+                                      $<BUILD_INTERFACE:$<IF:$<BOOL:$<TARGET_PROPERTY:REVERIE_ZLIB>>,$<TARGET_PROPERTY:REVERIE_ZLIB>,ZLIB::ZLIB>>
+                                      $<INSTALL_INTERFACE:nghttp2> $<INSTALL_INTERFACE:ZLIB::ZLIB>)
 target_link_libraries(reverie PUBLIC Threads::Threads ${CMAKE_DL_LIBS} PRIVATE $<BUILD_INTERFACE:reverie_warnings>)
