@@ -2,6 +2,13 @@
 find_package(fmt REQUIRED)
 find_package(Threads REQUIRED)
 include(${CMAKE_CURRENT_LIST_DIR}/compression.cmake)
+# OpenSSL goes in as archives: a program that loaded another TLS library first must not lend us its.
+set(OPENSSL_USE_STATIC_LIBS ON)
+find_package(OpenSSL 3 REQUIRED)
+find_package(ZLIB REQUIRED)
+find_path(REVERIE_ASIO_INCLUDE asio.hpp REQUIRED)
+find_path(REVERIE_NGHTTP2_INCLUDE nghttp2/nghttp2.h REQUIRED)
+find_library(REVERIE_NGHTTP2_LIBRARY nghttp2 REQUIRED)
 
 file(GLOB_RECURSE reverie_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/reverie/*.cc)
 list(FILTER reverie_sources EXCLUDE REGEX "_test\\.cc$")
@@ -16,3 +23,16 @@ target_include_directories(
   reverie SYSTEM PUBLIC $<TARGET_PROPERTY:fmt::fmt-header-only,INTERFACE_INCLUDE_DIRECTORIES>)
 target_link_libraries(reverie PUBLIC Threads::Threads ${CMAKE_DL_LIBS} PRIVATE
                       reverie_lz4 reverie_zstd $<BUILD_INTERFACE:reverie_warnings>)
+target_include_directories(reverie SYSTEM PRIVATE ${REVERIE_ASIO_INCLUDE} ${REVERIE_NGHTTP2_INCLUDE})
+target_compile_definitions(reverie PRIVATE ASIO_STANDALONE ASIO_NO_DEPRECATED)
+# Came with a security update, within a version.
+include(CheckLibraryExists)
+check_library_exists("${REVERIE_NGHTTP2_LIBRARY}" nghttp2_option_set_stream_reset_rate_limit ""
+                     REVERIE_HAS_NGHTTP2_RESET_LIMIT)
+target_compile_definitions(
+  reverie PRIVATE $<$<BOOL:${REVERIE_HAS_NGHTTP2_RESET_LIMIT}>:REVERIE_HAS_NGHTTP2_RESET_LIMIT>)
+target_link_libraries(reverie PRIVATE OpenSSL::SSL OpenSSL::Crypto
+                                      # What a target sets REVERIE_NGHTTP2 and REVERIE_ZLIB to, else as found.
+                                      $<BUILD_INTERFACE:$<IF:$<BOOL:$<TARGET_PROPERTY:REVERIE_NGHTTP2>>,$<TARGET_PROPERTY:REVERIE_NGHTTP2>,${REVERIE_NGHTTP2_LIBRARY}>>
+                                      $<BUILD_INTERFACE:$<IF:$<BOOL:$<TARGET_PROPERTY:REVERIE_ZLIB>>,$<TARGET_PROPERTY:REVERIE_ZLIB>,ZLIB::ZLIB>>
+                                      $<INSTALL_INTERFACE:nghttp2> $<INSTALL_INTERFACE:ZLIB::ZLIB>)

@@ -24,6 +24,23 @@ target_link_options(_reverie PRIVATE
                     -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/python_symbols.map)
 set_property(TARGET _reverie APPEND PROPERTY LINK_DEPENDS
                                              ${PROJECT_SOURCE_DIR}/cmake/python_symbols.map)
+# A wheel needs no library but the system's, so nghttp2 and zlib go in as archives. Debian's nghttp2 is
+# not made for shared libraries; the one thing in the way is its use of stderr, in a function for
+# debugging, which bindings/http2_stderr.cc takes over.
+find_library(REVERIE_NGHTTP2_ARCHIVE libnghttp2.a)
+find_library(REVERIE_ZLIB_ARCHIVE libz.a)
+if(REVERIE_NGHTTP2_ARCHIVE AND REVERIE_ZLIB_ARCHIVE AND CMAKE_OBJCOPY)
+  set(reverie_nghttp2 ${PROJECT_BINARY_DIR}/libnghttp2_hidden.a)
+  add_custom_command(
+    OUTPUT ${reverie_nghttp2}
+    COMMAND ${CMAKE_OBJCOPY} --redefine-sym stderr=reverie_nghttp2_stderr ${REVERIE_NGHTTP2_ARCHIVE}
+            ${reverie_nghttp2}
+    DEPENDS ${REVERIE_NGHTTP2_ARCHIVE})
+  add_custom_target(reverie_nghttp2_hidden DEPENDS ${reverie_nghttp2})
+  add_dependencies(_reverie reverie_nghttp2_hidden)
+  set_target_properties(_reverie PROPERTIES REVERIE_NGHTTP2 ${reverie_nghttp2} REVERIE_ZLIB
+                                                                                ${REVERIE_ZLIB_ARCHIVE})
+endif()
 target_compile_definitions(_reverie PRIVATE REVERIE_VERSION="${PROJECT_VERSION}")
 
 if(SKBUILD)

@@ -1,0 +1,126 @@
+// Messages on their way in and out, and the pool that incoming ones lie in.
+//
+// A message that comes in is copied once, from the socket's buffer into memory of its own size;
+// what is stored of it (a chunk's columns) views that memory and keeps it. A message that goes out
+// is a list of pieces with owners: the socket gathers them, nothing is copied.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "reverie/base/mutex.h"
+#include "reverie/base/ref.h"
+#include "reverie/base/status.h"
+#include "reverie/tensor/buffer.h"
+
+namespace reverie {
+
+// Keeps the memory of large messages for the next ones: a page that the system hands out afresh
+// costs ten times the copy into it. Sizes are rounded up by an eighth at most; small ones are the C
+// heap's. Thread-safe; lives until its last message is gone.
+class MessagePool final : public RefCounted<MessagePool> {
+ public:
+  // Free memory beyond `kept_bytes_max` goes back to the system.
+  explicit MessagePool(std::size_t kept_bytes_max = std::size_t{64} << 20);
+  ~MessagePool();
+
+  std::size_t kept_bytes() const;
+
+ private:
+  friend class GrpcMessage;
+  // Null when there is no memory. `capacity` is set to what is to be given back.
+  std::byte* take(std::size_t size_bytes, std::size_t* capacity);
+  void give_back(std::byte* data, std::size_t capacity) noexcept;
+
+  struct SizeClass {
+    std::size_t capacity;
+    std::vector<std::byte*> free;
+  };
+  const std::size_t kept_bytes_max_;
+  mutable Mutex mutex_;
+  std::size_t kept_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;
+  std::vector<SizeClass> classes_ REVERIE_GUARDED_BY(mutex_);
+};
+
+// One received message. The bytes are written by the transport, and constant once it hands them on.
+// Thread-safe to read, to share and to let go.
+class GrpcMessage final : public RefCounted<GrpcMessage>, private BufferOwner {
+ public:
+  // Not zeroed. RESOURCE_EXHAUSTED when there is no memory.
+  static Result<Ref<GrpcMessage>> make(Ref<MessagePool> pool, std::size_t size_bytes);
+  ~GrpcMessage() override;
+
+  std::span<const std::byte> bytes() const { return {data_, size_bytes_}; }
+  std::span<std::byte> writable() { return {data_, size_bytes_}; }
+
+  // A part of the message that keeps the whole of it. Requires offset + size <= bytes().size().
+  Buffer view(std::size_t offset, std::size_t size_bytes);
+
+ private:
+  GrpcMessage(Ref<MessagePool> pool, std::byte* data, std::size_t size_bytes, std::size_t capacity);
+  void take_back(std::byte* data, std::size_t size_bytes) noexcept override;
+
+  Ref<MessagePool> pool_;
+  std::byte* data_;
+  std::size_t size_bytes_;
+  std::size_t capacity_;
+};
+
+// A message to be sent: pieces in order, each kept until the socket has taken it. Move-only; not
+// thread-safe. The pieces are let go on the connection's I/O thread.
+class GrpcPayload {
+ public:
+  GrpcPayload() = default;
+  GrpcPayload(GrpcPayload&& other) noexcept;
+  GrpcPayload& operator=(GrpcPayload&& other) noexcept;
+  ~GrpcPayload();
+
+  // A message of these bytes, owned.
+  static GrpcPayload of(std::string bytes);
+
+  // Appends bytes and owns them.
+  void append(std::string bytes);
+  void append(Buffer bytes);
+  // Appends bytes that `owner` keeps alive and unchanged. The same owner may be given many times.
+  void append(std::span<const std::byte> bytes, std::shared_ptr<const void> owner);
+  template <typename T>
+  void append(std::span<const std::byte> bytes, Ref<T> owner) {
+    append_kept(bytes, {owner.release(),
+                        [](const void* object) { static_cast<const T*>(object)->release(); }});
+  }
+  // Appends bytes whose owner this payload keeps already (see keep).
+  void append_borrowed(std::span<const std::byte> bytes) { append_kept(bytes, {}); }
+  // Keeps `owner` until the whole message is sent.
+  template <typename T>
+  void keep(Ref<T> owner) {
+    keepers_.push_back(
+        {owner.release(), [](const void* object) { static_cast<const T*>(object)->release(); }});
+  }
+  void keep(std::shared_ptr<const void> owner);
+
+  std::size_t size_bytes() const { return size_bytes_; }
+  std::size_t piece_count() const { return pieces_.size(); }
+  std::span<const std::byte> piece(std::size_t index) const { return pieces_[index]; }
+  // All pieces as one string: for tests, and for what is small.
+  std::string flat() const;
+
+ private:
+  // What to let go, and how.
+  struct Keeper {
+    const void* object = nullptr;
+    void (*let_go)(const void*) = nullptr;
+  };
+  void append_kept(std::span<const std::byte> bytes, Keeper keeper);
+  void clear() noexcept;
+
+  std::vector<std::span<const std::byte>> pieces_;
+  std::vector<Keeper> keepers_;
+  std::size_t size_bytes_ = 0;
+};
+
+}  // namespace reverie

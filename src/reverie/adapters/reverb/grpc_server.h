@@ -1,0 +1,137 @@
+// A gRPC server of methods over bytes: HTTP/2 by nghttp2, on the event loop of `net`.
+//
+//     GrpcServer server(io_threads, options);
+//     server.add_method("/pkg.Service/Sample", [&](std::shared_ptr<GrpcServerCall> call) {
+//       return std::make_shared<SampleStream>(service, std::move(call));   // a GrpcServerEvents
+//     });
+//     REVERIE_ASSIGN_OR_RETURN(std::vector<std::string> addresses, server.listen({"localhost:0"}));
+//
+// A call lives on its connection's I/O thread. The method is asked for a receiver of events when
+// the call's headers are here; answers are written from any thread, at any time until finish().
+//
+// Slow readers: what is written waits in the call's own queue and is offered to the socket only as
+// far as the peer's window goes. A method that makes a message only while has_room(), and goes on
+// at on_room(), never holds more than a message beyond that; one that does not is ended at
+// `queued_bytes_max`. Slow methods: see GrpcCall::pause_reading.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reverie/adapters/reverb/grpc_call.h"
+#include "reverie/adapters/reverb/grpc_message.h"
+#include "reverie/base/clock.h"
+#include "reverie/base/status.h"
+#include "reverie/net/connection.h"
+#include "reverie/net/io_threads.h"
+#include "reverie/net/tls.h"
+
+namespace reverie {
+
+// What is known of a call before its first message. Constant.
+struct GrpcCallInfo {
+  std::string path;       // "/pkg.Service/Method"
+  GrpcMetadata metadata;  // the caller's own: without the pseudo-headers and gRPC's
+  TimePoint deadline = TimePoint::max();
+  std::string peer;            // "127.0.0.1:41234", "unix:/run/x.sock"
+  std::string peer_name;       // subject of the client's certificate, with mutual TLS
+  bool is_peer_local = false;  // loopback or a Unix socket
+};
+
+// One call as its method sees it.
+class GrpcServerCall : public GrpcCall {
+ public:
+  virtual const GrpcCallInfo& info() const = 0;
+  // Sends a message behind those written before.
+  virtual void write(GrpcPayload message) = 0;
+  // Ends the call once what was written is sent. The first finish counts; nothing can be written
+  // after it, and no message is handed on.
+  virtual void finish(const Status& status) = 0;
+};
+
+// Where a call's events go. Each on the connection's I/O thread, one at a time; they should be
+// short, and may use the call. The transport holds the receiver until on_end() returned.
+class GrpcServerEvents : public GrpcCallEvents {
+ public:
+  // The caller sends no more. Not called for a call that ended before.
+  void on_half_close() override = 0;
+  // Exactly once, the last event. Ok: finish() was carried out, whatever status it sent. Else why
+  // the call ended before: CANCELLED (by the caller), DEADLINE_EXCEEDED, UNAVAILABLE (connection
+  // lost, or the server stops), RESOURCE_EXHAUSTED (a limit).
+  void on_end(const Status& why) override = 0;
+};
+
+// Called on the I/O thread when a call begins. Null refuses it with INTERNAL, unless the method
+// finished the call itself.
+using GrpcMethod =
+    std::function<std::shared_ptr<GrpcServerEvents>(std::shared_ptr<GrpcServerCall> call)>;
+// Called on the I/O thread with the one request; `reply` may be called later, from any thread,
+// once.
+using GrpcUnaryReply = std::function<void(Result<GrpcPayload> response)>;
+using GrpcUnaryMethod = std::function<void(const std::shared_ptr<GrpcServerCall>& call,
+                                           Ref<GrpcMessage> request, GrpcUnaryReply reply)>;
+
+struct GrpcServerOptions {
+  GrpcLimits limits;
+  // Encrypts, and with client certificates authenticates.
+  std::optional<TlsServerOptions> tls;
+  // Callers must send it as "authorization: Bearer <token>". Over TLS, Unix sockets and loopback
+  // alone: listening elsewhere without TLS is refused. Empty: none is asked for.
+  std::string token;
+  // Lets anybody in who can reach an address that is not loopback.
+  bool is_insecure_allowed = false;
+  // Connections at a time; a further one is closed at once.
+  std::size_t connection_count_max = 65536;
+  // How long a connection may take to say hello (TLS and HTTP/2 preface).
+  Duration hello_timeout = std::chrono::seconds(20);
+};
+
+struct GrpcServerFigures {
+  std::size_t connection_count = 0;
+  std::size_t call_count = 0;  // that are not over
+  std::uint64_t calls_begun = 0;
+  std::uint64_t bytes_received = 0;
+  std::uint64_t bytes_sent = 0;
+};
+
+// Thread-safe, but for the order: methods before listen(). `io_threads` outlives it. Not to be
+// destroyed, stopped or asked for figures on an I/O thread.
+class GrpcServer {
+ public:
+  GrpcServer(IoThreads& io_threads, GrpcServerOptions options);
+  // stop() without grace.
+  ~GrpcServer();
+  GrpcServer(const GrpcServer&) = delete;
+  GrpcServer& operator=(const GrpcServer&) = delete;
+
+  void add_method(std::string path, GrpcMethod method);
+  void add_unary(std::string path, GrpcUnaryMethod method);
+
+  // Listens on all of `addresses`, or on none: "localhost:0", "[::1]:7000", "unix:/run/x.sock".
+  // Returns them with the ports that were chosen for 0. Refuses an address that others can reach
+  // without a secret, a token over cleartext, and a port in use.
+  Result<std::vector<std::string>> listen(const std::vector<std::string>& addresses);
+
+  // Serves one connection that somebody else accepted or made: the other end of a pair, or one
+  // whose first bytes showed that it speaks HTTP/2; those are given as `received`.
+  void serve(std::unique_ptr<Connection> connection, std::string received = {});
+
+  // Says goodbye to every connection and takes no new ones; calls go on. Idempotent, waits for
+  // nothing.
+  void begin_stop();
+  // begin_stop(), then waits up to `grace` for the calls to end, ends those left with UNAVAILABLE,
+  // closes the connections and returns when no event is running or to come. Idempotent.
+  void stop(Duration grace = Duration::zero());
+
+  GrpcServerFigures figures() const;
+
+ private:
+  class Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace reverie

@@ -1,0 +1,434 @@
+#include "reverie/adapters/reverb/grpc_session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <nghttp2/nghttp2.h>
+
+#include "reverie/adapters/reverb/grpc_stream.h"
+
+namespace reverie {
+namespace {
+
+constexpr std::size_t kReadsAtOnce = 4;  // then other connections of the loop have their turn
+constexpr int kBatchesAtOnce = 8;        // likewise
+constexpr std::uint32_t kFrameBytesMax = 1u << 20;  // of a received DATA frame
+constexpr std::size_t kSentFrameBytesMax = 256u
+                                           << 10;  // calls of a connection take turns by frames
+// A peer that resets calls faster is read from with pauses. It is never dropped for it: a client
+// that ends each sample call by a reset is an honest one.
+constexpr std::uint32_t kResetsPerSpan = 2000;
+constexpr Duration kResetSpan = std::chrono::milliseconds(100);
+constexpr std::uint8_t kGoodbyePing[8] = {'g', 'o', 'o', 'd', 'b', 'y', 'e', '.'};
+
+std::string_view as_text(const std::uint8_t* data, std::size_t size) {
+  return {reinterpret_cast<const char*>(data), size};
+}
+
+std::vector<nghttp2_nv> as_http2(const GrpcHeaders& headers) {
+  std::vector<nghttp2_nv> fields;
+  fields.reserve(headers.size());
+  for (const auto& [name, value] : headers) {
+    fields.push_back({reinterpret_cast<std::uint8_t*>(const_cast<char*>(name.data())),
+                      reinterpret_cast<std::uint8_t*>(const_cast<char*>(value.data())), name.size(),
+                      value.size(), NGHTTP2_NV_FLAG_NONE});
+  }
+  return fields;
+}
+
+}  // namespace
+
+// nghttp2 calls back with the session as `self`, and knows a stream by its address.
+struct GrpcSession::Callbacks {
+  static GrpcStream* stream_of(nghttp2_session* http2, std::int32_t id) {
+    return static_cast<GrpcStream*>(nghttp2_session_get_stream_user_data(http2, id));
+  }
+
+  static int begin_headers(nghttp2_session* http2, const nghttp2_frame* frame, void* self) {
+    if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST) return 0;
+    auto& session = *static_cast<GrpcSession*>(self);
+    auto stream = session.on_call();
+    if (!stream) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    stream->attach(session, frame->hd.stream_id);
+    nghttp2_session_set_stream_user_data(http2, frame->hd.stream_id, stream.get());
+    session.streams_.emplace(frame->hd.stream_id, std::move(stream));
+    return 0;
+  }
+
+  static int header(nghttp2_session* http2, const nghttp2_frame* frame, const std::uint8_t* name,
+                    std::size_t name_size, const std::uint8_t* value, std::size_t value_size,
+                    std::uint8_t, void*) {
+    if (GrpcStream* const stream = stream_of(http2, frame->hd.stream_id)) {
+      stream->on_header(as_text(name, name_size), as_text(value, value_size));
+    }
+    return 0;
+  }
+
+  static int frame_recv(nghttp2_session* http2, const nghttp2_frame* frame, void* self) {
+    auto& session = *static_cast<GrpcSession*>(self);
+    switch (frame->hd.type) {
+      case NGHTTP2_HEADERS:
+      case NGHTTP2_DATA: {
+        GrpcStream* stream = stream_of(http2, frame->hd.stream_id);
+        if (stream == nullptr) return 0;
+        const auto kept = stream->shared_from_this();
+        if (frame->hd.type == NGHTTP2_HEADERS) stream->on_headers_done();
+        if ((frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0) stream->on_peer_end();
+        return 0;
+      }
+      case NGHTTP2_SETTINGS:
+        if ((frame->hd.flags & NGHTTP2_FLAG_ACK) == 0 && !std::exchange(session.is_ready_, true)) {
+          session.on_ready();
+        }
+        return 0;
+      case NGHTTP2_PING:
+        // Whoever answers has seen the announcement sent before it: its last calls are here.
+        if ((frame->hd.flags & NGHTTP2_FLAG_ACK) != 0 && session.is_goodbye_said_ &&
+            std::equal(kGoodbyePing, kGoodbyePing + 8, frame->ping.opaque_data)) {
+          nghttp2_submit_goaway(http2, NGHTTP2_FLAG_NONE,
+                                nghttp2_session_get_last_proc_stream_id(http2), NGHTTP2_NO_ERROR,
+                                nullptr, 0);
+        }
+        return 0;
+      case NGHTTP2_RST_STREAM:
+        session.note_reset();
+        return 0;
+      case NGHTTP2_GOAWAY:
+        session.on_goaway();
+        return 0;
+      default:
+        return 0;
+    }
+  }
+
+  static int data_chunk(nghttp2_session* http2, std::uint8_t, std::int32_t id,
+                        const std::uint8_t* data, std::size_t size, void*) {
+    GrpcStream* const stream = stream_of(http2, id);
+    if (stream == nullptr) {
+      nghttp2_session_consume(http2, id, size);
+      return 0;
+    }
+    const auto kept = stream->shared_from_this();
+    stream->on_data({reinterpret_cast<const std::byte*>(data), size});
+    return 0;
+  }
+
+  static int stream_close(nghttp2_session* http2, std::int32_t id, std::uint32_t error_code,
+                          void*) {
+    if (GrpcStream* const stream = stream_of(http2, id)) {
+      const auto kept = stream->shared_from_this();
+      stream->on_closed(error_code);
+    }
+    return 0;
+  }
+
+  static int frame_sent(nghttp2_session* http2, const nghttp2_frame* frame, void* self) {
+    // A server has said all: a caller that has not need not any more.
+    const auto& session = *static_cast<GrpcSession*>(self);
+    if (session.role_ != Role::kServer || frame->hd.type != NGHTTP2_HEADERS ||
+        (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) == 0 ||
+        nghttp2_session_get_stream_remote_close(http2, frame->hd.stream_id) != 0) {
+      return 0;
+    }
+    nghttp2_submit_rst_stream(http2, NGHTTP2_FLAG_NONE, frame->hd.stream_id, NGHTTP2_NO_ERROR);
+    return 0;
+  }
+
+  static ssize_t read_length(nghttp2_session*, std::uint8_t, std::int32_t, std::int32_t connection,
+                             std::int32_t stream, std::uint32_t frame_bytes_max, void*) {
+    const auto window = static_cast<std::size_t>(std::max(std::min(connection, stream), 1));
+    return static_cast<ssize_t>(
+        std::min({window, std::size_t{frame_bytes_max}, kSentFrameBytesMax}));
+  }
+
+  static ssize_t read(nghttp2_session*, std::int32_t, std::uint8_t*, std::size_t length,
+                      std::uint32_t* flags, nghttp2_data_source* source, void*) {
+    auto& stream = *static_cast<GrpcStream*>(source->ptr);
+    *flags |= NGHTTP2_DATA_FLAG_NO_COPY;
+    const std::size_t size = stream.on_send(length, flags);
+    if (size == 0 && (*flags & NGHTTP2_DATA_FLAG_EOF) == 0) return NGHTTP2_ERR_DEFERRED;
+    return static_cast<ssize_t>(size);
+  }
+
+  // Follows read() within one nghttp2_session_mem_send(), so what was promised is still there.
+  static int send_data(nghttp2_session*, nghttp2_frame*, const std::uint8_t* header,
+                       std::size_t length, nghttp2_data_source* source, void* self) {
+    auto& session = *static_cast<GrpcSession*>(self);
+    session.batch_.append_copy(std::as_bytes(std::span(header, 9)));
+    static_cast<GrpcStream*>(source->ptr)->take_sent(length, session.batch_);
+    return session.batch_.is_full() ? NGHTTP2_ERR_PAUSE : 0;
+  }
+
+  static nghttp2_session_callbacks* get() {
+    static nghttp2_session_callbacks* const callbacks = [] {
+      nghttp2_session_callbacks* made = nullptr;
+      REVERIE_CHECK(nghttp2_session_callbacks_new(&made) == 0);
+      nghttp2_session_callbacks_set_on_begin_headers_callback(made, begin_headers);
+      nghttp2_session_callbacks_set_on_header_callback(made, header);
+      nghttp2_session_callbacks_set_on_frame_recv_callback(made, frame_recv);
+      nghttp2_session_callbacks_set_on_data_chunk_recv_callback(made, data_chunk);
+      nghttp2_session_callbacks_set_on_stream_close_callback(made, stream_close);
+      nghttp2_session_callbacks_set_on_frame_send_callback(made, frame_sent);
+      nghttp2_session_callbacks_set_data_source_read_length_callback(made, read_length);
+      nghttp2_session_callbacks_set_send_data_callback(made, send_data);
+      return made;
+    }();
+    return callbacks;
+  }
+
+  static nghttp2_option* options() {
+    static nghttp2_option* const option = [] {
+      nghttp2_option* made = nullptr;
+      REVERIE_CHECK(nghttp2_option_new(&made) == 0);
+      nghttp2_option_set_no_auto_window_update(made, 1);
+      nghttp2_option_set_no_closed_streams(made, 1);
+      // Until the server's own bound is known.
+      nghttp2_option_set_peer_max_concurrent_streams(made, 1u << 20u);
+#ifdef REVERIE_HAS_NGHTTP2_RESET_LIMIT
+      // The library's own limit closes the connection: see kResetsPerSpan for ours.
+      nghttp2_option_set_stream_reset_rate_limit(made, 1u << 30u, 1u << 30u);
+#endif
+      return made;
+    }();
+    return option;
+  }
+};
+
+GrpcSession::GrpcSession(Role role, std::shared_ptr<GrpcHub> hub,
+                         std::unique_ptr<Connection> connection, const GrpcLimits& limits,
+                         Ref<MessagePool> pool)
+    : hub_(std::move(hub)),
+      limits_(limits),
+      role_(role),
+      connection_(std::move(connection)),
+      pool_(std::move(pool)),
+      budget_(std::make_shared<ReceiveBudget>()) {
+  budget_->held_bytes_max = limits_.received_bytes_max;
+  const int error =
+      role == Role::kServer
+          ? nghttp2_session_server_new2(&http2_, Callbacks::get(), this, Callbacks::options())
+          : nghttp2_session_client_new2(&http2_, Callbacks::get(), this, Callbacks::options());
+  REVERIE_CHECK(error == 0);
+}
+
+GrpcSession::~GrpcSession() {
+  if (http2_ != nullptr) nghttp2_session_del(http2_);
+}
+
+void GrpcSession::start(std::string_view received) {
+  const auto self = shared_from_this();
+  hub_->run([&] {
+    connection_->set_events(this);
+    std::vector<nghttp2_settings_entry> settings = {
+        {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, limits_.call_window_bytes},
+        {NGHTTP2_SETTINGS_MAX_FRAME_SIZE, kFrameBytesMax},
+        {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE,
+         static_cast<std::uint32_t>(limits_.metadata_bytes_max)}};
+    if (role_ == Role::kServer) {
+      settings.push_back({NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, limits_.call_count_max});
+    } else {
+      settings.push_back({NGHTTP2_SETTINGS_ENABLE_PUSH, 0});
+    }
+    nghttp2_submit_settings(http2_, NGHTTP2_FLAG_NONE, settings.data(), settings.size());
+    nghttp2_session_set_local_window_size(
+        http2_, NGHTTP2_FLAG_NONE, 0, static_cast<std::int32_t>(limits_.connection_window_bytes));
+    hub_->touch(*this);
+    if (!received.empty() && !receive(std::as_bytes(std::span(received)))) return;
+    want_read();
+  });
+}
+
+void GrpcSession::want_read() {
+  if (connection_ && !is_slowed_) connection_->want_read();
+}
+
+void GrpcSession::on_readable() {
+  const auto self = shared_from_this();
+  hub_->run([this] {
+    for (std::size_t i = 0; i < kReadsAtOnce && connection_; ++i) {
+      const std::span<std::byte> scratch = hub_->loop().scratch();
+      const IoResult got = connection_->read(scratch);
+      if (!got.status.ok()) {
+        close(got.status);
+        return;
+      }
+      if (got.is_end) {
+        close(unavailable("the connection to {} was closed by the peer", connection_->peer()));
+        return;
+      }
+      if (got.size_bytes == 0) break;
+      if (connection_->is_encrypted() && connection_->protocol() != "h2") {
+        close(unavailable("{} does not speak HTTP/2 (ALPN gave '{}')", connection_->peer(),
+                          connection_->protocol()));
+        return;
+      }
+      if (!receive(scratch.first(got.size_bytes))) return;
+      if (got.size_bytes < scratch.size() || is_slowed_) break;
+    }
+    want_read();
+  });
+}
+
+bool GrpcSession::receive(std::span<const std::byte> bytes) {
+  received_bytes_ += bytes.size();
+  hub_->touch(*this);  // acknowledgements and windows
+  const ssize_t taken = nghttp2_session_mem_recv(
+      http2_, reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
+  if (taken >= 0) return true;
+  const auto error = static_cast<int>(taken);
+  if (error != NGHTTP2_ERR_BAD_CLIENT_MAGIC) {
+    nghttp2_session_terminate_session(http2_, NGHTTP2_PROTOCOL_ERROR);
+  }
+  close(unavailable("the connection to {} broke HTTP/2's rules: {}", connection_->peer(),
+                    nghttp2_strerror(error)));
+  return false;
+}
+
+void GrpcSession::on_writable() {
+  const auto self = shared_from_this();
+  hub_->run([this] {
+    is_blocked_ = false;
+    if (connection_) hub_->touch(*this);
+  });
+}
+
+bool GrpcSession::fill() {
+  while (!batch_.is_full()) {
+    const std::uint8_t* data = nullptr;
+    const ssize_t size = nghttp2_session_mem_send(http2_, &data);
+    if (size < 0) return false;
+    if (size == 0) return true;
+    batch_.append_copy(std::as_bytes(std::span(data, static_cast<std::size_t>(size))));
+  }
+  return true;
+}
+
+void GrpcSession::flush() {
+  if (!connection_ || is_blocked_) return;
+  for (int i = 0; i < kBatchesAtOnce; ++i) {
+    if (batch_.empty() && !fill()) {
+      close(
+          resource_exhausted("no memory to go on with the connection to {}", connection_->peer()));
+      return;
+    }
+    if (batch_.empty()) break;
+    Status why;
+    const OutBatch::Outcome outcome = batch_.write_to(*connection_, &why);
+    if (outcome == OutBatch::Outcome::kLost) {
+      close(why);
+      return;
+    }
+    if (outcome == OutBatch::Outcome::kBlocked) {
+      is_blocked_ = true;
+      connection_->want_write();
+      break;
+    }
+    if (i + 1 == kBatchesAtOnce) hub_->touch(*this);
+  }
+  std::vector<std::shared_ptr<GrpcStream>> has_room;
+  has_room.swap(has_room_);
+  for (const auto& stream : has_room) stream->tell_room();
+  if (batch_.empty() && nghttp2_session_want_read(http2_) == 0 &&
+      nghttp2_session_want_write(http2_) == 0) {
+    close(unavailable("the connection to {} was closed", connection_->peer()));
+  }
+}
+
+void GrpcSession::close(const Status& why) {
+  if (!connection_) return;
+  const auto self = shared_from_this();
+  if (!is_blocked_) {
+    // What is ready, such as the reason of a hang-up, as far as it goes.
+    if (batch_.empty()) (void)fill();
+    Status ignored;
+    if (!batch_.empty()) batch_.write_to(*connection_, &ignored);
+  }
+  connection_.reset();
+  slow_timer_.reset();
+  auto streams = std::move(streams_);
+  streams_.clear();
+  for (const auto& [id, stream] : streams) stream->on_lost(why);
+  has_room_.clear();
+  nghttp2_session_del(std::exchange(http2_, nullptr));
+  on_close(why);
+}
+
+void GrpcSession::say_goodbye() {
+  if (!connection_ || std::exchange(is_goodbye_said_, true)) return;
+  nghttp2_submit_shutdown_notice(http2_);
+  nghttp2_submit_ping(http2_, NGHTTP2_FLAG_NONE, kGoodbyePing);
+  hub_->touch(*this);
+}
+
+void GrpcSession::note_reset() {
+  if (role_ == Role::kClient || ++reset_count_ <= kResetsPerSpan) return;
+  const TimePoint now = Clock::system().now();
+  reset_count_ = 0;
+  if (now >= std::exchange(reset_span_end_, now + kResetSpan) || is_slowed_) return;
+  is_slowed_ = true;
+  if (!slow_timer_) slow_timer_ = std::make_unique<LoopTimer>(hub_->loop());
+  slow_timer_->start(kResetSpan, [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self) return;
+    self->is_slowed_ = false;
+    self->want_read();
+  });
+}
+
+Status GrpcSession::submit_request(const GrpcHeaders& headers, std::shared_ptr<GrpcStream> stream) {
+  const std::vector<nghttp2_nv> fields = as_http2(headers);
+  nghttp2_data_provider body{};
+  body.source.ptr = stream.get();
+  body.read_callback = Callbacks::read;
+  const std::int32_t id =
+      nghttp2_submit_request(http2_, nullptr, fields.data(), fields.size(), &body, stream.get());
+  if (id < 0) {
+    return unavailable("no further call can begin on this connection: {}", nghttp2_strerror(id));
+  }
+  stream->attach(*this, id);
+  streams_.emplace(id, std::move(stream));
+  hub_->touch(*this);
+  return {};
+}
+
+void GrpcSession::submit_response(const GrpcHeaders& headers, GrpcStream& stream, bool has_body) {
+  const std::vector<nghttp2_nv> fields = as_http2(headers);
+  nghttp2_data_provider body{};
+  body.source.ptr = &stream;
+  body.read_callback = Callbacks::read;
+  nghttp2_submit_response(http2_, stream.id(), fields.data(), fields.size(),
+                          has_body ? &body : nullptr);
+  hub_->touch(*this);
+}
+
+void GrpcSession::submit_trailers(const GrpcHeaders& headers, GrpcStream& stream) {
+  const std::vector<nghttp2_nv> fields = as_http2(headers);
+  nghttp2_submit_trailer(http2_, stream.id(), fields.data(), fields.size());
+  hub_->touch(*this);
+}
+
+void GrpcSession::submit_reset(GrpcStream& stream, std::uint32_t error_code) {
+  nghttp2_submit_rst_stream(http2_, NGHTTP2_FLAG_NONE, stream.id(), error_code);
+  hub_->touch(*this);
+}
+
+bool GrpcSession::is_window_open(const GrpcStream& stream) const {
+  return nghttp2_session_get_remote_window_size(http2_) > 0 &&
+         nghttp2_session_get_stream_remote_window_size(http2_, stream.id()) > 0;
+}
+
+std::size_t GrpcSession::header_bytes_max() const {
+  return nghttp2_session_get_remote_settings(http2_, NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE);
+}
+
+void GrpcSession::forget(const GrpcStream& stream) {
+  streams_.erase(stream.id());
+}
+
+std::vector<std::shared_ptr<GrpcStream>> GrpcSession::streams() const {
+  std::vector<std::shared_ptr<GrpcStream>> all;
+  for (const auto& [id, stream] : streams_) all.push_back(stream);
+  return all;
+}
+
+}  // namespace reverie

@@ -1,0 +1,121 @@
+// One HTTP/2 connection that carries gRPC calls: nghttp2's session over a Connection.
+//
+//     socket --> scratch --> nghttp2 --> GrpcStream (copies into its message)
+//     GrpcStream --> nghttp2 (frames, windows) --> OutBatch --> socket
+//
+// nghttp2 frames, compresses headers and counts windows; it neither reads nor writes, and copies no
+// payload. A batch is filled when the one before it is written, so that a peer which does not
+// read holds no more than a batch; everything else waits in the calls' queues.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "reverie/adapters/reverb/grpc_call.h"
+#include "reverie/adapters/reverb/grpc_hub.h"
+#include "reverie/adapters/reverb/grpc_message.h"
+#include "reverie/adapters/reverb/message_reader.h"
+#include "reverie/adapters/reverb/out_batch.h"
+#include "reverie/net/connection.h"
+
+struct nghttp2_session;
+
+namespace reverie {
+
+class GrpcStream;
+
+using GrpcHeaders = std::vector<std::pair<std::string_view, std::string_view>>;
+
+// Of its connection's I/O thread.
+class GrpcSession : public ConnectionEvents, public std::enable_shared_from_this<GrpcSession> {
+ public:
+  enum class Role { kServer, kClient };
+  GrpcSession(Role role, std::shared_ptr<GrpcHub> hub, std::unique_ptr<Connection> connection,
+              const GrpcLimits& limits, Ref<MessagePool> pool);
+  ~GrpcSession() override;
+
+  // Says hello. `received` was read from the connection before.
+  void start(std::string_view received);
+  // Ends the connection now: its calls with `why`, after one attempt to send what is ready.
+  void close(const Status& why);
+  // Announces the end; then, when the peer has seen that, takes no further call.
+  void say_goodbye();
+  bool is_open() const { return connection_ != nullptr; }
+  // Sends what can be sent.
+  void flush();
+
+  // For streams.
+  nghttp2_session* http2() { return http2_; }
+  Connection& connection() { return *connection_; }
+  const Ref<MessagePool>& pool() const { return pool_; }
+  const std::shared_ptr<ReceiveBudget>& budget() const { return budget_; }
+  OutBatch& batch() { return batch_; }
+  // Begins a request, whose body the stream gives. An error when no more can begin here.
+  Status submit_request(const GrpcHeaders& headers, std::shared_ptr<GrpcStream> stream);
+  // Begins a response: with a body that the stream gives, or with headers alone.
+  void submit_response(const GrpcHeaders& headers, GrpcStream& stream, bool has_body);
+  void submit_trailers(const GrpcHeaders& headers, GrpcStream& stream);
+  void submit_reset(GrpcStream& stream, std::uint32_t error_code);
+  // Whether the peer lets the stream send now.
+  bool is_window_open(const GrpcStream& stream) const;
+  // The most that the peer takes as a call's headers.
+  std::size_t header_bytes_max() const;
+  void forget(const GrpcStream& stream);
+  void note_room(std::shared_ptr<GrpcStream> stream) { has_room_.push_back(std::move(stream)); }
+  std::size_t stream_count() const { return streams_.size(); }
+  std::vector<std::shared_ptr<GrpcStream>> streams() const;
+  std::uint64_t received_bytes() const { return received_bytes_; }
+  std::uint64_t sent_bytes() const { return batch_.sent_bytes(); }
+
+ protected:
+  // A call of the peer's begins; null refuses it. Servers only.
+  virtual std::shared_ptr<GrpcStream> on_call() { return nullptr; }
+  // The peer has said hello.
+  virtual void on_ready() {}
+  // The peer takes no further calls.
+  virtual void on_goaway() {}
+  // Once, when the connection is closed and every stream has been told.
+  virtual void on_close(const Status& why) = 0;
+
+  std::shared_ptr<GrpcHub> hub_;
+  const GrpcLimits& limits_;
+
+ private:
+  friend class GrpcHub;
+  struct Callbacks;
+
+  void on_readable() override;
+  void on_writable() override;
+  // Gives nghttp2 what was read; false when the connection is of no more use.
+  bool receive(std::span<const std::byte> bytes);
+  // False without memory.
+  bool fill();
+  void note_reset();
+  void want_read();
+
+  const Role role_;
+  std::unique_ptr<Connection> connection_;
+  nghttp2_session* http2_ = nullptr;
+  Ref<MessagePool> pool_;
+  std::shared_ptr<ReceiveBudget> budget_;
+  std::unordered_map<std::int32_t, std::shared_ptr<GrpcStream>> streams_;
+  std::vector<std::shared_ptr<GrpcStream>> has_room_;
+  OutBatch batch_;
+  bool is_blocked_ = false;  // the socket takes no more
+  bool is_ready_ = false;
+  bool is_touched_ = false;  // waits in the hub to be flushed
+  bool is_goodbye_said_ = false;
+  std::uint64_t received_bytes_ = 0;
+  // Resets are counted over short spans of time.
+  std::uint32_t reset_count_ = 0;
+  TimePoint reset_span_end_;
+  bool is_slowed_ = false;
+  std::unique_ptr<LoopTimer> slow_timer_;
+};
+
+}  // namespace reverie

@@ -1,0 +1,64 @@
+// Puts the messages of one stream together from the bytes of its DATA frames.
+//
+//     [compressed? 1 byte][length 4 bytes, big end first][length bytes] ...
+//
+// A length is checked against the bounds before memory is taken for it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "reverie/adapters/reverb/grpc_message.h"
+#include "reverie/base/status.h"
+
+namespace reverie {
+
+// What the messages of one connection that were not handed on may take together. A message that
+// comes while nothing else is held is always within it.
+struct ReceiveBudget {
+  std::size_t held_bytes = 0;
+  std::size_t held_bytes_max = 0;
+};
+
+// A state machine: no lock, no socket.
+class MessageReader {
+ public:
+  static constexpr std::size_t kPrefixBytes = 5;
+
+  MessageReader(std::size_t message_bytes_max, Ref<MessagePool> pool,
+                std::shared_ptr<ReceiveBudget> budget)
+      : message_bytes_max_(message_bytes_max), pool_(std::move(pool)), budget_(std::move(budget)) {}
+
+  // The stream's messages may be compressed with gzip.
+  void allow_gzip() { is_gzip_allowed_ = true; }
+
+  // Takes bytes from the front of `bytes`, at most to the end of one message, which it then puts
+  // into `message`. Call again with what is left. After an error the stream is of no more use.
+  Status feed(std::span<const std::byte>* bytes, Ref<GrpcMessage>* message);
+
+  // Whether the stream may end here.
+  bool is_between_messages() const { return prefix_bytes_ == 0; }
+
+  // Gives back what `message` took of the budget, when it is handed on or dropped.
+  void let_go(const GrpcMessage& message) { budget_->held_bytes -= message.bytes().size(); }
+  // Drops what is not whole.
+  void reset();
+
+ private:
+  Status begin();
+  Status finish(Ref<GrpcMessage>* message);
+
+  const std::size_t message_bytes_max_;
+  Ref<MessagePool> pool_;
+  std::shared_ptr<ReceiveBudget> budget_;
+  bool is_gzip_allowed_ = false;
+  bool is_compressed_ = false;
+  std::uint8_t prefix_[kPrefixBytes] = {};
+  std::size_t prefix_bytes_ = 0;  // how much of the prefix is here
+  Ref<GrpcMessage> message_;      // once the prefix is
+  std::size_t filled_bytes_ = 0;
+};
+
+}  // namespace reverie

@@ -1,0 +1,75 @@
+// Addresses as users write them, and whom an address lets in.
+//
+//     "localhost:7000"  "10.0.0.5:7000"  "[::1]:7000"     one TCP address
+//     "unix:/run/reverie.sock"  "unix:///run/x"            a Unix socket ("unix:@name": abstract)
+//     "dns:///replay.local:7000"                           a name; its addresses are tried in turn
+//     "ipv4:10.0.0.5:7000,10.0.0.6:7000"  "ipv6:[::1]:1"   several
+//
+// The spellings are gRPC's.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <sys/socket.h>
+
+#include "reverie/base/status.h"
+
+namespace reverie {
+
+// One address before names are looked up.
+struct Endpoint {
+  enum class Kind { kTcp, kUnix };
+  Kind kind = Kind::kTcp;
+  std::string host;  // name or number, without brackets; a Unix socket's path
+  std::uint16_t port = 0;
+
+  std::string to_string() const;
+  friend bool operator==(const Endpoint&, const Endpoint&) = default;
+};
+
+// One or more addresses. INVALID_ARGUMENT, with what is wrong, for text that is none.
+Result<std::vector<Endpoint>> parse_target(std::string_view target);
+// Exactly one address.
+Result<Endpoint> parse_endpoint(std::string_view address);
+
+// An address as the system takes it. A value.
+class SocketAddress {
+ public:
+  SocketAddress() = default;
+  SocketAddress(const sockaddr* address, socklen_t size);
+
+  const sockaddr* data() const { return reinterpret_cast<const sockaddr*>(&storage_); }
+  socklen_t size() const { return size_; }
+  int family() const { return storage_.ss_family; }
+  // Nobody on another machine can reach it, or be reached by it: 127.0.0.0/8, ::1, a Unix socket.
+  bool is_loopback() const;
+  std::uint16_t port() const;
+  // "127.0.0.1:7000", "[::1]:7000", "unix:/run/x.sock"; "unix:" for a socket without a name.
+  std::string to_string() const;
+
+ private:
+  sockaddr_storage storage_{};
+  socklen_t size_ = 0;
+};
+
+// The addresses behind an endpoint. Looking up a name may take seconds: `is_name_allowed` false
+// takes only what needs no look-up (numbers, "localhost", Unix sockets) and gives UNIMPLEMENTED for
+// the rest. UNAVAILABLE when the name is unknown.
+Result<std::vector<SocketAddress>> resolve(const Endpoint& endpoint, bool is_name_allowed = true);
+
+// What guards a door.
+struct DoorGuard {
+  bool has_token = false;
+  bool has_tls = false;
+  bool has_client_certificates = false;
+  bool is_insecure_allowed = false;
+};
+// Whether a server with such a guard may listen at `address`: anybody may at loopback; elsewhere it
+// takes client certificates, a token under TLS, or the explicit word that none is wanted. A token
+// is never asked for over cleartext that leaves the machine.
+Status check_bind(const SocketAddress& address, const DoorGuard& guard);
+
+}  // namespace reverie

@@ -1,0 +1,154 @@
+#include "reverie/net/connection.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <asio/io_context.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "reverie/net/tls_connection.h"
+
+namespace reverie {
+namespace {
+
+constexpr std::size_t kPiecesMax = 256;  // of one system call; it takes up to 1024
+
+// The socket and its waits: held by the waits too, so that a connection may go in an event.
+struct Socket {
+  Socket(IoLoop& io_loop, int fd) : loop(io_loop), descriptor(io_loop.context(), fd) {}
+
+  IoLoop& loop;
+  asio::posix::stream_descriptor descriptor;
+  ConnectionEvents* events = nullptr;
+  bool is_waiting_to_read = false;
+  bool is_waiting_to_write = false;
+};
+
+class SocketConnection final : public Connection {
+ public:
+  SocketConnection(IoLoop& loop, int fd, const SocketAddress& peer)
+      : socket_(std::make_shared<Socket>(loop, fd)), peer_(peer) {}
+
+  ~SocketConnection() override {
+    socket_->events = nullptr;
+    const int fd = socket_->descriptor.native_handle();
+    // What lies unread would turn the hang-up into a reset, which takes what was sent with it.
+    std::byte rest[4096];
+    for (int i = 0; i < 64 && ::recv(fd, rest, sizeof(rest), MSG_DONTWAIT) > 0; ++i) {
+    }
+    // Reaches the peer even when a forked child holds the socket too.
+    ::shutdown(fd, SHUT_RDWR);
+    asio::error_code ignored;
+    socket_->descriptor.close(ignored);
+  }
+
+  IoLoop& loop() override { return socket_->loop; }
+  void set_events(ConnectionEvents* events) override { socket_->events = events; }
+
+  IoResult read(std::span<std::byte> into) override {
+    while (true) {
+      const ssize_t got = ::recv(fd(), into.data(), into.size(), 0);
+      if (got > 0) return {.size_bytes = static_cast<std::size_t>(got)};
+      if (got == 0) return {.is_end = true};
+      if (errno == EINTR) continue;
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return {};
+      return lost(errno);
+    }
+  }
+
+  IoResult write(std::span<const std::span<const std::byte>> pieces) override {
+    iovec parts[kPiecesMax];
+    const std::size_t count = std::min(pieces.size(), kPiecesMax);
+    for (std::size_t i = 0; i < count; ++i) {
+      parts[i] = {const_cast<std::byte*>(pieces[i].data()), pieces[i].size()};
+    }
+    msghdr message{};
+    message.msg_iov = parts;
+    message.msg_iovlen = count;
+    while (true) {
+      const ssize_t sent = ::sendmsg(fd(), &message, MSG_NOSIGNAL);
+      if (sent >= 0) return {.size_bytes = static_cast<std::size_t>(sent)};
+      if (errno == EINTR) continue;
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return {};
+      return lost(errno);
+    }
+  }
+
+  void want_read() override {
+    if (std::exchange(socket_->is_waiting_to_read, true)) return;
+    socket_->descriptor.async_wait(asio::posix::stream_descriptor::wait_read,
+                                   [socket = socket_](const asio::error_code&) {
+                                     socket->is_waiting_to_read = false;
+                                     if (socket->events) socket->events->on_readable();
+                                   });
+  }
+  void want_write() override {
+    if (std::exchange(socket_->is_waiting_to_write, true)) return;
+    socket_->descriptor.async_wait(asio::posix::stream_descriptor::wait_write,
+                                   [socket = socket_](const asio::error_code&) {
+                                     socket->is_waiting_to_write = false;
+                                     if (socket->events) socket->events->on_writable();
+                                   });
+  }
+
+  bool is_peer_local() const override { return peer_.is_loopback(); }
+  std::string peer() const override { return peer_.to_string(); }
+
+ private:
+  int fd() { return socket_->descriptor.native_handle(); }
+  IoResult lost(int error) const {
+    return {.status =
+                unavailable("the connection to {} was lost: {}", peer(), std::strerror(error))};
+  }
+
+  std::shared_ptr<Socket> socket_;
+  SocketAddress peer_;
+};
+
+// Small messages leave at once, and a peer whose machine is gone is noticed within a minute.
+void tune_tcp(int fd) {
+  const auto set = [fd](int level, int option, int value) {
+    ::setsockopt(fd, level, option, &value, sizeof(value));
+  };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 30);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 10);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 60'000);
+}
+
+}  // namespace
+
+Result<ConnectionPair> make_connection_pair(IoLoop& first, IoLoop& second) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
+    return resource_exhausted("no pair of sockets could be made: {}", std::strerror(errno));
+  }
+  sockaddr nobody{};
+  nobody.sa_family = AF_UNIX;
+  const SocketAddress peer(&nobody, sizeof(nobody.sa_family));
+  return ConnectionPair{make_connection(first, ends[0], peer),
+                        make_connection(second, ends[1], peer)};
+}
+
+std::unique_ptr<Connection> make_connection(IoLoop& loop, int socket, const SocketAddress& peer,
+                                            std::shared_ptr<const TlsContext> tls,
+                                            const std::string& server_name) {
+  ::fcntl(socket, F_SETFL, ::fcntl(socket, F_GETFL) | O_NONBLOCK);
+  ::fcntl(socket, F_SETFD, FD_CLOEXEC);
+  if (peer.family() != AF_UNIX) tune_tcp(socket);
+  auto plain = std::make_unique<SocketConnection>(loop, socket, peer);
+  if (!tls) return plain;
+  return make_tls_connection(std::move(plain), std::move(tls), server_name);
+}
+
+}  // namespace reverie

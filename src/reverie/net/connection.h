@@ -1,0 +1,97 @@
+// A stream of bytes to a peer: TCP, a Unix socket or a pair in this process, encrypted or not.
+//
+// Nothing here blocks: read() and write() do what can be done now, and the loop says when more can.
+//
+//     void on_readable() override {
+//       IoResult got = connection->read(loop.scratch());
+//       ...
+//       connection->want_read();          // once more
+//     }
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "reverie/base/clock.h"
+#include "reverie/base/status.h"
+#include "reverie/net/address.h"
+#include "reverie/net/io_threads.h"
+#include "reverie/net/tls.h"
+
+namespace reverie {
+
+// What a read or write did. With nothing moved, not at the end and ok, nothing can be done now.
+struct IoResult {
+  std::size_t size_bytes = 0;
+  bool is_end = false;  // the peer sends no more
+  // UNAVAILABLE: the connection is of no more use.
+  Status status = {};
+};
+
+// Told when a connection can go on. On the loop's thread.
+class ConnectionEvents {
+ public:
+  virtual ~ConnectionEvents() = default;
+  virtual void on_readable() = 0;
+  virtual void on_writable() = 0;
+};
+
+// Of its loop's thread alone, but for loop() and the facts about the peer. Destroying it hangs up.
+class Connection {
+ public:
+  virtual ~Connection() = default;
+
+  virtual IoLoop& loop() = 0;
+  // Where the events go; set before the first want_*. `events` outlives the connection, and may
+  // destroy it in an event.
+  virtual void set_events(ConnectionEvents* events) = 0;
+
+  virtual IoResult read(std::span<std::byte> into) = 0;
+  // Gathers from `pieces` in order, and says how far it came.
+  virtual IoResult write(std::span<const std::span<const std::byte>> pieces) = 0;
+
+  // Asks for one on_readable() or on_writable(). Asking again before it came changes nothing.
+  virtual void want_read() = 0;
+  virtual void want_write() = 0;
+
+  // Whether the peer is on this machine, and what to call it.
+  virtual bool is_peer_local() const = 0;
+  virtual std::string peer() const = 0;
+
+  // With TLS: whether the handshake has ended, and then the protocol by ALPN and the common name of
+  // the peer's certificate, both empty where there is none.
+  virtual bool is_encrypted() const { return false; }
+  virtual bool is_handshake_done() const { return true; }
+  virtual std::string protocol() const { return {}; }
+  virtual std::string peer_name() const { return {}; }
+};
+
+// The two ends of a connection within this process. RESOURCE_EXHAUSTED without descriptors left.
+struct ConnectionPair {
+  std::unique_ptr<Connection> first;
+  std::unique_ptr<Connection> second;
+};
+Result<ConnectionPair> make_connection_pair(IoLoop& first, IoLoop& second);
+
+// A connection over a connected socket, which it then owns. With `tls` it speaks TLS, as a server
+// or a client as the context says; the handshake goes on in read() and write().
+std::unique_ptr<Connection> make_connection(IoLoop& loop, int socket, const SocketAddress& peer,
+                                            std::shared_ptr<const TlsContext> tls = nullptr,
+                                            const std::string& server_name = {});
+
+// Connects to the first address that answers. `done` is called once, on the loop's thread:
+// UNAVAILABLE when none answers, DEADLINE_EXCEEDED after `timeout`. Returns a handle; dropping it
+// cancels the attempt and `done` with it. REQUIRES: on the loop's thread, the drop too.
+class ConnectAttempt;
+struct ConnectAttemptDeleter {
+  void operator()(ConnectAttempt* attempt) const;
+};
+using ConnectHandle = std::unique_ptr<ConnectAttempt, ConnectAttemptDeleter>;
+ConnectHandle connect(IoLoop& loop, const Endpoint& endpoint, std::shared_ptr<const TlsContext> tls,
+                      std::string server_name, Duration timeout,
+                      std::function<void(Result<std::unique_ptr<Connection>>)> done);
+
+}  // namespace reverie

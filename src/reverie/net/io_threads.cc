@@ -1,0 +1,172 @@
+#include "reverie/net/io_threads.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <asio/executor_work_guard.hpp>
+#include <asio/io_context.hpp>
+#include <asio/post.hpp>
+#include <asio/steady_timer.hpp>
+#include <pthread.h>
+#include <signal.h>
+
+namespace reverie {
+namespace {
+
+// One thread runs a context: Asio may leave out what several would need.
+constexpr int kOneThread = 1;
+// A timer further away is as good as none, and adding it to now does not overflow.
+constexpr Duration kTimerMax = std::chrono::hours(24 * 365);
+
+thread_local const IoLoop* current_loop = nullptr;
+
+// Signals belong to the threads of the program: a handler of theirs never runs on ours.
+template <typename Start>
+void with_signals_blocked(Start start) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  start();
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+}  // namespace
+
+IoLoop::IoLoop()
+    : context_(std::make_unique<asio::io_context>(kOneThread)),
+      scratch_(std::make_unique_for_overwrite<std::byte[]>(kScratchBytes)) {}
+
+IoLoop::~IoLoop() {
+  context_.reset();  // first: what its handlers hold may still look at the loop
+}
+
+bool IoLoop::is_current() const {
+  return current_loop == this;
+}
+
+bool IoLoop::post(std::function<void()> work) {
+  if (!fork_guard_.check("I/O thread").ok()) return false;
+  {
+    MutexLock lock(mutex_);
+    if (is_stopped_) return false;
+    posted_.push_back(std::move(work));
+    if (posted_.size() > 1) return true;  // the wake-up is on its way
+  }
+  asio::post(*context_, [this] { drain(); });
+  return true;
+}
+
+void IoLoop::drain() {
+  {
+    MutexLock lock(mutex_);
+    running_.swap(posted_);
+  }
+  for (std::function<void()>& work : running_) {
+    work();
+    work = nullptr;  // what it holds goes on this thread, in order
+  }
+  running_.clear();
+}
+
+void IoLoop::run() {
+  current_loop = this;
+  const auto guard = asio::make_work_guard(*context_);
+  context_->run();
+  current_loop = nullptr;
+}
+
+void IoLoop::stop() {
+  context_->stop();
+  if (thread_.joinable()) thread_.join();
+  std::vector<std::function<void()>> dropped;
+  MutexLock lock(mutex_);
+  is_stopped_ = true;
+  dropped.swap(posted_);
+}
+
+bool IoLoop::run_and_wait(const std::function<void()>& work) {
+  if (is_current()) {
+    work();
+    return true;
+  }
+  // Told when the work ran, and when it was dropped with the loop.
+  struct Ticket {
+    Mutex mutex;
+    CondVar changed;
+    bool has_run REVERIE_GUARDED_BY(mutex) = false;
+    bool is_gone REVERIE_GUARDED_BY(mutex) = false;
+  };
+  const auto ticket = std::make_shared<Ticket>();
+  {
+    const std::shared_ptr<void> guard(nullptr, [ticket](void*) {
+      MutexLock lock(ticket->mutex);
+      ticket->is_gone = true;
+      ticket->changed.notify_all();
+    });
+    post([&work, ticket, guard] {
+      work();
+      MutexLock lock(ticket->mutex);
+      ticket->has_run = true;
+    });
+  }
+  MutexLock lock(ticket->mutex);
+  while (!ticket->is_gone) ticket->changed.wait(ticket->mutex);
+  return ticket->has_run;
+}
+
+IoThreads::IoThreads(std::size_t thread_count) {
+  REVERIE_CHECK(thread_count >= 1);
+  for (std::size_t i = 0; i < thread_count; ++i) loops_.push_back(std::make_unique<IoLoop>());
+  with_signals_blocked([this] {
+    for (auto& loop : loops_) loop->thread_ = std::thread([&l = *loop] { l.run(); });
+  });
+}
+
+IoLoop& IoThreads::next() {
+  return *loops_[next_.fetch_add(1, std::memory_order_relaxed) % loops_.size()];
+}
+
+void IoThreads::stop() {
+  if (!check_fork().ok()) {
+    // The child shares the loops' descriptors with its parent: taking a loop apart here would
+    // take sockets out of the parent's.
+    for (auto& loop : loops_) (void)loop.release();
+    loops_.clear();
+    return;
+  }
+  for (auto& loop : loops_) loop->stop();
+}
+
+struct LoopTimer::State {
+  explicit State(IoLoop& loop) : timer(loop.context()) {}
+  asio::steady_timer timer;
+  std::uint64_t generation = 0;
+  std::function<void()> run;
+};
+
+LoopTimer::LoopTimer(IoLoop& loop) : state_(std::make_shared<State>(loop)) {}
+
+LoopTimer::~LoopTimer() {
+  cancel();
+}
+
+void LoopTimer::start(Duration after, std::function<void()> run) {
+  const std::uint64_t generation = ++state_->generation;
+  state_->run = std::move(run);
+  state_->timer.expires_after(std::clamp(after, Duration::zero(), kTimerMax));
+  state_->timer.async_wait([state = state_, generation](const asio::error_code& error) {
+    if (error || state->generation != generation) return;
+    ++state->generation;
+    const std::function<void()> now = std::exchange(state->run, nullptr);
+    now();
+  });
+}
+
+void LoopTimer::cancel() {
+  ++state_->generation;
+  state_->run = nullptr;
+  state_->timer.cancel();
+}
+
+}  // namespace reverie

@@ -1,0 +1,116 @@
+// The threads that wait for sockets: each runs one event loop.
+//
+//     thread 0   loop 0   { connection, connection, timer, listener }
+//     thread 1   loop 1   { connection, connection }
+//
+// A connection lives on one loop: what happens to it happens on that loop's thread, so it needs no
+// lock. Other threads reach it by post(). The loops are Asio's; this header hides it.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "reverie/base/clock.h"
+#include "reverie/base/fork.h"
+#include "reverie/base/mutex.h"
+#include "reverie/base/status.h"
+
+namespace asio {
+class io_context;
+}
+
+namespace reverie {
+
+// One event loop and its thread. Thread-safe unless said otherwise.
+class IoLoop {
+ public:
+  IoLoop();
+  ~IoLoop();
+  IoLoop(const IoLoop&) = delete;
+  IoLoop& operator=(const IoLoop&) = delete;
+
+  // Runs `work` on the loop's thread, in the order of the posts. One wake-up serves all that was
+  // posted since the last. False, and nothing done, once the loop has stopped, or in a forked
+  // child; what was posted before and has not run is dropped then.
+  bool post(std::function<void()> work);
+  // The same, and returns when it ran; at once on the loop's own thread. False when it was dropped:
+  // the loop's thread has ended.
+  bool run_and_wait(const std::function<void()>& work);
+  // Whether the caller is the loop's thread.
+  bool is_current() const;
+
+  // Memory for what is read next, shared by all connections of the loop: valid until the event that
+  // reads into it returns. REQUIRES: on the loop's thread.
+  std::span<std::byte> scratch() { return {scratch_.get(), kScratchBytes}; }
+
+  // For the rooms that speak Asio.
+  asio::io_context& context() { return *context_; }
+
+ private:
+  friend class IoThreads;
+  static constexpr std::size_t kScratchBytes = std::size_t{128} << 10;
+  void run();
+  void drain();
+  void stop();
+
+  std::unique_ptr<asio::io_context> context_;
+  std::unique_ptr<std::byte[]> scratch_;
+  ForkGuard fork_guard_;
+  Mutex mutex_;
+  std::vector<std::function<void()>> posted_ REVERIE_GUARDED_BY(mutex_);
+  bool is_stopped_ REVERIE_GUARDED_BY(mutex_) = false;
+  std::vector<std::function<void()>> running_;  // of the loop's thread: keeps its memory
+  std::thread thread_;
+};
+
+// Thread-safe. Outlives whatever uses its loops.
+class IoThreads {
+ public:
+  // Requires thread_count >= 1.
+  explicit IoThreads(std::size_t thread_count = 1);
+  ~IoThreads() { stop(); }
+  IoThreads(const IoThreads&) = delete;
+  IoThreads& operator=(const IoThreads&) = delete;
+
+  std::size_t count() const { return loops_.size(); }
+  IoLoop& loop(std::size_t index) { return *loops_[index]; }
+  // One after the other.
+  IoLoop& next();
+
+  // Ends the loops and joins their threads; what waits on them is dropped. Idempotent. Not on an
+  // I/O thread. After a fork the child leaves everything to the parent.
+  void stop();
+
+  // FAILED_PRECONDITION in a forked child.
+  Status check_fork() const { return fork_guard_.check("I/O thread"); }
+
+ private:
+  ForkGuard fork_guard_;
+  std::vector<std::unique_ptr<IoLoop>> loops_;
+  std::atomic<std::size_t> next_{0};
+};
+
+// Calls back once after a while, on its loop. Of the loop's thread alone, destructor included.
+class LoopTimer {
+ public:
+  explicit LoopTimer(IoLoop& loop);
+  ~LoopTimer();
+  LoopTimer(const LoopTimer&) = delete;
+  LoopTimer& operator=(const LoopTimer&) = delete;
+
+  // Replaces what was started before.
+  void start(Duration after, std::function<void()> run);
+  // `run` is not called any more.
+  void cancel();
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace reverie

@@ -1,0 +1,181 @@
+#include "reverie/net/listener.h"
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <asio/io_context.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "reverie/base/log.h"
+
+namespace reverie {
+namespace {
+
+constexpr int kBacklog = 4096;
+constexpr int kAcceptsAtOnce = 64;  // then other events have their turn
+// Without descriptors a connection cannot be taken, and asking again at once would spin.
+constexpr Duration kPauseWithoutDescriptors = std::chrono::milliseconds(100);
+
+// A file of a Unix socket that nobody listens at any more is in the way.
+Status make_room(const SocketAddress& address, const std::string& path) {
+  struct stat file {};
+  if (::lstat(path.c_str(), &file) != 0) return {};
+  if (!S_ISSOCK(file.st_mode)) {
+    return already_exists("{} is a file and no socket; choose another path", path);
+  }
+  const int probe = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const bool is_dead =
+      ::connect(probe, address.data(), address.size()) != 0 && errno == ECONNREFUSED;
+  ::close(probe);
+  if (!is_dead) return already_exists("somebody listens at unix:{} already", path);
+  ::unlink(path.c_str());
+  return {};
+}
+
+Status refuse(const SocketAddress& address, int error) {
+  if (error == EADDRINUSE) {
+    return already_exists(
+        "somebody listens at {} already; choose another port, or 0 for a free one",
+        address.to_string());
+  }
+  return unavailable("cannot listen at {}: {}", address.to_string(), std::strerror(error));
+}
+
+}  // namespace
+
+class Listener::Impl : public std::enable_shared_from_this<Impl> {
+ public:
+  Impl(IoLoop& loop, int fd, const SocketAddress& address, Accept accept)
+      : loop_(loop),
+        address_(address),
+        accept_(std::move(accept)),
+        descriptor_(loop.context(), fd),
+        pause_(loop) {
+    if (address.family() != AF_UNIX) return;
+    const std::string text = address.to_string();
+    if (text.starts_with("unix:@")) return;
+    path_ = text.substr(std::strlen("unix:"));
+    ::lstat(path_.c_str(), &file_);
+  }
+
+  IoLoop& loop() { return loop_; }
+  const SocketAddress& address() const { return address_; }
+
+  void wait() {
+    descriptor_.async_wait(asio::posix::stream_descriptor::wait_read,
+                           [self = shared_from_this()](const asio::error_code& error) {
+                             if (!error && self->descriptor_.is_open()) self->accept_all();
+                           });
+  }
+
+  void close() {
+    if (!descriptor_.is_open()) return;
+    pause_.cancel();
+    // Also ends the listening that a forked child may share.
+    ::shutdown(descriptor_.native_handle(), SHUT_RDWR);
+    asio::error_code ignored;
+    descriptor_.close(ignored);
+    accept_ = nullptr;
+    struct stat now {};
+    // Ours still, and not one that somebody made since.
+    if (!path_.empty() && ::lstat(path_.c_str(), &now) == 0 && now.st_ino == file_.st_ino &&
+        now.st_dev == file_.st_dev) {
+      ::unlink(path_.c_str());
+    }
+  }
+
+ private:
+  void accept_all() {
+    for (int i = 0; i < kAcceptsAtOnce && descriptor_.is_open(); ++i) {
+      sockaddr_storage peer{};
+      socklen_t size = sizeof(peer);
+      const int fd = ::accept4(descriptor_.native_handle(), reinterpret_cast<sockaddr*>(&peer),
+                               &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
+      if (fd >= 0) {
+        accept_(fd, SocketAddress(reinterpret_cast<const sockaddr*>(&peer), size));
+        continue;
+      }
+      if (errno == EAGAIN || errno == EWOULDBLOCK) break;
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        if (!std::exchange(has_warned_, true)) {
+          log_warning("no connection can be accepted at {}: {}; raise the limit (ulimit -n)",
+                      address_.to_string(), std::strerror(errno));
+        }
+        pause_.start(kPauseWithoutDescriptors, [weak = weak_from_this()] {
+          if (const auto self = weak.lock()) self->accept_all();
+        });
+        return;
+      }
+      // Else the peer went away before it was accepted: the next one.
+    }
+    if (descriptor_.is_open()) wait();
+  }
+
+  IoLoop& loop_;
+  const SocketAddress address_;
+  Accept accept_;
+  asio::posix::stream_descriptor descriptor_;
+  LoopTimer pause_;
+  std::string path_;
+  struct stat file_ {};
+  bool has_warned_ = false;
+};
+
+Result<std::unique_ptr<Listener>> Listener::open(IoLoop& loop, const SocketAddress& address,
+                                                 Accept accept) {
+  const bool is_unix = address.family() == AF_UNIX;
+  const std::string text = address.to_string();
+  if (is_unix && !text.starts_with("unix:@")) {
+    REVERIE_RETURN_IF_ERROR(make_room(address, text.substr(std::strlen("unix:"))));
+  }
+  const int fd = ::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return refuse(address, errno);
+  if (is_unix) {
+    ::fchmod(fd, S_IRUSR | S_IWUSR);  // of the file that bind makes
+  } else {
+    const int on = 1;
+    // A port whose last connections are still closing is free; one that is listened at is not.
+    ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  }
+  if (::bind(fd, address.data(), address.size()) != 0 || ::listen(fd, kBacklog) != 0) {
+    const int error = errno;
+    ::close(fd);
+    return refuse(address, error);
+  }
+  sockaddr_storage bound{};
+  socklen_t size = sizeof(bound);
+  ::getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size);
+  auto impl = std::make_shared<Impl>(
+      loop, fd, SocketAddress(reinterpret_cast<const sockaddr*>(&bound), size), std::move(accept));
+  if (!loop.run_and_wait([&impl] { impl->wait(); })) {
+    return failed_precondition("the I/O threads were stopped; make new ones");
+  }
+  return std::unique_ptr<Listener>(new Listener(std::move(impl)));
+}
+
+Listener::Listener(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Listener::~Listener() {
+  close();
+  // A forked child shares the socket with its parent: it leaves it alone.
+  if (!fork_guard_.check("listener").ok()) (void)new std::shared_ptr<Impl>(std::move(impl_));
+}
+
+const SocketAddress& Listener::address() const {
+  return impl_->address();
+}
+
+void Listener::close() {
+  if (!fork_guard_.check("listener").ok()) return;
+  // A loop whose thread has ended touches nothing any more: it is closed here.
+  if (!impl_->loop().run_and_wait([this] { impl_->close(); })) impl_->close();
+}
+
+}  // namespace reverie

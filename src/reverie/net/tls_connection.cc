@@ -1,0 +1,283 @@
+#include "reverie/net/tls_connection.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+
+#include "reverie/net/tls_context.h"
+
+namespace reverie {
+namespace {
+
+constexpr std::size_t kRecordBytes = 16384;  // the most that one TLS record carries
+
+struct SslDeleter {
+  void operator()(SSL* ssl) const { SSL_free(ssl); }
+};
+
+// OpenSSL's view of the connection below.
+int bio_read(BIO* bio, char* into, std::size_t size, std::size_t* got) {
+  auto& inner = *static_cast<Connection*>(BIO_get_data(bio));
+  BIO_clear_retry_flags(bio);
+  const IoResult result = inner.read({reinterpret_cast<std::byte*>(into), size});
+  *got = result.size_bytes;
+  if (result.size_bytes > 0) return 1;
+  if (result.status.ok() && !result.is_end) BIO_set_retry_read(bio);
+  if (result.is_end) BIO_set_flags(bio, BIO_FLAGS_IN_EOF);
+  return 0;
+}
+
+int bio_write(BIO* bio, const char* from, std::size_t size, std::size_t* sent) {
+  auto& inner = *static_cast<Connection*>(BIO_get_data(bio));
+  BIO_clear_retry_flags(bio);
+  const std::span<const std::byte> piece(reinterpret_cast<const std::byte*>(from), size);
+  const IoResult result = inner.write({&piece, 1});
+  *sent = result.size_bytes;
+  if (result.size_bytes > 0) return 1;
+  if (result.status.ok()) BIO_set_retry_write(bio);
+  return 0;
+}
+
+long bio_control(BIO* bio, int command, long, void*) {
+  if (command == BIO_CTRL_EOF) return BIO_test_flags(bio, BIO_FLAGS_IN_EOF) != 0 ? 1 : 0;
+  return command == BIO_CTRL_FLUSH || command == BIO_CTRL_DUP ? 1 : 0;
+}
+
+// One for the process, never freed.
+const BIO_METHOD* bio_method() {
+  static const BIO_METHOD* const method = [] {
+    BIO_METHOD* const made =
+        BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "reverie connection");
+    BIO_meth_set_read_ex(made, bio_read);
+    BIO_meth_set_write_ex(made, bio_write);
+    BIO_meth_set_ctrl(made, bio_control);
+    return made;
+  }();
+  return method;
+}
+
+class TlsConnection final : public Connection, private ConnectionEvents {
+ public:
+  TlsConnection(std::unique_ptr<Connection> inner, std::shared_ptr<const TlsContext> context,
+                const std::string& server_name)
+      : inner_(std::move(inner)),
+        context_(std::move(context)),
+        ssl_(SSL_new(context_->impl().context.get())) {
+    REVERIE_CHECK(ssl_ != nullptr);
+    BIO* const bio = BIO_new(bio_method());
+    BIO_set_data(bio, inner_.get());
+    BIO_set_init(bio, 1);
+    SSL_set_bio(ssl_.get(), bio, bio);
+    inner_->set_events(this);
+    if (context_->impl().is_server) {
+      SSL_set_accept_state(ssl_.get());
+      return;
+    }
+    SSL_set_connect_state(ssl_.get());
+    const std::string& name =
+        context_->impl().server_name.empty() ? server_name : context_->impl().server_name;
+    X509_VERIFY_PARAM* const demand = SSL_get0_param(ssl_.get());
+    if (X509_VERIFY_PARAM_set1_ip_asc(demand, name.c_str()) != 1) {
+      X509_VERIFY_PARAM_set1_host(demand, name.data(), name.size());
+      SSL_set_tlsext_host_name(ssl_.get(), name.c_str());
+    }
+    ERR_clear_error();
+  }
+
+  ~TlsConnection() override {
+    *alive_ = false;
+    if (is_handshake_done() && !is_broken_) {
+      ERR_clear_error();
+      SSL_shutdown(ssl_.get());  // says goodbye, and waits for no answer
+      ERR_clear_error();
+    }
+  }
+
+  IoLoop& loop() override { return inner_->loop(); }
+  void set_events(ConnectionEvents* events) override { events_ = events; }
+
+  IoResult read(std::span<std::byte> into) override {
+    IoResult result;
+    // A record at a time: as many as fit.
+    while (result.size_bytes < into.size()) {
+      std::size_t got = 0;
+      ERR_clear_error();
+      const int outcome = SSL_read_ex(ssl_.get(), into.data() + result.size_bytes,
+                                      into.size() - result.size_bytes, &got);
+      if (outcome == 1) {
+        result.size_bytes += got;
+        continue;
+      }
+      does_read_want_write_ = false;
+      const int error = SSL_get_error(ssl_.get(), outcome);
+      if (error == SSL_ERROR_WANT_READ) break;
+      if (error == SSL_ERROR_WANT_WRITE) {
+        does_read_want_write_ = true;
+        break;
+      }
+      if (result.size_bytes > 0) break;  // what came before is handed on first
+      if (error == SSL_ERROR_ZERO_RETURN) return {.is_end = true};
+      return lost();
+    }
+    return result;
+  }
+
+  IoResult write(std::span<const std::span<const std::byte>> pieces) override {
+    IoResult result;
+    std::size_t index = 0;
+    std::size_t offset = 0;
+    while (index < pieces.size()) {
+      // Small pieces share a record; a large one is taken where it lies. The same bytes give the
+      // same records when a write is repeated, as OpenSSL demands.
+      std::span<const std::byte> record = pieces[index].subspan(offset);
+      if (record.size() < kRecordBytes && index + 1 < pieces.size()) {
+        record = gather(pieces.subspan(index), offset);
+      } else if (record.size() > kRecordBytes) {
+        record = record.first(kRecordBytes);
+      }
+      if (record.empty()) {
+        ++index;
+        offset = 0;
+        continue;
+      }
+      std::size_t sent = 0;
+      ERR_clear_error();
+      const int outcome = SSL_write_ex(ssl_.get(), record.data(), record.size(), &sent);
+      if (outcome != 1) {
+        does_write_want_read_ = false;
+        const int error = SSL_get_error(ssl_.get(), outcome);
+        if (error == SSL_ERROR_WANT_WRITE) break;
+        if (error == SSL_ERROR_WANT_READ) {
+          does_write_want_read_ = true;
+          break;
+        }
+        IoResult failed = lost();
+        failed.size_bytes = result.size_bytes;
+        return failed;
+      }
+      result.size_bytes += sent;
+      offset += sent;
+      while (index < pieces.size() && offset >= pieces[index].size()) {
+        offset -= pieces[index].size();
+        ++index;
+      }
+    }
+    return result;
+  }
+
+  void want_read() override {
+    if (std::exchange(is_reading_, true)) return;
+    if (SSL_pending(ssl_.get()) > 0) {
+      // Already here: the socket would not tell.
+      loop().post([this, alive = alive_] {
+        if (*alive) tell_readable();
+      });
+    } else if (does_read_want_write_) {
+      inner_->want_write();
+    } else {
+      inner_->want_read();
+    }
+  }
+  void want_write() override {
+    if (std::exchange(is_writing_, true)) return;
+    if (does_write_want_read_) {
+      inner_->want_read();
+    } else {
+      inner_->want_write();
+    }
+  }
+
+  bool is_peer_local() const override { return inner_->is_peer_local(); }
+  std::string peer() const override { return inner_->peer(); }
+  bool is_encrypted() const override { return true; }
+  bool is_handshake_done() const override { return SSL_is_init_finished(ssl_.get()) != 0; }
+  std::string protocol() const override {
+    const unsigned char* name = nullptr;
+    unsigned int size = 0;
+    SSL_get0_alpn_selected(ssl_.get(), &name, &size);
+    return name == nullptr ? std::string() : std::string(reinterpret_cast<const char*>(name), size);
+  }
+  std::string peer_name() const override {
+    X509* const certificate = SSL_get0_peer_certificate(ssl_.get());
+    if (certificate == nullptr) return {};
+    char name[256] = {};
+    const int size = X509_NAME_get_text_by_NID(X509_get_subject_name(certificate), NID_commonName,
+                                               name, sizeof(name));
+    return size < 0 ? std::string() : std::string(name, static_cast<std::size_t>(size));
+  }
+
+ private:
+  // Either direction of the stream may wait for either direction of the socket. An event may
+  // destroy this.
+  void on_readable() override {
+    const auto alive = alive_;
+    if (is_writing_ && does_write_want_read_) tell_writable();
+    if (*alive && is_reading_ && !does_read_want_write_) tell_readable();
+  }
+  void on_writable() override {
+    const auto alive = alive_;
+    if (is_reading_ && does_read_want_write_) tell_readable();
+    if (*alive && is_writing_ && !does_write_want_read_) tell_writable();
+  }
+  void tell_readable() {
+    if (std::exchange(is_reading_, false) && events_) events_->on_readable();
+  }
+  void tell_writable() {
+    if (std::exchange(is_writing_, false) && events_) events_->on_writable();
+  }
+
+  std::span<const std::byte> gather(std::span<const std::span<const std::byte>> pieces,
+                                    std::size_t offset) {
+    gathered_.resize(kRecordBytes);
+    std::size_t size = 0;
+    for (std::span<const std::byte> piece : pieces) {
+      piece = piece.subspan(offset);
+      offset = 0;
+      const std::size_t part = std::min(piece.size(), kRecordBytes - size);
+      if (part > 0) std::memcpy(gathered_.data() + size, piece.data(), part);
+      size += part;
+      if (size == kRecordBytes) break;
+    }
+    return {gathered_.data(), size};
+  }
+
+  IoResult lost() {
+    is_broken_ = true;
+    const long verdict = SSL_get_verify_result(ssl_.get());
+    if (!is_handshake_done() && verdict != X509_V_OK) {
+      ERR_clear_error();
+      return {.status = unavailable("the certificate of {} is not accepted: {}", peer(),
+                                    X509_verify_cert_error_string(verdict))};
+    }
+    return {.status = unavailable("the encrypted connection to {} was lost: {}", peer(),
+                                  take_tls_errors())};
+  }
+
+  std::unique_ptr<Connection> inner_;
+  std::shared_ptr<const TlsContext> context_;
+  std::unique_ptr<SSL, SslDeleter> ssl_;
+  ConnectionEvents* events_ = nullptr;
+  bool is_reading_ = false;
+  bool is_writing_ = false;
+  bool does_read_want_write_ = false;
+  bool does_write_want_read_ = false;
+  bool is_broken_ = false;
+  std::vector<std::byte> gathered_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace
+
+std::unique_ptr<Connection> make_tls_connection(std::unique_ptr<Connection> inner,
+                                                std::shared_ptr<const TlsContext> context,
+                                                const std::string& server_name) {
+  return std::make_unique<TlsConnection>(std::move(inner), std::move(context), server_name);
+}
+
+}  // namespace reverie
