@@ -21,6 +21,16 @@ endif()
 # Parameters by name or number: their values, printed as bytes, make names of hundreds of letters.
 gtest_discover_tests(reverie_test NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST)
 
+# Each tests/peers/x_peer.cc is a program that tests in Python talk to.
+file(GLOB reverie_peers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/peers/*_peer.cc)
+foreach(source IN LISTS reverie_peers)
+  cmake_path(GET source STEM name)
+  add_executable(${name} ${source})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/peers)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE reverie reverie_warnings)
+endforeach()
+
 # The installed library serves a project outside the tree. (A sanitizer would have to be in both.)
 if(NOT REVERIE_SANITIZE)
   add_test(
