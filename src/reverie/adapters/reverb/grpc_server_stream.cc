@@ -43,6 +43,13 @@ std::uint32_t reset_code_of(StatusCode code) {
   }
 }
 
+// The status' text as a header that the peer is willing to take.
+std::string wire_message(const Status& status, const GrpcSession& session) {
+  return percent_encode(status.message(),
+                        std::clamp(session.header_bytes_max(), kMessageBytesMin, kMessageBytesMax) -
+                            kBesideMessageBytes);
+}
+
 Status why_closed(std::uint32_t error_code) {
   if (error_code == NGHTTP2_CANCEL || error_code == NGHTTP2_NO_ERROR) {
     return cancelled("the caller cancelled the call");
@@ -179,9 +186,7 @@ void GrpcServerStream::respond(const Status& status) {
   }
   has_sent_headers_ = true;
   const std::string code = format("{}", static_cast<int>(status.code()));
-  const std::string message =
-      percent_encode(status.message(), std::min(session_->header_bytes_max(), kMessageBytesMax) -
-                                           kBesideMessageBytes);
+  const std::string message = wire_message(status, *session_);
   GrpcHeaders headers = {
       {":status", "200"}, {"content-type", "application/grpc"}, {"grpc-status", code}};
   if (!message.empty()) headers.emplace_back("grpc-message", message);
@@ -200,9 +205,7 @@ void GrpcServerStream::on_first_write() {
 void GrpcServerStream::on_all_sent(std::uint32_t* flags) {
   *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
   const std::string code = format("{}", static_cast<int>(final_.code()));
-  const std::string message =
-      percent_encode(final_.message(), std::min(session_->header_bytes_max(), kMessageBytesMax) -
-                                           kBesideMessageBytes);
+  const std::string message = wire_message(final_, *session_);
   GrpcHeaders trailers = {{"grpc-status", code}};
   if (!message.empty()) trailers.emplace_back("grpc-message", message);
   session_->submit_trailers(trailers, *this);
