@@ -47,10 +47,17 @@ TEST(Address, RefusesWhatIsNone) {
 
 TEST(Address, TellsWhoCanReachIt) {
   const std::vector<std::pair<std::string, bool>> table = {
-      {"127.0.0.1:1", true},    {"127.8.9.1:1", true},       {"[::1]:1", true},
-      {"unix:/run/x", true},    {"unix:@x", true},           {"[::ffff:127.0.0.1]:1", true},
-      {"0.0.0.0:1", false},     {"10.0.0.5:1", false},       {"[::]:1", false},
-      {"[fe80::1]:1", false},   {"[::ffff:10.0.0.5]:1", false},
+      {"127.0.0.1:1", true},
+      {"127.8.9.1:1", true},
+      {"[::1]:1", true},
+      {"unix:/run/x", true},
+      {"unix:@x", true},
+      {"[::ffff:127.0.0.1]:1", true},
+      {"0.0.0.0:1", false},
+      {"10.0.0.5:1", false},
+      {"[::]:1", false},
+      {"[fe80::1]:1", false},
+      {"[::ffff:10.0.0.5]:1", false},
   };
   for (const auto& [address, is_loopback] : table) {
     const auto resolved = resolve(parse_endpoint(address).value(), false);
