@@ -15,7 +15,7 @@ TableOptions ReplayBuffer::table_options(const TransitionOptions& options, std::
   table.max_size = static_cast<std::int64_t>(options.capacity);
   table.rate_limiter = {1.0, 1, std::numeric_limits<double>::lowest(),
                         std::numeric_limits<double>::max()};
-  table.has_keys = false;
+  table.has_books = false;
   return table;
 }
 
@@ -34,7 +34,8 @@ ReplayBuffer::ReplayBuffer(std::shared_ptr<ReplayService> service, std::string t
     : service_(std::move(service)),
       table_(std::move(table)),
       plan_(std::move(plan)),
-      writer_(plan_, Allocator::heap(), seed) {}
+      slabs_(SlabAllocator::make(plan_.chunk_rows() * plan_.schema()->step_bytes())),
+      writer_(plan_, *slabs_, seed) {}
 
 Status ReplayBuffer::add(const StepArrays& step) {
   MutexLock lock(add_mutex_);

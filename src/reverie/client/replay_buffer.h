@@ -21,6 +21,7 @@
 #include "reverie/client/transition_writer.h"
 #include "reverie/service/blocking.h"
 #include "reverie/service/replay_service.h"
+#include "reverie/tensor/slab_allocator.h"
 
 namespace reverie {
 
@@ -44,7 +45,7 @@ struct ReplayBufferDraw {
 // others' out.
 class ReplayBuffer {
  public:
-  // What the buffer needs of its table: no bound on sampling but one item, no map of keys.
+  // What the buffer needs of its table: no bound on sampling but one item, no books.
   static TableOptions table_options(const TransitionOptions& options, std::string name);
 
   // `table` is one of table_options(). The specs are those of one environment's leaves.
@@ -90,6 +91,7 @@ class ReplayBuffer {
   const std::shared_ptr<ReplayService> service_;
   const std::string table_;
   TransitionPlan plan_;
+  const std::shared_ptr<SlabAllocator> slabs_;  // of the chunks, which are of one size
 
   Mutex add_mutex_;  // taken before any lock of the service
   TransitionWriter writer_ REVERIE_GUARDED_BY(add_mutex_);

@@ -1,6 +1,7 @@
 #include "reverie/client/transition_plan.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -106,8 +107,9 @@ Result<TransitionPlan> TransitionPlan::make(TransitionOptions options, std::vect
   const std::uint64_t stream_rows =
       options.capacity * (options.has_sequences() ? options.period : 1) / options.env_count;
   const std::uint64_t most = std::max(stream_rows / kChunksPerStream, item_rows);
-  plan.chunk_rows_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(
-      std::min(wanted, most), std::numeric_limits<std::uint32_t>::max() / 2));
+  const std::uint64_t chunk_rows =
+      std::max(std::bit_ceil(item_rows), std::bit_floor(std::min(wanted, most)));
+  plan.chunk_shift_ = static_cast<std::uint32_t>(std::countr_zero(chunk_rows));
   return plan;
 }
 

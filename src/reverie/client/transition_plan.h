@@ -91,14 +91,16 @@ class TransitionPlan {
   std::span<const TensorSpec> action() const { return action_; }
 
   const Ref<const ChunkSchema>& schema() const { return schema_; }
-  std::uint32_t chunk_rows() const { return chunk_rows_; }
+  // A power of 2, and enough for the longest item.
+  std::uint32_t chunk_rows() const { return std::uint32_t{1} << chunk_shift_; }
+  std::uint32_t chunk_shift() const { return chunk_shift_; }
   std::span<const LeafPlace> obs_places() const { return obs_places_; }
   std::span<const LeafPlace> action_places() const { return action_places_; }
   const LeafPlace& reward_place() const { return reward_place_; }
   const LeafPlace& flags_place() const { return flags_place_; }
   // Bytes before row 0 of a column in a chunk, and those of one of its rows.
   std::size_t column_begin(std::size_t column) const {
-    return chunk_rows_ * schema_->bytes_before(column);
+    return chunk_rows() * schema_->bytes_before(column);
   }
   std::size_t row_bytes(std::size_t column) const { return schema_->row_bytes(column); }
 
@@ -112,7 +114,7 @@ class TransitionPlan {
   std::vector<TensorSpec> obs_;
   std::vector<TensorSpec> action_;
   Ref<const ChunkSchema> schema_;
-  std::uint32_t chunk_rows_ = 0;
+  std::uint32_t chunk_shift_ = 0;
   std::vector<LeafPlace> obs_places_;
   std::vector<LeafPlace> action_places_;
   LeafPlace reward_place_;

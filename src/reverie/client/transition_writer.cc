@@ -15,11 +15,27 @@ const std::byte* row_of(const TensorView& leaf, std::size_t env, std::size_t siz
   return leaf.bytes.data() + env * size;
 }
 
+// memcmp that stays inline for the sizes that most rows have.
+bool is_same_row(const std::byte* a, const std::byte* b, std::size_t size) {
+  constexpr std::size_t kWord = sizeof(std::uint64_t);
+  if (size < kWord || size > 64) return size == 0 || std::memcmp(a, b, size) == 0;
+  const auto difference = [&](std::size_t at) {
+    std::uint64_t words[2];
+    std::memcpy(&words[0], a + at, kWord);
+    std::memcpy(&words[1], b + at, kWord);
+    return words[0] ^ words[1];
+  };
+  std::uint64_t all = difference(size - kWord);
+  for (std::size_t at = 0; at + kWord < size; at += kWord) all |= difference(at);
+  return all == 0;
+}
+
 }  // namespace
 
 TransitionWriter::TransitionWriter(TransitionPlan& plan, Allocator& allocator, std::uint64_t seed)
     : plan_(plan),
       allocator_(allocator),
+      chunk_shift_(plan.chunk_shift()),
       chunk_rows_(plan.chunk_rows()),
       next_key_(seed),
       streams_(plan.options().env_count) {}
@@ -78,7 +94,7 @@ Status TransitionWriter::check(const StepArrays& step) const {
 Status TransitionWriter::reserve(Stream& stream, std::uint32_t env) {
   // A cut ends the last step's row and begins another; the observation after it is one more.
   const std::uint64_t last = stream.row + 2;
-  while (last / chunk_rows_ >= stream.first_chunk + stream.chunks.size()) {
+  while (chunk_number(last) >= stream.first_chunk + stream.chunks.size()) {
     // Streams have no episodes of their own in a table's count: a chunk may hold many.
     const ChunkOrigin origin{next_key_++, env, 0};
     REVERIE_ASSIGN_OR_RETURN(Ref<Chunk> chunk,
@@ -94,7 +110,7 @@ std::byte* TransitionWriter::place_of(const Stream& stream, std::uint64_t row,
   // The chunk is open and this is its writer; the row was not published.
   auto* const begin = const_cast<std::byte*>(chunk.begin());
   return begin + plan_.column_begin(leaf.chunk_column) +
-         row % chunk_rows_ * plan_.row_bytes(leaf.chunk_column) + leaf.offset;
+         row_in_chunk(row) * plan_.row_bytes(leaf.chunk_column) + leaf.offset;
 }
 
 void TransitionWriter::set_obs(Stream& stream, std::uint64_t row, std::span<const TensorView> obs,
@@ -109,9 +125,8 @@ bool TransitionWriter::has_obs(const Stream& stream, std::span<const TensorView>
                                std::size_t env) const {
   for (std::size_t i = 0; i < obs.size(); ++i) {
     const LeafPlace& leaf = plan_.obs_places()[i];
-    if (leaf.size_bytes > 0 &&
-        std::memcmp(place_of(stream, stream.row, leaf), row_of(obs[i], env, leaf.size_bytes),
-                    leaf.size_bytes) != 0) {
+    if (!is_same_row(place_of(stream, stream.row, leaf), row_of(obs[i], env, leaf.size_bytes),
+                     leaf.size_bytes)) {
       return false;
     }
   }
@@ -121,10 +136,10 @@ bool TransitionWriter::has_obs(const Stream& stream, std::span<const TensorView>
 void TransitionWriter::publish(Stream& stream, std::uint64_t row_end) {
   // The rows added by one step lie in two chunks at most.
   const std::uint64_t last = row_end - 1;
-  const auto in_last = static_cast<std::uint32_t>(last % chunk_rows_ + 1);
+  const auto in_last = row_in_chunk(last) + 1;
   chunk_of(stream, last).publish(in_last);
-  if (last / chunk_rows_ > stream.first_chunk) {
-    Chunk& before = *stream.chunks[last / chunk_rows_ - stream.first_chunk - 1];
+  if (chunk_number(last) > stream.first_chunk) {
+    Chunk& before = *stream.chunks[chunk_number(last) - stream.first_chunk - 1];
     if (before.rows() < chunk_rows_) before.publish(chunk_rows_);
   }
 }
@@ -134,7 +149,7 @@ void TransitionWriter::drop_old_chunks(Stream& stream) {
   const std::uint64_t reach = options.frame_stack - 1 + options.burn_in;
   const std::uint64_t oldest =
       std::max(stream.episode_begin, stream.item_begin - std::min(stream.item_begin, reach));
-  while (oldest / chunk_rows_ > stream.first_chunk) {
+  while (chunk_number(oldest) > stream.first_chunk) {
     stream.chunks.erase(stream.chunks.begin());
     ++stream.first_chunk;
   }
@@ -159,7 +174,7 @@ void TransitionWriter::add_item(Stream& stream, std::uint64_t begin, std::uint64
       std::min<std::uint64_t>(before - burn_in, options.frame_stack - 1));
   const ItemShape shape{history, burn_in, static_cast<std::uint32_t>(end - begin) + burn_in};
   const std::uint64_t first = begin - burn_in - history;
-  const auto offset = static_cast<std::uint32_t>(first % chunk_rows_);
+  const auto offset = row_in_chunk(first);
   const std::uint32_t rows = shape.rows();
   const std::uint32_t in_first = std::min(rows, chunk_rows_ - offset);
   // A chunk has room for the longest item, so there are two pieces at most.

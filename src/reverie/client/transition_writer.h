@@ -55,8 +55,7 @@ class TransitionWriter {
   void clear();
 
  private:
-  // Rows are numbered over a stream's life; row r lies in chunk r / chunk_rows, so the chunk that
-  // has it is found by a division.
+  // Rows are numbered over a stream's life; row r lies in chunk r / chunk_rows, which is a shift.
   struct Stream {
     std::uint64_t row = 0;            // of the next step
     bool is_open = false;             // that row has its observation, the last step's next one
@@ -74,8 +73,12 @@ class TransitionWriter {
   void append_one(Stream& stream, const StepArrays& step, std::size_t env,
                   std::vector<Item>& items);
 
+  std::uint64_t chunk_number(std::uint64_t row) const { return row >> chunk_shift_; }
+  std::uint32_t row_in_chunk(std::uint64_t row) const {
+    return static_cast<std::uint32_t>(row) & (chunk_rows_ - 1);
+  }
   Chunk& chunk_of(const Stream& stream, std::uint64_t row) const {
-    return *stream.chunks[row / chunk_rows_ - stream.first_chunk];
+    return *stream.chunks[chunk_number(row) - stream.first_chunk];
   }
   std::byte* place_of(const Stream& stream, std::uint64_t row, const LeafPlace& leaf) const;
   void set_obs(Stream& stream, std::uint64_t row, std::span<const TensorView> obs, std::size_t env);
@@ -92,6 +95,7 @@ class TransitionWriter {
 
   TransitionPlan& plan_;
   Allocator& allocator_;
+  const std::uint32_t chunk_shift_;
   const std::uint32_t chunk_rows_;
   std::uint64_t next_key_;  // of chunks
   std::vector<Stream> streams_;

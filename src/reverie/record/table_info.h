@@ -46,9 +46,9 @@ struct TableOptions {
   RateLimiterSpec rate_limiter;
   std::vector<ComponentSpec> extensions;
   std::optional<Signature> signature;
-  // Without, the table keeps no map from keys to items, 22 bytes an item: the keys that items come
-  // with mean nothing, and only a ticket finds one.
-  bool has_keys = true;
+  // Without books the table keeps no map from keys to items, 22 bytes an item, and counts no
+  // episodes: the keys that items come with mean nothing, and only a ticket finds an item.
+  bool has_books = true;
 };
 
 struct TableInfo {

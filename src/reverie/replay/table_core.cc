@@ -161,7 +161,7 @@ void TableCore::insert(Item item, TimePoint now, Aftermath& after) {
   now_ = now;
   const double priority = item.priority.value_or(max_priority_);
   const Slot slot = state_->slots.take();
-  if (options_.has_keys && !state_->keys.insert(item.key, slot)) {
+  if (options_.has_books && !state_->keys.insert(item.key, slot)) {
     state_->slots.give_back(slot);
     update(*state_->keys.find(item.key), priority);
     after.garbage.add(std::move(item.trajectory));
@@ -381,7 +381,7 @@ void TableCore::remove(Slot slot, Aftermath& after) {
   StoredItem& stored = state_->slots[slot];
   for (const auto& extension : extensions_) extension->on_delete(*this, slot);
   limiter_.did_delete(waived(stored));
-  if (options_.has_keys) state_->keys.erase(stored.key);
+  if (options_.has_books) state_->keys.erase(stored.key);
   state_->sampler->erase(slot);
   state_->remover->erase(slot);
   if (count_out(stored.trajectory)) after.has_freed_bytes = true;
@@ -398,6 +398,7 @@ void TableCore::evict(Aftermath& after) {
 
 void TableCore::count_in(const Trajectory& trajectory) {
   chunks_.add(trajectory.view());
+  if (!options_.has_books && !options_.max_bytes) return;
   for (const Piece& piece : trajectory.pieces()) {
     add_to(state_->episodes, piece.chunk->episode(), 1);
     if (!options_.max_bytes) continue;
@@ -408,6 +409,7 @@ void TableCore::count_in(const Trajectory& trajectory) {
 
 bool TableCore::count_out(const Trajectory& trajectory) {
   const bool has_freed = chunks_.remove(trajectory.view());
+  if (!options_.has_books && !options_.max_bytes) return has_freed;
   for (const Piece& piece : trajectory.pieces()) {
     if (take_from(state_->episodes, piece.chunk->episode())) ++num_deleted_episodes_;
     if (options_.max_bytes && take_from(state_->chunks, id_of(piece.chunk))) {

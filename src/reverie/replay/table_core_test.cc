@@ -330,10 +330,10 @@ TEST(TableCore, ATicketOfBeforeAResetIsStale) {
   }
 }
 
-TEST(TableCore, WithoutKeysOnlyATicketFindsAnItem) {
+TEST(TableCore, WithoutBooksOnlyATicketFindsAnItem) {
   ChunkStore books{std::nullopt};
   TableOptions options = table_options("t", "Prioritized", "Fifo", 3, unlimited());
-  options.has_keys = false;
+  options.has_books = false;
   auto core = make_core(options, books);
   Aftermath after;
   for (int i = 0; i < 5; ++i) {

@@ -1,0 +1,59 @@
+// SlabAllocator: blocks of one size, carved from slabs that grow, and used again.
+//
+//     slab 0   [ b b ]                     64 KiB at least, each as large as all before it
+//     slab 1   [ b b . . ]                 from 2 MiB on where the system has pages of that size
+//     free     b -> b                      given back; the next to be handed out
+//
+// For whoever makes and drops many buffers of one size, as a writer its chunks: no call to the
+// heap, nothing between the blocks, and in large pages few misses of the address cache where rows
+// all over memory are read. Memory goes back to the system with the allocator, not before.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "reverie/base/mutex.h"
+#include "reverie/tensor/buffer.h"
+
+namespace reverie {
+
+// Thread-safe. Lives until the last buffer is given back, whoever holds it.
+class SlabAllocator final : public Allocator,
+                            private BufferOwner,
+                            public std::enable_shared_from_this<SlabAllocator> {
+ public:
+  // Requires block_bytes > 0.
+  static std::shared_ptr<SlabAllocator> make(std::size_t block_bytes);
+  ~SlabAllocator() override;
+  SlabAllocator(const SlabAllocator&) = delete;
+  SlabAllocator& operator=(const SlabAllocator&) = delete;
+
+  // A block, aligned to 64 bytes. Requires size_bytes <= block_bytes.
+  Result<Buffer> allocate(std::size_t size_bytes) override;
+
+ private:
+  struct FreeBlock {
+    FreeBlock* next;
+  };
+  struct Slab {
+    std::byte* memory;
+    std::size_t size_bytes;
+  };
+
+  explicit SlabAllocator(std::size_t block_bytes) : block_bytes_(block_bytes) {}
+  void take_back(std::byte* data, std::size_t size_bytes) noexcept override;
+  bool add_slab() REVERIE_REQUIRES(mutex_);
+
+  const std::size_t block_bytes_;  // rounded up to whole lines
+  Mutex mutex_;
+  std::vector<Slab> slabs_ REVERIE_GUARDED_BY(mutex_);
+  std::size_t slab_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;  // of all
+  std::byte* next_ REVERIE_GUARDED_BY(mutex_) = nullptr;   // in the newest slab: never handed out
+  std::byte* end_ REVERIE_GUARDED_BY(mutex_) = nullptr;
+  FreeBlock* free_ REVERIE_GUARDED_BY(mutex_) = nullptr;
+  std::size_t lent_count_ REVERIE_GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<SlabAllocator> self_ REVERIE_GUARDED_BY(mutex_);  // while blocks are lent
+};
+
+}  // namespace reverie
