@@ -1,0 +1,422 @@
+"""A learner's loop over a replay buffer: microseconds a call, beside peers that are installed.
+
+Transitions of a small control task (observations of 8 float32, an action, a reward, an end: 76 bytes
+as most peers store them), 100,000 of them, prioritised with alpha 0.6 and beta 0.4:
+
+    sample+update   draw a batch with its weights, copy it out, give each item a new priority
+    insert          one transition; 64 of 64 environments in one call where a peer can
+
+Stacks of four 84x84 frames: draw 256 observations and their successors. The bound is what NumPy's
+take needs to copy the same rows into the same arrays.
+
+In every round each buffer is measured once, so that a machine that gets busy is busy for all.
+Printed: the median of the rounds, the smallest and the largest, and the ratio to Reverie's median.
+
+Peers are those of the extra ``peers``, each in its usual way of use: cpprb, Tianshou,
+Stable-Baselines3 (uniform draws alone), Flashbax (compiled, state donated). ``make bench-peers`` has
+them in an environment of its own. RLlib and torchrl are left out: Ray alone is larger than all of
+them, and torchrl's wheels do not load beside this PyTorch.
+
+Usage: replay_loop.py [--rounds N] [--items N] [--frames N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import reverie
+
+ENVS = 64
+OBS = 8
+FRAME = (84, 84)
+STACK = 4
+ALPHA, BETA = 0.6, 0.4
+
+Call = Callable[[], Any]
+
+
+class Steps:
+    """The same steps for every buffer: of one environment, and of 64."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(7)
+        self.obs = rng.standard_normal((ENVS, OBS)).astype(np.float32)
+        self.next_obs = rng.standard_normal((ENVS, OBS)).astype(np.float32)
+        self.action = rng.integers(0, 4, ENVS).astype(np.int32)
+        self.reward = rng.standard_normal(ENVS).astype(np.float32)
+        self.over = np.zeros(ENVS, bool)
+        self.frames = rng.integers(0, 255, (256, *FRAME)).astype(np.uint8)
+
+
+STEPS = Steps()
+
+
+class Reverie:
+    """Observations follow each other here, as an environment's do: each is stored once."""
+
+    name = "reverie"
+
+    def __init__(self, items: int, envs: int) -> None:
+        self.buffer = reverie.ReplayBuffer(
+            items, num_envs=envs, prioritized=True, alpha=ALPHA, beta=BETA, seed=1
+        )
+        self.out: dict[int, Any] = {}
+        self.priorities = np.random.default_rng(1).random(4096)
+        self.one = envs == 1
+        self.at = 0
+
+    def insert(self) -> None:
+        s = STEPS
+        a, b = (s.obs, s.next_obs) if self.at % 2 == 0 else (s.next_obs, s.obs)
+        self.at += 1
+        if self.one:
+            self.buffer.add(a[0], s.action[0], s.reward[0], b[0], False, False)
+        else:
+            self.buffer.add(a, s.action, s.reward, b, s.over, s.over)
+
+    def sample_update(self, batch_size: int) -> None:
+        batch = self.buffer.sample(batch_size, out=self.out.get(batch_size))
+        self.out[batch_size] = batch
+        self.buffer.update_priorities(batch["tickets"], self.priorities[:batch_size])
+
+
+class Cpprb:
+    name = "cpprb"
+
+    def __init__(self, items: int, envs: int) -> None:
+        import cpprb
+
+        self.buffer = cpprb.PrioritizedReplayBuffer(
+            items,
+            {
+                "obs": {"shape": OBS},
+                "act": {"dtype": np.int32},
+                "rew": {},
+                "next_obs": {"shape": OBS},
+                "done": {},
+            },
+            alpha=ALPHA,
+        )
+        self.priorities = np.random.default_rng(1).random(4096)
+        s, n = STEPS, envs
+        self.step = {
+            "obs": s.obs[:n],
+            "act": s.action[:n],
+            "rew": s.reward[:n],
+            "next_obs": s.next_obs[:n],
+            "done": s.over[:n],
+        }
+
+    def insert(self) -> None:
+        self.buffer.add(**self.step)
+
+    def sample_update(self, batch_size: int) -> None:
+        batch = self.buffer.sample(batch_size, beta=BETA)
+        self.buffer.update_priorities(batch["indexes"], self.priorities[:batch_size])
+
+
+class Tianshou:
+    name = "tianshou"
+
+    def __init__(self, items: int, envs: int) -> None:
+        from tianshou import data
+
+        s = STEPS
+        self.priorities = np.random.default_rng(1).random(4096)
+        if envs == 1:
+            self.buffer = data.PrioritizedReplayBuffer(items, alpha=ALPHA, beta=BETA)
+            self.step = data.Batch(
+                obs=s.obs[0],
+                act=s.action[0],
+                rew=s.reward[0],
+                terminated=False,
+                truncated=False,
+                obs_next=s.next_obs[0],
+                info={},
+            )
+        else:
+            self.buffer = data.PrioritizedVectorReplayBuffer(items, envs, alpha=ALPHA, beta=BETA)
+            self.step = data.Batch(
+                obs=s.obs,
+                act=s.action,
+                rew=s.reward,
+                terminated=s.over,
+                truncated=s.over,
+                obs_next=s.next_obs,
+                info=data.Batch(),
+            )
+
+    def insert(self) -> None:
+        self.buffer.add(self.step)
+
+    def sample_update(self, batch_size: int) -> None:
+        batch, indices = self.buffer.sample(batch_size)
+        assert len(batch.weight) == batch_size
+        self.buffer.update_weight(indices, self.priorities[:batch_size])
+
+
+class StableBaselines:
+    name = "sb3 (uniform)"
+
+    def __init__(self, items: int, envs: int) -> None:
+        from gymnasium import spaces
+        from stable_baselines3.common.buffers import ReplayBuffer
+
+        self.buffer = ReplayBuffer(
+            items,
+            spaces.Box(-10, 10, (OBS,)),
+            spaces.Discrete(4),
+            device="cpu",
+            n_envs=envs,
+            handle_timeout_termination=False,
+        )
+        self.envs = envs
+        self.infos: list[dict[str, Any]] = [{} for _ in range(envs)]
+
+    def insert(self) -> None:
+        s, n = STEPS, self.envs
+        self.buffer.add(
+            s.obs[:n], s.next_obs[:n], s.action[:n], s.reward[:n], s.over[:n], self.infos
+        )
+
+    def sample_update(self, batch_size: int) -> None:
+        self.buffer.sample(batch_size)
+
+
+class Flashbax:
+    name = "flashbax"
+
+    def __init__(self, items: int, envs: int) -> None:
+        import flashbax
+        import jax
+
+        self.jax = jax
+        self.items, self.envs = items, envs
+        self.flashbax = flashbax
+        s = STEPS
+        self.step = {
+            "obs": s.obs[:envs],
+            "act": s.action[:envs],
+            "rew": s.reward[:envs],
+            "done": s.over[:envs],
+        }
+        if envs == 1:
+            self.step = {name: array[0] for name, array in self.step.items()}
+        first = {name: array[0] if envs > 1 else array for name, array in self.step.items()}
+        self.made: dict[int, Any] = {}
+        self.first = first
+        self.key = jax.random.PRNGKey(0)
+        self.state: Any = None
+        buffer = self._buffer(64)
+        self.state = buffer.init(first)
+        self._add = jax.jit(buffer.add, donate_argnums=0)
+
+    def _buffer(self, batch_size: int) -> Any:  # noqa: ANN401
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return self.flashbax.make_prioritised_flat_buffer(
+                self.items,
+                min_length=batch_size,
+                sample_batch_size=batch_size,
+                add_batch_size=self.envs if self.envs > 1 else None,
+                priority_exponent=ALPHA,
+            )
+
+    def insert(self) -> None:
+        self.state = self._add(self.state, self.step)
+        self.jax.block_until_ready(self.state)
+
+    def sample_update(self, batch_size: int) -> None:
+        if batch_size not in self.made:
+            buffer = self._buffer(batch_size)
+            self.made[batch_size] = (
+                self.jax.jit(buffer.sample),
+                self.jax.jit(buffer.set_priorities, donate_argnums=0),
+                np.random.default_rng(1).random(batch_size).astype(np.float32),
+            )
+        sample, update, priorities = self.made[batch_size]
+        self.key, key = self.jax.random.split(self.key)
+        batch = sample(self.state, key)
+        self.state = update(self.state, batch.indices, priorities)
+        self.jax.block_until_ready((batch, self.state))
+
+
+PEERS = [Reverie, Cpprb, Tianshou, StableBaselines, Flashbax]
+
+
+def us(call: Call, at_least_s: float = 0.05) -> float:
+    """Microseconds a call, over enough of them."""
+    count, took_s = 1, 0.0
+    while took_s < at_least_s:
+        begin = time.perf_counter()
+        for _ in range(count):
+            call()
+        took_s = time.perf_counter() - begin
+        last, count = count, count * 4
+    return took_s / last * 1e6
+
+
+def report(title: str, calls: dict[str, Call], rounds: int) -> None:
+    """Measures each call once a round, and prints a line for each."""
+    print(f"\n{title}")
+    for call in calls.values():
+        call()
+    took: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            took[name].append(us(call))
+    reference = statistics.median(took["reverie"])
+    for name, times in took.items():
+        median = statistics.median(times)
+        print(
+            f"  {name:22} {median:10.1f} us   {min(times):8.1f} to {max(times):<9.1f}"
+            f"{median / reference:8.2f} x"
+        )
+
+
+def made(items: int, envs: int) -> dict[str, Any]:
+    """A full buffer of each kind that is installed."""
+    buffers: dict[str, Any] = {}
+    for kind in PEERS:
+        try:
+            buffer: Any = kind(items, envs)
+        except ImportError as error:
+            print(f"  {kind.name}: not installed ({error})")
+            continue
+        for _ in range(min(items // envs + 1, 3_000 if kind is not Reverie else items)):
+            buffer.insert()  # slow peers are filled as far as it takes to be warm
+        buffers[kind.name] = buffer
+    return buffers
+
+
+def fill_fast(buffers: dict[str, Any], items: int) -> None:
+    """The rest of each buffer, in large pieces where a peer can."""
+    for buffer in buffers.values():
+        if isinstance(buffer, Cpprb):
+            step = {key: np.repeat(value[:1], 1_000, 0) for key, value in buffer.step.items()}
+            for _ in range(items // 1_000 + 1):
+                buffer.buffer.add(**step)
+        elif not isinstance(buffer, Reverie):
+            for _ in range(items // buffer_envs(buffer)):
+                buffer.insert()
+
+
+def buffer_envs(buffer: Any) -> int:  # noqa: ANN401
+    """Transitions that one insert brings."""
+    envs = getattr(buffer, "envs", None)
+    if envs is not None:
+        return int(envs)
+    return ENVS if isinstance(getattr(buffer, "step", None), object) and not one(buffer) else 1
+
+
+def one(buffer: Any) -> bool:  # noqa: ANN401
+    """Whether a buffer is of a single environment."""
+    return len(np.shape(buffer.step.obs)) == 1 if hasattr(buffer.step, "obs") else False
+
+
+def transitions(items: int, rounds: int) -> None:
+    """Small transitions: the loop, and inserts."""
+    many = made(items, ENVS)
+    fill_fast(many, items)
+    for batch_size in (64, 256):
+        report(
+            f"sample+update, batch {batch_size}, {items:,} transitions",
+            {
+                name: (lambda b=buffer, n=batch_size: b.sample_update(n))
+                for name, buffer in many.items()
+            },
+            rounds,
+        )
+    report(
+        f"insert of {ENVS} environments in one call",
+        {name: buffer.insert for name, buffer in many.items()},
+        rounds,
+    )
+    del many
+    single = made(items, 1)
+    report("insert of one", {name: buffer.insert for name, buffer in single.items()}, rounds)
+
+
+def frames(count: int, rounds: int) -> None:
+    """Stacks of frames: the gather is all."""
+    stored = STEPS.frames
+    buffer = reverie.ReplayBuffer(count, frame_stack=STACK, seed=1)
+    for i in range(count):
+        buffer.add(stored[i % 256], 0, 0.0, stored[(i + 1) % 256], False, False)
+    out = buffer.sample(256)
+    calls: dict[str, Call] = {"reverie": lambda: buffer.sample(256, out=out)}
+
+    rng = np.random.default_rng(1)
+    rows = np.concatenate([stored] * (count // 256 + 1))[:count].reshape(count, -1)
+    to = np.empty((2 * STACK * 256, rows.shape[1]), np.uint8)
+
+    def take() -> None:
+        step = rng.integers(STACK - 1, count - 1, 256)[:, None]
+        both = (step + np.arange(1 - STACK, 1), step + np.arange(2 - STACK, 2))
+        np.take(rows, np.concatenate(both, 1).ravel(), axis=0, out=to, mode="clip")
+
+    calls["bound: numpy.take"] = take
+    try:
+        from tianshou import data
+
+        batch = data.Batch(
+            obs=stored[0],
+            act=0,
+            rew=0.0,
+            terminated=False,
+            truncated=False,
+            obs_next=stored[1],
+            info={},
+        )
+        peer = data.ReplayBuffer(
+            count, stack_num=STACK, ignore_obs_next=True, save_only_last_obs=False
+        )
+        for _ in range(count):
+            peer.add(batch)
+
+        calls["tianshou"] = lambda: peer.sample(256)
+    except ImportError:
+        pass
+    try:
+        from gymnasium import spaces
+        from stable_baselines3.common.buffers import ReplayBuffer
+
+        few = min(count, 4_000)  # it stores whole stacks, twice
+        stacks = ReplayBuffer(
+            few,
+            spaces.Box(0, 255, (STACK, *FRAME), np.uint8),
+            spaces.Discrete(4),
+            device="cpu",
+            handle_timeout_termination=False,
+        )
+        stack = stored[None, :STACK]
+        for _ in range(few):
+            stacks.add(stack, stack, STEPS.action[:1], STEPS.reward[:1], STEPS.over[:1], [{}])
+        calls["sb3 (4,000 stacks)"] = lambda: stacks.sample(256)
+    except ImportError:
+        pass
+    report(f"256 stacks of {STACK} frames 84x84 and their successors, of {count:,}", calls, rounds)
+
+
+def main() -> None:
+    """Prints all of it."""
+    parser = argparse.ArgumentParser(description="A learner's loop, beside peers.")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--items", type=int, default=100_000)
+    parser.add_argument("--frames", type=int, default=20_000)
+    options = parser.parse_args()
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, NumPy {np.__version__}")
+    transitions(options.items, options.rounds)
+    frames(options.frames, options.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+#include "reverie/client/prefetcher.h"
+
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace reverie {
+namespace {
+
+// Numbers 0, 1, ... up to `count`, then an error.
+auto numbers(int count, std::atomic<int>& made) {
+  return [count, &made](const WaitOptions&) -> Result<std::unique_ptr<int>> {
+    const int number = made++;
+    if (number == count) return deadline_exceeded("no more than {}", count);
+    return std::make_unique<int>(number);
+  };
+}
+
+// Waits for ever, as a sample of an empty table does.
+Result<int> wait_for_ever(const WaitOptions& wait) {
+  while (!wait.interrupted()) std::this_thread::yield();
+  return cancelled("interrupted");
+}
+
+TEST(Prefetcher, HandsOutWhatWasMadeInOrderAndThenTheReason) {
+  std::atomic<int> made{0};
+  Prefetcher<std::unique_ptr<int>> prefetcher(3, numbers(100, made));
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(*prefetcher.next({}).value(), i);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(prefetcher.next({}).status().message(), "no more than 100") << "time after time";
+  }
+  EXPECT_EQ(made, 101) << "the thread has stopped";
+}
+
+TEST(Prefetcher, MakesNoMoreThanTheQueueHoldsAndOneInHand) {
+  std::atomic<int> made{0};
+  Prefetcher<std::unique_ptr<int>> prefetcher(2, numbers(1'000, made));
+  for (int taken = 1; taken <= 50; ++taken) {
+    EXPECT_TRUE(prefetcher.next({}).ok());
+    EXPECT_LE(made, taken + 2 + 1);
+  }
+}
+
+TEST(Prefetcher, CloseEndsBothSidesOfAWait) {
+  Prefetcher<int> prefetcher(1, wait_for_ever);
+  std::vector<std::thread> users;
+  for (int i = 0; i < 3; ++i) {
+    users.emplace_back(
+        [&] { EXPECT_EQ(prefetcher.next({}).status().code(), StatusCode::kCancelled); });
+  }
+  prefetcher.close();
+  for (std::thread& user : users) user.join();
+  prefetcher.close();
+}
+
+TEST(Prefetcher, AnInterruptedWaitLeavesTheOthersAlone) {
+  std::atomic<bool> may_go_on{false};
+  Prefetcher<int> prefetcher(1, [&](const WaitOptions& wait) -> Result<int> {
+    while (!may_go_on && !wait.interrupted()) std::this_thread::yield();
+    return 7;
+  });
+  WaitOptions wait;
+  wait.interrupted = [] { return true; };
+  EXPECT_EQ(prefetcher.next(wait).status().message(), "interrupted");
+  may_go_on = true;
+  EXPECT_EQ(prefetcher.next({}).value(), 7);
+}
+
+}  // namespace
+}  // namespace reverie
