@@ -9,9 +9,9 @@ PYTHON ?= python3
 CMAKE := $(firstword $(wildcard /usr/bin/cmake) cmake)
 VENV := .venv/bin
 
-APT_BUILD := ccache cmake g++ libasio-dev libbenchmark-dev libfmt-dev libgtest-dev liblz4-dev \
-	libnghttp2-dev libprotozero-dev libsnappy-dev libssl-dev libzstd-dev ninja-build python3-dev \
-	python3-venv zlib1g-dev
+APT_BUILD := ccache cmake g++ libasio-dev libbenchmark-dev libbox2d-dev libfmt-dev libgtest-dev \
+	liblz4-dev libnghttp2-dev libprotozero-dev libsnappy-dev libssl-dev libzstd-dev ninja-build \
+	python3-dev python3-venv zlib1g-dev
 APT_TEST := clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev
 
 .PHONY: help

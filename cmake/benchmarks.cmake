@@ -3,6 +3,9 @@ find_package(benchmark REQUIRED)
 
 file(GLOB_RECURSE reverie_benchmarks CONFIGURE_DEPENDS
      ${PROJECT_SOURCE_DIR}/benchmarks/cc/*_bench.cc)
+if(NOT TARGET reverie_box2d)
+  list(FILTER reverie_benchmarks EXCLUDE REGEX "/native_env_bench\\.cc$")
+endif()
 add_custom_target(benchmarks)
 foreach(source IN LISTS reverie_benchmarks)
   cmake_path(GET source STEM name)
@@ -11,6 +14,7 @@ foreach(source IN LISTS reverie_benchmarks)
                                            ${PROJECT_BINARY_DIR}/benchmarks)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})  # "tests/support/x.h"
   target_link_libraries(${name} PRIVATE reverie reverie_warnings benchmark::benchmark
-                                        benchmark::benchmark_main)
+                                        benchmark::benchmark_main
+                                        $<TARGET_NAME_IF_EXISTS:reverie_box2d>)
   add_dependencies(benchmarks ${name})
 endforeach()

@@ -7,6 +7,12 @@ if(NOT SKBUILD)  # a wheel holds the extension alone
   install(TARGETS reverie EXPORT reverie_targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(EXPORT reverie_targets NAMESPACE reverie:: FILE reverie-targets.cmake
           DESTINATION ${reverie_package})
+  if(TARGET reverie_box2d)  # find_package(reverie COMPONENTS box2d) gives reverie::box2d
+    install(TARGETS reverie_box2d EXPORT reverie_box2d_targets
+            ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+    install(EXPORT reverie_box2d_targets NAMESPACE reverie:: FILE reverie-box2d-targets.cmake
+            DESTINATION ${reverie_package})
+  endif()
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/reverie DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
           FILES_MATCHING PATTERN "*.h")
   configure_package_config_file(

@@ -49,3 +49,4 @@ else()
   set_target_properties(_reverie PROPERTIES LIBRARY_OUTPUT_DIRECTORY
                                             ${PROJECT_SOURCE_DIR}/python/reverie)
 endif()
+reverie_add_box2d_plugin(${PROJECT_SOURCE_DIR}/python/reverie)

@@ -9,9 +9,14 @@ if(NOT REVERIE_BUILD_EXAMPLES)  # its plugins are among them
   list(FILTER reverie_tests EXCLUDE REGEX "/plugin_test\\.cc$")
 endif()
 
+if(NOT TARGET reverie_box2d)
+  list(FILTER reverie_tests EXCLUDE REGEX "/env_suite_test\\.cc$")
+endif()
+
 add_executable(reverie_test ${reverie_tests})
 target_include_directories(reverie_test PRIVATE ${PROJECT_SOURCE_DIR})  # "tests/conformance/x.h"
-target_link_libraries(reverie_test PRIVATE reverie reverie_warnings GTest::gtest GTest::gtest_main)
+target_link_libraries(reverie_test PRIVATE reverie reverie_warnings GTest::gtest GTest::gtest_main
+                                           $<TARGET_NAME_IF_EXISTS:reverie_box2d>)
 # Half the time of a clean build goes into tests: they are optimised less than what they test, and
 # share their largest headers. The presets without the precompiled header notice a missing include.
 target_compile_options(reverie_test PRIVATE $<$<CONFIG:Release>:-O1>)

@@ -385,6 +385,68 @@ def load_plugin(path: str) -> None:
         FailedPreconditionError: it is no plugin, or was built for another version.
     """
 
+class NativeFuture:
+    """The step or reset of a batch that is under way, or was last."""
+
+    def done(self) -> bool:
+        """Whether ``result`` would return at once."""
+
+    def result(self, timeout_s: float | None = None) -> Any:
+        """
+        Waits for the batch.
+
+        Args:
+            timeout_s: how long at most; None is the pool's own limit.
+
+        Raises:
+            DeadlineExceededError: the step takes longer; it goes on.
+        """
+
+class NativePool:
+    """See ``reverie.envs.native.NativePool``."""
+
+    def __init__(self, id: str, num_envs: int, num_batches: int, num_threads: int | None, seed: int | None, first_step_resets: bool, options: dict[str, bool | int | float | str], timeout_s: float) -> None: ...
+
+    def spec(self) -> dict[str, Any]: ...
+
+    @property
+    def num_threads(self) -> int: ...
+
+    def arrays(self, batch: int) -> dict[str, numpy.ndarray]:
+        """The memory of a batch, which each of its steps writes."""
+
+    def set_result(self, batch: int, result: object) -> None:
+        """What the futures of a batch give from now on."""
+
+    def reset(self, seed: int | None, batch: int) -> NativeFuture: ...
+
+    def step(self, actions: Any, batch: int) -> NativeFuture: ...
+
+    def get_state(self, env_index: int, batch: int) -> numpy.ndarray: ...
+
+    def set_state(self, env_index: int, state: Sequence[float], batch: int) -> None: ...
+
+    def render(self, env_index: int, batch: int) -> numpy.ndarray: ...
+
+    def close(self) -> None: ...
+
+def native_env_ids() -> list[str]:
+    """The names of the native environments, in alphabetical order."""
+
+def native_env_spec(id: str, options: dict[str, bool | int | float | str]) -> dict[str, Any]: ...
+
+def load_env_plugin(path: str) -> None:
+    """
+    Loads a shared library with native environments; ``NativePool`` makes them by name.
+
+    Args:
+        path: of a library built with ``REVERIE_ENV_PLUGIN``. It stays loaded until the process ends.
+
+    Raises:
+        NotFoundError: it cannot be opened.
+        FailedPreconditionError: it is no plugin, or was built for another version.
+    """
+
 class ReplayBuffer:
     """See ``reverie.ReplayBuffer``."""
 

@@ -98,6 +98,20 @@ def test_the_extension_needs_no_library_but_the_systems(extension):
     assert set(needed) <= _SYSTEM_LIBRARIES
 
 
+def test_the_plugin_on_box2d_finds_that_beside_itself(wheel):
+    plugin = wheel / "reverie" / "_box2d_envs.so"
+    said = run("readelf", "--dynamic", "--wide", plugin)
+    needed = set(re.findall(r"NEEDED.*\[(.+)\]", said)) - _SYSTEM_LIBRARIES
+    assert needed == {"libbox2d.so.2"}
+    assert (wheel / "reverie" / "libbox2d.so.2").is_file()
+    assert re.search(r"RUNPATH.*\[\$ORIGIN\]", said)
+    shown = run("nm", "--dynamic", "--defined-only", plugin).splitlines()
+    assert {line.split()[2] for line in shown} == {
+        "reverie_env_plugin_abi",
+        "reverie_env_plugin_register",
+    }
+
+
 def test_the_extension_shows_no_symbol_of_ours(extension):
     shown = run("nm", "--dynamic", "--defined-only", "--demangle", extension).splitlines()
     names = [line.split(maxsplit=2)[2] for line in shown]
@@ -105,7 +119,11 @@ def test_the_extension_shows_no_symbol_of_ours(extension):
 
 
 def test_the_wheel_works_without_the_tree(wheel, tmp_path):
-    code = "import reverie; print(reverie.__file__, reverie.__version__)"
+    code = """
+import reverie, reverie.envs.native as native
+native.NativePool("LunarLander-v3", 2).reset().result()
+print(reverie.__file__, reverie.__version__)
+"""
     file, version = run(
         sys.executable, "-P", "-c", code, PYTHONPATH=str(wheel), HOME=str(tmp_path)
     ).split()

@@ -96,6 +96,7 @@ class EnvPool:
                 {
                     "num_batches": num_batches,
                     "num_threads": num_workers,
+                    "first_step_resets": True,
                     "seed": seed,
                     "timeout_s": timeout_s,
                 },

@@ -2,19 +2,14 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
+#include "reverie/base/options.h"
 #include "reverie/tensor/tensor.h"
 
 namespace reverie {
-
-// Options of a selector or an extension, by name.
-using OptionValue = std::variant<bool, std::int64_t, double, std::string>;
-using Options = std::map<std::string, OptionValue>;
 
 // A selector or an extension by the name it is registered under: {"Prioritized",
 // {{"priority_exponent", 0.6}}}.

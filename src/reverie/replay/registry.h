@@ -10,17 +10,13 @@
 // from a wire alike, and TableInfo can say what it was built from.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
-#include <set>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "reverie/base/mutex.h"
+#include "reverie/base/options.h"
 #include "reverie/base/status.h"
 #include "reverie/record/table_info.h"
 #include "reverie/replay/extension.h"
@@ -59,27 +55,6 @@ class Registry final : public ComponentRegistry {
   mutable Mutex mutex_;
   std::map<std::string, SelectorFactory> selectors_ REVERIE_GUARDED_BY(mutex_);
   std::map<std::string, ExtensionFactory> extensions_ REVERIE_GUARDED_BY(mutex_);
-};
-
-// Reads options one by one, then finish() refuses what was not asked for.
-class OptionReader {
- public:
-  explicit OptionReader(const Options& options) : options_(options) {}
-
-  // The value, or `fallback` when absent. An integer will do where a number is wanted; another
-  // type is remembered as the error that finish() returns.
-  double number(const std::string& name, double fallback);
-  std::int64_t integer(const std::string& name, std::int64_t fallback);
-  std::optional<std::uint64_t> seed(const std::string& name = "seed");
-
-  Status finish();
-
- private:
-  const OptionValue* find(const std::string& name);
-
-  const Options& options_;
-  std::set<std::string> asked_;
-  Status status_;
 };
 
 }  // namespace reverie

@@ -1,0 +1,171 @@
+"""Steps a second of native environments from Python, beside what a user would take instead.
+
+CartPole: a batch of 64 stepped by one thread. Gymnasium's Sync, Async and its own vectorised
+CartPole, and envpool where it is installed.
+LunarLander: a batch of 64 on two threads. The bound is two loops over 32 environments each, on a
+thread each, that never wait for each other.
+
+All take turns, and ratios are medians of those of one turn, so that a machine that is busy at times
+slows both sides. Targets: CartPole at least 5 million steps/s; LunarLander at
+least 1.2 times envpool and 85 % of the bound.
+
+Usage: env_pool_native.py [RUNS]
+"""
+
+import importlib.util
+import statistics
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from reverie.envs import native
+
+ENVS = 64
+Step = Callable[[np.ndarray], object]
+warnings.filterwarnings("ignore")
+
+
+def rate(step: Step, actions: list[np.ndarray], batches: int) -> float:
+    """Steps a second over so many batches, after a few that do not count."""
+    for i in range(5):
+        step(actions[i % len(actions)])
+    begin = time.perf_counter()
+    for i in range(batches):
+        step(actions[i % len(actions)])
+    return batches * len(actions[0]) / (time.perf_counter() - begin)
+
+
+def native_step(env_id: str, num_envs: int, num_threads: int, seed: int) -> Step:
+    """A step of a native pool."""
+    pool = native.NativePool(env_id, num_envs, num_threads=num_threads, seed=seed)
+    pool.reset().result()
+    return lambda actions: pool.step(actions).result()
+
+
+def gymnasium_step(env_id: str, mode: str) -> Step:
+    """A step of Gymnasium's vector environment; sub-environments are reset in the same step."""
+    kwargs: dict[str, Any] = {}
+    if mode != "vector_entry_point":
+        same = gymnasium.vector.AutoresetMode.SAME_STEP
+        kwargs["vector_kwargs"] = {"autoreset_mode": same}
+    envs = gymnasium.make_vec(env_id, ENVS, vectorization_mode=mode, **kwargs)
+    envs.reset(seed=1)
+    return lambda actions: envs.step(actions)
+
+
+def envpool_step(env_id: str, num_threads: int) -> Step:
+    """A step of envpool's synchronous interface."""
+    import envpool
+
+    envs = envpool.make(env_id, "gymnasium", num_envs=ENVS, num_threads=num_threads, seed=1)
+    envs.reset()
+    return lambda actions: envs.step(actions)
+
+
+def two_loops(env_id: str, batches: int) -> float:
+    """Steps a second of two threads with half the environments each."""
+    rng = np.random.default_rng(2)
+    steps = [native_step(env_id, ENVS // 2, 0, seed) for seed in range(2)]
+    actions = [rng.integers(0, 4, ENVS // 2) for _ in range(64)]
+    gate = threading.Barrier(3)
+
+    def loop(step: Step) -> None:
+        gate.wait()
+        for i in range(batches):
+            step(actions[i % len(actions)])
+
+    threads = [threading.Thread(target=loop, args=(step,)) for step in steps]
+    for thread in threads:
+        thread.start()
+    gate.wait()
+    begin = time.perf_counter()
+    for thread in threads:
+        thread.join()
+    return batches * ENVS / (time.perf_counter() - begin)
+
+
+Rates = dict[str, list[float]]
+
+
+def compare(measures: dict[str, Callable[[], float]], runs: int) -> Rates:
+    """Runs that take turns; prints their medians and spread."""
+    rates: Rates = {name: [] for name in measures}
+    for _ in range(runs):
+        for name, measure in measures.items():
+            rates[name].append(measure())
+    for name, found in rates.items():
+        median = statistics.median(found)
+        print(
+            f"  {name:36} {median:13,.0f} steps/s   {ENVS / median * 1e6:9,.1f} us a batch"
+            f"   ({min(found):,.0f} to {max(found):,.0f})"
+        )
+    return rates
+
+
+def print_ratio(rates: Rates, name: str, other: str, target: float | None = None) -> None:
+    """The median of the ratios of one turn."""
+    ratios = [a / b for a, b in zip(rates[name], rates[other], strict=True)]
+    wanted = "" if target is None else f" (target {target})"
+    print(
+        f"  {statistics.median(ratios):9.2f} x {other}{wanted}"
+        f"   ({min(ratios):.2f} to {max(ratios):.2f})"
+    )
+
+
+def main() -> None:
+    """Prints medians, ratios and bounds."""
+    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    rng = np.random.default_rng(1)
+    has_envpool = importlib.util.find_spec("envpool") is not None
+
+    def timed(step: Step, count: int, batches: int) -> Callable[[], float]:
+        actions = [rng.integers(0, count, ENVS) for _ in range(64)]
+        return lambda: rate(step, actions, batches)
+
+    print(f"CartPole-v1, {ENVS} environments a batch, {runs} runs")
+    name = "CartPole-v1"
+    measures = {
+        "reverie native, inline": timed(native_step(name, ENVS, 0, 1), 2, 20_000),
+        "Gymnasium CartPoleVectorEnv": timed(gymnasium_step(name, "vector_entry_point"), 2, 300),
+        "Gymnasium SyncVectorEnv": timed(gymnasium_step(name, "sync"), 2, 100),
+        "Gymnasium AsyncVectorEnv": timed(gymnasium_step(name, "async"), 2, 50),
+    }
+    if has_envpool:
+        for threads in (1, 2):
+            step = envpool_step(name, threads)
+            measures[f"envpool, {threads} threads"] = timed(step, 2, 1_000)
+    rates = compare(measures, runs)
+    ours, *others = measures
+    for other in others:
+        print_ratio(rates, ours, other)
+    median = statistics.median(rates[ours])
+    print(f"  {median / 5e6:9.2f} x 5,000,000 steps/s, the target")
+
+    print(f"LunarLander-v3, {ENVS} environments a batch, 2 threads, {runs} runs")
+    name = "LunarLander-v3"
+    measures = {
+        "bound: two loops of 32": lambda: two_loops(name, 300),
+        "reverie native, 2 threads": timed(native_step(name, ENVS, 2, 1), 4, 300),
+    }
+    if has_envpool:
+        measures["envpool, 2 threads"] = timed(envpool_step(name, 2), 4, 300)
+    measures["reverie native, inline"] = timed(native_step(name, ENVS, 0, 1), 4, 200)
+    measures["Gymnasium SyncVectorEnv"] = timed(gymnasium_step(name, "sync"), 4, 20)
+    measures["Gymnasium AsyncVectorEnv"] = timed(gymnasium_step(name, "async"), 4, 20)
+    rates = compare(measures, runs)
+    ours = "reverie native, 2 threads"
+    print_ratio(rates, ours, "bound: two loops of 32", 0.85)
+    if has_envpool:
+        print_ratio(rates, ours, "envpool, 2 threads", 1.2)
+    for other in ("Gymnasium SyncVectorEnv", "Gymnasium AsyncVectorEnv"):
+        print_ratio(rates, ours, other)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,271 @@
+"""Environments in C++, stepped in this process: no Python runs for a step, and no other process.
+
+    with NativePool("CartPole-v1", 64, seed=7) as pool:
+        batch = pool.reset().result()
+        while True:
+            batch = pool.step(policy(batch.observation)).result()
+
+Which there are says ``ids()``. See docs/concepts/env.md for how they compare with Gymnasium's.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from reverie import _reverie
+from reverie._options import OptionValue
+from reverie.envs.backend import EnvBatch, EnvFuture, EnvSpec
+from reverie.errors import (
+    AlreadyExistsError,
+    InvalidArgumentError,
+    NotFoundError,
+    ReverieError,
+    UnsupportedTypeError,
+)
+from reverie.specs import TensorSpec
+
+__all__ = ["NativePool", "ids", "load_plugin", "spec"]
+
+# The environments that need Box2D, in a plugin that a build without it lacks.
+_BOX2D = Path(__file__).parent.parent / "_box2d_envs.so"
+
+load_plugin = _reverie.load_env_plugin
+
+
+class _Bundled:
+    """The plugin that comes with the package: loaded once, when first needed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._is_loaded = False
+        self.reason = ""  # why it is not there
+
+    def load(self) -> None:
+        if self._is_loaded:
+            return
+        self._is_loaded = True
+        if not self._path.exists():
+            self.reason = "this build has no Box2D, which LunarLander needs"
+            return
+        try:
+            load_plugin(str(self._path))
+        except AlreadyExistsError:
+            pass
+        except ReverieError as error:
+            self.reason = f"LunarLander is left out: {error}"
+
+
+_box2d = _Bundled(_BOX2D)
+
+
+def ids() -> list[str]:
+    """The names of the native environments, those of loaded plugins among them."""
+    _box2d.load()
+    return _reverie.native_env_ids()
+
+
+def spec(env_id: str, /, **options: OptionValue) -> EnvSpec:
+    """What one environment takes and gives.
+
+    Args:
+        env_id: its name, one of ``ids()``.
+        options: of the environment, as for ``NativePool``.
+
+    Raises:
+        NotFoundError: there is none of that name; the message has the names nearest to it.
+        InvalidArgumentError: an option is unknown, or its value out of bounds.
+    """
+    _box2d.load()
+    try:
+        return _spec_of(_reverie.native_env_spec(env_id, _checked(options)))
+    except NotFoundError as error:
+        raise _explained(error) from None
+
+
+class NativePool:
+    """Batches of native environments. A ``Backend``.
+
+    Args:
+        env_id: the environment's name, one of ``ids()``.
+        num_envs: environments of a batch.
+        num_batches: batches, which are stepped independently of each other.
+        num_threads: threads that step. 0 steps on the caller's own, inside ``step``; 1 on one of
+            the pool's. Of more, the one that waits in ``result`` is one: it steps as long as it
+            waits. None decides by what a step costs: 0 for classic control, one a core for
+            LunarLander.
+        seed: environment ``i`` of batch ``b`` draws from the seed ``seed + b * num_envs + i``. None
+            takes seeds from the system.
+        first_step_resets: whether the first step of a batch that was never reset resets it,
+            whatever its actions; else it is refused.
+        timeout_s: the limit of a wait without a limit of its own.
+        options: of the environment, such as ``enable_wind=True``.
+
+    Raises:
+        NotFoundError: there is none of that name; the message has the names nearest to it.
+        InvalidArgumentError: a count, an option or its value is out of bounds.
+        UnsupportedTypeError: an argument is of a wrong type.
+    """
+
+    def __init__(
+        self,
+        env_id: str,
+        num_envs: int,
+        *,
+        num_batches: int = 1,
+        num_threads: int | None = None,
+        seed: int | None = None,
+        first_step_resets: bool = False,
+        timeout_s: float = 60.0,
+        **options: OptionValue,
+    ) -> None:
+        _box2d.load()
+        try:
+            self._native = _reverie.NativePool(
+                env_id,
+                num_envs,
+                num_batches,
+                num_threads,
+                seed,
+                first_step_resets,
+                _checked(options),
+                timeout_s,
+            )
+        except NotFoundError as error:
+            raise _explained(error) from None
+        self.spec = _spec_of(self._native.spec())
+        self.num_envs = int(num_envs)
+        self.num_batches = int(num_batches)
+        for batch in range(self.num_batches):
+            arrays: dict[str, Any] = self._native.arrays(batch)
+            env_ids = np.arange(self.num_envs, dtype=np.int32)
+            self._native.set_result(batch, EnvBatch(**arrays, env_ids=env_ids))
+        self._step = self._native.step  # looked up once: a step takes microseconds
+
+    @property
+    def num_threads(self) -> int:
+        """Threads that step; 0 where ``step`` does it itself."""
+        return self._native.num_threads
+
+    def reset(self, seed: int | None = None, *, batch: int = 0) -> EnvFuture:
+        """Start every environment of a batch anew.
+
+        Args:
+            seed: environment ``i`` draws from the seed ``seed + i`` from now on; None goes on with
+                the generators as they are.
+            batch: which batch. A step of it that runs is waited for; its result need not be taken.
+
+        Raises:
+            FailedPreconditionError: the pool is closed.
+            DeadlineExceededError: the step that runs does not end within the pool's limit.
+        """
+        return self._native.reset(seed, batch)
+
+    def step(self, actions: Any, batch: int = 0) -> EnvFuture:  # noqa: ANN401
+        """Step every environment of a batch; each whose episode ended is reset at once.
+
+        Args:
+            actions: ``[B]`` integers, or ``[B, ...]`` float32. An array of int64 or float32 is used
+                as it lies; another type is converted. Continuous actions outside of
+                ``spec.action_low`` and ``action_high`` are clipped by the environment.
+            batch: which batch.
+
+        Returns:
+            The future of this batch: each step of it gives the same one, so take the result before
+            the next. So are the arrays of the result, which the next step overwrites.
+
+        Raises:
+            InvalidArgumentError: a wrong shape, an action out of range or not finite; nothing is
+                stepped.
+            UnsupportedTypeError: the actions are no numbers, or no integers where there must be.
+            FailedPreconditionError: the batch was never reset, the result of its last step was not
+                taken, or the pool is closed.
+        """
+        return self._step(actions, batch)
+
+    def get_state(self, env_index: int, batch: int = 0) -> npt.NDArray[np.float64]:
+        """The numbers that are an environment's state; the last is the steps of its episode so far.
+
+        Raises:
+            UnimplementedError: the environment does not tell them.
+            FailedPreconditionError: a step of the batch runs, or it was never reset.
+        """
+        return self._native.get_state(env_index, batch)
+
+    def set_state(self, env_index: int, state: npt.ArrayLike, batch: int = 0) -> None:
+        """Put an environment into a state that ``get_state`` gave; its observation is written too.
+
+        Raises:
+            InvalidArgumentError: another number of numbers, or one that is not finite.
+            UnimplementedError: the environment takes none.
+            FailedPreconditionError: a step of the batch runs, or it was never reset.
+        """
+        numbers = np.asarray(state, dtype=np.float64).ravel()
+        self._native.set_state(env_index, numbers.tolist(), batch)
+
+    def render(self, env_index: int = 0, batch: int = 0) -> npt.NDArray[np.uint8]:
+        """A picture of an environment as it stands: ``[H, W, 3]`` uint8, the top row first.
+
+        Raises:
+            UnimplementedError: the environment draws none.
+            FailedPreconditionError: a step of the batch runs, or it was never reset.
+        """
+        return self._native.render(env_index, batch)
+
+    def close(self) -> None:
+        """Let running steps end and stop the threads. Arrays that were given stay valid."""
+        self._native.close()
+
+    def __enter__(self) -> NativePool:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return (
+            f"NativePool({self.spec.id!r}, {self.num_envs}, num_batches={self.num_batches}, "
+            f"num_threads={self.num_threads})"
+        )
+
+
+def _explained(error: NotFoundError) -> NotFoundError:
+    """The same, and why LunarLander is not among the names if it is not."""
+    return NotFoundError(f"{error} ({_box2d.reason})") if _box2d.reason else error
+
+
+def _checked(options: dict[str, Any]) -> dict[str, OptionValue]:
+    """Options in types that the native side knows."""
+    checked: dict[str, OptionValue] = {}
+    for name, value in options.items():
+        value = value.item() if isinstance(value, np.generic) else value
+        if not isinstance(value, (bool, int, float, str)):
+            raise UnsupportedTypeError(
+                f"option {name} is a {type(value).__name__}; options are bool, int, float or str"
+            )
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise InvalidArgumentError(f"option {name} is {value}; the bound is 64 bits")
+        checked[name] = value
+    return checked
+
+
+def _spec_of(given: dict[str, Any]) -> EnvSpec:
+    count = given["action_count"]
+    return EnvSpec(
+        id=given["id"],
+        observation=TensorSpec(given["observation_shape"], given["observation_dtype"]),
+        action=TensorSpec((), np.int64) if count else TensorSpec(given["action_shape"], np.float32),
+        action_count=count or None,
+        action_low=given["action_low"],
+        action_high=given["action_high"],
+        max_episode_steps=given["max_episode_steps"] or None,
+    )

@@ -1,0 +1,400 @@
+import functools
+import gc
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import reverie
+from reverie import errors
+from reverie.envs import EnvSpec, native
+from reverie.specs import TensorSpec
+
+
+@pytest.fixture
+def cart_pole():
+    with native.NativePool("CartPole-v1", 4, seed=1) as pool:
+        pool.reset().result()
+        yield pool
+
+
+def test_the_ids_are_there():
+    assert {"CartPole-v1", "Acrobot-v1", "MountainCar-v0", "Pendulum-v1"} <= set(native.ids())
+    assert {"LunarLander-v3", "LunarLanderContinuous-v3"} <= set(native.ids())
+    assert native.ids() == sorted(native.ids())
+
+
+def test_a_specification_says_what_goes_in_and_out():
+    spec = native.spec("CartPole-v1")
+    assert spec == EnvSpec(
+        "CartPole-v1",
+        TensorSpec((4,), np.float32),
+        TensorSpec((), np.int64),
+        action_count=2,
+        max_episode_steps=500,
+    )
+    spec = native.spec("LunarLander-v3", continuous=True)
+    assert spec.action == TensorSpec((2,), np.float32)
+    assert spec.action_count is None
+    np.testing.assert_array_equal(spec.action_low, np.float32([-1, -1]))
+    assert spec.action_high.dtype == np.float32
+
+
+def test_a_batch_has_the_arrays_that_a_backend_promises(cart_pole):
+    batch = cart_pole.step(np.zeros(4, dtype=np.int64)).result()
+    assert batch.observation.shape == (4, 4)
+    assert batch.observation.dtype == np.float32
+    assert batch.final_observation.shape == (4, 4)
+    assert batch.reward.dtype == np.float32
+    assert batch.terminated.dtype == batch.truncated.dtype == np.bool_
+    np.testing.assert_array_equal(batch.reward, np.ones(4))
+    np.testing.assert_array_equal(batch.env_ids, np.arange(4))
+    assert batch.env_ids.dtype == np.int32
+    assert batch.info == {}
+
+
+def test_steps_write_the_same_arrays(cart_pole):
+    future = cart_pole.step(np.zeros(4, dtype=np.int64))
+    first = future.result()
+    before = first.observation.copy()
+    assert cart_pole.step(np.ones(4, dtype=np.int64)) is future
+    assert future.result() is first
+    assert (first.observation != before).any(axis=1).all()
+
+
+def test_an_episode_that_ends_begins_again_in_the_same_step(cart_pole):
+    ends = 0
+    for _ in range(100):
+        batch = cart_pole.step(np.ones(4, dtype=np.int64)).result()
+        for i in np.flatnonzero(batch.terminated):
+            assert abs(batch.final_observation[i, 2]) > 12 * 2 * np.pi / 360
+            assert np.abs(batch.observation[i]).max() <= 0.05
+            ends += 1
+    assert ends >= 4 * 9  # pushing one way falls in about ten steps
+
+
+def test_a_limit_of_steps_truncates():
+    with native.NativePool("Pendulum-v1", 2, seed=1) as pool:
+        pool.reset().result()
+        for step in range(1, 401):
+            batch = pool.step(np.zeros((2, 1), dtype=np.float32)).result()
+            assert (batch.truncated == (step % 200 == 0)).all()
+            assert not batch.terminated.any()
+
+
+def test_batches_go_their_own_ways():
+    with native.NativePool("CartPole-v1", 3, num_batches=2, seed=1) as pool:
+        first, second = (pool.reset(batch=batch).result() for batch in range(2))
+        assert not np.array_equal(first.observation, second.observation)
+        before = second.observation.copy()
+        pool.step([0, 1, 0], 0).result()
+        np.testing.assert_array_equal(second.observation, before)
+        pool.step([0, 1, 0], batch=1).result()
+
+
+def test_seeds_repeat_an_episode_environment_by_environment():
+    with native.NativePool("CartPole-v1", 3) as pool, native.NativePool("CartPole-v1", 1) as one:
+        batch = pool.reset(seed=7).result()
+        alone = one.reset(seed=8).result()
+        np.testing.assert_array_equal(alone.observation[0], batch.observation[1])
+        again = pool.reset(seed=7).result().observation.copy()
+        assert not np.array_equal(pool.reset().result().observation, again)
+
+
+def test_pools_without_a_seed_differ():
+    with native.NativePool("CartPole-v1", 3) as one, native.NativePool("CartPole-v1", 3) as other:
+        assert not np.array_equal(
+            one.reset().result().observation, other.reset().result().observation
+        )
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.uint8, np.uint64, ">i8"])
+def test_integers_of_any_type_are_actions(cart_pole, dtype):
+    actions = np.array([0, 1, 1, 0])
+    start = [cart_pole.get_state(i) for i in range(4)]
+    expected = cart_pole.step(actions).result().observation.copy()
+    for i in range(4):
+        cart_pole.set_state(i, start[i])
+    given = cart_pole.step(actions.astype(dtype)).result()
+    np.testing.assert_array_equal(given.observation, expected)
+
+
+def test_actions_need_not_lie_in_a_row(cart_pole):
+    cart_pole.step(np.zeros((4, 3), dtype=np.int64)[:, 1]).result()
+    cart_pole.step([0, 1, 0, 1]).result()
+    with native.NativePool("Pendulum-v1", 4) as pool:
+        pool.reset().result()
+        pool.step(np.zeros((1, 4), dtype=np.float64).T).result()
+        pool.step(np.zeros((4, 1), dtype=np.int32)).result()
+
+
+def test_actions_of_torch_are_taken(cart_pole):
+    torch = pytest.importorskip("torch")
+    cart_pole.step(torch.zeros(4, dtype=torch.int64)).result()
+
+
+@pytest.mark.parametrize(
+    ("actions", "error", "message"),
+    [
+        (np.zeros(3, np.int64), ValueError, r"\(3,\).*4 environments of CartPole-v1 take \(4,\)"),
+        (np.zeros((4, 1), np.int64), ValueError, r"shape \(4, 1\)"),
+        (1, ValueError, r"shape \(\)"),
+        (np.array([0, 1, 2, 0]), ValueError, "environment 2 is 2; CartPole-v1 takes 0 to 1"),
+        (np.array([0, -1, 0, 0]), ValueError, "environment 1 is -1"),
+        (np.zeros(4), TypeError, "float64; CartPole-v1 takes integers"),
+        (np.zeros(4, bool), TypeError, "bool"),
+        (["a"] * 4, TypeError, "<U1"),
+        (None, TypeError, "object"),
+    ],
+)
+def test_wrong_discrete_actions_are_refused(cart_pole, actions, error, message):
+    state = cart_pole.get_state(0)
+    with pytest.raises(error, match=message) as raised:
+        cart_pole.step(actions)
+    assert isinstance(raised.value, errors.ReverieError)
+    np.testing.assert_array_equal(cart_pole.get_state(0), state)
+    cart_pole.step([0, 0, 0, 0]).result()  # it goes on
+
+
+@pytest.mark.parametrize(
+    ("actions", "error", "message"),
+    [
+        (np.zeros(2, np.float32), ValueError, r"\(2,\).*take \(2, 1\)"),
+        (np.array([[0.0], [np.nan]], np.float32), ValueError, "environment 1.*finite"),
+        (np.full((2, 1), 1e300), ValueError, "environment 0.*finite"),
+        (np.zeros((2, 1), complex), TypeError, "complex128; Pendulum-v1 takes float32"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_wrong_continuous_actions_are_refused(actions, error, message):
+    with native.NativePool("Pendulum-v1", 2) as pool:
+        pool.reset().result()
+        with pytest.raises(error, match=message):
+            pool.step(actions)
+
+
+def test_an_unknown_name_brings_the_names_near_it():
+    with pytest.raises(errors.NotFoundError, match="near it are: CartPole-v1"):
+        native.NativePool("CartPole-v0", 4)
+    with pytest.raises(errors.NotFoundError, match="near it are: LunarLander-v3"):
+        native.spec("LunarLander-v2")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"num_envs": 0}, ValueError, "num_envs is 0"),
+        ({"num_envs": 2.5}, TypeError, "num_envs is 2.5"),
+        ({"num_batches": 0}, ValueError, "num_batches is 0"),
+        ({"num_threads": -1}, ValueError, "num_threads is -1"),
+        ({"seed": -1}, ValueError, "seed is -1"),
+        ({"seed": "a"}, TypeError, "seed is 'a'"),
+        ({"gravity": 9.8}, ValueError, "no option 'gravity'"),
+        ({"sutton_barto_reward": 2}, ValueError, "must be true or false"),
+        ({"sutton_barto_reward": None}, TypeError, "option sutton_barto_reward is a NoneType"),
+    ],
+)
+def test_arguments_that_make_no_pool_are_refused(arguments, error, message):
+    with pytest.raises(error, match=message) as raised:
+        native.NativePool("CartPole-v1", **{"num_envs": 2, **arguments})
+    assert isinstance(raised.value, errors.ReverieError)
+
+
+def test_a_step_needs_a_reset_first():
+    with native.NativePool("CartPole-v1", 2, num_batches=2) as pool:
+        pool.reset(batch=0).result()
+        with pytest.raises(errors.FailedPreconditionError, match="reset"):
+            pool.step([0, 0], 1)
+        with pytest.raises(ValueError, match="batch is 2"):
+            pool.step([0, 0], 2)
+        with pytest.raises(ValueError, match="batch is -1"):
+            pool.reset(batch=-1)
+
+
+def test_a_first_step_resets_where_that_is_wanted():
+    with native.NativePool("CartPole-v1", 2, seed=3, first_step_resets=True) as pool:
+        first = pool.step([0, 1]).result()
+        assert (first.reward == 0).all()
+        expected = first.observation.copy()
+        with native.NativePool("CartPole-v1", 2, seed=3) as other:
+            np.testing.assert_array_equal(other.reset().result().observation, expected)
+        assert (pool.step([0, 1]).result().reward == 1).all()
+
+
+def test_a_reset_waits_for_the_step_that_runs():
+    with native.NativePool("LunarLander-v3", 4_000, seed=1, num_threads=1) as pool:
+        pool.reset()
+        batch = pool.reset(seed=5).result()
+        expected = batch.observation[:10].copy()
+    with native.NativePool("LunarLander-v3", 10, seed=5, num_threads=0) as pool:
+        np.testing.assert_array_equal(pool.reset().result().observation, expected)
+
+
+@pytest.mark.parametrize("num_threads", [0, 2])
+def test_a_step_needs_the_result_of_the_last_one(num_threads):
+    with native.NativePool("CartPole-v1", 2, num_threads=num_threads) as pool:
+        pool.reset().result()
+        future = pool.step([0, 0])
+        with pytest.raises(errors.FailedPreconditionError, match="result"):
+            pool.step([0, 0])
+        future.result()
+        future.result()  # again is no harm
+        pool.step([0, 0]).result()
+
+
+def test_a_closed_pool_refuses_and_keeps_what_it_gave():
+    pool = native.NativePool("CartPole-v1", 2, num_threads=1)
+    batch = pool.reset().result()
+    before = batch.observation.copy()
+    pool.close()
+    pool.close()
+    for call in (
+        functools.partial(pool.step, [0, 0]),
+        pool.reset,
+        functools.partial(pool.get_state, 0),
+        pool.render,
+    ):
+        with pytest.raises(errors.FailedPreconditionError, match="closed"):
+            call()
+    del call
+    del pool
+    gc.collect()
+    np.testing.assert_array_equal(batch.observation, before)
+
+
+def test_a_future_outlives_its_pool():
+    pool = native.NativePool("LunarLander-v3", 8, seed=1)
+    future = pool.reset()
+    del pool
+    gc.collect()
+    assert future.result().observation.shape == (8, 8)
+
+
+def test_states_go_there_and_back(cart_pole):
+    state = [0.1, 0.2, -0.03, 0.4, 17]
+    cart_pole.set_state(2, state)
+    np.testing.assert_array_equal(cart_pole.get_state(2), state)
+    batch = cart_pole.step([0, 0, 0, 0]).result()
+    assert cart_pole.get_state(2)[-1] == 18
+    assert batch.observation[2, 0] == np.float32(0.1 + 0.02 * 0.2)
+    with pytest.raises(ValueError, match="has 5 numbers, 4 are given"):
+        cart_pole.set_state(2, state[:4])
+    with pytest.raises(ValueError, match="env_index is 4"):
+        cart_pole.get_state(4)
+
+
+def test_the_number_of_steps_belongs_to_the_state(cart_pole):
+    for i in range(4):
+        cart_pole.set_state(i, [0, 0, 0, 0, 498 + i % 2])
+    batch = cart_pole.step([0, 1, 0, 1]).result()
+    np.testing.assert_array_equal(batch.truncated, [False, True, False, True])
+
+
+@pytest.mark.parametrize("env_id", native.ids())
+def test_a_picture_shows_more_than_paper(env_id):
+    with native.NativePool(env_id, 2, seed=3, num_threads=0) as pool:
+        pool.reset().result()
+        picture = pool.render(1)
+        assert picture.dtype == np.uint8
+        assert picture.ndim == 3
+        assert picture.shape[2] == 3
+        assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 5
+        assert not np.array_equal(picture, pool.render(0))
+
+
+def test_one_thread_of_the_pool_lets_the_caller_go_on():
+    with native.NativePool("LunarLander-v3", 64, seed=1, num_threads=1) as pool:
+        pool.reset().result()
+        future = pool.step(np.zeros(64, dtype=np.int64))
+        while not future.done():  # nobody waits in result(): the pool's own thread does it all
+            pass
+        assert future.result().reward.shape == (64,)
+
+
+def test_a_wait_ends_with_its_limit_and_the_step_goes_on():
+    with native.NativePool("LunarLander-v3", 4_000, seed=1, num_threads=2) as pool:
+        future = pool.reset()
+        with pytest.raises(errors.DeadlineExceededError, match="of 4000 environments are left"):
+            future.result(timeout_s=0)
+        assert future.result(timeout_s=60).observation.shape == (4_000, 8)
+        with pytest.raises(ValueError, match="timeout_s is -1"):
+            pool.step(np.zeros(4_000, dtype=np.int64)).result(timeout_s=-1)
+
+
+def test_other_threads_run_while_a_batch_is_waited_for():
+    ran = threading.Event()
+    with native.NativePool("LunarLander-v3", 4_000, seed=1, num_threads=2) as pool:
+        future = pool.reset()
+        thread = threading.Thread(target=ran.set)
+        thread.start()
+        future.result()
+        thread.join()
+        assert ran.is_set()
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_ctrl_c_ends_a_wait(num_threads):
+    # Enough environments that a reset takes seconds: it would end well after the signal.
+    pool = native.NativePool("LunarLander-v3", 60_000, seed=1, num_threads=num_threads)
+    future = pool.reset()
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    begin = time.monotonic()
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        future.result()
+    waited_s = time.monotonic() - begin
+    assert not future.done()
+    timer.join()
+    future.result()
+    assert waited_s < time.monotonic() - begin
+    pool.close()
+
+
+def is_refused_after_a_fork(call):
+    try:
+        call()
+    except errors.FailedPreconditionError as error:
+        return "fork" in str(error)
+    return False
+
+
+@pytest.mark.filterwarnings("ignore:This process.*multi-threaded:DeprecationWarning")
+def test_a_forked_child_is_refused_and_ends():
+    pool = native.NativePool("LunarLander-v3", 4, num_threads=2)
+    future = pool.reset()
+    future.result()
+    child = os.fork()
+    if child == 0:
+        calls = [functools.partial(pool.step, [0] * 4), pool.reset, future.result, pool.render]
+        all_refused = all(map(is_refused_after_a_fork, calls))
+        pool.close()
+        del pool, future, calls
+        gc.collect()
+        os._exit(0 if all_refused else 1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    pool.step([0] * 4).result()
+    pool.close()
+
+
+def test_a_pool_says_what_it_is(cart_pole):
+    assert repr(cart_pole) == "NativePool('CartPole-v1', 4, num_batches=1, num_threads=0)"
+
+
+def test_an_env_pool_takes_the_native_ones_by_itself():
+    with reverie.EnvPool("CartPole-v1", 4, num_batches=2, seed=1) as pool:
+        assert pool.backend == "native"
+        first = pool.step(np.zeros(4, dtype=np.int64)).result()  # a first step resets
+        assert (first.reward == 0).all()
+        assert pool.spec == native.spec("CartPole-v1")
+    options = {"continuous": True, "enable_wind": True}
+    with reverie.EnvPool("LunarLander-v3", 4, env_kwargs=options, output="torch") as pool:
+        assert pool.backend == "native"
+        torch = pytest.importorskip("torch")
+        pool.reset().result()
+        batch = pool.step(torch.zeros((4, 2))).result()
+        assert batch.observation.shape == (4, 8)
+        assert isinstance(batch.reward, torch.Tensor)

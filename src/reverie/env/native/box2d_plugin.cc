@@ -1,0 +1,7 @@
+// The shared library of the Python package that adds what needs Box2D.
+#include "reverie/env/native/box2d.h"
+#include "reverie/env/native_plugin.h"
+
+REVERIE_ENV_PLUGIN(registry) {
+  return reverie::add_box2d_environments(registry);
+}

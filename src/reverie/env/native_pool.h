@@ -1,0 +1,153 @@
+// NativePool: batches of native environments, stepped on the caller's thread or on a few of its
+// own.
+//
+//     step(batch, actions) --inline--> rows stepped --> ready
+//                          --threads-> queue --> threads take a few rows at a time --> ready
+//     wait(batch) -----------------------------------------------------------------> its arrays
+//
+// A batch is idle, under way (until wait() has returned it), or new (before its first reset).
+// While one batch is under way the actions of another can be computed.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "reverie/base/clock.h"
+#include "reverie/base/fork.h"
+#include "reverie/env/native/canvas.h"
+#include "reverie/env/native_env.h"
+#include "reverie/env/native_registry.h"
+#include "reverie/tensor/buffer.h"
+
+namespace reverie {
+
+struct NativePoolOptions {
+  std::size_t env_count = 1;  // environments of a batch
+  std::size_t batch_count = 1;
+  // Threads that step. 0: the caller's own, inside step(). 1: one of the pool. More: the one in
+  // wait() counts, which steps rows as long as it waits. Absent: as the environment's cost says,
+  // one a core.
+  std::optional<std::size_t> thread_count = std::nullopt;
+  // Environment i of batch b draws from Random(seed + b * env_count + i). Absent: seeds from the
+  // system.
+  std::optional<std::uint64_t> seed = std::nullopt;
+  // Whether the first step of a batch that was never reset resets it, whatever its actions say;
+  // else it is refused.
+  bool first_step_resets = false;
+  Clock* clock = &Clock::system();
+};
+
+// The arrays of one batch, in one piece of memory: whoever holds this may read them after the pool
+// is gone.
+struct NativeArrays {
+  Buffer memory;
+  NativeRows rows;
+};
+
+// Thread-safe. Every call is refused in a forked child. Calls for one batch from several threads
+// are refused, or wait, as if one had come first; what they do to each other's results is for the
+// callers to know.
+class NativePool {
+ public:
+  static constexpr std::size_t kEnvCountMax = std::size_t{1} << 20;
+  static constexpr std::size_t kBatchCountMax = 1024;
+  static constexpr std::size_t kThreadCountMax = 1024;
+
+  // INVALID_ARGUMENT for a count outside its bounds; else what the registry says.
+  static Result<std::unique_ptr<NativePool>> open(const NativeRegistry& registry,
+                                                  std::string_view id, const Options& options,
+                                                  const NativePoolOptions& pool);
+  ~NativePool();
+  NativePool(const NativePool&) = delete;
+  NativePool& operator=(const NativePool&) = delete;
+
+  const NativeSpec& spec() const { return batches_.front()->envs->spec(); }
+  NativeCost cost() const { return batches_.front()->envs->cost(); }
+  std::size_t env_count() const { return options_.env_count; }
+  std::size_t batch_count() const { return batches_.size(); }
+  std::size_t thread_count() const { return thread_count_; }
+
+  // The memory that a step of the batch writes; read it between wait() and the next step.
+  const std::shared_ptr<NativeArrays>& arrays(std::size_t batch) const {
+    return batches_[batch]->arrays;
+  }
+
+  // Starts every environment of the batch anew, seeded with seed + i when a seed is given. Waits,
+  // as wait() does, for a step that is under way; nobody has to take its result.
+  Status reset(std::size_t batch, std::optional<std::uint64_t> seed,
+               TimePoint deadline = TimePoint::max(),
+               const std::function<bool()>& interrupted = {});
+
+  // Steps every environment: `actions` as NativeBatch::step takes them. Read before this returns.
+  // Requires as many bytes as the batch takes. INVALID_ARGUMENT, and nothing stepped, for an action
+  // that is out of range or not finite. FAILED_PRECONDITION before the first reset, and until the
+  // last step was waited for.
+  Status step(std::size_t batch, std::span<const std::byte> actions);
+
+  // Whether wait() would return at once. Never waits.
+  bool done(std::size_t batch) const;
+
+  // Waits until what is under way is done; ends it. Asks `interrupted` (if there is one) twenty
+  // times a second: true ends the wait with CANCELLED, and the step goes on. DEADLINE_EXCEEDED
+  // leaves the step under way too. FAILED_PRECONDITION when nothing was ever under way. Where
+  // nothing is under way, the arrays are as the last step left them.
+  Status wait(std::size_t batch, TimePoint deadline, const std::function<bool()>& interrupted = {});
+
+  // Of one environment of a batch that is idle; see NativeBatch.
+  Result<std::vector<double>> get_state(std::size_t batch, std::size_t env);
+  Status set_state(std::size_t batch, std::size_t env, std::span<const double> state);
+  Result<Canvas> draw(std::size_t batch, std::size_t env);
+
+  // Lets steps that are under way end, stops the threads and refuses every later call.
+  void close();
+
+ private:
+  enum class Phase : std::uint8_t {
+    kNew,      // never reset
+    kIdle,     // waited for
+    kRunning,  // rows are written
+    kReady,    // done, not waited for
+  };
+
+  struct Batch {
+    std::unique_ptr<NativeBatch> envs;
+    std::shared_ptr<NativeArrays> arrays;
+    std::atomic<Phase> phase{Phase::kNew};
+    std::vector<std::byte> actions;  // a copy for the threads
+    bool is_reset = false;           // what is under way
+    std::size_t next_row = 0;        // both under the crew's lock
+    std::size_t rows_left = 0;
+  };
+
+  class Crew;
+
+  explicit NativePool(const NativePoolOptions& options);
+
+  Status check_usable() const;
+  Status check_index(std::size_t batch) const;
+  Status check_actions(std::span<const std::byte> actions) const;
+  // Makes the caller the one who runs the batch.
+  Status claim(Batch& batch, bool is_reset) const;
+  // Claims a batch at rest for a look at one environment; the phase that it had is the caller's to
+  // restore.
+  Result<Phase> claim_idle(std::size_t batch, std::size_t env);
+  // Runs a claimed batch, here or on the crew.
+  Status start(Batch& batch, std::span<const std::byte> actions);
+  static void run(Batch& batch, std::size_t begin, std::size_t end, const std::byte* actions);
+
+  const NativePoolOptions options_;
+  std::vector<std::unique_ptr<Batch>> batches_;
+  std::size_t thread_count_ = 0;
+  std::unique_ptr<Crew> crew_;  // null where the caller's thread steps
+  std::atomic<bool> is_closed_{false};
+  ForkGuard fork_guard_;
+};
+
+}  // namespace reverie

@@ -1,0 +1,76 @@
+"""The native environment of examples/cc, loaded as a Python program loads it."""
+
+import numpy as np
+import pytest
+
+from reverie import errors
+from reverie.envs import native
+
+
+@pytest.fixture(scope="module")
+def plugin(root):
+    """The plugin that the release build made, loaded."""
+    path = root / "build" / "release" / "examples" / "plugin_env.so"
+    native.load_plugin(str(path))
+    return path
+
+
+@pytest.mark.usefixtures("plugin")
+def test_an_environment_of_a_plugin_is_one_of_the_native_ones():
+    assert "Catch-v0" in native.ids()
+    spec = native.spec("Catch-v0", columns=7)
+    assert spec.observation.shape == (10, 7)
+    assert spec.observation.dtype == np.uint8
+    assert spec.action_count == 3
+    assert spec.max_episode_steps is None
+
+
+@pytest.mark.usefixtures("plugin")
+def test_whoever_follows_the_ball_catches_it():
+    with native.NativePool("Catch-v0", 32, seed=1) as pool:
+        board = pool.reset().result().observation
+        assert (board.sum(axis=(1, 2)) == 2).all()
+        for step in range(1, 91):
+            ball = board[:, :-1].any(axis=1).argmax(axis=1)
+            paddle = board[:, -1].argmax(axis=1)
+            batch = pool.step(np.sign(ball - paddle) + 1).result()
+            assert (batch.terminated == (step % 9 == 0)).all()
+            np.testing.assert_array_equal(batch.reward, np.where(batch.terminated, 1, 0))
+        assert pool.render().shape == (200, 100, 3)
+
+
+@pytest.mark.usefixtures("plugin")
+def test_options_go_to_the_plugin_and_its_refusals_come_back():
+    with pytest.raises(ValueError, match="Catch-v0: the board is 1 x 5; rows must lie in"):
+        native.NativePool("Catch-v0", 1, rows=1)
+    with pytest.raises(ValueError, match="no option 'width'; known are: columns, rows"):
+        native.NativePool("Catch-v0", 1, width=3)
+
+
+@pytest.mark.usefixtures("plugin")
+def test_the_pool_of_a_plugin_goes_on_threads_too():
+    with (
+        native.NativePool("Catch-v0", 9, seed=4, num_threads=2) as pool,
+        native.NativePool("Catch-v0", 9, seed=4) as inline,
+    ):
+        pool.reset().result()
+        inline.reset().result()
+        for _ in range(50):
+            actions = np.arange(9) % 3
+            one, other = pool.step(actions).result(), inline.step(actions).result()
+            np.testing.assert_array_equal(one.observation, other.observation)
+
+
+def test_a_plugin_loaded_twice_is_refused(plugin):
+    with pytest.raises(errors.AlreadyExistsError, match="'Catch-v0' is registered"):
+        native.load_plugin(str(plugin))
+
+
+def test_a_path_that_leads_nowhere_is_refused(tmp_path):
+    with pytest.raises(errors.NotFoundError, match="cannot be loaded"):
+        native.load_plugin(str(tmp_path / "env.so"))
+
+
+def test_a_plugin_of_another_kind_is_refused(plugin):
+    with pytest.raises(errors.FailedPreconditionError, match="defines no REVERIE_ENV_PLUGIN"):
+        native.load_plugin(str(plugin.parent / "plugin_selector.so"))
