@@ -16,5 +16,6 @@ void bind_replay_buffer(nanobind::module_& m);
 void bind_env_pool(nanobind::module_& m);
 void bind_dataset(nanobind::module_& m);
 void bind_atari(nanobind::module_& m);
+void bind_batcher(nanobind::module_& m);
 
 }  // namespace reverie::python

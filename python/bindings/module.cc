@@ -25,4 +25,5 @@ NB_MODULE(_reverie, m) {
   reverie::python::bind_env_pool(m);
   reverie::python::bind_dataset(m);
   reverie::python::bind_atari(m);
+  reverie::python::bind_batcher(m);
 }

@@ -9,6 +9,7 @@ from reverie._reverie import (
     load_plugin,
 )
 from reverie._reverie import version as _version
+from reverie.batcher import Batcher, unbatch
 from reverie.client import Client
 from reverie.dataset import Dataset
 from reverie.envs.pool import EnvPool
@@ -25,6 +26,7 @@ __version__ = _version()
 
 __all__ = [
     "Batch",
+    "Batcher",
     "BlockedReport",
     "Client",
     "ColumnHistory",
@@ -49,4 +51,5 @@ __all__ = [
     "load_plugin",
     "rate_limiters",
     "selectors",
+    "unbatch",
 ]

@@ -1,0 +1,404 @@
+#include "python/bindings/batcher.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "python/bindings/arrays.h"
+#include "python/bindings/convert.h"
+#include "reverie/base/format.h"
+
+namespace reverie::python {
+namespace {
+
+// Copies of this much are worth letting others run meanwhile.
+constexpr std::size_t kLargeBytes = 64 * 1024;
+// Batches whose memory is kept for later ones: one that fills, one that is learnt from, one
+// between.
+constexpr std::size_t kKeptColumns = 64;
+
+// Never destroyed: the interpreter may be gone when the library's statics are.
+const nb::object& torch() {
+  static auto* const module = new nb::object(nb::module_::import_("torch"));
+  return *module;
+}
+const nb::object& from_numpy() {
+  static auto* const function = new nb::object(torch().attr("from_numpy"));
+  return *function;
+}
+
+// NumPy's type for bits that torch views as one that NumPy lacks.
+DType bits_of(DType dtype) {
+  if (dtype < DType::kBFloat16) return dtype;
+  return dtype_size_bytes(dtype) == 2 ? DType::kUInt16 : DType::kUInt8;
+}
+
+nb::object torch_dtype(DType dtype) {
+  return torch().attr(std::string(dtype_name(dtype)).c_str());
+}
+
+nb::object narrowed(const nb::object& array, Framework framework, std::size_t dim,
+                    std::size_t begin, std::size_t count) {
+  if (framework == Framework::kTorch) return array.attr("narrow")(dim, begin, count);
+  nb::list index;
+  for (std::size_t i = 0; i < dim; ++i) index.append(nb::slice(nb::none(), nb::none(), nb::none()));
+  index.append(nb::slice(nb::int_(begin), nb::int_(begin + count), nb::none()));
+  return array[nb::tuple(index)];
+}
+
+// The view's values as `dtype`, if NumPy calls that the same kind.
+LeafView converted(const LeafView& view, const TensorSpec& wanted) {
+  const nb::object from = new_array(view.dtype, view.shape);
+  const std::size_t bytes =
+      static_cast<std::size_t>(element_count(view.shape)) * dtype_size_bytes(view.dtype);
+  std::memcpy(array_data(from), view.data, bytes);
+  const nb::object dtype = numpy_dtype(wanted.dtype);
+  auto* const descr = reinterpret_cast<PyArray_Descr*>(dtype.ptr());
+  auto* const array = reinterpret_cast<PyArrayObject*>(from.ptr());
+  if (!PyArray_CanCastTypeTo(PyArray_DESCR(array), descr, NPY_SAME_KIND_CASTING)) {
+    raise_type_error(format("{} has dtype {}; the first item of the batch makes it {}",
+                            column_text(wanted.name), dtype_name(view.dtype),
+                            dtype_name(wanted.dtype)));
+  }
+  Py_INCREF(descr);
+  LeafView made = view;
+  made.keep = owned(PyArray_FromArray(array, descr, NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST));
+  made.dtype = wanted.dtype;
+  made.data = array_data(made.keep);
+  auto* const plain = reinterpret_cast<PyArrayObject*>(made.keep.ptr());
+  made.shape = {PyArray_DIMS(plain), static_cast<std::size_t>(PyArray_NDIM(plain))};
+  return made;
+}
+
+}  // namespace
+
+Batcher::Batcher(Options options)
+    : options_(std::move(options)), memory_(BatchMemory::make(kKeptColumns)) {}
+
+Batcher::~Batcher() {
+  memory_->release();
+}
+
+void Batcher::check_open() const {
+  if (is_closed_) raise(cancelled("this batcher is closed"));
+}
+
+void Batcher::notify() {
+  {
+    MutexLock lock(mutex_);
+    ++version_;
+  }
+  changed_.notify_all();
+}
+
+template <typename F>
+bool Batcher::wait(F is_so, TimePoint deadline) {
+  constexpr Duration kSlice = std::chrono::milliseconds(50);
+  Clock& clock = Clock::system();
+  while (true) {
+    std::uint64_t seen = 0;
+    {
+      MutexLock lock(mutex_);
+      seen = version_;
+    }
+    if (is_so()) return true;
+    if (clock.now() >= deadline) return false;
+    without_gil([&] {
+      MutexLock lock(mutex_);
+      const TimePoint until = std::min(deadline, clock.now() + kSlice);
+      while (version_ == seen && clock.wait_until(changed_, mutex_, until)) {
+      }
+    });
+    if (PyErr_CheckSignals() != 0) raise_pending();
+  }
+}
+
+std::size_t Batcher::read(nb::handle nest, Leaves& leaves, std::vector<Source>& sources) {
+  auto& entry = nests_.flatten(nest, leaves);
+  // Reading may run Python code, which may change the nest, and what was noted about it.
+  leaves.hold();
+  const std::size_t count = entry.nest->leaf_count();
+  sources.resize(count);
+  for (std::size_t i = 0; i < count; ++i) sources[i].leaf = leaves[entry.nest->leaf_of_column(i)];
+  if (entry.note.structure == 0) {
+    const auto found = std::ranges::find(structures_, entry.nest->text(), &Structure::text);
+    entry.note.structure = static_cast<std::size_t>(found - structures_.begin()) + 1;
+    if (found == structures_.end()) {
+      Structure& made = structures_.emplace_back();
+      made.text = entry.nest->text();
+      for (std::size_t i = 0; i < count; ++i) {
+        made.paths.push_back(entry.nest->path(entry.nest->leaf_of_column(i)));
+      }
+    }
+  }
+  const std::size_t structure = entry.note.structure;
+  const std::vector<std::string>& paths = structures_[structure - 1].paths;
+  for (std::size_t i = 0; i < count; ++i) {
+    sources[i].view = reader_.read(sources[i].leaf, paths[i]);
+  }
+  return structure;
+}
+
+void Batcher::make_target(Column& column, const LeafView& first) {
+  const bool is_torch = column.framework == Framework::kTorch;
+  const FillColumn& fill = column.fill;
+  const bool goes_to_device = is_torch && !options_.device.is_none();
+  if ((is_torch && !first.is_on_cpu) || goes_to_device) {
+    nb::list shape;
+    for (const std::int64_t extent : fill.batch_shape) shape.append(extent);
+    const nb::object dtype = torch_dtype(fill.item.dtype);
+    if (first.is_on_cpu) {  // gathered in locked memory, from where a copy does not wait
+      column.target =
+          torch().attr("empty")(shape, nb::arg("dtype") = dtype, nb::arg("pin_memory") = true);
+      column.data =
+          reinterpret_cast<std::byte*>(nb::cast<std::uintptr_t>(column.target.attr("data_ptr")()));
+    } else {
+      column.target =
+          torch().attr("empty")(shape, nb::arg("dtype") = dtype, nb::arg("device") = first.keep);
+    }
+    return;
+  }
+  const DType dtype = is_torch ? bits_of(fill.item.dtype) : fill.item.dtype;
+  Buffer buffer = unwrap(memory_->allocate(fill.size_bytes()));
+  nb::object array = array_from_buffer(dtype, fill.batch_shape, std::move(buffer));
+  column.data = array_data(array);
+  if (!is_torch) {
+    column.target = std::move(array);
+    return;
+  }
+  column.target = from_numpy()(array);
+  if (dtype != fill.item.dtype) {
+    column.target = column.target.attr("view")(torch_dtype(fill.item.dtype));
+  }
+}
+
+std::shared_ptr<Batcher::Open> Batcher::open(FillMode mode, std::size_t structure,
+                                             std::vector<Source>& sources) {
+  const std::vector<std::string>& paths = structures_[structure - 1].paths;
+  auto made = std::make_shared<Open>();
+  made->mode = mode;
+  made->structure = structure;
+  bool has_array = false;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    LeafView& view = sources[i].view;
+    Column& column = made->columns.emplace_back();
+    column.fill.item.name = paths[i];
+    if (view.framework == Framework::kNone) {
+      column.target = nb::borrow(sources[i].leaf);
+      continue;
+    }
+    has_array = true;
+    column.framework = options_.output == Framework::kNone ? view.framework : options_.output;
+    const TensorSpec item{paths[i], view.dtype, Shape(view.shape.begin(), view.shape.end())};
+    column.fill = unwrap(fill_column(mode, item, options_.size, options_.dim));
+    if (!view.is_on_cpu) view.keep = nb::borrow(sources[i].leaf).attr("device");
+    make_target(column, view);
+  }
+  if (!has_array) raise(invalid_argument("the item has no array; there is nothing to batch"));
+  return made;
+}
+
+std::size_t Batcher::check(const Open& open, FillMode mode, std::size_t structure,
+                           std::vector<Source>& sources) {
+  if (open.mode != mode) {
+    raise(invalid_argument(
+        "the open batch is made by {}; finish it, or flush(), before it is mixed with {}",
+        open.mode == FillMode::kStack ? "stack" : "cat",
+        mode == FillMode::kStack ? "stack" : "cat"));
+  }
+  if (open.structure != structure) {
+    raise(invalid_argument("the item has the structure {}; the first of the batch has {}",
+                           structures_[structure - 1].text, structures_[open.structure - 1].text));
+  }
+  std::size_t rows = 0;
+  const Column* first = nullptr;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const Column& column = open.columns[i];
+    LeafView& view = sources[i].view;
+    if (column.framework == Framework::kNone) continue;
+    if (view.framework == Framework::kNone) {
+      raise_type_error(format("{} is a {}; the first item of the batch has an array",
+                              column_text(column.fill.item.name),
+                              Py_TYPE(sources[i].leaf)->tp_name));
+    }
+    const std::size_t count = unwrap(item_rows(mode, column.fill, view.shape));
+    if (first != nullptr && count != rows) {
+      raise(invalid_argument("{} has {} rows along dim {}; {} has {}",
+                             column_text(column.fill.item.name), count, options_.dim,
+                             column_text(first->fill.item.name), rows));
+    }
+    first = &column;
+    rows = count;
+    if (column.data == nullptr) continue;  // torch converts
+    if (!view.is_on_cpu) {
+      view.keep = nb::borrow(sources[i].leaf).attr("detach")().attr("cpu")();
+      const LeafView near = reader_.read(view.keep.ptr(), "");
+      view.data = near.data;
+      view.is_on_cpu = true;
+    }
+    if (view.dtype != column.fill.item.dtype) view = converted(view, column.fill.item);
+  }
+  return rows;
+}
+
+void Batcher::copy_on_device(const Column& column, const Source& source, std::size_t at,
+                             std::size_t item_begin, std::size_t count) const {
+  const nb::object leaf = nb::borrow(source.leaf);
+  const bool stacks = column.fill.batch_shape.size() != column.fill.item.shape.size();
+  const nb::object to = stacks ? column.target.attr("select")(options_.dim, at)
+                               : column.target.attr("narrow")(options_.dim, at, count);
+  const nb::object from = stacks ? leaf : leaf.attr("narrow")(options_.dim, item_begin, count);
+  to.attr("copy_")(from.attr("detach")(), nb::arg("non_blocking") = true);
+}
+
+void Batcher::copy(Open& open, std::vector<Source>& sources, std::size_t item_rows,
+                   std::size_t item_begin, std::size_t count) {
+  const std::size_t at = open.filled;
+  open.filled += count;
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const Column& column = open.columns[i];
+    if (column.framework == Framework::kNone) continue;
+    if (column.data == nullptr) {
+      copy_on_device(column, sources[i], at, item_begin, count);
+    } else {
+      bytes += column.fill.outer_count * column.fill.row_bytes * count;
+    }
+  }
+  const auto copy_all = [&] {
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      const Column& column = open.columns[i];
+      if (column.data == nullptr) continue;
+      copy_fill(column.fill, sources[i].view.data, item_rows, item_begin, column.data,
+                options_.size, at, count);
+    }
+  };
+  if (bytes < kLargeBytes) return copy_all();
+  ++open.copying;
+  {
+    nb::gil_scoped_release release;
+    copy_all();
+  }
+  --open.copying;
+}
+
+void Batcher::make_room(std::size_t taken, std::size_t rows) {
+  const TimePoint until = Clock::system().now() + seconds(options_.timeout_s);
+  const bool has_room =
+      finished_.size() < options_.queue_size ||
+      wait([&] { return is_closed_ || finished_.size() < options_.queue_size; }, until);
+  check_open();
+  if (has_room) return;
+  raise(deadline_exceeded(
+      "{} batches wait to be taken, which is the most that are kept, and none was within {} s; {} "
+      "of "
+      "{} rows were added: call get(), or make the batcher with a larger queue_size",
+      finished_.size(), options_.timeout_s, taken, rows));
+}
+
+void Batcher::add(FillMode mode, nb::handle nest) {
+  check_open();
+  // Others may add while this call waits or copies: it works on what is its own, in the memory of
+  // the last call.
+  std::vector<Source> sources = std::exchange(sources_, {});
+  Leaves leaves = std::exchange(leaves_, {});
+  const std::size_t structure = read(nest, leaves, sources);
+  std::size_t taken = 0;
+  std::size_t rows = 1;
+  do {
+    if (!open_ && finished_.size() >= options_.queue_size) make_room(taken, rows);
+    if (!open_) open_ = open(mode, structure, sources);
+    const std::shared_ptr<Open> open = open_;
+    rows = check(*open, mode, structure, sources);
+    const std::size_t count = std::min(rows - taken, options_.size - open->filled);
+    if (open->filled + count == options_.size) open_.reset();  // the next item begins another
+    copy(*open, sources, rows, taken, count);
+    if (open->filled == options_.size && open->copying == 0) finish(open, options_.size);
+    taken += count;
+  } while (taken < rows);
+  sources.clear();
+  leaves.clear();
+  sources_ = std::move(sources);
+  leaves_ = std::move(leaves);
+}
+
+void Batcher::finish(const std::shared_ptr<Open>& open, std::size_t rows) {
+  std::vector<nb::object> leaves;
+  leaves.reserve(open->columns.size());
+  for (Column& column : open->columns) {
+    nb::object array = std::move(column.target);
+    if (column.framework != Framework::kNone && rows < options_.size) {
+      array = narrowed(array, column.framework, options_.dim, 0, rows);
+    }
+    if (column.framework == Framework::kTorch && !options_.device.is_none()) {
+      array = array.attr("to")(options_.device, nb::arg("non_blocking") = true);
+    } else if (column.framework == Framework::kJax) {
+      // A copy: what JAX holds must not change when the memory is used again.
+      array = nb::module_::import_("jax").attr("device_put")(array.attr("copy")(), options_.device);
+    }
+    leaves.push_back(std::move(array));
+  }
+  finished_.push_back(fold(structures_[open->structure - 1].text, leaves));
+  notify();
+  std::vector<nb::object> callbacks = std::move(callbacks_);
+  callbacks_.clear();
+  for (const nb::object& callback : callbacks) callback();
+}
+
+bool Batcher::flush() {
+  check_open();
+  if (!open_ || open_->filled == 0) return false;
+  const std::shared_ptr<Open> open = std::move(open_);
+  open_.reset();
+  if (!wait([&] { return open->copying == 0; },
+            Clock::system().now() + seconds(options_.timeout_s))) {
+    raise(deadline_exceeded("a copy into the batch does not end within {} s", options_.timeout_s));
+  }
+  make_room(0, open->filled);
+  finish(open, open->filled);
+  return true;
+}
+
+nb::object Batcher::get_now() {
+  if (finished_.empty()) {
+    check_open();
+    return nb::none();
+  }
+  nb::object batch = std::move(finished_.front());
+  finished_.pop_front();
+  notify();
+  return batch;
+}
+
+nb::object Batcher::get(nb::handle timeout_s) {
+  if (finished_.empty()) {
+    const TimePoint until = timeout_s.is_none()
+                                ? Clock::system().now() + seconds(options_.timeout_s)
+                                : deadline(timeout_s);
+    if (!wait([&] { return is_closed_ || !finished_.empty(); }, until)) {
+      raise(deadline_exceeded("no batch is finished; the open one has {} of {} rows", filled(),
+                              options_.size));
+    }
+  }
+  return get_now();
+}
+
+void Batcher::call_when_finished(nb::object callback) {
+  if (is_closed_ || !finished_.empty()) {
+    callback();
+  } else {
+    callbacks_.push_back(std::move(callback));
+  }
+}
+
+void Batcher::close() {
+  if (is_closed_) return;
+  is_closed_ = true;
+  open_.reset();
+  notify();
+  std::vector<nb::object> callbacks = std::move(callbacks_);
+  callbacks_.clear();
+  for (const nb::object& callback : callbacks) callback();
+}
+
+}  // namespace reverie::python

@@ -1,0 +1,116 @@
+// Gathers nests of arrays into batches, as Python holds it.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+
+#include "python/bindings/leaf_view.h"
+#include "python/bindings/nest.h"
+#include "reverie/base/clock.h"
+#include "reverie/base/mutex.h"
+#include "reverie/env/batcher_fill.h"
+
+namespace reverie::python {
+
+namespace nb = nanobind;
+
+// The interpreter's lock guards it; large copies and waits let that go.
+class Batcher {
+ public:
+  struct Options {
+    std::size_t size = 0;
+    std::size_t dim = 0;
+    std::size_t queue_size = 0;
+    double timeout_s = 60.0;
+    Framework output = Framework::kNone;  // kNone: what the first item's arrays are
+    nb::object device = nb::none();       // torch's or JAX's; None is the CPU
+  };
+
+  explicit Batcher(Options options);
+  ~Batcher();
+  Batcher(const Batcher&) = delete;
+  Batcher& operator=(const Batcher&) = delete;
+
+  void stack(nb::handle nest) { add(FillMode::kStack, nest); }
+  void cat(nb::handle nest) { add(FillMode::kCat, nest); }
+  bool flush();
+  std::size_t finished_count() const { return finished_.size(); }
+  std::size_t filled() const { return open_ ? open_->filled : 0; }
+  nb::object get(nb::handle timeout_s);
+  // The oldest batch, or None.
+  nb::object get_now();
+  // Called once, when there is a batch or the batcher closes.
+  void call_when_finished(nb::object callback);
+  void close();
+  bool is_closed() const { return is_closed_; }
+
+ private:
+  struct Column {
+    Framework framework = Framework::kNone;
+    FillColumn fill;
+    nb::object target;          // the batch's array, or an object that is kept as it is
+    std::byte* data = nullptr;  // null where torch copies: on a device
+  };
+  struct Open {
+    FillMode mode = FillMode::kStack;
+    std::size_t structure = 0;
+    std::vector<Column> columns;
+    std::size_t filled = 0;   // rows that are taken, copied or not
+    std::size_t copying = 0;  // calls that copy without the interpreter's lock
+  };
+  struct Note {
+    std::size_t structure = 0;  // equal texts, equal numbers; 0 is none yet
+  };
+  struct Structure {
+    std::string text;
+    std::vector<std::string> paths;  // of the columns
+  };
+  struct Source {
+    LeafView view;
+    PyObject* leaf = nullptr;
+  };
+
+  void add(FillMode mode, nb::handle nest);
+  // Reads the leaves, which `leaves` holds from now on, in the order of columns. Gives their
+  // structure's number.
+  std::size_t read(nb::handle nest, Leaves& leaves, std::vector<Source>& sources);
+  std::shared_ptr<Open> open(FillMode mode, std::size_t structure, std::vector<Source>& sources);
+  // Checks an item against the open batch and brings it to its types. Gives its rows.
+  std::size_t check(const Open& open, FillMode mode, std::size_t structure,
+                    std::vector<Source>& sources);
+  void make_target(Column& column, const LeafView& first);
+  void copy(Open& open, std::vector<Source>& sources, std::size_t item_rows, std::size_t item_begin,
+            std::size_t count);
+  void copy_on_device(const Column& column, const Source& source, std::size_t at,
+                      std::size_t item_begin, std::size_t count) const;
+  void finish(const std::shared_ptr<Open>& open, std::size_t rows);
+  void make_room(std::size_t taken, std::size_t rows);
+  void check_open() const;
+  void notify();
+  // Waits until `is_so`, asked under the interpreter's lock. False when the time is up first.
+  template <typename F>
+  bool wait(F is_so, TimePoint deadline);
+
+  Options options_;
+  NestCache<Note> nests_;
+  Leaves leaves_;  // the memory of the last call's, as is the next
+  LeafReader reader_;
+  std::deque<Structure> structures_;  // a number is a place here, and 1
+  std::vector<Source> sources_;
+  std::shared_ptr<Open> open_;
+  std::deque<nb::object> finished_;
+  std::vector<nb::object> callbacks_;
+  bool is_closed_ = false;
+  BatchMemory* memory_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::uint64_t version_ REVERIE_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace reverie::python

@@ -1,0 +1,50 @@
+// Arrays of any framework as memory: NumPy's and torch's without a call into Python.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+
+#include "python/bindings/values.h"
+#include "reverie/tensor/dtype.h"
+
+namespace reverie::python {
+
+namespace nb = nanobind;
+
+enum class Framework : std::uint8_t { kNone, kNumpy, kTorch, kJax };
+
+// One array as it lies. Where it does not lie row-major on the CPU as a type of ours, `data` is
+// null.
+struct LeafView {
+  Framework framework = Framework::kNone;  // kNone: no array at all
+  DType dtype = DType::kFloat32;
+  std::span<const std::int64_t> shape;  // as long as `keep`, or the leaf, lives
+  const std::byte* data = nullptr;
+  bool is_on_cpu = true;
+  nb::object keep;  // what was made on the way
+};
+
+// Looks at arrays, one after another. Knows the types that it met last.
+class LeafReader {
+ public:
+  // Numbers of Python and NumPy count as arrays without dimensions. Raises TypeError naming `path`
+  // for an array whose elements cannot be batched.
+  LeafView read(PyObject* leaf, std::string_view path);
+
+ private:
+  LeafView read_numpy(PyObject* leaf) const;
+  // False if `leaf` is of no type that shows its memory through DLPack's table of C functions.
+  bool read_exchange(PyObject* leaf, LeafView& view);
+  LeafView read_any(PyObject* leaf, std::string_view path);
+
+  nb::object exchange_type_;  // the type that `exchange_` belongs to
+  int (*exchange_)(void*, void*) = nullptr;
+};
+
+}  // namespace reverie::python

@@ -1,0 +1,179 @@
+"""Batches gathered from items: nests of arrays, stacked or concatenated as they come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from types import TracebackType
+from typing import Any
+
+from reverie import _reverie
+from reverie.errors import InvalidArgumentError, MissingPackageError
+
+__all__ = ["Batcher", "unbatch"]
+
+
+class Batcher:
+    """Gathers nests of arrays into batches of ``size`` rows along ``dim``.
+
+    Each item is copied once, into its place in the batch. The first item of a batch settles its
+    nest, shapes and element types; later ones are converted where NumPy calls their type the same
+    kind. Python's numbers count as arrays without dimensions; other leaves (``None``, text) are kept
+    from the first item. Any thread may add and take. See docs/concepts/batcher.md.
+
+    Args:
+        size: rows of a batch.
+        device: where batches lie; ``"cpu"``, or a device of torch or JAX, to which a finished batch
+            is copied without waiting.
+        dim: the dimension along which items are put together.
+        timeout_s: how long ``get``, and ``stack`` or ``cat`` into a full queue, wait at most.
+        queue_size: finished batches that are kept; with so many, adding waits.
+        output: ``"numpy"``, ``"torch"`` or ``"jax"``; ``None`` is what the first item's arrays are.
+
+    Raises:
+        InvalidArgumentError: a number out of bounds, an unknown output.
+        MissingPackageError: torch or JAX is not installed.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        device: object = "cpu",
+        dim: int = 0,
+        *,
+        timeout_s: float = 60.0,
+        queue_size: int = 16,
+        output: str | None = None,
+    ) -> None:
+        if output not in (None, "numpy", "torch", "jax"):
+            raise InvalidArgumentError(
+                f'output is {output!r}; it must be "numpy", "torch", "jax" or None'
+            )
+        place: object = None if str(device) == "cpu" else device
+        if place is not None and output == "numpy":
+            raise InvalidArgumentError(
+                f'device is {device!r} with output "numpy"; devices are for "torch" and "jax"'
+            )
+        if output == "torch":
+            try:
+                import torch  # noqa: F401
+            except ModuleNotFoundError:
+                raise MissingPackageError('output "torch" needs torch: install it') from None
+        core = _reverie.Batcher(size, dim, queue_size, timeout_s, output or "", place)
+        self._core = core
+        # The native methods: nothing of this class runs for an item.
+        self.stack = core.stack  # type: ignore[method-assign]
+        self.cat = core.cat  # type: ignore[method-assign]
+        self.get = core.get  # type: ignore[method-assign]
+
+    def stack(self, nest: object) -> None:
+        """Copy each array of ``nest`` into the next slot of a new dimension ``dim``.
+
+        Raises:
+            InvalidArgumentError: another nest or shape than the batch's first, an array with fewer
+                than ``dim`` dimensions, a batch that was begun with ``cat``.
+            UnsupportedTypeError: an array whose type is not of the kind of the first one's.
+            DeadlineExceededError: ``queue_size`` batches wait, and none is taken in time.
+            CancelledError: the batcher is closed.
+        """
+        raise NotImplementedError  # the native one, set in __init__
+
+    def cat(self, nest: object) -> None:
+        """Copy each array of ``nest`` behind the rows that there are, along its dimension ``dim``.
+
+        What does not fit begins the next batch, so one call may finish several. Raises as ``stack``
+        does, and where the arrays have different lengths along ``dim``.
+        """
+        raise NotImplementedError  # the native one, set in __init__
+
+    def get(self, timeout_s: float | None = None) -> Any:  # noqa: ANN401
+        """Take the oldest finished batch, waiting for it.
+
+        Raises:
+            DeadlineExceededError: none was finished within ``timeout_s``, or the batcher's own
+                limit where that is None.
+            CancelledError: the batcher is closed and nothing is left.
+        """
+        raise NotImplementedError  # the native one, set in __init__
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """``await batcher`` takes the oldest finished batch."""
+        return self._take().__await__()
+
+    async def _take(self) -> Any:  # noqa: ANN401
+        loop = asyncio.get_running_loop()
+        while True:
+            batch = self._core.get_now()
+            if batch is not None:
+                return batch
+            finished = asyncio.Event()
+
+            def wake(finished: asyncio.Event = finished) -> None:
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(finished.set)
+
+            self._core.call_when_finished(wake)
+            await finished.wait()
+
+    def flush(self) -> bool:
+        """Finish the open batch with the rows it has. False if it has none."""
+        return self._core.flush()
+
+    def empty(self) -> bool:
+        """Whether no finished batch waits."""
+        return self._core.finished_count == 0
+
+    def size(self) -> int:
+        """How many finished batches wait."""
+        return self._core.finished_count
+
+    @property
+    def filled(self) -> int:
+        """The rows that the open batch has."""
+        return self._core.filled
+
+    def close(self) -> None:
+        """End all waits. Finished batches can still be taken; the open one is dropped."""
+        self._core.close()
+
+    def __enter__(self) -> Batcher:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def unbatch(batch: object, dim: int = 0) -> list[Any]:
+    """The rows of a batch along ``dim``, each a nest of views without that dimension.
+
+    Raises:
+        InvalidArgumentError: the arrays differ in length along ``dim``, or lack that dimension.
+    """
+    paths, leaves, structure = _reverie.flatten(batch)
+    rows = None
+    for path, leaf in zip(paths, leaves, strict=True):
+        shape = getattr(leaf, "shape", None)
+        if shape is None:
+            continue
+        if len(shape) <= dim or (rows is not None and shape[dim] != rows):
+            raise InvalidArgumentError(
+                f"column '{path}' has shape {tuple(shape)}; each is to have "
+                f"{'some' if rows is None else rows} rows along dim {dim}"
+            )
+        rows = int(shape[dim])
+    front = (slice(None),) * dim
+    return [
+        _reverie.fold(
+            structure,
+            [
+                leaf if getattr(leaf, "shape", None) is None else leaf[(*front, i)]
+                for leaf in leaves
+            ],
+        )
+        for i in range(rows or 0)
+    ]

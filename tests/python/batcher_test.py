@@ -1,0 +1,318 @@
+"""Batches gathered from items, against NumPy's own stack and concatenate."""
+
+import _thread
+import asyncio
+import random
+import threading
+
+import numpy as np
+import pytest
+
+import reverie
+from reverie.errors import (
+    CancelledError,
+    DeadlineExceededError,
+    InvalidArgumentError,
+    UnsupportedTypeError,
+)
+
+
+def item(i, rows=None):
+    """A nest whose values tell which item it is."""
+    shape = (2, 3) if rows is None else (2, rows)
+    return {
+        "obs": {"pixels": np.full((*shape, 4), i, np.uint8), "speed": np.full(shape, i / 2)},
+        "pair": (np.full(shape, -i, np.int16), [np.full((*shape, 1), i % 2 == 0)]),
+    }
+
+
+def mapped(function, *nests):
+    if isinstance(nests[0], dict):
+        return {key: mapped(function, *(nest[key] for nest in nests)) for key in nests[0]}
+    if isinstance(nests[0], (list, tuple)):
+        return type(nests[0])(mapped(function, *rows) for rows in zip(*nests, strict=True))
+    return function(*nests)
+
+
+def assert_same(found, expected):
+    def check(a, b):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+
+    mapped(check, found, expected)
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_stacking_is_numpys(dim):
+    batcher = reverie.Batcher(5, dim=dim)
+    for i in range(5):
+        assert batcher.empty()
+        assert batcher.filled == i
+        batcher.stack(item(i))
+    assert batcher.size() == 1
+    expected = mapped(lambda *arrays: np.stack(arrays, dim), *map(item, range(5)))
+    assert_same(batcher.get(), expected)
+    assert batcher.empty()
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("size", [1, 3, 7, 10])
+def test_concatenating_is_numpys_cut_into_batches(dim, size):
+    rng = random.Random(size)
+    batcher = reverie.Batcher(size, dim=dim, queue_size=1000)
+    lengths = [rng.randrange(1, 12) for _ in range(20)]
+    items = [item(i, rows) for i, rows in enumerate(lengths)]
+    if dim == 0:
+        items = [mapped(lambda a: np.moveaxis(a, 1, 0).copy(), one) for one in items]
+    for one in items:
+        batcher.cat(one)
+    whole = mapped(lambda *arrays: np.concatenate(arrays, dim), *items)
+    total = sum(lengths)
+    assert batcher.size() == total // size
+    assert batcher.filled == total % size
+    if batcher.filled:
+        assert batcher.flush()
+    assert not batcher.flush()
+    for begin in range(0, total, size):
+        part = [slice(None)] * dim + [slice(begin, min(begin + size, total))]
+        assert_same(batcher.get(), mapped(lambda a, part=tuple(part): a[part], whole))
+    assert batcher.empty()
+
+
+def test_a_batch_may_be_kept_while_the_next_ones_are_made():
+    batcher = reverie.Batcher(2)
+    kept = []
+    for i in range(40):
+        batcher.stack({"x": np.full(1000, i)})
+        batcher.stack({"x": np.full(1000, i)})
+        batch = batcher.get()
+        if i % 3 == 0:
+            kept.append((i, batch))
+    for i, batch in kept:
+        assert (batch["x"] == i).all()
+
+
+def test_memory_of_a_batch_that_is_gone_is_used_again():
+    batcher = reverie.Batcher(2)
+    places = set()
+    for i in range(10):
+        batcher.stack(np.full(100_000, i))
+        batcher.stack(np.full(100_000, i))
+        places.add(batcher.get().ctypes.data)
+    assert len(places) <= 2
+
+
+def test_numbers_are_batched_and_other_leaves_kept_from_the_first_item():
+    batcher = reverie.Batcher(2)
+    batcher.stack({"x": np.float32(1), "n": 3, "ok": True, "name": "first", "none": None})
+    batcher.stack({"x": np.float32(2), "n": 4, "ok": False, "name": "second", "none": None})
+    batch = batcher.get()
+    assert batch["x"].dtype == np.float32
+    assert batch["n"].tolist() == [3, 4]
+    assert batch["ok"].tolist() == [True, False]
+    assert (batch["name"], batch["none"]) == ("first", None)
+
+
+def test_arrays_of_any_layout_and_kind_of_type_are_taken():
+    batcher = reverie.Batcher(3)
+    square = np.arange(9.0, dtype=np.float32).reshape(3, 3)
+    batcher.stack(square)
+    batcher.stack(square.T)
+    batcher.stack(square.astype(np.float64)[::-1])
+    np.testing.assert_array_equal(batcher.get(), [square, square.T, square[::-1]])
+
+
+def test_torch_in_torch_out():
+    torch = pytest.importorskip("torch")
+    batcher = reverie.Batcher(3, dim=1)
+    items = [
+        {
+            "x": torch.arange(6, dtype=torch.float32).reshape(2, 3) + i,
+            "half": torch.full((2,), i, dtype=torch.bfloat16),
+            "turned": (torch.arange(6).reshape(2, 3) * i).T,
+        }
+        for i in range(3)
+    ]
+    for one in items:
+        batcher.stack(one)
+    batch = batcher.get()
+    for name in items[0]:
+        expected = torch.stack([one[name] for one in items], 1)
+        assert batch[name].dtype == expected.dtype
+        assert torch.equal(batch[name], expected)
+    grown = reverie.Batcher(2)
+    grown.stack(torch.ones(3, requires_grad=True))
+    grown.stack(torch.zeros(3, dtype=torch.float64))
+    assert grown.get().tolist() == [[1, 1, 1], [0, 0, 0]]
+
+
+def test_output_chooses_the_framework():
+    torch = pytest.importorskip("torch")
+    jax = pytest.importorskip("jax")
+    for output, kind in (("numpy", np.ndarray), ("torch", torch.Tensor), ("jax", jax.Array)):
+        batcher = reverie.Batcher(2, output=output)
+        for value in (np.ones(2, np.float32), torch.ones(2)):
+            batcher.stack(value)
+        batch = batcher.get()
+        assert isinstance(batch, kind)
+        assert np.asarray(batch).tolist() == [[1, 1], [1, 1]]
+    batcher = reverie.Batcher(2)
+    for i in range(2):
+        batcher.stack(jax.numpy.full(3, i))
+    assert isinstance(batcher.get(), jax.Array)
+
+
+def test_batches_on_a_gpu():
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    items = [torch.arange(12.0).reshape(3, 4) * i for i in range(4)]
+    for place in ("cpu", "cuda"):
+        batcher = reverie.Batcher(4, device="cuda", dim=1)
+        for one in items:
+            batcher.stack({"x": one.to(place)})
+        batch = batcher.get()["x"]
+        assert batch.is_cuda
+        assert torch.equal(batch.cpu(), torch.stack(items, 1))
+        batcher = reverie.Batcher(5, device="cuda")
+        for one in items:
+            batcher.cat(one.to(place))
+        assert torch.equal(batcher.get().cpu(), torch.cat(items)[:5])
+    near = reverie.Batcher(2, output="numpy")
+    near.stack(items[1].cuda())
+    near.stack(items[2].cuda())
+    np.testing.assert_array_equal(near.get(), torch.stack(items[1:3]).numpy())
+
+
+def test_unbatching_gives_the_items_back():
+    batcher = reverie.Batcher(4, dim=1)
+    for i in range(4):
+        batcher.stack({**item(i), "name": "kept"})
+    rows = reverie.unbatch(batcher.get(), dim=1)
+    assert len(rows) == 4
+    for i, row in enumerate(rows):
+        assert row.pop("name") == "kept"
+        assert_same(row, item(i))
+    with pytest.raises(InvalidArgumentError, match="'b'"):
+        reverie.unbatch({"a": np.zeros(2), "b": np.zeros(3)})
+
+
+@pytest.mark.parametrize(
+    ("second", "error", "text"),
+    [
+        ({"x": np.zeros(4)}, InvalidArgumentError, r"'x' has shape \(4,\).*\(3,\)"),
+        ({"y": np.zeros(3)}, InvalidArgumentError, "structure"),
+        ({"x": np.zeros(3, complex)}, UnsupportedTypeError, "complex128.*float64"),
+        ({"x": None}, UnsupportedTypeError, "'x' is a NoneType"),
+        ({"x": np.array(["a"] * 3)}, UnsupportedTypeError, "text"),
+    ],
+)
+def test_an_item_unlike_the_first_is_refused_and_the_batch_goes_on(second, error, text):
+    batcher = reverie.Batcher(2)
+    batcher.stack({"x": np.zeros(3)})
+    with pytest.raises(error, match=text):
+        batcher.stack(second)
+    batcher.stack({"x": np.ones(3)})
+    assert batcher.get()["x"].tolist() == [[0, 0, 0], [1, 1, 1]]
+
+
+def test_what_makes_no_batch_is_refused():
+    for options in ({"size": 0}, {"dim": -1}, {"queue_size": 0}, {"output": "tf"}):
+        with pytest.raises(InvalidArgumentError, match=next(iter(options))):
+            reverie.Batcher(**{"size": 2, **options})
+    with pytest.raises(InvalidArgumentError, match="device"):
+        reverie.Batcher(2, "cuda", output="numpy")
+    with pytest.raises(InvalidArgumentError, match="no array"):
+        reverie.Batcher(2).stack({"name": "x"})
+    with pytest.raises(InvalidArgumentError, match="stack along dim 1"):
+        reverie.Batcher(2, dim=1).stack(np.float32(1))
+    with pytest.raises(InvalidArgumentError, match="cat along dim 0"):
+        reverie.Batcher(2).cat({"x": np.float32(1)})
+    with pytest.raises(InvalidArgumentError, match="rows along dim 0"):
+        reverie.Batcher(2).cat({"x": np.zeros(2), "y": np.zeros(3)})
+    batcher = reverie.Batcher(4)
+    batcher.stack(np.zeros(2))
+    with pytest.raises(InvalidArgumentError, match="mixed with cat"):
+        batcher.cat(np.zeros((2, 2)))
+
+
+def test_an_empty_batcher_waits_as_long_as_it_may():
+    batcher = reverie.Batcher(2, timeout_s=0.02)
+    batcher.stack(1)
+    for timeout_s in (None, 0, 0.01):
+        with pytest.raises(DeadlineExceededError, match="1 of 2 rows"):
+            batcher.get(timeout_s)
+    timer = threading.Timer(0.1, _thread.interrupt_main)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        batcher.get(30)
+
+
+def test_a_full_queue_holds_the_adder_up_and_then_says_so():
+    batcher = reverie.Batcher(1, queue_size=2, timeout_s=0.02)
+    batcher.stack(0)
+    batcher.stack(1)
+    with pytest.raises(DeadlineExceededError, match="2 batches wait"):
+        batcher.stack(2)
+    patient = reverie.Batcher(1, queue_size=2)
+    thread = threading.Thread(target=lambda: [patient.stack(i) for i in range(50)])
+    thread.start()
+    assert [patient.get().item() for _ in range(50)] == list(range(50))
+    thread.join()
+
+
+def test_closing_ends_every_wait_and_leaves_what_is_finished():
+    batcher = reverie.Batcher(1)
+    batcher.stack(1)
+    batcher.close()
+    assert batcher.get().item() == 1
+    for call in (batcher.get, lambda: batcher.stack(1), batcher.flush):
+        with pytest.raises(CancelledError, match="closed"):
+            call()
+    batcher = reverie.Batcher(1)
+    timer = threading.Timer(0.05, batcher.close)
+    timer.start()
+    with pytest.raises(CancelledError):
+        batcher.get()
+
+
+def test_awaiting_gives_batches_in_order():
+    batcher = reverie.Batcher(2)
+
+    async def take():
+        return [(await batcher).tolist() for _ in range(20)]
+
+    def add():
+        for i in range(40):
+            batcher.stack(i)
+
+    thread = threading.Thread(target=add)
+    thread.start()
+    found = asyncio.run(asyncio.wait_for(take(), 30))
+    thread.join()
+    assert found == [[2 * i, 2 * i + 1] for i in range(20)]
+
+
+@pytest.mark.parametrize("elements", [4, 100_000])
+def test_many_threads_add_and_take_and_nothing_is_lost_or_torn(elements):
+    batcher = reverie.Batcher(8, queue_size=4)
+    count, each = 4, 100 if elements > 1000 else 2000
+    found = []
+
+    def add(worker):
+        for i in range(each):
+            batcher.stack(np.full(elements, worker * each + i))
+
+    def take():
+        for _ in range(count * each // 8 // 2):
+            batch = batcher.get()
+            assert (batch == batch[:, :1]).all()
+            found.extend(batch[:, 0].tolist())
+
+    threads = [threading.Thread(target=add, args=(worker,)) for worker in range(count)]
+    threads += [threading.Thread(target=take) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == list(range(count * each))
