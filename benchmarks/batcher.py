@@ -1,7 +1,8 @@
 """What it costs to gather items into a batch: microseconds for the whole batch.
 
-``stack`` of each item and ``get``, beside ``torch.stack`` and ``np.stack`` over the same items in the
-same turns. Small: 21 dicts of 3 arrays, 12 to 32 bytes each. Large: 21 tensors [128, 4, 84, 84] uint8.
+``stack`` of each item and ``get``, beside ``torch.stack`` and ``np.stack`` over the same items in
+the same turns. Small: 21 dicts of 3 arrays of 4 to 32 bytes. Large: 21 tensors
+[128, 4, 84, 84] uint8.
 
 Usage: batcher.py [TURNS]
 """

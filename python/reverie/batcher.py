@@ -18,8 +18,8 @@ class Batcher:
 
     Each item is copied once, into its place in the batch. The first item of a batch settles its
     nest, shapes and element types; later ones are converted where NumPy calls their type the same
-    kind. Python's numbers count as arrays without dimensions; other leaves (``None``, text) are kept
-    from the first item. Any thread may add and take. See docs/concepts/batcher.md.
+    kind. Python's numbers count as arrays without dimensions; other leaves (``None``, text) are
+    kept from the first item. Any thread may add and take. See docs/concepts/batcher.md.
 
     Args:
         size: rows of a batch.
