@@ -37,8 +37,8 @@ class CartPoleThatCrashes(gymnasium.Wrapper):  # type: ignore[misc]
 
 
 def policy(observation: np.ndarray) -> np.ndarray:
-    """Pushes to where the pole falls, [B] from [B, 4]."""
-    return (observation[:, 2] + 0.5 * observation[:, 3] > 0).astype(np.int64)
+    """Pushes to where the pole leans, [B] from [B, 4]."""
+    return (observation[:, 2] > 0).astype(np.int64)
 
 
 def result_of(pool: reverie.EnvPool, future: EnvFuture) -> EnvBatch:
@@ -46,7 +46,7 @@ def result_of(pool: reverie.EnvPool, future: EnvFuture) -> EnvBatch:
     while True:
         try:
             return future.result()
-        except reverie.errors.EnvError as error:
+        except reverie.errors.EnvError as error:  # noqa: PERF203
             print(error)
             pool.restart(error.worker)
 
@@ -82,7 +82,7 @@ def main() -> None:
         print(f"{pool.restart_count} workers replaced, {lost} episodes lost with them")
         assert pool.restart_count >= 2
         assert lost >= 2 * ENVS // 2
-        assert np.mean(ended) > 50
+        assert np.mean(ended) > 20
 
 
 if __name__ == "__main__":
