@@ -71,6 +71,19 @@ bench: build ## Build and run the C++ benchmarks
 wheel: deps-build .venv/with-demo ## Build dist/*.tar.gz and dist/*.whl, and try the wheel in a bare environment
 	@$(VENV)/python tools/wheel.py
 
+# The peers want versions of their own; 2 GB.
+.venv-peers/made: pyproject.toml tools/requirements.py
+	@echo "Python: installing into .venv-peers: peers"
+	@$(PYTHON) -m venv .venv-peers
+	@.venv-peers/bin/python tools/requirements.py peers > .venv-peers/requirements.txt
+	@.venv-peers/bin/python -m pip install -q --progress-bar off -r .venv-peers/requirements.txt
+	@.venv-peers/bin/python tools/link_checkout.py
+	@touch $@
+
+.PHONY: bench-peers
+bench-peers: build .venv-peers/made ## Measure replay buffers beside peers (2 GB of packages)
+	@.venv-peers/bin/python benchmarks/replay_loop.py
+
 .PHONY: docs stubs
 docs: ## Draw the pictures of docs/ anew
 	@$(PYTHON) tools/pictures.py

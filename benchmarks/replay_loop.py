@@ -1,7 +1,7 @@
 """A learner's loop over a replay buffer: microseconds a call, beside peers that are installed.
 
-Transitions of a small control task (observations of 8 float32, an action, a reward, an end: 76 bytes
-as most peers store them), 100,000 of them, prioritised with alpha 0.6 and beta 0.4:
+Transitions of a small control task (observations of 8 float32, an action, a reward, an end: 76
+bytes as most peers store them), 100,000 of them, prioritised with alpha 0.6 and beta 0.4:
 
     sample+update   draw a batch with its weights, copy it out, give each item a new priority
     insert          one transition; 64 of 64 environments in one call where a peer can
@@ -13,9 +13,9 @@ In every round each buffer is measured once, so that a machine that gets busy is
 Printed: the median of the rounds, the smallest and the largest, and the ratio to Reverie's median.
 
 Peers are those of the extra ``peers``, each in its usual way of use: cpprb, Tianshou,
-Stable-Baselines3 (uniform draws alone), Flashbax (compiled, state donated). ``make bench-peers`` has
-them in an environment of its own. RLlib and torchrl are left out: Ray alone is larger than all of
-them, and torchrl's wheels do not load beside this PyTorch.
+Stable-Baselines3 (uniform draws alone), Flashbax (compiled, state donated). ``make bench-peers``
+has them in an environment of its own. RLlib and torchrl are left out: Ray alone is larger than all
+of them, and torchrl's wheels do not load beside this PyTorch.
 
 Usage: replay_loop.py [--rounds N] [--items N] [--frames N]
 """
@@ -59,25 +59,47 @@ class Steps:
 STEPS = Steps()
 
 
-class Reverie:
+class Buffer:
+    """What each kind has: inserts of as many transitions as there are environments."""
+
+    name = ""
+
+    def __init__(self, items: int, envs: int) -> None:
+        self.items, self.envs = items, envs
+        self.priorities = np.random.default_rng(1).random(4096)
+
+    def insert(self) -> None:
+        """Inserts one transition of each environment."""
+        raise NotImplementedError
+
+    def sample_update(self, batch_size: int) -> None:
+        """Draws a batch, then gives each of its items a new priority."""
+        raise NotImplementedError
+
+    def fill(self) -> None:
+        """Fills the buffer with transitions."""
+        for _ in range(self.items // self.envs + 1):
+            self.insert()
+
+
+class Reverie(Buffer):
     """Observations follow each other here, as an environment's do: each is stored once."""
 
     name = "reverie"
 
     def __init__(self, items: int, envs: int) -> None:
+        super().__init__(items, envs)
         self.buffer = reverie.ReplayBuffer(
             items, num_envs=envs, prioritized=True, alpha=ALPHA, beta=BETA, seed=1
         )
         self.out: dict[int, Any] = {}
-        self.priorities = np.random.default_rng(1).random(4096)
-        self.one = envs == 1
         self.at = 0
 
     def insert(self) -> None:
         s = STEPS
         a, b = (s.obs, s.next_obs) if self.at % 2 == 0 else (s.next_obs, s.obs)
         self.at += 1
-        if self.one:
+        if self.envs == 1:
             self.buffer.add(a[0], s.action[0], s.reward[0], b[0], False, False)
         else:
             self.buffer.add(a, s.action, s.reward, b, s.over, s.over)
@@ -88,31 +110,30 @@ class Reverie:
         self.buffer.update_priorities(batch["tickets"], self.priorities[:batch_size])
 
 
-class Cpprb:
+class Cpprb(Buffer):
+    """Its own tree, behind Cython."""
+
     name = "cpprb"
 
     def __init__(self, items: int, envs: int) -> None:
         import cpprb
 
-        self.buffer = cpprb.PrioritizedReplayBuffer(
-            items,
-            {
-                "obs": {"shape": OBS},
-                "act": {"dtype": np.int32},
-                "rew": {},
-                "next_obs": {"shape": OBS},
-                "done": {},
-            },
-            alpha=ALPHA,
-        )
-        self.priorities = np.random.default_rng(1).random(4096)
-        s, n = STEPS, envs
+        super().__init__(items, envs)
+        columns = {
+            "obs": {"shape": OBS},
+            "act": {"dtype": np.int32},
+            "rew": {},
+            "next_obs": {"shape": OBS},
+            "done": {},
+        }
+        self.buffer = cpprb.PrioritizedReplayBuffer(items, columns, alpha=ALPHA)
+        s = STEPS
         self.step = {
-            "obs": s.obs[:n],
-            "act": s.action[:n],
-            "rew": s.reward[:n],
-            "next_obs": s.next_obs[:n],
-            "done": s.over[:n],
+            "obs": s.obs[:envs],
+            "act": s.action[:envs],
+            "rew": s.reward[:envs],
+            "next_obs": s.next_obs[:envs],
+            "done": s.over[:envs],
         }
 
     def insert(self) -> None:
@@ -123,36 +144,30 @@ class Cpprb:
         self.buffer.update_priorities(batch["indexes"], self.priorities[:batch_size])
 
 
-class Tianshou:
+class Tianshou(Buffer):
+    """NumPy arrays and a tree compiled by Numba."""
+
     name = "tianshou"
 
     def __init__(self, items: int, envs: int) -> None:
         from tianshou import data
 
+        super().__init__(items, envs)
         s = STEPS
-        self.priorities = np.random.default_rng(1).random(4096)
-        if envs == 1:
+        one = envs == 1
+        if one:
             self.buffer = data.PrioritizedReplayBuffer(items, alpha=ALPHA, beta=BETA)
-            self.step = data.Batch(
-                obs=s.obs[0],
-                act=s.action[0],
-                rew=s.reward[0],
-                terminated=False,
-                truncated=False,
-                obs_next=s.next_obs[0],
-                info={},
-            )
         else:
             self.buffer = data.PrioritizedVectorReplayBuffer(items, envs, alpha=ALPHA, beta=BETA)
-            self.step = data.Batch(
-                obs=s.obs,
-                act=s.action,
-                rew=s.reward,
-                terminated=s.over,
-                truncated=s.over,
-                obs_next=s.next_obs,
-                info=data.Batch(),
-            )
+        self.step = data.Batch(
+            obs=s.obs[0] if one else s.obs,
+            act=s.action[0] if one else s.action,
+            rew=s.reward[0] if one else s.reward,
+            terminated=s.over[0] if one else s.over,
+            truncated=s.over[0] if one else s.over,
+            obs_next=s.next_obs[0] if one else s.next_obs,
+            info=data.Batch(),
+        )
 
     def insert(self) -> None:
         self.buffer.add(self.step)
@@ -163,13 +178,16 @@ class Tianshou:
         self.buffer.update_weight(indices, self.priorities[:batch_size])
 
 
-class StableBaselines:
+class StableBaselines(Buffer):
+    """NumPy arrays; no priorities."""
+
     name = "sb3 (uniform)"
 
     def __init__(self, items: int, envs: int) -> None:
         from gymnasium import spaces
         from stable_baselines3.common.buffers import ReplayBuffer
 
+        super().__init__(items, envs)
         self.buffer = ReplayBuffer(
             items,
             spaces.Box(-10, 10, (OBS,)),
@@ -178,7 +196,6 @@ class StableBaselines:
             n_envs=envs,
             handle_timeout_termination=False,
         )
-        self.envs = envs
         self.infos: list[dict[str, Any]] = [{} for _ in range(envs)]
 
     def insert(self) -> None:
@@ -191,33 +208,26 @@ class StableBaselines:
         self.buffer.sample(batch_size)
 
 
-class Flashbax:
+class Flashbax(Buffer):
+    """Arrays of JAX; every call is compiled, and ends when its result is there."""
+
     name = "flashbax"
 
     def __init__(self, items: int, envs: int) -> None:
         import flashbax
         import jax
 
-        self.jax = jax
-        self.items, self.envs = items, envs
-        self.flashbax = flashbax
+        super().__init__(items, envs)
+        self.jax, self.flashbax = jax, flashbax
         s = STEPS
-        self.step = {
-            "obs": s.obs[:envs],
-            "act": s.action[:envs],
-            "rew": s.reward[:envs],
-            "done": s.over[:envs],
-        }
-        if envs == 1:
-            self.step = {name: array[0] for name, array in self.step.items()}
-        first = {name: array[0] if envs > 1 else array for name, array in self.step.items()}
-        self.made: dict[int, Any] = {}
-        self.first = first
-        self.key = jax.random.PRNGKey(0)
-        self.state: Any = None
+        whole = {"obs": s.obs, "act": s.action, "rew": s.reward, "done": s.over}
+        first = {name: array[0] for name, array in whole.items()}
+        self.step = first if envs == 1 else {k: array[:envs] for k, array in whole.items()}
         buffer = self._buffer(64)
         self.state = buffer.init(first)
-        self._add = jax.jit(buffer.add, donate_argnums=0)
+        self.add = jax.jit(buffer.add, donate_argnums=0)
+        self.compiled: dict[int, Any] = {}
+        self.key = jax.random.PRNGKey(0)
 
     def _buffer(self, batch_size: int) -> Any:  # noqa: ANN401
         with warnings.catch_warnings():
@@ -226,30 +236,30 @@ class Flashbax:
                 self.items,
                 min_length=batch_size,
                 sample_batch_size=batch_size,
-                add_batch_size=self.envs if self.envs > 1 else None,
+                add_batch_size=None if self.envs == 1 else self.envs,
                 priority_exponent=ALPHA,
             )
 
     def insert(self) -> None:
-        self.state = self._add(self.state, self.step)
+        self.state = self.add(self.state, self.step)
         self.jax.block_until_ready(self.state)
 
     def sample_update(self, batch_size: int) -> None:
-        if batch_size not in self.made:
+        if batch_size not in self.compiled:
             buffer = self._buffer(batch_size)
-            self.made[batch_size] = (
+            self.compiled[batch_size] = (
                 self.jax.jit(buffer.sample),
                 self.jax.jit(buffer.set_priorities, donate_argnums=0),
-                np.random.default_rng(1).random(batch_size).astype(np.float32),
+                self.priorities[:batch_size].astype(np.float32),
             )
-        sample, update, priorities = self.made[batch_size]
+        sample, update, priorities = self.compiled[batch_size]
         self.key, key = self.jax.random.split(self.key)
         batch = sample(self.state, key)
         self.state = update(self.state, batch.indices, priorities)
         self.jax.block_until_ready((batch, self.state))
 
 
-PEERS = [Reverie, Cpprb, Tianshou, StableBaselines, Flashbax]
+PEERS: list[type[Buffer]] = [Reverie, Cpprb, Tianshou, StableBaselines, Flashbax]
 
 
 def us(call: Call, at_least_s: float = 0.05) -> float:
@@ -282,50 +292,23 @@ def report(title: str, calls: dict[str, Call], rounds: int) -> None:
         )
 
 
-def made(items: int, envs: int) -> dict[str, Any]:
+def made(items: int, envs: int) -> dict[str, Buffer]:
     """A full buffer of each kind that is installed."""
-    buffers: dict[str, Any] = {}
+    buffers: dict[str, Buffer] = {}
     for kind in PEERS:
         try:
-            buffer: Any = kind(items, envs)
+            buffer = kind(items, envs)
         except ImportError as error:
-            print(f"  {kind.name}: not installed ({error})")
+            print(f"{kind.name} is not installed: {error}")
             continue
-        for _ in range(min(items // envs + 1, 3_000 if kind is not Reverie else items)):
-            buffer.insert()  # slow peers are filled as far as it takes to be warm
+        buffer.fill()
         buffers[kind.name] = buffer
     return buffers
-
-
-def fill_fast(buffers: dict[str, Any], items: int) -> None:
-    """The rest of each buffer, in large pieces where a peer can."""
-    for buffer in buffers.values():
-        if isinstance(buffer, Cpprb):
-            step = {key: np.repeat(value[:1], 1_000, 0) for key, value in buffer.step.items()}
-            for _ in range(items // 1_000 + 1):
-                buffer.buffer.add(**step)
-        elif not isinstance(buffer, Reverie):
-            for _ in range(items // buffer_envs(buffer)):
-                buffer.insert()
-
-
-def buffer_envs(buffer: Any) -> int:  # noqa: ANN401
-    """Transitions that one insert brings."""
-    envs = getattr(buffer, "envs", None)
-    if envs is not None:
-        return int(envs)
-    return ENVS if isinstance(getattr(buffer, "step", None), object) and not one(buffer) else 1
-
-
-def one(buffer: Any) -> bool:  # noqa: ANN401
-    """Whether a buffer is of a single environment."""
-    return len(np.shape(buffer.step.obs)) == 1 if hasattr(buffer.step, "obs") else False
 
 
 def transitions(items: int, rounds: int) -> None:
     """Small transitions: the loop, and inserts."""
     many = made(items, ENVS)
-    fill_fast(many, items)
     for batch_size in (64, 256):
         report(
             f"sample+update, batch {batch_size}, {items:,} transitions",
@@ -340,8 +323,7 @@ def transitions(items: int, rounds: int) -> None:
         {name: buffer.insert for name, buffer in many.items()},
         rounds,
     )
-    del many
-    single = made(items, 1)
+    single = made(min(items, 10_000), 1)
     report("insert of one", {name: buffer.insert for name, buffer in single.items()}, rounds)
 
 

@@ -38,16 +38,18 @@ def td_error(online: nn.Module, target: nn.Module, batch: dict[str, torch.Tensor
     return wanted - online(batch["obs"]).gather(1, batch["action"].unsqueeze(1)).squeeze(1)
 
 
-def act(online: nn.Module, obs: npt.NDArray[np.float32], random: float) -> npt.NDArray[np.int64]:
+def act(
+    online: nn.Module, obs: npt.NDArray[np.float32], chance: float, rng: np.random.Generator
+) -> npt.NDArray[np.int64]:
     with torch.no_grad():
         best = online(torch.from_numpy(obs)).argmax(1).numpy()
-    return np.where(np.random.random(ENVS) < random, np.random.randint(0, 2, ENVS), best)
+    return np.where(rng.random(ENVS) < chance, rng.integers(0, 2, ENVS), best)
 
 
 def train(seed: int) -> list[float]:
     """The return of each episode, in the order in which they ended."""
     torch.manual_seed(seed)
-    np.random.seed(seed)
+    rng = np.random.default_rng(seed)
     torch.set_num_threads(1)
     online, target = network(), network()
     target.load_state_dict(online.state_dict())
@@ -68,7 +70,7 @@ def train(seed: int) -> list[float]:
     obs, _ = envs.reset(seed=seed)
     is_reset = np.zeros(ENVS, bool)
     for step in range(STEPS):
-        action = act(online, obs, random=max(0.02, 1 - step / 500))
+        action = act(online, obs, max(0.02, 1 - step / 500), rng)
         next_obs, reward, terminated, truncated, _ = envs.step(action)
         buffer.add(obs, action, reward, next_obs, terminated, truncated, mask=~is_reset)
         over = (terminated | truncated) & ~is_reset
