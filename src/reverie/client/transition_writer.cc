@@ -37,8 +37,13 @@ TransitionWriter::TransitionWriter(TransitionPlan& plan, Allocator& allocator, s
       allocator_(allocator),
       chunk_shift_(plan.chunk_shift()),
       chunk_rows_(plan.chunk_rows()),
+      reward_(leaf_at(plan.reward_place())),
+      flags_(leaf_at(plan.flags_place())),
       next_key_(seed),
-      streams_(plan.options().env_count) {}
+      streams_(plan.options().env_count) {
+  for (const LeafPlace& place : plan.obs_places()) obs_.push_back(leaf_at(place));
+  for (const LeafPlace& place : plan.action_places()) action_.push_back(leaf_at(place));
+}
 
 void TransitionWriter::clear() {
   for (Stream& stream : streams_) stream = Stream();
@@ -104,33 +109,27 @@ Status TransitionWriter::reserve(Stream& stream, std::uint32_t env) {
   return {};
 }
 
-std::byte* TransitionWriter::place_of(const Stream& stream, std::uint64_t row,
-                                      const LeafPlace& leaf) const {
-  const Chunk& chunk = chunk_of(stream, row);
-  // The chunk is open and this is its writer; the row was not published.
-  auto* const begin = const_cast<std::byte*>(chunk.begin());
-  return begin + plan_.column_begin(leaf.chunk_column) +
-         row_in_chunk(row) * plan_.row_bytes(leaf.chunk_column) + leaf.offset;
+TransitionWriter::Row TransitionWriter::row_at(Stream& stream, std::uint64_t row) const {
+  if (chunk_number(row) != stream.at_chunk) {
+    stream.at_chunk = chunk_number(row);
+    // The chunk is open and this is its writer.
+    stream.at_begin = const_cast<std::byte*>(chunk_of(stream, row).begin());
+  }
+  return {stream.at_begin, row_in_chunk(row)};
 }
 
-void TransitionWriter::set_obs(Stream& stream, std::uint64_t row, std::span<const TensorView> obs,
-                               std::size_t env) {
+void TransitionWriter::set_obs(Row row, std::span<const TensorView> obs, std::size_t env) {
   for (std::size_t i = 0; i < obs.size(); ++i) {
-    const LeafPlace& leaf = plan_.obs_places()[i];
-    copy_row(place_of(stream, row, leaf), row_of(obs[i], env, leaf.size_bytes), leaf.size_bytes);
+    copy_row(row.at(obs_[i]), row_of(obs[i], env, obs_[i].size), obs_[i].size);
   }
 }
 
-bool TransitionWriter::has_obs(const Stream& stream, std::span<const TensorView> obs,
-                               std::size_t env) const {
-  for (std::size_t i = 0; i < obs.size(); ++i) {
-    const LeafPlace& leaf = plan_.obs_places()[i];
-    if (!is_same_row(place_of(stream, stream.row, leaf), row_of(obs[i], env, leaf.size_bytes),
-                     leaf.size_bytes)) {
-      return false;
-    }
+bool TransitionWriter::has_obs(Row row, std::span<const TensorView> obs, std::size_t env) const {
+  bool is_same = true;
+  for (std::size_t i = 0; i < obs.size() && is_same; ++i) {
+    is_same = is_same_row(row.at(obs_[i]), row_of(obs[i], env, obs_[i].size), obs_[i].size);
   }
-  return true;
+  return is_same;
 }
 
 void TransitionWriter::publish(Stream& stream, std::uint64_t row_end) {
@@ -218,7 +217,10 @@ void TransitionWriter::add_cut_items(Stream& stream, std::uint64_t end, std::vec
 Status TransitionWriter::append(const StepArrays& step, std::vector<Item>& items) {
   REVERIE_RETURN_IF_ERROR(check(step));
   for (std::size_t env = 0; env < streams_.size(); ++env) {
-    REVERIE_RETURN_IF_ERROR(reserve(streams_[env], static_cast<std::uint32_t>(env)));
+    Stream& stream = streams_[env];
+    REVERIE_RETURN_IF_ERROR(reserve(stream, static_cast<std::uint32_t>(env)));
+    __builtin_prefetch(stream.chunks.back().get());
+    if (stream.is_open) __builtin_prefetch(row_at(stream, stream.row).at(reward_));
   }
   for (std::size_t env = 0; env < streams_.size(); ++env) {
     if (!step.mask.empty() && step.mask[env] == 0) continue;
@@ -229,24 +231,24 @@ Status TransitionWriter::append(const StepArrays& step, std::vector<Item>& items
 
 void TransitionWriter::append_one(Stream& stream, const StepArrays& step, std::size_t env,
                                   std::vector<Item>& items) {
-  if (stream.is_open && !has_obs(stream, step.obs, env)) {
+  if (stream.is_open && !has_obs(row_at(stream, stream.row), step.obs, env)) {
     add_cut_items(stream, stream.row, items);
     begin_episode(stream, stream.row + 1);
   }
   const std::uint64_t row = stream.row;
-  if (!stream.is_open) set_obs(stream, row, step.obs, env);
+  const Row here = row_at(stream, row);
+  if (!stream.is_open) set_obs(here, step.obs, env);
   for (std::size_t i = 0; i < step.action.size(); ++i) {
-    const LeafPlace& leaf = plan_.action_places()[i];
-    copy_row(place_of(stream, row, leaf), row_of(step.action[i], env, leaf.size_bytes),
-             leaf.size_bytes);
+    copy_row(here.at(action_[i]), row_of(step.action[i], env, action_[i].size), action_[i].size);
   }
   const bool is_terminated = step.terminated[env] != 0;
   const bool is_truncated = step.truncated[env] != 0;
-  const auto flags = static_cast<std::uint8_t>((is_terminated ? TransitionPlan::kTerminated : 0) |
-                                               (is_truncated ? TransitionPlan::kTruncated : 0));
-  std::memcpy(place_of(stream, row, plan_.reward_place()), &step.reward[env], sizeof(float));
-  std::memcpy(place_of(stream, row, plan_.flags_place()), &flags, sizeof(flags));
-  set_obs(stream, row + 1, step.next_obs, env);
+  const auto flags =
+      static_cast<std::uint8_t>((is_terminated ? TransitionPlan::kTerminated : 0) |
+                                (is_truncated ? TransitionPlan::kTruncated : 0));
+  std::memcpy(here.at(reward_), &step.reward[env], sizeof(float));
+  std::memcpy(here.at(flags_), &flags, sizeof(flags));
+  set_obs(row_at(stream, row + 1), step.next_obs, env);
   const bool is_over = is_terminated || is_truncated;
   publish(stream, row + (is_over ? 2 : 1));
 

@@ -63,6 +63,22 @@ class TransitionWriter {
     std::uint64_t item_begin = 0;     // row of the first step (that counts) of the next item
     std::uint64_t first_chunk = 0;    // number of chunks[0]
     std::vector<Ref<Chunk>> chunks;   // those that items to come may refer to
+    // The chunk that was written last, at hand.
+    std::uint64_t at_chunk = ~std::uint64_t{0};
+    std::byte* at_begin = nullptr;
+  };
+  // A leaf in a chunk: where its row 0 lies, and how far apart its rows are.
+  struct Leaf {
+    std::size_t begin = 0;
+    std::size_t row_bytes = 0;
+    std::size_t size = 0;
+  };
+  // A row that is being written.
+  struct Row {
+    std::byte* begin;  // of its chunk
+    std::uint32_t number;
+
+    std::byte* at(const Leaf& leaf) const { return begin + leaf.begin + number * leaf.row_bytes; }
   };
 
   Status check(const StepArrays& step) const;
@@ -80,9 +96,13 @@ class TransitionWriter {
   Chunk& chunk_of(const Stream& stream, std::uint64_t row) const {
     return *stream.chunks[chunk_number(row) - stream.first_chunk];
   }
-  std::byte* place_of(const Stream& stream, std::uint64_t row, const LeafPlace& leaf) const;
-  void set_obs(Stream& stream, std::uint64_t row, std::span<const TensorView> obs, std::size_t env);
-  bool has_obs(const Stream& stream, std::span<const TensorView> obs, std::size_t env) const;
+  Leaf leaf_at(const LeafPlace& place) const {
+    return {plan_.column_begin(place.chunk_column) + place.offset,
+            plan_.row_bytes(place.chunk_column), place.size_bytes};
+  }
+  Row row_at(Stream& stream, std::uint64_t row) const;
+  void set_obs(Row row, std::span<const TensorView> obs, std::size_t env);
+  bool has_obs(Row row, std::span<const TensorView> obs, std::size_t env) const;
   void publish(Stream& stream, std::uint64_t row_end);
 
   // Items of the steps before row `end`, where the next one may belong to the same episode.
@@ -97,6 +117,10 @@ class TransitionWriter {
   Allocator& allocator_;
   const std::uint32_t chunk_shift_;
   const std::uint32_t chunk_rows_;
+  std::vector<Leaf> obs_;
+  std::vector<Leaf> action_;
+  Leaf reward_;
+  Leaf flags_;
   std::uint64_t next_key_;  // of chunks
   std::vector<Stream> streams_;
 };
