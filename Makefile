@@ -67,6 +67,12 @@ bench: build ## Build and run the C++ benchmarks
 	  echo "== $${program##*/}"; "$$program" --benchmark_repetitions=5 \
 	    --benchmark_report_aggregates_only=true || exit 1; done
 
+.PHONY: figures
+# PEERS=python: an interpreter with tianshou, ray[rllib], cpprb, flashbax, for figure 8.
+figures: build ## Draw the paper's figures of this machine into build/figures
+	@$(CMAKE) --build --preset release --target paper_bench replay_threads_bench
+	@$(VENV)/python benchmarks/figures/paper.py $(if $(PEERS),--peers $(PEERS))
+
 .PHONY: wheel
 wheel: deps-build .venv/with-demo ## Build dist/*.tar.gz and dist/*.whl, and try the wheel in a bare environment
 	@$(VENV)/python tools/wheel.py

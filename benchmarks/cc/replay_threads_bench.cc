@@ -13,6 +13,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include <benchmark/benchmark.h>
@@ -139,7 +140,11 @@ void BM_Loop(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations());
   if (state.thread_index() == 0) buffer.reset();
 }
-BENCHMARK(BM_Loop)->Arg(100'000)->Arg(1'000'000)->Threads(1)->Threads(2)->UseRealTime();
+BENCHMARK(BM_Loop)
+    ->Arg(100'000)
+    ->Arg(1'000'000)
+    ->DenseThreadRange(1, static_cast<int>(std::max(2u, std::thread::hardware_concurrency())))
+    ->UseRealTime();
 
 void BM_SampleUpdate(benchmark::State& state) {
   const auto items = static_cast<std::size_t>(state.range(1));

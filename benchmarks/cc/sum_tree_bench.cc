@@ -20,6 +20,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include "benchmarks/cc/peer_trees.h"
 #include "reverie/base/random.h"
 
 namespace reverie {
@@ -46,90 +47,6 @@ class Ours {
 };
 using Best = Ours<SumTree::Kernel::kBest>;
 using Portable = Ours<SumTree::Kernel::kPortable>;
-
-// The paper's: every level in one array of cache lines, the sum of a node's children in the node.
-template <std::size_t kChildren>
-class Paper {
- public:
-  explicit Paper(std::size_t leaves) {
-    std::size_t size = leaves;
-    std::vector<std::size_t> sizes;  // from the leaves up, each padded to whole nodes
-    do {
-      size = (size + kChildren - 1) / kChildren;
-      sizes.push_back(size * kChildren);
-    } while (size > 1);
-    std::size_t begin = 0;
-    for (auto it = sizes.rbegin(); it != sizes.rend(); ++it) {
-      begins_.push_back(begin);
-      begin += *it;
-    }
-    nodes_.resize(begin);
-  }
-  void update(std::span<const Slot> slots, std::span<const float> weights) {
-    for (std::size_t i = 0; i < slots.size(); ++i) {
-      std::size_t node = slots[i];
-      const float difference = weights[i] - nodes_[begins_.back() + node];
-      for (std::size_t level = begins_.size(); level-- > 0; node /= kChildren) {
-        nodes_[begins_[level] + node] += difference;
-      }
-      total_ += difference;
-    }
-  }
-  void settle() {}
-  void draw(std::span<Slot> slots) {
-    for (Slot& slot : slots) {
-      auto mass = static_cast<float>(random_.uniform() * static_cast<double>(total_));
-      std::size_t node = 0;
-      for (const std::size_t begin : begins_) {
-        const float* const children = &nodes_[begin + node * kChildren];
-        std::size_t child = 0;
-        for (; child < kChildren - 1 && mass >= children[child]; ++child) mass -= children[child];
-        // Its sums drift: without this a mass beyond them all leads out of the tree.
-        while (child > 0 && children[child] <= 0) --child;
-        node = node * kChildren + child;
-      }
-      slot = static_cast<Slot>(node);
-    }
-  }
-
- private:
-  std::vector<std::size_t> begins_;
-  std::vector<float> nodes_;
-  float total_ = 0;
-  Random random_{std::uint64_t{7}};
-};
-
-class Binary {
- public:
-  explicit Binary(std::size_t leaves) {
-    while (leaf_count_ < leaves) leaf_count_ *= 2;
-    nodes_.resize(2 * leaf_count_);
-  }
-  void update(std::span<const Slot> slots, std::span<const float> weights) {
-    for (std::size_t i = 0; i < slots.size(); ++i) {
-      std::size_t node = slots[i] + leaf_count_;
-      nodes_[node] = static_cast<double>(weights[i]);
-      for (node /= 2; node > 0; node /= 2) nodes_[node] = nodes_[2 * node] + nodes_[2 * node + 1];
-    }
-  }
-  void settle() {}
-  void draw(std::span<Slot> slots) {
-    for (Slot& slot : slots) {
-      double mass = random_.uniform() * nodes_[1];
-      std::size_t node = 1;
-      while (node < leaf_count_) {
-        node *= 2;
-        if (mass >= nodes_[node]) mass -= nodes_[node++];
-      }
-      slot = static_cast<Slot>(node - leaf_count_);
-    }
-  }
-
- private:
-  std::size_t leaf_count_ = 1;
-  std::vector<double> nodes_;
-  Random random_{std::uint64_t{7}};
-};
 
 // A tree with weights, and batches of slots and weights to give it.
 template <typename Tree>
