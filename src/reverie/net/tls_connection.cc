@@ -92,7 +92,7 @@ class TlsConnection final : public Connection, private ConnectionEvents {
 
   ~TlsConnection() override {
     *alive_ = false;
-    if (is_handshake_done() && !is_broken_) {
+    if (is_handshake_done() && lost_.ok()) {
       ERR_clear_error();
       SSL_shutdown(ssl_.get());  // says goodbye, and waits for no answer
       ERR_clear_error();
@@ -103,6 +103,7 @@ class TlsConnection final : public Connection, private ConnectionEvents {
   void set_events(ConnectionEvents* events) override { events_ = events; }
 
   IoResult read(std::span<std::byte> into) override {
+    if (!lost_.ok()) return {.status = lost_};
     IoResult result;
     // A record at a time: as many as fit.
     while (result.size_bytes < into.size()) {
@@ -129,6 +130,7 @@ class TlsConnection final : public Connection, private ConnectionEvents {
   }
 
   IoResult write(std::span<const std::span<const std::byte>> pieces) override {
+    if (!lost_.ok()) return {.status = lost_};
     IoResult result;
     std::size_t index = 0;
     std::size_t offset = 0;
@@ -247,16 +249,17 @@ class TlsConnection final : public Connection, private ConnectionEvents {
     return {gathered_.data(), size};
   }
 
+  // After an error OpenSSL would say that the stream has ended: the reason is kept.
   IoResult lost() {
-    is_broken_ = true;
     const long verdict = SSL_get_verify_result(ssl_.get());
     if (!is_handshake_done() && verdict != X509_V_OK) {
       ERR_clear_error();
-      return {.status = unavailable("the certificate of {} is not accepted: {}", peer(),
-                                    X509_verify_cert_error_string(verdict))};
+      lost_ = unavailable("the certificate of {} is not accepted: {}", peer(),
+                          X509_verify_cert_error_string(verdict));
+    } else {
+      lost_ = unavailable("the encrypted connection to {} was lost: {}", peer(), take_tls_errors());
     }
-    return {.status = unavailable("the encrypted connection to {} was lost: {}", peer(),
-                                  take_tls_errors())};
+    return {.status = lost_};
   }
 
   std::unique_ptr<Connection> inner_;
@@ -267,7 +270,7 @@ class TlsConnection final : public Connection, private ConnectionEvents {
   bool is_writing_ = false;
   bool does_read_want_write_ = false;
   bool does_write_want_read_ = false;
-  bool is_broken_ = false;
+  Status lost_;
   std::vector<std::byte> gathered_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

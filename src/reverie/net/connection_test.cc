@@ -1,0 +1,269 @@
+#include "reverie/net/connection.h"
+
+#include <atomic>
+#include <filesystem>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "reverie/net/listener.h"
+#include "reverie/net/tls_connection.h"
+#include "tests/conformance/connection_suite.h"
+#include "tests/support/certificates.h"
+
+namespace reverie {
+namespace {
+
+using test::client_tls;
+using test::ConnectionEnd;
+using test::ConnectionMaker;
+using test::ConnectionSuite;
+using test::server_tls;
+using test::tls_text;
+
+SocketAddress address_of(const std::string& text) {
+  return resolve(parse_endpoint(text).value(), false)->front();
+}
+
+std::string scratch_path(const std::string& name) {
+  return format("{}/reverie_net_{}_{}", std::filesystem::temp_directory_path().string(), ::getpid(),
+                name);
+}
+
+// Waits for what a callback brings.
+template <typename T>
+class Arrival {
+ public:
+  void put(T value) {
+    MutexLock lock(mutex_);
+    value_ = std::move(value);
+    changed_.notify_all();
+  }
+  T take() {
+    MutexLock lock(mutex_);
+    while (!value_) changed_.wait(mutex_);
+    T value = std::move(*value_);
+    value_.reset();
+    return value;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::optional<T> value_ REVERIE_GUARDED_BY(mutex_);
+};
+
+Result<std::unique_ptr<Connection>> connect_to(IoLoop& loop, const std::string& address,
+                                               std::shared_ptr<const TlsContext> tls = nullptr,
+                                               Duration timeout = std::chrono::seconds(10)) {
+  // Shared, since a callback may still hold it as this returns.
+  const auto arrival = std::make_shared<Arrival<Result<std::unique_ptr<Connection>>>>();
+  ConnectHandle handle;
+  loop.run_and_wait([&] {
+    handle = connect(loop, parse_endpoint(address).value(), std::move(tls), {}, timeout,
+                     [arrival](auto result) { arrival->put(std::move(result)); });
+  });
+  auto result = arrival->take();
+  loop.run_and_wait([&] { handle.reset(); });
+  return result;
+}
+
+// A connected pair through a listener.
+ConnectionPair make_through(IoThreads& threads, const std::string& address, bool is_encrypted) {
+  std::shared_ptr<const TlsContext> server;
+  std::shared_ptr<const TlsContext> client;
+  if (is_encrypted) {
+    server = TlsContext::server(server_tls(), {"test"}).value();
+    client = TlsContext::client(client_tls(), {"test"}).value();
+  }
+  const auto accepted = std::make_shared<Arrival<std::unique_ptr<Connection>>>();
+  IoLoop& loop = threads.loop(1);
+  auto listener =
+      Listener::open(threads.loop(0), address_of(address), [&, accepted](int fd, const auto& peer) {
+        accepted->put(make_connection(loop, fd, peer, server));
+      });
+  EXPECT_TRUE(listener.ok()) << listener.status().to_string();
+  auto first = connect_to(threads.loop(0), (*listener)->address().to_string(), client);
+  EXPECT_TRUE(first.ok()) << first.status().to_string();
+  return {std::move(first).value(), accepted->take()};
+}
+
+ConnectionPair make_tls_over_pair(IoThreads& threads) {
+  ConnectionPair pair = make_connection_pair(threads.loop(0), threads.loop(1)).value();
+  pair.first = make_tls_connection(std::move(pair.first),
+                                   TlsContext::client(client_tls(), {"test"}).value(), "localhost");
+  pair.second = make_tls_connection(std::move(pair.second),
+                                    TlsContext::server(server_tls(), {"test"}).value(), {});
+  return pair;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Net, ConnectionSuite,
+    testing::Values(
+        ConnectionMaker{"Pair",
+                        [](IoThreads& threads) {
+                          return make_connection_pair(threads.loop(0), threads.loop(1)).value();
+                        }},
+        ConnectionMaker{
+            "Tcp", [](IoThreads& threads) { return make_through(threads, "127.0.0.1:0", false); }},
+        ConnectionMaker{"Unix",
+                        [](IoThreads& threads) {
+                          return make_through(threads, "unix:" + scratch_path("suite"), false);
+                        }},
+        ConnectionMaker{"TlsOverPair", make_tls_over_pair},
+        ConnectionMaker{
+            "TlsOverTcp",
+            [](IoThreads& threads) { return make_through(threads, "127.0.0.1:0", true); }}),
+    [](const auto& maker) { return maker.param.name; });
+
+TEST(Connect, SaysWhoDoesNotAnswer) {
+  IoThreads threads;
+  const auto refused = connect_to(threads.loop(0), "127.0.0.1:1");
+  EXPECT_EQ(refused.status().code(), StatusCode::kUnavailable);
+  EXPECT_NE(refused.status().message().find("127.0.0.1:1: Connection refused"), std::string::npos)
+      << refused.status().message();
+  EXPECT_EQ(connect_to(threads.loop(0), "unix:/nowhere/x").status().code(),
+            StatusCode::kUnavailable);
+  EXPECT_EQ(connect_to(threads.loop(0), "no-such-name.invalid:1").status().code(),
+            StatusCode::kUnavailable);
+}
+
+TEST(Connect, TriesTheNextAddressOfAName) {
+  IoThreads threads;
+  std::atomic<int> count{0};
+  auto listener = Listener::open(threads.loop(0), address_of("[::1]:0"), [&](int fd, const auto&) {
+    ::close(fd);
+    ++count;
+  });
+  if (!listener.ok()) GTEST_SKIP() << "no IPv6 here";
+  // "localhost" is 127.0.0.1, where nobody listens, and then ::1.
+  const auto port = (*listener)->address().port();
+  EXPECT_TRUE(connect_to(threads.loop(0), format("localhost:{}", port)).ok());
+}
+
+TEST(Connect, ADroppedAttemptCallsNobody) {
+  IoThreads threads;
+  threads.loop(0).run_and_wait([&] {
+    const ConnectHandle handle =
+        connect(threads.loop(0), parse_endpoint("no-such-name.invalid:1").value(), nullptr, {},
+                std::chrono::seconds(10), [](auto) { ADD_FAILURE(); });
+  });
+  threads.loop(0).run_and_wait([] {});
+}
+
+TEST(ListenerTest, RefusesAnAddressInUse) {
+  IoThreads threads;
+  const auto nobody = [](int fd, const auto&) { ::close(fd); };
+  auto first = Listener::open(threads.loop(0), address_of("127.0.0.1:0"), nobody);
+  ASSERT_TRUE(first.ok());
+  const std::string address = (*first)->address().to_string();
+  const auto second = Listener::open(threads.loop(0), address_of(address), nobody);
+  EXPECT_EQ(second.status().code(), StatusCode::kAlreadyExists);
+  EXPECT_NE(second.status().message().find(address), std::string::npos);
+  (*first)->close();
+  EXPECT_TRUE(Listener::open(threads.loop(0), address_of(address), nobody).ok());
+}
+
+TEST(ListenerTest, AUnixSocketIsTheOwnersAloneAndGoesWithItsListener) {
+  IoThreads threads;
+  const std::string path = scratch_path("mode");
+  const auto nobody = [](int fd, const auto&) { ::close(fd); };
+  {
+    auto listener = Listener::open(threads.loop(0), address_of("unix:" + path), nobody);
+    ASSERT_TRUE(listener.ok()) << listener.status().to_string();
+    const auto permissions = std::filesystem::status(path).permissions();
+    EXPECT_EQ(permissions & std::filesystem::perms(0077), std::filesystem::perms::none);
+    EXPECT_EQ(Listener::open(threads.loop(0), address_of("unix:" + path), nobody).status().code(),
+              StatusCode::kAlreadyExists);
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST(ListenerTest, ASocketThatADeadProcessLeftIsTakenOverAndAFileIsNot) {
+  IoThreads threads;
+  const std::string path = scratch_path("left");
+  const auto nobody = [](int fd, const auto&) { ::close(fd); };
+  const SocketAddress address = address_of("unix:" + path);
+  const int left = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  ASSERT_EQ(::bind(left, address.data(), address.size()), 0);
+  ::close(left);
+  EXPECT_TRUE(Listener::open(threads.loop(0), address, nobody).ok());
+  std::ofstream(path) << "precious";
+  EXPECT_EQ(Listener::open(threads.loop(0), address, nobody).status().code(),
+            StatusCode::kAlreadyExists);
+  EXPECT_TRUE(std::filesystem::exists(path));
+  std::filesystem::remove(path);
+}
+
+// What the client gets to know when it reads first.
+Status handshake_status(const TlsServerOptions& server, const TlsClientOptions& client,
+                        const std::vector<std::string>& protocols = {"test"}) {
+  IoThreads threads(2);
+  ConnectionPair pair = make_connection_pair(threads.loop(0), threads.loop(1)).value();
+  ConnectionEnd first(make_tls_connection(
+      std::move(pair.first), TlsContext::client(client, protocols).value(), "localhost"));
+  ConnectionEnd second(make_tls_connection(std::move(pair.second),
+                                           TlsContext::server(server, {"test"}).value(), {}));
+  second.read_on();
+  first.read_on();
+  first.send("a");
+  second.send("b");
+  if (first.received(1) == "b" && second.received(1) == "a") return {};
+  return first.wait_for_end();
+}
+
+TEST(Tls, AStrangersCertificateIsRefused) {
+  TlsServerOptions server = server_tls();
+  server.certificate_chain = tls_text("stranger.pem");
+  server.private_key = tls_text("stranger_key.pem");
+  const Status status = handshake_status(server, client_tls());
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_NE(status.message().find("self-signed"), std::string::npos) << status.message();
+}
+
+TEST(Tls, ACertificateForAnotherNameIsRefused) {
+  TlsClientOptions client = client_tls();
+  client.server_name = "replay.local";
+  const Status status = handshake_status(server_tls(), client);
+  EXPECT_NE(status.message().find("hostname mismatch"), std::string::npos) << status.message();
+  client.server_name = "127.0.0.1";
+  EXPECT_TRUE(handshake_status(server_tls(), client).ok());
+  client.server_name = "127.0.0.2";
+  EXPECT_FALSE(handshake_status(server_tls(), client).ok());
+}
+
+TEST(Tls, WithAuthoritiesForClientsOnlyTheirsGetIn) {
+  TlsServerOptions server = server_tls();
+  server.client_authorities = tls_text("authority.pem");
+  TlsClientOptions client = client_tls();
+  EXPECT_FALSE(handshake_status(server, client).ok());
+  client.certificate_chain = tls_text("stranger.pem");
+  client.private_key = tls_text("stranger_key.pem");
+  EXPECT_FALSE(handshake_status(server, client).ok());
+  client.certificate_chain = tls_text("client.pem");
+  client.private_key = tls_text("client_key.pem");
+  EXPECT_TRUE(handshake_status(server, client).ok());
+}
+
+TEST(Tls, AClientOfAnotherProtocolIsTurnedAway) {
+  EXPECT_FALSE(handshake_status(server_tls(), client_tls(), {"other"}).ok());
+}
+
+TEST(Tls, RefusesWhatIsNoCertificateOrKey) {
+  const auto refusal = [](const std::string& chain, const std::string& key,
+                          const std::string& authorities = {}) {
+    return TlsContext::server({chain, key, authorities}, {}).status().message();
+  };
+  const std::string chain = tls_text("server.pem");
+  const std::string key = tls_text("server_key.pem");
+  EXPECT_NE(refusal("", "").find("needs a certificate"), std::string::npos);
+  EXPECT_NE(refusal(chain, "").find("one is missing"), std::string::npos);
+  EXPECT_NE(refusal("nonsense", key).find("no PEM text"), std::string::npos);
+  EXPECT_NE(refusal(chain, "nonsense").find("private key is no PEM"), std::string::npos);
+  EXPECT_NE(refusal(chain, tls_text("client_key.pem")).find("does not fit"), std::string::npos);
+  EXPECT_NE(refusal(chain, key, "nonsense").find("authorities"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace reverie
