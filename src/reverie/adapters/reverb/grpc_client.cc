@@ -64,6 +64,7 @@ class GrpcClient::Impl : public GrpcClientStream::Owner, public std::enable_shar
                                           std::shared_ptr<GrpcCallEvents> events);
   void adopt(std::unique_ptr<Connection> connection);
   void close();
+  IoLoop& loop() { return hub_->loop(); }
   Status check_fork() const { return fork_guard_.check("client"); }
 
   // GrpcClientStream::Owner
@@ -350,6 +351,10 @@ std::shared_ptr<GrpcClientCall> GrpcClient::unary(std::string_view path, GrpcPay
   call->write(std::move(request));
   call->half_close();
   return call;
+}
+
+IoLoop& GrpcClient::loop() {
+  return impl_->loop();
 }
 
 void GrpcClient::adopt(std::unique_ptr<Connection> connection) {

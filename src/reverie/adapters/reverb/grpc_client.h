@@ -93,6 +93,9 @@ class GrpcClient {
   std::shared_ptr<GrpcClientCall> unary(std::string_view path, GrpcPayload request,
                                         GrpcCallOptions options, UnaryDone done);
 
+  // Where its events run, and where a connection for adopt() must live.
+  IoLoop& loop();
+
   // Serves calls on a connection that somebody else made (the other end of a pair) as if it had
   // been opened to the first address; it is not opened again.
   void adopt(std::unique_ptr<Connection> connection);

@@ -78,6 +78,10 @@ void GrpcClientStream::carry_out(GrpcRequest& request) {
         end(owner ? status : cancelled("the client is closed"));
         return;
       }
+      if (options_.deadline <= Clock::system().now()) {
+        on_deadline();
+        return;
+      }
       set_deadline(options_.deadline);
       owner->begin(std::static_pointer_cast<GrpcClientStream>(shared_from_this()));
       return;

@@ -1,0 +1,371 @@
+// A server among peers that break the rules, or keep them in bad faith: each is told or dropped,
+// memory stays bounded, and the others notice nothing.
+
+#include <atomic>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nghttp2/nghttp2.h>
+
+#include "reverie/adapters/reverb/grpc_blocking.h"
+#include "reverie/adapters/reverb/grpc_client.h"
+#include "reverie/adapters/reverb/grpc_server.h"
+#include "reverie/base/random.h"
+#include "tests/scale.h"
+#include "tests/support/connection_end.h"
+#include "tests/support/grpc_methods.h"
+#include "tests/support/http2_frames.h"
+
+namespace reverie {
+namespace {
+
+using namespace test;  // the frames
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+// What the process holds in memory.
+std::size_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  std::size_t all = 0;
+  std::size_t resident = 0;
+  file >> all >> resident;
+  return resident * 4096;
+}
+
+// Frames as text: "name: value" for each header, the others' payloads as they are.
+std::string readable(std::string_view bytes) {
+  nghttp2_hd_inflater* inflater = nullptr;
+  nghttp2_hd_inflate_new(&inflater);
+  std::string text;
+  while (bytes.size() >= 9) {
+    const auto* const header = reinterpret_cast<const std::uint8_t*>(bytes.data());
+    const std::size_t size =
+        (std::size_t{header[0]} << 16u) | (std::size_t{header[1]} << 8u) | header[2];
+    if (bytes.size() < 9 + size) break;
+    const std::string_view payload = bytes.substr(9, size);
+    const auto* at = reinterpret_cast<const std::uint8_t*>(payload.data());
+    std::size_t left = header[3] == kHeadersFrame ? size : 0;
+    text += left > 0 ? "" : payload;
+    while (left > 0) {
+      nghttp2_nv field{};
+      int flags = 0;
+      const ssize_t used = nghttp2_hd_inflate_hd2(inflater, &field, &flags, at, left, 1);
+      if (used < 0) break;
+      at += used;
+      left -= static_cast<std::size_t>(used);
+      if ((flags & NGHTTP2_HD_INFLATE_EMIT) != 0) {
+        text.append(reinterpret_cast<const char*>(field.name), field.namelen);
+        text.append(": ").append(reinterpret_cast<const char*>(field.value), field.valuelen);
+        text += '\n';
+      }
+      if ((flags & NGHTTP2_HD_INFLATE_FINAL) != 0) break;
+    }
+    nghttp2_hd_inflate_end_headers(inflater);
+    bytes.remove_prefix(9 + size);
+  }
+  nghttp2_hd_inflate_del(inflater);
+  return text;
+}
+
+class GrpcHostile : public testing::Test {
+ protected:
+  GrpcHostile() {
+    GrpcServerOptions options;
+    options.limits.received_bytes_max = 64 * kMiB;
+    options.limits.message_bytes_max = 900 * kMiB;
+    options.limits.call_count_max = 1000;
+    server_ = std::make_unique<GrpcServer>(threads_, options);
+    add_methods(*server_, [this](const Status&) { ++ended_; });
+    beside_ = GrpcClient::open(threads_, server_->listen({"localhost:0"})->front(), {}).value();
+    expect_others_unharmed();
+  }
+  ~GrpcHostile() override {
+    beside_->close();
+    server_->stop();
+  }
+
+  std::unique_ptr<ConnectionEnd> meet() {
+    ConnectionPair pair = make_connection_pair(threads_.loop(0), threads_.loop(1)).value();
+    server_->serve(std::move(pair.second));
+    auto end = std::make_unique<ConnectionEnd>(std::move(pair.first));
+    end->read_on();
+    return end;
+  }
+  // Until all but the good client are gone, and no call of theirs is left.
+  void wait_until_alone() {
+    while (server_->figures().connection_count > 1) {
+    }
+    EXPECT_EQ(server_->figures().call_count, 0u);
+  }
+  void expect_others_unharmed() {
+    GrpcCallOptions options;
+    options.deadline = Clock::system().now() + std::chrono::seconds(60);
+    const auto response = unary_and_wait(*beside_, "/t/Upper", GrpcPayload::of("others"), options);
+    ASSERT_TRUE(response.ok()) << response.status().to_string();
+    EXPECT_EQ(text_of(**response), "OTHERS");
+  }
+  // Sends `bytes` and waits until the server hangs up.
+  void expect_dropped(const std::string& bytes) {
+    const auto peer = meet();
+    peer->send(bytes);
+    (void)peer->wait_for_end();
+    expect_others_unharmed();
+  }
+  // Sends `bytes` and waits until `text` is in the answer, its headers read.
+  void expect_answer(ConnectionEnd& peer, const std::string& bytes, const std::string& text) {
+    peer.send(bytes);
+    std::size_t size = 1;
+    while (true) {
+      const std::string answer = peer.received(size);
+      if (readable(answer).find(text) != std::string::npos) return;
+      ASSERT_GE(answer.size(), size) << "hung up without '" << text << "'";
+      size = answer.size() + 1;
+    }
+  }
+
+  std::atomic<int> ended_{0};
+  IoThreads threads_{2};
+  std::unique_ptr<GrpcServer> server_;
+  std::unique_ptr<GrpcClient> beside_;
+};
+
+std::string whole_call(std::uint32_t stream, const std::string& path, const std::string& text) {
+  return frame(kHeadersFrame, kEndHeaders, stream, call_fields(path)) +
+         frame(kDataFrame, kEndStream, stream, grpc_message(text));
+}
+
+TEST_F(GrpcHostile, ARawPeerIsAnsweredWhenItKeepsTheRules) {
+  const auto peer = meet();
+  expect_answer(*peer, hello() + whole_call(1, "/t/Upper", "abc"), "ABC");
+}
+
+TEST_F(GrpcHostile, AConversationCutAtAnyByteLeavesNothing) {
+  const std::string all = hello() + whole_call(1, "/t/Never", "abc");
+  for (std::size_t size = 0; size < all.size(); ++size) {
+    meet()->send(all.substr(0, size));  // and hangs up
+  }
+  wait_until_alone();
+  expect_others_unharmed();
+}
+
+TEST_F(GrpcHostile, AConversationChangedAtAnyByteHarmsNobody) {
+  const std::string all =
+      hello() + whole_call(1, "/t/Never", "abc") + whole_call(3, "/t/Upper", "x");
+  Random random(7);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    std::string changed = all;
+    changed[i] = static_cast<char>(changed[i] ^ (1 + random.below(255)));
+    meet()->send(changed);
+  }
+  wait_until_alone();
+  expect_others_unharmed();
+}
+
+TEST_F(GrpcHostile, WhatIsNoHttp2IsDropped) {
+  expect_dropped("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+  expect_dropped(std::string(1000, '\0'));
+  expect_dropped(format("{}no frame at all, but quite a lot of text", kPreface));
+}
+
+TEST_F(GrpcHostile, FramesThatBreakTheRulesAreDropped) {
+  const std::string headers = frame(kHeadersFrame, kEndHeaders, 1, call_fields("/t/Never"));
+  expect_dropped(std::string(kPreface) + headers);  // no settings first
+  expect_dropped(hello() + frame(kDataFrame, 0, 1, "idle stream"));
+  expect_dropped(hello() + frame(kHeadersFrame, kEndHeaders, 2, call_fields("/t/Never")));
+  expect_dropped(hello() + frame(kHeadersFrame, kEndHeaders, 0, call_fields("/t/Never")));
+  expect_dropped(hello() +
+                 frame(kHeadersFrame, kEndHeaders, 1, "\xff\xff\xff\xff\xff\xff\xff\xff"));
+  expect_dropped(hello() + frame(kContinuationFrame, kEndHeaders, 1, "x"));
+  expect_dropped(hello() + frame(kHeadersFrame, 0, 1, "") + frame(kPingFrame, 0, 0, "12345678"));
+  expect_dropped(hello() + frame(kSettingsFrame, 0, 0, "12345"));
+  expect_dropped(hello() + frame(kSettingsFrame, 0, 1, ""));
+  expect_dropped(hello() + frame(kPingFrame, 0, 0, "1234567"));
+  expect_dropped(hello() + frame(kWindowFrame, 0, 0, big_endian(0, 4)));
+  expect_dropped(hello() + frame(kWindowFrame, 0, 0, big_endian(0x7fffffff, 4)));
+  // Larger than the frames that were offered: the length alone is enough.
+  expect_dropped(hello() + big_endian(0xffffff, 3) + std::string("\0\0", 2) + big_endian(1, 4));
+}
+
+TEST_F(GrpcHostile, ALengthBeyondTheBoundIsToldAndTakesNoMemory) {
+  const auto peer = meet();
+  const std::string begin = hello() + frame(kHeadersFrame, kEndHeaders, 1, call_fields("/t/Never"));
+  const std::size_t before = resident_bytes();
+  expect_answer(*peer, begin + frame(kDataFrame, 0, 1, std::string("\0\xff\xff\xff\xff", 5)),
+                "4294967295");
+  EXPECT_LT(resident_bytes(), before + 50 * kMiB);
+  expect_others_unharmed();
+}
+
+TEST_F(GrpcHostile, PromisedMessagesAreBoundedTogether) {
+  const auto peer = meet();
+  std::string bytes = hello();
+  const std::string promise = std::string(1, '\0') + big_endian(60 * kMiB, 4) + "x";
+  for (std::uint32_t i = 0; i < 500; ++i) {
+    bytes += frame(kHeadersFrame, kEndHeaders, 2 * i + 1, call_fields("/t/Never")) +
+             frame(kDataFrame, 0, 2 * i + 1, promise);
+  }
+  const std::size_t before = resident_bytes();
+  expect_answer(*peer, bytes, "received_bytes_max");
+  EXPECT_LT(resident_bytes(), before + 100 * kMiB);
+  expect_others_unharmed();
+}
+
+TEST_F(GrpcHostile, ManyCallsAtOnceAreRefusedBeyondTheBound) {
+  const auto peer = meet();
+  std::string bytes = hello();
+  for (std::uint32_t i = 0; i < 1500; ++i) {
+    bytes += frame(kHeadersFrame, kEndHeaders, 2 * i + 1, call_fields("/t/Never"));
+  }
+  expect_answer(*peer, bytes + frame(kPingFrame, 0, 0, "all sent"), "all sent");
+  EXPECT_EQ(server_->figures().call_count, 1000u);
+  expect_others_unharmed();
+}
+
+TEST_F(GrpcHostile, AFurtherCallOfAPeerThatKnowsTheBoundDropsIt) {
+  std::string bytes = hello() + frame(kSettingsFrame, 1, 0, "");
+  for (std::uint32_t i = 0; i < 1001; ++i) {
+    bytes += frame(kHeadersFrame, kEndHeaders, 2 * i + 1, call_fields("/t/Never"));
+  }
+  expect_dropped(bytes);
+  wait_until_alone();
+  EXPECT_EQ(ended_, 1000);
+}
+
+TEST_F(GrpcHostile, AFloodOfPingsIsAnsweredOrDropped) {
+  const auto peer = meet();
+  std::string bytes = hello();
+  for (int i = 0; i < 100'000; ++i) bytes += frame(kPingFrame, 0, 0, "12345678");
+  const std::size_t before = resident_bytes();
+  peer->send(bytes);
+  expect_others_unharmed();
+  EXPECT_LT(resident_bytes(), before + 100 * kMiB);
+}
+
+TEST_F(GrpcHostile, AFloodOfSettingsIsDropped) {
+  std::string bytes = hello();
+  for (int i = 0; i < 100'000; ++i) bytes += frame(kSettingsFrame, 0, 0, "");
+  expect_dropped(bytes);
+}
+
+TEST_F(GrpcHostile, AFloodOfContinuationsIsDropped) {
+  std::string bytes = hello() + frame(kHeadersFrame, 0, 1, call_fields("/t/Never"));
+  for (int i = 0; i < 100'000; ++i) {
+    bytes += frame(kContinuationFrame, 0, 1, fields({{"x-more", "and more"}}));
+  }
+  expect_dropped(bytes);
+}
+
+TEST_F(GrpcHostile, HeadersBeyondTheBoundAreToldSo) {
+  const auto peer = meet();
+  std::string part;
+  for (int i = 0; i < 100; ++i) part += fields({{"x-large", std::string(100, 'y')}});
+  expect_answer(*peer,
+                hello() + frame(kHeadersFrame, 0, 1, call_fields("/t/Never")) +
+                    frame(kContinuationFrame, 0, 1, part) +
+                    frame(kContinuationFrame, kEndHeaders, 1, part),
+                "headers take");
+  expect_answer(*peer, whole_call(3, "/t/Upper", "abc"), "ABC");
+}
+
+// Fields that point at one large entry of the table again and again.
+TEST_F(GrpcHostile, HeadersThatUnfoldBeyondTheBoundAreToldSo) {
+  const auto peer = meet();
+  std::string bomb = call_fields("/t/Never");
+  // With indexing: a literal whose value of 3,000 bytes is spelled once.
+  bomb += '\x40';
+  bomb += static_cast<char>(1);
+  bomb += "x";
+  bomb += "\x7f\xb9\x16";  // 127 + 57 + 22 * 128 = 3000
+  bomb += std::string(3000, 'v');
+  bomb += std::string(12'000, '\xbe');  // entry 62, the newest
+  const std::size_t before = resident_bytes();
+  expect_answer(*peer, hello() + frame(kHeadersFrame, kEndHeaders, 1, bomb), "headers take");
+  EXPECT_LT(resident_bytes(), before + 50 * kMiB);
+}
+
+TEST_F(GrpcHostile, CallsThatAreResetAtOnceLeaveNothingAndSlowNobody) {
+  const auto peer = meet();
+  std::string bytes = hello();
+  for (std::uint32_t i = 0; i < 20'000; ++i) {
+    bytes += frame(kHeadersFrame, kEndHeaders, 2 * i + 1, call_fields("/t/Never")) +
+             frame(kResetFrame, 0, 2 * i + 1, big_endian(8, 4));
+  }
+  const std::size_t before = resident_bytes();
+  peer->send(bytes);
+  expect_others_unharmed();
+  expect_answer(*peer, whole_call(40'001, "/t/Upper", "and still served"), "AND STILL SERVED");
+  EXPECT_EQ(ended_, 20'000);
+  EXPECT_EQ(server_->figures().call_count, 0u);
+  EXPECT_LT(resident_bytes(), before + 100 * kMiB);
+}
+
+TEST_F(GrpcHostile, EmptyFramesOfDataAreTakenForNothing) {
+  const auto peer = meet();
+  std::string bytes = hello() + frame(kHeadersFrame, kEndHeaders, 1, call_fields("/t/Upper"));
+  for (int i = 0; i < 100'000; ++i) bytes += frame(kDataFrame, 0, 1, "");
+  bytes += frame(kDataFrame, kEndStream, 1, grpc_message("abc"));
+  expect_answer(*peer, bytes, "ABC");
+}
+
+TEST_F(GrpcHostile, AStreamThatEndsInAMessageIsToldSo) {
+  const auto peer = meet();
+  const std::string begin = frame(kHeadersFrame, kEndHeaders, 1, call_fields("/t/Never"));
+  expect_answer(
+      *peer, hello() + begin + frame(kDataFrame, kEndStream, 1, std::string("\0\0\0\0\x09xyz", 8)),
+      "in the middle of a message");
+  EXPECT_EQ(ended_, 1);
+}
+
+TEST_F(GrpcHostile, WhatIsNoCallGetsHttpsOwnAnswer) {
+  const auto peer = meet();
+  const std::string get =
+      fields({{":method", "GET"}, {":scheme", "http"}, {":path", "/"}, {":authority", "x"}});
+  expect_answer(*peer, hello() + frame(kHeadersFrame, kEndHeaders | kEndStream, 1, get), "415");
+  EXPECT_EQ(server_->figures().calls_begun, 1u);  // the one beside
+}
+
+TEST_F(GrpcHostile, BadTimeoutsEncodingsAndMetadataAreToldSo) {
+  const std::vector<std::pair<std::pair<std::string, std::string>, std::string>> table = {
+      {{"grpc-timeout", "1x"}, "is no timeout"},
+      {{"grpc-encoding", "br"}, "not understood"},
+      {{"x-bin", "***"}, "no base64"},
+  };
+  for (const auto& [field, answer] : table) {
+    const auto peer = meet();
+    expect_answer(
+        *peer,
+        hello() + frame(kHeadersFrame, kEndHeaders, 1, call_fields("/t/Never") + fields({field})),
+        answer);
+  }
+}
+
+// Bytes drawn around a valid conversation.
+TEST_F(GrpcHostile, RandomFramesHarmNobody) {
+  Random random(11);
+  const auto count = static_cast<int>(scaled(300, 5000));
+  for (int i = 0; i < count; ++i) {
+    std::string bytes = hello();
+    for (std::uint64_t frames = random.below(20); frames > 0; --frames) {
+      std::string payload;
+      if (random.below(3) == 0) {
+        payload = call_fields("/t/Echo");
+      } else {
+        for (std::uint64_t n = random.below(64); n > 0; --n) {
+          payload += static_cast<char>(random.below(256));
+        }
+      }
+      bytes += frame(static_cast<std::uint8_t>(random.below(11)),
+                     static_cast<std::uint8_t>(random.below(64)),
+                     static_cast<std::uint32_t>(random.below(8)), payload);
+    }
+    meet()->send(bytes);
+  }
+  wait_until_alone();
+  expect_others_unharmed();
+}
+
+}  // namespace
+}  // namespace reverie
