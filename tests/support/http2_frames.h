@@ -25,7 +25,7 @@ enum FrameType : std::uint8_t {
 inline constexpr std::uint8_t kEndStream = 1;
 inline constexpr std::uint8_t kEndHeaders = 4;
 
-[[gnu::noinline]] inline std::string big_endian(std::uint32_t value, int bytes) {
+inline std::string big_endian(std::uint32_t value, int bytes) {
   std::string text;
   for (int shift = (bytes - 1) * 8; shift >= 0; shift -= 8) {
     text += static_cast<char>(value >> static_cast<unsigned>(shift));
@@ -33,8 +33,8 @@ inline constexpr std::uint8_t kEndHeaders = 4;
   return text;
 }
 
-[[gnu::noinline]] inline std::string frame(std::uint8_t type, std::uint8_t flags,
-                                           std::uint32_t stream, std::string_view payload) {
+inline std::string frame(std::uint8_t type, std::uint8_t flags, std::uint32_t stream,
+                         std::string_view payload) {
   std::string text = big_endian(static_cast<std::uint32_t>(payload.size()), 3);
   text += static_cast<char>(type);
   text += static_cast<char>(flags);
@@ -42,17 +42,19 @@ inline constexpr std::uint8_t kEndHeaders = 4;
 }
 
 // Header fields, each spelled out. Requires names and values below 127 bytes.
-[[gnu::noinline]] inline std::string fields(
-    const std::vector<std::pair<std::string, std::string>>& list) {
+inline std::string fields(const std::vector<std::pair<std::string, std::string>>& list) {
   std::string text;
   for (const auto& [name, value] : list) {
     text += '\0';
-    text += static_cast<char>(name.size()) + name + static_cast<char>(value.size()) + value;
+    text += static_cast<char>(name.size());
+    text += name;
+    text += static_cast<char>(value.size());
+    text += value;
   }
   return text;
 }
 
-[[gnu::noinline]] inline std::string call_fields(const std::string& path) {
+inline std::string call_fields(const std::string& path) {
   return fields({{":method", "POST"},
                  {":scheme", "http"},
                  {":path", path},
@@ -61,13 +63,13 @@ inline constexpr std::uint8_t kEndHeaders = 4;
                  {"content-type", "application/grpc"}});
 }
 
-[[gnu::noinline]] inline std::string grpc_message(std::string_view text) {
-  return std::string(1, '\0') + big_endian(static_cast<std::uint32_t>(text.size()), 4) +
-         std::string(text);
+inline std::string grpc_message(std::string_view text) {
+  std::string message(1, '\0');
+  return message.append(big_endian(static_cast<std::uint32_t>(text.size()), 4)).append(text);
 }
 
-[[gnu::noinline]] inline std::string hello() {
-  return std::string(kPreface) + frame(kSettingsFrame, 0, 0, "");
+inline std::string hello() {
+  return std::string(kPreface).append(frame(kSettingsFrame, 0, 0, ""));
 }
 
 }  // namespace reverie::test
