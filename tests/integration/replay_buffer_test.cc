@@ -87,6 +87,7 @@ TEST(ReplayBuffer, ThreadsThatAddSampleAndUpdateSeeWholeTransitions) {
   ASSERT_TRUE(numbers.add(0, 2, true).ok());
   std::atomic<int> adding{kAdders};
   std::vector<std::thread> threads;
+  threads.reserve(kAdders + 2);
   for (int adder = 0; adder < kAdders; ++adder) {
     threads.emplace_back([&, adder] {
       for (int step = 1; step < kSteps; ++step) {

@@ -47,6 +47,7 @@ TEST(Prefetcher, MakesNoMoreThanTheQueueHoldsAndOneInHand) {
 TEST(Prefetcher, CloseEndsBothSidesOfAWait) {
   Prefetcher<int> prefetcher(1, wait_for_ever);
   std::vector<std::thread> users;
+  users.reserve(3);
   for (int i = 0; i < 3; ++i) {
     users.emplace_back(
         [&] { EXPECT_EQ(prefetcher.next({}).status().code(), StatusCode::kCancelled); });

@@ -243,9 +243,8 @@ void TransitionWriter::append_one(Stream& stream, const StepArrays& step, std::s
   }
   const bool is_terminated = step.terminated[env] != 0;
   const bool is_truncated = step.truncated[env] != 0;
-  const auto flags =
-      static_cast<std::uint8_t>((is_terminated ? TransitionPlan::kTerminated : 0) |
-                                (is_truncated ? TransitionPlan::kTruncated : 0));
+  const auto flags = static_cast<std::uint8_t>((is_terminated ? TransitionPlan::kTerminated : 0) |
+                                               (is_truncated ? TransitionPlan::kTruncated : 0));
   std::memcpy(here.at(reward_), &step.reward[env], sizeof(float));
   std::memcpy(here.at(flags_), &flags, sizeof(flags));
   set_obs(row_at(stream, row + 1), step.next_obs, env);

@@ -1,7 +1,8 @@
 // ItemSlots: where a table's items lie, one cache line each, found by a dense slot number.
 //
-// Items live in segments of some hundreds, so growing never moves one; a freed slot is the next
-// to be given out. Each occupant of a slot has its own generation: slot and generation together
+// Items live in segments of some hundreds, so growing never moves one, and segments in slabs, which
+// are in large pages once there are many: draws land all over them. A freed slot is the next to be
+// given out. Each occupant of a slot has its own generation: slot and generation together
 // are the ticket that tells an item from its successors in the same place.
 #pragma once
 
@@ -10,10 +11,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <vector>
 
 #include "reverie/record/item.h"
 #include "reverie/replay/slot.h"
+#include "reverie/tensor/slab_allocator.h"
 
 namespace reverie {
 
@@ -53,8 +56,7 @@ class ItemSlots {
     Slot slot = first_free_;
     if (slot == kNoSlot) {
       slot = used_++;
-      if (slot / kSegmentSlots == segments_.size())
-        segments_.push_back(std::make_unique<Segment>());
+      if (slot / kSegmentSlots == segments_.size()) add_segment();
     } else {
       first_free_ = static_cast<Slot>((*this)[slot].key);  // a free slot's key links to the next
     }
@@ -86,7 +88,18 @@ class ItemSlots {
 
  private:
   using Segment = std::array<StoredItem, kSegmentSlots>;
-  std::vector<std::unique_ptr<Segment>> segments_;
+  struct Destroy {
+    void operator()(Segment* segment) const { std::destroy_at(segment); }
+  };
+
+  void add_segment() {
+    buffers_.push_back(slabs_->allocate(sizeof(Segment)).value());
+    segments_.emplace_back(new (buffers_.back().data()) Segment);
+  }
+
+  std::shared_ptr<SlabAllocator> slabs_ = SlabAllocator::make(sizeof(Segment));
+  std::vector<Buffer> buffers_;  // of the segments
+  std::vector<std::unique_ptr<Segment, Destroy>> segments_;
   std::size_t size_ = 0;
   Slot used_ = 0;
   Slot first_free_ = kNoSlot;

@@ -25,6 +25,9 @@ bool take_from(KeyMap& counters, std::uint64_t key) {
   return true;
 }
 
+// Draws whose items are asked for together.
+constexpr std::size_t kDrawBlock = 64;
+
 std::uint64_t id_of(const Chunk* chunk) {
   return reinterpret_cast<std::uintptr_t>(chunk);
 }
@@ -218,10 +221,17 @@ std::size_t TableCore::draw(std::size_t count, bool distinct, const SampleBatch&
   slots_.resize(count + known);
   values_.resize(count + known);
   if (!distinct) {
-    state_->sampler->draw(slots_, values_);
+    // By the block: while one is drawn, the items of the one before are on their way.
+    for (std::size_t begin = 0; begin < count; begin += kDrawBlock) {
+      const std::size_t size = std::min(kDrawBlock, count - begin);
+      const std::span<Slot> slots = std::span(slots_).subspan(begin, size);
+      state_->sampler->draw(slots, std::span(values_).subspan(begin, size));
+      for (const Slot slot : slots) state_->slots.prefetch(slot);
+    }
     return count;
   }
   const std::size_t drawn = state_->sampler->draw_distinct(slots_, values_);
+  for (std::size_t i = 0; i < drawn; ++i) state_->slots.prefetch(slots_[i]);
   if (known == 0) return drawn;
   // Leaving out those drawn in an earlier breath leaves a draw from the others.
   std::vector<std::uint64_t> tickets(batch.tickets().begin(), batch.tickets().end());
@@ -241,7 +251,6 @@ void TableCore::add_to_batch(std::size_t begin, std::size_t count, SampleBatch& 
   const auto table_size = static_cast<std::int64_t>(size());
   const std::span<const Slot> slots = std::span(slots_).subspan(begin, count);
   ItemSlots& items = state_->slots;
-  for (const Slot slot : slots) items.prefetch(slot);
   const SampleRows rows = batch.extend(count);
   batch.set_table_size(table_size);
   std::int64_t unique_count = 0;
