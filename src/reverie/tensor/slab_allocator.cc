@@ -14,6 +14,9 @@ constexpr std::size_t kLineBytes = 64;
 constexpr std::size_t kLeastSlabBytes = std::size_t{64} << 10;
 constexpr std::size_t kMostSlabBytes = std::size_t{32} << 20;
 constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
+// A large page is there as a whole once a byte of it is written: of less than this it would be too
+// large a part.
+constexpr std::size_t kHugeFromBytes = std::size_t{8} << 20;
 
 std::size_t round_up(std::size_t size, std::size_t unit) {
   return (size + unit - 1) / unit * unit;
@@ -34,7 +37,7 @@ bool SlabAllocator::add_slab() {
   const std::size_t wanted = std::clamp(slab_bytes_, kLeastSlabBytes, kMostSlabBytes);
   const std::size_t blocks = std::max<std::size_t>(1, wanted / block_bytes_);
   if (blocks > (~std::size_t{0} - kHugePageBytes) / block_bytes_) return false;
-  const bool is_huge = blocks * block_bytes_ >= kHugePageBytes;
+  const bool is_huge = slab_bytes_ >= kHugeFromBytes || blocks * block_bytes_ >= kHugeFromBytes;
   const std::size_t alignment = is_huge ? kHugePageBytes : kLineBytes;
   const std::size_t size = round_up(blocks * block_bytes_, alignment);
   auto* const memory = static_cast<std::byte*>(std::aligned_alloc(alignment, size));

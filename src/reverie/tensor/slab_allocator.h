@@ -1,7 +1,7 @@
 // SlabAllocator: blocks of one size, carved from slabs that grow, and used again.
 //
 //     slab 0   [ b b ]                     64 KiB at least, each as large as all before it
-//     slab 1   [ b b . . ]                 from 2 MiB on where the system has pages of that size
+//     slab 1   [ b b . . ]                 in pages of 2 MiB once there are 8 MiB, if it can be
 //     free     b -> b                      given back; the next to be handed out
 //
 // For whoever makes and drops many buffers of one size, as a writer its chunks: no call to the
