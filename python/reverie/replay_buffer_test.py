@@ -272,6 +272,27 @@ def test_one_environment_needs_no_axis_of_environments():
     np.testing.assert_array_equal(batch["next_obs"], batch["obs"] + 1)
 
 
+def test_one_environment_may_have_the_axis_where_the_reward_has_it():
+    buffer = reverie.ReplayBuffer(10)
+    obs = np.zeros((1, 3), np.float32)
+    buffer.add(obs, np.zeros(1, int), np.ones(1), obs + 1, np.ones(1, bool), np.zeros(1, bool))
+    assert buffer.sample(2)["obs"].shape == (2, 3)
+    with pytest.raises(errors.InvalidArgumentError, match=r"obs is float32 \(3,\)"):
+        buffer.add(obs[0], np.zeros(1, int), np.ones(1), obs[0], np.ones(1, bool))
+
+
+def test_a_small_transition_costs_little_more_than_its_data():
+    buffer = reverie.ReplayBuffer(50_000, num_envs=50, prioritized=True)
+    obs = np.zeros((50, 8), np.float32)
+    over = np.zeros(50, bool)
+    for i in range(1_100):
+        buffer.add(obs + i, np.zeros(50, np.int32), np.zeros(50), obs + i + 1, over)
+    assert len(buffer) == 50_000
+    # 32 bytes of observation, stored once, and 9 of action, reward and flags: 76 where successors
+    # are stored too, and the end is a float.
+    assert buffer.memory_bytes / len(buffer) < 130
+
+
 def test_observations_and_actions_may_be_nests_and_keep_their_types():
     buffer = reverie.ReplayBuffer(10, num_envs=2)
     obs = {"image": np.zeros((2, 30, 30), np.uint8), "state": (np.ones((2, 4)), np.zeros(2, "i2"))}

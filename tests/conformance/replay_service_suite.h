@@ -265,6 +265,37 @@ TEST_P(ReplayServiceSuite, UpdatesAndLookupsAgree) {
   EXPECT_EQ(lookup_and_wait(*service, {"t", keys}).priorities[2], 7.0);
 }
 
+TEST_P(ReplayServiceSuite, ABriefBatchHasTheTicketsAndTheTrajectories) {
+  const auto service = open({fifo_table()});
+  ASSERT_TRUE(insert(*service, 5, 1.0, 0, 50).ok());
+  SampleRequest request;
+  request.table = "t";
+  request.count = request.min_count = 3;
+  request.brief = true;
+  request.deadline = in(0);
+  SampleResult result = sample_and_wait(*service, std::move(request));
+  ASSERT_TRUE(result.status.ok());
+  ASSERT_EQ(result.batch.size(), 3u);
+  EXPECT_EQ(result.batch.table_size(), 1);
+  EXPECT_EQ(result.batch.probabilities()[2], 1.0);
+  EXPECT_EQ(value_of(result.batch.trajectories()[2]), 50);
+  MutateRequest update;
+  update.table = "t";
+  const std::vector<double> seven = {7.0};
+  update.tickets = result.batch.tickets().first(1);
+  update.ticket_priorities = seven;
+  EXPECT_EQ(mutate_and_wait(*service, update).updated, 1u);
+  // A batch that is given again is of the kind that is asked for then.
+  SampleRequest again;
+  again.table = "t";
+  again.deadline = in(0);
+  again.batch = std::move(result.batch);
+  result = sample_and_wait(*service, std::move(again));
+  ASSERT_TRUE(result.status.ok());
+  EXPECT_EQ(keys_of(result.batch), (std::vector<ItemKey>{5}));
+  EXPECT_EQ(result.batch.priorities()[0], 7.0);
+}
+
 TEST_P(ReplayServiceSuite, ARefusedUpdateChangesNothing) {
   const auto service =
       open({table_options("t", "Prioritized", "Fifo", 10, RateLimiter::min_size(1))});
