@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Generator
 from types import TracebackType
 from typing import Any
@@ -101,6 +100,8 @@ class Batcher:
         return self._take().__await__()
 
     async def _take(self) -> Any:  # noqa: ANN401
+        import asyncio  # costs more to import than all of this package
+
         loop = asyncio.get_running_loop()
         while True:
             batch = self._core.get_now()

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from reverie.batcher import Batcher
 from reverie.envs.backend import EnvBatch, EnvFuture
 from reverie.envs.pool import EnvPool as _EnvPool
 
-__all__ = ["EnvPool", "EnvStepperFuture"]
+__all__ = ["Batcher", "EnvPool", "EnvStepperFuture"]
 
 
 class EnvPool:

@@ -60,7 +60,7 @@ def test_torch_sees_the_pools_memory(plain):
 
 
 @pytest.mark.filterwarnings("ignore:os.fork")
-def test_torch_on_a_gpu_gets_copies_that_the_next_step_waits_for(plain):
+def test_torch_on_a_gpu_gets_copies_that_no_later_step_changes(plain):
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("no GPU")

@@ -43,7 +43,7 @@ class EnvPool:
         timeout_s: how long a step may take, and a worker to start.
         output: ``"numpy"``, ``"torch"`` or ``"jax"``: what a batch's arrays are. On the CPU all
             three are views of the pool's memory, which the next step of the batch overwrites.
-        device: of torch or JAX; copies there do not block, and the next step waits for them.
+        device: of torch or JAX; a copy to a GPU goes on while the caller does something else.
         info: names of numeric entries of the environments' info that become columns of float64
             (``"episode/r"`` for nested ones), or a mapping of names to dtypes or ``TensorSpec``.
         refuse_nan: makes an observation that holds a NaN an ``EnvError``; else it is passed on.

@@ -18,7 +18,7 @@
 
 namespace reverie {
 
-inline constexpr std::size_t kFailureTextMax = 16 * 1024;
+inline constexpr std::size_t kFailureTextMax = 16'384;
 inline constexpr std::uint32_t kWholeRange = 0xffff'ffff;
 inline constexpr std::uint32_t kNoEnv = 0xffff'ffff;
 
