@@ -85,6 +85,31 @@ def test_jax_sees_the_pools_memory(plain):
         assert_same(trace(pool), plain)
 
 
+def test_auto_takes_the_native_environment_where_there_is_one_that_will_do():
+    from reverie.envs import native
+
+    assert "CartPole-v1" in native.ids()
+    with reverie.EnvPool("CartPole-v1", 4) as pool:
+        assert pool.backend == "native"
+        assert pool.step.__self__ is pool._backend  # nothing of the face runs in a step
+        assert pool.reset(3).result().observation.shape == (4, 4)
+        with pytest.raises(UnimplementedError, match="native"):
+            pool.restart()
+    with reverie.EnvPool("CartPole-v1", 2, num_workers=1, info=["x"]) as pool:
+        assert pool.backend == "process"
+    with reverie.EnvPool(
+        "CartPole-v1", 2, num_workers=1, env_kwargs={"sutton_barto_reward": True}
+    ) as pool:
+        pool.reset().result()
+        assert pool.step([0, 0]).result().reward.shape == (2,)
+    with reverie.EnvPool("Acrobot-v1", 2, num_workers=1, output="torch") as pool:
+        assert pool.reset().result().observation.shape == (2, 6)
+    with pytest.raises(InvalidArgumentError, match="info"):
+        reverie.EnvPool("CartPole-v1", 2, backend="native", info=["x"])
+    with pytest.raises(InvalidArgumentError, match="by their id"):
+        reverie.EnvPool(Dicts, 2, backend="native")
+
+
 def make_sync(num_envs, mode="SameStep"):
     return gymnasium.make_vec(
         "CartPole-v1", num_envs, vectorization_mode="sync", vector_kwargs={"autoreset_mode": mode}
