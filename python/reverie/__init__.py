@@ -1,5 +1,7 @@
 """Reverie: the data plane of reinforcement learning."""
 
+from typing import TYPE_CHECKING, Any
+
 from reverie import errors, extensions, rate_limiters, selectors
 from reverie._reverie import (
     Batch,
@@ -12,7 +14,6 @@ from reverie._reverie import version as _version
 from reverie.batcher import Batcher, unbatch
 from reverie.client import Client
 from reverie.dataset import Dataset
-from reverie.envs.pool import EnvPool
 from reverie.errors import DeadlineExceededError, ReverbError, ReverieError
 from reverie.replay_buffer import ReplayBuffer
 from reverie.replay_sample import ReplaySample, SampleInfo
@@ -21,6 +22,9 @@ from reverie.store import Store
 from reverie.table import Table, TableInfo
 from reverie.trajectory_writer import TrajectoryWriter
 from reverie.writer import Writer
+
+if TYPE_CHECKING:
+    from reverie.envs.pool import EnvPool
 
 __version__ = _version()
 
@@ -53,3 +57,14 @@ __all__ = [
     "selectors",
     "unbatch",
 ]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401
+    """Loads pools of environments when they are first asked for: the rest does without them."""
+    import importlib
+
+    if name == "EnvPool":
+        return importlib.import_module("reverie.envs.pool").EnvPool
+    if name in ("envs", "moolib"):
+        return importlib.import_module(f"reverie.{name}")
+    raise AttributeError(f"module 'reverie' has no attribute {name!r}")

@@ -1,6 +1,8 @@
 """Atari games with the preprocessing of published agents, over ale-py's emulator.
 
-    reverie.EnvPool(reverie.envs.atari.make, 32, env_kwargs={"game": "pong"})
+    from reverie.envs import atari
+
+    pool = reverie.EnvPool(atari.make, 32, env_kwargs={"game": "pong"})
 
 An environment follows Gymnasium. Screens are pooled, made small and stacked in C++: what that is,
 to the pixel, says ``src/reverie/env/atari_frame.h``.
