@@ -17,14 +17,20 @@ constexpr std::size_t kLargeBytes = 64 * 1024;
 // between.
 constexpr std::size_t kKeptColumns = 64;
 
-// Never destroyed: the interpreter may be gone when the library's statics are.
-const nb::object& torch() {
-  static auto* const module = new nb::object(nb::module_::import_("torch"));
-  return *module;
+// Never released: the interpreter may be gone when the library's statics are. Guarded by its lock,
+// and not by a static's own: an import lets the interpreter's go.
+PyObject* torch_module = nullptr;
+PyObject* torch_from_numpy = nullptr;
+
+nb::handle torch() {
+  if (torch_module == nullptr) torch_module = nb::module_::import_("torch").release().ptr();
+  return torch_module;
 }
-const nb::object& from_numpy() {
-  static auto* const function = new nb::object(torch().attr("from_numpy"));
-  return *function;
+nb::handle from_numpy() {
+  if (torch_from_numpy == nullptr) {
+    torch_from_numpy = nb::object(torch().attr("from_numpy")).release().ptr();
+  }
+  return torch_from_numpy;
 }
 
 // NumPy's type for bits that torch views as one that NumPy lacks.

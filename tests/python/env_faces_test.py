@@ -160,6 +160,29 @@ def test_vector_environments_that_reset_late_are_refused():
         future.result()
 
 
+def test_ale_pys_vector_environment_is_a_backend():
+    pytest.importorskip("ale_py")
+    options = {"reward_clipping": False, "max_num_frames_per_episode": 200, "noop_max": 0}
+    pool = reverie.EnvPool(
+        "ALE/Pong-v5", 3, backend="vector", num_batches=2, env_kwargs=options, info=["lives"]
+    )
+    with pool:
+        assert pool.spec.observation == reverie.TensorSpec((4, 84, 84), "uint8")
+        futures = [pool.reset(batch=b) for b in range(2)]
+        cuts = 0
+        for step in range(200):
+            b = step % 2
+            batch = futures[b].result()
+            cuts += int(batch.truncated.sum())
+            if batch.truncated.any():
+                # The first frames of the next game are not the last of the one that ended.
+                assert (batch.observation != batch.final_observation).any()
+            futures[b] = pool.step(np.full(3, 2), b)
+        assert cuts >= 6
+        assert batch.reward.dtype == np.float32
+        assert batch.info["lives"].tolist() == [0, 0, 0]
+
+
 class Stuck(gymnasium.vector.VectorEnv):
     """Waits until it is let go, then raises."""
 
