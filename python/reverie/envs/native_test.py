@@ -3,7 +3,6 @@ import gc
 import os
 import signal
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -12,6 +11,8 @@ import reverie
 from reverie import errors
 from reverie.envs import EnvSpec, native
 from reverie.specs import TensorSpec
+
+MANY = 200_000  # a step of so many acrobots takes tens of milliseconds
 
 
 @pytest.fixture
@@ -225,11 +226,12 @@ def test_a_first_step_resets_where_that_is_wanted():
 
 
 def test_a_reset_waits_for_the_step_that_runs():
-    with native.NativePool("LunarLander-v3", 4_000, seed=1, num_threads=1) as pool:
-        pool.reset()
+    with native.NativePool("Acrobot-v1", MANY, seed=1, num_threads=1) as pool:
+        pool.reset().result()
+        pool.step(np.zeros(MANY, dtype=np.int64))
         batch = pool.reset(seed=5).result()
         expected = batch.observation[:10].copy()
-    with native.NativePool("LunarLander-v3", 10, seed=5, num_threads=0) as pool:
+    with native.NativePool("Acrobot-v1", 10, seed=5) as pool:
         np.testing.assert_array_equal(pool.reset().result().observation, expected)
 
 
@@ -315,42 +317,51 @@ def test_one_thread_of_the_pool_lets_the_caller_go_on():
 
 
 def test_a_wait_ends_with_its_limit_and_the_step_goes_on():
-    with native.NativePool("LunarLander-v3", 4_000, seed=1, num_threads=2) as pool:
-        future = pool.reset()
-        with pytest.raises(errors.DeadlineExceededError, match="of 4000 environments are left"):
+    actions = np.zeros(MANY, dtype=np.int64)
+    with native.NativePool("Acrobot-v1", MANY, seed=1, num_threads=2) as pool:
+        pool.reset().result()
+        future = pool.step(actions)
+        with pytest.raises(errors.DeadlineExceededError, match=f"of {MANY} environments are left"):
             future.result(timeout_s=0)
-        assert future.result(timeout_s=60).observation.shape == (4_000, 8)
+        assert future.result(timeout_s=60).observation.shape == (MANY, 6)
         with pytest.raises(ValueError, match="timeout_s is -1"):
-            pool.step(np.zeros(4_000, dtype=np.int64)).result(timeout_s=-1)
+            pool.step(actions).result(timeout_s=-1)
 
 
-def test_other_threads_run_while_a_batch_is_waited_for():
-    ran = threading.Event()
-    with native.NativePool("LunarLander-v3", 4_000, seed=1, num_threads=2) as pool:
-        future = pool.reset()
-        thread = threading.Thread(target=ran.set)
+@pytest.mark.parametrize("num_threads", [0, 1, 2])
+def test_other_threads_run_while_a_batch_is_stepped(num_threads):
+    counted = [0]
+    is_over = threading.Event()
+
+    def count():
+        while not is_over.is_set():
+            counted[0] += 1
+
+    with native.NativePool("Acrobot-v1", MANY, seed=1, num_threads=num_threads) as pool:
+        pool.reset().result()
+        thread = threading.Thread(target=count)
         thread.start()
-        future.result()
+        before = counted[0]
+        pool.step(np.zeros(MANY, dtype=np.int64)).result()
+        after = counted[0]
+        is_over.set()
         thread.join()
-        assert ran.is_set()
+    assert after > before
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])
 def test_ctrl_c_ends_a_wait(num_threads):
-    # Enough environments that a reset takes seconds: it would end well after the signal.
-    pool = native.NativePool("LunarLander-v3", 60_000, seed=1, num_threads=num_threads)
-    future = pool.reset()
-    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-    begin = time.monotonic()
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        future.result()
-    waited_s = time.monotonic() - begin
-    assert not future.done()
-    timer.join()
-    future.result()
-    assert waited_s < time.monotonic() - begin
-    pool.close()
+    # So many that a step takes several times the 50 ms between two looks at signals.
+    with native.NativePool("Acrobot-v1", 1_000_000, seed=1, num_threads=num_threads) as pool:
+        pool.reset().result()
+        future = pool.step(np.zeros(1_000_000, dtype=np.int64))
+        timer = threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            future.result()
+        assert not future.done()
+        timer.join()
+        assert future.result().reward.shape == (1_000_000,)
 
 
 def is_refused_after_a_fork(call):
