@@ -15,8 +15,8 @@ namespace reverie {
 namespace {
 
 constexpr Duration kSignalInterval = std::chrono::milliseconds(50);
-constexpr int kSpins = 500;             // 5 to 20 us: less than what it takes to wake a thread
-constexpr std::size_t kAlignment = 64;  // each array starts a cache line
+constexpr Duration kLookTime = std::chrono::microseconds(25);  // what waking a thread takes
+constexpr std::size_t kAlignment = 64;                         // each array starts a cache line
 
 Result<std::shared_ptr<NativeArrays>> make_arrays(const NativeSpec& spec, std::size_t count) {
   const auto elements = static_cast<std::size_t>(element_count(spec.observation.shape));
@@ -48,6 +48,19 @@ Status check_count(const char* name, std::size_t given, std::size_t least, std::
   return invalid_argument("{} is {}; it must be between {} and {}", name, given, least, most);
 }
 
+// Looks for a while whether `is_there`, before the caller sleeps.
+template <typename F>
+void look_for(F&& is_there) {
+  constexpr int kLooks = 16;  // between two looks at the clock
+  const TimePoint end = Clock::system().now() + kLookTime;
+  do {
+    for (int i = 0; i < kLooks; ++i) {
+      if (is_there()) return;
+      spin_pause();
+    }
+  } while (Clock::system().now() < end);
+}
+
 }  // namespace
 
 // The threads of a pool, and the batches that wait for them.
@@ -57,12 +70,12 @@ Status check_count(const char* name, std::size_t given, std::size_t least, std::
 // hand over; both take less than waking a thread, so all look for a while before they sleep.
 class NativePool::Crew {
  public:
-  // `rows_at_once` is how many a thread takes at a time.
-  Crew(Clock& clock, std::size_t env_count, std::size_t rows_at_once, bool waiters_help)
+  // `stepper_count` is how many step a batch together, waiters among them.
+  Crew(Clock& clock, std::size_t env_count, std::size_t stepper_count)
       : clock_(clock),
         env_count_(env_count),
-        rows_at_once_(rows_at_once),
-        waiters_help_(waiters_help) {}
+        stepper_count_(stepper_count),
+        waiters_help_(stepper_count > 1) {}
   ~Crew() { stop(); }
   Crew(const Crew&) = delete;
   Crew& operator=(const Crew&) = delete;
@@ -87,7 +100,7 @@ class NativePool::Crew {
 
   Clock& clock_;
   const std::size_t env_count_;
-  const std::size_t rows_at_once_;
+  const std::size_t stepper_count_;
   const bool waiters_help_;
   Mutex mutex_;
   CondVar work_;
@@ -124,7 +137,10 @@ bool NativePool::Crew::hand_over(Batch& batch) {
 
 void NativePool::Crew::run_some(Batch& batch) {
   const std::size_t begin = batch.next_row;
-  const std::size_t end = std::min(begin + rows_at_once_, env_count_);
+  // Large pieces at first, since each is taken under the lock; single rows at last, so that all end
+  // together.
+  const std::size_t end =
+      begin + std::max<std::size_t>(1, (env_count_ - begin) / (4 * stepper_count_));
   batch.next_row = end;
   if (end == env_count_) {
     queue_.erase(std::find(queue_.begin(), queue_.end(), &batch));
@@ -144,10 +160,7 @@ Status NativePool::Crew::wait(Batch& batch, TimePoint deadline,
                               const std::function<bool()>& interrupted) {
   TimePoint look = clock_.now() + kSignalInterval;
   while (true) {
-    for (int spin = 0; spin < kSpins && !has_work_.load(std::memory_order_relaxed); ++spin) {
-      if (!is_running(batch)) return {};
-      spin_pause();
-    }
+    look_for([&] { return has_work_.load(std::memory_order_relaxed) || !is_running(batch); });
     const TimePoint now = clock_.now();
     {
       MutexLock lock(mutex_);
@@ -177,9 +190,7 @@ void NativePool::Crew::work() {
     }
     if (is_stopping_) return;
     mutex_.unlock();
-    for (int spin = 0; spin < kSpins && !has_work_.load(std::memory_order_relaxed); ++spin) {
-      spin_pause();
-    }
+    look_for([&] { return has_work_.load(std::memory_order_relaxed); });
     mutex_.lock();
     if (queue_.empty() && !is_stopping_) work_.wait(mutex_);
   }
@@ -222,10 +233,7 @@ Result<std::unique_ptr<NativePool>> NativePool::open(const NativeRegistry& regis
   const std::size_t rows = pool.env_count * pool.batch_count;
   const std::size_t threads = pool.thread_count.value_or(is_costly ? std::min(cores, rows) : 0);
   if (threads > 0) {
-    // So many pieces that threads which begin late or are slow end with the others, and so few that
-    // taking one costs nothing beside it.
-    const std::size_t rows_at_once = std::max<std::size_t>(1, pool.env_count / (threads * 16));
-    made->crew_ = std::make_unique<Crew>(*pool.clock, pool.env_count, rows_at_once, threads > 1);
+    made->crew_ = std::make_unique<Crew>(*pool.clock, pool.env_count, threads);
     REVERIE_RETURN_IF_ERROR(made->crew_->start(std::max<std::size_t>(1, threads - 1)));
     made->thread_count_ = threads;
   }
