@@ -16,7 +16,8 @@ namespace {
 
 constexpr Duration kSignalInterval = std::chrono::milliseconds(50);
 constexpr Duration kLookTime = std::chrono::microseconds(25);  // what waking a thread takes
-constexpr std::size_t kAlignment = 64;                         // each array starts a cache line
+constexpr std::size_t kRowsAtOnceMax = 1024;  // a waiter that steps them looks for signals after
+constexpr std::size_t kAlignment = 64;        // each array starts a cache line
 
 Result<std::shared_ptr<NativeArrays>> make_arrays(const NativeSpec& spec, std::size_t count) {
   const auto elements = static_cast<std::size_t>(element_count(spec.observation.shape));
@@ -139,8 +140,8 @@ void NativePool::Crew::run_some(Batch& batch) {
   const std::size_t begin = batch.next_row;
   // Large pieces at first, since each is taken under the lock; single rows at last, so that all end
   // together.
-  const std::size_t end =
-      begin + std::max<std::size_t>(1, (env_count_ - begin) / (4 * stepper_count_));
+  const std::size_t share = (env_count_ - begin) / (4 * stepper_count_);
+  const std::size_t end = begin + std::clamp<std::size_t>(share, 1, kRowsAtOnceMax);
   batch.next_row = end;
   if (end == env_count_) {
     queue_.erase(std::find(queue_.begin(), queue_.end(), &batch));
@@ -241,9 +242,11 @@ Result<std::unique_ptr<NativePool>> NativePool::open(const NativeRegistry& regis
 }
 
 NativePool::~NativePool() {
-  // In a forked child the threads stayed with the parent: there is nobody to join, and what they
-  // held stays held.
-  if (!fork_guard_.check("pool").ok()) (void)crew_.release();
+  if (fork_guard_.check("pool").ok()) return;
+  // In a forked child the threads stayed with the parent: there is nobody to join, what they held
+  // stays held, and an environment may be half through a step.
+  (void)crew_.release();
+  (void)new std::vector<std::unique_ptr<Batch>>(std::move(batches_));
 }
 
 Status NativePool::check_usable() const {

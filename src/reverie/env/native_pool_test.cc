@@ -392,5 +392,26 @@ TEST(NativePool, AForkedChildIsRefusedAndEnds) {
   expect_ok(take(*pool));
 }
 
+TEST_F(GatedPool, AForkedChildEndsThoughAStepIsUnderWay) {
+  auto pool = open_pool({.env_count = 4, .thread_count = 2});
+  expect_ok(pool->reset(0, std::nullopt));
+  expect_ok(take(*pool));
+  expect_ok(step(*pool, 1));
+  gate().await(1);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const bool is_refused = take(*pool).code() == StatusCode::kFailedPrecondition;
+    pool.reset();
+    _exit(is_refused ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  gate().open();
+  expect_ok(take(*pool));
+  EXPECT_EQ(count_of(*pool, 3), 1);
+}
+
 }  // namespace
 }  // namespace reverie
