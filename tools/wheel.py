@@ -1,4 +1,4 @@
-"""Builds the source archive, the wheel from that archive, and tries the wheel in a bare environment.
+"""Builds source archive and wheel, and tries the wheel in a bare environment.
 
 Usage: wheel.py [--out dist]
 

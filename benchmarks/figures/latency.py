@@ -1,8 +1,8 @@
 """Insert and sample latency of one prioritised replay buffer, as its user calls it.
 
-A transition is that of a small control task: two observations of 8 float32, an action, a reward, a
-flag; a batch is 64 of them with their weights. The buffer is filled up to its capacity first, within
-a budget of time: where that is too little the size is left out rather than guessed.
+A transition is that of a small control task: two observations of 8 float32, an action, a reward,
+a flag; a batch is 64 of them with their weights. The buffer is filled up to its capacity first,
+within a budget of time: where that is too little the size is left out rather than guessed.
 
 Usage: python latency.py SYSTEM ITEMS    prints {"insert_us": ..., "sample_us": ...} as JSON
 
@@ -11,16 +11,11 @@ one thread.
 """
 
 import json
-import os
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
-
-for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ.setdefault(variable, "1")
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,145 +25,110 @@ FILL_BUDGET_S = 60.0
 WINDOW_S = 0.2
 
 
-class Buffer(Protocol):
-    """What is measured."""
-
-    def insert(self) -> None:
-        """One transition."""
-
-    def sample(self) -> None:
-        """One batch, with weights."""
-
-
 OBSERVATION = np.arange(OBS, dtype=np.float32)
 
 
-class Reverie:
+class Buffer(NamedTuple):
+    """One transition in, one batch with weights out."""
+
+    insert: Callable[[], Any]
+    sample: Callable[[], Any]
+
+
+def reverie_buffer(items: int) -> Buffer:
     """``reverie.ReplayBuffer``."""
+    import reverie
 
-    def __init__(self, items: int) -> None:
-        import reverie
-
-        self._buffer = reverie.ReplayBuffer(items, prioritized=True, seed=7)
-        self._action, self._reward = np.int64(1), 1.0
-
-    def insert(self) -> None:
-        self._buffer.add(OBSERVATION, self._action, self._reward, OBSERVATION, False, False)
-
-    def sample(self) -> None:
-        self._buffer.sample(BATCH)
+    buffer = reverie.ReplayBuffer(items, prioritized=True, seed=7)
+    action = np.int64(1)
+    return Buffer(
+        lambda: buffer.add(OBSERVATION, action, 1.0, OBSERVATION, False, False),
+        lambda: buffer.sample(BATCH),
+    )
 
 
-class Tianshou:
+def tianshou_buffer(items: int) -> Buffer:
     """``tianshou.data.PrioritizedReplayBuffer``."""
+    from tianshou.data import Batch, PrioritizedReplayBuffer
 
-    def __init__(self, items: int) -> None:
-        from tianshou.data import Batch, PrioritizedReplayBuffer
-
-        self._buffer: Any = PrioritizedReplayBuffer(items, alpha=0.6, beta=0.4)
-        self._step = Batch(
-            obs=OBSERVATION,
-            act=1,
-            rew=1.0,
-            terminated=False,
-            truncated=False,
-            obs_next=OBSERVATION,
-            info={},
-        )
-
-    def insert(self) -> None:
-        self._buffer.add(self._step)
-
-    def sample(self) -> None:
-        self._buffer.sample(BATCH)
+    buffer: Any = PrioritizedReplayBuffer(items, alpha=0.6, beta=0.4)
+    step = Batch(
+        obs=OBSERVATION,
+        act=1,
+        rew=1.0,
+        terminated=False,
+        truncated=False,
+        obs_next=OBSERVATION,
+        info={},
+    )
+    return Buffer(lambda: buffer.add(step), lambda: buffer.sample(BATCH))
 
 
-class RLlib:
+def rllib_buffer(items: int) -> Buffer:
     """``ray.rllib``'s ``PrioritizedReplayBuffer``."""
+    from ray.rllib.policy.sample_batch import SampleBatch
+    from ray.rllib.utils.replay_buffers.prioritized_replay_buffer import PrioritizedReplayBuffer
 
-    def __init__(self, items: int) -> None:
-        from ray.rllib.policy.sample_batch import SampleBatch
-        from ray.rllib.utils.replay_buffers.prioritized_replay_buffer import (
-            PrioritizedReplayBuffer,
-        )
-
-        self._buffer: Any = PrioritizedReplayBuffer(capacity=items, alpha=0.6)
-        self._step = SampleBatch(
-            obs=OBSERVATION[None],
-            new_obs=OBSERVATION[None],
-            actions=np.ones(1, np.int64),
-            rewards=np.ones(1, np.float32),
-            terminateds=np.zeros(1, bool),
-            truncateds=np.zeros(1, bool),
-        )
-
-    def insert(self) -> None:
-        self._buffer.add(self._step.copy())
-
-    def sample(self) -> None:
-        self._buffer.sample(BATCH, beta=0.4)
+    buffer: Any = PrioritizedReplayBuffer(capacity=items, alpha=0.6)
+    step = SampleBatch(
+        obs=OBSERVATION[None],
+        new_obs=OBSERVATION[None],
+        actions=np.ones(1, np.int64),
+        rewards=np.ones(1, np.float32),
+        terminateds=np.zeros(1, bool),
+        truncateds=np.zeros(1, bool),
+    )
+    return Buffer(lambda: buffer.add(step.copy()), lambda: buffer.sample(BATCH, beta=0.4))
 
 
-class Cpprb:
+def cpprb_buffer(items: int) -> Buffer:
     """``cpprb.PrioritizedReplayBuffer``."""
+    import cpprb
 
-    def __init__(self, items: int) -> None:
-        import cpprb
-
-        self._buffer: Any = cpprb.PrioritizedReplayBuffer(
-            items,
-            {"obs": {"shape": OBS}, "next_obs": {"shape": OBS}, "act": {}, "rew": {}, "done": {}},
-            alpha=0.6,
-        )
-
-    def insert(self) -> None:
-        self._buffer.add(obs=OBSERVATION, next_obs=OBSERVATION, act=1, rew=1.0, done=0)
-
-    def sample(self) -> None:
-        self._buffer.sample(BATCH, beta=0.4)
+    columns = {"obs": {"shape": OBS}, "next_obs": {"shape": OBS}, "act": {}, "rew": {}, "done": {}}
+    buffer: Any = cpprb.PrioritizedReplayBuffer(items, columns, alpha=0.6)
+    return Buffer(
+        lambda: buffer.add(obs=OBSERVATION, next_obs=OBSERVATION, act=1, rew=1.0, done=0),
+        lambda: buffer.sample(BATCH, beta=0.4),
+    )
 
 
-class Flashbax:
+def flashbax_buffer(items: int) -> Buffer:
     """``flashbax.make_prioritised_flat_buffer``, compiled, its state donated."""
+    import flashbax
+    import jax
+    import jax.numpy as jnp
 
-    def __init__(self, items: int) -> None:
-        import flashbax
-        import jax
-        import jax.numpy as jnp
+    buffer = flashbax.make_prioritised_flat_buffer(
+        max_length=items, min_length=2, sample_batch_size=BATCH, priority_exponent=0.6
+    )
+    step = {
+        "obs": jnp.asarray(OBSERVATION),
+        "act": jnp.int32(1),
+        "rew": jnp.float32(1),
+        "done": jnp.bool_(False),
+    }
+    add = jax.jit(buffer.add, donate_argnums=0)
+    sample = jax.jit(buffer.sample)
+    key = jax.random.PRNGKey(7)
+    state: list[Any] = [jax.jit(buffer.init)(step)]
 
-        self._jax = jax
-        buffer = flashbax.make_prioritised_flat_buffer(
-            max_length=items, min_length=2, sample_batch_size=BATCH, priority_exponent=0.6
-        )
-        step = {
-            "obs": jnp.asarray(OBSERVATION),
-            "act": jnp.int32(1),
-            "rew": jnp.float32(1),
-            "done": jnp.bool_(False),
-        }
-        self._state: Any = jax.jit(buffer.init)(step)
-        self._add = jax.jit(buffer.add, donate_argnums=0)
-        self._sample = jax.jit(buffer.sample)
-        self._step = step
-        self._key = jax.random.PRNGKey(7)
+    def insert() -> None:
+        state[0] = add(state[0], step)
 
-    def insert(self) -> None:
-        self._state = self._add(self._state, self._step)
-
-    def sample(self) -> None:
-        self._jax.block_until_ready(self._sample(self._state, self._key))
+    return Buffer(insert, lambda: jax.block_until_ready(sample(state[0], key)))
 
 
 SYSTEMS: dict[str, Callable[[int], Buffer]] = {
-    "reverie": Reverie,
-    "tianshou": Tianshou,
-    "rllib": RLlib,
-    "cpprb": Cpprb,
-    "flashbax": Flashbax,
+    "reverie": reverie_buffer,
+    "tianshou": tianshou_buffer,
+    "rllib": rllib_buffer,
+    "cpprb": cpprb_buffer,
+    "flashbax": flashbax_buffer,
 }
 
 
-def per_call_us(call: Callable[[], None]) -> float:
+def per_call_us(call: Callable[[], Any]) -> float:
     """The median of five windows, in microseconds a call."""
     times = []
     for _ in range(5):

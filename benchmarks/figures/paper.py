@@ -1,12 +1,12 @@
-"""Draws the measurements of "Parallel Actors and Learners" (Zhang et al. 2021) anew, on this machine.
+"""Draws the measurements of "Parallel Actors and Learners" (Zhang et al. 2021) anew.
 
     figure 8    insert and sample latency over the number of items, beside other replay buffers
     figure 9    the tree's over its fanout K and four capacities, and ours
     figure 10   a learner's loop over 1 to all cores, under four schemes of locking
     layout      nodes that begin on a cache line against nodes that begin half a line behind
 
-Usage: python benchmarks/figures/paper.py [--out build/figures] [--programs build/release/benchmarks]
-           [--peers PYTHON] [--items-max 1000000]
+Usage: python benchmarks/figures/paper.py [--out build/figures] [--peers PYTHON]
+           [--programs build/release/benchmarks] [--items-max 1000000]
 
 Writes figure8.png, figure9.png, figure10.png and figures.md, and prints the last. ``--peers`` is an
 interpreter that has tianshou, ray[rllib], cpprb or flashbax; those that it lacks are left out. What
@@ -73,7 +73,13 @@ def run_program(program: Path, pattern: str) -> dict[str, float]:
 
 def latencies(python: str, items: Iterable[int]) -> dict[tuple[str, int], dict[str, Any]]:
     """What ``latency.py`` measured, by system and items; of systems that are installed."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "python"),
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
+    }
     found = {}
     for system in SYSTEMS:
         probe = f"import {MODULES.get(system, system)}"

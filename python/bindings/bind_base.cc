@@ -3,6 +3,7 @@
 
 #include "python/bindings/bind.h"
 #include "python/bindings/convert.h"
+#include "reverie/base/machine.h"
 
 namespace reverie::python {
 
@@ -12,6 +13,15 @@ void bind_base(nb::module_& m) {
         nb::sig("def set_error_classes(by_code: dict[int, type[Exception]], type_error: "
                 "type[Exception], missing_package: type[Exception]) -> None"),
         "The exception class for each status code. Called once, by ``reverie.errors``.");
+  m.def(
+      "measure_memory",
+      [](std::size_t size_bytes) {
+        const MemoryLimits limits = unwrap(without_gil([&] { return measure_memory(size_bytes); }));
+        return nb::make_tuple(limits.copy_bytes_per_s, limits.load_ns);
+      },
+      "size_bytes"_a, nb::sig("def measure_memory(size_bytes: int) -> tuple[float, float]"),
+      "Bytes a second that memcpy copies, and nanoseconds of a load that waits for the one "
+      "before.");
   set_log_sink([](LogLevel level, std::string_view text) { log_to_python(level, text); });
 }
 

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 
 import reverie
+from reverie.bench import add_command as add_bench
 from reverie.demo.command import add_command as add_demo
 
 
@@ -18,6 +19,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(metavar="command", required=True)
     version = commands.add_parser("version", help="print the version")
     version.set_defaults(run=_version)
+    add_bench(commands)
     add_demo(commands)
     return top
 

@@ -15,6 +15,11 @@ def set_error_classes(by_code: dict[int, type[Exception]], type_error: type[Exce
     The exception class for each status code. Called once, by ``reverie.errors``.
     """
 
+def measure_memory(size_bytes: int) -> tuple[float, float]:
+    """
+    Bytes a second that memcpy copies, and nanoseconds of a load that waits for the one before.
+    """
+
 def flatten(nest: object) -> tuple[list[str], list[Any], str]:
     """
     The paths and leaves of a nest in canonical order, and the text that folds them back.
