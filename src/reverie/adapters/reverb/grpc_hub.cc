@@ -9,7 +9,7 @@ namespace reverie {
 namespace {
 
 // Then other connections of the loop have their turn.
-constexpr int kRoundsAtOnce = 16;
+constexpr int kRoundsAtOnce = 4;
 
 }  // namespace
 

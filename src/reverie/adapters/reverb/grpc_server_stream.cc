@@ -216,6 +216,7 @@ void GrpcServerStream::abort(const Status& why) {
     end(why);
     return;
   }
+  if (headers_) return;  // there is no call yet: it goes with its connection
   const bool was_finished = is_finished_;
   end(why);
   out_.abandon(session_->batch());

@@ -11,7 +11,7 @@ namespace reverie {
 namespace {
 
 constexpr std::size_t kReadsAtOnce = 4;  // then other connections of the loop have their turn
-constexpr int kBatchesAtOnce = 8;        // likewise
+constexpr int kBatchesAtOnce = 4;        // likewise
 constexpr std::uint32_t kFrameBytesMax = 1u << 20;  // of a received DATA frame
 constexpr std::size_t kSentFrameBytesMax = 256u
                                            << 10;  // calls of a connection take turns by frames
