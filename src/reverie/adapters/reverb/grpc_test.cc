@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "reverie/adapters/reverb/grpc_blocking.h"
@@ -646,6 +647,27 @@ TEST_F(Grpc, TlsCarriesCallsWithATokenAndNamesTheClient) {
   EXPECT_EQ(ask(*open(client), "/t/Upper", "a").substr(0, 11), "UNAVAILABLE");
   client.tls.reset();
   EXPECT_EQ(ask(*open(client), "/t/Upper", "a").substr(0, 11), "UNAVAILABLE");
+}
+
+TEST_F(Grpc, AForkedChildIsRefusedAndLeavesTheParentsSocketsAlone) {
+  auto client = open();
+  EXPECT_EQ(ask(*client, "/t/Upper", "a"), "A");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const std::string text = ask(*client, "/t/Upper", "a", {});
+    const bool is_refused =
+        text.starts_with("FAILED_PRECONDITION") &&
+        server_->listen({"localhost:0"}).status().code() == StatusCode::kFailedPrecondition;
+    client.reset();
+    server_.reset();
+    threads_.stop();
+    ::_exit(is_refused ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_EQ(ask(*client, "/t/Upper", "the parent goes on"), "THE PARENT GOES ON");
+  EXPECT_EQ(server_->figures().connection_count, 1u);
 }
 
 TEST_F(Grpc, ACallMayBeHeldLongerThanItsServerAndClient) {
