@@ -9,6 +9,7 @@ find_package(ZLIB REQUIRED)
 find_path(REVERIE_ASIO_INCLUDE asio.hpp REQUIRED)
 find_path(REVERIE_NGHTTP2_INCLUDE nghttp2/nghttp2.h REQUIRED)
 find_library(REVERIE_NGHTTP2_LIBRARY nghttp2 REQUIRED)
+find_path(REVERIE_PROTOZERO_INCLUDE protozero/pbf_reader.hpp REQUIRED)
 
 file(GLOB_RECURSE reverie_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/reverie/*.cc)
 list(FILTER reverie_sources EXCLUDE REGEX "_test\\.cc$")
@@ -27,9 +28,8 @@ target_include_directories(reverie PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR
 # fmt's headers alone: base/format.cc holds its implementation, so no shared libfmt is needed.
 target_include_directories(
   reverie SYSTEM PUBLIC $<TARGET_PROPERTY:fmt::fmt-header-only,INTERFACE_INCLUDE_DIRECTORIES>)
-target_link_libraries(reverie PUBLIC Threads::Threads ${CMAKE_DL_LIBS} PRIVATE
-                      reverie_lz4 reverie_zstd $<BUILD_INTERFACE:reverie_warnings>)
-target_include_directories(reverie SYSTEM PRIVATE ${REVERIE_ASIO_INCLUDE} ${REVERIE_NGHTTP2_INCLUDE})
+target_include_directories(reverie SYSTEM PRIVATE ${REVERIE_ASIO_INCLUDE} ${REVERIE_NGHTTP2_INCLUDE}
+                                                  ${REVERIE_PROTOZERO_INCLUDE})
 target_compile_definitions(reverie PRIVATE ASIO_STANDALONE ASIO_NO_DEPRECATED)
 # Came with a security update, within a version.
 include(CheckLibraryExists)
@@ -42,3 +42,5 @@ target_link_libraries(reverie PRIVATE OpenSSL::SSL OpenSSL::Crypto
                                       $<BUILD_INTERFACE:$<IF:$<BOOL:$<TARGET_PROPERTY:REVERIE_NGHTTP2>>,$<TARGET_PROPERTY:REVERIE_NGHTTP2>,${REVERIE_NGHTTP2_LIBRARY}>>
                                       $<BUILD_INTERFACE:$<IF:$<BOOL:$<TARGET_PROPERTY:REVERIE_ZLIB>>,$<TARGET_PROPERTY:REVERIE_ZLIB>,ZLIB::ZLIB>>
                                       $<INSTALL_INTERFACE:nghttp2> $<INSTALL_INTERFACE:ZLIB::ZLIB>)
+target_link_libraries(reverie PUBLIC Threads::Threads ${CMAKE_DL_LIBS} PRIVATE
+                      reverie_lz4 reverie_zstd reverie_snappy $<BUILD_INTERFACE:reverie_warnings>)

@@ -10,6 +10,7 @@
 
 #include "reverie/base/random.h"
 #include "reverie/codec/column_codec.h"
+#include "reverie/codec/reverb_column.h"
 #include "tests/support/refusal.h"
 #include "tests/support/values.h"
 
@@ -72,6 +73,7 @@ TEST_P(CodecSuite, RowsOfEveryTypeComeBackAsTheyWentIn) {
 }
 
 TEST_P(CodecSuite, CellsLeftUnsetAmongRowsOfVaryingSizeComeBackEmpty) {
+  if (is_reverb_codec(GetParam())) GTEST_SKIP() << "Reverb has no unset cells";
   const TensorSpec spec{"words", DType::kString, {2}};
   expect_round_trip(spec, {{}, strings({2}, {"a", "bc"}).bytes, {}, {}});
   expect_round_trip(spec, {{}, {}});

@@ -15,6 +15,9 @@ enum class CodecId : std::uint8_t {
   kRaw = 0,
   kLz4 = 1,   // quick to read
   kZstd = 2,  // smaller
+  // As Reverb's clients send them: codec/reverb_column.h.
+  kReverb = 16,
+  kReverbDelta = 17,
 };
 
 // What a writer is told about a column.

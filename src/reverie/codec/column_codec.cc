@@ -6,6 +6,7 @@
 
 #include "reverie/codec/column_decoder.h"
 #include "reverie/codec/compressed_column.h"
+#include "reverie/codec/reverb_column.h"
 
 namespace reverie {
 namespace {
@@ -93,6 +94,23 @@ Result<ColumnRows> decode_compressed(CodecId codec, const TensorSpec& spec,
   return rows;
 }
 
+Result<ColumnRows> decode_reverb(CodecId codec, const TensorSpec& spec, std::size_t element_count,
+                                 std::size_t row_count, std::span<const std::byte> bytes) {
+  if (has_variable_size(spec.dtype)) {
+    return decode_reverb_varying(spec, element_count, row_count, bytes);
+  }
+  const std::size_t row_bytes = element_count * dtype_size_bytes(spec.dtype);
+  std::vector<std::byte> all;
+  REVERIE_RETURN_IF_ERROR(
+      decode_reverb_fixed(codec, spec, row_count, row_bytes, bytes, [&](std::size_t size) {
+        all.resize(size);
+        return all.data();
+      }));
+  ColumnRows rows(all.data(), row_bytes);
+  rows.own(std::move(all));
+  return rows;
+}
+
 void append_rows(std::span<const RowSpan> rows, std::vector<std::byte>& out) {
   for (const RowSpan row : rows) out.insert(out.end(), row.begin(), row.end());
 }
@@ -144,6 +162,7 @@ Result<std::size_t> checked_elements(const TensorSpec& spec) {
 Status encode_column(CodecId codec, const TensorSpec& spec, std::span<const RowSpan> rows,
                      std::vector<std::byte>& out) {
   if (codec == CodecId::kRaw) return append_raw(spec, rows, out);
+  if (is_reverb_codec(codec)) return encode_reverb(codec, spec, rows, out);
   if (codec != CodecId::kLz4 && codec != CodecId::kZstd) return unknown_codec(codec, spec);
   std::vector<std::byte> raw;
   if (has_variable_size(spec.dtype)) {
@@ -170,6 +189,9 @@ Result<ColumnRows> decode_column(CodecId codec, const TensorSpec& spec, std::siz
     case CodecId::kLz4:
     case CodecId::kZstd:
       return decode_compressed(codec, spec, element_count, row_count, bytes);
+    case CodecId::kReverb:
+    case CodecId::kReverbDelta:
+      return decode_reverb(codec, spec, element_count, row_count, bytes);
   }
   return unknown_codec(codec, spec);
 }

@@ -3,6 +3,7 @@
 //     kRaw, rows of fixed size    [ row 0 ][ row 1 ] ...
 //     kRaw, rows of varying size  [ size of row 0 ][ size of row 1 ] ... [ row 0 ][ row 1 ] ...
 //     kLz4, kZstd                 filtered and compressed: codec/compressed_column.h
+//     kReverb, kReverbDelta       as Reverb's clients send them: codec/reverb_column.h
 //
 // Sizes are 32-bit and little-endian. A row of varying size is its elements in the form of
 // TensorView, or nothing at all where the writer left the cell unset.

@@ -10,6 +10,8 @@ namespace {
 INSTANTIATE_TEST_SUITE_P(Raw, CodecSuite, ::testing::Values(CodecId::kRaw));
 INSTANTIATE_TEST_SUITE_P(Lz4, CodecSuite, ::testing::Values(CodecId::kLz4));
 INSTANTIATE_TEST_SUITE_P(Zstd, CodecSuite, ::testing::Values(CodecId::kZstd));
+INSTANTIATE_TEST_SUITE_P(Reverb, CodecSuite, ::testing::Values(CodecId::kReverb));
+INSTANTIATE_TEST_SUITE_P(ReverbDelta, CodecSuite, ::testing::Values(CodecId::kReverbDelta));
 
 TEST(RawCodec, RowsOfFixedSizeAreTheBytesThemselves) {
   const TensorSpec spec{"x", DType::kFloat32, {2}};

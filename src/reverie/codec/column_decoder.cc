@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "reverie/codec/compressed_column.h"
+#include "reverie/codec/reverb_column.h"
 
 namespace reverie {
 
@@ -25,6 +26,13 @@ Status ColumnDecoder::open(CodecId codec, const TensorSpec& spec, std::size_t ro
   row_bytes_ = element_count * dtype_size_bytes(spec.dtype);
   if (codec == CodecId::kLz4 || codec == CodecId::kZstd) {
     return open_compressed(codec, spec, row_count, bytes);
+  }
+  if (is_reverb_codec(codec)) {
+    return decode_reverb_fixed(codec, spec, row_count, row_bytes_, bytes, [&](std::size_t size) {
+      const std::span<std::byte> room = plain_.take(size);
+      rows_ = room.data();
+      return room.data();
+    });
   }
   REVERIE_ASSIGN_OR_RETURN(const ColumnRows rows, decode_column(codec, spec, row_count, bytes));
   rows_ = bytes.data();
