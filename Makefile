@@ -12,12 +12,13 @@ VENV := .venv/bin
 APT_BUILD := ccache cmake g++ libasio-dev libbenchmark-dev libbox2d-dev libfmt-dev libgtest-dev \
 	liblz4-dev libnghttp2-dev libprotozero-dev libsnappy-dev libssl-dev libzstd-dev ninja-build \
 	python3-dev python3-venv zlib1g-dev
-APT_TEST := clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev
+APT_TEST := clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev libprotobuf-dev \
+	protobuf-compiler
 
 .PHONY: help
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | \
-	  awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	  awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 .PHONY: deps deps-build
 deps: ## Print the apt line for what is missing to build and test, and run it
@@ -59,6 +60,16 @@ test-full: ## Full counts, all sanitizers, clang-tidy, longer fuzzing
 	@$(MAKE) --no-print-directory .venv/with-demo-test-dev
 	@PATH="$(CURDIR)/$(VENV):$$PATH" CMAKE=$(CMAKE) $(VENV)/python tools/test.py --full \
 	  release dev asan tsan fuzz tidy
+
+.venv-reverb/made: tests/reverb/requirements.txt
+	@echo "Python: making .venv-reverb, with dm-reverb and TensorFlow"
+	@$(PYTHON) -m venv .venv-reverb
+	@.venv-reverb/bin/python -m pip install -q --progress-bar off -r $<
+	@touch $@
+
+.PHONY: test-reverb
+test-reverb: build .venv-reverb/made ## dm-reverb's clients on our server, and ours on dm-reverb's
+	@.venv-reverb/bin/python -m pytest -q -c tests/reverb/pytest.ini tests/reverb
 
 .PHONY: bench
 bench: build ## Build and run the C++ benchmarks

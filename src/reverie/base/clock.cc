@@ -42,6 +42,11 @@ Clock& Clock::system() {
   return clock;
 }
 
+std::int64_t calendar_ns() {
+  return std::chrono::duration_cast<Duration>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
 TimePoint ManualClock::now() const {
   MutexLock lock(mutex_);
   return now_;

@@ -48,6 +48,10 @@ class Clock {
   static Clock& system();
 };
 
+// Nanoseconds since 1970 by the machine's calendar, which may jump: for people and other machines
+// to read, never to measure with.
+std::int64_t calendar_ns();
+
 // Stands still until a test moves it. A thread in wait_until wakes when advance() passes its
 // deadline.
 class ManualClock final : public Clock {

@@ -68,11 +68,12 @@ Result<Ref<Chunk>> Chunk::open(Ref<const ChunkSchema> schema, ChunkOrigin origin
 }
 
 Ref<Chunk> Chunk::encoded(Ref<const ChunkSchema> schema, ChunkOrigin origin, std::uint32_t rows,
-                          Buffer storage, std::vector<EncodedColumn> columns) {
+                          Buffer storage, std::vector<EncodedColumn> columns, Envelope envelope) {
   auto chunk = Ref<Chunk>::adopt(new Chunk(std::move(schema), origin, rows, Buffer()));
   chunk->form_ = std::make_unique<Form>();
   Form& form = *chunk->form_;
   form.encoded = {std::move(storage), std::move(columns)};
+  form.envelope = envelope;
   chunk->check_places(form.encoded);
   form.readers.store(Form::kEncoded | Form::kGone, std::memory_order_relaxed);
   const MutexLock lock(form.mutex);

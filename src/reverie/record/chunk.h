@@ -99,10 +99,17 @@ class Chunk final : public RefCounted<Chunk> {
   static Result<Ref<Chunk>> open(Ref<const ChunkSchema> schema, ChunkOrigin origin,
                                  std::uint32_t capacity, std::size_t var_bytes,
                                  Allocator& allocator, Kind kind = Kind::kRaw);
+  // What the bytes around the columns of an encoded chunk are.
+  enum class Envelope : std::uint8_t {
+    kNone,
+    kReverbChunkData,  // the message that the chunk came in: reverb_wire/chunk_data.h
+  };
+
   // A sealed chunk whose columns stay as they were sent. Requires one entry a column, each
   // inside `storage`.
   static Ref<Chunk> encoded(Ref<const ChunkSchema> schema, ChunkOrigin origin, std::uint32_t rows,
-                            Buffer storage, std::vector<EncodedColumn> columns);
+                            Buffer storage, std::vector<EncodedColumn> columns,
+                            Envelope envelope = Envelope::kNone);
 
   const ChunkSchema& schema() const { return *schema_; }
   const Ref<const ChunkSchema>& shared_schema() const { return schema_; }
@@ -140,6 +147,12 @@ class Chunk final : public RefCounted<Chunk> {
   std::span<const std::byte> encoded_bytes(std::size_t column) const {
     const EncodedColumn& c = encoded_column(column);
     return form_->encoded.storage.bytes().subspan(c.offset, c.size_bytes);
+  }
+
+  // The whole message, if the chunk was kept as one of that kind; else nothing.
+  std::span<const std::byte> enveloped(Envelope envelope) const {
+    if (form_ == nullptr || form_->envelope != envelope) return {};
+    return form_->encoded.storage.bytes();
   }
 
   // --- The writer of an open chunk.
@@ -180,6 +193,7 @@ class Chunk final : public RefCounted<Chunk> {
     static constexpr std::uint32_t kGone = 1u << 30;
 
     bool is_compressible = false;
+    Envelope envelope = Envelope::kNone;
     std::atomic<std::uint32_t> readers{0};
     EncodedColumns encoded;  // fixed once kEncoded is set
     Mutex mutex;

@@ -1,0 +1,271 @@
+#include "reverie/reverb_wire/chunk_data.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "reverie/codec/reverb_column.h"
+#include "reverie/reverb_wire/tensor_type.h"
+
+namespace reverie::wire {
+namespace {
+
+constexpr std::size_t kColumnsMax = std::numeric_limits<std::uint16_t>::max();
+// Of one row of a chunk. Products of it with a number of rows cannot overflow.
+constexpr std::size_t kRowBytesMax = std::size_t{1} << 32;
+// Rows may have no bytes: what is announced costs nothing to send, but time to walk.
+constexpr std::int64_t kRowsMax = 1 << 24;
+
+struct Tensor {
+  TensorSpec spec;  // of one row
+  std::int64_t rows = 0;
+  Bytes content;
+};
+
+struct Parts {
+  ChunkOrigin origin;
+  bool delta_encoded = false;
+  std::vector<Tensor> tensors;
+};
+
+Status read_tensor(Bytes message, Tensor& tensor) {
+  std::int64_t number = 0;
+  Shape shape;
+  bool has_values = false;
+  REVERIE_RETURN_IF_ERROR(for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
+    switch (tag) {
+      case varint_field(1):
+        number = reader.get_enum();
+        return Status();
+      case bytes_field(2):
+        return read_shape(get_bytes(reader), shape);
+      case bytes_field(4):
+        tensor.content = get_bytes(reader);
+        return Status();
+      default:
+        has_values = has_values || (reader.tag() >= 5 && reader.tag() <= 18);
+        reader.skip();
+        return Status();
+    }
+  }));
+  const std::optional<DType> dtype = dtype_from_wire(number);
+  if (!dtype) {
+    return invalid_argument("a tensor of a chunk has the data type {}, which cannot be kept",
+                            number);
+  }
+  if (has_values && tensor.content.empty()) {
+    return unimplemented(
+        "a tensor of a chunk has its values in fields of their own; send them as tensor_content");
+  }
+  if (shape.empty()) {
+    return invalid_argument("a tensor of a chunk is a scalar; it needs a leading axis of rows");
+  }
+  tensor.rows = shape.front();
+  shape.erase(shape.begin());
+  const std::optional<std::size_t> elements = checked_element_count(shape);
+  if (!elements || *elements > kRowBytesMax) {
+    return invalid_argument("a tensor of a chunk has rows of shape {}; a row has at most {} bytes",
+                            shape_text(shape), kRowBytesMax);
+  }
+  tensor.spec = {"", *dtype, std::move(shape)};
+  return {};
+}
+
+Status read_data(Bytes message, std::vector<Tensor>& tensors) {
+  return for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
+    if (tag != bytes_field(1)) {
+      reader.skip();
+      return Status();
+    }
+    if (tensors.size() == kColumnsMax) {
+      return invalid_argument("a chunk has more than {} tensors", kColumnsMax);
+    }
+    return read_tensor(get_bytes(reader), tensors.emplace_back());
+  });
+}
+
+Status read_range(Bytes message, ChunkOrigin& origin) {
+  return for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
+    switch (tag) {
+      case varint_field(1):
+        origin.episode = reader.get_uint64();
+        break;
+      case varint_field(2):
+        origin.first_step = static_cast<std::uint32_t>(reader.get_int32());
+        break;
+      default:
+        reader.skip();
+    }
+    return Status();
+  });
+}
+
+Status read_parts(Bytes message, Parts& parts) {
+  return for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
+    switch (tag) {
+      case varint_field(1):
+        parts.origin.key = reader.get_uint64();
+        return Status();
+      case bytes_field(2):
+        return read_range(get_bytes(reader), parts.origin);
+      case bytes_field(3):
+        return unimplemented(
+            "chunk {} has its tensors where clients before 2021 put them; use dm-reverb 0.14",
+            parts.origin.key);
+      case varint_field(4):
+        parts.delta_encoded = reader.get_bool();
+        return Status();
+      case bytes_field(5):
+        return read_data(get_bytes(reader), parts.tensors);
+      default:
+        reader.skip();
+        return Status();
+    }
+  });
+}
+
+Status check(const Parts& parts) {
+  if (parts.tensors.empty()) {
+    return invalid_argument("chunk {} has no tensors; it needs at least one", parts.origin.key);
+  }
+  std::size_t row_bytes = 0;
+  for (const Tensor& tensor : parts.tensors) {
+    if (tensor.rows < 1 || tensor.rows > kRowsMax) {
+      return invalid_argument("chunk {} has {} rows; it must have between 1 and {}",
+                              parts.origin.key, tensor.rows, kRowsMax);
+    }
+    if (tensor.rows != parts.tensors.front().rows) {
+      return invalid_argument("the tensors of chunk {} have {} and {} rows; all must have the same",
+                              parts.origin.key, parts.tensors.front().rows, tensor.rows);
+    }
+    row_bytes += static_cast<std::size_t>(element_count(tensor.spec.shape)) *
+                 std::max<std::size_t>(1, dtype_size_bytes(tensor.spec.dtype));
+    if (row_bytes > kRowBytesMax) {
+      return invalid_argument("a row of chunk {} has {} bytes and more; the bound is {}",
+                              parts.origin.key, row_bytes, kRowBytesMax);
+    }
+  }
+  return {};
+}
+
+// The rows [begin, end) of one column; `decoded` keeps them where they were encoded.
+Result<std::vector<RowSpan>> rows_of(const Chunk& chunk, bool is_raw, std::size_t column,
+                                     std::uint32_t begin, std::uint32_t end,
+                                     std::optional<ColumnRows>& decoded) {
+  std::vector<RowSpan> rows;
+  rows.reserve(end - begin);
+  if (is_raw) {
+    for (std::uint32_t r = begin; r < end; ++r) rows.push_back(chunk.row_bytes(column, r));
+    return rows;
+  }
+  REVERIE_ASSIGN_OR_RETURN(
+      ColumnRows all,
+      decode_column(chunk.encoded_column(column).codec, chunk.schema().column(column), chunk.rows(),
+                    chunk.encoded_bytes(column)));
+  decoded.emplace(std::move(all));
+  for (std::uint32_t r = begin; r < end; ++r) rows.push_back((*decoded)[r]);
+  return rows;
+}
+
+}  // namespace
+
+Ref<const ChunkSchema> SchemaCache::find(std::vector<TensorSpec> columns) {
+  for (const auto& schema : schemas_) {
+    if (std::ranges::equal(schema->columns(), columns)) return schema;
+  }
+  auto made = Ref<const ChunkSchema>(make_ref<ChunkSchema>(std::move(columns)));
+  if (schemas_.size() < kKept) {
+    schemas_.push_back(made);
+  } else {
+    schemas_[next_] = made;
+    next_ = (next_ + 1) % kKept;
+  }
+  return made;
+}
+
+Result<ChunkKey> chunk_key_of(Bytes message) {
+  return read_message("ChunkData", [&]() -> Result<ChunkKey> {
+    ChunkKey key = 0;
+    REVERIE_RETURN_IF_ERROR(for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
+      if (tag == varint_field(1)) {
+        key = reader.get_uint64();
+      } else {
+        reader.skip();
+      }
+      return Status();
+    }));
+    return key;
+  });
+}
+
+Result<Ref<Chunk>> read_chunk(Buffer message, SchemaCache& schemas) {
+  const Bytes bytes = message.bytes();
+  Parts parts;
+  REVERIE_RETURN_IF_ERROR(read_message("ChunkData", [&] { return read_parts(bytes, parts); }));
+  REVERIE_RETURN_IF_ERROR(check(parts));
+  std::vector<TensorSpec> specs;
+  std::vector<Chunk::EncodedColumn> columns;
+  specs.reserve(parts.tensors.size());
+  columns.reserve(parts.tensors.size());
+  for (Tensor& tensor : parts.tensors) {
+    const bool is_delta = parts.delta_encoded && reverb_delta_applies(tensor.spec);
+    const std::size_t offset =
+        tensor.content.empty() ? 0 : static_cast<std::size_t>(tensor.content.data() - bytes.data());
+    columns.push_back(
+        {is_delta ? CodecId::kReverbDelta : CodecId::kReverb, offset, tensor.content.size()});
+    specs.push_back(std::move(tensor.spec));
+  }
+  return Chunk::encoded(schemas.find(std::move(specs)), parts.origin,
+                        static_cast<std::uint32_t>(parts.tensors.front().rows), std::move(message),
+                        std::move(columns), Chunk::Envelope::kReverbChunkData);
+}
+
+Result<std::string> write_chunk(const Chunk& chunk, std::uint32_t begin, std::uint32_t end,
+                                ChunkKey key) {
+  REVERIE_CHECK(begin < end && end <= chunk.rows());
+  const RawRows raw(chunk);
+  const ChunkSchema& schema = chunk.schema();
+  std::string data;
+  std::int64_t plain_bytes = 0;
+  std::vector<std::byte> content;
+  for (std::size_t c = 0; c < schema.column_count(); ++c) {
+    const TensorSpec& spec = schema.column(c);
+    const std::optional<std::int64_t> number = dtype_to_wire(spec.dtype);
+    if (!number) {
+      return unimplemented("column '{}' is {}, which Reverb's protocol has no number for",
+                           spec.name, dtype_name(spec.dtype));
+    }
+    std::optional<ColumnRows> decoded;
+    REVERIE_ASSIGN_OR_RETURN(const std::vector<RowSpan> rows,
+                             rows_of(chunk, static_cast<bool>(raw), c, begin, end, decoded));
+    content.clear();
+    REVERIE_RETURN_IF_ERROR(encode_column(CodecId::kReverb, spec, rows, content));
+    for (const RowSpan row : rows) plain_bytes += static_cast<std::int64_t>(row.size());
+
+    Shape shape = {static_cast<std::int64_t>(end - begin)};
+    shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
+    std::string tensor;
+    put_int(tensor, 1, *number);
+    put_message(tensor, 2, write_shape(shape));
+    put_head(tensor, 4, content.size());
+    put_head(data, 1, tensor.size() + content.size());
+    data += tensor;
+    data += text_of(content);
+  }
+  std::string range;
+  put_uint(range, 1, chunk.episode());
+  const std::int64_t first_step = std::int64_t{chunk.first_step()} + begin;
+  put_int(range, 2, static_cast<std::int32_t>(first_step));
+  put_int(range, 3, static_cast<std::int32_t>(first_step + (end - begin) - 1));
+  std::string out;
+  out.reserve(data.size() + range.size() + 64);
+  put_uint(out, 1, key);
+  put_message(out, 2, range);
+  put_message(out, 5, data);
+  put_int(out, 6, static_cast<std::int64_t>(schema.column_count()));
+  put_int(out, 7, plain_bytes);
+  return out;
+}
+
+}  // namespace reverie::wire

@@ -1,0 +1,98 @@
+#include "reverie/reverb_wire/chunk_data.h"
+
+#include <gtest/gtest.h>
+
+#include "reverie/reverb_wire/tensor_type.h"
+#include "tests/support/refusal.h"
+
+namespace reverie::wire {
+namespace {
+
+std::string tensor(int dtype, const Shape& shape, const std::string& content = "x") {
+  std::string out;
+  put_int(out, 1, dtype);
+  put_message(out, 2, write_shape(shape));
+  put_text(out, 4, content);
+  return out;
+}
+
+std::string chunk(const std::vector<std::string>& tensors) {
+  std::string data;
+  for (const std::string& t : tensors) put_message(data, 1, t);
+  std::string out;
+  put_uint(out, 1, 5);
+  put_message(out, 5, data);
+  return out;
+}
+
+Result<Ref<Chunk>> read(const std::string& bytes) {
+  SchemaCache schemas;
+  Buffer buffer = Allocator::heap().allocate(bytes.size()).value();
+  std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(buffer.data()));
+  return read_chunk(std::move(buffer), schemas);
+}
+
+void expect_refusal(const std::string& bytes, const std::vector<std::string>& words) {
+  expect_refused(read(bytes).status(), StatusCode::kInvalidArgument, words);
+}
+
+TEST(ReverbChunk, RefusesTensorsThatMakeNoRows) {
+  EXPECT_TRUE(read(chunk({tensor(1, {3, 2})})).ok());
+  expect_refusal(chunk({}), {"chunk 5", "no tensors"});
+  expect_refusal(chunk({tensor(1, {})}), {"scalar"});
+  expect_refusal(chunk({tensor(1, {0, 2})}), {"0 rows"});
+  expect_refusal(chunk({tensor(1, {-1, 2})}), {"-1 rows"});
+  expect_refusal(chunk({tensor(1, {3, -1})}), {"(?,)"});
+  expect_refusal(chunk({tensor(1, {3}), tensor(1, {4})}), {"3 and 4 rows"});
+  expect_refusal(chunk({tensor(20, {3})}), {"data type 20"});
+  expect_refusal(chunk({tensor(1, {3, -2})}), {"extent -2"});
+  expect_refusal(chunk({tensor(1, Shape(255, 1))}), {"254 axes"});
+}
+
+TEST(ReverbChunk, RefusesShapesThatNoMemoryCanHold) {
+  const std::int64_t big = std::int64_t{1} << 40;
+  expect_refusal(chunk({tensor(1, {1, big, big})}), {"shape"});
+  expect_refusal(chunk({tensor(1, {1, std::int64_t{1} << 32})}), {"4294967296"});
+  expect_refusal(chunk({tensor(1, {std::int64_t{1} << 32, 2})}), {"4294967296 rows"});
+}
+
+TEST(ReverbChunk, RefusesTheFormsOfOldClients) {
+  std::string old = chunk({tensor(1, {3})});
+  put_message(old, 3, tensor(1, {3}));
+  expect_refused(read(old).status(), StatusCode::kUnimplemented, {"dm-reverb 0.14"});
+  std::string values = tensor(7, {1}, "");
+  put_message(values, 8, "word");
+  expect_refused(read(chunk({values})).status(), StatusCode::kUnimplemented, {"tensor_content"});
+}
+
+TEST(ReverbChunk, TakesDeltaWhereReverbAppliesIt) {
+  std::string bytes = chunk({tensor(1, {3, 2}), tensor(4, {3, 2}), tensor(4, {3}), tensor(7, {3})});
+  put_bool(bytes, 4, true);  // behind the tensors: the order of fields means nothing
+  const Ref<Chunk> read_back = read(bytes).value();
+  EXPECT_EQ(read_back->encoded_column(0).codec, CodecId::kReverb);
+  EXPECT_EQ(read_back->encoded_column(1).codec, CodecId::kReverbDelta);
+  EXPECT_EQ(read_back->encoded_column(2).codec, CodecId::kReverb);
+  EXPECT_EQ(read_back->encoded_column(3).codec, CodecId::kReverb);
+}
+
+TEST(ReverbChunk, RefusesTypesThatTheProtocolHasNoNumberFor) {
+  const auto schema =
+      make_ref<ChunkSchema>(std::vector<TensorSpec>{{"small", DType::kFloat8E5M2FNUZ, {}}});
+  const Ref<Chunk> made = Chunk::open(schema, {1}, 1, 0, Allocator::heap()).value();
+  made->publish(1);
+  expect_refused(write_chunk(*made, 0, 1, 1).status(), StatusCode::kUnimplemented,
+                 {"'small'", "float8_e5m2fnuz"});
+}
+
+TEST(ReverbChunk, SchemasThatAreAlikeAreOne) {
+  SchemaCache schemas;
+  const auto a = schemas.find({{"", DType::kInt8, {3}}});
+  const auto b = schemas.find({{"", DType::kInt8, {4}}});
+  EXPECT_EQ(schemas.find({{"", DType::kInt8, {3}}}), a);
+  EXPECT_NE(a, b);
+  for (std::int64_t i = 0; i < 200; ++i) schemas.find({{"", DType::kInt8, {1000 + i}}});
+  EXPECT_NE(schemas.find({{"", DType::kInt8, {3}}}), a) << "old ones are let go";
+}
+
+}  // namespace
+}  // namespace reverie::wire

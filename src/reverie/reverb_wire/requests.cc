@@ -1,0 +1,337 @@
+#include "reverie/reverb_wire/requests.h"
+
+#include <utility>
+
+#include "reverie/reverb_wire/table_info.h"
+
+namespace reverie::wire {
+namespace {
+
+Status read_update(Bytes message, MutatePrioritiesRequest& request) {
+  ItemKey key = 0;
+  double priority = 0;
+  REVERIE_RETURN_IF_ERROR(for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
+    if (tag == varint_field(1)) {
+      key = reader.get_uint64();
+    } else if (tag == double_field(2)) {
+      priority = reader.get_double();
+    } else {
+      reader.skip();
+    }
+    return Status();
+  }));
+  request.keys.push_back(key);
+  request.priorities.push_back(priority);
+  return {};
+}
+
+Status read_info(Bytes message, WireSampleInfo& info) {
+  return for_each_field(message, [&](Reader& reader, std::uint32_t tag) -> Status {
+    switch (tag) {
+      case bytes_field(1): {
+        REVERIE_ASSIGN_OR_RETURN(info.item, read_item(get_bytes(reader)));
+        return {};
+      }
+      case double_field(2):
+        info.probability = reader.get_double();
+        return {};
+      case varint_field(3):
+        info.table_size = reader.get_int64();
+        return {};
+      case varint_field(4):
+        info.rate_limited = reader.get_bool();
+        return {};
+      default:
+        reader.skip();
+        return {};
+    }
+  });
+}
+
+Status read_entry(Bytes message, SampleEntry& entry) {
+  return for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
+    switch (tag) {
+      case bytes_field(1):
+        return read_info(get_bytes(reader), entry.info.emplace());
+      case bytes_field(2):
+        entry.chunks.push_back(get_bytes(reader));
+        return Status();
+      case varint_field(3):
+        entry.end_of_sequence = reader.get_bool();
+        return Status();
+      default:
+        reader.skip();
+        return Status();
+    }
+  });
+}
+
+// The text in field 1, which is all that some messages have.
+Result<std::string_view> read_first_text(const char* what, Bytes message) {
+  return read_message(what, [&]() -> Result<std::string_view> {
+    std::string_view text;
+    REVERIE_RETURN_IF_ERROR(for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
+      if (tag == bytes_field(1)) {
+        text = text_of(get_bytes(reader));
+      } else {
+        reader.skip();
+      }
+      return Status();
+    }));
+    return text;
+  });
+}
+
+Status read_state_id(Bytes message, ServerInfoResponse& response) {
+  return for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
+    if (tag == varint_field(1)) {
+      response.state_high = reader.get_uint64();
+    } else if (tag == varint_field(2)) {
+      response.state_low = reader.get_uint64();
+    } else {
+      reader.skip();
+    }
+    return Status();
+  });
+}
+
+}  // namespace
+
+std::size_t PiecedMessage::size_bytes() const {
+  std::size_t size = own.size();
+  for (const Piece& piece : pieces) size += piece.bytes.size();
+  return size;
+}
+
+std::string PiecedMessage::flat() const {
+  std::string out;
+  std::size_t at = 0;
+  for (const Piece& piece : pieces) {
+    out.append(own, at, piece.at - at);
+    out += text_of(piece.bytes);
+    at = piece.at;
+  }
+  return out.append(own, at);
+}
+
+Result<InsertStreamRequest> read_insert_request(Bytes message) {
+  return read_message("InsertStreamRequest", [&]() -> Result<InsertStreamRequest> {
+    InsertStreamRequest request;
+    REVERIE_RETURN_IF_ERROR(
+        for_each_field(message, [&](Reader& reader, std::uint32_t tag) -> Status {
+          if (tag == bytes_field(1)) {
+            request.chunks.push_back(get_bytes(reader));
+          } else if (tag == bytes_field(2)) {
+            REVERIE_ASSIGN_OR_RETURN(WireItem item, read_item(get_bytes(reader)));
+            request.items.push_back(std::move(item));
+          } else if (!take_numbers(reader, tag, 3, request.keep_chunk_keys)) {
+            reader.skip();
+          }
+          return {};
+        }));
+    return request;
+  });
+}
+
+PiecedMessage write_insert_request(std::span<const Bytes> chunks, std::span<const WireItem> items,
+                                   std::span<const std::uint64_t> keep_chunk_keys) {
+  PiecedMessage message;
+  for (const Bytes chunk : chunks) {
+    put_head(message.own, 1, chunk.size());
+    message.put(chunk);
+  }
+  for (const WireItem& item : items) put_message(message.own, 2, write_item(item));
+  put_packed(message.own, 3, keep_chunk_keys);
+  return message;
+}
+
+Result<std::vector<ItemKey>> read_insert_response(Bytes message) {
+  return read_message("InsertStreamResponse", [&]() -> Result<std::vector<ItemKey>> {
+    std::vector<ItemKey> keys;
+    REVERIE_RETURN_IF_ERROR(for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
+      if (!take_numbers(reader, tag, 1, keys)) reader.skip();
+      return Status();
+    }));
+    return keys;
+  });
+}
+
+std::string write_insert_response(std::span<const ItemKey> keys) {
+  std::string out;
+  put_packed(out, 1, keys);
+  return out;
+}
+
+Result<SampleStreamRequest> read_sample_request(Bytes message) {
+  return read_message("SampleStreamRequest", [&]() -> Result<SampleStreamRequest> {
+    SampleStreamRequest request;
+    REVERIE_RETURN_IF_ERROR(for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
+      switch (tag) {
+        case bytes_field(1):
+          request.table = text_of(get_bytes(reader));
+          return Status();
+        case varint_field(2):
+          request.num_samples = reader.get_int64();
+          return Status();
+        case bytes_field(3):
+          return for_each_field(get_bytes(reader), [&](Reader& inner, std::uint32_t inner_tag) {
+            if (inner_tag == varint_field(1)) {
+              request.timeout_ms = inner.get_int64();
+            } else {
+              inner.skip();
+            }
+            return Status();
+          });
+        default:
+          reader.skip();
+          return Status();
+      }
+    }));
+    return request;
+  });
+}
+
+std::string write_sample_request(const SampleStreamRequest& request) {
+  std::string timeout;
+  put_int(timeout, 1, request.timeout_ms);
+  std::string out;
+  put_text(out, 1, request.table);
+  put_int(out, 2, request.num_samples);
+  put_message(out, 3, timeout);
+  return out;
+}
+
+Result<std::vector<SampleEntry>> read_sample_response(Bytes message) {
+  return read_message("SampleStreamResponse", [&]() -> Result<std::vector<SampleEntry>> {
+    std::vector<SampleEntry> entries;
+    REVERIE_RETURN_IF_ERROR(for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
+      if (tag == bytes_field(1)) return read_entry(get_bytes(reader), entries.emplace_back());
+      reader.skip();
+      return Status();
+    }));
+    return entries;
+  });
+}
+
+void put_sample_entry(PiecedMessage& response, std::string_view info, std::span<const Bytes> chunks,
+                      bool end_of_sequence) {
+  std::size_t size = end_of_sequence ? 2 : 0;
+  if (!info.empty()) size += head_bytes(1, info.size()) + info.size();
+  for (const Bytes chunk : chunks) size += head_bytes(2, chunk.size()) + chunk.size();
+  put_head(response.own, 1, size);
+  if (!info.empty()) put_message(response.own, 1, info);
+  for (const Bytes chunk : chunks) {
+    put_head(response.own, 2, chunk.size());
+    response.put(chunk);
+  }
+  put_bool(response.own, 3, end_of_sequence);
+}
+
+std::string write_sample_info(const WireSampleInfo& info) {
+  std::string out;
+  put_message(out, 1, write_item(info.item));
+  put_double(out, 2, info.probability);
+  put_int(out, 3, info.table_size);
+  put_bool(out, 4, info.rate_limited);
+  return out;
+}
+
+Result<MutatePrioritiesRequest> read_mutate_request(Bytes message) {
+  return read_message("MutatePrioritiesRequest", [&]() -> Result<MutatePrioritiesRequest> {
+    MutatePrioritiesRequest request;
+    REVERIE_RETURN_IF_ERROR(for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
+      if (tag == bytes_field(1)) {
+        request.table = text_of(get_bytes(reader));
+      } else if (tag == bytes_field(2)) {
+        return read_update(get_bytes(reader), request);
+      } else if (!take_numbers(reader, tag, 3, request.deletes)) {
+        reader.skip();
+      }
+      return Status();
+    }));
+    return request;
+  });
+}
+
+std::string write_mutate_request(std::string_view table, std::span<const ItemKey> keys,
+                                 std::span<const double> priorities,
+                                 std::span<const ItemKey> deletes) {
+  std::string out;
+  put_text(out, 1, table);
+  std::string update;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    update.clear();
+    put_uint(update, 1, keys[i]);
+    put_double(update, 2, priorities[i]);
+    put_message(out, 2, update);
+  }
+  put_packed(out, 3, deletes);
+  return out;
+}
+
+Result<std::string_view> read_reset_request(Bytes message) {
+  return read_first_text("ResetRequest", message);
+}
+
+Result<std::string_view> read_checkpoint_response(Bytes message) {
+  return read_first_text("CheckpointResponse", message);
+}
+
+std::string write_reset_request(std::string_view table) {
+  std::string out;
+  put_text(out, 1, table);
+  return out;
+}
+
+Result<ServerInfoResponse> read_info_response(Bytes message) {
+  return read_message("ServerInfoResponse", [&]() -> Result<ServerInfoResponse> {
+    ServerInfoResponse response;
+    REVERIE_RETURN_IF_ERROR(
+        for_each_field(message, [&](Reader& reader, std::uint32_t tag) -> Status {
+          if (tag == bytes_field(1)) return read_state_id(get_bytes(reader), response);
+          if (tag != bytes_field(2)) {
+            reader.skip();
+            return {};
+          }
+          REVERIE_ASSIGN_OR_RETURN(TableInfo info, read_table_info(get_bytes(reader)));
+          response.tables.push_back(std::move(info));
+          return {};
+        }));
+    return response;
+  });
+}
+
+std::string write_info_response(const ServerInfoResponse& response) {
+  std::string state;
+  put_uint(state, 1, response.state_high);
+  put_uint(state, 2, response.state_low);
+  std::string out;
+  put_message(out, 1, state);
+  for (const TableInfo& info : response.tables) put_message(out, 2, write_table_info(info));
+  return out;
+}
+
+Result<InitializeConnectionRequest> read_initialize_request(Bytes message) {
+  return read_message("InitializeConnectionRequest", [&]() -> Result<InitializeConnectionRequest> {
+    InitializeConnectionRequest request;
+    REVERIE_RETURN_IF_ERROR(for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
+      switch (tag) {
+        case varint_field(1):
+          request.pid = reader.get_int64();
+          break;
+        case bytes_field(2):
+          request.table = text_of(get_bytes(reader));
+          break;
+        case varint_field(3):
+          request.ownership_transferred = reader.get_bool();
+          break;
+        default:
+          reader.skip();
+      }
+      return Status();
+    }));
+    return request;
+  });
+}
+
+}  // namespace reverie::wire

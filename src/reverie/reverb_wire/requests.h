@@ -1,0 +1,114 @@
+// The messages of Reverb's service, both directions.
+//
+// What is read views the bytes that it was read from. A message that carries chunks is written as
+// pieces, so that a chunk's bytes are referred to and never copied. All readers answer
+// INVALID_ARGUMENT for bytes that are no such message.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reverie/base/status.h"
+#include "reverie/record/table_info.h"
+#include "reverie/reverb_wire/fields.h"
+#include "reverie/reverb_wire/item.h"
+
+namespace reverie::wire {
+
+// Where the methods are: kServicePath + "InsertStream".
+inline constexpr std::string_view kServicePath = "/deepmind.reverb.ReverbService/";
+
+// A message under construction: bytes of its own, and between them bytes that somebody else keeps.
+struct PiecedMessage {
+  struct Piece {
+    std::size_t at = 0;  // in `own`: it stands before the byte there
+    Bytes bytes;
+  };
+
+  std::string own;
+  std::vector<Piece> pieces;
+
+  void put(Bytes bytes) { pieces.push_back({own.size(), bytes}); }
+  std::size_t size_bytes() const;
+  // All of it as one string: for tests.
+  std::string flat() const;
+};
+
+struct InsertStreamRequest {
+  std::vector<Bytes> chunks;  // each a ChunkData
+  std::vector<WireItem> items;
+  std::vector<std::uint64_t> keep_chunk_keys;
+};
+Result<InsertStreamRequest> read_insert_request(Bytes message);
+PiecedMessage write_insert_request(std::span<const Bytes> chunks, std::span<const WireItem> items,
+                                   std::span<const std::uint64_t> keep_chunk_keys);
+
+Result<std::vector<ItemKey>> read_insert_response(Bytes message);
+std::string write_insert_response(std::span<const ItemKey> keys);
+
+struct SampleStreamRequest {
+  std::string_view table;
+  std::int64_t num_samples = 0;
+  // Of the limiter; 0 and less wait for ever.
+  std::int64_t timeout_ms = 0;
+};
+Result<SampleStreamRequest> read_sample_request(Bytes message);
+std::string write_sample_request(const SampleStreamRequest& request);
+
+// SampleInfo.
+struct WireSampleInfo {
+  WireItem item;
+  double probability = 0;
+  std::int64_t table_size = 0;
+  bool rate_limited = false;
+};
+// A part of a sample: the first has the info, only the last says that it is.
+struct SampleEntry {
+  std::optional<WireSampleInfo> info;
+  std::vector<Bytes> chunks;
+  bool end_of_sequence = false;
+};
+Result<std::vector<SampleEntry>> read_sample_response(Bytes message);
+// Appends one part to a SampleStreamResponse; `info` is a written SampleInfo, empty for none.
+void put_sample_entry(PiecedMessage& response, std::string_view info, std::span<const Bytes> chunks,
+                      bool end_of_sequence);
+std::string write_sample_info(const WireSampleInfo& info);
+
+struct MutatePrioritiesRequest {
+  std::string_view table;
+  std::vector<ItemKey> keys;
+  std::vector<double> priorities;  // one a key
+  std::vector<ItemKey> deletes;
+};
+Result<MutatePrioritiesRequest> read_mutate_request(Bytes message);
+std::string write_mutate_request(std::string_view table, std::span<const ItemKey> keys,
+                                 std::span<const double> priorities,
+                                 std::span<const ItemKey> deletes);
+
+// ResetRequest has a table and nothing else.
+Result<std::string_view> read_reset_request(Bytes message);
+std::string write_reset_request(std::string_view table);
+
+// CheckpointResponse: the path on the server's disk.
+Result<std::string_view> read_checkpoint_response(Bytes message);
+
+struct ServerInfoResponse {
+  std::uint64_t state_high = 0;  // of tables_state_id
+  std::uint64_t state_low = 0;
+  std::vector<TableInfo> tables;
+};
+Result<ServerInfoResponse> read_info_response(Bytes message);
+std::string write_info_response(const ServerInfoResponse& response);
+
+struct InitializeConnectionRequest {
+  std::int64_t pid = 0;
+  std::string_view table;
+  bool ownership_transferred = false;
+};
+Result<InitializeConnectionRequest> read_initialize_request(Bytes message);
+
+}  // namespace reverie::wire

@@ -1,0 +1,223 @@
+#include "reverie/reverb_wire/table_info.h"
+
+#include <utility>
+
+#include "reverie/reverb_wire/signature.h"
+
+namespace reverie::wire {
+namespace {
+
+Status read_selector(Bytes message, ComponentSpec& selector) {
+  return for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
+    switch (tag) {
+      case varint_field(1):
+        reader.skip();
+        selector = {"Fifo", {}};
+        return Status();
+      case varint_field(2):
+        reader.skip();
+        selector = {"Uniform", {}};
+        return Status();
+      case bytes_field(3): {
+        double exponent = 0;
+        REVERIE_RETURN_IF_ERROR(
+            for_each_field(get_bytes(reader), [&](Reader& inner, std::uint32_t inner_tag) {
+              if (inner_tag == double_field(1)) {
+                exponent = inner.get_double();
+              } else {
+                inner.skip();
+              }
+              return Status();
+            }));
+        selector = {"Prioritized", {{"priority_exponent", exponent}}};
+        return Status();
+      }
+      case bytes_field(4): {
+        bool is_min = false;
+        REVERIE_RETURN_IF_ERROR(
+            for_each_field(get_bytes(reader), [&](Reader& inner, std::uint32_t inner_tag) {
+              if (inner_tag == varint_field(1)) {
+                is_min = inner.get_bool();
+              } else {
+                inner.skip();
+              }
+              return Status();
+            }));
+        selector = {is_min ? "MinHeap" : "MaxHeap", {}};
+        return Status();
+      }
+      case varint_field(6):
+        reader.skip();
+        selector = {"Lifo", {}};
+        return Status();
+      default:
+        reader.skip();
+        return Status();
+    }
+  });
+}
+
+std::string write_selector(const ComponentSpec& selector) {
+  std::string out;
+  bool is_deterministic = true;
+  if (selector.name == "Fifo") {
+    put_bool(out, 1, true);
+  } else if (selector.name == "Uniform") {
+    put_bool(out, 2, true);
+    is_deterministic = false;
+  } else if (selector.name == "Prioritized") {
+    std::string inner;
+    double exponent = 1.0;
+    if (const auto found = selector.options.find("priority_exponent");
+        found != selector.options.end()) {
+      if (const auto* d = std::get_if<double>(&found->second)) exponent = *d;
+      if (const auto* i = std::get_if<std::int64_t>(&found->second)) {
+        exponent = static_cast<double>(*i);
+      }
+    }
+    put_double(inner, 1, exponent);
+    put_message(out, 3, inner);
+    is_deterministic = false;
+  } else if (selector.name == "MinHeap" || selector.name == "MaxHeap") {
+    std::string inner;
+    put_bool(inner, 1, selector.name == "MinHeap");
+    put_message(out, 4, inner);
+  } else if (selector.name == "Lifo") {
+    put_bool(out, 6, true);
+  } else {
+    is_deterministic = false;
+  }
+  put_bool(out, 7, is_deterministic);
+  return out;
+}
+
+Status read_completed(Bytes message, std::int64_t& completed) {
+  return for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
+    if (tag == varint_field(2)) {
+      completed = reader.get_int64();
+    } else {
+      reader.skip();
+    }
+    return Status();
+  });
+}
+
+Status read_limiter(Bytes message, TableInfo& info) {
+  RateLimiterSpec& limiter = info.options.rate_limiter;
+  limiter = {0, 0, 0, 0};  // a field that is not there is 0
+  return for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
+    switch (tag) {
+      case double_field(1):
+        limiter.samples_per_insert = reader.get_double();
+        return Status();
+      case double_field(2):
+        limiter.min_diff = reader.get_double();
+        return Status();
+      case double_field(3):
+        limiter.max_diff = reader.get_double();
+        return Status();
+      case varint_field(4):
+        limiter.min_size_to_sample = reader.get_int64();
+        return Status();
+      case bytes_field(5):
+        return read_completed(get_bytes(reader), info.inserts);
+      case bytes_field(6):
+        return read_completed(get_bytes(reader), info.samples);
+      default:
+        reader.skip();
+        return Status();
+    }
+  });
+}
+
+std::string write_limiter(const TableInfo& info) {
+  const RateLimiterSpec& limiter = info.options.rate_limiter;
+  std::string out;
+  put_double(out, 1, limiter.samples_per_insert);
+  put_double(out, 2, limiter.min_diff);
+  put_double(out, 3, limiter.max_diff);
+  put_int(out, 4, limiter.min_size_to_sample);
+  std::string inserts;
+  put_int(inserts, 2, info.inserts);
+  put_message(out, 5, inserts);
+  std::string samples;
+  put_int(samples, 2, info.samples);
+  put_message(out, 6, samples);
+  return out;
+}
+
+Status read_fields(Bytes message, TableInfo& info) {
+  return for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
+    switch (tag) {
+      case bytes_field(1):
+        return read_selector(get_bytes(reader), info.options.sampler);
+      case bytes_field(2):
+        return read_selector(get_bytes(reader), info.options.remover);
+      case varint_field(3):
+        info.options.max_size = reader.get_int64();
+        return Status();
+      case varint_field(4):
+        info.options.max_times_sampled = reader.get_int32();
+        return Status();
+      case bytes_field(5):
+        return read_limiter(get_bytes(reader), info);
+      case bytes_field(6): {
+        Result<Signature> signature = read_signature(get_bytes(reader));
+        if (signature.ok()) info.options.signature = std::move(signature).value();
+        return Status();
+      }
+      case varint_field(7):
+        info.current_size = reader.get_int64();
+        return Status();
+      case bytes_field(8):
+        info.options.name = get_text(reader);
+        return Status();
+      case varint_field(9):
+        info.num_episodes = reader.get_int64();
+        return Status();
+      case varint_field(10):
+        info.num_deleted_episodes = reader.get_int64();
+        return Status();
+      case varint_field(11):
+        info.num_unique_samples = reader.get_int64();
+        return Status();
+      default:
+        reader.skip();
+        return Status();
+    }
+  });
+}
+
+}  // namespace
+
+Result<TableInfo> read_table_info(Bytes message) {
+  return read_message("TableInfo", [&]() -> Result<TableInfo> {
+    TableInfo info;
+    REVERIE_RETURN_IF_ERROR(read_fields(message, info));
+    // Every item that is gone was deleted.
+    info.deletes = info.inserts - info.current_size;
+    return info;
+  });
+}
+
+std::string write_table_info(const TableInfo& info) {
+  const TableOptions& options = info.options;
+  std::string out;
+  put_message(out, 1, write_selector(options.sampler));
+  put_message(out, 2, write_selector(options.remover));
+  put_int(out, 3, options.max_size);
+  put_int(out, 4, static_cast<std::int32_t>(options.max_times_sampled));
+  put_message(out, 5, write_limiter(info));
+  if (options.signature) {
+    const Result<std::string> signature = write_signature(*options.signature);
+    if (signature.ok()) put_message(out, 6, *signature);
+  }
+  put_int(out, 7, info.current_size);
+  put_text(out, 8, options.name);
+  put_int(out, 9, info.num_episodes);
+  put_int(out, 10, info.num_deleted_episodes);
+  put_int(out, 11, info.num_unique_samples);
+  return out;
+}
+
+}  // namespace reverie::wire

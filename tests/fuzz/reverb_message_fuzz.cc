@@ -1,0 +1,120 @@
+// Any bytes as each of Reverb's messages: refused, or read and written again to what reads the
+// same; and as a chunk: refused, or columns that lie inside the bytes and decode or are refused.
+//
+// Input: which message (mod 8), and its bytes.
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include "reverie/codec/column_codec.h"
+#include "reverie/reverb_wire/chunk_data.h"
+#include "reverie/reverb_wire/requests.h"
+#include "reverie/reverb_wire/signature.h"
+
+namespace {
+
+using namespace reverie;
+using wire::Bytes;
+
+void require(bool holds) {
+  if (!holds) std::abort();
+}
+
+void try_insert(Bytes bytes) {
+  const auto request = wire::read_insert_request(bytes);
+  if (!request.ok()) return;
+  const std::string again =
+      wire::write_insert_request(request->chunks, request->items, request->keep_chunk_keys).flat();
+  const auto second = wire::read_insert_request(wire::bytes_of(again));
+  require(second.ok() && second->keep_chunk_keys == request->keep_chunk_keys &&
+          second->items.size() == request->items.size() &&
+          second->chunks.size() == request->chunks.size());
+  for (std::size_t i = 0; i < request->items.size(); ++i) {
+    require(second->items[i].slices == request->items[i].slices &&
+            second->items[i].columns == request->items[i].columns);
+  }
+}
+
+void try_samples(Bytes bytes) {
+  const auto entries = wire::read_sample_response(bytes);
+  if (!entries.ok()) return;
+  wire::PiecedMessage message;
+  for (const wire::SampleEntry& entry : *entries) {
+    const std::string info = entry.info ? wire::write_sample_info(*entry.info) : "";
+    wire::put_sample_entry(message, info, entry.chunks, entry.end_of_sequence);
+  }
+  require(message.flat().size() == message.size_bytes());
+  require(wire::read_sample_response(wire::bytes_of(message.flat())).ok());
+}
+
+void try_chunk(Bytes bytes) {
+  Buffer buffer = Allocator::heap().allocate(bytes.size()).value();
+  std::copy(bytes.begin(), bytes.end(), buffer.data());
+  wire::SchemaCache schemas;
+  const auto chunk = wire::read_chunk(std::move(buffer), schemas);
+  if (!chunk.ok()) return;
+  for (std::size_t c = 0; c < (*chunk)->schema().column_count(); ++c) {
+    const auto rows = decode_column((*chunk)->encoded_column(c).codec, (*chunk)->schema().column(c),
+                                    (*chunk)->rows(), (*chunk)->encoded_bytes(c));
+    if (!rows.ok()) return;
+    std::size_t touched = 0;
+    for (std::uint32_t r = 0; r < std::min<std::uint32_t>((*chunk)->rows(), 1000); ++r) {
+      for (const std::byte b : (*rows)[r]) touched += static_cast<std::size_t>(b);
+    }
+    require(touched + 1 > 0);
+  }
+  const auto written = wire::write_chunk(**chunk, 0, (*chunk)->rows(), 1);
+  if (written.ok()) require(!written->empty());
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  const Bytes bytes(reinterpret_cast<const std::byte*>(data) + 1, size - 1);
+  switch (data[0] % 8) {
+    case 0:
+      try_insert(bytes);
+      break;
+    case 1:
+      try_samples(bytes);
+      break;
+    case 2:
+      try_chunk(bytes);
+      break;
+    case 3: {
+      const auto signature = wire::read_signature(bytes);
+      if (signature.ok()) {
+        const auto written = wire::write_signature(*signature);
+        require(written.ok());
+        const auto again = wire::read_signature(wire::bytes_of(*written));
+        require(again.ok() && again->columns == signature->columns);
+      }
+      break;
+    }
+    case 4: {
+      const auto info = wire::read_info_response(bytes);
+      if (info.ok())
+        require(wire::read_info_response(wire::bytes_of(wire::write_info_response(*info))).ok());
+      break;
+    }
+    case 5: {
+      const auto request = wire::read_mutate_request(bytes);
+      if (request.ok()) require(request->keys.size() == request->priorities.size());
+      break;
+    }
+    case 6: {
+      const auto request = wire::read_sample_request(bytes);
+      if (request.ok()) {
+        const std::string again = wire::write_sample_request(*request);
+        require(wire::read_sample_request(wire::bytes_of(again))->table == request->table);
+      }
+      break;
+    }
+    default:
+      (void)wire::read_insert_response(bytes);
+      (void)wire::read_initialize_request(bytes);
+      (void)wire::read_reset_request(bytes);
+  }
+  return 0;
+}
