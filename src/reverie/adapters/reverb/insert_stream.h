@@ -1,0 +1,75 @@
+// InsertStream: what one writer sends, on its way into the tables.
+//
+//     message { chunks, items, keep_chunk_keys }
+//        chunks --> kept by key, as views of the message
+//        items  --> ReplayService::insert, one by one; each confirmed by its key once it is in
+//        then every chunk that is not to be kept is let go (its items hold what they need)
+//
+// A stream whose items wait for their table is read no further. When the client goes away, what
+// waits is taken back; after a half-close it stays.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "reverie/adapters/reverb/grpc_server.h"
+#include "reverie/adapters/reverb/reverb_store.h"
+#include "reverie/base/mutex.h"
+#include "reverie/reverb_wire/chunk_data.h"
+#include "reverie/reverb_wire/requests.h"
+
+namespace reverie {
+
+// Events come on the call's I/O thread, completions of inserts on any.
+class InsertStream final : public GrpcServerEvents,
+                           public std::enable_shared_from_this<InsertStream> {
+ public:
+  InsertStream(std::shared_ptr<ReverbStore> store, std::shared_ptr<GrpcServerCall> call)
+      : store_(std::move(store)), call_(std::move(call)) {}
+
+  void on_message(Ref<GrpcMessage> message) override;
+  void on_half_close() override;
+  void on_end(const Status& why) override;
+
+ private:
+  struct KeptChunk {
+    Ref<Chunk> chunk;
+    std::size_t size_bytes = 0;
+  };
+
+  Status take(const Ref<GrpcMessage>& message);
+  Status take_chunks(const Ref<GrpcMessage>& message, const std::vector<wire::Bytes>& chunks);
+  Status take_item(const wire::WireItem& wire_item);
+  Status release_chunks(const std::vector<std::uint64_t>& keep);
+  Status insert(const wire::WireItem& wire_item, const ReverbTable& table, Trajectory trajectory);
+  void on_inserted(std::uint64_t number, ItemKey key, const InsertResult& result);
+  void write_keys(std::vector<ItemKey>& keys);
+
+  const std::shared_ptr<ReverbStore> store_;
+  const std::shared_ptr<GrpcServerCall> call_;
+
+  // Of the I/O thread.
+  std::unordered_map<ChunkKey, KeptChunk> chunks_;
+  std::size_t kept_bytes_ = 0;
+  wire::SchemaCache schemas_;
+  wire::TrajectoryReader trajectories_;
+  std::uint64_t last_number_ = 0;
+  std::vector<ItemKey> inserted_now_;  // to be confirmed with this message
+  Status status_now_;                  // of the insert that completed within its call
+
+  // The insert whose call is under way, and on which thread.
+  struct UnderWay {
+    std::uint64_t number = 0;
+    std::thread::id thread;
+  };
+  Mutex mutex_;
+  UnderWay under_way_ REVERIE_GUARDED_BY(mutex_);
+  // Inserts that wait, by number; 0 until the service has told its id.
+  std::unordered_map<std::uint64_t, RequestId> waiting_ REVERIE_GUARDED_BY(mutex_);
+  std::size_t resume_below_ REVERIE_GUARDED_BY(mutex_) = 0;  // 0: reading goes on
+};
+
+}  // namespace reverie

@@ -1,0 +1,63 @@
+// ReverbService: a store for the clients of dm-reverb.
+//
+//     dm-reverb client --gRPC--> GrpcServer --> ReverbService --> ReplayService
+//
+// Each method of Reverb's service on the asynchronous door, with Reverb's status codes and the
+// texts that its clients look for. What differs is told in docs/reverb_compatibility.md.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "reverie/adapters/reverb/grpc_server.h"
+#include "reverie/base/clock.h"
+#include "reverie/service/replay_service.h"
+
+namespace reverie {
+
+struct ReverbServiceOptions {
+  // Of chunks that an embedded writer made, encoded for Reverb's clients.
+  std::size_t cache_bytes_max = std::size_t{64} << 20;
+  // Of the chunks that one writer's stream keeps for items to come.
+  std::size_t kept_bytes_max = std::size_t{4} << 30;
+  Clock* clock = nullptr;  // that the service's deadlines are on; null: the system's
+  std::optional<std::uint64_t> seed = {};  // of the id that tells clients of a restart
+};
+
+struct ReverbFigures {
+  std::uint64_t inserts = 0;  // confirmed, priority updates by insert included
+  std::uint64_t samples = 0;  // written to clients
+  // Drawn for clients that went away before they were written: they count as sampled.
+  std::uint64_t unsent_samples = 0;
+};
+
+struct ReverbStore;
+
+// Thread-safe.
+class ReverbService {
+ public:
+  // Asks `service` for its tables, which stay as they are from then on: waits for the answer.
+  static Result<std::unique_ptr<ReverbService>> make(std::shared_ptr<ReplayService> service,
+                                                     ReverbServiceOptions options = {});
+
+  // Adds the methods. They hold what they need: the server may outlive this object.
+  void add_to(GrpcServer& server) const;
+
+  // Closes the store, and ends every stream as Reverb's server does when it stops: writers are to
+  // try again, samplers are cancelled. Idempotent.
+  void close();
+
+  ReverbFigures figures() const;
+
+ private:
+  explicit ReverbService(std::shared_ptr<ReverbStore> store) : store_(std::move(store)) {}
+
+  std::shared_ptr<ReverbStore> store_;
+};
+
+// One method for each kind of call, as GrpcServer takes them; for tests without a socket.
+GrpcMethod reverb_insert_stream(std::shared_ptr<ReverbStore> store);
+GrpcMethod reverb_sample_stream(std::shared_ptr<ReverbStore> store);
+
+}  // namespace reverie

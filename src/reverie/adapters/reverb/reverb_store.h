@@ -1,0 +1,88 @@
+// What the calls of Reverb's service share: the store behind them, and what is known of its tables.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reverie/adapters/reverb/chunk_transcoder.h"
+#include "reverie/adapters/reverb/grpc_server.h"
+#include "reverie/base/clock.h"
+#include "reverie/base/mutex.h"
+#include "reverie/reverb_wire/item.h"
+#include "reverie/service/replay_service.h"
+
+namespace reverie {
+
+struct ReverbTable {
+  wire::ColumnNames names;
+  // Inserts of one stream that wait before it is read no further.
+  std::size_t pending_max = 1;
+};
+
+// Streams that may last as long as their client does.
+class OpenCalls {
+ public:
+  void add(const std::shared_ptr<GrpcServerCall>& call) {
+    MutexLock lock(mutex_);
+    if (calls_.size() >= pruned_at_) {
+      std::erase_if(calls_, [](const auto& known) { return known.expired(); });
+      pruned_at_ = 2 * calls_.size() + kPrunedAt;
+    }
+    calls_.push_back(call);
+  }
+  void finish_all(const Status& status) {
+    std::vector<std::weak_ptr<GrpcServerCall>> calls;
+    {
+      MutexLock lock(mutex_);
+      calls.swap(calls_);
+    }
+    for (const auto& known : calls) {
+      if (const auto call = known.lock()) call->finish(status);
+    }
+  }
+
+ private:
+  static constexpr std::size_t kPrunedAt = 64;
+
+  Mutex mutex_;
+  std::vector<std::weak_ptr<GrpcServerCall>> calls_ REVERIE_GUARDED_BY(mutex_);
+  std::size_t pruned_at_ REVERIE_GUARDED_BY(mutex_) = kPrunedAt;
+};
+
+struct ReverbStore {
+  ReverbStore(std::shared_ptr<ReplayService> the_service, std::size_t cache_bytes_max,
+              Clock& the_clock)
+      : service(std::move(the_service)), clock(the_clock), transcoder(cache_bytes_max) {}
+
+  const ReverbTable* find(std::string_view table) const {
+    const auto found = tables.find(table);
+    return found == tables.end() ? nullptr : &found->second;
+  }
+
+  const std::shared_ptr<ReplayService> service;
+  Clock& clock;
+  ChunkTranscoder transcoder;
+  std::map<std::string, ReverbTable, std::less<>> tables;  // fixed once the service stands
+  std::uint64_t state_high = 0;                            // drawn at the start: tells of a restart
+  std::uint64_t state_low = 0;
+  std::size_t kept_bytes_max = 0;  // of chunks that one stream keeps for items to come
+
+  OpenCalls insert_calls;
+  OpenCalls sample_calls;
+
+  // Counted since the start.
+  std::atomic<std::uint64_t> inserts{0};
+  std::atomic<std::uint64_t> samples{0};         // written to a stream
+  std::atomic<std::uint64_t> unsent_samples{0};  // drawn for a client that went away
+};
+
+// Reverb's own words, which clients look for.
+Status reverb_no_table(std::string_view table);
+
+}  // namespace reverie

@@ -1,0 +1,214 @@
+#include "reverie/adapters/reverb/sample_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace reverie {
+namespace {
+
+constexpr std::size_t kFirstBreath = 128;
+constexpr std::size_t kBreathMax = 1024;
+// A client sends its next request when it has all of the last.
+constexpr std::size_t kRequestsMax = 64;
+
+Status status_for_sampler(const Status& status) {
+  if (status.code() == StatusCode::kDeadlineExceeded) {
+    // Clients tell this from a deadline of the call by its text, "insert" included.
+    return deadline_exceeded(
+        "Rate Limiter: Timeout exceeded before the right to insert was acquired.");
+  }
+  if (status.code() == StatusCode::kCancelled) {
+    return cancelled("RateLimiter has been cancelled");
+  }
+  return status;
+}
+
+}  // namespace
+
+void SampleStream::on_message(Ref<GrpcMessage> message) {
+  const Result<wire::SampleStreamRequest> request = wire::read_sample_request(message->bytes());
+  if (!request.ok()) return end(request.status());
+  if (request->num_samples <= 0) {
+    return end(invalid_argument("`num_samples` must be > 0 (got{}).", request->num_samples));
+  }
+  if (!store_->find(request->table)) return end(reverb_no_table(request->table));
+  {
+    MutexLock lock(mutex_);
+    if (is_over_) return;
+    if (requests_.size() == kRequestsMax) {
+      ending_ = resource_exhausted(
+          "the stream has {} requests that wait; send the next when the samples are there",
+          kRequestsMax);
+    } else {
+      requests_.push_back({std::string(request->table),
+                           static_cast<std::uint64_t>(request->num_samples), request->timeout_ms,
+                           kFirstBreath});
+    }
+    call_->pause_reading();
+  }
+  pump();
+}
+
+void SampleStream::on_half_close() {
+  {
+    MutexLock lock(mutex_);
+    is_half_closed_ = true;
+  }
+  pump();
+}
+
+void SampleStream::on_end(const Status&) {
+  RequestId id = 0;
+  std::size_t unsent = 0;
+  {
+    MutexLock lock(mutex_);
+    is_over_ = true;
+    id = draw_id_;
+    unsent = drawn_.size();
+    drawn_.clear();
+    requests_.clear();
+  }
+  store_->unsent_samples.fetch_add(unsent, std::memory_order_relaxed);
+  if (id != 0) store_->service->cancel(id);
+  pump();  // lets go of what the writer has
+}
+
+void SampleStream::end(const Status& status) {
+  {
+    MutexLock lock(mutex_);
+    if (ending_.ok()) ending_ = status;
+    is_half_closed_ = true;
+  }
+  pump();
+}
+
+void SampleStream::pump() {
+  {
+    MutexLock lock(mutex_);
+    pump_again_ = true;
+    if (is_pumping_) return;
+    is_pumping_ = true;
+  }
+  while (true) {
+    {
+      MutexLock lock(mutex_);
+      if (!pump_again_) {
+        is_pumping_ = false;
+        return;
+      }
+      pump_again_ = false;
+    }
+    while (step()) {
+    }
+  }
+}
+
+bool SampleStream::step() {
+  bool must_draw = false;
+  {
+    MutexLock lock(mutex_);
+    if (is_over_) {
+      store_->unsent_samples.fetch_add(writer_.drop(), std::memory_order_relaxed);
+      return false;
+    }
+    if (writer_.is_done()) {
+      if (!drawn_.empty()) {
+        writer_.begin(requests_.front().table, std::exchange(drawn_, SampleBatch()));
+        if (requests_.front().left == 0) requests_.pop_front();
+      } else if (is_drawing_) {
+        return false;
+      } else if (!ending_.ok()) {
+        is_over_ = true;
+        call_->finish(ending_);
+        return false;
+      } else if (requests_.empty()) {
+        if (is_half_closed_) {
+          is_over_ = true;
+          call_->finish({});
+        } else {
+          call_->resume_reading();
+        }
+        return false;
+      } else {
+        if (!call_->has_room()) return false;  // on_room() comes
+        is_drawing_ = true;
+        must_draw = true;
+      }
+    }
+  }
+  if (must_draw) {
+    draw();
+    return true;
+  }
+  if (!call_->has_room()) return false;
+  const std::size_t before = writer_.left();
+  Result<GrpcPayload> response = writer_.next();
+  if (!response.ok()) {
+    MutexLock lock(mutex_);
+    is_over_ = true;
+    store_->unsent_samples.fetch_add(writer_.drop(), std::memory_order_relaxed);
+    call_->finish(response.status());
+    return false;
+  }
+  store_->samples.fetch_add(before - writer_.left(), std::memory_order_relaxed);
+  call_->write(std::move(response).value());
+  return true;
+}
+
+void SampleStream::draw() {
+  SampleRequest request;
+  std::string table;
+  {
+    MutexLock lock(mutex_);
+    if (requests_.empty()) {  // the stream is over
+      is_drawing_ = false;
+      return;
+    }
+    const Request& front = requests_.front();
+    table = front.table;
+    request.count = static_cast<std::size_t>(std::min<std::uint64_t>(front.left, front.breath));
+    request.min_count = 1;
+    if (front.timeout_ms > 0) {
+      const std::int64_t ms = std::min<std::int64_t>(front.timeout_ms, std::int64_t{1} << 40);
+      request.deadline = store_->clock.now() + std::chrono::milliseconds(ms);
+    }
+  }
+  request.table = table;
+  const RequestId id = store_->service->sample(
+      std::move(request),
+      [self = shared_from_this()](SampleResult result) { self->on_drawn(std::move(result)); });
+  if (id == 0) return;
+  bool is_orphan = false;
+  {
+    MutexLock lock(mutex_);
+    if (!is_drawing_) return;  // complete already
+    draw_id_ = id;
+    is_orphan = is_over_;
+  }
+  if (is_orphan) store_->service->cancel(id);
+}
+
+void SampleStream::on_drawn(SampleResult result) {
+  {
+    MutexLock lock(mutex_);
+    is_drawing_ = false;
+    draw_id_ = 0;
+    take_batch(std::move(result));
+  }
+  pump();
+}
+
+void SampleStream::take_batch(SampleResult result) {
+  if (is_over_) {
+    store_->unsent_samples.fetch_add(result.batch.size(), std::memory_order_relaxed);
+    return;
+  }
+  if (!result.status.ok() && ending_.ok()) ending_ = status_for_sampler(result.status);
+  if (result.batch.empty()) return;
+  Request& front = requests_.front();
+  front.left -= result.batch.size();
+  front.breath = std::min(2 * result.batch.size(), kBreathMax);
+  drawn_ = std::move(result.batch);
+}
+
+}  // namespace reverie

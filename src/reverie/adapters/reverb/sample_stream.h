@@ -1,0 +1,70 @@
+// SampleStream: requests for samples, served one after another.
+//
+//     request { table, num_samples } --> draw a batch --> responses --> draw the next ... --> done
+//                                          ^ only when what was drawn before is written, and the
+//                                            call has room
+//
+// So a client that does not read holds back its own draws. One that goes away while it waits leaves
+// nothing behind; samples that were drawn for it and not written are counted.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "reverie/adapters/reverb/grpc_server.h"
+#include "reverie/adapters/reverb/reverb_store.h"
+#include "reverie/adapters/reverb/sample_writer.h"
+#include "reverie/base/mutex.h"
+
+namespace reverie {
+
+// Events come on the call's I/O thread, draws complete on any.
+class SampleStream final : public GrpcServerEvents,
+                           public std::enable_shared_from_this<SampleStream> {
+ public:
+  SampleStream(std::shared_ptr<ReverbStore> store, std::shared_ptr<GrpcServerCall> call)
+      : store_(std::move(store)), call_(std::move(call)), writer_(store_->transcoder) {}
+
+  void on_message(Ref<GrpcMessage> message) override;
+  void on_half_close() override;
+  void on_room() override { pump(); }
+  void on_end(const Status& why) override;
+
+ private:
+  struct Request {
+    std::string table;
+    std::uint64_t left = 0;  // samples to be drawn
+    std::int64_t timeout_ms = 0;
+    std::size_t breath = 0;  // samples to draw at once
+  };
+
+  // Does what can be done now, unless another thread is at it: then that one does.
+  void pump();
+  // One step of it; false when there is nothing to do.
+  bool step();
+  void draw();
+  void on_drawn(SampleResult result);
+  void take_batch(SampleResult result) REVERIE_REQUIRES(mutex_);
+  void end(const Status& status);
+
+  const std::shared_ptr<ReverbStore> store_;
+  const std::shared_ptr<GrpcServerCall> call_;
+
+  // Of whoever pumps.
+  SampleWriter writer_;
+
+  Mutex mutex_;
+  bool is_pumping_ REVERIE_GUARDED_BY(mutex_) = false;
+  bool pump_again_ REVERIE_GUARDED_BY(mutex_) = false;
+  std::deque<Request> requests_ REVERIE_GUARDED_BY(mutex_);
+  bool is_half_closed_ REVERIE_GUARDED_BY(mutex_) = false;
+  bool is_over_ REVERIE_GUARDED_BY(mutex_) = false;
+  bool is_drawing_ REVERIE_GUARDED_BY(mutex_) = false;
+  RequestId draw_id_ REVERIE_GUARDED_BY(mutex_) = 0;
+  SampleBatch drawn_ REVERIE_GUARDED_BY(mutex_);
+  Status ending_ REVERIE_GUARDED_BY(mutex_);  // what the stream ends with once all is written
+};
+
+}  // namespace reverie

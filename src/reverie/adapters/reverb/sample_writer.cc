@@ -1,0 +1,158 @@
+#include "reverie/adapters/reverb/sample_writer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "reverie/base/clock.h"
+
+namespace reverie {
+namespace {
+
+// The pieces of a message and what keeps each of them, in their order.
+class PayloadBuilder {
+ public:
+  wire::PiecedMessage message;
+
+  void keep(const Chunk& chunk, const TranscodedChunk& transcoded) {
+    keepers_.push_back({&chunk, transcoded.owner});
+  }
+
+  GrpcPayload build() {
+    GrpcPayload payload;
+    const auto own = std::make_shared<const std::string>(std::move(message.own));
+    const wire::Bytes all = wire::bytes_of(*own);
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < message.pieces.size(); ++i) {
+      const wire::PiecedMessage::Piece& piece = message.pieces[i];
+      if (piece.at > at) payload.append_borrowed(all.subspan(at, piece.at - at));
+      at = piece.at;
+      Keeper& keeper = keepers_[i];
+      if (keeper.owner) {
+        payload.append(piece.bytes, std::move(keeper.owner));
+      } else {
+        payload.append(piece.bytes, Ref<const Chunk>::share(keeper.chunk));
+      }
+    }
+    if (all.size() > at) payload.append_borrowed(all.subspan(at));
+    payload.keep(own);
+    return payload;
+  }
+
+ private:
+  struct Keeper {
+    const Chunk* chunk;
+    std::shared_ptr<const std::string> owner;
+  };
+  std::vector<Keeper> keepers_;
+};
+
+}  // namespace
+
+void SampleWriter::begin(std::string_view table, SampleBatch batch) {
+  REVERIE_CHECK(is_done());
+  table_ = table;
+  batch_ = std::move(batch);
+  batch_.retain();
+  calendar_offset_ns_ = calendar_ns() - batch_.drawn_at_ns();
+  at_ = 0;
+  has_begun_ = false;
+}
+
+std::size_t SampleWriter::drop() {
+  const std::size_t dropped = left();
+  batch_.clear();
+  parts_.clear();
+  at_ = 0;
+  has_begun_ = false;
+  return dropped;
+}
+
+void SampleWriter::list_chunks(const TrajectoryView& trajectory) {
+  parts_.clear();
+  for (const Piece& piece : trajectory.pieces()) {
+    const auto found = std::ranges::find(parts_, piece.chunk, &Part::chunk);
+    const std::uint32_t end = piece.offset + piece.length;
+    if (found == parts_.end()) {
+      parts_.push_back({piece.chunk, piece.offset, end, {}});
+    } else {
+      found->begin = std::min(found->begin, piece.offset);
+      found->end = std::max(found->end, end);
+    }
+  }
+}
+
+wire::WireItem SampleWriter::item_of(std::size_t index) const {
+  const TrajectoryView& trajectory = batch_.trajectories()[index];
+  wire::WireItem item;
+  item.key = batch_.keys()[index];
+  item.table = table_;
+  item.priority = batch_.priorities()[index];
+  item.times_sampled = batch_.times_sampled()[index];
+  item.inserted_at_ns = batch_.inserted_at_ns()[index] + calendar_offset_ns_;
+  const auto pieces = trajectory.pieces();
+  for (const LayoutColumn& column : trajectory.layout->columns()) {
+    wire::WireItem::Column& written = item.columns.emplace_back();
+    written.slice_begin = static_cast<std::uint32_t>(item.slices.size());
+    for (std::size_t p = column.piece_begin; p < column.piece_end; ++p) {
+      const auto part = std::ranges::find(parts_, pieces[p].chunk, &Part::chunk);
+      item.slices.push_back(
+          {pieces[p].chunk->key(),
+           static_cast<std::int32_t>(pieces[p].offset - part->transcoded.first_row),
+           static_cast<std::int32_t>(pieces[p].length), column.chunk_column});
+    }
+    written.slice_end = static_cast<std::uint32_t>(item.slices.size());
+    written.squeeze = column.squeezed;
+  }
+  return item;
+}
+
+Status SampleWriter::begin_sample() {
+  list_chunks(batch_.trajectories()[at_]);
+  for (Part& part : parts_) {
+    REVERIE_ASSIGN_OR_RETURN(part.transcoded,
+                             transcoder_.transcode(*part.chunk, part.begin, part.end));
+  }
+  wire::WireSampleInfo info;
+  info.item = item_of(at_);
+  info.probability = batch_.probabilities()[at_];
+  info.table_size = batch_.table_sizes()[at_];
+  info.rate_limited = batch_.rate_limited();
+  info_ = wire::write_sample_info(info);
+  part_at_ = 0;
+  has_begun_ = true;
+  return {};
+}
+
+Result<GrpcPayload> SampleWriter::next() {
+  PayloadBuilder builder;
+  std::vector<wire::Bytes> chunks;
+  std::size_t size_bytes = 0;
+  while (!is_done() && size_bytes <= kResponseBytes) {
+    if (!has_begun_) {
+      Status status = begin_sample();
+      if (!status.ok()) {
+        // What stands before it goes out first; the error comes with the next call.
+        if (size_bytes > 0) break;
+        return status.with_context(format("item {} of table '{}'", batch_.keys()[at_], table_));
+      }
+    }
+    chunks.clear();
+    const std::string_view info = part_at_ == 0 ? std::string_view(info_) : std::string_view();
+    size_bytes += info.size();
+    do {
+      const Part& part = parts_[part_at_++];
+      chunks.push_back(part.transcoded.bytes);
+      builder.keep(*part.chunk, part.transcoded);
+      size_bytes += part.transcoded.bytes.size();
+    } while (part_at_ < parts_.size() && size_bytes <= kResponseBytes);
+    const bool is_end = part_at_ == parts_.size();
+    wire::put_sample_entry(builder.message, info, chunks, is_end);
+    if (is_end) {
+      ++at_;
+      has_begun_ = false;
+    }
+  }
+  return builder.build();
+}
+
+}  // namespace reverie

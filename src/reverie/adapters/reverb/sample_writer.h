@@ -1,0 +1,72 @@
+// SampleWriter: a drawn batch as the messages of a sample stream.
+//
+//     response   [ sample 0 ][ sample 1 ][ sample 2: info, chunk, chunk ]      about 2 MiB
+//     response   [ sample 2: chunk, end ][ sample 3 ] ...
+//
+// Every distinct chunk of a sample goes with it, whole and once, in the order in which the sample
+// refers to them. The bytes of chunks are referred to, not copied.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reverie/adapters/reverb/chunk_transcoder.h"
+#include "reverie/adapters/reverb/grpc_message.h"
+#include "reverie/reverb_wire/requests.h"
+#include "reverie/service/sample_batch.h"
+
+namespace reverie {
+
+// Not thread-safe.
+class SampleWriter {
+ public:
+  // A response that has more is closed.
+  static constexpr std::size_t kResponseBytes = std::size_t{2} << 20;
+
+  explicit SampleWriter(ChunkTranscoder& transcoder) : transcoder_(transcoder) {}
+
+  // Takes a batch up, which was drawn from `table`. Requires is_done(). Takes a share in its
+  // chunks: no pin is held while a client reads.
+  void begin(std::string_view table, SampleBatch batch);
+  bool is_done() const { return at_ == batch_.size(); }
+  // Samples of which the end is not written.
+  std::size_t left() const { return batch_.size() - at_; }
+
+  // Lets go of the rest; how many samples that is.
+  std::size_t drop();
+
+  // The next response. Requires !is_done(). An error is one of an item that Reverb's clients could
+  // not read: nothing of it was written.
+  Result<GrpcPayload> next();
+
+ private:
+  // A chunk of the sample that is being written.
+  struct Part {
+    const Chunk* chunk = nullptr;
+    std::uint32_t begin = 0;  // of the rows that are wanted
+    std::uint32_t end = 0;
+    TranscodedChunk transcoded;
+  };
+
+  Status begin_sample();
+  void list_chunks(const TrajectoryView& trajectory);
+  wire::WireItem item_of(std::size_t index) const;
+
+  ChunkTranscoder& transcoder_;
+  std::string table_;
+  SampleBatch batch_;
+  std::int64_t calendar_offset_ns_ = 0;  // from the store's clock to the calendar
+  std::size_t at_ = 0;
+
+  // Of the sample at_, once it was begun.
+  bool has_begun_ = false;
+  std::string info_;
+  std::vector<Part> parts_;
+  std::size_t part_at_ = 0;
+};
+
+}  // namespace reverie

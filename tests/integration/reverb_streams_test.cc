@@ -1,0 +1,430 @@
+// InsertStream and SampleStream on a real store, without a socket: what Reverb's clients send and
+// what they get.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "reverie/adapters/reverb/insert_stream.h"
+#include "reverie/adapters/reverb/sample_stream.h"
+#include "reverie/client/batch.h"
+#include "reverie/codec/column_codec.h"
+#include "reverie/replay/local_service.h"
+#include "reverie/replay/rate_limiter.h"
+#include "reverie/reverb_wire/chunk_data.h"
+#include "reverie/service/blocking.h"
+#include "tests/support/fake_grpc_call.h"
+#include "tests/support/items.h"
+#include "tests/support/refusal.h"
+
+namespace reverie {
+namespace {
+
+using testing::table_options;
+using wire::Bytes;
+
+class ReverbStreams : public ::testing::Test {
+ protected:
+  void open(std::vector<TableOptions> tables) {
+    StoreOptions options;
+    options.clock = &clock_;
+    service_ = LocalService::open(tables, options).value();
+    store_ = std::make_shared<ReverbStore>(service_, std::size_t{1} << 20, clock_);
+    store_->kept_bytes_max = std::size_t{1} << 20;
+    for (const TableOptions& table : tables) {
+      store_->tables[table.name] = {wire::ColumnNames::of(table.signature),
+                                    table.max_size >= 20 ? 2u : 1u};
+    }
+  }
+  void open_fifo() { open({table_options("t", "Fifo", "Fifo", 100, RateLimiter::min_size(1))}); }
+  void open_queue(std::int64_t size) {
+    TableOptions options = table_options("t", "Fifo", "Fifo", size, RateLimiter::queue(size));
+    options.max_times_sampled = 1;
+    open({options});
+  }
+
+  struct Insert {
+    std::shared_ptr<FakeServerCall> call = std::make_shared<FakeServerCall>();
+    std::shared_ptr<InsertStream> stream;
+  };
+  Insert insert_stream() {
+    Insert made;
+    made.stream = std::make_shared<InsertStream>(store_, made.call);
+    return made;
+  }
+  struct Sample {
+    std::shared_ptr<FakeServerCall> call = std::make_shared<FakeServerCall>();
+    std::shared_ptr<SampleStream> stream;
+  };
+  Sample sample_stream() {
+    Sample made;
+    made.stream = std::make_shared<SampleStream>(store_, made.call);
+    return made;
+  }
+
+  // One chunk of float32 scalars value, value + 1, ...
+  static std::string chunk(ChunkKey key, float value, std::uint32_t rows = 1) {
+    const Ref<Chunk> made = testing::float_chunk(value, rows, {key, 1, 0});
+    return wire::write_chunk(*made, 0, rows, key).value();
+  }
+  static wire::WireItem item(ItemKey key, ChunkKey chunk_key, std::int32_t length = 1,
+                             std::string_view table = "t") {
+    wire::WireItem made;
+    made.key = key;
+    made.table = table;
+    made.priority = 1.5;
+    made.slices = {{chunk_key, 0, length, 0}};
+    made.columns = {{0, 1, false}};
+    return made;
+  }
+  static Ref<GrpcMessage> insert_request(const std::vector<std::string>& chunks,
+                                         const std::vector<wire::WireItem>& items,
+                                         const std::vector<std::uint64_t>& keep = {}) {
+    std::vector<Bytes> spans;
+    for (const std::string& c : chunks) spans.push_back(wire::bytes_of(c));
+    return grpc_message(wire::write_insert_request(spans, items, keep).flat());
+  }
+  static Ref<GrpcMessage> sample_request(std::int64_t count, std::int64_t timeout_ms = -1,
+                                         std::string_view table = "t") {
+    return grpc_message(wire::write_sample_request({table, count, timeout_ms}));
+  }
+  static std::vector<ItemKey> confirmed(FakeServerCall& call) {
+    std::vector<ItemKey> keys;
+    for (const std::string& message : call.take_written()) {
+      const auto more = wire::read_insert_response(wire::bytes_of(message)).value();
+      keys.insert(keys.end(), more.begin(), more.end());
+    }
+    return keys;
+  }
+  // The samples that came: keys, and how many parts each had.
+  static std::vector<std::pair<ItemKey, int>> samples(FakeServerCall& call) {
+    std::vector<std::pair<ItemKey, int>> found;
+    int parts = 0;
+    ItemKey key = 0;
+    for (const std::string& message : call.take_written()) {
+      const auto entries = wire::read_sample_response(wire::bytes_of(message)).value();
+      for (const auto& entry : entries) {
+        EXPECT_EQ(entry.info.has_value(), parts == 0);
+        if (entry.info) key = entry.info->item.key;
+        ++parts;
+        EXPECT_FALSE(entry.chunks.empty());
+        if (!entry.end_of_sequence) continue;
+        found.emplace_back(key, parts);
+        parts = 0;
+      }
+    }
+    EXPECT_EQ(parts, 0);
+    return found;
+  }
+  std::int64_t size() { return info_and_wait(*service_).value().front().current_size; }
+  BlockedReport blocked() { return why_blocked_and_wait(*service_, "t").value(); }
+
+  ManualClock clock_;
+  std::shared_ptr<LocalService> service_;
+  std::shared_ptr<ReverbStore> store_;
+};
+
+TEST_F(ReverbStreams, AnItemIsConfirmedOnceItIsIn) {
+  open_fifo();
+  Insert writer = insert_stream();
+  writer.stream->on_message(insert_request({chunk(7, 1), chunk(8, 2)}, {}));
+  EXPECT_TRUE(confirmed(*writer.call).empty());
+  writer.stream->on_message(insert_request({}, {item(1, 7), item(2, 8)}, {8}));
+  EXPECT_EQ(confirmed(*writer.call), (std::vector<ItemKey>{1, 2}));
+  EXPECT_EQ(size(), 2);
+  // The kept chunk serves further items, the other is gone.
+  writer.stream->on_message(insert_request({}, {item(3, 8)}, {8}));
+  EXPECT_EQ(confirmed(*writer.call), (std::vector<ItemKey>{3}));
+  writer.stream->on_message(insert_request({}, {item(4, 7)}, {8}));
+  expect_refused(writer.call->finished().value(), StatusCode::kInternal,
+                 {"Could not find sequence chunk 7."});
+}
+
+TEST_F(ReverbStreams, AChunkSentAgainIsIgnored) {
+  open_fifo();
+  Insert writer = insert_stream();
+  writer.stream->on_message(insert_request({chunk(7, 1)}, {item(1, 7)}, {7}));
+  writer.stream->on_message(insert_request({chunk(7, 50)}, {item(2, 7)}, {7}));
+  EXPECT_EQ(confirmed(*writer.call), (std::vector<ItemKey>{1, 2}));
+  SampleRequest request;
+  request.table = "t";
+  request.count = request.min_count = 1;
+  const SampleResult first = sample_and_wait(*service_, std::move(request));
+  const Batch batch = assemble(first.batch, {}).value();
+  float value = 0;
+  std::memcpy(&value, batch.columns[0].bytes.data(), sizeof(value));
+  EXPECT_EQ(value, 1);
+}
+
+TEST_F(ReverbStreams, AnswersAreReverbs) {
+  open_fifo();
+  const auto expect_end = [&](const Ref<GrpcMessage>& message, StatusCode code,
+                              const std::string& text) {
+    Insert writer = insert_stream();
+    writer.stream->on_message(message);
+    ASSERT_TRUE(writer.call->finished().has_value());
+    expect_refused(*writer.call->finished(), code, {text});
+  };
+  expect_end(insert_request({}, {}), StatusCode::kInvalidArgument,
+             "ProcessIncomingRequest: Request lacks both chunks and item");
+  expect_end(insert_request({}, {}, {3}), StatusCode::kInvalidArgument,
+             "ProcessIncomingRequest: Request lacks both chunks and item");
+  expect_end(insert_request({chunk(7, 1)}, {item(1, 7, 1, "none")}, {}), StatusCode::kNotFound,
+             "Priority table none was not found");
+  expect_end(insert_request({chunk(7, 1)}, {item(1, 7)}, {7, 7}), StatusCode::kFailedPrecondition,
+             "Kept less chunks than expected.  chunks_.size() == 1 != keep_keys.size() == 2");
+  expect_end(insert_request({chunk(7, 1)}, {item(1, 7)}, {9}), StatusCode::kFailedPrecondition,
+             "chunks_.size() == 0 != keep_keys.size() == 1");
+  wire::WireItem empty = item(1, 7);
+  empty.columns.clear();
+  expect_end(insert_request({chunk(7, 1)}, {empty}), StatusCode::kInvalidArgument,
+             "Item trajectory must not be empty.");
+  expect_end(grpc_message("\xff"), StatusCode::kInvalidArgument, "InsertStreamRequest");
+}
+
+TEST_F(ReverbStreams, ChunksBeyondTheBoundAreRefused) {
+  open_fifo();
+  store_->kept_bytes_max = 300;
+  Insert writer = insert_stream();
+  for (ChunkKey key = 1; !writer.call->finished(); ++key) {
+    ASSERT_LT(key, 50u);
+    writer.stream->on_message(insert_request({chunk(key, 0)}, {}));
+  }
+  expect_refused(*writer.call->finished(), StatusCode::kResourceExhausted, {"300"});
+}
+
+TEST_F(ReverbStreams, AWriterWhoseItemsWaitIsReadNoFurther) {
+  open_queue(1);
+  Insert writer = insert_stream();
+  writer.stream->on_message(insert_request({chunk(7, 1)}, {item(1, 7)}, {7}));
+  EXPECT_FALSE(writer.call->is_paused());
+  writer.stream->on_message(insert_request({}, {item(2, 7)}, {7}));
+  EXPECT_TRUE(writer.call->is_paused());
+  EXPECT_EQ(confirmed(*writer.call), (std::vector<ItemKey>{1}));
+  Sample sampler = sample_stream();
+  sampler.stream->on_message(sample_request(1));
+  EXPECT_EQ(samples(*sampler.call).size(), 1u);
+  EXPECT_EQ(confirmed(*writer.call), (std::vector<ItemKey>{2})) << "the sample made room";
+  EXPECT_FALSE(writer.call->is_paused());
+}
+
+TEST_F(ReverbStreams, AWriterThatGoesAwayLeavesNothingWaiting) {
+  open_queue(1);
+  Insert writer = insert_stream();
+  writer.stream->on_message(insert_request({chunk(7, 1)}, {item(1, 7), item(2, 7)}, {7}));
+  EXPECT_EQ(blocked().inserts.waiting, 1);
+  writer.stream->on_end(cancelled("gone"));
+  EXPECT_EQ(blocked().inserts.waiting, 0);
+  EXPECT_EQ(size(), 1);
+}
+
+TEST_F(ReverbStreams, WhatWaitsStaysAfterAHalfClose) {
+  open_queue(1);
+  Insert writer = insert_stream();
+  writer.stream->on_message(insert_request({chunk(7, 1)}, {item(1, 7), item(2, 7)}, {7}));
+  writer.stream->on_half_close();
+  EXPECT_TRUE(writer.call->finished().value().ok());
+  writer.stream->on_end({});
+  EXPECT_EQ(blocked().inserts.waiting, 1);
+}
+
+TEST_F(ReverbStreams, AStoreThatClosesSendsWritersToTryAgain) {
+  open_queue(1);
+  Insert writer = insert_stream();
+  writer.stream->on_message(insert_request({chunk(7, 1)}, {item(1, 7), item(2, 7)}, {7}));
+  service_->close();
+  expect_refused(writer.call->finished().value(), StatusCode::kUnavailable,
+                 {"Cancelling all calls"});
+}
+
+TEST_F(ReverbStreams, SamplesAreWhatWasSentAndOneRequestIsServedAfterAnother) {
+  open({table_options("t", "Fifo", "Fifo", 100, RateLimiter::min_size(1)),
+        table_options("u", "Lifo", "Fifo", 100, RateLimiter::min_size(1))});
+  Insert writer = insert_stream();
+  const std::string sent = chunk(7, 1, 3);
+  writer.stream->on_message(insert_request({sent}, {item(1, 7, 2), item(5, 7, 3, "u")}, {}));
+  Sample sampler = sample_stream();
+  sampler.stream->on_message(sample_request(2));
+  const std::vector<std::string> written = sampler.call->take_written();
+  ASSERT_EQ(written.size(), 1u);
+  const auto entries = wire::read_sample_response(wire::bytes_of(written[0])).value();
+  ASSERT_EQ(entries.size(), 2u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const wire::WireSampleInfo& info = entries[i].info.value();
+    EXPECT_EQ(info.item.key, 1u);
+    EXPECT_EQ(info.item.table, "t");
+    EXPECT_EQ(info.item.priority, 1.5);
+    EXPECT_EQ(info.item.times_sampled, static_cast<std::int32_t>(i + 1));
+    EXPECT_EQ(info.item.slices, (std::vector<wire::Slice>{{7, 0, 2, 0}}));
+    EXPECT_GT(info.item.inserted_at_ns, std::int64_t{1} << 60) << "the calendar's time";
+    EXPECT_EQ(info.probability, 1.0);
+    EXPECT_EQ(info.table_size, 1);
+    ASSERT_EQ(entries[i].chunks.size(), 1u);
+    EXPECT_EQ(wire::text_of(entries[i].chunks[0]), sent) << "byte for byte";
+    EXPECT_TRUE(entries[i].end_of_sequence);
+  }
+  EXPECT_FALSE(sampler.call->is_paused());
+  sampler.stream->on_message(sample_request(1, -1, "u"));
+  EXPECT_EQ(samples(*sampler.call), (std::vector<std::pair<ItemKey, int>>{{5, 1}}));
+  sampler.stream->on_half_close();
+  EXPECT_TRUE(sampler.call->finished().value().ok());
+}
+
+TEST_F(ReverbStreams, ASamplerIsAnsweredInReverbsWords) {
+  open_fifo();
+  const auto expect_end = [&](const Ref<GrpcMessage>& message, StatusCode code,
+                              const std::string& text) {
+    Sample sampler = sample_stream();
+    sampler.stream->on_message(message);
+    ASSERT_TRUE(sampler.call->finished().has_value());
+    EXPECT_EQ(sampler.call->finished()->code(), code);
+    EXPECT_EQ(sampler.call->finished()->message(), text);
+  };
+  expect_end(sample_request(0), StatusCode::kInvalidArgument, "`num_samples` must be > 0 (got0).");
+  expect_end(sample_request(1, -1, "none"), StatusCode::kNotFound,
+             "Priority table none was not found");
+}
+
+TEST_F(ReverbStreams, SamplesComeBeforeTheTimeoutThatEndsTheStream) {
+  open_queue(5);
+  Insert writer = insert_stream();
+  writer.stream->on_message(insert_request({chunk(7, 1)}, {item(1, 7), item(2, 7)}, {7}));
+  Sample sampler = sample_stream();
+  sampler.stream->on_message(sample_request(3, 100));
+  EXPECT_EQ(samples(*sampler.call).size(), 2u);
+  EXPECT_FALSE(sampler.call->finished().has_value());
+  clock_.advance(std::chrono::milliseconds(101));
+  // The timer's thread notices in its own time.
+  while (!sampler.call->finished()) std::this_thread::yield();
+  EXPECT_EQ(sampler.call->finished()->code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(sampler.call->finished()->message(),
+            "Rate Limiter: Timeout exceeded before the right to insert was acquired.");
+}
+
+TEST_F(ReverbStreams, ASamplerThatGoesAwayWhileItWaitsTakesNothing) {
+  open_queue(5);
+  Sample sampler = sample_stream();
+  sampler.stream->on_message(sample_request(3));
+  EXPECT_EQ(blocked().samples.waiting, 1);
+  sampler.stream->on_end(cancelled("gone"));
+  EXPECT_EQ(blocked().samples.waiting, 0);
+  Insert writer = insert_stream();
+  writer.stream->on_message(insert_request({chunk(7, 1)}, {item(1, 7)}, {}));
+  EXPECT_EQ(size(), 1);
+}
+
+TEST_F(ReverbStreams, ASamplerThatDoesNotReadHoldsBackItsOwnDraws) {
+  open_queue(300);
+  Insert writer = insert_stream();
+  std::vector<wire::WireItem> items;
+  for (ItemKey key = 1; key <= 300; ++key) items.push_back(item(key, 7));
+  writer.stream->on_message(insert_request({chunk(7, 1)}, items, {}));
+  Sample sampler = sample_stream();
+  sampler.call->set_room(false);
+  sampler.stream->on_message(sample_request(300));
+  EXPECT_EQ(size(), 300) << "nothing is drawn without room";
+  sampler.call->set_room(true);
+  sampler.stream->on_room();
+  EXPECT_EQ(samples(*sampler.call).size(), 300u);
+  EXPECT_EQ(store_->samples.load(), 300u);
+}
+
+TEST_F(ReverbStreams, SamplesDrawnForAClientThatWentAwayAreCounted) {
+  open_queue(300);
+  Insert writer = insert_stream();
+  std::vector<wire::WireItem> items;
+  for (ItemKey key = 1; key <= 300; ++key) items.push_back(item(key, 7));
+  writer.stream->on_message(insert_request({chunk(7, 1)}, items, {}));
+  Sample sampler = sample_stream();
+  sampler.stream->on_message(sample_request(1));
+  sampler.call->set_room(false);
+  sampler.stream->on_message(sample_request(299));
+  sampler.stream->on_end(cancelled("gone"));
+  EXPECT_EQ(
+      store_->samples.load() + store_->unsent_samples.load() + static_cast<std::uint64_t>(size()),
+      300u);
+}
+
+TEST_F(ReverbStreams, ALargeSampleComesInPartsOfAboutTwoMebibytes) {
+  open_fifo();
+  Insert writer = insert_stream();
+  // Five chunks of noise, 1.5 MB each, in one item.
+  const auto schema =
+      make_ref<ChunkSchema>(std::vector<TensorSpec>{{"", DType::kUInt8, {1'500'000}}});
+  Random random(std::uint64_t{5});
+  std::vector<std::string> chunks;
+  wire::WireItem large = item(1, 0);
+  large.slices.clear();
+  std::vector<std::byte> noise(1'500'000);
+  for (ChunkKey key = 1; key <= 5; ++key) {
+    for (std::byte& b : noise) b = static_cast<std::byte>(random.next());
+    const Ref<Chunk> made = Chunk::open(schema, {key}, 1, 0, Allocator::heap()).value();
+    made->set_row(0, 0, noise);
+    made->publish(1);
+    chunks.push_back(wire::write_chunk(*made, 0, 1, key).value());
+    large.slices.push_back({key, 0, 1, 0});
+  }
+  large.columns = {{0, 5, false}};
+  store_->kept_bytes_max = std::size_t{1} << 30;
+  writer.stream->on_message(insert_request(chunks, {large}));
+  EXPECT_EQ(confirmed(*writer.call).size(), 1u);
+  Sample sampler = sample_stream();
+  sampler.stream->on_message(sample_request(1));
+  std::vector<std::size_t> chunks_of_part;
+  for (const std::string& message : sampler.call->take_written()) {
+    const auto entries = wire::read_sample_response(wire::bytes_of(message)).value();
+    for (const auto& entry : entries) chunks_of_part.push_back(entry.chunks.size());
+  }
+  EXPECT_EQ(chunks_of_part, (std::vector<std::size_t>{2, 2, 1}));
+}
+
+TEST_F(ReverbStreams, AnEmbeddedWritersRowsAreEncodedForReverbsClients) {
+  open_fifo();
+  const Ref<Chunk> chunk = testing::float_chunk(10, 8, {77, 3, 0});
+  Item made = testing::item_over(*chunk, 1, 1.0, 5, 2);
+  ASSERT_TRUE(insert_and_wait(*service_, {"t", {&made, 1}, TimePoint::max()}).status.ok());
+  Sample sampler = sample_stream();
+  sampler.stream->on_message(sample_request(2));
+  const auto written = sampler.call->take_written();
+  const auto entries = wire::read_sample_response(wire::bytes_of(written.at(0))).value();
+  ASSERT_EQ(entries.size(), 2u);
+  const wire::Slice slice = entries[0].info->item.slices.at(0);
+  EXPECT_EQ(slice, (wire::Slice{77, 5, 2, 0})) << "a small chunk goes whole";
+  const std::string bytes(wire::text_of(entries[0].chunks.at(0)));
+  Buffer buffer = Allocator::heap().allocate(bytes.size()).value();
+  std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(buffer.data()));
+  wire::SchemaCache schemas;
+  const Ref<Chunk> back = wire::read_chunk(std::move(buffer), schemas).value();
+  const auto rows = decode_column(back->encoded_column(0).codec, back->schema().column(0),
+                                  back->rows(), back->encoded_bytes(0))
+                        .value();
+  EXPECT_TRUE(std::ranges::equal(rows[5], chunk->row_bytes(0, 5)));
+  EXPECT_GT(store_->transcoder.cached_bytes(), 0u);
+}
+
+TEST_F(ReverbStreams, OfALargeChunkOnlyTheRowsOfTheItemAreEncoded) {
+  open_fifo();
+  const Ref<Chunk> chunk = testing::float_chunk(0, 100'000, {77, 3, 0});
+  Item made = testing::item_over(*chunk, 1, 1.0, 5000, 20);
+  ASSERT_TRUE(insert_and_wait(*service_, {"t", {&made, 1}, TimePoint::max()}).status.ok());
+  Sample sampler = sample_stream();
+  sampler.stream->on_message(sample_request(1));
+  const auto written = sampler.call->take_written();
+  EXPECT_LT(written.at(0).size(), 500u);
+  const auto entries = wire::read_sample_response(wire::bytes_of(written[0])).value();
+  EXPECT_EQ(entries.at(0).info->item.slices.at(0), (wire::Slice{77, 0, 20, 0}));
+}
+
+TEST_F(ReverbStreams, TheCacheOfEncodedChunksStaysWithinItsBound) {
+  ChunkTranscoder transcoder(20'000);
+  for (ChunkKey key = 1; key <= 100; ++key) {
+    const Ref<Chunk> chunk = testing::float_chunk(static_cast<float>(key), 500, {key, 1, 0});
+    ASSERT_TRUE(transcoder.transcode(*chunk, 0, 500).ok());
+    EXPECT_LE(transcoder.cached_bytes(), 20'000u);
+  }
+  EXPECT_GT(transcoder.cached_bytes(), 10'000u);
+}
+
+}  // namespace
+}  // namespace reverie

@@ -1,0 +1,81 @@
+// FakeServerCall: a gRPC call without a socket, to test what answers it.
+//
+// It keeps what is written. Whether it has room is for the test to say.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "reverie/adapters/reverb/grpc_server.h"
+#include "reverie/base/mutex.h"
+
+namespace reverie {
+
+class FakeServerCall final : public GrpcServerCall {
+ public:
+  explicit FakeServerCall(bool is_peer_local = true) { info_.is_peer_local = is_peer_local; }
+
+  const GrpcCallInfo& info() const override { return info_; }
+  void write(GrpcPayload message) override {
+    MutexLock lock(mutex_);
+    if (!finished_) written_.push_back(message.flat());
+  }
+  void finish(const Status& status) override {
+    MutexLock lock(mutex_);
+    if (!finished_) finished_ = status;
+  }
+  void pause_reading() override {
+    MutexLock lock(mutex_);
+    is_paused_ = true;
+  }
+  void resume_reading() override {
+    MutexLock lock(mutex_);
+    is_paused_ = false;
+  }
+  std::size_t queued_bytes() const override { return 0; }
+  bool has_room() const override {
+    MutexLock lock(mutex_);
+    return has_room_;
+  }
+  bool is_over() const override {
+    MutexLock lock(mutex_);
+    return finished_.has_value();
+  }
+
+  void set_room(bool has_room) {
+    MutexLock lock(mutex_);
+    has_room_ = has_room;
+  }
+  bool is_paused() const {
+    MutexLock lock(mutex_);
+    return is_paused_;
+  }
+  // What was written since the last call.
+  std::vector<std::string> take_written() {
+    MutexLock lock(mutex_);
+    return std::exchange(written_, {});
+  }
+  std::optional<Status> finished() const {
+    MutexLock lock(mutex_);
+    return finished_;
+  }
+
+ private:
+  GrpcCallInfo info_;
+  mutable Mutex mutex_;
+  std::vector<std::string> written_ REVERIE_GUARDED_BY(mutex_);
+  std::optional<Status> finished_ REVERIE_GUARDED_BY(mutex_);
+  bool is_paused_ REVERIE_GUARDED_BY(mutex_) = false;
+  bool has_room_ REVERIE_GUARDED_BY(mutex_) = true;
+};
+
+inline Ref<GrpcMessage> grpc_message(const std::string& bytes) {
+  Ref<GrpcMessage> message = GrpcMessage::make(make_ref<MessagePool>(), bytes.size()).value();
+  std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(message->writable().data()));
+  return message;
+}
+
+}  // namespace reverie
