@@ -1,0 +1,145 @@
+#include "reverie/adapters/reverb/chunk_sender.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "reverie/reverb_wire/chunk_data.h"
+
+namespace reverie {
+namespace {
+
+bool is_enveloped(const Chunk& chunk) {
+  return !chunk.enveloped(Chunk::Envelope::kReverbChunkData).empty();
+}
+
+}  // namespace
+
+ChunkKey ChunkSender::next_key() {
+  ChunkKey key = keys_.next();
+  while (key == ~ChunkKey{0}) key = keys_.next();  // never drawn by Reverb's clients
+  return key;
+}
+
+ChunkSender::Sent& ChunkSender::find(const Chunk& chunk) {
+  Sent& sent = chunks_[&chunk];
+  if (!sent.chunk) sent.chunk = Ref<const Chunk>::share(&chunk);
+  return sent;
+}
+
+// Makes segments of those rows of [begin, end) that have none. At the end a segment takes all rows
+// that are published, for the items to come.
+void ChunkSender::cover(Sent& sent, std::uint32_t begin, std::uint32_t end) {
+  const Chunk& chunk = *sent.chunk;
+  std::vector<Segment>& segments = sent.segments;
+  if (is_enveloped(chunk)) {
+    if (segments.empty()) segments.push_back({0, chunk.rows(), chunk.key(), false, false});
+  } else {
+    std::vector<Segment> made;
+    std::uint32_t at = begin;
+    for (const Segment& segment : segments) {
+      if (at >= end) break;
+      if (segment.begin > at) {
+        made.push_back({at, std::min(segment.begin, end), next_key(), false, false});
+      }
+      at = std::max(at, segment.end);
+    }
+    if (at < end) made.push_back({at, std::max(end, chunk.rows()), next_key(), false, false});
+    for (Segment& segment : made) {
+      const auto place = std::ranges::lower_bound(segments, segment.begin, {}, &Segment::begin);
+      segments.insert(place, segment);
+    }
+  }
+  for (Segment& segment : segments) {
+    if (segment.begin < end && segment.end > begin && !segment.is_sent) segment.is_due = true;
+  }
+}
+
+wire::WireItem ChunkSender::add(const Item& item, std::string_view table, double priority) {
+  wire::WireItem made;
+  made.key = item.key;
+  made.table = table;
+  made.priority = priority;
+  const auto pieces = item.trajectory.pieces();
+  for (const Piece& piece : pieces) {
+    Sent& sent = find(*piece.chunk);
+    ++sent.items;
+    cover(sent, piece.offset, piece.offset + piece.length);
+  }
+  for (const LayoutColumn& column : item.trajectory.layout().columns()) {
+    wire::WireItem::Column& written = made.columns.emplace_back();
+    written.slice_begin = static_cast<std::uint32_t>(made.slices.size());
+    for (std::size_t p = column.piece_begin; p < column.piece_end; ++p) {
+      const Piece& piece = pieces[p];
+      const std::uint32_t end = piece.offset + piece.length;
+      for (const Segment& segment : chunks_.at(piece.chunk).segments) {
+        const std::uint32_t from = std::max(segment.begin, piece.offset);
+        const std::uint32_t to = std::min(segment.end, end);
+        if (from >= to) continue;
+        made.slices.push_back({segment.key, static_cast<std::int32_t>(from - segment.begin),
+                               static_cast<std::int32_t>(to - from), column.chunk_column});
+      }
+    }
+    written.slice_end = static_cast<std::uint32_t>(made.slices.size());
+    written.squeeze = column.squeezed;
+  }
+  return made;
+}
+
+void ChunkSender::release(const Item& item) {
+  for (const Piece& piece : item.trajectory.pieces()) {
+    const auto found = chunks_.find(piece.chunk);
+    if (found != chunks_.end()) --found->second.items;
+  }
+}
+
+Result<std::vector<ChunkSender::Due>> ChunkSender::take_due() {
+  std::vector<Due> due;
+  for (auto& [address, sent] : chunks_) {
+    for (Segment& segment : sent.segments) {
+      if (!segment.is_due) continue;
+      segment.is_due = false;
+      segment.is_sent = true;
+      if (is_enveloped(*sent.chunk)) {
+        due.push_back(
+            {sent.chunk->enveloped(Chunk::Envelope::kReverbChunkData), nullptr, sent.chunk});
+        continue;
+      }
+      Result<std::string> bytes =
+          wire::write_chunk(*sent.chunk, segment.begin, segment.end, segment.key);
+      if (!bytes.ok()) return bytes.status();
+      auto owner = std::make_shared<const std::string>(std::move(bytes).value());
+      due.push_back({wire::bytes_of(*owner), owner, {}});
+    }
+  }
+  return due;
+}
+
+std::vector<std::uint64_t> ChunkSender::keep_keys() {
+  std::vector<std::uint64_t> keys;
+  for (auto entry = chunks_.begin(); entry != chunks_.end();) {
+    const Sent& sent = entry->second;
+    // Ours is the only reference: no further item can be made of it.
+    const bool is_alone = sent.chunk->ref_count() == 1;
+    if (is_alone && sent.items == 0) {
+      entry = chunks_.erase(entry);
+      continue;
+    }
+    for (const Segment& segment : sent.segments) {
+      if (segment.is_sent) keys.push_back(segment.key);
+    }
+    ++entry;
+  }
+  // Chunks that came over the wire twice have one key.
+  std::ranges::sort(keys);
+  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+  return keys;
+}
+
+void ChunkSender::restart() {
+  for (auto& [address, sent] : chunks_) {
+    sent.items = 0;
+    for (Segment& segment : sent.segments) segment.is_sent = segment.is_due = false;
+  }
+}
+
+}  // namespace reverie

@@ -1,0 +1,74 @@
+// ChunkSender: which rows of a writer's chunks a server has, and under which keys.
+//
+//     chunk 7    rows 0..2   rows 3..3   rows 4..9        each row is sent once
+//                key 101     key 102     key 103
+//
+// A writer's chunk grows while items over it are inserted already; on the wire a chunk never does.
+// So what was published since the last item travels as a chunk of its own, and an item names as
+// many of them as it spans. A chunk that came over the wire itself goes on as it is.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "reverie/base/random.h"
+#include "reverie/base/ref.h"
+#include "reverie/base/status.h"
+#include "reverie/record/item.h"
+#include "reverie/reverb_wire/item.h"
+
+namespace reverie {
+
+// For one stream. Not thread-safe.
+class ChunkSender {
+ public:
+  explicit ChunkSender(std::uint64_t seed) : keys_(seed) {}
+
+  // The item as the wire knows it; the rows it needs are held until release(), and those that were
+  // not sent yet are due. `table` outlives the result.
+  wire::WireItem add(const Item& item, std::string_view table, double priority);
+  // The item is confirmed, or given up: its rows need not be sent again for its sake.
+  void release(const Item& item);
+
+  // The chunks that are due, written; they count as sent from now on. A chunk that cannot be
+  // written is an error, once.
+  struct Due {
+    wire::Bytes bytes;
+    std::shared_ptr<const std::string> owner;  // or the chunk
+    Ref<const Chunk> chunk;
+  };
+  Result<std::vector<Due>> take_due();
+  // The keys of all that was sent and that somebody may still make an item of. Forgets the rest.
+  std::vector<std::uint64_t> keep_keys();
+
+  // A new stream: nothing was sent, and items that wait are to be added again.
+  void restart();
+  void clear() { chunks_.clear(); }
+
+ private:
+  struct Segment {
+    std::uint32_t begin = 0;
+    std::uint32_t end = 0;
+    ChunkKey key = 0;
+    bool is_sent = false;
+    bool is_due = false;
+  };
+  struct Sent {
+    Ref<const Chunk> chunk;
+    std::size_t items = 0;          // not released
+    std::vector<Segment> segments;  // in order of their rows, disjoint
+  };
+
+  Sent& find(const Chunk& chunk);
+  void cover(Sent& sent, std::uint32_t begin, std::uint32_t end);
+  ChunkKey next_key();
+
+  Random keys_;
+  std::unordered_map<const Chunk*, Sent> chunks_;
+};
+
+}  // namespace reverie

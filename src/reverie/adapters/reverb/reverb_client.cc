@@ -1,0 +1,340 @@
+#include "reverie/adapters/reverb/reverb_client.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "reverie/reverb_wire/requests.h"
+#include "reverie/reverb_wire/tensor_type.h"
+
+namespace reverie {
+namespace {
+
+// Beyond the limiter's own time, for a server that does not answer at all.
+constexpr Duration kAnswerTime = std::chrono::seconds(2);
+
+std::string path_of(std::string_view method) {
+  return std::string(wire::kServicePath) + std::string(method);
+}
+
+Status closed_status() {
+  return cancelled("the client is closed");
+}
+
+// What must be known to be good before an item shares a stream with others.
+Status check_item(const Item& item) {
+  if (item.trajectory.empty()) {
+    return invalid_argument("the item has no trajectory; give it at least one column");
+  }
+  if (item.priority && std::isnan(*item.priority)) {
+    return invalid_argument("the priority of item {} is NaN; it must be a number", item.key);
+  }
+  REVERIE_RETURN_IF_ERROR(check_trajectory(item.trajectory.view()));
+  for (const LayoutColumn& column : item.trajectory.layout().columns()) {
+    if (!wire::dtype_to_wire(column.spec.dtype)) {
+      return unimplemented("column '{}' is {}, which Reverb's protocol has no number for",
+                           column.spec.name, dtype_name(column.spec.dtype));
+    }
+  }
+  return {};
+}
+
+// Milliseconds that the limiter may take; the protocol's 0 means for ever, so now is 1.
+std::int64_t timeout_ms(TimePoint deadline) {
+  if (deadline == TimePoint::max()) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::system().now());
+  return std::max<std::int64_t>(1, left.count());
+}
+
+}  // namespace
+
+Result<std::shared_ptr<ReverbClient>> ReverbClient::open(IoThreads& io_threads,
+                                                         std::string_view target,
+                                                         ReverbClientOptions options) {
+  REVERIE_ASSIGN_OR_RETURN(auto grpc,
+                           GrpcClient::open(io_threads, target, std::move(options.grpc)));
+  return std::shared_ptr<ReverbClient>(
+      new ReverbClient(std::move(grpc), Random(options.seed).next()));
+}
+
+ReverbClient::~ReverbClient() {
+  close();
+  timers_.stop();
+}
+
+void ReverbClient::close() {
+  std::vector<std::shared_ptr<InsertSender>> senders;
+  {
+    MutexLock lock(mutex_);
+    is_closed_ = true;
+    for (const auto& [table, sender] : senders_) senders.push_back(sender);
+  }
+  for (const auto& sender : senders) sender->close(closed_status());
+  client_->close();  // ends every call, and its `done` with it
+}
+
+bool ReverbClient::is_closed() {
+  MutexLock lock(mutex_);
+  return is_closed_;
+}
+
+// --- Requests that can be cancelled ---------------------------------------------------------
+
+RequestId ReverbClient::keep(RequestId id, std::shared_ptr<GrpcClientCall> call, int step) {
+  MutexLock lock(mutex_);
+  const auto found = pending_.find(id);
+  if (found == pending_.end() || found->second.step > step) return id;
+  if (found->second.is_cancelled) call->cancel();
+  found->second.call = std::move(call);
+  found->second.step = step;
+  return id;
+}
+
+void ReverbClient::forget(RequestId id) {
+  MutexLock lock(mutex_);
+  pending_.erase(id);
+}
+
+void ReverbClient::cancel(RequestId id) {
+  Pending pending;
+  {
+    MutexLock lock(mutex_);
+    const auto found = pending_.find(id);
+    if (found == pending_.end()) return;
+    found->second.is_cancelled = true;
+    pending = found->second;
+  }
+  if (pending.call) pending.call->cancel();
+  if (pending.sender) pending.sender->cancel(id, cancelled("the insert was cancelled"));
+}
+
+RequestId ReverbClient::unary(std::string_view method, std::string request,
+                              GrpcClient::UnaryDone done) {
+  RequestId id = 0;
+  {
+    MutexLock lock(mutex_);
+    id = begin();
+    pending_[id];
+  }
+  GrpcCallOptions options;
+  options.is_waiting_for_ready = true;
+  return keep(
+      id, client_->unary(path_of(method), GrpcPayload::of(std::move(request)), std::move(options),
+                         [this, id, done = std::move(done)](auto response) {
+                           forget(id);
+                           done(std::move(response));
+                         }));
+}
+
+// --- Inserts --------------------------------------------------------------------------------
+
+std::shared_ptr<InsertSender> ReverbClient::sender_of(std::string_view table) {
+  MutexLock lock(mutex_);
+  if (const auto found = senders_.find(table); found != senders_.end()) return found->second;
+  auto made = std::make_shared<InsertSender>(std::string(table), *client_, timers_, Clock::system(),
+                                             random_.next());
+  senders_.emplace(std::string(table), made);
+  return made;
+}
+
+RequestId ReverbClient::insert(InsertRequest request, Done<InsertResult> done) {
+  Status status = is_closed() ? closed_status() : Status();
+  for (std::size_t i = 0; i < request.items.size() && status.ok(); ++i) {
+    status = check_item(request.items[i]);
+    if (!status.ok() && request.items.size() > 1) {
+      status = status.with_context(format("item {} of {}", i, request.items.size()));
+    }
+  }
+  if (!status.ok() || request.items.empty()) {
+    done({std::move(status), 0});
+    return 0;
+  }
+  const std::shared_ptr<InsertSender> sender = sender_of(request.table);
+  RequestId id = 0;
+  {
+    MutexLock lock(mutex_);
+    id = begin();
+    pending_[id].sender = sender;
+  }
+  sender->insert(id, request, [this, id, done = std::move(done)](InsertResult result) {
+    forget(id);
+    done(std::move(result));
+  });
+  return id;
+}
+
+// --- Samples --------------------------------------------------------------------------------
+
+ReverbClient::Names ReverbClient::names_of(std::string_view table) {
+  MutexLock lock(mutex_);
+  const auto found = names_.find(table);
+  return found == names_.end() ? nullptr : found->second;
+}
+
+void ReverbClient::learn(const std::vector<TableInfo>& infos) {
+  MutexLock lock(mutex_);
+  for (const TableInfo& info : infos) {
+    auto names =
+        std::make_shared<const wire::ColumnNames>(wire::ColumnNames::of(info.options.signature));
+    names_.insert_or_assign(info.options.name, std::move(names));
+  }
+}
+
+RequestId ReverbClient::sample(SampleRequest request, Done<SampleResult> done) {
+  SampleResult refused;
+  request.min_count = std::min(request.min_count, request.count);
+  if (is_closed()) {
+    refused.status = closed_status();
+  } else if (request.count < 1) {
+    refused.status = invalid_argument("the number of samples is 0; ask for at least 1");
+  } else if (request.distinct) {
+    refused.status = unimplemented(
+        "Reverb's protocol draws with replacement; sample distinct items from an embedded store");
+  }
+  if (!refused.status.ok()) {
+    request.batch.clear();
+    refused.batch = std::move(request.batch);
+    done(std::move(refused));
+    return 0;
+  }
+  RequestId id = 0;
+  {
+    MutexLock lock(mutex_);
+    id = begin();
+    pending_[id];
+  }
+  if (const Names names = names_of(request.table)) {
+    start_sample(id, request.table, std::move(request), names, std::move(done));
+    return id;
+  }
+  // The first of its table: what its columns are called is asked before.
+  auto shared = std::make_shared<SampleRequest>(std::move(request));
+  const std::string table(shared->table);
+  shared->table = {};
+  GrpcCallOptions options;
+  if (shared->deadline != TimePoint::max()) options.deadline = shared->deadline + kAnswerTime;
+  const auto on_info = [this, id, shared, table,
+                        done = std::move(done)](Result<Ref<GrpcMessage>> response) mutable {
+    Status status = response.status();
+    if (response.ok()) {
+      auto infos = wire::read_info_response((*response)->bytes());
+      status = infos.status();
+      if (infos.ok()) learn(infos->tables);
+    }
+    Names names = names_of(table);
+    if (status.ok() && !names) status = not_found("Priority table {} was not found", table);
+    if (status.ok()) {
+      start_sample(id, table, std::move(*shared), names, std::move(done));
+      return;
+    }
+    forget(id);
+    shared->batch.clear();
+    done({std::move(status), std::move(shared->batch)});
+  };
+  return keep(id,
+              client_->unary(path_of("ServerInfo"), GrpcPayload(), std::move(options), on_info));
+}
+
+void ReverbClient::start_sample(RequestId id, std::string_view table, SampleRequest request,
+                                const Names& names, Done<SampleResult> done) {
+  const std::size_t count = std::max<std::size_t>(1, request.min_count);
+  const bool has_deadline = request.deadline != TimePoint::max();
+  auto events = std::make_shared<SampleCall>(
+      count, names, std::move(request.batch),
+      [this, id, count, has_deadline, done = std::move(done)](SampleResult result) {
+        forget(id);
+        if (has_deadline && result.status.code() == StatusCode::kDeadlineExceeded) {
+          result.status = deadline_exceeded(
+              "{} of {} samples were drawn before the deadline; the server said: {}",
+              result.batch.size(), count, result.status.message());
+        }
+        done(std::move(result));
+      });
+  GrpcCallOptions options;
+  if (has_deadline) options.deadline = request.deadline + kAnswerTime;
+  const auto call = client_->start(path_of("SampleStream"), std::move(options), std::move(events));
+  call->write(GrpcPayload::of(wire::write_sample_request(
+      {table, static_cast<std::int64_t>(count), timeout_ms(request.deadline)})));
+  call->half_close();
+  keep(id, call, /*step=*/1);
+}
+
+// --- Updates and questions ------------------------------------------------------------------
+
+RequestId ReverbClient::mutate(const MutateRequest& request, Done<MutateResult> done) {
+  MutateResult result;
+  if (is_closed()) {
+    result.status = closed_status();
+  } else if (request.tickets.size() != request.ticket_priorities.size()) {
+    result.status = invalid_argument("there are {} tickets but {} priorities; give one each",
+                                     request.tickets.size(), request.ticket_priorities.size());
+  } else if (request.keys.size() != request.key_priorities.size()) {
+    result.status = invalid_argument("there are {} keys but {} priorities; give one each",
+                                     request.keys.size(), request.key_priorities.size());
+  }
+  if (!result.status.ok()) {
+    done(std::move(result));
+    return 0;
+  }
+  std::vector<ItemKey> keys(request.tickets.begin(), request.tickets.end());
+  keys.insert(keys.end(), request.keys.begin(), request.keys.end());
+  std::vector<double> priorities(request.ticket_priorities.begin(),
+                                 request.ticket_priorities.end());
+  priorities.insert(priorities.end(), request.key_priorities.begin(), request.key_priorities.end());
+  result.updated = keys.size();
+  result.deleted = request.deletes.size();
+  return unary("MutatePriorities",
+               wire::write_mutate_request(request.table, keys, priorities, request.deletes),
+               [result, done = std::move(done)](const Result<Ref<GrpcMessage>>& response) mutable {
+                 if (!response.ok()) result = {.status = response.status()};
+                 done(std::move(result));
+               });
+}
+
+RequestId ReverbClient::lookup(const LookupRequest&, Done<LookupResult> done) {
+  done({unimplemented("Reverb's protocol has no look-up of items by key"), {}, {}});
+  return 0;
+}
+
+RequestId ReverbClient::reset(std::string_view table, Done<Status> done) {
+  if (is_closed()) {
+    done(closed_status());
+    return 0;
+  }
+  return unary("Reset", wire::write_reset_request(table),
+               [done = std::move(done)](const Result<Ref<GrpcMessage>>& response) {
+                 done(response.status());
+               });
+}
+
+RequestId ReverbClient::info(Done<Result<std::vector<TableInfo>>> done) {
+  if (is_closed()) {
+    done(closed_status());
+    return 0;
+  }
+  return unary("ServerInfo", "",
+               [this, done = std::move(done)](const Result<Ref<GrpcMessage>>& response) {
+                 if (!response.ok()) return done(response.status());
+                 auto infos = wire::read_info_response((*response)->bytes());
+                 if (!infos.ok()) return done(infos.status());
+                 learn(infos->tables);
+                 done(std::move(infos->tables));
+               });
+}
+
+Result<std::string> ReverbClient::checkpoint_and_wait(const Interrupted& interrupted) {
+  REVERIE_ASSIGN_OR_RETURN(
+      const Ref<GrpcMessage> response,
+      unary_and_wait(*client_, path_of("Checkpoint"), GrpcPayload(), {}, interrupted));
+  REVERIE_ASSIGN_OR_RETURN(const std::string_view path,
+                           wire::read_checkpoint_response(response->bytes()));
+  return std::string(path);
+}
+
+RequestId ReverbClient::why_blocked(std::string_view table, Done<Result<BlockedReport>> done) {
+  done(unimplemented("Reverb's protocol has no report on why requests of table '{}' wait", table));
+  return 0;
+}
+
+}  // namespace reverie

@@ -1,0 +1,98 @@
+// ReverbClient: the door to a store behind Reverb's protocol: a server of ours, or of dm-reverb's.
+//
+//     REVERIE_ASSIGN_OR_RETURN(auto client, ReverbClient::open(io_threads, "localhost:7000", {}));
+//     sample_and_wait(*client, {.table = "replay", .count = 256});
+//
+// What the protocol has no word for is refused with UNIMPLEMENTED, and says so: look-ups, distinct
+// samples, why_blocked. A sample request draws min_count items. Tickets are keys. Priorities that
+// are left to the table are 1. An update does not learn how many items there were: all count.
+//
+// While no server answers, inserts, updates and questions wait for one; samples fail with
+// UNAVAILABLE.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "reverie/adapters/reverb/grpc_blocking.h"
+#include "reverie/adapters/reverb/grpc_client.h"
+#include "reverie/adapters/reverb/insert_sender.h"
+#include "reverie/adapters/reverb/sample_call.h"
+#include "reverie/base/mutex.h"
+#include "reverie/base/timer_queue.h"
+#include "reverie/service/replay_service.h"
+
+namespace reverie {
+
+struct ReverbClientOptions {
+  GrpcClientOptions grpc = {};
+  std::optional<std::uint64_t> seed = {};  // of the keys of chunks
+};
+
+// Thread-safe. Deadlines are of Clock::system(). `io_threads` outlives it.
+class ReverbClient final : public ReplayService {
+ public:
+  // Connects to nothing yet. INVALID_ARGUMENT for a target that is none.
+  static Result<std::shared_ptr<ReverbClient>> open(IoThreads& io_threads, std::string_view target,
+                                                    ReverbClientOptions options = {});
+  ~ReverbClient() override;
+
+  RequestId insert(InsertRequest request, Done<InsertResult> done) override;
+  RequestId sample(SampleRequest request, Done<SampleResult> done) override;
+  RequestId mutate(const MutateRequest& request, Done<MutateResult> done) override;
+  RequestId lookup(const LookupRequest& request, Done<LookupResult> done) override;
+  RequestId reset(std::string_view table, Done<Status> done) override;
+  RequestId info(Done<Result<std::vector<TableInfo>>> done) override;
+  RequestId why_blocked(std::string_view table, Done<Result<BlockedReport>> done) override;
+  void cancel(RequestId id) override;
+  void close() override;
+
+  // Where the server wrote its checkpoint, on its own disk. Waits; see grpc_blocking.h.
+  Result<std::string> checkpoint_and_wait(const Interrupted& interrupted);
+
+  // For connections that somebody else made: tests in one process.
+  GrpcClient& grpc() { return *client_; }
+
+ private:
+  // What cancel() needs of a request.
+  struct Pending {
+    std::shared_ptr<GrpcClientCall> call;
+    std::shared_ptr<InsertSender> sender;
+    int step = 0;  // of a request that is several calls, one after the other
+    bool is_cancelled = false;
+  };
+  using Names = std::shared_ptr<const wire::ColumnNames>;
+
+  explicit ReverbClient(std::unique_ptr<GrpcClient> client, std::uint64_t seed)
+      : client_(std::move(client)), timers_(Clock::system()), random_(seed) {}
+
+  std::shared_ptr<InsertSender> sender_of(std::string_view table);
+  RequestId begin() REVERIE_REQUIRES(mutex_) { return ++last_id_; }
+  // Keeps `call` for cancel(), unless the request is complete already, or at a later step. A
+  // request that was cancelled meanwhile cancels it at once.
+  RequestId keep(RequestId id, std::shared_ptr<GrpcClientCall> call, int step = 0);
+  void forget(RequestId id);
+  RequestId unary(std::string_view method, std::string request, GrpcClient::UnaryDone done);
+  Names names_of(std::string_view table);
+  void learn(const std::vector<TableInfo>& infos);
+  void start_sample(RequestId id, std::string_view table, SampleRequest request, const Names& names,
+                    Done<SampleResult> done);
+  bool is_closed();
+
+  const std::unique_ptr<GrpcClient> client_;
+  TimerQueue timers_;
+
+  Mutex mutex_;
+  Random random_ REVERIE_GUARDED_BY(mutex_);
+  RequestId last_id_ REVERIE_GUARDED_BY(mutex_) = 0;
+  bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
+  std::map<RequestId, Pending> pending_ REVERIE_GUARDED_BY(mutex_);
+  std::map<std::string, std::shared_ptr<InsertSender>, std::less<>> senders_
+      REVERIE_GUARDED_BY(mutex_);
+  std::map<std::string, Names, std::less<>> names_ REVERIE_GUARDED_BY(mutex_);
+};
+
+}  // namespace reverie
