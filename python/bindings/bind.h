@@ -12,6 +12,7 @@ void bind_columns(nanobind::module_& m);
 void bind_writer(nanobind::module_& m);
 void bind_replay(nanobind::module_& m);
 void bind_env(nanobind::module_& m);
+void bind_server(nanobind::module_& m);
 void bind_replay_buffer(nanobind::module_& m);
 void bind_env_pool(nanobind::module_& m);
 void bind_dataset(nanobind::module_& m);

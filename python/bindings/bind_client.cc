@@ -16,6 +16,7 @@
 #include "python/bindings/nest.h"
 #include "python/bindings/table_info.h"
 #include "python/bindings/values.h"
+#include "reverie/adapters/reverb/reverb_client.h"
 #include "reverie/base/format.h"
 #include "reverie/client/batch.h"
 #include "reverie/client/insert_step.h"
@@ -199,21 +200,52 @@ void reset(const ClientHandle& self, nb::handle table) {
   unwrap(without_gil([&] { return reset_and_wait(*self.service(), name, wait); }));
 }
 
-nb::list info(const ClientHandle& self) {
+nb::list info(const ClientHandle& self, nb::handle timeout_s) {
   unwrap(self.check());
-  return table_infos(*self.service());
+  const TimePoint until = deadline(timeout_s);
+  Waiting waiting(*self.service(), "");
+  WaitOptions wait = waiting.options();
+  bool is_late = false;
+  wait.interrupted = [until, &is_late, asked = std::move(wait.interrupted)] {
+    is_late = Clock::system().now() >= until;
+    return is_late || asked();
+  };
+  wait.still_waiting = nullptr;
+  try {
+    return table_infos(*self.service(), wait);
+  } catch (nb::python_error&) {
+    if (!is_late) throw;
+  }
+  raise(deadline_exceeded("no server answered within {} s", number_argument("timeout", timeout_s)));
+}
+
+std::string checkpoint(const ClientHandle& self) {
+  unwrap(self.check());
+  auto* const remote = dynamic_cast<ReverbClient*>(self.service().get());
+  if (remote == nullptr) {
+    raise(unimplemented("an embedded store writes no checkpoints"));
+  }
+  Waiting waiting(*self.service(), "");
+  const WaitOptions wait = waiting.options();
+  return unwrap(without_gil([&] { return remote->checkpoint_and_wait(wait.interrupted); }));
+}
+
+// Whoever has the store in this process can ask its limiter.
+Table& local_table(const ClientHandle& self, nb::handle table) {
+  unwrap(self.check());
+  if (!self.local()) {
+    raise(unimplemented(
+        "a server is not asked what its limiter would let through; see server_info()"));
+  }
+  return *unwrap(self.local()->table(text_argument("table", table)));
 }
 
 bool can_sample(const ClientHandle& self, nb::handle table, nb::handle count) {
-  unwrap(self.check());
-  Table* const found = unwrap(self.local()->table(text_argument("table", table)));
-  return found->can_sample(integer_argument("num_samples", count, 1));
+  return local_table(self, table).can_sample(integer_argument("num_samples", count, 1));
 }
 
 bool can_insert(const ClientHandle& self, nb::handle table, nb::handle count) {
-  unwrap(self.check());
-  Table* const found = unwrap(self.local()->table(text_argument("table", table)));
-  return found->can_insert(integer_argument("num_inserts", count, 1));
+  return local_table(self, table).can_insert(integer_argument("num_inserts", count, 1));
 }
 
 // A report and the table that it speaks of.
@@ -275,7 +307,9 @@ void bind_client(nb::module_& m) {
                    "tuple[numpy.ndarray, numpy.ndarray]"),
            "The priorities of items, and their tickets.")
       .def("reset", &reset, "table"_a, nb::sig("def reset(self, table: str) -> None"))
-      .def("info", &info, nb::sig("def info(self) -> list[dict[str, typing.Any]]"))
+      .def("info", &info, "timeout_s"_a.none(),
+           nb::sig("def info(self, timeout_s: float | None) -> list[dict[str, typing.Any]]"))
+      .def("checkpoint", &checkpoint, nb::sig("def checkpoint(self) -> str"))
       .def("can_sample", &can_sample, "table"_a, "num_samples"_a,
            nb::sig("def can_sample(self, table: str, num_samples: int) -> bool"))
       .def("can_insert", &can_insert, "table"_a, "num_inserts"_a,

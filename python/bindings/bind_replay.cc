@@ -13,13 +13,13 @@
 #include "python/bindings/bind.h"
 #include "python/bindings/client.h"
 #include "python/bindings/convert.h"
+#include "python/bindings/registry.h"
 #include "python/bindings/table_info.h"
 #include "reverie/replay/local_service.h"
 #include "reverie/replay/plugin.h"
 #include "reverie/replay/rate_limiter.h"
 
 namespace reverie::python {
-namespace {
 
 // What ships, and what plugins of this process have added. Never destroyed: tables may outlive
 // the interpreter.
@@ -27,6 +27,8 @@ Registry& registry() {
   static auto* const instance = new Registry;
   return *instance;
 }
+
+namespace {
 
 class Store {
  public:

@@ -21,6 +21,7 @@ NB_MODULE(_reverie, m) {
   reverie::python::bind_writer(m);
   reverie::python::bind_replay(m);
   reverie::python::bind_env(m);
+  reverie::python::bind_server(m);
   reverie::python::bind_replay_buffer(m);
   reverie::python::bind_env_pool(m);
   reverie::python::bind_dataset(m);

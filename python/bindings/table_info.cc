@@ -12,7 +12,6 @@
 #include <nanobind/stl/vector.h>
 
 #include "python/bindings/convert.h"
-#include "reverie/service/blocking.h"
 
 namespace reverie::python {
 namespace {
@@ -104,8 +103,9 @@ TableOptions table_options(nb::dict table) {
   return options;
 }
 
-nb::list table_infos(ReplayService& service) {
-  const std::vector<TableInfo> infos = unwrap(without_gil([&] { return info_and_wait(service); }));
+nb::list table_infos(ReplayService& service, const WaitOptions& wait) {
+  const std::vector<TableInfo> infos =
+      unwrap(without_gil([&] { return info_and_wait(service, wait); }));
   nb::list tables;
   for (const TableInfo& info : infos) tables.append(to_dict(info));
   return tables;

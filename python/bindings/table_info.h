@@ -4,7 +4,7 @@
 #include <nanobind/nanobind.h>
 
 #include "reverie/record/table_info.h"
-#include "reverie/service/replay_service.h"
+#include "reverie/service/blocking.h"
 
 namespace reverie::python {
 
@@ -13,6 +13,6 @@ namespace nb = nanobind;
 // From what reverie.Table makes of itself.
 TableOptions table_options(nb::dict table);
 // The same keys, and the counts besides; one a table.
-nb::list table_infos(ReplayService& service);
+nb::list table_infos(ReplayService& service, const WaitOptions& wait = {});
 
 }  // namespace reverie::python

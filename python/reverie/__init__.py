@@ -17,9 +17,11 @@ from reverie.dataset import Dataset
 from reverie.errors import DeadlineExceededError, ReverbError, ReverieError
 from reverie.replay_buffer import ReplayBuffer
 from reverie.replay_sample import ReplaySample, SampleInfo
+from reverie.server import Server
 from reverie.specs import TensorSpec
 from reverie.store import Store
 from reverie.table import Table, TableInfo
+from reverie.tls import ClientTls, ServerTls
 from reverie.trajectory_writer import TrajectoryWriter
 from reverie.writer import Writer
 
@@ -33,6 +35,7 @@ __all__ = [
     "Batcher",
     "BlockedReport",
     "Client",
+    "ClientTls",
     "ColumnHistory",
     "Dataset",
     "DeadlineExceededError",
@@ -42,6 +45,8 @@ __all__ = [
     "ReverbError",
     "ReverieError",
     "SampleInfo",
+    "Server",
+    "ServerTls",
     "Store",
     "Table",
     "TableInfo",

@@ -12,6 +12,7 @@ from reverie.dataset import Dataset, Output, table_dataset
 from reverie.errors import InvalidArgumentError, NotFoundError, UnsupportedTypeError
 from reverie.replay_sample import ReplaySample, SampleInfo
 from reverie.table import TableInfo, table_info
+from reverie.tls import ClientTls
 from reverie.trajectory_writer import TrajectoryWriter
 from reverie.writer import Writer
 
@@ -27,16 +28,46 @@ if TYPE_CHECKING:
 
 
 class Client:
-    """A door to a store: ``reverie.Store.client()`` opens it.
+    """A door to a store: of a server elsewhere, or (``reverie.Store.client()``) of this process.
 
     Thread-safe, save for the writers and iterators that it makes: one thread each. Every call
     that may wait takes ``timeout_s``: None waits without limit, 0 is now or never.
     ``KeyboardInterrupt`` ends any wait of the main thread.
+
+    Servers are ours or dm-reverb's; what their protocol has no word for raises
+    ``UnimplementedError``. A client connects when it is first used, and again by itself. It can be
+    pickled: the other process connects to the same server.
+
+    Args:
+        server_address: ``"localhost:7000"``, ``"unix:/run/x.sock"``, or several servers to take
+            turns, ``"ipv4:10.0.0.5:7000,10.0.0.6:7000"``.
+        token: the server's secret. It is only sent over TLS, to this machine, or a Unix socket.
+        tls: how to encrypt; None does not.
+
+    Raises:
+        InvalidArgumentError: the address is none, or ``tls`` holds no certificates.
     """
 
-    def __init__(self, native: _reverie.Client, codec: str = "auto") -> None:
-        self._native = native
-        self._codec = codec
+    def __init__(
+        self, server_address: str, *, token: str = "", tls: ClientTls | None = None
+    ) -> None:
+        options = None if tls is None else tls._options()
+        self._native = _reverie.connect(server_address, token, options)
+        self._codec = "raw"  # what travels is compressed on its way
+        self._connection: tuple[str, str, ClientTls | None] | None = (server_address, token, tls)
+
+    @classmethod
+    def _embedded(cls, native: _reverie.Client, codec: str) -> Client:
+        client = cls.__new__(cls)
+        client._native = native
+        client._codec = codec
+        client._connection = None
+        return client
+
+    @property
+    def server_address(self) -> str | None:
+        """Where the server is; None for a store of this process."""
+        return None if self._connection is None else self._connection[0]
 
     # --- Writing
 
@@ -343,10 +374,20 @@ class Client:
         """What each table is and how it stands, by name.
 
         Args:
-            timeout: seconds; an embedded store answers at once.
+            timeout: seconds to wait for a server; None and 0 wait without limit.
+
+        Raises:
+            DeadlineExceededError: no server answered.
         """
-        del timeout
-        return {table["name"]: table_info(table) for table in self._native.info()}
+        return {table["name"]: table_info(table) for table in self._native.info(timeout or None)}
+
+    def checkpoint(self) -> str:
+        """Has the server write a checkpoint; returns its path on the server's disk.
+
+        Raises:
+            UnimplementedError: the server writes none, or the store is in this process.
+        """
+        return self._native.checkpoint()
 
     def why_blocked(self, table: str) -> BlockedReport:
         """Why requests of a table wait: ``str()`` of it is a line for people."""
@@ -389,13 +430,21 @@ class Client:
             yield steps
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise UnsupportedTypeError(
-            "a Client of an embedded Store cannot be pickled: the store lives in this process; "
-            "open a store in the other process"
-        )
+        if self._connection is None:
+            raise UnsupportedTypeError(
+                "a Client of an embedded Store cannot be pickled: the store lives in this process; "
+                "open a store in the other process, or use a Server"
+            )
+        return _connect, self._connection
 
     def __repr__(self) -> str:
-        return "<reverie.Client of an embedded store>"
+        if self._connection is None:
+            return "<reverie.Client of an embedded store>"
+        return f"Client, server_address={self._connection[0]}"
+
+
+def _connect(server_address: str, token: str, tls: ClientTls | None) -> Client:
+    return Client(server_address, token=token, tls=tls)
 
 
 _NO_KEYS: npt.NDArray[np.uint64] = np.empty(0, np.uint64)

@@ -11,7 +11,7 @@ class Extension(_options.Component):
 
     def __init__(self, *, _name: str | None = None, **options: _options.OptionValue | None) -> None:
         super().__init__(_name=_name, **options)
-        self._place: tuple[_reverie.Store, str, int] | None = None
+        self._place: tuple[_reverie.Store | _reverie.Server, str, int] | None = None
 
     def summary(self) -> dict[str, float]:
         """Figures for people, by name; which ones depends on the extension.
@@ -26,7 +26,7 @@ class Extension(_options.Component):
         store, table, index = self._place
         return store.extension_summary(table, index)
 
-    def _attach(self, store: _reverie.Store, table: str, index: int) -> None:
+    def _attach(self, store: _reverie.Store | _reverie.Server, table: str, index: int) -> None:
         """Called by the store that opened the table."""
         self._place = (store, table, index)
 

@@ -12,6 +12,32 @@ from reverie.table import Table
 _CODECS = ("auto", "raw", "lz4", "zstd")
 
 
+def checked_tables(tables: Sequence[Table], max_bytes: int | None) -> tuple[Table, ...]:
+    """The tables of a store to be, if they can be that.
+
+    Raises:
+        InvalidArgumentError: no tables, a name twice, or a bound below 1.
+        UnsupportedTypeError: something that is no table.
+        FailedPreconditionError: a table belongs to a store already.
+    """
+    checked = tuple(tables)
+    if not checked:
+        raise InvalidArgumentError("tables is empty; a store needs at least one table")
+    for table in checked:
+        if not isinstance(table, Table):
+            raise UnsupportedTypeError(f"tables holds {table!r}; all must be reverie.Table")
+        table._check_unattached()
+    names = [table.name for table in checked]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise InvalidArgumentError(
+            f"tables holds more than one of the names {repeated}; each must be unique"
+        )
+    if max_bytes is not None and max_bytes < 1:
+        raise InvalidArgumentError(f"max_bytes is {max_bytes}; it must be at least 1, or None")
+    return checked
+
+
 class Store:
     """Tables that share one memory of steps.
 
@@ -38,21 +64,7 @@ class Store:
         max_bytes: int | None = None,
         codec: str = "auto",
     ) -> None:
-        self._tables = tuple(tables)
-        if not self._tables:
-            raise InvalidArgumentError("tables is empty; a store needs at least one table")
-        for table in self._tables:
-            if not isinstance(table, Table):
-                raise UnsupportedTypeError(f"tables holds {table!r}; all must be reverie.Table")
-            table._check_unattached()
-        names = [table.name for table in self._tables]
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        if repeated:
-            raise InvalidArgumentError(
-                f"tables holds more than one of the names {repeated}; each must be unique"
-            )
-        if max_bytes is not None and max_bytes < 1:
-            raise InvalidArgumentError(f"max_bytes is {max_bytes}; it must be at least 1, or None")
+        self._tables = checked_tables(tables, max_bytes)
         if codec not in _CODECS:
             raise InvalidArgumentError(f"codec is {codec!r}; it must be one of {_CODECS}")
         self._codec = codec
@@ -67,7 +79,7 @@ class Store:
 
     def client(self) -> Client:
         """A client; it may be used by many threads, and there may be many."""
-        return Client(self._native.client(), self._codec)
+        return Client._embedded(self._native.client(), self._codec)
 
     def close(self) -> None:
         """Ends all calls that wait, with ``CancelledError``; those to come end so too.

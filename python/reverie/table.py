@@ -125,7 +125,7 @@ class Table:
         self._extensions = tuple(extensions)
         self._signature = signature if self._columns is not None else None
         self._max_bytes = max_bytes
-        self._store: _reverie.Store | None = None
+        self._store: _reverie.Store | _reverie.Server | None = None
 
     @classmethod
     def queue(
@@ -257,7 +257,7 @@ class Table:
                 "table.replace()"
             )
 
-    def _attach(self, store: _reverie.Store) -> None:
+    def _attach(self, store: _reverie.Store | _reverie.Server) -> None:
         """Called by the store that has opened the table."""
         self._store = store
         for index, extension in enumerate(self._extensions):

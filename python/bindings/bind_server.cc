@@ -1,0 +1,139 @@
+// Binds server/server.h, and adapters/reverb/reverb_client.h: both ends of a socket.
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "python/bindings/bind.h"
+#include "python/bindings/client.h"
+#include "python/bindings/convert.h"
+#include "python/bindings/registry.h"
+#include "python/bindings/table_info.h"
+#include "reverie/adapters/reverb/reverb_client.h"
+#include "reverie/base/fork.h"
+#include "reverie/server/server.h"
+
+namespace reverie::python {
+namespace {
+
+constexpr std::size_t kClientThreads = 2;
+
+// The threads that all clients of this process share. Never destroyed: clients may outlive the
+// interpreter. A forked child gets its own.
+IoThreads& client_threads() {
+  static std::uint32_t generation = 0;
+  static IoThreads* threads = nullptr;
+  if (threads == nullptr || generation != fork_generation()) {
+    generation = fork_generation();
+    threads = new IoThreads(kClientThreads);
+  }
+  return *threads;
+}
+
+class PyServer {
+ public:
+  explicit PyServer(std::unique_ptr<Server> server) : server_(std::move(server)) {}
+  PyServer(PyServer&&) = default;
+  ~PyServer() {
+    if (!server_) return;
+    nb::gil_scoped_release release;
+    server_.reset();
+  }
+
+  ClientHandle client() const {
+    check();
+    return ClientHandle(server_->store(), server_->store());
+  }
+  nb::list info() const {
+    check();
+    return table_infos(*server_->store());
+  }
+  std::map<std::string, double> extension_summary(nb::handle table, std::size_t index) const {
+    check();
+    Table* const found = unwrap(server_->store()->table(text_argument("table", table)));
+    return without_gil([&] { return found->extension_summary(index); });
+  }
+  std::vector<std::string> addresses() const { return server_->addresses(); }
+  std::uint16_t port() const { return server_->port(); }
+  std::map<std::string, std::uint64_t> figures() const {
+    const ReverbFigures figures = server_->figures();
+    return {{"inserts", figures.inserts},
+            {"samples", figures.samples},
+            {"unsent_samples", figures.unsent_samples}};
+  }
+  void stop(nb::handle grace_s) const {
+    check();
+    const double grace = number_argument("grace_s", grace_s);
+    without_gil([&] { server_->stop(seconds(grace)); });
+  }
+
+ private:
+  void check() const { unwrap(fork_guard_.check("Server")); }
+
+  std::unique_ptr<Server> server_;
+  ForkGuard fork_guard_;
+};
+
+void init_server(PyServer* self, nb::list tables, nb::handle max_bytes,
+                 std::vector<std::string> addresses, std::string token, bool insecure,
+                 nb::handle tls) {
+  std::vector<TableOptions> options;
+  for (nb::handle table : tables) options.push_back(table_options(nb::cast<nb::dict>(table)));
+  ServerOptions server;
+  if (!max_bytes.is_none()) server.store.max_bytes = integer_argument("max_bytes", max_bytes, 1);
+  server.store.registry = &registry();
+  server.addresses = std::move(addresses);
+  server.grpc.token = std::move(token);
+  server.grpc.is_insecure_allowed = insecure;
+  if (!tls.is_none()) {
+    const auto [chain, key, authorities] =
+        nb::cast<std::tuple<std::string, std::string, std::string>>(tls);
+    server.grpc.tls = TlsServerOptions{chain, key, authorities};
+  }
+  new (self) PyServer(
+      unwrap(without_gil([&] { return Server::open(std::move(options), std::move(server)); })));
+}
+
+ClientHandle connect(const std::string& address, std::string token, nb::handle tls) {
+  ReverbClientOptions options;
+  options.grpc.token = std::move(token);
+  if (!tls.is_none()) {
+    const auto [authorities, chain, key, name] =
+        nb::cast<std::tuple<std::string, std::string, std::string, std::string>>(tls);
+    options.grpc.tls = TlsClientOptions{authorities, chain, key, name};
+  }
+  auto client = unwrap(ReverbClient::open(client_threads(), address, std::move(options)));
+  return ClientHandle(std::move(client), nullptr);
+}
+
+}  // namespace
+
+void bind_server(nb::module_& m) {
+  using namespace nb::literals;
+  nb::class_<PyServer>(m, "Server", "See ``reverie.Server``.")
+      .def("__init__", &init_server, "tables"_a, "max_bytes"_a.none(), "addresses"_a, "token"_a,
+           "insecure"_a, "tls"_a.none(),
+           nb::sig("def __init__(self, tables: list[dict[str, typing.Any]], "
+                   "max_bytes: int | None, addresses: list[str], token: str, insecure: bool, "
+                   "tls: tuple[str, str, str] | None) -> None"))
+      .def("client", &PyServer::client)
+      .def("info", &PyServer::info, nb::sig("def info(self) -> list[dict[str, typing.Any]]"))
+      .def("extension_summary", &PyServer::extension_summary, "table"_a, "index"_a,
+           nb::sig("def extension_summary(self, table: str, index: int) -> dict[str, float]"))
+      .def("stop", &PyServer::stop, "grace_s"_a, nb::sig("def stop(self, grace_s: float) -> None"))
+      .def_prop_ro("addresses", &PyServer::addresses)
+      .def_prop_ro("port", &PyServer::port)
+      .def_prop_ro("figures", &PyServer::figures);
+  m.def("connect", &connect, "address"_a, "token"_a, "tls"_a.none(),
+        nb::sig("def connect(address: str, token: str, "
+                "tls: tuple[str, str, str, str] | None) -> Client"),
+        "A client of the server at an address; connects when it is first used.");
+}
+
+}  // namespace reverie::python

@@ -1,0 +1,59 @@
+"""Certificates and keys for encrypted connections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+
+@dataclass(frozen=True)
+class ServerTls:
+    """How a server encrypts.
+
+    Attributes:
+        certificate: file with the server's certificate and those that signed it, PEM.
+        key: file with its private key, PEM.
+        client_authorities: file with the certificates of those who sign clients'; then only such
+            clients are let in.
+    """
+
+    certificate: str | PathLike[str]
+    key: str | PathLike[str]
+    client_authorities: str | PathLike[str] | None = None
+
+    def _options(self) -> tuple[str, str, str]:
+        return _read(self.certificate), _read(self.key), _read(self.client_authorities)
+
+
+@dataclass(frozen=True)
+class ClientTls:
+    """How a client encrypts.
+
+    Attributes:
+        authorities: file with the certificates of those who may have signed the server's, PEM; None
+            for those that the system trusts.
+        certificate: file with the client's own, for a server that asks.
+        key: file with the key to it.
+        server_name: what the server's certificate must say, where that is not the address.
+    """
+
+    authorities: str | PathLike[str] | None = None
+    certificate: str | PathLike[str] | None = None
+    key: str | PathLike[str] | None = None
+    server_name: str = ""
+
+    def _options(self) -> tuple[str, str, str, str]:
+        return (
+            _read(self.authorities),
+            _read(self.certificate),
+            _read(self.key),
+            self.server_name,
+        )
+
+
+def _read(path: str | PathLike[str] | None) -> str:
+    return "" if path is None else Path(path).read_text(encoding="ascii")

@@ -1,0 +1,46 @@
+#include "reverie/server/server.h"
+
+#include <utility>
+
+#include "reverie/net/address.h"
+
+namespace reverie {
+
+Server::Server(std::shared_ptr<LocalService> store, std::unique_ptr<ReverbService> reverb,
+               const ServerOptions& options)
+    : store_(std::move(store)),
+      reverb_(std::move(reverb)),
+      io_threads_(options.io_thread_count),
+      grpc_(io_threads_, options.grpc) {
+  reverb_->add_to(grpc_);
+}
+
+Result<std::unique_ptr<Server>> Server::open(std::vector<TableOptions> tables,
+                                             ServerOptions options) {
+  if (options.addresses.empty()) {
+    return invalid_argument("a server needs at least one address to listen at; none was given");
+  }
+  REVERIE_ASSIGN_OR_RETURN(auto store, LocalService::open(std::move(tables), options.store));
+  if (!options.reverb.clock) options.reverb.clock = options.store.clock;
+  REVERIE_ASSIGN_OR_RETURN(auto reverb, ReverbService::make(store, options.reverb));
+  std::unique_ptr<Server> server(new Server(std::move(store), std::move(reverb), options));
+  REVERIE_ASSIGN_OR_RETURN(server->addresses_, server->grpc_.listen(options.addresses));
+  REVERIE_ASSIGN_OR_RETURN(const Endpoint endpoint, parse_endpoint(server->addresses_.front()));
+  server->port_ = endpoint.port;
+  return server;
+}
+
+Server::~Server() {
+  if (fork_guard_.check("Server").ok()) stop();
+}
+
+void Server::stop(Duration grace) {
+  if (!fork_guard_.check("Server").ok()) return;
+  MutexLock lock(stop_mutex_);
+  grpc_.begin_stop();
+  reverb_->close();
+  grpc_.stop(grace);
+  io_threads_.stop();
+}
+
+}  // namespace reverie

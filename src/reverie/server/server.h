@@ -1,0 +1,70 @@
+// Server: tables and the doors to them.
+//
+//     Server = LocalService + ReverbService + GrpcServer on threads of its own
+//
+// It listens at loopback unless it is given a secret (GrpcServerOptions), and refuses a port that
+// somebody else has.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "reverie/adapters/reverb/grpc_server.h"
+#include "reverie/adapters/reverb/reverb_service.h"
+#include "reverie/base/fork.h"
+#include "reverie/base/mutex.h"
+#include "reverie/base/status.h"
+#include "reverie/net/io_threads.h"
+#include "reverie/replay/local_service.h"
+
+namespace reverie {
+
+struct ServerOptions {
+  StoreOptions store = {};
+  // "localhost:0" takes a free port. At least one.
+  std::vector<std::string> addresses = {"localhost:0"};
+  GrpcServerOptions grpc = {};
+  ReverbServiceOptions reverb = {};
+  std::size_t io_thread_count = 2;
+};
+
+// Thread-safe.
+class Server {
+ public:
+  // INVALID_ARGUMENT for tables that make no store or an address that is none, PERMISSION_DENIED or
+  // the like for one that others could reach, ALREADY_EXISTS for a port in use.
+  static Result<std::unique_ptr<Server>> open(std::vector<TableOptions> tables,
+                                              ServerOptions options);
+  // stop() without grace.
+  ~Server();
+
+  const std::shared_ptr<LocalService>& store() const { return store_; }
+  // Where it listens, with the ports that were chosen.
+  const std::vector<std::string>& addresses() const { return addresses_; }
+  // Of the first address; 0 for a Unix socket.
+  std::uint16_t port() const { return port_; }
+  ReverbFigures figures() const { return reverb_->figures(); }
+
+  // Ends all that waits: writers are told to try again (UNAVAILABLE), samplers that the store is
+  // closed (CANCELLED). Then ends the connections, which get up to `grace` to take what was
+  // written. Idempotent.
+  void stop(Duration grace = Duration::zero());
+
+ private:
+  Server(std::shared_ptr<LocalService> store, std::unique_ptr<ReverbService> reverb,
+         const ServerOptions& options);
+
+  ForkGuard fork_guard_;
+  std::shared_ptr<LocalService> store_;
+  std::unique_ptr<ReverbService> reverb_;
+  IoThreads io_threads_;
+  GrpcServer grpc_;
+  std::vector<std::string> addresses_;
+  std::uint16_t port_ = 0;
+  Mutex stop_mutex_;  // held while stopping: who calls second waits until it is done
+};
+
+}  // namespace reverie

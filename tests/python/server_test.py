@@ -1,0 +1,342 @@
+"""A server, and clients that reach it through a socket."""
+
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+
+import numpy as np
+import pytest
+
+import reverie
+from reverie import errors
+
+QUEUE_SIZE = 3
+
+
+def fifo(name="t", **options):
+    return reverie.Table(
+        name,
+        sampler=reverie.selectors.Fifo(),
+        remover=reverie.selectors.Fifo(),
+        max_size=100,
+        rate_limiter=reverie.rate_limiters.MinSize(1),
+        **options,
+    )
+
+
+@pytest.fixture
+def server():
+    with reverie.Server([fifo(), reverie.Table.queue("q", QUEUE_SIZE)]) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server):
+    return server.localhost_client()
+
+
+def steps(client, count, **options):
+    """Items of two steps each over ``count`` steps."""
+    with client.trajectory_writer(2, **options) as writer:
+        for i in range(count):
+            writer.append({"x": np.full(3, i, np.float32), "n": i, "word": f"step {i}"})
+            if i > 0:
+                writer.create_item(
+                    "t", float(i), {name: column[-2:] for name, column in writer.history.items()}
+                )
+        writer.flush()
+
+
+@pytest.mark.parametrize("chunk_length", [1, 3, 100])
+def test_what_a_writer_sends_a_reader_gets(server, client, chunk_length):
+    steps(client, 10, chunk_length=chunk_length)
+    for reader in (client, server.client()):
+        batch = reader.sample_batch("t", 2)
+        n, words, x = batch.data
+        assert n[0].tolist() == [0, 1]
+        assert x[0].tolist() == [[0.0] * 3, [1.0] * 3]
+        assert words[0].tolist() == [b"step 0", b"step 1"]
+    assert client.server_info()["t"].current_size == 9
+
+
+def test_rows_travel_once_however_many_items_share_them(server, client):
+    pixels = np.random.default_rng(1).integers(0, 255, (40, 5000), np.uint8)
+    with client.trajectory_writer(10, chunk_length=40) as writer:
+        for i, row in enumerate(pixels):
+            writer.append({"pixels": row})
+            if i >= 9:
+                writer.create_item("t", 1.0, {"pixels": writer.history["pixels"][-10:]})
+        writer.flush()
+    assert server.client().server_info()["t"].current_size == 31
+    batch = client.sample_batch("t", 4)
+    assert (batch.data[0][0] == pixels[:10]).all()
+
+
+def test_a_nest_comes_back_where_the_table_has_a_signature():
+    signature = {
+        "obs": {"a": reverie.TensorSpec((None,), np.int64)},
+        "b": [reverie.TensorSpec((None, 2), np.float32)],
+    }
+    with reverie.Server([fifo(signature=signature)]) as server:
+        client = server.localhost_client()
+        assert client.server_info()["t"].signature == signature
+        client.insert({"obs": {"a": 3}, "b": [np.ones(2, np.float32)]}, {"t": 1.0})
+        batch = client.sample_batch("t", 2)
+        assert batch.data["obs"]["a"].tolist() == [[3], [3]]
+        (step,) = next(client.sample("t", 1, unpack_as_table_signature=True))
+        assert step.data["b"][0].tolist() == [1.0, 1.0]
+        writer = client.trajectory_writer(1)
+        writer.append({"obs": 1})
+        with pytest.raises(errors.InvalidArgumentError, match="signature"):
+            writer.create_item("t", 1.0, {"obs": writer.history["obs"][-1:]})
+
+
+def test_priorities_are_updated_and_items_deleted(client):
+    steps(client, 4)
+    batch = client.sample_batch("t", 1)
+    assert client.update_priorities("t", batch.tickets, [9.0]) == 1
+    assert client.sample_batch("t", 1).priorities.tolist() == [9.0]
+    assert client.delete("t", batch.keys) == 1
+    assert client.server_info()["t"].current_size == 2
+    client.reset("t")
+    assert client.server_info()["t"].current_size == 0
+
+
+def test_a_writer_waits_for_its_table_and_a_reader_for_items(client):
+    def write():
+        with client.trajectory_writer(1) as writer:
+            for i in range(20):
+                writer.append({"i": i})
+                writer.create_item("q", 1.0, {"i": writer.history["i"][-1:]})
+            writer.flush()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    seen = [client.sample_batch("q", 4, timeout_s=30).data[0][:, 0].tolist() for _ in range(5)]
+    thread.join(timeout=30)
+    assert [i for part in seen for i in part] == list(range(20))
+
+
+def test_a_full_table_does_not_hold_up_another(client):
+    for i in range(QUEUE_SIZE):
+        client.insert(i, {"q": 1.0})
+    with client.trajectory_writer(1) as writer:
+        writer.append(7)
+        writer.create_item("q", 1.0, writer.history[-1:])
+        writer.create_item("t", 1.0, writer.history[-1:])
+        writer.flush(1)
+        assert client.sample_batch("t", 1, timeout_s=10).data[0].tolist() == [[7]]
+        assert writer.pending_items == 1
+        client.sample_batch("q", 1)
+        writer.flush(timeout_s=10)
+
+
+def test_what_cannot_be_had_in_time_raises(client):
+    with pytest.raises(errors.DeadlineExceededError, match="0 of 2 samples"):
+        client.sample_batch("t", 2, timeout_s=0.1)
+    for i in range(QUEUE_SIZE):
+        client.insert(i, {"q": 1.0})
+    with pytest.raises(errors.DeadlineExceededError):
+        client.insert(9, {"q": 1.0}, timeout_s=0.1)
+    with pytest.raises(errors.DeadlineExceededError) as caught:
+        client.sample_batch("q", 5, timeout_s=0.2)
+    assert caught.value.batch.data[0].tolist() == [[0], [1], [2]]
+    # What was given up was taken back.
+    assert client.server_info()["q"].current_size == 0
+
+
+def test_what_the_protocol_has_no_word_for_is_refused(client):
+    for call in (
+        lambda: client.sample_batch("t", 1, distinct=True),
+        lambda: client.priorities("t", [1]),
+        lambda: client.why_blocked("t"),
+        lambda: client.can_sample("t"),
+        client.checkpoint,
+    ):
+        with pytest.raises(errors.UnimplementedError):
+            call()
+
+
+def test_unknown_tables_are_not_found(client):
+    with pytest.raises(errors.NotFoundError, match="none"):
+        client.sample_batch("none", 1)
+    with pytest.raises(errors.NotFoundError, match="none"):
+        client.insert(1, {"none": 1.0})
+    with pytest.raises(errors.NotFoundError, match="none"):
+        client.reset("none")
+    with pytest.raises(errors.NotFoundError, match="none"):
+        client.update_priorities("none", [1], [1.0])
+
+
+def test_a_client_crosses_to_another_process_by_its_address(server, client):
+    steps(client, 3)
+    again = pickle.loads(pickle.dumps(client))
+    assert again.server_address == client.server_address
+    assert again.sample_batch("t", 1).data[0].tolist() == [[0, 1]]
+    program = textwrap.dedent(
+        f"""
+        import reverie
+        client = reverie.Client("localhost:{server.port}")
+        client.insert({{"n": 5, "word": "five", "x": [1.0, 2.0, 3.0]}}, {{"t": 4.0}})
+        print(client.server_info()["t"].current_size)
+        """
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "3"
+
+
+def test_a_killed_client_leaves_nothing_waiting(server, client):
+    program = textwrap.dedent(
+        f"""
+        import reverie
+        client = reverie.Client("localhost:{server.port}")
+        print("ready", flush=True)
+        client.sample_batch("q", 2)
+        """
+    )
+    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "ready\n"
+    inside = server.client()
+    while inside.why_blocked("q").samples.waiting == 0:
+        threading.Event().wait(0.01)
+    child.kill()
+    child.wait()
+    child.stdout.close()
+    while inside.why_blocked("q").samples.waiting > 0:
+        threading.Event().wait(0.01)
+    client.insert(1, {"q": 1.0})
+    assert client.server_info()["q"].current_size == 1
+
+
+def test_ctrl_c_ends_a_wait_for_samples(server):
+    program = textwrap.dedent(
+        f"""
+        import reverie
+        client = reverie.Client("localhost:{server.port}")
+        print("ready", flush=True)
+        try:
+            client.sample_batch("q", 2)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        """
+    )
+    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "ready\n"
+    while server.client().why_blocked("q").samples.waiting == 0:
+        threading.Event().wait(0.01)
+    child.send_signal(signal.SIGINT)
+    assert child.stdout.readline() == "interrupted\n"
+    child.wait(timeout=30)
+    child.stdout.close()
+
+
+def test_stopping_ends_whoever_waits(server, client):
+    caught = []
+
+    def wait_for(call):
+        try:
+            call()
+        except errors.ReverieError as error:
+            caught.append(type(error))
+
+    threads = [
+        threading.Thread(target=wait_for, args=(lambda: client.sample_batch("q", 1),)),
+        threading.Thread(target=server.wait),
+    ]
+    for thread in threads:
+        thread.start()
+    while server.client().why_blocked("q").samples.waiting == 0:
+        threading.Event().wait(0.01)
+    server.stop()
+    server.stop()
+    for thread in threads:
+        thread.join(timeout=30)
+        assert not thread.is_alive()
+    assert caught == [errors.CancelledError]
+
+
+def test_a_writer_goes_on_after_a_restart():
+    with reverie.Server([fifo()]) as first:
+        port = first.port
+        client = first.localhost_client()
+        writer = client.trajectory_writer(2)
+        writer.append(1)
+        writer.create_item("t", 1.0, writer.history[-1:])
+        writer.flush()
+    writer.append(2)
+    writer.create_item("t", 1.0, writer.history[-2:])
+    with reverie.Server([fifo()], port=port) as second:
+        writer.flush(timeout_s=60)
+        writer.close()
+        assert second.client().sample_batch("t", 1).data[0].tolist() == [[1, 2]]
+
+
+def test_a_client_may_come_before_its_server():
+    with socket.socket() as taken:
+        taken.bind(("localhost", 0))
+        port = taken.getsockname()[1]
+    client = reverie.Client(f"localhost:{port}")
+    with pytest.raises(errors.DeadlineExceededError, match="no server answered"):
+        client.server_info(timeout=0.1)
+    with reverie.Server([fifo()], port=port):
+        assert client.server_info(timeout=30)["t"].current_size == 0
+
+
+def test_what_makes_no_server_is_refused(server):
+    with pytest.raises(errors.AlreadyExistsError, match=str(server.port)):
+        reverie.Server([fifo()], port=server.port)
+    with pytest.raises(errors.InvalidArgumentError, match="65536"):
+        reverie.Server([fifo()], port=65536)
+    with pytest.raises(errors.InvalidArgumentError, match="at least one table"):
+        reverie.Server([])
+    with pytest.raises(errors.InvalidArgumentError, match="unique"):
+        reverie.Server([fifo(), fifo()])
+    with pytest.raises(errors.ReverieError, match="insecure"):
+        reverie.Server([fifo()], host="0.0.0.0")
+    with pytest.raises(errors.UnsupportedTypeError, match="checkpointer"):
+        reverie.Server([fifo()], checkpointer="here")
+    with pytest.raises(errors.FailedPreconditionError):
+        reverie.Store(server.tables)
+    with pytest.raises(errors.UnsupportedTypeError, match="address"):
+        pickle.dumps(server)
+    with pytest.raises(errors.InvalidArgumentError):
+        reverie.Client("no port")
+
+
+def test_a_token_keeps_others_out():
+    with reverie.Server([fifo()], token="secret") as server:
+        assert server.localhost_client().server_info()["t"].current_size == 0
+        for token in ("", "wrong"):
+            with pytest.raises(errors.UnauthenticatedError):
+                reverie.Client(f"localhost:{server.port}", token=token).server_info()
+
+
+def test_tables_are_asked_in_the_servers_own_process(server, client):
+    steps(client, 3)
+    table = server.tables[0]
+    assert table.info.current_size == 2
+    assert table.can_sample(1)
+    client.sample_batch("t", 2)
+    assert server.figures == {"inserts": 2, "samples": 2, "unsent_samples": 0}
+    assert repr(server.port) in repr(server)
+
+
+def test_a_forked_child_is_told_that_the_connection_stayed_behind(client):
+    client.server_info()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            client.server_info(timeout=5)
+        except errors.FailedPreconditionError:
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
