@@ -114,7 +114,7 @@ Status read_parts(Bytes message, Parts& parts) {
             "chunk {} has its tensors where clients before 2021 put them; use dm-reverb 0.14",
             parts.origin.key);
       case varint_field(4):
-        parts.delta_encoded = reader.get_bool();
+        parts.delta_encoded = get_flag(reader);
         return Status();
       case bytes_field(5):
         return read_data(get_bytes(reader), parts.tensors);

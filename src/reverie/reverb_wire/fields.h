@@ -57,6 +57,10 @@ inline Bytes get_bytes(Reader& reader) {
   const protozero::data_view view = reader.get_view();
   return {reinterpret_cast<const std::byte*>(view.data()), view.size()};
 }
+// protozero's own looks at the byte before it knows that there is one.
+inline bool get_flag(Reader& reader) {
+  return reader.get_uint64() != 0;
+}
 inline std::string get_text(Reader& reader) {
   return std::string(text_of(get_bytes(reader)));
 }

@@ -47,7 +47,7 @@ Status read_column(Bytes message, WireItem& item) {
         if (item.slices.size() == kPlacesMax) return too_many("slices of chunks");
         return read_slice(get_bytes(reader), item.slices.emplace_back());
       case varint_field(2):
-        column.squeeze = reader.get_bool();
+        column.squeeze = get_flag(reader);
         return Status();
       default:
         reader.skip();

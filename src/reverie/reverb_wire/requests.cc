@@ -39,7 +39,7 @@ Status read_info(Bytes message, WireSampleInfo& info) {
         info.table_size = reader.get_int64();
         return {};
       case varint_field(4):
-        info.rate_limited = reader.get_bool();
+        info.rate_limited = get_flag(reader);
         return {};
       default:
         reader.skip();
@@ -57,7 +57,7 @@ Status read_entry(Bytes message, SampleEntry& entry) {
         entry.chunks.push_back(get_bytes(reader));
         return Status();
       case varint_field(3):
-        entry.end_of_sequence = reader.get_bool();
+        entry.end_of_sequence = get_flag(reader);
         return Status();
       default:
         reader.skip();
@@ -323,7 +323,7 @@ Result<InitializeConnectionRequest> read_initialize_request(Bytes message) {
           request.table = text_of(get_bytes(reader));
           break;
         case varint_field(3):
-          request.ownership_transferred = reader.get_bool();
+          request.ownership_transferred = get_flag(reader);
           break;
         default:
           reader.skip();

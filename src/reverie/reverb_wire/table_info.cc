@@ -37,7 +37,7 @@ Status read_selector(Bytes message, ComponentSpec& selector) {
         REVERIE_RETURN_IF_ERROR(
             for_each_field(get_bytes(reader), [&](Reader& inner, std::uint32_t inner_tag) {
               if (inner_tag == varint_field(1)) {
-                is_min = inner.get_bool();
+                is_min = get_flag(inner);
               } else {
                 inner.skip();
               }

@@ -54,7 +54,7 @@ Status read_shape(Bytes message, Shape& shape) {
   shape.clear();
   return for_each_field(message, [&](Reader& reader, std::uint32_t tag) -> Status {
     if (tag == bytes_field(2)) return read_extent(get_bytes(reader), shape);
-    if (tag == varint_field(3) && reader.get_bool()) {
+    if (tag == varint_field(3) && get_flag(reader)) {
       return invalid_argument("a shape of unknown rank cannot be kept");
     }
     if (tag != varint_field(3)) reader.skip();
