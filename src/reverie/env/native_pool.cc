@@ -246,7 +246,7 @@ NativePool::~NativePool() {
   // In a forked child the threads stayed with the parent: there is nobody to join, what they held
   // stays held, and an environment may be half through a step.
   (void)crew_.release();
-  (void)new std::vector<std::unique_ptr<Batch>>(std::move(batches_));
+  for (auto& batch : batches_) (void)batch.release();
 }
 
 Status NativePool::check_usable() const {
