@@ -16,9 +16,61 @@ namespace {
 
 using Screen = nb::ndarray<const std::uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-struct PyAtariFrames {
+// Pictures one behind another in one array, the film: a stack is a view of the last of them, so
+// that a step copies one picture and not the stack. A film that is full is left to the views that
+// look at it.
+class PyAtariFrames {
+ public:
+  PyAtariFrames(AtariFrames made, std::int64_t height, std::int64_t width, std::int64_t stack_count)
+      : frames(std::move(made)), shape_{stack_count, height, width} {}
+
   AtariFrames frames;
-  Shape shape;
+
+  // Adds the picture made last. With `fills` the stack is that picture alone.
+  nb::object add(bool fills) {
+    const auto stack = static_cast<std::size_t>(shape_[0]);
+    const std::size_t copies = fills ? stack : 1;
+    if (!film_.is_valid() || next_ + copies > capacity()) begin_film(fills ? 0 : stack - 1);
+    const std::span<const std::uint8_t> picture = frames.picture();
+    for (std::size_t i = 0; i < copies; ++i) {
+      std::memcpy(place(next_++), picture.data(), picture.size());
+    }
+    return view();
+  }
+
+ private:
+  static constexpr std::size_t kPictures = 60;  // of a film, beside a stack
+
+  std::size_t capacity() const { return kPictures + static_cast<std::size_t>(shape_[0]); }
+  std::byte* place(std::size_t index) const {
+    return array_data(film_) + index * frames.picture().size();
+  }
+
+  // A new film that begins with the last `kept` pictures of the old one.
+  void begin_film(std::size_t kept) {
+    const Shape shape = {static_cast<std::int64_t>(capacity()), shape_[1], shape_[2]};
+    nb::object film = new_array(DType::kUInt8, shape);
+    if (film_.is_valid() && kept > 0) {
+      std::memcpy(array_data(film), place(next_ - kept), kept * frames.picture().size());
+    }
+    film_ = std::move(film);
+    next_ = kept;
+  }
+
+  nb::object view() const {
+    nb::object array = owned(PyArray_NewFromDescr(
+        &PyArray_Type, PyArray_DescrFromType(NPY_UINT8), 3, const_cast<npy_intp*>(shape_.data()),
+        nullptr, place(next_ - static_cast<std::size_t>(shape_[0])), NPY_ARRAY_CARRAY_RO, nullptr));
+    if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(array.ptr()),
+                              nb::object(film_).release().ptr()) != 0) {
+      raise_pending();
+    }
+    return array;
+  }
+
+  Shape shape_;  // of a stack
+  nb::object film_;
+  std::size_t next_ = 0;  // the film's place for the next picture
 };
 
 std::span<const std::uint8_t> bytes_of(const AtariFrames& frames, const Screen& screen) {
@@ -39,11 +91,13 @@ void bind_atari(nb::module_& m) {
           "__init__",
           [](PyAtariFrames* self, std::size_t height, std::size_t width, std::size_t small_height,
              std::size_t small_width, std::size_t stack_count) {
+            if (stack_count < 1 || stack_count > 4096) {
+              raise(invalid_argument("stack is {}; it must be between 1 and 4096", stack_count));
+            }
+            AtariFrames made = unwrap(AtariFrames::make(height, width, small_height, small_width));
             const auto extent = [](std::size_t count) { return static_cast<std::int64_t>(count); };
-            AtariFrames made =
-                unwrap(AtariFrames::make(height, width, small_height, small_width, stack_count));
-            new (self) PyAtariFrames{
-                std::move(made), {extent(stack_count), extent(small_height), extent(small_width)}};
+            new (self) PyAtariFrames(std::move(made), extent(small_height), extent(small_width),
+                                     extent(stack_count));
           },
           "height"_a, "width"_a, "small_height"_a, "small_width"_a, "stack_count"_a)
       .def(
@@ -63,17 +117,13 @@ void bind_atari(nb::module_& m) {
           "Takes one of the two last screens; False if a palette index has no grey level yet.")
       .def(
           "push",
-          [](PyAtariFrames& self, bool pools, bool fills) { self.frames.push(pools, fills); },
-          "pools"_a, "fills"_a, "Adds a picture of the screens taken to the stack.")
-      .def(
-          "stack",
-          [](const PyAtariFrames& self) {
-            nb::object array = new_array(DType::kUInt8, self.shape);
-            const std::span<const std::uint8_t> stack = self.frames.stack();
-            std::memcpy(array_data(array), stack.data(), stack.size());
-            return array;
+          [](PyAtariFrames& self, bool pools, bool fills) {
+            self.frames.push(pools);
+            return self.add(fills);
           },
-          nb::sig("def stack(self) -> numpy.ndarray"), "A copy of the stack, oldest first.");
+          "pools"_a, "fills"_a,
+          nb::sig("def push(self, pools: bool, fills: bool) -> numpy.ndarray"),
+          "The stack with a picture of the screens taken behind it, oldest first: read-only.");
 }
 
 }  // namespace reverie::python

@@ -693,11 +693,10 @@ class AtariFrames:
         Takes one of the two last screens; False if a palette index has no grey level yet.
         """
 
-    def push(self, pools: bool, fills: bool) -> None:
-        """Adds a picture of the screens taken to the stack."""
-
-    def stack(self) -> numpy.ndarray:
-        """A copy of the stack, oldest first."""
+    def push(self, pools: bool, fills: bool) -> numpy.ndarray:
+        """
+        The stack with a picture of the screens taken behind it, oldest first: read-only.
+        """
 
 class Batcher:
     """See ``reverie.Batcher``."""

@@ -97,6 +97,17 @@ def test_each_frame_is_that_of_the_plain_wrapper(game, steps):
     assert rewards > 0
 
 
+def test_observations_may_be_kept():
+    env = atari.make("breakout", stack=3)
+    kept = [env.reset(seed=1)[0]]
+    copies = [kept[0].copy()]
+    for step in range(200):  # longer than what a stack is a view of
+        kept.append(env.step(step % 18)[0])
+        copies.append(kept[-1].copy())
+    np.testing.assert_array_equal(kept, copies)
+    assert not kept[0].flags.writeable
+
+
 def test_an_episode_is_truncated_at_its_limit_of_frames():
     env = atari.make("pong", max_frames=50, noop_max=4)
     plain = Plain("pong", 5, max_frames=50, noop_max=4)
@@ -118,7 +129,7 @@ def test_settings_do_what_they_say():
     small = atari.make("ALE/SpaceInvaders-v5", height=40, width=30, stack=2, repeat=2, pool=False)
     observation, info = small.reset(seed=1)
     assert observation.shape == small.observation_space.shape == (2, 40, 30)
-    assert set(info) == {"lives", "episode_frame_number", "frame_number"}
+    assert set(info) == {"lives", "episode_frame_number"}
     begin = info["episode_frame_number"]
     assert small.step(0)[4]["episode_frame_number"] == begin + 2
     fired = atari.make("breakout", noop_max=0, fires_on_reset=True)
@@ -173,6 +184,7 @@ def test_a_seed_repeats_an_episode():
         ({"sticky": 1.5}, "sticky is 1.5"),
         ({"reward_clip": 0}, "reward_clip is 0"),
         ({"height": 0}, "0 x 84"),
+        ({"stack": 0}, "stack is 0"),
         ({"preset": "rainbow"}, "preset is 'rainbow'"),
     ],
 )

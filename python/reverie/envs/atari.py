@@ -162,8 +162,7 @@ class AtariEnv:
         self._is_over = False
         self._lives = self._ale.lives()
         self._take(0)
-        self._frames.push(False, True)
-        return self._frames.stack(), self._info()
+        return self._frames.push(False, True), self._info(self._ale.getEpisodeFrameNumber())
 
     def step(self, action: int) -> tuple[npt.NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
         """Hold an action for ``repeat`` frames.
@@ -183,18 +182,19 @@ class AtariEnv:
                 self._take(0)
                 has_first = True
         self._take(1 if has_first else 0)
-        self._frames.push(has_first, False)
+        observation = self._frames.push(has_first, False)
         terminated = self._is_over
         lives = self._ale.lives()
         if self._ends_on_life_loss and lives < self._lives:
             terminated = True
         self._lives = lives
-        truncated = not terminated and 0 < self._max_frames <= self._ale.getEpisodeFrameNumber()
+        frame_number = self._ale.getEpisodeFrameNumber()
+        truncated = not terminated and 0 < self._max_frames <= frame_number
         if truncated:
             self._is_over = True
         if self._reward_clip is not None:
             reward = min(max(reward, -self._reward_clip), self._reward_clip)
-        return self._frames.stack(), reward, terminated, truncated, self._info()
+        return observation, reward, terminated, truncated, self._info(frame_number)
 
     def close(self) -> None:
         """Does nothing: the emulator goes with this object."""
@@ -223,12 +223,8 @@ class AtariEnv:
             self._frames.learn(screen, grey)
             self._frames.take(which, screen)
 
-    def _info(self) -> dict[str, Any]:
-        return {
-            "lives": self._lives,
-            "episode_frame_number": self._ale.getEpisodeFrameNumber(),
-            "frame_number": self._ale.getFrameNumber(),
-        }
+    def _info(self, frame_number: int) -> dict[str, Any]:
+        return {"lives": self._lives, "episode_frame_number": frame_number}
 
 
 def _packages() -> tuple[Any, Any]:

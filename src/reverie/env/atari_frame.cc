@@ -10,7 +10,18 @@ namespace {
 
 constexpr std::uint32_t kOne = 2048;  // a weight of 1
 constexpr std::size_t kExtentMax = 4096;
-constexpr std::size_t kBlockPixels = 32;
+constexpr std::size_t kBlockPixels = 16;
+
+// A full block by two words, without a call.
+bool are_equal(const std::uint8_t* a, const std::uint8_t* b, std::size_t size) {
+  if (size != kBlockPixels) return std::memcmp(a, b, size) == 0;
+  std::uint64_t of_a[2];
+  std::uint64_t of_b[2];
+  static_assert(sizeof(of_a) == kBlockPixels);
+  std::memcpy(of_a, a, sizeof(of_a));
+  std::memcpy(of_b, b, sizeof(of_b));
+  return ((of_a[0] ^ of_b[0]) | (of_a[1] ^ of_b[1])) == 0;
+}
 
 }  // namespace
 
@@ -21,13 +32,11 @@ void AtariPalette::learn(std::span<const std::uint8_t> indices,
 }
 
 Result<AtariFrames> AtariFrames::make(std::size_t height, std::size_t width,
-                                      std::size_t small_height, std::size_t small_width,
-                                      std::size_t stack_count) {
-  for (const std::size_t extent : {height, width, small_height, small_width, stack_count}) {
+                                      std::size_t small_height, std::size_t small_width) {
+  for (const std::size_t extent : {height, width, small_height, small_width}) {
     if (extent < 1 || extent > kExtentMax) {
-      return invalid_argument(
-          "a screen of {} x {}, made {} x {} and stacked {} times: each must be between 1 and {}",
-          height, width, small_height, small_width, stack_count, kExtentMax);
+      return invalid_argument("a screen of {} x {}, made {} x {}: each must be between 1 and {}",
+                              height, width, small_height, small_width, kExtentMax);
     }
   }
   AtariFrames frames;
@@ -64,7 +73,6 @@ Result<AtariFrames> AtariFrames::make(std::size_t height, std::size_t width,
   }
   frames.line_.resize(width);
   frames.small_.resize(small_height * small_width);
-  frames.stack_.resize(stack_count * small_height * small_width);
   return frames;
 }
 
@@ -103,7 +111,7 @@ bool AtariFrames::take(std::size_t which, std::span<const std::uint8_t> indices)
     for (std::size_t block = 0; block < block_columns_.size(); ++block) {
       const Run run = pixels_of(block);
       const std::size_t size = run.end - run.begin;
-      if (has_last && std::memcmp(from + run.begin, last + run.begin, size) == 0) continue;
+      if (has_last && are_equal(from + run.begin, last + run.begin, size)) continue;
       dirty_[y] |= Blocks{1} << block;
       for (std::size_t x = run.begin; x < run.end; ++x) {
         const std::uint32_t level = palette_[from[x]];
@@ -149,7 +157,7 @@ void AtariFrames::resize_blocks(std::size_t y, Blocks blocks, std::uint8_t* out)
   }
 }
 
-void AtariFrames::push(bool pools, bool fills) {
+void AtariFrames::push(bool pools) {
   REVERIE_CHECK(screens_[0].is_known && (!pools || screens_[1].is_known));
   if (pools != has_pooled_) std::fill(dirty_.begin(), dirty_.end(), all_blocks_);
   has_pooled_ = pools;
@@ -161,15 +169,6 @@ void AtariFrames::push(bool pools, bool fills) {
     if (blocks != 0) resize_blocks(y, blocks, small_.data() + y * small_width_);
   }
   std::fill(dirty_.begin(), dirty_.end(), Blocks{0});
-  const std::size_t size = small_.size();
-  if (fills) {
-    for (std::size_t at = 0; at < stack_.size(); at += size) {
-      std::memcpy(stack_.data() + at, small_.data(), size);
-    }
-  } else {
-    std::memmove(stack_.data(), stack_.data() + size, stack_.size() - size);
-    std::memcpy(stack_.data() + stack_.size() - size, small_.data(), size);
-  }
 }
 
 }  // namespace reverie

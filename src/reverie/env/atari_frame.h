@@ -1,7 +1,6 @@
-// The Atari preprocessing of published agents: the last two screens, pooled, made small, stacked.
+// The Atari preprocessing of published agents: the last two screens, pooled and made small.
 //
 //     palette indices a, b [210, 160] --grey levels--> max(a, b) --bilinear--> [84, 84]
-//         --newest of--> stack [4, 84, 84]
 //
 // Source: Mnih et al. 2015 (DQN), "Methods: Preprocessing"; moolib's paper, table 2.
 // Differs: it asks the emulator for palette indices, which cost a fifteenth of its grey screen, and
@@ -42,10 +41,10 @@ class AtariPalette {
 // Not thread-safe.
 class AtariFrames {
  public:
-  // Screens of `height` x `width`, made `small_height` x `small_width`, `stack_count` of them.
+  // Screens of `height` x `width`, made `small_height` x `small_width`.
   // INVALID_ARGUMENT where an extent is 0 or above 4096.
   static Result<AtariFrames> make(std::size_t height, std::size_t width, std::size_t small_height,
-                                  std::size_t small_width, std::size_t stack_count);
+                                  std::size_t small_width);
 
   std::size_t screen_bytes() const { return height_ * width_; }
   AtariPalette& palette() { return palette_; }
@@ -54,12 +53,11 @@ class AtariFrames {
   // the palette does not know: learn it, and take the screen again. Requires screen_bytes()
   // indices.
   bool take(std::size_t which, std::span<const std::uint8_t> indices);
-  // Pools both screens, or takes the first alone, and puts the result behind the stack. With
-  // `fills` it becomes the whole stack, as behind a reset.
-  void push(bool pools, bool fills);
+  // Makes the picture of both screens, or of the first alone.
+  void push(bool pools);
 
-  // The stack, oldest first: [stack_count, small_height, small_width].
-  std::span<const std::uint8_t> stack() const { return stack_; }
+  // The picture that was made last: [small_height, small_width].
+  std::span<const std::uint8_t> picture() const { return small_; }
 
  private:
   // One row or column of the small picture: the two of the screen that it lies between.
@@ -106,7 +104,6 @@ class AtariFrames {
   std::vector<std::uint8_t> pooled_;  // the brighter of both screens
   std::vector<std::uint32_t> line_;
   std::vector<std::uint8_t> small_;  // the small picture of the last push
-  std::vector<std::uint8_t> stack_;
 };
 
 }  // namespace reverie

@@ -44,9 +44,9 @@ Picture resized(const Picture& grey, int height, int width, int small_height, in
 }
 
 TEST(AtariFrames, EachPictureIsTheDefinitionHoweverFewRowsChanged) {
-  constexpr int kWidth = 75;  // blocks of 32, 32 and 11 pixels
+  constexpr int kWidth = 75;  // four blocks of 16 pixels and one of 11
   Random random(3);
-  AtariFrames frames = AtariFrames::make(21, kWidth, 8, 30, 3).value();
+  AtariFrames frames = AtariFrames::make(21, kWidth, 8, 30).value();
   for (int index = 0; index < 256; ++index) {
     const std::uint8_t one[] = {static_cast<std::uint8_t>(index)};
     const std::uint8_t grey[] = {grey_of(one[0])};
@@ -54,7 +54,6 @@ TEST(AtariFrames, EachPictureIsTheDefinitionHoweverFewRowsChanged) {
   }
   Picture first(21 * kWidth);
   Picture second(21 * kWidth);
-  std::vector<Picture> model(3, Picture(8 * 30));
   for (int turn = 0; turn < 500; ++turn) {
     // A few pixels change, or none; now and then all of them.
     const std::uint64_t changes = turn % 50 == 0 ? 1'000 : random.below(4);
@@ -63,55 +62,46 @@ TEST(AtariFrames, EachPictureIsTheDefinitionHoweverFewRowsChanged) {
       screen[random.below(screen.size())] = static_cast<std::uint8_t>(random.below(256));
     }
     const bool is_single = turn % 7 == 3;
-    const bool fills = turn % 11 == 0;
     ASSERT_TRUE(frames.take(0, first));
     ASSERT_TRUE(is_single || frames.take(1, second));
-    frames.push(!is_single, fills);
+    frames.push(!is_single);
     Picture pooled;
     for (std::size_t i = 0; i < first.size(); ++i) {
       const std::uint8_t a = grey_of(first[i]);
       pooled.push_back(is_single ? a : std::max(a, grey_of(second[i])));
     }
     const Picture small = resized(pooled, 21, kWidth, 8, 30);
-    if (fills) {
-      std::fill(model.begin(), model.end(), small);
-    } else {
-      model.erase(model.begin());
-      model.push_back(small);
-    }
-    Picture stack;
-    for (const Picture& picture : model) stack.insert(stack.end(), picture.begin(), picture.end());
-    ASSERT_EQ(Picture(frames.stack().begin(), frames.stack().end()), stack) << "turn " << turn;
+    ASSERT_EQ(Picture(frames.picture().begin(), frames.picture().end()), small) << "turn " << turn;
   }
 }
 
 TEST(AtariFrames, AnUnknownColourIsAskedFor) {
-  AtariFrames frames = AtariFrames::make(2, 2, 1, 1, 1).value();
+  AtariFrames frames = AtariFrames::make(2, 2, 1, 1).value();
   const Picture screen = {1, 2, 3, 4};
   EXPECT_FALSE(frames.take(0, screen));
   EXPECT_FALSE(frames.take(0, screen));
   const Picture grey = {10, 10, 30, 30};
   frames.palette().learn(screen, grey);
   ASSERT_TRUE(frames.take(0, screen));
-  frames.push(false, true);
-  EXPECT_EQ(frames.stack()[0], 20);
+  frames.push(false);
+  EXPECT_EQ(frames.picture()[0], 20);
 }
 
 TEST(AtariFrames, APictureOfOneGreyStaysThatGrey) {
-  AtariFrames frames = AtariFrames::make(210, 160, 84, 84, 4).value();
+  AtariFrames frames = AtariFrames::make(210, 160, 84, 84).value();
   const Picture screen(210 * 160, 7);
   const Picture grey(210 * 160, 255);
   frames.palette().learn(screen, grey);
   ASSERT_TRUE(frames.take(0, screen));
   ASSERT_TRUE(frames.take(1, screen));
-  frames.push(true, true);
-  for (const std::uint8_t pixel : frames.stack()) ASSERT_EQ(pixel, 255);
+  frames.push(true);
+  for (const std::uint8_t pixel : frames.picture()) ASSERT_EQ(pixel, 255);
 }
 
 TEST(AtariFrames, RefusesExtentsThatMakeNoPicture) {
-  expect_refused(AtariFrames::make(210, 160, 0, 84, 4).status(), StatusCode::kInvalidArgument,
+  expect_refused(AtariFrames::make(210, 160, 0, 84).status(), StatusCode::kInvalidArgument,
                  {"0 x 84"});
-  expect_refused(AtariFrames::make(210, 160, 84, 84, 5000).status(), StatusCode::kInvalidArgument,
+  expect_refused(AtariFrames::make(210, 160, 84, 5000).status(), StatusCode::kInvalidArgument,
                  {"5000"});
 }
 
