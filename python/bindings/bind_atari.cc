@@ -4,17 +4,15 @@
 #include <utility>
 
 #include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 
 #include "python/bindings/arrays.h"
 #include "python/bindings/bind.h"
 #include "python/bindings/convert.h"
+#include "reverie/base/format.h"
 #include "reverie/env/atari_frame.h"
 
 namespace reverie::python {
 namespace {
-
-using Screen = nb::ndarray<const std::uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 // Pictures one behind another in one array, the film: a stack is a view of the last of them, so
 // that a step copies one picture and not the stack. A film that is full is left to the views that
@@ -73,12 +71,19 @@ class PyAtariFrames {
   std::size_t next_ = 0;  // the film's place for the next picture
 };
 
-std::span<const std::uint8_t> bytes_of(const AtariFrames& frames, const Screen& screen) {
-  if (screen.size() != frames.screen_bytes()) {
-    raise(invalid_argument("a screen has {} x {} pixels; {} are expected", screen.shape(0),
-                           screen.shape(1), frames.screen_bytes()));
+// The pixels of a screen: read where they lie, without a description made first.
+std::span<const std::uint8_t> bytes_of(const AtariFrames& frames, nb::handle screen) {
+  auto* const array = reinterpret_cast<PyArrayObject*>(screen.ptr());
+  if (!PyArray_Check(screen.ptr()) || PyArray_TYPE(array) != NPY_UINT8 ||
+      !PyArray_ISCARRAY_RO(array)) {
+    raise_type_error(format("a screen is a contiguous array of uint8; {} is none",
+                            Py_TYPE(screen.ptr())->tp_name));
   }
-  return {screen.data(), screen.size()};
+  const auto size = static_cast<std::size_t>(PyArray_SIZE(array));
+  if (size != frames.screen_bytes()) {
+    raise(invalid_argument("a screen has {} pixels; {} are expected", size, frames.screen_bytes()));
+  }
+  return {static_cast<const std::uint8_t*>(PyArray_DATA(array)), size};
 }
 
 }  // namespace
@@ -102,18 +107,21 @@ void bind_atari(nb::module_& m) {
           "height"_a, "width"_a, "small_height"_a, "small_width"_a, "stack_count"_a)
       .def(
           "learn",
-          [](PyAtariFrames& self, const Screen& indices, const Screen& grey) {
+          [](PyAtariFrames& self, nb::handle indices, nb::handle grey) {
             self.frames.palette().learn(bytes_of(self.frames, indices),
                                         bytes_of(self.frames, grey));
           },
-          "indices"_a, "grey"_a, "Notes the grey levels of the palette indices of a screen.")
+          "indices"_a, "grey"_a,
+          nb::sig("def learn(self, indices: numpy.ndarray, grey: numpy.ndarray) -> None"),
+          "Notes the grey levels of the palette indices of a screen.")
       .def(
           "take",
-          [](PyAtariFrames& self, std::size_t which, const Screen& indices) {
+          [](PyAtariFrames& self, std::size_t which, nb::handle indices) {
             if (which > 1) raise(out_of_range("screen {} of two; it is 0 or 1", which));
             return self.frames.take(which, bytes_of(self.frames, indices));
           },
           "which"_a, "indices"_a,
+          nb::sig("def take(self, which: int, indices: numpy.ndarray) -> bool"),
           "Takes one of the two last screens; False if a palette index has no grey level yet.")
       .def(
           "push",

@@ -1,10 +1,9 @@
 """Native half of the reverie package; import reverie instead."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import numpy
-from numpy.typing import NDArray
 
 
 def version() -> str:
@@ -685,10 +684,10 @@ class AtariFrames:
 
     def __init__(self, height: int, width: int, small_height: int, small_width: int, stack_count: int) -> None: ...
 
-    def learn(self, indices: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], grey: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None:
+    def learn(self, indices: numpy.ndarray, grey: numpy.ndarray) -> None:
         """Notes the grey levels of the palette indices of a screen."""
 
-    def take(self, which: int, indices: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> bool:
+    def take(self, which: int, indices: numpy.ndarray) -> bool:
         """
         Takes one of the two last screens; False if a palette index has no grey level yet.
         """

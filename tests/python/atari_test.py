@@ -193,6 +193,16 @@ def test_settings_that_make_no_environment_are_refused(settings, text):
         atari.make("pong", **settings)
 
 
+def test_screens_that_are_none_are_refused():
+    frames = reverie._reverie.AtariFrames(4, 4, 2, 2, 1)
+    with pytest.raises(TypeError, match="uint8"):
+        frames.take(0, np.zeros((4, 4)))
+    with pytest.raises(InvalidArgumentError, match="9 pixels; 16"):
+        frames.take(0, np.zeros((3, 3), np.uint8))
+    with pytest.raises(IndexError, match="screen 2"):
+        frames.take(2, np.zeros((4, 4), np.uint8))
+
+
 def test_an_unknown_game_names_near_ones():
     with pytest.raises(NotFoundError, match="pong"):
         atari.make("ponk")
