@@ -68,8 +68,8 @@ class Dataset:
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise UnsupportedTypeError(
-            "a dataset of a store in this process cannot be pickled for another one; use it with "
-            "num_workers=0: it draws ahead in a thread of its own"
+            "a dataset cannot be pickled for another process; use it with num_workers=0 (it draws "
+            "ahead in a thread of its own), or open a client of a server's address there"
         )
 
 
