@@ -16,7 +16,17 @@ const std::byte* portable_apply(const RowDiff& diff, const std::byte* at, const 
   return row_diff::walk(
       diff, at, end, row,
       [](std::byte* block, std::uint64_t mask, const std::byte* bytes, std::size_t) {
-        for (; mask != 0; mask &= mask - 1) block[std::countr_zero(mask)] = *bytes++;
+        for (; mask != 0; block += 8, mask >>= 8) {
+          const auto part = static_cast<std::uint8_t>(mask);
+          if (part == 0xff) {  // what moves changes whole stretches
+            std::memcpy(block, bytes, 8);
+            bytes += 8;
+            continue;
+          }
+          for (std::uint8_t bits = part; bits != 0; bits &= static_cast<std::uint8_t>(bits - 1)) {
+            block[std::countr_zero(bits)] = *bytes++;
+          }
+        }
       });
 }
 
