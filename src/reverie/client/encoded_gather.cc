@@ -31,7 +31,11 @@ Status EncodedGather::add(const Piece& piece, std::size_t column, std::byte* to)
   }
   const std::span<const std::byte> bytes = chunk.encoded_bytes(column);
   const std::size_t row_bytes = chunk.schema().row_bytes(column);
-  if (bytes.size() != chunk.rows() * row_bytes) {
+  // Divided, not multiplied: the product of two foreign numbers may overflow.
+  const bool fits = row_bytes == 0
+                        ? bytes.empty()
+                        : bytes.size() % row_bytes == 0 && bytes.size() / row_bytes == chunk.rows();
+  if (!fits) {
     return data_loss("column '{}' has {} bytes, but {} rows of {} bytes were announced", spec.name,
                      bytes.size(), chunk.rows(), row_bytes);
   }
