@@ -65,6 +65,10 @@ class GrpcClient::Impl : public GrpcClientStream::Owner, public std::enable_shar
   void adopt(std::unique_ptr<Connection> connection);
   void close();
   IoLoop& loop() { return hub_->loop(); }
+  // A forked child shares sockets and loops with its parent: it takes none of them apart.
+  static void leave_to_parent(std::shared_ptr<Impl> impl) {
+    (void)new std::shared_ptr<Impl>(std::move(impl));
+  }
   Status check_fork() const { return fork_guard_.check("client"); }
 
   // GrpcClientStream::Owner
@@ -335,8 +339,7 @@ GrpcClient::GrpcClient(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 GrpcClient::~GrpcClient() {
   close();
-  // A forked child shares sockets and loops with its parent: it leaves them alone.
-  if (!impl_->check_fork().ok()) (void)new std::shared_ptr<Impl>(std::move(impl_));
+  if (!impl_->check_fork().ok()) Impl::leave_to_parent(std::move(impl_));
 }
 
 std::shared_ptr<GrpcClientCall> GrpcClient::start(std::string_view path, GrpcCallOptions options,

@@ -40,8 +40,9 @@ class UnaryReceiver final : public GrpcServerEvents {
       return;
     }
     method_(call_, std::move(request_), [call = call_](Result<GrpcPayload> response) {
-      if (response.ok()) call->write(std::move(response).value());
-      call->finish(response.status());
+      const Status status = response.status();
+      if (status.ok()) call->write(std::move(response).value());
+      call->finish(status);
     });
   }
 
@@ -86,6 +87,10 @@ class GrpcServer::Impl : public std::enable_shared_from_this<Impl> {
   void begin_stop();
   void stop(Duration grace);
   GrpcServerFigures figures();
+  // A forked child shares sockets and loops with its parent: it takes none of them apart.
+  static void leave_to_parent(std::shared_ptr<Impl> impl) {
+    (void)new std::shared_ptr<Impl>(std::move(impl));
+  }
   Status check_fork() const { return fork_guard_.check("server"); }
 
  private:
@@ -336,8 +341,7 @@ GrpcServer::GrpcServer(IoThreads& io_threads, GrpcServerOptions options)
 
 GrpcServer::~GrpcServer() {
   stop();
-  // A forked child shares sockets and loops with its parent: it leaves them alone.
-  if (!impl_->check_fork().ok()) (void)new std::shared_ptr<Impl>(std::move(impl_));
+  if (!impl_->check_fork().ok()) Impl::leave_to_parent(std::move(impl_));
 }
 
 void GrpcServer::add_method(std::string path, GrpcMethod method) {
