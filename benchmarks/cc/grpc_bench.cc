@@ -177,7 +177,7 @@ void sizes(benchmark::internal::Benchmark* bench) {
   for (const int is_unix : {0, 1}) {
     for (const int size : {400, 4'000, 40'000, 400'000}) bench->Args({size, is_unix});
   }
-  bench->UseRealTime()->Unit(benchmark::kMillisecond);
+  bench->UseRealTime()->MeasureProcessCPUTime()->Unit(benchmark::kMillisecond);
 }
 BENCHMARK(BM_ServerStream)->Apply(sizes);
 BENCHMARK(BM_ClientStream)->Apply(sizes);
@@ -190,7 +190,7 @@ void BM_UnaryRoundTrip(benchmark::State& state) {
     REVERIE_CHECK(unary_and_wait(*ends.client, "/t/Upper", GrpcPayload::of("x")).ok());
   }
 }
-BENCHMARK(BM_UnaryRoundTrip)->Arg(0)->Arg(1)->UseRealTime();
+BENCHMARK(BM_UnaryRoundTrip)->Arg(0)->Arg(1)->UseRealTime()->MeasureProcessCPUTime();
 
 // The bound: a byte there and back between two threads that sleep in the kernel.
 void BM_RawRoundTrip(benchmark::State& state) {
@@ -208,7 +208,7 @@ void BM_RawRoundTrip(benchmark::State& state) {
   echo.join();
   ::close(there);
 }
-BENCHMARK(BM_RawRoundTrip)->Arg(0)->Arg(1)->UseRealTime();
+BENCHMARK(BM_RawRoundTrip)->Arg(0)->Arg(1)->UseRealTime()->MeasureProcessCPUTime();
 
 std::size_t resident_bytes() {
   std::ifstream file("/proc/self/statm");

@@ -139,8 +139,8 @@ TlsContext::TlsContext(std::unique_ptr<Impl> impl, bool requires_client_certific
 
 TlsContext::~TlsContext() = default;
 
-Result<std::shared_ptr<const TlsContext>> TlsContext::server(const TlsServerOptions& options,
-                                                             std::vector<std::string> protocols) {
+Result<std::shared_ptr<const TlsContext>> TlsContext::server(
+    const TlsServerOptions& options, const std::vector<std::string>& protocols) {
   if (options.certificate_chain.empty()) {
     return invalid_argument("a TLS server needs a certificate and its private key; none is given");
   }
@@ -161,8 +161,8 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::server(const TlsServerOpti
   return std::make_shared<const TlsContext>(std::move(impl), requires_certificate);
 }
 
-Result<std::shared_ptr<const TlsContext>> TlsContext::client(const TlsClientOptions& options,
-                                                             std::vector<std::string> protocols) {
+Result<std::shared_ptr<const TlsContext>> TlsContext::client(
+    const TlsClientOptions& options, const std::vector<std::string>& protocols) {
   REVERIE_ASSIGN_OR_RETURN(auto impl, make(/*is_server=*/false, protocols));
   SSL_CTX* const context = impl->context.get();
   REVERIE_RETURN_IF_ERROR(use_certificate(context, options.certificate_chain, options.private_key));

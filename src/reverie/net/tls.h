@@ -33,10 +33,10 @@ class TlsContext {
   // `protocols` are offered or accepted by ALPN, best first: {"h2"}. A client that offers none of
   // a server's protocols is turned away. INVALID_ARGUMENT for text that is no certificate or key,
   // or a key that does not fit.
-  static Result<std::shared_ptr<const TlsContext>> server(const TlsServerOptions& options,
-                                                          std::vector<std::string> protocols);
-  static Result<std::shared_ptr<const TlsContext>> client(const TlsClientOptions& options,
-                                                          std::vector<std::string> protocols);
+  static Result<std::shared_ptr<const TlsContext>> server(
+      const TlsServerOptions& options, const std::vector<std::string>& protocols);
+  static Result<std::shared_ptr<const TlsContext>> client(
+      const TlsClientOptions& options, const std::vector<std::string>& protocols);
 
   // Whether the peer had to show a certificate: a secret in the sense of check_bind.
   bool requires_client_certificate() const { return requires_client_certificate_; }
