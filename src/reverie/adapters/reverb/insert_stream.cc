@@ -76,7 +76,7 @@ Status InsertStream::take_chunks(const Ref<GrpcMessage>& message,
 }
 
 Status InsertStream::take_item(const wire::WireItem& wire_item) {
-  static const ReverbTable kUnknown;
+  static const ReverbTable unknown;
   const ReverbTable* const table = store_->find(wire_item.table);
   const auto find_chunk = [&](ChunkKey key) -> const Chunk* {
     const auto found = chunks_.find(key);
@@ -84,7 +84,7 @@ Status InsertStream::take_item(const wire::WireItem& wire_item) {
   };
   REVERIE_ASSIGN_OR_RETURN(
       Trajectory trajectory,
-      trajectories_.read(wire_item, (table ? *table : kUnknown).names, find_chunk));
+      trajectories_.read(wire_item, (table ? *table : unknown).names, find_chunk));
   if (!table) return reverb_no_table(wire_item.table);
   return insert(wire_item, *table, std::move(trajectory));
 }

@@ -204,13 +204,14 @@ RequestId ReverbClient::sample(SampleRequest request, Done<SampleResult> done) {
     id = begin();
     pending_[id];
   }
-  if (const Names names = names_of(request.table)) {
-    start_sample(id, request.table, std::move(request), names, std::move(done));
+  const std::string_view name = request.table;
+  if (const Names names = names_of(name)) {
+    start_sample(id, name, std::move(request), names, std::move(done));
     return id;
   }
   // The first of its table: what its columns are called is asked before.
   auto shared = std::make_shared<SampleRequest>(std::move(request));
-  const std::string table(shared->table);
+  const std::string table(name);
   shared->table = {};
   GrpcCallOptions options;
   if (shared->deadline != TimePoint::max()) options.deadline = shared->deadline + kAnswerTime;
