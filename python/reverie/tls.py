@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from os import PathLike
 
 
-@dataclass(frozen=True)
-class ServerTls:
+class ServerTls(NamedTuple):
     """How a server encrypts.
 
     Attributes:
@@ -29,8 +27,7 @@ class ServerTls:
         return _read(self.certificate), _read(self.key), _read(self.client_authorities)
 
 
-@dataclass(frozen=True)
-class ClientTls:
+class ClientTls(NamedTuple):
     """How a client encrypts.
 
     Attributes:

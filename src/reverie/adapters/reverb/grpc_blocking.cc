@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "reverie/adapters/reverb/fifo.h"
+#include "reverie/adapters/reverb/fifo_queue.h"
 #include "reverie/base/clock.h"
 #include "reverie/base/mutex.h"
 
@@ -103,7 +103,7 @@ class GrpcBlockingStream::Receiver final : public GrpcClientEvents {
   Mutex mutex_;
   CondVar changed_;
   std::weak_ptr<GrpcClientCall> call_ REVERIE_GUARDED_BY(mutex_);
-  Fifo<Ref<GrpcMessage>> unread_ REVERIE_GUARDED_BY(mutex_);
+  FifoQueue<Ref<GrpcMessage>> unread_ REVERIE_GUARDED_BY(mutex_);
   std::size_t unread_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;
   std::optional<Status> end_ REVERIE_GUARDED_BY(mutex_);
   bool is_interrupted_ REVERIE_GUARDED_BY(mutex_) = false;

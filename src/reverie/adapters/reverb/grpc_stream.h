@@ -15,7 +15,7 @@
 #include <span>
 #include <string_view>
 
-#include "reverie/adapters/reverb/fifo.h"
+#include "reverie/adapters/reverb/fifo_queue.h"
 #include "reverie/adapters/reverb/grpc_call.h"
 #include "reverie/adapters/reverb/grpc_hub.h"
 #include "reverie/adapters/reverb/message_reader.h"
@@ -108,7 +108,7 @@ class GrpcStream : public std::enable_shared_from_this<GrpcStream> {
   bool ignores_data_ = false;
 
  private:
-  Fifo<Ref<GrpcMessage>> received_;
+  FifoQueue<Ref<GrpcMessage>> received_;
   std::size_t uncredited_bytes_ = 0;  // of the peer's window, while reading is paused
   bool has_half_close_ = false;       // to be told behind the messages
   std::optional<Status> end_;         // likewise

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "reverie/adapters/reverb/fifo.h"
+#include "reverie/adapters/reverb/fifo_queue.h"
 #include "reverie/adapters/reverb/grpc_message.h"
 #include "reverie/adapters/reverb/out_batch.h"
 
@@ -29,7 +29,7 @@ class SendQueue {
     GrpcPayload payload;
     bool is_borrowed = false;  // some of it lies in a batch
   };
-  Fifo<Entry> entries_;
+  FifoQueue<Entry> entries_;
   std::size_t size_bytes_ = 0;
   // How far the first message was taken.
   std::size_t prefix_taken_ = 0;

@@ -8,7 +8,7 @@
 namespace reverie {
 
 template <typename T>
-class Fifo {
+class FifoQueue {
  public:
   bool empty() const { return head_ == items_.size(); }
   std::size_t size() const { return items_.size() - head_; }
