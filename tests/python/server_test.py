@@ -328,6 +328,7 @@ def test_tables_are_asked_in_the_servers_own_process(server, client):
     assert repr(server.port) in repr(server)
 
 
+@pytest.mark.filterwarnings("ignore:os.fork")  # jax says so once it was imported
 def test_a_forked_child_is_told_that_the_connection_stayed_behind(client):
     client.server_info()
     pid = os.fork()

@@ -43,16 +43,27 @@ class Echo final : public GrpcServerEvents {
   const std::shared_ptr<GrpcServerCall> call_;
 };
 
+// Who fuzzes asks for more than there is.
+inline constexpr std::size_t kSizeMax = std::size_t{64} << 20;
+inline constexpr std::size_t kCountMax = 10'000'000;
+
 // "COUNT SIZE": sends so many messages of so many bytes, each when there is room for it.
 class Count final : public GrpcServerEvents {
  public:
   explicit Count(std::shared_ptr<GrpcServerCall> call) : call_(std::move(call)) {}
   void on_message(Ref<GrpcMessage> message) override {
     const std::string text = text_of(*message);
-    const std::size_t space = text.find(' ');
+    const std::size_t space = std::min(text.find(' '), text.size());
     std::from_chars(text.data(), text.data() + space, left_);
     std::size_t size = 0;
-    std::from_chars(text.data() + space + 1, text.data() + text.size(), size);
+    if (space < text.size()) {
+      std::from_chars(text.data() + space + 1, text.data() + text.size(), size);
+    }
+    if (size > kSizeMax || left_ > kCountMax) {
+      left_ = 0;
+      call_->finish(invalid_argument("'{}' is more than a test asks for", text));
+      return;
+    }
     message_ = std::make_shared<const std::string>(pattern_text(size));
     on_room();
   }
