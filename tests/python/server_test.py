@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import shutil
 import signal
 import socket
 import subprocess
@@ -341,3 +342,33 @@ def test_a_forked_child_is_told_that_the_connection_stayed_behind(client):
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def certificates(folder):
+    """A certificate for this machine that signed itself, and its key, made by openssl."""
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext"
+    files = ["-keyout", key, "-out", certificate]
+    subprocess.run(
+        [*command.split(), "subjectAltName=DNS:localhost", *files], check=True, capture_output=True
+    )
+    return certificate, key
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+def test_a_server_encrypts(tmp_path):
+    certificate, key = certificates(tmp_path)
+    tls = reverie.ServerTls(certificate, key)
+    with reverie.Server([fifo()], tls=tls, token="secret") as server:
+        address = f"localhost:{server.port}"
+        client = reverie.Client(address, token="secret", tls=reverie.ClientTls(certificate))
+        steps(client, 3)
+        assert client.sample_batch("t", 1).data[0].tolist() == [[0, 1]]
+        plain = reverie.Client(address, token="secret")
+        with pytest.raises(errors.ReverieError):
+            plain.sample_batch("t", 1, timeout_s=1)
+        stranger = reverie.Client(address, tls=reverie.ClientTls(certificate))
+        with pytest.raises(errors.UnauthenticatedError):
+            stranger.server_info(timeout=10)
+    with pytest.raises(errors.InvalidArgumentError):
+        reverie.Server([fifo()], tls=reverie.ServerTls(key, certificate))
