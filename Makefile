@@ -10,10 +10,9 @@ CMAKE := $(firstword $(wildcard /usr/bin/cmake) cmake)
 VENV := .venv/bin
 
 APT_BUILD := ccache cmake g++ libasio-dev libbenchmark-dev libbox2d-dev libfmt-dev libgtest-dev \
-	liblz4-dev libnghttp2-dev libprotozero-dev libsnappy-dev libssl-dev libzstd-dev ninja-build \
-	python3-dev python3-venv zlib1g-dev
-APT_TEST := clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev libprotobuf-dev \
-	protobuf-compiler
+	liblz4-dev libnghttp2-dev libprotobuf-dev libprotozero-dev libsnappy-dev libssl-dev libzstd-dev \
+	ninja-build protobuf-compiler python3-dev python3-venv zlib1g-dev
+APT_TEST := clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev
 
 .PHONY: help
 help: ## Show this list

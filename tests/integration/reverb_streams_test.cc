@@ -37,6 +37,11 @@ class ReverbStreams : public ::testing::Test {
                                     table.max_size >= 20 ? 2u : 1u};
     }
   }
+  // What waits in a store holds the stream that asked, which holds the store: whoever opened a
+  // store closes it, as a server does.
+  void TearDown() override {
+    if (service_) service_->close();
+  }
   void open_fifo() { open({table_options("t", "Fifo", "Fifo", 100, RateLimiter::min_size(1))}); }
   void open_queue(std::int64_t size) {
     TableOptions options = table_options("t", "Fifo", "Fifo", size, RateLimiter::queue(size));

@@ -194,8 +194,9 @@ Result<TableInfo> read_table_info(Bytes message) {
   return read_message("TableInfo", [&]() -> Result<TableInfo> {
     TableInfo info;
     REVERIE_RETURN_IF_ERROR(read_fields(message, info));
-    // Every item that is gone was deleted.
-    info.deletes = info.inserts - info.current_size;
+    // Every item that is gone was deleted. What comes may be any numbers.
+    const bool is_plausible = info.current_size >= 0 && info.inserts >= info.current_size;
+    info.deletes = is_plausible ? info.inserts - info.current_size : 0;
     return info;
   });
 }
