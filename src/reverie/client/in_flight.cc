@@ -61,17 +61,18 @@ void InFlight::finish(Record* record) {
   std::unique_ptr<Record> finished;
   {
     MutexLock lock(mutex_);
-    finished = strike(record);
-    const InsertResult& result = finished->result;
+    const InsertResult& result = record->result;
     if (result.applied == 0 && !result.status.ok() && !closed()) {
-      const auto loss = std::ranges::find(losses_, finished->table, &Loss::table);
+      const auto loss = std::ranges::find(losses_, record->table, &Loss::table);
       if (loss == losses_.end()) {
-        losses_.push_back({finished->table, 1, result.status});
+        losses_.push_back({record->table, 1, result.status});
       } else {
         ++loss->count;
       }
       has_news_.store(true, std::memory_order_release);
     }
+    // Last: a flush that finds nothing queued looks for losses without the lock.
+    finished = strike(record);
     changed_.notify_all();
   }
   release();
