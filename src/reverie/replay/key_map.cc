@@ -12,8 +12,9 @@ KeyMap::KeyMap(std::uint64_t secret) : secret_(secret) {
 }
 
 std::size_t KeyMap::memory_bytes() const {
-  return segments_.size() * (sizeof(Segment) + sizeof(segments_[0])) +
-         directory_.capacity() * sizeof(directory_[0]);
+  constexpr std::size_t kPointerBytes = sizeof(void*);  // to a segment, owned or in the directory
+  return segments_.size() * (sizeof(Segment) + kPointerBytes) +
+         directory_.capacity() * kPointerBytes;
 }
 
 std::size_t KeyMap::place_of(const Segment& segment, std::uint64_t key, std::uint64_t mixed) {
