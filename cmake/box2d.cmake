@@ -25,7 +25,8 @@ function(reverie_add_box2d_plugin folder)
   endif()
   add_library(_box2d_envs MODULE ${PROJECT_SOURCE_DIR}/src/reverie/env/native/box2d_plugin.cc)
   set_target_properties(_box2d_envs PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY "${folder}"
-                                               INSTALL_RPATH "$ORIGIN")
+                                               INSTALL_RPATH "$ORIGIN"
+                                               BUILD_WITH_INSTALL_RPATH ON)
   target_link_libraries(_box2d_envs PRIVATE reverie_box2d reverie_warnings)
   target_link_options(
     _box2d_envs PRIVATE

@@ -43,10 +43,12 @@ if(REVERIE_NGHTTP2_ARCHIVE AND REVERIE_ZLIB_ARCHIVE AND CMAKE_OBJCOPY)
 endif()
 target_compile_definitions(_reverie PRIVATE REVERIE_VERSION="${PROJECT_VERSION}")
 
+# A wheel's build leaves the checkout alone.
 if(SKBUILD)
   install(TARGETS _reverie LIBRARY DESTINATION reverie COMPONENT python)
+  reverie_add_box2d_plugin(${PROJECT_BINARY_DIR})
 else()
   set_target_properties(_reverie PROPERTIES LIBRARY_OUTPUT_DIRECTORY
                                             ${PROJECT_SOURCE_DIR}/python/reverie)
+  reverie_add_box2d_plugin(${PROJECT_SOURCE_DIR}/python/reverie)
 endif()
-reverie_add_box2d_plugin(${PROJECT_SOURCE_DIR}/python/reverie)

@@ -365,7 +365,12 @@ def test_a_result_holds_the_environments_that_are_ready_first():
         steps = [0] * 6
         episodes = [0] * 6
         seen = set()
-        for _ in range(400):
+        count = 0
+        until = time.monotonic() + 60
+        # A worker that the machine leaves waiting is overtaken by the others meanwhile.
+        while count < 400 or len(seen) < 6:
+            assert time.monotonic() < until, seen
+            count += 1
             ids = batch.env_ids.copy()
             assert len(set(ids)) == 2
             seen |= set(ids)
@@ -380,7 +385,6 @@ def test_a_result_holds_the_environments_that_are_ready_first():
                 if batch.terminated[row]:
                     assert batch.final_observation[row, 2] == 7
                     assert steps[i] == 0
-        assert seen == set(range(6))
         again = pool.reset(50).result()
         assert (again.observation[:, 0] == 50 + again.env_ids).all()
 
