@@ -27,6 +27,7 @@ import os
 import statistics
 import time
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -59,7 +60,7 @@ class Steps:
 STEPS = Steps()
 
 
-class Buffer:
+class Buffer(ABC):
     """What each kind has: inserts of as many transitions as there are environments."""
 
     name = ""
@@ -68,13 +69,13 @@ class Buffer:
         self.items, self.envs = items, envs
         self.priorities = np.random.default_rng(1).random(4096)
 
+    @abstractmethod
     def insert(self) -> None:
         """Inserts one transition of each environment."""
-        raise NotImplementedError
 
+    @abstractmethod
     def sample_update(self, batch_size: int) -> None:
         """Draws a batch, then gives each of its items a new priority."""
-        raise NotImplementedError
 
     def fill(self) -> None:
         """Fills the buffer with transitions."""

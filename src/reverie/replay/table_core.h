@@ -113,7 +113,7 @@ class TableCore final : private TableAccess {
   std::int64_t waived(const StoredItem& item) const;
   void remove(Slot slot, Aftermath& after);
   void evict(Aftermath& after);
-  // Counts the first `count` draws of slots_ and values_, and tells them.
+  // Counts draws [begin, begin + count) of slots_ and values_, and tells them.
   void add_to_batch(std::size_t begin, std::size_t count, SampleBatch& batch);
   // Fills slots_ and values_ with up to `count` draws; returns how many.
   std::size_t draw(std::size_t count, bool distinct, const SampleBatch& batch);
