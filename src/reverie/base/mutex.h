@@ -1,7 +1,7 @@
-// A lock for critical sections below a microsecond.
+// A lock for critical sections of some microseconds.
 //
-// lock() spins for 1 to 2 us, since the holder is usually about to leave, and only then sleeps
-// in the kernel: with a lock that sleeps at once, two threads on one table are slower than one.
+// lock() spins for about 10 us, since the holder is usually about to leave, and only then sleeps
+// in the kernel: with a lock that sleeps earlier, two threads on one table are slower than one.
 // Guarded members carry annotations that clang checks (-Wthread-safety).
 #pragma once
 
