@@ -77,6 +77,10 @@ class ItemSlots {
     first_free_ = slot;
     --size_;
   }
+  // Where the slots lie. Slot 0 of a segment is the time to populate_ahead(), not under a lock.
+  static bool begins_segment(Slot slot) { return slot % kSegmentSlots == 0; }
+  const std::shared_ptr<SlabAllocator>& slabs() const { return slabs_; }
+
   // The item of a ticket, null when it is gone.
   StoredItem* find(Ticket ticket) {
     if (ticket.slot >= used_) return nullptr;

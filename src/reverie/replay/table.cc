@@ -27,6 +27,7 @@ void Table::finish(Effects& effects) {
   while (true) {
     const bool is_unfinished = std::exchange(effects.is_unfinished, false);
     const bool has_freed = effects.after.has_freed_bytes;
+    if (effects.after.growing) effects.after.growing->populate_ahead();
     effects.after = {};  // frees
     for (auto& [done, result] : effects.inserts) done(std::move(result));
     for (auto& [done, result] : effects.samples) done(std::move(result));

@@ -164,6 +164,8 @@ void TableCore::insert(Item item, TimePoint now, Aftermath& after) {
   now_ = now;
   const double priority = item.priority.value_or(max_priority_);
   const Slot slot = state_->slots.take();
+  if (ItemSlots::begins_segment(slot)) [[unlikely]]
+    after.growing = state_->slots.slabs();
   if (options_.has_books && !state_->keys.insert(item.key, slot)) {
     state_->slots.give_back(slot);
     update(*state_->keys.find(item.key), priority);

@@ -37,6 +37,7 @@ namespace reverie {
 struct Aftermath {
   Garbage garbage;
   bool has_freed_bytes = false;
+  std::shared_ptr<SlabAllocator> growing;  // wants populate_ahead(); mostly null
 };
 
 // Not thread-safe.

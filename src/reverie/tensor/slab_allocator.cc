@@ -31,25 +31,75 @@ std::shared_ptr<SlabAllocator> SlabAllocator::make(std::size_t block_bytes) {
 
 SlabAllocator::~SlabAllocator() {
   for (const Slab& slab : slabs_) std::free(slab.memory);
+  std::free(spare_.memory);
+}
+
+SlabAllocator::Slab SlabAllocator::next_slab() const {
+  const std::size_t wanted = std::clamp(slab_bytes_, kLeastSlabBytes, kMostSlabBytes);
+  Slab slab;
+  slab.block_count = std::max<std::size_t>(1, wanted / block_bytes_);
+  if (slab.block_count > (~std::size_t{0} - kHugePageBytes) / block_bytes_) return {};
+  const std::size_t bytes = slab.block_count * block_bytes_;
+  slab.is_huge = slab_bytes_ >= kHugeFromBytes || bytes >= kHugeFromBytes;
+  slab.size_bytes = round_up(bytes, slab.is_huge ? kHugePageBytes : kLineBytes);
+  slab.block_count = slab.size_bytes / block_bytes_;
+  return slab;
+}
+
+SlabAllocator::Slab SlabAllocator::with_memory(Slab slab) {
+  if (slab.size_bytes == 0) return slab;
+  slab.memory = static_cast<std::byte*>(
+      std::aligned_alloc(slab.is_huge ? kHugePageBytes : kLineBytes, slab.size_bytes));
+#if defined(MADV_HUGEPAGE)
+  // A wish: without, the pages are small.
+  if (slab.is_huge && slab.memory) madvise(slab.memory, slab.size_bytes, MADV_HUGEPAGE);
+#endif
+  return slab;
 }
 
 bool SlabAllocator::add_slab() {
-  const std::size_t wanted = std::clamp(slab_bytes_, kLeastSlabBytes, kMostSlabBytes);
-  const std::size_t blocks = std::max<std::size_t>(1, wanted / block_bytes_);
-  if (blocks > (~std::size_t{0} - kHugePageBytes) / block_bytes_) return false;
-  const bool is_huge = slab_bytes_ >= kHugeFromBytes || blocks * block_bytes_ >= kHugeFromBytes;
-  const std::size_t alignment = is_huge ? kHugePageBytes : kLineBytes;
-  const std::size_t size = round_up(blocks * block_bytes_, alignment);
-  auto* const memory = static_cast<std::byte*>(std::aligned_alloc(alignment, size));
-  if (memory == nullptr) return false;
-#if defined(MADV_HUGEPAGE)
-  if (is_huge) madvise(memory, size, MADV_HUGEPAGE);  // a wish: without, the pages are small
-#endif
-  slabs_.push_back({memory, size});
-  slab_bytes_ += size;
-  next_ = memory;
-  end_ = memory + size / block_bytes_ * block_bytes_;
+  const Slab slab = spare_.memory ? std::exchange(spare_, {}) : with_memory(next_slab());
+  if (slab.memory == nullptr) return false;
+  slabs_.push_back(slab);
+  slab_bytes_ += slab.size_bytes;
+  next_ = slab.memory;
+  end_ = slab.memory + slab.block_count * block_bytes_;
   return true;
+}
+
+void SlabAllocator::populate_ahead() {
+#if defined(MADV_POPULATE_WRITE)
+  Slab slab;
+  bool is_spare = false;
+  {
+    MutexLock lock(mutex_);
+    if (is_populating_ || slabs_.empty() || !slabs_.back().is_huge) return;
+    slab = slabs_.back();
+    const auto used = static_cast<std::size_t>(next_ - slab.memory);
+    if (slab.populated_bytes >= used + kHugePageBytes) return;
+    // Whatever is in use is there, up to the end of its page.
+    slab.populated_bytes = std::max(slab.populated_bytes, round_up(used, kHugePageBytes));
+    if (slab.populated_bytes == slab.size_bytes) {
+      if (spare_.memory != nullptr) return;
+      is_spare = true;
+      slab = next_slab();
+    }
+    is_populating_ = true;
+  }
+  if (is_spare) slab = with_memory(slab);
+  if (slab.memory != nullptr) {
+    // It changes no byte, so that it may meet a block that is being written.
+    madvise(slab.memory + slab.populated_bytes, kHugePageBytes, MADV_POPULATE_WRITE);
+    slab.populated_bytes += kHugePageBytes;
+  }
+  MutexLock lock(mutex_);
+  is_populating_ = false;
+  if (is_spare) {
+    spare_ = slab;
+  } else if (slabs_.back().memory == slab.memory) {
+    slabs_.back().populated_bytes = slab.populated_bytes;
+  }
+#endif
 }
 
 Result<Buffer> SlabAllocator::allocate(std::size_t size_bytes) {

@@ -7,6 +7,10 @@
 // For whoever makes and drops many buffers of one size, as a writer its chunks: no call to the
 // heap, nothing between the blocks, and in large pages few misses of the address cache where rows
 // all over memory are read. Memory goes back to the system with the allocator, not before.
+//
+// The first touch of a large page is slow: the system zeroes 2 MiB, and where the machine is a
+// virtual one it may have to find them first, which takes milliseconds. Who takes blocks under a
+// lock calls populate_ahead() outside of it, now and then.
 #pragma once
 
 #include <cstddef>
@@ -32,17 +36,28 @@ class SlabAllocator final : public Allocator,
   // A block, aligned to 64 bytes. Requires size_bytes <= block_bytes.
   Result<Buffer> allocate(std::size_t size_bytes) override;
 
+  // Has the system find the large page behind the one that blocks are taken from, unless it has
+  // done so. Blocks are taken meanwhile as ever. Does nothing while pages are small, and where the
+  // system knows no such call.
+  void populate_ahead();
+
  private:
   struct FreeBlock {
     FreeBlock* next;
   };
   struct Slab {
-    std::byte* memory;
-    std::size_t size_bytes;
+    std::byte* memory = nullptr;
+    std::size_t size_bytes = 0;
+    std::size_t block_count = 0;
+    std::size_t populated_bytes = 0;  // from its begin on
+    bool is_huge = false;
   };
 
   explicit SlabAllocator(std::size_t block_bytes) : block_bytes_(block_bytes) {}
   void take_back(std::byte* data, std::size_t size_bytes) noexcept override;
+  // What the next slab is to be, and that slab; without memory where there is none.
+  Slab next_slab() const REVERIE_REQUIRES(mutex_);
+  static Slab with_memory(Slab slab);
   bool add_slab() REVERIE_REQUIRES(mutex_);
 
   const std::size_t block_bytes_;  // rounded up to whole lines
@@ -51,6 +66,8 @@ class SlabAllocator final : public Allocator,
   std::size_t slab_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;  // of all
   std::byte* next_ REVERIE_GUARDED_BY(mutex_) = nullptr;   // in the newest slab: never handed out
   std::byte* end_ REVERIE_GUARDED_BY(mutex_) = nullptr;
+  Slab spare_ REVERIE_GUARDED_BY(mutex_);  // the one after the newest, once it is near
+  bool is_populating_ REVERIE_GUARDED_BY(mutex_) = false;
   FreeBlock* free_ REVERIE_GUARDED_BY(mutex_) = nullptr;
   std::size_t lent_count_ REVERIE_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<SlabAllocator> self_ REVERIE_GUARDED_BY(mutex_);  // while blocks are lent

@@ -1,5 +1,6 @@
 #include "reverie/tensor/slab_allocator.h"
 
+#include <atomic>
 #include <cstring>
 #include <set>
 #include <thread>
@@ -50,6 +51,20 @@ TEST(SlabAllocator, BlocksNeverOverlapWhateverTheirOrder) {
     }
     for (const Marked& marked : taken) EXPECT_TRUE(marked.is_whole());
   }
+}
+
+TEST(SlabAllocator, MemoryPopulatedAheadHoldsBlocksAsAnyOther) {
+  constexpr std::size_t kBlock = 100'000;
+  const auto slabs = SlabAllocator::make(kBlock);
+  std::vector<Marked> taken;  // 60 MB: small slabs, large ones, and the step from one to the next
+  std::atomic<bool> is_over = false;
+  std::thread populates([&] {
+    while (!is_over) slabs->populate_ahead();
+  });
+  for (unsigned i = 0; i < 600; ++i) taken.push_back(take(*slabs, kBlock, i));
+  is_over = true;
+  populates.join();
+  for (const Marked& marked : taken) EXPECT_TRUE(marked.is_whole());
 }
 
 TEST(SlabAllocator, ABlockThatIsGivenBackIsTheNextToBeHandedOut) {
