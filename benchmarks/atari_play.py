@@ -1,12 +1,13 @@
 """Atari play for benchmarks: the 84 x 84 grey frames that agents are trained on.
 
 Four frames an action, the maximum of the last two, scaled down by the mean of the area that a
-pixel covers; actions repeat with probability 0.25, as Machado et al. 2018 recommend. Two policies:
+pixel covers; actions repeat with probability 0.25, as Machado et al. 2018 recommend. Policies:
 
     random    any of the game's actions, drawn anew each time
     scripted  Pong and Breakout alone: the paddle follows the ball, whose place is read from the
               console's memory; one action in twenty is random. Rallies are long, as those of a
-              trained agent are.
+              good player are.
+    an agent  what atari_agent.py learnt in a minute; one action in twenty is random.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
+from atari_agent import Agent
 
 GAMES = (
     "pong",
@@ -42,7 +44,7 @@ def area_weights(size: int, to: int) -> npt.NDArray[np.float32]:
     return (np.maximum(covered, 0) * (to / size)).astype(np.float32)
 
 
-def play(game: str, policy: str, seed: int = 7) -> Iterator[Step]:
+def play(game: str, policy: str | Agent, seed: int = 7) -> Iterator[Step]:
     """Plays for ever."""
     import ale_py
     from ale_py import roms
@@ -59,8 +61,9 @@ def play(game: str, policy: str, seed: int = 7) -> Iterator[Step]:
     last, one_before = np.empty((2, height, width), np.uint8)
     while True:
         index = int(random.integers(len(actions)))
-        if policy == "scripted" and random.random() > 0.05:
-            index = _follow_the_ball(game, ale.getRAM())
+        if policy != "random" and random.random() > 0.05:
+            memory = ale.getRAM()
+            index = _follow_the_ball(game, memory) if policy == "scripted" else policy.act(memory)
         reward = 0.0
         for frame in range(4):
             reward += ale.act(actions[index])

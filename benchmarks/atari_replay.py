@@ -5,7 +5,8 @@
 2. Bytes a transition of a uniform table, and milliseconds for a batch of 256 of stacked
    observations and their next ones, 84 x 84 x 4 both: 14 MB out of 5 frames an item.
 
-Usage: python benchmarks/atari_replay.py [--frames 4000] [--transitions 50000] [--out FOLDER]
+Usage: python benchmarks/atari_replay.py [--frames 4000] [--train 40000] [--transitions 50000]
+           [--out FOLDER]
 
 With --out, the frames of each game are written there for benchmarks/cc/codec_bench.cc.
 """
@@ -20,6 +21,7 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: frames are small matrices
 
 import numpy as np
+from atari_agent import Agent, train
 from atari_play import GAMES, SCRIPTED, Frame, Step, play
 
 import reverie
@@ -87,6 +89,9 @@ def main() -> None:
     parser.add_argument(
         "--frames", type=int, default=4000, help="frames a game for the first table"
     )
+    parser.add_argument(
+        "--train", type=int, default=40_000, help="actions an agent learns from; 0: no agents"
+    )
     parser.add_argument("--transitions", type=int, default=50_000, help="steps of the second table")
     parser.add_argument("--out", type=Path, help="a folder to write the frames to")
     args = parser.parse_args()
@@ -94,15 +99,21 @@ def main() -> None:
     print(f"stored / raw bytes, {args.frames} frames a game\n")
     print(f"{'game':<16}{'policy':<10}" + "".join(f"{codec:>9}" for codec in CODECS))
     means = np.zeros(len(CODECS))
-    played = [(game, "random") for game in GAMES] + [(game, "scripted") for game in SCRIPTED]
-    for game, policy in played:
+    played: list[tuple[str, str, str | Agent]] = [(game, "random", "random") for game in GAMES]
+    played += [(game, "scripted", "scripted") for game in SCRIPTED]
+    if args.train > 0:
+        played += [(game, "trained", train(game, args.train)) for game in GAMES]
+    for game, name, policy in played:
         frames = np.stack([step[0] for step in itertools.islice(play(game, policy), args.frames)])
         if args.out:
             args.out.mkdir(parents=True, exist_ok=True)
-            frames.tofile(args.out / f"{game}-{policy}.bin")
+            frames.tofile(args.out / f"{game}-{name}.bin")
         shares = [stored_share(frames, codec) for codec in CODECS]
         means += np.array(shares) / len(played)
-        print(f"{game:<16}{policy:<10}" + "".join(f"{share:9.4f}" for share in shares))
+        line = f"{game:<16}{name:<10}" + "".join(f"{share:9.4f}" for share in shares)
+        if isinstance(policy, Agent):
+            line += f"   return {policy.first_return:.1f} -> {policy.last_return:.1f}"
+        print(line)
     print(f"{'mean':<26}" + "".join(f"{share:9.4f}" for share in means))
 
     steps = list(itertools.islice(play("pong", "random"), args.transitions))

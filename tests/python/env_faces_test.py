@@ -110,6 +110,21 @@ def test_auto_takes_the_native_environment_where_there_is_one_that_will_do():
         reverie.EnvPool(Dicts, 2, backend="native")
 
 
+def test_a_pool_of_native_environments_draws_them():
+    from reverie.envs.vector_env import GymVectorEnv
+
+    with reverie.EnvPool("CartPole-v1", 2, seed=3) as pool:
+        pool.reset().result()
+        pictures = GymVectorEnv(pool).render()
+        assert [picture.shape for picture in pictures] == [pool.render(1).shape] * 2
+        assert np.array_equal(pictures[1], pool.render(1))
+        assert not np.array_equal(*pictures)
+        with pytest.raises(InvalidArgumentError):
+            pool.render(2)
+    with cart_poles() as pool, pytest.raises(UnimplementedError, match="render_mode"):
+        pool.render()
+
+
 def make_sync(num_envs, mode="SameStep"):
     return gymnasium.make_vec(
         "CartPole-v1", num_envs, vectorization_mode="sync", vector_kwargs={"autoreset_mode": mode}

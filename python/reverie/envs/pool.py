@@ -187,6 +187,24 @@ class EnvPool:
             raise UnimplementedError(f"the {self.backend} backend has no workers to restart")
         restart(worker)
 
+    def render(self, env_index: int = 0, batch: int = 0) -> Any:  # noqa: ANN401
+        """A picture of one environment as it stands: ``[H, W, 3]`` uint8, the top row first.
+
+        Native environments draw themselves.
+
+        Raises:
+            UnimplementedError: the backend is another, or the environment draws nothing.
+            InvalidArgumentError: there is no such environment or batch.
+            FailedPreconditionError: a step of the batch runs, or it was never reset.
+        """
+        render = getattr(self._backend, "render", None)
+        if render is None:
+            raise UnimplementedError(
+                f"the {self.backend} backend does not draw; to see a policy play, make one "
+                'environment with render_mode="rgb_array" in this process and step it'
+            )
+        return render(env_index, batch)
+
     @property
     def restart_count(self) -> int:
         """How many workers were replaced so far."""

@@ -37,6 +37,7 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):  # type: ignore[misc]
         self._copy = copy
         self.num_envs = pool.num_envs
         self.metadata = {"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}
+        self.render_mode = "rgb_array" if pool.backend == "native" else None
         self.single_observation_space = _space(pool.spec.observation)
         self.single_action_space = _action_space(pool)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
@@ -72,6 +73,10 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):  # type: ignore[misc]
             self._own(batch.truncated),
             info,
         )
+
+    def render(self) -> tuple[Any, ...]:
+        """A picture of each environment; see ``EnvPool.render``."""
+        return tuple(self._pool.render(index) for index in range(self.num_envs))
 
     def close_extras(self, **_kwargs: Any) -> None:  # noqa: ANN401
         """Closes the pool."""
