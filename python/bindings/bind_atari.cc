@@ -37,7 +37,8 @@ class PyAtariFrames {
   }
 
  private:
-  static constexpr std::size_t kPictures = 60;  // of a film, beside a stack
+  // Of a film, beside a stack: few, that they stay in the cache, and a stack is copied seldom.
+  static constexpr std::size_t kPictures = 12;
 
   std::size_t capacity() const { return kPictures + static_cast<std::size_t>(shape_[0]); }
   std::byte* place(std::size_t index) const {

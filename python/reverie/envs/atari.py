@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import threading
 from typing import Any
 
 import numpy as np
@@ -119,7 +120,7 @@ class AtariEnv:
         self._rng = np.random.default_rng()
         screen_height, screen_width = self._ale.getScreenDims()
         self._frames = _reverie.AtariFrames(screen_height, screen_width, height, width, stack)
-        self._screen = np.zeros((screen_height, screen_width), np.uint8)
+        self._screen_shape = (screen_height, screen_width)
         self._lives = 0
         self._is_over = True
         # What a step calls, looked up once.
@@ -214,7 +215,7 @@ class AtariEnv:
 
     def _take(self, which: int) -> None:
         """Takes the emulator's screen as it is now as one of the last two."""
-        screen = self._screen
+        screen = _screens(self._screen_shape)[which]
         self._get_screen(screen)
         if not self._frames.take(which, screen):
             # Colours that no screen had before: the emulator says how grey they are.
@@ -225,6 +226,17 @@ class AtariEnv:
 
     def _info(self, frame_number: int) -> dict[str, Any]:
         return {"lives": self._lives, "episode_frame_number": frame_number}
+
+
+_scratch = threading.local()
+
+
+def _screens(shape: tuple[int, int]) -> npt.NDArray[np.uint8]:
+    """The two screens of a step. All environments of a thread use the same: they stay in cache."""
+    screens: npt.NDArray[np.uint8] | None = getattr(_scratch, "screens", None)
+    if screens is None or screens.shape[1:] != shape:
+        screens = _scratch.screens = np.zeros((2, *shape), np.uint8)
+    return screens
 
 
 def _packages() -> tuple[Any, Any]:

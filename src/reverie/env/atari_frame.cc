@@ -51,15 +51,12 @@ Result<AtariFrames> AtariFrames::make(std::size_t height, std::size_t width,
     frames.is_used_[tap.at[0]] = 1;
     frames.is_used_[tap.at[1]] = 1;
   }
-  for (Screen& screen : frames.screens_) {
-    screen.indices.resize(height * width);
-    screen.grey.resize(height * width);
-  }
-  frames.pooled_.resize(height * width);
+  frames.last_.resize(height * width);
   frames.block_pixels_ = std::max(kBlockPixels, (width + 63) / 64);
   const std::size_t block_count = (width + frames.block_pixels_ - 1) / frames.block_pixels_;
   frames.all_blocks_ = ~Blocks{0} >> (64 - block_count);
-  frames.dirty_.assign(height, frames.all_blocks_);
+  frames.moved_.assign(height, 0);
+  frames.dirty_.assign(height, 0);
   for (std::size_t block = 0; block < block_count; ++block) {
     const Run pixels = frames.pixels_of(block);
     Run columns{small_width, 0};
@@ -98,55 +95,44 @@ AtariFrames::Run AtariFrames::pixels_of(std::size_t block) const {
 
 bool AtariFrames::take(std::size_t which, std::span<const std::uint8_t> indices) {
   REVERIE_CHECK(which < 2 && indices.size() == screen_bytes());
-  Screen& screen = screens_[which];
-  const bool has_last = screen.is_known;
+  REVERIE_CHECK(which == 0 || taken_[0] != nullptr);
+  // The first against the last one of before, the second against the first.
+  const std::uint8_t* const before = which == 0 ? last_.data() : taken_[0];
+  const bool has_before = which == 1 || has_last_;
+  std::vector<Blocks>& changed = which == 0 ? dirty_ : moved_;
   std::uint32_t seen = 0;
   for (std::size_t y = 0; y < height_; ++y) {
-    const std::size_t at = y * width_;
-    const std::uint8_t* const from = indices.data() + at;
-    std::uint8_t* const last = screen.indices.data() + at;
     if (is_used_[y] == 0) continue;
-    if (has_last && std::memcmp(from, last, width_) == 0) continue;
-    std::uint8_t* const grey = screen.grey.data() + at;
+    const std::uint8_t* const from = indices.data() + y * width_;
+    const std::uint8_t* const old = before + y * width_;
+    if (has_before && std::memcmp(from, old, width_) == 0) continue;
     for (std::size_t block = 0; block < block_columns_.size(); ++block) {
       const Run run = pixels_of(block);
-      const std::size_t size = run.end - run.begin;
-      if (has_last && are_equal(from + run.begin, last + run.begin, size)) continue;
-      dirty_[y] |= Blocks{1} << block;
-      for (std::size_t x = run.begin; x < run.end; ++x) {
-        const std::uint32_t level = palette_[from[x]];
-        seen |= level;
-        grey[x] = static_cast<std::uint8_t>(level);
-      }
-      std::memcpy(last + run.begin, from + run.begin, size);
+      if (has_before && are_equal(from + run.begin, old + run.begin, run.end - run.begin)) continue;
+      changed[y] |= Blocks{1} << block;
+      for (std::size_t x = run.begin; x < run.end; ++x) seen |= palette_[from[x]];
     }
   }
-  // With a colour unknown all is to be looked at again.
-  screen.is_known = (seen & AtariPalette::kUnknown) == 0;
-  return screen.is_known;
+  const bool is_known = (seen & AtariPalette::kUnknown) == 0;
+  taken_[which] = is_known ? indices.data() : nullptr;
+  return is_known;
 }
 
-void AtariFrames::pool_blocks(std::size_t y, Blocks blocks) {
-  const std::uint8_t* const a = screens_[0].grey.data() + y * width_;
-  const std::uint8_t* const b = screens_[1].grey.data() + y * width_;
-  std::uint8_t* const out = pooled_.data() + y * width_;
-  for (; blocks != 0; blocks &= blocks - 1) {
-    const Run run = pixels_of(static_cast<std::size_t>(std::countr_zero(blocks)));
-    for (std::size_t x = run.begin; x < run.end; ++x) out[x] = std::max(a[x], b[x]);
-  }
-}
-
+template <bool kPools>
 void AtariFrames::resize_blocks(std::size_t y, Blocks blocks, std::uint8_t* out) {
   const Tap& row = rows_[y];
-  const std::uint8_t* const from = has_pooled_ ? pooled_.data() : screens_[0].grey.data();
-  const std::uint8_t* const above = from + row.at[0] * width_;
-  const std::uint8_t* const below = from + row.at[1] * width_;
+  const auto grey = [&](std::size_t i, std::size_t x) -> std::uint32_t {
+    const std::size_t at = row.at[i] * width_ + x;
+    const std::uint32_t first = palette_[taken_[0][at]];
+    if constexpr (!kPools) return first;
+    return std::max<std::uint32_t>(first, palette_[taken_[1][at]]);
+  };
   std::uint32_t* const line = line_.data();
   for (; blocks != 0; blocks &= blocks - 1) {
     const Run run = block_columns_[static_cast<std::size_t>(std::countr_zero(blocks))];
     if (run.begin >= run.end) continue;
     for (std::size_t x = columns_[run.begin].at[0]; x <= columns_[run.end - 1].at[1]; ++x) {
-      line[x] = row.weight[0] * above[x] + row.weight[1] * below[x];
+      line[x] = row.weight[0] * grey(0, x) + row.weight[1] * grey(1, x);
     }
     for (std::size_t x = run.begin; x < run.end; ++x) {
       const Tap& column = columns_[x];
@@ -157,18 +143,27 @@ void AtariFrames::resize_blocks(std::size_t y, Blocks blocks, std::uint8_t* out)
   }
 }
 
-void AtariFrames::push(bool pools) {
-  REVERIE_CHECK(screens_[0].is_known && (!pools || screens_[1].is_known));
-  if (pools != has_pooled_) std::fill(dirty_.begin(), dirty_.end(), all_blocks_);
-  has_pooled_ = pools;
-  for (std::size_t y = 0; pools && y < height_; ++y) {
-    if (is_used_[y] != 0 && dirty_[y] != 0) pool_blocks(y, dirty_[y]);
-  }
+template <bool kPools>
+void AtariFrames::push_all() {
   for (std::size_t y = 0; y < small_height_; ++y) {
     const Blocks blocks = dirty_[rows_[y].at[0]] | dirty_[rows_[y].at[1]];
-    if (blocks != 0) resize_blocks(y, blocks, small_.data() + y * small_width_);
+    if (blocks != 0) resize_blocks<kPools>(y, blocks, small_.data() + y * small_width_);
   }
-  std::fill(dirty_.begin(), dirty_.end(), Blocks{0});
+}
+
+void AtariFrames::push(bool pools) {
+  REVERIE_CHECK(taken_[0] != nullptr && (!pools || taken_[1] != nullptr));
+  for (std::size_t y = 0; pools && y < height_; ++y) dirty_[y] |= moved_[y];
+  pools ? push_all<true>() : push_all<false>();
+  // Where the two differ the picture shows both, which the next one will not, whatever changes.
+  const std::uint8_t* const newest = taken_[pools ? 1 : 0];
+  for (std::size_t y = 0; y < height_; ++y) {
+    if (dirty_[y] != 0) std::memcpy(last_.data() + y * width_, newest + y * width_, width_);
+    dirty_[y] = pools ? moved_[y] : 0;
+    moved_[y] = 0;
+  }
+  has_last_ = true;
+  taken_ = {};
 }
 
 }  // namespace reverie

@@ -5,7 +5,8 @@
 // Source: Mnih et al. 2015 (DQN), "Methods: Preprocessing"; moolib's paper, table 2.
 // Differs: it asks the emulator for palette indices, which cost a fifteenth of its grey screen, and
 // computes only what changed since the last picture, in blocks of some pixels of a row: the result
-// is the same function of the screens, byte for byte.
+// is the same function of the screens, byte for byte. Of a screen it keeps one copy, to see what
+// changes: many environments in turn should find theirs in the second-level cache.
 //
 // Bilinear, exactly: row y of the small picture lies at s = (y + 1/2) H / h - 1/2 of the H rows of
 // the screen, between rows floor(s) and floor(s) + 1 (clamped to the screen), with weights
@@ -49,11 +50,12 @@ class AtariFrames {
   std::size_t screen_bytes() const { return height_ * width_; }
   AtariPalette& palette() { return palette_; }
 
-  // Takes one of the two last screens, 0 or 1, in palette indices. False if it holds an index that
-  // the palette does not know: learn it, and take the screen again. Requires screen_bytes()
-  // indices.
+  // Looks at one of the two last screens, 0 and then 1, in palette indices. False if it holds an
+  // index that the palette does not know: learn it, and take the screen again. Requires
+  // screen_bytes() indices, which stay as they are until the push.
   bool take(std::size_t which, std::span<const std::uint8_t> indices);
-  // Makes the picture of both screens, or of the first alone.
+  // Makes the picture of both screens, or of the first alone. Requires that they were taken since
+  // the last push.
   void push(bool pools);
 
   // The picture that was made last: [small_height, small_width].
@@ -77,15 +79,10 @@ class AtariFrames {
   };
 
   Run pixels_of(std::size_t block) const;
-  void pool_blocks(std::size_t y, Blocks blocks);
+  template <bool kPools>
   void resize_blocks(std::size_t y, Blocks blocks, std::uint8_t* out);
-
-  // One of the last two screens.
-  struct Screen {
-    bool is_known = false;  // whether `indices` are a screen, and `grey` what it looks like
-    std::vector<std::uint8_t> indices;
-    std::vector<std::uint8_t> grey;
-  };
+  template <bool kPools>
+  void push_all();
 
   std::size_t height_ = 0;
   std::size_t width_ = 0;
@@ -98,10 +95,11 @@ class AtariFrames {
   std::vector<Run> block_columns_;     // by block: the small picture's columns that it has part in
   std::vector<std::uint8_t> is_used_;  // rows of the screen that the small picture is made of
   AtariPalette palette_;
-  std::array<Screen, 2> screens_;
-  bool has_pooled_ = false;           // whether the last picture was of both screens
-  std::vector<Blocks> dirty_;         // by row: what changed since the last picture
-  std::vector<std::uint8_t> pooled_;  // the brighter of both screens
+  std::array<const std::uint8_t*, 2> taken_{};  // the two screens, until the push
+  std::vector<std::uint8_t> last_;              // the last screen of the last picture
+  bool has_last_ = false;
+  std::vector<Blocks> moved_;  // by row: where the two screens differ
+  std::vector<Blocks> dirty_;  // by row: what may look different in the next picture
   std::vector<std::uint32_t> line_;
   std::vector<std::uint8_t> small_;  // the small picture of the last push
 };
