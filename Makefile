@@ -78,10 +78,13 @@ bench: build ## Build and run the C++ benchmarks
 	    --benchmark_report_aggregates_only=true || exit 1; done
 
 .PHONY: figures
-# PEERS=python: an interpreter with tianshou, ray[rllib], cpprb, flashbax, for figure 8.
-figures: build ## Draw the paper's figures of this machine into build/figures
+# PEERS=python: an interpreter with tianshou, ray[rllib], cpprb, flashbax, for figure 8. dm-reverb is
+# measured beside where .venv-reverb has it: make .venv-reverb/made.
+figures: build ## Draw the papers' figures of this machine into build/figures
 	@$(CMAKE) --build --preset release --target paper_bench replay_threads_bench
 	@$(VENV)/python benchmarks/figures/paper.py $(if $(PEERS),--peers $(PEERS))
+	@$(VENV)/python benchmarks/figures/reverb_paper.py \
+	  $(if $(wildcard .venv-reverb/made),--reverb .venv-reverb/bin/python)
 
 .PHONY: wheel
 wheel: deps-build .venv/with-demo ## Build dist/*.tar.gz and dist/*.whl, and try the wheel in a bare environment

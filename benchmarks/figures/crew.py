@@ -1,0 +1,241 @@
+"""Servers and crews of clients, of Reverie or dm-reverb: what the figures of a served store load.
+
+    server LIBRARY TABLES    a server with so many tables; prints its port, stops at end of input
+    client LIBRARY           does the jobs that standard input brings, a line of JSON each
+
+A crew is a few processes with many clients each: 200 processes would measure the machine's
+scheduler. A process's clients have a connection each and take turns; where a library sends and
+receives on threads of its own, they all go on at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+PROCESSES_MAX = 8
+TABLE_SIZE = 500
+TABLES_MAX = 8
+_ROWS = 16
+_BATCH_BYTES = 4 << 20
+_BATCH_MAX = 200
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What one process of a crew does."""
+
+    work: str
+    """``"insert"``; ``"fill"``, which inserts what a table holds; or ``"sample"``."""
+    port: int
+    elements: int
+    """float32 numbers of an item, which is one step in a chunk of its own."""
+    clients: int
+    tables: int
+    """Each client goes round so many tables, item by item."""
+    seconds: float
+    pace: float | None
+    """Items a second of the process at most."""
+
+    @property
+    def batch(self) -> int:
+        """Samples that are asked for at a time."""
+        return max(1, min(_BATCH_MAX, _BATCH_BYTES // (4 * self.elements)))
+
+
+def serve(library: str, tables: int) -> None:
+    """A server with a port of its own choice."""
+    lib = importlib.import_module(library)
+    server = lib.Server(
+        [
+            lib.Table(
+                str(index),
+                sampler=lib.selectors.Uniform(),
+                remover=lib.selectors.Fifo(),
+                max_size=TABLE_SIZE,
+                rate_limiter=lib.rate_limiters.MinSize(1),
+            )
+            for index in range(tables)
+        ]
+    )
+    print(server.port, flush=True)
+    sys.stdin.read()
+    server.stop()
+
+
+def work(library: str) -> None:
+    """A process of a crew."""
+    lib = importlib.import_module(library)
+    print("imported", flush=True)
+    for line in sys.stdin:
+        job = Job(**json.loads(line))
+        turns = (_samples if job.work == "sample" else _inserts)(lib, job)
+        turns()  # whatever the first one takes
+        for _ in range(TABLE_SIZE // _ROWS if job.work == "fill" else 0):
+            turns()
+        print("ready", flush=True)
+        sys.stdin.readline()
+        begin = time.monotonic()
+        count, elapsed = 0, 0.0
+        while elapsed < job.seconds:
+            count += turns()
+            elapsed = time.monotonic() - begin
+            if job.pace and count / job.pace > elapsed:
+                time.sleep(count / job.pace - elapsed)
+        print(count, flush=True)
+        del turns
+
+
+def _inserts(lib: ModuleType, job: Job) -> Callable[[], int]:
+    """Every writer's turn: some items, of which no more than as many are under way afterwards."""
+    rows = np.random.default_rng(os.getpid()).normal(size=(_ROWS, job.elements)).astype(np.float32)
+    clients = [lib.Client(f"localhost:{job.port}") for _ in range(job.clients)]
+    writers = [client.trajectory_writer(num_keep_alive_refs=1) for client in clients]
+    tables = [str(index) for index in range(job.tables)]
+
+    def turns() -> int:
+        for writer in writers:
+            for index, row in enumerate(rows):
+                writer.append([row])
+                table = tables[index % len(tables)]
+                writer.create_item(table, 1.0, [writer.history[0][-1:]])
+            writer.flush(block_until_num_items=2 * len(rows))
+        return len(writers) * len(rows)
+
+    return turns
+
+
+def _samples(lib: ModuleType, job: Job) -> Callable[[], int]:
+    """A batch for every client."""
+    clients = [lib.Client(f"localhost:{job.port}") for _ in range(job.clients)]
+    if lib.__name__ == "reverb":
+        # What its Sampler and its datasets read from, without what Python adds for each item.
+        samplers = [client._client.NewSampler("0", 1 << 40, job.batch) for client in clients]
+
+        def turns_of_theirs() -> int:
+            for sampler in samplers:
+                for _ in range(job.batch):
+                    sampler.GetNextTrajectory()
+            return len(samplers) * job.batch
+
+        return turns_of_theirs
+    batches: dict[int, Any] = {0: clients[0].sample_batch("0", job.batch)}
+
+    def turns() -> int:
+        for client in clients:
+            batches[0] = client.sample_batch("0", job.batch, out=batches[0])
+        return len(clients) * job.batch
+
+    return turns
+
+
+def _start(python: str, *arguments: object) -> subprocess.Popen[str]:
+    root = Path(__file__).resolve().parents[2]
+    return subprocess.Popen(
+        [python, __file__, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(root / "python")},
+    )
+
+
+def _line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise RuntimeError(f"{process.args!r} ended with {process.wait()}; run it by hand to see")
+    return line.strip()
+
+
+def _tell(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(f"{line}\n")
+    process.stdin.flush()
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        process.wait(timeout=20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+class Server:
+    """A server process."""
+
+    def __init__(self, python: str, library: str, tables: int = TABLES_MAX) -> None:
+        self._process = _start(python, "server", library, tables)
+        self.port = int(_line(self._process))
+
+    def close(self) -> None:
+        """Stops it."""
+        _end(self._process)
+
+
+class Crew:
+    """Processes with clients of one library, for one measurement after the other."""
+
+    def __init__(self, python: str, library: str) -> None:
+        self._processes = [_start(python, "client", library) for _ in range(PROCESSES_MAX)]
+        for process in self._processes:
+            assert _line(process) == "imported"
+
+    def items_s(
+        self,
+        work: str,
+        server: Server,
+        elements: int,
+        clients: int,
+        *,
+        tables: int = 1,
+        seconds: float = 1.0,
+        pace: float | None = None,
+    ) -> float:
+        """Items a second of all clients together; ``pace`` is what they hold themselves to."""
+        used = self._processes[: min(clients, len(self._processes))]
+        for index, process in enumerate(used):
+            share = clients // len(used) + (index < clients % len(used))
+            held = pace * share / clients if pace else None
+            job = Job(work, server.port, elements, share, tables, seconds, held)
+            _tell(process, json.dumps(dataclasses.asdict(job)))
+        for process in used:
+            assert _line(process) == "ready"
+        begin = time.monotonic()
+        for process in used:
+            _tell(process, "")
+        total = sum(int(_line(process)) for process in used)
+        return total / (time.monotonic() - begin)
+
+    def fill(self, server: Server, elements: int) -> None:
+        """Has the first table hold items of this size alone."""
+        self.items_s("fill", server, elements, 1, seconds=0)
+
+    def close(self) -> None:
+        """Ends the processes."""
+        for process in self._processes:
+            _end(process)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "server":
+        serve(sys.argv[2], int(sys.argv[3]))
+    else:
+        work(sys.argv[2])
