@@ -145,7 +145,7 @@ class ReverbRecorded : public ::testing::Test {
   static std::vector<ItemKey> keys_in(const std::vector<std::string>& messages) {
     std::vector<ItemKey> keys;
     for (const std::string& message : messages) {
-      const auto more = wire::read_insert_response(wire::bytes_of(message)).value();
+      const auto more = wire::read_insert_response(wire::bytes_of(message)).value().keys;
       keys.insert(keys.end(), more.begin(), more.end());
     }
     return keys;

@@ -97,7 +97,7 @@ class ReverbStreams : public ::testing::Test {
   static std::vector<ItemKey> confirmed(FakeServerCall& call) {
     std::vector<ItemKey> keys;
     for (const std::string& message : call.take_written()) {
-      const auto more = wire::read_insert_response(wire::bytes_of(message)).value();
+      const auto more = wire::read_insert_response(wire::bytes_of(message)).value().keys;
       keys.insert(keys.end(), more.begin(), more.end());
     }
     return keys;

@@ -120,6 +120,8 @@ class ReverbWireOracle : public ::testing::Test {
     for (std::uint64_t i = below(3); i > 0; --i) fill(*request.add_chunks());
     for (std::uint64_t i = below(3); i > 0; --i) fill(*request.add_items());
     for (std::uint64_t i = below(5); i > 0; --i) request.add_keep_chunk_keys(number());
+    request.set_first_number(number());
+    request.set_settled_below(number());
   }
   void fill(proto::SampleStreamResponse& response) {
     for (std::uint64_t i = below(4); i > 0; --i) {
@@ -240,8 +242,12 @@ TEST_F(ReverbWireOracle, InsertRequestsAreReadAndWrittenAlike) {
     const std::string bytes = theirs.SerializeAsString();
     const auto ours = wire::read_insert_request(wire::bytes_of(bytes));
     ASSERT_TRUE(ours.ok()) << ours.status().to_string();
+    std::string items;
+    for (const wire::WireItem& item : ours->items) wire::put_item(items, item);
     const std::string again =
-        wire::write_insert_request(ours->chunks, ours->items, ours->keep_chunk_keys).flat();
+        wire::write_numbered_request(ours->chunks, items, ours->keep_chunk_keys,
+                                     ours->first_number, ours->settled_below)
+            .flat();
     expect_equal(parsed<proto::InsertStreamRequest>(again), theirs);
     if (round < 30) {
       expect_same_prefixes<proto::InsertStreamRequest>(
@@ -301,8 +307,17 @@ TEST_F(ReverbWireOracle, SmallRequestsAreReadAndWrittenAlike) {
     proto::InsertStreamResponse response;
     for (std::uint64_t i = below(4); i > 0; --i) response.add_keys(number());
     const std::string response_bytes = response.SerializeAsString();
-    const auto keys = wire::read_insert_response(wire::bytes_of(response_bytes)).value();
+    const auto keys = wire::read_insert_response(wire::bytes_of(response_bytes)).value().keys;
     expect_equal(parsed<proto::InsertStreamResponse>(wire::write_insert_response(keys)), response);
+
+    proto::InsertStreamResponse numbered;
+    numbered.set_requests_taken(number());
+    for (std::uint64_t i = 2 * below(4); i > 0; --i) numbered.add_confirmed(number());
+    const std::string numbered_bytes = numbered.SerializeAsString();
+    const auto taken = wire::read_insert_response(wire::bytes_of(numbered_bytes)).value();
+    expect_equal(parsed<proto::InsertStreamResponse>(
+                     wire::write_numbered_response(taken.confirmed, taken.requests_taken)),
+                 numbered);
 
     proto::ResetRequest reset;
     reset.set_table(word());
@@ -326,7 +341,7 @@ TEST_F(ReverbWireOracle, SmallRequestsAreReadAndWrittenAlike) {
 TEST_F(ReverbWireOracle, KeysThatAreNotPackedAreReadToo) {
   // Field 1 twice, each a single varint; then packed.
   const std::string bytes("\x08\x05\x08\x06\x0a\x02\x07\x08", 8);
-  EXPECT_EQ(wire::read_insert_response(wire::bytes_of(bytes)).value(),
+  EXPECT_EQ(wire::read_insert_response(wire::bytes_of(bytes)).value().keys,
             (std::vector<ItemKey>{5, 6, 7, 8}));
 }
 

@@ -27,6 +27,7 @@ class FakeServerCall final : public GrpcServerCall {
     MutexLock lock(mutex_);
     if (!finished_) finished_ = status;
   }
+  void abort(const Status& why) override { finish(why); }
   void pause_reading() override {
     MutexLock lock(mutex_);
     is_paused_ = true;

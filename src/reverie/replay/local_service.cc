@@ -65,6 +65,11 @@ RequestId LocalService::insert(InsertRequest request, Done<InsertResult> done) {
   return (*found)->insert(request.items, request.deadline, std::move(done));
 }
 
+std::size_t LocalService::insert_at_once(std::string_view table_name, std::span<Item> items) {
+  auto found = table(table_name);
+  return found.ok() ? (*found)->insert_at_once(items) : 0;
+}
+
 RequestId LocalService::sample(SampleRequest request, Done<SampleResult> done) {
   auto found = table(request.table);
   if (!found.ok()) {

@@ -36,6 +36,7 @@ class LocalService final : public ReplayService {
   ~LocalService() override;
 
   RequestId insert(InsertRequest request, Done<InsertResult> done) override;
+  std::size_t insert_at_once(std::string_view table, std::span<Item> items) override;
   RequestId sample(SampleRequest request, Done<SampleResult> done) override;
   RequestId mutate(const MutateRequest& request, Done<MutateResult> done) override;
   RequestId lookup(const LookupRequest& request, Done<LookupResult> done) override;

@@ -159,6 +159,25 @@ RequestId Table::insert(std::span<Item> items, TimePoint deadline, Done<InsertRe
   return id;
 }
 
+std::size_t Table::insert_at_once(std::span<Item> items) {
+  std::size_t good = 0;
+  while (good < items.size() && core_->check_item(items[good]).ok()) ++good;
+  std::size_t applied = 0;
+  while (applied < good) {
+    const std::size_t wanted = std::min(good - applied, kBreath);
+    std::size_t taken = 0;
+    apply([&](TimePoint now, Effects& effects) {
+      mutex_.assert_held();
+      if (!closed_ && inserts_.empty()) {
+        taken = insert_now(items.subspan(applied, wanted), now, effects);
+      }
+    });
+    applied += taken;
+    if (taken < wanted) break;
+  }
+  return applied;
+}
+
 RequestId Table::sample(SampleRequest request, Done<SampleResult> done) {
   request.min_count = std::min(request.min_count, request.count);
   SampleResult result;

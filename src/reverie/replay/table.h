@@ -53,6 +53,7 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   const TableOptions& options() const { return core_->options(); }
 
   RequestId insert(std::span<Item> items, TimePoint deadline, Done<InsertResult> done);
+  std::size_t insert_at_once(std::span<Item> items);
   RequestId sample(SampleRequest request, Done<SampleResult> done);
   MutateResult mutate(const MutateRequest& request);
   LookupResult lookup(std::span<const ItemKey> keys);

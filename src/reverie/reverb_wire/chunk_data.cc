@@ -226,10 +226,16 @@ Result<std::string> write_chunk(const Chunk& chunk, std::uint32_t begin, std::ui
   REVERIE_CHECK(begin < end && end <= chunk.rows());
   const RawRows raw(chunk);
   const ChunkSchema& schema = chunk.schema();
-  std::string data;
+  struct Column {
+    std::string head;             // of the tensor, up to its content
+    std::size_t content_end = 0;  // in `contents`
+    std::size_t size_bytes = 0;
+  };
+  std::vector<Column> columns(schema.column_count());
+  std::vector<std::byte> contents;
+  std::size_t data_bytes = 0;
   std::int64_t plain_bytes = 0;
-  std::vector<std::byte> content;
-  for (std::size_t c = 0; c < schema.column_count(); ++c) {
+  for (std::size_t c = 0; c < columns.size(); ++c) {
     const TensorSpec& spec = schema.column(c);
     const std::optional<std::int64_t> number = dtype_to_wire(spec.dtype);
     if (!number) {
@@ -239,19 +245,20 @@ Result<std::string> write_chunk(const Chunk& chunk, std::uint32_t begin, std::ui
     std::optional<ColumnRows> decoded;
     REVERIE_ASSIGN_OR_RETURN(const std::vector<RowSpan> rows,
                              rows_of(chunk, static_cast<bool>(raw), c, begin, end, decoded));
-    content.clear();
-    REVERIE_RETURN_IF_ERROR(encode_column(CodecId::kReverb, spec, rows, content));
+    const std::size_t content_begin = contents.size();
+    REVERIE_RETURN_IF_ERROR(encode_column(CodecId::kReverb, spec, rows, contents));
     for (const RowSpan row : rows) plain_bytes += static_cast<std::int64_t>(row.size());
 
     Shape shape = {static_cast<std::int64_t>(end - begin)};
     shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
-    std::string tensor;
-    put_int(tensor, 1, *number);
-    put_message(tensor, 2, write_shape(shape));
-    put_head(tensor, 4, content.size());
-    put_head(data, 1, tensor.size() + content.size());
-    data += tensor;
-    data += text_of(content);
+    Column& column = columns[c];
+    column.content_end = contents.size();
+    const std::size_t content_bytes = contents.size() - content_begin;
+    put_int(column.head, 1, *number);
+    put_message(column.head, 2, write_shape(shape));
+    put_head(column.head, 4, content_bytes);
+    column.size_bytes = column.head.size() + content_bytes;
+    data_bytes += head_bytes(1, column.size_bytes) + column.size_bytes;
   }
   std::string range;
   put_uint(range, 1, chunk.episode());
@@ -259,11 +266,18 @@ Result<std::string> write_chunk(const Chunk& chunk, std::uint32_t begin, std::ui
   put_int(range, 2, static_cast<std::int32_t>(first_step));
   put_int(range, 3, static_cast<std::int32_t>(first_step + (end - begin) - 1));
   std::string out;
-  out.reserve(data.size() + range.size() + 64);
+  out.reserve(data_bytes + range.size() + 64);
   put_uint(out, 1, key);
   put_message(out, 2, range);
-  put_message(out, 5, data);
-  put_int(out, 6, static_cast<std::int64_t>(schema.column_count()));
+  put_head(out, 5, data_bytes);
+  std::size_t content_begin = 0;
+  for (const Column& column : columns) {
+    put_head(out, 1, column.size_bytes);
+    out += column.head;
+    out += text_of(Bytes(contents).subspan(content_begin, column.content_end - content_begin));
+    content_begin = column.content_end;
+  }
+  put_int(out, 6, static_cast<std::int64_t>(columns.size()));
   put_int(out, 7, plain_bytes);
   return out;
 }

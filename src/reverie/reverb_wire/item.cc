@@ -1,6 +1,7 @@
 #include "reverie/reverb_wire/item.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <utility>
 
@@ -9,6 +10,9 @@ namespace {
 
 constexpr std::size_t kPlacesMax = std::numeric_limits<std::uint16_t>::max();
 constexpr std::int64_t kNanosPerSecond = 1'000'000'000;
+// A field with a number below 16, written.
+constexpr std::size_t kDoubleBytes = 9;
+constexpr std::size_t kBoolBytes = 2;
 
 Status too_many(const char* what) {
   return invalid_argument("an item has more than {} {}; use longer chunks or shorter items",
@@ -101,6 +105,28 @@ std::string write_time(std::int64_t ns) {
   return out;
 }
 
+// What put_uint() and put_int() write.
+std::size_t uint_bytes(std::uint32_t number, std::uint64_t value) {
+  return value == 0 ? 0 : varint_bytes(varint_field(number)) + varint_bytes(value);
+}
+std::size_t int_bytes(std::uint32_t number, std::int64_t value) {
+  return uint_bytes(number, static_cast<std::uint64_t>(value));
+}
+
+std::size_t slice_bytes(const Slice& slice) {
+  return uint_bytes(1, slice.chunk_key) + int_bytes(2, slice.offset) + int_bytes(3, slice.length) +
+         int_bytes(4, slice.index);
+}
+
+std::size_t column_bytes(const WireItem& item, const WireItem::Column& column) {
+  std::size_t size = column.squeeze ? kBoolBytes : 0;
+  for (std::uint32_t s = column.slice_begin; s < column.slice_end; ++s) {
+    const std::size_t slice = slice_bytes(item.slices[s]);
+    size += head_bytes(1, slice) + slice;
+  }
+  return size;
+}
+
 Status read_fields(Bytes message, WireItem& item) {
   return for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
     switch (tag) {
@@ -138,31 +164,49 @@ Result<WireItem> read_item(Bytes message) {
 }
 
 std::string write_item(const WireItem& item) {
-  std::string trajectory;
-  std::string column_bytes;
-  std::string slice_bytes;
-  for (const WireItem::Column& column : item.columns) {
-    column_bytes.clear();
-    for (std::uint32_t s = column.slice_begin; s < column.slice_end; ++s) {
-      const Slice& slice = item.slices[s];
-      slice_bytes.clear();
-      put_uint(slice_bytes, 1, slice.chunk_key);
-      put_int(slice_bytes, 2, slice.offset);
-      put_int(slice_bytes, 3, slice.length);
-      put_int(slice_bytes, 4, slice.index);
-      put_message(column_bytes, 1, slice_bytes);
-    }
-    put_bool(column_bytes, 2, column.squeeze);
-    put_message(trajectory, 1, column_bytes);
-  }
+  const ItemBytes bytes = item_bytes(item);
   std::string out;
+  out.reserve(bytes.all);
+  append_item(out, item, bytes);
+  return out;
+}
+
+ItemBytes item_bytes(const WireItem& item) {
+  ItemBytes bytes;
+  for (const WireItem::Column& column : item.columns) {
+    const std::size_t size = column_bytes(item, column);
+    bytes.trajectory += head_bytes(1, size) + size;
+  }
+  bytes.all = uint_bytes(1, item.key) + head_bytes(8, bytes.trajectory) + bytes.trajectory;
+  if (!item.table.empty()) bytes.all += head_bytes(2, item.table.size()) + item.table.size();
+  if (std::bit_cast<std::uint64_t>(item.priority) != 0) bytes.all += kDoubleBytes;
+  bytes.all += int_bytes(6, item.times_sampled);
+  if (item.inserted_at_ns != 0) {
+    const std::size_t size = write_time(item.inserted_at_ns).size();
+    bytes.all += head_bytes(7, size) + size;
+  }
+  return bytes;
+}
+
+void append_item(std::string& out, const WireItem& item, const ItemBytes& bytes) {
   put_uint(out, 1, item.key);
   put_text(out, 2, item.table);
   put_double(out, 5, item.priority);
   put_int(out, 6, item.times_sampled);
   if (item.inserted_at_ns != 0) put_message(out, 7, write_time(item.inserted_at_ns));
-  put_message(out, 8, trajectory);
-  return out;
+  put_head(out, 8, bytes.trajectory);
+  for (const WireItem::Column& column : item.columns) {
+    put_head(out, 1, column_bytes(item, column));
+    for (std::uint32_t s = column.slice_begin; s < column.slice_end; ++s) {
+      const Slice& slice = item.slices[s];
+      put_head(out, 1, slice_bytes(slice));
+      put_uint(out, 1, slice.chunk_key);
+      put_int(out, 2, slice.offset);
+      put_int(out, 3, slice.length);
+      put_int(out, 4, slice.index);
+    }
+    put_bool(out, 2, column.squeeze);
+  }
 }
 
 ColumnNames ColumnNames::numbered(std::size_t column_count) {

@@ -54,6 +54,13 @@ struct WireItem {
 // INVALID_ARGUMENT for bytes that are no message, or more than 65535 slices or columns.
 Result<WireItem> read_item(Bytes message);
 std::string write_item(const WireItem& item);
+// The same in two steps, for a message that holds many: their sizes first, since heads tell them.
+struct ItemBytes {
+  std::size_t all = 0;
+  std::size_t trajectory = 0;
+};
+ItemBytes item_bytes(const WireItem& item);
+void append_item(std::string& out, const WireItem& item, const ItemBytes& bytes);
 
 // What a table calls the columns of its items: those of its signature, else "0", "1", ...
 struct ColumnNames {

@@ -7,6 +7,12 @@
 namespace reverie::wire {
 namespace {
 
+// Ours, beside Reverb's fields of InsertStreamRequest and InsertStreamResponse.
+constexpr std::uint32_t kFirstNumber = 15;
+constexpr std::uint32_t kSettledBelow = 16;
+constexpr std::uint32_t kRequestsTaken = 15;
+constexpr std::uint32_t kConfirmed = 16;
+
 Status read_update(Bytes message, MutatePrioritiesRequest& request) {
   ItemKey key = 0;
   double priority = 0;
@@ -124,6 +130,10 @@ Result<InsertStreamRequest> read_insert_request(Bytes message) {
           } else if (tag == bytes_field(2)) {
             REVERIE_ASSIGN_OR_RETURN(WireItem item, read_item(get_bytes(reader)));
             request.items.push_back(std::move(item));
+          } else if (tag == varint_field(kFirstNumber)) {
+            request.first_number = reader.get_uint64();
+          } else if (tag == varint_field(kSettledBelow)) {
+            request.settled_below = reader.get_uint64();
           } else if (!take_numbers(reader, tag, 3, request.keep_chunk_keys)) {
             reader.skip();
           }
@@ -135,30 +145,75 @@ Result<InsertStreamRequest> read_insert_request(Bytes message) {
 
 PiecedMessage write_insert_request(std::span<const Bytes> chunks, std::span<const WireItem> items,
                                    std::span<const std::uint64_t> keep_chunk_keys) {
+  std::string written;
+  for (const WireItem& item : items) put_item(written, item);
+  return write_numbered_request(chunks, written, keep_chunk_keys, 0, 0);
+}
+
+PiecedMessage write_numbered_request(std::span<const Bytes> chunks, std::string_view items,
+                                     std::span<const std::uint64_t> keep_chunk_keys,
+                                     std::uint64_t first_number, std::uint64_t settled_below) {
   PiecedMessage message;
+  message.pieces.reserve(chunks.size());
   for (const Bytes chunk : chunks) {
     put_head(message.own, 1, chunk.size());
     message.put(chunk);
   }
-  for (const WireItem& item : items) put_message(message.own, 2, write_item(item));
+  message.own += items;
   put_packed(message.own, 3, keep_chunk_keys);
+  put_uint(message.own, kFirstNumber, first_number);
+  put_uint(message.own, kSettledBelow, settled_below);
   return message;
 }
 
-Result<std::vector<ItemKey>> read_insert_response(Bytes message) {
-  return read_message("InsertStreamResponse", [&]() -> Result<std::vector<ItemKey>> {
-    std::vector<ItemKey> keys;
+void put_item(std::string& items, const WireItem& item) {
+  const ItemBytes bytes = item_bytes(item);
+  put_head(items, 2, bytes.all);
+  append_item(items, item, bytes);
+}
+
+Result<InsertStreamResponse> read_insert_response(Bytes message) {
+  return read_message("InsertStreamResponse", [&]() -> Result<InsertStreamResponse> {
+    InsertStreamResponse response;
+    std::vector<std::uint64_t> runs;
     REVERIE_RETURN_IF_ERROR(for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
-      if (!take_numbers(reader, tag, 1, keys)) reader.skip();
+      if (tag == varint_field(kRequestsTaken)) {
+        response.requests_taken = reader.get_uint64();
+      } else if (!take_numbers(reader, tag, 1, response.keys) &&
+                 !take_numbers(reader, tag, kConfirmed, runs)) {
+        reader.skip();
+      }
       return Status();
     }));
-    return keys;
+    if (runs.size() % 2 != 0) {
+      return invalid_argument("an InsertStreamResponse has {} numbers for runs; each run has two",
+                              runs.size());
+    }
+    for (std::size_t i = 0; i < runs.size(); i += 2) {
+      response.confirmed.push_back({runs[i], runs[i + 1]});
+    }
+    return response;
   });
 }
 
 std::string write_insert_response(std::span<const ItemKey> keys) {
   std::string out;
   put_packed(out, 1, keys);
+  return out;
+}
+
+std::string write_numbered_response(std::span<const NumberRun> confirmed,
+                                    std::uint64_t requests_taken) {
+  std::string out;
+  put_uint(out, kRequestsTaken, requests_taken);
+  if (confirmed.empty()) return out;
+  std::size_t size = 0;
+  for (const NumberRun& run : confirmed) size += varint_bytes(run.first) + varint_bytes(run.count);
+  put_head(out, kConfirmed, size);
+  for (const NumberRun& run : confirmed) {
+    put_varint(out, run.first);
+    put_varint(out, run.count);
+  }
   return out;
 }
 

@@ -38,17 +38,46 @@ struct PiecedMessage {
   std::string flat() const;
 };
 
+// Metadata of an InsertStream whose items are numbered: the session, 32 hexadecimal digits. Reverb
+// knows neither it nor the fields above 3, and ignores them. See docs/decisions/0003.
+inline constexpr std::string_view kSessionName = "reverie-session";
+
 struct InsertStreamRequest {
   std::vector<Bytes> chunks;  // each a ChunkData
   std::vector<WireItem> items;
   std::vector<std::uint64_t> keep_chunk_keys;
+  // Of a session: the items are first_number, first_number + 1, ...; 0 without one.
+  std::uint64_t first_number = 0;
+  std::uint64_t settled_below = 0;  // the writer asks for none of these again
 };
 Result<InsertStreamRequest> read_insert_request(Bytes message);
 PiecedMessage write_insert_request(std::span<const Bytes> chunks, std::span<const WireItem> items,
                                    std::span<const std::uint64_t> keep_chunk_keys);
+// The same of items that put_item() wrote one behind the other, with their numbers.
+PiecedMessage write_numbered_request(std::span<const Bytes> chunks, std::string_view items,
+                                     std::span<const std::uint64_t> keep_chunk_keys,
+                                     std::uint64_t first_number, std::uint64_t settled_below);
+// Appends an item as a field of an InsertStreamRequest.
+void put_item(std::string& items, const WireItem& item);
 
-Result<std::vector<ItemKey>> read_insert_response(Bytes message);
+// Items numbered from `first` on that are in their table.
+struct NumberRun {
+  std::uint64_t first = 0;
+  std::uint64_t count = 0;
+
+  friend bool operator==(const NumberRun&, const NumberRun&) = default;
+};
+struct InsertStreamResponse {
+  std::vector<ItemKey> keys;
+  // Of a session, instead of keys.
+  std::vector<NumberRun> confirmed;
+  // Requests of this stream that were read to their end so far, whether their items are in or wait.
+  std::uint64_t requests_taken = 0;
+};
+Result<InsertStreamResponse> read_insert_response(Bytes message);
 std::string write_insert_response(std::span<const ItemKey> keys);
+std::string write_numbered_response(std::span<const NumberRun> confirmed,
+                                    std::uint64_t requests_taken);
 
 struct SampleStreamRequest {
   std::string_view table;

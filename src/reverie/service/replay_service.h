@@ -108,6 +108,13 @@ class ReplayService {
   virtual ~ReplayService() = default;
 
   virtual RequestId insert(InsertRequest request, Done<InsertResult> done) = 0;
+  // Inserts those first items that can be in now, and returns how many; the others are left as they
+  // are, for insert() to take or refuse. 0 where nobody can tell at once.
+  virtual std::size_t insert_at_once(std::string_view table, std::span<Item> items) {
+    (void)table;
+    (void)items;
+    return 0;
+  }
   virtual RequestId sample(SampleRequest request, Done<SampleResult> done) = 0;
   // A priority is checked against the table's selectors: all are refused, or none.
   virtual RequestId mutate(const MutateRequest& request, Done<MutateResult> done) = 0;

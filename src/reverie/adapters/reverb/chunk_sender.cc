@@ -33,67 +33,71 @@ void ChunkSender::cover(Sent& sent, std::uint32_t begin, std::uint32_t end) {
   std::vector<Segment>& segments = sent.segments;
   if (is_enveloped(chunk)) {
     if (segments.empty()) segments.push_back({0, chunk.rows(), chunk.key(), false, false});
-  } else {
-    std::vector<Segment> made;
-    std::uint32_t at = begin;
-    for (const Segment& segment : segments) {
-      if (at >= end) break;
-      if (segment.begin > at) {
-        made.push_back({at, std::min(segment.begin, end), next_key(), false, false});
-      }
-      at = std::max(at, segment.end);
-    }
-    if (at < end) made.push_back({at, std::max(end, chunk.rows()), next_key(), false, false});
-    for (Segment& segment : made) {
-      const auto place = std::ranges::lower_bound(segments, segment.begin, {}, &Segment::begin);
-      segments.insert(place, segment);
-    }
+  } else if (segments.empty() || segments.back().end <= begin) {  // the writer goes on
+    segments.push_back({begin, std::max(end, chunk.rows()), next_key(), false, false});
+  } else if (segments.back().begin > begin || segments.back().end < end) {
+    fill_gaps(chunk, segments, begin, end);
   }
-  for (Segment& segment : segments) {
-    if (segment.begin < end && segment.end > begin && !segment.is_sent) segment.is_due = true;
+  for (auto segment = segments.rbegin(); segment != segments.rend(); ++segment) {
+    if (segment->end <= begin) break;
+    if (segment->begin < end && !segment->is_sent) segment->is_due = has_due_ = true;
   }
 }
 
-wire::WireItem ChunkSender::add(const Item& item, std::string_view table, double priority) {
-  wire::WireItem made;
-  made.key = item.key;
-  made.table = table;
-  made.priority = priority;
-  const auto pieces = item.trajectory.pieces();
-  for (const Piece& piece : pieces) {
-    Sent& sent = find(*piece.chunk);
-    ++sent.items;
-    cover(sent, piece.offset, piece.offset + piece.length);
-  }
-  for (const LayoutColumn& column : item.trajectory.layout().columns()) {
-    wire::WireItem::Column& written = made.columns.emplace_back();
-    written.slice_begin = static_cast<std::uint32_t>(made.slices.size());
-    for (std::size_t p = column.piece_begin; p < column.piece_end; ++p) {
-      const Piece& piece = pieces[p];
-      const std::uint32_t end = piece.offset + piece.length;
-      for (const Segment& segment : chunks_.at(piece.chunk).segments) {
-        const std::uint32_t from = std::max(segment.begin, piece.offset);
-        const std::uint32_t to = std::min(segment.end, end);
-        if (from >= to) continue;
-        made.slices.push_back({segment.key, static_cast<std::int32_t>(from - segment.begin),
-                               static_cast<std::int32_t>(to - from), column.chunk_column});
-      }
+void ChunkSender::fill_gaps(const Chunk& chunk, std::vector<Segment>& segments,
+                            std::uint32_t begin, std::uint32_t end) {
+  std::vector<Segment> made;
+  std::uint32_t at = begin;
+  for (const Segment& segment : segments) {
+    if (at >= end) break;
+    if (segment.begin > at) {
+      made.push_back({at, std::min(segment.begin, end), next_key(), false, false});
     }
-    written.slice_end = static_cast<std::uint32_t>(made.slices.size());
+    at = std::max(at, segment.end);
+  }
+  if (at < end) made.push_back({at, std::max(end, chunk.rows()), next_key(), false, false});
+  for (Segment& segment : made) {
+    const auto place = std::ranges::lower_bound(segments, segment.begin, {}, &Segment::begin);
+    segments.insert(place, segment);
+  }
+}
+
+void ChunkSender::add(const Trajectory& trajectory, wire::WireItem& item) {
+  item.slices.clear();
+  item.columns.clear();
+  const auto pieces = trajectory.pieces();
+  for (const Piece& piece : pieces) {
+    cover(find(*piece.chunk), piece.offset, piece.offset + piece.length);
+  }
+  for (const LayoutColumn& column : trajectory.layout().columns()) {
+    wire::WireItem::Column& written = item.columns.emplace_back();
+    written.slice_begin = static_cast<std::uint32_t>(item.slices.size());
+    for (std::size_t p = column.piece_begin; p < column.piece_end; ++p) {
+      add_slices(pieces[p], column.chunk_column, item);
+    }
+    written.slice_end = static_cast<std::uint32_t>(item.slices.size());
     written.squeeze = column.squeezed;
   }
-  return made;
 }
 
-void ChunkSender::release(const Item& item) {
-  for (const Piece& piece : item.trajectory.pieces()) {
-    const auto found = chunks_.find(piece.chunk);
-    if (found != chunks_.end()) --found->second.items;
+void ChunkSender::add_slices(const Piece& piece, std::int32_t index, wire::WireItem& item) {
+  const std::vector<Segment>& segments = chunks_.at(piece.chunk).segments;
+  const std::uint32_t end = piece.offset + piece.length;
+  // The first that reaches the piece; most often it is the last of all.
+  auto segment = segments.end();
+  while (segment != segments.begin() && std::prev(segment)->end > piece.offset) --segment;
+  for (; segment != segments.end(); ++segment) {
+    const std::uint32_t from = std::max(segment->begin, piece.offset);
+    const std::uint32_t to = std::min(segment->end, end);
+    if (from >= to) break;
+    item.slices.push_back({segment->key, static_cast<std::int32_t>(from - segment->begin),
+                           static_cast<std::int32_t>(to - from), index});
   }
 }
 
 Result<std::vector<ChunkSender::Due>> ChunkSender::take_due() {
   std::vector<Due> due;
+  if (!std::exchange(has_due_, false)) return due;
   for (auto& [address, sent] : chunks_) {
     for (Segment& segment : sent.segments) {
       if (!segment.is_due) continue;
@@ -118,9 +122,7 @@ std::vector<std::uint64_t> ChunkSender::keep_keys() {
   std::vector<std::uint64_t> keys;
   for (auto entry = chunks_.begin(); entry != chunks_.end();) {
     const Sent& sent = entry->second;
-    // Ours is the only reference: no further item can be made of it.
-    const bool is_alone = sent.chunk->ref_count() == 1;
-    if (is_alone && sent.items == 0) {
+    if (sent.chunk->ref_count() == 1) {  // ours
       entry = chunks_.erase(entry);
       continue;
     }
@@ -136,8 +138,8 @@ std::vector<std::uint64_t> ChunkSender::keep_keys() {
 }
 
 void ChunkSender::restart() {
+  has_due_ = false;
   for (auto& [address, sent] : chunks_) {
-    sent.items = 0;
     for (Segment& segment : sent.segments) segment.is_sent = segment.is_due = false;
   }
 }

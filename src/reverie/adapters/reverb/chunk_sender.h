@@ -28,11 +28,9 @@ class ChunkSender {
  public:
   explicit ChunkSender(std::uint64_t seed) : keys_(seed) {}
 
-  // The item as the wire knows it; the rows it needs are held until release(), and those that were
-  // not sent yet are due. `table` outlives the result.
-  wire::WireItem add(const Item& item, std::string_view table, double priority);
-  // The item is confirmed, or given up: its rows need not be sent again for its sake.
-  void release(const Item& item);
+  // The slices and columns of an item over those rows, as the wire knows them, into `item`. What of
+  // the rows was not sent yet is due.
+  void add(const Trajectory& trajectory, wire::WireItem& item);
 
   // The chunks that are due, written; they count as sent from now on. A chunk that cannot be
   // written is an error, once.
@@ -42,12 +40,12 @@ class ChunkSender {
     Ref<const Chunk> chunk;
   };
   Result<std::vector<Due>> take_due();
-  // The keys of all that was sent and that somebody may still make an item of. Forgets the rest.
+  // The keys of all that was sent of chunks that somebody else still holds: further items may be
+  // made of them. Forgets the rest.
   std::vector<std::uint64_t> keep_keys();
 
   // A new stream: nothing was sent, and items that wait are to be added again.
   void restart();
-  void clear() { chunks_.clear(); }
 
  private:
   struct Segment {
@@ -59,16 +57,19 @@ class ChunkSender {
   };
   struct Sent {
     Ref<const Chunk> chunk;
-    std::size_t items = 0;          // not released
     std::vector<Segment> segments;  // in order of their rows, disjoint
   };
 
   Sent& find(const Chunk& chunk);
   void cover(Sent& sent, std::uint32_t begin, std::uint32_t end);
+  void fill_gaps(const Chunk& chunk, std::vector<Segment>& segments, std::uint32_t begin,
+                 std::uint32_t end);
+  void add_slices(const Piece& piece, std::int32_t index, wire::WireItem& item);
   ChunkKey next_key();
 
   Random keys_;
   std::unordered_map<const Chunk*, Sent> chunks_;
+  bool has_due_ = false;
 };
 
 }  // namespace reverie

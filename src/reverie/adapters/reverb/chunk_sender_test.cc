@@ -12,6 +12,12 @@
 namespace reverie {
 namespace {
 
+wire::WireItem added(ChunkSender& sender, const Item& item) {
+  wire::WireItem made;
+  sender.add(item.trajectory, made);
+  return made;
+}
+
 using testing::float_schema;
 using testing::item_over;
 
@@ -75,7 +81,7 @@ TEST(ChunkSender, EachRowTravelsOnceWhileItsChunkGrows) {
     chunk->publish(published);
     const std::uint32_t begin = published < 4 ? 0 : published - 4;
     const Item item = item_over(*chunk, published, 1.0, begin, published - begin);
-    const wire::WireItem sent = sender.add(item, "t", 1.0);
+    const wire::WireItem sent = added(sender, item);
     server.take(sender.take_due().value());
     std::vector<float> expected;
     for (std::uint32_t r = begin; r < published; ++r) expected.push_back(static_cast<float>(r));
@@ -90,12 +96,12 @@ TEST(ChunkSender, RowsThatNoItemNeededYetComeWithTheFirstThatDoes) {
   const Ref<Chunk> chunk = open_chunk(10);
   const Item late = item_over(*chunk, 1, 1.0, 6, 2);
   EXPECT_EQ(server.rows(), 0u);
-  const wire::WireItem sent_late = sender.add(late, "t", 1.0);
+  const wire::WireItem sent_late = added(sender, late);
   server.take(sender.take_due().value());
   EXPECT_EQ(server.rows(sent_late), (std::vector<float>{6, 7}));
   EXPECT_EQ(server.rows(), 4u) << "what follows may be needed soon, what came before not";
   const Item early = item_over(*chunk, 2, 1.0, 2, 6);
-  const wire::WireItem sent_early = sender.add(early, "t", 1.0);
+  const wire::WireItem sent_early = added(sender, early);
   server.take(sender.take_due().value());
   EXPECT_EQ(server.rows(sent_early), (std::vector<float>{2, 3, 4, 5, 6, 7}));
   EXPECT_EQ(server.rows(), 8u);
@@ -106,12 +112,11 @@ TEST(ChunkSender, KeepsTheKeysOfChunksThatSomebodyStillHolds) {
   Server server;
   Ref<Chunk> chunk = open_chunk(10);
   Item item = item_over(*chunk, 1, 1.0, 0, 10);
-  sender.add(item, "t", 1.0);
+  added(sender, item);
   server.take(sender.take_due().value());
   EXPECT_EQ(sender.keep_keys(), server.keys());
-  sender.release(item);
-  EXPECT_EQ(sender.keep_keys(), server.keys()) << "the writer may make another item of it";
   item = Item();
+  EXPECT_EQ(sender.keep_keys(), server.keys()) << "the writer may make another item of it";
   chunk = Ref<Chunk>();
   EXPECT_TRUE(sender.keep_keys().empty());
 }
@@ -121,15 +126,14 @@ TEST(ChunkSender, OnANewStreamEverythingIsSentAgain) {
   Server first;
   const Ref<Chunk> chunk = open_chunk(10);
   const Item item = item_over(*chunk, 1, 1.0, 3, 4);
-  sender.add(item, "t", 1.0);
+  added(sender, item);
   first.take(sender.take_due().value());
   sender.restart();
   EXPECT_TRUE(sender.take_due().value().empty()) << "nothing is due before an item needs it";
   Server second;
-  const wire::WireItem again = sender.add(item, "t", 1.0);
+  const wire::WireItem again = added(sender, item);
   second.take(sender.take_due().value());
   EXPECT_EQ(second.rows(again), (std::vector<float>{3, 4, 5, 6}));
-  sender.release(item);
 }
 
 TEST(ChunkSender, AChunkThatCameOverTheWireGoesOnAsItIs) {
@@ -141,7 +145,7 @@ TEST(ChunkSender, AChunkThatCameOverTheWireGoesOnAsItIs) {
   const Ref<Chunk> came = wire::read_chunk(std::move(buffer), schemas).value();
   ChunkSender sender(3);
   const Item item = item_over(*came, 1, 1.0, 5, 2);
-  const wire::WireItem sent = sender.add(item, "t", 1.0);
+  const wire::WireItem sent = added(sender, item);
   EXPECT_EQ(sent.slices, (std::vector<wire::Slice>{{42, 5, 2, 0}}));
   const auto due = sender.take_due().value();
   ASSERT_EQ(due.size(), 1u);

@@ -67,6 +67,8 @@ class GrpcCall {
 class GrpcCallEvents {
  public:
   virtual ~GrpcCallEvents() = default;
+  // A client's call has a connection: it is on its way. Not called for a call that never has one.
+  virtual void on_connected() {}
   virtual void on_message(Ref<GrpcMessage> message) = 0;
   virtual void on_half_close() {}
   // There is room again, after has_room() was false.

@@ -74,6 +74,7 @@ class GrpcClient::Impl : public GrpcClientStream::Owner, public std::enable_shar
   // GrpcClientStream::Owner
   void begin(const std::shared_ptr<GrpcClientStream>& stream) override;
   void note_over(GrpcClientStream& stream) override { live_.erase(&stream); }
+  std::string why_waiting() const override;
 
  private:
   class Session;
@@ -201,9 +202,17 @@ void GrpcClient::Impl::dispatch(const std::shared_ptr<GrpcClientStream>& stream)
   }
   if (is_connecting || stream->is_waiting_for_ready()) {
     waiting_.push_back(stream);
+    stream->wait_for_connection();
   } else {
     stream->fail(unavailable("{}", failure ? failure->message() : "no address is left"));
   }
+}
+
+std::string GrpcClient::Impl::why_waiting() const {
+  for (const auto& channel : channels_) {
+    if (!channel->failure.ok()) return channel->failure.message();
+  }
+  return "no server said hello";
 }
 
 void GrpcClient::Impl::dispatch_waiting() {

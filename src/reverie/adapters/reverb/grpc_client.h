@@ -55,6 +55,8 @@ struct GrpcCallOptions {
   // Waits for a connection, if need be until the deadline; otherwise the call fails with the first
   // attempt that fails.
   bool is_waiting_for_ready = false;
+  // How long it waits for one; then it fails with UNAVAILABLE and what the last attempt met.
+  Duration ready_time = Duration::max();
   GrpcMetadata metadata = {};
 };
 
@@ -67,7 +69,7 @@ struct GrpcClientOptions {
   Duration connect_timeout = std::chrono::seconds(20);
   // Pause before another attempt to connect: doubled after each failure, with a random part.
   Duration backoff_min = std::chrono::milliseconds(100);
-  Duration backoff_max = std::chrono::seconds(30);
+  Duration backoff_max = std::chrono::seconds(1);
   // Seeds the random part; drawn when there is none.
   std::optional<std::uint64_t> seed;
 };

@@ -117,8 +117,24 @@ Status GrpcClientStream::check_metadata() const {
   return {};
 }
 
+void GrpcClientStream::wait_for_connection() {
+  if (ready_timer_ || options_.ready_time == Duration::max()) return;
+  ready_timer_ = std::make_unique<LoopTimer>(hub_->loop());
+  ready_timer_->start(options_.ready_time, [weak = weak_from_this()] {
+    const auto self = std::static_pointer_cast<GrpcClientStream>(weak.lock());
+    if (!self || self->has_ended()) return;
+    self->hub_->run([&self] {
+      const auto owner = self->owner_.lock();
+      self->fail(unavailable("no connection came about within {:.3g} s: {}",
+                             to_seconds(self->options_.ready_time),
+                             owner ? owner->why_waiting() : "the client is closed"));
+    });
+  });
+}
+
 void GrpcClientStream::begin_on(GrpcSession& session, std::string_view authority,
                                 std::string_view token) {
+  ready_timer_.reset();
   const bool is_encrypted = session.connection().is_encrypted();
   if (!token.empty() && !is_encrypted && !session.connection().is_peer_local()) {
     fail(failed_precondition("a token would cross the network readable for all to {}; use TLS",
@@ -147,7 +163,11 @@ void GrpcClientStream::begin_on(GrpcSession& session, std::string_view authority
   }
   const Status status = session.submit_request(
       headers, std::static_pointer_cast<GrpcClientStream>(shared_from_this()));
-  if (!status.ok()) fail(status);
+  if (!status.ok()) {
+    fail(status);
+  } else if (events_) {
+    events_->on_connected();
+  }
 }
 
 void GrpcClientStream::on_header(std::string_view name, std::string_view value) {
@@ -224,6 +244,7 @@ void GrpcClientStream::on_deadline() {
 }
 
 void GrpcClientStream::on_ended() {
+  ready_timer_.reset();
   if (const auto owner = owner_.lock()) owner->note_over(*this);
 }
 

@@ -18,6 +18,8 @@ class GrpcClientStream final : public GrpcClientCall, public GrpcStream {
     virtual ~Owner() = default;
     virtual void begin(const std::shared_ptr<GrpcClientStream>& stream) = 0;
     virtual void note_over(GrpcClientStream& stream) = 0;
+    // Why a call that waits for a connection has none.
+    virtual std::string why_waiting() const = 0;
   };
 
   GrpcClientStream(std::shared_ptr<GrpcHub> hub, const GrpcLimits& limits,
@@ -43,6 +45,8 @@ class GrpcClientStream final : public GrpcClientCall, public GrpcStream {
   void on_lost(const Status& why) override;
 
   bool is_waiting_for_ready() const { return options_.is_waiting_for_ready; }
+  // There is no connection yet: waits for one, for its time. May be told several times.
+  void wait_for_connection();
   // Sends the call's headers, and lets what was written follow.
   void begin_on(GrpcSession& session, std::string_view authority, std::string_view token);
   // Ends the call here and, where it has begun, at the server.
@@ -62,6 +66,7 @@ class GrpcClientStream final : public GrpcClientCall, public GrpcStream {
   const std::string path_;
   const GrpcCallOptions options_;
   bool is_half_closed_ = false;
+  std::unique_ptr<LoopTimer> ready_timer_;  // while it waits for a connection
   // Of the response.
   std::size_t header_bytes_ = 0;
   std::string http_status_;

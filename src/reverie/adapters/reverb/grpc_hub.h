@@ -20,7 +20,16 @@ class GrpcStream;
 class GrpcSession;
 
 struct GrpcRequest {
-  enum class Kind { kStart, kWrite, kFinish, kHalfClose, kCancel, kResume, kOverflow };
+  enum class Kind {
+    kStart,
+    kWrite,
+    kFinish,
+    kAbort,
+    kHalfClose,
+    kCancel,
+    kResume,
+    kOverflow
+  };
   std::shared_ptr<GrpcStream> stream;
   Kind kind;
   GrpcPayload payload = {};

@@ -306,7 +306,7 @@ void GrpcServer::Impl::stop(Duration grace) {
         const auto sessions = part.sessions;
         for (const auto& session : sessions) {
           for (const auto& stream : session->streams()) {
-            static_cast<GrpcServerStream&>(*stream).abort(why);
+            static_cast<GrpcServerStream&>(*stream).abort_here(why);
           }
         }
       });

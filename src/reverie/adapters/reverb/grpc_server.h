@@ -51,6 +51,9 @@ class GrpcServerCall : public GrpcCall {
   // Ends the call once what was written is sent. The first finish counts; nothing can be written
   // after it, and no message is handed on.
   virtual void finish(const Status& status) = 0;
+  // Ends the call now, whatever it waits for, and tells the caller why: its on_end() is near, and
+  // gets `why`. Requires !why.ok().
+  virtual void abort(const Status& why) = 0;
 };
 
 // Where a call's events go. Each on the connection's I/O thread, one at a time; they should be

@@ -67,6 +67,10 @@ void GrpcServerStream::finish(const Status& status) {
 }
 
 void GrpcServerStream::carry_out(GrpcRequest& request) {
+  if (request.kind == GrpcRequest::Kind::kAbort) {
+    if (!has_ended()) abort_here(request.status);
+    return;
+  }
   if (request.kind != GrpcRequest::Kind::kFinish) {
     GrpcStream::carry_out(request);
     return;
@@ -170,7 +174,7 @@ void GrpcServerStream::on_headers_done() {
 void GrpcServerStream::on_peer_end() {
   if (ignores_data_ || is_finished_) return;
   if (!in_->is_between_messages()) {
-    abort(internal_error("the call's requests end in the middle of a message"));
+    abort_here(internal_error("the call's requests end in the middle of a message"));
     return;
   }
   note_half_close();
@@ -211,7 +215,7 @@ void GrpcServerStream::on_all_sent(std::uint32_t* flags) {
   session_->submit_trailers(trailers, *this);
 }
 
-void GrpcServerStream::abort(const Status& why) {
+void GrpcServerStream::abort_here(const Status& why) {
   if (!is_attached()) {
     end(why);
     return;
@@ -232,7 +236,7 @@ void GrpcServerStream::abort(const Status& why) {
 }
 
 void GrpcServerStream::on_deadline() {
-  abort(deadline_exceeded("Deadline Exceeded"));
+  abort_here(deadline_exceeded("Deadline Exceeded"));
 }
 
 void GrpcServerStream::on_closed(std::uint32_t error_code) {

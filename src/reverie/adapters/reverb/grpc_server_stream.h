@@ -31,6 +31,7 @@ class GrpcServerStream final : public GrpcServerCall, public GrpcStream {
   const GrpcCallInfo& info() const override { return info_; }
   void write(GrpcPayload message) override { send_message(std::move(message)); }
   void finish(const Status& status) override;
+  void abort(const Status& why) override { request(GrpcRequest::Kind::kAbort, why); }
   void pause_reading() override { pause(); }
   void resume_reading() override { resume(); }
   std::size_t queued_bytes() const override { return queue_bytes(); }
@@ -45,15 +46,15 @@ class GrpcServerStream final : public GrpcServerCall, public GrpcStream {
   void on_closed(std::uint32_t error_code) override;
   void on_lost(const Status& why) override;
 
-  // Ends a call that goes on, whatever it waits for, and tells the caller why.
-  void abort(const Status& why);
+  // abort(), on the I/O thread.
+  void abort_here(const Status& why);
 
  private:
   bool is_last_queued() const override { return is_finished_; }
   void on_all_sent(std::uint32_t* flags) override;
-  void on_bad_message(const Status& why) override { abort(why); }
+  void on_bad_message(const Status& why) override { abort_here(why); }
   void on_first_write() override;
-  void on_overflow(const Status& why) override { abort(why); }
+  void on_overflow(const Status& why) override { abort_here(why); }
   void on_deadline() override;
 
   Status check_headers();

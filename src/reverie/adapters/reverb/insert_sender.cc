@@ -1,26 +1,31 @@
 #include "reverie/adapters/reverb/insert_sender.h"
 
 #include <algorithm>
-#include <string_view>
+#include <utility>
 
-#include "reverie/reverb_wire/requests.h"
+#include "reverie/base/random.h"
 
 namespace reverie {
 namespace {
 
 constexpr Duration kPauseMin = std::chrono::milliseconds(10);
 constexpr Duration kPauseMax = std::chrono::seconds(1);
-// A stream that lived so long was no failure.
+// A stream that lived so long was no failure, though nothing came back on it: items may wait long.
 constexpr Duration kLifeGood = std::chrono::seconds(2);
-// Items of one message.
+// Of one message.
 constexpr std::size_t kItemsMax = 1000;
+constexpr std::size_t kMessageBytesMax = std::size_t{256} << 10;
+// So much that waits goes though the server is busy: a large message costs as much by the byte.
+constexpr std::size_t kMessageBytesGood = std::size_t{64} << 10;
+// Messages that a server which does not tell what it has taken may leave without an answer.
+constexpr std::uint64_t kUnansweredMax = 4;
 
-GrpcPayload payload_of(std::vector<ChunkSender::Due>& chunks, std::span<const wire::WireItem> items,
-                       std::span<const std::uint64_t> keep_keys) {
-  std::vector<wire::Bytes> bytes;
-  bytes.reserve(chunks.size());
-  for (const ChunkSender::Due& due : chunks) bytes.push_back(due.bytes);
-  wire::PiecedMessage message = wire::write_insert_request(bytes, items, keep_keys);
+std::string name_of_session(std::uint64_t seed) {
+  Random random(seed);
+  return format("{:016x}{:016x}", random.next(), random.next());
+}
+
+GrpcPayload payload_of(std::vector<ChunkSender::Due>& chunks, wire::PiecedMessage message) {
   const auto own = std::make_shared<const std::string>(std::move(message.own));
   const wire::Bytes all = wire::bytes_of(*own);
   GrpcPayload payload;
@@ -48,21 +53,19 @@ class InsertSender::Stream final : public GrpcClientEvents,
  public:
   explicit Stream(std::shared_ptr<InsertSender> sender) : sender_(std::move(sender)) {}
 
+  void on_connected() override { sender_->on_connected(shared_from_this()); }
   void on_message(Ref<GrpcMessage> message) override {
-    const auto keys = wire::read_insert_response(message->bytes());
-    if (!keys.ok()) {
-      sender_->on_end(shared_from_this(), internal_error("{}", keys.status().message()));
-      return;
+    const auto response = wire::read_insert_response(message->bytes());
+    if (response.ok()) {
+      sender_->on_response(shared_from_this(), *response);
+    } else {
+      sender_->on_end(shared_from_this(), internal_error("{}", response.status().message()));
     }
-    sender_->on_keys(shared_from_this(), *keys);
   }
   void on_room() override {
-    Ended ended;
-    {
-      MutexLock lock(sender_->mutex_);
-      sender_->write(ended);
-    }
-    tell(ended);
+    Outcome outcome;
+    sender_->pump(outcome);
+    sender_->finish(outcome);
   }
   void on_end(const Status& status) override { sender_->on_end(shared_from_this(), status); }
 
@@ -72,128 +75,132 @@ class InsertSender::Stream final : public GrpcClientEvents,
   const std::shared_ptr<InsertSender> sender_;
 };
 
-void InsertSender::tell(Ended& ended) {
-  for (auto& [done, result] : ended) done(std::move(result));
+InsertSender::InsertSender(std::string table, GrpcClient& client, TimerQueue& timers, Clock& clock,
+                           const Options& options)
+    : table_(std::move(table)),
+      session_(name_of_session(options.seed)),
+      retry_time_(options.retry_time),
+      client_(client),
+      timers_(timers),
+      clock_(clock),
+      chunks_(Random(options.seed + 1).next()) {}
+
+void InsertSender::finish(Outcome& outcome) {
+  for (auto& [done, result] : outcome.ended) done(std::move(result));
 }
 
-void InsertSender::insert(RequestId id, InsertRequest request, Done done) {
-  Ended ended;
+// --- Sending --------------------------------------------------------------------------------
+
+std::uint64_t InsertSender::insert(const InsertRequest& request, Done done) {
+  Outcome outcome;
+  std::uint64_t first = 0;
   {
     MutexLock lock(mutex_);
-    enlist(id, request, std::move(done));
-    write(ended);
-  }
-  tell(ended);
-}
-
-void InsertSender::enlist(RequestId id, InsertRequest& request, Done done) {
-  Request& made = requests_[id];
-  made.items.assign(std::make_move_iterator(request.items.begin()),
-                    std::make_move_iterator(request.items.end()));
-  made.is_confirmed.resize(made.items.size());
-  made.deadline = request.deadline;
-  made.done = std::move(done);
-  for (std::size_t i = 0; i < made.items.size(); ++i) {
-    to_write_.push_back({id, i});
-    unconfirmed_.emplace(made.items[i].key, Place{id, i});
-  }
-  if (request.deadline != TimePoint::max()) {
-    made.timer = timers_.schedule(
-        request.deadline, [self = shared_from_this(), id, count = made.items.size()] {
-          self->cancel(id, deadline_exceeded("the server took fewer than {} items for table '{}' "
+    if (is_closed_) {
+      outcome.ended.emplace_back(std::move(done), InsertResult{cancelled("the client is closed"), 0});
+    } else {
+      InsertWindow::Request& made =
+          window_.add(request.items, request.deadline, std::move(done));
+      first = made.first;
+      if (request.deadline != TimePoint::max()) {
+        made.timer = timers_.schedule(
+            request.deadline, [self = shared_from_this(), first, count = request.items.size()] {
+              self->cancel(first,
+                           deadline_exceeded("the server took fewer than {} items for table '{}' "
                                              "before the deadline",
                                              count, self->table_));
-        });
-  }
-}
-
-void InsertSender::begin_stream() {
-  auto stream = std::make_shared<Stream>(shared_from_this());
-  chunks_.restart();
-  to_write_.clear();
-  for (const auto& [key, place] : unconfirmed_) to_write_.push_back(place);
-  std::ranges::sort(to_write_, [](const Place& a, const Place& b) {
-    return std::pair(a.request, a.index) < std::pair(b.request, b.index);
-  });
-  stream_ = stream;
-  stream_since_ = clock_.now();
-  stream->call = client_.start(std::string(wire::kServicePath) + "InsertStream", {}, stream);
-}
-
-void InsertSender::write(Ended& ended) {
-  if (is_closed_ || retry_timer_ != 0) return;
-  if (!stream_) {
-    if (unconfirmed_.empty()) return;
-    begin_stream();
-  }
-  while (!to_write_.empty() && stream_->call->has_room()) {
-    if (const Status status = write_some(); !status.ok()) {
-      complete_all(status, ended);
-      drop_stream();
-      return;
-    }
-  }
-}
-
-Status InsertSender::write_some() {
-  std::vector<wire::WireItem> items;
-  while (!to_write_.empty() && items.size() < kItemsMax) {
-    const Place place = to_write_.front();
-    to_write_.pop_front();
-    const Item& item = requests_.at(place.request).items[place.index];
-    items.push_back(chunks_.add(item, table_, item.priority.value_or(1.0)));
-  }
-  REVERIE_ASSIGN_OR_RETURN(std::vector<ChunkSender::Due> due, chunks_.take_due());
-  stream_->call->write(payload_of(due, items, chunks_.keep_keys()));
-  return {};
-}
-
-void InsertSender::on_keys(const std::shared_ptr<Stream>& stream,
-                           const std::vector<ItemKey>& keys) {
-  Ended ended;
-  {
-    MutexLock lock(mutex_);
-    if (stream_ != stream) return;
-    for (const ItemKey key : keys) {
-      const auto found = unconfirmed_.find(key);
-      if (found == unconfirmed_.end()) continue;
-      const Place place = found->second;
-      unconfirmed_.erase(found);
-      Request& request = requests_.at(place.request);
-      chunks_.release(request.items[place.index]);
-      request.is_confirmed[place.index] = true;
-      if (++request.confirmed == request.items.size()) complete(place.request, {}, ended);
-    }
-  }
-  tell(ended);
-}
-
-void InsertSender::complete(RequestId id, const Status& status, Ended& ended) {
-  const auto found = requests_.find(id);
-  if (found == requests_.end()) return;
-  Request& request = found->second;
-  if (request.timer != 0) timers_.cancel(request.timer, request.deadline);
-  ended.emplace_back(std::move(request.done), InsertResult{status, request.confirmed});
-  for (std::size_t i = 0; i < request.items.size(); ++i) {
-    if (request.is_confirmed[i]) continue;
-    const auto [begin, end] = unconfirmed_.equal_range(request.items[i].key);
-    for (auto place = begin; place != end; ++place) {
-      if (place->second.request == id && place->second.index == i) {
-        unconfirmed_.erase(place);
-        break;
+            });
       }
     }
   }
-  std::erase_if(to_write_, [id](const Place& place) { return place.request == id; });
-  requests_.erase(found);
+  pump(outcome);
+  finish(outcome);
+  return first;
 }
 
-void InsertSender::complete_all(const Status& status, Ended& ended) {
-  std::vector<RequestId> ids;
-  for (const auto& [id, request] : requests_) ids.push_back(id);
-  std::ranges::sort(ids);
-  for (const RequestId id : ids) complete(id, status, ended);
-  chunks_.clear();
+bool InsertSender::is_busy() const {
+  return progress_.has_numbers ? progress_.sent > progress_.taken
+                               : progress_.unanswered >= kUnansweredMax;
+}
+
+bool InsertSender::may_send() {
+  if (is_closed_ || is_writing_ || retry_timer_ != 0 || !window_.has_waiting()) return false;
+  if (!stream_) begin_stream();
+  if (is_busy() && window_.waiting_bytes() < kMessageBytesGood) return false;
+  return stream_->call->has_room();
+}
+
+void InsertSender::cancel_timers() {
+  for (const auto& [timer, deadline] : window_.take_timers()) timers_.cancel(timer, deadline);
+}
+
+// Sends what may be sent. One thread writes at a time, without the lock; what comes meanwhile it
+// finds when it looks again.
+void InsertSender::pump(Outcome& outcome) {
+  while (true) {
+    InsertWindow::Batch batch;
+    StreamPtr stream;
+    std::uint64_t settled_below = 0;
+    bool is_new = false;
+    {
+      MutexLock lock(mutex_);
+      cancel_timers();
+      if (!may_send()) return;
+      is_writing_ = true;
+      stream = stream_;
+      is_new = std::exchange(is_stream_new_, false);
+      batch = window_.take(kItemsMax, kMessageBytesMax);
+      settled_below = window_.base();
+    }
+    if (is_new) chunks_.restart();
+    Result<GrpcPayload> payload = write_message(batch, settled_below);
+    MutexLock lock(mutex_);
+    is_writing_ = false;
+    if (!payload.ok()) {
+      window_.give_up_all(payload.status(), outcome);
+      drop_stream();
+      return;
+    }
+    if (stream_ != stream) continue;  // it is sent again on the next
+    ++progress_.sent;
+    ++progress_.unanswered;
+    stream->call->write(std::move(payload).value());
+  }
+}
+
+Result<GrpcPayload> InsertSender::write_message(const InsertWindow::Batch& batch,
+                                                std::uint64_t settled_below) {
+  std::string items;
+  for (const InsertWindow::Outgoing& item : batch.items) {
+    scratch_.key = item.key;
+    scratch_.table = table_;
+    scratch_.priority = item.priority;
+    chunks_.add(item.trajectory, scratch_);
+    wire::put_item(items, scratch_);
+  }
+  REVERIE_ASSIGN_OR_RETURN(std::vector<ChunkSender::Due> due, chunks_.take_due());
+  std::vector<wire::Bytes> chunks;
+  chunks.reserve(due.size());
+  for (const ChunkSender::Due& chunk : due) chunks.push_back(chunk.bytes);
+  return payload_of(due, wire::write_numbered_request(chunks, items, chunks_.keep_keys(),
+                                                      batch.first, settled_below));
+}
+
+// --- Streams --------------------------------------------------------------------------------
+
+void InsertSender::begin_stream() {
+  stream_ = std::make_shared<Stream>(shared_from_this());
+  window_.restart();
+  progress_ = {};
+  is_stream_new_ = true;
+  GrpcCallOptions options;
+  options.is_waiting_for_ready = true;
+  const TimePoint now = clock_.now();
+  if (broken_since_ == TimePoint::max()) broken_since_ = now;
+  if (retry_time_ != Duration::max()) options.ready_time = broken_since_ + retry_time_ - now;
+  options.metadata = {{std::string(wire::kSessionName), session_}};
+  stream_->call =
+      client_.start(std::string(wire::kServicePath) + "InsertStream", std::move(options), stream_);
 }
 
 void InsertSender::drop_stream() {
@@ -201,60 +208,107 @@ void InsertSender::drop_stream() {
   stream_.reset();
 }
 
-void InsertSender::cancel(RequestId id, const Status& status) {
-  Ended ended;
+void InsertSender::on_connected(const StreamPtr& stream) {
+  MutexLock lock(mutex_);
+  if (stream_ == stream) progress_.since = clock_.now();
+}
+
+void InsertSender::on_response(const StreamPtr& stream,
+                               const wire::InsertStreamResponse& response) {
+  Outcome outcome;
   {
     MutexLock lock(mutex_);
-    const auto found = requests_.find(id);
-    if (found == requests_.end()) return;
-    complete(id, status, ended);
-    // What the server has of it goes with the stream; all others are written again.
-    drop_stream();
-    write(ended);
+    if (stream_ != stream) return;
+    broken_since_ = TimePoint::max();
+    progress_.unanswered = 0;
+    if (response.requests_taken > 0) {
+      progress_.has_numbers = true;
+      progress_.taken = response.requests_taken;
+    }
+    for (const wire::NumberRun& run : response.confirmed) {
+      window_.confirm(run.first, run.count, outcome);
+    }
+    for (const ItemKey key : response.keys) window_.confirm_key(key, outcome);
+    if (!outcome.freed.empty()) {
+      progress_.has_confirmed = true;
+      pause_ = Duration::zero();
+    }
   }
-  tell(ended);
+  pump(outcome);
+  finish(outcome);
+}
+
+void InsertSender::cancel(std::uint64_t request, const Status& status) {
+  Outcome outcome;
+  {
+    MutexLock lock(mutex_);
+    InsertWindow::Request* const found = window_.find(request);
+    if (!found) return;
+    const bool is_sent = window_.is_sent(*found);
+    window_.give_up(*found, status, outcome);
+    // What the server has of it goes with the stream; all others are sent again.
+    if (is_sent) drop_stream();
+  }
+  pump(outcome);
+  finish(outcome);
 }
 
 void InsertSender::close(const Status& status) {
-  Ended ended;
+  Outcome outcome;
   {
     MutexLock lock(mutex_);
     is_closed_ = true;
-    complete_all(status, ended);
+    window_.give_up_all(status, outcome);
+    cancel_timers();
     drop_stream();
   }
-  tell(ended);
+  finish(outcome);
 }
 
-void InsertSender::on_end(const std::shared_ptr<Stream>& stream, const Status& status) {
-  Ended ended;
+void InsertSender::on_end(const StreamPtr& stream, const Status& status) {
+  Outcome outcome;
   {
     MutexLock lock(mutex_);
     if (stream_ != stream) return;  // it was given up before
+    const Progress progress = progress_;
     drop_stream();
+    const TimePoint now = clock_.now();
     const bool is_passing = status.ok() || status.code() == StatusCode::kUnavailable ||
                             status.code() == StatusCode::kCancelled;
+    const bool has_lived = progress.since != TimePoint::max() && now - progress.since >= kLifeGood;
+    if (has_lived || broken_since_ == TimePoint::max()) broken_since_ = now;
     if (!is_passing) {
-      complete_all(status, ended);
-    } else if (!requests_.empty()) {
+      window_.give_up_all(status, outcome);
+    } else if (!is_patient(now)) {
+      window_.give_up_all(
+          unavailable("no server took items for table '{}' for {:.3g} s, the time to retry: {}; "
+                      "see that it runs and can be reached, or let the client retry for longer",
+                      table_, to_seconds(retry_time_), status.message()),
+          outcome);
+    } else if (!window_.empty() && !progress.has_confirmed) {
       try_later();
     }
+    if (window_.empty()) broken_since_ = TimePoint::max();
   }
-  tell(ended);
+  pump(outcome);
+  finish(outcome);
+}
+
+bool InsertSender::is_patient(TimePoint now) const {
+  return retry_time_ == Duration::max() || now - broken_since_ < retry_time_;
 }
 
 void InsertSender::try_later() {
   if (is_closed_ || retry_timer_ != 0) return;
-  if (clock_.now() - stream_since_ >= kLifeGood) pause_ = Duration::zero();
   pause_ = pause_ == Duration::zero() ? kPauseMin : std::min(2 * pause_, kPauseMax);
   retry_timer_ = timers_.schedule(clock_.now() + pause_, [self = shared_from_this()] {
-    Ended ended;
+    Outcome outcome;
     {
       MutexLock lock(self->mutex_);
       self->retry_timer_ = 0;
-      self->write(ended);
     }
-    tell(ended);
+    self->pump(outcome);
+    self->finish(outcome);
   });
 }
 

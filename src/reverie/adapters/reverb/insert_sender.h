@@ -1,25 +1,31 @@
 // InsertSender: a client's items on their way to one table of a server.
 //
-//     insert --> [ waiting to be written ] --write--> [ unconfirmed ] --key comes back--> done
-//                          ^----------- the stream broke: written again on the next ---|
+//     insert --> [ waiting ] --message--> [ unconfirmed ] --confirmed--> done
+//                     ^----- the stream broke: sent again on the next ----|
 //
-// An item keeps its key, so one that is written twice becomes an update of itself. Each table has a
-// stream of its own: a table whose limiter holds items back does not hold up another.
+// A message takes all that waits. While the server has one that it did not take yet, what comes
+// waits for the next: an item alone goes at once, and many share a message, a write and an
+// answer, without a timer.
+//
+// Items are numbered, and the stream names its session: a server of ours puts none in twice
+// (docs/decisions/0003). One of dm-reverb's takes an item that it has for an update of its
+// priority, and inserts one that is gone already again.
+//
+// Each table has a stream of its own: a table whose limiter holds items back does not hold up
+// another.
 #pragma once
 
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <memory>
 #include <string>
-#include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "reverie/adapters/reverb/chunk_sender.h"
 #include "reverie/adapters/reverb/grpc_client.h"
+#include "reverie/adapters/reverb/insert_window.h"
 #include "reverie/base/mutex.h"
 #include "reverie/base/timer_queue.h"
+#include "reverie/reverb_wire/requests.h"
 #include "reverie/service/replay_service.h"
 
 namespace reverie {
@@ -27,67 +33,76 @@ namespace reverie {
 // Thread-safe. Held by shared_ptr.
 class InsertSender final : public std::enable_shared_from_this<InsertSender> {
  public:
-  using Done = ReplayService::Done<InsertResult>;
+  using Done = InsertWindow::Done;
+
+  struct Options {
+    // How long it tries to reach a server that does not answer, before it gives up what it has.
+    Duration retry_time = Duration::max();
+    std::uint64_t seed = 0;  // of the session's name, and of the keys of chunks
+  };
 
   // What it is made with outlives it, until close().
   InsertSender(std::string table, GrpcClient& client, TimerQueue& timers, Clock& clock,
-               std::uint64_t seed)
-      : table_(std::move(table)), client_(client), timers_(timers), clock_(clock), chunks_(seed) {}
+               const Options& options);
 
-  // See ReplayService::insert; `id` is what cancel() is given. `done` comes on any thread, never
-  // within the call.
-  void insert(RequestId id, InsertRequest request, Done done);
+  // See ReplayService::insert. Names the request for cancel(), never 0. Requires at least one item.
+  std::uint64_t insert(const InsertRequest& request, Done done);
   // Completes a request with `status`. What of it waits at the server is taken back: the stream is
   // begun afresh.
-  void cancel(RequestId id, const Status& status);
+  void cancel(std::uint64_t request, const Status& status);
   // Ends all requests with `status`.
   void close(const Status& status);
 
  private:
   class Stream;
+  using StreamPtr = std::shared_ptr<Stream>;
+  using Outcome = InsertWindow::Outcome;
 
-  struct Request {
-    std::vector<Item> items;
-    std::vector<bool> is_confirmed;
-    std::size_t confirmed = 0;
-    TimePoint deadline;
-    std::uint64_t timer = 0;
-    Done done;
+  // What has come back on a stream, and how it goes with its server.
+  struct Progress {
+    std::uint64_t sent = 0;  // messages
+    std::uint64_t taken = 0;
+    std::uint64_t unanswered = 0;  // messages since the last answer
+    bool has_numbers = false;      // a server of ours
+    bool has_confirmed = false;
+    TimePoint since = TimePoint::max();  // connected
   };
-  // An item of a request.
-  struct Place {
-    RequestId request = 0;
-    std::size_t index = 0;
-  };
-  using Ended = std::vector<std::pair<Done, InsertResult>>;
 
-  void on_keys(const std::shared_ptr<Stream>& stream, const std::vector<ItemKey>& keys);
-  void on_end(const std::shared_ptr<Stream>& stream, const Status& status);
-  void write(Ended& ended) REVERIE_REQUIRES(mutex_);
-  Status write_some() REVERIE_REQUIRES(mutex_);
-  void enlist(RequestId id, InsertRequest& request, Done done) REVERIE_REQUIRES(mutex_);
+  void on_response(const StreamPtr& stream, const wire::InsertStreamResponse& response);
+  void on_connected(const StreamPtr& stream);
+  void on_end(const StreamPtr& stream, const Status& status);
+  void pump(Outcome& outcome);
+  bool may_send() REVERIE_REQUIRES(mutex_);
+  bool is_busy() const REVERIE_REQUIRES(mutex_);
   void begin_stream() REVERIE_REQUIRES(mutex_);
   void drop_stream() REVERIE_REQUIRES(mutex_);
   void try_later() REVERIE_REQUIRES(mutex_);
-  void complete(RequestId id, const Status& status, Ended& ended) REVERIE_REQUIRES(mutex_);
-  void complete_all(const Status& status, Ended& ended) REVERIE_REQUIRES(mutex_);
-  static void tell(Ended& ended);
+  void cancel_timers() REVERIE_REQUIRES(mutex_);
+  bool is_patient(TimePoint now) const REVERIE_REQUIRES(mutex_);
+  Result<GrpcPayload> write_message(const InsertWindow::Batch& batch, std::uint64_t settled_below);
+  void finish(Outcome& outcome);
 
   const std::string table_;
+  const std::string session_;
+  const Duration retry_time_;
   GrpcClient& client_;
   TimerQueue& timers_;
   Clock& clock_;
 
+  // Of whoever has set is_writing_.
+  ChunkSender chunks_;
+  wire::WireItem scratch_;
+
   Mutex mutex_;
-  ChunkSender chunks_ REVERIE_GUARDED_BY(mutex_);
-  std::unordered_map<RequestId, Request> requests_ REVERIE_GUARDED_BY(mutex_);
-  // By the item's key, all that are not confirmed; an item may be inserted twice at a time.
-  std::unordered_multimap<ItemKey, Place> unconfirmed_ REVERIE_GUARDED_BY(mutex_);
-  std::deque<Place> to_write_ REVERIE_GUARDED_BY(mutex_);
-  std::shared_ptr<Stream> stream_ REVERIE_GUARDED_BY(mutex_);
+  InsertWindow window_ REVERIE_GUARDED_BY(mutex_);
+  bool is_writing_ REVERIE_GUARDED_BY(mutex_) = false;
+  StreamPtr stream_ REVERIE_GUARDED_BY(mutex_);
+  Progress progress_ REVERIE_GUARDED_BY(mutex_);
+  bool is_stream_new_ REVERIE_GUARDED_BY(mutex_) = false;  // nothing was written on it
   Duration pause_ REVERIE_GUARDED_BY(mutex_) = Duration::zero();
   std::uint64_t retry_timer_ REVERIE_GUARDED_BY(mutex_) = 0;
-  TimePoint stream_since_ REVERIE_GUARDED_BY(mutex_);
+  // Since when no server has answered; max() while one does.
+  TimePoint broken_since_ REVERIE_GUARDED_BY(mutex_) = TimePoint::max();
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
 };
 

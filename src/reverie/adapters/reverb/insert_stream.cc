@@ -6,10 +6,21 @@
 namespace reverie {
 namespace {
 
+// A chunk below this part of its message gets memory of its own: an item that stays for long is not
+// to hold all that was sent with it.
+constexpr std::size_t kPartOfMessage = 4;
+
 // What a store that was closed answers becomes what makes Reverb's writers try again.
 Status status_for_writer(const Status& status) {
   if (status.code() == StatusCode::kCancelled) return unavailable("Cancelling all calls");
   return status;
+}
+
+std::string session_of(const GrpcMetadata& metadata) {
+  for (const auto& [name, value] : metadata) {
+    if (name == wire::kSessionName) return value;
+  }
+  return {};
 }
 
 }  // namespace
@@ -18,10 +29,24 @@ Status reverb_no_table(std::string_view table) {
   return not_found("Priority table {} was not found", table);
 }
 
+InsertStream::InsertStream(std::shared_ptr<ReverbStore> store, std::shared_ptr<GrpcServerCall> call)
+    : store_(std::move(store)), call_(std::move(call)) {
+  std::string id = session_of(call_->info().metadata);
+  if (id.empty()) return;
+  if (!InsertSessions::is_id(id)) {
+    call_->pause_reading();  // nothing is handed on before the end
+    call_->finish(invalid_argument("'{}' is no session; it must be 32 hexadecimal digits", id));
+    return;
+  }
+  session_ = store_->sessions.open(id);
+  session_id_ = std::move(id);
+  session_->attach(call_);
+}
+
 void InsertStream::on_message(Ref<GrpcMessage> message) {
   if (call_->is_over()) return;
   const Status status = take(message);
-  write_keys(inserted_now_);
+  answer();
   if (!status.ok()) call_->finish(status_for_writer(status));
 }
 
@@ -31,13 +56,18 @@ void InsertStream::on_half_close() {
 
 void InsertStream::on_end(const Status& why) {
   chunks_.clear();
-  if (why.ok()) return;  // what waits was let in by a writer that said goodbye
+  // What waits was let in by a writer that said goodbye; one with a session comes back or gives up.
+  if (why.ok() && !session_) return;
   std::vector<RequestId> ids;
   {
     MutexLock lock(mutex_);
     for (const auto& [number, id] : waiting_) ids.push_back(id);
   }
+  std::ranges::reverse(ids);
   for (const RequestId id : ids) store_->service->cancel(id);
+  if (!session_) return;
+  session_->leave(call_);
+  store_->sessions.close(session_id_);
 }
 
 Status InsertStream::take(const Ref<GrpcMessage>& message) {
@@ -47,10 +77,24 @@ Status InsertStream::take(const Ref<GrpcMessage>& message) {
     return invalid_argument(
         "ProcessIncomingRequest: Request lacks both chunks and item; send at least one");
   }
+  if (session_ && !request.items.empty() && request.first_number == 0) {
+    return invalid_argument("the items of a session must have numbers; first_number is 0");
+  }
   REVERIE_RETURN_IF_ERROR(take_chunks(message, request.chunks));
   if (request.items.empty()) return {};
-  for (const wire::WireItem& item : request.items) REVERIE_RETURN_IF_ERROR(take_item(item));
+  if (session_) session_->settle(request.settled_below);
+  REVERIE_RETURN_IF_ERROR(take_items(request));
   return release_chunks(request.keep_chunk_keys);
+}
+
+Result<Ref<Chunk>> InsertStream::read_chunk(const Ref<GrpcMessage>& message, wire::Bytes bytes) {
+  if (bytes.size() > message->bytes().size() / kPartOfMessage) {
+    const auto offset = static_cast<std::size_t>(bytes.data() - message->bytes().data());
+    return wire::read_chunk(Ref<GrpcMessage>(message)->view(offset, bytes.size()), schemas_);
+  }
+  REVERIE_ASSIGN_OR_RETURN(Buffer copy, Allocator::heap().allocate(bytes.size()));
+  std::ranges::copy(bytes, copy.data());
+  return wire::read_chunk(std::move(copy), schemas_);
 }
 
 Status InsertStream::take_chunks(const Ref<GrpcMessage>& message,
@@ -61,21 +105,17 @@ Status InsertStream::take_chunks(const Ref<GrpcMessage>& message,
     if (kept_bytes_ + bytes.size() > store_->kept_bytes_max) {
       return resource_exhausted(
           "the stream keeps chunks of {} bytes and sent another of {}; the bound is {}; leave "
-          "those "
-          "without use out of keep_chunk_keys",
+          "those without use out of keep_chunk_keys",
           kept_bytes_, bytes.size(), store_->kept_bytes_max);
     }
-    const auto offset = static_cast<std::size_t>(bytes.data() - message->bytes().data());
-    REVERIE_ASSIGN_OR_RETURN(
-        Ref<Chunk> chunk,
-        wire::read_chunk(Ref<GrpcMessage>(message)->view(offset, bytes.size()), schemas_));
+    REVERIE_ASSIGN_OR_RETURN(Ref<Chunk> chunk, read_chunk(message, bytes));
     kept_bytes_ += bytes.size();
     chunks_.emplace(key, KeptChunk{std::move(chunk), bytes.size()});
   }
   return {};
 }
 
-Status InsertStream::take_item(const wire::WireItem& wire_item) {
+Result<Item> InsertStream::read_item(const wire::WireItem& wire_item) {
   static const ReverbTable unknown;
   const ReverbTable* const table = store_->find(wire_item.table);
   const auto find_chunk = [&](ChunkKey key) -> const Chunk* {
@@ -86,7 +126,32 @@ Status InsertStream::take_item(const wire::WireItem& wire_item) {
       Trajectory trajectory,
       trajectories_.read(wire_item, (table ? *table : unknown).names, find_chunk));
   if (!table) return reverb_no_table(wire_item.table);
-  return insert(wire_item, *table, std::move(trajectory));
+  return Item{wire_item.key, wire_item.priority, std::move(trajectory), 0};
+}
+
+// What is read before an item that cannot be is inserted nonetheless.
+Status InsertStream::take_items(const wire::InsertStreamRequest& request) {
+  std::uint64_t number = session_ ? request.first_number : last_number_ + 1;
+  for (const wire::WireItem& wire_item : request.items) {
+    const Place place{number++, &wire_item};
+    if (!session_) last_number_ = place.number;
+    if (!places_.empty() && places_.front().item->table != wire_item.table) {
+      REVERIE_RETURN_IF_ERROR(insert_items());
+    }
+    if (session_ && session_->begin(place.number)) {
+      confirm_now(place.number, wire_item.key);
+      continue;
+    }
+    Result<Item> item = read_item(wire_item);
+    if (!item.ok()) {
+      if (session_) session_->note_done(place.number, false);
+      REVERIE_RETURN_IF_ERROR(insert_items());
+      return item.status();
+    }
+    items_.push_back(std::move(item).value());
+    places_.push_back(place);
+  }
+  return insert_items();
 }
 
 Status InsertStream::release_chunks(const std::vector<std::uint64_t>& keep) {
@@ -108,10 +173,40 @@ Status InsertStream::release_chunks(const std::vector<std::uint64_t>& keep) {
       chunks_.size(), keep.size());
 }
 
-Status InsertStream::insert(const wire::WireItem& wire_item, const ReverbTable& table,
-                            Trajectory trajectory) {
-  Item item{wire_item.key, wire_item.priority, std::move(trajectory), 0};
-  const std::uint64_t number = ++last_number_;
+bool InsertStream::has_waiting() {
+  MutexLock lock(mutex_);
+  return !waiting_.empty();
+}
+
+// Inserts items_, which are of one table.
+Status InsertStream::insert_items() {
+  std::vector<Item> items = std::exchange(items_, {});
+  const std::vector<Place> places = std::exchange(places_, {});
+  if (items.empty()) return {};
+  std::size_t done = 0;
+  if (!has_waiting()) {
+    done = store_->service->insert_at_once(places.front().item->table, items);
+    for (std::size_t i = 0; i < done; ++i) {
+      if (session_) session_->note_done(places[i].number, true);
+      confirm_now(places[i].number, places[i].item->key);
+    }
+    store_->inserts.fetch_add(done, std::memory_order_relaxed);
+  }
+  Status status;
+  for (std::size_t i = done; i < items.size(); ++i) {
+    if (status.ok()) {
+      status = insert_waiting(places[i], std::move(items[i]));
+    } else if (session_) {
+      session_->note_done(places[i].number, false);
+    }
+  }
+  items.clear();
+  items_ = std::move(items);  // keeps its memory
+  return status;
+}
+
+Status InsertStream::insert_waiting(const Place& place, Item item) {
+  const std::uint64_t number = place.number;
   {
     MutexLock lock(mutex_);
     under_way_ = {number, std::this_thread::get_id()};
@@ -119,16 +214,17 @@ Status InsertStream::insert(const wire::WireItem& wire_item, const ReverbTable& 
   }
   status_now_ = {};
   const RequestId id = store_->service->insert(
-      {wire_item.table, {&item, 1}, TimePoint::max()},
-      [self = shared_from_this(), number, key = wire_item.key](const InsertResult& result) {
+      {place.item->table, {&item, 1}, TimePoint::max()},
+      [self = shared_from_this(), number, key = place.item->key](const InsertResult& result) {
         self->on_inserted(number, key, result);
       });
+  const std::size_t pending_max = store_->find(place.item->table)->pending_max;
   MutexLock lock(mutex_);
   under_way_ = {};
   const auto found = waiting_.find(number);
   if (found != waiting_.end()) found->second = id;
-  if (waiting_.size() >= table.pending_max) {
-    resume_below_ = table.pending_max;
+  if (waiting_.size() >= pending_max) {
+    resume_below_ = pending_max;
     call_->pause_reading();  // under the lock, lest it come behind the resumption
   }
   return status_now_;
@@ -136,6 +232,7 @@ Status InsertStream::insert(const wire::WireItem& wire_item, const ReverbTable& 
 
 void InsertStream::on_inserted(std::uint64_t number, ItemKey key, const InsertResult& result) {
   if (result.status.ok()) store_->inserts.fetch_add(1, std::memory_order_relaxed);
+  if (session_) session_->note_done(number, result.status.ok());
   bool is_within_call = false;
   {
     MutexLock lock(mutex_);
@@ -148,22 +245,40 @@ void InsertStream::on_inserted(std::uint64_t number, ItemKey key, const InsertRe
   }
   if (is_within_call) {
     if (result.status.ok()) {
-      inserted_now_.push_back(key);
+      confirm_now(number, key);
     } else {
       status_now_ = result.status;
     }
-  } else if (result.status.ok()) {
-    std::vector<ItemKey> keys = {key};
-    write_keys(keys);
-  } else {
+  } else if (!result.status.ok()) {
     call_->finish(status_for_writer(result.status));
+  } else if (session_) {
+    const wire::NumberRun run{number, 1};
+    call_->write(GrpcPayload::of(wire::write_numbered_response({&run, 1}, 0)));
+  } else {
+    call_->write(GrpcPayload::of(wire::write_insert_response({&key, 1})));
   }
 }
 
-void InsertStream::write_keys(std::vector<ItemKey>& keys) {
-  if (keys.empty()) return;
-  call_->write(GrpcPayload::of(wire::write_insert_response(keys)));
-  keys.clear();
+void InsertStream::confirm_now(std::uint64_t number, ItemKey key) {
+  if (!session_) {
+    keys_now_.push_back(key);
+  } else if (!runs_now_.empty() && runs_now_.back().first + runs_now_.back().count == number) {
+    ++runs_now_.back().count;
+  } else {
+    runs_now_.push_back({number, 1});
+  }
+}
+
+// A session's writer is told of each message, so that it knows when to send the next.
+void InsertStream::answer() {
+  if (session_) {
+    call_->write(
+        GrpcPayload::of(wire::write_numbered_response(runs_now_, ++requests_taken_)));
+    runs_now_.clear();
+  } else if (!keys_now_.empty()) {
+    call_->write(GrpcPayload::of(wire::write_insert_response(keys_now_)));
+    keys_now_.clear();
+  }
 }
 
 }  // namespace reverie

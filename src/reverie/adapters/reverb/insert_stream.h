@@ -1,16 +1,20 @@
 // InsertStream: what one writer sends, on its way into the tables.
 //
 //     message { chunks, items, keep_chunk_keys }
-//        chunks --> kept by key, as views of the message
-//        items  --> ReplayService::insert, one by one; each confirmed by its key once it is in
+//        chunks --> kept by key, as views of the message, or copies where they are a small part
+//        items  --> ReplayService, as many at once as go in; each confirmed once it is in
 //        then every chunk that is not to be kept is let go (its items hold what they need)
 //
-// A stream whose items wait for their table is read no further. When the client goes away, what
-// waits is taken back; after a half-close it stays.
+// Items of a session (insert_session.h) are numbered: those that are in already are confirmed and
+// not looked at. A stream whose items wait for their table is read no further. When the client
+// goes away, what waits is taken back, the last first, so that nothing overtakes; of a stream
+// without a session it stays after a half-close.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -27,8 +31,7 @@ namespace reverie {
 class InsertStream final : public GrpcServerEvents,
                            public std::enable_shared_from_this<InsertStream> {
  public:
-  InsertStream(std::shared_ptr<ReverbStore> store, std::shared_ptr<GrpcServerCall> call)
-      : store_(std::move(store)), call_(std::move(call)) {}
+  InsertStream(std::shared_ptr<ReverbStore> store, std::shared_ptr<GrpcServerCall> call);
 
   void on_message(Ref<GrpcMessage> message) override;
   void on_half_close() override;
@@ -39,26 +42,44 @@ class InsertStream final : public GrpcServerEvents,
     Ref<Chunk> chunk;
     std::size_t size_bytes = 0;
   };
+  // An item of a message.
+  struct Place {
+    std::uint64_t number = 0;
+    const wire::WireItem* item = nullptr;
+  };
 
   Status take(const Ref<GrpcMessage>& message);
   Status take_chunks(const Ref<GrpcMessage>& message, const std::vector<wire::Bytes>& chunks);
-  Status take_item(const wire::WireItem& wire_item);
+  Result<Ref<Chunk>> read_chunk(const Ref<GrpcMessage>& message, wire::Bytes bytes);
+  Status take_items(const wire::InsertStreamRequest& request);
+  Result<Item> read_item(const wire::WireItem& wire_item);
   Status release_chunks(const std::vector<std::uint64_t>& keep);
-  Status insert(const wire::WireItem& wire_item, const ReverbTable& table, Trajectory trajectory);
+  Status insert_items();
+  Status insert_waiting(const Place& place, Item item);
   void on_inserted(std::uint64_t number, ItemKey key, const InsertResult& result);
-  void write_keys(std::vector<ItemKey>& keys);
+  void confirm_now(std::uint64_t number, ItemKey key);
+  void answer();
+  bool has_waiting();
 
   const std::shared_ptr<ReverbStore> store_;
   const std::shared_ptr<GrpcServerCall> call_;
+  std::string session_id_;                  // empty without one
+  std::shared_ptr<InsertSession> session_;  // null without one
 
   // Of the I/O thread.
   std::unordered_map<ChunkKey, KeptChunk> chunks_;
   std::size_t kept_bytes_ = 0;
   wire::SchemaCache schemas_;
   wire::TrajectoryReader trajectories_;
-  std::uint64_t last_number_ = 0;
-  std::vector<ItemKey> inserted_now_;  // to be confirmed with this message
-  Status status_now_;                  // of the insert that completed within its call
+  std::uint64_t last_number_ = 0;  // without a session
+  // Items of this message that are on their way into one table, and where they were in it.
+  std::vector<Item> items_;
+  std::vector<Place> places_;
+  // To be confirmed with this message.
+  std::vector<ItemKey> keys_now_;
+  std::vector<wire::NumberRun> runs_now_;
+  std::uint64_t requests_taken_ = 0;
+  Status status_now_;  // of the insert that completed within its call
 
   // The insert whose call is under way, and on which thread.
   struct UnderWay {
@@ -68,7 +89,7 @@ class InsertStream final : public GrpcServerEvents,
   Mutex mutex_;
   UnderWay under_way_ REVERIE_GUARDED_BY(mutex_);
   // Inserts that wait, by number; 0 until the service has told its id.
-  std::unordered_map<std::uint64_t, RequestId> waiting_ REVERIE_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, RequestId> waiting_ REVERIE_GUARDED_BY(mutex_);
   std::size_t resume_below_ REVERIE_GUARDED_BY(mutex_) = 0;  // 0: reading goes on
 };
 

@@ -13,6 +13,11 @@ namespace {
 
 // Beyond the limiter's own time, for a server that does not answer at all.
 constexpr Duration kAnswerTime = std::chrono::seconds(2);
+// Before a question is asked again; longer each time.
+constexpr Duration kPauseMin = std::chrono::milliseconds(10);
+constexpr Duration kPauseMax = std::chrono::milliseconds(250);
+// An insert's id: its sender's number above, its own below.
+constexpr int kSenderShift = 48;
 
 std::string path_of(std::string_view method) {
   return std::string(wire::kServicePath) + std::string(method);
@@ -55,8 +60,18 @@ Result<std::shared_ptr<ReverbClient>> ReverbClient::open(IoThreads& io_threads,
   REVERIE_ASSIGN_OR_RETURN(auto grpc,
                            GrpcClient::open(io_threads, target, std::move(options.grpc)));
   return std::shared_ptr<ReverbClient>(
-      new ReverbClient(std::move(grpc), Random(options.seed).next()));
+      new ReverbClient(std::move(grpc), Random(options.seed).next(), options.retry_time));
 }
+
+struct ReverbClient::Question {
+  RequestId id = 0;
+  std::string path;
+  std::string request;
+  bool is_repeatable = false;
+  GrpcClient::UnaryDone done;
+  int attempts = 0;
+  TimePoint give_up_at = TimePoint::max();
+};
 
 ReverbClient::~ReverbClient() {
   close();
@@ -65,12 +80,20 @@ ReverbClient::~ReverbClient() {
 
 void ReverbClient::close() {
   std::vector<std::shared_ptr<InsertSender>> senders;
+  std::vector<std::shared_ptr<Question>> paused;
   {
     MutexLock lock(mutex_);
     is_closed_ = true;
-    for (const auto& [table, sender] : senders_) senders.push_back(sender);
+    senders = senders_by_number_;
+    for (auto& [id, pending] : pending_) {
+      if (pending.paused) paused.push_back(std::exchange(pending.paused, nullptr));
+    }
   }
   for (const auto& sender : senders) sender->close(closed_status());
+  for (const auto& question : paused) {
+    forget(question->id);
+    question->done(closed_status());
+  }
   client_->close();  // ends every call, and its `done` with it
 }
 
@@ -97,6 +120,17 @@ void ReverbClient::forget(RequestId id) {
 }
 
 void ReverbClient::cancel(RequestId id) {
+  if (id >> kSenderShift != 0) {
+    std::shared_ptr<InsertSender> sender;
+    {
+      MutexLock lock(mutex_);
+      const auto index = static_cast<std::size_t>(id >> kSenderShift) - 1;
+      if (index < senders_by_number_.size()) sender = senders_by_number_[index];
+    }
+    const RequestId request = id & ((RequestId{1} << kSenderShift) - 1);
+    if (sender) sender->cancel(request, cancelled("the insert was cancelled"));
+    return;
+  }
   Pending pending;
   {
     MutexLock lock(mutex_);
@@ -104,38 +138,100 @@ void ReverbClient::cancel(RequestId id) {
     if (found == pending_.end()) return;
     found->second.is_cancelled = true;
     pending = found->second;
+    found->second.paused = nullptr;
   }
-  if (pending.call) pending.call->cancel();
-  if (pending.sender) pending.sender->cancel(id, cancelled("the insert was cancelled"));
+  if (pending.paused) {
+    forget(id);
+    pending.paused->done(cancelled("the call was cancelled"));
+  } else if (pending.call) {
+    pending.call->cancel();
+  }
 }
 
-RequestId ReverbClient::unary(std::string_view method, std::string request,
-                              GrpcClient::UnaryDone done) {
-  RequestId id = 0;
-  {
-    MutexLock lock(mutex_);
-    id = begin();
-    pending_[id];
-  }
+GrpcCallOptions ReverbClient::patient() const {
   GrpcCallOptions options;
   options.is_waiting_for_ready = true;
-  return keep(
-      id, client_->unary(path_of(method), GrpcPayload::of(std::move(request)), std::move(options),
-                         [this, id, done = std::move(done)](auto response) {
-                           forget(id);
-                           done(std::move(response));
-                         }));
+  options.ready_time = retry_time_;
+  return options;
+}
+
+RequestId ReverbClient::unary(std::string_view method, std::string request, bool is_repeatable,
+                              GrpcClient::UnaryDone done) {
+  auto question = std::make_shared<Question>();
+  question->path = path_of(method);
+  question->request = std::move(request);
+  question->is_repeatable = is_repeatable;
+  question->done = std::move(done);
+  if (retry_time_ != Duration::max()) {
+    question->give_up_at = Clock::system().now() + retry_time_;
+  }
+  {
+    MutexLock lock(mutex_);
+    question->id = begin();
+    pending_[question->id];
+  }
+  ask(question);
+  return question->id;
+}
+
+void ReverbClient::ask(const std::shared_ptr<Question>& question) {
+  const int attempt = ++question->attempts;
+  keep(question->id,
+       client_->unary(question->path, GrpcPayload::of(question->request), patient(),
+                      [this, question](Result<Ref<GrpcMessage>> response) {
+                        if (response.status().code() == StatusCode::kUnavailable &&
+                            question->is_repeatable) {
+                          ask_again(question, response.status());
+                          return;
+                        }
+                        forget(question->id);
+                        question->done(std::move(response));
+                      }),
+       attempt);
+}
+
+void ReverbClient::ask_again(const std::shared_ptr<Question>& question, Status why) {
+  const TimePoint now = Clock::system().now();
+  bool is_paused = false;
+  if (now < question->give_up_at) {
+    MutexLock lock(mutex_);
+    const auto found = pending_.find(question->id);
+    if (!is_closed_ && found != pending_.end() && !found->second.is_cancelled) {
+      found->second.paused = question;
+      is_paused = true;
+    }
+  }
+  if (!is_paused) {
+    forget(question->id);
+    question->done(std::move(why));
+    return;
+  }
+  const Duration pause = std::min(kPauseMin * question->attempts, kPauseMax);
+  timers_.schedule(now + pause, [this, id = question->id] {
+    if (const auto paused = take_paused(id)) ask(paused);
+  });
+}
+
+std::shared_ptr<ReverbClient::Question> ReverbClient::take_paused(RequestId id) {
+  MutexLock lock(mutex_);
+  const auto found = pending_.find(id);
+  return found == pending_.end() ? nullptr : std::exchange(found->second.paused, nullptr);
 }
 
 // --- Inserts --------------------------------------------------------------------------------
 
-std::shared_ptr<InsertSender> ReverbClient::sender_of(std::string_view table) {
+ReverbClient::Sender ReverbClient::sender_of(std::string_view table) {
   MutexLock lock(mutex_);
   if (const auto found = senders_.find(table); found != senders_.end()) return found->second;
+  InsertSender::Options options;
+  options.retry_time = retry_time_;
+  options.seed = random_.next();
   auto made = std::make_shared<InsertSender>(std::string(table), *client_, timers_, Clock::system(),
-                                             random_.next());
-  senders_.emplace(std::string(table), made);
-  return made;
+                                             options);
+  senders_by_number_.push_back(made);
+  const Sender sender{std::move(made), senders_by_number_.size()};
+  senders_.emplace(std::string(table), sender);
+  return sender;
 }
 
 RequestId ReverbClient::insert(InsertRequest request, Done<InsertResult> done) {
@@ -150,18 +246,8 @@ RequestId ReverbClient::insert(InsertRequest request, Done<InsertResult> done) {
     done({std::move(status), 0});
     return 0;
   }
-  const std::shared_ptr<InsertSender> sender = sender_of(request.table);
-  RequestId id = 0;
-  {
-    MutexLock lock(mutex_);
-    id = begin();
-    pending_[id].sender = sender;
-  }
-  sender->insert(id, request, [this, id, done = std::move(done)](InsertResult result) {
-    forget(id);
-    done(std::move(result));
-  });
-  return id;
+  const Sender sender = sender_of(request.table);
+  return (sender.number << kSenderShift) | sender.sender->insert(request, std::move(done));
 }
 
 // --- Samples --------------------------------------------------------------------------------
@@ -213,7 +299,7 @@ RequestId ReverbClient::sample(SampleRequest request, Done<SampleResult> done) {
   auto shared = std::make_shared<SampleRequest>(std::move(request));
   const std::string table(name);
   shared->table = {};
-  GrpcCallOptions options;
+  GrpcCallOptions options = patient();
   if (shared->deadline != TimePoint::max()) options.deadline = shared->deadline + kAnswerTime;
   const auto on_info = [this, id, shared, table,
                         done = std::move(done)](Result<Ref<GrpcMessage>> response) mutable {
@@ -252,7 +338,7 @@ void ReverbClient::start_sample(RequestId id, std::string_view table, SampleRequ
         }
         done(std::move(result));
       });
-  GrpcCallOptions options;
+  GrpcCallOptions options = patient();
   if (has_deadline) options.deadline = request.deadline + kAnswerTime;
   const auto call = client_->start(path_of("SampleStream"), std::move(options), std::move(events));
   call->write(GrpcPayload::of(wire::write_sample_request(
@@ -287,6 +373,7 @@ RequestId ReverbClient::mutate(const MutateRequest& request, Done<MutateResult> 
   result.deleted = request.deletes.size();
   return unary("MutatePriorities",
                wire::write_mutate_request(request.table, keys, priorities, request.deletes),
+               /*is_repeatable=*/true,
                [result, done = std::move(done)](const Result<Ref<GrpcMessage>>& response) mutable {
                  if (!response.ok()) result = {.status = response.status()};
                  done(std::move(result));
@@ -303,7 +390,8 @@ RequestId ReverbClient::reset(std::string_view table, Done<Status> done) {
     done(closed_status());
     return 0;
   }
-  return unary("Reset", wire::write_reset_request(table),
+  // Not repeated: it would drop what came in between.
+  return unary("Reset", wire::write_reset_request(table), /*is_repeatable=*/false,
                [done = std::move(done)](const Result<Ref<GrpcMessage>>& response) {
                  done(response.status());
                });
@@ -314,7 +402,7 @@ RequestId ReverbClient::info(Done<Result<std::vector<TableInfo>>> done) {
     done(closed_status());
     return 0;
   }
-  return unary("ServerInfo", "",
+  return unary("ServerInfo", "", /*is_repeatable=*/true,
                [this, done = std::move(done)](const Result<Ref<GrpcMessage>>& response) {
                  if (!response.ok()) return done(response.status());
                  auto infos = wire::read_info_response((*response)->bytes());
@@ -327,7 +415,7 @@ RequestId ReverbClient::info(Done<Result<std::vector<TableInfo>>> done) {
 Result<std::string> ReverbClient::checkpoint_and_wait(const Interrupted& interrupted) {
   REVERIE_ASSIGN_OR_RETURN(
       const Ref<GrpcMessage> response,
-      unary_and_wait(*client_, path_of("Checkpoint"), GrpcPayload(), {}, interrupted));
+      unary_and_wait(*client_, path_of("Checkpoint"), GrpcPayload(), patient(), interrupted));
   REVERIE_ASSIGN_OR_RETURN(const std::string_view path,
                            wire::read_checkpoint_response(response->bytes()));
   return std::string(path);

@@ -7,8 +7,10 @@
 // samples, why_blocked. A sample request draws min_count items. Tickets are keys. Priorities that
 // are left to the table are 1. An update does not learn how many items there were: all count.
 //
-// While no server answers, inserts, updates and questions wait for one; samples fail with
-// UNAVAILABLE.
+// While no server answers, requests wait for one, for `retry_time`, and fail with UNAVAILABLE then.
+// When a connection is lost inserts go on by themselves, without one twice (insert_sender.h), and
+// updates and questions are asked again; a sample that was under way fails with UNAVAILABLE: what
+// was drawn for it may be gone.
 #pragma once
 
 #include <map>
@@ -29,6 +31,8 @@ namespace reverie {
 
 struct ReverbClientOptions {
   GrpcClientOptions grpc = {};
+  // How long a request waits for a server that does not answer.
+  Duration retry_time = Duration::max();
   std::optional<std::uint64_t> seed = {};  // of the keys of chunks
 };
 
@@ -57,25 +61,42 @@ class ReverbClient final : public ReplayService {
   GrpcClient& grpc() { return *client_; }
 
  private:
+  // A unary call that may be repeated.
+  struct Question;
   // What cancel() needs of a request.
   struct Pending {
     std::shared_ptr<GrpcClientCall> call;
-    std::shared_ptr<InsertSender> sender;
+    std::shared_ptr<Question> paused;  // until it is asked again
     int step = 0;  // of a request that is several calls, one after the other
     bool is_cancelled = false;
   };
   using Names = std::shared_ptr<const wire::ColumnNames>;
 
-  explicit ReverbClient(std::unique_ptr<GrpcClient> client, std::uint64_t seed)
-      : client_(std::move(client)), timers_(Clock::system()), random_(seed) {}
+  // A table's sender, and its number, which the ids of its requests begin with.
+  struct Sender {
+    std::shared_ptr<InsertSender> sender;
+    RequestId number = 0;
+  };
 
-  std::shared_ptr<InsertSender> sender_of(std::string_view table);
+  ReverbClient(std::unique_ptr<GrpcClient> client, std::uint64_t seed, Duration retry_time)
+      : client_(std::move(client)),
+        retry_time_(retry_time),
+        timers_(Clock::system()),
+        random_(seed) {}
+
+  Sender sender_of(std::string_view table);
   RequestId begin() REVERIE_REQUIRES(mutex_) { return ++last_id_; }
   // Keeps `call` for cancel(), unless the request is complete already, or at a later step. A
   // request that was cancelled meanwhile cancels it at once.
   RequestId keep(RequestId id, std::shared_ptr<GrpcClientCall> call, int step = 0);
   void forget(RequestId id);
-  RequestId unary(std::string_view method, std::string request, GrpcClient::UnaryDone done);
+  // Asks again when the connection was lost, if that `is_repeatable`.
+  RequestId unary(std::string_view method, std::string request, bool is_repeatable,
+                  GrpcClient::UnaryDone done);
+  void ask(const std::shared_ptr<Question>& question);
+  void ask_again(const std::shared_ptr<Question>& question, Status why);
+  std::shared_ptr<Question> take_paused(RequestId id);
+  GrpcCallOptions patient() const;
   Names names_of(std::string_view table);
   void learn(const std::vector<TableInfo>& infos);
   void start_sample(RequestId id, std::string_view table, SampleRequest request, const Names& names,
@@ -83,6 +104,7 @@ class ReverbClient final : public ReplayService {
   bool is_closed();
 
   const std::unique_ptr<GrpcClient> client_;
+  const Duration retry_time_;
   TimerQueue timers_;
 
   Mutex mutex_;
@@ -90,8 +112,8 @@ class ReverbClient final : public ReplayService {
   RequestId last_id_ REVERIE_GUARDED_BY(mutex_) = 0;
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
   std::map<RequestId, Pending> pending_ REVERIE_GUARDED_BY(mutex_);
-  std::map<std::string, std::shared_ptr<InsertSender>, std::less<>> senders_
-      REVERIE_GUARDED_BY(mutex_);
+  std::map<std::string, Sender, std::less<>> senders_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<InsertSender>> senders_by_number_ REVERIE_GUARDED_BY(mutex_);
   std::map<std::string, Names, std::less<>> names_ REVERIE_GUARDED_BY(mutex_);
 };
 

@@ -12,6 +12,7 @@
 
 #include "reverie/adapters/reverb/chunk_transcoder.h"
 #include "reverie/adapters/reverb/grpc_server.h"
+#include "reverie/adapters/reverb/insert_session.h"
 #include "reverie/base/clock.h"
 #include "reverie/base/mutex.h"
 #include "reverie/reverb_wire/item.h"
@@ -58,7 +59,10 @@ class OpenCalls {
 struct ReverbStore {
   ReverbStore(std::shared_ptr<ReplayService> the_service, std::size_t cache_bytes_max,
               Clock& the_clock)
-      : service(std::move(the_service)), clock(the_clock), transcoder(cache_bytes_max) {}
+      : service(std::move(the_service)),
+        clock(the_clock),
+        transcoder(cache_bytes_max),
+        sessions(the_clock) {}
 
   const ReverbTable* find(std::string_view table) const {
     const auto found = tables.find(table);
@@ -72,6 +76,7 @@ struct ReverbStore {
   std::uint64_t state_high = 0;                            // drawn at the start: tells of a restart
   std::uint64_t state_low = 0;
   std::size_t kept_bytes_max = 0;  // of chunks that one stream keeps for items to come
+  InsertSessions sessions;
 
   OpenCalls insert_calls;
   OpenCalls sample_calls;

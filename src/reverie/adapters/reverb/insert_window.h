@@ -1,0 +1,112 @@
+// InsertWindow: a client's items by number, from when they were handed over until they are settled.
+//
+//     base                 next               end
+//      [ sent  -  sent  in ][ waits  -  waits ]         -: given up
+//
+// A number is never used twice, and an item keeps its number on every stream that it is sent on.
+// Items go out in the order of their numbers.
+//
+// Plain state: whoever has it locks, sends and tells.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "reverie/base/clock.h"
+#include "reverie/service/replay_service.h"
+
+namespace reverie {
+
+class InsertWindow {
+ public:
+  using Done = ReplayService::Done<InsertResult>;
+
+  // What is to be done once nobody holds a lock: results to be told, items to be freed.
+  struct Outcome {
+    std::vector<std::pair<Done, InsertResult>> ended;
+    std::vector<Item> freed;
+  };
+  // A request that is not complete. Its items have the numbers from `first` on.
+  struct Request {
+    std::uint64_t first = 0;
+    std::size_t count = 0;
+    std::size_t confirmed = 0;
+    TimePoint deadline = TimePoint::max();
+    std::uint64_t timer = 0;
+    Done done;
+  };
+  // A copy of an item, for whoever writes it.
+  struct Outgoing {
+    ItemKey key = 0;
+    double priority = 0;
+    Trajectory trajectory;
+  };
+  // Items with the numbers first, first + 1, ...
+  struct Batch {
+    std::uint64_t first = 0;
+    std::vector<Outgoing> items;
+  };
+
+  // Takes the items. Requires at least one. The request stays until it is complete.
+  Request& add(std::span<Item> items, TimePoint deadline, Done done);
+  // The request whose first item has the number; null when it is complete, or none.
+  Request* find(std::uint64_t first);
+
+  // The next items to be sent, up to a gap, `items_max`, or when `bytes_max` are passed.
+  Batch take(std::size_t items_max, std::size_t bytes_max);
+  // A new stream: all that is not settled is to be sent again.
+  void restart();
+
+  void confirm(std::uint64_t first, std::uint64_t count, Outcome& outcome);
+  // For servers that confirm by key. Of items with the same key the first is meant.
+  void confirm_key(ItemKey key, Outcome& outcome);
+  // Completes the request, and gives up those of its items that are not confirmed.
+  void give_up(Request& request, const Status& status, Outcome& outcome);
+  void give_up_all(const Status& status, Outcome& outcome);
+
+  bool empty() const { return open_count_ == 0; }
+  bool has_waiting() const { return waiting_count_ > 0; }
+  std::size_t waiting_bytes() const { return waiting_bytes_; }
+  // Whether any of the request was sent on this stream.
+  bool is_sent(const Request& request) const { return request.first < next_; }
+  // No number below is asked for again.
+  std::uint64_t base() const { return base_; }
+  // Timers of requests that completed since the last call: to be cancelled.
+  std::vector<std::pair<std::uint64_t, TimePoint>> take_timers() {
+    return std::exchange(timers_, {});
+  }
+
+ private:
+  struct Entry {
+    Item item;
+    Request* request = nullptr;  // null once it is confirmed or given up
+    std::size_t size_bytes = 0;
+    std::unique_ptr<Request> owned;  // by the first item of the request
+  };
+
+  std::uint64_t end() const { return base_ + entries_.size(); }
+  Entry& at(std::uint64_t number) { return entries_[static_cast<std::size_t>(number - base_)]; }
+  void settle(std::uint64_t number, Outcome& outcome);
+  void complete(Request& request, Status status, Outcome& outcome);
+  void pop_settled();
+
+  std::deque<Entry> entries_;
+  std::uint64_t base_ = 1;  // of the first entry
+  std::uint64_t next_ = 1;  // to be sent
+  std::size_t open_count_ = 0;
+  std::size_t waiting_count_ = 0;  // from next_ on, not settled
+  std::size_t waiting_bytes_ = 0;
+  std::vector<std::pair<std::uint64_t, TimePoint>> timers_;
+  // By key, all that are not settled; kept from the first confirm_key() on.
+  bool is_keyed_ = false;
+  std::unordered_multimap<ItemKey, std::uint64_t> numbers_;
+};
+
+}  // namespace reverie
