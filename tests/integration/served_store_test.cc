@@ -128,7 +128,9 @@ TEST_F(ServedStore, UnconfirmedItemsReachTheServerThatComesNext) {
   server_.reset();
   open(address);
   // At least the last was not confirmed; with all of them on the way again one has to make room.
-  EXPECT_EQ(sample(*shared, 1, 60).value().size(), 1u);
+  const auto sampled = sample(*shared, 1, 60);
+  ASSERT_TRUE(sampled.ok()) << sampled.status().to_string();
+  EXPECT_EQ(sampled->size(), 1u);
   while (!is_done) std::this_thread::yield();
   EXPECT_TRUE(result.status.ok()) << result.status.to_string();
   EXPECT_EQ(result.applied, items.size());

@@ -124,8 +124,9 @@ bool InsertSender::is_busy() const {
 }
 
 bool InsertSender::may_send() {
-  if (is_closed_ || is_writing_ || retry_timer_ != 0 || !window_.has_waiting()) return false;
+  if (is_closed_ || is_writing_ || retry_timer_ != 0 || window_.empty()) return false;
   if (!stream_) begin_stream();
+  if (!window_.has_waiting()) return false;
   if (is_busy() && window_.waiting_bytes() < kMessageBytesGood) return false;
   return stream_->call->has_room();
 }
