@@ -65,12 +65,11 @@ Result<std::shared_ptr<ReverbClient>> ReverbClient::open(IoThreads& io_threads,
 
 struct ReverbClient::Question {
   RequestId id = 0;
-  std::string path;
-  std::string request;
-  bool is_repeatable = false;
-  GrpcClient::UnaryDone done;
-  int attempts = 0;
+  // Begins the call. Where that ends with UNAVAILABLE it may come back by repeat().
+  std::function<std::shared_ptr<GrpcClientCall>(const QuestionPtr&)> call;
+  std::function<void(const Status&)> fail;
   TimePoint give_up_at = TimePoint::max();
+  int attempts = 0;
 };
 
 ReverbClient::~ReverbClient() {
@@ -80,7 +79,7 @@ ReverbClient::~ReverbClient() {
 
 void ReverbClient::close() {
   std::vector<std::shared_ptr<InsertSender>> senders;
-  std::vector<std::shared_ptr<Question>> paused;
+  std::vector<QuestionPtr> paused;
   {
     MutexLock lock(mutex_);
     is_closed_ = true;
@@ -90,9 +89,9 @@ void ReverbClient::close() {
     }
   }
   for (const auto& sender : senders) sender->close(closed_status());
-  for (const auto& question : paused) {
+  for (const QuestionPtr& question : paused) {
     forget(question->id);
-    question->done(closed_status());
+    question->fail(closed_status());
   }
   client_->close();  // ends every call, and its `done` with it
 }
@@ -142,7 +141,7 @@ void ReverbClient::cancel(RequestId id) {
   }
   if (pending.paused) {
     forget(id);
-    pending.paused->done(cancelled("the call was cancelled"));
+    pending.paused->fail(cancelled("the call was cancelled"));
   } else if (pending.call) {
     pending.call->cancel();
   }
@@ -155,42 +154,43 @@ GrpcCallOptions ReverbClient::patient() const {
   return options;
 }
 
+TimePoint ReverbClient::give_up_at() const {
+  return retry_time_ == Duration::max() ? TimePoint::max() : Clock::system().now() + retry_time_;
+}
+
 RequestId ReverbClient::unary(std::string_view method, std::string request, bool is_repeatable,
                               GrpcClient::UnaryDone done) {
   auto question = std::make_shared<Question>();
-  question->path = path_of(method);
-  question->request = std::move(request);
-  question->is_repeatable = is_repeatable;
-  question->done = std::move(done);
-  if (retry_time_ != Duration::max()) {
-    question->give_up_at = Clock::system().now() + retry_time_;
-  }
+  question->give_up_at = give_up_at();
+  question->fail = [done](const Status& status) { done(status); };
+  question->call = [this, path = path_of(method), request = std::move(request), is_repeatable,
+                    done](const QuestionPtr& self) {
+    return client_->unary(path, GrpcPayload::of(request), patient(),
+                          [this, is_repeatable, done, self](Result<Ref<GrpcMessage>> response) {
+                            if (is_repeatable &&
+                                response.status().code() == StatusCode::kUnavailable) {
+                              repeat(self, response.status());
+                              return;
+                            }
+                            forget(self->id);
+                            done(std::move(response));
+                          });
+  };
   {
     MutexLock lock(mutex_);
     question->id = begin();
     pending_[question->id];
   }
-  ask(question);
+  begin_call(question);
   return question->id;
 }
 
-void ReverbClient::ask(const std::shared_ptr<Question>& question) {
+void ReverbClient::begin_call(const QuestionPtr& question) {
   const int attempt = ++question->attempts;
-  keep(question->id,
-       client_->unary(question->path, GrpcPayload::of(question->request), patient(),
-                      [this, question](Result<Ref<GrpcMessage>> response) {
-                        if (response.status().code() == StatusCode::kUnavailable &&
-                            question->is_repeatable) {
-                          ask_again(question, response.status());
-                          return;
-                        }
-                        forget(question->id);
-                        question->done(std::move(response));
-                      }),
-       attempt);
+  keep(question->id, question->call(question), attempt);
 }
 
-void ReverbClient::ask_again(const std::shared_ptr<Question>& question, Status why) {
+void ReverbClient::repeat(const QuestionPtr& question, const Status& why) {
   const TimePoint now = Clock::system().now();
   bool is_paused = false;
   if (now < question->give_up_at) {
@@ -203,16 +203,16 @@ void ReverbClient::ask_again(const std::shared_ptr<Question>& question, Status w
   }
   if (!is_paused) {
     forget(question->id);
-    question->done(std::move(why));
+    question->fail(why);
     return;
   }
   const Duration pause = std::min(kPauseMin * question->attempts, kPauseMax);
   timers_.schedule(now + pause, [this, id = question->id] {
-    if (const auto paused = take_paused(id)) ask(paused);
+    if (const QuestionPtr paused = take_paused(id)) begin_call(paused);
   });
 }
 
-std::shared_ptr<ReverbClient::Question> ReverbClient::take_paused(RequestId id) {
+ReverbClient::QuestionPtr ReverbClient::take_paused(RequestId id) {
   MutexLock lock(mutex_);
   const auto found = pending_.find(id);
   return found == pending_.end() ? nullptr : std::exchange(found->second.paused, nullptr);

@@ -61,12 +61,13 @@ class ReverbClient final : public ReplayService {
   GrpcClient& grpc() { return *client_; }
 
  private:
-  // A unary call that may be repeated.
+  // A call that may be repeated.
   struct Question;
+  using QuestionPtr = std::shared_ptr<Question>;
   // What cancel() needs of a request.
   struct Pending {
     std::shared_ptr<GrpcClientCall> call;
-    std::shared_ptr<Question> paused;  // until it is asked again
+    QuestionPtr paused;  // until it is asked again
     int step = 0;  // of a request that is several calls, one after the other
     bool is_cancelled = false;
   };
@@ -93,9 +94,10 @@ class ReverbClient final : public ReplayService {
   // Asks again when the connection was lost, if that `is_repeatable`.
   RequestId unary(std::string_view method, std::string request, bool is_repeatable,
                   GrpcClient::UnaryDone done);
-  void ask(const std::shared_ptr<Question>& question);
-  void ask_again(const std::shared_ptr<Question>& question, Status why);
-  std::shared_ptr<Question> take_paused(RequestId id);
+  void begin_call(const QuestionPtr& question);
+  void repeat(const QuestionPtr& question, const Status& why);
+  QuestionPtr take_paused(RequestId id);
+  TimePoint give_up_at() const;
   GrpcCallOptions patient() const;
   Names names_of(std::string_view table);
   void learn(const std::vector<TableInfo>& infos);
