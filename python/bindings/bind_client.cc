@@ -45,6 +45,37 @@ std::span<const double> flat_priorities(nb::handle array) {
   return flat<double>(array, DType::kFloat64);
 }
 
+// The time of a call whose request has no deadline of its own.
+class TimeLimit {
+ public:
+  explicit TimeLimit(nb::handle timeout_s) : until_(deadline(timeout_s)) {
+    if (!timeout_s.is_none()) timeout_s_ = number_argument("timeout_s", timeout_s);
+  }
+
+  // `wait`, ended at that time too. Must not outlive this.
+  WaitOptions limit(WaitOptions wait) {
+    wait.interrupted = [this, asked = std::move(wait.interrupted)] {
+      is_late_ = Clock::system().now() >= until_;
+      return is_late_ || (asked && asked());
+    };
+    if (until_ != TimePoint::max()) wait.still_waiting = nullptr;
+    return wait;
+  }
+  bool is_late() const { return is_late_; }
+  Status lateness() const {
+    return deadline_exceeded("no server answered within {} s", timeout_s_);
+  }
+  // What the wait came to.
+  Status judge(Status status) const {
+    return is_late_ && status.code() == StatusCode::kCancelled ? lateness() : std::move(status);
+  }
+
+ private:
+  const TimePoint until_;
+  double timeout_s_ = 0;
+  bool is_late_ = false;
+};
+
 nb::object sample_batch(const ClientHandle& self, nb::handle table, nb::handle batch_size,
                         nb::handle timeout_s, nb::handle beta, bool distinct, bool pad,
                         nb::handle out) {
@@ -163,7 +194,8 @@ void insert(const ClientHandle& self, nb::handle data, nb::dict priorities, nb::
 }
 
 nb::tuple mutate(const ClientHandle& self, nb::handle table, nb::handle deletes, nb::handle tickets,
-                 nb::handle ticket_priorities, nb::handle keys, nb::handle key_priorities) {
+                 nb::handle ticket_priorities, nb::handle keys, nb::handle key_priorities,
+                 nb::handle timeout_s) {
   unwrap(self.check());
   MutateRequest request;
   request.table = text_argument("table", table);
@@ -172,11 +204,12 @@ nb::tuple mutate(const ClientHandle& self, nb::handle table, nb::handle deletes,
   request.ticket_priorities = flat_priorities(ticket_priorities);
   request.keys = flat_keys(keys);
   request.key_priorities = flat_priorities(key_priorities);
+  TimeLimit time(timeout_s);
   Waiting waiting(*self.service(), request.table);
-  const WaitOptions wait = waiting.options();
+  const WaitOptions wait = time.limit(waiting.options());
   const MutateResult result =
       without_gil([&] { return mutate_and_wait(*self.service(), request, wait); });
-  unwrap(result.status);
+  unwrap(time.judge(result.status));
   return nb::make_tuple(result.updated, result.deleted, result.missing);
 }
 
@@ -192,42 +225,42 @@ nb::tuple lookup(const ClientHandle& self, nb::handle table, nb::handle keys) {
                         copy_to_array(std::span<const std::uint64_t>(result.tickets)));
 }
 
-void reset(const ClientHandle& self, nb::handle table) {
+void reset(const ClientHandle& self, nb::handle table, nb::handle timeout_s) {
   unwrap(self.check());
   const std::string_view name = text_argument("table", table);
+  TimeLimit time(timeout_s);
   Waiting waiting(*self.service(), name);
-  const WaitOptions wait = waiting.options();
-  unwrap(without_gil([&] { return reset_and_wait(*self.service(), name, wait); }));
+  const WaitOptions wait = time.limit(waiting.options());
+  unwrap(
+      time.judge(without_gil([&] { return reset_and_wait(*self.service(), name, wait); })));
 }
 
 nb::list info(const ClientHandle& self, nb::handle timeout_s) {
   unwrap(self.check());
-  const TimePoint until = deadline(timeout_s);
+  TimeLimit time(timeout_s);
   Waiting waiting(*self.service(), "");
-  WaitOptions wait = waiting.options();
-  bool is_late = false;
-  wait.interrupted = [until, &is_late, asked = std::move(wait.interrupted)] {
-    is_late = Clock::system().now() >= until;
-    return is_late || asked();
-  };
-  wait.still_waiting = nullptr;
+  const WaitOptions wait = time.limit(waiting.options());
   try {
     return table_infos(*self.service(), wait);
   } catch (nb::python_error&) {
-    if (!is_late) throw;
+    if (!time.is_late()) throw;
   }
-  raise(deadline_exceeded("no server answered within {} s", number_argument("timeout", timeout_s)));
+  raise(time.lateness());
 }
 
-std::string checkpoint(const ClientHandle& self) {
+std::string checkpoint(const ClientHandle& self, nb::handle timeout_s) {
   unwrap(self.check());
   auto* const remote = dynamic_cast<ReverbClient*>(self.service().get());
   if (remote == nullptr) {
     raise(unimplemented("an embedded store writes no checkpoints"));
   }
+  TimeLimit time(timeout_s);
   Waiting waiting(*self.service(), "");
-  const WaitOptions wait = waiting.options();
-  return unwrap(without_gil([&] { return remote->checkpoint_and_wait(wait.interrupted); }));
+  const WaitOptions wait = time.limit(waiting.options());
+  Result<std::string> path =
+      without_gil([&] { return remote->checkpoint_and_wait(wait.interrupted); });
+  unwrap(time.judge(path.status()));
+  return std::move(path).value();
 }
 
 // Whoever has the store in this process can ask its limiter.
@@ -297,19 +330,22 @@ void bind_client(nb::module_& m) {
                    "tuple[tuple[int, float, int, float, int], list[numpy.ndarray], list[str], "
                    "list[bool], str]"))
       .def("mutate", &mutate, "table"_a, "deletes"_a, "tickets"_a, "ticket_priorities"_a, "keys"_a,
-           "key_priorities"_a,
+           "key_priorities"_a, "timeout_s"_a.none(),
            nb::sig("def mutate(self, table: str, deletes: numpy.ndarray, tickets: numpy.ndarray, "
                    "ticket_priorities: numpy.ndarray, keys: numpy.ndarray, "
-                   "key_priorities: numpy.ndarray) -> tuple[int, int, int]"),
+                   "key_priorities: numpy.ndarray, timeout_s: float | None) -> "
+                   "tuple[int, int, int]"),
            "How many items were updated, deleted, and not found.")
       .def("lookup", &lookup, "table"_a, "keys"_a,
            nb::sig("def lookup(self, table: str, keys: numpy.ndarray) -> "
                    "tuple[numpy.ndarray, numpy.ndarray]"),
            "The priorities of items, and their tickets.")
-      .def("reset", &reset, "table"_a, nb::sig("def reset(self, table: str) -> None"))
+      .def("reset", &reset, "table"_a, "timeout_s"_a.none(),
+           nb::sig("def reset(self, table: str, timeout_s: float | None) -> None"))
       .def("info", &info, "timeout_s"_a.none(),
            nb::sig("def info(self, timeout_s: float | None) -> list[dict[str, typing.Any]]"))
-      .def("checkpoint", &checkpoint, nb::sig("def checkpoint(self) -> str"))
+      .def("checkpoint", &checkpoint, "timeout_s"_a.none(),
+           nb::sig("def checkpoint(self, timeout_s: float | None) -> str"))
       .def("can_sample", &can_sample, "table"_a, "num_samples"_a,
            nb::sig("def can_sample(self, table: str, num_samples: int) -> bool"))
       .def("can_insert", &can_insert, "table"_a, "num_inserts"_a,

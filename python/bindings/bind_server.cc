@@ -102,8 +102,17 @@ void init_server(PyServer* self, nb::list tables, nb::handle max_bytes,
       unwrap(without_gil([&] { return Server::open(std::move(options), std::move(server)); })));
 }
 
-ClientHandle connect(const std::string& address, std::string token, nb::handle tls) {
+ClientHandle connect(const std::string& address, std::string token, nb::handle tls,
+                     nb::handle retry_timeout_s) {
   ReverbClientOptions options;
+  if (!retry_timeout_s.is_none()) {
+    const double given = number_argument("retry_timeout_s", retry_timeout_s);
+    if (!(given > 0)) {
+      raise(invalid_argument(
+          "retry_timeout_s is {}; it must be above 0, or None to try without end", given));
+    }
+    options.retry_time = seconds(given);
+  }
   options.grpc.token = std::move(token);
   if (!tls.is_none()) {
     const auto [authorities, chain, key, name] =
@@ -132,9 +141,9 @@ void bind_server(nb::module_& m) {
       .def_prop_ro("addresses", &PyServer::addresses)
       .def_prop_ro("port", &PyServer::port)
       .def_prop_ro("figures", &PyServer::figures);
-  m.def("connect", &connect, "address"_a, "token"_a, "tls"_a.none(),
+  m.def("connect", &connect, "address"_a, "token"_a, "tls"_a.none(), "retry_timeout_s"_a.none(),
         nb::sig("def connect(address: str, token: str, "
-                "tls: tuple[str, str, str, str] | None) -> Client"),
+                "tls: tuple[str, str, str, str] | None, retry_timeout_s: float | None) -> Client"),
         "A client of the server at an address; connects when it is first used.");
 }
 

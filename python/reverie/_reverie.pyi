@@ -218,17 +218,17 @@ class Client:
 
     def sample_one(self, table: str, timeout_s: float | None) -> tuple[tuple[int, float, int, float, int], list[numpy.ndarray], list[str], list[bool], str]: ...
 
-    def mutate(self, table: str, deletes: numpy.ndarray, tickets: numpy.ndarray, ticket_priorities: numpy.ndarray, keys: numpy.ndarray, key_priorities: numpy.ndarray) -> tuple[int, int, int]:
+    def mutate(self, table: str, deletes: numpy.ndarray, tickets: numpy.ndarray, ticket_priorities: numpy.ndarray, keys: numpy.ndarray, key_priorities: numpy.ndarray, timeout_s: float | None) -> tuple[int, int, int]:
         """How many items were updated, deleted, and not found."""
 
     def lookup(self, table: str, keys: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray]:
         """The priorities of items, and their tickets."""
 
-    def reset(self, table: str) -> None: ...
+    def reset(self, table: str, timeout_s: float | None) -> None: ...
 
     def info(self, timeout_s: float | None) -> list[dict[str, Any]]: ...
 
-    def checkpoint(self) -> str: ...
+    def checkpoint(self, timeout_s: float | None) -> str: ...
 
     def can_sample(self, table: str, num_samples: int) -> bool: ...
 
@@ -475,7 +475,7 @@ class Server:
     @property
     def figures(self) -> dict[str, int]: ...
 
-def connect(address: str, token: str, tls: tuple[str, str, str, str] | None) -> Client:
+def connect(address: str, token: str, tls: tuple[str, str, str, str] | None, retry_timeout_s: float | None) -> Client:
     """A client of the server at an address; connects when it is first used."""
 
 class ReplayBuffer:

@@ -35,26 +35,41 @@ class Client:
     ``KeyboardInterrupt`` ends any wait of the main thread.
 
     Servers are ours or dm-reverb's; what their protocol has no word for raises
-    ``UnimplementedError``. A client connects when it is first used, and again by itself. It can be
-    pickled: the other process connects to the same server.
+    ``UnimplementedError``. A client connects when it is first used, and again by itself. Items that
+    were not confirmed when a connection was lost are sent again; a server of ours takes none of
+    them twice. It can be pickled: the other process connects to the same server.
 
     Args:
         server_address: ``"localhost:7000"``, ``"unix:/run/x.sock"``, or several servers to take
             turns, ``"ipv4:10.0.0.5:7000,10.0.0.6:7000"``.
         token: the server's secret. It is only sent over TLS, to this machine, or a Unix socket.
         tls: how to encrypt; None does not.
+        retry_timeout_s: how long calls, and items on their way, wait for a server that does not
+            answer, before they raise ``UnavailableError``; None tries without end. A shorter
+            ``timeout_s`` of a call counts too.
 
     Raises:
-        InvalidArgumentError: the address is none, or ``tls`` holds no certificates.
+        InvalidArgumentError: the address is none, ``tls`` holds no certificates, or
+            ``retry_timeout_s`` is not above 0.
     """
 
     def __init__(
-        self, server_address: str, *, token: str = "", tls: ClientTls | None = None
+        self,
+        server_address: str,
+        *,
+        token: str = "",
+        tls: ClientTls | None = None,
+        retry_timeout_s: float | None = 120.0,
     ) -> None:
         options = None if tls is None else tls._options()
-        self._native = _reverie.connect(server_address, token, options)
+        self._native = _reverie.connect(server_address, token, options, retry_timeout_s)
         self._codec = "raw"  # what travels is compressed on its way
-        self._connection: tuple[str, str, ClientTls | None] | None = (server_address, token, tls)
+        self._connection: tuple[str, str, ClientTls | None, float | None] | None = (
+            server_address,
+            token,
+            tls,
+            retry_timeout_s,
+        )
 
     @classmethod
     def _embedded(cls, native: _reverie.Client, codec: str) -> Client:
@@ -296,6 +311,7 @@ class Client:
         priorities: Priorities = (),
         *,
         keys: Keys | None = None,
+        timeout_s: float | None = None,
     ) -> int:
         """Gives items new priorities; those that are gone are ignored.
 
@@ -304,6 +320,7 @@ class Client:
             tickets: of a batch (``batch.tickets``): found without a look-up.
             priorities: one for each.
             keys: of the items, instead of tickets.
+            timeout_s: how long to wait for a server.
 
         Returns:
             How many items were updated.
@@ -311,6 +328,7 @@ class Client:
         Raises:
             InvalidArgumentError: the lengths differ, or a priority is none: nothing was updated.
             NotFoundError: there is no such table.
+            DeadlineExceededError: no server answered in time; it may have been done all the same.
         """
         if (tickets is None) == (keys is None):
             raise InvalidArgumentError("give either tickets or keys, with one priority for each")
@@ -318,16 +336,18 @@ class Client:
         if keys is not None:
             given = _keys("keys", keys)
             _same_length("keys", given, values)
-            return self._native.mutate(table, _NO_KEYS, _NO_KEYS, _NO_VALUES, given, values)[0]
+            return self._mutate(table, keys=given, key_priorities=values, timeout_s=timeout_s)[0]
         given = _keys("tickets", tickets)
         _same_length("tickets", given, values)
-        return self._native.mutate(table, _NO_KEYS, given, values, _NO_KEYS, _NO_VALUES)[0]
+        return self._mutate(table, tickets=given, ticket_priorities=values, timeout_s=timeout_s)[0]
 
     def mutate_priorities(
         self,
         table: str,
         updates: Mapping[int, float] | tuple[Keys, Priorities] | None = None,
         deletes: Keys | None = None,
+        *,
+        timeout_s: float | None = None,
     ) -> None:
         """Deletes items, then gives others new priorities; keys that are gone are ignored.
 
@@ -335,10 +355,12 @@ class Client:
             table: its name.
             updates: priorities by key, or a pair of arrays.
             deletes: keys.
+            timeout_s: how long to wait for a server.
 
         Raises:
             InvalidArgumentError: a priority is none: nothing was changed.
             NotFoundError: there is no such table.
+            DeadlineExceededError: no server answered in time; it may have been done all the same.
         """
         keys, values = _NO_KEYS, _NO_VALUES
         if isinstance(updates, Mapping):
@@ -348,7 +370,7 @@ class Client:
             keys, values = _keys("updates", updates[0]), _priorities(updates[1])
             _same_length("updates", keys, values)
         gone = _NO_KEYS if deletes is None else _keys("deletes", deletes)
-        self._native.mutate(table, gone, _NO_KEYS, _NO_VALUES, keys, values)
+        self._mutate(table, gone, keys=keys, key_priorities=values, timeout_s=timeout_s)
 
     def priorities(self, table: str, keys: Keys) -> npt.NDArray[np.float64]:
         """The priorities of items, float64; NaN for a key that is gone."""
@@ -358,15 +380,13 @@ class Client:
         """The largest priority since the table was opened or reset; 1 before the first."""
         return self._table(table).max_priority
 
-    def delete(self, table: str, keys: Keys) -> int:
+    def delete(self, table: str, keys: Keys, *, timeout_s: float | None = None) -> int:
         """Deletes items; returns how many there were. Keys that are gone are ignored."""
-        return self._native.mutate(
-            table, _keys("keys", keys), _NO_KEYS, _NO_VALUES, _NO_KEYS, _NO_VALUES
-        )[1]
+        return self._mutate(table, _keys("keys", keys), timeout_s=timeout_s)[1]
 
-    def reset(self, table: str) -> None:
+    def reset(self, table: str, *, timeout_s: float | None = None) -> None:
         """Drops all items of a table and sets its counts back. Calls that wait go on waiting."""
-        self._native.reset(table)
+        self._native.reset(table, timeout_s)
 
     # --- Asking
 
@@ -381,13 +401,17 @@ class Client:
         """
         return {table["name"]: table_info(table) for table in self._native.info(timeout or None)}
 
-    def checkpoint(self) -> str:
+    def checkpoint(self, *, timeout_s: float | None = None) -> str:
         """Has the server write a checkpoint; returns its path on the server's disk.
 
+        Args:
+            timeout_s: how long to wait for it.
+
         Raises:
+            DeadlineExceededError: it was not written in time; the server may still do it.
             UnimplementedError: the server writes none, or the store is in this process.
         """
-        return self._native.checkpoint()
+        return self._native.checkpoint(timeout_s)
 
     def why_blocked(self, table: str) -> BlockedReport:
         """Why requests of a table wait: ``str()`` of it is a line for people."""
@@ -400,6 +424,28 @@ class Client:
     def can_insert(self, table: str, num_inserts: int = 1) -> bool:
         """Whether the rate limiter would let so many inserts through now."""
         return self._native.can_insert(table, num_inserts)
+
+    def _mutate(
+        self,
+        table: str,
+        deletes: npt.NDArray[np.uint64] | None = None,
+        *,
+        tickets: npt.NDArray[np.uint64] | None = None,
+        ticket_priorities: npt.NDArray[np.float64] | None = None,
+        keys: npt.NDArray[np.uint64] | None = None,
+        key_priorities: npt.NDArray[np.float64] | None = None,
+        timeout_s: float | None,
+    ) -> tuple[int, int, int]:
+        """How many items were updated, deleted, and not found."""
+        return self._native.mutate(
+            table,
+            _NO_KEYS if deletes is None else deletes,
+            _NO_KEYS if tickets is None else tickets,
+            _NO_VALUES if ticket_priorities is None else ticket_priorities,
+            _NO_KEYS if keys is None else keys,
+            _NO_VALUES if key_priorities is None else key_priorities,
+            timeout_s,
+        )
 
     def _table(self, name: str) -> TableInfo:
         tables = self.server_info()
@@ -443,8 +489,10 @@ class Client:
         return f"Client, server_address={self._connection[0]}"
 
 
-def _connect(server_address: str, token: str, tls: ClientTls | None) -> Client:
-    return Client(server_address, token=token, tls=tls)
+def _connect(
+    server_address: str, token: str, tls: ClientTls | None, retry_timeout_s: float | None
+) -> Client:
+    return Client(server_address, token=token, tls=tls, retry_timeout_s=retry_timeout_s)
 
 
 _NO_KEYS: npt.NDArray[np.uint64] = np.empty(0, np.uint64)
