@@ -231,8 +231,7 @@ void reset(const ClientHandle& self, nb::handle table, nb::handle timeout_s) {
   TimeLimit time(timeout_s);
   Waiting waiting(*self.service(), name);
   const WaitOptions wait = time.limit(waiting.options());
-  unwrap(
-      time.judge(without_gil([&] { return reset_and_wait(*self.service(), name, wait); })));
+  unwrap(time.judge(without_gil([&] { return reset_and_wait(*self.service(), name, wait); })));
 }
 
 nb::list info(const ClientHandle& self, nb::handle timeout_s) {

@@ -58,6 +58,37 @@ class ReverbStreams : public ::testing::Test {
     made.stream = std::make_shared<InsertStream>(store_, made.call);
     return made;
   }
+  // A stream of a session.
+  Insert session_stream(char digit = 'a') {
+    Insert made;
+    made.call = std::make_shared<FakeServerCall>(
+        true, GrpcMetadata{{std::string(wire::kSessionName), std::string(32, digit)}});
+    made.stream = std::make_shared<InsertStream>(store_, made.call);
+    return made;
+  }
+  static Ref<GrpcMessage> numbered_request(std::uint64_t first,
+                                           const std::vector<wire::WireItem>& items,
+                                           const std::vector<std::string>& chunks,
+                                           std::uint64_t settled_below = 1) {
+    std::vector<Bytes> spans;
+    for (const std::string& c : chunks) spans.push_back(wire::bytes_of(c));
+    std::string written;
+    for (const wire::WireItem& i : items) wire::put_item(written, i);
+    return grpc_message(
+        wire::write_numbered_request(spans, written, {}, first, settled_below).flat());
+  }
+  // The runs that were confirmed since the last call; no keys.
+  static std::vector<wire::NumberRun> runs(FakeServerCall& call) {
+    std::vector<wire::NumberRun> found;
+    for (const std::string& message : call.take_written()) {
+      const auto response = wire::read_insert_response(wire::bytes_of(message)).value();
+      EXPECT_TRUE(response.keys.empty());
+      found.insert(found.end(), response.confirmed.begin(), response.confirmed.end());
+    }
+    return found;
+  }
+  using Runs = std::vector<wire::NumberRun>;
+
   struct Sample {
     std::shared_ptr<FakeServerCall> call = std::make_shared<FakeServerCall>();
     std::shared_ptr<SampleStream> stream;
@@ -241,6 +272,124 @@ TEST_F(ReverbStreams, AStoreThatClosesSendsWritersToTryAgain) {
   service_->close();
   expect_refused(writer.call->finished().value(), StatusCode::kUnavailable,
                  {"Cancelling all calls"});
+}
+
+TEST_F(ReverbStreams, ItemsThatGoInAtOnceAreConfirmedWithOneMessage) {
+  open_fifo();
+  Insert writer = session_stream();
+  EXPECT_FALSE(writer.call->is_paused());
+  writer.stream->on_message(
+      numbered_request(1, {item(1, 7), item(2, 7), item(3, 7)}, {chunk(7, 1)}));
+  const auto written = writer.call->take_written();
+  ASSERT_EQ(written.size(), 1u);
+  const auto response = wire::read_insert_response(wire::bytes_of(written[0])).value();
+  EXPECT_EQ(response.confirmed, (Runs{{1, 3}}));
+  EXPECT_EQ(response.requests_taken, 1u);
+  EXPECT_EQ(size(), 3);
+}
+
+TEST_F(ReverbStreams, AMessageWhoseItemsWaitIsToldToBeTaken) {
+  open_queue(1);
+  Insert writer = session_stream();
+  writer.stream->on_message(numbered_request(1, {item(1, 7)}, {chunk(7, 1)}));
+  EXPECT_EQ(runs(*writer.call), (Runs{{1, 1}}));
+  writer.stream->on_message(numbered_request(2, {item(2, 7)}, {chunk(7, 1)}));
+  const auto written = writer.call->take_written();
+  ASSERT_EQ(written.size(), 1u);
+  const auto response = wire::read_insert_response(wire::bytes_of(written[0])).value();
+  EXPECT_TRUE(response.confirmed.empty());
+  EXPECT_EQ(response.requests_taken, 2u);
+}
+
+TEST_F(ReverbStreams, AnItemSentAgainIsConfirmedAndNotInsertedThoughItWasTaken) {
+  open_queue(5);
+  Insert first = session_stream();
+  first.stream->on_message(numbered_request(1, {item(1, 7), item(2, 7)}, {chunk(7, 1)}));
+  Sample sampler = sample_stream();
+  sampler.stream->on_message(sample_request(2));
+  EXPECT_EQ(samples(*sampler.call).size(), 2u);  // the queue has neither any more
+  first.stream->on_end(unavailable("the connection broke before the answer came"));
+  Insert second = session_stream();
+  second.stream->on_message(
+      numbered_request(1, {item(1, 8), item(2, 8), item(3, 8)}, {chunk(8, 1)}));
+  EXPECT_EQ(runs(*second.call), (Runs{{1, 3}}));
+  EXPECT_EQ(size(), 1);
+  // Another session has numbers of its own.
+  Insert other = session_stream('b');
+  other.stream->on_message(numbered_request(1, {item(4, 7)}, {chunk(7, 1)}));
+  EXPECT_EQ(size(), 2);
+}
+
+TEST_F(ReverbStreams, WhatWaitedIsTakenBackAndInsertedInOrderWhenItComesAgain) {
+  open_queue(2);
+  Insert first = session_stream();
+  first.stream->on_message(
+      numbered_request(1, {item(1, 7), item(2, 7), item(3, 7), item(4, 7)}, {chunk(7, 1)}));
+  EXPECT_EQ(runs(*first.call), (Runs{{1, 2}}));
+  EXPECT_EQ(blocked().inserts.waiting, 2);
+  first.stream->on_end(unavailable("gone"));
+  EXPECT_EQ(blocked().inserts.waiting, 0);
+  Insert second = session_stream();
+  second.stream->on_message(
+      numbered_request(2, {item(2, 7), item(3, 7), item(4, 7)}, {chunk(7, 1)}, 2));
+  EXPECT_EQ(runs(*second.call), (Runs{{2, 1}}));
+  Sample sampler = sample_stream();
+  sampler.stream->on_message(sample_request(4));
+  EXPECT_EQ(samples(*sampler.call),
+            (std::vector<std::pair<ItemKey, int>>{{1, 1}, {2, 1}, {3, 1}, {4, 1}}));
+  EXPECT_EQ(runs(*second.call), (Runs{{3, 1}, {4, 1}}));
+}
+
+TEST_F(ReverbStreams, AStreamThatTakesOverWaitsForTheEndOfTheOneBefore) {
+  open_queue(1);
+  Insert first = session_stream();
+  first.stream->on_message(numbered_request(1, {item(1, 7), item(2, 7)}, {chunk(7, 1)}));
+  // The server has not noticed yet that the client lost the first connection.
+  Insert second = session_stream();
+  EXPECT_TRUE(second.call->is_paused());
+  expect_refused(first.call->finished().value(), StatusCode::kUnavailable, {"took over"});
+  first.stream->on_message(numbered_request(3, {item(3, 7)}, {chunk(7, 1)}));  // comes too late
+  EXPECT_EQ(blocked().inserts.waiting, 1);
+  first.stream->on_end(unavailable("took over"));
+  EXPECT_FALSE(second.call->is_paused());
+  EXPECT_EQ(blocked().inserts.waiting, 0);
+  second.stream->on_message(numbered_request(2, {item(2, 7)}, {chunk(7, 1)}));
+  EXPECT_EQ(blocked().inserts.waiting, 1);
+}
+
+TEST_F(ReverbStreams, ASessionsItemsAfterARefusedOneDoNotGoIn) {
+  open_queue(1);
+  Insert writer = session_stream();
+  writer.stream->on_message(
+      numbered_request(1, {item(1, 7), item(2, 7), item(3, 99), item(4, 7)}, {chunk(7, 1)}));
+  expect_refused(writer.call->finished().value(), StatusCode::kInternal, {"99"});
+  EXPECT_EQ(runs(*writer.call), (Runs{{1, 1}}));
+  writer.stream->on_end({});  // the status is sent
+  EXPECT_EQ(blocked().inserts.waiting, 0) << "the writer was told that 2 is lost";
+}
+
+TEST_F(ReverbStreams, ASessionNeedsANameAndItsItemsNumbers) {
+  open_fifo();
+  Insert writer = session_stream();
+  writer.stream->on_message(numbered_request(0, {item(1, 7)}, {chunk(7, 1)}));
+  expect_refused(writer.call->finished().value(), StatusCode::kInvalidArgument, {"first_number"});
+  EXPECT_EQ(size(), 0);
+  Insert misnamed = session_stream('G');
+  EXPECT_TRUE(misnamed.call->is_paused());
+  expect_refused(misnamed.call->finished().value(), StatusCode::kInvalidArgument, {"GGGG", "32"});
+}
+
+TEST_F(ReverbStreams, ASmallChunkDoesNotHoldItsMessage) {
+  open_fifo();
+  Insert writer = insert_stream();
+  std::vector<std::string> chunks;
+  for (ChunkKey key = 1; key <= 20; ++key) chunks.push_back(chunk(key, 1));
+  Ref<GrpcMessage> message = insert_request(chunks, {item(1, 7)}, {});
+  writer.stream->on_message(message);
+  EXPECT_EQ(message->ref_count(), 1u);
+  Ref<GrpcMessage> alone = insert_request({chunk(30, 1)}, {item(2, 30)}, {});
+  writer.stream->on_message(alone);
+  EXPECT_EQ(alone->ref_count(), 2u);
 }
 
 TEST_F(ReverbStreams, SamplesAreWhatWasSentAndOneRequestIsServedAfterAnother) {

@@ -245,8 +245,8 @@ TEST_F(ReverbWireOracle, InsertRequestsAreReadAndWrittenAlike) {
     std::string items;
     for (const wire::WireItem& item : ours->items) wire::put_item(items, item);
     const std::string again =
-        wire::write_numbered_request(ours->chunks, items, ours->keep_chunk_keys,
-                                     ours->first_number, ours->settled_below)
+        wire::write_numbered_request(ours->chunks, items, ours->keep_chunk_keys, ours->first_number,
+                                     ours->settled_below)
             .flat();
     expect_equal(parsed<proto::InsertStreamRequest>(again), theirs);
     if (round < 30) {

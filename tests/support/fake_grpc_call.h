@@ -16,7 +16,10 @@ namespace reverie {
 
 class FakeServerCall final : public GrpcServerCall {
  public:
-  explicit FakeServerCall(bool is_peer_local = true) { info_.is_peer_local = is_peer_local; }
+  explicit FakeServerCall(bool is_peer_local = true, GrpcMetadata metadata = {}) {
+    info_.is_peer_local = is_peer_local;
+    info_.metadata = std::move(metadata);
+  }
 
   const GrpcCallInfo& info() const override { return info_; }
   void write(GrpcPayload message) override {

@@ -44,8 +44,8 @@ void ChunkSender::cover(Sent& sent, std::uint32_t begin, std::uint32_t end) {
   }
 }
 
-void ChunkSender::fill_gaps(const Chunk& chunk, std::vector<Segment>& segments,
-                            std::uint32_t begin, std::uint32_t end) {
+void ChunkSender::fill_gaps(const Chunk& chunk, std::vector<Segment>& segments, std::uint32_t begin,
+                            std::uint32_t end) {
   std::vector<Segment> made;
   std::uint32_t at = begin;
   for (const Segment& segment : segments) {

@@ -20,16 +20,7 @@ class GrpcStream;
 class GrpcSession;
 
 struct GrpcRequest {
-  enum class Kind {
-    kStart,
-    kWrite,
-    kFinish,
-    kAbort,
-    kHalfClose,
-    kCancel,
-    kResume,
-    kOverflow
-  };
+  enum class Kind { kStart, kWrite, kFinish, kAbort, kHalfClose, kCancel, kResume, kOverflow };
   std::shared_ptr<GrpcStream> stream;
   Kind kind;
   GrpcPayload payload = {};

@@ -97,10 +97,10 @@ std::uint64_t InsertSender::insert(const InsertRequest& request, Done done) {
   {
     MutexLock lock(mutex_);
     if (is_closed_) {
-      outcome.ended.emplace_back(std::move(done), InsertResult{cancelled("the client is closed"), 0});
+      outcome.ended.emplace_back(std::move(done),
+                                 InsertResult{cancelled("the client is closed"), 0});
     } else {
-      InsertWindow::Request& made =
-          window_.add(request.items, request.deadline, std::move(done));
+      InsertWindow::Request& made = window_.add(request.items, request.deadline, std::move(done));
       first = made.first;
       if (request.deadline != TimePoint::max()) {
         made.timer = timers_.schedule(

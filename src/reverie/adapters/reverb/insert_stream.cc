@@ -272,8 +272,7 @@ void InsertStream::confirm_now(std::uint64_t number, ItemKey key) {
 // A session's writer is told of each message, so that it knows when to send the next.
 void InsertStream::answer() {
   if (session_) {
-    call_->write(
-        GrpcPayload::of(wire::write_numbered_response(runs_now_, ++requests_taken_)));
+    call_->write(GrpcPayload::of(wire::write_numbered_response(runs_now_, ++requests_taken_)));
     runs_now_.clear();
   } else if (!keys_now_.empty()) {
     call_->write(GrpcPayload::of(wire::write_insert_response(keys_now_)));

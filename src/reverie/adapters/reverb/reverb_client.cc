@@ -165,16 +165,16 @@ RequestId ReverbClient::unary(std::string_view method, std::string request, bool
   question->fail = [done](const Status& status) { done(status); };
   question->call = [this, path = path_of(method), request = std::move(request), is_repeatable,
                     done](const QuestionPtr& self) {
-    return client_->unary(path, GrpcPayload::of(request), patient(),
-                          [this, is_repeatable, done, self](Result<Ref<GrpcMessage>> response) {
-                            if (is_repeatable &&
-                                response.status().code() == StatusCode::kUnavailable) {
-                              repeat(self, response.status());
-                              return;
-                            }
-                            forget(self->id);
-                            done(std::move(response));
-                          });
+    return client_->unary(
+        path, GrpcPayload::of(request), patient(),
+        [this, is_repeatable, done, self](Result<Ref<GrpcMessage>> response) {
+          if (is_repeatable && response.status().code() == StatusCode::kUnavailable) {
+            repeat(self, response.status());
+            return;
+          }
+          forget(self->id);
+          done(std::move(response));
+        });
   };
   {
     MutexLock lock(mutex_);

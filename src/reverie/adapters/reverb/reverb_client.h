@@ -68,7 +68,7 @@ class ReverbClient final : public ReplayService {
   struct Pending {
     std::shared_ptr<GrpcClientCall> call;
     QuestionPtr paused;  // until it is asked again
-    int step = 0;  // of a request that is several calls, one after the other
+    int step = 0;        // of a request that is several calls, one after the other
     bool is_cancelled = false;
   };
   using Names = std::shared_ptr<const wire::ColumnNames>;

@@ -1,0 +1,212 @@
+// Each item once and in order, whatever happens to the connection: a writer over a socket whose
+// connections are cut, whose server goes away and comes back, or never comes.
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "reverie/adapters/reverb/reverb_client.h"
+#include "reverie/client/batch.h"
+#include "reverie/client/trajectory_writer.h"
+#include "reverie/replay/rate_limiter.h"
+#include "reverie/server/server.h"
+#include "reverie/service/blocking.h"
+#include "tests/scale.h"
+#include "tests/support/cutting_proxy.h"
+#include "tests/support/items.h"
+#include "tests/support/refusal.h"
+#include "tests/support/values.h"
+
+namespace reverie {
+namespace {
+
+constexpr std::int64_t kQueueSize = 50;
+
+class InsertOnce : public ::testing::Test {
+ protected:
+  void open(const std::string& address = "localhost:0") {
+    TableOptions queue =
+        testing::table_options("q", "Fifo", "Fifo", kQueueSize, RateLimiter::queue(kQueueSize));
+    queue.max_times_sampled = 1;
+    ServerOptions options;
+    options.addresses = {address};
+    server_ = Server::open({queue}, std::move(options)).value();
+  }
+  std::shared_ptr<ReverbClient> client(std::uint16_t port, ReverbClientOptions options = {}) {
+    return ReverbClient::open(io_threads_, "localhost:" + std::to_string(port), std::move(options))
+        .value();
+  }
+  static Status write_one(TrajectoryWriter& writer, ColumnId column, std::int64_t number) {
+    const Value value = i64(number);
+    const ColumnValue step{column, value.view()};
+    REVERIE_RETURN_IF_ERROR(writer.append({&step, 1}, false));
+    const StepRange range{writer.next_step() - 1, 1};
+    const TrajectoryColumn picked{"x", column, {&range, 1}, false};
+    return writer.create_item({"q", 1.0, {&picked, 1}, "\"*\""}, TimePoint::max(), {});
+  }
+  // The numbers of the next items of the queue, taken out of it in the server's process.
+  std::vector<std::int64_t> take(std::size_t count_max) {
+    SampleRequest request;
+    request.table = "q";
+    request.count = count_max;
+    const SampleResult result = sample_and_wait(*server_->store(), std::move(request));
+    EXPECT_TRUE(result.status.ok()) << result.status.to_string();
+    const Batch batch = assemble(result.batch, {}).value();
+    std::vector<std::int64_t> numbers(result.batch.size());
+    std::memcpy(numbers.data(), batch.columns[0].bytes.data(), numbers.size() * 8);
+    return numbers;
+  }
+
+  void drop_some() {
+    SampleRequest request;
+    request.table = "q";
+    request.count = 16;
+    request.deadline = Clock::system().now() + std::chrono::milliseconds(10);
+    (void)sample_and_wait(*server_->store(), std::move(request));
+  }
+
+  IoThreads io_threads_{2};
+  std::unique_ptr<Server> server_;
+};
+
+// The queue is emptied while it is filled: an item that was taken already and came in again would
+// be seen twice, one that was lost never.
+TEST_F(InsertOnce, AConnectionThatIsCutAtAnyByteCostsNoItemAndRepeatsNone) {
+  const std::int64_t count = scaled(2'000, 100'000);
+  open();
+  const testing::CuttingProxy proxy(server_->port(), /*cut_share=*/0.05, /*seed=*/11);
+  const auto shared = client(proxy.port());
+  std::thread writing([&] {
+    const auto writer = TrajectoryWriter::open(shared, {}).value();
+    const ColumnId column = writer->column("x");
+    for (std::int64_t i = 0; i < count; ++i) {
+      ASSERT_TRUE(write_one(*writer, column, i).ok());
+      // Small messages, many of them: each is a chance to be cut.
+      if (i % 3 == 0) {
+        ASSERT_TRUE(writer->flush(1, TimePoint::max(), {}).ok());
+      }
+    }
+    ASSERT_TRUE(writer->flush(0, TimePoint::max(), {}).ok());
+  });
+  std::int64_t next = 0;
+  while (next < count) {
+    for (const std::int64_t number : take(16)) {
+      ASSERT_EQ(number, next) << "after " << proxy.cuts() << " cuts";
+      ++next;
+    }
+  }
+  writing.join();
+  EXPECT_EQ(server_->figures().inserts, static_cast<std::uint64_t>(count));
+  EXPECT_GT(proxy.cuts(), static_cast<std::uint64_t>(count) / 100);
+  RecordProperty("cuts", std::to_string(proxy.cuts()));
+}
+
+TEST_F(InsertOnce, AfterARestartOfTheServerTheSameClientGoesOnWithinTwoSeconds) {
+  open();
+  const std::string address = server_->addresses().front();
+  const auto shared = client(server_->port());
+  std::atomic<bool> is_over{false};
+  std::atomic<bool> has_ended{false};
+  std::thread writing([&] {
+    const auto writer = TrajectoryWriter::open(shared, {}).value();
+    const ColumnId column = writer->column("x");
+    for (std::int64_t i = 0; !is_over; ++i) {
+      EXPECT_TRUE(write_one(*writer, column, i).ok());
+      EXPECT_TRUE(writer->flush(kQueueSize, TimePoint::max(), {}).ok());
+    }
+    has_ended = true;
+  });
+  std::int64_t next = 0;
+  const auto read_to = [&](std::int64_t end) {
+    while (next < end) {
+      for (const std::int64_t number : take(16)) {
+        // What the first server took with it is gone; nothing comes twice or out of order.
+        ASSERT_GE(number, next);
+        next = number + 1;
+      }
+    }
+  };
+  for (int restart = 0; restart < 3; ++restart) {
+    read_to(next + 200);
+    server_.reset();
+    open(address);
+    const TimePoint back = Clock::system().now();
+    const std::int64_t before = next;
+    read_to(next + 1);
+    EXPECT_LT(to_seconds(Clock::system().now() - back), 2.0);
+    EXPECT_LE(next - before, kQueueSize + 2 * 16) << "only what was in the queue is gone";
+  }
+  is_over = true;
+  while (!has_ended) drop_some();
+  writing.join();
+}
+
+TEST_F(InsertOnce, AServerThatDoesNotComeBackIsGivenUpInTime) {
+  open();
+  ReverbClientOptions options;
+  options.retry_time = std::chrono::milliseconds(300);
+  const auto shared = client(server_->port(), options);
+  const auto writer = TrajectoryWriter::open(shared, {}).value();
+  const ColumnId column = writer->column("x");
+  ASSERT_TRUE(write_one(*writer, column, 0).ok());
+  ASSERT_TRUE(writer->flush(0, TimePoint::max(), {}).ok());
+  const std::string address = server_->addresses().front();
+  server_.reset();
+  ASSERT_TRUE(write_one(*writer, column, 1).ok());
+  ASSERT_TRUE(write_one(*writer, column, 2).ok());
+  const TimePoint begin = Clock::system().now();
+  expect_refused(writer->flush(0, TimePoint::max(), {}), StatusCode::kUnavailable,
+                 {"2 queued items", "'q'", "0.3 s", "retry for longer"});
+  EXPECT_LT(to_seconds(Clock::system().now() - begin), 3.0);
+  expect_refused(info_and_wait(*shared).status(), StatusCode::kUnavailable, {"0.3 s"});
+  // It may come back yet: the writer goes on, and has its whole time again.
+  open(address);
+  ASSERT_TRUE(write_one(*writer, column, 3).ok());
+  ASSERT_TRUE(writer->flush(0, TimePoint::max(), {}).ok());
+  EXPECT_EQ(take(16), (std::vector<std::int64_t>{3}));
+}
+
+TEST_F(InsertOnce, AQuestionIsAskedAgainWhenItsConnectionIsLost) {
+  open();
+  const testing::CuttingProxy proxy(server_->port(), /*cut_share=*/0.1, /*seed=*/5);
+  const auto shared = client(proxy.port());
+  for (int i = 0; i < 15; ++i) {
+    const auto infos = info_and_wait(*shared);
+    ASSERT_TRUE(infos.ok()) << infos.status().to_string();
+    EXPECT_EQ(infos->front().options.name, "q");
+    const ItemKey key = 1;
+    const double priority = 2;
+    MutateRequest update;
+    update.table = "q";
+    update.keys = {&key, 1};
+    update.key_priorities = {&priority, 1};
+    EXPECT_TRUE(mutate_and_wait(*shared, update).status.ok());
+  }
+  EXPECT_GT(proxy.cuts(), 2u);
+}
+
+TEST_F(InsertOnce, AClientThatClosesWhileItWaitsForAServerEndsItsCalls) {
+  open();
+  const std::uint16_t port = server_->port();
+  server_.reset();
+  const auto shared = client(port);
+  std::atomic<int> ended{0};
+  std::vector<Item> items;
+  items.push_back(testing::make_item(1, 1.0));
+  shared->insert({"q", items, TimePoint::max()}, [&](const InsertResult& result) {
+    EXPECT_EQ(result.status.code(), StatusCode::kCancelled);
+    ++ended;
+  });
+  shared->info([&](const Result<std::vector<TableInfo>>& result) {
+    EXPECT_EQ(result.status().code(), StatusCode::kCancelled);
+    ++ended;
+  });
+  shared->close();
+  EXPECT_EQ(ended, 2);
+}
+
+}  // namespace
+}  // namespace reverie
