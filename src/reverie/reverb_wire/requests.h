@@ -39,7 +39,7 @@ struct PiecedMessage {
 };
 
 // Metadata of an InsertStream whose items are numbered: the session, 32 hexadecimal digits. Reverb
-// knows neither it nor the fields above 3, and ignores them. See docs/decisions/0003.
+// knows neither it nor the fields above 3, and ignores them. See docs/decisions/0004.
 inline constexpr std::string_view kSessionName = "reverie-session";
 
 struct InsertStreamRequest {

@@ -8,7 +8,7 @@
 // answer, without a timer.
 //
 // Items are numbered, and the stream names its session: a server of ours puts none in twice
-// (docs/decisions/0003). One of dm-reverb's takes an item that it has for an update of its
+// (docs/decisions/0004). One of dm-reverb's takes an item that it has for an update of its
 // priority, and inserts one that is gone already again.
 //
 // Each table has a stream of its own: a table whose limiter holds items back does not hold up

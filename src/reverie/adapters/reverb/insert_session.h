@@ -3,7 +3,7 @@
 //     stream 1    items 1 2 3 4 --x      in: 1 2 3, and the writer knows of 1 2
 //     stream 2        items 3 4 5        3 is confirmed without a look at it; 4 and 5 go in
 //
-// A writer that sends items again numbers them (docs/decisions/0003). Only one stream of a session
+// A writer that sends items again numbers them (docs/decisions/0004). Only one stream of a session
 // inserts at a time: the next begins when what the one before left under way has been decided.
 //
 // How much is remembered: of a session the items that its writer has not settled, as runs; of
