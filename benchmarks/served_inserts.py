@@ -70,12 +70,11 @@ def work(library: str) -> None:
     print("imported", flush=True)
     for line in sys.stdin:
         port, size, seconds = line.rstrip("\n").split("\t")
-        count, cpu = write(lib, int(port), size, float(seconds))
-        print(count, cpu, flush=True)
+        print(*write(lib, int(port), size, float(seconds)), flush=True)
 
 
-def write(lib: ModuleType, port: int, size: str, seconds: float) -> tuple[int, float]:
-    """Items that were confirmed, and the CPU seconds that they took this process."""
+def write(lib: ModuleType, port: int, size: str, seconds: float) -> tuple[int, float, float]:
+    """Items that were confirmed, the CPU seconds of this process, and the seconds that it took."""
     shape = (16, SIZES[size])
     rows = np.random.default_rng(os.getpid()).normal(size=shape).astype(np.float32)
     writer = lib.Client(f"localhost:{port}").trajectory_writer(num_keep_alive_refs=1)
@@ -86,17 +85,18 @@ def write(lib: ModuleType, port: int, size: str, seconds: float) -> tuple[int, f
     sys.stdin.readline()
     count = 0
     before = own_cpu_s()
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    begin = time.monotonic()
+    while time.monotonic() < begin + seconds:
         for row in rows:
             writer.append([row])
             writer.create_item(size, 1.0, [writer.history[0][-1:]])
         writer.flush(block_until_num_items=200)
         count += len(rows)
     writer.flush()
+    took = time.monotonic() - begin
     cpu = own_cpu_s() - before
     writer.close()
-    return count, cpu
+    return count, cpu, took
 
 
 def confirmed_us(address: str) -> list[float]:
@@ -153,15 +153,14 @@ def load(
     for worker in workers:
         assert worker.stdout.readline() == "ready\n"
     before = cpu_s(pid)
-    begin = time.monotonic()
     for worker in workers:
         worker.stdin.write("\n")
         worker.stdin.flush()
-    answers = [worker.stdout.readline().split() for worker in workers]
-    took = time.monotonic() - begin
-    total = sum(int(count) for count, _ in answers)
-    client_cpu = sum(float(cpu) for _, cpu in answers)
-    return [total / took, client_cpu / total * 1e6, (cpu_s(pid) - before) / total * 1e6]
+    answers = [[float(figure) for figure in worker.stdout.readline().split()] for worker in workers]
+    total = sum(count for count, _, _ in answers)
+    client_cpu = sum(cpu for _, cpu, _ in answers)
+    rate = sum(count / took for count, _, took in answers)
+    return [rate, client_cpu / total * 1e6, (cpu_s(pid) - before) / total * 1e6]
 
 
 def verdict(holds: bool) -> str:

@@ -17,6 +17,9 @@ constexpr std::size_t kRowBytesMax = std::size_t{1} << 32;
 // Rows may have no bytes: what is announced costs nothing to send, but time to walk.
 constexpr std::int64_t kRowsMax = 1 << 24;
 
+// Key, sequence_range and the head of the data: four numbers, and tags.
+constexpr std::size_t kHeadBytesMax = 64;
+
 struct Tensor {
   TensorSpec spec;  // of one row
   std::int64_t rows = 0;
@@ -149,6 +152,22 @@ Status check(const Parts& parts) {
   return {};
 }
 
+// A tensor up to its content, as a field of ChunkData.Data.
+std::string tensor_head(std::int64_t number, const Shape& shape, std::size_t content_bytes) {
+  std::string fields;
+  put_int(fields, 1, number);
+  put_message(fields, 2, write_shape(shape));
+  put_head(fields, 4, content_bytes);
+  std::string head;
+  put_head(head, 1, fields.size() + content_bytes);
+  return head + fields;
+}
+
+// Snappy's own bound.
+std::size_t snappy_bytes_max(std::size_t plain_bytes) {
+  return 32 + plain_bytes + plain_bytes / 6;
+}
+
 // The rows [begin, end) of one column; `decoded` keeps them where they were encoded.
 Result<std::vector<RowSpan>> rows_of(const Chunk& chunk, bool is_raw, std::size_t column,
                                      std::uint32_t begin, std::uint32_t end,
@@ -221,21 +240,17 @@ Result<Ref<Chunk>> read_chunk(Buffer message, SchemaCache& schemas) {
                         std::move(columns), Chunk::Envelope::kReverbChunkData);
 }
 
-Result<std::string> write_chunk(const Chunk& chunk, std::uint32_t begin, std::uint32_t end,
-                                ChunkKey key) {
+Result<WrittenChunk> encode_chunk(const Chunk& chunk, std::uint32_t begin, std::uint32_t end,
+                                  ChunkKey key) {
   REVERIE_CHECK(begin < end && end <= chunk.rows());
   const RawRows raw(chunk);
   const ChunkSchema& schema = chunk.schema();
-  struct Column {
-    std::string head;             // of the tensor, up to its content
-    std::size_t content_end = 0;  // in `contents`
-    std::size_t size_bytes = 0;
-  };
-  std::vector<Column> columns(schema.column_count());
-  std::vector<std::byte> contents;
-  std::size_t data_bytes = 0;
+  WrittenChunk written;
+  std::vector<std::byte>& out = written.storage;
+  out.resize(kHeadBytesMax);  // of the message: it is put in last, close to the first column
+  std::size_t data_begin = 0;
   std::int64_t plain_bytes = 0;
-  for (std::size_t c = 0; c < columns.size(); ++c) {
+  for (std::size_t c = 0; c < schema.column_count(); ++c) {
     const TensorSpec& spec = schema.column(c);
     const std::optional<std::int64_t> number = dtype_to_wire(spec.dtype);
     if (!number) {
@@ -245,41 +260,53 @@ Result<std::string> write_chunk(const Chunk& chunk, std::uint32_t begin, std::ui
     std::optional<ColumnRows> decoded;
     REVERIE_ASSIGN_OR_RETURN(const std::vector<RowSpan> rows,
                              rows_of(chunk, static_cast<bool>(raw), c, begin, end, decoded));
-    const std::size_t content_begin = contents.size();
-    REVERIE_RETURN_IF_ERROR(encode_column(CodecId::kReverb, spec, rows, contents));
-    for (const RowSpan row : rows) plain_bytes += static_cast<std::int64_t>(row.size());
-
+    std::size_t column_bytes = 0;
+    for (const RowSpan row : rows) column_bytes += row.size();
+    plain_bytes += static_cast<std::int64_t>(column_bytes);
     Shape shape = {static_cast<std::int64_t>(end - begin)};
     shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
-    Column& column = columns[c];
-    column.content_end = contents.size();
-    const std::size_t content_bytes = contents.size() - content_begin;
-    put_int(column.head, 1, *number);
-    put_message(column.head, 2, write_shape(shape));
-    put_head(column.head, 4, content_bytes);
-    column.size_bytes = column.head.size() + content_bytes;
-    data_bytes += head_bytes(1, column.size_bytes) + column.size_bytes;
+    // Behind as much room as the head takes if the content does not shrink.
+    const std::size_t place = out.size();
+    const std::size_t room = tensor_head(*number, shape, snappy_bytes_max(column_bytes)).size();
+    out.resize(place + room);
+    REVERIE_RETURN_IF_ERROR(encode_column(CodecId::kReverb, spec, rows, out));
+    const std::string head = tensor_head(*number, shape, out.size() - place - room);
+    const std::size_t gap = room - std::min(room, head.size());
+    if (head.size() > room) {
+      out.insert(out.begin() + static_cast<std::ptrdiff_t>(place), head.size() - room, std::byte{});
+    }
+    std::ranges::copy(bytes_of(head), out.begin() + static_cast<std::ptrdiff_t>(place + gap));
+    if (c == 0) {
+      data_begin = place + gap;
+    } else if (gap > 0) {
+      const auto at = out.begin() + static_cast<std::ptrdiff_t>(place);
+      out.erase(at, at + static_cast<std::ptrdiff_t>(gap));
+    }
   }
   std::string range;
   put_uint(range, 1, chunk.episode());
   const std::int64_t first_step = std::int64_t{chunk.first_step()} + begin;
   put_int(range, 2, static_cast<std::int32_t>(first_step));
   put_int(range, 3, static_cast<std::int32_t>(first_step + (end - begin) - 1));
-  std::string out;
-  out.reserve(data_bytes + range.size() + 64);
-  put_uint(out, 1, key);
-  put_message(out, 2, range);
-  put_head(out, 5, data_bytes);
-  std::size_t content_begin = 0;
-  for (const Column& column : columns) {
-    put_head(out, 1, column.size_bytes);
-    out += column.head;
-    out += text_of(Bytes(contents).subspan(content_begin, column.content_end - content_begin));
-    content_begin = column.content_end;
-  }
-  put_int(out, 6, static_cast<std::int64_t>(columns.size()));
-  put_int(out, 7, plain_bytes);
-  return out;
+  std::string head;
+  put_uint(head, 1, key);
+  put_message(head, 2, range);
+  put_head(head, 5, out.size() - data_begin);
+  REVERIE_CHECK(head.size() <= kHeadBytesMax);
+  written.begin = data_begin - head.size();
+  std::ranges::copy(bytes_of(head), out.begin() + static_cast<std::ptrdiff_t>(written.begin));
+  std::string tail;
+  put_int(tail, 6, static_cast<std::int64_t>(schema.column_count()));
+  put_int(tail, 7, plain_bytes);
+  const Bytes tail_bytes = bytes_of(tail);
+  out.insert(out.end(), tail_bytes.begin(), tail_bytes.end());
+  return written;
+}
+
+Result<std::string> write_chunk(const Chunk& chunk, std::uint32_t begin, std::uint32_t end,
+                                ChunkKey key) {
+  REVERIE_ASSIGN_OR_RETURN(const WrittenChunk written, encode_chunk(chunk, begin, end, key));
+  return std::string(text_of(written.bytes()));
 }
 
 }  // namespace reverie::wire

@@ -42,9 +42,20 @@ Result<ChunkKey> chunk_key_of(Bytes message);
 // cannot be kept; UNIMPLEMENTED for the form that only old checkpoints have.
 Result<Ref<Chunk>> read_chunk(Buffer message, SchemaCache& schemas);
 
-// The message for rows [begin, end) of any chunk, each column encoded anew. Requires a non-empty
-// range below chunk.rows(). UNIMPLEMENTED for a type that Reverb has no number for, DATA_LOSS where
-// an encoded column is damaged.
+// A message in a buffer: what stands before content was not known to be so short.
+struct WrittenChunk {
+  std::vector<std::byte> storage;
+  std::size_t begin = 0;
+
+  Bytes bytes() const { return Bytes(storage).subspan(begin); }
+};
+
+// The message for rows [begin, end) of any chunk, each column encoded anew, where it is to stay.
+// Requires a non-empty range below chunk.rows(). UNIMPLEMENTED for a type that Reverb has no number
+// for, DATA_LOSS where an encoded column is damaged.
+Result<WrittenChunk> encode_chunk(const Chunk& chunk, std::uint32_t begin, std::uint32_t end,
+                                  ChunkKey key);
+// The same as a string.
 Result<std::string> write_chunk(const Chunk& chunk, std::uint32_t begin, std::uint32_t end,
                                 ChunkKey key);
 

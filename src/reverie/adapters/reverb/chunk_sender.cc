@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "reverie/reverb_wire/chunk_data.h"
-
 namespace reverie {
 namespace {
 
@@ -108,11 +106,11 @@ Result<std::vector<ChunkSender::Due>> ChunkSender::take_due() {
             {sent.chunk->enveloped(Chunk::Envelope::kReverbChunkData), nullptr, sent.chunk});
         continue;
       }
-      Result<std::string> bytes =
-          wire::write_chunk(*sent.chunk, segment.begin, segment.end, segment.key);
-      if (!bytes.ok()) return bytes.status();
-      auto owner = std::make_shared<const std::string>(std::move(bytes).value());
-      due.push_back({wire::bytes_of(*owner), owner, {}});
+      Result<wire::WrittenChunk> written =
+          wire::encode_chunk(*sent.chunk, segment.begin, segment.end, segment.key);
+      if (!written.ok()) return written.status();
+      auto owner = std::make_shared<const wire::WrittenChunk>(std::move(written).value());
+      due.push_back({owner->bytes(), owner, {}});
     }
   }
   return due;

@@ -19,6 +19,7 @@
 #include "reverie/base/ref.h"
 #include "reverie/base/status.h"
 #include "reverie/record/item.h"
+#include "reverie/reverb_wire/chunk_data.h"
 #include "reverie/reverb_wire/item.h"
 
 namespace reverie {
@@ -36,7 +37,7 @@ class ChunkSender {
   // written is an error, once.
   struct Due {
     wire::Bytes bytes;
-    std::shared_ptr<const std::string> owner;  // or the chunk
+    std::shared_ptr<const wire::WrittenChunk> owner;  // or the chunk
     Ref<const Chunk> chunk;
   };
   Result<std::vector<Due>> take_due();

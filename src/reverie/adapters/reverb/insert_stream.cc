@@ -8,7 +8,7 @@ namespace {
 
 // A chunk below this part of its message gets memory of its own: an item that stays for long is not
 // to hold all that was sent with it.
-constexpr std::size_t kPartOfMessage = 4;
+constexpr std::size_t kPartOfMessage = 8;
 
 // What a store that was closed answers becomes what makes Reverb's writers try again.
 Status status_for_writer(const Status& status) {
