@@ -265,7 +265,8 @@ Result<WrittenChunk> encode_chunk(const Chunk& chunk, std::uint32_t begin, std::
     plain_bytes += static_cast<std::int64_t>(column_bytes);
     Shape shape = {static_cast<std::int64_t>(end - begin)};
     shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
-    // Behind as much room as the head takes if the content does not shrink.
+    // Behind as much room as the head takes at most. Strings, whose lengths take four bytes here
+    // and up to five there, stay far below Snappy's bound too.
     const std::size_t place = out.size();
     const std::size_t room = tensor_head(*number, shape, snappy_bytes_max(column_bytes)).size();
     out.resize(place + room);

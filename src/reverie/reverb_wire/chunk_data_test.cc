@@ -4,6 +4,7 @@
 
 #include "reverie/reverb_wire/tensor_type.h"
 #include "tests/support/refusal.h"
+#include "tests/support/values.h"
 
 namespace reverie::wire {
 namespace {
@@ -84,17 +85,19 @@ TEST(ReverbChunk, RefusesTypesThatTheProtocolHasNoNumberFor) {
                  {"'small'", "float8_e5m2fnuz"});
 }
 
-TEST(ReverbChunk, ContentMayBeShorterAndLongerThanItsRowsByAnyMeasure) {
+TEST(ReverbChunk, ContentMayBeMuchShorterThanItsRows) {
   constexpr std::uint32_t kRows = 400;
-  // Empty words take more than they hold; zeros next to nothing. Each way first once.
+  // Empty words and zeros; each of them first once.
   for (const bool words_first : {true, false}) {
     std::vector<TensorSpec> columns = {{"words", DType::kString, {}}, {"x", DType::kFloat64, {50}}};
     if (!words_first) std::swap(columns[0], columns[1]);
     const auto schema = make_ref<ChunkSchema>(columns);
-    const Ref<Chunk> made = Chunk::open(schema, {1}, kRows, 0, Allocator::heap()).value();
+    const Value word = text("");
+    const std::size_t words_bytes = kRows * word.bytes.size();
+    const Ref<Chunk> made = Chunk::open(schema, {1}, kRows, words_bytes, Allocator::heap()).value();
     const std::vector<std::byte> zeros(400);
     for (std::uint32_t row = 0; row < kRows; ++row) {
-      made->set_row(words_first ? 0 : 1, row, {});
+      made->set_row(words_first ? 0 : 1, row, word.view().bytes);
       made->set_row(words_first ? 1 : 0, row, zeros);
     }
     made->publish(kRows);
@@ -104,7 +107,7 @@ TEST(ReverbChunk, ContentMayBeShorterAndLongerThanItsRowsByAnyMeasure) {
     EXPECT_EQ(back->rows(), kRows);
     EXPECT_EQ(back->encoded_bytes(words_first ? 0 : 1).size(), kRows) << "a length each";
     EXPECT_LT(back->encoded_bytes(words_first ? 1 : 0).size(), kRows * 400u / 10);
-    EXPECT_EQ(write_chunk(*back, 0, kRows, 7).value(), bytes);
+    EXPECT_TRUE(write_chunk(*back, 0, kRows, 7).value() == bytes) << "not shown: it is long";
   }
 }
 
