@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -82,9 +83,25 @@ class PyServer {
   ForkGuard fork_guard_;
 };
 
+// Limits by the names of `reverie.ServerLimits`; those that are absent stay as they are.
+void set_limits(ServerOptions& server, const std::map<std::string, std::size_t>& limits) {
+  const auto set = [&limits](const char* name, auto& bound) {
+    const auto found = limits.find(name);
+    if (found != limits.end())
+      bound = static_cast<std::remove_cvref_t<decltype(bound)>>(found->second);
+  };
+  set("connections", server.grpc.connection_count_max);
+  set("calls", server.grpc.limits.call_count_max);
+  set("message_bytes", server.grpc.limits.message_bytes_max);
+  set("connection_bytes", server.grpc.limits.received_bytes_max);
+  set("unread_bytes", server.grpc.limits.queued_bytes_max);
+  set("stream_bytes", server.reverb.kept_bytes_max);
+  set("bytes_in_flight", server.in_flight_bytes_max);
+}
+
 void init_server(PyServer* self, nb::list tables, nb::handle max_bytes,
                  std::vector<std::string> addresses, std::string token, bool insecure,
-                 nb::handle tls) {
+                 nb::handle tls, const std::map<std::string, std::size_t>& limits) {
   std::vector<TableOptions> options;
   for (nb::handle table : tables) options.push_back(table_options(nb::cast<nb::dict>(table)));
   ServerOptions server;
@@ -98,6 +115,7 @@ void init_server(PyServer* self, nb::list tables, nb::handle max_bytes,
         nb::cast<std::tuple<std::string, std::string, std::string>>(tls);
     server.grpc.tls = TlsServerOptions{chain, key, authorities};
   }
+  set_limits(server, limits);
   new (self) PyServer(
       unwrap(without_gil([&] { return Server::open(std::move(options), std::move(server)); })));
 }
@@ -129,10 +147,10 @@ void bind_server(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<PyServer>(m, "Server", "See ``reverie.Server``.")
       .def("__init__", &init_server, "tables"_a, "max_bytes"_a.none(), "addresses"_a, "token"_a,
-           "insecure"_a, "tls"_a.none(),
+           "insecure"_a, "tls"_a.none(), "limits"_a,
            nb::sig("def __init__(self, tables: list[dict[str, typing.Any]], "
                    "max_bytes: int | None, addresses: list[str], token: str, insecure: bool, "
-                   "tls: tuple[str, str, str] | None) -> None"))
+                   "tls: tuple[str, str, str] | None, limits: dict[str, int]) -> None"))
       .def("client", &PyServer::client)
       .def("info", &PyServer::info, nb::sig("def info(self) -> list[dict[str, typing.Any]]"))
       .def("extension_summary", &PyServer::extension_summary, "table"_a, "index"_a,

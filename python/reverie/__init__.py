@@ -17,7 +17,7 @@ from reverie.dataset import Dataset
 from reverie.errors import DeadlineExceededError, ReverbError, ReverieError
 from reverie.replay_buffer import ReplayBuffer
 from reverie.replay_sample import ReplaySample, SampleInfo
-from reverie.server import Server
+from reverie.server import Server, ServerLimits
 from reverie.specs import TensorSpec
 from reverie.store import Store
 from reverie.table import Table, TableInfo
@@ -46,6 +46,7 @@ __all__ = [
     "ReverieError",
     "SampleInfo",
     "Server",
+    "ServerLimits",
     "ServerTls",
     "Store",
     "Table",

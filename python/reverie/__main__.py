@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import reverie
 from reverie.bench import add_command as add_bench
 from reverie.demo.command import add_command as add_demo
+from reverie.serve.command import add_command as add_serve
 
 
 def _version(_: argparse.Namespace) -> int:
@@ -21,6 +22,7 @@ def parser() -> argparse.ArgumentParser:
     version.set_defaults(run=_version)
     add_bench(commands)
     add_demo(commands)
+    add_serve(commands)
     return top
 
 

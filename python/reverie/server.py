@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reverie import _reverie
 from reverie.client import Client
@@ -19,6 +19,60 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.25
 _GRACE_S = 1.0
+
+
+class ServerLimits(NamedTuple):
+    """What clients together, and each of them, can make a server hold.
+
+    What goes beyond ends the call (a further connection is closed) with ``ResourceExhaustedError``;
+    other clients notice nothing. What lies in the tables is bound by their ``max_size`` and
+    ``max_bytes``, and by the server's ``max_bytes``.
+
+    Attributes:
+        connections: at a time.
+        calls: of one connection at a time; a call that waits counts.
+        message_bytes: of one message, before and after it is inflated; at most 2**32 - 1.
+        connection_bytes: of one connection's messages on their way in.
+        bytes_in_flight: of all connections' messages on their way in, and of the chunks that
+            writers have sent for items to come; None for no bound beyond those of each.
+        stream_bytes: of the chunks that one writer has sent for items to come.
+        unread_bytes: written to one call whose client does not read.
+    """
+
+    connections: int = 65_536
+    calls: int = 65_536
+    message_bytes: int = 1 << 30
+    connection_bytes: int = 1 << 30
+    bytes_in_flight: int | None = None
+    stream_bytes: int = 4 << 30
+    unread_bytes: int = 64 << 20
+
+    def checked(self) -> ServerLimits:
+        """These, if each is one.
+
+        Raises:
+            InvalidArgumentError: one lies outside.
+            UnsupportedTypeError: one is no integer.
+        """
+        for name, value in self._asdict().items():
+            if value is None and name == "bytes_in_flight":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise UnsupportedTypeError(f"limit {name} is {value!r}; it must be an integer >= 1")
+            most = _LIMITS_MAX.get(name, 2**63 - 1)
+            if not 1 <= value <= most:
+                raise InvalidArgumentError(
+                    f"limit {name} is {value}; it must be at least 1 and at most {most}"
+                )
+        return self
+
+    def _options(self) -> dict[str, int]:
+        """Those that are given, as the native server takes them."""
+        given = self.checked()._asdict()
+        return {name: value for name, value in given.items() if value is not None}
+
+
+_LIMITS_MAX = {"message_bytes": 2**32 - 1, "calls": 2**31 - 1}
 
 
 class Server:
@@ -37,9 +91,10 @@ class Server:
         tls: how to encrypt; None does not.
         insecure: let in whoever can reach ``host``.
         max_bytes: of all steps and items together; inserts wait for room. None for no bound.
+        limits: of connections and messages.
 
     Raises:
-        InvalidArgumentError: no tables, a name twice, a port that is none.
+        InvalidArgumentError: no tables, a name twice, a port that is none, a limit below 1.
         AlreadyExistsError: the port is in use.
         FailedPreconditionError: a table belongs to a store already.
     """
@@ -55,6 +110,7 @@ class Server:
         tls: ServerTls | None = None,
         insecure: bool = False,
         max_bytes: int | None = None,
+        limits: ServerLimits = ServerLimits(),  # noqa: B008 - immutable
     ) -> None:
         if checkpointer is not None:
             raise UnsupportedTypeError("checkpointer must be None: a Server writes no checkpoints")
@@ -69,6 +125,7 @@ class Server:
             token,
             insecure,
             None if tls is None else tls._options(),
+            limits._options(),
         )
         for table in self._tables:
             table._attach(self._native)

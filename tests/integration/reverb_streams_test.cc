@@ -177,6 +177,29 @@ TEST_F(ReverbStreams, AnItemIsConfirmedOnceItIsIn) {
                  {"Could not find sequence chunk 7."});
 }
 
+TEST_F(ReverbStreams, TheChunksOfAllStreamsShareABudgetThatComesBack) {
+  open_fifo();
+  const std::string first = chunk(7, 1);
+  store_->in_flight = std::make_shared<ByteBudget>(first.size() + first.size() / 2);
+  Insert other = insert_stream();
+  {
+    Insert writer = insert_stream();
+    writer.stream->on_message(insert_request({first}, {}));
+    EXPECT_EQ(store_->in_flight->held_bytes(), first.size());
+    other.stream->on_message(insert_request({chunk(8, 2)}, {}));
+    expect_refused(other.call->finished().value(), StatusCode::kResourceExhausted,
+                   {"bytes_in_flight"});
+    // An item takes its chunk out of flight, unless it is to be kept.
+    writer.stream->on_message(insert_request({}, {item(1, 7)}, {7}));
+    EXPECT_EQ(store_->in_flight->held_bytes(), first.size());
+  }
+  EXPECT_EQ(store_->in_flight->held_bytes(), 0u);
+  Insert writer = insert_stream();
+  writer.stream->on_message(insert_request({chunk(9, 1)}, {item(2, 9)}));
+  EXPECT_EQ(store_->in_flight->held_bytes(), 0u);
+  EXPECT_EQ(size(), 2);
+}
+
 TEST_F(ReverbStreams, AChunkSentAgainIsIgnored) {
   open_fifo();
   Insert writer = insert_stream();

@@ -311,6 +311,30 @@ def test_what_makes_no_server_is_refused(server):
         reverie.Client("no port")
 
 
+def test_limits_that_are_none_are_refused():
+    for limits, says in [
+        ({"connections": 0}, "limit connections is 0; it must be at least 1"),
+        ({"message_bytes": 2**32}, "at most 4294967295"),
+        ({"calls": 2**31}, "at most 2147483647"),
+        ({"bytes_in_flight": -1}, "limit bytes_in_flight is -1"),
+    ]:
+        with pytest.raises(errors.InvalidArgumentError, match=says):
+            reverie.Server([fifo()], limits=reverie.ServerLimits(**limits))
+    for value in (True, 1.5, "many"):
+        with pytest.raises(errors.UnsupportedTypeError, match="must be an integer"):
+            reverie.Server([fifo()], limits=reverie.ServerLimits(connections=value))
+
+
+@pytest.mark.parametrize("limit", ["message_bytes", "stream_bytes"])
+def test_a_message_beyond_a_limit_ends_its_call_alone(limit):
+    with reverie.Server([fifo()], limits=reverie.ServerLimits(**{limit: 10_000})) as server:
+        client = server.localhost_client()
+        client.insert(b"small", {"t": 1.0})
+        with pytest.raises(errors.ResourceExhaustedError, match="10000"):
+            client.insert(os.urandom(20_000), {"t": 1.0}, timeout_s=30)
+        assert client.server_info()["t"].current_size == 1
+
+
 def test_a_token_keeps_others_out():
     with reverie.Server([fifo()], token="secret") as server:
         assert server.localhost_client().server_info()["t"].current_size == 0

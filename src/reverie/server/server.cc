@@ -21,6 +21,10 @@ Result<std::unique_ptr<Server>> Server::open(std::vector<TableOptions> tables,
     return invalid_argument("a server needs at least one address to listen at; none was given");
   }
   REVERIE_ASSIGN_OR_RETURN(auto store, LocalService::open(std::move(tables), options.store));
+  if (options.in_flight_bytes_max) {
+    options.grpc.in_flight = std::make_shared<ByteBudget>(*options.in_flight_bytes_max);
+    options.reverb.in_flight = options.grpc.in_flight;
+  }
   if (!options.reverb.clock) options.reverb.clock = options.store.clock;
   REVERIE_ASSIGN_OR_RETURN(auto reverb, ReverbService::make(store, options.reverb));
   std::unique_ptr<Server> server(new Server(std::move(store), std::move(reverb), options));

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,10 @@ struct ServerOptions {
   std::vector<std::string> addresses = {"localhost:0"};
   GrpcServerOptions grpc = {};
   ReverbServiceOptions reverb = {};
+  // Of what all clients have in flight: messages on their way in, and chunks that writers have sent
+  // for items to come. The bounds of each lie in `grpc` and `reverb`; without a
+  // value those alone count.
+  std::optional<std::size_t> in_flight_bytes_max = {};
   std::size_t io_thread_count = 2;
 };
 

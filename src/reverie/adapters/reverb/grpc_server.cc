@@ -136,7 +136,9 @@ class GrpcServer::Impl::Session final : public GrpcSession {
       : GrpcSession(Role::kServer, part.hub, std::move(connection), server->shared_.limits,
                     server->pool_),
         server_(std::move(server)),
-        part_(part) {}
+        part_(part) {
+    budget()->of_all = server_->options_.in_flight;
+  }
 
   void expect_hello() {
     hello_timer_ = std::make_unique<LoopTimer>(hub_->loop());

@@ -22,6 +22,7 @@
 #include <string_view>
 #include <vector>
 
+#include "reverie/adapters/reverb/byte_budget.h"
 #include "reverie/adapters/reverb/grpc_call.h"
 #include "reverie/adapters/reverb/grpc_message.h"
 #include "reverie/base/clock.h"
@@ -87,6 +88,9 @@ struct GrpcServerOptions {
   std::string token;
   // Lets anybody in who can reach an address that is not loopback.
   bool is_insecure_allowed = false;
+  // What the messages of all connections that were not handed on take together comes out of this
+  // one too. Null: nothing but each connection's own bound.
+  std::shared_ptr<ByteBudget> in_flight = nullptr;
   // Connections at a time; a further one is closed at once.
   std::size_t connection_count_max = 65536;
   // How long a connection may take to say hello (TLS and HTTP/2 preface).

@@ -109,6 +109,7 @@ Status InsertStream::take_chunks(const Ref<GrpcMessage>& message,
           kept_bytes_, bytes.size(), store_->kept_bytes_max);
     }
     REVERIE_ASSIGN_OR_RETURN(Ref<Chunk> chunk, read_chunk(message, bytes));
+    if (store_->in_flight) REVERIE_RETURN_IF_ERROR(store_->in_flight->take(bytes.size()));
     kept_bytes_ += bytes.size();
     chunks_.emplace(key, KeptChunk{std::move(chunk), bytes.size()});
   }
@@ -165,6 +166,7 @@ Status InsertStream::release_chunks(const std::vector<std::uint64_t>& keep) {
     kept.insert(chunks_.extract(found));
   }
   chunks_ = std::move(kept);
+  give_back(kept_bytes_ - kept_bytes);
   kept_bytes_ = kept_bytes;
   if (chunks_.size() == keep.size()) return {};
   return failed_precondition(

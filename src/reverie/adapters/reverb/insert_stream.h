@@ -32,6 +32,7 @@ class InsertStream final : public GrpcServerEvents,
                            public std::enable_shared_from_this<InsertStream> {
  public:
   InsertStream(std::shared_ptr<ReverbStore> store, std::shared_ptr<GrpcServerCall> call);
+  ~InsertStream() override { give_back(kept_bytes_); }
 
   void on_message(Ref<GrpcMessage> message) override;
   void on_half_close() override;
@@ -53,6 +54,9 @@ class InsertStream final : public GrpcServerEvents,
   Result<Ref<Chunk>> read_chunk(const Ref<GrpcMessage>& message, wire::Bytes bytes);
   Status take_items(const wire::InsertStreamRequest& request);
   Result<Item> read_item(const wire::WireItem& wire_item);
+  void give_back(std::size_t bytes) {
+    if (store_->in_flight) store_->in_flight->give_back(bytes);
+  }
   Status release_chunks(const std::vector<std::uint64_t>& keep);
   Status insert_items();
   Status insert_waiting(const Place& place, Item item);

@@ -7,6 +7,23 @@
 
 namespace reverie {
 
+Status ReceiveBudget::take(std::size_t bytes) {
+  if (held_bytes > 0 && bytes > 0 && held_bytes + bytes > held_bytes_max) {
+    return resource_exhausted(
+        "the connection's messages in transfer hold {} bytes and {} more would "
+        "pass the {} allowed; send fewer at once, or raise received_bytes_max",
+        held_bytes, bytes, held_bytes_max);
+  }
+  if (of_all) REVERIE_RETURN_IF_ERROR(of_all->take(bytes));
+  held_bytes += bytes;
+  return {};
+}
+
+void ReceiveBudget::give_back(std::size_t bytes) {
+  held_bytes -= bytes;
+  if (of_all) of_all->give_back(bytes);
+}
+
 Status MessageReader::feed(std::span<const std::byte>* bytes, Ref<GrpcMessage>* message) {
   if (prefix_bytes_ < kPrefixBytes) {
     const std::size_t part = std::min(bytes->size(), kPrefixBytes - prefix_bytes_);
@@ -42,15 +59,13 @@ Status MessageReader::begin() {
         "message_bytes_max or send less at once",
         size_bytes, message_bytes_max_);
   }
-  if (budget_->held_bytes > 0 && size_bytes > 0 &&
-      budget_->held_bytes + size_bytes > budget_->held_bytes_max) {
-    return resource_exhausted(
-        "the connection's messages in transfer hold {} bytes and {} more would "
-        "pass the {} allowed; send fewer at once, or raise received_bytes_max",
-        budget_->held_bytes, size_bytes, budget_->held_bytes_max);
+  REVERIE_RETURN_IF_ERROR(budget_->take(size_bytes));
+  auto message = GrpcMessage::make(pool_, size_bytes);
+  if (!message.ok()) {
+    budget_->give_back(size_bytes);
+    return message.status();
   }
-  REVERIE_ASSIGN_OR_RETURN(message_, GrpcMessage::make(pool_, size_bytes));
-  budget_->held_bytes += size_bytes;
+  message_ = std::move(message).value();
   filled_bytes_ = 0;
   return {};
 }
@@ -63,8 +78,10 @@ Status MessageReader::finish(Ref<GrpcMessage>* message) {
   }
   const Ref<GrpcMessage> compressed = std::move(message_);
   let_go(*compressed);
-  REVERIE_ASSIGN_OR_RETURN(*message, gunzip(compressed->bytes(), message_bytes_max_, pool_));
-  budget_->held_bytes += (*message)->bytes().size();
+  REVERIE_ASSIGN_OR_RETURN(Ref<GrpcMessage> inflated,
+                           gunzip(compressed->bytes(), message_bytes_max_, pool_));
+  REVERIE_RETURN_IF_ERROR(budget_->take(inflated->bytes().size()));
+  *message = std::move(inflated);
   return {};
 }
 

@@ -10,16 +10,22 @@
 #include <memory>
 #include <span>
 
+#include "reverie/adapters/reverb/byte_budget.h"
 #include "reverie/adapters/reverb/grpc_message.h"
 #include "reverie/base/status.h"
 
 namespace reverie {
 
 // What the messages of one connection that were not handed on may take together. A message that
-// comes while nothing else is held is always within it.
+// comes while nothing else is held is always within it. Of the connection's thread.
 struct ReceiveBudget {
   std::size_t held_bytes = 0;
   std::size_t held_bytes_max = 0;
+  std::shared_ptr<ByteBudget> of_all = nullptr;  // of all connections of the server, if bounded
+
+  ~ReceiveBudget() { give_back(held_bytes); }
+  Status take(std::size_t bytes);
+  void give_back(std::size_t bytes);
 };
 
 // A state machine: no lock, no socket.
@@ -42,7 +48,7 @@ class MessageReader {
   bool is_between_messages() const { return prefix_bytes_ == 0; }
 
   // Gives back what `message` took of the budget, when it is handed on or dropped.
-  void let_go(const GrpcMessage& message) { budget_->held_bytes -= message.bytes().size(); }
+  void let_go(const GrpcMessage& message) { budget_->give_back(message.bytes().size()); }
   // Drops what is not whole.
   void reset();
 

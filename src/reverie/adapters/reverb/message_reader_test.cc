@@ -1,7 +1,9 @@
 #include "reverie/adapters/reverb/message_reader.h"
 
 #include <algorithm>
+#include <atomic>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -208,6 +210,59 @@ TEST(GrpcPayload, KeepsItsPiecesAndLetsEachOwnerGoOnce) {
     EXPECT_EQ(shared.use_count(), 3);
   }
   EXPECT_EQ(shared.use_count(), 1);
+}
+
+// Feeds a message's prefix alone: its whole length counts from then on.
+Status begin_message(MessageReader& reader, std::uint8_t size_bytes) {
+  const std::byte prefix[] = {{}, {}, {}, {}, std::byte{size_bytes}};
+  std::span<const std::byte> bytes = prefix;
+  Ref<GrpcMessage> message;
+  return reader.feed(&bytes, &message);
+}
+
+TEST(ByteBudget, IsSharedByConnectionsAndGivenBackByThoseThatGo) {
+  const auto all = std::make_shared<ByteBudget>(100);
+  const auto connection = [&all] {
+    return std::make_shared<ReceiveBudget>(ReceiveBudget{0, 1000, all});
+  };
+  auto first = connection();
+  auto second = connection();
+  MessageReader one(1000, make_ref<MessagePool>(), first);
+  MessageReader other(1000, make_ref<MessagePool>(), second);
+  EXPECT_TRUE(begin_message(one, 90).ok());
+  EXPECT_EQ(all->held_bytes(), 90u);
+  const Status refused = begin_message(other, 11);
+  EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
+  EXPECT_NE(refused.message().find("bytes_in_flight"), std::string::npos);
+  EXPECT_EQ(all->held_bytes(), 90u);
+  one.reset();
+  EXPECT_EQ(all->held_bytes(), 0u);
+
+  MessageReader again(1000, make_ref<MessagePool>(), second);
+  EXPECT_TRUE(begin_message(again, 200).ok());  // alone: its own bounds count
+  EXPECT_EQ(begin_message(one, 1).code(), StatusCode::kResourceExhausted);
+  again.reset();
+  EXPECT_EQ(all->held_bytes(), 0u);
+}
+
+TEST(ByteBudget, HoldsAtMostItsBoundWithManyThreadsTaking) {
+  ByteBudget budget(1000);
+  std::atomic<int> most{0};
+  const auto run = [&] {
+    for (int i = 0; i < 20'000; ++i) {
+      if (!budget.take(300).ok()) continue;
+      const int held = static_cast<int>(budget.held_bytes());
+      int seen = most.load();
+      while (held > seen && !most.compare_exchange_weak(seen, held)) {
+      }
+      budget.give_back(300);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) threads.emplace_back(run);
+  for (auto& thread : threads) thread.join();
+  EXPECT_LE(most.load(), 1000);
+  EXPECT_EQ(budget.held_bytes(), 0u);
 }
 
 }  // namespace

@@ -97,6 +97,7 @@ Result<std::unique_ptr<ReverbService>> ReverbService::make(std::shared_ptr<Repla
   auto store = std::make_shared<ReverbStore>(std::move(service), options.cache_bytes_max,
                                              options.clock ? *options.clock : Clock::system());
   store->kept_bytes_max = options.kept_bytes_max;
+  store->in_flight = options.in_flight;
   Random random(options.seed);
   store->state_high = random.next();
   store->state_low = random.next();

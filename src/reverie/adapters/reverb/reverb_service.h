@@ -21,6 +21,8 @@ struct ReverbServiceOptions {
   std::size_t cache_bytes_max = std::size_t{64} << 20;
   // Of the chunks that one writer's stream keeps for items to come.
   std::size_t kept_bytes_max = std::size_t{4} << 30;
+  // The chunks that all streams keep come out of this one too. Null: of nothing else.
+  std::shared_ptr<ByteBudget> in_flight = nullptr;
   Clock* clock = nullptr;  // that the service's deadlines are on; null: the system's
   std::optional<std::uint64_t> seed = {};  // of the id that tells clients of a restart
 };

@@ -75,7 +75,8 @@ struct ReverbStore {
   std::map<std::string, ReverbTable, std::less<>> tables;  // fixed once the service stands
   std::uint64_t state_high = 0;                            // drawn at the start: tells of a restart
   std::uint64_t state_low = 0;
-  std::size_t kept_bytes_max = 0;  // of chunks that one stream keeps for items to come
+  std::size_t kept_bytes_max = 0;         // of chunks that one stream keeps for items to come
+  std::shared_ptr<ByteBudget> in_flight;  // of those of all streams; null: no bound
   InsertSessions sessions;
 
   OpenCalls insert_calls;

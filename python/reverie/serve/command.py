@@ -1,0 +1,275 @@
+"""``reverie serve``: the arguments, the signals, and the lines that it says.
+
+Imports what reads configurations only when it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from reverie.serve.config import ServerConfig
+    from reverie.server import Server
+
+_STOPPED_BY = (signal.SIGINT, signal.SIGTERM)
+_REFUSED = 2  # as argparse: the arguments, or the file that they name, are wrong
+_IN_USE = 1  # the port: another time it may be free
+_TEXT_PROTO_SUFFIXES = (".pbtxt", ".proto.txt", ".textpb", ".textproto", ".txtpb")
+# How a text proto begins, and TOML cannot.
+_TEXT_PROTO = re.compile(r"(?:[ \t\r\n]|#[^\n]*\n)*[A-Za-z_]\w*[ \t\r\n]*[:{<]")
+_LIMITS = {
+    "connections": "connections at a time",
+    "message_bytes": "bytes of one message",
+    "bytes_in_flight": "bytes of all clients' messages on their way in",
+}
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds ``serve`` to the subcommands of ``reverie``."""
+    serve = commands.add_parser(
+        "serve",
+        help="serve tables to clients of reverie and of dm-reverb",
+        description="Serves the tables that a configuration describes, until SIGINT or SIGTERM. "
+        "What is given here counts more than what the configuration says.",
+    )
+    _add_arguments(serve)
+    serve.set_defaults(run=lambda arguments: _run(arguments, "reverie serve"))
+
+
+def reverb_server(argv: Sequence[str] | None = None) -> int:
+    """The command ``reverb_server``: ``reverie serve`` by the name that Reverb's has."""
+    parser = argparse.ArgumentParser(
+        prog="reverb_server", description="The same as 'reverie serve'."
+    )
+    _add_arguments(parser)
+    return _run(parser.parse_args(argv), parser.prog)
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config",
+        required=True,
+        metavar="FILE_OR_TEXT",
+        help="TOML, or Reverb's text proto: the name of a file, or the text itself",
+    )
+    parser.add_argument(
+        "--format", choices=("toml", "textproto"), help="of --config, where it cannot be told"
+    )
+    parser.add_argument("--host", help="name or number to listen at (default: localhost)")
+    parser.add_argument("--port", type=int, help="to listen at (default: a free one)")
+    parser.add_argument("--token-file", type=Path, help="with the secret that clients must send")
+    parser.add_argument("--tls-certificate", type=Path, help="PEM file; encrypts, with --tls-key")
+    parser.add_argument("--tls-key", type=Path, help="PEM file of the private key")
+    parser.add_argument(
+        "--tls-client-authorities",
+        type=Path,
+        help="PEM file of those who sign clients' certificates",
+    )
+    parser.add_argument(
+        "--insecure",
+        action="store_true",
+        default=None,
+        help="let in whoever can reach --host, without a secret",
+    )
+    parser.add_argument("--max-bytes", type=int, help="of all steps and items together")
+    for name, what in _LIMITS.items():
+        parser.add_argument(f"--max-{name.replace('_', '-')}", type=int, help=what)
+    parser.add_argument(
+        "--grace", type=float, default=1.0, metavar="SECONDS", help="for clients when it stops"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="read the configuration, say what it is, and end"
+    )
+
+
+def _run(arguments: argparse.Namespace, program: str) -> int:
+    from reverie.errors import AlreadyExistsError, ReverieError
+
+    begin = time.monotonic()
+    try:
+        config = _config(arguments)
+        for remark in config.remarks:
+            _say(program, remark)
+        if arguments.check:
+            _say(program, f"{_tables_text(config)}: the configuration is right")
+            return 0
+        with _signals_held() as signals:
+            return _serve(config, program, signals, begin, arguments.grace)
+    except AlreadyExistsError as error:
+        return _refuse(program, str(error), status=_IN_USE)
+    except (ReverieError, OSError, UnicodeError) as error:
+        return _refuse(program, str(error))
+
+
+def _serve(
+    config: ServerConfig, program: str, signals: socket.socket, begin: float, grace_s: float
+) -> int:
+    with config.open() as server:
+        _notify("READY=1")
+        _say(
+            program,
+            f"listens at {server.address}, {_tables_text(config)}, {_doors_text(config)}",
+        )
+        name = _wait_for_signal(signals)
+        _notify("STOPPING=1")
+        server.stop(grace_s=grace_s)
+        _say(program, _farewell(server, name, time.monotonic() - begin))
+    return 0
+
+
+def _config(arguments: argparse.Namespace) -> ServerConfig:
+    """The configuration, with the arguments in the place of what it says."""
+    from reverie.errors import InvalidArgumentError
+    from reverie.tls import ServerTls
+
+    if not 0 <= arguments.grace <= 3600:
+        raise InvalidArgumentError(f"--grace is {arguments.grace}; it must lie between 0 and 3600")
+    config = _read_config(arguments.config, arguments.format)
+    given = {
+        name: value
+        for name in ("host", "port", "token_file", "insecure", "max_bytes")
+        if (value := getattr(arguments, name)) is not None
+    }
+    files = (arguments.tls_certificate, arguments.tls_key)
+    if any(files):
+        if not all(files):
+            raise InvalidArgumentError("--tls-certificate and --tls-key go together; give both")
+        given["tls"] = ServerTls(*files, arguments.tls_client_authorities)
+    elif arguments.tls_client_authorities:
+        if config.tls is None:
+            raise InvalidArgumentError(
+                "--tls-client-authorities wants TLS; give --tls-certificate and --tls-key too"
+            )
+        given["tls"] = config.tls._replace(client_authorities=arguments.tls_client_authorities)
+    limits = {
+        name: value for name in _LIMITS if (value := getattr(arguments, f"max_{name}")) is not None
+    }
+    return config._replace(**given, limits=config.limits._replace(**limits).checked())
+
+
+def _read_config(given: str, form: str | None) -> ServerConfig:
+    from reverie.errors import InvalidArgumentError
+    from reverie.serve import reverb_config, toml_config
+    from reverie.serve.config import CONFIG_MAX
+
+    source, text = "--config", given
+    # A text names no file: it has a line's end, or a value.
+    if not re.search(r"[\n={}:]", given) or _is_file(given):
+        path = Path(given)
+        source = given
+        with path.open("rb") as file:
+            held = file.read(CONFIG_MAX + 1)
+        if len(held) > CONFIG_MAX:
+            raise InvalidArgumentError(
+                f"{path} is larger than {CONFIG_MAX} bytes; it holds no data"
+            )
+        try:
+            text = held.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidArgumentError(f"{path} is no UTF-8: {error.reason}") from None
+        if form is None and path.name.endswith((".toml", *_TEXT_PROTO_SUFFIXES)):
+            form = "toml" if path.suffix == ".toml" else "textproto"
+    if form is None:
+        form = "textproto" if _TEXT_PROTO.match(text) else "toml"
+    if form == "toml":
+        return toml_config.read(text, source)
+    return reverb_config.read(text, source)
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except (OSError, ValueError):  # too long for a name, or a NUL in it
+        return False
+
+
+@contextlib.contextmanager
+def _signals_held() -> Iterator[socket.socket]:
+    """Gives a socket that receives the numbers of the signals that stop a server.
+
+    None is missed from before it opens. They are not blocked: threads that a library started
+    earlier would get them, and the process would end.
+    """
+    receiver, sender = socket.socketpair()
+    with receiver, sender:
+        sender.setblocking(False)
+        before = {number: signal.signal(number, _do_nothing) for number in _STOPPED_BY}
+        fd_before = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
+        try:
+            yield receiver
+        finally:
+            signal.set_wakeup_fd(fd_before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _do_nothing(_signal: int, _frame: FrameType | None) -> None:
+    pass
+
+
+def _wait_for_signal(signals: socket.socket) -> str:
+    """Blocks until there is one; the next ends the process at once."""
+    name = signal.Signals(signals.recv(1)[0]).name
+    for number in _STOPPED_BY:
+        signal.signal(number, signal.SIG_DFL)
+    return name
+
+
+def _tables_text(config: ServerConfig) -> str:
+    names = ", ".join(table.name for table in config.tables[:5])
+    more = len(config.tables) - 5
+    return f"tables {names}" + (f" and {more} more" if more > 0 else "")
+
+
+def _doors_text(config: ServerConfig) -> str:
+    """Who is let in, and how."""
+    doors = []
+    if config.tls is not None:
+        doors.append("TLS" if config.tls.client_authorities is None else "TLS for known clients")
+    if config.token_file is not None:
+        doors.append("a token")
+    return (
+        " and ".join(doors)
+        if doors
+        else ("no secret: insecure" if config.insecure else "no secret")
+    )
+
+
+def _farewell(server: Server, signal_name: str, after_s: float) -> str:
+    figures = server.figures
+    return (
+        f"stopped by {signal_name} after {after_s:.1f} s: {figures['inserts']} items "
+        f"inserted, {figures['samples']} sampled"
+    )
+
+
+def _notify(state: str) -> None:
+    """Tells systemd, where it started this process (sd_notify(3))."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notices,
+        contextlib.suppress(OSError),  # who does not listen need not know
+    ):
+        notices.sendto(state.encode(), address.replace("@", "\0", 1))
+
+
+def _say(program: str, text: str) -> None:
+    print(f"{program}: {text}", file=sys.stderr, flush=True)
+
+
+def _refuse(program: str, text: str, *, status: int = _REFUSED) -> int:
+    _say(program, text)
+    return status

@@ -1,0 +1,75 @@
+"""What a server is made of, whatever file said it."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+from reverie.errors import InvalidArgumentError
+from reverie.server import Server, ServerLimits
+from reverie.table import Table
+from reverie.tls import ServerTls
+
+CONFIG_MAX = 1 << 20  # bytes of a file
+_TOKEN_MAX = 4096
+
+
+class ServerConfig(NamedTuple):
+    """A server to be.
+
+    Attributes:
+        remarks: for the operator: what a file says that has no meaning here.
+    """
+
+    tables: tuple[Table, ...]
+    host: str = "localhost"
+    port: int | None = None
+    token_file: Path | None = None
+    tls: ServerTls | None = None
+    insecure: bool = False
+    max_bytes: int | None = None
+    limits: ServerLimits = ServerLimits()
+    remarks: tuple[str, ...] = ()
+
+    def open(self) -> Server:
+        """The server, listening.
+
+        Raises:
+            ReverieError: what ``reverie.Server`` refuses.
+            OSError: a file of the token or of TLS cannot be read.
+        """
+        return Server(
+            self.tables,
+            self.port,
+            host=self.host,
+            token="" if self.token_file is None else read_token(self.token_file),
+            tls=self.tls,
+            insecure=self.insecure,
+            max_bytes=self.max_bytes,
+            limits=self.limits,
+        )
+
+
+def read_token(path: Path) -> str:
+    """The secret in a file, without the white space around it.
+
+    Raises:
+        InvalidArgumentError: it is empty, longer than 4096 bytes, no printable ASCII, or others
+            than its owner and group can read it.
+        OSError: it cannot be read.
+    """
+    if path.stat().st_mode & stat.S_IROTH:
+        raise InvalidArgumentError(f"{path} can be read by everybody; chmod 640 it: it is a secret")
+    with path.open("rb") as file:
+        held = file.read(_TOKEN_MAX + 1)
+    if len(held) > _TOKEN_MAX:
+        raise InvalidArgumentError(f"{path} is longer than {_TOKEN_MAX} bytes; a token is one line")
+    token = held.decode("ascii", errors="replace").strip()
+    if not token:
+        raise InvalidArgumentError(f"{path} is empty; put a token of your own into it")
+    if not token.isascii() or not token.isprintable():
+        raise InvalidArgumentError(
+            f"{path} holds more than printable ASCII; a token is one line of it"
+        )
+    return token

@@ -1,0 +1,121 @@
+"""What starts a server elsewhere: packaging/ agrees with the tree and with itself."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import reverie
+from reverie.__main__ import parser
+from reverie.serve import toml_config
+
+
+@pytest.fixture(scope="module")
+def instructions(root):
+    """The Dockerfile's instructions, as (name, rest), with continued lines joined."""
+    text = re.sub(r"^#.*\n", "", (root / "packaging" / "Dockerfile").read_text(), flags=re.M)
+    joined = text.replace("\\\n", " ")
+    return [
+        tuple(line.split(maxsplit=1)) for line in joined.splitlines() if line and line[0] != " "
+    ]
+
+
+def of(instructions, name):
+    return [rest for found, rest in instructions if found == name]
+
+
+def test_the_configuration_is_one(root):
+    path = root / "packaging" / "serve.toml"
+    config = toml_config.read(path.read_text(), str(path))
+    assert (config.host, config.port) == ("localhost", 8000)
+    with reverie.Server(config.tables, max_bytes=config.max_bytes, limits=config.limits) as server:
+        assert set(server.localhost_client().server_info()) == {"replay", "weights"}
+
+
+def test_the_fields_that_it_comments_out_are_fields(root):
+    text = (root / "packaging" / "serve.toml").read_text()
+    shown = re.sub(
+        r"^# (?=(host|token_file|\[tls\]|certificate|key|client_auth))", "", text, flags=re.M
+    )
+    assert shown != text
+    config = toml_config.read(shown.replace('host = "localhost"\n', ""), "serve.toml")
+    assert config.host == "0.0.0.0"
+    assert config.tls is not None
+    assert config.token_file is not None
+
+
+def test_the_images_copy_what_there_is(instructions, root):
+    copied = [
+        name
+        for rest in of(instructions, "COPY")
+        if not rest.startswith("--from")
+        for name in rest.split()[:-1]
+    ]
+    assert {"CMakeLists.txt", "pyproject.toml", "cmake", "python", "src"} <= set(copied)
+    assert [name for name in copied if not (root / name).exists()] == []
+
+
+def test_the_image_is_built_with_packages_that_the_makefile_installs(instructions, root):
+    build, run = (
+        set(re.search(r"--no-install-recommends\s+(.*?)\s*&&", rest)[1].split())
+        for rest in of(instructions, "RUN")
+        if "apt-get install" in rest
+    )
+    makefile = (root / "Makefile").read_text().replace("\\\n", " ")
+    assert build <= set(re.search(r"^APT_BUILD := (.*)$", makefile, re.M)[1].split())
+    readme = (root / "README.md").read_text()
+    needed = set(re.findall(r"`(lib\w+-dev|zlib1g-dev)`", readme)) - {"libbox2d-dev"}
+    assert needed <= build
+    assert run == {"libstdc++6", "python3"}  # the extension holds the rest (wheel_test.py)
+
+
+def test_every_command_of_the_image_is_one(instructions):
+    commands = of(instructions, "RUN")
+    assert len(commands) == 3
+    for command in commands:
+        subprocess.run(["sh", "-n", "-c", command], check=True)
+
+
+def test_the_images_program_is_served_by_the_command(instructions):
+    (entry,) = (json.loads(rest) for rest in of(instructions, "ENTRYPOINT"))
+    (default,) = (json.loads(rest) for rest in of(instructions, "CMD"))
+    assert entry[0].endswith("/reverie")
+    arguments = parser().parse_args([*entry[1:], *default])
+    copied = [rest.split()[-1] for rest in of(instructions, "COPY")]
+    assert arguments.config in copied
+    assert (arguments.host, arguments.insecure) == ("0.0.0.0", True)
+    # The port that it shows is the configuration's.
+    assert of(instructions, "EXPOSE") == ["8000"]
+    assert of(instructions, "USER") == ["reverie"]
+
+
+@pytest.fixture(scope="module")
+def unit(root):
+    return (root / "packaging" / "reverie.service").read_text()
+
+
+def test_the_units_program_is_served_by_the_command(unit):
+    program, *words = shlex.split(re.search(r"^ExecStart=(.*)$", unit, re.M)[1])
+    assert program.endswith("/reverie")
+    arguments = parser().parse_args(words)
+    # systemd waits longer for it than it waits for its clients.
+    assert arguments.grace < int(re.search(r"^TimeoutStopSec=(\d+)$", unit, re.M)[1])
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd")
+def test_systemd_finds_nothing_wrong_with_the_unit(unit, tmp_path):
+    path = tmp_path / "reverie.service"
+    path.write_text(unit.replace("/opt/reverie/bin/reverie", sys.executable))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", path], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    path.write_text(unit.replace("Type=notify", "Type=notfy"))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", path], capture_output=True, text=True, check=False
+    )
+    assert "notfy" in done.stderr

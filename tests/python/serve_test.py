@@ -1,0 +1,353 @@
+"""``reverie serve``, from its arguments to its last line."""
+
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import pages
+import reverie
+
+QUEUE = """
+[[tables]]
+name = "q"
+kind = "queue"
+max_size = 3
+"""
+TEXT_PROTO = """
+tables: {
+  table_name: "q"
+  sampler: { fifo: true }
+  remover: { fifo: true }
+  max_size: 3
+  max_times_sampled: 1
+  rate_limiter: { min_size_to_sample: 1 samples_per_insert: 1 min_diff: 0 max_diff: 3 }
+}
+"""
+
+
+class Served:
+    """A process of ``reverie serve``, and what it says."""
+
+    def __init__(self, *arguments, program=("-m", "reverie", "serve"), **keywords):
+        self.process = subprocess.Popen(
+            [sys.executable, *program, *(str(word) for word in arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **keywords,
+        )
+
+    def address(self):
+        """Where it listens, once it does."""
+        self.first = self.process.stderr.readline()
+        found = re.search(r"listens at (\S+),", self.first)
+        assert found, self.first + self.process.stderr.read()
+        return found[1]
+
+    def stop(self, number=signal.SIGTERM):
+        """The exit status and the last line."""
+        self.process.send_signal(number)
+        return self.end()
+
+    def end(self):
+        output, errors = self.process.communicate(timeout=60)
+        assert output == ""
+        return self.process.returncode, errors
+
+
+@pytest.fixture
+def serve():
+    """Starts servers, and leaves none behind."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*arguments, **keywords):
+            served = Served(*arguments, **keywords)
+            stack.callback(served.process.communicate)
+            stack.callback(served.process.kill)
+            return served
+
+        yield start
+
+
+@pytest.mark.parametrize("config", [QUEUE, TEXT_PROTO], ids=["toml", "textproto"])
+@pytest.mark.parametrize("is_file", [False, True], ids=["inline", "file"])
+def test_it_serves_the_tables_of_its_configuration(serve, config, is_file, tmp_path):
+    if is_file:
+        (tmp_path / "config").write_text(config)
+    served = serve("--config", tmp_path / "config" if is_file else config)
+    client = reverie.Client(served.address())
+    client.insert([1, 2], {"q": 1.0})
+    assert client.server_info()["q"].rate_limiter_info.max_diff == 3
+    assert [int(column[0, 0]) for column in client.sample_batch("q", 1, timeout_s=30).data] == [
+        1,
+        2,
+    ]
+    status, errors = served.stop()
+    assert status == 0
+    said = r"reverie serve: stopped by SIGTERM after [\d.]+ s: 1 items inserted, 1 sampled\n"
+    assert re.fullmatch(said, errors)
+    assert served.first.endswith(", tables q, no secret\n")
+
+
+def test_reverb_server_is_the_same_command(serve):
+    code = "from reverie.serve.command import reverb_server as run; raise SystemExit(run())"
+    served = serve("--config=" + TEXT_PROTO, "--port=0", program=("-c", code))
+    client = reverie.Client(served.address())
+    assert client.server_info()["q"].max_size == 3
+    assert served.first.startswith("reverb_server: listens at ")
+    assert served.stop(signal.SIGINT)[0] == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
+def test_a_stop_confirms_what_was_inserted_and_nothing_else(serve, number):
+    served = serve("--config", QUEUE)
+    client = reverie.Client(served.address())
+    writer = client.trajectory_writer(1)
+    for i in range(5):  # two more than there is room for
+        writer.append(i)
+        writer.create_item("q", 1.0, writer.history[-1:])
+    writer.flush(2)
+    assert writer.pending_items == 2
+    status, errors = served.stop(number)
+    assert status == 0
+    assert f"stopped by {number.name}" in errors
+    assert ": 3 items inserted, 0 sampled" in errors
+    assert writer.pending_items == 2
+    writer.close()
+
+
+def test_the_next_process_listens_at_the_same_port_at_once(serve):
+    first = serve("--config", QUEUE)
+    address = first.address()
+    reverie.Client(address).insert(1, {"q": 1.0})
+    assert first.stop()[0] == 0
+    second = serve("--config", QUEUE, "--port", address.rpartition(":")[2])
+    assert second.address() == address
+    assert reverie.Client(address).server_info(timeout=30)["q"].current_size == 0
+    assert second.stop()[0] == 0
+
+
+def blocks(page, language):
+    return [block.code for block in pages.blocks(page) if block.language == language]
+
+
+def test_the_readme_story_of_two_terminals_comes_true(serve, root, tmp_path):
+    (config,) = blocks(root / "README.md", "toml")
+    (said,) = (code for code in blocks(root / "README.md", "console") if "serve" in code)
+    (program,) = (code for code in blocks(root / "README.md", "python") if "localhost:8000" in code)
+    (tmp_path / "serve.toml").write_text(config.replace("port = 8000", "port = 0"))
+    arguments = shlex.split(said.splitlines()[0].removeprefix("$ reverie serve"))
+    served = serve(*arguments, cwd=tmp_path)
+    address = served.address()
+    assert served.first.replace(address, "127.0.0.1:8000") == said.splitlines()[1] + "\n"
+    done = subprocess.run(
+        [sys.executable, "-c", program.replace("localhost:8000", address)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "197\n"), done.stderr
+    assert served.stop(signal.SIGINT)[0] == 0
+
+
+def test_the_page_on_serving_shows_what_is_read(serve, root):
+    page = root / "docs" / "serve.md"
+    (config,) = blocks(page, "toml")
+    status, errors = serve("--config", config, "--check").end()
+    assert (status, errors) == (
+        0,
+        "reverie serve: tables replay, unrolls: the configuration is right\n",
+    )
+    first, second, third = blocks(page, "console")
+    assert first.endswith(
+        "reverie serve: listens at 127.0.0.1:8000, tables replay, weights, no secret\n"
+    )
+    wrong = config.replace("exponent = 0.6", "exponent = -0.6")
+    status, errors = serve("--config", wrong, "--check").end()
+    assert errors.replace("--config", "serve.toml") == second.splitlines()[1] + "\n"
+    words = shlex.split(third.removeprefix("$ reverb_server"))
+    assert serve(*words, "--check").end()[0] == 0
+
+
+def test_every_limit_is_a_field_of_the_page(root):
+    text = (root / "docs" / "serve.md").read_text()
+    for name, default in reverie.ServerLimits()._asdict().items():
+        (row,) = re.findall(rf"^\| `{name}`.*\| ([^|]+) \|$", text, re.MULTILINE)
+        number, _, unit = row.partition(" ")
+        scale = {"": 1, "MiB": 1 << 20, "GiB": 1 << 30}[unit]
+        assert default == (None if row == "none" else int(number.replace(",", "")) * scale)
+
+
+def test_a_port_in_use_is_refused(serve):
+    first = serve("--config", QUEUE)
+    port = first.address().rpartition(":")[2]
+    status, errors = serve("--config", QUEUE, "--port", port).end()
+    assert status == 1
+    assert re.fullmatch(rf"reverie serve: .*{port}.*choose another port.*\n", errors)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "the following arguments are required: --config"),
+        (["--config", "no_such_file"], "No such file or directory: 'no_such_file'"),
+        (["--config", "max_size = "], "--config:1: no TOML: "),
+        (["--config", "tables {"], "--config:1: the end of the text where 'tables' of line 1"),
+        (["--config", QUEUE, "--format", "textproto"], "--config:3: '=' means nothing here"),
+        (["--config", QUEUE, "--port", "65536"], "port is 65536; it must lie between 0 and 65535"),
+        (["--config", QUEUE, "--grace", "-1"], "--grace is -1.0; it must lie between 0 and 3600"),
+        (["--config", QUEUE, "--host", "0.0.0.0"], "can be reached from other machines"),
+        (["--config", QUEUE, "--host", "no port"], "no port"),
+        (["--config", QUEUE, "--max-bytes", "0"], "max_bytes is 0; it must be at least 1"),
+        (["--config", QUEUE, "--max-connections", "0"], "limit connections is 0; it must be at l"),
+        (
+            ["--config", QUEUE, "--max-message-bytes", "5000000000"],
+            "it must be at least 1 and at m",
+        ),
+        (["--config", QUEUE, "--token-file", "/no/file"], "No such file or directory: '/no/file'"),
+        (["--config", QUEUE, "--token-file", os.devnull], "can be read by everybody"),
+        (["--config", QUEUE, "--tls-key", "k.pem"], "--tls-certificate and --tls-key go together"),
+        (["--config", QUEUE, "--tls-client-authorities", "a.pem"], "wants TLS; give"),
+        (["--config", "x" * 300], "File name too long"),
+    ],
+)
+def test_a_wrong_argument_is_refused_in_a_line(serve, arguments, says):
+    status, errors = serve(*arguments).end()
+    assert status == 2
+    assert errors.splitlines()[-1].startswith("reverie serve: ")
+    assert says in errors
+    assert "Traceback" not in errors
+
+
+def test_a_configuration_that_is_no_text_is_refused(serve, tmp_path):
+    path = tmp_path / "config"
+    path.write_bytes(b"\xff\xfe")
+    assert "is no UTF-8" in serve("--config", path).end()[1]
+    path.write_bytes(b"#" * ((1 << 20) + 1))
+    assert "is larger than 1048576 bytes" in serve("--config", path).end()[1]
+
+
+def test_a_configuration_can_be_checked_without_serving(serve):
+    text = QUEUE + "[limits]\nmessage_bytes = 9\n"
+    assert serve("--config", text, "--check").end() == (
+        0,
+        "reverie serve: tables q: the configuration is right\n",
+    )
+
+
+def token_file(folder, text, mode=0o600):
+    path = folder / "token"
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "says"),
+    [
+        ("secret", 0o644, "can be read by everybody; chmod 640 it"),
+        (" \n", 0o600, "is empty; put a token of your own into it"),
+        ("a\nb", 0o600, "holds more than printable ASCII"),
+        ("s\u00e9cret", 0o600, "holds more than printable ASCII"),
+        ("x" * 5000, 0o600, "is longer than 4096 bytes"),
+    ],
+)
+def test_a_token_that_is_none_is_refused(serve, tmp_path, text, mode, says):
+    path = token_file(tmp_path, text, mode)
+    status, errors = serve("--config", QUEUE, "--token-file", path).end()
+    assert status == 2
+    assert says in errors
+
+
+def test_a_token_keeps_others_out(serve, tmp_path):
+    served = serve("--config", QUEUE, "--token-file", token_file(tmp_path, "secret\n"))
+    address = served.address()
+    assert served.first.endswith(", a token\n")
+    assert reverie.Client(address, token="secret").server_info()["q"].current_size == 0
+    with pytest.raises(reverie.errors.UnauthenticatedError):
+        reverie.Client(address).server_info()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+def test_it_encrypts_with_the_files_of_its_arguments(serve, tmp_path):
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext"
+    subprocess.run(
+        [*command.split(), "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate],
+        check=True,
+        capture_output=True,
+    )
+    files = ("--tls-certificate", certificate, "--tls-key", key)
+    served = serve("--config", QUEUE, *files, "--tls-client-authorities", certificate)
+    address = f"localhost:{served.address().rpartition(':')[2]}"
+    assert served.first.endswith(", TLS for known clients\n")
+    known = reverie.ClientTls(certificate, certificate, key)
+    assert reverie.Client(address, tls=known).server_info()["q"].current_size == 0
+    stranger = reverie.Client(address, tls=reverie.ClientTls(certificate))
+    with pytest.raises(reverie.errors.ReverieError):
+        stranger.server_info(timeout=1)
+
+
+def test_its_limits_are_those_of_its_arguments(serve):
+    served = serve("--config", QUEUE, "--max-message-bytes", 10_000, "--max-connections", 1)
+    address = served.address()
+    client = reverie.Client(address)
+    client.insert(b"x" * 100, {"q": 1.0})
+    with pytest.raises(reverie.errors.ResourceExhaustedError, match="10000"):
+        client.insert(os.urandom(20_000), {"q": 1.0}, timeout_s=30)
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as another:
+        assert another.recv(1) == b""  # closed at once
+
+
+def test_it_tells_systemd_when_it_listens_and_when_it_stops(serve, tmp_path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notices:
+        notices.bind(str(tmp_path / "notices"))
+        notices.settimeout(60)
+        environment = {**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notices")}
+        served = serve("--config", QUEUE, env=environment)
+        assert notices.recv(100) == b"READY=1"
+        reverie.Client(served.address()).server_info(timeout=30)
+        assert served.stop()[0] == 0
+        assert notices.recv(100) == b"STOPPING=1"
+
+
+def test_a_second_signal_ends_a_stop_that_waits_for_clients(serve):
+    served = serve("--config", QUEUE, "--grace", 600)
+    address = served.address()
+    program = textwrap.dedent(
+        f"""
+        import reverie, socket
+        client = reverie.Client("{address}")
+        client.server_info()
+        held = socket.create_connection(("127.0.0.1", {address.rpartition(":")[2]}))
+        print("ready", flush=True)
+        client.sample_batch("q", 1)
+        """
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert child.stdout.readline() == "ready\n"
+        child.send_signal(signal.SIGSTOP)  # reads nothing, and leaves nothing
+        served.process.send_signal(signal.SIGTERM)
+        served.process.send_signal(signal.SIGTERM)
+        status, _ = served.end()
+        assert status in (0, -signal.SIGTERM)
+    finally:
+        child.kill()
+        child.communicate()
