@@ -1,5 +1,6 @@
 """``reverie demo``, from its arguments to what it leaves behind."""
 
+import contextlib
 import os
 import re
 import select
@@ -40,15 +41,18 @@ def test_a_quick_run_ends_with_a_table_and_a_picture(tmp_path):
         output,
     )
     assert progress, output
-    # 64 samples a step, once 1,000 of the 3,000 windows are there.
-    row = re.search(
-        r"│\s+3 │\s+([\d.]+) │\s+(\d+) │\s+[\d,]+ │\s+3,000 │\s+[\d.]+ │\s+[\d,]+ │\s+([\d.]+) │",
-        output,
-    )
-    assert row, output
-    mean, least, samples_per_insert = (float(figure) for figure in row.groups())
-    assert 8 <= least <= mean <= 500
-    assert 40 < samples_per_insert < 45
+    assert "The same over sockets, with a server, a learner and 2 actors" in output
+    for store in ("embedded", "served"):
+        row = re.search(
+            rf"│ {store}\s+│\s+3 │\s+([\d.]+) │\s+(\d+) │\s+[\d,]+ │\s+[\d.]+ │\s+[\d,]+ "
+            r"│\s+([\d.]+) │",
+            output,
+        )
+        assert row, output
+        mean, least, samples_per_insert = (float(figure) for figure in row.groups())
+        assert 8 <= least <= mean <= 500
+        # 64 samples a step, once 1,000 of the 3,000 windows are there.
+        assert 40 < samples_per_insert < 46
     assert imread(tmp_path / "out" / "learning-curve.png").shape[1] >= 1_000
 
 
@@ -57,6 +61,8 @@ def test_a_quick_run_ends_with_a_table_and_a_picture(tmp_path):
     [
         (["--seeds", "0"], "--seeds is 0; it must be at least 1 and at most 1000"),
         (["--steps", "10"], "--steps is 10; it must be at least 2000"),
+        (["--served", "-1"], "--served is -1; it must be at least 0"),
+        (["--actors", "0"], "--actors is 0; it must be at least 1"),
         (["--seed", "-1"], "--seed is -1; it must be at least 0"),
         (["--seeds", "many"], "argument --seeds: invalid int value: 'many'"),
         (["--out", __file__], "is not a folder; name another one"),
@@ -73,7 +79,7 @@ def test_a_wrong_argument_is_refused_in_a_line(arguments, says):
 
 
 def test_missing_extras_are_named_with_the_remedy():
-    code = (
+    code = (  # the second act, at once
         "import sys\nsys.modules['rich'] = sys.modules['gymnasium'] = None\n"
         "from reverie.__main__ import main\nsys.exit(main(sys.argv[1:]))"
     )
@@ -87,21 +93,39 @@ def test_missing_extras_are_named_with_the_remedy():
     )
 
 
-def children_of(process):
-    """The processes that ``process`` has started, and not waited for."""
-    tasks = Path(f"/proc/{process.pid}/task")
+def children_of(pid):
+    """The processes that process ``pid`` has started, and not waited for."""
+    tasks = Path(f"/proc/{pid}/task")
     return [
         int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()
     ]
 
 
+def until_it_trains(process):
+    for line in process.stdout:
+        if line.startswith("seed "):
+            return
+    pytest.fail(process.stderr.read())
+
+
+@contextlib.contextmanager
+def watched(pids):
+    """Checks in the end that the processes have ended, however long that takes."""
+    watches = [os.pidfd_open(pid) for pid in pids]
+    try:
+        yield
+        for watch in watches:
+            assert select.select([watch], [], [], 60)[0] == [watch]
+    finally:
+        for watch in watches:
+            os.close(watch)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
 def test_an_interrupt_ends_it_with_a_line_and_its_trainings_too(tmp_path, number):
     process = demo("--seeds", 2, "--steps", 1_000_000, "--out", tmp_path)
-    for line in process.stdout:
-        if line.startswith("seed "):  # a training is under way
-            break
-    children = children_of(process)
+    until_it_trains(process)
+    children = children_of(process.pid)
     assert children
     process.send_signal(number)
     output, errors = process.communicate(timeout=60)
@@ -112,17 +136,32 @@ def test_an_interrupt_ends_it_with_a_line_and_its_trainings_too(tmp_path, number
 
 def test_trainings_end_when_the_parent_is_killed(tmp_path):
     process = demo("--seeds", 1, "--steps", 1_000_000, "--out", tmp_path)
-    for line in process.stdout:
-        if line.startswith("seed "):
-            break
-    (child,) = children_of(process)
-    watch = os.pidfd_open(child)
-    try:
+    until_it_trains(process)
+    with watched(children_of(process.pid)):
         process.kill()
         process.communicate(timeout=60)
-        assert select.select([watch], [], [], 60)[0] == [watch]
-    finally:
-        os.close(watch)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda n: n.name)
+def test_server_learner_and_actors_end_with_their_parent(tmp_path, number):
+    code = (  # the second act, at once
+        "import sys\nfrom reverie.demo import run\nfrom reverie.__main__ import main\n"
+        "play = run._play\n"
+        "run._play = lambda *a, actors, **k: actors and play(*a, actors=actors, **k)\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    steps = ("--served", 1, "--actors", 2, "--steps", 1_000_000)
+    process = demo(*steps, "--out", tmp_path, code=code)
+    until_it_trains(process)
+    (learner,) = children_of(process.pid)
+    others = children_of(learner)
+    assert len(others) == 3
+    with watched([learner, *others]):
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL)
+        if number == signal.SIGINT:
+            assert errors == "reverie demo: interrupted; every training was ended\n"
 
 
 @pytest.mark.full
@@ -133,3 +172,4 @@ def test_all_five_seeds_reach_the_goal(tmp_path, first_seed):
     output, errors = process.communicate(timeout=800)
     assert process.returncode == 0, output + errors
     assert "Greedy return of at least 400 in 5 of 5 seeds" in output
+    assert "Greedy return of at least 400 in 2 of 2 seeds" in output

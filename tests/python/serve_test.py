@@ -125,6 +125,16 @@ def test_a_stop_confirms_what_was_inserted_and_nothing_else(serve, number):
     writer.close()
 
 
+def test_it_stops_with_its_parent_where_it_is_told_to(serve):
+    served = serve("--config", QUEUE, "--stop-with-stdin", stdin=subprocess.PIPE)
+    reverie.Client(served.address()).server_info(timeout=30)
+    served.process.stdin.close()
+    served.process.stdin = None
+    status, errors = served.end()
+    assert status == 0
+    assert "stopped by the end of stdin" in errors
+
+
 def test_the_next_process_listens_at_the_same_port_at_once(serve):
     first = serve("--config", QUEUE)
     address = first.address()

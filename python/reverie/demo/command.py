@@ -12,7 +12,13 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from reverie.demo.options import FULL_STEPS, QUICK_STEPS, Options, missing_extras
+from reverie.demo.options import (
+    FULL_STEPS,
+    QUICK_STEPS,
+    SERVED_SEEDS,
+    Options,
+    missing_extras,
+)
 
 _INTERRUPTED = 130  # as shells number it: 128 + SIGINT
 
@@ -24,7 +30,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "demo",
         help="train CartPole with prioritised replay and show how it went",
         description="Trains a Double DQN with prioritised 3-step replay on CartPole, one process "
-        "a seed, and writes a learning curve.",
+        "a seed; then again with store, learner and actors in processes of their own. Writes "
+        "learning curves.",
     )
     demo.add_argument(
         "--seeds", type=int, help=f"trainings to run (default: {defaults.seeds}; 1 with --quick)"
@@ -36,6 +43,15 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     demo.add_argument(
         "--seed", type=int, default=defaults.first_seed, help="the first seed (default: 0)"
+    )
+    demo.add_argument(
+        "--served",
+        type=int,
+        help=f"trainings over a server to run then (default: {defaults.served_seeds}; 1 with "
+        "--quick; 0 for none)",
+    )
+    demo.add_argument(
+        "--actors", type=int, default=defaults.actors, help="of each of them (default: 2)"
     )
     demo.add_argument(
         "--out", type=Path, default=defaults.out, help=f"folder (default: {defaults.out})"
@@ -51,6 +67,7 @@ def _run(arguments: argparse.Namespace) -> int:
             f"{', '.join(missing)} not installed; pip install 'reverie[demo]' brings what is needed"
         )
     seeds = 1 if arguments.quick else 5
+    served_seeds = 1 if arguments.quick else SERVED_SEEDS
     steps = QUICK_STEPS if arguments.quick else FULL_STEPS
     try:
         options = Options(
@@ -58,6 +75,8 @@ def _run(arguments: argparse.Namespace) -> int:
             steps=steps if arguments.steps is None else arguments.steps,
             first_seed=arguments.seed,
             out=arguments.out,
+            served_seeds=served_seeds if arguments.served is None else arguments.served,
+            actors=arguments.actors,
         )
     except (ValueError, NotADirectoryError) as error:
         return _refuse(str(error), status=2)

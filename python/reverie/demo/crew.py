@@ -8,8 +8,10 @@ them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
+import signal
 import subprocess
 import sys
 import tempfile
@@ -43,12 +45,14 @@ class Crew:
         seeds: one training each.
         steps: of each training.
         size: how many run at a time.
+        actors: of each training, beside a server and a learner; 0 for an embedded store.
     """
 
-    def __init__(self, seeds: Sequence[int], steps: int, *, size: int) -> None:
+    def __init__(self, seeds: Sequence[int], steps: int, *, size: int, actors: int = 0) -> None:
         self._waiting = list(reversed(seeds))
         self._steps = steps
         self._size = size
+        self._actors = actors
         self._processes: dict[int, subprocess.Popen[str]] = {}
         self._messages: queue.SimpleQueue[tuple[int, Message | None]] = queue.SimpleQueue()
 
@@ -88,8 +92,10 @@ class Crew:
         """Ends what still runs, at once."""
         self._waiting.clear()
         # A training holds nothing that outlives it: there is no reason to ask politely.
+        # The session that it leads holds what it has started.
         for process in self._processes.values():
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
         for process in self._processes.values():
             process.wait()
         self._processes.clear()
@@ -98,7 +104,7 @@ class Crew:
         # The listener closes it.
         errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         process = subprocess.Popen(
-            [sys.executable, *_WORKER, str(seed), str(self._steps)],
+            [sys.executable, *_WORKER, str(seed), str(self._steps), str(self._actors)],
             env={**os.environ, **_ONE_THREAD},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

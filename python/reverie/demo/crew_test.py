@@ -40,6 +40,12 @@ def test_every_seed_is_trained(worker):
     assert {message.steps for message in messages} == {2_000}
 
 
+def test_a_training_is_told_its_actors(worker):
+    worker(f"assert sys.argv[3] == '3', sys.argv\n{OUTCOME}")
+    with Crew([0], 2_000, size=1, actors=3) as crew:
+        assert [type(message) for message in crew.messages()] == [Outcome]
+
+
 def test_a_process_gets_one_thread_for_its_linear_algebra(worker):
     worker(f"import os\nassert os.environ['OPENBLAS_NUM_THREADS'] == '1'\n{OUTCOME}")
     assert isinstance(told([0])[0], Outcome)

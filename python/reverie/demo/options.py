@@ -10,6 +10,8 @@ FULL_STEPS = 30_000
 QUICK_STEPS = 3_000
 STEPS_MIN = 2_000
 SEEDS_MAX = 1_000
+SERVED_SEEDS = 2
+ACTORS_MAX = 64
 SEED_MAX = 2**31 - 1
 
 _EXTRAS = ("gymnasium", "matplotlib", "rich")
@@ -18,6 +20,8 @@ _EXTRAS = ("gymnasium", "matplotlib", "rich")
 @dataclass(frozen=True)
 class Options:
     """A run: ``seeds`` trainings, numbered from ``first_seed``, of ``steps`` steps each.
+
+    Then ``served_seeds`` of the same, each with ``actors`` actors over a server.
 
     Raises:
         ValueError: a number is out of its range.
@@ -28,11 +32,15 @@ class Options:
     steps: int = FULL_STEPS
     first_seed: int = 0
     out: Path = Path("reverie-demo")
+    served_seeds: int = SERVED_SEEDS
+    actors: int = 2
 
     def __post_init__(self) -> None:
         _check("--seeds", self.seeds, 1, SEEDS_MAX)
         # Fewer steps would end before the table is full enough to learn from.
         _check("--steps", self.steps, STEPS_MIN, 10_000_000)
+        _check("--served", self.served_seeds, 0, SEEDS_MAX)
+        _check("--actors", self.actors, 1, ACTORS_MAX)
         _check("--seed", self.first_seed, 0, SEED_MAX - SEEDS_MAX)
         for folder in (self.out, *self.out.parents):
             if folder.exists():

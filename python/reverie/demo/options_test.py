@@ -13,6 +13,8 @@ from reverie.demo.options import Options, missing_extras
         ({"seeds": 0}, r"--seeds is 0; it must be at least 1 and at most 1000"),
         ({"seeds": 1001}, r"--seeds is 1001; .* at most 1000"),
         ({"steps": 1999}, r"--steps is 1999; it must be at least 2000"),
+        ({"served_seeds": -1}, r"--served is -1; it must be at least 0"),
+        ({"actors": 0}, r"--actors is 0; it must be at least 1 and at most 64"),
         ({"first_seed": -1}, r"--seed is -1; it must be at least 0"),
     ],
 )

@@ -1,9 +1,11 @@
-"""A whole run: train the seeds, show how they fare, report."""
+"""A whole run: two acts, of the same training; show how the seeds fare, report."""
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from rich.console import Console
 
@@ -16,57 +18,104 @@ GOAL = 400.0
 GOAL_SHARE = 0.8
 
 
+@dataclass
+class Act:
+    """Trainings of one kind, and what came of them."""
+
+    name: str
+    seeds: Sequence[int]
+    seconds: float = 0.0
+    curves: dict[int, list[Evaluation]] = field(default_factory=dict)
+    outcomes: list[Outcome] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+
+    @property
+    def reached(self) -> int:
+        """How many seeds came to the goal."""
+        return sum(outcome.greedy_return_mean >= GOAL for outcome in self.outcomes)
+
+    @property
+    def missed(self) -> bool:
+        """Whether fewer did than should."""
+        return self.reached < math.ceil(GOAL_SHARE * len(self.seeds))
+
+
 def run(options: Options) -> int:
     """Runs the demonstration; returns the exit status, 0 if every training came to its end.
 
-    A run of the full length must also reach the goal: a greedy return of 400 in four of five
-    seeds.
+    A run of the full length must also reach the goal in both acts: a greedy return of 400 in four
+    of five seeds.
     """
     console = Console(highlight=False)
-    picture = options.out / "learning-curve.png"
     options.out.mkdir(parents=True, exist_ok=True)
-    seeds = range(options.first_seed, options.first_seed + options.seeds)
-    curves: dict[int, list[Evaluation]] = {seed: [] for seed in seeds}
-    outcomes: list[Outcome] = []
-    failures: list[Failure] = []
+    embedded = Act("embedded", _seeds(options, options.seeds))
+    served = Act("served", _seeds(options, options.served_seeds))
     size = min(options.seeds, core_count())
-    console.print(
+    _say(
+        console,
         f"Double DQN, prioritised 3-step replay in an embedded store, CartPole-v1: "
         f"{_count(options.seeds, 'seed')} of {options.steps:,} steps, {size} at a time",
-        soft_wrap=True,
     )
-    begin = time.perf_counter()
-    with (
-        Crew(seeds, options.steps, size=size) as crew,
-        ProgressView(console, seeds, options.steps) as view,
-    ):
-        for message in crew.messages():
-            view.show(message)
-            if isinstance(message, Evaluation):
-                curves[message.seed].append(message)
-            elif isinstance(message, Outcome):
-                outcomes.append(message)
-            elif isinstance(message, Failure):
-                failures.append(message)
-    for failure in failures:
-        console.print(f"seed {failure.seed} failed:\n{failure.text}", markup=False, soft_wrap=True)
-    if not outcomes:
+    _play(embedded, console, options.steps, size=size, actors=0)
+    acts = [embedded]
+    if served.seeds:
+        # A server, a learner and actors keep two cores busy, and a little more.
+        size = max(1, min(options.served_seeds, core_count() // 2))
+        _say(
+            console,
+            f"The same over sockets, with a server, a learner and "
+            f"{_count(options.actors, 'actor')} in processes of their own: "
+            f"{_count(options.served_seeds, 'seed')}, {size} at a time",
+        )
+        _play(served, console, options.steps, size=size, actors=options.actors)
+        acts.append(served)
+    if not any(act.outcomes for act in acts):
         return 1
     # Only now, since matplotlib takes a while to load, and to unload after a Ctrl-C.
     from reverie.demo.report import draw_learning_curves, outcome_table
 
-    console.print(outcome_table(outcomes))
-    draw_learning_curves(curves, GOAL, picture)
+    console.print(outcome_table({act.name: act.outcomes for act in acts}))
+    picture = options.out / "learning-curve.png"
+    draw_learning_curves(embedded.curves, GOAL, picture, served=served.curves)
     console.print(f"Learning curves: {picture}", markup=False, soft_wrap=True)
-    reached = sum(outcome.greedy_return_mean >= GOAL for outcome in outcomes)
-    console.print(
-        f"Greedy return of at least {GOAL:.0f} in {reached} of {_count(options.seeds, 'seed')}, "
-        f"{time.perf_counter() - begin:.0f} s in all",
-        soft_wrap=True,
-    )
+    for act in acts:
+        _say(
+            console,
+            f"Greedy return of at least {GOAL:.0f} in {act.reached} of "
+            f"{_count(len(act.seeds), 'seed')}, {act.seconds:.0f} s in all ({act.name})",
+        )
     is_full = options.steps >= FULL_STEPS
-    missed = is_full and reached < math.ceil(GOAL_SHARE * options.seeds)
-    return 1 if failures or missed else 0
+    failed = any(act.failures or (is_full and act.missed) for act in acts)
+    return 1 if failed else 0
+
+
+def _play(act: Act, console: Console, steps: int, *, size: int, actors: int) -> None:
+    """Runs the trainings of an act, and shows how they fare."""
+    begin = time.perf_counter()
+    act.curves = {seed: [] for seed in act.seeds}
+    with (
+        Crew(act.seeds, steps, size=size, actors=actors) as crew,
+        ProgressView(console, act.seeds, steps) as view,
+    ):
+        for message in crew.messages():
+            view.show(message)
+            if isinstance(message, Evaluation):
+                act.curves[message.seed].append(message)
+            elif isinstance(message, Outcome):
+                act.outcomes.append(message)
+            elif isinstance(message, Failure):
+                act.failures.append(message)
+    act.seconds = time.perf_counter() - begin
+    for failure in act.failures:
+        console.print(f"seed {failure.seed} failed:\n{failure.text}", markup=False, soft_wrap=True)
+
+
+def _seeds(options: Options, count: int) -> range:
+    return range(options.first_seed, options.first_seed + count)
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, soft_wrap=True)
 
 
 def _count(number: int, noun: str) -> str:

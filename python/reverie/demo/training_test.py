@@ -4,8 +4,9 @@ import dataclasses
 
 import pytest
 
+from reverie.demo.learning import Settings
 from reverie.demo.messages import Evaluation, Outcome, Progress
-from reverie.demo.training import Settings, train
+from reverie.demo.training import train
 
 SHORT = Settings(warm_up_items=200, checks=4, check_episodes=2, final_episodes=3, items_max=500)
 

@@ -1,4 +1,7 @@
-"""The process of one training: ``python -m reverie.demo.worker SEED STEPS``.
+"""The process of one training: ``python -m reverie.demo.worker SEED STEPS ACTORS``.
+
+With 0 actors it is the whole training, in one thread over an embedded store; else the learner of
+one over sockets, which starts a server and the actors.
 
 Writes messages to stdout, one a line. Ends when that is closed, as it is when the parent has
 gone, whichever way it went.
@@ -20,13 +23,16 @@ def _tell(message: Message) -> None:
 
 def main(arguments: list[str]) -> int:
     """Trains one seed; returns the exit status."""
-    seed, steps = int(arguments[0]), int(arguments[1])
+    seed, steps, actors = (int(argument) for argument in arguments)
     try:
         try:
             # Imported here, so that a failure of the import is told as well.
-            from reverie.demo.training import train
+            from reverie.demo import served, training
 
-            _tell(train(seed, steps, _tell))
+            if actors == 0:
+                _tell(training.train(seed, steps, _tell))
+            else:
+                _tell(served.train(seed, steps, _tell, actors=actors))
         except BrokenPipeError:
             raise
         except Exception:  # Whatever it was, the parent shows it.

@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import os
 import re
+import select
 import signal
 import socket
 import sys
@@ -89,6 +90,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--grace", type=float, default=1.0, metavar="SECONDS", help="for clients when it stops"
     )
     parser.add_argument(
+        "--stop-with-stdin",
+        action="store_true",
+        help="stop as well when stdin is closed: a child that must not outlive its parent",
+    )
+    parser.add_argument(
         "--check", action="store_true", help="read the configuration, say what it is, and end"
     )
 
@@ -105,7 +111,7 @@ def _run(arguments: argparse.Namespace, program: str) -> int:
             _say(program, f"{_tables_text(config)}: the configuration is right")
             return 0
         with _signals_held() as signals:
-            return _serve(config, program, signals, begin, arguments.grace)
+            return _serve(config, program, signals, begin, arguments)
     except AlreadyExistsError as error:
         return _refuse(program, str(error), status=_IN_USE)
     except (ReverieError, OSError, UnicodeError) as error:
@@ -113,7 +119,11 @@ def _run(arguments: argparse.Namespace, program: str) -> int:
 
 
 def _serve(
-    config: ServerConfig, program: str, signals: socket.socket, begin: float, grace_s: float
+    config: ServerConfig,
+    program: str,
+    signals: socket.socket,
+    begin: float,
+    arguments: argparse.Namespace,
 ) -> int:
     with config.open() as server:
         _notify("READY=1")
@@ -121,10 +131,10 @@ def _serve(
             program,
             f"listens at {server.address}, {_tables_text(config)}, {_doors_text(config)}",
         )
-        name = _wait_for_signal(signals)
+        why = _wait(signals, stops_with_stdin=arguments.stop_with_stdin)
         _notify("STOPPING=1")
-        server.stop(grace_s=grace_s)
-        _say(program, _farewell(server, name, time.monotonic() - begin))
+        server.stop(grace_s=arguments.grace)
+        _say(program, _farewell(server, why, time.monotonic() - begin))
     return 0
 
 
@@ -218,12 +228,20 @@ def _do_nothing(_signal: int, _frame: FrameType | None) -> None:
     pass
 
 
-def _wait_for_signal(signals: socket.socket) -> str:
-    """Blocks until there is one; the next ends the process at once."""
-    name = signal.Signals(signals.recv(1)[0]).name
+def _wait(signals: socket.socket, *, stops_with_stdin: bool) -> str:
+    """Blocks until it is time to stop; tells why. A signal after it ends the process at once."""
+    stdin = sys.stdin.fileno() if stops_with_stdin else -1
+    sources = [signals, stdin] if stops_with_stdin else [signals]
+    why = ""
+    while not why:
+        for ready in select.select(sources, [], [])[0]:
+            if ready is signals:
+                why = signal.Signals(signals.recv(1)[0]).name
+            elif not os.read(stdin, 4096):
+                why = "the end of stdin"
     for number in _STOPPED_BY:
         signal.signal(number, signal.SIG_DFL)
-    return name
+    return why
 
 
 def _tables_text(config: ServerConfig) -> str:
@@ -246,10 +264,10 @@ def _doors_text(config: ServerConfig) -> str:
     )
 
 
-def _farewell(server: Server, signal_name: str, after_s: float) -> str:
+def _farewell(server: Server, why: str, after_s: float) -> str:
     figures = server.figures
     return (
-        f"stopped by {signal_name} after {after_s:.1f} s: {figures['inserts']} items "
+        f"stopped by {why} after {after_s:.1f} s: {figures['inserts']} items "
         f"inserted, {figures['samples']} sampled"
     )
 
