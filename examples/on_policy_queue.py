@@ -10,10 +10,13 @@ begins.
 
 import threading
 
+import numpy as np
+
 import reverie
 
 UNROLL = 5
 UPDATES = 200
+COLUMN = reverie.TensorSpec((UNROLL,), np.int64)
 
 
 class Weights:
@@ -23,43 +26,51 @@ class Weights:
 
 
 def act(client: reverie.Client, weights: Weights) -> None:
-    """Acts until the store closes."""
-    unroll = 0
-    writer = client.trajectory_writer(num_keep_alive_refs=UNROLL)
-    try:
-        while True:
+    with client.trajectory_writer(num_keep_alive_refs=UNROLL) as writer:
+        for unroll in range(UPDATES):
             version = weights.version
             for t in range(UNROLL):
                 writer.append({"version": version, "unroll": unroll, "step": t})
             steps = {name: column[-UNROLL:] for name, column in writer.history.items()}
             writer.create_item("unrolls", priority=1.0, trajectory=steps)
             writer.flush()  # waits until the queue has taken it
-            unroll += 1
-    except reverie.errors.CancelledError:
-        return  # the learner has closed the store
-    finally:
-        writer.close()
+
+
+def learn(client: reverie.Client, weights: Weights) -> None:
+    ages = []
+    for update in range(UPDATES):
+        batch = client.sample_batch("unrolls", 1, timeout_s=30)
+        assert batch.data["unroll"][0, 0] == update  # each once, in order
+        assert batch.data["step"][0].tolist() == list(range(UNROLL))
+        ages.append(weights.version - int(batch.data["version"][0, 0]))
+        weights.version += 1  # the learner's step
+    print(f"  {UPDATES} unrolls, each learnt from once and in order")
+    for age in range(max(ages) + 1):
+        print(f"    {ages.count(age):4d} acted with weights {age} versions old")
+    assert max(ages) <= 3
+
+
+def run(actors_client: reverie.Client, learners_client: reverie.Client) -> None:
+    weights = Weights()
+    actor = threading.Thread(target=act, args=(actors_client, weights), daemon=True)
+    actor.start()
+    learn(learners_client, weights)
+    actor.join()
+
+
+def table() -> reverie.Table:
+    signature = {"version": COLUMN, "unroll": COLUMN, "step": COLUMN}
+    return reverie.Table.queue("unrolls", max_size=2, signature=signature)
 
 
 def main() -> None:
-    weights = Weights()
-    with reverie.Store([reverie.Table.queue("unrolls", max_size=2)]) as store:
-        client = store.client()
-        actor = threading.Thread(target=act, args=(client, weights))
-        actor.start()
-        ages = []
-        for update in range(UPDATES):
-            batch = client.sample_batch("unrolls", 1, timeout_s=30)
-            assert batch.data["unroll"][0, 0] == update  # each once, in order
-            assert batch.data["step"][0].tolist() == list(range(UNROLL))
-            ages.append(weights.version - int(batch.data["version"][0, 0]))
-            weights.version += 1  # the learner's step
-        print(f"{UPDATES} unrolls, each learnt from once and in order")
-        for age in range(max(ages) + 1):
-            print(f"  {ages.count(age):4d} acted with weights {age} versions old")
-        assert max(ages) <= 3
-        print("now:", client.why_blocked("unrolls"))
-    actor.join()
+    print("embedded:")
+    with reverie.Store([table()]) as store:
+        run(store.client(), store.client())
+        print("  now:", store.client().why_blocked("unrolls"))
+    print("served:")
+    with reverie.Server([table()]) as server:
+        run(server.localhost_client(), server.localhost_client())
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@
             +--> "surprising"  by priority, the oldest go
             +--> "best"        uniform, the lowest return goes: a view of the best 20 episodes
 
-The rows lie in memory once, whatever the number of tables. Each table has its own order, its own
-size, and its own priorities.
+The rows lie in memory once, whatever the number of tables, and cross a socket once. Each table has
+its own order, its own size, and its own priorities.
 """
 
 import numpy as np
@@ -14,26 +14,30 @@ import reverie
 
 EPISODES = 200
 BEST = 20
+STEP = {
+    "obs": reverie.TensorSpec((None, 8), np.float32),
+    "reward": reverie.TensorSpec((None,), np.float32),
+}
 
 
 def tables() -> list[reverie.Table]:
     ready = reverie.rate_limiters.MinSize(1)
-    selectors = reverie.selectors
+    uniform, prioritized = reverie.selectors.Uniform, reverie.selectors.Prioritized
+    oldest, lowest = reverie.selectors.Fifo(), reverie.selectors.MinHeap()
     return [
-        reverie.Table("all", selectors.Uniform(seed=1), selectors.Fifo(), 10_000, ready),
+        reverie.Table("all", uniform(seed=1), oldest, 10_000, ready, signature=STEP),
         reverie.Table(
-            "surprising", selectors.Prioritized(0.8, seed=2), selectors.Fifo(), 10_000, ready
+            "surprising", prioritized(0.8, seed=2), oldest, 10_000, ready, signature=STEP
         ),
-        reverie.Table("best", selectors.Uniform(seed=3), selectors.MinHeap(), BEST, ready),
+        reverie.Table("best", uniform(seed=3), lowest, BEST, ready, signature=STEP),
     ]
 
 
-def main() -> None:
+def write(client: reverie.Client) -> list[float]:
+    """Writes the episodes into all tables; gives their returns."""
     rng = np.random.default_rng(7)
     returns = []
-    with reverie.Store(tables()) as store:
-        client = store.client()
-        writer = client.trajectory_writer(num_keep_alive_refs=10)
+    with client.trajectory_writer(num_keep_alive_refs=10) as writer:
         for _ in range(EPISODES):
             rewards = rng.normal(size=10).astype(np.float32)
             for reward in rewards:
@@ -46,22 +50,37 @@ def main() -> None:
             returns.append(float(rewards.sum()))
             writer.create_item("best", priority=returns[-1], trajectory=episode)
             writer.end_episode()
-        writer.close()
+    return returns
 
-        best = client.sample_batch("best", BEST, distinct=True)
-        found = np.sort(best.data["reward"].sum(axis=1))
-        print(f"best of {EPISODES} episodes: returns from {found[0]:.2f} to {found[-1]:.2f}")
-        print(f"all of them: a mean of {np.mean(returns):.2f}")
-        np.testing.assert_allclose(found, np.sort(returns)[-BEST:], rtol=1e-5)
 
-        # A learner that finds large rewards surprising looks at them more often.
-        for _ in range(20):
-            batch = client.sample_batch("surprising", 256)
-            surprise = np.abs(batch.data["reward"][:, 0])
-            client.update_priorities("surprising", batch.tickets, surprise)
-        for name in ("all", "surprising"):
-            batch = client.sample_batch(name, 2000)
-            print(f"{name}: mean |reward| of a batch is {np.abs(batch.data['reward']).mean():.2f}")
+def run(client: reverie.Client) -> None:
+    returns = write(client)
+    best = client.sample_batch("best", 50 * BEST)
+    found = np.unique(best.data["reward"].sum(axis=1))
+    print(f"  best of {EPISODES} episodes: returns from {found[0]:.2f} to {found[-1]:.2f}")
+    print(f"  all of them: a mean of {np.mean(returns):.2f}")
+    np.testing.assert_allclose(found, np.sort(returns)[-BEST:], rtol=1e-4)
+
+    # A learner that finds large rewards surprising looks at them more often.
+    for _ in range(20):
+        batch = client.sample_batch("surprising", 256)
+        surprise = np.abs(batch.data["reward"][:, 0])
+        client.update_priorities("surprising", batch.tickets, surprise)
+    means = {}
+    for name in ("all", "surprising"):
+        rewards = client.sample_batch(name, 2000).data["reward"]
+        means[name] = float(np.abs(rewards).mean())
+        print(f"  {name}: mean |reward| of a batch is {means[name]:.2f}")
+    assert means["surprising"] > means["all"]
+
+
+def main() -> None:
+    print("embedded:")
+    with reverie.Store(tables()) as store:
+        run(store.client())
+    print("served:")
+    with reverie.Server(tables()) as server:
+        run(server.localhost_client())
 
 
 if __name__ == "__main__":

@@ -23,7 +23,11 @@ def _cpp_files() -> list[str]:
 
 def _typed_paths() -> list[str]:
     """The package, and the programs beside it."""
-    programs = [path for folder in ("examples", "tools") for path in (ROOT / folder).glob("*.py")]
+    programs = [
+        path
+        for folder in ("examples", "examples/as_reverb", "tools")
+        for path in (ROOT / folder).glob("*.py")
+    ]
     return ["python/reverie", *sorted(str(p) for p in programs if not p.name.endswith("_test.py"))]
 
 

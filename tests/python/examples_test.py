@@ -8,10 +8,11 @@ import pytest
 
 # Of extras that a machine may lack.
 _NEEDS = {"atari_recording.py": ("ale_py", "PIL")}
-_EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples").glob("*.py"))
+_FOLDER = Path(__file__).resolve().parents[2] / "examples"
+_EXAMPLES = sorted(_FOLDER.rglob("*.py"))
 
 
-@pytest.mark.parametrize("example", _EXAMPLES, ids=lambda path: path.name)
+@pytest.mark.parametrize("example", _EXAMPLES, ids=lambda p: p.relative_to(_FOLDER).as_posix())
 def test_the_example_runs(example, tmp_path):
     for module in _NEEDS.get(example.name, ()):
         pytest.importorskip(module)
@@ -24,6 +25,11 @@ def test_the_example_runs(example, tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_page_tells_of_every_example(root):
+    page = (root / "docs" / "examples.md").read_text()
+    assert [path for path in _EXAMPLES if path.relative_to(root).as_posix() not in page] == []
 
 
 def test_the_film_of_the_recording_is_the_game_that_was_played(tmp_path):
