@@ -53,6 +53,12 @@ class Served:
         assert found, self.first + self.process.stderr.read()
         return found[1]
 
+    def close(self):
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
+
     def stop(self, number=signal.SIGTERM):
         """The exit status and the last line."""
         self.process.send_signal(number)
@@ -71,7 +77,7 @@ def serve():
 
         def start(*arguments, **keywords):
             served = Served(*arguments, **keywords)
-            stack.callback(served.process.communicate)
+            stack.callback(served.close)
             stack.callback(served.process.kill)
             return served
 
@@ -123,6 +129,15 @@ def test_a_stop_confirms_what_was_inserted_and_nothing_else(serve, number):
     assert ": 3 items inserted, 0 sampled" in errors
     assert writer.pending_items == 2
     writer.close()
+
+
+def test_it_serves_on_when_nobody_reads_what_it_says(serve):
+    served = serve("--config", QUEUE)
+    client = reverie.Client(served.address())
+    served.process.stderr.close()
+    client.insert(1, {"q": 1.0})
+    served.process.send_signal(signal.SIGTERM)
+    assert served.process.wait(timeout=60) == 0
 
 
 def test_it_stops_with_its_parent_where_it_is_told_to(serve):

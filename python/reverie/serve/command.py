@@ -285,7 +285,8 @@ def _notify(state: str) -> None:
 
 
 def _say(program: str, text: str) -> None:
-    print(f"{program}: {text}", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # whoever listened may be gone; the server is not
+        print(f"{program}: {text}", file=sys.stderr, flush=True)
 
 
 def _refuse(program: str, text: str, *, status: int = _REFUSED) -> int:
