@@ -270,6 +270,13 @@ def test_a_configuration_can_be_checked_without_serving(serve):
     )
 
 
+def test_the_files_that_a_configuration_names_are_checked_too(serve):
+    for named in ('token_file = "none"', '[tls]\ncertificate = "none"\nkey = "none"'):
+        status, errors = serve("--config", f"{named}\n{QUEUE}", "--check").end()
+        assert status == 2
+        assert "No such file or directory: 'none'" in errors
+
+
 def token_file(folder, text, mode=0o600):
     path = folder / "token"
     path.write_text(text)

@@ -108,6 +108,7 @@ def _run(arguments: argparse.Namespace, program: str) -> int:
         for remark in config.remarks:
             _say(program, remark)
         if arguments.check:
+            config.read_secrets()
             _say(program, f"{_tables_text(config)}: the configuration is right")
             return 0
         with _signals_held() as signals:

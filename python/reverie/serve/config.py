@@ -32,6 +32,17 @@ class ServerConfig(NamedTuple):
     limits: ServerLimits = ServerLimits()
     remarks: tuple[str, ...] = ()
 
+    def read_secrets(self) -> str:
+        """The token, or an empty str. Reads the files of TLS too, to see that they are there.
+
+        Raises:
+            InvalidArgumentError: the token is none.
+            OSError: a file cannot be read.
+        """
+        if self.tls is not None:
+            self.tls._options()
+        return "" if self.token_file is None else read_token(self.token_file)
+
     def open(self) -> Server:
         """The server, listening.
 
@@ -43,7 +54,7 @@ class ServerConfig(NamedTuple):
             self.tables,
             self.port,
             host=self.host,
-            token="" if self.token_file is None else read_token(self.token_file),
+            token=self.read_secrets(),
             tls=self.tls,
             insecure=self.insecure,
             max_bytes=self.max_bytes,
