@@ -92,7 +92,7 @@ class InitializeConnection final : public GrpcServerEvents {
 }  // namespace
 
 Result<std::unique_ptr<ReverbService>> ReverbService::make(std::shared_ptr<ReplayService> service,
-                                                           ReverbServiceOptions options) {
+                                                           const ReverbServiceOptions& options) {
   REVERIE_ASSIGN_OR_RETURN(const std::vector<TableInfo> infos, info_and_wait(*service));
   auto store = std::make_shared<ReverbStore>(std::move(service), options.cache_bytes_max,
                                              options.clock ? *options.clock : Clock::system());

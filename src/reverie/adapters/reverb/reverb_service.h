@@ -41,7 +41,7 @@ class ReverbService {
  public:
   // Asks `service` for its tables, which stay as they are from then on: waits for the answer.
   static Result<std::unique_ptr<ReverbService>> make(std::shared_ptr<ReplayService> service,
-                                                     ReverbServiceOptions options = {});
+                                                     const ReverbServiceOptions& options = {});
 
   // Adds the methods. They hold what they need: the server may outlive this object.
   void add_to(GrpcServer& server) const;
