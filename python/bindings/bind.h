@@ -10,6 +10,7 @@ void bind_tensor(nanobind::module_& m);
 void bind_client(nanobind::module_& m);
 void bind_columns(nanobind::module_& m);
 void bind_writer(nanobind::module_& m);
+void bind_structured_writer(nanobind::module_& m);
 void bind_replay(nanobind::module_& m);
 void bind_env(nanobind::module_& m);
 void bind_server(nanobind::module_& m);

@@ -20,23 +20,14 @@
 #include "python/bindings/history_nest.h"
 #include "python/bindings/nest.h"
 #include "python/bindings/values.h"
+#include "python/bindings/writer_support.h"
 #include "reverie/base/fork.h"
 #include "reverie/base/format.h"
 
 namespace reverie::python {
 namespace {
 
-constexpr double kLastFlushS = 1.0;
 constexpr std::int64_t kCountMax = std::numeric_limits<std::uint32_t>::max();
-
-CodecChoice codec_argument(nb::handle codec) {
-  const std::string_view name = text_argument("codec", codec);
-  const std::optional<CodecChoice> choice = codec_choice_from_name(name);
-  if (!choice) {
-    raise(invalid_argument("codec is '{}'; it must be 'auto', 'raw', 'lz4' or 'zstd'", name));
-  }
-  return *choice;
-}
 
 ChunkOptions chunk_options(nb::handle num_keep_alive_refs, std::string_view length_name,
                            nb::handle length, CodecChoice codec) {
@@ -44,10 +35,7 @@ ChunkOptions chunk_options(nb::handle num_keep_alive_refs, std::string_view leng
   options.codec = codec;
   options.num_keep_alive_refs = static_cast<std::uint32_t>(
       integer_argument("num_keep_alive_refs", num_keep_alive_refs, 1, kCountMax));
-  if (!length.is_none()) {
-    options.chunk_length =
-        static_cast<std::uint32_t>(integer_argument(length_name, length, 1, kCountMax));
-  }
+  options.chunk_length = chunk_length_argument(length_name, length);
   return options;
 }
 
@@ -60,16 +48,6 @@ std::string column_path(nb::handle path) {
     joined += str_of(part);
   }
   return joined;
-}
-
-// Reverb's milliseconds, where none or less than 1 is no limit, beside our seconds.
-TimePoint deadline(nb::handle timeout_ms, nb::handle timeout_s) {
-  if (timeout_ms.is_none()) return python::deadline(timeout_s);
-  if (!timeout_s.is_none()) {
-    raise(invalid_argument("timeout_ms and timeout_s are both given; give one of them"));
-  }
-  const double given = number_argument("timeout_ms", timeout_ms);
-  return given > 0 ? Clock::system().now() + seconds(given * 1e-3) : TimePoint::max();
 }
 
 // What is known of a structure of steps: its columns by visiting order, and whether the history has
@@ -92,7 +70,7 @@ class Writer {
   }
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
-  ~Writer() { abandon(); }
+  ~Writer() { abandon(writer(), fork_guard_); }
 
   void append(nb::handle step, bool partial_step) {
     const InUse in_use(*core_);
@@ -294,32 +272,6 @@ class Writer {
       whole_.push_back({writer().column_name(column), column, {}, false, /*stepwise=*/true});
     }
     whole_text_ = nest.text();
-  }
-
-  // A writer that was dropped: what it could not bring home in a second is told.
-  void abandon() noexcept {
-    if (!fork_guard_.check("TrajectoryWriter").ok() || closed()) return;
-    const nb::error_scope pending;
-    Status status;
-    std::size_t lost = 0;
-    {
-      nb::gil_scoped_release release;
-      status = writer().flush(0, Clock::system().now() + seconds(kLastFlushS), WaitOptions());
-      lost = writer().pending_items();
-      writer().close();
-    }
-    std::string text;
-    if (lost > 0) {
-      text = format(
-          "a writer was dropped unclosed, and {} of its items were still waiting for their tables "
-          "after {} s: they are lost; call flush(), end_episode() or close() before",
-          lost, kLastFlushS);
-    } else if (!status.ok()) {
-      text = format("a writer was dropped unclosed: {}", status.message());
-    }
-    if (!text.empty() && PyErr_WarnEx(PyExc_ResourceWarning, text.c_str(), 1) < 0) {
-      PyErr_WriteUnraisable(nullptr);
-    }
   }
 
   std::shared_ptr<WriterCore> core_;

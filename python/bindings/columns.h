@@ -22,14 +22,18 @@ namespace reverie::python {
 
 namespace nb = nanobind;
 
+// Something for one call at a time. The interpreter's lock guards it, save while a call waits
+// without: then it is in use, and other calls are refused.
+struct OneCallAtATime {
+  bool in_use = false;
+};
+
 // A C++ writer and what Python must remember about it; shared by the Python writer and its
-// histories. The interpreter's lock guards it, save while a call waits without: then it is in use,
-// and other calls are refused.
-struct WriterCore {
+// histories.
+struct WriterCore : OneCallAtATime {
   std::shared_ptr<ReplayService> service;
   std::unique_ptr<TrajectoryWriter> writer;
   StepIndex history_begin = 0;  // first step that histories show
-  bool in_use = false;
 
   std::size_t history_length() const {
     return static_cast<std::size_t>(writer->next_step() - history_begin) +
@@ -40,7 +44,7 @@ struct WriterCore {
 // Marks a writer as in use for the time of a call; raises if it is already.
 class InUse {
  public:
-  explicit InUse(WriterCore& core) : core_(core) {
+  explicit InUse(OneCallAtATime& core) : core_(core) {
     if (core.in_use) refuse();
     core.in_use = true;
   }
@@ -49,14 +53,14 @@ class InUse {
   ~InUse() { core_.in_use = false; }
 
   // For calls that never wait.
-  static void check(const WriterCore& core) {
+  static void check(const OneCallAtATime& core) {
     if (core.in_use) refuse();
   }
 
  private:
   [[noreturn]] static void refuse();
 
-  WriterCore& core_;
+  OneCallAtATime& core_;
 };
 
 // The steps of one column since the episode began.

@@ -19,6 +19,7 @@ NB_MODULE(_reverie, m) {
   reverie::python::bind_columns(m);
   reverie::python::bind_client(m);
   reverie::python::bind_writer(m);
+  reverie::python::bind_structured_writer(m);
   reverie::python::bind_replay(m);
   reverie::python::bind_env(m);
   reverie::python::bind_server(m);

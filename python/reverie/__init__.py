@@ -26,6 +26,7 @@ from reverie.trajectory_writer import TrajectoryWriter
 from reverie.writer import Writer
 
 if TYPE_CHECKING:
+    from reverie import structured
     from reverie.envs.pool import EnvPool
 
 __version__ = _version()
@@ -61,16 +62,17 @@ __all__ = [
     "load_plugin",
     "rate_limiters",
     "selectors",
+    "structured",
     "unbatch",
 ]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401
-    """Loads pools of environments when they are first asked for: the rest does without them."""
+    """Loads what most programs do without when it is first asked for."""
     import importlib
 
     if name == "EnvPool":
         return importlib.import_module("reverie.envs.pool").EnvPool
-    if name in ("envs", "moolib"):
+    if name in ("envs", "moolib", "structured"):
         return importlib.import_module(f"reverie.{name}")
     raise AttributeError(f"module 'reverie' has no attribute {name!r}")

@@ -355,6 +355,77 @@ class TrajectoryWriter:
         From any thread.
         """
 
+class StructuredWriter:
+    """See ``reverie.structured``."""
+
+    def __init__(self, client: Client, configs: Sequence[tuple[Any, ...]], *, chunk_length: int | None = None, max_in_flight_items: int = 1000, codec: str = 'auto') -> None: ...
+
+    def append(self, data: Any, *, partial_step: bool = False, timeout_s: float | None = None) -> None:
+        """
+        Appends one step, or a part of it, and makes the items that the patterns say.
+
+        Args:
+            data: a nest of arrays with as many leaves as the first one; None where a leaf has no value.
+            partial_step: leave the step open: the next append fills the same one, with other leaves.
+            timeout_s: how long to wait where ``max_in_flight_items`` wait already: None without limit.
+
+        Raises:
+            InvalidArgumentError: another number of leaves, a leaf of another shape or dtype than before,
+                one that a condition or a priority cannot use, or an item that its table refuses.
+            UnsupportedTypeError: a value of a type that cannot be stored.
+            NotFoundError: there is no such table; the step was written.
+            DeadlineExceededError: the queue stayed full; nothing was written.
+            FailedPreconditionError: a leaf came in this open step already, or the writer is closed.
+        """
+
+    def flush(self, block_until_num_items: int = 0, timeout_ms: float | None = None, *, timeout_s: float | None = None) -> None:
+        """
+        Waits until at most ``block_until_num_items`` items are not in their table.
+
+        Args:
+            block_until_num_items: >= 0.
+            timeout_ms: how long to wait, as Reverb counts it; 0 and less is without limit.
+            timeout_s: the same in seconds; 0 does not wait.
+
+        Raises:
+            InvalidArgumentError: a number lies outside.
+            NotFoundError: there is no such table; its items are lost.
+            DeadlineExceededError: the time is up; the message says how many items wait.
+        """
+
+    def end_episode(self, clear_buffers: bool = True, timeout_ms: float | None = None, *, timeout_s: float | None = None) -> None:
+        """
+        Makes the items of patterns that wait for the end, flushes, and begins the next episode.
+
+        Args:
+            clear_buffers: forget the steps so far; else items may span both episodes.
+            timeout_ms: how long to wait, as Reverb counts it; 0 and less is without limit.
+            timeout_s: the same in seconds; 0 does not wait.
+
+        Raises:
+            DeadlineExceededError: the time is up; the episode goes on as it was. Call it again: no item is
+                made twice.
+        """
+
+    @property
+    def step_is_open(self) -> bool:
+        """Whether the last append was a partial step."""
+
+    @property
+    def pending_items(self) -> int:
+        """Items that are not in their table yet."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+
+    def close(self) -> None:
+        """
+        Ends the writer: what is queued is dropped. Closing again does nothing.
+
+        From any thread.
+        """
+
 class Store:
     """See ``reverie.Store``."""
 

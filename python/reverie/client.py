@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from reverie._reverie import Batch, BlockedReport
+    from reverie.structured import Config, StructuredWriter
 
     Keys: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
     Priorities: TypeAlias = Sequence[float] | npt.NDArray[Any]
@@ -170,6 +171,39 @@ class Client:
             chunk_length=chunk_length,
             max_in_flight_items=max_in_flight_items,
             codec=self._codec if codec is None else codec,
+        )
+
+    def structured_writer(
+        self,
+        configs: Sequence[Config],
+        *,
+        chunk_length: int | None = None,
+        max_in_flight_items: int = 1000,
+        codec: str | None = None,
+    ) -> StructuredWriter:
+        """A writer that makes its items by itself, by pattern: see ``reverie.structured``.
+
+        Args:
+            configs: at least one, of ``structured.create_config``. They are tried in this order.
+            chunk_length: as for :meth:`trajectory_writer`, as are ``max_in_flight_items``, of which
+                there is at least one a configuration, and ``codec``.
+            max_in_flight_items: items that wait for their table before ``append`` waits too.
+            codec: how full chunks are kept.
+
+        Raises:
+            InvalidArgumentError: there are no configurations, or one can make no items; the message
+                begins "Invalid configuration at position i".
+            UnsupportedTypeError: one of them is none.
+        """
+        # Loaded here: most programs write without patterns.
+        from reverie.structured import open_writer
+
+        return open_writer(
+            self._native,
+            configs,
+            chunk_length,
+            max_in_flight_items,
+            self._codec if codec is None else codec,
         )
 
     # --- Reading

@@ -106,7 +106,7 @@ def signature_columns(signature: object) -> tuple[list[tuple[str, str, list[int]
         return None
     columns = []
     for path, leaf in zip(paths, leaves, strict=True):
-        spec = _leaf_spec(path, leaf)
+        spec = leaf_spec(path, leaf)
         shape = [-1 if extent is None else extent for extent in spec.shape]
         columns.append((path, spec.dtype_name, shape))
     return columns, structure
@@ -173,7 +173,8 @@ def _expanded(nest: Any) -> Any:  # noqa: ANN401
     return nest
 
 
-def _leaf_spec(path: str, leaf: Any) -> TensorSpec:  # noqa: ANN401
+def leaf_spec(path: str, leaf: Any) -> TensorSpec:  # noqa: ANN401
+    """The specification of one leaf, of whichever library; ``path`` is for messages."""
     if isinstance(leaf, TensorSpec):
         return leaf
     where = f"column '{path}'" if path else "the signature"

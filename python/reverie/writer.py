@@ -121,16 +121,23 @@ class Writer:
         """Waits until every item is in its table."""
         self._writer.flush(timeout_s=timeout_s)
 
-    def close(self, retry_on_unavailable: bool = True) -> None:
-        """Flushes and ends the writer.
+    def close(self, retry_on_unavailable: bool = True, *, timeout_s: float | None = None) -> None:
+        """Flushes and ends the writer, whatever the flush said.
+
+        Args:
+            retry_on_unavailable: means nothing: a server that is away is tried again.
+            timeout_s: how long to wait for the items.
 
         Raises:
             InvalidArgumentError: the writer is closed already.
+            DeadlineExceededError: the time is up; the message says how many items are lost.
         """
-        del retry_on_unavailable  # an embedded store is never unreachable
+        del retry_on_unavailable
         self._check_open()
-        self._writer.flush()
-        self._writer.close()
+        try:
+            self._writer.flush(timeout_s=timeout_s)
+        finally:
+            self._writer.close()
 
     def _check_open(self) -> None:
         if self._writer.closed:

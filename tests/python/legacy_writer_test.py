@@ -91,6 +91,38 @@ def test_items_that_cannot_be_made(client):
     assert client.server_info()["t"].current_size == 0
 
 
+@pytest.mark.parametrize("step", [{}, [], ()])
+def test_a_first_step_without_columns_is_refused(client, step):
+    with client.writer(1) as writer, pytest.raises(ValueError, match="at least one array"):
+        writer.append(step)
+
+
+def test_bounds_that_mean_nothing_are_refused(client):
+    for arguments, message in [
+        ({"max_sequence_length": 0}, "max_sequence_length is 0"),
+        ({"max_sequence_length": 2, "chunk_length": 0}, "chunk_length is 0"),
+        ({"max_sequence_length": 2, "chunk_length": 3}, "chunk_length is 3"),
+        ({"max_sequence_length": 2, "max_in_flight_items": 0}, "max_in_flight_items is 0"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            client.writer(**arguments)
+
+
+def test_a_close_flushes_and_ends_all_calls():
+    with reverie.Store([reverie.Table.queue("full", 1)]) as store:
+        writer = store.client().writer(1)
+        writer.append(1)
+        for _ in range(3):
+            writer.create_item("full", 1, 1.0)
+        with pytest.raises(reverie.DeadlineExceededError, match="2 items"):
+            writer.flush(timeout_s=0)
+        with pytest.raises(reverie.DeadlineExceededError, match="2 items"):
+            writer.close(timeout_s=0)
+        with pytest.raises(RuntimeError, match="closed"):
+            writer.append(2)
+        assert store.client().server_info()["full"].rate_limiter_info.insert_stats.pending == 0
+
+
 def test_a_closed_writer_says_so(client):
     writer = client.writer(1)
     writer.append(1)

@@ -396,3 +396,19 @@ def test_a_server_encrypts(tmp_path):
             stranger.server_info(timeout=10)
     with pytest.raises(errors.InvalidArgumentError):
         reverie.Server([fifo()], tls=reverie.ServerTls(key, certificate))
+
+
+def test_items_over_a_step_that_is_open_travel(server, client):
+    for door in (client, server.client()):
+        with door.trajectory_writer(2, chunk_length=8) as writer:
+            for step in range(3):
+                writer.append({"a": np.int64(step)}, partial_step=True)
+                writer.create_item("t", 1.0, {"x": writer.history["a"][-1:]})
+                writer.append({"b": np.int64(10 * step)})
+                writer.create_item("t", 1.0, {"x": writer.history["b"][-1:]})
+        seen = []
+        while client.server_info()["t"].current_size:
+            sample = next(client.sample("t", emit_timesteps=False))
+            seen.append(int(sample.data[0][0]))
+            client.delete("t", [sample.info.key])
+        assert seen == [0, 0, 1, 10, 2, 20]

@@ -90,6 +90,13 @@ std::uint32_t ColumnGroup::next_capacity(bool is_packed) const {
                    : tuner_.chunk_length(step_bytes, referable);
 }
 
+void ColumnGroup::publish_open_row() {
+  if (open_row_is_published_) return;
+  zero_unset_cells(*chunk_, chunk_rows_);
+  chunk_->publish(chunk_rows_ + 1);
+  open_row_is_published_ = true;
+}
+
 // Items that refer to the open row keep the chunk it leaves; the row stays complete there.
 void ColumnGroup::move_open_row(Ref<Chunk> to) {
   open_var_bytes_ = 0;
@@ -99,8 +106,8 @@ void ColumnGroup::move_open_row(Ref<Chunk> to) {
     to->set_row(i, 0, bytes);
     if (members_[i].is_variable) open_var_bytes_ += bytes.size();
   }
-  zero_unset_cells(*chunk_, chunk_rows_);
-  chunk_->publish(chunk_rows_ + 1);
+  publish_open_row();
+  open_row_is_published_ = false;
   Segment& last = segments_.back();
   const Segment moved{to, last.step + last.length - 1, row_count_, 0, 1};
   if (--last.length == 0) segments_.pop_back();
@@ -127,8 +134,9 @@ void ColumnGroup::begin_row(StepIndex step) {
 void ColumnGroup::finish_row() {
   if (open_cells_ < live_columns_ || !schema_) {
     note_unset_cells();
-    zero_unset_cells(*chunk_, chunk_rows_);
+    if (!open_row_is_published_) zero_unset_cells(*chunk_, chunk_rows_);
   }
+  open_row_is_published_ = false;
   if (chunk_->schema().has_variable()) {
     const auto bytes = static_cast<double>(open_var_bytes_);
     mean_var_bytes_ =

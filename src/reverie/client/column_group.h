@@ -56,7 +56,10 @@ class ColumnGroup {
   // Makes room for a row, or for more cells of the open one, with `var_bytes` for cells of varying
   // size. Opens a chunk if it must; an open row moves along. Without effect on what is stored.
   Status reserve(const ChunkPlace& place, std::size_t var_bytes) {
-    if (chunk_ && schema_ && (var_bytes == 0 || chunk_->has_var_room(var_bytes))) return {};
+    if (chunk_ && schema_ && !open_row_is_published_ &&
+        (var_bytes == 0 || chunk_->has_var_room(var_bytes))) {
+      return {};
+    }
     return open_chunk(place, var_bytes);
   }
   // Requires a reservation, and that the cell is not set in this step.
@@ -99,8 +102,10 @@ class ColumnGroup {
                         member.unset.empty();
     return surely || are_set_slowly(member, rows, bad_row);
   }
-  // An item now refers to these rows.
+  // An item now refers to these rows. Where the open one is among them it is published as it is,
+  // since the item may leave the process: its further cells are set in a chunk of their own.
   void use_rows(const Rows& rows) {
+    if (row_is_open_ && rows.begin + rows.length > row_count_) publish_open_row();
     if (!options_.chunk_length) tuner_.use_rows(rows.begin, rows.begin + rows.length);
   }
 
@@ -135,6 +140,7 @@ class ColumnGroup {
     if (chunk_) pack(*std::exchange(chunk_, {}));
   }
   void pack(Chunk& sealed);
+  void publish_open_row();
   void move_open_row(Ref<Chunk> to);
   void begin_row(StepIndex step);
   void finish_row();
@@ -161,7 +167,8 @@ class ColumnGroup {
   Ref<Chunk> chunk_;              // open, with room for the open row or one more; else null
   std::uint32_t chunk_rows_ = 0;  // complete ones in it
   bool row_is_open_ = false;
-  std::size_t open_cells_ = 0;  // set in the open row
+  bool open_row_is_published_ = false;  // then its place in chunk_ is not written again
+  std::size_t open_cells_ = 0;          // set in the open row
   std::size_t open_var_bytes_ = 0;
   double mean_var_bytes_ = 0;  // of a row; late rows weigh more
 

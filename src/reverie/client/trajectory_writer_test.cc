@@ -156,6 +156,32 @@ TEST_F(TrajectoryWriterTest, AnItemMayReferToTheStepThatIsOpen) {
             (Cells{f32(10).bytes, f32(20).bytes}));
 }
 
+// Whoever sends the item sees complete rows alone, and none that is written again.
+TEST_F(TrajectoryWriterTest, AnItemOverTheOpenStepHasItsRowPublished) {
+  ASSERT_TRUE(append({{"x", f32(1)}, {"y", f32(10)}}).ok());
+  ASSERT_TRUE(append({{"x", f32(2)}}, /*partial=*/true).ok());
+  ASSERT_TRUE(create({0, 2}).ok());
+  const Piece piece = service_->item("replay", 0).trajectory.pieces()[0];
+  EXPECT_EQ(piece.chunk->rows(), 2u);
+  ASSERT_TRUE(create({1, 1}).ok());
+  EXPECT_EQ(service_->item("replay", 1).trajectory.pieces()[0].chunk, piece.chunk);
+  ASSERT_TRUE(append({{"y", f32(20)}}).ok());
+  ASSERT_TRUE(create({0, 2}, "replay", 1.0, "y").ok());
+  const auto pieces = service_->item("replay", 2).trajectory.pieces();
+  ASSERT_EQ(pieces.size(), 2u);
+  EXPECT_EQ(pieces[0].chunk, piece.chunk);
+  EXPECT_NE(pieces[1].chunk, piece.chunk);
+  EXPECT_EQ(bytes_of(piece.chunk->row_bytes(1, 1)), f32(0).bytes);
+  // A published row that gets no further cell stays where it is.
+  ASSERT_TRUE(append({{"x", f32(3)}}, /*partial=*/true).ok());
+  ASSERT_TRUE(create({2, 1}).ok());
+  ASSERT_TRUE(append({}).ok());
+  ASSERT_TRUE(create({2, 1}).ok());
+  EXPECT_EQ(service_->item("replay", 3).trajectory.pieces()[0].chunk,
+            service_->item("replay", 4).trajectory.pieces()[0].chunk);
+  EXPECT_EQ(rows_of(service_->item("replay", 4).trajectory, 0), Cells{f32(3).bytes});
+}
+
 // A column that first comes in the open step moves its row to a chunk that has the column; an item
 // that refers to the row keeps the old one.
 TEST_F(TrajectoryWriterTest, AColumnMayComeInTheStepThatIsOpen) {

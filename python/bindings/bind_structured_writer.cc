@@ -1,0 +1,248 @@
+// Binds client/structured_writer.h.
+//
+// A step of the same structure as an earlier one goes through without an allocation: its nest is
+// matched against the one remembered, and only the leaves that a pattern uses are looked at.
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "python/bindings/bind.h"
+#include "python/bindings/client.h"
+#include "python/bindings/columns.h"
+#include "python/bindings/convert.h"
+#include "python/bindings/nest.h"
+#include "python/bindings/values.h"
+#include "python/bindings/writer_support.h"
+#include "reverie/base/fork.h"
+#include "reverie/client/structured_writer.h"
+
+namespace reverie::python {
+namespace {
+
+// A configuration as the package hands it over; its numbers are those of the enumerations.
+using ColumnTuple = std::tuple<std::string, LeafIndex, std::optional<std::int64_t>,
+                               std::optional<std::int64_t>, std::optional<std::int64_t>>;
+using ConditionTuple = std::tuple<int, LeafIndex, int, std::int64_t, std::int64_t, bool>;
+using PriorityTuple = std::tuple<double, std::optional<LeafIndex>, double>;
+using ConfigTuple = std::tuple<std::vector<ColumnTuple>, std::string, std::string,
+                               std::vector<ConditionTuple>, PriorityTuple>;
+
+std::vector<ItemPattern> patterns_of(const std::vector<ConfigTuple>& configs) {
+  std::vector<ItemPattern> patterns;
+  for (const auto& [columns, structure, table, conditions, priority] : configs) {
+    ItemPattern& pattern = patterns.emplace_back();
+    for (const auto& [name, leaf, start, stop, step] : columns) {
+      pattern.columns.push_back({name, leaf, start, stop, step});
+    }
+    pattern.structure = structure;
+    pattern.table = table;
+    for (const auto& [left, leaf, comparison, value, modulo, is_inverse] : conditions) {
+      pattern.conditions.push_back({static_cast<PatternCondition::Left>(left), leaf,
+                                    static_cast<PatternCondition::Comparison>(comparison), value,
+                                    modulo, is_inverse});
+    }
+    const auto& [constant, error_leaf, max_weight] = priority;
+    pattern.priority = {constant, error_leaf, max_weight};
+  }
+  return patterns;
+}
+
+class PyStructuredWriter {
+ public:
+  PyStructuredWriter(const ClientHandle& client, std::vector<ItemPattern> patterns,
+                     const TrajectoryWriterOptions& options)
+      : service_(client.service()),
+        table_(patterns.empty() ? std::string() : patterns.front().table),
+        writer_(unwrap(StructuredWriter::open(service_, std::move(patterns), options))),
+        waiting_(*service_, table_),
+        wait_(waiting_.options()) {}
+  PyStructuredWriter(const PyStructuredWriter&) = delete;
+  PyStructuredWriter& operator=(const PyStructuredWriter&) = delete;
+  ~PyStructuredWriter() { abandon(*writer_, fork_guard_); }
+
+  void append(nb::handle step, bool partial_step, nb::handle timeout_s) {
+    const InUse in_use(calls_);
+    check_open();
+    auto& [nest, places] = steps_.flatten(step, leaves_);
+    if (places.empty()) places = learn(*nest);
+    values_.begin(leaves_.size());
+    for (std::size_t i = 0; i < leaves_.size(); ++i) {
+      if (leaves_[i] == Py_None || !writer_->uses(places[i])) continue;
+      if (values_.add(places[i], leaves_[i])) continue;
+      leaves_.hold();
+      values_.add_any(places[i], nest->path(i), leaves_[i]);
+    }
+    step_.clear();
+    for (const ColumnValue& value : values_.values()) step_.push_back({value.column, value.value});
+    const TimePoint until = python::deadline(timeout_s);
+    // With room in the queue the call never waits: handing the lock over would cost more.
+    if (!writer_->may_wait()) {
+      unwrap(writer_->append(step_, partial_step, until, wait_));
+    } else {
+      leaves_.hold();
+      unwrap(without_gil([&] { return writer_->append(step_, partial_step, until, wait_); }));
+    }
+  }
+
+  void flush(nb::handle block_until_num_items, nb::handle timeout_ms, nb::handle timeout_s) {
+    const InUse in_use(calls_);
+    const auto pending = static_cast<std::size_t>(
+        integer_argument("block_until_num_items", block_until_num_items, 0));
+    const TimePoint until = deadline(timeout_ms, timeout_s);
+    unwrap(without_gil([&] { return writer_->flush(pending, until, wait_); }));
+  }
+
+  void end_episode(bool clear_buffers, nb::handle timeout_ms, nb::handle timeout_s) {
+    const InUse in_use(calls_);
+    const TimePoint until = deadline(timeout_ms, timeout_s);
+    unwrap(without_gil([&] { return writer_->end_episode(clear_buffers, until, wait_); }));
+  }
+
+  bool step_is_open() const {
+    InUse::check(calls_);
+    return writer_->step_is_open();
+  }
+  std::size_t pending_items() const { return writer_->pending_items(); }
+
+  // From any thread, even while another waits in this writer.
+  void close() {
+    without_gil([&] { writer_->close(); });
+  }
+  bool closed() const { return writer_->closed(); }
+
+ private:
+  void check_open() const {
+    if (closed()) raise(failed_precondition("the writer is closed; make a new one"));
+  }
+
+  // The flat places of the leaves of a structure that is new, by visiting order.
+  std::vector<ColumnId> learn(const Nest& nest) {
+    const std::size_t count = nest.leaf_count();
+    if (count == 0) {
+      raise(invalid_argument("the step has no leaves; give it at least one array"));
+    }
+    if (writer_->leaf_count() == 0) {
+      std::vector<std::string> names;
+      for (std::size_t i = 0; i < count; ++i) names.push_back(nest.path(nest.leaf_of_column(i)));
+      unwrap(writer_->set_leaves(std::move(names)));
+    } else if (count != writer_->leaf_count()) {
+      raise(invalid_argument(
+          "the step has {} leaves, but earlier steps had {}; leave one out by giving None for it",
+          count, writer_->leaf_count()));
+    }
+    std::vector<ColumnId> places(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      places[nest.leaf_of_column(i)] = static_cast<ColumnId>(i);
+    }
+    return places;
+  }
+
+  OneCallAtATime calls_;
+  std::shared_ptr<ReplayService> service_;
+  std::string table_;  // of the first configuration: what is asked when a wait is long
+  std::unique_ptr<StructuredWriter> writer_;
+  ForkGuard fork_guard_;
+  Waiting waiting_;
+  WaitOptions wait_;
+
+  Leaves leaves_;
+  Values values_;
+  NestCache<std::vector<ColumnId>> steps_;
+  std::vector<LeafValue> step_;
+};
+
+void init_writer(PyStructuredWriter* self, const ClientHandle& client,
+                 const std::vector<ConfigTuple>& configs, nb::handle chunk_length,
+                 nb::handle max_in_flight_items, nb::handle codec) {
+  unwrap(client.check());
+  TrajectoryWriterOptions options;
+  options.chunks.codec = codec_argument(codec);
+  options.chunks.chunk_length = chunk_length_argument("chunk_length", chunk_length);
+  // The patterns' tables are looked at by the service, as those of Reverb's writer are.
+  options.validate_items = false;
+  options.max_in_flight_items = static_cast<std::size_t>(integer_argument(
+      "max_in_flight_items", max_in_flight_items, 1, std::numeric_limits<std::uint32_t>::max()));
+  new (self) PyStructuredWriter(client, patterns_of(configs), options);
+}
+
+}  // namespace
+
+void bind_structured_writer(nb::module_& m) {
+  using namespace nb::literals;
+  nb::class_<PyStructuredWriter>(m, "StructuredWriter", "See ``reverie.structured``.")
+      .def("__init__", &init_writer, "client"_a, "configs"_a, nb::kw_only(),
+           "chunk_length"_a = nb::none(), "max_in_flight_items"_a = 1000, "codec"_a = "auto",
+           nb::sig("def __init__(self, client: Client, "
+                   "configs: collections.abc.Sequence[tuple[typing.Any, ...]], *, "
+                   "chunk_length: int | None = None, max_in_flight_items: int = 1000, "
+                   "codec: str = 'auto') -> None"))
+      .def("append", &PyStructuredWriter::append, "data"_a.none(), nb::kw_only(),
+           "partial_step"_a = false, "timeout_s"_a = nb::none(),
+           nb::sig("def append(self, data: typing.Any, *, partial_step: bool = False, "
+                   "timeout_s: float | None = None) -> None"),
+           R"(Appends one step, or a part of it, and makes the items that the patterns say.
+
+Args:
+    data: a nest of arrays with as many leaves as the first one; None where a leaf has no value.
+    partial_step: leave the step open: the next append fills the same one, with other leaves.
+    timeout_s: how long to wait where ``max_in_flight_items`` wait already: None without limit.
+
+Raises:
+    InvalidArgumentError: another number of leaves, a leaf of another shape or dtype than before,
+        one that a condition or a priority cannot use, or an item that its table refuses.
+    UnsupportedTypeError: a value of a type that cannot be stored.
+    NotFoundError: there is no such table; the step was written.
+    DeadlineExceededError: the queue stayed full; nothing was written.
+    FailedPreconditionError: a leaf came in this open step already, or the writer is closed.)")
+      .def("flush", &PyStructuredWriter::flush, "block_until_num_items"_a = 0,
+           "timeout_ms"_a = nb::none(), nb::kw_only(), "timeout_s"_a = nb::none(),
+           nb::sig("def flush(self, block_until_num_items: int = 0, "
+                   "timeout_ms: float | None = None, *, timeout_s: float | None = None) -> None"),
+           R"(Waits until at most ``block_until_num_items`` items are not in their table.
+
+Args:
+    block_until_num_items: >= 0.
+    timeout_ms: how long to wait, as Reverb counts it; 0 and less is without limit.
+    timeout_s: the same in seconds; 0 does not wait.
+
+Raises:
+    InvalidArgumentError: a number lies outside.
+    NotFoundError: there is no such table; its items are lost.
+    DeadlineExceededError: the time is up; the message says how many items wait.)")
+      .def(
+          "end_episode", &PyStructuredWriter::end_episode, "clear_buffers"_a = true,
+          "timeout_ms"_a = nb::none(), nb::kw_only(), "timeout_s"_a = nb::none(),
+          nb::sig("def end_episode(self, clear_buffers: bool = True, "
+                  "timeout_ms: float | None = None, *, timeout_s: float | None = None) -> None"),
+          R"(Makes the items of patterns that wait for the end, flushes, and begins the next episode.
+
+Args:
+    clear_buffers: forget the steps so far; else items may span both episodes.
+    timeout_ms: how long to wait, as Reverb counts it; 0 and less is without limit.
+    timeout_s: the same in seconds; 0 does not wait.
+
+Raises:
+    DeadlineExceededError: the time is up; the episode goes on as it was. Call it again: no item is
+        made twice.)")
+      .def_prop_ro("step_is_open", &PyStructuredWriter::step_is_open,
+                   "Whether the last append was a partial step.")
+      .def_prop_ro("pending_items", &PyStructuredWriter::pending_items,
+                   "Items that are not in their table yet.")
+      .def_prop_ro("closed", &PyStructuredWriter::closed, "Whether :meth:`close` was called.")
+      .def("close", &PyStructuredWriter::close,
+           R"(Ends the writer: what is queued is dropped. Closing again does nothing.
+
+From any thread.)");
+}
+
+}  // namespace reverie::python
