@@ -81,10 +81,6 @@ LeafView converted(const LeafView& view, const TensorSpec& wanted) {
 Batcher::Batcher(Options options)
     : options_(std::move(options)), memory_(BatchMemory::make(kKeptColumns)) {}
 
-Batcher::~Batcher() {
-  memory_->release();
-}
-
 void Batcher::check_open() const {
   if (is_closed_) raise(cancelled("this batcher is closed"));
 }

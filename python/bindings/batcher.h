@@ -15,6 +15,7 @@
 #include "reverie/base/clock.h"
 #include "reverie/base/mutex.h"
 #include "reverie/env/batcher_fill.h"
+#include "reverie/tensor/batch_memory.h"
 
 namespace reverie::python {
 
@@ -33,7 +34,6 @@ class Batcher {
   };
 
   explicit Batcher(Options options);
-  ~Batcher();
   Batcher(const Batcher&) = delete;
   Batcher& operator=(const Batcher&) = delete;
 
@@ -107,7 +107,7 @@ class Batcher {
   std::deque<nb::object> finished_;
   std::vector<nb::object> callbacks_;
   bool is_closed_ = false;
-  BatchMemory* memory_;
+  std::shared_ptr<BatchMemory> memory_;
   Mutex mutex_;
   CondVar changed_;
   std::uint64_t version_ REVERIE_GUARDED_BY(mutex_) = 0;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
 
 #include "python/bindings/arrays.h"
 #include "python/bindings/batch.h"
@@ -19,12 +20,14 @@
 #include "python/bindings/replay_buffer.h"
 #include "reverie/base/fork.h"
 #include "reverie/client/prefetcher.h"
+#include "reverie/client/sample_feed.h"
 
 namespace reverie::python {
 namespace {
 
 constexpr std::int64_t kBatchMax = std::int64_t{1} << 31;
 constexpr std::int64_t kDepthMax = 1024;
+constexpr std::size_t kBuffersKept = 16;  // of batches that were let go, for the next ones
 
 std::optional<Duration> duration(nb::handle timeout_s) {
   if (timeout_s.is_none()) return std::nullopt;
@@ -63,6 +66,10 @@ class Stream {
   Stream(std::int64_t depth, typename Prefetcher<T>::Make make)
       : prefetcher_(
             std::make_unique<Prefetcher<T>>(static_cast<std::size_t>(depth), std::move(make))) {}
+  // One thread and one batch ahead for each of `makes`.
+  explicit Stream(std::vector<typename Prefetcher<T>::Make> makes)
+      : prefetcher_(std::make_unique<Prefetcher<T>>(makes.size(), std::move(makes),
+                                                    /*forgives_unwanted=*/true)) {}
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
   ~Stream() {
@@ -87,7 +94,8 @@ class Stream {
     if (batch.ok()) return std::move(batch).value();
     if (is_closed_) stop_iteration();
     is_over_ = true;
-    if (batch.status().code() == StatusCode::kDeadlineExceeded) stop_iteration();
+    const StatusCode code = batch.status().code();
+    if (code == StatusCode::kDeadlineExceeded || code == StatusCode::kOutOfRange) stop_iteration();
     raise(batch.status());
   }
 
@@ -122,7 +130,9 @@ struct TableStreamOptions {
 class TableMaker {
  public:
   TableMaker(std::shared_ptr<ReplayService> service, TableStreamOptions options)
-      : service_(std::move(service)), options_(std::move(options)) {}
+      : service_(std::move(service)),
+        options_(std::move(options)),
+        memory_(BatchMemory::make(kBuffersKept)) {}
 
   Result<Drawn> operator()(const WaitOptions& wait) {
     if (!end_.ok()) return end_;
@@ -132,8 +142,8 @@ class TableMaker {
     request.distinct = options_.distinct;
     request.deadline = deadline_of(options_.timeout);
     Drawn drawn;
-    const Status status =
-        draw(*service_, std::move(request), {options_.pad, nullptr}, options_.beta, wait, drawn);
+    const Status status = draw(*service_, std::move(request), {options_.pad, memory_.get()},
+                               options_.beta, wait, drawn);
     if (!status.ok()) {
       const bool is_last = status.code() == StatusCode::kDeadlineExceeded &&
                            !drawn.samples.empty() && !options_.drop_last;
@@ -147,6 +157,7 @@ class TableMaker {
  private:
   std::shared_ptr<ReplayService> service_;
   TableStreamOptions options_;
+  std::shared_ptr<BatchMemory> memory_;  // of the arrays
   Status end_;
 };
 
@@ -183,6 +194,70 @@ void init_table_stream(TableStream* self, const ClientHandle& client, nb::handle
   options.drop_last = drop_last;
   new (self) TableStream(client.service(), std::move(options),
                          integer_argument("prefetch", prefetch, 1, kDepthMax));
+}
+
+// --- Of a table, item by item.
+
+class SampleStream {
+ public:
+  SampleStream(const ClientHandle& client, SampleFeedOptions options, std::int64_t workers,
+               std::int64_t samples_max)
+      : stream_(makes(client, std::move(options), workers, samples_max)) {}
+
+  // (keys, probabilities, table sizes, priorities, times sampled, groups), where a group is (items,
+  // columns, their paths, which of them are squeezed): neighbours that are alike.
+  nb::tuple next() {
+    FedSamples fed = stream_.next();
+    nb::list groups;
+    for (SampleGroup& group : fed.groups) {
+      nb::list columns;
+      nb::list paths;
+      nb::list squeezed;
+      for (std::size_t c = 0; c < group.batch.columns.size(); ++c) {
+        BatchColumn& column = group.batch.columns[c];
+        columns.append(column_array(column.spec.dtype, column.spec.shape, std::move(column.bytes)));
+        paths.append(column.spec.name);
+        squeezed.append(static_cast<bool>(group.squeezed[c]));
+      }
+      groups.append(nb::make_tuple(group.count, columns, paths, squeezed));
+    }
+    const SampleBatch& samples = fed.samples;
+    return nb::make_tuple(copy_to_array(samples.keys()), copy_to_array(samples.probabilities()),
+                          copy_to_array(samples.table_sizes()), copy_to_array(samples.priorities()),
+                          copy_to_array(samples.times_sampled()), groups);
+  }
+  void close() { stream_.close(); }
+
+ private:
+  using Make = Prefetcher<FedSamples>::Make;
+
+  static std::vector<Make> makes(const ClientHandle& client, SampleFeedOptions options,
+                                 std::int64_t workers, std::int64_t samples_max) {
+    options.is_local = client.local() != nullptr;
+    std::shared_ptr<SampleFeed::Budget> budget;
+    if (samples_max > 0) budget = std::make_shared<SampleFeed::Budget>(samples_max);
+    std::vector<Make> made;
+    for (std::int64_t i = 0; i < workers; ++i) {
+      made.emplace_back(SampleFeed(client.service(), options, budget));
+    }
+    return made;
+  }
+
+  Stream<FedSamples> stream_;
+};
+
+void init_sample_stream(SampleStream* self, const ClientHandle& client, nb::handle table,
+                        nb::handle request_max, nb::handle workers, nb::handle timeout_s,
+                        nb::handle samples_max) {
+  unwrap(client.check());
+  SampleFeedOptions options;
+  options.table = text_argument("table", table);
+  options.request_max =
+      static_cast<std::size_t>(integer_argument("request_max", request_max, 1, kBatchMax));
+  options.timeout = duration(timeout_s);
+  new (self)
+      SampleStream(client, std::move(options), integer_argument("workers", workers, 1, kDepthMax),
+                   integer_argument("samples_max", samples_max, 0));
 }
 
 // --- Of a replay buffer.
@@ -270,6 +345,18 @@ void bind_dataset(nb::module_& m) {
                    "prefetch: int) -> None"))
       .def("next", &TableStream::next, nb::sig("def next(self) -> Batch"))
       .def("close", &TableStream::close);
+  nb::class_<SampleStream>(m, "SampleStream", "See ``reverie.TrajectoryDataset``.")
+      .def("__init__", &init_sample_stream, "client"_a, "table"_a, "request_max"_a, "workers"_a,
+           "timeout_s"_a.none(), "samples_max"_a,
+           nb::sig("def __init__(self, client: Client, table: str, request_max: int, workers: int, "
+                   "timeout_s: float | None, samples_max: int) -> None"))
+      .def("next", &SampleStream::next,
+           nb::sig("def next(self) -> tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray, "
+                   "numpy.ndarray, numpy.ndarray, list[tuple[int, list[numpy.ndarray], list[str], "
+                   "list[bool]]]]"),
+           "Keys, probabilities, table sizes, priorities and times sampled of the next items, and "
+           "the items: neighbours that are alike as (count, columns, paths, which are squeezed).")
+      .def("close", &SampleStream::close);
   nb::class_<ReplayStream>(m, "ReplayStream", "See ``reverie.ReplayBuffer.dataset``.")
       .def("__init__", &init_replay_stream, "buffer"_a, "batch_size"_a, "timeout_s"_a.none(),
            "distinct"_a, "prefetch"_a,

@@ -28,6 +28,8 @@ from reverie.writer import Writer
 if TYPE_CHECKING:
     from reverie import structured
     from reverie.envs.pool import EnvPool
+    from reverie.pattern_dataset import PatternDataset
+    from reverie.sample_datasets import TimestepDataset, TrajectoryDataset
 
 __version__ = _version()
 
@@ -41,6 +43,7 @@ __all__ = [
     "Dataset",
     "DeadlineExceededError",
     "EnvPool",
+    "PatternDataset",
     "ReplayBuffer",
     "ReplaySample",
     "ReverbError",
@@ -53,7 +56,9 @@ __all__ = [
     "Table",
     "TableInfo",
     "TensorSpec",
+    "TimestepDataset",
     "TrajectoryColumn",
+    "TrajectoryDataset",
     "TrajectoryWriter",
     "Writer",
     "__version__",
@@ -67,12 +72,20 @@ __all__ = [
 ]
 
 
+_LAZY = {
+    "EnvPool": "reverie.envs.pool",
+    "PatternDataset": "reverie.pattern_dataset",
+    "TimestepDataset": "reverie.sample_datasets",
+    "TrajectoryDataset": "reverie.sample_datasets",
+}
+
+
 def __getattr__(name: str) -> Any:  # noqa: ANN401
     """Loads what most programs do without when it is first asked for."""
     import importlib
 
-    if name == "EnvPool":
-        return importlib.import_module("reverie.envs.pool").EnvPool
-    if name in ("envs", "moolib", "structured"):
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    if name in ("envs", "moolib", "reverb", "structured"):
         return importlib.import_module(f"reverie.{name}")
     raise AttributeError(f"module 'reverie' has no attribute {name!r}")

@@ -741,6 +741,18 @@ class TableStream:
 
     def close(self) -> None: ...
 
+class SampleStream:
+    """See ``reverie.TrajectoryDataset``."""
+
+    def __init__(self, client: Client, table: str, request_max: int, workers: int, timeout_s: float | None, samples_max: int) -> None: ...
+
+    def next(self) -> tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray, numpy.ndarray, numpy.ndarray, list[tuple[int, list[numpy.ndarray], list[str], list[bool]]]]:
+        """
+        Keys, probabilities, table sizes, priorities and times sampled of the next items, and the items: neighbours that are alike as (count, columns, paths, which are squeezed).
+        """
+
+    def close(self) -> None: ...
+
 class ReplayStream:
     """See ``reverie.ReplayBuffer.dataset``."""
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from reverie import _reverie
-from reverie.errors import InvalidArgumentError, MissingPackageError, UnsupportedTypeError
+from reverie.errors import InvalidArgumentError, UnsupportedTypeError
+from reverie.packages import import_package
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,28 +111,16 @@ def converter(output: Output) -> Callable[[Any], Any] | None:
     if output == "numpy":
         return None
     if output == "torch":
-        _module("torch")
+        import_package("torch")
         return _to_torch
     if output == "jax":
-        _module("jax.dlpack")
+        import_package("jax.dlpack")
         return _to_jax
     raise InvalidArgumentError(f"output is {output!r}; it must be 'numpy', 'torch' or 'jax'")
 
 
-def _module(name: str) -> Any:  # noqa: ANN401
-    import importlib
-
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        package = name.split(".")[0]
-        raise MissingPackageError(
-            f"output={package!r} needs the package {package}, which could not be imported: {error}"
-        ) from None
-
-
 def _to_torch(array: np.ndarray[Any, Any]) -> Any:  # noqa: ANN401
-    torch = _module("torch")
+    torch = import_package("torch")
     name = array.dtype.name
     if name == "bfloat16" or name.startswith("float8"):
         # NumPy hands these over as bits alone.
@@ -141,12 +130,12 @@ def _to_torch(array: np.ndarray[Any, Any]) -> Any:  # noqa: ANN401
 
 
 def _to_jax(array: np.ndarray[Any, Any]) -> Any:  # noqa: ANN401
-    jax = _module("jax")
+    jax = import_package("jax")
     narrowed = array.dtype.itemsize == 8 and not jax.config.jax_enable_x64
     if narrowed or array.dtype.kind in "cV" or array.dtype == np.bool_:
         # What JAX would refuse, or hold in fewer bits than it is told.
         return jax.numpy.asarray(array)
-    return _module("jax.dlpack").from_dlpack(array)
+    return import_package("jax.dlpack").from_dlpack(array)
 
 
 def _dataset_class(output: Output) -> type[Dataset]:
@@ -155,5 +144,5 @@ def _dataset_class(output: Output) -> type[Dataset]:
 
 @functools.cache
 def _torch_class() -> type[Dataset]:
-    data = _module("torch.utils.data")
+    data = import_package("torch.utils.data")
     return type("TorchDataset", (Dataset, data.IterableDataset), {"__doc__": Dataset.__doc__})

@@ -2,6 +2,11 @@
 
 from typing import Any, NamedTuple
 
+from reverie.packages import import_package
+
+# Of SampleInfo's fields.
+INFO_DTYPES = ("uint64", "float64", "int64", "float64", "int32")
+
 
 class SampleInfo(NamedTuple):
     """What is known of a sampled item.
@@ -19,6 +24,23 @@ class SampleInfo(NamedTuple):
     table_size: int
     priority: float
     times_sampled: int
+
+    @classmethod
+    def zeros(cls) -> "SampleInfo":
+        """What is known of an item that was never sampled."""
+        return cls(0, 0.0, 0, 0.0, 0)
+
+    @classmethod
+    def tf_dtypes(cls) -> Any:  # noqa: ANN401
+        """TensorFlow's dtypes of the fields, as a ``SampleInfo``; imports TensorFlow."""
+        tf = import_package("tensorflow")
+        return cls(tf.uint64, tf.double, tf.int64, tf.double, tf.int32)
+
+    @classmethod
+    def tf_shapes(cls) -> Any:  # noqa: ANN401
+        """TensorFlow's shapes of the fields, as a ``SampleInfo``; imports TensorFlow."""
+        shape = import_package("tensorflow").TensorShape([])
+        return cls(shape, shape, shape, shape, shape)
 
 
 class ReplaySample(NamedTuple):

@@ -287,6 +287,12 @@ class Config(_Record):
     def _fields(self) -> Iterator[tuple[str, Any]]:
         return (field for field in super()._fields() if field[0] != "_paths")
 
+    def _to(self, table: str) -> "Config":
+        """The same for another table, with a constant priority."""
+        return Config(
+            self.flat, self._paths, self.pattern_structure, table, Priority(), self.conditions
+        )
+
     def _native(self) -> tuple[Any, ...]:
         """The configuration as the native writer takes it."""
         columns = [

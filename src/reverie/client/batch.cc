@@ -138,7 +138,11 @@ Result<Batch> assemble(const SampleBatch& samples, const BatchOptions& options) 
 }
 
 Status assemble_into(const SampleBatch& samples, const BatchOptions& options, Batch& batch) {
-  const std::span<const TrajectoryView> items = samples.trajectories();
+  return assemble_into(samples.trajectories(), options, batch);
+}
+
+Status assemble_into(std::span<const TrajectoryView> items, const BatchOptions& options,
+                     Batch& batch) {
   if (items.empty()) {
     return invalid_argument("a batch of no items has no arrays; sample at least one item");
   }

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,5 +43,8 @@ Result<Batch> assemble(const SampleBatch& samples, const BatchOptions& options);
 
 // The same into buffers of an earlier batch, where shapes and types are equal; else new ones.
 Status assemble_into(const SampleBatch& samples, const BatchOptions& options, Batch& batch);
+// The same of some items of a batch.
+Status assemble_into(std::span<const TrajectoryView> items, const BatchOptions& options,
+                     Batch& batch);
 
 }  // namespace reverie

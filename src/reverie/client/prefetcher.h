@@ -1,9 +1,12 @@
-// Prefetcher: batches made ahead of their user, by a thread of its own.
+// Prefetcher: batches made ahead of their user, by threads of its own.
 //
 //     make() make() ... --> queue, at most `depth` --> next() next() ...
 //
-// While the user works on one batch the next ones are made. The thread stops for good at the first
-// that cannot be made; those made before are handed out first, then the reason.
+// While the user works on one batch the next ones are made. The threads stop for good at the first
+// that cannot be made; those made before are handed out first, then the reason. A thread whose
+// make() has no more (OUT_OF_RANGE) stops alone: the stream ends with the last of them. If it is
+// told so, a make() that was too late (DEADLINE_EXCEEDED) is only a reason to stop while somebody
+// waits for what it makes; else it is called again.
 #pragma once
 
 #include <chrono>
@@ -12,6 +15,7 @@
 #include <functional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "reverie/base/mutex.h"
 #include "reverie/base/status.h"
@@ -23,13 +27,21 @@ namespace reverie {
 template <typename T>
 class Prefetcher {
  public:
-  // Makes one, on the prefetcher's thread, and waits as it is told: an interrupted wait is one that
-  // close() has ended.
+  // Makes one, on a thread of the prefetcher's, and waits as it is told: an interrupted wait is one
+  // that close() has ended.
   using Make = std::function<Result<T>(const WaitOptions& wait)>;
 
   // Requires depth >= 1. `make` lives until close() has returned.
-  Prefetcher(std::size_t depth, Make make) : depth_(depth), make_(std::move(make)) {
-    thread_ = std::thread([this] { run(); });
+  Prefetcher(std::size_t depth, Make make)
+      : Prefetcher(depth, std::vector<Make>(1, std::move(make))) {}
+  // A thread for each; what they make comes in the order in which it is done. Requires one at
+  // least.
+  Prefetcher(std::size_t depth, std::vector<Make> makes, bool forgives_unwanted = false)
+      : depth_(depth),
+        forgives_unwanted_(forgives_unwanted),
+        makes_(std::move(makes)),
+        running_(makes_.size()) {
+    for (const Make& make : makes_) threads_.emplace_back([this, &make] { run(make); });
   }
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
@@ -40,7 +52,9 @@ class Prefetcher {
     while (true) {
       {
         MutexLock lock(mutex_);
-        if (queue_.empty() && end_.ok() && !closed_) changed_.wait_for(mutex_, kPollInterval);
+        ++waiting_;
+        if (queue_.empty() && !is_over() && !closed_) changed_.wait_for(mutex_, kPollInterval);
+        --waiting_;
         if (closed_) return cancelled("this stream of batches is closed");
         if (!queue_.empty()) {
           T batch = std::move(queue_.front());
@@ -48,13 +62,14 @@ class Prefetcher {
           changed_.notify_all();
           return batch;
         }
-        if (!end_.ok()) return end_;
+        if (is_over()) return end_;
       }
       if (wait.interrupted && wait.interrupted()) return cancelled("interrupted");
     }
   }
 
-  // Drops what was made, and ends the thread: within a poll interval of one that waits. Idempotent.
+  // Drops what was made, and ends the threads: within a poll interval of those that wait.
+  // Idempotent.
   void close() {
     {
       MutexLock lock(mutex_);
@@ -63,47 +78,74 @@ class Prefetcher {
       changed_.notify_all();
     }
     MutexLock lock(join_mutex_);
-    if (thread_.joinable()) thread_.join();
+    for (std::thread& thread : threads_) {
+      if (thread.joinable()) thread.join();
+    }
   }
 
  private:
   static constexpr auto kPollInterval = std::chrono::milliseconds(50);
 
-  void run() {
+  void run(const Make& make) {
     WaitOptions wait;
     wait.interrupted = [this] {
       MutexLock lock(mutex_);
-      return closed_;
+      return closed_ || has_failed_;
     };
     while (has_room()) {
-      Result<T> made = make_(wait);
+      Result<T> made = make(wait);
       MutexLock lock(mutex_);
-      if (made.ok() && !closed_) {
-        queue_.push_back(std::move(made).value());
-      } else if (!made.ok()) {
-        end_ = made.status();
+      --making_;
+      if (made.ok() && !closed_) queue_.push_back(std::move(made).value());
+      if (!made.ok() && !is_forgiven(made.status())) {
+        stop(made.status());
+        return;
       }
       changed_.notify_all();
-      if (!end_.ok()) return;
     }
   }
 
-  // Waits for room in the queue; false once closed.
+  bool is_forgiven(const Status& why) const REVERIE_REQUIRES(mutex_) {
+    return forgives_unwanted_ && waiting_ == 0 && why.code() == StatusCode::kDeadlineExceeded;
+  }
+
+  // A thread has ended. Of several reasons that of a failure counts, the first of them.
+  void stop(const Status& why) REVERIE_REQUIRES(mutex_) {
+    const bool is_failure = why.code() != StatusCode::kOutOfRange;
+    if (end_.ok() || (is_failure && !has_failed_)) end_ = why;
+    has_failed_ = has_failed_ || is_failure;
+    --running_;
+    changed_.notify_all();
+  }
+
+  // Waits for room in the queue, and takes it; false once closed or failed.
   bool has_room() {
     MutexLock lock(mutex_);
-    while (!closed_ && queue_.size() >= depth_) changed_.wait(mutex_);
-    return !closed_;
+    while (!closed_ && !has_failed_ && queue_.size() + making_ >= depth_) changed_.wait(mutex_);
+    if (closed_ || has_failed_) return false;
+    ++making_;
+    return true;
+  }
+
+  // Nothing more will be queued.
+  bool is_over() const REVERIE_REQUIRES(mutex_) {
+    return has_failed_ ? making_ == 0 : running_ == 0;
   }
 
   const std::size_t depth_;
-  const Make make_;
+  const bool forgives_unwanted_;
+  const std::vector<Make> makes_;
   Mutex mutex_;
   CondVar changed_;
   std::deque<T> queue_ REVERIE_GUARDED_BY(mutex_);
-  Status end_ REVERIE_GUARDED_BY(mutex_);  // not ok once the thread has stopped
+  std::size_t making_ REVERIE_GUARDED_BY(mutex_) = 0;   // threads in make()
+  std::size_t running_ REVERIE_GUARDED_BY(mutex_);      // threads that have not stopped
+  std::size_t waiting_ REVERIE_GUARDED_BY(mutex_) = 0;  // users in next()
+  Status end_ REVERIE_GUARDED_BY(mutex_);               // not ok once a thread has stopped
+  bool has_failed_ REVERIE_GUARDED_BY(mutex_) = false;
   bool closed_ REVERIE_GUARDED_BY(mutex_) = false;
   Mutex join_mutex_;
-  std::thread thread_ REVERIE_GUARDED_BY(join_mutex_);
+  std::vector<std::thread> threads_ REVERIE_GUARDED_BY(join_mutex_);
 };
 
 }  // namespace reverie

@@ -1,5 +1,6 @@
 #include "reverie/client/prefetcher.h"
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <thread>
@@ -68,6 +69,45 @@ TEST(Prefetcher, AnInterruptedWaitLeavesTheOthersAlone) {
   EXPECT_EQ(prefetcher.next(wait).status().message(), "interrupted");
   may_go_on = true;
   EXPECT_EQ(prefetcher.next({}).value(), 7);
+}
+
+TEST(Prefetcher, SeveralThreadsMakeWhatOneWouldAndEndWithTheLast) {
+  std::atomic<int> made{0};
+  const auto make = [&](const WaitOptions&) -> Result<int> {
+    const int number = made++;
+    if (number >= 100) return out_of_range("no more than 100");
+    return number;
+  };
+  Prefetcher<int> prefetcher(2, std::vector<Prefetcher<int>::Make>(3, make));
+  std::vector<int> seen;
+  for (int i = 0; i < 100; ++i) seen.push_back(prefetcher.next({}).value());
+  std::ranges::sort(seen);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(seen[static_cast<std::size_t>(i)], i);
+  EXPECT_EQ(prefetcher.next({}).status().message(), "no more than 100");
+  EXPECT_EQ(made, 103);
+}
+
+TEST(Prefetcher, OneThreadsFailureEndsTheOthersWaits) {
+  const std::vector<Prefetcher<int>::Make> makes = {
+      wait_for_ever, [](const WaitOptions&) -> Result<int> { return not_found("no table"); }};
+  Prefetcher<int> prefetcher(2, makes);
+  EXPECT_EQ(prefetcher.next({}).status().message(), "no table");
+}
+
+TEST(Prefetcher, ALateOneThatNobodyWaitedForIsMadeAgain) {
+  std::atomic<int> calls{0};
+  std::atomic<bool> may_make{false};
+  const auto make = [&](const WaitOptions& wait) -> Result<int> {
+    if (++calls < 5) return deadline_exceeded("late");
+    while (!may_make && !wait.interrupted()) std::this_thread::yield();
+    if (calls == 5) return 7;
+    return deadline_exceeded("late again");
+  };
+  Prefetcher<int> prefetcher(1, std::vector<Prefetcher<int>::Make>(1, make), true);
+  while (calls < 5) std::this_thread::yield();  // four times late, and forgiven
+  may_make = true;
+  EXPECT_EQ(prefetcher.next({}).value(), 7);
+  EXPECT_EQ(prefetcher.next({}).status().message(), "late again");
 }
 
 }  // namespace

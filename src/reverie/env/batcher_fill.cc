@@ -5,8 +5,6 @@
 #include <functional>
 #include <numeric>
 
-#include "reverie/base/mutex.h"
-
 namespace reverie {
 namespace {
 
@@ -73,76 +71,6 @@ void copy_fill(const FillColumn& column, const std::byte* item, std::size_t item
     from += item_rows * row;
     to += batch_rows * row;
   }
-}
-
-class BatchMemory::Impl final : public BufferOwner {
- public:
-  explicit Impl(std::size_t kept_max) : kept_max_(kept_max), facade_(this) {}
-
-  BatchMemory* facade() { return &facade_; }
-
-  Result<Buffer> allocate(std::size_t size_bytes) {
-    MutexLock lock(mutex_);
-    Buffer found;
-    for (Buffer& kept : kept_) {
-      if (kept.size_bytes() != size_bytes) continue;
-      found = std::move(kept);
-      kept = std::move(kept_.back());
-      kept_.pop_back();
-      break;
-    }
-    if (found.data() == nullptr) {
-      REVERIE_ASSIGN_OR_RETURN(found, Allocator::heap().allocate(size_bytes));
-    }
-    if (found.data() == nullptr) return found;  // of no bytes
-    std::byte* const data = found.data();
-    lent_.push_back(std::move(found));
-    return Buffer(data, size_bytes, this);
-  }
-
-  void take_back(std::byte* data, std::size_t) noexcept override {
-    bool is_last = false;
-    {
-      MutexLock lock(mutex_);
-      const auto at = std::find_if(lent_.begin(), lent_.end(),
-                                   [data](const Buffer& lent) { return lent.data() == data; });
-      if (!is_released_ && kept_.size() < kept_max_) kept_.push_back(std::move(*at));
-      lent_.erase(at);
-      is_last = is_released_ && lent_.empty();
-    }
-    if (is_last) delete this;
-  }
-
-  void release() {
-    bool is_last = false;
-    {
-      MutexLock lock(mutex_);
-      is_released_ = true;
-      kept_.clear();
-      is_last = lent_.empty();
-    }
-    if (is_last) delete this;
-  }
-
- private:
-  const std::size_t kept_max_;
-  BatchMemory facade_;
-  Mutex mutex_;
-  bool is_released_ REVERIE_GUARDED_BY(mutex_) = false;
-  std::vector<Buffer> kept_ REVERIE_GUARDED_BY(mutex_);
-  std::vector<Buffer> lent_ REVERIE_GUARDED_BY(mutex_);
-};
-
-BatchMemory* BatchMemory::make(std::size_t kept_max) {
-  return (new Impl(kept_max))->facade();
-}
-
-void BatchMemory::release() {
-  impl_->release();
-}
-
-Result<Buffer> BatchMemory::allocate(std::size_t size_bytes) {
-  return impl_->allocate(size_bytes);
 }
 
 }  // namespace reverie

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "reverie/base/status.h"
-#include "reverie/tensor/buffer.h"
 #include "reverie/tensor/tensor.h"
 
 namespace reverie {
@@ -49,21 +48,5 @@ Result<std::size_t> item_rows(FillMode mode, const FillColumn& column,
 void copy_fill(const FillColumn& column, const std::byte* item, std::size_t item_rows,
                std::size_t item_begin, std::byte* batch, std::size_t batch_rows,
                std::size_t batch_begin, std::size_t count);
-
-// Memory that comes back is kept for the next batch of the same size, so that a stream of batches
-// touches no fresh pages. Thread-safe; lives until the last of its buffers has come back.
-class BatchMemory {
- public:
-  // Keeps up to `kept_max` buffers.
-  static BatchMemory* make(std::size_t kept_max);
-  // From now on only outstanding buffers keep it.
-  void release();
-  Result<Buffer> allocate(std::size_t size_bytes);
-
- private:
-  class Impl;
-  explicit BatchMemory(Impl* impl) : impl_(impl) {}
-  Impl* impl_;
-};
 
 }  // namespace reverie

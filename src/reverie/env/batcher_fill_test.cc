@@ -3,7 +3,6 @@
 #include <cstring>
 #include <numeric>
 #include <set>
-#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -84,35 +83,6 @@ TEST(BatcherFill, RefusesItemsThatAreNotLikeTheFirst) {
                  StatusCode::kInvalidArgument, {"(3, 5)", "(2, ?)"});
   expect_refused(item_rows(FillMode::kCat, column, Shape{2}).status(), StatusCode::kInvalidArgument,
                  {"(2,)"});
-}
-
-TEST(BatchMemory, MemoryThatComesBackIsUsedAgain) {
-  BatchMemory* const memory = BatchMemory::make(2);
-  Buffer first = memory->allocate(10'000).value();
-  std::byte* const data = first.data();
-  Buffer other = memory->allocate(10'000).value();
-  EXPECT_NE(other.data(), data);
-  first = Buffer();
-  EXPECT_EQ(memory->allocate(10'000).value().data(), data);
-  EXPECT_EQ(memory->allocate(0).value().size_bytes(), 0u);
-  memory->release();
-  std::memset(other.data(), 1, other.size_bytes());  // outlives its maker
-}
-
-TEST(BatchMemory, ThreadsNeverShareABuffer) {
-  BatchMemory* const memory = BatchMemory::make(4);
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 4; ++i) {
-    threads.emplace_back([memory, i] {
-      for (int turn = 0; turn < 2'000; ++turn) {
-        Buffer buffer = memory->allocate(64).value();
-        std::memset(buffer.data(), i, 64);
-        for (const std::byte value : buffer.bytes()) ASSERT_EQ(value, static_cast<std::byte>(i));
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  memory->release();
 }
 
 }  // namespace

@@ -1,0 +1,21 @@
+"""Packages that are no requirement, imported when something needs them."""
+
+import importlib
+from typing import Any
+
+from reverie.errors import MissingPackageError
+
+
+def import_package(name: str) -> Any:  # noqa: ANN401
+    """A module of a package that is no requirement.
+
+    Raises:
+        MissingPackageError: it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        package = name.split(".")[0]
+        raise MissingPackageError(
+            f"this needs the package {package}, which could not be imported: {error}"
+        ) from None

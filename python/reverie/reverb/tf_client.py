@@ -1,0 +1,145 @@
+"""Reverb's client for programs whose steps are TensorFlow's tensors."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from reverie.client import Client
+from reverie.errors import InvalidArgumentError
+from reverie.packages import import_package
+from reverie.replay_sample import INFO_DTYPES, ReplaySample, SampleInfo
+
+
+class TFClient:
+    """Calls of a client that work in eager mode and in graphs; imports TensorFlow.
+
+    In a graph they run as Python functions, so a graph cannot be saved with them, and errors are
+    TensorFlow's.
+
+    Args:
+        server_address: of a server.
+        shared_name: means nothing.
+        name: of the operations.
+    """
+
+    def __init__(
+        self, server_address: str, shared_name: str | None = None, name: str = "reverb"
+    ) -> None:
+        del shared_name
+        self._tf = import_package("tensorflow")
+        self._client = Client(server_address)
+        self._name = name
+
+    @property
+    def server_address(self) -> str | None:
+        """Where the server is."""
+        return self._client.server_address
+
+    def sample(self, table: str, data_dtypes: Any, name: str | None = None) -> ReplaySample:  # noqa: ANN401
+        """Draws an item and gives the first of its steps.
+
+        Args:
+            table: its name.
+            data_dtypes: a nest of the dtypes of its columns.
+            name: of the operation.
+        """
+        tf = self._tf
+        dtypes = tf.nest.flatten(data_dtypes)
+
+        def draw() -> list[Any]:
+            step = next(self._client.sample(table))[0]
+            if len(step.data) != len(dtypes):
+                raise InvalidArgumentError(
+                    f"data_dtypes has {len(dtypes)} leaves, but an item of table '{table}' has "
+                    f"{len(step.data)} columns"
+                )
+            columns = [np.asarray(column) for column in step.data]
+            for i, (column, dtype) in enumerate(zip(columns, dtypes, strict=True)):
+                is_text = column.dtype.kind in "OSU"
+                if (tf.string if is_text else tf.as_dtype(column.dtype)) != dtype:
+                    raise InvalidArgumentError(
+                        f"data_dtypes has {dtype.name} for column {i}, but an item of table "
+                        f"'{table}' has {column.dtype}"
+                    )
+            info = [np.asarray(x, d) for x, d in zip(step.info, INFO_DTYPES, strict=True)]
+            return info + columns
+
+        flat = tf.numpy_function(
+            draw, [], [*map(tf.as_dtype, INFO_DTYPES), *dtypes], name=name or f"{self._name}_sample"
+        )
+        for scalar in flat[: len(INFO_DTYPES)]:
+            scalar.set_shape(())
+        data = tf.nest.pack_sequence_as(data_dtypes, flat[len(INFO_DTYPES) :])
+        return ReplaySample(SampleInfo(*flat[: len(INFO_DTYPES)]), data)
+
+    def insert(
+        self,
+        data: Sequence[Any],
+        tables: Any,  # noqa: ANN401
+        priorities: Any,  # noqa: ANN401
+        name: str | None = None,
+    ) -> Any:  # noqa: ANN401
+        """Inserts one step, as an item of its own in each table.
+
+        Args:
+            data: the tensors of the step.
+            tables: their names, a string tensor of rank 1.
+            priorities: one a table, a float64 tensor of rank 1.
+            name: of the operation.
+
+        Raises:
+            InvalidArgumentError: ``tables`` or ``priorities`` is another tensor, or their shapes
+                differ.
+        """
+        tf = self._tf
+        tables, priorities = tf.convert_to_tensor(tables), tf.convert_to_tensor(priorities)
+        for argument, tensor, dtype in (
+            ("tables", tables, tf.string),
+            ("priorities", priorities, tf.float64),
+        ):
+            if tensor.dtype != dtype or tensor.shape.rank != 1:
+                raise InvalidArgumentError(
+                    f"{argument} is {tensor.dtype.name} {tensor.shape}; it must be a {dtype.name} "
+                    "tensor of rank 1"
+                )
+        if not tables.shape.is_compatible_with(priorities.shape):
+            raise InvalidArgumentError(
+                f"tables has shape {tables.shape} and priorities {priorities.shape}; give one each"
+            )
+
+        def put(tables: Any, priorities: Any, *step: Any) -> list[Any]:  # noqa: ANN401
+            by_table = {
+                table.decode(): float(priority)
+                for table, priority in zip(tables, priorities, strict=True)
+            }
+            self._client.insert(list(step), by_table)
+            return []
+
+        return tf.numpy_function(
+            put, [tables, priorities, *data], [], name=name or f"{self._name}_insert"
+        )
+
+    def update_priorities(
+        self,
+        table: str,
+        keys: Any,  # noqa: ANN401
+        priorities: Any,  # noqa: ANN401
+        name: str | None = None,
+    ) -> Any:  # noqa: ANN401
+        """Gives items new priorities; keys that are gone are ignored.
+
+        Args:
+            table: its name.
+            keys: of the items, a uint64 tensor of rank 1.
+            priorities: one for each, a float64 tensor.
+            name: of the operation.
+        """
+
+        def update(keys: Any, priorities: Any) -> list[Any]:  # noqa: ANN401
+            self._client.update_priorities(table, priorities=priorities, keys=keys)
+            return []
+
+        return self._tf.numpy_function(
+            update, [keys, priorities], [], name=name or f"{self._name}_update_priorities"
+        )

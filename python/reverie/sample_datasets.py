@@ -1,0 +1,436 @@
+"""Datasets of sampled items, one by one, with Reverb's names, arguments and defaults.
+
+They are for programs written for Reverb, and for items of unequal length. Whoever begins anew takes
+``reverie.Client.dataset``, whose batches cost no loop over items.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+import numpy as np
+
+from reverie import _reverie
+from reverie.client import Client
+from reverie.dataset import converter
+from reverie.errors import InvalidArgumentError, NotFoundError, UnsupportedTypeError
+from reverie.replay_sample import INFO_DTYPES, ReplaySample, SampleInfo
+from reverie.specs import TensorSpec, leaf_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import TypeAlias
+
+    Array: TypeAlias = np.ndarray[Any, Any]
+    # (items, columns, paths, which are squeezed), as the native stream hands them out.
+    Group: TypeAlias = tuple[int, list[Array], list[str], list[bool]]
+
+Framework = Literal["numpy", "torch", "jax"]
+Self = TypeVar("Self", bound="SampleDataset")
+_Element = TypeVar("_Element")
+
+_FOR_EVER = -1
+_SIGNATURE_TIMEOUT_S = 30.0
+# What tf.data's datasets can do, and an iterable cannot.
+_TF_METHODS = ("batch", "cache", "interleave", "map", "options", "prefetch", "shuffle", "take")
+
+
+class SampleIterator(Generic[_Element]):
+    """One pass over a dataset; see ``TrajectoryDataset``.
+
+    Ends when no item comes in time, when ``max_samples`` were drawn, or when it is closed. A
+    context manager: leaving it closes it. One thread at a time; ``close()`` from any.
+    """
+
+    def __init__(self, stream: _reverie.SampleStream, elements: Iterator[_Element]) -> None:
+        self._stream = stream
+        self._elements = elements
+
+    def __iter__(self) -> SampleIterator[_Element]:
+        return self
+
+    def __next__(self) -> _Element:
+        return next(self._elements)
+
+    def close(self) -> None:
+        """Ends the threads; items that were drawn ahead are dropped. May be repeated."""
+        self._stream.close()
+
+    def __enter__(self) -> SampleIterator[_Element]:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise UnsupportedTypeError(
+            "an iterator over samples cannot be pickled; make one in the other process"
+        )
+
+
+class SampleDataset:
+    """What ``TrajectoryDataset`` and ``TimestepDataset`` have in common.
+
+    Args:
+        server_address: of a server, or a ``Client``: of a server elsewhere, or of a store in this
+            process.
+        table: its name.
+        dtypes: a nest of the element types of the columns: NumPy's, TensorFlow's or by name.
+        shapes: their shapes, in the same nest; None where any extent will do.
+        max_in_flight_samples_per_worker: items that a worker has drawn and that were not handed
+            out; >= 1. 2 to 3 times a learner's batch is a good choice.
+        num_workers_per_iterator: threads that draw; -1 for 1. Only one keeps the order of a queue.
+        max_samples_per_stream: for Reverb's sake: each request goes to the next of several servers.
+        rate_limiter_timeout_ms: how long to wait for an item before the iteration ends; -1 for
+            ever. 0 ends it as soon as nothing can be drawn.
+        max_samples: items of an iteration; -1 without limit.
+        flexible_batch_size: items drawn by one request; -1 for half of
+            ``max_in_flight_samples_per_worker``, which keeps a worker busy.
+        framework: of what ``data`` is made: ``"numpy"``, ``"torch"`` or ``"jax"``.
+
+    Raises:
+        InvalidArgumentError: a number lies outside, or the nests differ.
+        MissingPackageError: the package of ``framework`` is not installed.
+    """
+
+    _takes_steps = False
+
+    def __init__(
+        self,
+        server_address: str | Client,
+        table: str,
+        dtypes: Any,  # noqa: ANN401
+        shapes: Any,  # noqa: ANN401
+        max_in_flight_samples_per_worker: int,
+        num_workers_per_iterator: int = -1,
+        max_samples_per_stream: int = -1,
+        rate_limiter_timeout_ms: int = -1,
+        max_samples: int = -1,
+        *,
+        flexible_batch_size: int = -1,
+        framework: Framework = "numpy",
+    ) -> None:
+        in_flight = _count("max_in_flight_samples_per_worker", max_in_flight_samples_per_worker)
+        workers = _count("num_workers_per_iterator", num_workers_per_iterator, or_minus_one=True)
+        _count("max_samples_per_stream", max_samples_per_stream, or_minus_one=True)
+        samples = _count("max_samples", max_samples, or_minus_one=True)
+        request = _count("flexible_batch_size", flexible_batch_size, or_minus_one=True)
+        if not isinstance(rate_limiter_timeout_ms, int) or rate_limiter_timeout_ms < _FOR_EVER:
+            raise InvalidArgumentError(
+                f"rate_limiter_timeout_ms is {rate_limiter_timeout_ms}; it must be an integer "
+                ">= -1, where -1 waits for ever"
+            )
+        self._client = Client(server_address) if isinstance(server_address, str) else server_address
+        self._table = table
+        self._paths, types, self._structure = _reverie.flatten(dtypes)
+        extents = _leaves_like(self._structure, len(types), shapes)
+        self._specs = [
+            TensorSpec(shape, dtype, path or None)
+            for path, dtype, shape in zip(self._paths, types, extents, strict=True)
+        ]
+        self._workers = 1 if workers == _FOR_EVER else workers
+        self._max_samples = 0 if samples == _FOR_EVER else samples
+        half = max(1, in_flight // 2)
+        self._request_max = half if request == _FOR_EVER else min(request, in_flight)
+        timeout_ms = rate_limiter_timeout_ms
+        self._timeout_s = None if timeout_ms == _FOR_EVER else timeout_ms * 1e-3
+        self._framework = framework
+        self._convert = converter(framework)
+
+    @classmethod
+    def from_table_signature(
+        cls: type[Self],
+        server_address: str | Client,
+        table: str,
+        max_in_flight_samples_per_worker: int,
+        num_workers_per_iterator: int = -1,
+        max_samples_per_stream: int = -1,
+        rate_limiter_timeout_ms: int = -1,
+        get_signature_timeout_secs: float | None = None,
+        max_samples: int = -1,
+        *,
+        flexible_batch_size: int = -1,
+        framework: Framework = "numpy",
+    ) -> Self:
+        """A dataset whose dtypes and shapes are those of the table's signature.
+
+        Args:
+            server_address: and all else: as for the class.
+            table: its name.
+            max_in_flight_samples_per_worker: see the class.
+            num_workers_per_iterator: see the class.
+            max_samples_per_stream: see the class.
+            rate_limiter_timeout_ms: see the class.
+            get_signature_timeout_secs: how long to wait for the server; None without limit.
+            max_samples: see the class.
+            flexible_batch_size: see the class.
+            framework: see the class.
+
+        Raises:
+            InvalidArgumentError: there is no such table, or it has no signature.
+            DeadlineExceededError: no server answered in time.
+        """
+        client = Client(server_address) if isinstance(server_address, str) else server_address
+        tables = client.server_info(get_signature_timeout_secs)
+        if table not in tables:
+            raise InvalidArgumentError(
+                f"table '{table}' does not exist; the tables are {sorted(tables)}"
+            )
+        signature = tables[table].signature
+        if signature is None:
+            raise InvalidArgumentError(
+                f"table '{table}' has no signature; give dtypes and shapes yourself"
+            )
+        paths, leaves, structure = _reverie.flatten(signature)
+        specs = [leaf_spec(path, leaf) for path, leaf in zip(paths, leaves, strict=True)]
+        shapes = [spec.shape for spec in specs]
+        if cls._takes_steps and all(shape[:1] == (None,) for shape in shapes):
+            shapes = [shape[1:] for shape in shapes]  # of whole trajectories
+        return cls(
+            client,
+            table,
+            _reverie.fold(structure, [spec.dtype_name for spec in specs]),
+            _reverie.fold(structure, [_Shape(shape) for shape in shapes]),
+            max_in_flight_samples_per_worker,
+            num_workers_per_iterator,
+            max_samples_per_stream,
+            rate_limiter_timeout_ms,
+            max_samples,
+            flexible_batch_size=flexible_batch_size,
+            framework=framework,
+        )
+
+    @property
+    def element_spec(self) -> ReplaySample:
+        """What an element is, of ``TensorSpec``."""
+        data = _reverie.fold(self._structure, list(self._specs))
+        info = [
+            TensorSpec((), dtype, name)
+            for name, dtype in zip(SampleInfo._fields, INFO_DTYPES, strict=True)
+        ]
+        return ReplaySample(SampleInfo(*info), data)  # type: ignore[arg-type]
+
+    def __iter__(self) -> SampleIterator[ReplaySample]:
+        """Begins to draw.
+
+        Raises:
+            NotFoundError: there is no such table.
+            InvalidArgumentError: its signature has other columns than the dataset.
+            DeadlineExceededError: no server answered within 30 s.
+        """
+        stream = self._open()
+        return SampleIterator(stream, self._elements(stream))
+
+    def as_tf(self) -> Any:  # noqa: ANN401
+        """The dataset as a ``tf.data.Dataset``, which draws anew for each of its iterators.
+
+        Raises:
+            MissingPackageError: TensorFlow is not installed.
+        """
+        from reverie.tf_dataset import tf_dataset
+
+        return tf_dataset(self)
+
+    def _open(self) -> _reverie.SampleStream:
+        tables = self._client.server_info(_SIGNATURE_TIMEOUT_S)
+        if self._table not in tables:
+            raise NotFoundError(
+                f"table '{self._table}' does not exist; the tables are {sorted(tables)}"
+            )
+        signature = tables[self._table].signature
+        if signature is not None:
+            self._check_signature(_reverie.flatten(signature)[1])
+        return _reverie.SampleStream(
+            self._client._native,
+            self._table,
+            self._request_max,
+            self._workers,
+            self._timeout_s,
+            self._max_samples,
+        )
+
+    def _check_signature(self, signature: list[TensorSpec]) -> None:
+        if len(signature) != len(self._specs):
+            raise InvalidArgumentError(
+                f"the dataset has {len(self._specs)} columns, but the signature of table "
+                f"'{self._table}' has {len(signature)}: {signature}"
+            )
+        for path, spec, of_table in zip(self._paths, self._specs, signature, strict=True):
+            shapes = [of_table.shape]
+            if self._takes_steps:
+                shapes.append(of_table.shape[1:])
+            fits = any(_is_compatible(spec.shape, shape) for shape in shapes)
+            if spec.dtype_name != of_table.dtype_name or not fits:
+                raise InvalidArgumentError(
+                    f"column '{path}' of the dataset is {spec}, but the signature of table "
+                    f"'{self._table}' has {of_table}"
+                )
+
+    def _check(self, column: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+        """Raises unless the dataset promised what came."""
+        spec = self._specs[column]
+        is_text = dtype == np.object_ and spec.dtype_name in ("bytes", "str")
+        if (is_text or dtype.name == spec.dtype_name) and _is_compatible(spec.shape, shape):
+            return
+        raise InvalidArgumentError(
+            f"column '{self._paths[column]}' of the dataset is {spec}, but an item of table "
+            f"'{self._table}' has {dtype.name} {shape}"
+        )
+
+    def _check_count(self, columns: int) -> None:
+        if columns != len(self._specs):
+            raise InvalidArgumentError(
+                f"the dataset has {len(self._specs)} columns, but an item of table "
+                f"'{self._table}' has {columns}"
+            )
+
+    def _batches(self, stream: _reverie.SampleStream) -> Iterator[tuple[list[Array], list[Array]]]:
+        """The five arrays of infos, and the columns, of elements that are alike."""
+        try:
+            while True:
+                try:
+                    *infos, groups = stream.next()
+                except StopIteration:
+                    return
+                begin = 0
+                for group in groups:
+                    end = begin + group[0]
+                    yield self._batch([info[begin:end] for info in infos], group)
+                    begin = end
+        finally:
+            stream.close()
+
+    def _elements(self, stream: _reverie.SampleStream) -> Iterator[ReplaySample]:
+        fold, structure = _reverie.fold, self._structure
+        for infos, arrays in self._batches(stream):
+            columns: list[Any] = list(arrays)
+            if self._convert is not None:
+                columns = [
+                    column if column.dtype == np.object_ else self._convert(column)
+                    for column in arrays
+                ]
+            for i, info in enumerate(zip(*(array.tolist() for array in infos), strict=True)):
+                data = fold(structure, [column[i] for column in columns])
+                yield ReplaySample(SampleInfo(*info), data)
+
+    def _batch(self, infos: list[Array], group: Group) -> tuple[list[Array], list[Array]]:
+        raise NotImplementedError
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        hint = ""
+        if name in _TF_METHODS:
+            hint = (
+                "; it is an iterable: as_tf() makes a tf.data.Dataset of it, and Client.dataset() "
+                "gives batches"
+            )
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute {name!r}{hint}")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of table '{self._table}'>"
+
+
+class TrajectoryDataset(SampleDataset):
+    """An iterable over the items that are sampled from a table, as ``ReplaySample``.
+
+    Each iterator draws for itself, ahead of its user, in threads of its own. ``info`` holds
+    numbers, ``data`` the nest of ``dtypes``: an array for each column, with a leading axis of its
+    rows unless it is a single squeezed one. ``as_tf()`` makes a ``tf.data.Dataset`` of it. The
+    arguments are those of :class:`SampleDataset`.
+    """
+
+    def _batch(self, infos: list[Array], group: Group) -> tuple[list[Array], list[Array]]:
+        _, columns, _, _ = group
+        self._check_count(len(columns))
+        for i, column in enumerate(columns):
+            self._check(i, column.dtype, column.shape[1:])
+        return infos, columns
+
+
+class TimestepDataset(SampleDataset):
+    """An iterable over the steps of the items that are sampled, as ``ReplaySample``.
+
+    The steps of an item follow each other, with the item's ``info``; nothing marks its end. All
+    columns of the items must have as many rows. The shapes are those of one step; in
+    ``from_table_signature`` a signature whose columns all begin with None is taken for that of
+    whole items. The arguments are those of :class:`SampleDataset`.
+    """
+
+    _takes_steps = True
+
+    def _batch(self, infos: list[Array], group: Group) -> tuple[list[Array], list[Array]]:
+        count, columns, paths, squeezed = group
+        self._check_count(len(columns))
+        for path, is_squeezed in zip(paths, squeezed, strict=True):
+            if is_squeezed:
+                raise InvalidArgumentError(
+                    f"column '{path}' of an item of table '{self._table}' is squeezed and has no "
+                    "steps; use a TrajectoryDataset"
+                )
+        lengths = {path: column.shape[1] for path, column in zip(paths, columns, strict=True)}
+        if len(set(lengths.values())) > 1:
+            raise InvalidArgumentError(
+                f"the columns of an item of table '{self._table}' differ in length, {lengths}; use "
+                "a TrajectoryDataset"
+            )
+        length = next(iter(lengths.values()))
+        steps = [column.reshape(count * length, *column.shape[2:]) for column in columns]
+        for i, column in enumerate(steps):
+            self._check(i, column.dtype, column.shape[1:])
+        return [np.repeat(info, length) for info in infos], steps
+
+
+class _Shape:
+    """A shape as a leaf of a nest."""
+
+    def __init__(self, shape: tuple[int | None, ...]) -> None:
+        self.shape = shape
+
+
+def _count(name: str, value: int, or_minus_one: bool = False) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise InvalidArgumentError(f"{name} is {value!r}; it must be an integer")
+    number = int(value)
+    if number < 1 and not (or_minus_one and number == _FOR_EVER):
+        remedy = "at least 1, or -1" if or_minus_one else "at least 1"
+        raise InvalidArgumentError(f"{name} is {number}; it must be {remedy}")
+    return number
+
+
+def _is_compatible(a: tuple[int | None, ...], b: tuple[int | None, ...]) -> bool:
+    return len(a) == len(b) and all(
+        x is None or y is None or x == y for x, y in zip(a, b, strict=True)
+    )
+
+
+def _leaves_like(structure: str, count: int, shapes: Any) -> list[Any]:  # noqa: ANN401
+    """The shapes in ``shapes``, which has the nest ``structure`` down to them."""
+    found: list[Any] = [None] * count
+
+    def differs(what: str) -> InvalidArgumentError:
+        return InvalidArgumentError(f"dtypes and shapes must be the same nest, but {what}")
+
+    def take(places: Any, nest: Any, path: str) -> None:  # noqa: ANN401
+        if isinstance(places, int):
+            found[places] = nest.shape if isinstance(nest, _Shape) else nest
+        elif isinstance(places, dict):
+            if not isinstance(nest, dict) or set(nest) != set(places):
+                raise differs(f"'{path}' has the keys {list(places)} in dtypes and is {nest!r}")
+            for key, place in places.items():
+                take(place, nest[key], f"{path}/{key}" if path else str(key))
+        elif isinstance(places, (list, tuple)):
+            if not isinstance(nest, (list, tuple)) or len(nest) != len(places):
+                raise differs(f"'{path}' has {len(places)} entries in dtypes and is {nest!r}")
+            for i, place in enumerate(places):
+                take(place, nest[i], f"{path}/{i}" if path else str(i))
+        else:  # a dataclass
+            for name, place in vars(places).items():
+                take(place, getattr(nest, name, None), f"{path}/{name}" if path else name)
+
+    take(_reverie.fold(structure, list(range(count))), shapes, "")
+    return found

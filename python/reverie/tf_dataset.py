@@ -1,0 +1,70 @@
+"""Datasets of sampled items as tf.data. TensorFlow is imported when one is made, not before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from reverie import _reverie
+from reverie.packages import import_package
+from reverie.replay_sample import INFO_DTYPES, ReplaySample, SampleInfo
+from reverie.specs import TensorSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from reverie.sample_datasets import SampleDataset
+
+# Rows of elements that are this large are handed out where they lie in their batch.
+_SLICED_BYTES = 32 * 1024
+
+
+def tf_dataset(dataset: SampleDataset) -> Any:  # noqa: ANN401
+    """A ``tf.data.Dataset`` of the elements of ``dataset``.
+
+    Elements cross the border by the batch: what is drawn at once and is alike is one array a
+    column, which TensorFlow takes over without a copy, and takes apart itself.
+    """
+    tf = import_package("tensorflow")
+    specs = dataset._specs
+
+    info = SampleInfo(*(tf.TensorSpec((None,), dtype) for dtype in INFO_DTYPES))
+    columns = [tf_spec(TensorSpec((None, *spec.shape), spec.dtype_name)) for spec in specs]
+    signature = ReplaySample(info, tuples(_reverie.fold(dataset._structure, columns)))
+
+    def batches() -> Iterator[ReplaySample]:
+        for infos, arrays in dataset._batches(dataset._open()):
+            data = tuples(_reverie.fold(dataset._structure, arrays))
+            yield ReplaySample(SampleInfo(*infos), data)  # type: ignore[arg-type]
+
+    made = tf.data.Dataset.from_generator(batches, output_signature=signature)
+    if _row_bytes(specs) < _SLICED_BYTES:
+        return made.unbatch()
+    return made.flat_map(tf.data.Dataset.from_tensor_slices)
+
+
+def tf_spec(spec: TensorSpec) -> Any:  # noqa: ANN401
+    """The same as TensorFlow has it."""
+    tf = import_package("tensorflow")
+    is_text = spec.dtype_name in ("bytes", "str")
+    return tf.TensorSpec(spec.shape, tf.string if is_text else spec.dtype_name)
+
+
+def tuples(nest: Any, convert: Callable[[Any], Any] = lambda leaf: leaf) -> Any:  # noqa: ANN401
+    """The nest with tuples for lists, which tf.data takes for tensors, and converted leaves."""
+    if isinstance(nest, dict):
+        return {key: tuples(value, convert) for key, value in nest.items()}
+    if isinstance(nest, (list, tuple)):
+        values = [tuples(value, convert) for value in nest]
+        return type(nest)(*values) if hasattr(nest, "_fields") else tuple(values)
+    return convert(nest)
+
+
+def _row_bytes(specs: list[TensorSpec]) -> int:
+    """The bytes of an element as far as its shapes tell; unknown extents count as 1."""
+    return sum(
+        np.dtype(spec.dtype).itemsize * int(np.prod([extent or 1 for extent in spec.shape]))
+        for spec in specs
+        if spec.dtype_name not in ("bytes", "str")
+    )

@@ -1,0 +1,106 @@
+#include "reverie/client/sample_feed.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace reverie {
+namespace {
+
+// A request for several items is cut short after so long, and the next asks for fewer.
+constexpr double kPatienceS = 0.05;
+// An item that came within this is followed by a larger request.
+constexpr double kQuickS = 0.005;
+
+bool are_alike(const TrajectoryView& a, const TrajectoryView& b) {
+  if (a.layout != b.layout) {
+    const auto columns_a = a.layout->columns();
+    const auto columns_b = b.layout->columns();
+    const auto same = [](const LayoutColumn& x, const LayoutColumn& y) {
+      return x.spec == y.spec && x.squeezed == y.squeezed;
+    };
+    if (!std::ranges::equal(columns_a, columns_b, same) ||
+        a.layout->structure() != b.layout->structure()) {
+      return false;
+    }
+  }
+  for (std::size_t c = 0; c < a.layout->columns().size(); ++c) {
+    if (a.length(a.layout->columns()[c]) != b.length(b.layout->columns()[c])) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Result<std::vector<SampleGroup>> assemble_groups(const SampleBatch& samples, Allocator& allocator) {
+  std::vector<SampleGroup> groups;
+  const std::span<const TrajectoryView> items = samples.trajectories();
+  const BatchOptions options{.allocator = &allocator};
+  for (std::size_t begin = 0; begin < items.size();) {
+    std::size_t end = begin + 1;
+    while (end < items.size() && are_alike(items[begin], items[end])) ++end;
+    SampleGroup& group = groups.emplace_back();
+    group.begin = begin;
+    group.count = end - begin;
+    REVERIE_RETURN_IF_ERROR(assemble_into(items.subspan(begin, group.count), options, group.batch));
+    for (const LayoutColumn& column : items[begin].layout->columns()) {
+      group.squeezed.push_back(column.squeezed);
+    }
+    begin = end;
+  }
+  return groups;
+}
+
+std::size_t SampleFeed::take_budget(std::size_t count) {
+  if (!budget_) return count;
+  std::int64_t left = budget_->load(std::memory_order_relaxed);
+  while (left > 0) {
+    const std::int64_t taken = std::min(left, static_cast<std::int64_t>(count));
+    if (budget_->compare_exchange_weak(left, left - taken, std::memory_order_relaxed)) {
+      return static_cast<std::size_t>(taken);
+    }
+  }
+  return 0;
+}
+
+void SampleFeed::give_back(std::size_t count) {
+  if (budget_) budget_->fetch_add(static_cast<std::int64_t>(count), std::memory_order_relaxed);
+}
+
+Result<FedSamples> SampleFeed::operator()(const WaitOptions& wait) {
+  const Clock& clock = Clock::system();
+  const TimePoint begin = clock.now();
+  const TimePoint until = options_.timeout ? begin + *options_.timeout : TimePoint::max();
+  std::size_t count = options_.is_local ? options_.request_max : wanted_;
+  while (true) {
+    count = take_budget(count);
+    if (count == 0) return out_of_range("all samples that were asked for are drawn");
+    SampleRequest request;
+    request.table = options_.table;
+    request.count = count;
+    request.min_count = options_.is_local ? 1 : count;
+    request.deadline =
+        request.min_count == 1 ? until : std::min(until, clock.now() + seconds(kPatienceS));
+    SampleResult result = sample_and_wait(*service_, std::move(request), wait);
+    const std::size_t drawn = result.batch.size();
+    give_back(count - drawn);
+    if (drawn > 0) {
+      const bool is_quick = clock.now() - begin < seconds(kQuickS);
+      if (drawn < count) {
+        wanted_ = std::max<std::size_t>(1, drawn / 2);
+      } else if (is_quick || count > 1) {
+        wanted_ = std::min(2 * count, options_.request_max);
+      }
+      FedSamples fed;
+      REVERIE_ASSIGN_OR_RETURN(fed.groups, assemble_groups(result.batch, *memory_));
+      fed.samples = std::move(result.batch);
+      fed.samples.unpin();
+      return fed;
+    }
+    const bool is_out_of_patience =
+        result.status.code() == StatusCode::kDeadlineExceeded && clock.now() < until;
+    if (!is_out_of_patience) return result.status;
+    count = wanted_ = 1;
+  }
+}
+
+}  // namespace reverie

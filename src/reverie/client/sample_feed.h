@@ -1,0 +1,82 @@
+// SampleFeed: items for a reader who takes them one by one, drawn and gathered many at a time.
+//
+//     draws          1, 2, 4, ... items a request, while they come without a wait
+//     items          a a a b b a         neighbours that are alike
+//     groups        [  3  ][ 2 ][1]      are arrays [k, T, ...] together
+//
+// So a reader pays for arrays of many items, not for each item, and still gets an item as soon as
+// it could be drawn. Items of different lengths or columns may follow each other.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reverie/base/clock.h"
+#include "reverie/client/batch.h"
+#include "reverie/service/blocking.h"
+#include "reverie/service/replay_service.h"
+#include "reverie/tensor/batch_memory.h"
+
+namespace reverie {
+
+// Neighbouring items of a batch that are alike, as arrays.
+struct SampleGroup {
+  std::size_t begin = 0;  // of the batch's items
+  std::size_t count = 0;
+  Batch batch;
+  std::vector<bool> squeezed;  // of each column
+};
+
+// The items of a batch, in order, as few groups as there can be. Requires a pinned batch.
+Result<std::vector<SampleGroup>> assemble_groups(const SampleBatch& samples, Allocator& allocator);
+
+struct SampleFeedOptions {
+  std::string table;
+  std::size_t request_max = 1;           // items of one request, at least 1
+  std::optional<Duration> timeout = {};  // to wait for an item; none: without limit
+  // Whether the service hands out what there is when min_count is 1, as one in this process does.
+  bool is_local = false;
+};
+
+// What a feed drew at once. The samples hold no pin: their trajectories are gone.
+struct FedSamples {
+  SampleBatch samples;
+  std::vector<SampleGroup> groups;
+};
+
+// Used by one thread; several feeds may share a budget.
+class SampleFeed {
+ public:
+  // Items that may still be drawn, of all feeds together.
+  using Budget = std::atomic<std::int64_t>;
+
+  // No budget is no bound.
+  SampleFeed(std::shared_ptr<ReplayService> service, SampleFeedOptions options,
+             std::shared_ptr<Budget> budget)
+      : service_(std::move(service)),
+        options_(std::move(options)),
+        budget_(std::move(budget)),
+        memory_(BatchMemory::make(kBuffersKept)) {}
+
+  // The next items, at least one. OUT_OF_RANGE once the budget is used up, DEADLINE_EXCEEDED when
+  // no item came in time.
+  Result<FedSamples> operator()(const WaitOptions& wait);
+
+ private:
+  static constexpr std::size_t kBuffersKept = 16;
+
+  std::size_t take_budget(std::size_t count);
+  void give_back(std::size_t count);
+
+  std::shared_ptr<ReplayService> service_;
+  SampleFeedOptions options_;
+  std::shared_ptr<Budget> budget_;
+  std::shared_ptr<BatchMemory> memory_;  // of the arrays
+  std::size_t wanted_ = 1;               // items of the next request
+};
+
+}  // namespace reverie

@@ -1,0 +1,303 @@
+"""Datasets of items and of steps, of an embedded store and over the network."""
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import reverie
+
+SIGNATURE = {
+    "a": reverie.TensorSpec([None, 2], np.float32),
+    "b": (reverie.TensorSpec([None], np.int64),),
+}
+DTYPES = {"a": np.float32, "b": (np.int64,)}
+SHAPES = {"a": (None, 2), "b": ((None,),)}
+STEP_SHAPES = {"a": (2,), "b": ((),)}
+
+
+def tables():
+    return [
+        reverie.Table.queue("queue", 1000, signature=SIGNATURE),
+        reverie.Table.queue("bare", 1000),
+        reverie.Table(
+            "uniform",
+            reverie.selectors.Prioritized(1.0),
+            reverie.selectors.Fifo(),
+            100,
+            reverie.rate_limiters.MinSize(1),
+            signature=SIGNATURE,
+        ),
+    ]
+
+
+@pytest.fixture(params=["embedded", "served"])
+def client(request):
+    if request.param == "embedded":
+        with reverie.Store(tables()) as store:
+            yield store.client()
+    else:
+        with reverie.Server(tables()) as server:
+            yield server.localhost_client()
+
+
+def fill(client, table, lengths):
+    """Items over the last `length` steps each, whose columns are the number of the step."""
+    with client.trajectory_writer(max(lengths), validate_items=False) as writer:
+        for i, length in enumerate(lengths):
+            for step in range(length):
+                writer.append({"a": np.full(2, 10 * i + step, np.float32), "b": (10 * i + step,)})
+            history = writer.history
+            rows = {"a": history["a"][-length:], "b": (history["b"][0][-length:],)}
+            writer.create_item(table, 1.0 + i, rows)
+        writer.flush()
+
+
+def whole(client, table="queue", **options):
+    return reverie.TrajectoryDataset(
+        client, table, **{"dtypes": DTYPES, "shapes": SHAPES} | {**IN_FLIGHT, **options}
+    )
+
+
+IN_FLIGHT = {"max_in_flight_samples_per_worker": 10, "rate_limiter_timeout_ms": 200}
+
+
+@pytest.mark.parametrize("lengths", [[3] * 40, [1, 2, 2, 3, 1, 1, 4, 4, 4, 2]])
+@pytest.mark.parametrize("in_flight", [1, 2, 7, 100])
+def test_items_come_in_order_whatever_their_length(client, lengths, in_flight):
+    fill(client, "queue", lengths)
+    seen = list(whole(client, max_in_flight_samples_per_worker=in_flight))
+    assert [len(sample.data["a"]) for sample in seen] == lengths
+    for i, sample in enumerate(seen):
+        want = [10 * i + step for step in range(lengths[i])]
+        assert sample.data["b"][0].tolist() == want
+        assert sample.data["a"].tolist() == [[x, x] for x in want]
+        assert sample.info.times_sampled == 1
+        assert sample.info.priority == 1.0 + i
+        assert isinstance(sample.info.key, int)
+    assert len({sample.info.key for sample in seen}) == len(lengths)
+
+
+def test_steps_come_one_by_one(client):
+    fill(client, "queue", [2, 2, 3])
+    dataset = reverie.TimestepDataset(
+        client, "queue", dtypes=DTYPES, shapes=STEP_SHAPES, **IN_FLIGHT
+    )
+    seen = list(dataset)
+    assert [int(step.data["b"][0]) for step in seen] == [0, 1, 10, 11, 20, 21, 22]
+    assert [step.data["a"].shape for step in seen] == [(2,)] * 7
+    assert [step.info.priority for step in seen] == [1, 1, 2, 2, 3, 3, 3]
+
+
+def test_infos_are_those_of_the_draws(client):
+    fill(client, "uniform", [1, 1])
+    with iter(whole(client, "uniform", max_samples=100)) as samples:
+        seen = [sample.info for sample in samples]
+    assert len(seen) == 100
+    assert {info.table_size for info in seen} == {2}
+    assert {round(info.probability, 6) for info in seen} == {0.333333, 0.666667}
+    assert sorted(info.times_sampled for info in seen if info.priority == 1.0) == list(
+        range(1, 1 + sum(info.priority == 1.0 for info in seen))
+    )
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_max_samples_ends_an_iteration_and_draws_no_more(client, workers):
+    fill(client, "queue", [1] * 30)
+    dataset = whole(
+        client, max_samples=13, num_workers_per_iterator=workers, rate_limiter_timeout_ms=-1
+    )
+    assert len(list(dataset)) == 13
+    assert client.server_info()["queue"].current_size == 17
+    assert len(list(dataset)) == 13  # an iterator each
+
+
+def test_no_more_is_drawn_than_may_be_in_flight(client):
+    fill(client, "queue", [1] * 60)
+    with iter(whole(client, max_in_flight_samples_per_worker=8)) as samples:
+        for taken in range(1, 41):
+            next(samples)
+            drawn = 60 - client.server_info()["queue"].current_size
+            assert taken <= drawn <= taken + 8
+
+
+def test_several_workers_draw_each_item_once(client):
+    fill(client, "queue", [1] * 200)
+    seen = [int(s.data["b"][0][0]) for s in whole(client, num_workers_per_iterator=4)]
+    assert sorted(seen) == [10 * i for i in range(200)]
+
+
+def test_an_item_comes_as_soon_as_it_is_there(client):
+    dataset = whole(client, max_in_flight_samples_per_worker=100, rate_limiter_timeout_ms=10_000)
+    with iter(dataset) as samples:
+        for count in (1, 2, 5):
+            fill(client, "queue", [1] * count)
+            assert [int(next(samples).data["b"][0][0]) for _ in range(count)] == [
+                10 * i for i in range(count)
+            ]
+
+
+def test_a_timeout_ends_the_iteration_in_good_order(client):
+    assert list(whole(client, rate_limiter_timeout_ms=50)) == []
+    assert list(whole(client, rate_limiter_timeout_ms=0)) == []
+
+
+def test_a_close_from_another_thread_ends_a_wait(client):
+    samples = iter(whole(client, rate_limiter_timeout_ms=-1))
+    closer = threading.Timer(0.1, samples.close)
+    closer.start()
+    assert list(samples) == []
+    closer.join()
+
+
+@pytest.mark.parametrize("kind", [reverie.TrajectoryDataset, reverie.TimestepDataset])
+def test_a_signature_says_what_a_dataset_is(client, kind):
+    fill(client, "queue", [2, 3])
+    dataset = kind.from_table_signature(client, "queue", **IN_FLIGHT)
+    seen = list(dataset)
+    if kind is reverie.TrajectoryDataset:
+        assert dataset.element_spec.data["a"].shape == (None, 2)
+        assert [sample.data["a"].shape for sample in seen] == [(2, 2), (3, 2)]
+    else:
+        assert dataset.element_spec.data["a"].shape == (2,)
+        assert [step.data["a"].shape for step in seen] == [(2,)] * 5
+    assert dataset.element_spec.data["b"][0].dtype_name == "int64"
+    assert dataset.element_spec.info.key.dtype_name == "uint64"
+    with pytest.raises(ValueError, match="'none' does not exist; the tables are"):
+        kind.from_table_signature(client, "none", 1)
+    with pytest.raises(ValueError, match="'bare' has no signature"):
+        kind.from_table_signature(client, "bare", 1)
+
+
+def test_an_address_will_do_for_a_client():
+    with reverie.Server(tables()) as server:
+        fill(server.client(), "queue", [1])
+        address = f"localhost:{server.port}"
+        dataset = reverie.TrajectoryDataset.from_table_signature(address, "queue", **IN_FLIGHT)
+        assert len(list(dataset)) == 1
+
+
+def test_a_server_that_does_not_answer_is_given_up():
+    with pytest.raises(reverie.DeadlineExceededError):
+        reverie.TrajectoryDataset.from_table_signature(
+            "localhost:1", "t", 1, get_signature_timeout_secs=0.2
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_in_flight_samples_per_worker", 0),
+        ("max_in_flight_samples_per_worker", -1),
+        ("num_workers_per_iterator", 0),
+        ("num_workers_per_iterator", -2),
+        ("max_samples_per_stream", 0),
+        ("rate_limiter_timeout_ms", -2),
+        ("max_samples", 0),
+        ("flexible_batch_size", 0),
+        ("max_samples", 1.5),
+    ],
+)
+def test_numbers_that_lie_outside_are_refused(client, name, value):
+    with pytest.raises(ValueError, match=f"{name} is {value}; it must be"):
+        whole(client, **{name: value})
+
+
+def test_a_framework_that_is_none_is_refused(client):
+    with pytest.raises(ValueError, match="'cupy'"):
+        whole(client, framework="cupy")
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        {"a": (None, 2)},
+        {"a": (None, 2), "b": ()},
+        {"a": (None, 2), "b": ((None,), (None,))},
+        [(None, 2), (None,)],
+        {"a": (None, 2), "c": ((None,),)},
+    ],
+)
+def test_nests_that_differ_are_refused(client, shapes):
+    with pytest.raises(ValueError, match="must be the same nest"):
+        whole(client, shapes=shapes)
+
+
+def test_columns_that_are_not_the_tables_are_refused(client):
+    for table in ("queue", "bare"):
+        for dtypes, shapes, message in [
+            ({"a": np.float32}, {"a": (None, 2)}, "has 1 columns, but .* has 2"),
+            (DTYPES | {"a": np.float64}, SHAPES, "'a' of the dataset is .*float64"),
+            (DTYPES, SHAPES | {"a": (None, 3)}, r"'a' of the dataset is .*\(None, 3\)"),
+            (DTYPES, SHAPES | {"a": (None, 2, 1)}, "'a' of the dataset is"),
+        ]:
+            fill(client, table, [1])
+            dataset = whole(client, table, dtypes=dtypes, shapes=shapes, max_samples=1)
+            with pytest.raises(reverie.errors.InvalidArgumentError, match=message):
+                list(dataset)
+    with pytest.raises(reverie.errors.NotFoundError, match="'none'"):
+        list(whole(client, "none"))
+
+
+def test_items_that_are_no_steps_are_refused(client):
+    with client.trajectory_writer(2) as writer:
+        for i in range(2):
+            writer.append({"a": np.full(2, i, np.float32), "b": (i,)})
+        history = writer.history
+        for b in (history["b"][0][-1], history["b"][0][-1:]):
+            writer.create_item("bare", 1.0, {"a": history["a"][-2:], "b": (b,)})
+    for message in ("squeezed", "differ in length"):
+        dataset = reverie.TimestepDataset(
+            client, "bare", dtypes=DTYPES, shapes=STEP_SHAPES, max_samples=1, **IN_FLIGHT
+        )
+        with pytest.raises(ValueError, match=message):
+            list(dataset)
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_data_may_be_of_another_framework(client, framework):
+    pytest.importorskip(framework)
+    fill(client, "queue", [2, 2, 1])
+    seen = list(whole(client, framework=framework))
+    assert type(seen[0].data["a"]).__module__.split(".")[0].removesuffix("lib") == framework
+    assert [np.asarray(sample.data["a"]).tolist() for sample in seen] == [
+        [[0, 0], [1, 1]],
+        [[10, 10], [11, 11]],
+        [[20, 20]],
+    ]
+
+
+def test_text_and_single_rows(client):
+    with client.trajectory_writer(1) as writer:
+        for word in ("one", "two"):
+            writer.append({"word": word, "n": np.float32(len(word))})
+            item = {name: column[-1] for name, column in writer.history.items()}
+            writer.create_item("bare", 1.0, item)
+    dataset = reverie.TrajectoryDataset(
+        client,
+        "bare",
+        dtypes={"word": str, "n": "float32"},
+        shapes={"word": (), "n": ()},
+        **IN_FLIGHT,
+    )
+    words = [sample.data["word"] for sample in dataset]
+    assert [word if isinstance(word, str) else bytes(word).decode() for word in words] == [
+        "one",
+        "two",
+    ]
+
+
+def test_what_only_tf_data_can_do_is_told(client):
+    with pytest.raises(AttributeError, match=r"no attribute 'batch'; .*as_tf\(\)"):
+        whole(client).batch(3)
+    assert not hasattr(whole(client), "nothing")
+
+
+def test_tensorflow_is_not_loaded_unless_asked_for():
+    program = (
+        "import sys, reverie; reverie.TrajectoryDataset; reverie.TimestepDataset; "
+        "assert not {'tensorflow', 'torch', 'jax'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
