@@ -44,6 +44,27 @@ def test_the_module_has_the_public_names_of_ours():
     assert type(reverb.pybind.HeapSelector(min_heap=False)) is reverie.selectors.MaxHeap
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda pybind: pybind.ConstantChunkerOptions(3, 4),
+        lambda pybind: pybind.AutoTunedChunkerOptions(4, throughput_weight=2.0),
+    ],
+)
+def test_the_options_of_chunks_are_what_configure_takes(make):
+    pybind = importlib.import_module("reverie.reverb.pybind")
+    table = reverie.Table.queue("t", 10)
+    with reverie.Store([table]) as store:
+        with store.client().trajectory_writer(6) as writer:
+            writer.configure(("x",), **make(pybind).arguments())
+            for step in range(6):
+                writer.append({"x": step})
+            writer.create_item("t", 1.0, {"x": writer.history["x"][-4:]})
+            with pytest.raises(ValueError, match="expired"):
+                writer.create_item("t", 1.0, {"x": writer.history["x"][[0]]})
+        assert store.client().sample_batch("t", 1).data["x"].tolist() == [[2, 3, 4, 5]]
+
+
 def test_tensorflow_is_asked_for_when_it_is_needed_and_not_before():
     program = """
 import sys

@@ -96,10 +96,10 @@ class Prefetcher {
       Result<T> made = make(wait);
       MutexLock lock(mutex_);
       --making_;
-      if (made.ok() && !closed_) queue_.push_back(std::move(made).value());
-      if (!made.ok() && !is_forgiven(made.status())) {
-        stop(made.status());
-        return;
+      if (!made.ok()) {
+        if (!is_forgiven(made.status())) return stop(made.status());
+      } else if (!closed_) {
+        queue_.push_back(std::move(made).value());
       }
       changed_.notify_all();
     }

@@ -80,6 +80,7 @@ TEST(Prefetcher, SeveralThreadsMakeWhatOneWouldAndEndWithTheLast) {
   };
   Prefetcher<int> prefetcher(2, std::vector<Prefetcher<int>::Make>(3, make));
   std::vector<int> seen;
+  seen.reserve(100);
   for (int i = 0; i < 100; ++i) seen.push_back(prefetcher.next({}).value());
   std::ranges::sort(seen);
   for (int i = 0; i < 100; ++i) EXPECT_EQ(seen[static_cast<std::size_t>(i)], i);

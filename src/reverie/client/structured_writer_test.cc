@@ -33,8 +33,9 @@ PatternCondition at_end() {
   return when(Left::kIsEndEpisode, Comparison::kEqual, 1);
 }
 ItemPattern pattern(std::vector<PatternColumn> columns,
-                    std::vector<PatternCondition> conditions = {}, std::string table = "replay") {
-  return {std::move(columns), "nest", std::move(table), std::move(conditions), {}};
+                    std::vector<PatternCondition> conditions = {},
+                    const std::string& table = "replay") {
+  return {std::move(columns), "nest", table, std::move(conditions), {}};
 }
 
 // The rows of each column of an item whose values are whole numbers.
@@ -254,7 +255,9 @@ TEST_F(StructuredWriterTest, LeavesWithoutAUseAreNotWritten) {
 }
 
 TEST_F(StructuredWriterTest, ThePriorityIsMadeOfTdErrors) {
-  const auto priorities = [&](ItemPattern p, double weight, const std::vector<Value>& errors) {
+  const auto priorities = [&](const ItemPattern& given, double weight,
+                              const std::vector<Value>& errors) {
+    ItemPattern p = given;
     service_->drop_items("replay");
     p.priority = {1.0, 1, weight};
     open({std::move(p)});

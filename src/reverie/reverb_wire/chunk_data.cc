@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "reverie/codec/reverb_column.h"
+#include "reverie/reverb_wire/string_values.h"
 #include "reverie/reverb_wire/tensor_type.h"
 
 namespace reverie::wire {
@@ -24,6 +25,7 @@ struct Tensor {
   TensorSpec spec;  // of one row
   std::int64_t rows = 0;
   Bytes content;
+  bool has_strings = false;  // in fields of their own, not in the content
 };
 
 struct Parts {
@@ -36,6 +38,7 @@ Status read_tensor(Bytes message, Tensor& tensor) {
   std::int64_t number = 0;
   Shape shape;
   bool has_values = false;
+  std::size_t strings = 0;
   REVERIE_RETURN_IF_ERROR(for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
     switch (tag) {
       case varint_field(1):
@@ -45,6 +48,10 @@ Status read_tensor(Bytes message, Tensor& tensor) {
         return read_shape(get_bytes(reader), shape);
       case bytes_field(4):
         tensor.content = get_bytes(reader);
+        return Status();
+      case bytes_field(8):
+        ++strings;
+        reader.skip();
         return Status();
       default:
         has_values = has_values || (reader.tag() >= 5 && reader.tag() <= 18);
@@ -70,6 +77,18 @@ Status read_tensor(Bytes message, Tensor& tensor) {
   if (!elements || *elements > kRowBytesMax) {
     return invalid_argument("a tensor of a chunk has rows of shape {}; a row has at most {} bytes",
                             shape_text(shape), kRowBytesMax);
+  }
+  if (strings > 0 && tensor.content.empty()) {
+    std::size_t wanted = 0;
+    if (*dtype != DType::kBytes || tensor.rows < 0 ||
+        __builtin_mul_overflow(*elements, static_cast<std::size_t>(tensor.rows), &wanted) ||
+        wanted != strings) {
+      return invalid_argument(
+          "a tensor of a chunk has {} rows of shape {} and {} strings; it must have one for each "
+          "element",
+          tensor.rows, shape_text(shape), strings);
+    }
+    tensor.has_strings = true;
   }
   tensor.spec = {"", *dtype, std::move(shape)};
   return {};
@@ -168,6 +187,17 @@ std::size_t snappy_bytes_max(std::size_t plain_bytes) {
   return 32 + plain_bytes + plain_bytes / 6;
 }
 
+// The message with the strings of its tensors where they are kept.
+Result<Buffer> move_strings(Bytes message) {
+  REVERIE_ASSIGN_OR_RETURN(const std::string moved,
+                           read_message("ChunkData", [&]() -> Result<std::string> {
+                             return with_strings_in_content(message);
+                           }));
+  REVERIE_ASSIGN_OR_RETURN(Buffer buffer, Allocator::heap().allocate(moved.size()));
+  std::ranges::copy(bytes_of(moved), buffer.data());
+  return buffer;
+}
+
 // The rows [begin, end) of one column; `decoded` keeps them where they were encoded.
 Result<std::vector<RowSpan>> rows_of(const Chunk& chunk, bool is_raw, std::size_t column,
                                      std::uint32_t begin, std::uint32_t end,
@@ -219,10 +249,17 @@ Result<ChunkKey> chunk_key_of(Bytes message) {
 }
 
 Result<Ref<Chunk>> read_chunk(Buffer message, SchemaCache& schemas) {
-  const Bytes bytes = message.bytes();
   Parts parts;
-  REVERIE_RETURN_IF_ERROR(read_message("ChunkData", [&] { return read_parts(bytes, parts); }));
+  REVERIE_RETURN_IF_ERROR(
+      read_message("ChunkData", [&] { return read_parts(message.bytes(), parts); }));
   REVERIE_RETURN_IF_ERROR(check(parts));
+  if (std::ranges::any_of(parts.tensors, &Tensor::has_strings)) {
+    REVERIE_ASSIGN_OR_RETURN(message, move_strings(message.bytes()));
+    parts = {};
+    REVERIE_RETURN_IF_ERROR(
+        read_message("ChunkData", [&] { return read_parts(message.bytes(), parts); }));
+  }
+  const Bytes bytes = message.bytes();
   std::vector<TensorSpec> specs;
   std::vector<Chunk::EncodedColumn> columns;
   specs.reserve(parts.tensors.size());

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "reverie/codec/column_codec.h"
 #include "reverie/reverb_wire/tensor_type.h"
 #include "tests/support/refusal.h"
 #include "tests/support/values.h"
@@ -61,9 +62,42 @@ TEST(ReverbChunk, RefusesTheFormsOfOldClients) {
   std::string old = chunk({tensor(1, {3})});
   put_message(old, 3, tensor(1, {3}));
   expect_refused(read(old).status(), StatusCode::kUnimplemented, {"dm-reverb 0.14"});
-  std::string values = tensor(7, {1}, "");
-  put_message(values, 8, "word");
+  std::string values = tensor(1, {1}, "");
+  put_message(values, 5, "1234");
   expect_refused(read(chunk({values})).status(), StatusCode::kUnimplemented, {"tensor_content"});
+}
+
+TEST(ReverbChunk, StringsInFieldsOfTheirOwnAreMovedIntoTheContent) {
+  std::string values = tensor(7, {2, 2}, "");
+  for (const char* word : {"ab", "", "c", "def"}) put_message(values, 8, word);
+  std::string bytes = chunk({tensor(1, {2}), values, tensor(7, {2}, "unmoved")});
+  put_message(bytes, 2, "");  // behind the tensors: the order of fields means nothing
+  const Ref<Chunk> read_back = read(bytes).value();
+  EXPECT_EQ(read_back->key(), 5u);
+  EXPECT_EQ(read_back->schema().column(1), (TensorSpec{"", DType::kBytes, {2}}));
+  EXPECT_EQ(text_of(read_back->encoded_bytes(0)), "x");
+  EXPECT_EQ(text_of(read_back->encoded_bytes(1)), std::string("\2\0\1\3abcdef", 10));
+  EXPECT_EQ(text_of(read_back->encoded_bytes(2)), "unmoved");
+  const ColumnRows rows =
+      decode_column(read_back->encoded_column(1).codec, read_back->schema().column(1), 2,
+                    read_back->encoded_bytes(1))
+          .value();
+  EXPECT_EQ(text_of(rows[1]), std::string("\1\0\0\0c\3\0\0\0def", 12));
+  // What is handed on is a message that says the same.
+  EXPECT_TRUE(
+      read(std::string(text_of(read_back->enveloped(Chunk::Envelope::kReverbChunkData)))).ok());
+}
+
+TEST(ReverbChunk, RefusesAnotherNumberOfStringsThanElements) {
+  std::string values = tensor(7, {2}, "");
+  put_message(values, 8, "one");
+  expect_refusal(chunk({values}), {"2 rows", "1 strings"});
+  std::string numbers = tensor(1, {1}, "");
+  put_message(numbers, 8, "one");
+  expect_refusal(chunk({numbers}), {"1 strings"});
+  std::string many = tensor(7, {1 << 20, std::int64_t{1} << 31}, "");
+  put_message(many, 8, "one");
+  expect_refusal(chunk({many}), {"1 strings"});
 }
 
 TEST(ReverbChunk, TakesDeltaWhereReverbAppliesIt) {
