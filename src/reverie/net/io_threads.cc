@@ -51,29 +51,51 @@ bool IoLoop::post(std::function<void()> work) {
     MutexLock lock(mutex_);
     if (is_stopped_) return false;
     posted_.push_back(std::move(work));
-    if (posted_.size() > 1) return true;  // the wake-up is on its way
+    has_posted_.store(true, std::memory_order_relaxed);
+    if (posted_.size() > 1 || is_looking_) return true;  // the wake-up is on its way, or not needed
   }
   asio::post(*context_, [this] { drain(); });
   return true;
 }
 
-void IoLoop::drain() {
+bool IoLoop::drain() {
   {
     MutexLock lock(mutex_);
     running_.swap(posted_);
+    has_posted_.store(false, std::memory_order_relaxed);
   }
+  if (running_.empty()) return false;
   for (std::function<void()>& work : running_) {
     work();
     work = nullptr;  // what it holds goes on this thread, in order
   }
   running_.clear();
+  return true;
 }
 
 void IoLoop::run() {
   current_loop = this;
   const auto guard = asio::make_work_guard(*context_);
-  context_->run();
+  while (!context_->stopped()) {
+    if (context_->poll() == 0 && !look()) context_->run_one();
+  }
   current_loop = nullptr;
+}
+
+// Whether something came, and was done, before it was time to sleep.
+bool IoLoop::look() {
+  {
+    MutexLock lock(mutex_);
+    is_looking_ = true;
+  }
+  const bool has_come = spinner_.look(Clock::system(), [this] {
+    return has_posted_.load(std::memory_order_relaxed) || context_->poll() > 0;
+  });
+  {
+    MutexLock lock(mutex_);
+    is_looking_ = false;
+  }
+  return drain() || has_come;
 }
 
 void IoLoop::stop() {

@@ -5,6 +5,9 @@
 //
 // A connection lives on one loop: what happens to it happens on that loop's thread, so it needs no
 // lock. Other threads reach it by post(). The loops are Asio's; this header hides it.
+//
+// A thread with nothing to do looks again for a moment before it sleeps (base/spin.h): a question
+// and its answer follow each other sooner than threads wake.
 #pragma once
 
 #include <atomic>
@@ -18,6 +21,7 @@
 #include "reverie/base/clock.h"
 #include "reverie/base/fork.h"
 #include "reverie/base/mutex.h"
+#include "reverie/base/spin.h"
 #include "reverie/base/status.h"
 
 namespace asio {
@@ -55,7 +59,8 @@ class IoLoop {
   friend class IoThreads;
   static constexpr std::size_t kScratchBytes = std::size_t{128} << 10;
   void run();
-  void drain();
+  bool look();
+  bool drain();
   void stop();
 
   std::unique_ptr<asio::io_context> context_;
@@ -64,7 +69,11 @@ class IoLoop {
   Mutex mutex_;
   std::vector<std::function<void()>> posted_ REVERIE_GUARDED_BY(mutex_);
   bool is_stopped_ REVERIE_GUARDED_BY(mutex_) = false;
-  std::vector<std::function<void()>> running_;  // of the loop's thread: keeps its memory
+  bool is_looking_ REVERIE_GUARDED_BY(mutex_) = false;  // it sees a post without being woken
+  std::atomic<bool> has_posted_{false};
+  // Of the loop's thread.
+  std::vector<std::function<void()>> running_;  // keeps its memory
+  Spinner spinner_;
   std::thread thread_;
 };
 

@@ -1,7 +1,10 @@
 #include "reverie/service/blocking.h"
 
+#include <atomic>
 #include <optional>
 #include <utility>
+
+#include "reverie/base/spin.h"
 
 namespace reverie {
 namespace {
@@ -13,6 +16,11 @@ constexpr double kFirstNoticeS = 10.0;
 const void* this_thread() {
   thread_local const char mark = 0;
   return &mark;
+}
+
+Spinner& thread_spinner() {
+  thread_local Spinner spinner;
+  return spinner;
 }
 
 // Where one call's result arrives. A thread that completes it may still hold the mutex when the
@@ -30,6 +38,7 @@ class Arrival {
     }
     MutexLock lock(mutex_);
     value_.emplace(std::move(value));
+    is_here_.store(true, std::memory_order_release);
     condition_.notify_all();
   }
 
@@ -37,6 +46,9 @@ class Arrival {
     if (is_own_) return take_own();
     if (id == 0) return take();
     Clock& clock = Clock::system();
+    const bool is_here =
+        thread_spinner().look(clock, [this] { return is_here_.load(std::memory_order_acquire); });
+    if (is_here) return take();
     const TimePoint begin = clock.now();
     double next_notice_s = kFirstNoticeS;
     bool is_cancelled = false;
@@ -76,8 +88,9 @@ class Arrival {
     return std::move(*value_);
   }
 
-  const void* const waiter_ = this_thread();
-  bool is_own_ = false;  // only the waiter's thread looks at it
+  const void* const waiter_ = this_thread();  // who asked, and will wait
+  bool is_own_ = false;                       // only the waiter's thread looks at it
+  std::atomic<bool> is_here_{false};
   Mutex mutex_;
   CondVar condition_;
   std::optional<T> value_ REVERIE_GUARDED_BY(mutex_);
@@ -92,6 +105,35 @@ T await(ReplayService& service, const WaitOptions& options, Start start) {
 }
 
 }  // namespace
+
+class PendingSample::Answer : public Arrival<SampleResult> {};
+
+PendingSample::PendingSample(ReplayService& service, SampleRequest request)
+    : service_(&service), arrival_(std::make_unique<Answer>()) {
+  id_ = service.sample(std::move(request), [answer = arrival_.get()](SampleResult result) {
+    answer->complete(std::move(result));
+  });
+}
+
+PendingSample::PendingSample(PendingSample&&) noexcept = default;
+
+PendingSample& PendingSample::operator=(PendingSample&& other) noexcept {
+  std::swap(service_, other.service_);
+  std::swap(id_, other.id_);
+  std::swap(arrival_, other.arrival_);
+  return *this;
+}
+
+PendingSample::~PendingSample() {
+  if (!arrival_) return;
+  if (id_ != 0) service_->cancel(id_);
+  wait({});
+}
+
+SampleResult PendingSample::wait(const WaitOptions& options) {
+  const std::unique_ptr<Answer> answer = std::move(arrival_);
+  return answer->wait(*service_, id_, options);
+}
 
 InsertResult insert_and_wait(ReplayService& service, InsertRequest request,
                              const WaitOptions& options) {

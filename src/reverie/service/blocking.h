@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 
 #include "reverie/service/replay_service.h"
 
@@ -15,6 +16,30 @@ struct WaitOptions {
   std::function<bool()> interrupted;
   // Called on the waiting thread when a wait grows long: after 10 s, 20 s, 40 s, ...
   std::function<void(double waited_s)> still_waiting;
+};
+
+// A sample request whose answer is waited for later. For one thread.
+class PendingSample {
+ public:
+  PendingSample() = default;
+  PendingSample(ReplayService& service, SampleRequest request);
+  PendingSample(PendingSample&&) noexcept;
+  PendingSample& operator=(PendingSample&&) noexcept;
+  // Cancels it, unless it was waited for.
+  ~PendingSample();
+
+  // Whether there is an answer to wait for.
+  explicit operator bool() const { return arrival_ != nullptr; }
+  // 0 once it is complete, if it completed within the call.
+  RequestId id() const { return id_; }
+  // Waits. Requires *this, which is empty afterwards.
+  SampleResult wait(const WaitOptions& options);
+
+ private:
+  class Answer;
+  ReplayService* service_ = nullptr;
+  RequestId id_ = 0;
+  std::unique_ptr<Answer> arrival_;
 };
 
 InsertResult insert_and_wait(ReplayService& service, InsertRequest request,

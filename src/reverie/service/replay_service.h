@@ -59,6 +59,10 @@ struct SampleRequest {
   // Whether a brief batch will do (sample_batch.h). A service may give more.
   bool brief = false;
   TimePoint deadline = TimePoint::max();
+  // A sample request that waits, of the same reader on the same table, and that this one is to
+  // follow: a service far away then begins with this one as soon as that one is served, and may
+  // cancel both with either. 0: none.
+  RequestId follows = 0;
   // Filled and handed back in the result; a batch of an earlier call may be given again. A new
   // one is made when empty.
   SampleBatch batch = {};

@@ -1,0 +1,19 @@
+// Helpers: threads of the process that lend a hand with work that comes in parts.
+//
+//     run_in_parts(8, [&](std::size_t part) { decode(parts[part]); });
+//
+// The caller works too, and does all of it alone where cores are few or somebody else has the
+// helpers: nobody waits for them to be free. They are started with the first work and sleep without
+// any.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+namespace reverie {
+
+// Calls work(part) once for each part below `part_count`, in no order, and returns when all is
+// done. Thread-safe. `work` is called on several threads at once, and must not call this again.
+void run_in_parts(std::size_t part_count, const std::function<void(std::size_t part)>& work);
+
+}  // namespace reverie

@@ -1,0 +1,48 @@
+#include "reverie/base/helpers.h"
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace reverie {
+namespace {
+
+TEST(Helpers, EachPartIsDoneOnceBeforeTheCallReturns) {
+  for (const std::size_t count : {0u, 1u, 2u, 100u}) {
+    std::vector<int> done(count);  // a part of it each: no two threads touch one
+    run_in_parts(count, [&](std::size_t part) { ++done[part]; });
+    EXPECT_EQ(done, std::vector<int>(count, 1));
+  }
+}
+
+TEST(Helpers, SeveralCallersAtOnceDoNotWaitForEachOther) {
+  std::atomic<int> done{0};
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 4; ++i) {
+    callers.emplace_back([&] {
+      for (int round = 0; round < 50; ++round) run_in_parts(8, [&](std::size_t) { ++done; });
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(done.load(), 4 * 50 * 8);
+}
+
+TEST(Helpers, APartThatTakesLongerHoldsNobodyElseBack) {
+  std::atomic<int> others{0};
+  std::atomic<bool> is_alone{false};
+  run_in_parts(5, [&](std::size_t part) {
+    if (part > 0) {
+      ++others;
+      return;
+    }
+    // Ends at once where there are no helpers, else when they have done the rest.
+    is_alone = std::thread::hardware_concurrency() < 2;
+    while (!is_alone && others < 4) std::this_thread::yield();
+  });
+  EXPECT_EQ(others.load(), 4);
+}
+
+}  // namespace
+}  // namespace reverie
