@@ -5,6 +5,7 @@
 #include <functional>
 #include <tuple>
 
+#include "reverie/base/helpers.h"
 #include "reverie/client/copy_row.h"
 
 namespace reverie {
@@ -49,26 +50,60 @@ Status EncodedGather::finish() {
     if (a.chunk != b.chunk) return std::less<>()(a.chunk, b.chunk);
     return std::tie(a.column, a.offset) < std::tie(b.column, b.offset);
   });
-  ColumnDecoder& decoder = thread_decoder();
   const std::span<const Request> all(requests_);
-  Status status;
-  for (std::size_t begin = 0; begin < all.size() && status.ok();) {
-    std::size_t end = begin + 1;
-    while (end < all.size() && all[end].chunk == all[begin].chunk &&
-           all[end].column == all[begin].column) {
-      ++end;
+  // Cut where a part has its bytes and a column ends.
+  std::vector<std::size_t> cuts = {0};
+  std::size_t size_bytes = 0;
+  for (std::size_t at = 0; at < all.size();) {
+    const std::size_t end = run_end(all, at);
+    size_bytes += all[at].chunk->rows() * all[at].chunk->schema().row_bytes(all[at].column);
+    if (size_bytes >= kPartBytes || end == all.size()) {
+      cuts.push_back(end);
+      size_bytes = 0;
     }
-    status = serve(all.subspan(begin, end - begin), decoder);
+    at = end;
+  }
+  std::vector<Status> outcomes(cuts.size() - 1);
+  run_in_parts(outcomes.size(), [&](std::size_t part) {
+    outcomes[part] = serve_all(all.subspan(cuts[part], cuts[part + 1] - cuts[part]));
+  });
+  requests_.clear();
+  for (const Status& outcome : outcomes) {
+    if (!outcome.ok()) return outcome;
+  }
+  return {};
+}
+
+std::size_t EncodedGather::run_end(std::span<const Request> requests, std::size_t begin) {
+  std::size_t end = begin + 1;
+  while (end < requests.size() && requests[end].chunk == requests[begin].chunk &&
+         requests[end].column == requests[begin].column) {
+    ++end;
+  }
+  return end;
+}
+
+Status EncodedGather::serve_all(std::span<const Request> requests) {
+  ColumnDecoder& decoder = thread_decoder();
+  Status status;
+  for (std::size_t begin = 0; begin < requests.size() && status.ok();) {
+    const std::size_t end = run_end(requests, begin);
+    status = serve(requests.subspan(begin, end - begin), decoder);
     begin = end;
   }
   if (decoder.memory_bytes() > kScratchBytesMax) decoder = ColumnDecoder();
-  requests_.clear();
   return status;
 }
 
 Status EncodedGather::serve(std::span<const Request> requests, ColumnDecoder& decoder) {
   const Chunk& chunk = *requests.front().chunk;
   const std::size_t column = requests.front().column;
+  if (requests.size() == 1 && requests.front().length == chunk.rows()) {
+    const std::size_t size = chunk.rows() * chunk.schema().row_bytes(column);
+    return decoder.decode_all(chunk.encoded_column(column).codec, chunk.schema().column(column),
+                              chunk.rows(), chunk.encoded_bytes(column),
+                              {requests.front().to, size});
+  }
   REVERIE_RETURN_IF_ERROR(decoder.open(chunk.encoded_column(column).codec,
                                        chunk.schema().column(column), chunk.rows(),
                                        chunk.encoded_bytes(column)));

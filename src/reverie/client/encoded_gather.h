@@ -4,7 +4,9 @@
 //     ... finish  sorted by column; one walk over each serves all who want its rows
 //
 // Rows go straight from the decoder to their places in the batch: what is held beside is one
-// column's compressed block and one row, in memory that the thread keeps up to kScratchBytesMax.
+// column's compressed block and one row, in memory that the thread keeps up to kScratchBytesMax. A
+// column that is wanted whole is decoded where it goes. A batch of many bytes is decoded by several
+// threads, each with columns of its own.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +23,8 @@ namespace reverie {
 class EncodedGather {
  public:
   static constexpr std::size_t kScratchBytesMax = std::size_t{4} << 20;
+  // Bytes of rows that are worth a thread.
+  static constexpr std::size_t kPartBytes = std::size_t{512} << 10;
 
   // Asks for the rows of a piece of an encoded chunk, in a column of fixed rows, at `to`; raw ones
   // are copied at once. DATA_LOSS when the chunk has no such rows.
@@ -37,6 +41,9 @@ class EncodedGather {
     std::byte* to;
   };
 
+  // Requests that are next to each other and for one column of one chunk, and which come behind.
+  static std::size_t run_end(std::span<const Request> requests, std::size_t begin);
+  static Status serve_all(std::span<const Request> requests);
   static Status serve(std::span<const Request> requests, ColumnDecoder& decoder);
 
   std::vector<Request> requests_;

@@ -39,6 +39,29 @@ Status ColumnDecoder::open(CodecId codec, const TensorSpec& spec, std::size_t ro
   return {};
 }
 
+Status ColumnDecoder::decode_all(CodecId codec, const TensorSpec& spec, std::size_t row_count,
+                                 std::span<const std::byte> bytes, std::span<std::byte> out) {
+  if (is_reverb_codec(codec) && row_count > 0) {
+    REVERIE_CHECK(!has_variable_size(spec.dtype));
+    return decode_reverb_fixed(codec, spec, row_count, out.size() / row_count, bytes,
+                               [out](std::size_t size) {
+                                 REVERIE_CHECK(size == out.size());
+                                 return out.data();
+                               });
+  }
+  REVERIE_RETURN_IF_ERROR(open(codec, spec, row_count, bytes));
+  if (row_bytes_ == 0) return {};
+  if (!diff_) {
+    std::memcpy(out.data(), rows_, out.size());
+    return {};
+  }
+  for (std::size_t r = 0; r < row_count; ++r) {
+    REVERIE_ASSIGN_OR_RETURN(const RowSpan decoded, row(r));
+    std::memcpy(out.data() + r * row_bytes_, decoded.data(), row_bytes_);
+  }
+  return {};
+}
+
 Status ColumnDecoder::open_compressed(CodecId codec, const TensorSpec& spec, std::size_t row_count,
                                       std::span<const std::byte> bytes) {
   REVERIE_ASSIGN_OR_RETURN(const CompressedColumn column, parse_compressed(codec, spec, bytes));

@@ -26,6 +26,11 @@ class ColumnDecoder {
   Status open(CodecId codec, const TensorSpec& spec, std::size_t row_count,
               std::span<const std::byte> bytes);
 
+  // All rows of a column, one behind the other, into `out`; as open() and row() would give them,
+  // but copied once less where the codec can. Requires out.size() == row_count * row_bytes.
+  Status decode_all(CodecId codec, const TensorSpec& spec, std::size_t row_count,
+                    std::span<const std::byte> bytes, std::span<std::byte> out);
+
   // Row r, valid until the next call. Cheapest in ascending order; an earlier row than before
   // starts over. DATA_LOSS when the bytes before its end are damaged. Requires r < row_count.
   Result<RowSpan> row(std::size_t r);
