@@ -39,7 +39,11 @@ std::vector<double> ages_s(const SampleBatch& samples) {
 
 Status draw(ReplayService& service, SampleRequest request, const BatchOptions& options,
             std::optional<double> beta, const WaitOptions& wait, Drawn& drawn) {
-  SampleResult result = sample_and_wait(service, std::move(request), wait);
+  return gather(sample_and_wait(service, std::move(request), wait), options, beta, drawn);
+}
+
+Status gather(SampleResult result, const BatchOptions& options, std::optional<double> beta,
+              Drawn& drawn) {
   drawn.samples = std::move(result.batch);
   if (drawn.samples.empty()) return result.status;
   REVERIE_RETURN_IF_ERROR(assemble_into(drawn.samples, options, drawn.batch));

@@ -25,6 +25,10 @@ struct Drawn {
 Status draw(ReplayService& service, SampleRequest request, const BatchOptions& options,
             std::optional<double> beta, const WaitOptions& wait, Drawn& drawn);
 
+// The second half of it, for samples that came already.
+Status gather(SampleResult result, const BatchOptions& options, std::optional<double> beta,
+              Drawn& drawn);
+
 class PyBatch {
  public:
   PyBatch() = default;

@@ -126,27 +126,28 @@ struct TableStreamOptions {
   bool drop_last = false;
 };
 
-// Makes batches until one does not come in time; what was drawn of that one is the last.
+// Makes batches until one does not come in time; what was drawn of that one is the last. With
+// `asks_ahead` the samples of the next are on their way while one is made.
 class TableMaker {
  public:
-  TableMaker(std::shared_ptr<ReplayService> service, TableStreamOptions options)
+  TableMaker(std::shared_ptr<ReplayService> service, TableStreamOptions options, bool asks_ahead)
       : service_(std::move(service)),
         options_(std::move(options)),
-        memory_(BatchMemory::make(kBuffersKept)) {}
+        memory_(BatchMemory::make(kBuffersKept)),
+        asks_ahead_(asks_ahead) {}
 
   Result<Drawn> operator()(const WaitOptions& wait) {
     if (!end_.ok()) return end_;
-    SampleRequest request;
-    request.table = options_.table;
-    request.count = request.min_count = options_.batch_size;
-    request.distinct = options_.distinct;
-    request.deadline = deadline_of(options_.timeout);
+    PendingSample asked = next_ ? std::move(*next_) : ask(0);
+    next_.reset();
+    if (asks_ahead_) next_ = std::make_shared<PendingSample>(ask(asked.id()));
     Drawn drawn;
-    const Status status = draw(*service_, std::move(request), {options_.pad, memory_.get()},
-                               options_.beta, wait, drawn);
+    const Status status =
+        gather(asked.wait(wait), {options_.pad, memory_.get()}, options_.beta, drawn);
     if (!status.ok()) {
       const bool is_last = status.code() == StatusCode::kDeadlineExceeded &&
                            !drawn.samples.empty() && !options_.drop_last;
+      next_.reset();
       if (!is_last) return status;
       end_ = status;
     }
@@ -155,17 +156,32 @@ class TableMaker {
   }
 
  private:
+  PendingSample ask(RequestId follows) {
+    SampleRequest request;
+    request.table = options_.table;
+    request.count = request.min_count = options_.batch_size;
+    request.distinct = options_.distinct;
+    request.deadline = deadline_of(options_.timeout);
+    request.follows = follows;
+    return {*service_, std::move(request)};
+  }
+
   std::shared_ptr<ReplayService> service_;
   TableStreamOptions options_;
   std::shared_ptr<BatchMemory> memory_;  // of the arrays
+  bool asks_ahead_;
+  std::shared_ptr<PendingSample> next_;  // shared: what is called by a function must be copied
   Status end_;
 };
 
 class TableStream {
  public:
+  // One of the `depth` batches may be on its way instead of waiting: a far service has something to
+  // do meanwhile.
   TableStream(std::shared_ptr<ReplayService> service, TableStreamOptions options,
-              std::int64_t depth)
-      : stream_(depth, TableMaker(std::move(service), std::move(options))) {}
+              std::int64_t depth, bool is_far)
+      : stream_(is_far && depth > 1 ? depth - 1 : depth,
+                TableMaker(std::move(service), std::move(options), is_far && depth > 1)) {}
 
   nb::object next() {
     Drawn drawn = stream_.next();
@@ -193,7 +209,8 @@ void init_table_stream(TableStream* self, const ClientHandle& client, nb::handle
   options.pad = pad;
   options.drop_last = drop_last;
   new (self) TableStream(client.service(), std::move(options),
-                         integer_argument("prefetch", prefetch, 1, kDepthMax));
+                         integer_argument("prefetch", prefetch, 1, kDepthMax),
+                         /*is_far=*/client.local() == nullptr);
 }
 
 // --- Of a table, item by item.

@@ -67,6 +67,15 @@ Result<Ref<Chunk>> Chunk::open(Ref<const ChunkSchema> schema, ChunkOrigin origin
   return chunk;
 }
 
+Ref<Chunk> Chunk::of_rows(Ref<const ChunkSchema> schema, ChunkOrigin origin, std::uint32_t rows,
+                          Buffer storage) {
+  REVERIE_CHECK(rows > 0 && !schema->has_variable() &&
+                storage.size_bytes() == rows * schema->step_bytes());
+  auto chunk = Ref<Chunk>::adopt(new Chunk(std::move(schema), origin, rows, std::move(storage)));
+  chunk->publish(rows);
+  return chunk;
+}
+
 Ref<Chunk> Chunk::encoded(Ref<const ChunkSchema> schema, ChunkOrigin origin, std::uint32_t rows,
                           Buffer storage, std::vector<EncodedColumn> columns, Envelope envelope) {
   auto chunk = Ref<Chunk>::adopt(new Chunk(std::move(schema), origin, rows, Buffer()));

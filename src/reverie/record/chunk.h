@@ -99,6 +99,11 @@ class Chunk final : public RefCounted<Chunk> {
   static Result<Ref<Chunk>> open(Ref<const ChunkSchema> schema, ChunkOrigin origin,
                                  std::uint32_t capacity, std::size_t var_bytes,
                                  Allocator& allocator, Kind kind = Kind::kRaw);
+  // A sealed chunk over rows that lie as an open one of this schema and capacity `rows` would have
+  // them. Requires rows > 0, a schema without columns of varying size, and a storage of
+  // rows * schema->step_bytes() bytes.
+  static Ref<Chunk> of_rows(Ref<const ChunkSchema> schema, ChunkOrigin origin, std::uint32_t rows,
+                            Buffer storage);
   // What the bytes around the columns of an encoded chunk are.
   enum class Envelope : std::uint8_t {
     kNone,

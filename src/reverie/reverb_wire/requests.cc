@@ -12,6 +12,8 @@ constexpr std::uint32_t kFirstNumber = 15;
 constexpr std::uint32_t kSettledBelow = 16;
 constexpr std::uint32_t kRequestsTaken = 15;
 constexpr std::uint32_t kConfirmed = 16;
+// Far from the numbers that Reverb may give.
+constexpr std::uint32_t kPackedField = 1000;
 
 Status read_update(Bytes message, MutatePrioritiesRequest& request) {
   ItemKey key = 0;
@@ -237,6 +239,9 @@ Result<SampleStreamRequest> read_sample_request(Bytes message) {
             }
             return Status();
           });
+        case varint_field(kPackedField):
+          request.packed_version = reader.get_uint64();
+          return Status();
         default:
           reader.skip();
           return Status();
@@ -253,6 +258,22 @@ std::string write_sample_request(const SampleStreamRequest& request) {
   put_text(out, 1, request.table);
   put_int(out, 2, request.num_samples);
   put_message(out, 3, timeout);
+  put_uint(out, kPackedField, request.packed_version);
+  return out;
+}
+
+Result<Bytes> read_packed_samples(Bytes message) {
+  return read_message("SampleStreamResponse", [&]() -> Result<Bytes> {
+    Reader reader = reader_of(message);
+    // In front, or not at all: entries are not walked twice.
+    if (!reader.next() || reader.tag_and_type() != bytes_field(kPackedField)) return Bytes();
+    return get_bytes(reader);
+  });
+}
+
+std::string packed_response_head(std::size_t size_bytes) {
+  std::string out;
+  put_head(out, kPackedField, size_bytes);
   return out;
 }
 

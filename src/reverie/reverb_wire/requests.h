@@ -84,6 +84,9 @@ struct SampleStreamRequest {
   std::int64_t num_samples = 0;
   // Of the limiter; 0 and less wait for ever.
   std::int64_t timeout_ms = 0;
+  // Our own field: the highest version of packed samples that the client reads, 0 for none
+  // (adapters/reverb/packed_format.h).
+  std::uint64_t packed_version = 0;
 };
 Result<SampleStreamRequest> read_sample_request(Bytes message);
 std::string write_sample_request(const SampleStreamRequest& request);
@@ -102,6 +105,11 @@ struct SampleEntry {
   bool end_of_sequence = false;
 };
 Result<std::vector<SampleEntry>> read_sample_response(Bytes message);
+// The packed samples of a SampleStreamResponse, which has nothing else then; empty where it has
+// none.
+Result<Bytes> read_packed_samples(Bytes message);
+// What stands before `size_bytes` of packed samples: together they are a SampleStreamResponse.
+std::string packed_response_head(std::size_t size_bytes);
 // Appends one part to a SampleStreamResponse; `info` is a written SampleInfo, empty for none.
 void put_sample_entry(PiecedMessage& response, std::string_view info, std::span<const Bytes> chunks,
                       bool end_of_sequence);

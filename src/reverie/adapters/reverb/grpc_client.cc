@@ -65,6 +65,7 @@ class GrpcClient::Impl : public GrpcClientStream::Owner, public std::enable_shar
   void adopt(std::unique_ptr<Connection> connection);
   void close();
   IoLoop& loop() { return hub_->loop(); }
+  std::size_t address_count() const { return channels_.size(); }
   // A forked child shares sockets and loops with its parent: it takes none of them apart.
   static void leave_to_parent(std::shared_ptr<Impl> impl) {
     (void)new std::shared_ptr<Impl>(std::move(impl));
@@ -363,6 +364,10 @@ std::shared_ptr<GrpcClientCall> GrpcClient::unary(std::string_view path, GrpcPay
   call->write(std::move(request));
   call->half_close();
   return call;
+}
+
+std::size_t GrpcClient::address_count() const {
+  return impl_->address_count();
 }
 
 IoLoop& GrpcClient::loop() {

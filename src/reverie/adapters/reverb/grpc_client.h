@@ -95,6 +95,9 @@ class GrpcClient {
   std::shared_ptr<GrpcClientCall> unary(std::string_view path, GrpcPayload request,
                                         GrpcCallOptions options, UnaryDone done);
 
+  // How many addresses the target has: calls take turns among them.
+  std::size_t address_count() const;
+
   // Where its events run, and where a connection for adopt() must live.
   IoLoop& loop();
 

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <nghttp2/nghttp2.h>
 
 #include "reverie/adapters/reverb/grpc_blocking.h"
 #include "reverie/adapters/reverb/grpc_client.h"
@@ -18,6 +17,7 @@
 #include "tests/support/connection_end.h"
 #include "tests/support/grpc_methods.h"
 #include "tests/support/http2_frames.h"
+#include "tests/support/readable_frames.h"
 
 namespace reverie {
 namespace {
@@ -33,41 +33,6 @@ std::size_t resident_bytes() {
   std::size_t resident = 0;
   file >> all >> resident;
   return resident * 4096;
-}
-
-// Frames as text: "name: value" for each header, the others' payloads as they are.
-std::string readable(std::string_view bytes) {
-  nghttp2_hd_inflater* inflater = nullptr;
-  nghttp2_hd_inflate_new(&inflater);
-  std::string text;
-  while (bytes.size() >= 9) {
-    const auto* const header = reinterpret_cast<const std::uint8_t*>(bytes.data());
-    const std::size_t size =
-        (std::size_t{header[0]} << 16u) | (std::size_t{header[1]} << 8u) | header[2];
-    if (bytes.size() < 9 + size) break;
-    const std::string_view payload = bytes.substr(9, size);
-    const auto* at = reinterpret_cast<const std::uint8_t*>(payload.data());
-    std::size_t left = header[3] == kHeadersFrame ? size : 0;
-    text += left > 0 ? "" : payload;
-    while (left > 0) {
-      nghttp2_nv field{};
-      int flags = 0;
-      const ssize_t used = nghttp2_hd_inflate_hd2(inflater, &field, &flags, at, left, 1);
-      if (used < 0) break;
-      at += used;
-      left -= static_cast<std::size_t>(used);
-      if ((flags & NGHTTP2_HD_INFLATE_EMIT) != 0) {
-        text.append(reinterpret_cast<const char*>(field.name), field.namelen);
-        text.append(": ").append(reinterpret_cast<const char*>(field.value), field.valuelen);
-        text += '\n';
-      }
-      if ((flags & NGHTTP2_HD_INFLATE_FINAL) != 0) break;
-    }
-    nghttp2_hd_inflate_end_headers(inflater);
-    bytes.remove_prefix(9 + size);
-  }
-  nghttp2_hd_inflate_del(inflater);
-  return text;
 }
 
 class GrpcHostile : public testing::Test {

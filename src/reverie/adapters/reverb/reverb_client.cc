@@ -18,6 +18,8 @@ constexpr Duration kPauseMin = std::chrono::milliseconds(10);
 constexpr Duration kPauseMax = std::chrono::milliseconds(250);
 // An insert's id: its sender's number above, its own below.
 constexpr int kSenderShift = 48;
+// Sample streams that stay open with nothing to do.
+constexpr std::size_t kIdleChannelsMax = 16;
 
 std::string path_of(std::string_view method) {
   return std::string(wire::kServicePath) + std::string(method);
@@ -60,7 +62,7 @@ Result<std::shared_ptr<ReverbClient>> ReverbClient::open(IoThreads& io_threads,
   REVERIE_ASSIGN_OR_RETURN(auto grpc,
                            GrpcClient::open(io_threads, target, std::move(options.grpc)));
   return std::shared_ptr<ReverbClient>(
-      new ReverbClient(std::move(grpc), Random(options.seed).next(), options.retry_time));
+      new ReverbClient(std::move(grpc), Random(options.seed).next(), options));
 }
 
 struct ReverbClient::Question {
@@ -145,6 +147,7 @@ void ReverbClient::cancel(RequestId id) {
   } else if (pending.call) {
     pending.call->cancel();
   }
+  if (pending.channel) pending.channel->cancel(id);
 }
 
 GrpcCallOptions ReverbClient::patient() const {
@@ -327,24 +330,85 @@ void ReverbClient::start_sample(RequestId id, std::string_view table, SampleRequ
                                 const Names& names, Done<SampleResult> done) {
   const std::size_t count = std::max<std::size_t>(1, request.min_count);
   const bool has_deadline = request.deadline != TimePoint::max();
-  auto events = std::make_shared<SampleCall>(
-      count, names, std::move(request.batch),
-      [this, id, count, has_deadline, done = std::move(done)](SampleResult result) {
-        forget(id);
-        if (has_deadline && result.status.code() == StatusCode::kDeadlineExceeded) {
-          result.status = deadline_exceeded(
-              "{} of {} samples were drawn before the deadline; the server said: {}",
-              result.batch.size(), count, result.status.message());
-        }
-        done(std::move(result));
-      });
-  GrpcCallOptions options = patient();
-  if (has_deadline) options.deadline = request.deadline + kAnswerTime;
-  const auto call = client_->start(path_of("SampleStream"), std::move(options), std::move(events));
-  call->write(GrpcPayload::of(wire::write_sample_request(
-      {table, static_cast<std::int64_t>(count), timeout_ms(request.deadline)})));
-  call->half_close();
-  keep(id, call, /*step=*/1);
+  SampleChannel::Request asked;
+  asked.id = id;
+  asked.message = wire::write_sample_request({table, static_cast<std::int64_t>(count),
+                                              timeout_ms(request.deadline),
+                                              reads_packed_ ? packed::kVersion : 0});
+  if (has_deadline) {
+    const Duration left = request.deadline - Clock::system().now();
+    asked.answer_max = std::max(left, Duration::zero()) + kAnswerTime;
+  }
+  asked.call = std::make_unique<SampleCall>(count, names, std::move(request.batch));
+  asked.done = [this, id, count, has_deadline, done = std::move(done)](SampleResult result) {
+    forget(id);
+    if (has_deadline && result.status.code() == StatusCode::kDeadlineExceeded) {
+      result.status =
+          deadline_exceeded("{} of {} samples were drawn before the deadline; the server said: {}",
+                            result.batch.size(), count, result.status.message());
+    }
+    done(std::move(result));
+  };
+  ask(std::move(asked), request.follows);
+}
+
+void ReverbClient::ask(SampleChannel::Request request, RequestId follows) {
+  const RequestId id = request.id;
+  if (follows != 0) {
+    std::shared_ptr<SampleChannel> channel;
+    {
+      MutexLock lock(mutex_);
+      const auto found = pending_.find(follows);
+      if (found != pending_.end()) channel = found->second.channel;
+    }
+    if (channel && channel->ask(request, follows)) return keep(id, channel);
+  }
+  while (true) {
+    std::shared_ptr<SampleChannel> channel;
+    {
+      MutexLock lock(mutex_);
+      if (idle_channels_.empty()) break;
+      channel = std::move(idle_channels_.back());
+      idle_channels_.pop_back();
+    }
+    if (channel->ask(request)) return keep(id, channel);
+  }
+  SampleChannel::Owner& owner = *this;
+  const auto channel = std::make_shared<SampleChannel>(owner, timers_, Clock::system());
+  channel->open(*client_, std::move(request), patient(),
+                /*is_only=*/client_->address_count() > 1);
+  keep(id, channel);
+}
+
+// For cancel(), as the other keep().
+void ReverbClient::keep(RequestId id, const std::shared_ptr<SampleChannel>& channel) {
+  bool is_cancelled = false;
+  {
+    MutexLock lock(mutex_);
+    const auto found = pending_.find(id);
+    if (found == pending_.end()) return;
+    is_cancelled = found->second.is_cancelled;
+    found->second.call = nullptr;
+    found->second.channel = channel;
+    found->second.step = 1;
+  }
+  if (is_cancelled) channel->cancel(id);
+}
+
+void ReverbClient::on_idle(const std::shared_ptr<SampleChannel>& channel) {
+  {
+    MutexLock lock(mutex_);
+    if (idle_channels_.size() < kIdleChannelsMax) {
+      idle_channels_.push_back(channel);
+      return;
+    }
+  }
+  channel->finish();
+}
+
+void ReverbClient::on_over(const std::shared_ptr<SampleChannel>& channel) {
+  MutexLock lock(mutex_);
+  std::erase(idle_channels_, channel);
 }
 
 // --- Updates and questions ------------------------------------------------------------------

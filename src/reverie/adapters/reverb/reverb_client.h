@@ -11,6 +11,9 @@
 // When a connection is lost inserts go on by themselves, without one twice (insert_sender.h), and
 // updates and questions are asked again; a sample that was under way fails with UNAVAILABLE: what
 // was drawn for it may be gone.
+//
+// The stream of a sample request stays open for the next one, unless the target has several
+// addresses, which take turns.
 #pragma once
 
 #include <map>
@@ -18,11 +21,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "reverie/adapters/reverb/grpc_blocking.h"
 #include "reverie/adapters/reverb/grpc_client.h"
 #include "reverie/adapters/reverb/insert_sender.h"
-#include "reverie/adapters/reverb/sample_call.h"
+#include "reverie/adapters/reverb/sample_channel.h"
 #include "reverie/base/mutex.h"
 #include "reverie/base/timer_queue.h"
 #include "reverie/service/replay_service.h"
@@ -34,10 +38,12 @@ struct ReverbClientOptions {
   // How long a request waits for a server that does not answer.
   Duration retry_time = Duration::max();
   std::optional<std::uint64_t> seed = {};  // of the keys of chunks
+  // Asks servers of ours for packed samples. False: for samples as dm-reverb's clients get them.
+  bool reads_packed = true;
 };
 
 // Thread-safe. Deadlines are of Clock::system(). `io_threads` outlives it.
-class ReverbClient final : public ReplayService {
+class ReverbClient final : public ReplayService, private SampleChannel::Owner {
  public:
   // Connects to nothing yet. INVALID_ARGUMENT for a target that is none.
   static Result<std::shared_ptr<ReverbClient>> open(IoThreads& io_threads, std::string_view target,
@@ -67,6 +73,7 @@ class ReverbClient final : public ReplayService {
   // What cancel() needs of a request.
   struct Pending {
     std::shared_ptr<GrpcClientCall> call;
+    std::shared_ptr<SampleChannel> channel;
     QuestionPtr paused;  // until it is asked again
     int step = 0;        // of a request that is several calls, one after the other
     bool is_cancelled = false;
@@ -79,9 +86,11 @@ class ReverbClient final : public ReplayService {
     RequestId number = 0;
   };
 
-  ReverbClient(std::unique_ptr<GrpcClient> client, std::uint64_t seed, Duration retry_time)
+  ReverbClient(std::unique_ptr<GrpcClient> client, std::uint64_t seed,
+               const ReverbClientOptions& options)
       : client_(std::move(client)),
-        retry_time_(retry_time),
+        retry_time_(options.retry_time),
+        reads_packed_(options.reads_packed),
         timers_(Clock::system()),
         random_(seed) {}
 
@@ -103,10 +112,17 @@ class ReverbClient final : public ReplayService {
   void learn(const std::vector<TableInfo>& infos);
   void start_sample(RequestId id, std::string_view table, SampleRequest request, const Names& names,
                     Done<SampleResult> done);
+  void ask(SampleChannel::Request request, RequestId follows = 0);
+  void keep(RequestId id, const std::shared_ptr<SampleChannel>& channel);
   bool is_closed();
+
+  // SampleChannel::Owner
+  void on_idle(const std::shared_ptr<SampleChannel>& channel) override;
+  void on_over(const std::shared_ptr<SampleChannel>& channel) override;
 
   const std::unique_ptr<GrpcClient> client_;
   const Duration retry_time_;
+  const bool reads_packed_;
   TimerQueue timers_;
 
   Mutex mutex_;
@@ -116,6 +132,7 @@ class ReverbClient final : public ReplayService {
   std::map<RequestId, Pending> pending_ REVERIE_GUARDED_BY(mutex_);
   std::map<std::string, Sender, std::less<>> senders_ REVERIE_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<InsertSender>> senders_by_number_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<SampleChannel>> idle_channels_ REVERIE_GUARDED_BY(mutex_);
   std::map<std::string, Names, std::less<>> names_ REVERIE_GUARDED_BY(mutex_);
 };
 

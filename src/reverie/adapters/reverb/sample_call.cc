@@ -6,17 +6,20 @@
 namespace reverie {
 
 SampleCall::SampleCall(std::size_t count, std::shared_ptr<const wire::ColumnNames> names,
-                       SampleBatch batch, Done done)
-    : count_(count), names_(std::move(names)), batch_(std::move(batch)), done_(std::move(done)) {
+                       SampleBatch batch)
+    : count_(count), names_(std::move(names)), batch_(std::move(batch)) {
   batch_.clear();
   held_->names = names_;
 }
 
-void SampleCall::on_message(Ref<GrpcMessage> message) {
-  if (status_.ok()) status_ = take(message);
-}
-
 Status SampleCall::take(const Ref<GrpcMessage>& message) {
+  const auto packed = wire::read_packed_samples(message->bytes());
+  if (!packed.ok()) return internal_error("the server sent: {}", packed.status().message());
+  if (!packed->empty()) {
+    is_packed_ = true;
+    return read_packed(message, *packed, *names_, count_ - batch_.size(), batch_,
+                       held_->packed.emplace_back());
+  }
   const auto entries = wire::read_sample_response(message->bytes());
   if (!entries.ok()) return internal_error("the server sent: {}", entries.status().message());
   for (const wire::SampleEntry& entry : *entries) {
@@ -73,21 +76,21 @@ Status SampleCall::finish_sample() {
   return {};
 }
 
-void SampleCall::on_end(const Status& status) {
+SampleResult SampleCall::finish(const Status& status) {
   SampleResult result;
-  result.status = status_.ok() ? status : status_;
-  if (result.status.ok() && batch_.size() < count_) {
+  result.status = is_complete() ? Status() : status;
+  if (!is_complete() && status.ok()) {
     result.status =
         internal_error("the server ended the stream after {} of {} samples", batch_.size(), count_);
   }
-  if (batch_.size() == count_) result.status = {};
   if (!batch_.empty()) {
     // The views move with their vector's elements, not with the vector.
-    batch_.set_drawn_at({calendar_ns()});
+    if (result.status.code() == StatusCode::kDeadlineExceeded) batch_.set_rate_limited();
+    if (!is_packed_) batch_.set_drawn_at({calendar_ns()});
     batch_.add_pin(Pin(held_, 0));
   }
   result.batch = std::move(batch_);
-  done_(std::move(result));
+  return result;
 }
 
 }  // namespace reverie

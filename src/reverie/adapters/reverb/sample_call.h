@@ -1,7 +1,8 @@
 // SampleCall: one request for samples, from a server of Reverb's protocol.
 //
 // Collects the parts of each sample until its end, keeps its chunks as they came, and hands all out
-// as one batch. A ticket of such a batch is the item's key: the protocol has no other.
+// as one batch. A ticket of such a batch is the item's key: the protocol has no other. A server of
+// ours sends packed samples instead (packed_format.h), which are quicker to read.
 #pragma once
 
 #include <cstddef>
@@ -10,24 +11,28 @@
 #include <string>
 #include <vector>
 
-#include "reverie/adapters/reverb/grpc_client.h"
+#include "reverie/adapters/reverb/grpc_message.h"
+#include "reverie/adapters/reverb/packed_reader.h"
 #include "reverie/reverb_wire/chunk_data.h"
 #include "reverie/reverb_wire/requests.h"
 #include "reverie/service/replay_service.h"
 
 namespace reverie {
 
-// Events come on one I/O thread.
-class SampleCall final : public GrpcClientEvents {
+// Not thread-safe.
+class SampleCall {
  public:
-  using Done = std::function<void(SampleResult)>;
+  // Expects `count` samples, whose columns `names` names.
+  SampleCall(std::size_t count, std::shared_ptr<const wire::ColumnNames> names, SampleBatch batch);
 
-  // Expects `count` samples, whose columns `names` names. `done` is called once, at the end.
-  SampleCall(std::size_t count, std::shared_ptr<const wire::ColumnNames> names, SampleBatch batch,
-             Done done);
+  // Takes what the server sent next. An error says what it should not have sent: the call is to
+  // end.
+  Status take(const Ref<GrpcMessage>& message);
+  // Whether all samples are here.
+  bool is_complete() const { return batch_.size() == count_; }
 
-  void on_message(Ref<GrpcMessage> message) override;
-  void on_end(const Status& status) override;
+  // What has come. `status` says why there is no more of it, and is not looked at when that is all.
+  SampleResult finish(const Status& status);
 
  private:
   // The trajectories of a batch, which their pin holds.
@@ -35,21 +40,20 @@ class SampleCall final : public GrpcClientEvents {
    public:
     void unpin(std::uint64_t) noexcept override {}
     std::vector<Trajectory> trajectories;
+    std::vector<PackedSamples> packed;
     std::shared_ptr<const wire::ColumnNames> names;
   };
 
-  Status take(const Ref<GrpcMessage>& message);
   Status take_entry(const Ref<GrpcMessage>& message, const wire::SampleEntry& entry);
   Status finish_sample();
 
   const std::size_t count_;
   const std::shared_ptr<const wire::ColumnNames> names_;
   SampleBatch batch_;
-  Done done_;
+  bool is_packed_ = false;
   std::shared_ptr<Held> held_ = std::make_shared<Held>();
   wire::SchemaCache schemas_;
   wire::TrajectoryReader trajectories_;
-  Status status_;  // of what came, when it was not what it should be
 
   // Of the sample that is coming in.
   bool has_info_ = false;

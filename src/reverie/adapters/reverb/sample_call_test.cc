@@ -14,9 +14,16 @@ namespace {
 class SampleCallTest : public ::testing::Test {
  protected:
   std::unique_ptr<SampleCall> call(std::size_t count) {
-    return std::make_unique<SampleCall>(
-        count, std::make_shared<const wire::ColumnNames>(), SampleBatch(),
-        [this](SampleResult result) { result_ = std::move(result); });
+    taken_ = {};
+    return std::make_unique<SampleCall>(count, std::make_shared<const wire::ColumnNames>(),
+                                        SampleBatch());
+  }
+  // As long as all was as it should be.
+  void take(SampleCall& call, const wire::PiecedMessage& response) {
+    if (taken_.ok()) taken_ = call.take(grpc_message(response.flat()));
+  }
+  void end(SampleCall& call, const Status& status) {
+    result_ = call.finish(taken_.ok() ? status : taken_);
   }
   static std::string chunk(ChunkKey key, float value) {
     return wire::write_chunk(*testing::float_chunk(value, 2, {key}), 0, 2, key).value();
@@ -34,9 +41,7 @@ class SampleCallTest : public ::testing::Test {
     made.table_size = 4;
     return wire::write_sample_info(made);
   }
-  static Ref<GrpcMessage> message(const wire::PiecedMessage& response) {
-    return grpc_message(response.flat());
-  }
+  Status taken_;
   SampleResult result_;
 };
 
@@ -49,13 +54,13 @@ TEST_F(SampleCallTest, PartsAreCollectedUntilTheLast) {
   wire::PiecedMessage one;
   wire::put_sample_entry(one, info(7, {{2, 1, 1, 0}, {1, 0, 2, 0}}), {}, false);
   wire::put_sample_entry(one, "", first, false);
-  reader->on_message(message(one));
+  take(*reader, one);
   wire::PiecedMessage two;
   wire::put_sample_entry(two, "", second, false);
   wire::put_sample_entry(two, "", {}, true);
   wire::put_sample_entry(two, info(8, {{1, 1, 1, 0}}), first, true);
-  reader->on_message(message(two));
-  reader->on_end({});
+  take(*reader, two);
+  end(*reader, {});
   ASSERT_TRUE(result_.status.ok()) << result_.status.to_string();
   ASSERT_EQ(result_.batch.size(), 2u);
   EXPECT_EQ(result_.batch.keys()[0], 7u);
@@ -75,8 +80,8 @@ TEST_F(SampleCallTest, SamplesThatCameBeforeAnErrorAreHandedOut) {
   const std::vector<wire::Bytes> chunks = {wire::bytes_of(a)};
   wire::PiecedMessage one;
   wire::put_sample_entry(one, info(7, {{1, 0, 1, 0}}), chunks, true);
-  reader->on_message(message(one));
-  reader->on_end(deadline_exceeded("Rate Limiter: ..."));
+  take(*reader, one);
+  end(*reader, deadline_exceeded("Rate Limiter: ..."));
   EXPECT_EQ(result_.status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_EQ(result_.batch.size(), 1u);
 }
@@ -87,8 +92,8 @@ TEST_F(SampleCallTest, WhatIsNoSampleIsAnError) {
   const auto expect_end = [&](const wire::PiecedMessage& response, StatusCode code,
                               const std::string& words) {
     const auto reader = call(1);
-    reader->on_message(message(response));
-    reader->on_end({});
+    take(*reader, response);
+    end(*reader, {});
     expect_refused(result_.status, code, {words});
   };
   wire::PiecedMessage missing;
@@ -109,8 +114,8 @@ TEST_F(SampleCallTest, WhatIsNoSampleIsAnError) {
   wire::put_sample_entry(many, info(7, {{1, 0, 1, 0}}), chunks, true);
   wire::put_sample_entry(many, info(8, {{1, 0, 1, 0}}), chunks, true);
   const auto reader = call(1);
-  reader->on_message(message(many));
-  reader->on_end({});
+  take(*reader, many);
+  end(*reader, {});
   EXPECT_EQ(result_.batch.size(), 1u) << "what was asked for is handed out";
 }
 

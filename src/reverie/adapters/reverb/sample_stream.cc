@@ -8,6 +8,8 @@ namespace {
 
 constexpr std::size_t kFirstBreath = 128;
 constexpr std::size_t kBreathMax = 1024;
+// For a client of ours: a batch of a learner is one draw.
+constexpr std::size_t kPackedBreath = 4096;
 // A client sends its next request when it has all of the last.
 constexpr std::size_t kRequestsMax = 64;
 
@@ -40,9 +42,10 @@ void SampleStream::on_message(Ref<GrpcMessage> message) {
           "the stream has {} requests that wait; send the next when the samples are there",
           kRequestsMax);
     } else {
+      const bool is_packed = request->packed_version >= packed::kVersion;
       requests_.push_back({std::string(request->table),
                            static_cast<std::uint64_t>(request->num_samples), request->timeout_ms,
-                           kFirstBreath});
+                           is_packed ? kPackedBreath : kFirstBreath, is_packed});
     }
     call_->pause_reading();
   }
@@ -113,7 +116,9 @@ bool SampleStream::step() {
     }
     if (writer_.is_done()) {
       if (!drawn_.empty()) {
-        writer_.begin(requests_.front().table, std::exchange(drawn_, SampleBatch()));
+        spare_ = writer_.take_spent();
+        writer_.begin(requests_.front().table, std::exchange(drawn_, SampleBatch()),
+                      requests_.front().is_packed);
         if (requests_.front().left == 0) requests_.pop_front();
       } else if (is_drawing_) {
         return false;
@@ -140,7 +145,10 @@ bool SampleStream::step() {
     draw();
     return true;
   }
-  if (!call_->has_room()) return false;
+  if (!call_->has_room()) {
+    writer_.hold();  // on_room() comes
+    return false;
+  }
   const std::size_t before = writer_.left();
   Result<GrpcPayload> response = writer_.next();
   if (!response.ok()) {
@@ -168,6 +176,7 @@ void SampleStream::draw() {
     table = front.table;
     request.count = static_cast<std::size_t>(std::min<std::uint64_t>(front.left, front.breath));
     request.min_count = 1;
+    request.batch = std::exchange(spare_, SampleBatch());
     if (front.timeout_ms > 0) {
       const std::int64_t ms = std::min<std::int64_t>(front.timeout_ms, std::int64_t{1} << 40);
       request.deadline = store_->clock.now() + std::chrono::milliseconds(ms);
@@ -207,7 +216,7 @@ void SampleStream::take_batch(SampleResult result) {
   if (result.batch.empty()) return;
   Request& front = requests_.front();
   front.left -= result.batch.size();
-  front.breath = std::min(2 * result.batch.size(), kBreathMax);
+  if (!front.is_packed) front.breath = std::min(2 * result.batch.size(), kBreathMax);
   drawn_ = std::move(result.batch);
 }
 

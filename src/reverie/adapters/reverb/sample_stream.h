@@ -38,6 +38,7 @@ class SampleStream final : public GrpcServerEvents,
     std::uint64_t left = 0;  // samples to be drawn
     std::int64_t timeout_ms = 0;
     std::size_t breath = 0;  // samples to draw at once
+    bool is_packed = false;
   };
 
   // Does what can be done now, unless another thread is at it: then that one does.
@@ -54,6 +55,7 @@ class SampleStream final : public GrpcServerEvents,
 
   // Of whoever pumps.
   SampleWriter writer_;
+  SampleBatch spare_;  // memory for the next draw
 
   Mutex mutex_;
   bool is_pumping_ REVERIE_GUARDED_BY(mutex_) = false;

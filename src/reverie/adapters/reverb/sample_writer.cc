@@ -48,14 +48,19 @@ class PayloadBuilder {
 
 }  // namespace
 
-void SampleWriter::begin(std::string_view table, SampleBatch batch) {
+void SampleWriter::begin(std::string_view table, SampleBatch batch, bool is_packed) {
   REVERIE_CHECK(is_done());
   table_ = table;
   batch_ = std::move(batch);
-  batch_.retain();
+  is_packed_ = is_packed;
   calendar_offset_ns_ = calendar_ns() - batch_.drawn_at_ns();
   at_ = 0;
   has_begun_ = false;
+}
+
+SampleBatch SampleWriter::take_spent() {
+  REVERIE_CHECK(is_done());
+  return std::exchange(batch_, SampleBatch());
 }
 
 std::size_t SampleWriter::drop() {
@@ -124,6 +129,15 @@ Status SampleWriter::begin_sample() {
 }
 
 Result<GrpcPayload> SampleWriter::next() {
+  Result<GrpcPayload> written = is_packed_ ? packed_.write(batch_, &at_) : next_entries();
+  if (is_done()) {
+    batch_.clear();  // its pins, or its share in the chunks
+    at_ = 0;
+  }
+  return written;
+}
+
+Result<GrpcPayload> SampleWriter::next_entries() {
   PayloadBuilder builder;
   std::vector<wire::Bytes> chunks;
   std::size_t size_bytes = 0;

@@ -4,7 +4,8 @@
 //     response   [ sample 2: chunk, end ][ sample 3 ] ...
 //
 // Every distinct chunk of a sample goes with it, whole and once, in the order in which the sample
-// refers to them. The bytes of chunks are referred to, not copied.
+// refers to them. The bytes of chunks are referred to, not copied. A client of ours gets the batch
+// packed (packed_format.h).
 #pragma once
 
 #include <cstddef>
@@ -16,6 +17,7 @@
 
 #include "reverie/adapters/reverb/chunk_transcoder.h"
 #include "reverie/adapters/reverb/grpc_message.h"
+#include "reverie/adapters/reverb/packed_writer.h"
 #include "reverie/reverb_wire/requests.h"
 #include "reverie/service/sample_batch.h"
 
@@ -29,9 +31,12 @@ class SampleWriter {
 
   explicit SampleWriter(ChunkTranscoder& transcoder) : transcoder_(transcoder) {}
 
-  // Takes a batch up, which was drawn from `table`. Requires is_done(). Takes a share in its
-  // chunks: no pin is held while a client reads.
-  void begin(std::string_view table, SampleBatch batch);
+  // Takes a batch up, which was drawn from `table`. Requires is_done().
+  void begin(std::string_view table, SampleBatch batch, bool is_packed);
+  // Takes a share in the chunks of what is left: no pin is held while a client reads.
+  void hold() { batch_.retain(); }
+  // The batch that was written last, for its memory. Requires is_done().
+  SampleBatch take_spent();
   bool is_done() const { return at_ == batch_.size(); }
   // Samples of which the end is not written.
   std::size_t left() const { return batch_.size() - at_; }
@@ -39,7 +44,8 @@ class SampleWriter {
   // Lets go of the rest; how many samples that is.
   std::size_t drop();
 
-  // The next response. Requires !is_done(). An error is one of an item that Reverb's clients could
+  // The next response. Requires !is_done(). Whoever does not call it again at once holds what is
+  // left. An error is one of an item that Reverb's clients could
   // not read: nothing of it was written.
   Result<GrpcPayload> next();
 
@@ -52,6 +58,7 @@ class SampleWriter {
     TranscodedChunk transcoded;
   };
 
+  Result<GrpcPayload> next_entries();
   Status begin_sample();
   void list_chunks(const TrajectoryView& trajectory);
   wire::WireItem item_of(std::size_t index) const;
@@ -61,6 +68,8 @@ class SampleWriter {
   SampleBatch batch_;
   std::int64_t calendar_offset_ns_ = 0;  // from the store's clock to the calendar
   std::size_t at_ = 0;
+  bool is_packed_ = false;
+  PackedWriter packed_;
 
   // Of the sample at_, once it was begun.
   bool has_begun_ = false;

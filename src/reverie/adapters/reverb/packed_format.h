@@ -1,0 +1,71 @@
+// Packed samples: how our server answers a client of ours.
+//
+// A client that reads them says so in field 1000 of its request, which other servers skip; the
+// response then has one field 1000 in place of its entries. A message holds many samples, each
+// number in an array of its own, and each chunk once however many of the samples refer to it:
+//
+//     header     counts, the time of the draw                                   kHeaderBytes
+//     arrays     keys, probabilities, priorities, inserted_at, table_sizes,
+//                versions, times_sampled, layouts: one number a sample each
+//     pieces     chunk, offset, length of each piece, sample by sample
+//     schemas    { columns: { dtype, shape } }
+//     layouts    { schema of each piece, columns: { column of the chunk, pieces, squeezed } }
+//     chunks     { schema, rows, form, of encoded ones: codec and bytes of each column }
+//     bytes      of the chunks, one behind the other
+//
+// A chunk is sent in one of two forms. kRows: rows as they are in memory, gathered for this
+// message, those that its samples need and no other; small encoded chunks are decoded for it, since
+// to frame one costs more than to decode it. kEncoded: the columns as the store keeps them.
+//
+// Numbers are little-endian and not aligned. Columns that no sample of the message uses are left
+// out, so a schema may be a part of the stored one.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+
+namespace reverie::packed {
+
+static_assert(std::endian::native == std::endian::little, "arrays are written as they lie");
+
+// The version of this format; a client asks for the highest that it reads.
+inline constexpr std::uint64_t kVersion = 1;
+
+struct Header {
+  std::uint32_t item_count = 0;
+  std::uint32_t piece_count = 0;
+  std::uint32_t schema_count = 0;
+  std::uint32_t layout_count = 0;
+  std::uint32_t chunk_count = 0;
+  std::uint32_t is_rate_limited = 0;
+  std::int64_t drawn_at_ns = 0;  // on the clock of inserted_at
+};
+inline constexpr std::size_t kHeaderBytes = sizeof(Header);
+static_assert(kHeaderBytes == 32);
+
+struct WirePiece {
+  std::uint32_t chunk = 0;
+  std::uint32_t offset = 0;
+  std::uint32_t length = 0;
+};
+static_assert(sizeof(WirePiece) == 12);
+
+enum class Form : std::uint8_t { kRows = 0, kEncoded = 1 };
+
+// What the arrays of one item take.
+inline constexpr std::size_t kItemBytes = 6 * 8 + 4 + 4;
+
+template <typename T>
+void put(std::string& out, const T& value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof(T));
+}
+template <typename T>
+void put_array(std::string& out, std::span<const T> values) {
+  out.append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+}
+
+}  // namespace reverie::packed

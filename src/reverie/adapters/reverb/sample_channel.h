@@ -1,0 +1,90 @@
+// SampleChannel: a sample stream that stays open, for one request after another.
+//
+//     request  request ...   -->  server
+//     samples of the first, samples of the second ...  <--
+//
+// To begin a stream costs headers both ways and a call at the server; a request on one that is open
+// is one message. A server serves the requests of a stream strictly in turn, so a request that is
+// sent before the one ahead of it is answered follows it at once.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "reverie/adapters/reverb/grpc_client.h"
+#include "reverie/adapters/reverb/sample_call.h"
+#include "reverie/base/clock.h"
+#include "reverie/base/fork.h"
+#include "reverie/base/mutex.h"
+#include "reverie/base/timer_queue.h"
+
+namespace reverie {
+
+// Thread-safe. No callback runs under its lock.
+class SampleChannel final : public GrpcClientEvents,
+                            public std::enable_shared_from_this<SampleChannel> {
+ public:
+  struct Request {
+    RequestId id = 0;
+    std::string message;  // as it is sent
+    std::unique_ptr<SampleCall> call;
+    // How long the server may take for the answer once it is this request's turn.
+    Duration answer_max = Duration::max();
+    std::function<void(SampleResult)> done;
+  };
+  // Whoever keeps the channel; told on the I/O thread.
+  struct Owner {
+    virtual ~Owner() = default;
+    // All requests are answered: it may be given another.
+    virtual void on_idle(const std::shared_ptr<SampleChannel>& channel) = 0;
+    // It takes no more requests.
+    virtual void on_over(const std::shared_ptr<SampleChannel>& channel) = 0;
+  };
+
+  // `owner`, `timers` and `clock` outlive the stream, which ends with the client at the latest.
+  SampleChannel(Owner& owner, TimerQueue& timers, Clock& clock)
+      : owner_(owner), timers_(timers), clock_(clock) {}
+
+  // Begins the stream with its first request, and with `is_only` its last. Once.
+  void open(GrpcClient& client, Request request, GrpcCallOptions options, bool is_only);
+  // Sends a request: to a channel where none waits, or behind `follows` if that is the last that
+  // does. False, and `request` as it was, when that is not so, or the stream takes no more: it is
+  // over, or another process' before a fork.
+  bool ask(Request& request, RequestId follows = 0);
+  // Cancels the request if it waits here, and with it all others of the channel.
+  void cancel(RequestId id);
+  // Lets the server end the stream. Requires that no request waits.
+  void finish();
+
+  void on_message(Ref<GrpcMessage> message) override;
+  void on_end(const Status& status) override;
+
+ private:
+  void push(Request request) REVERIE_REQUIRES(mutex_);
+  void watch_front() REVERIE_REQUIRES(mutex_);
+  void watch(TimePoint due) REVERIE_REQUIRES(mutex_);
+  void on_watch();
+  // Ends the stream, whose requests end with `why`.
+  void give_up(Status why) REVERIE_REQUIRES(mutex_);
+
+  Owner& owner_;
+  TimerQueue& timers_;
+  Clock& clock_;
+  const ForkGuard fork_guard_;
+
+  Mutex mutex_;
+  std::shared_ptr<GrpcClientCall> call_ REVERIE_GUARDED_BY(mutex_);
+  // The first is being answered; only the I/O thread takes it away, and looks into its call.
+  std::deque<Request> requests_ REVERIE_GUARDED_BY(mutex_);
+  bool is_over_ REVERIE_GUARDED_BY(mutex_) = false;
+  bool is_only_ REVERIE_GUARDED_BY(mutex_) = false;
+  Status why_ REVERIE_GUARDED_BY(mutex_);  // of a stream that was given up here
+  TimePoint answer_by_ REVERIE_GUARDED_BY(mutex_) = TimePoint::max();  // of the first request
+  std::uint64_t watch_id_ REVERIE_GUARDED_BY(mutex_) = 0;
+  TimePoint watch_due_ REVERIE_GUARDED_BY(mutex_) = TimePoint::max();
+};
+
+}  // namespace reverie
