@@ -6,17 +6,21 @@
 //     open_local}));
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <functional>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "reverie/base/mutex.h"
 #include "reverie/replay/rate_limiter.h"
 #include "reverie/service/blocking.h"
 #include "reverie/service/replay_service.h"
@@ -24,10 +28,59 @@
 
 namespace reverie::testing {
 
+// What a service may lack, because whatever it speaks has no word for it.
+enum class Lack {
+  kLookUps,        // of items by key
+  kDistinct,       // samples without replacement
+  kReasons,        // why a request waits, and which bound holds
+  kCounts,         // of requests that wait, of updates that found no item
+  kMoreThanLeast,  // a sample draws min_count items, not as many as there are up to count
+};
+
 struct ServiceKind {
   std::string name;
   // A service with those tables, whose deadlines follow `clock`.
   std::function<std::shared_ptr<ReplayService>(std::vector<TableOptions>, Clock& clock)> open;
+  std::vector<Lack> lacks = {};
+  // Elsewhere: answers take a moment, and deadlines follow the system's clock.
+  bool is_far = false;
+};
+
+// What a completion was given, on whatever thread.
+template <typename T>
+class Outcome {
+ public:
+  std::function<void(T)> done() {
+    return [state = state_](T value) {
+      MutexLock lock(state->mutex);
+      ++state->count;
+      state->value.emplace(std::move(value));
+      state->changed.notify_all();
+    };
+  }
+  bool is_here() const { return count() > 0; }
+  int count() const {
+    MutexLock lock(state_->mutex);
+    return state_->count;
+  }
+  // Waits for it, 20 s at most.
+  T take() {
+    const TimePoint until = Clock::system().now() + seconds(20);
+    MutexLock lock(state_->mutex);
+    while (!state_->value) {
+      REVERIE_CHECK(Clock::system().wait_until(state_->changed, state_->mutex, until));
+    }
+    return std::move(*state_->value);
+  }
+
+ private:
+  struct State {
+    Mutex mutex;
+    CondVar changed;
+    std::optional<T> value REVERIE_GUARDED_BY(mutex);
+    int count REVERIE_GUARDED_BY(mutex) = 0;
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 inline std::ostream& operator<<(std::ostream& out, const ServiceKind& kind) {
@@ -39,7 +92,13 @@ class ReplayServiceSuite : public ::testing::TestWithParam<ServiceKind> {
   std::shared_ptr<ReplayService> open(std::vector<TableOptions> tables) {
     return GetParam().open(std::move(tables), clock_);
   }
-  TimePoint in(double s) { return clock_.now() + seconds(s); }
+  static bool is_far() { return GetParam().is_far; }
+  static bool lacks(Lack what) { return std::ranges::count(GetParam().lacks, what) > 0; }
+  // What is asked for now: a service that is far gets a moment.
+  TimePoint in(double s) {
+    if (is_far()) return Clock::system().now() + seconds(std::max(s, kMomentS));
+    return clock_.now() + seconds(s);
+  }
 
   Status insert(ReplayService& service, ItemKey key, double priority = 1.0, double timeout_s = 0,
                 float value = 0) {
@@ -72,6 +131,7 @@ class ReplayServiceSuite : public ::testing::TestWithParam<ServiceKind> {
     return options;
   }
 
+  static constexpr double kMomentS = 0.5;
   ManualClock clock_;
 };
 
@@ -110,17 +170,14 @@ TEST_P(ReplayServiceSuite, AQueueOfTwoTakesABatchOfFourInTwoBreaths) {
   const auto service = open({queue_table(2)});
   std::vector<Item> items;
   for (ItemKey key = 1; key <= 4; ++key) items.push_back(make_item(key, 1.0));
-  InsertResult result;
-  bool is_done = false;
-  service->insert({"t", items, TimePoint::max()}, [&](InsertResult r) {
-    result = std::move(r);
-    is_done = true;
-  });
-  EXPECT_FALSE(is_done);
+  Outcome<InsertResult> outcome;
+  service->insert({"t", items, TimePoint::max()}, outcome.done());
+  EXPECT_FALSE(outcome.is_here());
   EXPECT_EQ(keys_of(sample(*service, 1).batch), (std::vector<ItemKey>{1}));
-  EXPECT_FALSE(is_done);
+  EXPECT_FALSE(outcome.is_here());
   EXPECT_EQ(keys_of(sample(*service, 3).batch), (std::vector<ItemKey>{2, 3, 4}));
-  EXPECT_TRUE(is_done);
+  EXPECT_TRUE(is_far() || outcome.is_here());
+  const InsertResult result = outcome.take();
   EXPECT_TRUE(result.status.ok());
   EXPECT_EQ(result.applied, 4u);
 }
@@ -132,6 +189,7 @@ TEST_P(ReplayServiceSuite, ATimedOutInsertSaysHowManyWereApplied) {
   const InsertResult result = insert_and_wait(*service, {"t", items, in(0)});
   EXPECT_EQ(result.status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_EQ(result.applied, 2u);
+  if (lacks(Lack::kReasons)) return;
   EXPECT_NE(result.status.message().find("2 of 5"), std::string::npos) << result.status.message();
   EXPECT_NE(result.status.message().find("max_diff"), std::string::npos) << result.status.message();
 }
@@ -139,21 +197,22 @@ TEST_P(ReplayServiceSuite, ATimedOutInsertSaysHowManyWereApplied) {
 TEST_P(ReplayServiceSuite, SamplesDrawnBeforeTheDeadlineAreNotLost) {
   const auto service = open({queue_table(10)});
   for (ItemKey key = 1; key <= 3; ++key) ASSERT_TRUE(insert(*service, key).ok());
-  std::promise<SampleResult> promise;
+  Outcome<SampleResult> outcome;
   SampleRequest request;
   request.table = "t";
   request.count = request.min_count = 5;
-  request.deadline = in(10);
-  service->sample(std::move(request), [&](SampleResult r) { promise.set_value(std::move(r)); });
+  request.deadline = in(is_far() ? 2 : 10);
+  service->sample(std::move(request), outcome.done());
   ASSERT_TRUE(insert(*service, 4).ok());
   clock_.advance(seconds(11));
-  const SampleResult result = promise.get_future().get();
+  const SampleResult result = outcome.take();
   EXPECT_EQ(result.status.code(), StatusCode::kDeadlineExceeded);
   EXPECT_EQ(keys_of(result.batch), (std::vector<ItemKey>{1, 2, 3, 4}));
   EXPECT_TRUE(result.batch.rate_limited());
 }
 
 TEST_P(ReplayServiceSuite, ASampleMayBeContentWithLessThanItAskedFor) {
+  if (lacks(Lack::kMoreThanLeast)) GTEST_SKIP() << "it draws as many as it must";
   const auto service = open({queue_table(10)});
   for (ItemKey key = 1; key <= 3; ++key) ASSERT_TRUE(insert(*service, key).ok());
   SampleRequest request;
@@ -168,41 +227,47 @@ TEST_P(ReplayServiceSuite, ASampleMayBeContentWithLessThanItAskedFor) {
 TEST_P(ReplayServiceSuite, RequestsOfAKindAreServedInTheirOrder) {
   const auto service = open({queue_table(1)});
   ASSERT_TRUE(insert(*service, 1).ok());
+  Mutex mutex;
   std::vector<ItemKey> confirmed;
-  std::vector<Item> items;
-  for (ItemKey key = 2; key <= 5; ++key) items.push_back(make_item(key, 1.0));
-  for (Item& item : items) {
-    const ItemKey key = item.key;
+  std::vector<Outcome<InsertResult>> outcomes(4);
+  for (ItemKey key = 2; key <= 5; ++key) {
+    Item item = make_item(key, 1.0);
     service->insert({"t", {&item, 1}, TimePoint::max()},
-                    [&confirmed, key](InsertResult) { confirmed.push_back(key); });
+                    [&, key, done = outcomes[key - 2].done()](InsertResult result) {
+                      {
+                        MutexLock lock(mutex);
+                        confirmed.push_back(key);
+                      }
+                      done(std::move(result));
+                    });
   }
-  EXPECT_EQ(info(*service).pending_inserts, 4);
+  if (!lacks(Lack::kCounts)) {
+    EXPECT_EQ(info(*service).pending_inserts, 4);
+  }
   for (ItemKey key = 1; key <= 5; ++key) {
     EXPECT_EQ(keys_of(sample(*service, 1).batch), std::vector<ItemKey>{key});
   }
+  for (auto& outcome : outcomes) outcome.take();
   EXPECT_EQ(confirmed, (std::vector<ItemKey>{2, 3, 4, 5}));
 }
 
 TEST_P(ReplayServiceSuite, ACancelledRequestCompletesOnceAndLeavesNothingQueued) {
   const auto service = open({queue_table(1)});
-  int completions = 0;
-  Status status;
+  Outcome<SampleResult> outcome;
   SampleRequest request;
   request.table = "t";
-  const RequestId id = service->sample(std::move(request), [&](SampleResult r) {
-    ++completions;
-    status = r.status;
-  });
+  const RequestId id = service->sample(std::move(request), outcome.done());
   ASSERT_NE(id, 0u);
   service->cancel(id);
   service->cancel(id);
-  EXPECT_EQ(completions, 1);
-  EXPECT_EQ(status.code(), StatusCode::kCancelled);
+  EXPECT_EQ(outcome.take().status.code(), StatusCode::kCancelled);
   ASSERT_TRUE(insert(*service, 1).ok());
+  EXPECT_EQ(outcome.count(), 1);
   EXPECT_EQ(info(*service).current_size, 1) << "the cancelled sample took nothing";
 }
 
 TEST_P(ReplayServiceSuite, WhyBlockedNamesTheBoundAndWhoWaitsLongest) {
+  if (lacks(Lack::kReasons)) GTEST_SKIP() << "it cannot say why";
   const auto service = open({queue_table(1)});
   ASSERT_TRUE(insert(*service, 1).ok());
   Item item = make_item(2, 1.0);
@@ -219,12 +284,12 @@ TEST_P(ReplayServiceSuite, WhyBlockedNamesTheBoundAndWhoWaitsLongest) {
 
 TEST_P(ReplayServiceSuite, ClosingCompletesWhatWaitsAndWhatComes) {
   const auto service = open({queue_table(1)});
-  Status status;
+  Outcome<SampleResult> outcome;
   SampleRequest request;
   request.table = "t";
-  service->sample(std::move(request), [&](SampleResult r) { status = r.status; });
+  service->sample(std::move(request), outcome.done());
   service->close();
-  EXPECT_EQ(status.code(), StatusCode::kCancelled);
+  EXPECT_EQ(outcome.take().status.code(), StatusCode::kCancelled);
   EXPECT_EQ(insert(*service, 1).code(), StatusCode::kCancelled);
   EXPECT_EQ(sample(*service, 1).status.code(), StatusCode::kCancelled);
 }
@@ -240,6 +305,7 @@ TEST_P(ReplayServiceSuite, AnExistingKeyOnlyGetsTheNewPriority) {
 }
 
 TEST_P(ReplayServiceSuite, UpdatesAndLookupsAgree) {
+  if (lacks(Lack::kLookUps)) GTEST_SKIP() << "it looks nothing up";
   const auto service = open({fifo_table()});
   for (ItemKey key = 1; key <= 4; ++key) ASSERT_TRUE(insert(*service, key).ok());
   const std::vector<ItemKey> keys = {2, 99, 3};
@@ -310,6 +376,11 @@ TEST_P(ReplayServiceSuite, ARefusedUpdateChangesNothing) {
   const MutateResult result = mutate_and_wait(*service, request);
   EXPECT_EQ(result.status.code(), StatusCode::kInvalidArgument);
   EXPECT_NE(result.status.message().find("-1"), std::string::npos) << result.status.message();
+  const SampleResult drawn = sample(*service, 20);
+  for (std::size_t i = 0; i < drawn.batch.size(); ++i) {
+    ASSERT_EQ(drawn.batch.priorities()[i], drawn.batch.keys()[i] == 1 ? 2 : 3);
+  }
+  if (lacks(Lack::kLookUps)) return;
   EXPECT_EQ(lookup_and_wait(*service, {"t", keys}).priorities, (std::vector<double>{2, 3}));
 }
 
@@ -327,6 +398,7 @@ TEST_P(ReplayServiceSuite, AnUnknownTableIsNamedBesideThoseThereAre) {
   Item item = make_item(1, 1.0);
   const Status status = insert_and_wait(*service, {"nope", {&item, 1}, in(0)}).status;
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
+  if (lacks(Lack::kReasons)) return;
   EXPECT_NE(status.message().find("'nope'"), std::string::npos);
   EXPECT_NE(status.message().find("'t'"), std::string::npos);
 }
@@ -334,20 +406,17 @@ TEST_P(ReplayServiceSuite, AnUnknownTableIsNamedBesideThoseThereAre) {
 TEST_P(ReplayServiceSuite, ResetEmptiesTheTableAndLetsWaitersGoOn) {
   const auto service = open({queue_table(1)});
   ASSERT_TRUE(insert(*service, 1).ok());
-  Status late;
-  bool is_done = false;
+  Outcome<InsertResult> late;
   Item item = make_item(2, 1.0);
-  service->insert({"t", {&item, 1}, TimePoint::max()}, [&](InsertResult r) {
-    late = r.status;
-    is_done = true;
-  });
+  service->insert({"t", {&item, 1}, TimePoint::max()}, late.done());
   EXPECT_TRUE(reset_and_wait(*service, "t").ok());
-  EXPECT_TRUE(is_done);
-  EXPECT_TRUE(late.ok());
+  EXPECT_TRUE(is_far() || late.is_here());
+  EXPECT_TRUE(late.take().status.ok());
   EXPECT_EQ(keys_of(sample(*service, 1).batch), std::vector<ItemKey>{2});
 }
 
 TEST_P(ReplayServiceSuite, DistinctSamplesBeyondMaxSizeAreRefusedAtOnce) {
+  if (lacks(Lack::kDistinct)) GTEST_SKIP() << "it draws with replacement";
   const auto service = open({fifo_table(4)});
   SampleRequest request;
   request.table = "t";

@@ -1,8 +1,35 @@
 #include "tests/conformance/replay_service_suite.h"
 
+#include "reverie/adapters/reverb/reverb_client.h"
 #include "reverie/replay/local_service.h"
+#include "reverie/server/server.h"
 
 namespace reverie::testing {
+namespace {
+
+// A server, and a client of it over a socket.
+struct Served {
+  IoThreads io_threads{1};
+  std::unique_ptr<Server> server;
+  std::shared_ptr<ReverbClient> client;
+
+  static std::shared_ptr<ReplayService> open(std::vector<TableOptions> tables, bool reads_packed) {
+    auto served = std::make_shared<Served>();
+    served->server = Server::open(std::move(tables), {}).value();
+    ReverbClientOptions options;
+    options.reads_packed = reads_packed;
+    served->client = ReverbClient::open(served->io_threads, served->server->addresses().front(),
+                                        std::move(options))
+                         .value();
+    ReplayService* const service = served->client.get();
+    return {std::move(served), service};
+  }
+};
+
+const std::vector<Lack> kReverbLacks = {Lack::kLookUps, Lack::kDistinct, Lack::kReasons,
+                                        Lack::kCounts, Lack::kMoreThanLeast};
+
+}  // namespace
 
 INSTANTIATE_TEST_SUITE_P(Local, ReplayServiceSuite,
                          ::testing::Values(ServiceKind{
@@ -11,5 +38,23 @@ INSTANTIATE_TEST_SUITE_P(Local, ReplayServiceSuite,
                                options.clock = &clock;
                                return LocalService::open(std::move(tables), options).value();
                              }}));
+
+// Reverb's protocol, between ends of ours.
+INSTANTIATE_TEST_SUITE_P(Reverb, ReplayServiceSuite,
+                         ::testing::Values(ServiceKind{
+                             "Reverb",
+                             [](std::vector<TableOptions> tables, Clock&) {
+                               return Served::open(std::move(tables), /*reads_packed=*/true);
+                             },
+                             kReverbLacks, /*is_far=*/true}));
+
+// The same without what we add to it: as a client of dm-reverb is served.
+INSTANTIATE_TEST_SUITE_P(ReverbEntries, ReplayServiceSuite,
+                         ::testing::Values(ServiceKind{
+                             "ReverbEntries",
+                             [](std::vector<TableOptions> tables, Clock&) {
+                               return Served::open(std::move(tables), /*reads_packed=*/false);
+                             },
+                             kReverbLacks, /*is_far=*/true}));
 
 }  // namespace reverie::testing

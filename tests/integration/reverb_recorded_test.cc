@@ -61,19 +61,16 @@ Batch drawn_by_us(LocalService& service, std::size_t count) {
 }
 
 Batch read_by_our_client(const std::vector<Said>& all, std::size_t count) {
-  Batch batch;
-  SampleCall call(count, std::make_shared<const wire::ColumnNames>(), SampleBatch(),
-                  [&](SampleResult result) {
-                    ASSERT_TRUE(result.status.ok()) << result.status.to_string();
-                    batch = assemble(result.batch, {}).value();
-                  });
+  SampleCall call(count, std::make_shared<const wire::ColumnNames>(), SampleBatch());
   for (const Said& said : all) {
-    if (said.method == "SampleStream" && !said.by_client) {
-      call.on_message(grpc_message(said.bytes));
+    if (said.method == "SampleStream" && !said.by_client && !call.is_complete()) {
+      const Status status = call.take(grpc_message(said.bytes));
+      EXPECT_TRUE(status.ok()) << status.to_string();
     }
   }
-  call.on_end({});
-  return batch;
+  const SampleResult result = call.finish({});
+  EXPECT_TRUE(result.status.ok()) << result.status.to_string();
+  return assemble(result.batch, {}).value();
 }
 
 template <typename T>

@@ -343,6 +343,49 @@ def test_a_token_keeps_others_out():
                 reverie.Client(f"localhost:{server.port}", token=token).server_info()
 
 
+def test_a_unix_socket_is_a_second_door(tmp_path):
+    path = tmp_path / "door.sock"
+    with reverie.Server([fifo()], unix_path=str(path)) as server:
+        assert path.stat().st_mode & 0o777 == 0o600, "for this user alone"
+        client = reverie.Client(f"unix:{path}")
+        steps(client, 3)
+        assert client.sample_batch("t", 1).data[0].tolist() == [[0, 1]]
+        over_tcp = server.localhost_client()
+        assert over_tcp.server_info()["t"].current_size == 2
+        with pytest.raises(errors.AlreadyExistsError):
+            reverie.Server([fifo()], unix_path=str(path))
+    assert not path.exists()
+    with pytest.raises(errors.InvalidArgumentError):
+        reverie.Server([fifo()], unix_path="x" * 200)
+
+
+@pytest.mark.parametrize("prefetch", [1, 2, 5])
+def test_a_dataset_gives_a_queue_in_its_order_and_ends_as_a_file_does(prefetch):
+    with reverie.Server([reverie.Table.queue("q", 1000)]) as server:
+        with server.client().trajectory_writer(1) as writer:
+            for i in range(50):
+                writer.append({"n": i})
+                writer.create_item("q", 1.0, {"n": writer.history["n"][-1:]})
+        client = server.localhost_client()
+        with client.dataset("q", 8, timeout_s=0.3, prefetch=prefetch) as batches:
+            seen = [batch.data[0].ravel().tolist() for batch in batches]
+        assert seen == [list(range(i, min(i + 8, 50))) for i in range(0, 50, 8)]
+        assert server.figures["unsent_samples"] == 0
+
+
+def test_a_dataset_draws_no_further_ahead_than_it_says():
+    with reverie.Server([reverie.Table.queue("q", 1000)]) as server:
+        with server.client().trajectory_writer(1) as writer:
+            for i in range(100):
+                writer.append({"n": i})
+                writer.create_item("q", 1.0, {"n": writer.history["n"][-1:]})
+        client = server.localhost_client()
+        with client.dataset("q", 5, prefetch=3) as batches:
+            for i in range(10):
+                next(batches)
+                assert 100 - server.client().server_info()["q"].current_size <= 5 * (i + 1 + 3)
+
+
 def test_tables_are_asked_in_the_servers_own_process(server, client):
     steps(client, 3)
     table = server.tables[0]

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "reverie/codec/column_decoder.h"
 #include "reverie/record/item.h"
 #include "reverie/record/table_info.h"
 
@@ -44,11 +45,20 @@ inline Item make_item(ItemKey key, std::optional<double> priority, float value =
   return item_over(*chunk, key, priority, 0, rows);
 }
 
-// The first value of an item made as above.
+// The first value of an item made as above, which may have been encoded since.
 inline float value_of(const TrajectoryView& trajectory) {
   const Piece& piece = trajectory.pieces().front();
+  const Chunk& chunk = *piece.chunk;
   float value = 0;
-  std::memcpy(&value, piece.chunk->row(0, piece.offset), sizeof(value));
+  if (chunk.is_raw()) {
+    std::memcpy(&value, chunk.row(0, piece.offset), sizeof(value));
+    return value;
+  }
+  ColumnDecoder decoder;
+  const Status opened = decoder.open(chunk.encoded_column(0).codec, chunk.schema().column(0),
+                                     chunk.rows(), chunk.encoded_bytes(0));
+  REVERIE_CHECK(opened.ok());
+  std::memcpy(&value, decoder.row(piece.offset).value().data(), sizeof(value));
   return value;
 }
 

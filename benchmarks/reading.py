@@ -1,0 +1,296 @@
+"""Reading from a server in another process: figures beside their targets.
+
+Items a second of small items, bytes a second of large ones beside a raw socket and a copy, the
+median of a sample's round trip, and a learner's loop: a batch of 256 drawn, then its priorities.
+
+    PYTHONPATH=python .venv/bin/python benchmarks/reading.py [SECONDS [ROUNDS]]
+"""
+
+import os
+import resource
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+import reverie
+
+TABLE_SIZE = 2000
+BATCH = 256
+
+
+def transition(shape: tuple[int, ...], dtype: type) -> dict[str, np.ndarray]:
+    """One step as a learner of values wants it."""
+    rng = np.random.default_rng(7)
+    if dtype is np.uint8:  # a picture compresses: three quarters of it are one colour
+        state = np.zeros(shape, dtype)
+        state[::4] = rng.integers(0, 255, state[::4].shape)
+    else:
+        state = rng.normal(size=shape).astype(dtype)
+    return {
+        "state": state,
+        "action": np.int64(1),
+        "reward": np.float32(0.5),
+        "next_state": state,
+        "done": np.bool_(False),
+    }
+
+
+STEPS: dict[str, object] = {
+    "400 B": [np.arange(100, dtype=np.float32)],
+    "400 kB": [np.random.default_rng(1).normal(size=100_000).astype(np.float32)],
+    "CartPole": transition((4,), np.float32),
+    "84x84x4": transition((84, 84, 4), np.uint8),
+}
+
+
+def serve(path: str) -> None:
+    """A server at a port and a Unix socket; prints both, stops when standard input closes."""
+    tables = [
+        reverie.Table(
+            name,
+            sampler=reverie.selectors.Prioritized(0.6),
+            remover=reverie.selectors.Fifo(),
+            max_size=TABLE_SIZE,
+            rate_limiter=reverie.rate_limiters.MinSize(1),
+        )
+        for name in STEPS
+    ]
+    with reverie.Server(tables, unix_path=path) as server:
+        print(server.port, flush=True)
+        sys.stdin.read()
+
+
+def fill(client: reverie.Client, name: str, count: int) -> None:
+    """Items of one step each, all different in their first element."""
+    with client.trajectory_writer(num_keep_alive_refs=1) as writer:
+        for _ in range(count):
+            writer.append(STEPS[name])
+            history = writer.history
+            item = (
+                {key: column[-1:] for key, column in history.items()}
+                if isinstance(history, dict)
+                else [history[0][-1:]]
+            )
+            writer.create_item(name, 1.0, item)
+    writer.close()
+
+
+def rate(seconds: float, work: Callable[[], int]) -> tuple[float, float]:
+    """Units of work a second, and microseconds of this process' CPU for each."""
+    work()
+    work()
+    cpu, begin, count = cpu_s(), time.perf_counter(), 0
+    while time.perf_counter() - begin < seconds:
+        count += work()
+    return count / (time.perf_counter() - begin), (cpu_s() - cpu) / count * 1e6
+
+
+def cpu_s() -> float:
+    """CPU of this process, user and system."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def in_batches(client: reverie.Client, name: str, size: int) -> Callable[[], int]:
+    """Samples a batch into the arrays of the one before."""
+    kept = [client.sample_batch(name, size)]
+
+    def work() -> int:
+        kept[0] = client.sample_batch(name, size, out=kept[0])
+        return size
+
+    return work
+
+
+def loop(client: reverie.Client, name: str) -> Callable[[], int]:
+    """A learner that does nothing but draw and give priorities."""
+    batches = iter(client.dataset(name, BATCH, prefetch=2))
+    priorities = np.linspace(0.1, 1.0, BATCH)
+
+    def work() -> int:
+        batch = next(batches)
+        client.update_priorities(name, batch.tickets, priorities)
+        return 1
+
+    return work
+
+
+def bare_loop(client: reverie.Client, name: str) -> Callable[[], int]:
+    """The same without a thread that draws ahead."""
+    kept = [client.sample_batch(name, BATCH)]
+    priorities = np.linspace(0.1, 1.0, BATCH)
+
+    def work() -> int:
+        kept[0] = client.sample_batch(name, BATCH, out=kept[0])
+        client.update_priorities(name, kept[0].tickets, priorities)
+        return 1
+
+    return work
+
+
+def round_trip_us(client: reverie.Client, count: int) -> float:
+    """The median time of drawing one small item."""
+    batch = client.sample_batch("CartPole", 1)
+    took = []
+    for _ in range(count):
+        begin = time.perf_counter_ns()
+        batch = client.sample_batch("CartPole", 1, out=batch)
+        took.append(time.perf_counter_ns() - begin)
+    return statistics.median(took) / 1e3
+
+
+def echo_us(family: int, count: int) -> float:
+    """The bound of it: a byte there and back between two processes that sleep in the kernel."""
+    if family == socket.AF_UNIX:
+        here, there = socket.socketpair()
+    else:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            here = socket.create_connection(listener.getsockname())
+            there, _ = listener.accept()
+        for end in (here, there):
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    child = os.fork()
+    if child == 0:
+        here.close()
+        while data := there.recv(1):
+            there.send(data)
+        os._exit(0)
+    there.close()
+    took = []
+    for _ in range(count):
+        begin = time.perf_counter_ns()
+        here.send(b"x")
+        here.recv(1)
+        took.append(time.perf_counter_ns() - begin)
+    here.close()
+    os.waitpid(child, 0)
+    return statistics.median(took) / 1e3
+
+
+def raw_socket_gb_s(family: int, seconds: float) -> float:
+    """What a plain socket moves: written 256 KiB at a time, read, and copied once."""
+    if family == socket.AF_UNIX:
+        here, there = socket.socketpair()
+    else:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            here = socket.create_connection(listener.getsockname())
+            there, _ = listener.accept()
+    end = time.perf_counter() + seconds
+    child = os.fork()
+    if child == 0:
+        here.close()
+        data = bytes(256 << 10)
+        while time.perf_counter() < end:
+            there.sendall(data)
+        os._exit(0)
+    there.close()
+    into, copy = np.empty(128 << 10, np.uint8), np.empty(128 << 10, np.uint8)
+    total, begin = 0, time.perf_counter()
+    while got := here.recv_into(into):
+        copy[:got] = into[:got]
+        total += got
+    took = time.perf_counter() - begin
+    os.waitpid(child, 0)
+    return total / took / 1e9
+
+
+def copy_gb_s(seconds: float) -> float:
+    """A copy of 100 MB from memory to memory."""
+    source, target = np.ones(100 << 20, np.uint8), np.ones(100 << 20, np.uint8)
+    begin, count = time.perf_counter(), 0
+    while time.perf_counter() - begin < seconds:
+        np.copyto(target, source)
+        count += 1
+    return count * source.nbytes / (time.perf_counter() - begin) / 1e9
+
+
+def main(seconds: float, rounds: int) -> None:
+    """Prints medians of the rounds, and the range in brackets."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "server.sock")
+        child = subprocess.Popen(
+            [sys.executable, __file__, "serve", path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert child.stdout is not None
+            port = int(child.stdout.readline())
+            doors = {"tcp": f"localhost:{port}", "unix": f"unix:{path}"}
+            clients = {door: reverie.Client(address) for door, address in doors.items()}
+            for name, count in {
+                "400 B": 2000,
+                "400 kB": 200,
+                "CartPole": 2000,
+                "84x84x4": 2000,
+            }.items():
+                fill(clients["tcp"], name, count)
+            measure(clients, seconds, rounds)
+        finally:
+            assert child.stdin is not None
+            child.stdin.close()
+            child.wait(timeout=60)
+
+
+def measure(clients: dict[str, reverie.Client], seconds: float, rounds: int) -> None:
+    """All figures, in turns."""
+    found: dict[str, list[float]] = {}
+    costs: dict[str, list[float]] = {}
+
+    def note(what: str, figure: float, cost: float = 0.0) -> None:
+        found.setdefault(what, []).append(figure)
+        costs.setdefault(what, []).append(cost)
+
+    for _ in range(rounds):
+        for door, client in clients.items():
+            family = socket.AF_UNIX if door == "unix" else socket.AF_INET
+            note(f"{door}: 400 B, items/s", *rate(seconds, in_batches(client, "400 B", 1000)))
+            data = client.dataset("400 B", 1000)
+            note(
+                f"{door}: 400 B dataset, items/s", *rate(seconds, lambda d=data: len(next(d).keys))
+            )
+            data.close()
+            items, cost = rate(seconds, in_batches(client, "400 kB", 50))
+            note(f"{door}: 400 kB, GB/s", items * 4e5 / 1e9, cost)
+            note(f"{door}: raw socket, GB/s", raw_socket_gb_s(family, seconds))
+            note(f"{door}: one item, us", round_trip_us(client, int(4000 * seconds)))
+            note(f"{door}: one byte, us", echo_us(family, int(4000 * seconds)))
+            for name in ("CartPole", "84x84x4"):
+                note(f"{door}: {name} loops/s", *rate(seconds, bare_loop(client, name)))
+                note(f"{door}: {name} dataset loops/s", *rate(seconds, loop(client, name)))
+        note("copy, GB/s", copy_gb_s(seconds))
+    targets = {
+        "tcp: 400 B, items/s": ">= 1000000",
+        "unix: 400 B, items/s": ">= 1000000",
+        "tcp: 400 B dataset, items/s": ">= 1000000",
+        "unix: 400 B dataset, items/s": ">= 1000000",
+        "tcp: one item, us": "<= 90",
+        "unix: one item, us": "<= 60",
+        "tcp: CartPole dataset loops/s": ">= 1700",
+        "unix: CartPole dataset loops/s": ">= 1700",
+        "tcp: 84x84x4 dataset loops/s": ">= 260",
+        "unix: 84x84x4 dataset loops/s": ">= 260",
+    }
+    print(f"{seconds:g} s each, medians of {rounds} rounds (range); load {os.getloadavg()[0]:.1f}")
+    for what, figures in found.items():
+        text = f"{statistics.median(figures):.4g} ({min(figures):.4g} to {max(figures):.4g})"
+        cost = statistics.median(costs[what])
+        spent = f"{cost:.3g} us CPU" if cost else ""
+        print(f"{what:36}{text:34}{spent:18}{targets.get(what, '')}")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["serve"]:
+        serve(sys.argv[2])
+    else:
+        main(
+            float(sys.argv[1]) if len(sys.argv) > 1 else 1.0,
+            int(sys.argv[2]) if len(sys.argv) > 2 else 3,
+        )

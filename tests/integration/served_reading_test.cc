@@ -1,0 +1,254 @@
+// Readers of a served store: the order of what they get, streams that stay open, readers that go
+// away, that ask ahead, or that do not read.
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "reverie/adapters/reverb/reverb_client.h"
+#include "reverie/adapters/reverb/reverb_service.h"
+#include "reverie/replay/local_service.h"
+#include "reverie/replay/rate_limiter.h"
+#include "reverie/service/blocking.h"
+#include "tests/support/items.h"
+#include "tests/support/refusal.h"
+
+namespace reverie {
+namespace {
+
+using testing::make_item;
+
+class ServedReading : public ::testing::Test {
+ protected:
+  static constexpr std::int64_t kQueueSize = 5'000;
+
+  void SetUp() override { serve("127.0.0.1:0"); }
+  void TearDown() override {
+    client_.reset();
+    stop();
+  }
+  void serve(const std::string& address) {
+    TableOptions queue =
+        testing::table_options("q", "Fifo", "Fifo", kQueueSize, RateLimiter::queue(kQueueSize));
+    queue.max_times_sampled = 1;
+    store_ = LocalService::open({queue}, {}).value();
+    service_ = ReverbService::make(store_).value();
+    server_ = std::make_unique<GrpcServer>(threads_, GrpcServerOptions{});
+    service_->add_to(*server_);
+    address_ = server_->listen({address}).value().front();
+    if (!client_) client_ = ReverbClient::open(threads_, address_).value();
+  }
+  void stop() {
+    service_->close();
+    server_->stop(seconds(20));  // until the calls' ends are sent
+  }
+  void fill(ItemKey begin, ItemKey end) {
+    for (ItemKey key = begin; key < end; ++key) {
+      Item item = make_item(key, 1.0, static_cast<float>(key));
+      ASSERT_TRUE(insert_and_wait(*store_, {"q", {&item, 1}, TimePoint::max()}).status.ok());
+    }
+  }
+  static SampleRequest asking(std::size_t count, double timeout_s = 30) {
+    SampleRequest request;
+    request.table = "q";
+    request.count = request.min_count = count;
+    request.deadline = Clock::system().now() + seconds(timeout_s);
+    return request;
+  }
+  SampleResult sample(std::size_t count, double timeout_s = 30) {
+    return sample_and_wait(*client_, asking(count, timeout_s));
+  }
+  std::int64_t size() { return info_and_wait(*store_).value().front().current_size; }
+  std::int64_t waiting() { return why_blocked_and_wait(*store_, "q").value().samples.waiting; }
+  std::uint64_t calls_begun() { return server_->figures().calls_begun; }
+  // Checks that the keys go on from `next`, and their values with them.
+  static void expect_in_order(const SampleBatch& batch, ItemKey* next) {
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      ASSERT_EQ(batch.keys()[i], *next);
+      ASSERT_EQ(testing::value_of(batch.trajectories()[i]), static_cast<float>(*next));
+      ++*next;
+    }
+  }
+
+  IoThreads threads_{2};
+  std::shared_ptr<LocalService> store_;
+  std::unique_ptr<ReverbService> service_;
+  std::unique_ptr<GrpcServer> server_;
+  std::string address_;
+  std::shared_ptr<ReverbClient> client_;
+};
+
+TEST_F(ServedReading, OneStreamServesAllRequestsOfAReader) {
+  fill(1, 101);
+  ItemKey next = 1;
+  for (int i = 0; i < 20; ++i) {
+    const SampleResult result = sample(5);
+    ASSERT_TRUE(result.status.ok()) << result.status.to_string();
+    expect_in_order(result.batch, &next);
+  }
+  EXPECT_EQ(calls_begun(), 2u) << "one asked for the names of the columns";
+}
+
+TEST_F(ServedReading, AReaderThatAsksForOneDrawsNothingAhead) {
+  fill(1, 11);
+  for (int i = 1; i <= 10; ++i) {
+    ASSERT_TRUE(sample(1).status.ok());
+    ASSERT_EQ(size(), 10 - i);
+  }
+}
+
+TEST_F(ServedReading, RequestsThatFollowEachOtherGetAQueueInItsOrder) {
+  constexpr std::size_t kBatch = 100;
+  fill(1, kQueueSize + 1);
+  ItemKey next = 1;
+  ASSERT_TRUE(sample(1).status.ok());  // what the columns are called is known from here on
+  ++next;
+  PendingSample asked(*client_, asking(kBatch));
+  for (int i = 0; i < 30; ++i) {
+    SampleRequest request = asking(kBatch);
+    request.follows = asked.id();
+    PendingSample ahead(*client_, std::move(request));
+    const SampleResult result = asked.wait({});
+    ASSERT_TRUE(result.status.ok()) << result.status.to_string();
+    ASSERT_EQ(result.batch.size(), kBatch);
+    expect_in_order(result.batch, &next);
+    asked = std::move(ahead);
+  }
+  EXPECT_EQ(calls_begun(), 2u);
+}
+
+TEST_F(ServedReading, ABatchOfManyBreathsIsInOrderAndWhole) {
+  fill(1, kQueueSize + 1);
+  ItemKey next = 1;
+  const SampleResult result = sample(kQueueSize);
+  ASSERT_TRUE(result.status.ok()) << result.status.to_string();
+  ASSERT_EQ(result.batch.size(), static_cast<std::size_t>(kQueueSize));
+  expect_in_order(result.batch, &next);
+}
+
+TEST_F(ServedReading, ATimeoutEndsASequenceWithWhatWasThereAndTheNextBeginsAfresh) {
+  fill(1, 4);
+  const SampleResult result = sample(10, 0.05);
+  expect_refused(result.status, StatusCode::kDeadlineExceeded, {"3 of 10 samples"});
+  EXPECT_EQ(result.batch.size(), 3u);
+  EXPECT_TRUE(result.batch.rate_limited());
+  fill(4, 6);
+  ItemKey next = 4;
+  const SampleResult after = sample(2);
+  ASSERT_TRUE(after.status.ok()) << after.status.to_string();
+  expect_in_order(after.batch, &next);
+}
+
+TEST_F(ServedReading, ARequestThatIsCancelledTakesThoseThatFollowItAndNothingElse) {
+  ASSERT_TRUE((fill(1, 2), sample(1).status.ok()));
+  PendingSample asked(*client_, asking(1));
+  SampleRequest request = asking(1);
+  request.follows = asked.id();
+  PendingSample ahead(*client_, std::move(request));
+  SampleRequest other = asking(1);
+  PendingSample beside(*client_, std::move(other));
+  while (waiting() < 2) {
+  }
+  client_->cancel(asked.id());
+  EXPECT_EQ(asked.wait({}).status.code(), StatusCode::kCancelled);
+  EXPECT_EQ(ahead.wait({}).status.code(), StatusCode::kCancelled);
+  while (waiting() > 1) {
+  }
+  fill(2, 3);
+  EXPECT_TRUE(beside.wait({}).status.ok());
+  EXPECT_EQ(size(), 0);
+}
+
+TEST_F(ServedReading, ACancelAfterTheAnswerHarmsNobodyElse) {
+  fill(1, 3);
+  PendingSample first(*client_, asking(1));
+  const RequestId id = first.id();
+  ASSERT_TRUE(first.wait({}).status.ok());
+  PendingSample second(*client_, asking(1));  // on the stream of the first
+  client_->cancel(id);
+  EXPECT_TRUE(second.wait({}).status.ok());
+}
+
+// Samples that were drawn cannot be put back where they were: those behind them may be gone by
+// then. They are counted.
+TEST_F(ServedReading, WhatWasDrawnForAReaderThatWentAwayIsCounted) {
+  fill(1, kQueueSize + 1);
+  {
+    const auto gone = ReverbClient::open(threads_, address_).value();
+    ASSERT_TRUE(sample_and_wait(*gone, asking(10)).status.ok());
+    PendingSample asked(*gone, asking(2'000));
+    gone->close();
+    (void)asked.wait({});
+  }
+  ItemKey last = 0;
+  std::size_t left = 0;
+  while (true) {
+    const SampleResult rest = sample(100, 0.2);
+    for (const ItemKey key : rest.batch.keys()) {
+      ASSERT_GT(key, last);
+      last = key;
+      ++left;
+    }
+    if (!rest.status.ok()) break;
+  }
+  const ReverbFigures figures = service_->figures();
+  EXPECT_EQ(figures.samples + figures.unsent_samples, static_cast<std::uint64_t>(kQueueSize));
+  EXPECT_GE(left, static_cast<std::size_t>(kQueueSize) - 2'010);
+}
+
+TEST_F(ServedReading, AServerThatCameBackServesTheNextRequest) {
+  fill(1, 11);
+  ASSERT_TRUE(sample(2).status.ok());
+  const std::string address = address_;
+  stop();
+  serve(address);
+  fill(1, 11);
+  for (int tries = 0; tries < 100; ++tries) {
+    const SampleResult result = sample(2);
+    if (result.status.ok()) return;
+    ASSERT_EQ(result.status.code(), StatusCode::kUnavailable) << result.status.to_string();
+  }
+  FAIL() << "the server was not found again";
+}
+
+TEST_F(ServedReading, AServerThatStopsEndsWhoWaits) {
+  ASSERT_TRUE((fill(1, 2), sample(1).status.ok()));
+  PendingSample asked(*client_, asking(1));
+  while (waiting() < 1) {
+  }
+  stop();
+  const Status status = asked.wait({}).status;
+  EXPECT_EQ(status.code(), StatusCode::kCancelled) << status.to_string();
+}
+
+// A server that takes requests and never answers.
+TEST(SilentServer, IsGivenUpAShortWhileAfterTheDeadline) {
+  class Silent final : public GrpcServerEvents {
+   public:
+    void on_message(Ref<GrpcMessage>) override {}
+    void on_half_close() override {}
+    void on_end(const Status&) override {}
+  };
+  IoThreads threads(2);
+  const auto store =
+      LocalService::open(
+          {testing::table_options("q", "Fifo", "Fifo", 10, RateLimiter::min_size(1))}, {})
+          .value();
+  const auto service = ReverbService::make(store).value();
+  GrpcServer server(threads, {});
+  service->add_to(server);
+  server.add_method(format("{}SampleStream", wire::kServicePath),
+                    [](const auto&) { return std::make_shared<Silent>(); });
+  const auto client =
+      ReverbClient::open(threads, server.listen({"127.0.0.1:0"}).value().front()).value();
+  SampleRequest request;
+  request.table = "q";
+  request.deadline = Clock::system().now() + seconds(0.05);
+  const SampleResult result = sample_and_wait(*client, std::move(request));
+  expect_refused(result.status, StatusCode::kDeadlineExceeded, {"0 of 1 samples"});
+}
+
+}  // namespace
+}  // namespace reverie
