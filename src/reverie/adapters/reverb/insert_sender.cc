@@ -124,7 +124,9 @@ bool InsertSender::is_busy() const {
 }
 
 bool InsertSender::may_send() {
-  if (is_closed_ || is_writing_ || retry_timer_ != 0 || window_.empty()) return false;
+  if (is_closed_ || is_writing_ || is_resuming_ || retry_timer_ != 0 || window_.empty()) {
+    return false;
+  }
   if (!stream_) begin_stream();
   if (!window_.has_waiting()) return false;
   if (is_busy() && window_.waiting_bytes() < kMessageBytesGood) return false;
@@ -248,10 +250,27 @@ void InsertSender::cancel(std::uint64_t request, const Status& status) {
     const bool is_sent = window_.is_sent(*found);
     window_.give_up(*found, status, outcome);
     // What the server has of it goes with the stream; all others are sent again.
-    if (is_sent) drop_stream();
+    if (is_sent) {
+      drop_stream();
+      resume_soon();
+    }
   }
   pump(outcome);
   finish(outcome);
+}
+
+// Whoever cancels one request often cancels others next: one stream for all of that.
+void InsertSender::resume_soon() {
+  if (std::exchange(is_resuming_, true)) return;
+  client_.loop().post([self = shared_from_this()] {
+    Outcome outcome;
+    {
+      MutexLock lock(self->mutex_);
+      self->is_resuming_ = false;
+    }
+    self->pump(outcome);
+    self->finish(outcome);
+  });
 }
 
 void InsertSender::close(const Status& status) {

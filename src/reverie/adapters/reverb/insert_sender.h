@@ -77,6 +77,7 @@ class InsertSender final : public std::enable_shared_from_this<InsertSender> {
   void begin_stream() REVERIE_REQUIRES(mutex_);
   void drop_stream() REVERIE_REQUIRES(mutex_);
   void try_later() REVERIE_REQUIRES(mutex_);
+  void resume_soon() REVERIE_REQUIRES(mutex_);
   void cancel_timers() REVERIE_REQUIRES(mutex_);
   bool is_patient(TimePoint now) const REVERIE_REQUIRES(mutex_);
   Result<GrpcPayload> write_message(const InsertWindow::Batch& batch, std::uint64_t settled_below);
@@ -101,6 +102,7 @@ class InsertSender final : public std::enable_shared_from_this<InsertSender> {
   bool is_stream_new_ REVERIE_GUARDED_BY(mutex_) = false;  // nothing was written on it
   Duration pause_ REVERIE_GUARDED_BY(mutex_) = Duration::zero();
   std::uint64_t retry_timer_ REVERIE_GUARDED_BY(mutex_) = 0;
+  bool is_resuming_ REVERIE_GUARDED_BY(mutex_) = false;  // a stream is about to be begun
   // Since when no server has answered; max() while one does.
   TimePoint broken_since_ REVERIE_GUARDED_BY(mutex_) = TimePoint::max();
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;

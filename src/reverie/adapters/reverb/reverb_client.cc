@@ -167,7 +167,7 @@ RequestId ReverbClient::unary(std::string_view method, std::string request, bool
   question->give_up_at = give_up_at();
   question->fail = [done](const Status& status) { done(status); };
   question->call = [this, path = path_of(method), request = std::move(request), is_repeatable,
-                    done](const QuestionPtr& self) {
+                    done = std::move(done)](const QuestionPtr& self) {
     return client_->unary(
         path, GrpcPayload::of(request), patient(),
         [this, is_repeatable, done, self](Result<Ref<GrpcMessage>> response) {
@@ -232,7 +232,7 @@ ReverbClient::Sender ReverbClient::sender_of(std::string_view table) {
   auto made = std::make_shared<InsertSender>(std::string(table), *client_, timers_, Clock::system(),
                                              options);
   senders_by_number_.push_back(made);
-  const Sender sender{std::move(made), senders_by_number_.size()};
+  Sender sender{std::move(made), senders_by_number_.size()};
   senders_.emplace(std::string(table), sender);
   return sender;
 }
