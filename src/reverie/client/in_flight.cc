@@ -73,7 +73,7 @@ void InFlight::finish(Record* record) {
     }
     // Last: a flush that finds nothing queued looks for losses without the lock.
     finished = strike(record);
-    changed_.notify_all();
+    if (waits_for_ && (queued() <= *waits_for_ || has_news())) changed_.notify_all();
   }
   release();
 }
@@ -89,9 +89,11 @@ std::unique_ptr<InFlight::Record> InFlight::strike(Record* record) {
 
 bool InFlight::wait_for(std::size_t max_queued, TimePoint until) {
   MutexLock lock(mutex_);
+  waits_for_ = max_queued;
   while (queued() > max_queued && !has_news()) {
     if (!clock_.wait_until(changed_, mutex_, until)) break;
   }
+  waits_for_.reset();
   return queued() <= max_queued || has_news();
 }
 

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -79,6 +80,8 @@ class InFlight final : public RefCounted<InFlight> {
 
   Mutex mutex_;
   CondVar changed_;
+  // While the writer's thread waits, for so many to be left: it is not woken for each that goes.
+  std::optional<std::size_t> waits_for_ REVERIE_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Record>> records_ REVERIE_GUARDED_BY(mutex_);
   std::vector<Loss> losses_ REVERIE_GUARDED_BY(mutex_);
 };
