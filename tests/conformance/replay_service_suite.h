@@ -182,6 +182,29 @@ TEST_P(ReplayServiceSuite, AQueueOfTwoTakesABatchOfFourInTwoBreaths) {
   EXPECT_EQ(result.applied, 4u);
 }
 
+TEST_P(ReplayServiceSuite, InsertingAtOnceLeavesWhatCannotGoInAsItWas) {
+  const auto service = open({queue_table(2)});
+  std::vector<Item> items;
+  for (ItemKey key = 1; key <= 3; ++key) items.push_back(make_item(key, 1.0));
+  std::size_t done = service->insert_at_once("t", items);
+  // A service that cannot tell leaves all of them.
+  EXPECT_TRUE(done == 2 || done == 0) << done;
+  for (; done < items.size(); ++done) {
+    EXPECT_FALSE(items[done].trajectory.empty());
+    service->insert({"t", {&items[done], 1}, TimePoint::max()}, [](const InsertResult&) {});
+  }
+  Item last = make_item(4, 1.0);
+  EXPECT_EQ(service->insert_at_once("t", {&last, 1}), 0u) << "3 waits before it";
+  EXPECT_EQ(service->insert_at_once("none", {&last, 1}), 0u);
+  EXPECT_EQ(keys_of(sample(*service, 3, 1).batch), (std::vector<ItemKey>{1, 2, 3}));
+  // What is refused is left to insert(), and what comes before it goes in.
+  std::vector<Item> bad;
+  bad.push_back(make_item(5, 1.0));
+  bad.push_back(make_item(6, std::nan("")));
+  EXPECT_LE(service->insert_at_once("t", bad), 1u);
+  EXPECT_FALSE(bad[1].trajectory.empty());
+}
+
 TEST_P(ReplayServiceSuite, ATimedOutInsertSaysHowManyWereApplied) {
   const auto service = open({queue_table(2)});
   std::vector<Item> items;
