@@ -6,30 +6,18 @@ refused with the line that it stands on.
 
 from __future__ import annotations
 
-import difflib
-import importlib.util
-import re
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import reverie
 from reverie import extensions, rate_limiters, selectors
-from reverie.errors import InvalidArgumentError, MissingPackageError, ReverieError
+from reverie.errors import ReverieError
 from reverie.serve.config import ServerConfig
+from reverie.serve.toml_document import NEEDED, Document, Place, RefusedError, Section, hint, shown
 from reverie.server import ServerLimits
 from reverie.specs import TensorSpec
 from reverie.table import Table
 from reverie.tls import ServerTls
-
-_Path: TypeAlias = tuple[str | int, ...]
-_NEEDED: Any = object()
-_PARSES_MAX = 300  # to find a line for a message
-_SHOWN_MAX = 40
-
-
-class _RefusedError(InvalidArgumentError):
-    """Says already where it is."""
 
 
 class _Kind(NamedTuple):
@@ -85,14 +73,6 @@ _EXTENSIONS = {
         extensions.PriorityDiffusion, {"radius": _INTEGER, "decay": _NUMBER}
     ),
 }
-_WORDS = {
-    bool: "true or false",
-    dict: "a table",
-    float: "a number",
-    int: "an integer",
-    list: "an array",
-    str: "a string",
-}
 
 
 def read(text: str, source: str) -> ServerConfig:
@@ -107,45 +87,33 @@ def read(text: str, source: str) -> ServerConfig:
         InvalidArgumentError: it describes none; the message says where, and what would.
         MissingPackageError: a Python older than 3.11, without the package tomli.
     """
-    return _Document(text, source).server()
+    return _Reader(Document(text, source)).server()
 
 
-class _Document:
-    def __init__(self, text: str, source: str) -> None:
-        self._text = text
-        self._source = source
-        self._folder = Path(source).parent if Path(source).is_file() else Path()
-        self._loads = _toml_reader()
-        try:
-            self._values = self._loads(text)
-        except RecursionError:
-            raise InvalidArgumentError(f"{source}: nested too deeply; two levels do") from None
-        except ValueError as error:
-            at = re.search(r" \(at (?:line (\d+), column \d+|end of document)\)$", str(error))
-            what = str(error)[: at.start()] if at else str(error)
-            where = f":{at[1] or text.count(chr(10)) + 1}" if at else ""
-            raise InvalidArgumentError(f"{source}{where}: no TOML: {what}") from None
+class _Reader:
+    def __init__(self, document: Document) -> None:
+        self._document = document
 
     def server(self) -> ServerConfig:
-        top = _Section(self, self._values, ())
+        top = self._document.top
         for name in top.take_list("plugins", str):
             self._load_plugin(name)
         tables = []
         names: set[str] = set()
-        for index, _ in enumerate(top.take_list("tables", dict)):
-            path: _Path = ("tables", index)
-            table = self._table(_Section(self, self._values["tables"][index], path))
+        for index, values in enumerate(top.take_list("tables", dict)):
+            path: Place = ("tables", index)
+            table = self._table(Section(self._document, values, path))
             if table.name in names:
-                self.fail((*path, "name"), f"there is a table '{table.name}' already")
+                self._document.fail((*path, "name"), f"there is a table '{table.name}' already")
             names.add(table.name)
             tables.append(table)
         if not tables:
-            self.fail((), "no [[tables]]; a server needs at least one")
+            self._document.fail((), "no [[tables]]; a server needs at least one")
         config = ServerConfig(
             tuple(tables),
             host=top.take("host", str, "localhost"),
             port=top.take("port", int, None, least=0, most=2**16 - 1),
-            token_file=self.path(top.take("token_file", str, None)),
+            token_file=self._file(top, "token_file", None),
             tls=self._tls(top.section("tls")),
             insecure=top.take("insecure", bool, False),
             max_bytes=top.take("max_bytes", int, None, least=1),
@@ -154,28 +122,26 @@ class _Document:
         top.end()
         return config
 
-    def path(self, name: str | None) -> Path | None:
-        """A file beside this one."""
-        return None if name is None else self._folder / name
+    def _file(self, section: Section, name: str, *default: None) -> Any:  # noqa: ANN401
+        given = section.take(name, str, *default)
+        return None if given is None else self._document.path(given)
 
     def _load_plugin(self, name: str) -> None:
         try:
-            reverie.load_plugin(str(self._folder / name))
+            reverie.load_plugin(str(self._document.path(name)))
         except ReverieError as error:
-            self.fail(("plugins",), str(error))
+            self._document.fail(("plugins",), str(error))
 
-    def _tls(self, section: _Section | None) -> ServerTls | None:
+    def _tls(self, section: Section | None) -> ServerTls | None:
         if section is None:
             return None
-        certificate = self.path(section.take("certificate", str))
-        key = self.path(section.take("key", str))
-        authorities = self.path(section.take("client_authorities", str, None))
+        certificate = self._file(section, "certificate")
+        key = self._file(section, "key")
+        authorities = self._file(section, "client_authorities", None)
         section.end()
-        assert certificate is not None
-        assert key is not None
         return ServerTls(certificate, key, authorities)
 
-    def _limits(self, section: _Section | None) -> ServerLimits:
+    def _limits(self, section: Section | None) -> ServerLimits:
         if section is None:
             return ServerLimits()
         given = {
@@ -186,9 +152,9 @@ class _Document:
         try:
             return ServerLimits(**given).checked()
         except ReverieError as error:
-            self.fail(("limits",), str(error))
+            self._document.fail(("limits",), str(error))
 
-    def _table(self, section: _Section) -> Table:
+    def _table(self, section: Section) -> Table:
         name = section.take("name", str)
         kind = section.take("kind", str, "table")
         most = section.take("max_size", int, least=1)
@@ -204,7 +170,7 @@ class _Document:
                 make = Table.queue if kind == "queue" else Table.stack
                 return make(name, most, extras, nest)
             if kind != "table":
-                self.fail(
+                self._document.fail(
                     (*section.path, "kind"),
                     f"kind is {kind!r}; it must be 'table', 'queue' or 'stack'",
                 )
@@ -219,16 +185,16 @@ class _Document:
                 nest,
                 max_bytes=section.take("max_bytes", int, None, least=1),
             )
-        except _RefusedError:
+        except RefusedError:
             raise
         except ReverieError as error:
-            self.fail(section.path, str(error))
+            self._document.fail(section.path, str(error))
         section.end()
         return table
 
     def _one(
         self,
-        section: _Section,
+        section: Section,
         name: str,
         kinds: Mapping[str, _Kind],
         custom: Callable[..., Any] | None,
@@ -237,14 +203,14 @@ class _Document:
 
     def _component(
         self,
-        section: _Section,
-        place: _Path,
+        section: Section,
+        place: Place,
         value: str | dict[str, Any],
         kinds: Mapping[str, _Kind],
         custom: Callable[..., Any] | None,
     ) -> Any:  # noqa: ANN401
         path = (*section.path, *place)
-        fields = _Section(self, {"kind": value} if isinstance(value, str) else value, path)
+        fields = Section(self._document, {"kind": value} if isinstance(value, str) else value, path)
         kind = fields.take("kind", str)
         if kind == "custom" and custom is not None:
             name = fields.take("name", str)
@@ -253,9 +219,9 @@ class _Document:
             return self._made(path, custom, {"name": name, **options})
         if kind not in kinds:
             known = [*kinds, *(["custom"] if custom is not None else [])]
-            self.fail(path, f"kind is {kind!r}; {_hint(kind, known)}")
+            self._document.fail(path, f"kind is {kind!r}; {hint(kind, known)}")
         given = {
-            name: fields.take(name, types, None if name not in kinds[kind].needed else _NEEDED)
+            name: fields.take(name, types, None if name not in kinds[kind].needed else NEEDED)
             for name, types in kinds[kind].fields.items()
         }
         fields.end()
@@ -264,165 +230,31 @@ class _Document:
             options["error_buffer"] = self._pair(path, options["error_buffer"])
         return self._made(path, kinds[kind].make, options)
 
-    def _pair(self, path: _Path, values: list[Any]) -> tuple[float, float]:
+    def _pair(self, path: Place, values: list[Any]) -> tuple[float, float]:
         if len(values) != 2 or any(type(value) not in _NUMBER for value in values):
-            self.fail(
+            self._document.fail(
                 (*path, "error_buffer"),
-                f"error_buffer is {_shown(values)}; it must be a number or two",
+                f"error_buffer is {shown(values)}; it must be a number or two",
             )
         return float(values[0]), float(values[1])
 
-    def _made(self, path: _Path, make: Callable[..., Any], options: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    def _made(self, path: Place, make: Callable[..., Any], options: Mapping[str, Any]) -> Any:  # noqa: ANN401
         try:
             return make(**options)
         except ReverieError as error:
-            self.fail(path, str(error))
+            self._document.fail(path, str(error))
 
-    def _nest(self, value: Any, path: _Path) -> Any:  # noqa: ANN401
+    def _nest(self, value: Any, path: Place) -> Any:  # noqa: ANN401
         if isinstance(value, list):
             return [self._nest(each, (*path, index)) for index, each in enumerate(value)]
         if not isinstance(value, dict):
-            self.fail(
+            self._document.fail(
                 path,
-                f"{_shown(value)} is no part of a signature; its leaves are "
+                f"{shown(value)} is no part of a signature; its leaves are "
                 '{ shape = [3], dtype = "float32" }',
             )
         if set(value) != {"shape", "dtype"}:
             return {key: self._nest(each, (*path, key)) for key, each in value.items()}
-        leaf = _Section(self, value, path)
+        leaf = Section(self._document, value, path)
         shape = leaf.take_list("shape", int)
         return self._made(path, TensorSpec, {"shape": shape, "dtype": leaf.take("dtype", str)})
-
-    def fail(self, path: _Path, what: str) -> NoReturn:
-        line = self._line_of(path)
-        where = f"{self._source}:{line}" if line else self._source
-        named = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
-        raise _RefusedError(f"{where}: {named.lstrip('.')}{': ' if named else ''}{what}")
-
-    def _line_of(self, path: _Path) -> int | None:
-        """The line on which the value of ``path``, or else what holds it, begins.
-
-        The reader of TOML tells no lines. But a document that is cut off behind a line is one
-        again, unless the line lies within a value: the first line that names the key, and has the
-        path in the document up to there, is the one.
-        """
-        lines = self._text.split("\n")
-        tries_left = _PARSES_MAX
-        while path:
-            key = next(part for part in reversed(path) if isinstance(part, str))
-            for index, line in enumerate(lines):
-                if key not in line:
-                    continue
-                for end in range(index + 1, len(lines) + 1):
-                    if tries_left == 0:
-                        return None
-                    tries_left -= 1
-                    document = self._parsed("\n".join(lines[:end]))
-                    if document is not None:
-                        if _has(document, path):
-                            return index + 1
-                        break
-            path = path[:-1]
-        return None
-
-    def _parsed(self, text: str) -> dict[str, Any] | None:
-        try:
-            return self._loads(text)
-        except ValueError:
-            return None
-
-
-class _Section:
-    """A table of the document, whose fields are taken one by one."""
-
-    def __init__(self, document: _Document, values: dict[str, Any], path: _Path) -> None:
-        self.path = path
-        self._document = document
-        self._values = values
-        self._known: list[str] = []
-
-    def take(
-        self,
-        name: str,
-        types: type | tuple[type, ...],
-        default: Any = _NEEDED,  # noqa: ANN401
-        *,
-        least: int | None = None,
-        most: int | None = None,
-    ) -> Any:  # noqa: ANN401
-        """The value of a field, or ``default`` where there is none."""
-        self._known.append(name)
-        if name not in self._values:
-            if default is _NEEDED:
-                self._document.fail(self.path, f"there is no '{name}'; it must be given")
-            return default
-        value = self._values[name]
-        path = (*self.path, name)
-        allowed = types if isinstance(types, tuple) else (types,)
-        if type(value) not in allowed:
-            words = " or ".join(_WORDS[kind] for kind in allowed)
-            self._document.fail(path, f"{name} is {_shown(value)}; it must be {words}")
-        if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            self._document.fail(path, f"{name} is {_shown(value)}; the bound is 64 bits")
-        if least is not None and value < least:
-            self._document.fail(path, f"{name} is {value}; it must be at least {least}")
-        if most is not None and value > most:
-            self._document.fail(path, f"{name} is {value}; it must be at most {most}")
-        return value
-
-    def take_list(self, name: str, *types: type) -> list[Any]:
-        """The elements of an array, all of ``types``; none where it is not given."""
-        values: list[Any] = self.take(name, list, [])
-        for index, value in enumerate(values):
-            if type(value) not in types:
-                words = " or ".join(_WORDS[kind] for kind in types)
-                self._document.fail(
-                    (*self.path, name, index), f"it is {_shown(value)}; it must be {words}"
-                )
-        return values
-
-    def section(self, name: str) -> _Section | None:
-        """The table of that name, if there is one."""
-        values = self.take(name, dict, None)
-        return None if values is None else _Section(self._document, values, (*self.path, name))
-
-    def end(self) -> None:
-        """Refuses the fields that nobody took."""
-        for name in self._values:
-            if name not in self._known:
-                self._document.fail(
-                    (*self.path, name), f"there is no field '{name}'; {_hint(name, self._known)}"
-                )
-
-
-def _has(document: Any, path: _Path) -> bool:  # noqa: ANN401
-    for part in path:
-        if isinstance(document, dict):
-            if part not in document:
-                return False
-        elif not isinstance(document, list) or not isinstance(part, int) or part >= len(document):
-            return False
-        document = document[part]
-    return True
-
-
-def _hint(name: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, known, 1)
-    return f"did you mean '{near[0]}'?" if near else f"known are {', '.join(known)}"
-
-
-def _shown(value: object) -> str:
-    text = repr(value) if not isinstance(value, bool) else str(value).lower()
-    return text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "..."
-
-
-def _toml_reader() -> Callable[[str], dict[str, Any]]:
-    """From Python 3.11 on the standard library's, else that of which it was made."""
-    for name in ("tomllib", "tomli"):
-        if importlib.util.find_spec(name) is not None:
-            loads: Callable[[str], dict[str, Any]] = importlib.import_module(name).loads
-            return loads
-    raise MissingPackageError(
-        "this Python reads no TOML; use 3.11 or newer, pip install tomli, or write the "
-        "configuration as a text proto"
-    )
