@@ -1,0 +1,212 @@
+// What goes over the wire when: a client's items before a server that answers as the test says.
+#include "reverie/adapters/reverb/insert_sender.h"
+
+#include <map>
+#include <set>
+#include <string>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "reverie/adapters/reverb/grpc_server.h"
+#include "reverie/adapters/reverb/reverb_client.h"
+#include "tests/support/items.h"
+
+namespace reverie {
+namespace {
+
+// A server that keeps what comes on its insert streams, and answers nothing by itself.
+class ScriptedServer {
+ public:
+  struct Request {
+    std::size_t stream = 0;
+    std::string session;
+    std::vector<ItemKey> keys;
+    std::uint64_t first_number = 0;
+    std::uint64_t settled_below = 0;
+    std::size_t chunks = 0;
+  };
+
+  explicit ScriptedServer(IoThreads& io_threads) : server_(io_threads, {}) {
+    server_.add_method(format("{}InsertStream", wire::kServicePath),
+                       [this](std::shared_ptr<GrpcServerCall> call) {
+                         MutexLock lock(mutex_);
+                         calls_.push_back(call);
+                         return std::make_shared<Events>(*this, calls_.size() - 1);
+                       });
+    addresses_ = server_.listen({"localhost:0"}).value();
+  }
+
+  const std::string& address() const { return addresses_.front(); }
+  std::vector<Request> requests() {
+    MutexLock lock(mutex_);
+    return requests_;
+  }
+  // The requests once there are so many.
+  std::vector<Request> wait_for(std::size_t count) {
+    while (requests().size() < count) std::this_thread::yield();
+    return requests();
+  }
+  void write(std::size_t stream, std::string response) {
+    call(stream)->write(GrpcPayload::of(std::move(response)));
+  }
+  void finish(std::size_t stream, const Status& status) { call(stream)->finish(status); }
+
+ private:
+  class Events final : public GrpcServerEvents {
+   public:
+    Events(ScriptedServer& server, std::size_t stream) : server_(server), stream_(stream) {}
+    void on_message(Ref<GrpcMessage> message) override {
+      const auto read = wire::read_insert_request(message->bytes()).value();
+      Request request;
+      request.stream = stream_;
+      request.session = server_.call(stream_)->info().metadata.back().second;
+      for (const wire::WireItem& item : read.items) request.keys.push_back(item.key);
+      request.first_number = read.first_number;
+      request.settled_below = read.settled_below;
+      request.chunks = read.chunks.size();
+      MutexLock lock(server_.mutex_);
+      server_.requests_.push_back(std::move(request));
+    }
+    void on_half_close() override {}
+    void on_end(const Status&) override {}
+
+   private:
+    ScriptedServer& server_;
+    const std::size_t stream_;
+  };
+
+  std::shared_ptr<GrpcServerCall> call(std::size_t stream) {
+    MutexLock lock(mutex_);
+    return calls_.at(stream);
+  }
+
+  Mutex mutex_;
+  std::vector<std::shared_ptr<GrpcServerCall>> calls_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<Request> requests_ REVERIE_GUARDED_BY(mutex_);
+  GrpcServer server_;
+  std::vector<std::string> addresses_;
+};
+
+class InsertSenderTest : public ::testing::Test {
+ protected:
+  void TearDown() override { client_->close(); }
+
+  RequestId insert(ItemKey key) {
+    Item item = testing::make_item(key, 1.0);
+    return client_->insert({"t", {&item, 1}, TimePoint::max()}, [this, key](InsertResult result) {
+      MutexLock lock(mutex_);
+      done_.emplace(key, std::move(result));
+    });
+  }
+  std::set<ItemKey> done() {
+    MutexLock lock(mutex_);
+    std::set<ItemKey> keys;
+    for (const auto& [key, result] : done_) keys.insert(key);
+    return keys;
+  }
+  void wait_for_done(const std::set<ItemKey>& keys) {
+    while (done() != keys) std::this_thread::yield();
+  }
+  // All that was sent of the numbers [first, first + count) is in, so many requests were taken.
+  static std::string answer(std::uint64_t first, std::uint64_t count, std::uint64_t taken) {
+    const wire::NumberRun run{first, count};
+    return wire::write_numbered_response({&run, count == 0 ? 0u : 1u}, taken);
+  }
+  using Keys = std::vector<ItemKey>;
+
+  IoThreads io_threads_{2};
+  ScriptedServer server_{io_threads_};
+  std::shared_ptr<ReverbClient> client_ =
+      ReverbClient::open(io_threads_, server_.address()).value();
+  Mutex mutex_;
+  std::map<ItemKey, InsertResult> done_ REVERIE_GUARDED_BY(mutex_);
+};
+
+TEST_F(InsertSenderTest, AnItemAloneGoesAtOnceAndOthersShareTheNextMessage) {
+  insert(1);
+  EXPECT_EQ(server_.wait_for(1)[0].keys, (Keys{1}));
+  server_.write(0, answer(1, 1, 1));
+  wait_for_done({1});
+  // The server is known now to tell what it has taken.
+  insert(2);
+  server_.wait_for(2);
+  for (ItemKey key = 3; key <= 30; ++key) insert(key);
+  server_.write(0, answer(2, 0, 2));  // taken, and held back by the limiter
+  const auto requests = server_.wait_for(3);
+  EXPECT_EQ(requests[1].keys, (Keys{2}));
+  EXPECT_EQ(requests[2].keys.size(), 28u) << "all that waited";
+  EXPECT_EQ(requests[2].first_number, 3u);
+  EXPECT_EQ(requests[2].settled_below, 2u);
+  EXPECT_EQ(done(), (std::set<ItemKey>{1}));
+  server_.write(0, answer(2, 29, 3));
+  while (done().size() < 30) std::this_thread::yield();
+}
+
+TEST_F(InsertSenderTest, AServerThatConfirmsByKeyIsSentAFewMessagesAhead) {
+  for (ItemKey key = 1; key <= 4; ++key) {
+    insert(key);
+    EXPECT_EQ(server_.wait_for(key)[key - 1].keys, (Keys{key}));
+  }
+  for (ItemKey key = 5; key <= 9; ++key) insert(key);
+  const ItemKey third = 3;
+  server_.write(0, wire::write_insert_response({&third, 1}));
+  EXPECT_EQ(server_.wait_for(5)[4].keys, (Keys{5, 6, 7, 8, 9}));
+  wait_for_done({3});
+}
+
+TEST_F(InsertSenderTest, WhatIsNotConfirmedGoesAgainUnderItsNumberAndWithItsChunks) {
+  insert(1);
+  server_.wait_for(1);
+  server_.write(0, answer(1, 0, 1));
+  insert(2);
+  server_.wait_for(2);
+  server_.write(0, answer(1, 1, 2));
+  wait_for_done({1});
+  insert(3);
+  server_.wait_for(3);
+  server_.finish(0, unavailable("going away"));
+  const auto requests = server_.wait_for(4);
+  EXPECT_EQ(requests[3].stream, 1u);
+  EXPECT_EQ(requests[3].keys, (Keys{2, 3}));
+  EXPECT_EQ(requests[3].first_number, 2u);
+  EXPECT_EQ(requests[3].chunks, 2u);
+  EXPECT_EQ(requests[3].session, requests[0].session);
+  server_.write(1, answer(2, 2, 1));
+  wait_for_done({1, 2, 3});
+}
+
+TEST_F(InsertSenderTest, ACancelledItemIsTakenBackAndItsNumberNotUsedAgain) {
+  insert(1);
+  const RequestId second = insert(2);
+  insert(3);
+  server_.wait_for(3);
+  client_->cancel(second);
+  wait_for_done({2});
+  const auto requests = server_.wait_for(5);
+  EXPECT_EQ(requests[3].keys, (Keys{1}));
+  EXPECT_EQ(requests[3].stream, 1u);
+  EXPECT_EQ(requests[3].first_number, 1u);
+  EXPECT_EQ(requests[4].keys, (Keys{3}));
+  EXPECT_EQ(requests[4].first_number, 3u);
+}
+
+TEST_F(InsertSenderTest, ARefusalEndsWhatIsOnItsWayAndTheNextItemBeginsAnew) {
+  insert(1);
+  insert(2);
+  server_.wait_for(1);
+  server_.finish(0, invalid_argument("not like this"));
+  wait_for_done({1, 2});
+  {
+    MutexLock lock(mutex_);
+    EXPECT_EQ(done_.at(1).status.code(), StatusCode::kInvalidArgument);
+  }
+  const std::size_t before = server_.requests().size();
+  insert(3);
+  const auto requests = server_.wait_for(before + 1);
+  EXPECT_EQ(requests.back().keys, (Keys{3}));
+  EXPECT_EQ(requests.back().first_number, 3u);
+}
+
+}  // namespace
+}  // namespace reverie
