@@ -7,6 +7,8 @@
 #include <thread>
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "reverie/adapters/reverb/grpc_server.h"
 #include "reverie/adapters/reverb/reverb_client.h"
@@ -206,6 +208,22 @@ TEST_F(InsertSenderTest, ARefusalEndsWhatIsOnItsWayAndTheNextItemBeginsAnew) {
   const auto requests = server_.wait_for(before + 1);
   EXPECT_EQ(requests.back().keys, (Keys{3}));
   EXPECT_EQ(requests.back().first_number, 3u);
+}
+
+TEST_F(InsertSenderTest, AnInsertInAForkedChildIsRefused) {
+  insert(1);
+  server_.wait_for(1);
+  const pid_t child = fork();
+  if (child == 0) {
+    Item item = testing::make_item(2, 1.0);
+    StatusCode code = StatusCode::kOk;
+    client_->insert({"t", {&item, 1}, TimePoint::max()},
+                    [&code](const InsertResult& result) { code = result.status.code(); });
+    _exit(code == StatusCode::kFailedPrecondition ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
 }  // namespace

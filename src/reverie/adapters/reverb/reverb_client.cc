@@ -238,7 +238,9 @@ ReverbClient::Sender ReverbClient::sender_of(std::string_view table) {
 }
 
 RequestId ReverbClient::insert(InsertRequest request, Done<InsertResult> done) {
-  Status status = is_closed() ? closed_status() : Status();
+  // In a forked child the locks may be held for good, by threads that it does not have.
+  Status status = fork_guard_.check("client");
+  if (status.ok() && is_closed()) status = closed_status();
   for (std::size_t i = 0; i < request.items.size() && status.ok(); ++i) {
     status = check_item(request.items[i]);
     if (!status.ok() && request.items.size() > 1) {

@@ -27,6 +27,7 @@
 #include "reverie/adapters/reverb/grpc_client.h"
 #include "reverie/adapters/reverb/insert_sender.h"
 #include "reverie/adapters/reverb/sample_channel.h"
+#include "reverie/base/fork.h"
 #include "reverie/base/mutex.h"
 #include "reverie/base/timer_queue.h"
 #include "reverie/service/replay_service.h"
@@ -123,6 +124,7 @@ class ReverbClient final : public ReplayService, private SampleChannel::Owner {
   const std::unique_ptr<GrpcClient> client_;
   const Duration retry_time_;
   const bool reads_packed_;
+  const ForkGuard fork_guard_;
   TimerQueue timers_;
 
   Mutex mutex_;
