@@ -2,10 +2,14 @@
 
 Items a second of small items, bytes a second of large ones beside a raw socket and a copy, the
 median of a sample's round trip, and a learner's loop: a batch of 256 drawn, then its priorities.
+Where dm-reverb is installed, what its client gets of its server stands beside.
 
     PYTHONPATH=python .venv/bin/python benchmarks/reading.py [SECONDS [ROUNDS]]
+
+With dm-reverb: ``make .venv-reverb/made build``, and ``.venv-reverb/bin/python``.
 """
 
+import importlib.util
 import os
 import resource
 import socket
@@ -95,6 +99,85 @@ def cpu_s() -> float:
     """CPU of this process, user and system."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
+
+
+class Peer:
+    """dm-reverb's server in another process, and its client here."""
+
+    def __init__(self) -> None:
+        import reverb
+
+        self.child = subprocess.Popen(
+            [sys.executable, __file__, "serve-reverb"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert self.child.stdout is not None
+        self.client = reverb.Client(f"localhost:{int(self.child.stdout.readline())}")
+        for name in ("400 B", "CartPole"):
+            with self.client.trajectory_writer(num_keep_alive_refs=1) as writer:
+                for i in range(TABLE_SIZE):
+                    writer.append(STEPS[name])
+                    history = writer.history
+                    item = (
+                        {key: column[-1:] for key, column in history.items()}
+                        if isinstance(history, dict)
+                        else [history[0][-1:]]
+                    )
+                    writer.create_item(name, 1.0, item)
+                    if i % 40 == 39:
+                        writer.flush()
+
+    def items(self) -> Callable[[], int]:
+        """Draws of small items, 1000 on their way."""
+        sampler = self.client._client.NewSampler("400 B", 1 << 40, 1000)
+
+        def work() -> int:
+            for _ in range(100):
+                sampler.GetNextTrajectory()
+            return 100
+
+        return work
+
+    def loop(self) -> Callable[[], int]:
+        """A learner that stacks what it draws, and gives priorities."""
+        sampler = self.client._client.NewSampler("CartPole", 1 << 40, 2 * BATCH)
+
+        def work() -> int:
+            rows = [sampler.GetNextTrajectory() for _ in range(BATCH)]
+            batch = [np.stack(column) for column in zip(*rows, strict=True)]
+            self.client.mutate_priorities("CartPole", dict.fromkeys(map(int, batch[0]), 0.5))
+            return 1
+
+        return work
+
+    def stop(self) -> None:
+        """Ends the server."""
+        assert self.child.stdin is not None
+        self.child.stdin.close()
+        self.child.wait(timeout=60)
+
+
+def serve_reverb() -> None:
+    """dm-reverb's server; prints its port, stops when standard input closes."""
+    import reverb
+
+    tables = [
+        reverb.Table(
+            name,
+            sampler=reverb.selectors.Prioritized(0.6),
+            remover=reverb.selectors.Fifo(),
+            max_size=TABLE_SIZE,
+            rate_limiter=reverb.rate_limiters.MinSize(1),
+        )
+        for name in STEPS
+    ]
+    server = reverb.Server(tables)
+    print(server.port, flush=True)
+    sys.stdin.read()
+    server.stop()
 
 
 def in_batches(client: reverie.Client, name: str, size: int) -> Callable[[], int]:
@@ -241,6 +324,7 @@ def main(seconds: float, rounds: int) -> None:
 
 def measure(clients: dict[str, reverie.Client], seconds: float, rounds: int) -> None:
     """All figures, in turns."""
+    peer = Peer() if importlib.util.find_spec("reverb") else None
     found: dict[str, list[float]] = {}
     costs: dict[str, list[float]] = {}
 
@@ -259,6 +343,10 @@ def measure(clients: dict[str, reverie.Client], seconds: float, rounds: int) -> 
             data.close()
             items, cost = rate(seconds, in_batches(client, "400 kB", 50))
             note(f"{door}: 400 kB, GB/s", items * 4e5 / 1e9, cost)
+            data = client.dataset("400 kB", 10, prefetch=4)
+            items, cost = rate(seconds, lambda d=data: len(next(d).keys))
+            note(f"{door}: 400 kB dataset, GB/s", items * 4e5 / 1e9, cost)
+            data.close()
             note(f"{door}: raw socket, GB/s", raw_socket_gb_s(family, seconds))
             note(f"{door}: one item, us", round_trip_us(client, int(4000 * seconds)))
             note(f"{door}: one byte, us", echo_us(family, int(4000 * seconds)))
@@ -266,6 +354,11 @@ def measure(clients: dict[str, reverie.Client], seconds: float, rounds: int) -> 
                 note(f"{door}: {name} loops/s", *rate(seconds, bare_loop(client, name)))
                 note(f"{door}: {name} dataset loops/s", *rate(seconds, loop(client, name)))
         note("copy, GB/s", copy_gb_s(seconds))
+        if peer is not None:
+            note("dm-reverb: 400 B, items/s", *rate(seconds, peer.items()))
+            note("dm-reverb: CartPole loops/s", *rate(seconds, peer.loop()))
+    if peer is not None:
+        peer.stop()
     targets = {
         "tcp: 400 B, items/s": ">= 1000000",
         "unix: 400 B, items/s": ">= 1000000",
@@ -278,6 +371,9 @@ def measure(clients: dict[str, reverie.Client], seconds: float, rounds: int) -> 
         "tcp: 84x84x4 dataset loops/s": ">= 260",
         "unix: 84x84x4 dataset loops/s": ">= 260",
     }
+    for door in clients:
+        raw = f"{door}: raw socket, GB/s"
+        targets[f"{door}: 400 kB dataset, GB/s"] = f"raw socket {statistics.median(found[raw]):.3g}"
     print(f"{seconds:g} s each, medians of {rounds} rounds (range); load {os.getloadavg()[0]:.1f}")
     for what, figures in found.items():
         text = f"{statistics.median(figures):.4g} ({min(figures):.4g} to {max(figures):.4g})"
@@ -289,6 +385,8 @@ def measure(clients: dict[str, reverie.Client], seconds: float, rounds: int) -> 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["serve"]:
         serve(sys.argv[2])
+    elif sys.argv[1:2] == ["serve-reverb"]:
+        serve_reverb()
     else:
         main(
             float(sys.argv[1]) if len(sys.argv) > 1 else 1.0,
