@@ -284,6 +284,43 @@ TEST_F(GrpcHostile, AStreamThatEndsInAMessageIsToldSo) {
   EXPECT_EQ(ended_, 1);
 }
 
+// What is large is read to where it belongs: its stream may end at any moment of that.
+TEST_F(GrpcHostile, LargeMessagesThatAreGivenUpHalfwayHarmNobody) {
+  const auto peer = meet();
+  peer->send(hello() + frame(kSettingsFrame, 1, 0, ""));
+  const std::string prefix = std::string(1, '\0') + big_endian(2'000'000, 4);
+  std::uint32_t stream = 1;
+  for (const std::size_t sent : {std::size_t{100}, std::size_t{40'000}, std::size_t{299'990}}) {
+    for (const bool is_reset : {true, false}) {
+      const std::string data = prefix + std::string(299'995, 'x');
+      const std::string whole = frame(kDataFrame, 0, stream, data);
+      peer->send(frame(kHeadersFrame, kEndHeaders, stream, call_fields("/t/Upper")) +
+                 whole.substr(0, sent));
+      expect_others_unharmed();  // by then the server has begun to read it
+      peer->send(whole.substr(sent));
+      expect_others_unharmed();
+      if (is_reset) {
+        peer->send(frame(kResetFrame, 0, stream, big_endian(8, 4)));
+      } else {
+        // The rest comes too; and more of it than was announced.
+        for (std::size_t left = 2'000'000 - 299'995; left > 0;) {
+          const std::size_t part = std::min<std::size_t>(left, 250'000);
+          peer->send(frame(kDataFrame, 0, stream, std::string(part, 'x')));
+          left -= part;
+        }
+        expect_answer(*peer, frame(kDataFrame, kEndStream, stream, grpc_message("one too many")),
+                      "a second message");
+      }
+      stream += 2;
+    }
+  }
+  expect_answer(*peer, whole_call(stream, "/t/Upper", "still served"), "STILL SERVED");
+  const auto gone = meet();
+  gone->send(hello() + frame(kHeadersFrame, kEndHeaders, 1, call_fields("/t/Upper")) +
+             frame(kDataFrame, 0, 1, prefix + std::string(200'000, 'x')).substr(0, 150'000));
+  expect_others_unharmed();
+}
+
 TEST_F(GrpcHostile, WhatIsNoCallGetsHttpsOwnAnswer) {
   const auto peer = meet();
   const std::string get =

@@ -1,6 +1,7 @@
 // One HTTP/2 connection that carries gRPC calls: nghttp2's session over a Connection.
 //
 //     socket --> scratch --> nghttp2 --> GrpcStream (copies into its message)
+//     socket --> the message, once it is known which, and that much of it comes
 //     GrpcStream --> nghttp2 (frames, windows) --> OutBatch --> socket
 //
 // nghttp2 frames, compresses headers and counts windows; it neither reads nor writes, and copies no
@@ -91,6 +92,8 @@ class GrpcSession : public ConnectionEvents, public std::enable_shared_from_this
 
   void on_readable() override;
   void on_writable() override;
+  // Where to read to: the loop's scratch, or a message of which much is still to come.
+  std::span<std::byte> place_to_read();
   // Gives nghttp2 what was read; false when the connection is of no more use.
   bool receive(std::span<const std::byte> bytes);
   // False without memory.
@@ -106,6 +109,11 @@ class GrpcSession : public ConnectionEvents, public std::enable_shared_from_this
   std::unordered_map<std::int32_t, std::shared_ptr<GrpcStream>> streams_;
   std::vector<std::shared_ptr<GrpcStream>> has_room_;
   OutBatch batch_;
+  // Of the DATA frame that is coming in, while its stream takes it.
+  std::int32_t data_stream_ = 0;
+  std::size_t data_bytes_ = 0;
+  std::size_t data_left_ = 0;
+  bool was_read_in_place_ = false;
   bool is_blocked_ = false;  // the socket takes no more
   bool is_ready_ = false;
   bool is_touched_ = false;  // waits in the hub to be flushed

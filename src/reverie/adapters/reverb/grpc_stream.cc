@@ -116,6 +116,10 @@ void GrpcStream::on_data(std::span<const std::byte> bytes) {
   }
 }
 
+std::span<std::byte> GrpcStream::room() {
+  return in_ && !ignores_data_ ? in_->room() : std::span<std::byte>();
+}
+
 void GrpcStream::deliver() {
   while (events_ && !received_.empty() && !is_paused_.load(std::memory_order_relaxed)) {
     Ref<GrpcMessage> message = received_.pop();

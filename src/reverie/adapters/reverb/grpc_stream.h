@@ -49,6 +49,8 @@ class GrpcStream : public std::enable_shared_from_this<GrpcStream> {
   virtual void on_header(std::string_view name, std::string_view value) = 0;
   virtual void on_headers_done() = 0;
   void on_data(std::span<const std::byte> bytes);
+  // Where the next bytes of its data would be copied to: MessageReader::room.
+  std::span<std::byte> room();
   // The peer sends no more.
   virtual void on_peer_end() = 0;
   // The stream is closed; `error_code` is HTTP/2's.

@@ -35,7 +35,7 @@ Status MessageReader::feed(std::span<const std::byte>* bytes, Ref<GrpcMessage>* 
   }
   const std::span<std::byte> room = message_->writable().subspan(filled_bytes_);
   const std::size_t part = std::min(bytes->size(), room.size());
-  if (part > 0) std::memcpy(room.data(), bytes->data(), part);
+  if (part > 0 && room.data() != bytes->data()) std::memmove(room.data(), bytes->data(), part);
   *bytes = bytes->subspan(part);
   filled_bytes_ += part;
   return part == room.size() ? finish(message) : Status();

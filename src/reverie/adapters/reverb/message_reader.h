@@ -44,6 +44,13 @@ class MessageReader {
   // into `message`. Call again with what is left. After an error the stream is of no more use.
   Status feed(std::span<const std::byte>* bytes, Ref<GrpcMessage>* message);
 
+  // Where the next bytes of the message that is coming in belong: whoever reads them from a socket
+  // straight to there has feed() copy nothing. Empty between messages; valid until feed() or
+  // reset().
+  std::span<std::byte> room() {
+    return message_ ? message_->writable().subspan(filled_bytes_) : std::span<std::byte>();
+  }
+
   // Whether the stream may end here.
   bool is_between_messages() const { return prefix_bytes_ == 0; }
 

@@ -41,6 +41,12 @@ struct Outcome {
   std::size_t held_bytes = 0;
 };
 
+std::string pattern(std::size_t size) {
+  std::string text(size, ' ');
+  for (std::size_t i = 0; i < size; ++i) text[i] = static_cast<char>('a' + i * i % 23);
+  return text;
+}
+
 // Reads `bytes` in pieces of `piece`.
 Outcome read_all(const std::string& bytes, std::size_t piece, bool gzip = false,
                  std::size_t message_bytes_max = 1'000'000,
@@ -78,6 +84,34 @@ TEST(MessageReader, PutsMessagesTogetherWhereverTheBytesAreCut) {
     EXPECT_TRUE(outcome.is_between);
     EXPECT_EQ(outcome.held_bytes, 0u);
   }
+}
+
+TEST(MessageReader, TakesBytesThatWereReadToWhereTheyBelong) {
+  const std::string text = pattern(100'000);
+  const std::string bytes = prefixed(text);
+  auto budget = std::make_shared<ReceiveBudget>(ReceiveBudget{0, 1'000'000});
+  MessageReader reader(1'000'000, make_ref<MessagePool>(), budget);
+  EXPECT_TRUE(reader.room().empty()) << "there is no message yet";
+  Ref<GrpcMessage> message;
+  std::size_t at = 0;
+  for (const std::size_t size : {7u, 40'000u, 1u, 59'997u}) {
+    // The head and a little more from elsewhere, the rest in place.
+    std::span<const std::byte> part = std::as_bytes(std::span(bytes)).subspan(at, size);
+    const std::span<std::byte> room = reader.room();
+    if (!room.empty()) {
+      std::copy(part.begin(), part.end(), room.begin());
+      part = room.first(size);
+    }
+    ASSERT_TRUE(reader.feed(&part, &message).ok());
+    EXPECT_TRUE(part.empty());
+    at += size;
+  }
+  ASSERT_EQ(at, bytes.size());
+  ASSERT_TRUE(message);
+  EXPECT_TRUE(reader.room().empty());
+  EXPECT_EQ(
+      std::string(reinterpret_cast<const char*>(message->bytes().data()), message->bytes().size()),
+      text);
 }
 
 TEST(MessageReader, KnowsOfEachByteWhetherTheStreamMayEndThere) {
