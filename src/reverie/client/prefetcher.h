@@ -52,9 +52,12 @@ class Prefetcher {
     while (true) {
       {
         MutexLock lock(mutex_);
-        ++waiting_;
-        if (queue_.empty() && !is_over() && !closed_) changed_.wait_for(mutex_, kPollInterval);
-        --waiting_;
+        if (queue_.empty() && !is_over() && !closed_) {
+          ++waiting_;
+          if (forgives_unwanted_) changed_.notify_all();  // now it is wanted
+          changed_.wait_for(mutex_, kPollInterval);
+          --waiting_;
+        }
         if (closed_) return cancelled("this stream of batches is closed");
         if (!queue_.empty()) {
           T batch = std::move(queue_.front());
@@ -98,6 +101,7 @@ class Prefetcher {
       --making_;
       if (!made.ok()) {
         if (!is_forgiven(made.status())) return stop(made.status());
+        if (!closed_ && !has_failed_) changed_.wait_for(mutex_, kPollInterval);
       } else if (!closed_) {
         queue_.push_back(std::move(made).value());
       }

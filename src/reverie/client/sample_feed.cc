@@ -67,7 +67,7 @@ void SampleFeed::give_back(std::size_t count) {
 }
 
 Result<FedSamples> SampleFeed::operator()(const WaitOptions& wait) {
-  const Clock& clock = Clock::system();
+  const Clock& clock = options_.clock ? *options_.clock : Clock::system();
   const TimePoint begin = clock.now();
   const TimePoint until = options_.timeout ? begin + *options_.timeout : TimePoint::max();
   std::size_t count = options_.is_local ? options_.request_max : wanted_;

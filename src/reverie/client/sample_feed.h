@@ -40,6 +40,7 @@ struct SampleFeedOptions {
   std::optional<Duration> timeout = {};  // to wait for an item; none: without limit
   // Whether the service hands out what there is when min_count is 1, as one in this process does.
   bool is_local = false;
+  Clock* clock = nullptr;  // that the service's deadlines are on; the system's when null
 };
 
 // What a feed drew at once. The samples hold no pin: their trajectories are gone.

@@ -1,0 +1,196 @@
+#include "reverie/client/sample_feed.h"
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+#include "reverie/record/trajectory.h"
+#include "tests/support/values.h"
+
+namespace reverie {
+namespace {
+
+// A service with nothing but items, each once. It never waits: a request that cannot be served
+// whole gets what there is, as if its deadline had come; one without a deadline is cancelled.
+class Faucet final : public ReplayService {
+ public:
+  struct Asked {
+    std::size_t count;
+    std::size_t min_count;
+    bool has_deadline;
+    friend bool operator==(const Asked&, const Asked&) = default;
+  };
+
+  // Items of one column, an int64 a row: their number, over and over.
+  void add(std::int64_t number, std::uint32_t rows) {
+    const auto schema = make_ref<ChunkSchema>(std::vector<TensorSpec>{{"n", DType::kInt64, {}}});
+    const Ref<Chunk> chunk = Chunk::open(schema, {}, rows, 0, Allocator::heap()).value();
+    for (std::uint32_t r = 0; r < rows; ++r) chunk->set_row(0, r, i64(number).bytes);
+    chunk->publish(rows);
+    const auto layout = make_ref<Layout>(
+        std::vector<LayoutColumn>{{schema->column(0), 0, 0, 1, false}}, std::string("*"));
+    items_.emplace_back(layout, std::vector<Piece>{{chunk.get(), 0, rows}});
+    waiting_.push_back(items_.size() - 1);
+  }
+  void add_ones(int count) {
+    for (int i = 0; i < count; ++i) add(i, 1);
+  }
+
+  RequestId sample(SampleRequest request, Done<SampleResult> done) override {
+    asked.push_back({request.count, request.min_count, request.deadline != TimePoint::max()});
+    SampleResult result;
+    while (result.batch.size() < request.count && !waiting_.empty()) {
+      SampledItem item;
+      item.key = waiting_.front();
+      item.trajectory = items_[waiting_.front()].view();
+      waiting_.pop_front();
+      result.batch.add(item);
+    }
+    if (result.batch.size() < request.min_count) {
+      result.status = asked.back().has_deadline ? deadline_exceeded("too late")
+                                                : cancelled("there will never be more");
+    }
+    done(std::move(result));
+    return 0;
+  }
+
+  std::vector<Asked> asked;
+
+  RequestId insert(InsertRequest, Done<InsertResult> done) override {
+    done({unimplemented("no inserts"), 0});
+    return 0;
+  }
+  RequestId mutate(const MutateRequest&, Done<MutateResult> done) override {
+    done({.status = unimplemented("no updates")});
+    return 0;
+  }
+  RequestId lookup(const LookupRequest&, Done<LookupResult> done) override {
+    done({unimplemented("no look-ups"), {}, {}});
+    return 0;
+  }
+  RequestId reset(std::string_view, Done<Status> done) override {
+    done(unimplemented("no resets"));
+    return 0;
+  }
+  RequestId info(Done<Result<std::vector<TableInfo>>> done) override {
+    done(unimplemented("no infos"));
+    return 0;
+  }
+  RequestId why_blocked(std::string_view, Done<Result<BlockedReport>> done) override {
+    done(unimplemented("no reports"));
+    return 0;
+  }
+  void cancel(RequestId) override {}
+  void close() override {}
+
+ private:
+  std::deque<Trajectory> items_;
+  std::deque<std::size_t> waiting_;
+};
+
+class SampleFeedTest : public testing::Test {
+ protected:
+  SampleFeed feed(std::size_t request_max, bool is_local = false,
+                  std::shared_ptr<SampleFeed::Budget> budget = nullptr,
+                  std::optional<Duration> timeout = {}) {
+    return {service_, {"replay", request_max, timeout, is_local, &clock_}, std::move(budget)};
+  }
+  static std::size_t drawn(SampleFeed& feed) { return feed({}).value().samples.size(); }
+
+  ManualClock clock_;
+  std::shared_ptr<Faucet> service_ = std::make_shared<Faucet>();
+};
+
+TEST_F(SampleFeedTest, NeighboursThatAreAlikeAreOneGroup) {
+  for (const auto& [number, rows] : {std::pair{7, 1u}, {8, 2u}, {9, 2u}, {10, 3u}, {11, 1u}}) {
+    service_->add(number, rows);
+  }
+  SampleFeed items = feed(10, /*is_local=*/true);
+  const FedSamples fed = items({}).value();
+  ASSERT_EQ(fed.groups.size(), 4u);
+  std::vector<std::pair<std::size_t, std::size_t>> places;
+  std::vector<std::int64_t> rows;
+  for (const SampleGroup& group : fed.groups) {
+    places.emplace_back(group.begin, group.count);
+    EXPECT_EQ(group.squeezed, std::vector<bool>{false});
+    const std::span<const std::byte> bytes = group.batch.columns[0].bytes.bytes();
+    for (std::size_t i = 0; i < bytes.size(); i += sizeof(std::int64_t)) {
+      std::memcpy(&rows.emplace_back(), bytes.data() + i, sizeof(std::int64_t));
+    }
+  }
+  EXPECT_EQ(places,
+            (std::vector<std::pair<std::size_t, std::size_t>>{{0, 1}, {1, 2}, {3, 1}, {4, 1}}));
+  EXPECT_EQ(rows, (std::vector<std::int64_t>{7, 8, 8, 9, 9, 10, 10, 10, 11}));
+  EXPECT_EQ(fed.groups[1].batch.columns[0].spec.shape, (Shape{2, 2}));
+  EXPECT_EQ(fed.samples.keys()[4], 4u);
+}
+
+TEST_F(SampleFeedTest, RequestsDoubleWhileItemsComeAtOnce) {
+  service_->add_ones(100);
+  SampleFeed items = feed(10);
+  for (const std::size_t count : {1, 2, 4, 8, 10, 10}) EXPECT_EQ(drawn(items), count);
+  EXPECT_EQ(service_->asked[0], (Faucet::Asked{1, 1, false}));
+  EXPECT_EQ(service_->asked[3], (Faucet::Asked{8, 8, true})) << "not for ever";
+}
+
+TEST_F(SampleFeedTest, WhatCameOfARequestIsHandedOutAndTheNextAsksForLess) {
+  service_->add_ones(1 + 2 + 4 + 3);
+  SampleFeed items = feed(16);
+  for (const std::size_t count : {1, 2, 4, 3}) EXPECT_EQ(drawn(items), count);
+  service_->add_ones(1);
+  EXPECT_EQ(drawn(items), 1u);
+  EXPECT_EQ(service_->asked.back(), (Faucet::Asked{1, 1, false}));
+}
+
+TEST_F(SampleFeedTest, WhoWaitsInVainForSeveralWaitsForOne) {
+  service_->add_ones(3);
+  SampleFeed items = feed(16);
+  EXPECT_EQ(drawn(items), 1u);
+  EXPECT_EQ(drawn(items), 2u);
+  EXPECT_EQ(items({}).status().code(), StatusCode::kCancelled);
+  ASSERT_EQ(service_->asked.size(), 4u);
+  EXPECT_EQ(service_->asked[2], (Faucet::Asked{4, 4, true}));
+  EXPECT_EQ(service_->asked[3], (Faucet::Asked{1, 1, false}));
+}
+
+TEST_F(SampleFeedTest, TheTimeoutIsTheEnd) {
+  SampleFeed items = feed(16, /*is_local=*/false, nullptr, Duration::zero());
+  EXPECT_EQ(items({}).status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(service_->asked.size(), 1u);
+}
+
+TEST_F(SampleFeedTest, AServiceOfThisProcessIsAskedForAllThereIs) {
+  service_->add_ones(5);
+  SampleFeed items = feed(16, /*is_local=*/true);
+  EXPECT_EQ(drawn(items), 5u);
+  EXPECT_EQ(service_->asked[0], (Faucet::Asked{16, 1, false}));
+}
+
+TEST_F(SampleFeedTest, FeedsThatShareABudgetDrawNoMoreTogether) {
+  service_->add_ones(100);
+  const auto budget = std::make_shared<SampleFeed::Budget>(11);
+  SampleFeed one = feed(4, /*is_local=*/false, budget);
+  SampleFeed other = feed(4, /*is_local=*/true, budget);
+  std::size_t count = 0;
+  for (int i = 0; i < 2; ++i) count += drawn(one) + drawn(other);
+  EXPECT_EQ(count, 11u);
+  for (SampleFeed* items : {&one, &other}) {
+    EXPECT_EQ((*items)({}).status().code(), StatusCode::kOutOfRange);
+  }
+}
+
+TEST_F(SampleFeedTest, WhatWasNotDrawnGoesBackIntoTheBudget) {
+  service_->add_ones(2);
+  const auto budget = std::make_shared<SampleFeed::Budget>(10);
+  SampleFeed items = feed(8, /*is_local=*/true, budget);
+  EXPECT_EQ(drawn(items), 2u);
+  EXPECT_EQ(budget->load(), 8);
+  service_->add_ones(100);
+  EXPECT_EQ(drawn(items), 8u);
+  EXPECT_EQ(items({}).status().code(), StatusCode::kOutOfRange);
+}
+
+}  // namespace
+}  // namespace reverie
