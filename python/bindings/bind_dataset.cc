@@ -82,17 +82,24 @@ class Stream {
   }
 
   // Raises StopIteration when no batch came in time, or this is closed.
-  T next() {
+  T next() { return *next_until(TimePoint::max()); }
+
+  // The same, but none if there is none at `until`: then it may be called again.
+  std::optional<T> next_until(TimePoint until) {
     unwrap(fork_guard_.check("dataset"));
     if (is_closed_ || is_over_) stop_iteration();
+    bool is_late = false;
     WaitOptions wait;
-    wait.interrupted = [] {
+    wait.interrupted = [until, &is_late] {
+      is_late = Clock::system().now() >= until;
+      if (is_late) return true;
       nb::gil_scoped_acquire acquire;
       return PyErr_CheckSignals() != 0;
     };
     Result<T> batch = without_gil([&] { return prefetcher_->next(wait); });
     if (batch.ok()) return std::move(batch).value();
     if (is_closed_) stop_iteration();
+    if (is_late) return std::nullopt;
     is_over_ = true;
     const StatusCode code = batch.status().code();
     if (code == StatusCode::kDeadlineExceeded || code == StatusCode::kOutOfRange) stop_iteration();
@@ -223,8 +230,11 @@ class SampleStream {
 
   // (keys, probabilities, table sizes, priorities, times sampled, groups), where a group is (items,
   // columns, their paths, which of them are squeezed): neighbours that are alike.
-  nb::tuple next() {
-    FedSamples fed = stream_.next();
+  // None if `max_wait_s` is given and nothing came meanwhile.
+  nb::object next(nb::handle max_wait_s) {
+    std::optional<FedSamples> next = stream_.next_until(deadline_of(duration(max_wait_s)));
+    if (!next) return nb::none();
+    FedSamples& fed = *next;
     nb::list groups;
     for (SampleGroup& group : fed.groups) {
       nb::list columns;
@@ -367,12 +377,13 @@ void bind_dataset(nb::module_& m) {
            "timeout_s"_a.none(), "samples_max"_a,
            nb::sig("def __init__(self, client: Client, table: str, request_max: int, workers: int, "
                    "timeout_s: float | None, samples_max: int) -> None"))
-      .def("next", &SampleStream::next,
-           nb::sig("def next(self) -> tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray, "
-                   "numpy.ndarray, numpy.ndarray, list[tuple[int, list[numpy.ndarray], list[str], "
-                   "list[bool]]]]"),
+      .def("next", &SampleStream::next, "max_wait_s"_a = nb::none(),
+           nb::sig("def next(self, max_wait_s: float | None = None) -> tuple[numpy.ndarray, "
+                   "numpy.ndarray, numpy.ndarray, numpy.ndarray, numpy.ndarray, "
+                   "list[tuple[int, list[numpy.ndarray], list[str], list[bool]]]] | None"),
            "Keys, probabilities, table sizes, priorities and times sampled of the next items, and "
-           "the items: neighbours that are alike as (count, columns, paths, which are squeezed).")
+           "the items: neighbours that are alike as (count, columns, paths, which are squeezed). "
+           "None if nothing came within ``max_wait_s``.")
       .def("close", &SampleStream::close);
   nb::class_<ReplayStream>(m, "ReplayStream", "See ``reverie.ReplayBuffer.dataset``.")
       .def("__init__", &init_replay_stream, "buffer"_a, "batch_size"_a, "timeout_s"_a.none(),

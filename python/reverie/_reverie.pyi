@@ -746,9 +746,9 @@ class SampleStream:
 
     def __init__(self, client: Client, table: str, request_max: int, workers: int, timeout_s: float | None, samples_max: int) -> None: ...
 
-    def next(self) -> tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray, numpy.ndarray, numpy.ndarray, list[tuple[int, list[numpy.ndarray], list[str], list[bool]]]]:
+    def next(self, max_wait_s: float | None = None) -> tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray, numpy.ndarray, numpy.ndarray, list[tuple[int, list[numpy.ndarray], list[str], list[bool]]]] | None:
         """
-        Keys, probabilities, table sizes, priorities and times sampled of the next items, and the items: neighbours that are alike as (count, columns, paths, which are squeezed).
+        Keys, probabilities, table sizes, priorities and times sampled of the next items, and the items: neighbours that are alike as (count, columns, paths, which are squeezed). None if nothing came within ``max_wait_s``.
         """
 
     def close(self) -> None: ...

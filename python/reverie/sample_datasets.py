@@ -290,14 +290,23 @@ class SampleDataset:
                 f"'{self._table}' has {columns}"
             )
 
-    def _batches(self, stream: _reverie.SampleStream) -> Iterator[tuple[list[Array], list[Array]]]:
-        """The five arrays of infos, and the columns, of elements that are alike."""
+    def _batches(
+        self, stream: _reverie.SampleStream, poll_s: float | None = None
+    ) -> Iterator[tuple[list[Array], list[Array]] | None]:
+        """The five arrays of infos, and the columns, of elements that are alike.
+
+        None each time that nothing came for ``poll_s``.
+        """
         try:
             while True:
                 try:
-                    *infos, groups = stream.next()
+                    fed = stream.next(poll_s)
                 except StopIteration:
                     return
+                if fed is None:
+                    yield None
+                    continue
+                *infos, groups = fed
                 begin = 0
                 for group in groups:
                     end = begin + group[0]
@@ -308,7 +317,9 @@ class SampleDataset:
 
     def _elements(self, stream: _reverie.SampleStream) -> Iterator[ReplaySample]:
         fold, structure = _reverie.fold, self._structure
-        for infos, arrays in self._batches(stream):
+        for batch in self._batches(stream):
+            assert batch is not None
+            infos, arrays = batch
             columns: list[Any] = list(arrays)
             if self._convert is not None:
                 columns = [

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # Rows of elements that are this large are handed out where they lie in their batch.
 _SLICED_BYTES = 32 * 1024
+_POLL_S = 0.1
 
 
 def tf_dataset(dataset: SampleDataset) -> Any:  # noqa: ANN401
@@ -33,10 +34,17 @@ def tf_dataset(dataset: SampleDataset) -> Any:  # noqa: ANN401
     columns = [tf_spec(TensorSpec((None, *spec.shape), spec.dtype_name)) for spec in specs]
     signature = ReplaySample(info, tuples(_reverie.fold(dataset._structure, columns)))
 
+    # TensorFlow looks whether anybody still wants elements when it gets some, be they none.
+    empty = (
+        [np.empty(0, dtype) for dtype in INFO_DTYPES],
+        [_empty_array(spec) for spec in specs],
+    )
+
     def batches() -> Iterator[ReplaySample]:
-        for infos, arrays in dataset._batches(dataset._open()):
+        for batch in dataset._batches(dataset._open(), _POLL_S):
+            infos, arrays = empty if batch is None else batch
             data = tuples(_reverie.fold(dataset._structure, arrays))
-            yield ReplaySample(SampleInfo(*infos), data)  # type: ignore[arg-type]
+            yield ReplaySample(SampleInfo(*infos), data)
 
     made = tf.data.Dataset.from_generator(batches, output_signature=signature)
     if _row_bytes(specs) < _SLICED_BYTES:
@@ -59,6 +67,12 @@ def tuples(nest: Any, convert: Callable[[Any], Any] = lambda leaf: leaf) -> Any:
         values = [tuples(value, convert) for value in nest]
         return type(nest)(*values) if hasattr(nest, "_fields") else tuple(values)
     return convert(nest)
+
+
+def _empty_array(spec: TensorSpec) -> np.ndarray[Any, Any]:
+    """An array of no elements of a column."""
+    dtype = np.dtype(object) if spec.dtype_name in ("bytes", "str") else spec.dtype
+    return np.empty((0, *(extent or 0 for extent in spec.shape)), dtype)
 
 
 def _row_bytes(specs: list[TensorSpec]) -> int:

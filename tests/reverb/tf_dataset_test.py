@@ -119,6 +119,26 @@ def test_a_dataset_may_be_left_and_begun_again(serve):
     assert 50 - 5 - 20 <= len(rest) <= 45
 
 
+@pytest.mark.parametrize("columns", [4, 20_000])
+def test_an_iterator_that_waits_without_limit_can_be_let_go(columns):
+    with reverie.Store([reverie.Table.queue("t", 10)]) as store:
+        client = store.client()
+        for i in range(2):
+            client.insert({"x": np.full(columns, i, np.float32), "s": b"text"}, {"t": 1.0})
+        dataset = reverie.TrajectoryDataset(
+            client,
+            "t",
+            dtypes={"x": np.float32, "s": bytes},
+            shapes={"x": (None, columns), "s": (None,)},
+            max_in_flight_samples_per_worker=10,
+        )
+        elements = iter(dataset.as_tf().prefetch(2))
+        assert [float(next(elements).data["x"][0, 0]) for _ in range(2)] == [0, 1]
+        del elements  # its threads wait for a third
+        client.insert({"x": np.full(columns, 7, np.float32), "s": b"text"}, {"t": 1.0})
+        assert float(next(iter(dataset.as_tf())).data["x"][0, 0]) == 7
+
+
 def test_what_is_wrong_ends_a_pipeline_with_an_error(serve):
     server = serve(queue(reverie))
     fill(server.client(), [1])

@@ -93,9 +93,9 @@ class Faucet final : public ReplayService {
 class SampleFeedTest : public testing::Test {
  protected:
   SampleFeed feed(std::size_t request_max, bool is_local = false,
-                  std::shared_ptr<SampleFeed::Budget> budget = nullptr,
+                  const std::shared_ptr<SampleFeed::Budget>& budget = nullptr,
                   std::optional<Duration> timeout = {}) {
-    return {service_, {"replay", request_max, timeout, is_local, &clock_}, std::move(budget)};
+    return {service_, {"replay", request_max, timeout, is_local, &clock_}, budget};
   }
   static std::size_t drawn(SampleFeed& feed) { return feed({}).value().samples.size(); }
 
