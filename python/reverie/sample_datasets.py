@@ -91,7 +91,8 @@ class SampleDataset:
             ever. 0 ends it as soon as nothing can be drawn.
         max_samples: items of an iteration; -1 without limit.
         flexible_batch_size: items drawn by one request; -1 for half of
-            ``max_in_flight_samples_per_worker``, which keeps a worker busy.
+            ``max_in_flight_samples_per_worker``, which is the most: one half is drawn while the
+            other is handed out.
         framework: of what ``data`` is made: ``"numpy"``, ``"torch"`` or ``"jax"``.
 
     Raises:
@@ -137,7 +138,7 @@ class SampleDataset:
         self._workers = 1 if workers == _FOR_EVER else workers
         self._max_samples = 0 if samples == _FOR_EVER else samples
         half = max(1, in_flight // 2)
-        self._request_max = half if request == _FOR_EVER else min(request, in_flight)
+        self._request_max = half if request == _FOR_EVER else min(request, half)
         timeout_ms = rate_limiter_timeout_ms
         self._timeout_s = None if timeout_ms == _FOR_EVER else timeout_ms * 1e-3
         self._framework = framework

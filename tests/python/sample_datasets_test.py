@@ -114,9 +114,11 @@ def test_max_samples_ends_an_iteration_and_draws_no_more(client, workers):
     assert len(list(dataset)) == 13  # an iterator each
 
 
-def test_no_more_is_drawn_than_may_be_in_flight(client):
+@pytest.mark.parametrize("flexible_batch_size", [-1, 1, 8])
+def test_no_more_is_drawn_than_may_be_in_flight(client, flexible_batch_size):
     fill(client, "queue", [1] * 60)
-    with iter(whole(client, max_in_flight_samples_per_worker=8)) as samples:
+    options = {"max_in_flight_samples_per_worker": 8, "flexible_batch_size": flexible_batch_size}
+    with iter(whole(client, **options)) as samples:
         for taken in range(1, 41):
             next(samples)
             drawn = 60 - client.server_info()["queue"].current_size
