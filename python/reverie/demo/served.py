@@ -17,10 +17,12 @@ import dataclasses
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import IO
 
 import gymnasium
 import numpy as np
@@ -90,8 +92,16 @@ def train(
         RuntimeError: the server did not start, or the actors went silent.
     """
     settings = settings or Settings()
-    with _server(seed, settings) as address, _actors(address, seed, steps, actors, settings):
-        return _Training(seed, steps, tell, settings, reverie.Client(address)).run()
+    with (
+        _server(seed, settings) as address,
+        _actors(address, seed, steps, actors, settings) as last_words,
+    ):
+        try:
+            return _Training(seed, steps, tell, settings, reverie.Client(address)).run()
+        except _SilenceError:
+            raise RuntimeError(
+                f"no batch came for {_PATIENCE_S:.0f} s; the actors are gone{last_words()}"
+            ) from None
 
 
 def act(address: str, seed: int, index: int, actors: int, steps: int, settings: Settings) -> None:
@@ -126,7 +136,7 @@ def act(address: str, seed: int, index: int, actors: int, steps: int, settings: 
 
 
 @contextlib.contextmanager
-def _child(*arguments: str, stderr: int | None = None) -> Iterator[subprocess.Popen[str]]:
+def _child(*arguments: str, stderr: int | IO[str]) -> Iterator[subprocess.Popen[str]]:
     """A process that ends when this block does, or this process, whichever way it goes."""
     process = subprocess.Popen(
         [sys.executable, "-m", *arguments], stdin=subprocess.PIPE, stderr=stderr, text=True
@@ -162,14 +172,28 @@ def _server(seed: int, settings: Settings) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _actors(address: str, seed: int, steps: int, count: int, settings: Settings) -> Iterator[None]:
-    """The actors, in processes of their own."""
+def _actors(
+    address: str, seed: int, steps: int, count: int, settings: Settings
+) -> Iterator[Callable[[], str]]:
+    """The actors, in processes of their own; gives what tells of the errors that they wrote."""
     words = json.dumps(dataclasses.asdict(settings))
     with contextlib.ExitStack() as stack:
+        errors = stack.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
         for index in range(count):
             numbers = [str(number) for number in (seed, index, count, steps)]
-            stack.enter_context(_child("reverie.demo.remote_actor", address, *numbers, words))
-        yield
+            child = _child("reverie.demo.remote_actor", address, *numbers, words, stderr=errors)
+            stack.enter_context(child)
+
+        def last_words() -> str:
+            errors.seek(0)
+            text = errors.read().strip()
+            return f":\n{text}" if text else ""
+
+        yield last_words
+
+
+class _SilenceError(Exception):
+    """No batch came in time."""
 
 
 class _Training:
@@ -205,9 +229,7 @@ class _Training:
             for step in range(first, self._steps + 1):
                 batch = next(batches, None)
                 if batch is None:
-                    raise RuntimeError(
-                        f"no batch came for {_PATIENCE_S:.0f} s; the actors are gone"
-                    )
+                    raise _SilenceError
                 # The same as beta does, which stays as it was when the batches were asked for.
                 rarest = batch.probabilities.min()
                 weights = (rarest / batch.probabilities) ** settings.beta_at(step / self._steps)

@@ -66,6 +66,13 @@ def test_actors_that_are_gone_are_told_of(monkeypatch):
         served.train(5, 1_000, lambda _: None, actors=0, settings=SHORT)
 
 
+def test_what_an_actor_said_last_is_told(monkeypatch):
+    monkeypatch.setattr(served, "_PATIENCE_S", 2.0)
+    monkeypatch.setattr(served.dataclasses, "asdict", lambda _: {"hidden": [], "no_such": 1})
+    with pytest.raises(RuntimeError, match=r"(?s)actors are gone:.*no_such"):
+        served.train(5, 1_000, lambda _: None, actors=2, settings=SHORT)
+
+
 def test_a_server_that_does_not_start_is_told_of(monkeypatch):
     monkeypatch.setattr(served, "_CONFIG", "tables = 3")
     with pytest.raises(RuntimeError, match=r"did not start: .*tables is 3; it must be an array"):
