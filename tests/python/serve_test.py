@@ -150,6 +150,13 @@ def test_it_stops_with_its_parent_where_it_is_told_to(serve):
     assert "stopped by the end of stdin" in errors
 
 
+def test_it_is_told_that_there_is_no_stdin_to_stop_with(serve):
+    served = serve("--config", QUEUE, "--stop-with-stdin", preexec_fn=lambda: os.close(0))
+    status, errors = served.end()
+    assert status == 2
+    assert errors == ("reverie serve: --stop-with-stdin wants a stdin, but it is closed already\n")
+
+
 def test_the_next_process_listens_at_the_same_port_at_once(serve):
     first = serve("--config", QUEUE)
     address = first.address()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from reverie.server import Server
 
 _STOPPED_BY = (signal.SIGINT, signal.SIGTERM)
+_STDIN = 0
 _REFUSED = 2  # as argparse: the arguments, or the file that they name, are wrong
 _IN_USE = 1  # the port: another time it may be free
 _TEXT_PROTO_SUFFIXES = (".pbtxt", ".proto.txt", ".textpb", ".textproto", ".txtpb")
@@ -146,6 +147,8 @@ def _config(arguments: argparse.Namespace) -> ServerConfig:
 
     if not 0 <= arguments.grace <= 3600:
         raise InvalidArgumentError(f"--grace is {arguments.grace}; it must lie between 0 and 3600")
+    if arguments.stop_with_stdin and sys.stdin is None:  # something else has its number by now
+        raise InvalidArgumentError("--stop-with-stdin wants a stdin, but it is closed already")
     config = _read_config(arguments.config, arguments.format)
     given = {
         name: value
@@ -231,14 +234,15 @@ def _do_nothing(_signal: int, _frame: FrameType | None) -> None:
 
 def _wait(signals: socket.socket, *, stops_with_stdin: bool) -> str:
     """Blocks until it is time to stop; tells why. A signal after it ends the process at once."""
-    stdin = sys.stdin.fileno() if stops_with_stdin else -1
-    sources = [signals, stdin] if stops_with_stdin else [signals]
+    sources: list[socket.socket | int] = [signals]
+    if stops_with_stdin:
+        sources.append(_STDIN)
     why = ""
     while not why:
         for ready in select.select(sources, [], [])[0]:
             if ready is signals:
                 why = signal.Signals(signals.recv(1)[0]).name
-            elif not os.read(stdin, 4096):
+            elif not os.read(_STDIN, 4096):
                 why = "the end of stdin"
     for number in _STOPPED_BY:
         signal.signal(number, signal.SIG_DFL)
