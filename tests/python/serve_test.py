@@ -337,6 +337,23 @@ def test_it_encrypts_with_the_files_of_its_arguments(serve, tmp_path):
         stranger.server_info(timeout=1)
 
 
+def test_it_listens_at_a_unix_socket_too(serve, tmp_path):
+    path = tmp_path / "s"
+    served = serve("--config", QUEUE, "--unix-path", path)
+    address = re.search(r"listens at (\S+) and (\S+), tables", served.process.stderr.readline())
+    assert address[2] == str(path)
+    reverie.Client(f"unix:{path}").insert(1, {"q": 1.0})
+    assert reverie.Client(address[1]).server_info()["q"].current_size == 1
+    assert served.stop()[0] == 0
+    again = serve("--config", QUEUE, "--unix-path", path)
+    again.process.stderr.readline()
+    assert reverie.Client(f"unix:{path}").server_info(timeout=30)["q"].current_size == 0
+    assert again.stop()[0] == 0
+    status, errors = serve("--config", QUEUE, "--unix-path", tmp_path / ("x" * 200)).end()
+    assert status == 2
+    assert "x" * 100 in errors
+
+
 def test_its_limits_are_those_of_its_arguments(serve):
     served = serve("--config", QUEUE, "--max-message-bytes", 10_000, "--max-connections", 1)
     address = served.address()

@@ -70,6 +70,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--host", help="name or number to listen at (default: localhost)")
     parser.add_argument("--port", type=int, help="to listen at (default: a free one)")
+    parser.add_argument(
+        "--unix-path", type=Path, help="of a Unix socket to listen at too, for this user's clients"
+    )
     parser.add_argument("--token-file", type=Path, help="with the secret that clients must send")
     parser.add_argument("--tls-certificate", type=Path, help="PEM file; encrypts, with --tls-key")
     parser.add_argument("--tls-key", type=Path, help="PEM file of the private key")
@@ -129,10 +132,8 @@ def _serve(
 ) -> int:
     with config.open() as server:
         _notify("READY=1")
-        _say(
-            program,
-            f"listens at {server.address}, {_tables_text(config)}, {_doors_text(config)}",
-        )
+        told = (_addresses_text(server, config), _tables_text(config), _doors_text(config))
+        _say(program, "listens at " + ", ".join(told))
         why = _wait(signals, stops_with_stdin=arguments.stop_with_stdin)
         _notify("STOPPING=1")
         server.stop(grace_s=arguments.grace)
@@ -152,7 +153,7 @@ def _config(arguments: argparse.Namespace) -> ServerConfig:
     config = _read_config(arguments.config, arguments.format)
     given = {
         name: value
-        for name in ("host", "port", "token_file", "insecure", "max_bytes")
+        for name in ("host", "port", "unix_path", "token_file", "insecure", "max_bytes")
         if (value := getattr(arguments, name)) is not None
     }
     files = (arguments.tls_certificate, arguments.tls_key)
@@ -247,6 +248,10 @@ def _wait(signals: socket.socket, *, stops_with_stdin: bool) -> str:
     for number in _STOPPED_BY:
         signal.signal(number, signal.SIG_DFL)
     return why
+
+
+def _addresses_text(server: Server, config: ServerConfig) -> str:
+    return server.address + ("" if config.unix_path is None else f" and {config.unix_path}")
 
 
 def _tables_text(config: ServerConfig) -> str:

@@ -28,6 +28,7 @@ class ServerConfig(NamedTuple):
     token_file: Path | None = None
     tls: ServerTls | None = None
     insecure: bool = False
+    unix_path: Path | None = None
     max_bytes: int | None = None
     limits: ServerLimits = ServerLimits()
     remarks: tuple[str, ...] = ()
@@ -57,6 +58,7 @@ class ServerConfig(NamedTuple):
             token=self.read_secrets(),
             tls=self.tls,
             insecure=self.insecure,
+            unix_path=None if self.unix_path is None else str(self.unix_path),
             max_bytes=self.max_bytes,
             limits=self.limits,
         )

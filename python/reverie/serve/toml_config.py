@@ -116,6 +116,7 @@ class _Reader:
             token_file=self._file(top, "token_file", None),
             tls=self._tls(top.section("tls")),
             insecure=top.take("insecure", bool, False),
+            unix_path=self._file(top, "unix_path", None),
             max_bytes=top.take("max_bytes", int, None, least=1),
             limits=self._limits(top.section("limits")),
         )
