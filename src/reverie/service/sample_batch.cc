@@ -1,5 +1,10 @@
 #include "reverie/service/sample_batch.h"
 
+#include <algorithm>
+#include <iterator>
+
+#include "reverie/base/check.h"
+
 namespace reverie {
 
 void SampleBatch::reserve(std::size_t count, bool is_brief) {
@@ -34,6 +39,53 @@ SampleRows SampleBatch::extend(std::size_t count) {
           grow(versions_),   grow(times_sampled_),  grow(trajectories_)};
 }
 
+SampleRows SampleBatch::rows() {
+  return {keys_.data(),       tickets_.data(),        probabilities_.data(),
+          priorities_.data(), inserted_at_ns_.data(), table_sizes_.data(),
+          versions_.data(),   times_sampled_.data(),  trajectories_.data()};
+}
+
+void SampleBatch::take(SampleBatch& other, std::size_t begin, std::size_t count,
+                       std::uint16_t shard) {
+  REVERIE_CHECK(!is_brief_ && !other.is_brief_ && begin + count <= other.size());
+  REVERIE_CHECK(shards_.size() == size());
+  if (count == 0) return;
+  const bool is_whole = begin == 0 && count == other.size();
+  if (!is_whole) other.retain();
+  const auto append = [begin, count](auto& to, const auto& from) {
+    const auto first = from.begin() + static_cast<std::ptrdiff_t>(begin);
+    to.insert(to.end(), first, first + static_cast<std::ptrdiff_t>(count));
+  };
+  // Each store has a clock of its own: only the difference to its last draw means something.
+  if (drawn_at_ns_ == 0) drawn_at_ns_ = other.drawn_at_ns_;
+  const std::int64_t shift = drawn_at_ns_ - other.drawn_at_ns_;
+  append(keys_, other.keys_);
+  append(tickets_, other.tickets_);
+  append(probabilities_, other.probabilities_);
+  append(priorities_, other.priorities_);
+  append(inserted_at_ns_, other.inserted_at_ns_);
+  std::for_each(inserted_at_ns_.end() - static_cast<std::ptrdiff_t>(count), inserted_at_ns_.end(),
+                [shift](std::int64_t& at) { at += shift; });
+  append(table_sizes_, other.table_sizes_);
+  append(versions_, other.versions_);
+  append(times_sampled_, other.times_sampled_);
+  append(trajectories_, other.trajectories_);
+  shards_.insert(shards_.end(), count, shard);
+  table_size_ = other.table_size_;
+  rate_limited_ |= other.rate_limited_;
+  if (is_whole) {
+    std::ranges::move(other.pins_, std::back_inserter(pins_));
+    std::ranges::move(other.retained_, std::back_inserter(retained_));
+    other.clear();
+    return;
+  }
+  for (std::size_t i = size() - count; i < size(); ++i) {
+    retained_.emplace_back(Ref<const Layout>::share(trajectories_[i].layout),
+                           trajectories_[i].pieces());
+    trajectories_[i] = retained_.back().view();
+  }
+}
+
 void SampleBatch::retain() {
   if (pins_.empty()) return;
   retained_.reserve(trajectories_.size());
@@ -54,6 +106,7 @@ void SampleBatch::clear() {
   versions_.clear();
   times_sampled_.clear();
   trajectories_.clear();
+  shards_.clear();
   pins_.clear();
   retained_.clear();
   drawn_at_ns_ = 0;

@@ -9,6 +9,8 @@
 //
 // A brief batch has tickets, probabilities, trajectories and one table_size(); the other arrays are
 // empty. A learner needs no more, and the table's lock is held for less.
+//
+// A batch of several stores says which of them each item lies in: shards().
 #pragma once
 
 #include <cstddef>
@@ -120,6 +122,8 @@ class SampleBatch {
   std::span<const std::int64_t> versions() const { return versions_; }
   std::span<const std::int32_t> times_sampled() const { return times_sampled_; }
   std::span<const TrajectoryView> trajectories() const { return trajectories_; }
+  // Where each item lies, counted as the stores are; empty where there is but one.
+  std::span<const std::uint16_t> shards() const { return shards_; }
   // Items in the table at the last draw, in a brief batch too.
   std::int64_t table_size() const { return table_size_; }
   bool is_brief() const { return is_brief_; }
@@ -136,6 +140,12 @@ class SampleBatch {
   }
   // Room for `count` more items, all of which the caller sets. Valid until the next call.
   SampleRows extend(std::size_t count);
+  // The items there are, to be changed. Valid until the next call.
+  SampleRows rows();
+  // Appends `count` items of `other` from `begin` on, which lie in `shard`. All of them with their
+  // pins; a part is retained first, and stays valid in `other` too. Requires that neither is
+  // brief, and that all of this one came by take(). Ages stay what they were.
+  void take(SampleBatch& other, std::size_t begin, std::size_t count, std::uint16_t shard);
   void set_table_size(std::int64_t size) { table_size_ = size; }
   void set_drawn_at(TimePoint now) { drawn_at_ns_ = now.ns; }
   void set_rate_limited() { rate_limited_ = true; }
@@ -160,6 +170,7 @@ class SampleBatch {
   std::vector<std::int64_t> versions_;
   std::vector<std::int32_t> times_sampled_;
   std::vector<TrajectoryView> trajectories_;
+  std::vector<std::uint16_t> shards_;
   std::vector<Pin> pins_;
   std::vector<Trajectory> retained_;
   std::int64_t drawn_at_ns_ = 0;
