@@ -31,7 +31,7 @@ namespace reverie::testing {
 // What a service may lack, because whatever it speaks has no word for it.
 enum class Lack {
   kLookUps,        // of items by key
-  kDistinct,       // samples without replacement
+  kDistinct,       // samples without replacement, of which there are max_size
   kReasons,        // why a request waits, and which bound holds
   kCounts,         // of requests that wait, of updates that found no item
   kMoreThanLeast,  // a sample draws min_count items, not as many as there are up to count
@@ -439,7 +439,7 @@ TEST_P(ReplayServiceSuite, ResetEmptiesTheTableAndLetsWaitersGoOn) {
 }
 
 TEST_P(ReplayServiceSuite, DistinctSamplesBeyondMaxSizeAreRefusedAtOnce) {
-  if (lacks(Lack::kDistinct)) GTEST_SKIP() << "it draws with replacement";
+  if (lacks(Lack::kDistinct)) GTEST_SKIP() << "it draws with replacement, or from several stores";
   const auto service = open({fifo_table(4)});
   SampleRequest request;
   request.table = "t";

@@ -1,6 +1,11 @@
 #include "tests/conformance/replay_service_suite.h"
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "reverie/adapters/reverb/reverb_client.h"
+#include "reverie/client/sharded_service.h"
 #include "reverie/replay/local_service.h"
 #include "reverie/server/server.h"
 
@@ -29,15 +34,31 @@ struct Served {
 const std::vector<Lack> kReverbLacks = {Lack::kLookUps, Lack::kDistinct, Lack::kReasons,
                                         Lack::kCounts, Lack::kMoreThanLeast};
 
-}  // namespace
+std::shared_ptr<ReplayService> open_local(std::vector<TableOptions> tables, Clock& clock) {
+  StoreOptions options;
+  options.clock = &clock;
+  return LocalService::open(std::move(tables), options).value();
+}
+
+// The tables on each of `count` shards.
+ServiceKind sharded(int count) {
+  return {"Sharded" + std::to_string(count),
+          [count](const std::vector<TableOptions>& tables, Clock& clock) {
+            std::vector<Shard> shards;
+            for (int s = 0; s < count; ++s) {
+              shards.push_back({"store " + std::to_string(s), open_local(tables, clock)});
+            }
+            ShardedOptions options;
+            options.clock = &clock;
+            return ShardedService::open(std::move(shards), options).value();
+          },
+          {Lack::kDistinct}};
+}
 
 INSTANTIATE_TEST_SUITE_P(Local, ReplayServiceSuite,
-                         ::testing::Values(ServiceKind{
-                             "Local", [](std::vector<TableOptions> tables, Clock& clock) {
-                               StoreOptions options;
-                               options.clock = &clock;
-                               return LocalService::open(std::move(tables), options).value();
-                             }}));
+                         ::testing::Values(ServiceKind{"Local", open_local}));
+INSTANTIATE_TEST_SUITE_P(OneShard, ReplayServiceSuite, ::testing::Values(sharded(1)));
+INSTANTIATE_TEST_SUITE_P(ThreeShards, ReplayServiceSuite, ::testing::Values(sharded(3)));
 
 // Reverb's protocol, between ends of ours.
 INSTANTIATE_TEST_SUITE_P(Reverb, ReplayServiceSuite,
@@ -57,4 +78,5 @@ INSTANTIATE_TEST_SUITE_P(ReverbEntries, ReplayServiceSuite,
                              },
                              kReverbLacks, /*is_far=*/true}));
 
+}  // namespace
 }  // namespace reverie::testing

@@ -104,5 +104,16 @@ TEST(Address, ADoorThatOthersReachNeedsAGuard) {
   }
 }
 
+TEST(SingleTargets, EachAddressOnceAndAServerOnce) {
+  using Targets = std::vector<std::string>;
+  EXPECT_EQ(single_targets("ipv4:10.0.0.5:1,10.0.0.6:2,10.0.0.5:1").value(),
+            (Targets{"10.0.0.5:1", "10.0.0.6:2"}));
+  EXPECT_EQ(single_targets("ipv6:[::1]:1,[::2]:1").value(), (Targets{"[::1]:1", "[::2]:1"}));
+  EXPECT_EQ(single_targets("dns:///localhost:7").value(), Targets{"localhost:7"})
+      << "both of its addresses are ways to one server";
+  EXPECT_EQ(single_targets("unix:/run/x.sock").value(), Targets{"unix:/run/x.sock"});
+  EXPECT_EQ(single_targets("nonsense").status().code(), StatusCode::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace reverie
