@@ -251,6 +251,9 @@ nb::object copy_to_array(std::span<const std::int64_t> values) {
 nb::object copy_to_array(std::span<const std::int32_t> values) {
   return copied(NPY_INT32, values);
 }
+nb::object copy_to_array(std::span<const std::uint16_t> values) {
+  return copied(NPY_UINT16, values);
+}
 nb::object copy_to_array(std::span<const double> values) {
   return copied(NPY_FLOAT64, values);
 }

@@ -42,6 +42,7 @@ nb::object array_of_text(DType dtype, std::span<const std::int64_t> shape,
 nb::object copy_to_array(std::span<const std::uint64_t> values);
 nb::object copy_to_array(std::span<const std::int64_t> values);
 nb::object copy_to_array(std::span<const std::int32_t> values);
+nb::object copy_to_array(std::span<const std::uint16_t> values);
 nb::object copy_to_array(std::span<const double> values);
 nb::object copy_to_array(std::span<const float> values);
 

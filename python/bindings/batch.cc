@@ -100,6 +100,11 @@ void PyBatch::take(Drawn drawn) {
   refill(priorities, samples.priorities());
   refill(times_sampled, samples.times_sampled());
   refill(versions, samples.versions());
+  if (samples.shards().empty()) {
+    shards = nb::none();
+  } else {
+    refill(shards, samples.shards());
+  }
   refill(ages_s, std::span<const double>(python::ages_s(samples)));
   table_size = samples.table_size();
   rate_limited = samples.rate_limited();
@@ -151,6 +156,9 @@ are filled again.)")
               "``[B]`` float64, seconds since each item was inserted.")
       .def_ro("versions", &PyBatch::versions, nb::sig("def versions(self) -> numpy.ndarray"),
               "``[B]`` int64, of the weights that acted.")
+      .def_ro("shards", &PyBatch::shards, nb::sig("def shards(self) -> numpy.ndarray | None"),
+              "``[B]`` uint16, where each item lies, counted as the client's addresses; None for a "
+              "client of one server.")
       .def_ro("weights", &PyBatch::weights, nb::sig("def weights(self) -> numpy.ndarray | None"),
               "``[B]`` float32 importance weights; None unless ``beta`` was given.")
       .def_ro("lengths", &PyBatch::lengths, nb::sig("def lengths(self) -> numpy.ndarray | None"),

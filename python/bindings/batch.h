@@ -50,6 +50,7 @@ class PyBatch {
   nb::object times_sampled = nb::none();
   nb::object ages_s = nb::none();
   nb::object versions = nb::none();
+  nb::object shards = nb::none();
   nb::object weights = nb::none();
   nb::object lengths = nb::none();
   std::int64_t table_size = 0;

@@ -1,4 +1,5 @@
-// Binds server/server.h, and adapters/reverb/reverb_client.h: both ends of a socket.
+// Binds server/server.h, adapters/reverb/reverb_client.h and client/sharded_service.h: both ends of
+// a socket.
 #include <map>
 #include <memory>
 #include <string>
@@ -20,6 +21,8 @@
 #include "python/bindings/table_info.h"
 #include "reverie/adapters/reverb/reverb_client.h"
 #include "reverie/base/fork.h"
+#include "reverie/client/sharded_service.h"
+#include "reverie/net/address.h"
 #include "reverie/server/server.h"
 
 namespace reverie::python {
@@ -120,8 +123,49 @@ void init_server(PyServer* self, nb::list tables, nb::handle max_bytes,
       unwrap(without_gil([&] { return Server::open(std::move(options), std::move(server)); })));
 }
 
-ClientHandle connect(const std::string& address, std::string token, nb::handle tls,
-                     nb::handle retry_timeout_s) {
+// A shard that was gone is looked for again about this often at the least.
+constexpr Duration kShardBackoffMax = std::chrono::seconds(1);
+
+// Whoever lets go of the last handle may hold the interpreter's lock, which a thread of the service
+// may want in order to log. A forked child leaves it to its parent, whose threads may hold its
+// locks.
+std::shared_ptr<ReplayService> released_without_gil(std::shared_ptr<ReplayService> service) {
+  auto* const held = new std::shared_ptr<ReplayService>(std::move(service));
+  return {held->get(), [held, guard = ForkGuard()](ReplayService*) {
+            if (!guard.check("Client").ok()) return;
+            if (!PyGILState_Check()) {
+              delete held;
+              return;
+            }
+            nb::gil_scoped_release release;
+            delete held;
+          }};
+}
+
+Result<std::shared_ptr<ReplayService>> open_shards(const std::vector<std::string>& addresses,
+                                                   const ReverbClientOptions& options,
+                                                   ShardSampling sampling) {
+  ShardedOptions sharded;
+  sharded.draws.sampling = sampling;
+  sharded.retry_time = options.retry_time;
+  std::vector<Shard> shards;
+  for (const std::string& address : addresses) {
+    REVERIE_ASSIGN_OR_RETURN(std::shared_ptr<ReverbClient> client,
+                             ReverbClient::open(client_threads(), address, options));
+    // The service owns the client, and is asked nothing more once it is gone.
+    auto probe = [asked = client.get(),
+                  timeout = sharded.lines.probe_timeout](std::function<void(Status)> done) {
+      asked->ping(Clock::system().now() + timeout, std::move(done));
+    };
+    shards.push_back({address, std::move(client), std::move(probe)});
+  }
+  REVERIE_ASSIGN_OR_RETURN(std::shared_ptr<ReplayService> service,
+                           ShardedService::open(std::move(shards), sharded));
+  return service;
+}
+
+ClientHandle connect(const std::vector<std::string>& addresses, std::string token, nb::handle tls,
+                     nb::handle retry_timeout_s, bool is_sharded, const std::string& sampling) {
   ReverbClientOptions options;
   if (!retry_timeout_s.is_none()) {
     const double given = number_argument("retry_timeout_s", retry_timeout_s);
@@ -137,8 +181,29 @@ ClientHandle connect(const std::string& address, std::string token, nb::handle t
         nb::cast<std::tuple<std::string, std::string, std::string, std::string>>(tls);
     options.grpc.tls = TlsClientOptions{authorities, chain, key, name};
   }
-  auto client = unwrap(ReverbClient::open(client_threads(), address, std::move(options)));
-  return ClientHandle(std::move(client), nullptr);
+  if (sampling != "even" && sampling != "mass") {
+    raise(invalid_argument("sampling is '{}'; it must be 'even' or 'mass'", sampling));
+  }
+  if (!is_sharded) {
+    auto client = unwrap(ReverbClient::open(client_threads(), addresses.at(0), std::move(options)));
+    return ClientHandle(std::move(client), nullptr);
+  }
+  options.grpc.backoff_max = kShardBackoffMax;
+  auto service = unwrap(open_shards(
+      addresses, options, sampling == "mass" ? ShardSampling::kMass : ShardSampling::kEven));
+  return ClientHandle(released_without_gil(std::move(service)), nullptr);
+}
+
+// (address, why it is left out; empty while it is not) of each shard; none for one server.
+std::vector<std::tuple<std::string, std::string>> shard_states(const ClientHandle& client) {
+  unwrap(client.check());
+  std::vector<std::tuple<std::string, std::string>> states;
+  const auto* const sharded = dynamic_cast<const ShardedService*>(client.service().get());
+  if (sharded == nullptr) return states;
+  for (const ShardState& state : sharded->shards()) {
+    states.emplace_back(state.name, state.is_up ? std::string() : state.why.to_string());
+  }
+  return states;
 }
 
 }  // namespace
@@ -159,10 +224,23 @@ void bind_server(nb::module_& m) {
       .def_prop_ro("addresses", &PyServer::addresses)
       .def_prop_ro("port", &PyServer::port)
       .def_prop_ro("figures", &PyServer::figures);
-  m.def("connect", &connect, "address"_a, "token"_a, "tls"_a.none(), "retry_timeout_s"_a.none(),
-        nb::sig("def connect(address: str, token: str, "
-                "tls: tuple[str, str, str, str] | None, retry_timeout_s: float | None) -> Client"),
-        "A client of the server at an address; connects when it is first used.");
+  m.def("connect", &connect, "addresses"_a, "token"_a, "tls"_a.none(), "retry_timeout_s"_a.none(),
+        "sharded"_a, "sampling"_a,
+        nb::sig("def connect(addresses: list[str], token: str, "
+                "tls: tuple[str, str, str, str] | None, retry_timeout_s: float | None, "
+                "sharded: bool, sampling: str) -> Client"),
+        "A client of the server at an address, or of a store whose shards are at several; connects "
+        "when it is first used.");
+  m.def("shard_states", &shard_states, "client"_a,
+        nb::sig("def shard_states(client: Client) -> list[tuple[str, str]]"),
+        "Address and, while it is left out, the reason, of each shard; empty for one server.");
+  m.def(
+      "single_targets",
+      [](const std::string& target) {
+        return unwrap(without_gil([&] { return single_targets(target); }));
+      },
+      "target"_a, nb::sig("def single_targets(target: str) -> list[str]"),
+      "A target for each address behind a target; looks names up.");
 }
 
 }  // namespace reverie::python

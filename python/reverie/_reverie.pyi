@@ -150,6 +150,12 @@ class Batch:
         """``[B]`` int64, of the weights that acted."""
 
     @property
+    def shards(self) -> numpy.ndarray | None:
+        """
+        ``[B]`` uint16, where each item lies, counted as the client's addresses; None for a client of one server.
+        """
+
+    @property
     def weights(self) -> numpy.ndarray | None:
         """``[B]`` float32 importance weights; None unless ``beta`` was given."""
 
@@ -546,8 +552,18 @@ class Server:
     @property
     def figures(self) -> dict[str, int]: ...
 
-def connect(address: str, token: str, tls: tuple[str, str, str, str] | None, retry_timeout_s: float | None) -> Client:
-    """A client of the server at an address; connects when it is first used."""
+def connect(addresses: list[str], token: str, tls: tuple[str, str, str, str] | None, retry_timeout_s: float | None, sharded: bool, sampling: str) -> Client:
+    """
+    A client of the server at an address, or of a store whose shards are at several; connects when it is first used.
+    """
+
+def shard_states(client: Client) -> list[tuple[str, str]]:
+    """
+    Address and, while it is left out, the reason, of each shard; empty for one server.
+    """
+
+def single_targets(target: str) -> list[str]:
+    """A target for each address behind a target; looks names up."""
 
 class ReplayBuffer:
     """See ``reverie.ReplayBuffer``."""

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from reverie import _reverie
 from reverie.dataset import Dataset, Output, table_dataset
-from reverie.errors import InvalidArgumentError, NotFoundError, UnsupportedTypeError
+from reverie.errors import (
+    InvalidArgumentError,
+    NotFoundError,
+    ReverieError,
+    UnavailableError,
+    UnsupportedTypeError,
+)
 from reverie.replay_sample import ReplaySample, SampleInfo
 from reverie.table import TableInfo, table_info
 from reverie.tls import ClientTls
@@ -38,38 +44,64 @@ class Client:
     Servers are ours or dm-reverb's; what their protocol has no word for raises
     ``UnimplementedError``. A client connects when it is first used, and again by itself. Items that
     were not confirmed when a connection was lost are sent again; a server of ours takes none of
-    them twice. It can be pickled: the other process connects to the same server.
+    them twice. It can be pickled: the other process connects to the same servers.
+
+    Several servers may share the load as shards of one store: give a list of addresses. Each
+    episode of a writer goes to one of them, samples come from all, priorities and deletions go to
+    the one that has the item, and what cannot be reached is left out until it is back. See
+    ``docs/concepts/shards.md``.
 
     Args:
-        server_address: ``"localhost:7000"``, ``"unix:/run/x.sock"``, or several servers to take
-            turns, ``"ipv4:10.0.0.5:7000,10.0.0.6:7000"``.
-        token: the server's secret. It is only sent over TLS, to this machine, or a Unix socket.
+        server_address: ``"localhost:7000"``, ``"unix:/run/x.sock"``, ``"dns:///name:7000"``, or
+            several that take turns as if they were one, ``"ipv4:10.0.0.5:7000,10.0.0.6:7000"``. A
+            list of such addresses for shards.
+        token: the servers' secret. It is only sent over TLS, to this machine, or a Unix socket.
         tls: how to encrypt; None does not.
         retry_timeout_s: how long calls, and items on their way, wait for a server that does not
             answer, before they raise ``UnavailableError``; None tries without end. A shorter
             ``timeout_s`` of a call counts too.
+        each_address: make a shard of each address behind ``server_address``: names are looked up
+            now.
+        sampling: how shards share the samples: ``"even"`` takes as many of each, ``"mass"`` takes
+            them in proportion to the priorities that lie there, as one prioritised table would.
 
     Raises:
-        InvalidArgumentError: the address is none, ``tls`` holds no certificates, or
-            ``retry_timeout_s`` is not above 0.
+        InvalidArgumentError: an address is none or is given twice, ``tls`` holds no certificates,
+            ``retry_timeout_s`` is not above 0, or there is no such ``sampling``.
+        UnavailableError: a name cannot be looked up, with ``each_address``.
     """
 
     def __init__(
         self,
-        server_address: str,
+        server_address: str | Sequence[str],
         *,
         token: str = "",
         tls: ClientTls | None = None,
         retry_timeout_s: float | None = 120.0,
+        each_address: bool = False,
+        sampling: Literal["even", "mass"] = "even",
     ) -> None:
+        is_one = isinstance(server_address, str)
+        addresses = [server_address] if isinstance(server_address, str) else list(server_address)
+        if each_address:
+            found = [one for target in addresses for one in _reverie.single_targets(target)]
+            addresses = list(dict.fromkeys(found))
         options = None if tls is None else tls._options()
-        self._native = _reverie.connect(server_address, token, options, retry_timeout_s)
+        self._native = _reverie.connect(
+            addresses, token, options, retry_timeout_s, each_address or not is_one, sampling
+        )
         self._codec = "raw"  # what travels is compressed on its way
-        self._connection: tuple[str, str, ClientTls | None, float | None] | None = (
-            server_address,
-            token,
-            tls,
-            retry_timeout_s,
+        self._addresses = addresses
+        self._is_sharded = each_address or not is_one
+        self._connection: tuple[str | tuple[str, ...], dict[str, Any]] | None = (
+            server_address if isinstance(server_address, str) else tuple(server_address),
+            {
+                "token": token,
+                "tls": tls,
+                "retry_timeout_s": retry_timeout_s,
+                "each_address": each_address,
+                "sampling": sampling,
+            },
         )
 
     @classmethod
@@ -77,13 +109,31 @@ class Client:
         client = cls.__new__(cls)
         client._native = native
         client._codec = codec
+        client._addresses = []
+        client._is_sharded = False
         client._connection = None
         return client
 
     @property
     def server_address(self) -> str | None:
-        """Where the server is; None for a store of this process."""
-        return None if self._connection is None else self._connection[0]
+        """Where the server is, or its shards, with commas; None for a store of this process."""
+        return None if self._connection is None else ",".join(self._addresses)
+
+    @property
+    def shards(self) -> list[Client]:
+        """A client for each shard alone, in the order of ``batch.shards``.
+
+        They have connections of their own. A client of one server is its own only shard.
+        """
+        if self._connection is None or not self._is_sharded:
+            return [self]
+        kept = ("token", "tls", "retry_timeout_s")
+        options = {name: self._connection[1][name] for name in kept}
+        return [Client(address, **options) for address in self._addresses]
+
+    def shards_down(self) -> dict[str, str]:
+        """The shards that are left out now because they do not answer: address and reason."""
+        return {address: why for address, why in _reverie.shard_states(self._native) if why}
 
     # --- Writing
 
@@ -419,13 +469,21 @@ class Client:
         return self._mutate(table, _keys("keys", keys), timeout_s=timeout_s)[1]
 
     def reset(self, table: str, *, timeout_s: float | None = None) -> None:
-        """Drops all items of a table and sets its counts back. Calls that wait go on waiting."""
+        """Drops all items of a table and sets its counts back. Calls that wait go on waiting.
+
+        Raises:
+            NotFoundError: there is no such table.
+            UnavailableError: a shard does not answer; the others are reset.
+        """
         self._native.reset(table, timeout_s)
 
     # --- Asking
 
     def server_info(self, timeout: float | None = None) -> dict[str, TableInfo]:
         """What each table is and how it stands, by name.
+
+        Of several shards it is the sum over those that answer; ``[shard.server_info() for shard in
+        client.shards]`` has each.
 
         Args:
             timeout: seconds to wait for a server; None and 0 wait without limit.
@@ -438,14 +496,42 @@ class Client:
     def checkpoint(self, *, timeout_s: float | None = None) -> str:
         """Has the server write a checkpoint; returns its path on the server's disk.
 
+        Each of several shards writes its own, one after the other, and the paths come one a line.
+
         Args:
-            timeout_s: how long to wait for it.
+            timeout_s: how long to wait for it, at each shard.
 
         Raises:
             DeadlineExceededError: it was not written in time; the server may still do it.
             UnimplementedError: the server writes none, or the store is in this process.
+            UnavailableError: a shard does not answer; the message has the paths of the others.
         """
-        return self._native.checkpoint(timeout_s)
+        if not self._is_sharded:
+            return self._native.checkpoint(timeout_s)
+        down = self.shards_down()
+        paths: list[str] = []
+        failed: list[ReverieError] = []
+        for address, shard in zip(self._addresses, self.shards, strict=True):
+            path, error = shard._checkpoint_of(address, down.get(address), timeout_s)
+            if error is None:
+                paths.append(path)
+            else:
+                failed.append(error)
+        if failed:
+            reasons = "; ".join(str(error) for error in failed)
+            raise type(failed[0])(f"{reasons} (written: {', '.join(paths) or 'none'})")
+        return "\n".join(paths)
+
+    def _checkpoint_of(
+        self, address: str, why_down: str | None, timeout_s: float | None
+    ) -> tuple[str, ReverieError | None]:
+        """As a shard: the path, or what went wrong there."""
+        if why_down is not None:
+            return "", UnavailableError(f"shard {address}: {why_down}")
+        try:
+            return self._native.checkpoint(timeout_s), None
+        except ReverieError as error:
+            return "", type(error)(f"shard {address}: {error}")
 
     def why_blocked(self, table: str) -> BlockedReport:
         """Why requests of a table wait: ``str()`` of it is a line for people."""
@@ -520,13 +606,11 @@ class Client:
     def __repr__(self) -> str:
         if self._connection is None:
             return "<reverie.Client of an embedded store>"
-        return f"Client, server_address={self._connection[0]}"
+        return f"Client, server_address={self.server_address}"
 
 
-def _connect(
-    server_address: str, token: str, tls: ClientTls | None, retry_timeout_s: float | None
-) -> Client:
-    return Client(server_address, token=token, tls=tls, retry_timeout_s=retry_timeout_s)
+def _connect(server_address: str | tuple[str, ...], options: dict[str, Any]) -> Client:
+    return Client(server_address, **options)
 
 
 _NO_KEYS: npt.NDArray[np.uint64] = np.empty(0, np.uint64)

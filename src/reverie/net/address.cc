@@ -1,5 +1,6 @@
 #include "reverie/net/address.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <cstring>
@@ -209,6 +210,33 @@ Result<std::vector<SocketAddress>> resolve(const Endpoint& endpoint, bool is_nam
   }
   freeaddrinfo(found);
   return addresses;
+}
+
+Result<std::vector<std::string>> single_targets(std::string_view target) {
+  REVERIE_ASSIGN_OR_RETURN(const std::vector<Endpoint> endpoints, parse_target(target));
+  std::vector<std::string> targets;
+  const auto add = [&targets](std::string text) {
+    if (std::find(targets.begin(), targets.end(), text) == targets.end()) {
+      targets.push_back(std::move(text));
+    }
+  };
+  for (const Endpoint& endpoint : endpoints) {
+    in6_addr number{};
+    const char* const host = endpoint.host.c_str();
+    if (endpoint.kind == Endpoint::Kind::kUnix || endpoint.host == "localhost" ||
+        inet_pton(AF_INET, host, &number) == 1 || inet_pton(AF_INET6, host, &number) == 1) {
+      add(endpoint.to_string());
+      continue;
+    }
+    REVERIE_ASSIGN_OR_RETURN(const std::vector<SocketAddress> found, resolve(endpoint));
+    const bool has_v4 = std::any_of(found.begin(), found.end(), [](const SocketAddress& address) {
+      return address.family() == AF_INET;
+    });
+    for (const SocketAddress& address : found) {
+      if (!has_v4 || address.family() == AF_INET) add(address.to_string());
+    }
+  }
+  return targets;
 }
 
 Status check_bind(const SocketAddress& address, const DoorGuard& guard) {

@@ -60,6 +60,11 @@ class SocketAddress {
 // the rest. UNAVAILABLE when the name is unknown.
 Result<std::vector<SocketAddress>> resolve(const Endpoint& endpoint, bool is_name_allowed = true);
 
+// A target for each address behind a target: of "ipv4:a,b" its two, of a name those it has now. A
+// host that has IPv4 and IPv6 addresses counts by the first of the two kinds, and "localhost" is
+// one: they are ways to the same server. May take seconds. UNAVAILABLE when a name is unknown.
+Result<std::vector<std::string>> single_targets(std::string_view target);
+
 // What guards a door.
 struct DoorGuard {
   bool has_token = false;

@@ -487,6 +487,15 @@ Result<std::string> ReverbClient::checkpoint_and_wait(const Interrupted& interru
   return std::string(path);
 }
 
+void ReverbClient::ping(TimePoint deadline, std::function<void(Status)> done) {
+  GrpcCallOptions options;
+  options.deadline = deadline;
+  client_->unary(path_of("ServerInfo"), GrpcPayload(), std::move(options),
+                 [done = std::move(done)](const Result<Ref<GrpcMessage>>& response) {
+                   done(response.status());
+                 });
+}
+
 RequestId ReverbClient::why_blocked(std::string_view table, Done<Result<BlockedReport>> done) {
   done(unimplemented("Reverb's protocol has no report on why requests of table '{}' wait", table));
   return 0;

@@ -16,6 +16,7 @@
 // addresses, which take turns.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -63,6 +64,10 @@ class ReverbClient final : public ReplayService, private SampleChannel::Owner {
 
   // Where the server wrote its checkpoint, on its own disk. Waits; see grpc_blocking.h.
   Result<std::string> checkpoint_and_wait(const Interrupted& interrupted);
+
+  // Whether a server answers by then. UNAVAILABLE as soon as it is known that none does: this call
+  // waits for no connection to come back. `done` comes on any thread.
+  void ping(TimePoint deadline, std::function<void(Status)> done);
 
   // For connections that somebody else made: tests in one process.
   GrpcClient& grpc() { return *client_; }

@@ -1,0 +1,406 @@
+"""Several servers behind one client; some of them are killed."""
+
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import reverie
+from reverie import errors
+
+SHARDS = 3
+
+
+def table(sampler=None, limiter=None, **options):
+    return reverie.Table(
+        "t",
+        sampler=sampler or reverie.selectors.Uniform(),
+        remover=reverie.selectors.Fifo(),
+        max_size=100_000,
+        rate_limiter=limiter or reverie.rate_limiters.MinSize(1),
+        **options,
+    )
+
+
+@pytest.fixture
+def serve():
+    """Starts servers, and gives a client of them all."""
+    servers = []
+
+    def start(*tables, **options):
+        servers.extend(reverie.Server([one]) for one in tables)
+        addresses = [f"localhost:{server.port}" for server in servers]
+        return servers, reverie.Client(addresses, **options)
+
+    yield start
+    for server in servers:
+        server.stop(grace_s=0)
+
+
+def sizes(servers):
+    return [server.client().server_info()["t"].current_size for server in servers]
+
+
+def fill(client, count):
+    for value in range(count):
+        client.insert(np.float32(value), {"t": 1.0 + value})
+
+
+def test_items_go_round_and_batches_come_from_all(serve):
+    servers, client = serve(*(table() for _ in range(SHARDS)))
+    fill(client, 30)
+    assert sizes(servers) == [10, 10, 10]
+    batch = client.sample_batch("t", 63)
+    counts = np.bincount(batch.shards)
+    assert counts.min() > 0  # 21 each, unless one was late
+    assert batch.table_size == 30
+    assert (batch.data[0][:, 0] % SHARDS == batch.shards).all()
+    assert np.allclose(batch.probabilities, (counts / 63)[batch.shards] / 10)
+    assert client.server_info()["t"].current_size == 30
+    assert [shard.server_info()["t"].current_size for shard in client.shards] == [10, 10, 10]
+    assert client.shards_down() == {}
+
+
+def test_a_client_of_one_server_has_no_shards(serve):
+    servers, _ = serve(table())
+    client = servers[0].localhost_client()
+    fill(client, 3)
+    assert client.sample_batch("t", 2).shards is None
+    assert client.shards == [client]
+
+
+def test_an_episode_stays_together_and_the_next_goes_on(serve):
+    servers, client = serve(*(table() for _ in range(SHARDS)))
+    with client.trajectory_writer(num_keep_alive_refs=4) as writer:
+        for episode in range(6):
+            for step in range(5):
+                writer.append({"episode": np.int64(episode), "step": np.int64(step)})
+                if step > 0:
+                    pair = {name: column[-2:] for name, column in writer.history.items()}
+                    writer.create_item("t", 1.0, pair)
+            writer.end_episode()
+    assert sizes(servers) == [8, 8, 8]
+    batch = client.sample_batch("t", 60)
+    episode, _ = batch.data
+    assert (episode[:, 0] % SHARDS == batch.shards).all()
+
+
+def test_the_older_writer_and_single_samples_work_too(serve):
+    _, client = serve(*(table() for _ in range(SHARDS)))
+    for value in range(SHARDS):
+        with client.writer(max_sequence_length=2) as writer:
+            writer.append(np.float32(value))
+            writer.append(np.float32(value))
+            writer.create_item("t", num_timesteps=2, priority=1.0)
+    drawn = {
+        sample.data[0][0] for sample in client.sample("t", num_samples=30, emit_timesteps=False)
+    }
+    assert drawn == {0.0, 1.0, 2.0}
+
+
+def test_a_dataset_draws_ahead_from_all(serve):
+    _, client = serve(*(table() for _ in range(SHARDS)))
+    fill(client, 9)
+    with client.dataset("t", batch_size=30, beta=0.5) as batches:
+        for _ in range(4):
+            batch = next(batches)
+            assert np.bincount(batch.shards, minlength=SHARDS).min() > 0
+            least = batch.probabilities.min()
+            assert np.allclose(batch.weights, (least / batch.probabilities) ** 0.5)
+
+
+def test_priorities_and_deletions_reach_the_shard_that_has_the_item(serve):
+    servers, client = serve(*(table(reverie.selectors.Prioritized(1.0)) for _ in range(SHARDS)))
+    fill(client, 6)
+    batch = client.sample_batch("t", 60)
+    assert client.update_priorities("t", batch.tickets, np.full(60, 5.0)) == 60
+    again = client.sample_batch("t", 60)
+    seen = np.isin(again.keys, batch.keys)
+    assert (again.priorities[seen] == 5.0).all()
+    assert [s.client().server_info()["t"].missing_updates for s in servers] == [0, 0, 0]
+    # A client that never drew them asks everybody.
+    other = reverie.Client([f"localhost:{server.port}" for server in servers])
+    key = int(batch.keys[0])
+    other.mutate_priorities("t", updates={key: 7.0})
+    assert servers[batch.shards[0]].client().priorities("t", [key]).tolist() == [7.0]
+    keys = np.unique(again.keys)
+    other.delete("t", keys)
+    assert sum(sizes(servers)) == 6 - len(keys)
+    client.reset("t")
+    assert sizes(servers) == [0, 0, 0]
+
+
+def test_mass_draws_as_one_prioritised_table_would(serve):
+    tables = [table(reverie.selectors.Prioritized(0.5)) for _ in range(2)]
+    _, client = serve(*tables, sampling="mass")
+    priorities = np.array([1.0, 400.0, 4.0, 900.0, 9.0, 1600.0])  # one shard has nearly all
+    for value, priority in enumerate(priorities):
+        client.insert(np.int64(value), {"t": float(priority)})
+    counts = np.zeros(6)
+    for _ in range(100):
+        batch = client.sample_batch("t", 128, beta=1.0)
+        np.add.at(counts, batch.data[0][:, 0], 1)
+    mass = np.sqrt(priorities)
+    want = mass / mass.sum()
+    assert np.allclose(batch.probabilities, want[batch.data[0][:, 0]], rtol=0.2)
+    assert np.allclose(counts / counts.sum(), want, atol=0.03)
+    assert np.allclose(batch.weights, batch.probabilities.min() / batch.probabilities, rtol=1e-5)
+
+
+def test_a_shard_whose_limiter_says_no_is_left_to_the_others(serve):
+    _, client = serve(
+        table(), table(limiter=reverie.rate_limiters.MinSize(1000)), table(), sampling="even"
+    )
+    fill(client, 30)
+    for _ in range(3):
+        assert 1 not in client.sample_batch("t", 30).shards
+    assert client.shards_down() == {}
+    # Whoever wants one of them alone has a client of it.
+    strict = client.shards[1]
+    assert strict.server_info()["t"].current_size == 10
+    with pytest.raises(errors.DeadlineExceededError):
+        strict.sample_batch("t", 1, timeout_s=0.1)
+    # One that is full holds up the writers whose turn it is, and nobody else's.
+    servers, queues = serve(reverie.Table.queue("q", 1), reverie.Table.queue("q", 100))
+    queues = reverie.Client([f"localhost:{server.port}" for server in servers[3:]])
+    for _ in range(2):
+        queues.insert(np.int64(0), {"q": 1.0})
+    with pytest.raises(errors.DeadlineExceededError, match="shard 0 of 2"):
+        queues.insert(np.int64(0), {"q": 1.0}, timeout_s=0.1)
+    queues.insert(np.int64(0), {"q": 1.0})
+    assert len(queues.sample_batch("q", 3)) == 3
+
+
+def test_a_batch_is_drawn_wherever_the_items_lie(serve):
+    servers, _ = serve(*(reverie.Table.queue("q", 100) for _ in range(SHARDS)))
+    client = reverie.Client([f"localhost:{server.port}" for server in servers])
+    for server, count in zip(servers, (2, 13, 0), strict=True):
+        for value in range(count):
+            server.localhost_client().insert(np.int64(value), {"q": 1.0})
+    first = client.sample_batch("q", 10, timeout_s=30)
+    rest = client.sample_batch("q", 5, timeout_s=30)
+    assert len(np.unique(np.concatenate([first.keys, rest.keys]))) == 15
+    with pytest.raises(errors.DeadlineExceededError, match="0 of 1"):
+        client.sample_batch("q", 1, timeout_s=0.2)
+
+
+def test_errors_name_the_shard(serve):
+    servers, _ = serve(table(), table())
+    addresses = [f"localhost:{server.port}" for server in servers]
+    client = reverie.Client(addresses)
+    with pytest.raises(errors.NotFoundError, match=r"shard \d of 2 \(localhost:\d+\): .*nope"):
+        client.sample_batch("nope", 4, timeout_s=5)
+    with pytest.raises(errors.ReverieError, match=f"shard {addresses[0]}: .*shard {addresses[1]}"):
+        client.checkpoint()
+
+
+@pytest.mark.parametrize(
+    ("addresses", "options", "message"),
+    [
+        ([], {}, "no shards"),
+        (["localhost:1", "localhost:1"], {}, "'localhost:1' is named twice"),
+        (["localhost:1", "nonsense"], {}, "'nonsense' has no port"),
+        (["localhost:1"], {"sampling": "most"}, "sampling is 'most'"),
+    ],
+)
+def test_addresses_that_are_none_are_refused(addresses, options, message):
+    with pytest.raises(errors.InvalidArgumentError, match=message):
+        reverie.Client(addresses, **options)
+
+
+def test_any_target_will_do_and_each_address_may_be_a_shard(serve):
+    servers, _ = serve(table(), table())
+    ports = [server.port for server in servers]
+    target = f"ipv4:127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}"
+    turns = reverie.Client(target)
+    fill(turns, 2)
+    assert turns.sample_batch("t", 2).shards is None
+    each = reverie.Client(target, each_address=True)
+    assert [shard.server_address for shard in each.shards] == [f"127.0.0.1:{p}" for p in ports]
+    assert each.server_info()["t"].current_size == 2
+    named = reverie.Client([f"dns:///localhost:{ports[0]}", f"ipv4:127.0.0.1:{ports[1]}"])
+    assert named.server_info()["t"].current_size == 2
+    assert reverie.Client(f"dns:///localhost:{ports[0]}", each_address=True).shards_down() == {}
+
+
+def test_a_client_of_shards_travels_by_its_addresses(serve):
+    _, client = serve(table(), table(), sampling="mass")
+    fill(client, 4)
+    copy = pickle.loads(pickle.dumps(client))
+    assert repr(copy) == repr(client)
+    assert copy.server_info()["t"].current_size == 4
+
+
+def test_ctrl_c_ends_a_wait_for_all_shards(serve):
+    servers, _ = serve(table(), table())
+    program = textwrap.dedent(
+        f"""
+        import reverie
+        client = reverie.Client({[f"localhost:{server.port}" for server in servers]})
+        client.server_info()
+        print("ready", flush=True)
+        try:
+            client.sample_batch("t", 4)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        """
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as it:
+        assert it.stdout.readline() == "ready\n"
+        while all(s.client().why_blocked("t").samples.waiting == 0 for s in servers):
+            threading.Event().wait(0.01)
+        it.send_signal(signal.SIGINT)
+        assert it.stdout.readline() == "interrupted\n"
+
+
+class ServerProcess:
+    """A server in a process of its own, that can be killed and come back on its port."""
+
+    PROGRAM = textwrap.dedent(
+        """
+        import sys
+        import reverie
+        table = reverie.Table(
+            "t", reverie.selectors.Uniform(), reverie.selectors.Fifo(), 100_000,
+            reverie.rate_limiters.MinSize(1))
+        server = reverie.Server([table], port=int(sys.argv[1]))
+        print(server.port, flush=True)
+        sys.stdin.read()
+        """
+    )
+
+    def __init__(self):
+        self.port = 0
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", self.PROGRAM, str(self.port)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.port = int(self.process.stdout.readline())
+
+    def kill(self):
+        with self.process:
+            self.process.kill()
+
+
+@pytest.fixture
+def processes():
+    started = [ServerProcess() for _ in range(SHARDS)]
+    yield started
+    for one in started:
+        one.kill()
+
+
+class Load:
+    """A writer and a reader that go on until they are stopped, and tell of what went wrong."""
+
+    def __init__(self, addresses):
+        self.addresses = addresses
+        self.written = 0
+        self.read = 0
+        self.longest_s = {"write": 0.0, "read": 0.0}
+        self.last_shards = set()
+        self.failures = []
+        self.stopping = threading.Event()
+        self.threads = [
+            threading.Thread(target=self.run, args=[work]) for work in (self.write, self.learn)
+        ]
+
+    def run(self, work):
+        try:
+            work(reverie.Client(self.addresses))
+        except Exception as error:  # what it was is told by the test
+            self.failures.append(error)
+
+    def timed(self, kind, begun):
+        self.longest_s[kind] = max(self.longest_s[kind], time.monotonic() - begun)
+
+    def write(self, client):
+        with client.trajectory_writer(num_keep_alive_refs=2, max_in_flight_items=20) as writer:
+            while not self.stopping.is_set():
+                for step in range(5):
+                    begun = time.monotonic()
+                    writer.append({"x": np.full(100, step, np.float32)})
+                    if step > 0:
+                        writer.create_item("t", 1.0, {"x": writer.history["x"][-2:]})
+                    self.timed("write", begun)
+                begun = time.monotonic()
+                writer.end_episode(timeout_s=60)
+                self.timed("write", begun)
+                self.written += 4
+
+    def learn(self, client):
+        while not self.stopping.is_set():
+            begun = time.monotonic()
+            batch = client.sample_batch("t", 32, timeout_s=60)
+            client.update_priorities("t", batch.tickets, np.ones(32))
+            self.timed("read", begun)
+            self.last_shards = set(batch.shards.tolist())
+            self.read += 32
+
+    def wait_for_more(self, written=200, read=2000):
+        goal = (self.written + written, self.read + read)
+        while (self.written < goal[0] or self.read < goal[1]) and not self.failures:
+            threading.Event().wait(0.01)
+        assert self.failures == []
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stopping.set()
+        for thread in self.threads:
+            thread.join()
+
+
+def test_a_server_that_is_killed_stops_nobody_and_is_used_again_when_it_is_back(processes):
+    addresses = [f"localhost:{one.port}" for one in processes]
+    watcher = reverie.Client(addresses)
+    with Load(addresses) as load:
+        load.wait_for_more()
+        processes[1].kill()
+        load.wait_for_more()
+        while 1 in load.last_shards:
+            threading.Event().wait(0.01)
+        left = processes[0], processes[2]
+        held = [reverie.Client(f"localhost:{one.port}").server_info()["t"] for one in left]
+        assert watcher.server_info()["t"].current_size >= sum(h.current_size for h in held)
+        assert list(watcher.shards_down()) == [addresses[1]]
+        processes[1].start()
+        while 1 not in load.last_shards and not load.failures:
+            threading.Event().wait(0.01)
+        load.wait_for_more()
+        fresh = reverie.Client(addresses[1])
+        assert fresh.server_info()["t"].current_size > 0
+    assert load.failures == []
+    # Refused connections are seen at once; a writer asks after a quarter of a second.
+    assert max(load.longest_s.values()) < 15
+    assert watcher.server_info()["t"].current_size > 0
+    while watcher.shards_down():
+        threading.Event().wait(0.01)
+
+
+def test_a_server_that_is_frozen_stops_nobody_for_long(processes):
+    addresses = [f"localhost:{one.port}" for one in processes]
+    with Load(addresses) as load:
+        load.wait_for_more()
+        processes[2].process.send_signal(signal.SIGSTOP)
+        load.wait_for_more()
+        processes[2].process.send_signal(signal.SIGCONT)
+        while 2 not in load.last_shards and not load.failures:
+            threading.Event().wait(0.01)
+        load.wait_for_more()
+    assert load.failures == []
+    assert max(load.longest_s.values()) < 15
