@@ -13,6 +13,7 @@ APT_BUILD := ccache cmake g++ libasio-dev libbenchmark-dev libbox2d-dev libfmt-d
 	liblz4-dev libnghttp2-dev libprotobuf-dev libprotozero-dev libsnappy-dev libssl-dev libzstd-dev \
 	ninja-build protobuf-compiler python3-dev python3-venv zlib1g-dev
 APT_TEST := clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev
+APT_REVERB := nginx-light
 
 .PHONY: help
 help: ## Show this list
@@ -68,6 +69,7 @@ test-full: ## Full counts, all sanitizers, clang-tidy, longer fuzzing
 
 .PHONY: test-reverb
 test-reverb: build .venv-reverb/made ## dm-reverb's clients on our server, and ours on dm-reverb's
+	@tools/apt_install $(APT_REVERB)
 	@.venv-reverb/bin/python -m pytest -q -c tests/reverb/pytest.ini tests/reverb
 
 .PHONY: bench
