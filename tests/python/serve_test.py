@@ -150,11 +150,19 @@ def test_it_stops_with_its_parent_where_it_is_told_to(serve):
     assert "stopped by the end of stdin" in errors
 
 
-def test_it_is_told_that_there_is_no_stdin_to_stop_with(serve):
-    served = serve("--config", QUEUE, "--stop-with-stdin", preexec_fn=lambda: os.close(0))
-    status, errors = served.end()
-    assert status == 2
-    assert errors == ("reverie serve: --stop-with-stdin wants a stdin, but it is closed already\n")
+def test_it_is_told_that_there_is_no_stdin_to_stop_with():
+    words = (sys.executable, "-m", "reverie", "serve", "--config", QUEUE, "--stop-with-stdin")
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$0" "$@" <&-', *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr == (
+        "reverie serve: --stop-with-stdin wants a stdin, but it is closed already\n"
+    )
 
 
 def test_the_next_process_listens_at_the_same_port_at_once(serve):
