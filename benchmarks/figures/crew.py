@@ -52,7 +52,7 @@ class Job:
 
     @property
     def batch(self) -> int:
-        """Samples that are asked for at a time."""
+        """Samples that are asked for at a time, and items of a writer that may be under way."""
         return max(1, min(_BATCH_MAX, _BATCH_BYTES // (4 * self.elements)))
 
 
@@ -100,10 +100,12 @@ def work(library: str) -> None:
 
 
 def _inserts(lib: ModuleType, job: Job) -> Callable[[], int]:
-    """Every writer's turn: some items, of which no more than as many are under way afterwards."""
+    """Every writer's turn: some items; of all, `job.batch` may be under way."""
     rows = np.random.default_rng(os.getpid()).normal(size=(_ROWS, job.elements)).astype(np.float32)
     clients = [lib.Client(f"localhost:{job.port}") for _ in range(job.clients)]
-    writers = [client.trajectory_writer(num_keep_alive_refs=1) for client in clients]
+    # Ours would put many steps into a chunk; dm-reverb's takes no more than it keeps alive.
+    options = {"chunk_length": 1} if lib.__name__ == "reverie" else {}
+    writers = [client.trajectory_writer(num_keep_alive_refs=1, **options) for client in clients]
     tables = [str(index) for index in range(job.tables)]
 
     def turns() -> int:
@@ -112,7 +114,7 @@ def _inserts(lib: ModuleType, job: Job) -> Callable[[], int]:
                 writer.append([row])
                 table = tables[index % len(tables)]
                 writer.create_item(table, 1.0, [writer.history[0][-1:]])
-            writer.flush(block_until_num_items=2 * len(rows))
+            writer.flush(block_until_num_items=job.batch)
         return len(writers) * len(rows)
 
     return turns

@@ -74,7 +74,7 @@ class Systems:
 
 def draw(rates: Rates, held: Rates, clients: Sequence[int], work: str, path: Path) -> None:
     """Items a second and bytes a second, a colour a size, dashed for dm-reverb."""
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
+    figure, axes = plt.subplots(1, 2, figsize=(13, 4.5), layout="constrained")
     colours = dict(zip(SIZES, plt.rcParams["axes.prop_cycle"].by_key()["color"], strict=False))
     for library in sorted({key[0] for key in rates}, reverse=True):
         for size, elements in SIZES.items():
@@ -98,7 +98,7 @@ def draw(rates: Rates, held: Rates, clients: Sequence[int], work: str, path: Pat
         axis.set_xticks(clients, [str(count) for count in clients])
         axis.set_xticks([], minor=True)
         axis.grid(visible=True, which="both", alpha=0.3)
-    axes[0].legend(fontsize=6.5)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper", fontsize=7)
     figure.savefig(path, dpi=120)
 
 
@@ -136,7 +136,7 @@ def load_figure(number: int, work: str, systems: Systems, clients: Sequence[int]
 
 def tables_figure(systems: Systems, clients: Sequence[int], out: Path) -> str:
     """Figure 7."""
-    figure, axis = plt.subplots(figsize=(6.5, 4.5), layout="constrained")
+    figure, axis = plt.subplots(figsize=(8, 4.5), layout="constrained")
     colours = plt.rcParams["axes.prop_cycle"].by_key()["color"]
     rows = []
     for tables, colour in zip(TABLES, colours, strict=False):
@@ -152,14 +152,14 @@ def tables_figure(systems: Systems, clients: Sequence[int], out: Path) -> str:
                 color=colour,
                 marker="o",
                 markersize=4,
-                label=f"{NAMES[library]}, {tables} tables",
+                label=f"{NAMES[library]}, {tables} table{'s' * (tables > 1)}",
             )
             rows.append([NAMES[library], f"{tables} tables", *(f"{n:,.0f}" for n in points)])
     axis.set(xlabel="clients", ylabel="items a second", title="insert 400 B", ylim=(0, None))
     axis.set_xticks(clients, [str(count) for count in clients])
     axis.set_xticks([], minor=True)
     axis.grid(visible=True, alpha=0.3)
-    axis.legend(fontsize=7)
+    figure.legend(loc="outside right upper", fontsize=7)
     figure.savefig(out / "figure7.png", dpi=120)
     title = "Figure 7: inserts of 400 B into several tables, items a second"
     return markdown(title, ["", "", *(f"{count} clients" for count in clients)], rows)
