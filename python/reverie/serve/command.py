@@ -295,8 +295,14 @@ def _notify(state: str) -> None:
 
 
 def _say(program: str, text: str) -> None:
-    with contextlib.suppress(OSError):  # whoever listened may be gone; the server is not
+    try:
         print(f"{program}: {text}", file=sys.stderr, flush=True)
+    except OSError:
+        # Whoever listened is gone; the server is not. What was not read goes nowhere: left where it
+        # is, it would be written once more at the end, and fail the program.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stderr.fileno())
+        os.close(nowhere)
 
 
 def _refuse(program: str, text: str, *, status: int = _REFUSED) -> int:
