@@ -11,7 +11,6 @@ With dm-reverb: ``make .venv-reverb/made build``, and ``.venv-reverb/bin/python`
 
 import importlib.util
 import os
-import resource
 import socket
 import statistics
 import subprocess
@@ -89,16 +88,10 @@ def rate(seconds: float, work: Callable[[], int]) -> tuple[float, float]:
     """Units of work a second, and microseconds of this process' CPU for each."""
     work()
     work()
-    cpu, begin, count = cpu_s(), time.perf_counter(), 0
+    cpu, begin, count = time.process_time(), time.perf_counter(), 0
     while time.perf_counter() - begin < seconds:
         count += work()
-    return count / (time.perf_counter() - begin), (cpu_s() - cpu) / count * 1e6
-
-
-def cpu_s() -> float:
-    """CPU of this process, user and system."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+    return count / (time.perf_counter() - begin), (time.process_time() - cpu) / count * 1e6
 
 
 class Peer:
@@ -228,16 +221,21 @@ def round_trip_us(client: reverie.Client, count: int) -> float:
     return statistics.median(took) / 1e3
 
 
+def connected(family: int) -> tuple[socket.socket, socket.socket]:
+    """Both ends of a connection within this machine."""
+    if family == socket.AF_UNIX:
+        return socket.socketpair()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        here = socket.create_connection(listener.getsockname())
+        there, _ = listener.accept()
+    for end in (here, there):
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return here, there
+
+
 def echo_us(family: int, count: int) -> float:
     """The bound of it: a byte there and back between two processes that sleep in the kernel."""
-    if family == socket.AF_UNIX:
-        here, there = socket.socketpair()
-    else:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            here = socket.create_connection(listener.getsockname())
-            there, _ = listener.accept()
-        for end in (here, there):
-            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    here, there = connected(family)
     child = os.fork()
     if child == 0:
         here.close()
@@ -258,12 +256,7 @@ def echo_us(family: int, count: int) -> float:
 
 def raw_socket_gb_s(family: int, seconds: float) -> float:
     """What a plain socket moves: written 256 KiB at a time, read, and copied once."""
-    if family == socket.AF_UNIX:
-        here, there = socket.socketpair()
-    else:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            here = socket.create_connection(listener.getsockname())
-            there, _ = listener.accept()
+    here, there = connected(family)
     end = time.perf_counter() + seconds
     child = os.fork()
     if child == 0:

@@ -18,13 +18,13 @@ import time
 from types import ModuleType
 
 import numpy as np
+from processes import cpu_s, start
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 CLIENTS = 8
 SIZES = {"400 B": 100, "40 kB": 10_000}  # float32 elements of an item
 TABLE_SIZE = 2000
-TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def serve(library: str) -> None:
@@ -104,24 +104,6 @@ def ready() -> None:
     sys.stdin.readline()
 
 
-def cpu_s(pid: int) -> float:
-    """CPU that a process has spent, user and system."""
-    with open(f"/proc/{pid}/stat") as stat:
-        fields = stat.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) * TICK_S
-
-
-def start(*arguments: object) -> subprocess.Popen[str]:
-    """This program again, with other work."""
-    return subprocess.Popen(
-        [sys.executable, __file__, *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-
-
 def load(
     clients: list[subprocess.Popen[str]],
     name: str,
@@ -150,12 +132,12 @@ def load(
 
 def main(seconds: float, rounds: int) -> None:
     """Prints a table: medians, and the range in brackets."""
-    children = {library: start("serve", library) for library in ("reverb", "reverie")}
+    children = {library: start(__file__, "serve", library) for library in ("reverb", "reverie")}
     servers = {
         library: (int(child.stdout.readline()), child.pid) for library, child in children.items()
     }
     clients = {
-        library: [start("work", library) for _ in range(CLIENTS)]
+        library: [start(__file__, "work", library) for _ in range(CLIENTS)]
         for library in ("reverb", "reverie")
     }
     everybody = [*children.values(), *clients["reverb"], *clients["reverie"]]

@@ -17,7 +17,6 @@ import importlib
 import importlib.util
 import inspect
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -26,13 +25,13 @@ import time
 from types import ModuleType
 
 import numpy as np
+from processes import cpu_s, start
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 CLIENTS = 8  # processes
 SIZES = {"400 B": 100, "40 kB": 10_000}  # float32 elements of an item
 TABLE_SIZE = 2000
-TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 # Items/s of dm-reverb's clients on its server, where it is not there to be measured.
 THEIRS = {"400 B": 58_000.0, "40 kB": 28_800.0}
 TIMES_THEIRS = {"400 B": 4.0, "40 kB": 2.0}
@@ -84,7 +83,7 @@ def write(lib: ModuleType, port: int, size: str, seconds: float) -> tuple[int, f
     print("ready", flush=True)
     sys.stdin.readline()
     count = 0
-    before = own_cpu_s()
+    before = time.process_time()
     begin = time.monotonic()
     while time.monotonic() < begin + seconds:
         for row in rows:
@@ -94,7 +93,7 @@ def write(lib: ModuleType, port: int, size: str, seconds: float) -> tuple[int, f
         count += len(rows)
     writer.flush()
     took = time.monotonic() - begin
-    cpu = own_cpu_s() - before
+    cpu = time.process_time() - before
     writer.close()
     return count, cpu, took
 
@@ -113,30 +112,6 @@ def confirmed_us(address: str) -> list[float]:
             writer.flush()
             took.append((time.perf_counter() - begin) * 1e6)
     return sorted(took[CONFIRMED_COUNT // 10 :])
-
-
-def own_cpu_s() -> float:
-    """CPU that this process has spent."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
-def cpu_s(pid: int) -> float:
-    """CPU that another process has spent."""
-    with open(f"/proc/{pid}/stat") as stat:
-        fields = stat.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) * TICK_S
-
-
-def start(*arguments: object) -> subprocess.Popen[str]:
-    """This program again, with other work."""
-    return subprocess.Popen(
-        [sys.executable, __file__, *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
 
 
 def load(
@@ -175,13 +150,13 @@ def main(seconds: float, rounds: int) -> None:
         libraries.insert(0, "reverb")
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/s"
-        servers = {library: start("serve", library, path) for library in libraries}
+        servers = {library: start(__file__, "serve", library, path) for library in libraries}
         ports = {
             library: (int(server.stdout.readline()), server.pid)
             for library, server in servers.items()
         }
         workers = {
-            library: [start("work", library) for _ in range(count)]
+            library: [start(__file__, "work", library) for _ in range(count)]
             for library, count in (("reverb", CLIENTS), ("reverie", max(OF_EIGHT_MIN)))
             if library in libraries
         }

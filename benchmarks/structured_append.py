@@ -8,9 +8,9 @@ programs count for little.
 Usage: structured_append.py [RUNS]
 """
 
-import resource
 import statistics
 import sys
+import time
 
 import numpy as np
 
@@ -26,12 +26,6 @@ _STEP = {
 }
 
 
-def cpu_s() -> float:
-    """What this process has used so far."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
-
-
 def by_pattern_us(client: reverie.Client) -> float:
     """A step with a structured writer."""
     config = structured.create_config(
@@ -42,10 +36,10 @@ def by_pattern_us(client: reverie.Client) -> float:
     )
     writer = client.structured_writer([config])
     writer.append(_STEP)
-    begin = cpu_s()
+    begin = time.process_time()
     for _ in range(_STEPS):
         writer.append(_STEP)
-    took_s = cpu_s() - begin
+    took_s = time.process_time() - begin
     writer.flush()
     writer.close()
     return took_s / _STEPS * 1e6
@@ -55,7 +49,7 @@ def by_hand_us(client: reverie.Client) -> float:
     """A step with a trajectory writer, and the item over it."""
     writer = client.trajectory_writer(num_keep_alive_refs=2)
     writer.append(_STEP)
-    begin = cpu_s()
+    begin = time.process_time()
     for _ in range(_STEPS):
         writer.append(_STEP)
         h = writer.history
@@ -64,7 +58,7 @@ def by_hand_us(client: reverie.Client) -> float:
             1.0,
             {"obs": h["obs"][-2:], "action": h["action"][-2:], "reward": h["reward"][-2:]},
         )
-    took_s = cpu_s() - begin
+    took_s = time.process_time() - begin
     writer.flush()
     writer.close()
     return took_s / _STEPS * 1e6

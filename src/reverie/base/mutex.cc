@@ -1,21 +1,11 @@
 #include "reverie/base/mutex.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "reverie/base/cpu_pause.h"
 
 namespace reverie {
 namespace {
 
-void pause() {
-#if defined(__x86_64__)
-  _mm_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-// 8 to 20 us: a pause is 20 to 45 ns on the machines we know. So long is a batch of 256 draws, and
+// 8 to 20 us. So long is a batch of 256 draws, and
 // so dear are a sleep and its wake-up: who waits for longer has wasted no more than sleeping costs.
 constexpr int kSpins = 400;
 
@@ -23,7 +13,7 @@ constexpr int kSpins = 400;
 
 void Mutex::lock_slow() {
   for (int spin = 0; spin < kSpins; ++spin) {
-    pause();
+    cpu_pause();
     std::uint32_t expected = kFree;
     if (state_.load(std::memory_order_relaxed) == kFree &&
         state_.compare_exchange_weak(expected, kHeld, std::memory_order_acquire)) {

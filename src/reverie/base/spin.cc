@@ -2,10 +2,6 @@
 
 #include <thread>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace reverie {
 namespace {
 
@@ -17,14 +13,6 @@ constexpr unsigned kCoresMin = 2;
 bool Spinner::has_cores() {
   static const bool has_cores = std::thread::hardware_concurrency() >= kCoresMin;
   return has_cores;
-}
-
-void Spinner::pause() {
-#if defined(__x86_64__)
-  _mm_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
 }
 
 }  // namespace reverie

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "reverie/base/clock.h"
+#include "reverie/base/cpu_pause.h"
 
 namespace reverie {
 
@@ -33,7 +34,7 @@ class Spinner {
         skips_ = 0;
         return true;
       }
-      pause();
+      cpu_pause();
     } while (clock.now() < until);
     skips_ = std::clamp(2 * skips_, 1u, kSkipsMax);
     skips_left_ = skips_;
@@ -45,8 +46,6 @@ class Spinner {
 
  private:
   static constexpr std::uint32_t kSkipsMax = 64;
-  // Lets another thread of this core go on.
-  static void pause();
 
   std::uint32_t skips_ = 0;  // after the last look that found nothing
   std::uint32_t skips_left_ = 0;

@@ -54,7 +54,6 @@ Result<AtariFrames> AtariFrames::make(std::size_t height, std::size_t width,
   frames.last_.resize(height * width);
   frames.block_pixels_ = std::max(kBlockPixels, (width + 63) / 64);
   const std::size_t block_count = (width + frames.block_pixels_ - 1) / frames.block_pixels_;
-  frames.all_blocks_ = ~Blocks{0} >> (64 - block_count);
   frames.moved_.assign(height, 0);
   frames.dirty_.assign(height, 0);
   for (std::size_t block = 0; block < block_count; ++block) {

@@ -91,7 +91,6 @@ class AtariFrames {
   std::vector<Tap> rows_;
   std::vector<Tap> columns_;
   std::size_t block_pixels_ = 0;
-  Blocks all_blocks_ = 0;
   std::vector<Run> block_columns_;     // by block: the small picture's columns that it has part in
   std::vector<std::uint8_t> is_used_;  // rows of the screen that the small picture is made of
   AtariPalette palette_;

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "reverie/base/cpu_pause.h"
 #include "reverie/base/mutex.h"
 #include "reverie/os/futex.h"
 
@@ -57,7 +58,7 @@ void look_for(F&& is_there) {
   do {
     for (int i = 0; i < kLooks; ++i) {
       if (is_there()) return;
-      spin_pause();
+      cpu_pause();
     }
   } while (Clock::system().now() < end);
 }

@@ -7,9 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "reverie/base/cpu_pause.h"
 
 namespace reverie {
 
@@ -27,14 +25,6 @@ void futex_wake_all(FutexWord& word) {
   syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-void spin_pause() {
-#if defined(__x86_64__)
-  _mm_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
 bool spin_while_equal(const FutexWord& word, std::uint32_t seen, Duration at_most) {
   if (word.load(std::memory_order_acquire) != seen) return true;
   if (at_most <= Duration(0)) return false;
@@ -42,7 +32,7 @@ bool spin_while_equal(const FutexWord& word, std::uint32_t seen, Duration at_mos
   const TimePoint end = Clock::system().now() + at_most;
   do {
     for (int look = 0; look < kLooks; ++look) {
-      spin_pause();
+      cpu_pause();
       if (word.load(std::memory_order_acquire) != seen) return true;
     }
   } while (Clock::system().now() < end);

@@ -26,9 +26,6 @@ void futex_wait(const FutexWord& word, std::uint32_t seen, Duration at_most);
 // Wakes whoever sleeps on `word`, in any process.
 void futex_wake_all(FutexWord& word);
 
-// Tells the processor that a loop waits: it saves power, and its sibling runs faster.
-void spin_pause();
-
 // Spins until `word` differs from `seen`, for `at_most`. True if it differs.
 bool spin_while_equal(const FutexWord& word, std::uint32_t seen, Duration at_most);
 
