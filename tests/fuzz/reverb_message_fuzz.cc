@@ -1,11 +1,14 @@
 // Any bytes as each of Reverb's messages: refused, or read and written again to what reads the
-// same; and as a chunk: refused, or columns that lie inside the bytes and decode or are refused.
+// same; and as a chunk of Reverb's or of ours: refused, or columns that lie inside the bytes and
+// decode or are refused.
 //
-// Input: which message (mod 8), and its bytes.
+// Input: which message (mod 9), and its bytes.
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
 
+#include "reverie/adapters/reverb/stored_chunk.h"
 #include "reverie/codec/column_codec.h"
 #include "reverie/reverb_wire/chunk_data.h"
 #include "reverie/reverb_wire/requests.h"
@@ -47,24 +50,44 @@ void try_samples(Bytes bytes) {
   require(wire::read_sample_response(wire::bytes_of(message.flat())).ok());
 }
 
-void try_chunk(Bytes bytes) {
+Result<Buffer> copied(Bytes bytes) {
   Buffer buffer = Allocator::heap().allocate(bytes.size()).value();
   std::copy(bytes.begin(), bytes.end(), buffer.data());
-  wire::SchemaCache schemas;
-  const auto chunk = wire::read_chunk(std::move(buffer), schemas);
-  if (!chunk.ok()) return;
-  for (std::size_t c = 0; c < (*chunk)->schema().column_count(); ++c) {
-    const auto rows = decode_column((*chunk)->encoded_column(c).codec, (*chunk)->schema().column(c),
-                                    (*chunk)->rows(), (*chunk)->encoded_bytes(c));
-    if (!rows.ok()) return;
-    std::size_t touched = 0;
-    for (std::uint32_t r = 0; r < std::min<std::uint32_t>((*chunk)->rows(), 1000); ++r) {
-      for (const std::byte b : (*rows)[r]) touched += static_cast<std::size_t>(b);
+  return buffer;
+}
+
+void look_at(RowSpan row) {
+  std::size_t touched = 0;
+  for (const std::byte b : row) touched += static_cast<std::size_t>(b);
+  require(touched + 1 > 0);
+}
+
+void try_rows(const Chunk& chunk) {
+  const std::uint32_t row_count = std::min<std::uint32_t>(chunk.rows(), 1000);
+  for (std::size_t c = 0; c < chunk.schema().column_count(); ++c) {
+    if (chunk.is_raw()) {
+      for (std::uint32_t r = 0; r < row_count; ++r) look_at(chunk.row_bytes(c, r));
+      continue;
     }
-    require(touched + 1 > 0);
+    const auto rows = decode_column(chunk.encoded_column(c).codec, chunk.schema().column(c),
+                                    chunk.rows(), chunk.encoded_bytes(c));
+    if (!rows.ok()) return;
+    for (std::uint32_t r = 0; r < row_count; ++r) look_at((*rows)[r]);
   }
-  const auto written = wire::write_chunk(**chunk, 0, (*chunk)->rows(), 1);
+  const auto written = wire::write_chunk(chunk, 0, chunk.rows(), 1);
   if (written.ok()) require(!written->empty());
+}
+
+void try_chunk(Bytes bytes) {
+  wire::SchemaCache schemas;
+  const auto chunk = wire::read_chunk(copied(bytes).value(), schemas);
+  if (chunk.ok()) try_rows(**chunk);
+}
+
+void try_stored_chunk(Bytes bytes) {
+  wire::SchemaCache schemas;
+  const auto chunk = read_stored_chunk(bytes, schemas, copied);
+  if (chunk.ok()) try_rows(**chunk);
 }
 
 }  // namespace
@@ -72,7 +95,7 @@ void try_chunk(Bytes bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const Bytes bytes(reinterpret_cast<const std::byte*>(data) + 1, size - 1);
-  switch (data[0] % 8) {
+  switch (data[0] % 9) {
     case 0:
       try_insert(bytes);
       break;
@@ -111,6 +134,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       }
       break;
     }
+    case 8:
+      try_stored_chunk(bytes);
+      break;
     default:
       (void)wire::read_insert_response(bytes);
       (void)wire::read_initialize_request(bytes);

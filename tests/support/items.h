@@ -45,21 +45,25 @@ inline Item make_item(ItemKey key, std::optional<double> priority, float value =
   return item_over(*chunk, key, priority, 0, rows);
 }
 
-// The first value of an item made as above, which may have been encoded since.
-inline float value_of(const TrajectoryView& trajectory) {
-  const Piece& piece = trajectory.pieces().front();
-  const Chunk& chunk = *piece.chunk;
+// A row of a chunk made as above, which may have been encoded since.
+inline float float_row(const Chunk& chunk, std::uint32_t row) {
   float value = 0;
   if (chunk.is_raw()) {
-    std::memcpy(&value, chunk.row(0, piece.offset), sizeof(value));
+    std::memcpy(&value, chunk.row(0, row), sizeof(value));
     return value;
   }
   ColumnDecoder decoder;
   const Status opened = decoder.open(chunk.encoded_column(0).codec, chunk.schema().column(0),
                                      chunk.rows(), chunk.encoded_bytes(0));
   REVERIE_CHECK(opened.ok());
-  std::memcpy(&value, decoder.row(piece.offset).value().data(), sizeof(value));
+  std::memcpy(&value, decoder.row(row).value().data(), sizeof(value));
   return value;
+}
+
+// The first value of an item made as above.
+inline float value_of(const TrajectoryView& trajectory) {
+  const Piece& piece = trajectory.pieces().front();
+  return float_row(*piece.chunk, piece.offset);
 }
 
 inline TableOptions table_options(std::string name, std::string sampler, std::string remover,

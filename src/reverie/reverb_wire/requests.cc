@@ -12,6 +12,7 @@ constexpr std::uint32_t kFirstNumber = 15;
 constexpr std::uint32_t kSettledBelow = 16;
 constexpr std::uint32_t kRequestsTaken = 15;
 constexpr std::uint32_t kConfirmed = 16;
+constexpr std::uint32_t kStoredChunkVersion = 17;
 // Far from the numbers that Reverb may give.
 constexpr std::uint32_t kPackedField = 1000;
 
@@ -129,6 +130,8 @@ Result<InsertStreamRequest> read_insert_request(Bytes message) {
         for_each_field(message, [&](Reader& reader, std::uint32_t tag) -> Status {
           if (tag == bytes_field(1)) {
             request.chunks.push_back(get_bytes(reader));
+          } else if (tag == bytes_field(kStoredChunks)) {
+            request.stored_chunks.push_back(get_bytes(reader));
           } else if (tag == bytes_field(2)) {
             REVERIE_ASSIGN_OR_RETURN(WireItem item, read_item(get_bytes(reader)));
             request.items.push_back(std::move(item));
@@ -161,11 +164,17 @@ PiecedMessage write_numbered_request(std::span<const Bytes> chunks, std::string_
     put_head(message.own, 1, chunk.size());
     message.put(chunk);
   }
-  message.own += items;
-  put_packed(message.own, 3, keep_chunk_keys);
-  put_uint(message.own, kFirstNumber, first_number);
-  put_uint(message.own, kSettledBelow, settled_below);
+  put_numbered_fields(message.own, items, keep_chunk_keys, first_number, settled_below);
   return message;
+}
+
+void put_numbered_fields(std::string& message, std::string_view items,
+                         std::span<const std::uint64_t> keep_chunk_keys, std::uint64_t first_number,
+                         std::uint64_t settled_below) {
+  message += items;
+  put_packed(message, 3, keep_chunk_keys);
+  put_uint(message, kFirstNumber, first_number);
+  put_uint(message, kSettledBelow, settled_below);
 }
 
 void put_item(std::string& items, const WireItem& item) {
@@ -181,6 +190,8 @@ Result<InsertStreamResponse> read_insert_response(Bytes message) {
     REVERIE_RETURN_IF_ERROR(for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
       if (tag == varint_field(kRequestsTaken)) {
         response.requests_taken = reader.get_uint64();
+      } else if (tag == varint_field(kStoredChunkVersion)) {
+        response.stored_chunk_version = reader.get_uint64();
       } else if (!take_numbers(reader, tag, 1, response.keys) &&
                  !take_numbers(reader, tag, kConfirmed, runs)) {
         reader.skip();
@@ -205,9 +216,11 @@ std::string write_insert_response(std::span<const ItemKey> keys) {
 }
 
 std::string write_numbered_response(std::span<const NumberRun> confirmed,
-                                    std::uint64_t requests_taken) {
+                                    std::uint64_t requests_taken,
+                                    std::uint64_t stored_chunk_version) {
   std::string out;
   put_uint(out, kRequestsTaken, requests_taken);
+  put_uint(out, kStoredChunkVersion, stored_chunk_version);
   if (confirmed.empty()) return out;
   std::size_t size = 0;
   for (const NumberRun& run : confirmed) size += varint_bytes(run.first) + varint_bytes(run.count);

@@ -1,7 +1,7 @@
 // The messages of Reverb's service, both directions.
 //
 // What is read views the bytes that it was read from. A message that carries chunks is written as
-// pieces, so that a chunk's bytes are referred to and never copied. All readers answer
+// pieces, so that the bytes of large chunks are referred to and never copied. All readers answer
 // INVALID_ARGUMENT for bytes that are no such message.
 #pragma once
 
@@ -24,6 +24,9 @@ inline constexpr std::string_view kServicePath = "/deepmind.reverb.ReverbService
 
 // A message under construction: bytes of its own, and between them bytes that somebody else keeps.
 struct PiecedMessage {
+  // Less is copied: to gather it from where it lies costs more.
+  static constexpr std::size_t kCopiedBytesMax = std::size_t{4} << 10;
+
   struct Piece {
     std::size_t at = 0;  // in `own`: it stands before the byte there
     Bytes bytes;
@@ -32,7 +35,15 @@ struct PiecedMessage {
   std::string own;
   std::vector<Piece> pieces;
 
-  void put(Bytes bytes) { pieces.push_back({own.size(), bytes}); }
+  // Whether the bytes are referred to, not copied.
+  static bool refers_to(Bytes bytes) { return bytes.size() > kCopiedBytesMax; }
+  void put(Bytes bytes) {
+    if (refers_to(bytes)) {
+      pieces.push_back({own.size(), bytes});
+    } else {
+      own += text_of(bytes);
+    }
+  }
   std::size_t size_bytes() const;
   // All of it as one string: for tests.
   std::string flat() const;
@@ -42,8 +53,12 @@ struct PiecedMessage {
 // knows neither it nor the fields above 3, and ignores them. See docs/decisions/0004.
 inline constexpr std::string_view kSessionName = "reverie-session";
 
+// Ours too, and far from the numbers that Reverb may give.
+inline constexpr std::uint32_t kStoredChunks = 1000;
+
 struct InsertStreamRequest {
-  std::vector<Bytes> chunks;  // each a ChunkData
+  std::vector<Bytes> chunks;         // each a ChunkData
+  std::vector<Bytes> stored_chunks;  // between ours: adapters/reverb/stored_chunk.h
   std::vector<WireItem> items;
   std::vector<std::uint64_t> keep_chunk_keys;
   // Of a session: the items are first_number, first_number + 1, ...; 0 without one.
@@ -57,6 +72,10 @@ PiecedMessage write_insert_request(std::span<const Bytes> chunks, std::span<cons
 PiecedMessage write_numbered_request(std::span<const Bytes> chunks, std::string_view items,
                                      std::span<const std::uint64_t> keep_chunk_keys,
                                      std::uint64_t first_number, std::uint64_t settled_below);
+// Appends what stands behind the chunks of such a message.
+void put_numbered_fields(std::string& message, std::string_view items,
+                         std::span<const std::uint64_t> keep_chunk_keys, std::uint64_t first_number,
+                         std::uint64_t settled_below);
 // Appends an item as a field of an InsertStreamRequest.
 void put_item(std::string& items, const WireItem& item);
 
@@ -73,11 +92,14 @@ struct InsertStreamResponse {
   std::vector<NumberRun> confirmed;
   // Requests of this stream that were read to their end so far, whether their items are in or wait.
   std::uint64_t requests_taken = 0;
+  // The highest version of stored chunks that the server takes; 0 for none.
+  std::uint64_t stored_chunk_version = 0;
 };
 Result<InsertStreamResponse> read_insert_response(Bytes message);
 std::string write_insert_response(std::span<const ItemKey> keys);
 std::string write_numbered_response(std::span<const NumberRun> confirmed,
-                                    std::uint64_t requests_taken);
+                                    std::uint64_t requests_taken,
+                                    std::uint64_t stored_chunk_version = 0);
 
 struct SampleStreamRequest {
   std::string_view table;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "reverie/adapters/reverb/stored_chunk.h"
+
 namespace reverie {
 namespace {
 
@@ -93,27 +95,37 @@ void ChunkSender::add_slices(const Piece& piece, std::int32_t index, wire::WireI
   }
 }
 
-Result<std::vector<ChunkSender::Due>> ChunkSender::take_due() {
-  std::vector<Due> due;
-  if (!std::exchange(has_due_, false)) return due;
+Status ChunkSender::put(PayloadBuilder& message, const Chunk& chunk, const Segment& segment,
+                        bool takes_stored) {
+  if (is_enveloped(chunk)) {
+    const wire::Bytes bytes = chunk.enveloped(Chunk::Envelope::kReverbChunkData);
+    wire::put_head(message.own(), 1, bytes.size());
+    message.put(bytes, chunk);
+    return {};
+  }
+  if (takes_stored && has_stored_form(chunk)) {
+    return put_stored_chunk(message, chunk, segment.begin, segment.end, segment.key);
+  }
+  REVERIE_ASSIGN_OR_RETURN(wire::WrittenChunk written,
+                           wire::encode_chunk(chunk, segment.begin, segment.end, segment.key));
+  const auto owner = std::make_shared<const wire::WrittenChunk>(std::move(written));
+  wire::put_head(message.own(), 1, owner->bytes().size());
+  message.put(owner->bytes());
+  message.keep(owner);
+  return {};
+}
+
+Status ChunkSender::put_due(PayloadBuilder& message, bool takes_stored) {
+  if (!std::exchange(has_due_, false)) return {};
   for (auto& [address, sent] : chunks_) {
     for (Segment& segment : sent.segments) {
       if (!segment.is_due) continue;
       segment.is_due = false;
       segment.is_sent = true;
-      if (is_enveloped(*sent.chunk)) {
-        due.push_back(
-            {sent.chunk->enveloped(Chunk::Envelope::kReverbChunkData), nullptr, sent.chunk});
-        continue;
-      }
-      Result<wire::WrittenChunk> written =
-          wire::encode_chunk(*sent.chunk, segment.begin, segment.end, segment.key);
-      if (!written.ok()) return written.status();
-      auto owner = std::make_shared<const wire::WrittenChunk>(std::move(written).value());
-      due.push_back({owner->bytes(), owner, {}});
+      REVERIE_RETURN_IF_ERROR(put(message, *sent.chunk, segment, takes_stored));
     }
   }
-  return due;
+  return {};
 }
 
 std::vector<std::uint64_t> ChunkSender::keep_keys() {

@@ -5,7 +5,8 @@
 //
 // A writer's chunk grows while items over it are inserted already; on the wire a chunk never does.
 // So what was published since the last item travels as a chunk of its own, and an item names as
-// many of them as it spans. A chunk that came over the wire itself goes on as it is.
+// many of them as it spans. Servers of ours get them as both keep them (stored_chunk.h), others in
+// Reverb's form; a chunk that came over the wire in that form goes on as it is.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "reverie/adapters/reverb/payload_builder.h"
 #include "reverie/base/random.h"
 #include "reverie/base/ref.h"
 #include "reverie/base/status.h"
@@ -33,14 +35,10 @@ class ChunkSender {
   // the rows was not sent yet is due.
   void add(const Trajectory& trajectory, wire::WireItem& item);
 
-  // The chunks that are due, written; they count as sent from now on. A chunk that cannot be
-  // written is an error, once.
-  struct Due {
-    wire::Bytes bytes;
-    std::shared_ptr<const wire::WrittenChunk> owner;  // or the chunk
-    Ref<const Chunk> chunk;
-  };
-  Result<std::vector<Due>> take_due();
+  // Appends the chunks that are due as fields of an InsertStreamRequest, for a server that takes
+  // stored ones or not; they count as sent from now on. A chunk that cannot be written is an error,
+  // once.
+  Status put_due(PayloadBuilder& message, bool takes_stored);
   // The keys of all that was sent of chunks that somebody else still holds: further items may be
   // made of them. Forgets the rest.
   std::vector<std::uint64_t> keep_keys();
@@ -67,6 +65,8 @@ class ChunkSender {
                  std::uint32_t end);
   void add_slices(const Piece& piece, std::int32_t index, wire::WireItem& item);
   ChunkKey next_key();
+  static Status put(PayloadBuilder& message, const Chunk& chunk, const Segment& segment,
+                    bool takes_stored);
 
   Random keys_;
   std::unordered_map<const Chunk*, Sent> chunks_;

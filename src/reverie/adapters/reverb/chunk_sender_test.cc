@@ -1,11 +1,12 @@
 #include "reverie/adapters/reverb/chunk_sender.h"
 
-#include <cstring>
+#include <algorithm>
 #include <map>
+#include <string>
 
 #include <gtest/gtest.h>
 
-#include "reverie/codec/column_codec.h"
+#include "reverie/adapters/reverb/stored_chunk.h"
 #include "reverie/reverb_wire/chunk_data.h"
 #include "tests/support/items.h"
 
@@ -35,27 +36,30 @@ Ref<Chunk> open_chunk(std::uint32_t published) {
 // The rows that an item's slices name, by what was sent under their keys.
 class Server {
  public:
-  void take(const std::vector<ChunkSender::Due>& due) {
-    for (const ChunkSender::Due& chunk : due) {
-      Buffer buffer = Allocator::heap().allocate(chunk.bytes.size()).value();
-      std::ranges::copy(chunk.bytes, buffer.data());
-      Ref<Chunk> read = wire::read_chunk(std::move(buffer), schemas_).value();
-      EXPECT_FALSE(chunks_.contains(read->key())) << "sent twice";
-      chunks_[read->key()] = read;
-      rows_ += read->rows();
+  explicit Server(bool takes_stored) : takes_stored_(takes_stored) {}
+
+  // What is due at the sender.
+  void take_from(ChunkSender& sender) {
+    PayloadBuilder message;
+    ASSERT_TRUE(sender.put_due(message, takes_stored_).ok());
+    const std::string bytes = message.build().flat();
+    const auto request = wire::read_insert_request(wire::bytes_of(bytes)).value();
+    EXPECT_TRUE((takes_stored_ ? request.chunks : request.stored_chunks).empty());
+    for (const wire::Bytes chunk : request.chunks) {
+      keep(wire::read_chunk(copy_of(chunk), schemas_).value());
+    }
+    for (const wire::Bytes chunk : request.stored_chunks) {
+      keep(read_stored_chunk(chunk, schemas_, [](wire::Bytes part) -> Result<Buffer> {
+             return copy_of(part);
+           }).value());
     }
   }
   std::vector<float> rows(const wire::WireItem& item) {
     std::vector<float> values;
     for (const wire::Slice& slice : item.slices) {
       const Chunk& chunk = *chunks_.at(slice.chunk_key);
-      const auto rows = decode_column(chunk.encoded_column(0).codec, chunk.schema().column(0),
-                                      chunk.rows(), chunk.encoded_bytes(0))
-                            .value();
       for (std::int32_t r = slice.offset; r < slice.offset + slice.length; ++r) {
-        float value = 0;
-        std::memcpy(&value, rows[static_cast<std::size_t>(r)].data(), sizeof(value));
-        values.push_back(value);
+        values.push_back(testing::float_row(chunk, static_cast<std::uint32_t>(r)));
       }
     }
     return values;
@@ -68,21 +72,43 @@ class Server {
   }
 
  private:
+  static Buffer copy_of(wire::Bytes bytes) {
+    Buffer buffer = Allocator::heap().allocate(bytes.size()).value();
+    std::ranges::copy(bytes, buffer.data());
+    return buffer;
+  }
+  void keep(Ref<Chunk> chunk) {
+    EXPECT_FALSE(chunks_.contains(chunk->key())) << "sent twice";
+    rows_ += chunk->rows();
+    const ChunkKey key = chunk->key();
+    chunks_[key] = std::move(chunk);
+  }
+
+  const bool takes_stored_;
   wire::SchemaCache schemas_;
   std::map<ChunkKey, Ref<Chunk>> chunks_;
   std::size_t rows_ = 0;
 };
 
-TEST(ChunkSender, EachRowTravelsOnceWhileItsChunkGrows) {
+bool is_nothing_due(ChunkSender& sender) {
+  PayloadBuilder message;
+  return sender.put_due(message, true).ok() && message.message().size_bytes() == 0;
+}
+
+// A server that takes stored chunks, and one of Reverb's.
+class ChunkSenderTo : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(BothServers, ChunkSenderTo, ::testing::Bool());
+
+TEST_P(ChunkSenderTo, EachRowTravelsOnceWhileItsChunkGrows) {
   ChunkSender sender(3);
-  Server server;
+  Server server(GetParam());
   const Ref<Chunk> chunk = open_chunk(1);
   for (std::uint32_t published = 1; published <= 10; ++published) {
     chunk->publish(published);
     const std::uint32_t begin = published < 4 ? 0 : published - 4;
     const Item item = item_over(*chunk, published, 1.0, begin, published - begin);
     const wire::WireItem sent = added(sender, item);
-    server.take(sender.take_due().value());
+    server.take_from(sender);
     std::vector<float> expected;
     for (std::uint32_t r = begin; r < published; ++r) expected.push_back(static_cast<float>(r));
     EXPECT_EQ(server.rows(sent), expected);
@@ -90,30 +116,30 @@ TEST(ChunkSender, EachRowTravelsOnceWhileItsChunkGrows) {
   EXPECT_EQ(server.rows(), 10u);
 }
 
-TEST(ChunkSender, RowsThatNoItemNeededYetComeWithTheFirstThatDoes) {
+TEST_P(ChunkSenderTo, RowsThatNoItemNeededYetComeWithTheFirstThatDoes) {
   ChunkSender sender(3);
-  Server server;
+  Server server(GetParam());
   const Ref<Chunk> chunk = open_chunk(10);
   const Item late = item_over(*chunk, 1, 1.0, 6, 2);
   EXPECT_EQ(server.rows(), 0u);
   const wire::WireItem sent_late = added(sender, late);
-  server.take(sender.take_due().value());
+  server.take_from(sender);
   EXPECT_EQ(server.rows(sent_late), (std::vector<float>{6, 7}));
   EXPECT_EQ(server.rows(), 4u) << "what follows may be needed soon, what came before not";
   const Item early = item_over(*chunk, 2, 1.0, 2, 6);
   const wire::WireItem sent_early = added(sender, early);
-  server.take(sender.take_due().value());
+  server.take_from(sender);
   EXPECT_EQ(server.rows(sent_early), (std::vector<float>{2, 3, 4, 5, 6, 7}));
   EXPECT_EQ(server.rows(), 8u);
 }
 
-TEST(ChunkSender, KeepsTheKeysOfChunksThatSomebodyStillHolds) {
+TEST_P(ChunkSenderTo, KeepsTheKeysOfChunksThatSomebodyStillHolds) {
   ChunkSender sender(3);
-  Server server;
+  Server server(GetParam());
   Ref<Chunk> chunk = open_chunk(10);
   Item item = item_over(*chunk, 1, 1.0, 0, 10);
   added(sender, item);
-  server.take(sender.take_due().value());
+  server.take_from(sender);
   EXPECT_EQ(sender.keep_keys(), server.keys());
   item = Item();
   EXPECT_EQ(sender.keep_keys(), server.keys()) << "the writer may make another item of it";
@@ -121,18 +147,18 @@ TEST(ChunkSender, KeepsTheKeysOfChunksThatSomebodyStillHolds) {
   EXPECT_TRUE(sender.keep_keys().empty());
 }
 
-TEST(ChunkSender, OnANewStreamEverythingIsSentAgain) {
+TEST_P(ChunkSenderTo, OnANewStreamEverythingIsSentAgain) {
   ChunkSender sender(3);
-  Server first;
+  Server first(GetParam());
   const Ref<Chunk> chunk = open_chunk(10);
   const Item item = item_over(*chunk, 1, 1.0, 3, 4);
   added(sender, item);
-  first.take(sender.take_due().value());
+  first.take_from(sender);
   sender.restart();
-  EXPECT_TRUE(sender.take_due().value().empty()) << "nothing is due before an item needs it";
-  Server second;
+  EXPECT_TRUE(is_nothing_due(sender)) << "nothing is due before an item needs it";
+  Server second(GetParam());
   const wire::WireItem again = added(sender, item);
-  second.take(sender.take_due().value());
+  second.take_from(sender);
   EXPECT_EQ(second.rows(again), (std::vector<float>{3, 4, 5, 6}));
 }
 
@@ -147,9 +173,12 @@ TEST(ChunkSender, AChunkThatCameOverTheWireGoesOnAsItIs) {
   const Item item = item_over(*came, 1, 1.0, 5, 2);
   const wire::WireItem sent = added(sender, item);
   EXPECT_EQ(sent.slices, (std::vector<wire::Slice>{{42, 5, 2, 0}}));
-  const auto due = sender.take_due().value();
-  ASSERT_EQ(due.size(), 1u);
-  EXPECT_EQ(wire::text_of(due[0].bytes), bytes);
+  PayloadBuilder message;
+  ASSERT_TRUE(sender.put_due(message, /*takes_stored=*/true).ok());
+  const std::string flat = message.build().flat();
+  const auto request = wire::read_insert_request(wire::bytes_of(flat)).value();
+  ASSERT_EQ(request.chunks.size(), 1u);
+  EXPECT_EQ(wire::text_of(request.chunks[0]), bytes);
 }
 
 }  // namespace

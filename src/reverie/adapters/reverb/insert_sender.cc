@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "reverie/adapters/reverb/stored_chunk.h"
 #include "reverie/base/random.h"
 
 namespace reverie {
@@ -23,26 +24,6 @@ constexpr std::uint64_t kUnansweredMax = 4;
 std::string name_of_session(std::uint64_t seed) {
   Random random(seed);
   return format("{:016x}{:016x}", random.next(), random.next());
-}
-
-GrpcPayload payload_of(std::vector<ChunkSender::Due>& chunks, wire::PiecedMessage message) {
-  const auto own = std::make_shared<const std::string>(std::move(message.own));
-  const wire::Bytes all = wire::bytes_of(*own);
-  GrpcPayload payload;
-  std::size_t at = 0;
-  for (std::size_t i = 0; i < message.pieces.size(); ++i) {
-    const wire::PiecedMessage::Piece& piece = message.pieces[i];
-    if (piece.at > at) payload.append_borrowed(all.subspan(at, piece.at - at));
-    at = piece.at;
-    if (chunks[i].owner) {
-      payload.append(piece.bytes, std::move(chunks[i].owner));
-    } else {
-      payload.append(piece.bytes, std::move(chunks[i].chunk));
-    }
-  }
-  if (all.size() > at) payload.append_borrowed(all.subspan(at));
-  payload.keep(own);
-  return payload;
 }
 
 }  // namespace
@@ -145,6 +126,7 @@ void InsertSender::pump(Outcome& outcome) {
     StreamPtr stream;
     std::uint64_t settled_below = 0;
     bool is_new = false;
+    bool takes_stored = false;
     {
       MutexLock lock(mutex_);
       cancel_timers();
@@ -154,9 +136,10 @@ void InsertSender::pump(Outcome& outcome) {
       is_new = std::exchange(is_stream_new_, false);
       batch = window_.take(kItemsMax, kMessageBytesMax);
       settled_below = window_.base();
+      takes_stored = progress_.takes_stored;
     }
     if (is_new) chunks_.restart();
-    Result<GrpcPayload> payload = write_message(batch, settled_below);
+    Result<GrpcPayload> payload = write_message(batch, settled_below, takes_stored);
     MutexLock lock(mutex_);
     is_writing_ = false;
     if (!payload.ok()) {
@@ -172,7 +155,7 @@ void InsertSender::pump(Outcome& outcome) {
 }
 
 Result<GrpcPayload> InsertSender::write_message(const InsertWindow::Batch& batch,
-                                                std::uint64_t settled_below) {
+                                                std::uint64_t settled_below, bool takes_stored) {
   std::string items;
   for (const InsertWindow::Outgoing& item : batch.items) {
     scratch_.key = item.key;
@@ -181,12 +164,10 @@ Result<GrpcPayload> InsertSender::write_message(const InsertWindow::Batch& batch
     chunks_.add(item.trajectory, scratch_);
     wire::put_item(items, scratch_);
   }
-  REVERIE_ASSIGN_OR_RETURN(std::vector<ChunkSender::Due> due, chunks_.take_due());
-  std::vector<wire::Bytes> chunks;
-  chunks.reserve(due.size());
-  for (const ChunkSender::Due& chunk : due) chunks.push_back(chunk.bytes);
-  return payload_of(due, wire::write_numbered_request(chunks, items, chunks_.keep_keys(),
-                                                      batch.first, settled_below));
+  PayloadBuilder message;
+  REVERIE_RETURN_IF_ERROR(chunks_.put_due(message, takes_stored));
+  wire::put_numbered_fields(message.own(), items, chunks_.keep_keys(), batch.first, settled_below);
+  return message.build();
 }
 
 // --- Streams --------------------------------------------------------------------------------
@@ -228,6 +209,7 @@ void InsertSender::on_response(const StreamPtr& stream,
       progress_.has_numbers = true;
       progress_.taken = response.requests_taken;
     }
+    if (response.stored_chunk_version >= kStoredChunkVersion) progress_.takes_stored = true;
     for (const wire::NumberRun& run : response.confirmed) {
       window_.confirm(run.first, run.count, outcome);
     }

@@ -64,6 +64,7 @@ class InsertSender final : public std::enable_shared_from_this<InsertSender> {
     std::uint64_t taken = 0;
     std::uint64_t unanswered = 0;  // messages since the last answer
     bool has_numbers = false;      // a server of ours
+    bool takes_stored = false;     // stored_chunk.h
     bool has_confirmed = false;
     TimePoint since = TimePoint::max();  // connected
   };
@@ -80,7 +81,8 @@ class InsertSender final : public std::enable_shared_from_this<InsertSender> {
   void resume_soon() REVERIE_REQUIRES(mutex_);
   void cancel_timers() REVERIE_REQUIRES(mutex_);
   bool is_patient(TimePoint now) const REVERIE_REQUIRES(mutex_);
-  Result<GrpcPayload> write_message(const InsertWindow::Batch& batch, std::uint64_t settled_below);
+  Result<GrpcPayload> write_message(const InsertWindow::Batch& batch, std::uint64_t settled_below,
+                                    bool takes_stored);
   void finish(Outcome& outcome);
 
   const std::string table_;

@@ -1,7 +1,10 @@
 #include "reverie/adapters/reverb/insert_stream.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
+
+#include "reverie/adapters/reverb/stored_chunk.h"
 
 namespace reverie {
 namespace {
@@ -73,32 +76,43 @@ void InsertStream::on_end(const Status& why) {
 Status InsertStream::take(const Ref<GrpcMessage>& message) {
   REVERIE_ASSIGN_OR_RETURN(const wire::InsertStreamRequest request,
                            wire::read_insert_request(message->bytes()));
-  if (request.chunks.empty() && request.items.empty()) {
+  if (request.chunks.empty() && request.stored_chunks.empty() && request.items.empty()) {
     return invalid_argument(
         "ProcessIncomingRequest: Request lacks both chunks and item; send at least one");
   }
   if (session_ && !request.items.empty() && request.first_number == 0) {
     return invalid_argument("the items of a session must have numbers; first_number is 0");
   }
-  REVERIE_RETURN_IF_ERROR(take_chunks(message, request.chunks));
+  REVERIE_RETURN_IF_ERROR(take_chunks(message, request.chunks, /*are_stored=*/false));
+  REVERIE_RETURN_IF_ERROR(take_chunks(message, request.stored_chunks, /*are_stored=*/true));
   if (request.items.empty()) return {};
   if (session_) session_->settle(request.settled_below);
   REVERIE_RETURN_IF_ERROR(take_items(request));
   return release_chunks(request.keep_chunk_keys);
 }
 
-Result<Ref<Chunk>> InsertStream::read_chunk(const Ref<GrpcMessage>& message, wire::Bytes bytes) {
+Result<Buffer> InsertStream::keep_part(const Ref<GrpcMessage>& message, wire::Bytes bytes) {
   if (bytes.size() > message->bytes().size() / kPartOfMessage) {
     const auto offset = static_cast<std::size_t>(bytes.data() - message->bytes().data());
-    return wire::read_chunk(Ref<GrpcMessage>(message)->view(offset, bytes.size()), schemas_);
+    return Ref<GrpcMessage>(message)->view(offset, bytes.size());
   }
   REVERIE_ASSIGN_OR_RETURN(Buffer copy, Allocator::heap().allocate(bytes.size()));
-  std::ranges::copy(bytes, copy.data());
-  return wire::read_chunk(std::move(copy), schemas_);
+  if (!bytes.empty()) std::memcpy(copy.data(), bytes.data(), bytes.size());
+  return copy;
+}
+
+Result<Ref<Chunk>> InsertStream::read_chunk(const Ref<GrpcMessage>& message, wire::Bytes bytes,
+                                            bool is_stored) {
+  if (is_stored) {
+    return read_stored_chunk(bytes, schemas_,
+                             [&](wire::Bytes part) { return keep_part(message, part); });
+  }
+  REVERIE_ASSIGN_OR_RETURN(Buffer kept, keep_part(message, bytes));
+  return wire::read_chunk(std::move(kept), schemas_);
 }
 
 Status InsertStream::take_chunks(const Ref<GrpcMessage>& message,
-                                 const std::vector<wire::Bytes>& chunks) {
+                                 const std::vector<wire::Bytes>& chunks, bool are_stored) {
   for (const wire::Bytes bytes : chunks) {
     REVERIE_ASSIGN_OR_RETURN(const ChunkKey key, wire::chunk_key_of(bytes));
     if (chunks_.contains(key)) continue;  // older writers send some again: the first one counts
@@ -108,7 +122,7 @@ Status InsertStream::take_chunks(const Ref<GrpcMessage>& message,
           "those without use out of keep_chunk_keys",
           kept_bytes_, bytes.size(), store_->kept_bytes_max);
     }
-    REVERIE_ASSIGN_OR_RETURN(Ref<Chunk> chunk, read_chunk(message, bytes));
+    REVERIE_ASSIGN_OR_RETURN(Ref<Chunk> chunk, read_chunk(message, bytes, are_stored));
     if (store_->in_flight) REVERIE_RETURN_IF_ERROR(store_->in_flight->take(bytes.size()));
     kept_bytes_ += bytes.size();
     chunks_.emplace(key, KeptChunk{std::move(chunk), bytes.size()});
@@ -274,7 +288,8 @@ void InsertStream::confirm_now(std::uint64_t number, ItemKey key) {
 // A session's writer is told of each message, so that it knows when to send the next.
 void InsertStream::answer() {
   if (session_) {
-    call_->write(GrpcPayload::of(wire::write_numbered_response(runs_now_, ++requests_taken_)));
+    call_->write(GrpcPayload::of(
+        wire::write_numbered_response(runs_now_, ++requests_taken_, kStoredChunkVersion)));
     runs_now_.clear();
   } else if (!keys_now_.empty()) {
     call_->write(GrpcPayload::of(wire::write_insert_response(keys_now_)));

@@ -50,8 +50,10 @@ class InsertStream final : public GrpcServerEvents,
   };
 
   Status take(const Ref<GrpcMessage>& message);
-  Status take_chunks(const Ref<GrpcMessage>& message, const std::vector<wire::Bytes>& chunks);
-  Result<Ref<Chunk>> read_chunk(const Ref<GrpcMessage>& message, wire::Bytes bytes);
+  Status take_chunks(const Ref<GrpcMessage>& message, const std::vector<wire::Bytes>& chunks,
+                     bool are_stored);
+  Result<Buffer> keep_part(const Ref<GrpcMessage>& message, wire::Bytes bytes);
+  Result<Ref<Chunk>> read_chunk(const Ref<GrpcMessage>& message, wire::Bytes bytes, bool is_stored);
   Status take_items(const wire::InsertStreamRequest& request);
   Result<Item> read_item(const wire::WireItem& wire_item);
   void give_back(std::size_t bytes) {

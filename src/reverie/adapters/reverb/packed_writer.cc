@@ -14,8 +14,6 @@ constexpr std::uint32_t kNone = ~0u;
 // Encoded columns of a chunk that are smaller are decoded into rows, if those are not much more.
 constexpr std::size_t kDecodedBytesMax = std::size_t{2} << 10;
 constexpr std::size_t kDecodedRowBytesMax = std::size_t{16} << 10;
-// Less is copied into the message: to gather it from where it lies costs more.
-constexpr std::size_t kCopiedBytesMax = std::size_t{4} << 10;
 
 std::size_t encoded_bytes(const Chunk& chunk, std::span<const std::uint16_t> columns) {
   std::size_t size = 0;
@@ -34,50 +32,6 @@ bool has_variable(const ChunkSchema& schema, std::span<const std::uint16_t> colu
 }
 
 }  // namespace
-
-// What the pieces of a message lie in.
-struct PackedWriter::Keeper {
-  std::vector<Ref<const Chunk>> chunks;
-  std::vector<KeptRows> raw;
-  std::vector<Encoded> encoded;
-};
-
-// A message under construction.
-class PackedWriter::Message {
- public:
-  std::string& own() { return message_.own; }
-  void put(std::span<const std::byte> bytes, const Chunk* chunk) {
-    if (bytes.size() <= kCopiedBytesMax) {
-      message_.own.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-      return;
-    }
-    message_.put(bytes);
-    if (chunk != nullptr) keeper_->chunks.push_back(Ref<const Chunk>::share(chunk));
-  }
-
-  GrpcPayload build(std::vector<KeptRows> raw, std::vector<Encoded> encoded) {
-    keeper_->raw = std::move(raw);
-    keeper_->encoded = std::move(encoded);
-    GrpcPayload payload;
-    payload.append(wire::packed_response_head(message_.size_bytes()));
-    const auto own = std::make_shared<const std::string>(std::move(message_.own));
-    const wire::Bytes all = wire::bytes_of(*own);
-    std::size_t at = 0;
-    for (const wire::PiecedMessage::Piece& piece : message_.pieces) {
-      if (piece.at > at) payload.append_borrowed(all.subspan(at, piece.at - at));
-      at = piece.at;
-      payload.append_borrowed(piece.bytes);
-    }
-    if (all.size() > at) payload.append_borrowed(all.subspan(at));
-    payload.keep(own);
-    payload.keep(keeper_);
-    return payload;
-  }
-
- private:
-  wire::PiecedMessage message_;
-  std::shared_ptr<Keeper> keeper_ = std::make_shared<Keeper>();
-};
 
 void PackedWriter::clear() {
   size_bytes_ = 0;
@@ -310,7 +264,7 @@ Status PackedWriter::put_decoded(const Rows::Segment& segment, std::size_t colum
 }
 
 // The rows column by column, in the order in which a chunk of these columns has them in memory.
-Status PackedWriter::put_rows(const Rows& rows, Message& message) {
+Status PackedWriter::put_rows(const Rows& rows, PayloadBuilder& message) {
   const Part& part = parts_[rows.part];
   std::vector<TensorSpec> specs;
   for (const std::uint16_t c : part.columns) specs.push_back(part.schema->column(c));
@@ -326,7 +280,7 @@ Status PackedWriter::put_rows(const Rows& rows, Message& message) {
     for (const Rows::Segment& segment : rows.segments) {
       if (segment.is_raw) {
         message.put({segment.chunk->row(column, segment.offset), segment.length * size},
-                    segment.chunk);
+                    *segment.chunk);
       } else {
         REVERIE_RETURN_IF_ERROR(put_decoded(segment, column, message.own()));
       }
@@ -349,20 +303,24 @@ Result<GrpcPayload> PackedWriter::try_write(const SampleBatch& batch, std::size_
     size_bytes_ += packed::kItemBytes;
     ++end;
   }
-  Message message;
+  PayloadBuilder message;
   message.own().reserve(std::min(size_bytes_, kMessageBytes) + std::size_t{4} * 1024);
   put_tables(batch, begin, end, message.own());
   for (const Rows& rows : rows_) REVERIE_RETURN_IF_ERROR(put_rows(rows, message));
   for (const Encoded& encoded : encoded_) {
     const std::vector<std::uint16_t>& columns = parts_[encoded.part].columns;
     for (std::size_t i = 0; i < columns.size(); ++i) {
-      message.put(
-          encoded.chunk ? encoded.chunk->encoded_bytes(columns[i]) : wire::bytes_of(encoded.own[i]),
-          encoded.chunk);
+      if (encoded.chunk) {
+        message.put(encoded.chunk->encoded_bytes(columns[i]), *encoded.chunk);
+      } else {
+        message.put(wire::bytes_of(encoded.own[i]));
+      }
     }
   }
+  for (KeptRows& rows : raw_) message.keep_rows(*rows.first, std::move(rows.second));
+  message.keep(std::make_shared<const std::vector<Encoded>>(std::move(encoded_)));
   *next = end;
-  return message.build(std::move(raw_), std::move(encoded_));
+  return message.build(wire::packed_response_head(message.message().size_bytes()));
 }
 
 Result<GrpcPayload> PackedWriter::write(const SampleBatch& batch, std::size_t* next) {

@@ -13,6 +13,7 @@
 
 #include "reverie/adapters/reverb/grpc_message.h"
 #include "reverie/adapters/reverb/packed_format.h"
+#include "reverie/adapters/reverb/payload_builder.h"
 #include "reverie/base/status.h"
 #include "reverie/codec/column_decoder.h"
 #include "reverie/record/chunk.h"
@@ -74,8 +75,6 @@ class PackedWriter {
     std::uint32_t offset;
     std::uint32_t length;
   };
-  struct Keeper;
-  class Message;
 
   Result<GrpcPayload> try_write(const SampleBatch& batch, std::size_t* next);
   void clear();
@@ -85,7 +84,7 @@ class PackedWriter {
   Rows& rows_of(std::uint32_t part);
   Status encode(const Piece& piece, std::uint32_t part);
   void put_tables(const SampleBatch& batch, std::size_t begin, std::size_t end, std::string& out);
-  Status put_rows(const Rows& rows, Message& message);
+  Status put_rows(const Rows& rows, PayloadBuilder& message);
   Status put_decoded(const Rows::Segment& segment, std::size_t column, std::string& out);
 
   bool may_decode_ = true;  // false once a column of this message turned out to be damaged

@@ -3,50 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "reverie/adapters/reverb/payload_builder.h"
 #include "reverie/base/clock.h"
 
 namespace reverie {
-namespace {
-
-// The pieces of a message and what keeps each of them, in their order.
-class PayloadBuilder {
- public:
-  wire::PiecedMessage message;
-
-  void keep(const Chunk& chunk, const TranscodedChunk& transcoded) {
-    keepers_.push_back({&chunk, transcoded.owner});
-  }
-
-  GrpcPayload build() {
-    GrpcPayload payload;
-    const auto own = std::make_shared<const std::string>(std::move(message.own));
-    const wire::Bytes all = wire::bytes_of(*own);
-    std::size_t at = 0;
-    for (std::size_t i = 0; i < message.pieces.size(); ++i) {
-      const wire::PiecedMessage::Piece& piece = message.pieces[i];
-      if (piece.at > at) payload.append_borrowed(all.subspan(at, piece.at - at));
-      at = piece.at;
-      Keeper& keeper = keepers_[i];
-      if (keeper.owner) {
-        payload.append(piece.bytes, std::move(keeper.owner));
-      } else {
-        payload.append(piece.bytes, Ref<const Chunk>::share(keeper.chunk));
-      }
-    }
-    if (all.size() > at) payload.append_borrowed(all.subspan(at));
-    payload.keep(own);
-    return payload;
-  }
-
- private:
-  struct Keeper {
-    const Chunk* chunk;
-    std::shared_ptr<const std::string> owner;
-  };
-  std::vector<Keeper> keepers_;
-};
-
-}  // namespace
 
 void SampleWriter::begin(std::string_view table, SampleBatch batch, bool is_packed) {
   REVERIE_CHECK(is_done());
@@ -156,11 +116,15 @@ Result<GrpcPayload> SampleWriter::next_entries() {
     do {
       const Part& part = parts_[part_at_++];
       chunks.push_back(part.transcoded.bytes);
-      builder.keep(*part.chunk, part.transcoded);
+      if (!part.transcoded.owner) {
+        builder.keep_chunk(part.transcoded.bytes, *part.chunk);
+      } else if (wire::PiecedMessage::refers_to(part.transcoded.bytes)) {
+        builder.keep(part.transcoded.owner);
+      }
       size_bytes += part.transcoded.bytes.size();
     } while (part_at_ < parts_.size() && size_bytes <= kResponseBytes);
     const bool is_end = part_at_ == parts_.size();
-    wire::put_sample_entry(builder.message, info, chunks, is_end);
+    wire::put_sample_entry(builder.message(), info, chunks, is_end);
     if (is_end) {
       ++at_;
       has_begun_ = false;
