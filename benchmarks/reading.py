@@ -27,9 +27,10 @@ TABLE_SIZE = 2000
 BATCH = 256
 
 
-def transition(shape: tuple[int, ...], dtype: type) -> dict[str, np.ndarray]:
+def transition(
+    shape: tuple[int, ...], dtype: type, rng: np.random.Generator
+) -> dict[str, np.ndarray]:
     """One step as a learner of values wants it."""
-    rng = np.random.default_rng(7)
     if dtype is np.uint8:  # a picture compresses: three quarters of it are one colour
         state = np.zeros(shape, dtype)
         state[::4] = rng.integers(0, 255, state[::4].shape)
@@ -44,12 +45,19 @@ def transition(shape: tuple[int, ...], dtype: type) -> dict[str, np.ndarray]:
     }
 
 
-STEPS: dict[str, object] = {
-    "400 B": [np.arange(100, dtype=np.float32)],
-    "400 kB": [np.random.default_rng(1).normal(size=100_000).astype(np.float32)],
-    "CartPole": transition((4,), np.float32),
-    "84x84x4": transition((84, 84, 4), np.uint8),
-}
+def steps(name: str) -> list[object]:
+    """Steps for a table of that name, none like the one before."""
+    rng = np.random.default_rng(7)
+    of_name: dict[str, Callable[[], object]] = {
+        "400 B": lambda: [rng.normal(size=100).astype(np.float32)],
+        "400 kB": lambda: [rng.normal(size=100_000).astype(np.float32)],
+        "CartPole": lambda: transition((4,), np.float32, rng),
+        "84x84x4": lambda: transition((84, 84, 4), np.uint8, rng),
+    }
+    return [of_name[name]() for _ in range(8)]
+
+
+NAMES = ("400 B", "400 kB", "CartPole", "84x84x4")
 
 
 def serve(path: str) -> None:
@@ -62,7 +70,7 @@ def serve(path: str) -> None:
             max_size=TABLE_SIZE,
             rate_limiter=reverie.rate_limiters.MinSize(1),
         )
-        for name in STEPS
+        for name in NAMES
     ]
     with reverie.Server(tables, unix_path=path) as server:
         print(server.port, flush=True)
@@ -70,10 +78,11 @@ def serve(path: str) -> None:
 
 
 def fill(client: reverie.Client, name: str, count: int) -> None:
-    """Items of one step each, all different in their first element."""
+    """Items of one step each."""
+    kinds = steps(name)
     with client.trajectory_writer(num_keep_alive_refs=1) as writer:
-        for _ in range(count):
-            writer.append(STEPS[name])
+        for i in range(count):
+            writer.append(kinds[i % len(kinds)])
             history = writer.history
             item = (
                 {key: column[-1:] for key, column in history.items()}
@@ -109,10 +118,11 @@ class Peer:
         )
         assert self.child.stdout is not None
         self.client = reverb.Client(f"localhost:{int(self.child.stdout.readline())}")
-        for name in ("400 B", "CartPole"):
+        for name in ("400 B", "CartPole", "84x84x4"):
+            kinds = steps(name)
             with self.client.trajectory_writer(num_keep_alive_refs=1) as writer:
                 for i in range(TABLE_SIZE):
-                    writer.append(STEPS[name])
+                    writer.append(kinds[i % len(kinds)])
                     history = writer.history
                     item = (
                         {key: column[-1:] for key, column in history.items()}
@@ -134,14 +144,14 @@ class Peer:
 
         return work
 
-    def loop(self) -> Callable[[], int]:
+    def loop(self, name: str) -> Callable[[], int]:
         """A learner that stacks what it draws, and gives priorities."""
-        sampler = self.client._client.NewSampler("CartPole", 1 << 40, 2 * BATCH)
+        sampler = self.client._client.NewSampler(name, 1 << 40, 2 * BATCH)
 
         def work() -> int:
             rows = [sampler.GetNextTrajectory() for _ in range(BATCH)]
             batch = [np.stack(column) for column in zip(*rows, strict=True)]
-            self.client.mutate_priorities("CartPole", dict.fromkeys(map(int, batch[0]), 0.5))
+            self.client.mutate_priorities(name, dict.fromkeys(map(int, batch[0]), 0.5))
             return 1
 
         return work
@@ -165,7 +175,7 @@ def serve_reverb() -> None:
             max_size=TABLE_SIZE,
             rate_limiter=reverb.rate_limiters.MinSize(1),
         )
-        for name in STEPS
+        for name in NAMES
     ]
     server = reverb.Server(tables)
     print(server.port, flush=True)
@@ -349,7 +359,8 @@ def measure(clients: dict[str, reverie.Client], seconds: float, rounds: int) -> 
         note("copy, GB/s", copy_gb_s(seconds))
         if peer is not None:
             note("dm-reverb: 400 B, items/s", *rate(seconds, peer.items()))
-            note("dm-reverb: CartPole loops/s", *rate(seconds, peer.loop()))
+            for name in ("CartPole", "84x84x4"):
+                note(f"dm-reverb: {name} loops/s", *rate(seconds, peer.loop(name)))
     if peer is not None:
         peer.stop()
     targets = {

@@ -90,7 +90,7 @@ class Client:
         self._native = _reverie.connect(
             addresses, token, options, retry_timeout_s, each_address or not is_one, sampling
         )
-        self._codec = "raw"  # what travels is compressed on its way
+        self._codec = "auto"
         self._addresses = addresses
         self._is_sharded = each_address or not is_one
         self._connection: tuple[str | tuple[str, ...], dict[str, Any]] | None = (
@@ -209,7 +209,7 @@ class Client:
             max_in_flight_items: items that wait for their table before ``create_item`` waits too.
             codec: how full chunks are kept: ``"raw"``, ``"lz4"``, ``"zstd"``, or ``"auto"``, which
                 takes lz4 for integers of at least 256 bytes a step where it saves a quarter. None
-                for the store's. What is drawn is the same with any.
+                for the store's; ``"auto"`` over a network. What is drawn is the same with any.
 
         Raises:
             InvalidArgumentError: a number lies outside, or there is no such codec.

@@ -53,6 +53,34 @@ def steps(client, count, **options):
         writer.flush()
 
 
+@pytest.mark.parametrize("codec", [None, "raw", "lz4", "zstd"])
+@pytest.mark.parametrize("chunk_length", [None, 1, 7])
+def test_pictures_arrive_as_they_were_whatever_the_codec(codec, chunk_length):
+    rng = np.random.default_rng(3)
+    frames = np.zeros((40, 24, 24), np.uint8)
+    frames[:, ::4] = rng.integers(0, 255, frames[:, ::4].shape)
+    noise = rng.normal(size=(40, 100)).astype(np.float32)
+    with reverie.Server([reverie.Table.queue(name, 50) for name in "ab"]) as server:
+        client = server.localhost_client()
+        with client.trajectory_writer(4, codec=codec, chunk_length=chunk_length) as writer:
+            for i in range(40):
+                writer.append({"frame": frames[i], "noise": noise[i], "n": i})
+                if i < 3:
+                    continue
+                columns = {name: column[-4:] for name, column in writer.history.items()}
+                for table in "ab":
+                    writer.create_item(table, float(i), columns)
+                if i < 6:
+                    writer.flush()  # the server has answered: now chunks go as both keep them
+        for table, reader in (("a", client), ("b", server.client())):
+            pictures, numbers, floats = reader.sample_batch(table, 37).data
+            for first in range(37):
+                rows = slice(first, first + 4)
+                assert numbers[first].tolist() == list(range(first, first + 4))
+                assert np.array_equal(pictures[first], frames[rows])
+                assert np.array_equal(floats[first], noise[rows])
+
+
 @pytest.mark.parametrize("chunk_length", [1, 3, 100])
 def test_what_a_writer_sends_a_reader_gets(server, client, chunk_length):
     steps(client, 10, chunk_length=chunk_length)

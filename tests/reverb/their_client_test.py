@@ -138,6 +138,29 @@ def test_an_embedded_writers_items_are_read_by_their_client(serve):
         assert text.tolist() == ["é".encode()] * 2
 
 
+@pytest.mark.parametrize("codec", ["raw", "lz4", "zstd"])
+def test_our_client_writes_what_their_client_reads(serve, codec):
+    server = serve(fifo(max_times_sampled=1))
+    pixels = np.random.default_rng(3).integers(0, 255, (20, 84, 84), np.uint8)
+    pixels[:, 20:] = 0
+    with server.localhost_client().trajectory_writer(5, codec=codec) as writer:
+        for step in range(20):
+            a = everything(step)["float32"]
+            writer.append({"a": a, "nothing": np.zeros(0, np.float32), "pixels": pixels[step]})
+            if step > 0:
+                columns = {name: column[-2:] for name, column in writer.history.items()}
+                writer.create_item("t", float(step), columns)
+            if step < 4:
+                writer.flush()  # from the second on chunks go as our server keeps them
+    drawn = list(their_client(server).sample("t", 19, emit_timesteps=False))
+    for step, sample in enumerate(drawn, start=1):
+        assert sample.info.priority == step
+        a, nothing, shown = sample.data
+        assert_same(a, np.stack([everything(s)["float32"] for s in (step - 1, step)]))
+        assert nothing.shape == (2, 0)
+        assert_same(shown, pixels[step - 1 : step + 1])
+
+
 def test_the_dataset_follows_the_signature_and_ends_with_its_samples(serve):
     signature = {
         "a": reverie.TensorSpec((None, 2), np.float32),
