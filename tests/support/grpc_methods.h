@@ -165,10 +165,10 @@ inline void add_methods(GrpcServer& server, const Never::Ended& ended = {}) {
   // "CODE TEXT": ends with that status.
   server.add_unary("/t/Fail", [](const Call&, Ref<GrpcMessage> request, GrpcUnaryReply reply) {
     const std::string text = text_of(*request);
-    const std::size_t space = text.find(' ');
+    const std::size_t space = std::min(text.find(' '), text.size());
     int code = 0;
     std::from_chars(text.data(), text.data() + space, code);
-    reply(Status(static_cast<StatusCode>(code), text.substr(space + 1)));
+    reply(Status(static_cast<StatusCode>(code), text.substr(std::min(space + 1, text.size()))));
   });
 }
 
