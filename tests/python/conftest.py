@@ -1,10 +1,17 @@
 """Options of the test run, and where things lie."""
 
+import signal
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def pytest_configure():
+    # A shell starts what it puts into the background with Ctrl-C ignored, and Python leaves it so.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser):

@@ -162,12 +162,13 @@ inline void add_methods(GrpcServer& server, const Never::Ended& ended = {}) {
   server.add_unary("/t/Info", [](const Call& call, Ref<GrpcMessage>, GrpcUnaryReply reply) {
     reply(GrpcPayload::of(info_text(call->info())));
   });
-  // "CODE TEXT": ends with that status.
+  // "CODE TEXT": ends with that status; with INTERNAL where there is no such code.
   server.add_unary("/t/Fail", [](const Call&, Ref<GrpcMessage> request, GrpcUnaryReply reply) {
     const std::string text = text_of(*request);
     const std::size_t space = std::min(text.find(' '), text.size());
     int code = 0;
     std::from_chars(text.data(), text.data() + space, code);
+    if (code < 1 || code > 16) code = static_cast<int>(StatusCode::kInternal);
     reply(Status(static_cast<StatusCode>(code), text.substr(std::min(space + 1, text.size()))));
   });
 }
