@@ -2,12 +2,15 @@
 // same; and as a chunk of Reverb's or of ours: refused, or columns that lie inside the bytes and
 // decode or are refused.
 //
-// Input: which message (mod 9), and its bytes.
+// Input: which message (mod 9), and its bytes. An insert is also read as if it came in pieces, with
+// all but its smallest chunks apart.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
+#include "reverie/adapters/reverb/field_scan.h"
 #include "reverie/adapters/reverb/stored_chunk.h"
 #include "reverie/codec/column_codec.h"
 #include "reverie/reverb_wire/chunk_data.h"
@@ -23,8 +26,34 @@ void require(bool holds) {
   if (!holds) std::abort();
 }
 
+// `wanted` is what the whole of the bytes reads as.
+void try_apart(Bytes bytes, std::size_t piece, const Result<wire::InsertStreamRequest>& wanted) {
+  FieldScan scan(bytes.size(), wire::kChunksField, /*apart_bytes_min=*/3);
+  std::string left;
+  std::vector<wire::ChunkApart> apart;
+  for (std::size_t at = 0; at < bytes.size();) {
+    const FieldScan::Found found = scan.next(bytes.subspan(at, std::min(piece, bytes.size() - at)));
+    left.append(wire::text_of(found.held)).append(wire::text_of(found.plain));
+    at += found.taken_bytes;
+    require(found.apart_bytes <= bytes.size() - at);
+    if (found.apart_bytes > 0) apart.push_back({left.size(), bytes.subspan(at, found.apart_bytes)});
+    at += found.apart_bytes;
+  }
+  const auto request = wire::read_insert_request(wire::bytes_of(left), apart);
+  require(request.status() == wanted.status());
+  if (!request.ok()) return;
+  require(std::ranges::equal(request->chunks, wanted->chunks, std::ranges::equal) &&
+          request->items.size() == wanted->items.size() &&
+          request->keep_chunk_keys == wanted->keep_chunk_keys &&
+          request->first_number == wanted->first_number &&
+          request->settled_below == wanted->settled_below);
+}
+
 void try_insert(Bytes bytes) {
   const auto request = wire::read_insert_request(bytes);
+  for (const std::size_t piece : {std::size_t{1}, std::size_t{7}, bytes.size()}) {
+    try_apart(bytes, piece, request);
+  }
   if (!request.ok()) return;
   const std::string again =
       wire::write_insert_request(request->chunks, request->items, request->keep_chunk_keys).flat();

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "reverie/adapters/reverb/insert_stream.h"
+#include "reverie/adapters/reverb/message_reader.h"
 #include "reverie/adapters/reverb/sample_stream.h"
 #include "reverie/client/batch.h"
 #include "reverie/codec/column_codec.h"
@@ -214,6 +215,65 @@ TEST_F(ReverbStreams, AChunkSentAgainIsIgnored) {
   float value = 0;
   std::memcpy(&value, batch.columns[0].bytes.data(), sizeof(value));
   EXPECT_EQ(value, 1);
+}
+
+// As a connection receives it, where the stream asks for long chunks apart.
+Ref<GrpcMessage> received(const std::string& bytes, const InsertStream& stream,
+                          const Ref<MessagePool>& pool) {
+  std::string framed(1, '\0');
+  for (const int shift : {24, 16, 8, 0}) framed += static_cast<char>(bytes.size() >> shift);
+  framed += bytes;
+  MessageReader reader(bytes.size(), pool, std::make_shared<ReceiveBudget>());
+  reader.set_apart(stream.apart_field());
+  auto part = std::as_bytes(std::span(framed));
+  Ref<GrpcMessage> message;
+  EXPECT_TRUE(reader.feed(&part, &message).ok());
+  reader.let_go(*message);
+  return message;
+}
+
+TEST_F(ReverbStreams, ALongChunkKeepsNothingOfTheMessageThatItCameIn) {
+  open_fifo();
+  constexpr std::uint64_t kItems = 20;
+  constexpr std::uint32_t kRows = 10'000;
+  const auto pool = make_ref<MessagePool>();
+  std::vector<std::string> chunks;
+  std::vector<Bytes> spans;
+  std::vector<wire::WireItem> items;
+  std::size_t chunk_bytes = 0;
+  for (std::uint64_t i = 1; i <= kItems; ++i) {
+    chunks.push_back(chunk(i, static_cast<float>(i), kRows));
+    chunk_bytes += chunks.back().size();
+    items.push_back(item(i, i, kRows));
+  }
+  ASSERT_GT(chunks.front().size(), std::size_t{33} << 10);  // of the pool's sizes
+  // A chunk that was sent again stands last: the first one counts.
+  chunks.push_back(chunk(kItems, 500, kRows));
+  for (const std::string& c : chunks) spans.push_back(wire::bytes_of(c));
+  Insert writer = insert_stream();
+  writer.stream->on_message(
+      received(wire::write_insert_request(spans, items, {}).flat(), *writer.stream, pool));
+  EXPECT_EQ(confirmed(*writer.call).size(), kItems);
+  EXPECT_LT(pool->kept_bytes(), 2 * chunks.back().size()) << "the one that was sent again";
+  EXPECT_GE(pool->kept_bytes(), chunks.back().size());
+
+  MutateRequest deletion;
+  deletion.table = "t";
+  std::vector<ItemKey> keys;
+  for (ItemKey key = 1; key < kItems; ++key) keys.push_back(key);
+  deletion.deletes = keys;
+  ASSERT_TRUE(mutate_and_wait(*service_, deletion).status.ok());
+  EXPECT_EQ(size(), 1);
+  EXPECT_GE(pool->kept_bytes(), chunk_bytes) << "of all chunks but one, and of the one sent again";
+
+  SampleRequest request;
+  request.table = "t";
+  request.count = request.min_count = 1;
+  const SampleResult left = sample_and_wait(*service_, std::move(request));
+  const Batch batch = assemble(left.batch, {}).value();
+  float value = 0;
+  std::memcpy(&value, batch.columns[0].bytes.data(), sizeof(value));
+  EXPECT_EQ(value, kItems);
 }
 
 TEST_F(ReverbStreams, AnswersAreReverbs) {

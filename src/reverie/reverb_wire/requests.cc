@@ -104,6 +104,26 @@ Status read_state_id(Bytes message, ServerInfoResponse& response) {
   });
 }
 
+Status read_insert_fields(Bytes fields, InsertStreamRequest& request) {
+  return for_each_field(fields, [&](Reader& reader, std::uint32_t tag) -> Status {
+    if (tag == bytes_field(kChunksField)) {
+      request.chunks.push_back(get_bytes(reader));
+    } else if (tag == bytes_field(kStoredChunksField)) {
+      request.stored_chunks.push_back(get_bytes(reader));
+    } else if (tag == bytes_field(2)) {
+      REVERIE_ASSIGN_OR_RETURN(WireItem item, read_item(get_bytes(reader)));
+      request.items.push_back(std::move(item));
+    } else if (tag == varint_field(kFirstNumber)) {
+      request.first_number = reader.get_uint64();
+    } else if (tag == varint_field(kSettledBelow)) {
+      request.settled_below = reader.get_uint64();
+    } else if (!take_numbers(reader, tag, 3, request.keep_chunk_keys)) {
+      reader.skip();
+    }
+    return {};
+  });
+}
+
 }  // namespace
 
 std::size_t PiecedMessage::size_bytes() const {
@@ -123,27 +143,16 @@ std::string PiecedMessage::flat() const {
   return out.append(own, at);
 }
 
-Result<InsertStreamRequest> read_insert_request(Bytes message) {
+Result<InsertStreamRequest> read_insert_request(Bytes message, std::span<const ChunkApart> apart) {
   return read_message("InsertStreamRequest", [&]() -> Result<InsertStreamRequest> {
     InsertStreamRequest request;
-    REVERIE_RETURN_IF_ERROR(
-        for_each_field(message, [&](Reader& reader, std::uint32_t tag) -> Status {
-          if (tag == bytes_field(1)) {
-            request.chunks.push_back(get_bytes(reader));
-          } else if (tag == bytes_field(kStoredChunks)) {
-            request.stored_chunks.push_back(get_bytes(reader));
-          } else if (tag == bytes_field(2)) {
-            REVERIE_ASSIGN_OR_RETURN(WireItem item, read_item(get_bytes(reader)));
-            request.items.push_back(std::move(item));
-          } else if (tag == varint_field(kFirstNumber)) {
-            request.first_number = reader.get_uint64();
-          } else if (tag == varint_field(kSettledBelow)) {
-            request.settled_below = reader.get_uint64();
-          } else if (!take_numbers(reader, tag, 3, request.keep_chunk_keys)) {
-            reader.skip();
-          }
-          return {};
-        }));
+    std::size_t begin = 0;
+    for (const ChunkApart& part : apart) {
+      REVERIE_RETURN_IF_ERROR(read_insert_fields(message.subspan(begin, part.at - begin), request));
+      request.chunks.push_back(part.chunk);
+      begin = part.at;
+    }
+    REVERIE_RETURN_IF_ERROR(read_insert_fields(message.subspan(begin), request));
     return request;
   });
 }
@@ -161,7 +170,7 @@ PiecedMessage write_numbered_request(std::span<const Bytes> chunks, std::string_
   PiecedMessage message;
   message.pieces.reserve(chunks.size());
   for (const Bytes chunk : chunks) {
-    put_head(message.own, 1, chunk.size());
+    put_head(message.own, kChunksField, chunk.size());
     message.put(chunk);
   }
   put_numbered_fields(message.own, items, keep_chunk_keys, first_number, settled_below);

@@ -53,8 +53,10 @@ struct PiecedMessage {
 // knows neither it nor the fields above 3, and ignores them. See docs/decisions/0004.
 inline constexpr std::string_view kSessionName = "reverie-session";
 
-// Ours too, and far from the numbers that Reverb may give.
-inline constexpr std::uint32_t kStoredChunks = 1000;
+// The fields whose contents are an InsertStreamRequest's chunks: Reverb's, and ours, far from the
+// numbers that Reverb may give.
+inline constexpr std::uint32_t kChunksField = 1;
+inline constexpr std::uint32_t kStoredChunksField = 1000;
 
 struct InsertStreamRequest {
   std::vector<Bytes> chunks;         // each a ChunkData
@@ -65,7 +67,15 @@ struct InsertStreamRequest {
   std::uint64_t first_number = 0;
   std::uint64_t settled_below = 0;  // the writer asks for none of these again
 };
-Result<InsertStreamRequest> read_insert_request(Bytes message);
+// A chunk that was taken out of a message, its head too: it stood before the byte `at` of what is
+// left.
+struct ChunkApart {
+  std::size_t at = 0;
+  Bytes chunk;
+};
+// Requires `apart` in the order they stood.
+Result<InsertStreamRequest> read_insert_request(Bytes message,
+                                                std::span<const ChunkApart> apart = {});
 PiecedMessage write_insert_request(std::span<const Bytes> chunks, std::span<const WireItem> items,
                                    std::span<const std::uint64_t> keep_chunk_keys);
 // The same of items that put_item() wrote one behind the other, with their numbers.

@@ -99,7 +99,7 @@ Status ChunkSender::put(PayloadBuilder& message, const Chunk& chunk, const Segme
                         bool takes_stored) {
   if (is_enveloped(chunk)) {
     const wire::Bytes bytes = chunk.enveloped(Chunk::Envelope::kReverbChunkData);
-    wire::put_head(message.own(), 1, bytes.size());
+    wire::put_head(message.own(), wire::kChunksField, bytes.size());
     message.put(bytes, chunk);
     return {};
   }
@@ -109,7 +109,7 @@ Status ChunkSender::put(PayloadBuilder& message, const Chunk& chunk, const Segme
   REVERIE_ASSIGN_OR_RETURN(wire::WrittenChunk written,
                            wire::encode_chunk(chunk, segment.begin, segment.end, segment.key));
   const auto owner = std::make_shared<const wire::WrittenChunk>(std::move(written));
-  wire::put_head(message.own(), 1, owner->bytes().size());
+  wire::put_head(message.own(), wire::kChunksField, owner->bytes().size());
   message.put(owner->bytes());
   message.keep(owner);
   return {};

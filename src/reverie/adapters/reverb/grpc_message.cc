@@ -83,10 +83,23 @@ Result<Ref<GrpcMessage>> GrpcMessage::make(Ref<MessagePool> pool, std::size_t si
 
 GrpcMessage::GrpcMessage(Ref<MessagePool> pool, std::byte* data, std::size_t size_bytes,
                          std::size_t capacity)
-    : pool_(std::move(pool)), data_(data), size_bytes_(size_bytes), capacity_(capacity) {}
+    : pool_(std::move(pool)),
+      data_(data),
+      size_bytes_(size_bytes),
+      capacity_(capacity),
+      memory_bytes_(size_bytes),
+      received_bytes_(size_bytes) {}
 
 GrpcMessage::~GrpcMessage() {
   pool_->give_back(data_, capacity_);
+}
+
+void GrpcMessage::finish(std::size_t size_bytes, std::vector<Part> parts,
+                         std::size_t received_bytes) {
+  REVERIE_CHECK(size_bytes <= size_bytes_);
+  size_bytes_ = size_bytes;
+  parts_ = std::move(parts);
+  received_bytes_ = received_bytes;
 }
 
 Buffer GrpcMessage::view(std::size_t offset, std::size_t size_bytes) {

@@ -1,7 +1,9 @@
 // Messages on their way in and out, and the pool that incoming ones lie in.
 //
 // A message that comes in is copied once, from the socket's buffer into memory of its own size;
-// what is stored of it (a chunk's columns) views that memory and keeps it. A message that goes out
+// what is stored of it (a chunk's columns) views that memory and keeps it. Long contents of a field
+// that the method names (InsertStream: its chunks) come into memory of their own, each kept or let
+// go for itself. A message that goes out
 // is a list of pieces with owners: the socket gathers them, nothing is copied.
 #pragma once
 
@@ -55,11 +57,29 @@ class GrpcMessage final : public RefCounted<GrpcMessage>, private BufferOwner {
   static Result<Ref<GrpcMessage>> make(Ref<MessagePool> pool, std::size_t size_bytes);
   ~GrpcMessage() override;
 
+  // Without its parts.
   std::span<const std::byte> bytes() const { return {data_, size_bytes_}; }
   std::span<std::byte> writable() { return {data_, size_bytes_}; }
 
   // A part of the message that keeps the whole of it. Requires offset + size <= bytes().size().
   Buffer view(std::size_t offset, std::size_t size_bytes);
+  // The memory that a view keeps.
+  std::size_t memory_bytes() const { return memory_bytes_; }
+
+  // A field's content in memory of its own. The field, head and all, stood before the byte `at` of
+  // bytes().
+  struct Part {
+    std::size_t at = 0;
+    Ref<GrpcMessage> content;
+  };
+  // In the order they came, out of the message: views of it do not keep them. Whoever gets the
+  // message may take them, once.
+  std::vector<Part> take_parts() { return std::exchange(parts_, {}); }
+
+  // For the transport: of this message the first `size_bytes` are left, the parts came beside it.
+  void finish(std::size_t size_bytes, std::vector<Part> parts, std::size_t received_bytes);
+  // How long the whole of it was, as it was announced.
+  std::size_t received_bytes() const { return received_bytes_; }
 
  private:
   GrpcMessage(Ref<MessagePool> pool, std::byte* data, std::size_t size_bytes, std::size_t capacity);
@@ -69,6 +89,9 @@ class GrpcMessage final : public RefCounted<GrpcMessage>, private BufferOwner {
   std::byte* data_;
   std::size_t size_bytes_;
   std::size_t capacity_;
+  std::size_t memory_bytes_;
+  std::size_t received_bytes_;
+  std::vector<Part> parts_;
 };
 
 // A message to be sent: pieces in order, each kept until the socket has taken it. Move-only; not

@@ -263,6 +263,7 @@ Result<std::shared_ptr<GrpcCallEvents>> GrpcServer::Impl::begin(
   }
   auto events = method->second(stream);
   if (!events) return internal_error("method '{}' refused the call", stream->info().path);
+  stream->set_apart(events->apart_field());
   return std::static_pointer_cast<GrpcCallEvents>(std::move(events));
 }
 

@@ -15,6 +15,7 @@
 // `queued_bytes_max`. Slow methods: see GrpcCall::pause_reading.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -61,6 +62,9 @@ class GrpcServerCall : public GrpcCall {
 // short, and may use the call. The transport holds the receiver until on_end() returned.
 class GrpcServerEvents : public GrpcCallEvents {
  public:
+  // The number of the field, of type bytes or message, whose long contents on_message() is to get
+  // as parts of the message (GrpcMessage::take_parts); 0 for none. Asked once.
+  virtual std::uint32_t apart_field() const { return 0; }
   // The caller sends no more. Not called for a call that ended before.
   void on_half_close() override = 0;
   // Exactly once, the last event. Ok: finish() was carried out, whatever status it sent. Else why

@@ -46,6 +46,8 @@ class GrpcServerStream final : public GrpcServerCall, public GrpcStream {
   void on_closed(std::uint32_t error_code) override;
   void on_lost(const Status& why) override;
 
+  // Long contents of this field come as parts of their messages; 0: of none. Before the first.
+  void set_apart(std::uint32_t field_number) { in_->set_apart(field_number); }
   // abort(), on the I/O thread.
   void abort_here(const Status& why);
 

@@ -286,16 +286,18 @@ void GrpcSession::on_readable() {
   });
 }
 
+// In place, but never less at once than could be read to the scratch: a read of its own for each of
+// several parts costs more than the copies.
 std::span<std::byte> GrpcSession::place_to_read() {
+  const std::span<std::byte> scratch = hub_->loop().scratch();
   if (data_left_ >= kInPlaceBytesMin) {
     const auto stream = streams_.find(data_stream_);
     if (stream != streams_.end()) {
       const std::span<std::byte> room = stream->second->room();
-      was_read_in_place_ = room.size() >= kInPlaceBytesMin;
+      was_read_in_place_ = room.size() >= std::min(data_left_, scratch.size());
       if (was_read_in_place_) return room.first(std::min(room.size(), data_left_));
     }
   }
-  const std::span<std::byte> scratch = hub_->loop().scratch();
   return std::exchange(was_read_in_place_, false) ? scratch.first(kBetweenBytes) : scratch;
 }
 

@@ -374,6 +374,49 @@ TEST_F(Grpc, APausedMethodGoesOnWhereItStopped) {
   EXPECT_EQ(text_of(**message), format("{}", sum));
 }
 
+TEST_F(Grpc, AMethodGetsTheLongContentsThatItAskedForApart) {
+  class Apart final : public GrpcServerEvents {
+   public:
+    Apart(std::shared_ptr<GrpcServerCall> call, std::uint32_t field)
+        : call_(std::move(call)), field_(field) {}
+    std::uint32_t apart_field() const override { return field_; }
+    void on_message(Ref<GrpcMessage> message) override {
+      std::string said =
+          format("{} left of {}", message->bytes().size(), message->received_bytes());
+      for (const auto& part : message->take_parts()) {
+        const std::string text = text_of(*part.content);
+        said +=
+            format("; at {} {} {}", part.at, text.size(), text == std::string(text.size(), 'x'));
+      }
+      call_->write(GrpcPayload::of(std::move(said)));
+    }
+    void on_half_close() override { call_->finish({}); }
+    void on_end(const Status&) override {}
+
+   private:
+    const std::shared_ptr<GrpcServerCall> call_;
+    const std::uint32_t field_;
+  };
+  GrpcServer server(threads_, {});
+  for (const std::uint32_t field : {0u, 1u, 2u}) {
+    server.add_method(format("/t/Apart{}", field), [field](std::shared_ptr<GrpcServerCall> call) {
+      return std::make_shared<Apart>(std::move(call), field);
+    });
+  }
+  address_ = server.listen({"localhost:0"})->front();
+  const auto client = open();
+  // "\x0a" and "\x12" are the tags of fields 1 and 2; the lengths take three bytes.
+  std::string message;
+  for (const char tag : {'\x0a', '\x12', '\x0a'}) {
+    message += tag + std::string("\xc0\x84\x3d") + std::string(1'000'000, 'x');
+  }
+  EXPECT_EQ(ask(*client, "/t/Apart0", message), "3000012 left of 3000012");
+  EXPECT_EQ(ask(*client, "/t/Apart1", message),
+            "1000004 left of 3000012; at 0 1000000 true; at 1000004 1000000 true");
+  EXPECT_EQ(ask(*client, "/t/Apart2", message), "2000008 left of 3000012; at 1000004 1000000 true");
+  EXPECT_EQ(ask(*client, "/t/Apart1", "no fields"), "9 left of 9");
+}
+
 // A reader that takes nothing, beside one that does.
 TEST_F(Grpc, ASlowReaderSlowsOnlyItself) {
   GrpcClientOptions options;

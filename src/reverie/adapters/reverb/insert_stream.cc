@@ -9,8 +9,8 @@
 namespace reverie {
 namespace {
 
-// A chunk below this part of its message gets memory of its own: an item that stays for long is not
-// to hold all that was sent with it.
+// A chunk below this part of what it came in gets memory of its own: an item that stays for long is
+// not to hold all that was sent with it. Long chunks come in such memory.
 constexpr std::size_t kPartOfMessage = 8;
 
 // What a store that was closed answers becomes what makes Reverb's writers try again.
@@ -74,8 +74,12 @@ void InsertStream::on_end(const Status& why) {
 }
 
 Status InsertStream::take(const Ref<GrpcMessage>& message) {
+  const std::vector<GrpcMessage::Part> parts = message->take_parts();
+  std::vector<wire::ChunkApart> apart;
+  apart.reserve(parts.size());
+  for (const auto& part : parts) apart.push_back({part.at, part.content->bytes()});
   REVERIE_ASSIGN_OR_RETURN(const wire::InsertStreamRequest request,
-                           wire::read_insert_request(message->bytes()));
+                           wire::read_insert_request(message->bytes(), apart));
   if (request.chunks.empty() && request.stored_chunks.empty() && request.items.empty()) {
     return invalid_argument(
         "ProcessIncomingRequest: Request lacks both chunks and item; send at least one");
@@ -83,8 +87,8 @@ Status InsertStream::take(const Ref<GrpcMessage>& message) {
   if (session_ && !request.items.empty() && request.first_number == 0) {
     return invalid_argument("the items of a session must have numbers; first_number is 0");
   }
-  REVERIE_RETURN_IF_ERROR(take_chunks(message, request.chunks, /*are_stored=*/false));
-  REVERIE_RETURN_IF_ERROR(take_chunks(message, request.stored_chunks, /*are_stored=*/true));
+  REVERIE_RETURN_IF_ERROR(take_chunks(message, parts, request.chunks, /*are_stored=*/false));
+  REVERIE_RETURN_IF_ERROR(take_chunks(message, {}, request.stored_chunks, /*are_stored=*/true));
   if (request.items.empty()) return {};
   if (session_) session_->settle(request.settled_below);
   REVERIE_RETURN_IF_ERROR(take_items(request));
@@ -92,7 +96,7 @@ Status InsertStream::take(const Ref<GrpcMessage>& message) {
 }
 
 Result<Buffer> InsertStream::keep_part(const Ref<GrpcMessage>& message, wire::Bytes bytes) {
-  if (bytes.size() > message->bytes().size() / kPartOfMessage) {
+  if (bytes.size() > message->memory_bytes() / kPartOfMessage) {
     const auto offset = static_cast<std::size_t>(bytes.data() - message->bytes().data());
     return Ref<GrpcMessage>(message)->view(offset, bytes.size());
   }
@@ -112,8 +116,12 @@ Result<Ref<Chunk>> InsertStream::read_chunk(const Ref<GrpcMessage>& message, wir
 }
 
 Status InsertStream::take_chunks(const Ref<GrpcMessage>& message,
+                                 std::span<const GrpcMessage::Part> parts,
                                  const std::vector<wire::Bytes>& chunks, bool are_stored) {
   for (const wire::Bytes bytes : chunks) {
+    const bool is_part = !parts.empty() && parts.front().content->bytes().data() == bytes.data();
+    const Ref<GrpcMessage>& holder = is_part ? parts.front().content : message;
+    if (is_part) parts = parts.subspan(1);
     REVERIE_ASSIGN_OR_RETURN(const ChunkKey key, wire::chunk_key_of(bytes));
     if (chunks_.contains(key)) continue;  // older writers send some again: the first one counts
     if (kept_bytes_ + bytes.size() > store_->kept_bytes_max) {
@@ -122,7 +130,7 @@ Status InsertStream::take_chunks(const Ref<GrpcMessage>& message,
           "those without use out of keep_chunk_keys",
           kept_bytes_, bytes.size(), store_->kept_bytes_max);
     }
-    REVERIE_ASSIGN_OR_RETURN(Ref<Chunk> chunk, read_chunk(message, bytes, are_stored));
+    REVERIE_ASSIGN_OR_RETURN(Ref<Chunk> chunk, read_chunk(holder, bytes, are_stored));
     if (store_->in_flight) REVERIE_RETURN_IF_ERROR(store_->in_flight->take(bytes.size()));
     kept_bytes_ += bytes.size();
     chunks_.emplace(key, KeptChunk{std::move(chunk), bytes.size()});

@@ -1,7 +1,8 @@
 // InsertStream: what one writer sends, on its way into the tables.
 //
 //     message { chunks, items, keep_chunk_keys }
-//        chunks --> kept by key, as views of the message, or copies where they are a small part
+//        chunks --> kept by key: long ones where they were received, each in memory of its own,
+//                   others as views of the message, or copies where they are a small part of it
 //        items  --> ReplayService, as many at once as go in; each confirmed once it is in
 //        then every chunk that is not to be kept is let go (its items hold what they need)
 //
@@ -14,6 +15,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -34,6 +36,7 @@ class InsertStream final : public GrpcServerEvents,
   InsertStream(std::shared_ptr<ReverbStore> store, std::shared_ptr<GrpcServerCall> call);
   ~InsertStream() override { give_back(kept_bytes_); }
 
+  std::uint32_t apart_field() const override { return wire::kChunksField; }
   void on_message(Ref<GrpcMessage> message) override;
   void on_half_close() override;
   void on_end(const Status& why) override;
@@ -50,8 +53,9 @@ class InsertStream final : public GrpcServerEvents,
   };
 
   Status take(const Ref<GrpcMessage>& message);
-  Status take_chunks(const Ref<GrpcMessage>& message, const std::vector<wire::Bytes>& chunks,
-                     bool are_stored);
+  // The chunks in `parts` are in `chunks` too, in the same order.
+  Status take_chunks(const Ref<GrpcMessage>& message, std::span<const GrpcMessage::Part> parts,
+                     const std::vector<wire::Bytes>& chunks, bool are_stored);
   Result<Buffer> keep_part(const Ref<GrpcMessage>& message, wire::Bytes bytes);
   Result<Ref<Chunk>> read_chunk(const Ref<GrpcMessage>& message, wire::Bytes bytes, bool is_stored);
   Status take_items(const wire::InsertStreamRequest& request);

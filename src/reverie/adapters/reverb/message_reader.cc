@@ -2,10 +2,25 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "reverie/adapters/reverb/gzip.h"
 
 namespace reverie {
+namespace {
+
+// Copies what `message` has room for, and says how much that is; nothing is copied of bytes that
+// were read to where they belong.
+std::size_t copy_into(GrpcMessage& message, std::size_t* filled_bytes,
+                      std::span<const std::byte> bytes) {
+  const std::span<std::byte> room = message.writable().subspan(*filled_bytes);
+  const std::size_t size = std::min(bytes.size(), room.size());
+  if (size > 0 && room.data() != bytes.data()) std::memmove(room.data(), bytes.data(), size);
+  *filled_bytes += size;
+  return size;
+}
+
+}  // namespace
 
 Status ReceiveBudget::take(std::size_t bytes) {
   if (held_bytes > 0 && bytes > 0 && held_bytes + bytes > held_bytes_max) {
@@ -33,12 +48,10 @@ Status MessageReader::feed(std::span<const std::byte>* bytes, Ref<GrpcMessage>* 
     if (prefix_bytes_ < kPrefixBytes) return {};
     REVERIE_RETURN_IF_ERROR(begin());
   }
-  const std::span<std::byte> room = message_->writable().subspan(filled_bytes_);
-  const std::size_t part = std::min(bytes->size(), room.size());
-  if (part > 0 && room.data() != bytes->data()) std::memmove(room.data(), bytes->data(), part);
-  *bytes = bytes->subspan(part);
-  filled_bytes_ += part;
-  return part == room.size() ? finish(message) : Status();
+  const auto part = bytes->first(std::min(bytes->size(), left_bytes_));
+  *bytes = bytes->subspan(part.size());
+  REVERIE_RETURN_IF_ERROR(fill(part));
+  return left_bytes_ == 0 ? finish(message) : Status();
 }
 
 Status MessageReader::begin() {
@@ -60,18 +73,60 @@ Status MessageReader::begin() {
         size_bytes, message_bytes_max_);
   }
   REVERIE_RETURN_IF_ERROR(budget_->take(size_bytes));
-  auto message = GrpcMessage::make(pool_, size_bytes);
-  if (!message.ok()) {
-    budget_->give_back(size_bytes);
-    return message.status();
-  }
-  message_ = std::move(message).value();
+  message_bytes_ = left_bytes_ = size_bytes;
   filled_bytes_ = 0;
+  if (apart_field_ > 0 && !is_compressed_ && size_bytes >= FieldScan::kApartBytesMin) {
+    scan_ = FieldScan(size_bytes, apart_field_);
+    return {};
+  }
+  scan_ = FieldScan(size_bytes);
+  REVERIE_ASSIGN_OR_RETURN(message_, GrpcMessage::make(pool_, size_bytes));
+  return {};
+}
+
+std::span<std::byte> MessageReader::room() {
+  if (part_) return part_->writable().subspan(part_filled_bytes_);
+  if (!message_) return {};
+  return message_->writable().subspan(filled_bytes_, scan_.plain_bytes());
+}
+
+Status MessageReader::fill(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const std::size_t before = bytes.size();
+    if (part_) {
+      bytes = bytes.subspan(copy_into(*part_, &part_filled_bytes_, bytes));
+      if (part_filled_bytes_ == part_->bytes().size()) {
+        parts_.push_back({filled_bytes_, std::move(part_)});
+      }
+    } else {
+      const FieldScan::Found found = scan_.next(bytes);
+      if (!message_ && found.held.size() + found.plain.size() > 0) {
+        // All before this is in parts, and there may be none to come.
+        REVERIE_ASSIGN_OR_RETURN(message_,
+                                 GrpcMessage::make(pool_, found.held.size() + left_bytes_));
+      }
+      if (message_) {
+        copy_into(*message_, &filled_bytes_, found.held);
+        copy_into(*message_, &filled_bytes_, found.plain);
+      }
+      bytes = bytes.subspan(found.taken_bytes);
+      if (found.apart_bytes > 0) {
+        REVERIE_ASSIGN_OR_RETURN(part_, GrpcMessage::make(pool_, found.apart_bytes));
+        part_filled_bytes_ = 0;
+      }
+    }
+    left_bytes_ -= before - bytes.size();
+  }
   return {};
 }
 
 Status MessageReader::finish(Ref<GrpcMessage>* message) {
   prefix_bytes_ = 0;
+  if (!message_) {
+    REVERIE_ASSIGN_OR_RETURN(message_, GrpcMessage::make(pool_, 0));
+  }
+  if (!parts_.empty()) message_->finish(filled_bytes_, std::exchange(parts_, {}), message_bytes_);
+  message_bytes_ = 0;
   if (!is_compressed_) {
     *message = std::move(message_);
     return {};
@@ -86,8 +141,11 @@ Status MessageReader::finish(Ref<GrpcMessage>* message) {
 }
 
 void MessageReader::reset() {
-  if (message_) let_go(*message_);
+  budget_->give_back(std::exchange(message_bytes_, 0));
+  left_bytes_ = 0;
   message_ = {};
+  part_ = {};
+  parts_.clear();
   prefix_bytes_ = 0;
 }
 

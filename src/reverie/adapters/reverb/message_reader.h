@@ -2,15 +2,23 @@
 //
 //     [compressed? 1 byte][length 4 bytes, big end first][length bytes] ...
 //
-// A length is checked against the bounds before memory is taken for it.
+// A length is checked against the bounds before memory is taken for it. Where long contents of a
+// field are wanted apart, each is filled as a message of its own, and memory for what is left is
+// taken when the first of that comes:
+//
+//     [head chunk][head chunk][item][keys]      one message
+//           |           |         |    |
+//       [ chunk ]   [ chunk ]  [item][keys]     two parts, and what is left
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "reverie/adapters/reverb/byte_budget.h"
+#include "reverie/adapters/reverb/field_scan.h"
 #include "reverie/adapters/reverb/grpc_message.h"
 #include "reverie/base/status.h"
 
@@ -39,28 +47,30 @@ class MessageReader {
 
   // The stream's messages may be compressed with gzip.
   void allow_gzip() { is_gzip_allowed_ = true; }
+  // Long contents of this field (FieldScan) become parts of their message, unless it is compressed.
+  void set_apart(std::uint32_t field_number) { apart_field_ = field_number; }
 
   // Takes bytes from the front of `bytes`, at most to the end of one message, which it then puts
   // into `message`. Call again with what is left. After an error the stream is of no more use.
   Status feed(std::span<const std::byte>* bytes, Ref<GrpcMessage>* message);
 
   // Where the next bytes of the message that is coming in belong: whoever reads them from a socket
-  // straight to there has feed() copy nothing. Empty between messages; valid until feed() or
-  // reset().
-  std::span<std::byte> room() {
-    return message_ ? message_->writable().subspan(filled_bytes_) : std::span<std::byte>();
-  }
+  // straight to there has feed() copy nothing. Empty between messages, and where that depends on
+  // the bytes; valid until feed() or reset().
+  std::span<std::byte> room();
 
   // Whether the stream may end here.
   bool is_between_messages() const { return prefix_bytes_ == 0; }
 
   // Gives back what `message` took of the budget, when it is handed on or dropped.
-  void let_go(const GrpcMessage& message) { budget_->give_back(message.bytes().size()); }
+  void let_go(const GrpcMessage& message) { budget_->give_back(message.received_bytes()); }
   // Drops what is not whole.
   void reset();
 
  private:
   Status begin();
+  // Takes bytes of the message.
+  Status fill(std::span<const std::byte> bytes);
   Status finish(Ref<GrpcMessage>* message);
 
   const std::size_t message_bytes_max_;
@@ -68,10 +78,19 @@ class MessageReader {
   std::shared_ptr<ReceiveBudget> budget_;
   bool is_gzip_allowed_ = false;
   bool is_compressed_ = false;
+  std::uint32_t apart_field_ = 0;  // 0: none
   std::uint8_t prefix_[kPrefixBytes] = {};
   std::size_t prefix_bytes_ = 0;  // how much of the prefix is here
-  Ref<GrpcMessage> message_;      // once the prefix is
+
+  // Of the message that is coming in.
+  std::size_t message_bytes_ = 0;  // taken from the budget
+  std::size_t left_bytes_ = 0;     // still to come
+  FieldScan scan_{0};
+  Ref<GrpcMessage> message_;  // what is not in parts; null until there is some
   std::size_t filled_bytes_ = 0;
+  Ref<GrpcMessage> part_;  // null between parts
+  std::size_t part_filled_bytes_ = 0;
+  std::vector<GrpcMessage::Part> parts_;
 };
 
 }  // namespace reverie

@@ -171,6 +171,27 @@ TEST(MessageReader, InflatesWithinTheBound) {
   EXPECT_TRUE(read_all(prefixed(gzipped(""), 1), 10, true).status.ok());
 }
 
+TEST(MessageReader, ACompressedMessageComesInOnePiece) {
+  std::string text("\x0a\x80\x80\x01", 4);  // a field of 16 KiB
+  text += pattern(16'384);
+  for (const bool is_compressed : {false, true}) {
+    const std::string bytes = is_compressed ? prefixed(gzipped(text), 1) : prefixed(text);
+    const auto budget = std::make_shared<ReceiveBudget>(ReceiveBudget{0, 1'000'000});
+    MessageReader reader(1'000'000, make_ref<MessagePool>(), budget);
+    reader.allow_gzip();
+    reader.set_apart(1);
+    auto part = std::as_bytes(std::span(bytes));
+    Ref<GrpcMessage> message;
+    ASSERT_TRUE(reader.feed(&part, &message).ok());
+    ASSERT_TRUE(message);
+    EXPECT_EQ(message->bytes().size(), is_compressed ? text.size() : 0);
+    EXPECT_EQ(message->take_parts().size(), is_compressed ? 0 : 1);
+    EXPECT_EQ(budget->held_bytes, text.size());
+    reader.let_go(*message);
+    EXPECT_EQ(budget->held_bytes, 0u);
+  }
+}
+
 TEST(MessageReader, AStreamThatLiesAboutItsSizeIsRefusedWithoutTheMemory) {
   std::string lie = gzipped("short");
   for (std::size_t i = lie.size() - 4; i < lie.size(); ++i) lie[i] = '\x7f';

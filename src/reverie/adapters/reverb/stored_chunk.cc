@@ -262,7 +262,7 @@ Status put_stored_chunk(PayloadBuilder& message, const Chunk& chunk, std::uint32
     size_bytes += columns[c].bytes.size();
   }
   wire::put_head(head, is_encoded ? 7 : 6, size_bytes);
-  wire::put_head(message.own(), wire::kStoredChunks, head.size() + size_bytes);
+  wire::put_head(message.own(), wire::kStoredChunksField, head.size() + size_bytes);
   message.own() += head;
   // Raw ones in the order in which a raw chunk has them in memory. Stable: a column without bytes
   // begins where the next one does.
