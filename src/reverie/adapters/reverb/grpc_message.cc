@@ -9,7 +9,7 @@ namespace reverie {
 namespace {
 
 // Below, the C heap keeps its memory itself.
-constexpr std::size_t kPooledBytesMin = std::size_t{1} << 10;
+constexpr std::size_t kPooledBytesMin = std::size_t{32} << 10;
 constexpr std::size_t kAlignment = 64;
 
 // Eight sizes from one power of two to the next.
