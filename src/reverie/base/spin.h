@@ -1,9 +1,11 @@
 // Looking again for a moment before sleeping.
 //
-// To wake a sleeping thread takes 5 us where a core is free, and 50 in a virtual machine: as long
-// as the whole answer of a server next door. So who waits for something that usually comes soon
-// looks for it first; who looked in vain sleeps at once the next times, twice as many with each
-// failure in a row, so that a wait that is long by nature costs a hundredth of it.
+// To wake a sleeping thread takes 5 us where a core is free, and 50 in a virtual machine: longer
+// than the whole answer of a server next door. So who waits for something that usually comes soon
+// looks for it first, for as long as a question and its answer take where three threads on their
+// way were asleep: less, and all of them would stay asleep once they are. Who looked in vain sleeps
+// at once the next times, twice as many with each failure in a row, so that a wait that is long by
+// nature costs a few hundredths of it.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +20,7 @@ namespace reverie {
 // Not thread-safe: one a waiting thread.
 class Spinner {
  public:
-  static constexpr Duration kLookMax = std::chrono::microseconds(50);
+  static constexpr Duration kLookMax = std::chrono::microseconds(150);
 
   // Looks for at most kLookMax whether `is_there()`; true once it is. Where cores are few, or
   // looking has not paid lately, it does not look at all: false.

@@ -8,6 +8,8 @@ namespace {
 
 constexpr auto kPollInterval = std::chrono::milliseconds(50);
 constexpr double kFirstNoticeS = 10.0;
+// Who waits for no more than these may have them before it would sleep.
+constexpr std::size_t kLookItemsMax = 4;
 
 }  // namespace
 
@@ -98,7 +100,9 @@ bool InFlight::wait_for(std::size_t max_queued, TimePoint until) {
 }
 
 Status InFlight::wait(std::size_t max_queued, TimePoint deadline, const WaitOptions& options) {
-  if (queued() <= max_queued) return {};
+  const auto is_done = [&] { return queued() <= max_queued || has_news(); };
+  if (is_done()) return {};
+  if (queued() <= max_queued + kLookItemsMax && spinner_.look(Clock::system(), is_done)) return {};
   const TimePoint begin = clock_.now();
   double next_notice_s = kFirstNoticeS;
   while (!wait_for(max_queued, std::min(deadline, clock_.now() + kPollInterval))) {

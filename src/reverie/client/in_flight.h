@@ -17,6 +17,7 @@
 #include "reverie/base/clock.h"
 #include "reverie/base/mutex.h"
 #include "reverie/base/ref.h"
+#include "reverie/base/spin.h"
 #include "reverie/service/blocking.h"
 #include "reverie/service/replay_service.h"
 
@@ -73,6 +74,7 @@ class InFlight final : public RefCounted<InFlight> {
   bool wait_for(std::size_t max_queued, TimePoint until);
 
   Clock& clock_;
+  Spinner spinner_;                // of the writer's thread
   std::unique_ptr<Record> spare_;  // for the next insert
   std::atomic<std::size_t> queued_{0};
   std::atomic<bool> has_news_{false};

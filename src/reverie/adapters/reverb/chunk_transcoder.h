@@ -31,7 +31,7 @@ struct TranscodedChunk {
 class ChunkTranscoder {
  public:
   // A chunk of at most so many bytes of rows is encoded as a whole.
-  static constexpr std::size_t kWholeBytesMax = std::size_t{64} << 10;
+  static constexpr std::size_t kWholeBytesMax = std::size_t{4} << 10;
 
   explicit ChunkTranscoder(std::size_t cache_bytes_max) : cache_bytes_max_(cache_bytes_max) {}
 
