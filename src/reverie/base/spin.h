@@ -5,7 +5,9 @@
 // looks for it first, for as long as a question and its answer take where three threads on their
 // way were asleep: less, and all of them would stay asleep once they are. Who looked in vain sleeps
 // at once the next times, twice as many with each failure in a row, so that a wait that is long by
-// nature costs a few hundredths of it.
+// nature costs a few hundredths of it. And looks beyond 50 us are for a tenth of the time: enough
+// to wake everybody up, after which answers come sooner, and not to burn a core where something
+// comes every 100 us anyway.
 #pragma once
 
 #include <algorithm>
@@ -22,6 +24,9 @@ class Spinner {
  public:
   static constexpr Duration kLookMax = std::chrono::microseconds(150);
 
+  // A look that finds something within this time is always worth it.
+  static constexpr Duration kLookShort = std::chrono::microseconds(50);
+
   // Looks for at most kLookMax whether `is_there()`; true once it is. Where cores are few, or
   // looking has not paid lately, it does not look at all: false.
   template <typename IsThere>
@@ -30,17 +35,17 @@ class Spinner {
       skips_left_ -= skips_left_ > 0 ? 1 : 0;
       return false;
     }
-    const TimePoint until = clock.now() + kLookMax;
-    do {
-      if (is_there()) {
-        skips_ = 0;
-        return true;
-      }
+    const TimePoint begin = clock.now();
+    TimePoint now = begin;
+    const TimePoint until = begin + (may_look_long(begin) ? kLookMax : kLookShort);
+    bool is_found = is_there();
+    while (!is_found && now < until) {
       cpu_pause();
-    } while (clock.now() < until);
-    skips_ = std::clamp(2 * skips_, 1u, kSkipsMax);
-    skips_left_ = skips_;
-    return false;
+      is_found = is_there();
+      now = clock.now();
+    }
+    note(is_found, now - begin);
+    return is_found;
   }
 
   // Whether there are cores to spare for looking.
@@ -48,8 +53,23 @@ class Spinner {
 
  private:
   static constexpr std::uint32_t kSkipsMax = 64;
+  static constexpr int kLongShare = 10;  // one part in so many of the time
+  static constexpr Duration kLongMax = std::chrono::milliseconds(1);
 
-  std::uint32_t skips_ = 0;  // after the last look that found nothing
+  bool may_look_long(TimePoint now) {
+    long_left_ = std::min(kLongMax, long_left_ + (now - last_) / kLongShare);
+    last_ = now;
+    return long_left_ > Duration::zero();
+  }
+  void note(bool is_found, Duration looked) {
+    long_left_ -= std::max(Duration::zero(), looked - kLookShort);
+    skips_ = is_found ? 0 : std::clamp(2 * skips_, 1u, kSkipsMax);
+    skips_left_ = skips_;
+  }
+
+  TimePoint last_ = {};
+  Duration long_left_ = kLongMax;  // of looks beyond kLookShort
+  std::uint32_t skips_ = 0;        // after the last look that found nothing
   std::uint32_t skips_left_ = 0;
 };
 

@@ -1,5 +1,8 @@
 #include "reverie/base/spin.h"
 
+#include <algorithm>
+#include <chrono>
+
 #include <gtest/gtest.h>
 
 namespace reverie {
@@ -20,8 +23,16 @@ class SpinTest : public ::testing::Test {
     }));
     return has_looked;
   }
-  bool finds() {
-    return spinner_.look(clock_, [] { return true; });
+  // Whether it finds what comes after `after`.
+  bool finds(Duration after = Duration::zero()) {
+    const TimePoint there = clock_.now() + after;
+    const bool is_found = spinner_.look(clock_, [&] {
+      if (clock_.now() >= there) return true;
+      clock_.advance(std::chrono::microseconds(5));
+      return false;
+    });
+    clock_.advance(std::max(Duration::zero(), there - clock_.now()));
+    return is_found;
   }
 
   ManualClock clock_;
@@ -48,6 +59,19 @@ TEST_F(SpinTest, AFindIsLookedForAgainTheNextTime) {
   ASSERT_TRUE(looks_in_vain());
   EXPECT_FALSE(looks_in_vain());
   EXPECT_TRUE(looks_in_vain()) << "the count began anew";
+}
+
+TEST_F(SpinTest, WhatAlwaysComesSoonIsAlwaysLookedFor) {
+  for (int i = 0; i < 10'000; ++i) ASSERT_TRUE(finds(std::chrono::microseconds(45)));
+}
+
+TEST_F(SpinTest, LongLooksAreForATenthOfTheTime) {
+  using std::chrono::microseconds;
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(finds(microseconds(100))) << "enough to wake others up";
+  int found = 0;
+  for (int i = 0; i < 1000; ++i) found += finds(microseconds(100)) ? 1 : 0;
+  EXPECT_GT(found, 10);
+  EXPECT_LT(found, 300) << "each beyond a short look by half its time";
 }
 
 }  // namespace
