@@ -236,7 +236,9 @@ class SampleDataset:
         """
         from reverie.tf_dataset import tf_dataset
 
-        return tf_dataset(self)
+        return tf_dataset(
+            self._specs, self._structure, lambda poll_s: self._batches(self._open(), poll_s)
+        )
 
     def _open(self) -> _reverie.SampleStream:
         tables = self._client.server_info(_SIGNATURE_TIMEOUT_S)

@@ -14,25 +14,28 @@ from reverie.specs import TensorSpec
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from reverie.sample_datasets import SampleDataset
+    Batch = tuple[list[np.ndarray], list[np.ndarray]]  # what SampleInfo has, and the columns
 
 # Rows of elements that are this large are handed out where they lie in their batch.
 _SLICED_BYTES = 32 * 1024
 _POLL_S = 0.1
 
 
-def tf_dataset(dataset: SampleDataset) -> Any:  # noqa: ANN401
-    """A ``tf.data.Dataset`` of the elements of ``dataset``.
+def tf_dataset(
+    specs: list[TensorSpec],
+    structure: Any,  # noqa: ANN401
+    draw: Callable[[float], Iterator[Batch | None]],
+) -> Any:  # noqa: ANN401
+    """A ``tf.data.Dataset`` of elements of ``specs``, in the nest of ``structure``.
 
-    Elements cross the border by the batch: what is drawn at once and is alike is one array a
-    column, which TensorFlow takes over without a copy, and takes apart itself.
+    ``draw(poll_s)`` begins to draw; None comes where nothing did for so long. Elements cross the
+    border by the batch: what is drawn at once and is alike is one array a column, which TensorFlow
+    takes over without a copy, and takes apart itself.
     """
     tf = import_package("tensorflow")
-    specs = dataset._specs
-
     info = SampleInfo(*(tf.TensorSpec((None,), dtype) for dtype in INFO_DTYPES))
     columns = [tf_spec(TensorSpec((None, *spec.shape), spec.dtype_name)) for spec in specs]
-    signature = ReplaySample(info, tuples(_reverie.fold(dataset._structure, columns)))
+    signature = ReplaySample(info, tuples(_reverie.fold(structure, columns)))
 
     # TensorFlow looks whether anybody still wants elements when it gets some, be they none.
     empty = (
@@ -41,9 +44,9 @@ def tf_dataset(dataset: SampleDataset) -> Any:  # noqa: ANN401
     )
 
     def batches() -> Iterator[ReplaySample]:
-        for batch in dataset._batches(dataset._open(), _POLL_S):
+        for batch in draw(_POLL_S):
             infos, arrays = empty if batch is None else batch
-            data = tuples(_reverie.fold(dataset._structure, arrays))
+            data = tuples(_reverie.fold(structure, arrays))
             yield ReplaySample(SampleInfo(*infos), data)
 
     made = tf.data.Dataset.from_generator(batches, output_signature=signature)
