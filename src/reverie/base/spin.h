@@ -5,7 +5,7 @@
 // looks for it first, for as long as a question and its answer take where three threads on their
 // way were asleep: less, and all of them would stay asleep once they are. Who looked in vain sleeps
 // at once the next times, twice as many with each failure in a row, so that a wait that is long by
-// nature costs a few hundredths of it. And looks beyond 50 us are for a tenth of the time: enough
+// nature costs a few hundredths of it. And looks beyond 50 us are for a quarter of the time: enough
 // to wake everybody up, after which answers come sooner, and not to burn a core where something
 // comes every 100 us anyway.
 #pragma once
@@ -53,7 +53,7 @@ class Spinner {
 
  private:
   static constexpr std::uint32_t kSkipsMax = 64;
-  static constexpr int kLongShare = 10;  // one part in so many of the time
+  static constexpr int kLongShare = 4;  // one part in so many of the time
   static constexpr Duration kLongMax = std::chrono::milliseconds(1);
 
   bool may_look_long(TimePoint now) {
