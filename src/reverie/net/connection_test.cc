@@ -1,6 +1,8 @@
 #include "reverie/net/connection.h"
 
+#include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <filesystem>
 #include <string>
 
@@ -211,6 +213,75 @@ Status handshake_status(const TlsServerOptions& server, const TlsClientOptions& 
   second.send("b");
   if (first.received(1) == "b" && second.received(1) == "a") return {};
   return first.wait_for_end();
+}
+
+// One end of two strings. Tells nobody of anything: what is to be known of an event is that it was
+// asked for.
+class Pipe final : public Connection {
+ public:
+  Pipe(IoLoop& loop, std::string& in, std::string& out) : loop_(loop), in_(in), out_(out) {}
+
+  IoLoop& loop() override { return loop_; }
+  void set_events(ConnectionEvents*) override {}
+  IoResult read(std::span<std::byte> into) override {
+    const std::size_t size = std::min(into.size(), in_.size());
+    std::memcpy(into.data(), in_.data(), size);
+    in_.erase(0, size);
+    return {.size_bytes = size};
+  }
+  IoResult write(std::span<const std::span<const std::byte>> pieces) override {
+    IoResult result;
+    for (const auto piece : pieces) {
+      out_.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+      result.size_bytes += piece.size();
+    }
+    return result;
+  }
+  void want_read() override {}
+  void want_write() override {}
+  bool is_peer_local() const override { return true; }
+  std::string peer() const override { return "a string"; }
+
+ private:
+  IoLoop& loop_;
+  std::string& in_;
+  std::string& out_;
+};
+
+TEST(Tls, AWriteGoesOnWhenAReadHasTakenTheHandshakesEnd) {
+  struct Events final : ConnectionEvents {
+    void on_readable() override {}
+    void on_writable() override { writable.put(true); }
+    Arrival<bool> writable;
+  };
+  IoThreads threads(1);
+  IoLoop& loop = threads.loop(0);
+  std::string up;
+  std::string down;
+  Events events;
+  std::unique_ptr<Connection> client;
+  std::unique_ptr<Connection> server;
+  const std::string text = "settings";
+  const std::span<const std::byte> piece = std::as_bytes(std::span(text));
+  ASSERT_TRUE(loop.run_and_wait([&] {
+    client = make_tls_connection(std::make_unique<Pipe>(loop, down, up),
+                                 TlsContext::client(client_tls(), {"test"}).value(), "localhost");
+    server = make_tls_connection(std::make_unique<Pipe>(loop, up, down),
+                                 TlsContext::server(server_tls(), {"test"}).value(), {});
+    server->set_events(&events);
+    std::byte into[64];
+    EXPECT_EQ(client->read(into).size_bytes, 0u);          // says hello
+    EXPECT_EQ(server->write({&piece, 1}).size_bytes, 0u);  // answers, and waits for the client
+    server->want_write();
+    EXPECT_EQ(client->write({&piece, 1}).size_bytes, text.size());  // ends the handshake
+    EXPECT_EQ(server->read(into).size_bytes, text.size());
+  }));
+  EXPECT_TRUE(events.writable.take());
+  ASSERT_TRUE(loop.run_and_wait([&] {
+    EXPECT_EQ(server->write({&piece, 1}).size_bytes, text.size());
+    client.reset();
+    server.reset();
+  }));
 }
 
 TEST(Tls, AStrangersCertificateIsRefused) {

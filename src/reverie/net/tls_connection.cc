@@ -126,6 +126,7 @@ class TlsConnection final : public Connection, private ConnectionEvents {
       if (error == SSL_ERROR_ZERO_RETURN) return {.is_end = true};
       return lost();
     }
+    resume_write();
     return result;
   }
 
@@ -226,6 +227,14 @@ class TlsConnection final : public Connection, private ConnectionEvents {
     const auto alive = alive_;
     if (is_reading_ && does_read_want_write_) tell_readable();
     if (*alive && is_writing_ && !does_write_want_read_) tell_writable();
+  }
+  // A write that waits for bytes of the peer's waits for ever if a read has taken them: those that
+  // end the handshake.
+  void resume_write() {
+    if (!is_writing_ || !does_write_want_read_ || !is_handshake_done()) return;
+    loop().post([this, alive = alive_] {
+      if (*alive) tell_writable();
+    });
   }
   void tell_readable() {
     if (std::exchange(is_reading_, false) && events_) events_->on_readable();
