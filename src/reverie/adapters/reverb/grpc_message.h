@@ -3,8 +3,8 @@
 // A message that comes in is copied once, from the socket's buffer into memory of its own size;
 // what is stored of it (a chunk's columns) views that memory and keeps it. Long contents of a field
 // that the method names (InsertStream: its chunks) come into memory of their own, each kept or let
-// go for itself. A message that goes out
-// is a list of pieces with owners: the socket gathers them, nothing is copied.
+// go for itself. A message that goes out is a list of pieces with owners: the socket gathers them,
+// nothing is copied.
 #pragma once
 
 #include <cstddef>

@@ -31,7 +31,9 @@ constexpr double kPays = 0.75;  // of the raw bytes
 // --- Writing --------------------------------------------------------------------------------
 
 struct SentColumn {
-  CodecId codec = CodecId::kRaw;
+  SentColumn(CodecId of, Bytes sent) : codec(of), bytes(sent) {}
+
+  CodecId codec;
   Bytes bytes;
 };
 
@@ -46,56 +48,47 @@ std::vector<RowSpan> rows_in(Bytes column, std::size_t row_bytes, std::uint32_t 
   return rows;
 }
 
-// The columns of raw rows: all raw, or some compressed in `own`.
+// Columns that were encoded for one message.
+using Made = std::vector<std::vector<std::byte>>;
+
+// The columns of raw rows: all raw, or some compressed in `made`.
 Result<std::vector<SentColumn>> raw_columns(const Chunk& chunk, std::uint32_t begin,
-                                            std::uint32_t end, std::vector<std::byte>& own) {
+                                            std::uint32_t end, Made& made) {
   const ChunkSchema& schema = chunk.schema();
-  std::vector<SentColumn> columns(schema.column_count());
-  std::vector<std::size_t> ends(columns.size());
-  for (std::size_t c = 0; c < columns.size(); ++c) {
-    columns[c].bytes = raw_column(chunk, c, begin, end);
-    if (chunk.is_compressible() && schema.row_bytes(c) >= kCompressedRowBytesMin) {
-      const std::size_t before = own.size();
-      REVERIE_RETURN_IF_ERROR(
-          encode_column(CodecId::kLz4, schema.column(c),
-                        rows_in(columns[c].bytes, schema.row_bytes(c), end - begin), own));
-      if (static_cast<double>(own.size() - before) <=
-          kPays * static_cast<double>(columns[c].bytes.size())) {
-        columns[c].codec = CodecId::kLz4;
-      } else {
-        own.resize(before);
-      }
+  std::vector<SentColumn> columns;
+  for (std::size_t c = 0; c < schema.column_count(); ++c) {
+    SentColumn& column = columns.emplace_back(CodecId::kRaw, raw_column(chunk, c, begin, end));
+    if (!chunk.is_compressible() || schema.row_bytes(c) < kCompressedRowBytesMin) continue;
+    std::vector<std::byte>& bytes = made.emplace_back();
+    REVERIE_RETURN_IF_ERROR(encode_column(CodecId::kLz4, schema.column(c),
+                                          rows_in(column.bytes, schema.row_bytes(c), end - begin),
+                                          bytes));
+    if (static_cast<double>(bytes.size()) <= kPays * static_cast<double>(column.bytes.size())) {
+      column = {CodecId::kLz4, bytes};
+    } else {
+      made.pop_back();
     }
-    ends[c] = own.size();
-  }
-  for (std::size_t c = 0; c < columns.size(); ++c) {
-    if (columns[c].codec == CodecId::kRaw) continue;
-    const std::size_t at = c == 0 ? 0 : ends[c - 1];
-    columns[c].bytes = Bytes(own).subspan(at, ends[c] - at);
   }
   return columns;
 }
 
-// The columns of an encoded chunk: as they are, or for a part of the rows encoded anew in `own`.
+// The columns of an encoded chunk: as they are, or for a part of the rows encoded anew in `made`.
 Result<std::vector<SentColumn>> encoded_columns(const Chunk& chunk, std::uint32_t begin,
-                                                std::uint32_t end, std::vector<std::byte>& own) {
+                                                std::uint32_t end, Made& made) {
   const ChunkSchema& schema = chunk.schema();
-  std::vector<SentColumn> columns(schema.column_count());
-  std::vector<std::size_t> ends(columns.size());
   const bool is_whole = begin == 0 && end == chunk.rows();
-  for (std::size_t c = 0; c < columns.size(); ++c) {
-    columns[c] = {chunk.encoded_column(c).codec, chunk.encoded_bytes(c)};
+  std::vector<SentColumn> columns;
+  for (std::size_t c = 0; c < schema.column_count(); ++c) {
+    SentColumn& column =
+        columns.emplace_back(chunk.encoded_column(c).codec, chunk.encoded_bytes(c));
     if (is_whole) continue;
-    REVERIE_ASSIGN_OR_RETURN(const ColumnRows all, decode_column(columns[c].codec, schema.column(c),
-                                                                 chunk.rows(), columns[c].bytes));
+    REVERIE_ASSIGN_OR_RETURN(const ColumnRows all, decode_column(column.codec, schema.column(c),
+                                                                 chunk.rows(), column.bytes));
     std::vector<RowSpan> rows;
     for (std::uint32_t r = begin; r < end; ++r) rows.push_back(all[r]);
-    REVERIE_RETURN_IF_ERROR(encode_column(columns[c].codec, schema.column(c), rows, own));
-    ends[c] = own.size();
-  }
-  for (std::size_t c = 0; c < columns.size() && !is_whole; ++c) {
-    const std::size_t at = c == 0 ? 0 : ends[c - 1];
-    columns[c].bytes = Bytes(own).subspan(at, ends[c] - at);
+    REVERIE_RETURN_IF_ERROR(
+        encode_column(column.codec, schema.column(c), rows, made.emplace_back()));
+    column.bytes = made.back();
   }
   return columns;
 }
@@ -246,11 +239,11 @@ Status put_stored_chunk(PayloadBuilder& message, const Chunk& chunk, std::uint32
   REVERIE_CHECK(has_stored_form(chunk) && begin < end && end <= chunk.rows());
   const ChunkSchema& schema = chunk.schema();
   RawRows raw(chunk);
-  auto own = std::make_shared<std::vector<std::byte>>();
+  auto made = std::make_shared<Made>();
   REVERIE_ASSIGN_OR_RETURN(
       const std::vector<SentColumn> columns,
-      raw ? raw_columns(chunk, begin, end, *own) : encoded_columns(chunk, begin, end, *own));
-  const bool is_encoded = !raw || !own->empty();
+      raw ? raw_columns(chunk, begin, end, *made) : encoded_columns(chunk, begin, end, *made));
+  const bool is_encoded = !raw || !made->empty();
   std::size_t size_bytes = 0;
   std::string head;
   wire::put_uint(head, 1, key);
@@ -273,7 +266,7 @@ Status put_stored_chunk(PayloadBuilder& message, const Chunk& chunk, std::uint32
   }
   for (const std::size_t c : order) message.put(columns[c].bytes, chunk);
   if (raw && !chunk.is_raw_for_good()) message.keep_rows(chunk, std::move(raw));
-  if (!own->empty()) message.keep(std::move(own));
+  if (!made->empty()) message.keep(std::move(made));
   return {};
 }
 
