@@ -1,55 +1,109 @@
-"""Builds presets, runs their tests, and ends with one summary that counts all of them.
+"""Builds and tests the parts that are named, and ends with one summary that counts all of them.
 
-The native tests run first, under ctest; what they gave is handed to pytest, which reports it with
-its own tests. A build that fails is a failed test too, and nothing stops the rest from running.
+A part is a preset of CMakePresets.json, which is built and tested by ctest, or one of ``PARTS``.
+Each step that a part takes is a test of its own: a build that fails is a failed test, and nothing
+stops the rest from running. What the steps and the tests outside pytest gave is handed to pytest as
+JUnit XML, and pytest reports it with its own tests. Where the time went is printed before the last
+line.
 
-Usage: test.py [--full] PRESET...
+Usage: test.py [--full] PART...
 """
 
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build"
 
 
-def _step(name: str, command: list[str]) -> bool:
-    print(f"== {name}", flush=True)
-    start = time.monotonic()
-    ok = subprocess.run(command, cwd=ROOT, check=False).returncode == 0
-    print(f"== {name}: {'ok' if ok else 'failed'} in {time.monotonic() - start:.0f} s", flush=True)
-    return ok
+class Run:
+    """The steps that were taken, and the files in which others report their tests."""
+
+    def __init__(self, *, full: bool) -> None:
+        self.full = full
+        self.results: list[Path] = []
+        self.cmake = os.environ.get("CMAKE", "cmake")
+        self.ctest = str(Path(self.cmake).with_name("ctest"))
+        self._steps = ElementTree.Element("testsuite", name="steps")
+
+    def step(self, name: str, *command: str | Path, **environment: str) -> bool:
+        """Runs ``command`` and notes its seconds and whether its status was 0."""
+        print(f"== {name}", flush=True)
+        start = time.monotonic()
+        words = [str(word) for word in command]
+        done = subprocess.run(words, cwd=ROOT, env={**os.environ, **environment}, check=False)
+        seconds = time.monotonic() - start
+        case = ElementTree.SubElement(self._steps, "testcase", name=name, time=f"{seconds:.1f}")
+        if done.returncode != 0:
+            said = f"{' '.join(words)}\nended with status {done.returncode}; see its output above"
+            ElementTree.SubElement(case, "failure").text = said
+        outcome = "ok" if done.returncode == 0 else "failed"
+        print(f"== {name}: {outcome} in {seconds:.0f} s", flush=True)
+        return done.returncode == 0
+
+    def expect(self, results: Path) -> Path:
+        """A JUnit file that the next step writes; it is a failure if the file does not appear."""
+        results.unlink(missing_ok=True)
+        self.results.append(results)
+        return results
+
+    def write_steps(self) -> Path:
+        """Writes the steps as JUnit XML."""
+        path = BUILD / "steps" / "tests.xml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        ElementTree.ElementTree(self._steps).write(path)
+        return path
 
 
-def native(preset: str, *, full: bool) -> Path:
-    """Builds and tests ``preset``; returns where ctest's results lie, a missing file if none do."""
-    results = ROOT / "build" / preset / "tests.xml"
-    results.unlink(missing_ok=True)
-    cmake = os.environ.get("CMAKE", "cmake")
-    ctest = str(Path(cmake).with_name("ctest"))
-    # Said each time, since cmake remembers it.
-    runs = [f"-DREVERIE_FUZZ_RUNS={1_000_000 if full else 20_000}"] if preset == "fuzz" else []
-    built = _step(f"configure {preset}", [cmake, "--preset", preset, *runs]) and _step(
-        f"build {preset}", [cmake, "--build", "--preset", preset]
+def configure_and_build(run: Run, preset: str, *options: str, target: str = "") -> bool:
+    """Configures ``preset`` and builds ``target`` of it, by default what its build preset names."""
+    targets = ["--target", target] if target else []
+    return run.step(f"configure {preset}", run.cmake, "--preset", preset, *options) and run.step(
+        f"build {' '.join([preset, target]).strip()}",
+        *(run.cmake, "--build", "--preset", preset, *targets),
     )
-    if built and preset != "tidy":  # its build is its test
-        _step(f"test {preset}", [ctest, "--preset", preset, "--output-junit", str(results)])
-    elif built:
-        results.write_text('<testsuite><testcase name="clang-tidy" status="run"/></testsuite>')
-    return results
+
+
+def preset(run: Run, name: str, *options: str) -> None:
+    """Builds a preset and runs its tests under ctest."""
+    results = run.expect(BUILD / name / "tests.xml")
+    if configure_and_build(run, name, *options):
+        run.step(f"test {name}", run.ctest, "--preset", name, "--output-junit", results)
+
+
+def fuzz(run: Run) -> None:
+    """The fuzz targets under sanitizers, each for a fixed number of inputs."""
+    # Said each time, since cmake remembers it.
+    preset(run, "fuzz", f"-DREVERIE_FUZZ_RUNS={1_000_000 if run.full else 20_000}")
+
+
+def tidy(run: Run) -> None:
+    """clang-tidy over the library: the build is the test."""
+    configure_and_build(run, "tidy")
+
+
+# The parts that are not a preset whose tests ctest runs.
+PARTS: dict[str, Callable[[Run], None]] = {"fuzz": fuzz, "tidy": tidy}
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the presets and then pytest; its status is the run's."""
-    full = "--full" in arguments
-    if full:
+    """Runs the parts and then pytest, whose status is the run's."""
+    run = Run(full="--full" in arguments)
+    if run.full:
         os.environ["REVERIE_FULL"] = "1"  # tests/scale.h
-    presets = [argument for argument in arguments if argument != "--full"]
-    results = [native(preset, full=full) for preset in presets]
-    command = [sys.executable, "-m", "pytest", *(f"--results={path}" for path in results)]
-    command += ["--full"] if full else []
+    for name in arguments:
+        if name in PARTS:
+            PARTS[name](run)
+        elif name != "--full":
+            preset(run, name)
+    reported = [run.write_steps(), *run.results]
+    command = [sys.executable, "-m", "pytest", *(f"--results={path}" for path in reported)]
+    command += ["--full"] if run.full else []
     return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 

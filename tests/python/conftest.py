@@ -1,14 +1,20 @@
-"""Options of the test run, and where things lie."""
+"""Options of the test run, where things lie, and where the time went."""
 
 import signal
+import time
+from collections import Counter
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+_SLOWEST_COUNT = 20
+_STARTED = pytest.StashKey[float]()
 
 
-def pytest_configure():
+def pytest_configure(config):
+    config.stash[_STARTED] = time.monotonic()
     # A shell starts what it puts into the background with Ctrl-C ignored, and Python leaves it so.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -20,7 +26,7 @@ def pytest_addoption(parser):
         action="append",
         default=[],
         metavar="JUNIT_XML",
-        help="what ctest wrote: its tests are reported too, so that one summary counts all",
+        help="what ran before (tools/test.py): it is reported too, so that one summary counts all",
     )
     parser.addoption("--full", action="store_true", help="run the tests marked full too")
 
@@ -38,6 +44,34 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.get_closest_marker("full"):
             item.add_marker(skip)
+
+
+def _steps_of(config):
+    """What tools/test.py did and the seconds of each; empty where it did not run."""
+    for path in map(Path, config.getoption("--results")):
+        if path.parent.name == "steps" and path.exists():
+            for case in ElementTree.parse(path).getroot().iter("testcase"):
+                yield case.get("name"), float(case.get("time", 0))
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    steps = list(_steps_of(config))
+    if not steps:
+        return
+    files = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                files[report.nodeid.partition("::")[0]] += report.duration
+    pytest_s = time.monotonic() - config.stash[_STARTED]
+    terminalreporter.section("where the time went")
+    for name, seconds in [
+        *steps,
+        ("pytest", pytest_s),
+        *((f"  {name}", seconds) for name, seconds in files.most_common(_SLOWEST_COUNT)),
+        ("all", pytest_s + sum(seconds for _, seconds in steps)),
+    ]:
+        terminalreporter.write_line(f"{seconds:8.1f} s  {name}")
 
 
 @pytest.fixture(scope="session")

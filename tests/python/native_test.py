@@ -1,4 +1,4 @@
-"""What ctest ran before, one test each, so that the last line of a run counts everything."""
+"""What ran before pytest (tools/test.py), one test each: the last line counts everything."""
 
 from pathlib import Path
 from xml.etree import ElementTree
@@ -30,8 +30,11 @@ def test_the_build_ran_tests(results):
 
 
 def test_native(native):
-    if native.get("status") == "run":
-        return
-    if native.find("skipped") is not None:
-        pytest.skip(native.find("skipped").get("message", "skipped"))
-    pytest.fail(native.findtext("system-out") or native.get("status"), pytrace=False)
+    skipped = native.find("skipped")
+    if skipped is not None:
+        pytest.skip(skipped.get("message", "skipped"))
+    # ctest has a status, and what was printed under system-out; pytest has failures and errors.
+    faults = [*native.iter("failure"), *native.iter("error")]
+    if faults or native.get("status", "run") != "run":
+        said = [native.findtext("system-out") or "", *(fault.text or "" for fault in faults)]
+        pytest.fail("\n".join(filter(None, said)) or native.get("status"), pytrace=False)

@@ -1,4 +1,4 @@
-"""A native test that failed, or a build that left no results, fails the run that reports them."""
+"""A test outside pytest that failed, or a build without results, fails the run that reports it."""
 
 import subprocess
 import sys
@@ -13,14 +13,17 @@ _FAILED = (
 _SKIPPED = (
     '<testcase name="Sum.Waits" status="notrun"><skipped message="no such device"/></testcase>'
 )
+# As pytest writes them: without a status.
+_PASSED_IN_PYTEST = '<testcase classname="sum_test" name="test_adds" time="0.1" />'
+_FAILED_IN_PYTEST = '<testcase name="test_fails"><error message="">no fixture</error></testcase>'
 
 
 @pytest.fixture
 def report(root, tmp_path):
-    """Reports results of a preset named ``release``; gives pytest's status and what it printed."""
+    """Reports results of ``part``; gives pytest's status and what it printed."""
 
-    def run(*cases):
-        results = tmp_path / "release" / "tests.xml"
+    def run(*cases, part="release"):
+        results = tmp_path / part / "tests.xml"
         if cases:
             results.parent.mkdir()
             results.write_text(f"<testsuite>{''.join(cases)}</testsuite>")
@@ -55,3 +58,26 @@ def test_missing_results_are_a_failure(report):
     status, text = report()
     assert status == 1
     assert "the build failed" in text
+
+
+def test_results_that_pytest_wrote_are_counted_too(report):
+    status, text = report(_PASSED_IN_PYTEST, _FAILED_IN_PYTEST, part="asan-python")
+    assert status == 1
+    assert "test_native[asan-python:test_adds] PASSED" in text
+    assert "no fixture" in text
+    assert "1 failed, 2 passed" in text
+
+
+def test_the_steps_and_the_slowest_files_are_printed_before_the_last_line(report):
+    built = '<testcase name="build release" time="61.25" />'
+    tested = '<testcase name="test release" time="30.00"><failure>status 8</failure></testcase>'
+    status, text = report(built, tested, part="steps")
+    assert status == 1
+    table = text.partition("where the time went")[2].splitlines()
+    assert table[1:3] == ["    61.2 s  build release", "    30.0 s  test release"]
+    assert [line.split()[2] for line in table[3:6]] == [
+        "pytest",
+        "tests/python/native_test.py",
+        "all",
+    ]
+    assert "1 failed, 2 passed" in table[-1]
