@@ -31,7 +31,10 @@ add_executable(reverie_test ${reverie_tests})
 target_include_directories(reverie_test PRIVATE ${PROJECT_SOURCE_DIR})  # "tests/conformance/x.h"
 target_link_libraries(reverie_test PRIVATE reverie reverie_proto reverie_warnings GTest::gtest GTest::gtest_main
                                            $<TARGET_NAME_IF_EXISTS:reverie_box2d>)
-target_compile_definitions(reverie_test PRIVATE REVERIE_TESTS_DIR="${PROJECT_SOURCE_DIR}/tests")
+# Where the data of tests lies. A header, so that only what reads it is compiled anew in another checkout.
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/tests_dir.h
+     CONTENT "#define REVERIE_TESTS_DIR \"${PROJECT_SOURCE_DIR}/tests\"\n")
+target_include_directories(reverie_test PRIVATE ${PROJECT_BINARY_DIR}/generated)
 target_include_directories(reverie_test SYSTEM PRIVATE ${REVERIE_PROTOZERO_INCLUDE})
 # Half the time of a clean build goes into tests: they are optimised less than what they test, and
 # share their largest headers. The presets without the precompiled header notice a missing include.
