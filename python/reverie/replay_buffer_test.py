@@ -604,3 +604,22 @@ def test_one_thread_adds_while_others_sample_and_update():
     for thread in threads:
         thread.join()
     assert not problems
+
+
+def test_large_batches_in_two_threads_at_once_are_all_served():
+    buffer = filled(2_000)
+    failures = []
+
+    def learn():
+        try:
+            for _ in range(400):
+                buffer.sample(1_024)
+        except errors.ReverieError as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=learn) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures

@@ -450,6 +450,107 @@ TEST_P(ReplayServiceSuite, DistinctSamplesBeyondMaxSizeAreRefusedAtOnce) {
   EXPECT_NE(result.status.message().find("max_size 4"), std::string::npos);
 }
 
+// The completion of the first request runs while the second holds a part of its batch.
+TEST_P(ReplayServiceSuite, ASampleOfNowIsServedThoughAnotherHoldsAPartOfItsBatch) {
+  const auto service = open({fifo_table()});
+  const auto request = [](std::size_t count, TimePoint deadline) {
+    SampleRequest made;
+    made.table = "t";
+    made.count = made.min_count = count;
+    made.deadline = deadline;
+    return made;
+  };
+  Outcome<SampleResult> one, large, now;
+  service->sample(request(1, TimePoint::max()), [&, done = one.done()](SampleResult result) {
+    service->sample(request(700, in(0)), now.done());
+    done(std::move(result));
+  });
+  service->sample(request(1000, TimePoint::max()), large.done());
+  ASSERT_TRUE(insert(*service, 1).ok());
+  EXPECT_EQ(one.take().batch.size(), 1u);
+  const SampleResult result = now.take();
+  EXPECT_TRUE(result.status.ok()) << result.status.to_string();
+  EXPECT_EQ(result.batch.size(), 700u);
+  EXPECT_EQ(large.take().batch.size(), 1000u);
+}
+
+TEST_P(ReplayServiceSuite, AnInsertOfNowIsServedThoughAnotherIsHalfwayIn) {
+  constexpr ItemKey kFull = 1500;
+  const auto service = open({queue_table(kFull)});
+  const auto items = [](ItemKey begin, ItemKey count) {
+    std::vector<Item> made;
+    for (ItemKey key = begin; key < begin + count; ++key) made.push_back(make_item(key, 1.0));
+    return made;
+  };
+  std::vector<Item> first = items(1, kFull);
+  ASSERT_TRUE(insert_and_wait(*service, {"t", first, in(0)}).status.ok());
+  Outcome<InsertResult> one, large, now;
+  std::vector<Item> second = items(2000, 1), third = items(3000, 900), last = items(4000, 300);
+  service->insert({"t", second, TimePoint::max()}, [&, done = one.done()](InsertResult result) {
+    service->insert({"t", last, in(0)}, now.done());
+    done(std::move(result));
+  });
+  service->insert({"t", third, TimePoint::max()}, large.done());
+  ASSERT_TRUE(reset_and_wait(*service, "t").ok());
+  EXPECT_TRUE(one.take().status.ok());
+  const InsertResult result = now.take();
+  EXPECT_TRUE(result.status.ok()) << result.status.to_string();
+  EXPECT_EQ(result.applied, 300u);
+  EXPECT_EQ(large.take().applied, 900u);
+}
+
+TEST_P(ReplayServiceSuite, RequestsOfNowInSeveralThreadsNeverTimeOutWhereNoBoundHolds) {
+  constexpr int kThreads = 4, kCalls = 20, kItems = 600;
+  TableOptions options = table_options("t", "Uniform", "Fifo", 1000, RateLimiter::min_size(1));
+  const auto service = open({options});
+  for (ItemKey key = 1; key <= 10; ++key) ASSERT_TRUE(insert(*service, key).ok());
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kCalls; ++i) {
+        SampleRequest request;
+        request.table = "t";
+        request.count = 1000;
+        request.min_count = i % 2 == 0 ? 1000 : 1;
+        request.deadline = is_far() ? TimePoint::max() : clock_.now();
+        const SampleResult drawn = sample_and_wait(*service, std::move(request));
+        EXPECT_TRUE(drawn.status.ok()) << drawn.status.to_string();
+        if (!lacks(Lack::kMoreThanLeast)) {
+          EXPECT_EQ(drawn.batch.size(), 1000u);
+        }
+        std::vector<Item> items;
+        for (int k = 0; k < kItems; ++k) {
+          items.push_back(make_item(static_cast<ItemKey>((t * kCalls + i) * kItems + k + 100), 1));
+        }
+        const TimePoint deadline = is_far() ? TimePoint::max() : clock_.now();
+        const InsertResult inserted = insert_and_wait(*service, {"t", items, deadline});
+        EXPECT_TRUE(inserted.status.ok()) << inserted.status.to_string();
+        MutateRequest mutate;
+        mutate.table = "t";
+        mutate.deletes = drawn.batch.keys().first(std::min<std::size_t>(drawn.batch.size(), 1));
+        EXPECT_TRUE(mutate_and_wait(*service, mutate).status.ok());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_P(ReplayServiceSuite, ARequestThatLacksDistinctItemsHoldsNobodyUp) {
+  if (lacks(Lack::kDistinct)) GTEST_SKIP() << "it draws with replacement, or from several stores";
+  const auto service = open({fifo_table()});
+  for (ItemKey key = 1; key <= 3; ++key) ASSERT_TRUE(insert(*service, key).ok());
+  Outcome<SampleResult> four;
+  SampleRequest distinct;
+  distinct.table = "t";
+  distinct.count = distinct.min_count = 4;
+  distinct.distinct = true;
+  service->sample(std::move(distinct), four.done());
+  EXPECT_FALSE(four.is_here());
+  EXPECT_EQ(sample(*service, 2).batch.size(), 2u);
+  ASSERT_TRUE(insert(*service, 4).ok());
+  EXPECT_EQ(keys_of(four.take().batch), (std::vector<ItemKey>{1, 2, 3, 4}));
+}
+
 TEST_P(ReplayServiceSuite, ThreadsThatInsertAndSampleLoseAndInventNothing) {
   constexpr int kProducers = 3, kConsumers = 3, kPerProducer = 400;
   const auto service = open({queue_table(16)});

@@ -161,7 +161,7 @@ void LocalService::serve_all() {
   if (serve_wanted_.fetch_add(1) > 0) return;
   int served = 1;
   do {
-    for (const auto& table : tables_) table->on_room();
+    for (const auto& table : tables_) table->serve();
     served = serve_wanted_.fetch_sub(served) - served;
   } while (served > 0);
 }

@@ -34,20 +34,14 @@ void Table::finish(Effects& effects) {
     effects.inserts.clear();
     effects.samples.clear();
     if (has_freed && context_->chunks.has_waiters() && context_->on_room) context_->on_room();
-    if (is_unfinished) {
-      MutexLock lock(mutex_);
-      serve_waiting(context_->clock.now(), effects);
-    } else if (std::exchange(effects.has_expired, false)) {
-      MutexLock lock(mutex_);
-      const TimePoint now = context_->clock.now();
-      complete_expired(now, effects);
-      serve_waiting(now, effects);
-    } else {
-      return;
-    }
+    if (!is_unfinished) return;
+    MutexLock lock(mutex_);
+    serve_waiting(context_->clock.now(), effects);
   }
 }
 
+// Whether a request that waits has to, is known only here, once nothing moves any more: between two
+// breaths one that could go on waits too. So this is where those whose time is over complete.
 void Table::serve_waiting(TimePoint now, Effects& effects) {
   if (inserts_.empty() && samples_.empty() && !watches_room_) return;
   std::size_t breath = kBreath;
@@ -55,12 +49,12 @@ void Table::serve_waiting(TimePoint now, Effects& effects) {
     bool has_moved = true;
     while (has_moved && breath > 0) {
       has_moved = serve_insert(now, breath, effects);
-      has_moved = serve_sample(now, breath, effects) || has_moved;
+      has_moved = serve_samples(now, breath, effects) || has_moved;
     }
-    effects.is_unfinished = breath == 0;
     watch_room();
     // Room that came up between the look and the watch would be missed by everybody.
-  } while (breath > 0 && watches_room_ && !lacks_room());
+  } while (breath > 0 && ((watches_room_ && !lacks_room()) || complete_expired(now, effects)));
+  effects.is_unfinished = breath == 0;
 }
 
 bool Table::serve_insert(TimePoint now, std::size_t& breath, Effects& effects) {
@@ -78,20 +72,25 @@ bool Table::serve_insert(TimePoint now, std::size_t& breath, Effects& effects) {
   return applied > 0;
 }
 
-bool Table::serve_sample(TimePoint now, std::size_t& breath, Effects& effects) {
-  if (samples_.empty() || breath == 0) return false;
-  WaitingSample& front = samples_.front();
-  const std::size_t before = front.request.batch.size();
-  const bool is_complete = sample_now(front.request, now, effects);
-  const std::size_t drawn = front.request.batch.size() - before;
-  front.request.batch.set_rate_limited();
-  breath -= std::min(breath, drawn);
-  if (is_complete) {
-    WaitingSample served = std::move(front);
-    samples_.pop_front();
-    complete(std::move(served), {}, now, effects);
+// In the order of their arrival. Only one that lacks items which it does not have yet (distinct)
+// lets those behind it through: they need not wait for what it waits for.
+bool Table::serve_samples(TimePoint now, std::size_t& breath, Effects& effects) {
+  for (auto it = samples_.begin(); it != samples_.end() && breath > 0; ++it) {
+    const std::size_t before = it->request.batch.size();
+    const bool is_complete = sample_now(it->request, now, effects);
+    const std::size_t drawn = it->request.batch.size() - before;
+    it->request.batch.set_rate_limited();
+    breath -= std::min(breath, drawn);
+    if (is_complete) {
+      WaitingSample served = std::move(*it);
+      samples_.erase(it);
+      complete(std::move(served), {}, now, effects);
+      return true;
+    }
+    if (drawn > 0) return true;
+    if (core_->sample_allowance() == 0) return false;
   }
-  return drawn > 0;
+  return false;
 }
 
 std::size_t Table::insert_now(std::span<Item> items, TimePoint now, Effects& effects) {
@@ -142,12 +141,13 @@ RequestId Table::insert(std::span<Item> items, TimePoint deadline, Done<InsertRe
       result.applied = insert_now(items.first(std::min(items.size(), kBreath)), now, effects);
     }
     if (result.applied == items.size()) return;
-    if (deadline <= now && result.applied == 0 && samples_.empty()) {
+    // Behind others, or halfway in, it may have to wait for no more than their turn or its own.
+    if (deadline <= now && result.applied == 0 && inserts_.empty() && samples_.empty()) {
       result.status = insert_timed_out(0, items.size());
       return;
     }
     WaitingInsert waiting;
-    start_waiting(waiting, now, deadline, effects);
+    start_waiting(waiting, now, deadline);
     waiting.items.assign(std::make_move_iterator(items.begin()),
                          std::make_move_iterator(items.end()));
     waiting.applied = result.applied;
@@ -204,12 +204,12 @@ RequestId Table::sample(SampleRequest request, Done<SampleResult> done) {
       return;
     }
     if (samples_.empty() && sample_now(request, now, effects)) return;
-    if (request.deadline <= now && request.batch.empty() && inserts_.empty()) {
+    if (request.deadline <= now && request.batch.empty() && inserts_.empty() && samples_.empty()) {
       result.status = sample_timed_out(0, request.count);
       return;
     }
     WaitingSample waiting;
-    start_waiting(waiting, now, request.deadline, effects);
+    start_waiting(waiting, now, request.deadline);
     waiting.request = std::move(request);
     waiting.request.table = {};
     waiting.done = std::move(done);
@@ -297,7 +297,7 @@ void Table::reset() {
   apply([&](TimePoint, Effects& effects) { core_->reset(effects.after); });
 }
 
-void Table::on_room() {
+void Table::serve() {
   apply([](TimePoint, Effects&) {});
 }
 
@@ -334,17 +334,15 @@ std::size_t Table::memory_bytes() {
 
 // --- Waiting -------------------------------------------------------------------------------
 
-void Table::start_waiting(Waiting& waiting, TimePoint now, TimePoint deadline, Effects& effects) {
+void Table::start_waiting(Waiting& waiting, TimePoint now, TimePoint deadline) {
   waiting.id = id_base_ + ++last_id_;
   waiting.since = now;
   waiting.deadline = deadline;
+  first_deadline_ = std::min(first_deadline_, deadline);
   if (deadline == TimePoint::max()) return;
-  if (deadline <= now) {  // may still go on as far as the table lets it
-    effects.has_expired = true;
-    return;
-  }
+  if (deadline <= now) return;  // goes on as far as the table lets it, then completes
   waiting.timer = context_->timers.schedule(deadline, [weak = weak_from_this()] {
-    if (const auto self = weak.lock()) std::static_pointer_cast<Table>(self)->expire();
+    if (const auto self = weak.lock()) self->serve();
   });
 }
 
@@ -393,19 +391,20 @@ void Table::complete_if(Pick pick, TimePoint now, Effects& effects) {
   }
 }
 
-void Table::expire() {
-  apply([this](TimePoint now, Effects& effects) {
-    mutex_.assert_held();
-    complete_expired(now, effects);
-  });
+bool Table::complete_expired(TimePoint now, Effects& effects) {
+  if (now < first_deadline_) return false;
+  const std::size_t before = effects.inserts.size() + effects.samples.size();
+  first_deadline_ = TimePoint::max();
+  complete_if(
+      [&](const Waiting& waiting, auto timed_out) {
+        mutex_.assert_held();
+        if (waiting.deadline <= now) return timed_out();
+        first_deadline_ = std::min(first_deadline_, waiting.deadline);
+        return Status();
+      },
+      now, effects);
+  return effects.inserts.size() + effects.samples.size() > before;
 }
-
-void Table::complete_expired(TimePoint now, Effects& effects) {
-  complete_if([&](const Waiting& waiting,
-                  auto timed_out) { return waiting.deadline <= now ? timed_out() : Status(); },
-              now, effects);
-}
-
 void Table::cancel(RequestId id) {
   apply([this, id](TimePoint now, Effects& effects) {
     mutex_.assert_held();
@@ -475,8 +474,8 @@ Status Table::insert_timed_out(std::size_t applied, std::size_t count) const {
 Status Table::sample_timed_out(std::size_t drawn, std::size_t count) const {
   std::string reason = core_->limiter().why_no_sample();
   if (reason.empty()) {
-    reason = samples_.empty() ? "all items of the table are in the batch already"
-                              : "requests that came before are waiting";
+    reason = core_->size() == 0 ? "the table is empty"
+                                : "all items of the table are in the batch already";
   }
   return deadline_exceeded("sample from table '{}' timed out with {} of {} items drawn: {}",
                            options().name, drawn, count, reason);

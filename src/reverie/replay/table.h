@@ -6,6 +6,9 @@
 //              [ waiting inserts ]  [ waiting samples ]   each first come, first served
 //                        ^ looked at again whenever the table changed, by whoever changed it
 //
+// A deadline ends a request that the table's bounds hold back, never one that only waits for its
+// turn: with a deadline of now, too, all is done that can be.
+//
 // There is no thread a table. A critical section is a few hundred items at most (a *breath*);
 // copying, checking, freeing and completing happen outside it.
 #pragma once
@@ -70,8 +73,8 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   std::size_t memory_bytes();
   std::size_t size();
 
-  // Looks at the waiting inserts again: room may have come up elsewhere in the store.
-  void on_room();
+  // Looks at those who wait again: room may have come up elsewhere in the store, or a deadline.
+  void serve();
 
   void unpin(std::uint64_t token) noexcept override;
 
@@ -98,7 +101,6 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
     std::vector<std::pair<Done<InsertResult>, InsertResult>> inserts;
     std::vector<std::pair<Done<SampleResult>, SampleResult>> samples;
     bool is_unfinished = false;
-    bool has_expired = false;  // a request that must not wait is among those that wait
   };
 
   // Runs `change` under the lock, then serves who waits, breath by breath.
@@ -112,14 +114,13 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   bool sample_now(SampleRequest& request, TimePoint now, Effects& effects) REVERIE_REQUIRES(mutex_);
   void serve_waiting(TimePoint now, Effects& effects) REVERIE_REQUIRES(mutex_);
   bool serve_insert(TimePoint now, std::size_t& breath, Effects& effects) REVERIE_REQUIRES(mutex_);
-  bool serve_sample(TimePoint now, std::size_t& breath, Effects& effects) REVERIE_REQUIRES(mutex_);
+  bool serve_samples(TimePoint now, std::size_t& breath, Effects& effects) REVERIE_REQUIRES(mutex_);
   void watch_room() REVERIE_REQUIRES(mutex_);
   bool lacks_room() const REVERIE_REQUIRES(mutex_);
-  void expire();
-  void complete_expired(TimePoint now, Effects& effects) REVERIE_REQUIRES(mutex_);
+  // Whether there were any.
+  bool complete_expired(TimePoint now, Effects& effects) REVERIE_REQUIRES(mutex_);
 
-  void start_waiting(Waiting& waiting, TimePoint now, TimePoint deadline, Effects& effects)
-      REVERIE_REQUIRES(mutex_);
+  void start_waiting(Waiting& waiting, TimePoint now, TimePoint deadline) REVERIE_REQUIRES(mutex_);
   void complete(WaitingInsert waiting, Status status, TimePoint now, Effects& effects)
       REVERIE_REQUIRES(mutex_);
   void complete(WaitingSample waiting, Status status, TimePoint now, Effects& effects)
@@ -141,6 +142,8 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   std::deque<WaitingInsert> inserts_ REVERIE_GUARDED_BY(mutex_);
   std::deque<WaitingSample> samples_ REVERIE_GUARDED_BY(mutex_);
   RequestId last_id_ REVERIE_GUARDED_BY(mutex_) = 0;
+  // None of those that wait has an earlier one.
+  TimePoint first_deadline_ REVERIE_GUARDED_BY(mutex_) = TimePoint::max();
   bool closed_ REVERIE_GUARDED_BY(mutex_) = false;
   bool watches_room_ REVERIE_GUARDED_BY(mutex_) = false;
   Duration insert_wait_ REVERIE_GUARDED_BY(mutex_){};

@@ -12,8 +12,11 @@
 // - A request's arguments are checked whole before anything is applied. Admission then goes
 //   item by item, as one-by-one calls would. At the deadline or a cancel, the result says what
 //   was applied; samples already drawn are in it, never lost.
-// - Requests of one kind on one table are served in the order of their arrival; inserts and
-//   samples alternate, so neither starves the other.
+// - Requests of one kind on one table are served in the order of their arrival, save that a
+//   sample which lacks distinct items lets others pass; inserts and samples alternate, so neither
+//   starves the other.
+// - A deadline ends a request that a bound of its table holds back, never one that could be served
+//   and only waits for its turn: a deadline that has passed means what can be done at once.
 // - Spans in a request are read before the call returns.
 //
 // How gRPC, shared memory, journal, checkpoint and simulation use it:
