@@ -4,6 +4,8 @@ option(REVERIE_BUILD_EXAMPLES "Build examples/cc" ${PROJECT_IS_TOP_LEVEL})
 option(REVERIE_BUILD_BENCHMARKS "Build benchmarks/cc (needs google-benchmark)" OFF)
 option(REVERIE_BUILD_FUZZ "Build tests/fuzz (needs clang)" OFF)
 option(REVERIE_BUILD_PYTHON "Build the Python extension (needs nanobind)" OFF)
+set(REVERIE_PYTHON_OUTPUT ${PROJECT_SOURCE_DIR}/python/reverie
+    CACHE PATH "Where the Python extension is written, unless a wheel is built")
 set(REVERIE_BOX2D AUTO CACHE STRING "Environments on Box2D: ON (needs libbox2d-dev), OFF, or AUTO")
 option(REVERIE_PRECOMPILED_HEADER "Precompile the test framework's headers" OFF)
 option(REVERIE_WERROR "Treat warnings as errors" OFF)

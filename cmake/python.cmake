@@ -22,6 +22,8 @@ target_link_libraries(_reverie PRIVATE reverie reverie_warnings Python::NumPy)
 # library's copy of them.
 target_link_options(_reverie PRIVATE
                     -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/python_symbols.map)
+# Frames of the module stop CPython's unwinding of threads: bindings/gil.cc says why.
+target_link_options(_reverie PRIVATE -Wl,--wrap=__gxx_personality_v0)
 set_property(TARGET _reverie APPEND PROPERTY LINK_DEPENDS
                                              ${PROJECT_SOURCE_DIR}/cmake/python_symbols.map)
 # A wheel needs no library but the system's, so nghttp2 and zlib go in as archives. Debian's nghttp2 is
@@ -48,7 +50,6 @@ if(SKBUILD)
   install(TARGETS _reverie LIBRARY DESTINATION reverie COMPONENT python)
   reverie_add_box2d_plugin(${PROJECT_BINARY_DIR})
 else()
-  set_target_properties(_reverie PROPERTIES LIBRARY_OUTPUT_DIRECTORY
-                                            ${PROJECT_SOURCE_DIR}/python/reverie)
-  reverie_add_box2d_plugin(${PROJECT_SOURCE_DIR}/python/reverie)
+  set_target_properties(_reverie PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${REVERIE_PYTHON_OUTPUT})
+  reverie_add_box2d_plugin(${REVERIE_PYTHON_OUTPUT})
 endif()

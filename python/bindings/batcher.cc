@@ -257,6 +257,7 @@ void Batcher::copy(Open& open, std::vector<Source>& sources, std::size_t item_ro
                    std::size_t item_begin, std::size_t count) {
   const std::size_t at = open.filled;
   open.filled += count;
+  const Copying copying(open);
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const Column& column = open.columns[i];
@@ -276,12 +277,8 @@ void Batcher::copy(Open& open, std::vector<Source>& sources, std::size_t item_ro
     }
   };
   if (bytes < kLargeBytes) return copy_all();
-  ++open.copying;
-  {
-    nb::gil_scoped_release release;
-    copy_all();
-  }
-  --open.copying;
+  const GilReleased released;
+  copy_all();
 }
 
 void Batcher::make_room(std::size_t taken, std::size_t rows) {
@@ -308,10 +305,17 @@ void Batcher::add(FillMode mode, nb::handle nest) {
   std::size_t taken = 0;
   std::size_t rows = 1;
   do {
+    check_open();
     if (!open_ && finished_.size() >= options_.queue_size) make_room(taken, rows);
-    if (!open_) open_ = open(mode, structure, sources);
+    if (!open_) {
+      std::shared_ptr<Open> made = open(mode, structure, sources);
+      // Python code ran: another thread may have opened one, or closed the batcher.
+      if (!open_ && !is_closed_) open_ = std::move(made);
+      if (!open_) continue;
+    }
     const std::shared_ptr<Open> open = open_;
     rows = check(*open, mode, structure, sources);
+    if (open != open_) continue;  // Python code ran, and another thread filled it meanwhile
     const std::size_t count = std::min(rows - taken, options_.size - open->filled);
     if (open->filled + count == options_.size) open_.reset();  // the next item begins another
     copy(*open, sources, rows, taken, count);
@@ -350,13 +354,14 @@ void Batcher::finish(const std::shared_ptr<Open>& open, std::size_t rows) {
 bool Batcher::flush() {
   check_open();
   if (!open_ || open_->filled == 0) return false;
+  make_room(0, open_->filled);
+  if (!open_ || open_->filled == 0) return false;  // another thread finished it meanwhile
   const std::shared_ptr<Open> open = std::move(open_);
   open_.reset();
   if (!wait([&] { return open->copying == 0; },
             Clock::system().now() + seconds(options_.timeout_s))) {
     raise(deadline_exceeded("a copy into the batch does not end within {} s", options_.timeout_s));
   }
-  make_room(0, open->filled);
   finish(open, open->filled);
   return true;
 }

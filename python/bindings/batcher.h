@@ -62,7 +62,17 @@ class Batcher {
     std::size_t structure = 0;
     std::vector<Column> columns;
     std::size_t filled = 0;   // rows that are taken, copied or not
-    std::size_t copying = 0;  // calls that copy without the interpreter's lock
+    std::size_t copying = 0;  // calls that copy, which may let the interpreter's lock go
+  };
+  class Copying {
+   public:
+    explicit Copying(Open& open) : open_(open) { ++open_.copying; }
+    Copying(const Copying&) = delete;
+    Copying& operator=(const Copying&) = delete;
+    ~Copying() { --open_.copying; }
+
+   private:
+    Open& open_;
   };
   struct Note {
     std::size_t structure = 0;  // equal texts, equal numbers; 0 is none yet

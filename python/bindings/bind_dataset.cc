@@ -93,7 +93,7 @@ class Stream {
     wait.interrupted = [until, &is_late] {
       is_late = Clock::system().now() >= until;
       if (is_late) return true;
-      nb::gil_scoped_acquire acquire;
+      const GilHeld held;
       return PyErr_CheckSignals() != 0;
     };
     Result<T> batch = without_gil([&] { return prefetcher_->next(wait); });
@@ -109,7 +109,7 @@ class Stream {
   void close() {
     unwrap(fork_guard_.check("dataset"));
     is_closed_ = true;
-    nb::gil_scoped_release release;
+    const GilReleased released;
     prefetcher_->close();
   }
 

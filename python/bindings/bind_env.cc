@@ -79,7 +79,7 @@ nb::dict spec_dict(const NativeSpec& spec) {
 
 // Ctrl-C, among others.
 bool signalled() {
-  nb::gil_scoped_acquire acquire;
+  const GilHeld held;
   return PyErr_CheckSignals() != 0;
 }
 

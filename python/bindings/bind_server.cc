@@ -48,7 +48,7 @@ class PyServer {
   PyServer(PyServer&&) = default;
   ~PyServer() {
     if (!server_) return;
-    nb::gil_scoped_release release;
+    const GilReleased released;
     server_.reset();
   }
 
@@ -133,11 +133,11 @@ std::shared_ptr<ReplayService> released_without_gil(std::shared_ptr<ReplayServic
   auto* const held = new std::shared_ptr<ReplayService>(std::move(service));
   return {held->get(), [held, guard = ForkGuard()](ReplayService*) {
             if (!guard.check("Client").ok()) return;
-            if (!PyGILState_Check()) {
+            if (!holds_gil()) {
               delete held;
               return;
             }
-            nb::gil_scoped_release release;
+            const GilReleased released;
             delete held;
           }};
 }

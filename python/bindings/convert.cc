@@ -138,7 +138,7 @@ std::string column_text(std::string_view path) {
 WaitOptions Waiting::options() {
   WaitOptions options;
   options.interrupted = [] {
-    nb::gil_scoped_acquire acquire;
+    const GilHeld held;
     return PyErr_CheckSignals() != 0;
   };
   options.still_waiting = [this](double waited_s) { report(waited_s); };
@@ -153,8 +153,8 @@ void Waiting::report(double waited_s) const {
 }
 
 void log_to_python(LogLevel level, std::string_view text) {
-  if (!Py_IsInitialized()) return;
-  nb::gil_scoped_acquire acquire;
+  const GilAnywhere held;
+  if (!held) return;
   // A warning on the way must not end the call that waits.
   const nb::error_scope pending;
   try {

@@ -13,6 +13,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include "python/bindings/gil.h"
 #include "reverie/base/clock.h"
 #include "reverie/base/log.h"
 #include "reverie/base/status.h"
@@ -60,13 +61,13 @@ template <typename F>
 auto without_gil(F&& f) -> std::invoke_result_t<F> {
   if constexpr (std::is_void_v<std::invoke_result_t<F>>) {
     {
-      nb::gil_scoped_release release;
+      const GilReleased released;
       f();
     }
     if (PyErr_Occurred() != nullptr) raise_pending();
   } else {
     auto result = [&] {
-      nb::gil_scoped_release release;
+      const GilReleased released;
       return f();
     }();
     if (PyErr_Occurred() != nullptr) raise_pending();

@@ -251,7 +251,7 @@ std::uint32_t EnvPoolCore::reset(nb::handle seed, nb::handle batch_index) {
     const TimePoint until = Clock::system().now() + seconds(options_.timeout_s);
     const Status drained = without_gil([&] {
       return pool_.drain(until, [this] {
-        nb::gil_scoped_acquire acquire;
+        const GilHeld held;
         return PyErr_CheckSignals() == 0 && !dead_worker(0);
       });
     });
@@ -284,7 +284,7 @@ nb::object EnvPoolCore::result(std::size_t batch, std::uint32_t sequence, nb::ha
                                               : deadline(timeout_s);
   const SharedPool::Check go_on = [this, batch] {
     if (is_closed_ || dead_worker(batch)) return false;
-    nb::gil_scoped_acquire acquire;
+    const GilHeld held;
     return PyErr_CheckSignals() == 0;
   };
   std::vector<std::int32_t> ready;
@@ -319,7 +319,9 @@ nb::object EnvPoolCore::result(std::size_t batch, std::uint32_t sequence, nb::ha
 nb::object EnvPoolCore::gather(const std::vector<std::int32_t>& ready) {
   const std::size_t place = next_result_;
   next_result_ = (next_result_ + 1) % results_.size();
-  const nb::object& arrays = gathered_[place];
+  // Held: close() in another thread lets go of the pool's own while these are filled.
+  const nb::object arrays = gathered_[place];
+  const nb::object result = results_[place];
   const SharedLayout::Batch& from = view().layout().batch(0);
   struct Copy {
     std::byte* to;
@@ -352,7 +354,7 @@ nb::object EnvPoolCore::gather(const std::vector<std::int32_t>& ready) {
       }
     }
   });
-  return results_[place];
+  return result;
 }
 
 bool EnvPoolCore::may_go_on(std::size_t worker) {

@@ -3,6 +3,7 @@
 
 #include "python/bindings/arrays.h"
 #include "python/bindings/bind.h"
+#include "python/bindings/gil.h"
 
 namespace nb = nanobind;
 
@@ -11,6 +12,7 @@ NB_MODULE(_reverie, m) {
   // Objects that a program still holds when the interpreter ends are no leak.
   nb::set_leak_warnings(false);
   reverie::python::import_numpy();
+  reverie::python::guard_exit();
   m.def(
       "version", [] { return REVERIE_VERSION; },
       "The version of the native library, as \"1.2.3\".");

@@ -7,6 +7,7 @@
 #include <nanobind/nanobind.h>
 
 #include "python/bindings/convert.h"
+#include "python/bindings/nest.h"
 #include "reverie/base/fork.h"
 #include "reverie/base/format.h"
 #include "reverie/client/trajectory_writer.h"
@@ -28,6 +29,18 @@ TimePoint deadline(nb::handle timeout_ms, nb::handle timeout_s);
 // Issues a ResourceWarning; one that is turned into an error is written to stderr.
 void warn_of_loss(const std::string& text) noexcept;
 
+// Lets the leaves of a call go at its end: pointers that are borrowed mean nothing behind it.
+class LeavesOfCall {
+ public:
+  explicit LeavesOfCall(Leaves& leaves) : leaves_(leaves) {}
+  LeavesOfCall(const LeavesOfCall&) = delete;
+  LeavesOfCall& operator=(const LeavesOfCall&) = delete;
+  ~LeavesOfCall() { leaves_.clear(); }
+
+ private:
+  Leaves& leaves_;
+};
+
 // Ends a writer that was dropped: what it could not bring home in a second is told. `Writer` is one
 // of the library's.
 template <typename Writer>
@@ -37,7 +50,7 @@ void abandon(Writer& writer, const ForkGuard& fork_guard) noexcept {
   Status status;
   std::size_t lost = 0;
   {
-    nb::gil_scoped_release release;
+    const GilReleased released;
     status = writer.flush(0, Clock::system().now() + seconds(kLastFlushS), WaitOptions());
     lost = writer.pending_items();
     writer.close();

@@ -30,12 +30,13 @@ _TYPED = {
 def main() -> None:
     """Serves one pool, until it closes or its process is gone."""
     connection = socket.socket(fileno=3)
-    task, _ = messages.receive(connection)
-    try:
-        _reverie.exit_with_parent(task["parent"])
-    except RuntimeError:
-        os._exit(0)  # the pool's process ended meanwhile
-    with contextlib.suppress(EOFError, BrokenPipeError):
+    # The pool's process may end at any time; nobody wants to read of that.
+    with contextlib.suppress(EOFError, ConnectionError):
+        task, _ = messages.receive(connection)
+        try:
+            _reverie.exit_with_parent(task["parent"])
+        except RuntimeError:
+            os._exit(0)  # it ended meanwhile
         _serve(connection, task)
 
 

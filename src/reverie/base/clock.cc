@@ -38,8 +38,8 @@ class SystemClock final : public Clock {
 }  // namespace
 
 Clock& Clock::system() {
-  static SystemClock clock;
-  return clock;
+  static auto* const clock = new SystemClock;  // outlives threads that wait at the exit
+  return *clock;
 }
 
 std::int64_t calendar_ns() {

@@ -44,8 +44,8 @@ Status::Status(StatusCode code, std::string message)
 }
 
 const std::string& Status::message() const {
-  static const std::string empty;
-  return rep_ ? rep_->message : empty;
+  static const auto* const empty = new std::string;  // outlives threads that ask at the exit
+  return rep_ ? rep_->message : *empty;
 }
 
 std::string Status::to_string() const {

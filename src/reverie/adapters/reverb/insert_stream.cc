@@ -139,7 +139,7 @@ Status InsertStream::take_chunks(const Ref<GrpcMessage>& message,
 }
 
 Result<Item> InsertStream::read_item(const wire::WireItem& wire_item) {
-  static const ReverbTable unknown;
+  static const auto* const unknown = new ReverbTable;  // outlives threads that read at the exit
   const ReverbTable* const table = store_->find(wire_item.table);
   const auto find_chunk = [&](ChunkKey key) -> const Chunk* {
     const auto found = chunks_.find(key);
@@ -147,7 +147,7 @@ Result<Item> InsertStream::read_item(const wire::WireItem& wire_item) {
   };
   REVERIE_ASSIGN_OR_RETURN(
       Trajectory trajectory,
-      trajectories_.read(wire_item, (table ? *table : unknown).names, find_chunk));
+      trajectories_.read(wire_item, (table ? *table : *unknown).names, find_chunk));
   if (!table) return reverb_no_table(wire_item.table);
   return Item{wire_item.key, wire_item.priority, std::move(trajectory), 0};
 }

@@ -1,0 +1,837 @@
+"""A program that ends while daemon threads are inside calls of the package; exits_test.py runs it.
+
+Usage: exits_program.py DOOR HOW [CASE...]
+
+A case is named as ``exits_test.py`` finds it by reflection, ``Class.method``, and is one call,
+which a thread of its own repeats for ever, or which never returns. All cases run without names.
+"""
+
+import contextlib
+import sys
+import threading
+import time
+from functools import cached_property
+
+import numpy as np
+
+import reverie
+import reverie.moolib
+from reverie.envs.native import NativePool
+
+DEADLINE_S = 60.0
+# Threads take their time between calls while not all have been in one; then they rush for so long.
+PAUSE_S = 0.05
+RUSH_S = 0.1
+# What a call may say that another thread's call has disturbed, or that has nothing to wait for.
+ORDINARY = (reverie.ReverieError, StopIteration)
+
+
+class OneStepEnv:
+    """Episodes of one step, for worker processes."""
+
+    def __init__(self):
+        import gymnasium
+
+        self.observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self.action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):  # noqa: ARG002
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):  # noqa: ARG002
+        return np.zeros(2, np.float32), 0.0, True, False, {}
+
+
+class SlowArray:
+    """Its conversion is Python code under a call of the package: the end finds it there."""
+
+    def __array__(self, dtype=None, copy=None):
+        end = time.monotonic() + 0.001
+        while time.monotonic() < end:
+            pass
+        return np.zeros(2, np.float32)
+
+
+def table(name, max_size, sampler=None, signature=None):
+    """A table that samples as soon as it has an item."""
+    return reverie.Table(
+        name,
+        sampler or reverie.selectors.Uniform(),
+        reverie.selectors.Fifo(),
+        max_size,
+        reverie.rate_limiters.MinSize(1),
+        signature=signature,
+    )
+
+
+def tables():
+    signature = {"x": reverie.TensorSpec((None, 2), np.float32)}
+    return [
+        table("full", max_size=1000, signature=signature),
+        table("empty", max_size=10),
+        reverie.Table.queue("queue", 2),
+    ]
+
+
+STEP = {"x": np.zeros(2, np.float32)}
+
+
+class World:
+    """What the cases share, and what is made for one of them, when it is asked for."""
+
+    def __init__(self, door):
+        self.is_embedded = door == "embedded"
+        self.home = reverie.Store(tables()) if self.is_embedded else reverie.Server(tables())
+        self.client = self.new_client()
+        with self.client.trajectory_writer(1) as writer:
+            for _ in range(100):
+                writer.append(STEP)
+                writer.create_item("full", 1.0, {"x": writer.history["x"][-1:]})
+            writer.flush()
+        for _ in range(2):
+            self.client.insert(STEP, {"queue": 1.0})  # it takes no more
+        self.batch = self.client.sample_batch("full", 8)
+
+    def new_client(self):
+        return self.home.client() if self.is_embedded else reverie.Client(self.home.address)
+
+    def new_home(self):
+        return reverie.Store(tables()) if self.is_embedded else reverie.Server(tables())
+
+    def writer(self, **options):
+        return self.client.trajectory_writer(num_keep_alive_refs=4, **options)
+
+    def filled_writer(self):
+        """A writer with rows, and a nest of them for items."""
+        writer = self.writer(max_in_flight_items=1)
+        writer.append(STEP)
+        return writer, {"x": writer.history["x"][-1:]}
+
+    def stuck_writer(self):
+        """A writer with an item in its queue that never goes."""
+        writer, item = self.filled_writer()
+        writer.create_item("queue", 1.0, item)
+        return writer, item
+
+    def legacy(self):
+        writer = self.client.writer(4, max_in_flight_items=1)
+        writer.append(STEP)
+        return writer
+
+    def stuck_legacy(self):
+        writer = self.legacy()
+        writer.create_item("queue", 1, 1.0)
+        return writer
+
+    def patterns(self, table):
+        from reverie import structured
+
+        pattern = structured.pattern_from_transform(STEP, lambda step: {"x": step["x"][-1:]})
+        return [structured.create_config(pattern, table)]
+
+    def structured(self, table="full"):
+        return self.client.structured_writer(self.patterns(table), max_in_flight_items=1)
+
+    def stuck_structured(self):
+        writer = self.structured("queue")
+        writer.append(STEP)
+        return writer
+
+    def dataset(self, table="full"):
+        return self.client.dataset(table, 4)
+
+    def samples(self, kind, table="full"):
+        return kind(self.client, table, {"x": np.float32}, {"x": (None, 2)}, 4)
+
+    def buffer(self):
+        buffer = reverie.ReplayBuffer(100, prioritized=True)
+        self.add(buffer)
+        return buffer
+
+    @staticmethod
+    def add(buffer):
+        buffer.add(STEP["x"], 0, 1.0, STEP["x"], False)
+
+    @cached_property
+    def process_pool(self):
+        return reverie.EnvPool(OneStepEnv, 2, num_batches=1, num_workers=1, backend="process")
+
+    @cached_property
+    def moolib_pool(self):
+        return reverie.moolib.EnvPool(OneStepEnv, 1, 2, 1, output="numpy")
+
+
+def forever(iterator_of):
+    """The next of an iterator, call after call, and of a new one behind its end."""
+    held = [iterator_of()]
+
+    def call():
+        try:
+            return next(held[0])
+        except StopIteration:
+            held[0] = iterator_of()
+
+    return call
+
+
+def stepped(pool, *arguments):
+    """A step and its result, of a pool of the case's own."""
+
+    def call():
+        return pool.step(*arguments).result()
+
+    return call
+
+
+def native_pool():
+    return NativePool("CartPole-v1", 2, num_threads=1, first_step_resets=True)
+
+
+ACTIONS = np.zeros(2, np.int64)
+
+
+def native_stepped():
+    pool = native_pool()
+    pool.step(ACTIONS).result()
+    return pool
+
+
+# What a thread does, by the name of the method that it is in. Each entry is given the world, and
+# gives the call.
+CASES = {}
+
+
+def case(name):
+    def add(make):
+        assert name not in CASES, name
+        CASES[name] = make
+        return make
+
+    return add
+
+
+def simple(name, make):
+    """A case of one line."""
+    case(name)(make)
+
+
+def with_new(make, use):
+    """A call on an object that each round makes anew."""
+    return lambda: use(make())
+
+
+# --- Client.
+simple("Client.__init__", lambda w: w.new_client)
+simple("Client.sample_batch", lambda w: lambda: w.client.sample_batch("empty", 2))
+simple("Client.sample_batch out", lambda w: lambda: w.client.sample_batch("full", 8, out=w.batch))
+simple("Client.sample", lambda w: lambda: list(w.client.sample("full", 4)))
+simple("Client.sample waiting", lambda w: lambda: next(w.client.sample("empty")))
+simple("Client.insert", lambda w: lambda: w.client.insert(STEP, {"queue": 1.0}))
+simple("Client.insert slow", lambda w: lambda: w.client.insert({"x": SlowArray()}, {"full": 1.0}))
+simple("Client.insert busy", lambda w: lambda: w.client.insert(STEP, {"full": 1.0}))
+simple("Client.sample_batch busy", lambda w: lambda: w.client.sample_batch("full", 8))
+simple(
+    "Client.update_priorities",
+    lambda w: lambda: w.client.update_priorities("full", [1, 2], [1.0, 2.0]),
+)
+simple(
+    "Client.mutate_priorities", lambda w: lambda: w.client.mutate_priorities("full", {1: 2.0}, [3])
+)
+simple("Client.priorities", lambda w: lambda: w.client.priorities("full", [1, 2]))
+simple("Client.max_priority", lambda w: lambda: w.client.max_priority("full"))
+simple("Client.delete", lambda w: lambda: w.client.delete("full", [1, 2]))
+simple("Client.reset", lambda w: lambda: w.client.reset("empty"))
+simple("Client.server_info", lambda w: lambda: w.client.server_info())
+simple("Client.checkpoint", lambda w: lambda: w.client.checkpoint(timeout_s=1.0))
+simple("Client.why_blocked", lambda w: lambda: str(w.client.why_blocked("empty")))
+simple("Client.can_sample", lambda w: lambda: w.client.can_sample("full"))
+simple("Client.can_insert", lambda w: lambda: w.client.can_insert("full"))
+simple("Client.dataset", lambda w: lambda: w.dataset().close())
+simple("Client.writer", lambda w: lambda: w.legacy())
+simple("Client.trajectory_writer", lambda w: lambda: w.filled_writer())
+simple("Client.structured_writer", lambda w: lambda: w.structured())
+simple("Client.shards", lambda w: lambda: w.client.shards)
+simple("Client.shards_down", lambda w: lambda: w.client.shards_down())
+simple("Client.server_address", lambda w: lambda: w.client.server_address)
+
+
+# --- Store and Server.
+simple("Store.__init__", lambda _w: lambda: reverie.Store(tables()))
+simple(
+    "Store.__enter__", lambda _w: with_new(lambda: reverie.Store(tables()), lambda s: s.__enter__())
+)
+simple(
+    "Store.__exit__",
+    lambda _w: with_new(lambda: reverie.Store(tables()), lambda s: s.__exit__(None, None, None)),
+)
+simple("Store.close", lambda _w: with_new(lambda: reverie.Store(tables()), lambda s: s.close()))
+simple("Store.client", lambda _w: with_new(lambda: reverie.Store(tables()), lambda s: s.client()))
+simple("Store.__getitem__", lambda _w: lambda: reverie.Store(tables())["full"])
+simple("Store.tables", lambda _w: with_new(lambda: reverie.Store(tables()), lambda s: s.tables))
+simple("Server.__init__", lambda _w: lambda: reverie.Server(tables()))
+simple(
+    "Server.__enter__",
+    lambda _w: with_new(lambda: reverie.Server(tables()), lambda s: s.__enter__()),
+)
+simple(
+    "Server.__exit__",
+    lambda _w: with_new(lambda: reverie.Server(tables()), lambda s: s.__exit__(None, None, None)),
+)
+simple("Server.stop", lambda _w: with_new(lambda: reverie.Server(tables()), lambda s: s.stop()))
+
+
+@case("Server.stop waiting")
+def _(_w):
+    server = reverie.Server(tables())
+
+    def wait():
+        with contextlib.suppress(*ORDINARY):
+            reverie.Client(server.address).sample_batch("empty", 1)
+
+    threading.Thread(target=wait, daemon=True).start()
+    return lambda: server.stop(grace_s=60.0)
+
+
+@case("Server.wait")
+def _(_w):
+    server = reverie.Server(tables())
+    return lambda: server.wait()
+
+
+@case("Server.client")
+def _(_w):
+    server = reverie.Server(tables())
+    return lambda: server.client().server_info()
+
+
+for _name in ("port", "address", "tables", "figures"):
+
+    def _attribute(_w, name=_name):
+        server = reverie.Server(tables())
+        return lambda: getattr(server, name)
+
+    case(f"Server.{_name}")(_attribute)
+
+
+@case("Server.localhost_client")
+def _(_w):
+    server = reverie.Server(tables())
+    return lambda: server.localhost_client()
+
+
+# --- Batches.
+for _name in (
+    *("data", "keys", "tickets", "probabilities", "priorities", "times_sampled", "ages_s"),
+    *("versions", "shards", "weights", "lengths", "table_size", "rate_limited"),
+):
+    simple(f"Batch.{_name}", lambda w, name=_name: lambda: getattr(w.batch, name))
+simple("Batch.__len__", lambda w: lambda: len(w.batch))
+
+
+@case("Batch.convert")
+def _(w):
+    batch = w.client.sample_batch("full", 8)
+    return lambda: batch.convert(lambda array: array)
+
+
+for _name in ("table", "inserts", "samples"):
+    simple(
+        f"BlockedReport.{_name}",
+        lambda w, name=_name: lambda: getattr(w.client.why_blocked("full"), name),
+    )
+
+
+# --- Datasets.
+simple("Dataset.__next__", lambda w: w.dataset().__next__)
+simple("Dataset.__next__ waiting", lambda w: w.dataset("empty").__next__)
+simple("Dataset.__iter__", lambda w: lambda: iter(w.dataset()))
+simple("Dataset.close", lambda w: with_new(w.dataset, lambda d: d.close()))
+simple("Dataset.__enter__", lambda w: with_new(w.dataset, lambda d: d.__enter__()))
+simple("Dataset.__exit__", lambda w: with_new(w.dataset, lambda d: d.__exit__(None, None, None)))
+for _kind in (reverie.TrajectoryDataset, reverie.TimestepDataset):
+    _name = _kind.__name__
+
+    def _iterate(w, kind=_kind):
+        return forever(lambda: iter(w.samples(kind)))
+
+    def _wait(w, kind=_kind):
+        return forever(lambda: iter(w.samples(kind, "empty")))
+
+    case(f"{_name}.__iter__")(_iterate)
+    case(f"{_name}.__iter__ waiting")(_wait)
+    simple(f"{_name}.__init__", lambda w, kind=_kind: lambda: w.samples(kind))
+    simple(f"{_name}.element_spec", lambda w, kind=_kind: lambda: w.samples(kind).element_spec)
+    simple(
+        f"{_name}.from_table_signature",
+        lambda w, kind=_kind: lambda: kind.from_table_signature(w.client, "full", 4),
+    )
+
+
+def pattern_dataset(w):
+    return reverie.PatternDataset([STEP] * 8, w.patterns("t"), True, lambda _step: np.bool_(False))
+
+
+simple("PatternDataset.__init__", lambda w: lambda: pattern_dataset(w))
+simple("PatternDataset.__iter__", lambda w: lambda: list(pattern_dataset(w)))
+
+
+# --- Writers.
+@case("TrajectoryWriter.append")
+def _(w):
+    writer = w.writer()
+    return lambda: writer.append(STEP)
+
+
+@case("TrajectoryWriter.append slow")
+def _(w):
+    writer = w.writer()
+    return lambda: writer.append({"x": SlowArray()})
+
+
+@case("TrajectoryWriter.append_whole")
+def _(w):
+    writer = w.writer()
+    return lambda: writer.append_whole(STEP)
+
+
+@case("TrajectoryWriter.create_item")
+def _(w):
+    writer, item = w.stuck_writer()
+    return lambda: writer.create_item("queue", 1.0, item)
+
+
+@case("TrajectoryWriter.create_item busy")
+def _(w):
+    writer, item = w.filled_writer()
+    return lambda: writer.create_item("full", 1.0, item)
+
+
+@case("TrajectoryWriter.create_whole_item")
+def _(w):
+    writer = w.writer(max_in_flight_items=1)
+    writer.append_whole(STEP)
+    writer.create_whole_item("queue", 1, 1.0)
+    return lambda: writer.create_whole_item("queue", 1, 1.0)
+
+
+@case("TrajectoryWriter.flush")
+def _(w):
+    writer, _ = w.stuck_writer()
+    return lambda: writer.flush()
+
+
+@case("TrajectoryWriter.end_episode")
+def _(w):
+    writer, _ = w.stuck_writer()
+    return lambda: writer.end_episode()
+
+
+@case("TrajectoryWriter.configure")
+def _(w):
+    return lambda: w.writer().configure("x", num_keep_alive_refs=4, max_chunk_length=2)
+
+
+for _name in ("history", "episode_steps", "pending_items", "closed"):
+
+    def _attribute(w, name=_name):
+        writer, _ = w.filled_writer()
+        return lambda: getattr(writer, name)
+
+    case(f"TrajectoryWriter.{_name}")(_attribute)
+simple("TrajectoryWriter.close", lambda w: with_new(w.filled_writer, lambda pair: pair[0].close()))
+simple("TrajectoryWriter.__enter__", lambda w: with_new(w.writer, lambda x: x.__enter__()))
+simple(
+    "TrajectoryWriter.__exit__",
+    lambda w: with_new(w.writer, lambda x: x.__exit__(None, None, None)),
+)
+
+
+def column(w):
+    writer, item = w.filled_writer()
+    return writer.history["x"], item["x"]
+
+
+simple("ColumnHistory.__getitem__", lambda w: lambda: column(w)[0][-1:])
+simple("ColumnHistory.__len__", lambda w: lambda: len(column(w)[0]))
+simple("ColumnHistory.__iter__", lambda w: lambda: list(column(w)[0]))
+for _name in ("dtype", "expired", "is_squeezed", "shape"):
+    simple(f"TrajectoryColumn.{_name}", lambda w, name=_name: lambda: getattr(column(w)[1], name))
+simple("TrajectoryColumn.numpy", lambda w: lambda: column(w)[1].numpy())
+simple("TrajectoryColumn.__getitem__", lambda w: lambda: column(w)[1][0])
+simple("TrajectoryColumn.__len__", lambda w: lambda: len(column(w)[1]))
+simple("TrajectoryColumn.__iter__", lambda w: lambda: list(column(w)[1]))
+
+
+@case("Writer.append")
+def _(w):
+    writer = w.legacy()
+    return lambda: writer.append(STEP)
+
+
+@case("Writer.append_sequence")
+def _(w):
+    writer = w.legacy()
+    return lambda: writer.append_sequence({"x": np.zeros((4, 2), np.float32)})
+
+
+@case("Writer.create_item")
+def _(w):
+    writer = w.stuck_legacy()
+    return lambda: writer.create_item("queue", 1, 1.0)
+
+
+@case("Writer.flush")
+def _(w):
+    writer = w.stuck_legacy()
+    return lambda: writer.flush()
+
+
+@case("Writer.close")
+def _(w):
+    writer = w.stuck_legacy()
+    return lambda: writer.close()
+
+
+simple("Writer.__init__", lambda w: w.legacy)
+simple("Writer.__enter__", lambda w: with_new(w.legacy, lambda x: x.__enter__()))
+simple("Writer.__exit__", lambda w: with_new(w.legacy, lambda x: x.__exit__(None, None, None)))
+
+
+@case("StructuredWriter.append")
+def _(w):
+    writer = w.stuck_structured()
+    return lambda: writer.append(STEP)
+
+
+@case("StructuredWriter.append busy")
+def _(w):
+    writer = w.structured()
+    return lambda: writer.append(STEP)
+
+
+@case("StructuredWriter.flush")
+def _(w):
+    writer = w.stuck_structured()
+    return lambda: writer.flush()
+
+
+@case("StructuredWriter.end_episode")
+def _(w):
+    writer = w.stuck_structured()
+    return lambda: writer.end_episode()
+
+
+for _name in ("pending_items", "closed", "step_is_open"):
+
+    def _attribute(w, name=_name):
+        writer = w.structured()
+        return lambda: getattr(writer, name)
+
+    case(f"StructuredWriter.{_name}")(_attribute)
+simple("StructuredWriter.close", lambda w: with_new(w.structured, lambda x: x.close()))
+simple("StructuredWriter.__enter__", lambda w: with_new(w.structured, lambda x: x.__enter__()))
+simple(
+    "StructuredWriter.__exit__",
+    lambda w: with_new(w.structured, lambda x: x.__exit__(None, None, None)),
+)
+
+
+# --- The replay buffer.
+@case("ReplayBuffer.add")
+def _(w):
+    buffer = w.buffer()
+    return lambda: w.add(buffer)
+
+
+@case("ReplayBuffer.add large")
+def _(_w):
+    buffer = reverie.ReplayBuffer(10)
+    picture = np.zeros(100_000, np.uint8)
+    return lambda: buffer.add(picture, 0, 1.0, picture, False)
+
+
+@case("ReplayBuffer.sample")
+def _(w):
+    buffer = w.buffer()
+    return lambda: buffer.sample(256)
+
+
+@case("ReplayBuffer.sample waiting")
+def _(w):
+    buffer = w.buffer()
+    buffer.clear()
+    return lambda: buffer.sample(1, timeout_s=3600.0)
+
+
+@case("ReplayBuffer.update_priorities")
+def _(w):
+    buffer = w.buffer()
+    tickets = buffer.sample(8)["tickets"]
+    return lambda: buffer.update_priorities(tickets, np.ones(8))
+
+
+@case("ReplayBuffer.clear")
+def _(w):
+    buffer = w.buffer()
+    return lambda: buffer.clear()
+
+
+simple("ReplayBuffer.close", lambda w: with_new(w.buffer, lambda b: b.close()))
+simple("ReplayBuffer.__init__", lambda _w: lambda: reverie.ReplayBuffer(10))
+simple("ReplayBuffer.__enter__", lambda w: with_new(w.buffer, lambda b: b.__enter__()))
+simple(
+    "ReplayBuffer.__exit__", lambda w: with_new(w.buffer, lambda b: b.__exit__(None, None, None))
+)
+simple("ReplayBuffer.dataset", lambda w: with_new(w.buffer, lambda b: b.dataset(4).close()))
+
+
+@case("ReplayBuffer.dataset next")
+def _(w):
+    return w.buffer().dataset(4).__next__
+
+
+for _name in (
+    *("__len__", "capacity", "num_envs", "prioritized", "max_priority", "update_count"),
+    *("stale_updates", "memory_bytes"),
+):
+
+    def _attribute(w, name=_name):
+        buffer = w.buffer()
+        return (lambda: len(buffer)) if name == "__len__" else lambda: getattr(buffer, name)
+
+    case(f"ReplayBuffer.{_name}")(_attribute)
+
+
+# --- Environments.
+@case("NativePool.step")
+def _(_w):
+    return stepped(native_pool(), ACTIONS)
+
+
+@case("NativePool.reset")
+def _(_w):
+    pool = native_pool()
+    return lambda: pool.reset().result()
+
+
+@case("NativePool.get_state")
+def _(_w):
+    pool = native_stepped()
+    return lambda: pool.get_state(0)
+
+
+@case("NativePool.set_state")
+def _(_w):
+    pool = native_stepped()
+    state = pool.get_state(0)
+    return lambda: pool.set_state(0, state)
+
+
+@case("NativePool.render")
+def _(_w):
+    pool = native_stepped()
+    return lambda: pool.render(0)
+
+
+simple("NativePool.__init__", lambda _w: native_pool)
+simple("NativePool.close", lambda _w: with_new(native_pool, lambda p: p.close()))
+simple("NativePool.__enter__", lambda _w: with_new(native_pool, lambda p: p.__enter__()))
+simple(
+    "NativePool.__exit__", lambda _w: with_new(native_pool, lambda p: p.__exit__(None, None, None))
+)
+simple("NativePool.num_threads", lambda _w: with_new(native_pool, lambda p: p.num_threads))
+
+
+def auto_pool():
+    return reverie.EnvPool("CartPole-v1", 2, backend="native", num_workers=1)
+
+
+simple("EnvPool.__init__", lambda _w: auto_pool)
+simple("EnvPool.close", lambda _w: with_new(auto_pool, lambda p: p.close()))
+simple("EnvPool.__enter__", lambda _w: with_new(auto_pool, lambda p: p.__enter__()))
+simple("EnvPool.__exit__", lambda _w: with_new(auto_pool, lambda p: p.__exit__(None, None, None)))
+
+
+@case("EnvPool.render")
+def _(_w):
+    pool = auto_pool()
+    pool.reset().result()
+    return lambda: pool.render()
+
+
+simple("EnvPool.step", lambda w: stepped(w.process_pool, ACTIONS))
+
+
+@case("EnvPool.reset")
+def _(w):
+    return lambda: w.process_pool.reset().result()
+
+
+simple("EnvPool.restart_count", lambda w: lambda: w.process_pool.restart_count)
+simple("EnvPool.worker_pids", lambda w: lambda: w.process_pool.worker_pids)
+
+
+@case("EnvPool.restart")
+def _(_w):
+    pool = reverie.EnvPool(OneStepEnv, 1, num_workers=1, backend="process")
+    return lambda: pool.restart(0)
+
+
+simple("moolib.EnvPool.__init__", lambda w: lambda: w.moolib_pool)
+simple("moolib.EnvPool.step", lambda w: stepped(w.moolib_pool, 0, ACTIONS))
+
+
+def moolib_future(w):
+    return w.moolib_pool.step(0, ACTIONS)
+
+
+simple("moolib.EnvStepperFuture.__init__", lambda w: lambda: moolib_future(w))
+simple(
+    "moolib.EnvStepperFuture.done", lambda w: with_new(lambda: moolib_future(w), lambda f: f.done())
+)
+simple(
+    "moolib.EnvStepperFuture.result",
+    lambda w: with_new(lambda: moolib_future(w), lambda f: f.result()),
+)
+
+
+def small_moolib_pool():
+    return reverie.moolib.EnvPool(OneStepEnv, 1, 1, 1, output="numpy")
+
+
+simple("moolib.EnvPool.close", lambda _w: with_new(small_moolib_pool, lambda p: p.close()))
+simple("moolib.EnvPool.__enter__", lambda _w: with_new(small_moolib_pool, lambda p: p.__enter__()))
+simple(
+    "moolib.EnvPool.__exit__",
+    lambda _w: with_new(small_moolib_pool, lambda p: p.__exit__(None, None, None)),
+)
+
+
+# --- The batcher.
+def batcher(size=2, queue_size=1):
+    return reverie.Batcher(size, queue_size=queue_size)
+
+
+def full_batcher():
+    made = batcher()
+    for _ in range(2):
+        made.stack(STEP)
+    return made
+
+
+LARGE = {"x": np.zeros(100_000, np.float32)}
+
+
+@case("Batcher.stack")
+def _(_w):
+    made = full_batcher()
+    return lambda: made.stack(STEP)
+
+
+@case("Batcher.stack large")
+def _(_w):
+    made = batcher()
+
+    def call():
+        made.stack(LARGE)
+        if not made.empty():
+            made.get()
+
+    return call
+
+
+@case("Batcher.cat")
+def _(_w):
+    made = batcher()
+    rows = {"x": np.zeros((2, 3), np.float32)}
+    made.cat(rows)
+    return lambda: made.cat(rows)
+
+
+@case("Batcher.get")
+def _(_w):
+    made = batcher()
+    return lambda: made.get()
+
+
+@case("Batcher.flush")
+def _(_w):
+    made = batcher()
+
+    def call():
+        made.stack(STEP)
+        made.flush()
+        made.get()
+
+    return call
+
+
+for _name in ("empty", "size", "filled"):
+
+    def _ask(_w, name=_name):
+        made = batcher()
+        return (lambda: made.filled) if name == "filled" else lambda: getattr(made, name)()
+
+    case(f"Batcher.{_name}")(_ask)
+simple("Batcher.__init__", lambda _w: batcher)
+simple("Batcher.close", lambda _w: with_new(batcher, lambda b: b.close()))
+simple("Batcher.__enter__", lambda _w: with_new(batcher, lambda b: b.__enter__()))
+simple("Batcher.__exit__", lambda _w: with_new(batcher, lambda b: b.__exit__(None, None, None)))
+
+
+@case("Batcher.__await__")
+def _(_w):
+    import asyncio
+
+    async def wait():
+        await batcher()
+
+    return lambda: asyncio.run(wait())
+
+
+class Thread:
+    """Repeats one call for ever, without a pause once ``rush`` is set."""
+
+    def __init__(self, name, call, rush):
+        self.name = name
+        self.call = call
+        self.rush = rush
+        self.entered = threading.Event()
+        self.error = None
+        self.thread = threading.Thread(target=self.run, daemon=True)
+
+    def run(self):
+        try:
+            self.entered.set()
+            while True:
+                self.rush.wait(PAUSE_S)
+                with contextlib.suppress(*ORDINARY):
+                    self.call()
+        except Exception as error:
+            self.error = error
+
+
+def main(door, how, names):
+    sys.setswitchinterval(1e-3)  # many threads are to have their turn soon
+    world = World(door)
+    rush = threading.Event()
+    threads = [Thread(name, CASES[name](world), rush) for name in names or CASES]
+    for thread in threads:
+        thread.thread.start()
+    deadline = time.monotonic() + DEADLINE_S
+    for thread in threads:
+        assert thread.entered.wait(deadline - time.monotonic()), thread.name
+    rush.set()
+    threading.Event().wait(RUSH_S)
+    wrong = [f"{thread.name}: {thread.error!r}" for thread in threads if thread.error is not None]
+    assert not wrong, "\n".join(wrong)
+    print(f"{time.monotonic():.6f}", flush=True)
+    if how == "exit":
+        sys.exit(3)
+    if how == "error":
+        raise ValueError("the program's own")
+    return world, threads  # as globals, so that the interpreter takes them apart
+
+
+if __name__ == "__main__":
+    kept = main(sys.argv[1], sys.argv[2], sys.argv[3:])

@@ -1,0 +1,163 @@
+"""Programs end while daemon threads are inside the package: with their own status, without a word.
+
+Every public method and attribute has a case in ``exits_program.py``: what a call does, waiting or
+busy, while the interpreter finalizes. All cases run in one process for each way to end; one by one
+with ``--full``.
+"""
+
+import importlib
+import importlib.util
+import inspect
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import reverie
+
+PROGRAM = Path(__file__).with_name("exits_program.py")
+_spec = importlib.util.spec_from_file_location("exits_program", PROGRAM)
+exits_program = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(exits_program)
+EXIT_MAX_S = 1.0
+TRIES = 3  # for the time alone: a machine may be busy
+STATUS = {"plain": 0, "exit": 3, "error": 1}
+TRACEBACK = re.compile(
+    r'Traceback \(most recent call last\):\n(  File ".*exits_program\.py", line .*\n(    .*\n)+)+'
+    r"ValueError: the program's own\n"
+)
+# Modules with public classes and functions, and how cases name them.
+MODULES = {"reverie": "", "reverie.structured": "", "reverie.moolib": "moolib."}
+MORE_CLASSES = {"NativePool": exits_program.NativePool}
+# Plain data, and what makes it: nothing native is behind these.
+PLAIN = {
+    *("ClientTls", "DeadlineExceededError", "ReplaySample", "ReverbError", "ReverieError"),
+    *("SampleInfo", "ServerLimits", "ServerTls", "Table", "TableInfo", "TensorSpec"),
+    *("Condition", "ConditionBuilder", "ConditionProto", "Config", "PatternNode", "Priority"),
+    *("ReferenceNode", "ModuleType"),
+}
+# Functions that neither wait nor let the interpreter's lock go, with what says so.
+BRIEF_FUNCTIONS = {
+    "load_plugin": "loads once; a plugin that loads runs its own code",
+    "unbatch": "Python code over views",
+    "td_error": "Python code",
+    "create_config": "makes plain data",
+    "create_reference_step": "makes plain data",
+    "pattern_from_transform": "makes plain data",
+    "constant_priority_fn": "makes plain data",
+    "unpack_pattern": "reads plain data",
+    "infer_signature": "makes plain data",
+    "leaf_spec": "makes plain data",
+    "open_writer": "Client.structured_writer calls it",
+}
+# What every object has, and what only shows one.
+ORDINARY = {
+    *("__repr__", "__str__", "__reduce__", "__reduce_ex__", "__hash__", "__eq__", "__new__"),
+    *("__getattr__", "__doc__", "__init_subclass__", "__class_getitem__"),
+}
+# Attributes that __init__ sets, and what a class takes from a Protocol or Generic.
+SKIPPED = {
+    "StructuredWriter.__init__": "Client.structured_writer makes it",
+    "TrajectoryWriter.__init__": "Client.trajectory_writer makes it",
+    "Dataset.__init__": "Client.dataset makes it",
+    "Batch.__init__": "Client.sample_batch makes it",
+    "BlockedReport.__init__": "Client.why_blocked makes it",
+    "ColumnHistory.__init__": "TrajectoryWriter.history makes it",
+    "TrajectoryColumn.__init__": "ColumnHistory.__getitem__ makes it",
+    "TrajectoryDataset.as_tf": "tf.data's own threads; needs TensorFlow",
+    "TimestepDataset.as_tf": "tf.data's own threads; needs TensorFlow",
+}
+
+
+def public_members(kind):
+    """Names of what a class and its bases in the package offer."""
+    for base in inspect.getmro(kind):
+        if not base.__module__.startswith("reverie"):
+            continue
+        for name, member in vars(base).items():
+            if name in ORDINARY or (name.startswith("_") and not name.startswith("__")):
+                continue
+            is_callable = callable(member) or isinstance(member, classmethod | staticmethod)
+            is_native = type(member).__name__ in ("nb_method", "nb_func", "wrapper_descriptor")
+            if is_callable or is_native or isinstance(member, property):
+                yield name
+
+
+def public_names():
+    """``Class.method``, and functions, of everything that the package shows."""
+    found = set()
+    classes = dict(MORE_CLASSES)
+    for module_name, prefix in MODULES.items():
+        module = importlib.import_module(module_name)
+        names = getattr(module, "__all__", None) or [n for n in vars(module) if n[0] != "_"]
+        for name in names:
+            member = getattr(module, name)
+            if inspect.isclass(member):
+                if prefix and not member.__module__.endswith(prefix.rstrip(".")):
+                    continue  # another module's
+                classes[prefix + name] = member
+            elif callable(member) and member.__module__.startswith("reverie"):
+                found.add(name)
+    for name, kind in classes.items():
+        if name.rpartition(".")[2] not in PLAIN:
+            found |= {f"{name}.{member}" for member in public_members(kind)}
+    return found
+
+
+def test_every_public_method_has_a_case():
+    cases = {name.split(" ")[0] for name in exits_program.CASES}
+    named = cases | set(SKIPPED) | set(BRIEF_FUNCTIONS)
+    assert public_names() - named == set(), "write a case in exits_program.py for each of these"
+    assert named - public_names() == set(), "these are gone"
+
+
+def run(door, how, names=()):
+    """Runs the program; its status, its stderr, and the seconds from its last line to its end."""
+    command = [sys.executable, str(PROGRAM), door, how, *names]
+    environment = os.environ | {"PYTHONPATH": str(Path(reverie.__file__).parents[1])}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, env=environment, check=False
+    )
+    end = time.monotonic()
+    assert done.stdout, done.stderr
+    return done.returncode, done.stderr, end - float(done.stdout)
+
+
+def check(door, how, names=()):
+    for left in reversed(range(TRIES)):
+        status, words, exit_s = run(door, how, names)
+        assert status == STATUS[how], words
+        if how == "error":
+            assert TRACEBACK.fullmatch(words), words
+        else:
+            assert words == ""
+        if exit_s <= EXIT_MAX_S:
+            return
+        assert left > 0, f"the program took {exit_s:.2f} s to end, {TRIES} times"
+
+
+@pytest.mark.parametrize("how", STATUS)
+@pytest.mark.parametrize("door", ["embedded", "served"])
+def test_a_program_ends_while_threads_are_inside_every_call(door, how):
+    check(door, how)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("door", ["embedded", "served"])
+@pytest.mark.parametrize("name", exits_program.CASES)
+def test_a_program_ends_while_a_thread_is_inside_one_call(name, door):
+    for how in STATUS:
+        check(door, how, [name])
+
+
+def test_the_bindings_take_and_let_go_of_the_lock_in_one_place(root):
+    # nanobind's own guards end the program where CPython unwinds a thread.
+    names = re.compile(r"gil_scoped|PyGILState|PyEval_(Save|Restore)Thread|Py_(BEGIN|END)_ALLOW")
+    for source in sorted((root / "python" / "bindings").glob("*")):
+        if source.stem != "gil":
+            assert not names.search(source.read_text()), source
