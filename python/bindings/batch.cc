@@ -122,6 +122,7 @@ void PyBatch::take(Drawn drawn) {
 }
 
 void PyBatch::convert(nb::handle convert) {
+  const InUse in_use(calls);
   std::vector<nb::object> leaves;
   for (const Column& column : columns_) {
     leaves.push_back(has_variable_size(column.spec.dtype) ? column.array : convert(column.array));
@@ -131,41 +132,60 @@ void PyBatch::convert(nb::handle convert) {
   if (!lengths.is_none()) lengths = convert(lengths);
 }
 
+namespace {
+
+// A member, unless a call in another thread fills the batch.
+template <auto member>
+auto at_rest(const PyBatch& batch) {
+  InUse::check(batch.calls);
+  return batch.*member;
+}
+
+}  // namespace
+
 void bind_batch(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<PyBatch>(m, "Batch", nb::is_final(), R"(Sampled items as arrays, B of them.
 
 The arrays own their memory and may be written to. Given as ``out`` to another ``sample_batch`` they
-are filled again.)")
-      .def_ro("data", &PyBatch::data, nb::sig("def data(self) -> typing.Any"),
-              "The nest that was written, of arrays ``[B, T, ...]``; ``[B, ...]`` where the column "
-              "was a single row.")
-      .def_ro("keys", &PyBatch::keys, nb::sig("def keys(self) -> numpy.ndarray"),
-              "``[B]`` uint64, of the items.")
-      .def_ro("tickets", &PyBatch::tickets, nb::sig("def tickets(self) -> numpy.ndarray"),
-              "``[B]`` uint64: where the items lie, for ``update_priorities``.")
-      .def_ro("probabilities", &PyBatch::probabilities,
-              nb::sig("def probabilities(self) -> numpy.ndarray"),
-              "``[B]`` float64, with which each item was drawn.")
-      .def_ro("priorities", &PyBatch::priorities, nb::sig("def priorities(self) -> numpy.ndarray"),
-              "``[B]`` float64.")
-      .def_ro("times_sampled", &PyBatch::times_sampled,
-              nb::sig("def times_sampled(self) -> numpy.ndarray"),
-              "``[B]`` int32, these draws included.")
-      .def_ro("ages_s", &PyBatch::ages_s, nb::sig("def ages_s(self) -> numpy.ndarray"),
-              "``[B]`` float64, seconds since each item was inserted.")
-      .def_ro("versions", &PyBatch::versions, nb::sig("def versions(self) -> numpy.ndarray"),
-              "``[B]`` int64, of the weights that acted.")
-      .def_ro("shards", &PyBatch::shards, nb::sig("def shards(self) -> numpy.ndarray | None"),
-              "``[B]`` uint16, where each item lies, counted as the client's addresses; None for a "
-              "client of one server.")
-      .def_ro("weights", &PyBatch::weights, nb::sig("def weights(self) -> numpy.ndarray | None"),
-              "``[B]`` float32 importance weights; None unless ``beta`` was given.")
-      .def_ro("lengths", &PyBatch::lengths, nb::sig("def lengths(self) -> numpy.ndarray | None"),
-              "``[B]`` int64, rows of each item; None unless they were padded.")
-      .def_ro("table_size", &PyBatch::table_size, "Items in the table at the last draw.")
-      .def_ro("rate_limited", &PyBatch::rate_limited,
-              "Whether the call had to wait for the rate limiter.")
+are filled again; until that returns the batch is in use, and other threads are refused.)")
+      .def_prop_ro(
+          "data", at_rest<&PyBatch::data>, nb::sig("def data(self) -> typing.Any"),
+          "The nest that was written, of arrays ``[B, T, ...]``; ``[B, ...]`` where the column "
+          "was a single row.")
+      .def_prop_ro("keys", at_rest<&PyBatch::keys>, nb::sig("def keys(self) -> numpy.ndarray"),
+                   "``[B]`` uint64, of the items.")
+      .def_prop_ro("tickets", at_rest<&PyBatch::tickets>,
+                   nb::sig("def tickets(self) -> numpy.ndarray"),
+                   "``[B]`` uint64: where the items lie, for ``update_priorities``.")
+      .def_prop_ro("probabilities", at_rest<&PyBatch::probabilities>,
+                   nb::sig("def probabilities(self) -> numpy.ndarray"),
+                   "``[B]`` float64, with which each item was drawn.")
+      .def_prop_ro("priorities", at_rest<&PyBatch::priorities>,
+                   nb::sig("def priorities(self) -> numpy.ndarray"), "``[B]`` float64.")
+      .def_prop_ro("times_sampled", at_rest<&PyBatch::times_sampled>,
+                   nb::sig("def times_sampled(self) -> numpy.ndarray"),
+                   "``[B]`` int32, these draws included.")
+      .def_prop_ro("ages_s", at_rest<&PyBatch::ages_s>,
+                   nb::sig("def ages_s(self) -> numpy.ndarray"),
+                   "``[B]`` float64, seconds since each item was inserted.")
+      .def_prop_ro("versions", at_rest<&PyBatch::versions>,
+                   nb::sig("def versions(self) -> numpy.ndarray"),
+                   "``[B]`` int64, of the weights that acted.")
+      .def_prop_ro(
+          "shards", at_rest<&PyBatch::shards>, nb::sig("def shards(self) -> numpy.ndarray | None"),
+          "``[B]`` uint16, where each item lies, counted as the client's addresses; None for a "
+          "client of one server.")
+      .def_prop_ro("weights", at_rest<&PyBatch::weights>,
+                   nb::sig("def weights(self) -> numpy.ndarray | None"),
+                   "``[B]`` float32 importance weights; None unless ``beta`` was given.")
+      .def_prop_ro("lengths", at_rest<&PyBatch::lengths>,
+                   nb::sig("def lengths(self) -> numpy.ndarray | None"),
+                   "``[B]`` int64, rows of each item; None unless they were padded.")
+      .def_prop_ro("table_size", at_rest<&PyBatch::table_size>,
+                   "Items in the table at the last draw.")
+      .def_prop_ro("rate_limited", at_rest<&PyBatch::rate_limited>,
+                   "Whether the call had to wait for the rate limiter.")
       .def("convert", &PyBatch::convert, "function"_a,
            nb::sig("def convert(self, function: collections.abc.Callable[[typing.Any], "
                    "typing.Any]) -> None"),

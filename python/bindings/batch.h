@@ -7,6 +7,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include "python/bindings/one_call.h"
 #include "reverie/client/batch.h"
 #include "reverie/service/blocking.h"
 
@@ -35,7 +36,8 @@ class PyBatch {
   PyBatch(const PyBatch&) = delete;
   PyBatch(PyBatch&&) = default;
 
-  // The buffers of its arrays, to be filled in place. They are lent: the arrays own them.
+  // The buffers of its arrays, to be filled in place. They are lent: the arrays own them, and the
+  // caller has the batch in use until take().
   Batch lend();
   // Takes what was drawn over. Arrays whose buffers came back are kept.
   void take(Drawn drawn);
@@ -57,6 +59,7 @@ class PyBatch {
   bool rate_limited = false;
   // Of the last call: its memory serves the next.
   SampleBatch samples;
+  OneCallAtATime calls{"batch"};
 
  private:
   struct Column {

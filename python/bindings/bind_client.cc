@@ -45,6 +45,11 @@ std::span<const double> flat_priorities(nb::handle array) {
   return flat<double>(array, DType::kFloat64);
 }
 
+template <typename T>
+std::vector<T> copy_of(std::span<const T> values) {
+  return {values.begin(), values.end()};
+}
+
 // The time of a call whose request has no deadline of its own.
 class TimeLimit {
  public:
@@ -102,6 +107,7 @@ nb::object sample_batch(const ClientHandle& self, nb::handle table, nb::handle b
         format("out is {}; it must be a Batch of an earlier call, or None", str_of(nb::repr(out))));
   }
   auto& filled = nb::cast<PyBatch&>(batch);
+  const InUse in_use(filled.calls);
   Drawn drawn;
   drawn.batch = filled.lend();
   request.batch = std::move(filled.samples);
@@ -199,11 +205,17 @@ nb::tuple mutate(const ClientHandle& self, nb::handle table, nb::handle deletes,
   unwrap(self.check());
   MutateRequest request;
   request.table = text_argument("table", table);
-  request.deletes = flat_keys(deletes);
-  request.tickets = flat_keys(tickets);
-  request.ticket_priorities = flat_priorities(ticket_priorities);
-  request.keys = flat_keys(keys);
-  request.key_priorities = flat_priorities(key_priorities);
+  // Copies: the arrays are the caller's, who may write to them while they are read.
+  const auto deleted = copy_of(flat_keys(deletes));
+  const auto by_ticket = copy_of(flat_keys(tickets));
+  const auto by_ticket_priorities = copy_of(flat_priorities(ticket_priorities));
+  const auto by_key = copy_of(flat_keys(keys));
+  const auto by_key_priorities = copy_of(flat_priorities(key_priorities));
+  request.deletes = deleted;
+  request.tickets = by_ticket;
+  request.ticket_priorities = by_ticket_priorities;
+  request.keys = by_key;
+  request.key_priorities = by_key_priorities;
   TimeLimit time(timeout_s);
   Waiting waiting(*self.service(), request.table);
   const WaitOptions wait = time.limit(waiting.options());
@@ -215,7 +227,8 @@ nb::tuple mutate(const ClientHandle& self, nb::handle table, nb::handle deletes,
 
 nb::tuple lookup(const ClientHandle& self, nb::handle table, nb::handle keys) {
   unwrap(self.check());
-  const LookupRequest request{text_argument("table", table), flat_keys(keys)};
+  const auto asked = copy_of(flat_keys(keys));
+  const LookupRequest request{text_argument("table", table), asked};
   Waiting waiting(*self.service(), request.table);
   const WaitOptions wait = waiting.options();
   const LookupResult result =

@@ -72,6 +72,7 @@ class PyStructuredWriter {
 
   void append(nb::handle step, bool partial_step, nb::handle timeout_s) {
     const InUse in_use(calls_);
+    const LeavesOfCall leaves(leaves_);
     check_open();
     auto& [nest, places] = steps_.flatten(step, leaves_);
     if (places.empty()) places = learn(*nest);
@@ -147,7 +148,7 @@ class PyStructuredWriter {
     return places;
   }
 
-  OneCallAtATime calls_;
+  OneCallAtATime calls_{"writer"};
   std::shared_ptr<ReplayService> service_;
   std::string table_;  // of the first configuration: what is asked when a wait is long
   std::unique_ptr<StructuredWriter> writer_;

@@ -74,6 +74,7 @@ class Writer {
 
   void append(nb::handle step, bool partial_step) {
     const InUse in_use(*core_);
+    const LeavesOfCall leaves(leaves_);
     auto& [nest, note] = steps_.flatten(step, leaves_);
     write(*nest, note, partial_step);
   }
@@ -81,6 +82,7 @@ class Writer {
   // As append, for writers whose steps must all have the same columns.
   void append_whole(nb::handle step) {
     const InUse in_use(*core_);
+    const LeavesOfCall leaves(leaves_);
     auto& [nest, note] = steps_.flatten(step, leaves_);
     if (!whole_.empty() && whole_text_ != nest->text()) refuse_structure(*nest);
     write(*nest, note, false);
@@ -90,6 +92,7 @@ class Writer {
   void create_item(nb::handle table, nb::handle priority, nb::handle trajectory, nb::handle version,
                    nb::handle timeout_s) {
     const InUse in_use(*core_);
+    const LeavesOfCall leaves(leaves_);
     auto& [nest, columns] = items_.flatten(trajectory, leaves_);
     const std::size_t count = leaves_.size();
     if (columns.size() != count) columns.resize(count);

@@ -306,12 +306,6 @@ const PyType_Slot kPickedSlots[] = {
 
 }  // namespace
 
-void InUse::refuse() {
-  raise(failed_precondition(
-      "this writer is in use by another call, in another thread or around this one; give each "
-      "thread a writer of its own"));
-}
-
 nb::object make_history(std::shared_ptr<WriterCore> core, ColumnId column) {
   return nb::cast(ColumnHistory{std::move(core), column});
 }

@@ -16,21 +16,18 @@
 
 #include <nanobind/nanobind.h>
 
+#include "python/bindings/one_call.h"
 #include "reverie/client/trajectory_writer.h"
 
 namespace reverie::python {
 
 namespace nb = nanobind;
 
-// Something for one call at a time. The interpreter's lock guards it, save while a call waits
-// without: then it is in use, and other calls are refused.
-struct OneCallAtATime {
-  bool in_use = false;
-};
-
 // A C++ writer and what Python must remember about it; shared by the Python writer and its
 // histories.
 struct WriterCore : OneCallAtATime {
+  WriterCore() : OneCallAtATime("writer") {}
+
   std::shared_ptr<ReplayService> service;
   std::unique_ptr<TrajectoryWriter> writer;
   StepIndex history_begin = 0;  // first step that histories show
@@ -39,28 +36,6 @@ struct WriterCore : OneCallAtATime {
     return static_cast<std::size_t>(writer->next_step() - history_begin) +
            (writer->step_is_open() ? 1 : 0);
   }
-};
-
-// Marks a writer as in use for the time of a call; raises if it is already.
-class InUse {
- public:
-  explicit InUse(OneCallAtATime& core) : core_(core) {
-    if (core.in_use) refuse();
-    core.in_use = true;
-  }
-  InUse(const InUse&) = delete;
-  InUse& operator=(const InUse&) = delete;
-  ~InUse() { core_.in_use = false; }
-
-  // For calls that never wait.
-  static void check(const OneCallAtATime& core) {
-    if (core.in_use) refuse();
-  }
-
- private:
-  [[noreturn]] static void refuse();
-
-  OneCallAtATime& core_;
 };
 
 // The steps of one column since the episode began.

@@ -1,5 +1,6 @@
 #include "python/bindings/replay_buffer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -26,6 +27,20 @@ PyReplayBuffer::AddMark::AddMark(PyReplayBuffer& buffer) : buffer_(buffer) {
         "this one; let one thread add, or take a lock"));
   }
   buffer.in_add_ = true;
+}
+
+PyReplayBuffer::FillMark::FillMark(PyReplayBuffer& buffer, nb::handle batch)
+    : buffer_(buffer), batch_(batch.ptr()) {
+  if (std::ranges::count(buffer.filled_, batch_) > 0) {
+    raise(failed_precondition(
+        "this batch is in use by another call, in another thread; give each thread a batch of its "
+        "own"));
+  }
+  buffer.filled_.push_back(batch_);
+}
+
+PyReplayBuffer::FillMark::~FillMark() {
+  std::erase(buffer_.filled_, batch_);
 }
 
 PyReplayBuffer::PyReplayBuffer(TransitionOptions options, std::optional<double> alpha,
@@ -113,10 +128,14 @@ nb::object PyReplayBuffer::sample(nb::handle batch_size, nb::handle given_beta, 
   draw.deadline = deadline(timeout_s);
   draw.beta = beta(given_beta);
   const std::shared_ptr<ReplayBuffer> buffer = this->buffer();
-  if (!arrays_ || arrays_->count() != draw.count) arrays_.emplace(buffer->plan(), draw.count);
-  std::vector<nb::object> arrays =
-      out.is_none() ? arrays_->make() : arrays_->find(out, structures_);
-  nb::object batch = out.is_none() ? arrays_->fold(structures_, arrays) : nb::borrow(out);
+  if (!arrays_ || arrays_->count() != draw.count) {
+    arrays_ = std::make_shared<const ReplayArrays>(buffer->plan(), draw.count);
+  }
+  // Held: making arrays may let another thread sample, whose batch is of another size.
+  const std::shared_ptr<const ReplayArrays> sizes = arrays_;
+  std::vector<nb::object> arrays = out.is_none() ? sizes->make() : sizes->find(out, structures_);
+  nb::object batch = out.is_none() ? sizes->fold(structures_, arrays) : nb::borrow(out);
+  const FillMark mark(*this, batch);
   std::vector<std::byte*> places;
   places.reserve(arrays.size());
   for (const nb::object& array : arrays) places.push_back(array_data(array));
@@ -129,11 +148,8 @@ nb::object PyReplayBuffer::sample(nb::handle batch_size, nb::handle given_beta, 
 
 std::size_t PyReplayBuffer::update_priorities(nb::handle tickets, nb::handle priorities) {
   unwrap(check());
-  nb::object keep_tickets;
-  nb::object keep_priorities;
-  std::vector<double> scratch;
-  const auto given = read_tickets(tickets, keep_tickets);
-  const auto values = read_priorities(priorities, scratch, keep_priorities);
+  const std::vector<std::uint64_t> given = read_tickets(tickets);
+  const std::vector<double> values = read_priorities(priorities);
   const std::shared_ptr<ReplayBuffer> buffer = this->buffer();
   Waiting waiting(*service_, kTable);
   const WaitOptions wait = waiting.options();

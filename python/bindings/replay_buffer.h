@@ -65,6 +65,19 @@ class PyReplayBuffer {
     PyReplayBuffer& buffer_;
   };
 
+  // Marks a batch as being filled. Raises if it is already.
+  class FillMark {
+   public:
+    FillMark(PyReplayBuffer& buffer, nb::handle batch);
+    FillMark(const FillMark&) = delete;
+    FillMark& operator=(const FillMark&) = delete;
+    ~FillMark();
+
+   private:
+    PyReplayBuffer& buffer_;
+    PyObject* const batch_;
+  };
+
   std::shared_ptr<ReplayBuffer> open(const StepArrays& step);
   std::vector<TensorSpec> specs(const char* what, const NestArgument& argument,
                                 bool has_env_axis) const;
@@ -80,7 +93,8 @@ class PyReplayBuffer {
   // The interpreter's lock guards these.
   std::shared_ptr<ReplayBuffer> buffer_;  // null before the first step
   ReplayStructures structures_;
-  std::optional<ReplayArrays> arrays_;  // of the last sample's size
+  std::shared_ptr<const ReplayArrays> arrays_;  // of the last sample's size
+  std::vector<PyObject*> filled_;               // batches that calls fill without the lock
   bool in_add_ = false;
   std::size_t update_count_ = 0;
   NestArgument obs_{"obs"};

@@ -124,26 +124,22 @@ void FlagArgument::read(std::string_view name, nb::handle given) {
   is_scalar = PyArray_NDIM(as_array(array)) == 0;
 }
 
-std::span<const double> read_priorities(nb::handle given, std::vector<double>& scratch,
-                                        nb::object& keep) {
-  if (is_flat(given.ptr(), NPY_FLOAT64)) {
-    keep = nb::borrow(given);
-    return elements<double>(given);
-  }
-  if (is_flat(given.ptr(), NPY_FLOAT32)) {
-    const auto values = elements<float>(given);
-    scratch.assign(values.begin(), values.end());
-    return scratch;
-  }
-  keep = to_flat("priorities", given, NPY_FLOAT64, "fiub", "numbers");
-  return elements<double>(keep);
+std::vector<double> read_priorities(nb::handle given) {
+  const auto copy = [](const auto& values) {
+    return std::vector<double>(values.begin(), values.end());
+  };
+  if (is_flat(given.ptr(), NPY_FLOAT64)) return copy(elements<double>(given));
+  if (is_flat(given.ptr(), NPY_FLOAT32)) return copy(elements<float>(given));
+  return copy(elements<double>(to_flat("priorities", given, NPY_FLOAT64, "fiub", "numbers")));
 }
 
-std::span<const std::uint64_t> read_tickets(nb::handle given, nb::object& keep) {
-  keep = is_flat(given.ptr(), NPY_UINT64)
-             ? nb::borrow(given)
-             : to_flat("tickets", given, NPY_UINT64, "iu", "the uint64 numbers of a batch");
-  return elements<std::uint64_t>(keep);
+std::vector<std::uint64_t> read_tickets(nb::handle given) {
+  const nb::object flat =
+      is_flat(given.ptr(), NPY_UINT64)
+          ? nb::borrow(given)
+          : to_flat("tickets", given, NPY_UINT64, "iu", "the uint64 numbers of a batch");
+  const auto tickets = elements<std::uint64_t>(flat);
+  return {tickets.begin(), tickets.end()};
 }
 
 }  // namespace reverie::python

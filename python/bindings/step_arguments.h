@@ -61,9 +61,9 @@ struct FlagArgument {
   void read(std::string_view name, nb::handle given);
 };
 
-// Priorities or tickets of an update, read where they lie if they can be.
-std::span<const double> read_priorities(nb::handle given, std::vector<double>& scratch,
-                                        nb::object& keep);
-std::span<const std::uint64_t> read_tickets(nb::handle given, nb::object& keep);
+// Priorities or tickets of an update. Copies: the arrays are the caller's, who may write to them
+// while the update reads.
+std::vector<double> read_priorities(nb::handle given);
+std::vector<std::uint64_t> read_tickets(nb::handle given);
 
 }  // namespace reverie::python

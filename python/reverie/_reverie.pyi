@@ -112,7 +112,7 @@ class Batch:
     Sampled items as arrays, B of them.
 
     The arrays own their memory and may be written to. Given as ``out`` to another ``sample_batch`` they
-    are filled again.
+    are filled again; until that returns the batch is in use, and other threads are refused.
     """
 
     @property

@@ -1,5 +1,7 @@
 """Reverb's first writer, and its way of sampling step by step."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -197,3 +199,20 @@ def test_samples_come_as_the_nest_of_the_signature():
         assert [step.data["a"] for step in steps] == [0, 1]
         flat = next(client.sample("t", emit_timesteps=False))
         assert [column.shape for column in flat.data] == [(2,), (2, 2)]
+
+
+def test_a_call_that_waits_holds_nothing_of_earlier_steps():
+    # It held arrays that were gone: the collector fell over what lay in their place.
+    with reverie.Store([reverie.Table.queue("q", 1)]) as store:
+        client = store.client()
+        client.insert([np.zeros(2)], {"q": 1.0})
+        writer = client.writer(1, max_in_flight_items=1)
+        array = np.zeros(2)
+        writer.append([array])
+        writer.create_item("q", 1, 1.0)
+        before = sys.getrefcount(array)
+        for _ in range(3):
+            with pytest.raises(reverie.DeadlineExceededError):
+                writer.create_item("q", 1, 1.0, timeout_s=0.0)
+        assert sys.getrefcount(array) == before
+        writer._writer.close()
