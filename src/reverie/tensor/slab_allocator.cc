@@ -1,16 +1,18 @@
 #include "reverie/tensor/slab_allocator.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <new>
 #include <utility>
 
 #include <sys/mman.h>
 
+#include "reverie/tensor/map_memory.h"
+
 namespace reverie {
 namespace {
 
 constexpr std::size_t kLineBytes = 64;
+constexpr std::size_t kPageBytes = 4096;
 constexpr std::size_t kLeastSlabBytes = std::size_t{64} << 10;
 constexpr std::size_t kMostSlabBytes = std::size_t{32} << 20;
 constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
@@ -30,8 +32,12 @@ std::shared_ptr<SlabAllocator> SlabAllocator::make(std::size_t block_bytes) {
 }
 
 SlabAllocator::~SlabAllocator() {
-  for (const Slab& slab : slabs_) std::free(slab.memory);
-  std::free(spare_.memory);
+  for (const Slab& slab : slabs_) let_go(slab);
+  let_go(spare_);
+}
+
+void SlabAllocator::let_go(const Slab& slab) {
+  if (slab.memory != nullptr) unmap(slab.memory, slab.size_bytes);
 }
 
 SlabAllocator::Slab SlabAllocator::next_slab() const {
@@ -41,15 +47,14 @@ SlabAllocator::Slab SlabAllocator::next_slab() const {
   if (slab.block_count > (~std::size_t{0} - kHugePageBytes) / block_bytes_) return {};
   const std::size_t bytes = slab.block_count * block_bytes_;
   slab.is_huge = slab_bytes_ >= kHugeFromBytes || bytes >= kHugeFromBytes;
-  slab.size_bytes = round_up(bytes, slab.is_huge ? kHugePageBytes : kLineBytes);
+  slab.size_bytes = round_up(bytes, slab.is_huge ? kHugePageBytes : kPageBytes);
   slab.block_count = slab.size_bytes / block_bytes_;
   return slab;
 }
 
 SlabAllocator::Slab SlabAllocator::with_memory(Slab slab) {
   if (slab.size_bytes == 0) return slab;
-  slab.memory = static_cast<std::byte*>(
-      std::aligned_alloc(slab.is_huge ? kHugePageBytes : kLineBytes, slab.size_bytes));
+  slab.memory = map_aligned(slab.size_bytes, slab.is_huge ? kHugePageBytes : kPageBytes);
 #if defined(MADV_HUGEPAGE)
   // A wish: without, the pages are small.
   if (slab.is_huge && slab.memory) madvise(slab.memory, slab.size_bytes, MADV_HUGEPAGE);

@@ -58,6 +58,7 @@ class SlabAllocator final : public Allocator,
   // What the next slab is to be, and that slab; without memory where there is none.
   Slab next_slab() const REVERIE_REQUIRES(mutex_);
   static Slab with_memory(Slab slab);
+  static void let_go(const Slab& slab);
   bool add_slab() REVERIE_REQUIRES(mutex_);
 
   const std::size_t block_bytes_;  // rounded up to whole lines

@@ -1,0 +1,104 @@
+// BlockHeap: memory for what a store keeps: rows, encoded columns, the headers of chunks.
+//
+//     up to 4 KiB    slabs of 64 KiB, each of blocks of one size     [ head | b b b b . . ]
+//     up to 32 KiB   slabs of 256 KiB, likewise
+//     above          runs of pages (page_heap.h)
+//
+// The C heap is a bad place for these. Rows are freed when their chunk was encoded, behind a small
+// copy that stays, and the heap cannot use or return the holes in between: 40,000 frames that were
+// compressed to 2 MB held 270 MB. Here a free block is used again by what has its size, an empty
+// slab goes back to the pages, and pages go back to the system; and nothing of the host program
+// lies in between. Blocks of more than 128 bytes are an eighth larger than what was asked for at
+// most.
+//
+// Under the address sanitizer all blocks are the C heap's, so that it sees each.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "reverie/base/mutex.h"
+#include "reverie/tensor/buffer.h"
+#include "reverie/tensor/page_heap.h"
+
+namespace reverie {
+
+// Thread-safe.
+class BlockHeap final : public Allocator, private BufferOwner {
+ public:
+  BlockHeap() = default;
+  ~BlockHeap() override = default;
+  BlockHeap(const BlockHeap&) = delete;
+  BlockHeap& operator=(const BlockHeap&) = delete;
+
+  // The process's: it is never destroyed, and a forked child may go on with it.
+  static BlockHeap& shared();
+
+  Result<Buffer> allocate(std::size_t size_bytes) override;
+
+  // The same without an owner beside it: null when there is no memory. A block goes back with the
+  // size that was asked for. Requires size_bytes > 0.
+  void* take(std::size_t size_bytes);
+  void give_back(void* block, std::size_t size_bytes) noexcept;
+
+  // What a block of so many bytes takes.
+  static std::size_t block_bytes(std::size_t size_bytes);
+
+  // Memory that is in use, rounded as it is, and free memory that the system has not got back.
+  struct Use {
+    std::size_t used_bytes = 0;
+    std::size_t kept_bytes = 0;
+  };
+  Use use() const;
+
+ private:
+  static constexpr std::size_t kSmallSlabBytes = std::size_t{64} << 10;
+  static constexpr std::size_t kMiddleSlabBytes = std::size_t{256} << 10;
+  static constexpr std::size_t kWarmSlabBytesMin = std::size_t{2} << 20;
+  static constexpr std::size_t kPageBytes = 4096;
+  static constexpr std::size_t kSmallClassCount = 48;
+  static constexpr std::size_t kMiddleClassCount = 25;
+
+  struct FreeBlock {
+    FreeBlock* next;
+  };
+  // At the begin of its slab, which is aligned to its size: so a block finds it.
+  struct alignas(64) Slab {
+    Slab* next = nullptr;  // in the class's list
+    Slab* previous = nullptr;
+    FreeBlock* free = nullptr;   // given back
+    std::byte* fresh = nullptr;  // from here on never handed out
+    std::uint32_t used_count = 0;
+    std::uint32_t size_class = 0;
+  };
+  struct alignas(64) SizeClass {
+    mutable Mutex mutex;
+    Slab* open REVERIE_GUARDED_BY(mutex) = nullptr;  // those with a free block, in a ring
+  };
+
+  // Requires at most kSlabBlockBytesMax.
+  static std::size_t class_of(std::size_t size_bytes);
+  static std::size_t class_bytes(std::size_t size_class);
+  static std::size_t slab_bytes(std::size_t size_class) {
+    return size_class < kSmallClassCount ? kSmallSlabBytes : kMiddleSlabBytes;
+  }
+  PageHeap& slabs_for(std::size_t size_class) {
+    return size_class < kSmallClassCount ? small_slabs_ : middle_slabs_;
+  }
+  static std::byte* end_of(const Slab& slab);
+  static void link(SizeClass& in, Slab& slab) REVERIE_REQUIRES(in.mutex);
+  static void unlink(SizeClass& in, Slab& slab) REVERIE_REQUIRES(in.mutex);
+  Slab* add_slab(std::size_t size_class, SizeClass& in) REVERIE_REQUIRES(in.mutex);
+
+  void take_back(std::byte* data, std::size_t size_bytes) noexcept override;
+  void lock_all() REVERIE_NO_THREAD_SAFETY_ANALYSIS;
+  void unlock_all() REVERIE_NO_THREAD_SAFETY_ANALYSIS;
+
+  std::array<SizeClass, kSmallClassCount + kMiddleClassCount> classes_;
+  PageHeap small_slabs_{kSmallSlabBytes, kWarmSlabBytesMin};
+  PageHeap middle_slabs_{kMiddleSlabBytes, kWarmSlabBytesMin};
+  PageHeap pages_{kPageBytes};
+};
+
+}  // namespace reverie

@@ -1,0 +1,48 @@
+// What lies in the BlockHeap of the process (block_heap.h) without knowing more of it.
+#pragma once
+
+#include <cstddef>
+#include <new>
+#include <vector>
+
+namespace reverie {
+
+// Null when there is no memory. A block goes back with the size that was asked for. Requires
+// size_bytes > 0. Thread-safe.
+void* take_block(std::size_t size_bytes);
+void give_back_block(void* block, std::size_t size_bytes) noexcept;
+// What a block of so many bytes takes.
+std::size_t block_bytes(std::size_t size_bytes);
+
+// For standard containers whose memory stays as long as a chunk.
+template <typename T>
+struct BlockAllocator {
+  using value_type = T;
+
+  BlockAllocator() = default;
+  template <typename U>
+  BlockAllocator(const BlockAllocator<U>&) {}  // NOLINT(google-explicit-constructor)
+
+  T* allocate(std::size_t count) {
+    void* const block = take_block(count * sizeof(T));
+    if (block == nullptr) throw std::bad_alloc();
+    return static_cast<T*>(block);
+  }
+  void deallocate(T* data, std::size_t count) noexcept { give_back_block(data, count * sizeof(T)); }
+  friend bool operator==(BlockAllocator, BlockAllocator) { return true; }
+};
+
+// Bytes of a size that is known when they are made or grow: what a chunk is encoded into.
+using ByteBlock = std::vector<std::byte, BlockAllocator<std::byte>>;
+
+// Derive from it, and `new` takes memory from the BlockHeap.
+struct OnBlockHeap {
+  static void* operator new(std::size_t size_bytes) {
+    return BlockAllocator<std::byte>().allocate(size_bytes);
+  }
+  static void operator delete(void* block, std::size_t size_bytes) noexcept {
+    give_back_block(block, size_bytes);
+  }
+};
+
+}  // namespace reverie

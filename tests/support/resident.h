@@ -1,0 +1,30 @@
+// What a process really holds, as the system counts it: not our own books.
+#pragma once
+
+#include <cstddef>
+#include <fstream>
+#include <string>
+
+namespace reverie::testing {
+
+inline constexpr double kMiB = 1 << 20;
+
+// Resident bytes of this process, those that were swapped out included. Counted page by page, so it
+// is exact, and takes about a millisecond a gigabyte; 0 where the system has no such count.
+inline std::size_t resident_bytes() {
+  std::ifstream file("/proc/self/smaps_rollup");
+  std::size_t sum = 0;
+  std::string word;
+  while (file >> word) {
+    std::size_t kilobytes = 0;
+    if ((word == "Rss:" || word == "Swap:") && file >> kilobytes) sum += kilobytes << 10;
+  }
+  return sum;
+}
+
+// The same in MiB, with a sign, so that growth may be a difference.
+inline double resident_mib() {
+  return static_cast<double>(resident_bytes()) / kMiB;
+}
+
+}  // namespace reverie::testing
