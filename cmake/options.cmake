@@ -7,7 +7,8 @@ option(REVERIE_BUILD_PYTHON "Build the Python extension (needs nanobind)" OFF)
 set(REVERIE_PYTHON_OUTPUT ${PROJECT_SOURCE_DIR}/python/reverie
     CACHE PATH "Where the Python extension is written, unless a wheel is built")
 set(REVERIE_BOX2D AUTO CACHE STRING "Environments on Box2D: ON (needs libbox2d-dev), OFF, or AUTO")
-option(REVERIE_PRECOMPILED_HEADER "Precompile the test framework's headers" OFF)
+set(REVERIE_BUILT "" CACHE PATH "A build folder whose Python extension a wheel takes instead of its own")
+option(REVERIE_PRECOMPILED_HEADER "Precompile the headers of others" OFF)
 option(REVERIE_WERROR "Treat warnings as errors" OFF)
 set(REVERIE_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize takes them: address,undefined or thread")
 

@@ -5,6 +5,15 @@
 if(NOT SKBUILD AND NOT Python_EXECUTABLE AND EXISTS ${PROJECT_SOURCE_DIR}/.venv/bin/python)
   set(Python_EXECUTABLE ${PROJECT_SOURCE_DIR}/.venv/bin/python)
 endif()
+# What a wheel holds. Other builds install it when they are asked for this component alone.
+macro(reverie_install_python)
+  if(SKBUILD)
+    install(${ARGV} COMPONENT python)
+  else()
+    install(${ARGV} COMPONENT python EXCLUDE_FROM_ALL)
+  endif()
+endmacro()
+
 find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module NumPy)
 if(NOT SKBUILD)
   execute_process(
@@ -44,10 +53,12 @@ if(REVERIE_NGHTTP2_ARCHIVE AND REVERIE_ZLIB_ARCHIVE AND CMAKE_OBJCOPY)
                                                                                 ${REVERIE_ZLIB_ARCHIVE})
 endif()
 target_compile_definitions(_reverie PRIVATE REVERIE_VERSION="${PROJECT_VERSION}")
+reverie_precompile(_reverie <nanobind/nanobind.h>)
+
+reverie_install_python(TARGETS _reverie LIBRARY DESTINATION reverie)
 
 # A wheel's build leaves the checkout alone.
 if(SKBUILD)
-  install(TARGETS _reverie LIBRARY DESTINATION reverie COMPONENT python)
   reverie_add_box2d_plugin(${PROJECT_BINARY_DIR})
 else()
   set_target_properties(_reverie PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${REVERIE_PYTHON_OUTPUT})

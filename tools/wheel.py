@@ -8,6 +8,7 @@ compresses and samples frames, asks for the version, and is checked by pip.
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -58,15 +59,18 @@ def build(out: Path) -> tuple[Path, Path]:
         old.unlink()
     _run(sys.executable, "-c", _SDIST, out)
     (sdist,) = out.glob("reverie-*.tar.gz")
-    with tempfile.TemporaryDirectory() as scratch:
-        with tarfile.open(sdist) as archive:
-            archive.extractall(scratch, filter="data")
-        (source,) = Path(scratch).iterdir()
-        _run(
-            *(sys.executable, "-m", "pip", "wheel", ".", "--quiet", "--wheel-dir", out),
-            *("--no-build-isolation", "--no-deps"),
-            cwd=source,
-        )
+    scratch = (
+        ROOT / "build" / "sdist"
+    )  # always there: a compiler cache knows paths
+    shutil.rmtree(scratch, ignore_errors=True)
+    with tarfile.open(sdist) as archive:
+        archive.extractall(scratch, filter="data")
+    (source,) = scratch.iterdir()
+    # With what pyproject.toml says a build needs, and nothing else.
+    _run(
+        *(sys.executable, "-m", "pip", "wheel", ".", "--quiet", "--wheel-dir", out, "--no-deps"),
+        cwd=source,
+    )
     (wheel,) = out.glob("reverie-*.whl")
     return sdist, wheel
 
