@@ -52,14 +52,14 @@ run: build ## Install what is missing, build, and run the demonstration (reverie
 test: ## The same, then every test that fits in minutes; one summary at the end
 	@tools/apt_install $(APT_BUILD) $(APT_TEST)
 	@$(MAKE) --no-print-directory .venv/with-demo-test-dev
-	@PATH="$(CURDIR)/$(VENV):$$PATH" CMAKE=$(CMAKE) $(VENV)/python tools/test.py release fuzz
+	@PATH="$(CURDIR)/$(VENV):$$PATH" CMAKE=$(CMAKE) $(VENV)/python tools/test.py release
 
 .PHONY: test-full
 test-full: ## Full counts, all sanitizers, clang-tidy, longer fuzzing
 	@tools/apt_install $(APT_BUILD) $(APT_TEST)
 	@$(MAKE) --no-print-directory .venv/with-demo-test-dev
 	@PATH="$(CURDIR)/$(VENV):$$PATH" CMAKE=$(CMAKE) $(VENV)/python tools/test.py --full \
-	  release dev asan tsan fuzz tidy
+	  release benchmarks dev asan tsan fuzz tidy
 
 .venv-reverb/made: tests/reverb/requirements.txt
 	@echo "Python: making .venv-reverb, with dm-reverb and TensorFlow"

@@ -1,4 +1,5 @@
-# Each benchmarks/cc/x_bench.cc is a program of its own.
+# Each benchmarks/cc/x_bench.cc is a program of its own. All of them are the target `benchmarks`, and
+# none is built by default: together they cost as much as the Python extension.
 find_package(benchmark REQUIRED)
 
 file(GLOB_RECURSE reverie_benchmarks CONFIGURE_DEPENDS
@@ -9,7 +10,7 @@ endif()
 add_custom_target(benchmarks)
 foreach(source IN LISTS reverie_benchmarks)
   cmake_path(GET source STEM name)
-  add_executable(${name} ${source})
+  add_executable(${name} EXCLUDE_FROM_ALL ${source})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY
                                            ${PROJECT_BINARY_DIR}/benchmarks)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})  # "tests/support/x.h"

@@ -4,7 +4,7 @@ set(reverie_examples_dir ${PROJECT_BINARY_DIR}/examples)
 # A shared library that load_plugin() takes.
 function(reverie_add_plugin name source)
   add_library(${name} MODULE ${source})
-  target_link_libraries(${name} PRIVATE reverie::reverie reverie_warnings)
+  reverie_small_program(${name})
   set_target_properties(${name} PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY
                                                      ${reverie_examples_dir})
   if(REVERIE_BUILD_TESTS)
@@ -19,8 +19,7 @@ foreach(source IN LISTS reverie_examples)
     reverie_add_plugin(${name} ${source})
   else()
     add_executable(example_${name} ${source})
-    target_link_libraries(example_${name} PRIVATE reverie::reverie reverie_warnings
-                                                  ${CMAKE_DL_LIBS})
+    reverie_small_program(example_${name})
     set_target_properties(example_${name} PROPERTIES OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY
                                                                          ${reverie_examples_dir})
     if(REVERIE_BUILD_TESTS)

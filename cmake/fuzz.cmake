@@ -1,35 +1,54 @@
-# Each tests/fuzz/x_fuzz.cc is a libFuzzer program; as a test it runs a fixed number of inputs that
-# start from tests/fuzz/corpus/x. What it finds goes to the build folder, never into the tree.
-if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+# Each tests/fuzz/x_fuzz.cc is a fuzz target; as a test it runs a fixed number of inputs that start
+# from tests/fuzz/corpus/x. What it finds goes to the build folder, never into the tree.
+#
+# With REVERIE_BUILD_FUZZ it is a libFuzzer program, which sees the branches that an input takes and
+# searches for more. That needs the whole library built by clang for it alone, so the builds of the
+# tests have it with a main() of ours, tests/fuzz/mutating_main.cc, over the library as it is.
+if(REVERIE_BUILD_FUZZ AND NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   message(FATAL_ERROR "REVERIE_BUILD_FUZZ needs clang, not ${CMAKE_CXX_COMPILER_ID}: use --preset fuzz")
 endif()
-set(REVERIE_FUZZ_RUNS 20000 CACHE STRING "Inputs that each fuzz test tries")
-# The library too reports its branches to the fuzzer.
-target_compile_options(reverie PRIVATE -fsanitize=fuzzer-no-link)
-
+set(REVERIE_FUZZ_RUNS 100000 CACHE STRING "Inputs that each fuzz test tries")
 enable_testing()
-file(GLOB_RECURSE reverie_fuzzers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/fuzz/*_fuzz.cc)
-add_custom_target(fuzzers)
-foreach(source IN LISTS reverie_fuzzers)
-  cmake_path(GET source STEM name)
-  string(REGEX REPLACE "_fuzz$" "" subject ${name})
+
+# reverie_add_fuzz(<subject> <source>): the program <subject>_fuzz, over the corpus of that name.
+function(reverie_add_fuzz subject source)
   set(corpus ${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${subject})
   if(NOT IS_DIRECTORY ${corpus})
-    message(FATAL_ERROR "${name} has no corpus: put at least one valid input in ${corpus}")
+    message(FATAL_ERROR "${source} has no corpus: put at least one valid input in ${corpus}")
   endif()
   set(scratch ${PROJECT_BINARY_DIR}/fuzz/${subject})
   file(MAKE_DIRECTORY ${scratch})
-  add_executable(${name} ${source})
-  target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
-  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
-  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})  # "tests/fuzz/input.h"
-  target_link_libraries(${name} PRIVATE reverie reverie_warnings)
-  add_dependencies(fuzzers ${name})
+  add_executable(${subject}_fuzz ${source})
+  target_include_directories(${subject}_fuzz PRIVATE ${PROJECT_SOURCE_DIR})  # "tests/fuzz/input.h"
+  reverie_small_program(${subject}_fuzz)
   set(runs ${REVERIE_FUZZ_RUNS})
-  if(subject STREQUAL "http2" AND runs GREATER 100000)
-    set(runs 100000)  # each input is a whole connection: a million take 20 minutes
+  if(subject STREQUAL "http2")
+    math(EXPR runs "${runs} / 10")  # each input is a whole connection
   endif()
-  add_test(NAME fuzz.${subject}
-           COMMAND ${name} -runs=${runs} -seed=1 -print_final_stats=1 -timeout=10
-                   -rss_limit_mb=2048 -artifact_prefix=${scratch}/found- ${scratch} ${corpus})
+  if(REVERIE_BUILD_FUZZ)
+    target_compile_options(${subject}_fuzz PRIVATE -fsanitize=fuzzer)
+    target_link_options(${subject}_fuzz PRIVATE -fsanitize=fuzzer)
+    add_test(NAME fuzz.${subject}
+             COMMAND ${subject}_fuzz -runs=${runs} -seed=1 -print_final_stats=1 -timeout=10
+                     -rss_limit_mb=2048 -artifact_prefix=${scratch}/found- ${scratch} ${corpus})
+  else()
+    target_link_libraries(${subject}_fuzz PRIVATE reverie_mutating_main)
+    add_test(NAME fuzz.${subject} COMMAND ${subject}_fuzz ${runs} ${scratch} ${corpus})
+  endif()
+endfunction()
+
+if(REVERIE_BUILD_FUZZ)
+  # The library too reports its branches to the fuzzer.
+  target_compile_options(reverie PRIVATE -fsanitize=fuzzer-no-link)
+else()
+  add_library(reverie_mutating_main OBJECT ${PROJECT_SOURCE_DIR}/tests/fuzz/mutating_main.cc)
+  reverie_small_program(reverie_mutating_main)
+  reverie_add_fuzz(guard_check ${PROJECT_SOURCE_DIR}/tests/fuzz/guard_check.cc)
+  set_tests_properties(fuzz.guard_check PROPERTIES PASS_REGULAR_EXPRESSION "the input is saved in")
+endif()
+file(GLOB_RECURSE reverie_fuzzers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/fuzz/*_fuzz.cc)
+foreach(source IN LISTS reverie_fuzzers)
+  cmake_path(GET source STEM name)
+  string(REGEX REPLACE "_fuzz$" "" subject ${name})
+  reverie_add_fuzz(${subject} ${source})
 endforeach()

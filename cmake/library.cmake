@@ -18,7 +18,8 @@ list(FILTER reverie_sources EXCLUDE REGEX "/env/native/(lunar_lander|box2d_plugi
 # Native environments give the bits of the originals: no product and sum may become one operation.
 set(reverie_exact_sources ${reverie_sources})
 list(FILTER reverie_exact_sources INCLUDE REGEX "/env/native/")
-set_source_files_properties(${reverie_exact_sources} PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
+set_source_files_properties(${reverie_exact_sources} PROPERTIES COMPILE_OPTIONS -ffp-contract=off
+                                                                SKIP_PRECOMPILE_HEADERS ON)
 
 add_library(reverie STATIC ${reverie_sources})
 add_library(reverie::reverie ALIAS reverie)
@@ -44,3 +45,4 @@ target_link_libraries(reverie PRIVATE OpenSSL::SSL OpenSSL::Crypto
                                       $<INSTALL_INTERFACE:nghttp2> $<INSTALL_INTERFACE:ZLIB::ZLIB>)
 target_link_libraries(reverie PUBLIC Threads::Threads ${CMAKE_DL_LIBS} PRIVATE
                       reverie_lz4 reverie_zstd reverie_snappy $<BUILD_INTERFACE:reverie_warnings>)
+reverie_precompile(reverie)

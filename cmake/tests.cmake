@@ -36,12 +36,9 @@ file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/tests_dir.h
      CONTENT "#define REVERIE_TESTS_DIR \"${PROJECT_SOURCE_DIR}/tests\"\n")
 target_include_directories(reverie_test PRIVATE ${PROJECT_BINARY_DIR}/generated)
 target_include_directories(reverie_test SYSTEM PRIVATE ${REVERIE_PROTOZERO_INCLUDE})
-# Half the time of a clean build goes into tests: they are optimised less than what they test, and
-# share their largest headers. The presets without the precompiled header notice a missing include.
+# Half the time of a clean build goes into tests: they are optimised less than what they test.
 target_compile_options(reverie_test PRIVATE $<$<CONFIG:Release>:-O1>)
-if(REVERIE_PRECOMPILED_HEADER)
-  target_precompile_headers(reverie_test PRIVATE <gtest/gtest.h> <memory> <string> <thread> <vector>)
-endif()
+reverie_precompile(reverie_test <gtest/gtest.h>)
 # Parameters by name or number: their values, printed as bytes, make names of hundreds of letters.
 gtest_discover_tests(reverie_test NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST)
 
@@ -52,7 +49,7 @@ foreach(source IN LISTS reverie_peers)
   add_executable(${name} ${source})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/peers)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(${name} PRIVATE reverie reverie_warnings)
+  reverie_small_program(${name})
 endforeach()
 
 # The installed library serves a project outside the tree. (A sanitizer would have to be in both.)

@@ -79,7 +79,14 @@ def preset(run: Run, name: str, *options: str) -> None:
 def fuzz(run: Run) -> None:
     """The fuzz targets under sanitizers, each for a fixed number of inputs."""
     # Said each time, since cmake remembers it.
-    preset(run, "fuzz", f"-DREVERIE_FUZZ_RUNS={1_000_000 if run.full else 20_000}")
+    preset(run, "fuzz", f"-DREVERIE_FUZZ_RUNS={1_000_000 if run.full else 100_000}")
+
+
+def benchmarks(run: Run) -> None:
+    """Each benchmark compiles and runs: a look, and no measurement."""
+    if configure_and_build(run, "release", target="benchmarks"):
+        for program in sorted((BUILD / "release" / "benchmarks").glob("*_bench")):
+            run.step(program.name, program, "--benchmark_min_time=0.001", "--benchmark_filter=.*")
 
 
 def tidy(run: Run) -> None:
@@ -88,7 +95,11 @@ def tidy(run: Run) -> None:
 
 
 # The parts that are not a preset whose tests ctest runs.
-PARTS: dict[str, Callable[[Run], None]] = {"fuzz": fuzz, "tidy": tidy}
+PARTS: dict[str, Callable[[Run], None]] = {
+    "benchmarks": benchmarks,
+    "fuzz": fuzz,
+    "tidy": tidy,
+}
 
 
 def main(arguments: list[str]) -> int:
