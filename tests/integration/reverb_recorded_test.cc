@@ -23,7 +23,7 @@
 #include "reverie/service/blocking.h"
 #include "tests/support/fake_grpc_call.h"
 #include "tests/support/items.h"
-#include "tests_dir.h"
+#include "tests/tests_dir.h"
 
 namespace reverie {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "reverie/net/tls.h"
-#include "tests_dir.h"
+#include "tests/tests_dir.h"
 
 namespace reverie::test {
 
