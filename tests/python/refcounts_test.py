@@ -1,0 +1,226 @@
+"""No call keeps or drops a reference to what passes through it, be it served or refused."""
+
+import contextlib
+import gc
+import sys
+
+import numpy as np
+import pytest
+
+import reverie
+from reverie import structured
+from reverie.envs.native import NativePool
+
+ROUNDS = 50
+# Objects that the interpreter or the test itself keeps now and then.
+SLACK = 8
+
+
+class Wrong:
+    """What no call takes."""
+
+
+def leaves_of(argument):
+    """The argument, and what lies in it."""
+    yield argument
+    if isinstance(argument, dict):
+        argument = argument.values()
+    elif not isinstance(argument, list | tuple):
+        return
+    for part in argument:
+        yield from leaves_of(part)
+
+
+def table(name, max_size, sampler=None, signature=None):
+    """A table that samples as soon as it has an item."""
+    return reverie.Table(
+        name,
+        sampler or reverie.selectors.Uniform(),
+        reverie.selectors.Fifo(),
+        max_size,
+        reverie.rate_limiters.MinSize(1),
+        signature=signature,
+    )
+
+
+@pytest.fixture(params=["embedded", "served"])
+def client(request):
+    tables = [table("t", max_size=100), reverie.Table.queue("queue", 1)]
+    is_embedded = request.param == "embedded"
+    home = reverie.Store(tables) if is_embedded else reverie.Server(tables)
+    with home:
+        client = home.client() if is_embedded else reverie.Client(home.address)
+        client.insert(step(), {"t": 1.0})
+        client.insert(step(), {"queue": 1.0})
+        yield client
+
+
+def step():
+    return {"x": np.zeros((3, 2), np.float32), "text": np.array(["a", "b"]), "n": 2**40}
+
+
+def client_calls(client):
+    batch = client.sample_batch("t", 4)
+    keys = np.array([1, 2], np.uint64)
+    numbers = np.array([1.0, 2.0])
+    yield client.insert, (step(), {"t": 1.5})
+    yield client.insert, (step(), {"queue": 1.5}), {"timeout_s": 0.0}
+    yield client.insert, ({"x": [object()]}, {"t": 1.5})
+    yield client.sample_batch, ("t", 4)
+    yield client.sample_batch, ("t", 4), {"out": batch, "beta": 0.5}
+    yield client.sample_batch, ("queue", 4), {"timeout_s": 0.0, "out": batch}
+    yield client.sample_batch, ("none", 4), {"out": batch}
+    yield lambda *given: next(client.sample(*given)), ("t",)
+    yield client.update_priorities, ("t", keys, numbers)
+    yield client.update_priorities, ("t", [1, 2], [1.0, -2.0])
+    yield client.mutate_priorities, ("t", {1000: 2.5}, [2000])
+    yield client.priorities, ("t", keys)
+    yield client.delete, ("t", [1000])
+    yield client.server_info, ()
+    yield client.why_blocked, ("t",)
+    yield client.can_sample, ("t",)
+    yield batch.convert, (lambda array: array,)
+
+
+def writer_calls(client):
+    writer = client.trajectory_writer(4, max_in_flight_items=10)
+    writer.append(step())
+    item = {name: writer.history[name][-1:] for name in ("x", "n")}
+    squeezed = {"x": writer.history["x"][-1]}
+    yield writer.append, (step(),)
+    yield writer.append, ([step()["x"]],)
+    yield writer.append, ({"x": Wrong()},)
+    yield writer.append, ({"x": np.zeros((4, 4))},)
+    yield writer.create_item, ("t", 1.0, squeezed)
+    yield writer.create_item, ("t", 1.0, item)
+    yield writer.create_item, ("none", 1.0, item)
+    yield writer.create_item, ("t", Wrong(), item)
+    yield lambda: writer.history["x"][-1:].numpy(), ()
+    yield lambda: writer.history["x"][Wrong()], ()
+    yield writer.flush, ()
+    full = client.writer(4, max_in_flight_items=1)
+    full.append([step()["x"]])
+    full.create_item("queue", 1, 1.0)
+    yield full.append, ([step()["x"]],)
+    yield full.create_item, ("queue", 1, 1.0), {"timeout_s": 0.0}
+    yield full._writer.close, ()
+    legacy = client.writer(4)
+    legacy.append([step()["x"]])
+    yield legacy.append, ([step()["x"]],)
+    yield legacy.append, ({"y": step()["x"]},)
+    yield legacy.create_item, ("t", 1, 1.0)
+    yield legacy.create_item, ("t", 99, 1.0)
+    pattern = structured.pattern_from_transform({"x": None}, lambda nest: {"x": nest["x"][-1:]})
+    patterns = client.structured_writer([structured.create_config(pattern, "t")])
+    yield patterns.append, ({"x": step()["x"]},)
+    yield patterns.append, ({"x": Wrong()},)
+    yield patterns.end_episode, ()
+    yield legacy.close, ()
+    yield writer.close, ()
+    yield patterns.close, ()
+
+
+def buffer_calls(_client):
+    buffer = reverie.ReplayBuffer(100, prioritized=True, seed=1)
+    obs = np.zeros(4, np.float32)
+    buffer.add(obs, 0, 1.0, obs, False)
+    batch = buffer.sample(4)
+    yield buffer.add, (np.zeros(4, np.float32), 0, 1.5, np.zeros(4, np.float32), False)
+    yield buffer.add, (np.zeros(5, np.float32), 0, 1.5, np.zeros(4, np.float32), False)
+    yield buffer.add, (Wrong(), Wrong(), Wrong(), Wrong(), Wrong())
+    yield buffer.sample, (4,)
+    yield buffer.sample, (4,), {"out": batch}
+    yield buffer.sample, (5,), {"out": batch}
+    yield buffer.sample, (4,), {"beta": Wrong()}
+    yield buffer.update_priorities, (batch["tickets"], np.ones(4))
+    yield buffer.update_priorities, (batch["tickets"], np.ones(3))
+    yield buffer.update_priorities, (Wrong(), Wrong())
+    yield buffer.clear, ()
+
+
+def pool_calls(_client):
+    pool = NativePool("CartPole-v1", 2, num_threads=0, first_step_resets=True, seed=1)
+    continuous = NativePool("Pendulum-v1", 2, num_threads=0, first_step_resets=True, seed=1)
+    yield lambda *given: pool.step(*given).result(), (np.zeros(2, np.int64),)
+    yield lambda *given: pool.step(*given).result(), ([0, 1],)
+    yield lambda *given: pool.step(*given).result(), ([0, 7],)
+    yield lambda *given: pool.step(*given).result(), (Wrong(),)
+    yield lambda *given: continuous.step(*given).result(), (np.zeros((2, 1)),)
+    yield lambda: pool.reset(5).result(), ()
+    yield pool.get_state, (0,)
+    yield pool.set_state, (0, np.zeros(5))
+    yield pool.set_state, (0, [1.0])
+    yield pool.render, (0,)
+
+
+def batcher_calls(_client):
+    batcher = reverie.Batcher(2, queue_size=4, timeout_s=0.0)
+
+    def stacked(*given):
+        try:
+            batcher.stack(*given)
+        finally:
+            while not batcher.empty():
+                batcher.get()
+
+    yield stacked, (step()["x"],)
+    yield stacked, ({"x": step()["x"], "n": 1.5},)
+    yield stacked, (Wrong(),)
+    yield stacked, (np.zeros((3, 2), np.float64),)
+    yield batcher.cat, (np.zeros((5, 2)),)
+    yield batcher.get, ()
+    yield reverie.unbatch, ({"x": np.zeros((2, 3))},)
+
+
+def stream_calls(client):
+    with client.dataset("t", 4) as batches:
+        yield batches.__next__, ()
+    yield lambda: client.dataset("t", 4).close(), ()
+    samples = reverie.TrajectoryDataset(client, "t", {"x": np.float32}, {"x": (None, 3, 2)}, 4)
+    yield lambda: iter(samples).close(), ()
+
+
+GROUPS = [client_calls, writer_calls, buffer_calls, pool_calls, batcher_calls, stream_calls]
+
+
+def growth(call, arguments, keywords):
+    """By how much each argument is held more often behind ROUNDS calls, and the objects more."""
+    passed = [*leaves_of(list(arguments)), *leaves_of(keywords)]
+
+    def go():
+        with contextlib.suppress(Exception):
+            call(*arguments, **keywords)
+
+    for _ in range(5):  # caches, and the memory that a call keeps for the next
+        go()
+    gc.collect()
+    before = [sys.getrefcount(leaf) for leaf in passed]
+    objects = len(gc.get_objects())
+    for _ in range(ROUNDS):
+        go()
+    gc.collect()
+    more = len(gc.get_objects()) - objects
+    after = [sys.getrefcount(leaf) for leaf in passed]
+    return [(leaf, a - b) for leaf, a, b in zip(passed, after, before, strict=True)], more
+
+
+@pytest.fixture
+def few_objects():
+    """What there is already is left out of collections: they take a tenth of a second each else."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.__name__)
+@pytest.mark.usefixtures("few_objects")
+def test_calls_leave_the_references_as_they_were(group, client):
+    for call, arguments, *keywords in group(client):
+        changes, more = growth(call, arguments, keywords[0] if keywords else {})
+        for leaf, change in changes:
+            # Small numbers, None and the like belong to the whole process.
+            if isinstance(leaf, int | float | str | bool | None):
+                continue
+            assert abs(change) < ROUNDS // 2, (call, leaf, change)
+        assert more < ROUNDS // 2 + SLACK, (call, arguments, more)

@@ -1,0 +1,345 @@
+"""Random programs of three threads over a store, a server, writers, a buffer, a pool and a batcher.
+
+Each rule hands one call to one of three threads, which run them side by side, valid or not. A call
+is right, or is refused with an error of the package; what comes out of a table was put in whole.
+"""
+
+import contextlib
+import math
+import os
+import queue
+import random
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+
+import reverie
+from reverie import structured
+from reverie.envs.native import NativePool
+
+THREADS = 3
+WIDTH = 4
+DEADLINE_S = 60.0
+# Whatever a caller may do wrong is told with one of these, or with Python's own.
+REFUSALS = (reverie.ReverieError, StopIteration)
+
+threads = st.integers(0, THREADS - 1)
+table_names = st.sampled_from(["a", "a", "signed", "queue", "nowhere", ""])
+counts = st.sampled_from([1, 2, 7, 64, 300, 0, -1])
+timeouts = st.sampled_from([0.0, 0.001, 0.01])
+values = st.integers(0, 1000)
+priorities = st.sampled_from([0.0, 0.5, 1.0, 10.0, -1.0, math.nan, math.inf, None])
+
+
+def table(name, max_size, sampler=None, signature=None):
+    """A table that samples as soon as it has an item."""
+    return reverie.Table(
+        name,
+        sampler or reverie.selectors.Uniform(),
+        reverie.selectors.Fifo(),
+        max_size,
+        reverie.rate_limiters.MinSize(1),
+        signature=signature,
+    )
+
+
+def whole(value):
+    """A step whose every number is ``value``."""
+    return {"x": np.full(WIDTH, value, np.float32), "n": np.int64(value)}
+
+
+def other(value):
+    """A step that no signature here allows."""
+    return {"x": np.full((WIDTH, 2), value, np.float64), "n": np.int64(value)}
+
+
+def check_whole(data):
+    """What a step's columns say is what was written together."""
+    if isinstance(data, list):  # of a server's table without a signature: sorted by name
+        data = dict(zip(("n", "x"), data, strict=True))
+    if data["x"].shape[-1] == WIDTH:
+        expected = np.broadcast_to(data["n"][..., None], data["x"].shape)
+        np.testing.assert_array_equal(data["x"], expected)
+
+
+class Worker:
+    """Runs calls one after another on a thread of its own."""
+
+    def __init__(self, results):
+        self._calls = queue.SimpleQueue()
+        self._results = results
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def do(self, call):
+        self._calls.put(call)
+
+    def _run(self):
+        while (call := self._calls.get()) is not None:
+            self._do_one(call)
+
+    def _do_one(self, call):
+        try:
+            call()
+        except REFUSALS:
+            pass
+        except BaseException as error:
+            self._results.append(error)
+
+    def settle(self):
+        """Waits until everything that was asked for so far is done."""
+        done = threading.Event()
+        self.do(done.set)
+        assert done.wait(DEADLINE_S), "a call does not end"
+
+    def stop(self):
+        self.do(None)
+        self._thread.join(DEADLINE_S)
+        assert not self._thread.is_alive(), "a call does not end"
+
+
+class Threads(RuleBasedStateMachine):
+    @initialize(is_served=st.booleans(), number=st.integers(0, 2**32))
+    def begin(self, is_served, number):
+        signature = {
+            "x": reverie.TensorSpec((None, WIDTH), np.float32),
+            "n": reverie.TensorSpec((None,), np.int64),
+        }
+        tables = [
+            table("a", sampler=reverie.selectors.Prioritized(0.6, seed=number), max_size=50),
+            table("signed", max_size=20, signature=signature),
+            reverie.Table.queue("queue", 5),
+        ]
+        self.home = reverie.Server(tables) if is_served else reverie.Store(tables)
+        self.client = reverie.Client(self.home.address) if is_served else self.home.client()
+        self.errors = []
+        self.workers = [Worker(self.errors) for _ in range(THREADS)]
+        self.client.insert(whole(1), {"a": 1.0})
+        self.batch = self.client.sample_batch("a", 1)
+        self.writer = self.client.trajectory_writer(4, max_in_flight_items=8)
+        self.legacy = self.client.writer(4, max_in_flight_items=8)
+        pattern = structured.pattern_from_transform(
+            {"x": None, "n": None}, lambda step: {"x": step["x"][-2:], "n": step["n"][-2:]}
+        )
+        self.structured = self.client.structured_writer(
+            [structured.create_config(pattern, "a")], max_in_flight_items=8
+        )
+        self.buffer = reverie.ReplayBuffer(50, prioritized=True, seed=number)
+        self.buffer_batch = None
+        self.pool = NativePool("CartPole-v1", 3, num_threads=2, first_step_resets=True, seed=1)
+        self.batcher = reverie.Batcher(3, queue_size=2, timeout_s=0.01)
+
+    # --- The store.
+
+    @rule(thread=threads, table=table_names, value=values, priority=priorities, timeout_s=timeouts)
+    def insert(self, thread, table, value, priority, timeout_s):
+        step = {table: priority}
+        self.workers[thread].do(lambda: self.client.insert(whole(value), step, timeout_s=timeout_s))
+
+    @rule(thread=threads, table=table_names, value=values, timeout_s=timeouts)
+    def insert_another(self, thread, table, value, timeout_s):
+        self.workers[thread].do(
+            lambda: self.client.insert(
+                other(value), {table: 1.0, "signed": 1.0}, timeout_s=timeout_s
+            )
+        )
+
+    @rule(
+        thread=threads, table=table_names, count=counts, timeout_s=timeouts, is_shared=st.booleans()
+    )
+    def sample(self, thread, table, count, timeout_s, is_shared):
+        out = self.batch if is_shared else None
+
+        def call():
+            batch = self.client.sample_batch(
+                table, count, timeout_s=timeout_s, pad=True, beta=0.4, out=out
+            )
+            if not is_shared:
+                check_whole(batch.data)
+                assert np.isfinite(batch.weights).all()
+
+        self.workers[thread].do(call)
+
+    @rule(thread=threads)
+    def look_at_the_batch(self, thread):
+        self.workers[thread].do(lambda: (self.batch.data, self.batch.keys.sum(), len(self.batch)))
+
+    @rule(thread=threads, table=table_names, count=counts, priority=priorities)
+    def update(self, thread, table, count, priority):
+        def call():
+            tickets = self.client.sample_batch("a", 8, timeout_s=0.0, pad=True).tickets
+            self.client.update_priorities(table, tickets[:count], [priority] * max(0, count))
+
+        self.workers[thread].do(call)
+
+    @rule(thread=threads, table=table_names, keys=st.lists(st.integers(-1, 2**64), max_size=3))
+    def delete(self, thread, table, keys):
+        self.workers[thread].do(lambda: self.client.delete(table, keys, timeout_s=1.0))
+
+    @rule(thread=threads, table=table_names)
+    def ask(self, thread, table):
+        def call():
+            self.client.server_info()
+            str(self.client.why_blocked(table))
+            self.client.priorities(table, [1, 2])
+
+        self.workers[thread].do(call)
+
+    @rule(thread=threads, table=table_names)
+    def reset(self, thread, table):
+        self.workers[thread].do(lambda: self.client.reset(table, timeout_s=1.0))
+
+    @rule(thread=threads, table=table_names, count=counts)
+    def iterate(self, thread, table, count):
+        def call():
+            with self.client.dataset(table, count, timeout_s=0.0, pad=True) as batches:
+                for batch, _ in zip(batches, range(3), strict=False):
+                    check_whole(batch.data)
+
+        self.workers[thread].do(call)
+
+    # --- Writers, which three threads share: all but one call at a time are refused.
+
+    @rule(thread=threads, value=values, is_other=st.booleans())
+    def append(self, thread, value, is_other):
+        step = other(value) if is_other else whole(value)
+        self.workers[thread].do(lambda: self.writer.append(step))
+
+    @rule(thread=threads, table=table_names, count=st.integers(-1, 6), priority=priorities)
+    def create_item(self, thread, table, count, priority):
+        def call():
+            history = self.writer.history
+            item = {name: history[name][-count:] for name in ("x", "n")}
+            self.writer.create_item(table, priority, item, timeout_s=0.01)
+
+        self.workers[thread].do(call)
+
+    @rule(thread=threads, timeout_s=timeouts, clears=st.booleans())
+    def end_episode(self, thread, timeout_s, clears):
+        self.workers[thread].do(lambda: self.writer.end_episode(clears, timeout_s=timeout_s))
+
+    @rule(thread=threads, value=values, table=table_names, count=st.integers(-1, 6))
+    def write_legacy(self, thread, value, table, count):
+        def call():
+            self.legacy.append(whole(value))
+            self.legacy.create_item(table, count, 1.0, timeout_s=0.01)
+
+        self.workers[thread].do(call)
+
+    @rule(thread=threads, timeout_s=timeouts)
+    def flush_legacy(self, thread, timeout_s):
+        self.workers[thread].do(lambda: self.legacy.flush(timeout_s=timeout_s))
+
+    @rule(thread=threads, value=values, is_other=st.booleans(), ends=st.booleans())
+    def write_structured(self, thread, value, is_other, ends):
+        step = other(value) if is_other else whole(value)
+
+        def call():
+            self.structured.append(step, timeout_s=0.01)
+            if ends:
+                self.structured.end_episode(timeout_s=0.01)
+
+        self.workers[thread].do(call)
+
+    @rule(thread=threads, which=st.sampled_from(["writer", "legacy", "structured"]))
+    def close_a_writer(self, thread, which):
+        writer = getattr(self, which)
+        keywords = {"timeout_s": 0.01} if which == "legacy" else {}
+        self.workers[thread].do(lambda: writer.close(**keywords))
+
+    # --- The buffer, the pool and the batcher.
+
+    @rule(thread=threads, value=values, is_over=st.booleans(), is_other=st.booleans())
+    def add(self, thread, value, is_over, is_other):
+        step = np.full((WIDTH, 2) if is_other else WIDTH, value, np.float32)
+        self.workers[thread].do(lambda: self.buffer.add(step, value, value, step, is_over))
+
+    @rule(thread=threads, count=counts, priority=priorities, is_shared=st.booleans())
+    def learn(self, thread, count, priority, is_shared):
+        def call():
+            batch = self.buffer.sample(count, out=self.buffer_batch if is_shared else None)
+            if not is_shared:
+                np.testing.assert_array_equal(batch["obs"][:, 0], batch["reward"])
+                self.buffer_batch = batch
+            self.buffer.update_priorities(batch["tickets"], [priority or 0.0] * count)
+
+        self.workers[thread].do(call)
+
+    @rule(thread=threads)
+    def clear(self, thread):
+        self.workers[thread].do(lambda: self.buffer.clear())
+
+    @rule(thread=threads, action=st.integers(-1, 2))
+    def step(self, thread, action):
+        self.workers[thread].do(lambda: self.pool.step(np.full(3, action)).result(timeout_s=1.0))
+
+    @rule(thread=threads)
+    def reset_pool(self, thread):
+        self.workers[thread].do(lambda: self.pool.reset(1).result(timeout_s=1.0))
+
+    @rule(thread=threads, value=values, is_other=st.booleans())
+    def stack(self, thread, value, is_other):
+        step = other(value) if is_other else whole(value)
+        self.workers[thread].do(lambda: self.batcher.stack(step))
+
+    @rule(thread=threads, flushes=st.booleans())
+    def take(self, thread, flushes):
+        def call():
+            if flushes:
+                self.batcher.flush()
+            check_whole(self.batcher.get(timeout_s=0.0))
+
+        self.workers[thread].do(call)
+
+    # --- The end of it.
+
+    @rule()
+    def settle(self):
+        for worker in self.workers:
+            worker.settle()
+        assert self.errors == []
+        for info in self.client.server_info().values():
+            assert 0 <= info.current_size <= info.max_size
+
+    def teardown(self):
+        if not hasattr(self, "workers"):
+            return
+        closes = [self.buffer.close, self.pool.close, self.batcher.close, self.writer.close]
+        for index, close in enumerate(closes):
+            self.workers[index % THREADS].do(close)
+        for worker in self.workers:
+            worker.stop()
+        with contextlib.suppress(reverie.ReverieError):
+            self.legacy.close(timeout_s=0.0)
+        self.structured.close()
+        (self.home.close if isinstance(self.home, reverie.Store) else self.home.stop)()
+        assert self.errors == []
+
+
+def run_programs(number, examples, steps):
+    print(f"REVERIE_SEED={number}")
+    rules = settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],  # what threads do is not the same again: nothing to shrink
+        suppress_health_check=list(HealthCheck),
+    )
+    # The decorator that fixes a seed takes a test function.
+    run_state_machine_as_test(seed(number)(Threads), settings=rules)
+
+
+def test_random_programs_of_three_threads_are_right_or_refused():
+    run_programs(int(os.environ.get("REVERIE_SEED", "1")), examples=8, steps=40)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_a_minute_of_random_programs_of_three_threads_is_right_or_refused():
+    number = int(os.environ.get("REVERIE_SEED", random.randrange(2**32)))
+    run_programs(number, examples=300, steps=60)
