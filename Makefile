@@ -61,6 +61,10 @@ test-full: ## Full counts, all sanitizers, clang-tidy, longer fuzzing
 	@PATH="$(CURDIR)/$(VENV):$$PATH" CMAKE=$(CMAKE) $(VENV)/python tools/test.py --full \
 	  release benchmarks dev asan tsan fuzz tidy
 
+.PHONY: soak
+soak: build ## An hour of kills, freezes and slow readers on a server with clients beside it
+	@$(VENV)/python tests/attacks/soak.py --minutes 60
+
 .venv-reverb/made: tests/reverb/requirements.txt
 	@echo "Python: making .venv-reverb, with dm-reverb and TensorFlow"
 	@$(PYTHON) -m venv .venv-reverb

@@ -69,9 +69,13 @@ class PyServer {
   std::uint16_t port() const { return server_->port(); }
   std::map<std::string, std::uint64_t> figures() const {
     const ReverbFigures figures = server_->figures();
+    const GrpcServerFigures door = without_gil([&] { return server_->connections(); });
     return {{"inserts", figures.inserts},
             {"samples", figures.samples},
-            {"unsent_samples", figures.unsent_samples}};
+            {"unsent_samples", figures.unsent_samples},
+            {"connections", door.connection_count},
+            {"calls", door.call_count},
+            {"held_bytes", door.held_bytes}};
   }
   void stop(nb::handle grace_s) const {
     check();
@@ -96,10 +100,16 @@ void set_limits(ServerOptions& server, const std::map<std::string, std::size_t>&
   set("connections", server.grpc.connection_count_max);
   set("calls", server.grpc.limits.call_count_max);
   set("message_bytes", server.grpc.limits.message_bytes_max);
-  set("connection_bytes", server.grpc.limits.received_bytes_max);
+  set("connection_bytes", server.grpc.limits.connection_bytes_max);
   set("unread_bytes", server.grpc.limits.queued_bytes_max);
   set("stream_bytes", server.reverb.kept_bytes_max);
   set("bytes_in_flight", server.in_flight_bytes_max);
+  const auto set_time = [&limits](const char* name, Duration& bound) {
+    const auto found = limits.find(name);
+    if (found != limits.end()) bound = std::chrono::seconds(found->second);
+  };
+  set_time("first_call_s", server.grpc.first_call_timeout);
+  set_time("idle_s", server.grpc.idle_timeout);
 }
 
 void init_server(PyServer* self, nb::list tables, nb::handle max_bytes,

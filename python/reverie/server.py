@@ -30,22 +30,31 @@ class ServerLimits(NamedTuple):
 
     Attributes:
         connections: at a time.
-        calls: of one connection at a time; a call that waits counts.
-        message_bytes: of one message, before and after it is inflated; at most 2**32 - 1.
-        connection_bytes: of one connection's messages on their way in.
-        bytes_in_flight: of all connections' messages on their way in, and of the chunks that
-            writers have sent for items to come; None for no bound beyond those of each.
+        calls: of one connection at a time; a call that waits counts. Further ones wait at their
+            client.
+        message_bytes: of one message; at most 2**32 - 1.
+        connection_bytes: of all that is held for one connection: messages on their way in and out,
+            and what was drawn for them. Beyond it nothing further is asked for or drawn; one
+            larger message or batch passes alone.
+        bytes_in_flight: of all that is held for all connections, beyond a megabyte each, and of the
+            chunks that writers have sent for items to come; None for an eighth of the machine's
+            memory.
         stream_bytes: of the chunks that one writer has sent for items to come.
         unread_bytes: written to one call whose client does not read.
+        first_call_s: seconds from a connection's hello to its first call.
+        idle_s: seconds that a connection may be without a call. Its client connects again with the
+            next one.
     """
 
     connections: int = 65_536
-    calls: int = 65_536
+    calls: int = 1_024
     message_bytes: int = 1 << 30
-    connection_bytes: int = 1 << 30
+    connection_bytes: int = 64 << 20
     bytes_in_flight: int | None = None
     stream_bytes: int = 4 << 30
     unread_bytes: int = 64 << 20
+    first_call_s: int = 20
+    idle_s: int = 600
 
     def checked(self) -> ServerLimits:
         """These, if each is one.
@@ -72,7 +81,12 @@ class ServerLimits(NamedTuple):
         return {name: value for name, value in given.items() if value is not None}
 
 
-_LIMITS_MAX = {"message_bytes": 2**32 - 1, "calls": 2**31 - 1}
+_LIMITS_MAX = {
+    "message_bytes": 2**32 - 1,
+    "calls": 2**31 - 1,
+    "first_call_s": 10**9,
+    "idle_s": 10**9,
+}
 
 
 class Server:
@@ -117,6 +131,8 @@ class Server:
     ) -> None:
         if checkpointer is not None:
             raise UnsupportedTypeError("checkpointer must be None: a Server writes no checkpoints")
+        import logging  # noqa: F401 - a warning may come when no descriptor is left
+
         self._tables = checked_tables(tables, max_bytes)
         if port is not None and not 0 <= port < 2**16:
             raise InvalidArgumentError(f"port is {port}; it must lie between 0 and 65535, or None")
@@ -154,9 +170,10 @@ class Server:
 
     @property
     def figures(self) -> dict[str, int]:
-        """Items inserted and samples sent through the door.
+        """Items inserted and samples sent through the door, and what its clients hold of it now.
 
-        ``unsent_samples`` were drawn for clients that went away before they were sent.
+        ``unsent_samples`` were drawn for clients that went away before they were sent;
+        ``held_bytes`` is what ``ServerLimits`` bounds by connection and by all ``connections``.
         """
         return self._native.figures
 

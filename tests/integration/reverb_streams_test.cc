@@ -223,7 +223,8 @@ Ref<GrpcMessage> received(const std::string& bytes, const InsertStream& stream,
   std::string framed(1, '\0');
   for (const int shift : {24, 16, 8, 0}) framed += static_cast<char>(bytes.size() >> shift);
   framed += bytes;
-  MessageReader reader(bytes.size(), pool, std::make_shared<ReceiveBudget>());
+  MessageReader reader(bytes.size(), pool,
+                       std::make_shared<ConnectionBudget>(std::size_t{1} << 30));
   reader.set_apart(stream.apart_field());
   auto part = std::as_bytes(std::span(framed));
   Ref<GrpcMessage> message;

@@ -20,7 +20,7 @@ def test_the_tests_that_the_page_names_exist(root):
         f"{suite}.{name}"
         for suite, name in re.findall(r"^TEST(?:_P|_F)?\((\w+),\s*(\w+)\)", native, re.MULTILINE)
     }
-    for pattern in ("python/**/*_test.py", "tests/python/*_test.py"):
+    for pattern in ("python/**/*_test.py", "tests/attacks/*_test.py", "tests/python/*_test.py"):
         for path in root.glob(pattern):
             found.update(re.findall(r"^def (test_\w+)\(", path.read_text(), re.MULTILINE))
     named = set(re.findall(r"`(\w+\.[A-Z]\w+|test_\w+)`", page))

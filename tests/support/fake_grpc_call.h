@@ -3,6 +3,7 @@
 // It keeps what is written. Whether it has room is for the test to say.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,6 +50,15 @@ class FakeServerCall final : public GrpcServerCall {
     return finished_.has_value();
   }
 
+  bool has_room_to_draw() const override { return has_room(); }
+  void hold(std::size_t bytes) override { held_bytes_ += bytes; }
+  std::size_t hold_up_to(std::size_t count, std::size_t bytes_each) override {
+    held_bytes_ += count * bytes_each;
+    return count;
+  }
+  void let_go(std::size_t bytes) override { held_bytes_ -= bytes; }
+  std::size_t held_bytes() const { return held_bytes_; }
+
   void set_room(bool has_room) {
     MutexLock lock(mutex_);
     has_room_ = has_room;
@@ -72,6 +82,7 @@ class FakeServerCall final : public GrpcServerCall {
   mutable Mutex mutex_;
   std::vector<std::string> written_ REVERIE_GUARDED_BY(mutex_);
   std::optional<Status> finished_ REVERIE_GUARDED_BY(mutex_);
+  std::atomic<std::size_t> held_bytes_{0};
   bool is_paused_ REVERIE_GUARDED_BY(mutex_) = false;
   bool has_room_ REVERIE_GUARDED_BY(mutex_) = true;
 };

@@ -147,6 +147,22 @@ inline std::string info_text(const GrpcCallInfo& info) {
   return text;
 }
 
+class Info final : public GrpcServerEvents {
+ public:
+  explicit Info(std::shared_ptr<GrpcServerCall> call)
+      : call_(std::move(call)), text_(info_text(call_->info())) {}
+  void on_message(Ref<GrpcMessage>) override {}
+  void on_half_close() override {
+    call_->write(GrpcPayload::of(text_));
+    call_->finish({});
+  }
+  void on_end(const Status&) override {}
+
+ private:
+  const std::shared_ptr<GrpcServerCall> call_;
+  const std::string text_;
+};
+
 inline void add_methods(GrpcServer& server, const Never::Ended& ended = {}) {
   using Call = std::shared_ptr<GrpcServerCall>;
   server.add_method("/t/Echo", [](Call call) { return std::make_shared<Echo>(std::move(call)); });
@@ -159,9 +175,7 @@ inline void add_methods(GrpcServer& server, const Never::Ended& ended = {}) {
     for (char& c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
     reply(GrpcPayload::of(std::move(text)));
   });
-  server.add_unary("/t/Info", [](const Call& call, Ref<GrpcMessage>, GrpcUnaryReply reply) {
-    reply(GrpcPayload::of(info_text(call->info())));
-  });
+  server.add_method("/t/Info", [](Call call) { return std::make_shared<Info>(std::move(call)); });
   // "CODE TEXT": ends with that status; with INTERNAL where there is no such code.
   server.add_unary("/t/Fail", [](const Call&, Ref<GrpcMessage> request, GrpcUnaryReply reply) {
     const std::string text = text_of(*request);

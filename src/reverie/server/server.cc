@@ -3,8 +3,15 @@
 #include <utility>
 
 #include "reverie/net/address.h"
+#include "reverie/os/memory_size.h"
 
 namespace reverie {
+namespace {
+
+// Of the memory there is, what clients can have in flight unless the server is told otherwise.
+constexpr std::size_t kMemoryPart = 8;
+
+}  // namespace
 
 Server::Server(std::shared_ptr<LocalService> store, std::unique_ptr<ReverbService> reverb,
                const ServerOptions& options)
@@ -21,10 +28,9 @@ Result<std::unique_ptr<Server>> Server::open(std::vector<TableOptions> tables,
     return invalid_argument("a server needs at least one address to listen at; none was given");
   }
   REVERIE_ASSIGN_OR_RETURN(auto store, LocalService::open(std::move(tables), options.store));
-  if (options.in_flight_bytes_max) {
-    options.grpc.in_flight = std::make_shared<ByteBudget>(*options.in_flight_bytes_max);
-    options.reverb.in_flight = options.grpc.in_flight;
-  }
+  options.grpc.in_flight = std::make_shared<ByteBudget>(
+      options.in_flight_bytes_max.value_or(memory_size_bytes() / kMemoryPart));
+  options.reverb.in_flight = options.grpc.in_flight;
   if (!options.reverb.clock) options.reverb.clock = options.store.clock;
   REVERIE_ASSIGN_OR_RETURN(auto reverb, ReverbService::make(store, options.reverb));
   std::unique_ptr<Server> server(new Server(std::move(store), std::move(reverb), options));

@@ -29,9 +29,9 @@ struct ServerOptions {
   std::vector<std::string> addresses = {"localhost:0"};
   GrpcServerOptions grpc = {};
   ReverbServiceOptions reverb = {};
-  // Of what all clients have in flight: messages on their way in, and chunks that writers have sent
-  // for items to come. The bounds of each lie in `grpc` and `reverb`; without a
-  // value those alone count.
+  // Of what is held for all clients: messages on their way in and out and what was drawn for them,
+  // beyond a megabyte a connection, and chunks that writers have sent for items to come. The bounds
+  // of each lie in `grpc` and `reverb`. Without a value an eighth of the memory there is.
   std::optional<std::size_t> in_flight_bytes_max = {};
   std::size_t io_thread_count = 2;
 };
@@ -52,6 +52,8 @@ class Server {
   // Of the first address; 0 for a Unix socket.
   std::uint16_t port() const { return port_; }
   ReverbFigures figures() const { return reverb_->figures(); }
+  // Of its connections. Not on an I/O thread.
+  GrpcServerFigures connections() const { return grpc_.figures(); }
 
   // Ends all that waits: writers are told to try again (UNAVAILABLE), samplers that the store is
   // closed (CANCELLED). Then ends the connections, which get up to `grace` to take what was

@@ -50,7 +50,7 @@ Received receive(const std::string& message, std::size_t piece, Way way = Way::k
     bytes += static_cast<char>(message.size() >> static_cast<unsigned>(shift));
   }
   bytes += message;
-  const auto budget = std::make_shared<ReceiveBudget>(ReceiveBudget{0, std::size_t{1} << 30});
+  const auto budget = std::make_shared<ConnectionBudget>(std::size_t{1} << 30);
   MessageReader reader(std::size_t{1} << 30, make_ref<MessagePool>(), budget);
   reader.set_apart(1);
   Ref<GrpcMessage> whole;
@@ -69,9 +69,9 @@ Received receive(const std::string& message, std::size_t piece, Way way = Way::k
     }
   }
   EXPECT_TRUE(whole);
-  EXPECT_EQ(budget->held_bytes, message.size());
+  EXPECT_EQ(budget->in_bytes(), message.size());
   reader.let_go(*whole);
-  EXPECT_EQ(budget->held_bytes, 0u);
+  EXPECT_EQ(budget->in_bytes(), 0u);
   Received received{std::string(text_of(whole->bytes())), {}, whole->memory_bytes()};
   for (const auto& part : whole->take_parts()) {
     received.parts.emplace_back(part.at, text_of(part.content->bytes()));
@@ -266,7 +266,7 @@ TEST(FieldScan, AMessageThatIsDroppedHalfwayGivesItsBytesBackOnce) {
   bytes[4] = static_cast<char>(message.size());
   bytes += message;
   for (std::size_t size = 0; size < bytes.size(); size += 97) {
-    const auto budget = std::make_shared<ReceiveBudget>(ReceiveBudget{0, 100'000});
+    const auto budget = std::make_shared<ConnectionBudget>(100'000);
     MessageReader reader(100'000, make_ref<MessagePool>(), budget);
     reader.set_apart(1);
     auto part = std::as_bytes(std::span(bytes)).first(size);
@@ -274,9 +274,9 @@ TEST(FieldScan, AMessageThatIsDroppedHalfwayGivesItsBytesBackOnce) {
     if (size > 0) {
       ASSERT_TRUE(reader.feed(&part, &whole).ok());
     }
-    EXPECT_EQ(budget->held_bytes, size < 5 ? 0 : message.size());
+    EXPECT_EQ(budget->in_bytes(), size < 5 ? 0 : size - 5);
     reader.reset();
-    EXPECT_EQ(budget->held_bytes, 0u);
+    EXPECT_EQ(budget->in_bytes(), 0u);
     EXPECT_TRUE(reader.room().empty());
   }
 }

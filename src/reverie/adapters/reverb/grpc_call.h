@@ -26,9 +26,10 @@ using GrpcMetadata = std::vector<std::pair<std::string, std::string>>;
 struct GrpcLimits {
   // One received message, before and after it is inflated. At most 2^32 - 1.
   std::size_t message_bytes_max = std::size_t{1} << 30;
-  // All messages that a connection has received in part, or whole and not handed on, and its calls'
-  // metadata.
-  std::size_t received_bytes_max = std::size_t{1} << 30;
+  // All that is held for a connection, in both directions (ConnectionBudget): messages received in
+  // part, or whole and not handed on, metadata and calls; messages that wait to be sent, and what
+  // was drawn for them. Nothing further is asked for or made beyond it; one message passes alone.
+  std::size_t connection_bytes_max = std::size_t{1} << 30;
   // What one call may have queued for a peer that does not read. A message is taken as long as less
   // than this is queued before it.
   std::size_t queued_bytes_max = std::size_t{64} << 20;
@@ -36,10 +37,12 @@ struct GrpcLimits {
   std::size_t room_bytes = std::size_t{1} << 20;
   // Names and values of a call's metadata, with 32 bytes for each pair.
   std::size_t metadata_bytes_max = std::size_t{16} << 10;
-  // Calls of one connection at a time. Waiting calls hold a place: keep it large.
-  std::uint32_t call_count_max = 1u << 16;
-  // What a peer may send ahead of the reader: for a call, and for a connection.
-  std::uint32_t call_window_bytes = 4u << 20;
+  // Calls of one connection at a time. Waiting calls hold a place.
+  std::uint32_t call_count_max = 1024;
+  // What a peer may send ahead of the reader: for a call; for those few calls of a connection whose
+  // messages are longer; and for a connection.
+  std::uint32_t call_window_bytes = 256u << 10;
+  std::uint32_t long_call_window_bytes = 4u << 20;
   std::uint32_t connection_window_bytes = 64u << 20;
 };
 

@@ -62,7 +62,7 @@ Status status_of_reset(std::uint32_t error_code) {
 GrpcClientStream::GrpcClientStream(std::shared_ptr<GrpcHub> hub, const GrpcLimits& limits,
                                    std::weak_ptr<Owner> owner, std::string_view path,
                                    GrpcCallOptions options, std::shared_ptr<GrpcCallEvents> events)
-    : GrpcStream(std::move(hub), limits),
+    : GrpcStream(std::move(hub), limits, /*is_counted=*/false),
       owner_(std::move(owner)),
       path_(path),
       options_(std::move(options)) {
@@ -233,7 +233,7 @@ void GrpcClientStream::on_all_sent(std::uint32_t* flags) {
 
 void GrpcClientStream::fail(const Status& why) {
   if (is_attached()) {
-    out_.abandon(session_->batch());
+    drop_unsent();
     session_->submit_reset(*this, NGHTTP2_CANCEL);
   }
   end(why);

@@ -39,12 +39,13 @@ class GrpcHostile : public testing::Test {
  protected:
   GrpcHostile() {
     GrpcServerOptions options;
-    options.limits.received_bytes_max = 64 * kMiB;
+    options.limits.connection_bytes_max = 16 * kMiB;
     options.limits.message_bytes_max = 900 * kMiB;
     options.limits.call_count_max = 1000;
     server_ = std::make_unique<GrpcServer>(threads_, options);
     add_methods(*server_, [this](const Status&) { ++ended_; });
-    beside_ = GrpcClient::open(threads_, server_->listen({"localhost:0"})->front(), {}).value();
+    address_ = server_->listen({"localhost:0"})->front();
+    beside_ = GrpcClient::open(threads_, address_, {}).value();
     expect_others_unharmed();
   }
   ~GrpcHostile() override {
@@ -94,6 +95,7 @@ class GrpcHostile : public testing::Test {
   std::atomic<int> ended_{0};
   IoThreads threads_{2};
   std::unique_ptr<GrpcServer> server_;
+  std::string address_;
   std::unique_ptr<GrpcClient> beside_;
 };
 
@@ -164,7 +166,7 @@ TEST_F(GrpcHostile, ALengthBeyondTheBoundIsToldAndTakesNoMemory) {
   expect_others_unharmed();
 }
 
-TEST_F(GrpcHostile, PromisedMessagesAreBoundedTogether) {
+TEST_F(GrpcHostile, PromisesOfMessagesTakeNoMemory) {
   const auto peer = meet();
   std::string bytes = hello();
   const std::string promise = std::string(1, '\0') + big_endian(60 * kMiB, 4) + "x";
@@ -173,9 +175,80 @@ TEST_F(GrpcHostile, PromisedMessagesAreBoundedTogether) {
              frame(kDataFrame, 0, 2 * i + 1, promise);
   }
   const std::size_t before = resident_bytes();
-  expect_answer(*peer, bytes, "received_bytes_max");
-  EXPECT_LT(resident_bytes(), before + 100 * kMiB);
+  expect_answer(*peer, bytes + whole_call(2001, "/t/Upper", "abc"), "ABC");
+  EXPECT_LT(resident_bytes(), before + 50 * kMiB);
   expect_others_unharmed();
+}
+
+TEST_F(GrpcHostile, PartsOfMessagesAreBoundedTogether) {
+  const auto peer = meet();
+  const std::string part =
+      std::string(1, '\0') + big_endian(60 * kMiB, 4) + std::string(std::size_t{250} << 10, 'x');
+  peer->send(hello() + frame(kSettingsFrame, 1, 0, ""));
+  for (std::uint32_t i = 0; i < 300; ++i) {  // 75 MB
+    peer->send(frame(kHeadersFrame, kEndHeaders, 2 * i + 1, call_fields("/t/Never")) +
+               frame(kDataFrame, 0, 2 * i + 1, part));
+  }
+  expect_answer(*peer, frame(kPingFrame, 0, 0, "all sent"), "connection_bytes");
+  EXPECT_LT(server_->figures().held_bytes, 36 * kMiB);
+  expect_others_unharmed();
+}
+
+// One message larger than the connection's bound comes in, whatever else does beside it.
+TEST_F(GrpcHostile, ALargeMessagePassesBesideOthers) {
+  GrpcClientOptions options;
+  const auto client = GrpcClient::open(threads_, address_, options).value();
+  std::vector<std::unique_ptr<GrpcBlockingStream>> streams;
+  GrpcCallOptions within;
+  within.deadline = Clock::system().now() + std::chrono::seconds(60);
+  const std::string text = pattern_text(40 * kMiB);
+  for (int i = 0; i < 4; ++i) {
+    streams.push_back(std::make_unique<GrpcBlockingStream>(*client, "/t/Sum", within));
+    ASSERT_TRUE(streams.back()->write(GrpcPayload::of(text)).ok());
+  }
+  for (const auto& stream : streams) {
+    stream->half_close();
+    const auto sum = stream->read();
+    ASSERT_TRUE(sum) << stream->status().to_string();
+    EXPECT_EQ(text_of(**sum), format("1 {}", text.size()));
+  }
+  EXPECT_LT(server_->figures().held_bytes, kMiB);
+}
+
+// Calls of one connection that are never read: what is made for all of them is bounded, and gone
+// with the connection.
+TEST_F(GrpcHostile, CallsThatAreNeverReadShareTheConnectionsRoom) {
+  const auto peer = meet();
+  std::string bytes = hello();
+  for (std::uint32_t i = 0; i < 900; ++i) {
+    bytes += whole_call(2 * i + 1, "/t/Count", "100 1000000");
+  }
+  peer->send(bytes + frame(kPingFrame, 0, 0, "all sent"));
+  while (readable(peer->received(1)).find("all sent") == std::string::npos) {
+  }
+  const std::size_t held = server_->figures().held_bytes;
+  EXPECT_GE(held, 7 * kMiB);
+  EXPECT_LE(held, 18 * kMiB);
+  expect_others_unharmed();
+  peer->hang_up();
+  wait_until_alone();
+  EXPECT_LT(server_->figures().held_bytes, kMiB);
+}
+
+TEST_F(GrpcHostile, WhoeverReadsOnGetsAllOfManyCalls) {
+  const auto client = GrpcClient::open(threads_, address_, {}).value();
+  GrpcCallOptions within;
+  within.deadline = Clock::system().now() + std::chrono::seconds(60);
+  std::vector<std::unique_ptr<GrpcBlockingStream>> streams;
+  for (int i = 0; i < 40; ++i) {
+    streams.push_back(std::make_unique<GrpcBlockingStream>(*client, "/t/Count", within));
+    ASSERT_TRUE(streams.back()->write(GrpcPayload::of("5 1000000")).ok());
+  }
+  for (const auto& stream : streams) {
+    int count = 0;
+    while (stream->read()) ++count;
+    EXPECT_EQ(count, 5) << stream->status().to_string();
+  }
 }
 
 TEST_F(GrpcHostile, ManyCallsAtOnceAreRefusedBeyondTheBound) {
@@ -367,6 +440,50 @@ TEST_F(GrpcHostile, RandomFramesHarmNobody) {
   }
   wait_until_alone();
   expect_others_unharmed();
+}
+
+bool has_frame(std::string_view bytes, std::uint8_t type) {
+  while (bytes.size() >= 9) {
+    if (static_cast<std::uint8_t>(bytes[3]) == type) return true;
+    const auto byte = [&](std::size_t i) {
+      return std::size_t{static_cast<std::uint8_t>(bytes[i])};
+    };
+    bytes.remove_prefix(std::min(bytes.size(), 9 + (byte(0) << 16u | byte(1) << 8u | byte(2))));
+  }
+  return false;
+}
+
+// Whoever says hello and nothing else, and whoever has had no call for long, is said goodbye to.
+TEST_F(GrpcHostile, ConnectionsWithoutCallsAreClosed) {
+  GrpcServerOptions options;
+  options.first_call_timeout = std::chrono::milliseconds(20);
+  options.idle_timeout = std::chrono::milliseconds(20);
+  GrpcServer server(threads_, options);
+  add_methods(server);
+  const std::string address = server.listen({"localhost:0"})->front();
+  const auto silent = [&](const std::string& bytes) {
+    ConnectionPair pair = make_connection_pair(threads_.loop(0), threads_.loop(1)).value();
+    server.serve(std::move(pair.second));
+    ConnectionEnd end(std::move(pair.first));
+    end.read_on();
+    end.send(bytes);
+    (void)end.wait_for_end();
+    EXPECT_TRUE(has_frame(end.received(1), kGoawayFrame));
+  };
+  const std::string ping = frame(kPingFrame, 1, 0, "goodbye.");  // takes note
+  silent(hello());
+  silent(hello() + ping);
+  silent(hello() + whole_call(1, "/t/Upper", "abc"));
+  // A client of ours notices nothing: it connects again.
+  const auto client = GrpcClient::open(threads_, address, {}).value();
+  for (int i = 0; i < 3; ++i) {
+    GrpcCallOptions within;
+    within.deadline = Clock::system().now() + std::chrono::seconds(60);
+    const auto response = unary_and_wait(*client, "/t/Upper", GrpcPayload::of("again"), within);
+    ASSERT_TRUE(response.ok()) << response.status().to_string();
+    while (server.figures().connection_count > 0) {
+    }
+  }
 }
 
 }  // namespace

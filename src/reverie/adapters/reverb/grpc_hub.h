@@ -20,7 +20,17 @@ class GrpcStream;
 class GrpcSession;
 
 struct GrpcRequest {
-  enum class Kind { kStart, kWrite, kFinish, kAbort, kHalfClose, kCancel, kResume, kOverflow };
+  enum class Kind {
+    kStart,
+    kWrite,
+    kFinish,
+    kAbort,
+    kHalfClose,
+    kCancel,
+    kResume,
+    kAwaitRoom,  // of the connection
+    kOverflow
+  };
   std::shared_ptr<GrpcStream> stream;
   Kind kind;
   GrpcPayload payload = {};

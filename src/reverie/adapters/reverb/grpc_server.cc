@@ -2,22 +2,46 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <map>
 #include <unordered_set>
 #include <utility>
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "reverie/adapters/reverb/grpc_hub.h"
 #include "reverie/adapters/reverb/grpc_server_stream.h"
 #include "reverie/adapters/reverb/grpc_session.h"
 #include "reverie/base/fork.h"
+#include "reverie/base/log.h"
 #include "reverie/net/listener.h"
 
 namespace reverie {
 namespace {
 
 constexpr int kPortTries = 16;
+// Descriptors that connections leave to everything else in the process, and to those that are
+// accepted before others have gone.
+constexpr std::size_t kReservedDescriptors = 96;
+// How long a peer may take to take note of a goodbye.
+constexpr Duration kGoodbyeTime = std::chrono::seconds(5);
+
+// From this number on a new descriptor says that they run out: the lowest free one is given out.
+std::size_t scarce_descriptor() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+    return std::numeric_limits<std::size_t>::max();
+  }
+  const auto count = static_cast<std::size_t>(limit.rlim_cur);
+  return count - std::min(count / 2, kReservedDescriptors);
+}
+
+// Since when a connection has had no call. Written on its loop's thread, read on the listener's.
+struct IdleTime {
+  static constexpr std::int64_t kBusy = std::numeric_limits<std::int64_t>::max();
+  std::atomic<std::int64_t> since_ns{kBusy};
+};
 
 // A method with one request, as one with streams.
 class UnaryReceiver final : public GrpcServerEvents {
@@ -103,6 +127,7 @@ class GrpcServer::Impl : public std::enable_shared_from_this<Impl> {
   };
 
   void accept(int socket, const SocketAddress& peer);
+  bool make_room(int socket);
   void add_session(Part& part, std::unique_ptr<Connection> connection, std::string_view received);
   Part& part_of(const IoLoop& loop);
   Result<std::shared_ptr<GrpcCallEvents>> begin(const std::shared_ptr<GrpcServerStream>& stream);
@@ -117,7 +142,10 @@ class GrpcServer::Impl : public std::enable_shared_from_this<Impl> {
   std::map<std::string, GrpcMethod, std::less<>> methods_;
   std::map<std::string, GrpcUnaryMethod, std::less<>> unary_methods_;
   std::vector<std::unique_ptr<Part>> parts_;  // one a loop
+  std::atomic<bool> has_warned_{false};
 
+  Mutex idle_mutex_;
+  std::map<const Session*, std::weak_ptr<Session>> open_ REVERIE_GUARDED_BY(idle_mutex_);
   Mutex mutex_;
   CondVar calls_changed_;
   std::vector<std::unique_ptr<Listener>> listeners_ REVERIE_GUARDED_BY(mutex_);
@@ -134,19 +162,25 @@ class GrpcServer::Impl::Session final : public GrpcSession {
  public:
   Session(std::shared_ptr<Impl> server, Part& part, std::unique_ptr<Connection> connection)
       : GrpcSession(Role::kServer, part.hub, std::move(connection), server->shared_.limits,
-                    server->pool_),
+                    server->pool_, server->options_.in_flight),
         server_(std::move(server)),
-        part_(part) {
-    budget()->of_all = server_->options_.in_flight;
-  }
+        part_(part),
+        timer_(hub_->loop()) {}
 
   void expect_hello() {
-    hello_timer_ = std::make_unique<LoopTimer>(hub_->loop());
-    hello_timer_->start(server_->options_.hello_timeout, [weak = weak_from_this()] {
-      const auto self = weak.lock();
-      if (!self) return;
-      auto& session = static_cast<Session&>(*self);
-      session.hub_->run([&] { session.close(deadline_exceeded("no hello came in time")); });
+    on_idle();
+    after(server_->options_.hello_timeout,
+          [](Session& session) { session.close(deadline_exceeded("no hello came in time")); });
+  }
+
+  // Of any thread. IdleTime::kBusy while there is a call.
+  std::int64_t idle_since_ns() const { return idle_.since_ns.load(std::memory_order_relaxed); }
+  // Any thread: the connection is to go, unless a call begins before it is told.
+  void make_way() {
+    idle_.since_ns.store(IdleTime::kBusy);
+    hub_->loop().post([weak = weak_from_this()] {
+      const auto self = std::static_pointer_cast<Session>(weak.lock());
+      if (self && self->is_open()) self->hub_->run([&self] { self->leave_if_idle(); });
     });
   }
 
@@ -154,9 +188,58 @@ class GrpcServer::Impl::Session final : public GrpcSession {
   std::shared_ptr<GrpcStream> on_call() override {
     return std::make_shared<GrpcServerStream>(hub_, server_->shared_);
   }
-  void on_ready() override { hello_timer_.reset(); }
+  void on_ready() override {
+    after(server_->options_.first_call_timeout,
+          [](Session& session) { session.say_farewell("its first call has not come in time"); });
+  }
+  void on_call_begun() override {
+    idle_.since_ns.store(IdleTime::kBusy, std::memory_order_relaxed);
+    if (!std::exchange(had_call_, true)) watch(server_->options_.idle_timeout);
+  }
+  void on_idle() override {
+    idle_.since_ns.store(Clock::system().now().ns, std::memory_order_relaxed);
+  }
+  // Looks whether it is idle for too long when it may be, not at each call.
+  void watch(Duration time) {
+    after(time, [](Session& session) {
+      const std::int64_t since = session.idle_since_ns();
+      const Duration bound = session.server_->options_.idle_timeout;
+      if (since == IdleTime::kBusy) return session.watch(bound);
+      const Duration idle = Clock::system().now() - TimePoint{since};
+      if (idle < bound) return session.watch(bound - idle);
+      session.say_farewell("it has had no call for too long");
+    });
+  }
+  // With a goodbye that lets no call be lost; without it when the peer takes no note.
+  void say_farewell(std::string_view why) {
+    say_goodbye();
+    after(kGoodbyeTime, [text = std::string(why)](Session& session) {
+      if (!session.has_call()) session.close(unavailable("{}", text));
+    });
+  }
+  void leave_if_idle() {
+    if (has_call()) return;  // it says when it is idle again
+    say_goodbye();
+    flush();
+    close(unavailable("the server has no descriptors left; connect again"));
+  }
+  bool has_call() const {
+    const auto all = streams();
+    return std::ranges::any_of(all, [](const auto& stream) { return stream->is_live(); });
+  }
+  template <typename Event>
+  void after(Duration time, Event event) {
+    timer_.start(time, [weak = weak_from_this(), event = std::move(event)] {
+      const auto self = std::static_pointer_cast<Session>(weak.lock());
+      if (self && self->is_open()) self->hub_->run([&] { event(*self); });
+    });
+  }
   void on_close(const Status&) override {
-    hello_timer_.reset();
+    timer_.cancel();
+    {
+      MutexLock lock(server_->idle_mutex_);
+      server_->open_.erase(this);
+    }
     server_->bytes_received_ += received_bytes();
     server_->bytes_sent_ += sent_bytes();
     --server_->connection_count_;
@@ -165,7 +248,9 @@ class GrpcServer::Impl::Session final : public GrpcSession {
 
   const std::shared_ptr<Impl> server_;
   Part& part_;
-  std::unique_ptr<LoopTimer> hello_timer_;
+  LoopTimer timer_;  // of what must come next
+  IdleTime idle_;
+  bool had_call_ = false;
 };
 
 Result<std::vector<std::string>> GrpcServer::Impl::listen(
@@ -215,8 +300,37 @@ void GrpcServer::Impl::accept(int socket, const SocketAddress& peer) {
     ::close(socket);
     return;
   }
+  if (!make_room(socket)) {
+    ::close(socket);
+    return;
+  }
   IoLoop& loop = io_threads_.next();
   serve(make_connection(loop, socket, peer, tls_), {});
+}
+
+// When descriptors run out, the connection that has been without a call for longest goes. False
+// when there is none.
+bool GrpcServer::Impl::make_room(int socket) {
+  if (static_cast<std::size_t>(socket) < scarce_descriptor()) return true;
+  std::shared_ptr<Session> longest;
+  {
+    MutexLock lock(idle_mutex_);
+    std::int64_t since = IdleTime::kBusy;
+    for (const auto& [address, weak] : open_) {
+      const auto session = weak.lock();
+      if (!session || session->idle_since_ns() >= since) continue;
+      since = session->idle_since_ns();
+      longest = session;
+    }
+  }
+  if (!has_warned_.exchange(true)) {
+    log_warning(
+        "descriptors run out at {} connections: each new one takes the place of the one that has "
+        "been without a call for longest; raise the limit (ulimit -n)",
+        connection_count_.load());
+  }
+  if (longest) longest->make_way();
+  return longest != nullptr;
 }
 
 void GrpcServer::Impl::serve(std::unique_ptr<Connection> connection, std::string received) {
@@ -242,6 +356,10 @@ void GrpcServer::Impl::add_session(Part& part, std::unique_ptr<Connection> conne
   }
   const auto session = std::make_shared<Session>(shared_from_this(), part, std::move(connection));
   part.sessions.insert(session);
+  {
+    MutexLock lock(idle_mutex_);
+    open_.emplace(session.get(), session);
+  }
   session->expect_hello();
   session->start(received);
 }
@@ -259,7 +377,7 @@ Result<std::shared_ptr<GrpcCallEvents>> GrpcServer::Impl::begin(
   ++call_count_;
   const auto method = methods_.find(stream->info().path);
   if (method == methods_.end()) {
-    return unimplemented("method '{}' is not served here", stream->info().path);
+    return unimplemented("method '{}' is not served here", stream->info().path.substr(0, 200));
   }
   auto events = method->second(stream);
   if (!events) return internal_error("method '{}' refused the call", stream->info().path);
@@ -333,6 +451,7 @@ GrpcServerFigures GrpcServer::Impl::figures() {
       for (const auto& session : part.sessions) {
         figures.bytes_received += session->received_bytes();
         figures.bytes_sent += session->sent_bytes();
+        figures.held_bytes += session->budget()->in_bytes() + session->budget()->out_bytes();
       }
     });
   }

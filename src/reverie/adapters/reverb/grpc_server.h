@@ -12,7 +12,8 @@
 // Slow readers: what is written waits in the call's own queue and is offered to the socket only as
 // far as the peer's window goes. A method that makes a message only while has_room(), and goes on
 // at on_room(), never holds more than a message beyond that; one that does not is ended at
-// `queued_bytes_max`. Slow methods: see GrpcCall::pause_reading.
+// `queued_bytes_max`. All calls of a connection share its room, and all connections the server's.
+// Slow methods: see GrpcCall::pause_reading.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +37,9 @@ namespace reverie {
 
 // What is known of a call before its first message. Constant.
 struct GrpcCallInfo {
-  std::string path;       // "/pkg.Service/Method"
-  GrpcMetadata metadata;  // the caller's own: without the pseudo-headers and gRPC's
+  std::string path;  // "/pkg.Service/Method"
+  // The caller's own: without the pseudo-headers and gRPC's. Until the method has returned.
+  GrpcMetadata metadata;
   TimePoint deadline = TimePoint::max();
   std::string peer;            // "127.0.0.1:41234", "unix:/run/x.sock"
   std::string peer_name;       // subject of the client's certificate, with mutual TLS
@@ -56,6 +58,17 @@ class GrpcServerCall : public GrpcCall {
   // Ends the call now, whatever it waits for, and tells the caller why: its on_end() is near, and
   // gets `why`. Requires !why.ok().
   virtual void abort(const Status& why) = 0;
+
+  // Whether something should be drawn or made ready for the call, to be held for it until it can be
+  // written; if not, on_room() tells when. has_room() is for what is written next.
+  virtual bool has_room_to_draw() const = 0;
+  // What the method holds for this call besides what it has written: it counts for the connection.
+  virtual void hold(std::size_t bytes) = 0;
+  // Holds room for up to `count` things of `bytes_each` that are about to be drawn, and says for
+  // how many: at least one.
+  virtual std::size_t hold_up_to(std::size_t count, std::size_t bytes_each) = 0;
+  // Requires that they were held.
+  virtual void let_go(std::size_t bytes) = 0;
 };
 
 // Where a call's events go. Each on the connection's I/O thread, one at a time; they should be
@@ -84,7 +97,7 @@ using GrpcUnaryMethod = std::function<void(const std::shared_ptr<GrpcServerCall>
                                            Ref<GrpcMessage> request, GrpcUnaryReply reply)>;
 
 struct GrpcServerOptions {
-  GrpcLimits limits;
+  GrpcLimits limits = {.connection_bytes_max = std::size_t{64} << 20};
   // Encrypts, and with client certificates authenticates.
   std::optional<TlsServerOptions> tls;
   // Callers must send it as "authorization: Bearer <token>". Over TLS, Unix sockets and loopback
@@ -92,18 +105,23 @@ struct GrpcServerOptions {
   std::string token;
   // Lets anybody in who can reach an address that is not loopback.
   bool is_insecure_allowed = false;
-  // What the messages of all connections that were not handed on take together comes out of this
-  // one too. Null: nothing but each connection's own bound.
+  // What all connections hold together, beyond a megabyte each, comes out of this one too. Null:
+  // nothing but each connection's own bound.
   std::shared_ptr<ByteBudget> in_flight = nullptr;
   // Connections at a time; a further one is closed at once.
   std::size_t connection_count_max = 65536;
-  // How long a connection may take to say hello (TLS and HTTP/2 preface).
+  // How long a connection may take to say hello (TLS and HTTP/2 preface), from then on until its
+  // first call, and with no call under way. Then it is said goodbye to; when descriptors run out,
+  // the one that has had no call for longest is.
   Duration hello_timeout = std::chrono::seconds(20);
+  Duration first_call_timeout = std::chrono::seconds(20);
+  Duration idle_timeout = std::chrono::minutes(10);
 };
 
 struct GrpcServerFigures {
   std::size_t connection_count = 0;
   std::size_t call_count = 0;  // that are not over
+  std::size_t held_bytes = 0;  // for its connections, in both directions
   std::uint64_t calls_begun = 0;
   std::uint64_t bytes_received = 0;
   std::uint64_t bytes_sent = 0;

@@ -60,7 +60,7 @@ Status why_closed(std::uint32_t error_code) {
 }  // namespace
 
 GrpcServerStream::GrpcServerStream(std::shared_ptr<GrpcHub> hub, const Shared& shared)
-    : GrpcStream(std::move(hub), shared.limits), shared_(shared) {}
+    : GrpcStream(std::move(hub), shared.limits, /*is_counted=*/true), shared_(shared) {}
 
 void GrpcServerStream::finish(const Status& status) {
   request(GrpcRequest::Kind::kFinish, status);
@@ -141,7 +141,6 @@ Status GrpcServerStream::check_headers() {
 
 void GrpcServerStream::on_headers_done() {
   if (!headers_) return;
-  budget()->held_bytes += metadata_bytes_;
   const bool is_grpc =
       headers_->method == "POST" && headers_->content_type.starts_with("application/grpc");
   if (!is_grpc) {
@@ -160,6 +159,7 @@ void GrpcServerStream::on_headers_done() {
   if (status.ok()) {
     has_begun_ = true;
     auto events = shared_.begin(std::static_pointer_cast<GrpcServerStream>(shared_from_this()));
+    info_.metadata = {};
     status = events.status();
     if (events.ok()) {
       events_ = std::move(events).value();
@@ -223,7 +223,7 @@ void GrpcServerStream::abort_here(const Status& why) {
   if (headers_) return;  // there is no call yet: it goes with its connection
   const bool was_finished = is_finished_;
   end(why);
-  out_.abandon(session_->batch());
+  drop_unsent();
   if (has_sent_headers_ && !session_->is_window_open(*this)) {
     is_finished_ = true;
     session_->submit_reset(*this, reset_code_of(why.code()));
@@ -249,12 +249,14 @@ void GrpcServerStream::on_closed(std::uint32_t error_code) {
 void GrpcServerStream::on_lost(const Status& why) {
   leave();
   session_ = nullptr;
+  drop_unsent();
   end(why);
 }
 
 // Once, when the session lets the stream go.
 void GrpcServerStream::leave() {
-  if (!headers_) budget()->held_bytes -= metadata_bytes_;
+  budget()->give_back_in(kCallBytes);
+  drop_unsent();
   if (has_begun_) shared_.on_over();
 }
 

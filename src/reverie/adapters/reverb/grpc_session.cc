@@ -23,6 +23,8 @@ constexpr std::size_t kSentFrameBytesMax = 256u
 // that ends each sample call by a reset is an honest one.
 constexpr std::uint32_t kResetsPerSpan = 2000;
 constexpr Duration kResetSpan = std::chrono::milliseconds(100);
+// Answers of HTTP/2's own that wait for a peer which does not read, besides one for each call.
+constexpr std::size_t kWaitingFramesMax = 4096;
 constexpr std::uint8_t kGoodbyePing[8] = {'g', 'o', 'o', 'd', 'b', 'y', 'e', '.'};
 
 std::string_view as_text(const std::uint8_t* data, std::size_t size) {
@@ -76,7 +78,10 @@ struct GrpcSession::Callbacks {
         GrpcStream* stream = stream_of(http2, frame->hd.stream_id);
         if (stream == nullptr) return 0;
         const auto kept = stream->shared_from_this();
-        if (frame->hd.type == NGHTTP2_HEADERS) stream->on_headers_done();
+        if (frame->hd.type == NGHTTP2_HEADERS) {
+          stream->on_headers_done();
+          session.on_call_begun();
+        }
         if ((frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0) stream->on_peer_end();
         return 0;
       }
@@ -213,14 +218,13 @@ struct GrpcSession::Callbacks {
 
 GrpcSession::GrpcSession(Role role, std::shared_ptr<GrpcHub> hub,
                          std::unique_ptr<Connection> connection, const GrpcLimits& limits,
-                         Ref<MessagePool> pool)
+                         Ref<MessagePool> pool, std::shared_ptr<ByteBudget> of_all)
     : hub_(std::move(hub)),
       limits_(limits),
       role_(role),
       connection_(std::move(connection)),
       pool_(std::move(pool)),
-      budget_(std::make_shared<ReceiveBudget>()) {
-  budget_->held_bytes_max = limits_.received_bytes_max;
+      budget_(std::make_shared<ConnectionBudget>(limits_.connection_bytes_max, std::move(of_all))) {
   const int error =
       role == Role::kServer
           ? nghttp2_session_server_new2(&http2_, Callbacks::get(), this, Callbacks::options())
@@ -234,6 +238,11 @@ GrpcSession::~GrpcSession() {
 
 void GrpcSession::start(std::string_view received) {
   const auto self = shared_from_this();
+  budget_->set_tell_room([hub = hub_, weak = weak_from_this()] {
+    hub->loop().post([hub, weak] {
+      if (const auto session = weak.lock()) hub->run([&] { hub->touch(*session); });
+    });
+  });
   hub_->run([&] {
     connection_->set_events(this);
     std::vector<nghttp2_settings_entry> settings = {
@@ -306,6 +315,11 @@ bool GrpcSession::receive(std::span<const std::byte> bytes) {
   hub_->touch(*this);  // acknowledgements and windows
   const ssize_t taken = nghttp2_session_mem_recv(
       http2_, reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
+  if (taken >= 0 && is_blocked_ &&
+      nghttp2_session_get_outbound_queue_size(http2_) > kWaitingFramesMax + streams_.size()) {
+    close(resource_exhausted("{} does not read what it is answered", connection_->peer()));
+    return false;
+  }
   if (taken >= 0) return true;
   const auto error = static_cast<int>(taken);
   if (error != NGHTTP2_ERR_BAD_CLIENT_MAGIC) {
@@ -360,6 +374,8 @@ void GrpcSession::flush() {
   std::vector<std::shared_ptr<GrpcStream>> has_room;
   has_room.swap(has_room_);
   for (const auto& stream : has_room) stream->tell_room();
+  if (!waits_to_send_.empty() || !waits_to_draw_.empty()) tell_room();
+  if (!denied_.empty()) credit_denied();
   if (batch_.empty() && nghttp2_session_want_read(http2_) == 0 &&
       nghttp2_session_want_write(http2_) == 0) {
     close(unavailable("the connection to {} was closed", connection_->peer()));
@@ -381,8 +397,86 @@ void GrpcSession::close(const Status& why) {
   streams_.clear();
   for (const auto& [id, stream] : streams) stream->on_lost(why);
   has_room_.clear();
+  waits_to_send_.clear();
+  waits_to_draw_.clear();
   nghttp2_session_del(std::exchange(http2_, nullptr));
   on_close(why);
+}
+
+void GrpcSession::await_room(std::shared_ptr<GrpcStream> stream, bool is_to_draw) {
+  (is_to_draw ? waits_to_draw_ : waits_to_send_).push(std::move(stream));
+  hub_->touch(*this);
+}
+
+// Each of those that wait now is told at most once: whoever finds no room waits again, as the last.
+void GrpcSession::tell_room() {
+  for (std::size_t n = waits_to_send_.size(); n > 0 && budget_->may_send(); --n) {
+    waits_to_send_.pop()->tell_connection_room();
+  }
+  for (std::size_t n = waits_to_draw_.size(); n > 0 && budget_->may_draw(); --n) {
+    waits_to_draw_.pop()->tell_connection_room();
+  }
+  if (waits_to_send_.empty() && waits_to_draw_.empty()) return;
+  budget_->await_room(!waits_to_send_.empty(), !waits_to_draw_.empty());
+}
+
+Status GrpcSession::check_received(const GrpcStream& stream) {
+  if (!budget_->is_in_full()) return {};
+  if (passing_ == 0) passing_ = stream.id();
+  if (passing_ == stream.id()) return budget_->check_in_all(0);
+  const auto passing = streams_.find(passing_);
+  return budget_->check_in(0, passing == streams_.end() ? 0 : passing->second->here_bytes());
+}
+
+bool GrpcSession::lets_come(const GrpcStream& stream) const {
+  return stream.left_bytes() == 0 || passing_ == stream.id() || !budget_->is_in_full();
+}
+
+void GrpcSession::note_denied(const GrpcStream& stream) {
+  denied_.push(stream.id());
+}
+
+void GrpcSession::note_message_end(const GrpcStream& stream) {
+  if (passing_ == stream.id()) passing_ = 0;
+}
+
+void GrpcSession::credit_denied() {
+  for (std::size_t n = denied_.size(); n > 0; --n) {
+    const bool is_full = budget_->is_in_full();
+    if (is_full && passing_ != 0) return;
+    const std::int32_t id = denied_.pop();
+    const auto found = streams_.find(id);
+    if (found == streams_.end()) continue;
+    if (is_full && found->second->left_bytes() > 0) passing_ = id;
+    const auto stream = found->second;
+    stream->credit();
+  }
+}
+
+void GrpcSession::widen(const GrpcStream& stream) {
+  const bool is_long = stream.left_bytes() >= limits_.call_window_bytes / 2;
+  if ((!is_long && stream.received_bytes() < limits_.call_window_bytes) ||
+      limits_.long_call_window_bytes <= limits_.call_window_bytes ||
+      std::ranges::find(widened_, stream.id()) != widened_.end()) {
+    return;
+  }
+  const auto set_window = [this](std::int32_t id, std::uint32_t bytes) {
+    nghttp2_session_set_local_window_size(http2_, NGHTTP2_FLAG_NONE, id,
+                                          static_cast<std::int32_t>(bytes));
+  };
+  if (widened_.size() >=
+      std::max<std::size_t>(1, limits_.connection_bytes_max / 2 / limits_.long_call_window_bytes)) {
+    if (!is_long) return;
+    const auto idle = std::ranges::find_if(widened_, [this](std::int32_t id) {
+      const auto other = streams_.find(id);
+      return other == streams_.end() || other->second->left_bytes() == 0;
+    });
+    if (idle == widened_.end()) return;
+    if (streams_.contains(*idle)) set_window(*idle, limits_.call_window_bytes);
+    widened_.erase(idle);
+  }
+  widened_.push_back(stream.id());
+  set_window(stream.id(), limits_.long_call_window_bytes);
 }
 
 void GrpcSession::say_goodbye() {
@@ -454,7 +548,9 @@ std::size_t GrpcSession::header_bytes_max() const {
 }
 
 void GrpcSession::forget(const GrpcStream& stream) {
+  std::erase(widened_, stream.id());
   streams_.erase(stream.id());
+  if (streams_.empty()) on_idle();
 }
 
 std::vector<std::shared_ptr<GrpcStream>> GrpcSession::streams() const {

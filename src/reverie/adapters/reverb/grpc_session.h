@@ -17,6 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "reverie/adapters/reverb/fifo_queue.h"
 #include "reverie/adapters/reverb/grpc_call.h"
 #include "reverie/adapters/reverb/grpc_hub.h"
 #include "reverie/adapters/reverb/grpc_message.h"
@@ -37,7 +38,8 @@ class GrpcSession : public ConnectionEvents, public std::enable_shared_from_this
  public:
   enum class Role { kServer, kClient };
   GrpcSession(Role role, std::shared_ptr<GrpcHub> hub, std::unique_ptr<Connection> connection,
-              const GrpcLimits& limits, Ref<MessagePool> pool);
+              const GrpcLimits& limits, Ref<MessagePool> pool,
+              std::shared_ptr<ByteBudget> of_all = nullptr);
   ~GrpcSession() override;
 
   // Says hello. `received` was read from the connection before.
@@ -54,7 +56,7 @@ class GrpcSession : public ConnectionEvents, public std::enable_shared_from_this
   nghttp2_session* http2() { return http2_; }
   Connection& connection() { return *connection_; }
   const Ref<MessagePool>& pool() const { return pool_; }
-  const std::shared_ptr<ReceiveBudget>& budget() const { return budget_; }
+  const std::shared_ptr<ConnectionBudget>& budget() const { return budget_; }
   OutBatch& batch() { return batch_; }
   // Begins a request, whose body the stream gives. An error when no more can begin here.
   Status submit_request(const GrpcHeaders& headers, std::shared_ptr<GrpcStream> stream);
@@ -68,6 +70,17 @@ class GrpcSession : public ConnectionEvents, public std::enable_shared_from_this
   std::size_t header_bytes_max() const;
   void forget(const GrpcStream& stream);
   void note_room(std::shared_ptr<GrpcStream> stream) { has_room_.push_back(std::move(stream)); }
+  // The stream is told when the connection may hold more.
+  void await_room(std::shared_ptr<GrpcStream> stream, bool is_to_draw);
+
+  // What comes in. While the connection holds too much, one message passes at a time; the peers of
+  // others may send what they were allowed before, and no more.
+  Status check_received(const GrpcStream& stream);
+  bool lets_come(const GrpcStream& stream) const;
+  void note_denied(const GrpcStream& stream);
+  void note_message_end(const GrpcStream& stream);
+  // A long message comes faster through a larger window; a few calls have one.
+  void widen(const GrpcStream& stream);
   std::size_t stream_count() const { return streams_.size(); }
   std::vector<std::shared_ptr<GrpcStream>> streams() const;
   std::uint64_t received_bytes() const { return received_bytes_; }
@@ -78,6 +91,9 @@ class GrpcSession : public ConnectionEvents, public std::enable_shared_from_this
   virtual std::shared_ptr<GrpcStream> on_call() { return nullptr; }
   // The peer has said hello.
   virtual void on_ready() {}
+  // A call of the peer's has begun: its headers are here. And there is none any more. Servers only.
+  virtual void on_call_begun() {}
+  virtual void on_idle() {}
   // The peer takes no further calls.
   virtual void on_goaway() {}
   // Once, when the connection is closed and every stream has been told.
@@ -99,15 +115,23 @@ class GrpcSession : public ConnectionEvents, public std::enable_shared_from_this
   // False without memory.
   bool fill();
   void note_reset();
+  void tell_room();
+  void credit_denied();
   void want_read();
 
   const Role role_;
   std::unique_ptr<Connection> connection_;
   nghttp2_session* http2_ = nullptr;
   Ref<MessagePool> pool_;
-  std::shared_ptr<ReceiveBudget> budget_;
+  const std::shared_ptr<ConnectionBudget> budget_;
   std::unordered_map<std::int32_t, std::shared_ptr<GrpcStream>> streams_;
   std::vector<std::shared_ptr<GrpcStream>> has_room_;
+  // Calls that wait for room of the connection's: to send what they have, or to draw.
+  FifoQueue<std::shared_ptr<GrpcStream>> waits_to_send_;
+  FifoQueue<std::shared_ptr<GrpcStream>> waits_to_draw_;
+  std::int32_t passing_ = 0;           // whose message comes in beyond the bound
+  FifoQueue<std::int32_t> denied_;     // whose messages must wait for that
+  std::vector<std::int32_t> widened_;  // that have the larger window
   OutBatch batch_;
   // Of the DATA frame that is coming in, while its stream takes it.
   std::int32_t data_stream_ = 0;

@@ -29,7 +29,9 @@ class GrpcSession;
 
 class GrpcStream : public std::enable_shared_from_this<GrpcStream> {
  public:
-  GrpcStream(std::shared_ptr<GrpcHub> hub, const GrpcLimits& limits);
+  // `is_counted`: the call and what is written to it count for the connection. Then it is attached
+  // before it is written to.
+  GrpcStream(std::shared_ptr<GrpcHub> hub, const GrpcLimits& limits, bool is_counted);
   virtual ~GrpcStream() = default;
 
   // From any thread: what the calls' interfaces promise.
@@ -38,7 +40,8 @@ class GrpcStream : public std::enable_shared_from_this<GrpcStream> {
   void pause();
   void resume();
   std::size_t queue_bytes() const { return queued_bytes_.load(std::memory_order_relaxed); }
-  bool ask_for_room();
+  bool ask_for_room() { return ask_for_room(/*is_to_draw=*/false); }
+  bool ask_for_room(bool is_to_draw);
   bool has_ended() const { return is_over_.load(std::memory_order_acquire); }
 
   // All that follows: on the I/O thread.
@@ -62,6 +65,16 @@ class GrpcStream : public std::enable_shared_from_this<GrpcStream> {
   // The connection is gone, and with it the stream.
   virtual void on_lost(const Status& why) = 0;
   void tell_room();
+  // The connection has room for this stream, which waits for it, or may have.
+  void tell_connection_room();
+
+  // Room in what the connection may hold: more may come in of the message that has begun.
+  void credit();
+  // Of the message that is coming in.
+  std::size_t left_bytes() const { return in_ ? in_->left_bytes() : 0; }
+  // Since it began.
+  std::size_t received_bytes() const { return received_bytes_; }
+  std::size_t here_bytes() const { return in_ ? in_->here_bytes() : 0; }
 
   void attach(GrpcSession& session, std::int32_t id);
   std::int32_t id() const { return id_; }
@@ -96,7 +109,12 @@ class GrpcStream : public std::enable_shared_from_this<GrpcStream> {
   // There is more to send: nghttp2 asks again.
   void wake_sender();
   void detach();
-  const std::shared_ptr<ReceiveBudget>& budget() const { return budget_; }
+  // What a call takes besides its messages, about.
+  static constexpr std::size_t kCallBytes = 2048;
+
+  // Drops what waits to be sent.
+  void drop_unsent();
+  const std::shared_ptr<ConnectionBudget>& budget() const { return budget_; }
 
   std::shared_ptr<GrpcHub> hub_;
   const GrpcLimits limits_;  // a copy: a call may be held longer than its server
@@ -105,19 +123,32 @@ class GrpcStream : public std::enable_shared_from_this<GrpcStream> {
   std::int32_t id_ = 0;
   SendQueue out_;
   std::optional<MessageReader> in_;  // once attached
-  std::shared_ptr<ReceiveBudget> budget_;
+  std::shared_ptr<ConnectionBudget> budget_;
   bool is_deferred_ = false;  // nghttp2 was told that there is nothing to send
   bool ignores_data_ = false;
 
  private:
+  // What a message that waits to be sent takes besides its bytes.
+  static constexpr std::size_t kMessageOverheadBytes = 192;
+
+  void deny_or_credit(std::size_t bytes);
+  bool has_connection_room(bool is_to_draw) const {
+    return !is_counted_ || (is_to_draw ? budget_->may_draw() : budget_->may_send());
+  }
+
+  const bool is_counted_;
   FifoQueue<Ref<GrpcMessage>> received_;
-  std::size_t uncredited_bytes_ = 0;  // of the peer's window, while reading is paused
-  bool has_half_close_ = false;       // to be told behind the messages
-  std::optional<Status> end_;         // likewise
+  std::size_t received_bytes_ = 0;
+  // Of the peer's window, while reading is paused or the connection holds too much.
+  std::size_t uncredited_bytes_ = 0;
+  bool has_half_close_ = false;  // to be told behind the messages
+  std::optional<Status> end_;    // likewise
   std::unique_ptr<LoopTimer> deadline_;
 
   std::atomic<std::size_t> queued_bytes_{0};
   std::atomic<bool> wants_room_{false};
+  std::atomic<bool> wants_to_draw_{false};
+  std::atomic<bool> awaits_connection_{false};
   std::atomic<bool> is_paused_{false};
   std::atomic<bool> is_over_{false};
   std::atomic<bool> has_overflowed_{false};

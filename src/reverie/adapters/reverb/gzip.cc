@@ -20,8 +20,8 @@ uInt at_most(std::size_t size) {
 
 }  // namespace
 
-Result<Ref<GrpcMessage>> gunzip(std::span<const std::byte> compressed, std::size_t size_bytes_max,
-                                const Ref<MessagePool>& pool) {
+Result<std::size_t> inflated_bytes(std::span<const std::byte> compressed,
+                                   std::size_t size_bytes_max) {
   if (compressed.size() < kEnvelopeBytes) {
     return internal_error("a compressed message of {} bytes is no gzip stream", compressed.size());
   }
@@ -29,14 +29,20 @@ Result<Ref<GrpcMessage>> gunzip(std::span<const std::byte> compressed, std::size
   for (std::size_t i = 0; i < 4; ++i) {
     size_bytes |= std::to_integer<std::size_t>(compressed[compressed.size() - 4 + i]) << (8 * i);
   }
-  if (size_bytes > size_bytes_max) {
-    return resource_exhausted("a compressed message inflates to {} bytes; {} are allowed",
-                              size_bytes, size_bytes_max);
-  }
   if (size_bytes / kRatioMax > compressed.size()) {
     return internal_error("a gzip stream of {} bytes cannot hold the {} that it promises",
                           compressed.size(), size_bytes);
   }
+  if (size_bytes > size_bytes_max) {
+    return resource_exhausted(
+        "a compressed message inflates to {} bytes; {} are allowed for one of {}", size_bytes,
+        size_bytes_max, compressed.size());
+  }
+  return size_bytes;
+}
+
+Result<Ref<GrpcMessage>> gunzip(std::span<const std::byte> compressed, std::size_t size_bytes,
+                                const Ref<MessagePool>& pool) {
   REVERIE_ASSIGN_OR_RETURN(Ref<GrpcMessage> message, GrpcMessage::make(pool, size_bytes));
   z_stream stream{};
   if (inflateInit2(&stream, kGzip) != Z_OK) return resource_exhausted("no memory to inflate with");

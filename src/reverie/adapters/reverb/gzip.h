@@ -9,9 +9,13 @@
 
 namespace reverie {
 
-// The message behind one gzip stream. Its size is read from the stream's end and checked before
-// memory is taken: RESOURCE_EXHAUSTED above `size_bytes_max`, INTERNAL for what is no gzip stream.
-Result<Ref<GrpcMessage>> gunzip(std::span<const std::byte> compressed, std::size_t size_bytes_max,
+// How long the message is that a gzip stream holds, by its end: RESOURCE_EXHAUSTED above
+// `size_bytes_max`, INTERNAL for what is no gzip stream or cannot hold so much.
+Result<std::size_t> inflated_bytes(std::span<const std::byte> compressed,
+                                   std::size_t size_bytes_max);
+
+// The message of `size_bytes` behind one gzip stream; INTERNAL if it holds anything else.
+Result<Ref<GrpcMessage>> gunzip(std::span<const std::byte> compressed, std::size_t size_bytes,
                                 const Ref<MessagePool>& pool);
 
 }  // namespace reverie

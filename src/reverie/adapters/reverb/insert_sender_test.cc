@@ -34,7 +34,8 @@ class ScriptedServer {
                        [this](std::shared_ptr<GrpcServerCall> call) {
                          MutexLock lock(mutex_);
                          calls_.push_back(call);
-                         return std::make_shared<Events>(*this, calls_.size() - 1);
+                         return std::make_shared<Events>(*this, calls_.size() - 1,
+                                                         call->info().metadata.back().second);
                        });
     addresses_ = server_.listen({"localhost:0"}).value();
   }
@@ -57,12 +58,13 @@ class ScriptedServer {
  private:
   class Events final : public GrpcServerEvents {
    public:
-    Events(ScriptedServer& server, std::size_t stream) : server_(server), stream_(stream) {}
+    Events(ScriptedServer& server, std::size_t stream, std::string session)
+        : server_(server), stream_(stream), session_(std::move(session)) {}
     void on_message(Ref<GrpcMessage> message) override {
       const auto read = wire::read_insert_request(message->bytes()).value();
       Request request;
       request.stream = stream_;
-      request.session = server_.call(stream_)->info().metadata.back().second;
+      request.session = session_;
       for (const wire::WireItem& item : read.items) request.keys.push_back(item.key);
       request.first_number = read.first_number;
       request.settled_below = read.settled_below;
@@ -76,6 +78,7 @@ class ScriptedServer {
    private:
     ScriptedServer& server_;
     const std::size_t stream_;
+    const std::string session_;
   };
 
   std::shared_ptr<GrpcServerCall> call(std::size_t stream) {

@@ -13,6 +13,11 @@ namespace {
 // not to hold all that was sent with it. Long chunks come in such memory.
 constexpr std::size_t kPartOfMessage = 8;
 
+// Of items that wait for their table; then the stream is read no further.
+constexpr std::size_t kWaitingBytesMax = std::size_t{64} << 20;
+// Of answers that are not read, whatever else the connection has to send; then likewise.
+constexpr std::size_t kUnreadBytesMax = std::size_t{4} << 10;
+
 // What a store that was closed answers becomes what makes Reverb's writers try again.
 Status status_for_writer(const Status& status) {
   if (status.code() == StatusCode::kCancelled) return unavailable("Cancelling all calls");
@@ -46,11 +51,29 @@ InsertStream::InsertStream(std::shared_ptr<ReverbStore> store, std::shared_ptr<G
   session_->attach(call_);
 }
 
+InsertStream::~InsertStream() {
+  give_back(kept_bytes_ + waiting_bytes_);
+}
+
 void InsertStream::on_message(Ref<GrpcMessage> message) {
   if (call_->is_over()) return;
   const Status status = take(message);
   answer();
-  if (!status.ok()) call_->finish(status_for_writer(status));
+  if (!status.ok()) return call_->finish(status_for_writer(status));
+  if (call_->queued_bytes() < kUnreadBytesMax || call_->has_room()) return;
+  MutexLock lock(mutex_);
+  is_unread_ = true;
+  call_->pause_reading();
+}
+
+void InsertStream::on_room() {
+  MutexLock lock(mutex_);
+  if (std::exchange(is_unread_, false)) resume();
+}
+
+// Unless something else holds it back.
+void InsertStream::resume() {
+  if (resume_below_ == 0 && !has_long_wait_ && !is_unread_) call_->resume_reading();
 }
 
 void InsertStream::on_half_close() {
@@ -188,13 +211,29 @@ Status InsertStream::release_chunks(const std::vector<std::uint64_t>& keep) {
     kept.insert(chunks_.extract(found));
   }
   chunks_ = std::move(kept);
-  give_back(kept_bytes_ - kept_bytes);
+  keep_for_waiting(kept_bytes_ - kept_bytes);
   kept_bytes_ = kept_bytes;
   if (chunks_.size() == keep.size()) return {};
   return failed_precondition(
       "ReleaseOutOfRangeChunks: Kept less chunks than expected.  chunks_.size() == {} != "
       "keep_keys.size() == {}.",
       chunks_.size(), keep.size());
+}
+
+// Items that wait hold their chunks: those count until the items are in.
+void InsertStream::keep_for_waiting(std::size_t bytes) {
+  {
+    MutexLock lock(mutex_);
+    if (!waiting_.empty() && bytes > 0) {
+      waiting_chunks_.push({waiting_.rbegin()->first, bytes});
+      waiting_bytes_ += bytes;
+      if (waiting_bytes_ >= kWaitingBytesMax && !std::exchange(has_long_wait_, true)) {
+        call_->pause_reading();
+      }
+      return;
+    }
+  }
+  give_back(bytes);
 }
 
 bool InsertStream::has_waiting() {
@@ -258,15 +297,23 @@ void InsertStream::on_inserted(std::uint64_t number, ItemKey key, const InsertRe
   if (result.status.ok()) store_->inserts.fetch_add(1, std::memory_order_relaxed);
   if (session_) session_->note_done(number, result.status.ok());
   bool is_within_call = false;
+  std::size_t let_go_bytes = 0;
   {
     MutexLock lock(mutex_);
     waiting_.erase(number);
+    while (!waiting_chunks_.empty() &&
+           (waiting_.empty() || waiting_chunks_.front().last_number < waiting_.begin()->first)) {
+      let_go_bytes += waiting_chunks_.pop().size_bytes;
+    }
+    waiting_bytes_ -= let_go_bytes;
     is_within_call = under_way_.number == number && under_way_.thread == std::this_thread::get_id();
     if (resume_below_ > 0 && waiting_.size() < resume_below_) {
       resume_below_ = 0;
-      call_->resume_reading();
+      resume();
     }
+    if (waiting_bytes_ < kWaitingBytesMax && std::exchange(has_long_wait_, false)) resume();
   }
+  give_back(let_go_bytes);
   if (is_within_call) {
     if (result.status.ok()) {
       confirm_now(number, key);

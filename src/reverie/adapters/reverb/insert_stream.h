@@ -6,10 +6,11 @@
 //        items  --> ReplayService, as many at once as go in; each confirmed once it is in
 //        then every chunk that is not to be kept is let go (its items hold what they need)
 //
-// Items of a session (insert_session.h) are numbered: those that are in already are confirmed and
-// not looked at. A stream whose items wait for their table is read no further. When the client
-// goes away, what waits is taken back, the last first, so that nothing overtakes; of a stream
-// without a session it stays after a half-close.
+// What is kept for items to come, and for items that wait, counts for the stream and for the
+// server. Items of a session (insert_session.h) are numbered: those that are in already are
+// confirmed and not looked at. A stream whose items wait for their table, or whose answers are not
+// read, is read no further. When the client goes away, what waits is taken back, the last first, so
+// that nothing overtakes; of a stream without a session it stays after a half-close.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "reverie/adapters/reverb/fifo_queue.h"
 #include "reverie/adapters/reverb/grpc_server.h"
 #include "reverie/adapters/reverb/reverb_store.h"
 #include "reverie/base/mutex.h"
@@ -34,11 +36,12 @@ class InsertStream final : public GrpcServerEvents,
                            public std::enable_shared_from_this<InsertStream> {
  public:
   InsertStream(std::shared_ptr<ReverbStore> store, std::shared_ptr<GrpcServerCall> call);
-  ~InsertStream() override { give_back(kept_bytes_); }
+  ~InsertStream() override;
 
   std::uint32_t apart_field() const override { return wire::kChunksField; }
   void on_message(Ref<GrpcMessage> message) override;
   void on_half_close() override;
+  void on_room() override;
   void on_end(const Status& why) override;
 
  private:
@@ -63,6 +66,8 @@ class InsertStream final : public GrpcServerEvents,
   void give_back(std::size_t bytes) {
     if (store_->in_flight) store_->in_flight->give_back(bytes);
   }
+  void keep_for_waiting(std::size_t bytes);
+  void resume() REVERIE_REQUIRES(mutex_);
   Status release_chunks(const std::vector<std::uint64_t>& keep);
   Status insert_items();
   Status insert_waiting(const Place& place, Item item);
@@ -100,7 +105,17 @@ class InsertStream final : public GrpcServerEvents,
   UnderWay under_way_ REVERIE_GUARDED_BY(mutex_);
   // Inserts that wait, by number; 0 until the service has told its id.
   std::map<std::uint64_t, RequestId> waiting_ REVERIE_GUARDED_BY(mutex_);
-  std::size_t resume_below_ REVERIE_GUARDED_BY(mutex_) = 0;  // 0: reading goes on
+  std::size_t resume_below_ REVERIE_GUARDED_BY(mutex_) = 0;  // 0: they do not hold back reading
+  // Bytes of chunks that the stream let go of while items of their message, up to the one with this
+  // number, or earlier ones wait.
+  struct WaitingBytes {
+    std::uint64_t last_number = 0;
+    std::size_t size_bytes = 0;
+  };
+  FifoQueue<WaitingBytes> waiting_chunks_ REVERIE_GUARDED_BY(mutex_);
+  std::size_t waiting_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;
+  bool has_long_wait_ REVERIE_GUARDED_BY(mutex_) = false;  // too many bytes wait
+  bool is_unread_ REVERIE_GUARDED_BY(mutex_) = false;      // too many answers do
 };
 
 }  // namespace reverie

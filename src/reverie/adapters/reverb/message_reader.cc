@@ -9,6 +9,11 @@
 namespace reverie {
 namespace {
 
+// What one compressed message may unfold to: so much, or so many times its own size. Deflate can
+// pack a thousand bytes into one, honest messages are not like that.
+constexpr std::size_t kInflatedBytesMax = std::size_t{16} << 20;
+constexpr std::size_t kInflatedRatioMax = 8;
+
 // Copies what `message` has room for, and says how much that is; nothing is copied of bytes that
 // were read to where they belong.
 std::size_t copy_into(GrpcMessage& message, std::size_t* filled_bytes,
@@ -22,23 +27,6 @@ std::size_t copy_into(GrpcMessage& message, std::size_t* filled_bytes,
 
 }  // namespace
 
-Status ReceiveBudget::take(std::size_t bytes) {
-  if (held_bytes > 0 && bytes > 0 && held_bytes + bytes > held_bytes_max) {
-    return resource_exhausted(
-        "the connection's messages in transfer hold {} bytes and {} more would "
-        "pass the {} allowed; send fewer at once, or raise received_bytes_max",
-        held_bytes, bytes, held_bytes_max);
-  }
-  if (of_all) REVERIE_RETURN_IF_ERROR(of_all->take(bytes));
-  held_bytes += bytes;
-  return {};
-}
-
-void ReceiveBudget::give_back(std::size_t bytes) {
-  held_bytes -= bytes;
-  if (of_all) of_all->give_back(bytes);
-}
-
 Status MessageReader::feed(std::span<const std::byte>* bytes, Ref<GrpcMessage>* message) {
   if (prefix_bytes_ < kPrefixBytes) {
     const std::size_t part = std::min(bytes->size(), kPrefixBytes - prefix_bytes_);
@@ -50,7 +38,10 @@ Status MessageReader::feed(std::span<const std::byte>* bytes, Ref<GrpcMessage>* 
   }
   const auto part = bytes->first(std::min(bytes->size(), left_bytes_));
   *bytes = bytes->subspan(part.size());
-  REVERIE_RETURN_IF_ERROR(fill(part));
+  const std::size_t before = left_bytes_;
+  const Status status = fill(part);
+  budget_->add_in(before - left_bytes_);
+  REVERIE_RETURN_IF_ERROR(status);
   return left_bytes_ == 0 ? finish(message) : Status();
 }
 
@@ -72,7 +63,6 @@ Status MessageReader::begin() {
         "message_bytes_max or send less at once",
         size_bytes, message_bytes_max_);
   }
-  REVERIE_RETURN_IF_ERROR(budget_->take(size_bytes));
   message_bytes_ = left_bytes_ = size_bytes;
   filled_bytes_ = 0;
   if (apart_field_ > 0 && !is_compressed_ && size_bytes >= FieldScan::kApartBytesMin) {
@@ -132,16 +122,26 @@ Status MessageReader::finish(Ref<GrpcMessage>* message) {
     return {};
   }
   const Ref<GrpcMessage> compressed = std::move(message_);
+  Result<Ref<GrpcMessage>> inflated = inflate(compressed->bytes());
   let_go(*compressed);
-  REVERIE_ASSIGN_OR_RETURN(Ref<GrpcMessage> inflated,
-                           gunzip(compressed->bytes(), message_bytes_max_, pool_));
-  REVERIE_RETURN_IF_ERROR(budget_->take(inflated->bytes().size()));
-  *message = std::move(inflated);
+  REVERIE_ASSIGN_OR_RETURN(*message, std::move(inflated));
   return {};
 }
 
+Result<Ref<GrpcMessage>> MessageReader::inflate(std::span<const std::byte> compressed) {
+  const std::size_t size_bytes_max = std::min(
+      message_bytes_max_, std::max(kInflatedBytesMax, kInflatedRatioMax * compressed.size()));
+  REVERIE_ASSIGN_OR_RETURN(const std::size_t size_bytes,
+                           inflated_bytes(compressed, size_bytes_max));
+  REVERIE_RETURN_IF_ERROR(budget_->check_in(size_bytes, compressed.size()));
+  REVERIE_ASSIGN_OR_RETURN(Ref<GrpcMessage> inflated, gunzip(compressed, size_bytes, pool_));
+  budget_->add_in(size_bytes);
+  return inflated;
+}
+
 void MessageReader::reset() {
-  budget_->give_back(std::exchange(message_bytes_, 0));
+  budget_->give_back_in(here_bytes());
+  message_bytes_ = 0;
   left_bytes_ = 0;
   message_ = {};
   part_ = {};

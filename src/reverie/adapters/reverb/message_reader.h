@@ -2,7 +2,8 @@
 //
 //     [compressed? 1 byte][length 4 bytes, big end first][length bytes] ...
 //
-// A length is checked against the bounds before memory is taken for it. Where long contents of a
+// A length is checked against its bound before memory is taken for it, and counts as it comes: a
+// promise is nothing that is held. Where long contents of a
 // field are wanted apart, each is filled as a message of its own, and memory for what is left is
 // taken when the first of that comes:
 //
@@ -17,24 +18,12 @@
 #include <span>
 #include <vector>
 
-#include "reverie/adapters/reverb/byte_budget.h"
+#include "reverie/adapters/reverb/connection_budget.h"
 #include "reverie/adapters/reverb/field_scan.h"
 #include "reverie/adapters/reverb/grpc_message.h"
 #include "reverie/base/status.h"
 
 namespace reverie {
-
-// What the messages of one connection that were not handed on may take together. A message that
-// comes while nothing else is held is always within it. Of the connection's thread.
-struct ReceiveBudget {
-  std::size_t held_bytes = 0;
-  std::size_t held_bytes_max = 0;
-  std::shared_ptr<ByteBudget> of_all = nullptr;  // of all connections of the server, if bounded
-
-  ~ReceiveBudget() { give_back(held_bytes); }
-  Status take(std::size_t bytes);
-  void give_back(std::size_t bytes);
-};
 
 // A state machine: no lock, no socket.
 class MessageReader {
@@ -42,7 +31,7 @@ class MessageReader {
   static constexpr std::size_t kPrefixBytes = 5;
 
   MessageReader(std::size_t message_bytes_max, Ref<MessagePool> pool,
-                std::shared_ptr<ReceiveBudget> budget)
+                std::shared_ptr<ConnectionBudget> budget)
       : message_bytes_max_(message_bytes_max), pool_(std::move(pool)), budget_(std::move(budget)) {}
 
   // The stream's messages may be compressed with gzip.
@@ -63,7 +52,10 @@ class MessageReader {
   bool is_between_messages() const { return prefix_bytes_ == 0; }
 
   // Gives back what `message` took of the budget, when it is handed on or dropped.
-  void let_go(const GrpcMessage& message) { budget_->give_back(message.received_bytes()); }
+  void let_go(const GrpcMessage& message) { budget_->give_back_in(message.received_bytes()); }
+  // Of the message that is coming in: what is here, and what is still to come.
+  std::size_t here_bytes() const { return message_bytes_ - left_bytes_; }
+  std::size_t left_bytes() const { return left_bytes_; }
   // Drops what is not whole.
   void reset();
 
@@ -72,10 +64,11 @@ class MessageReader {
   // Takes bytes of the message.
   Status fill(std::span<const std::byte> bytes);
   Status finish(Ref<GrpcMessage>* message);
+  Result<Ref<GrpcMessage>> inflate(std::span<const std::byte> compressed);
 
   const std::size_t message_bytes_max_;
   Ref<MessagePool> pool_;
-  std::shared_ptr<ReceiveBudget> budget_;
+  std::shared_ptr<ConnectionBudget> budget_;
   bool is_gzip_allowed_ = false;
   bool is_compressed_ = false;
   std::uint32_t apart_field_ = 0;  // 0: none
@@ -83,8 +76,8 @@ class MessageReader {
   std::size_t prefix_bytes_ = 0;  // how much of the prefix is here
 
   // Of the message that is coming in.
-  std::size_t message_bytes_ = 0;  // taken from the budget
-  std::size_t left_bytes_ = 0;     // still to come
+  std::size_t message_bytes_ = 0;
+  std::size_t left_bytes_ = 0;  // still to come
   FieldScan scan_{0};
   Ref<GrpcMessage> message_;  // what is not in parts; null until there is some
   std::size_t filled_bytes_ = 0;

@@ -17,6 +17,7 @@
 #include "reverie/base/mutex.h"
 #include "reverie/reverb_wire/item.h"
 #include "reverie/service/replay_service.h"
+#include "reverie/service/sample_batch.h"
 
 namespace reverie {
 
@@ -24,6 +25,30 @@ struct ReverbTable {
   wire::ColumnNames names;
   // Inserts of one stream that wait before it is read no further.
   std::size_t pending_max = 1;
+};
+
+// Memory of batches that were written, for the next draws: streams are many, and few of them draw
+// at a time. Thread-safe.
+class SpareBatches {
+ public:
+  SampleBatch take() {
+    MutexLock lock(mutex_);
+    if (batches_.empty()) return {};
+    SampleBatch batch = std::move(batches_.back());
+    batches_.pop_back();
+    return batch;
+  }
+  // Requires an empty one.
+  void keep(SampleBatch batch) {
+    MutexLock lock(mutex_);
+    if (batches_.size() < kCountMax) batches_.push_back(std::move(batch));
+  }
+
+ private:
+  static constexpr std::size_t kCountMax = 16;
+
+  Mutex mutex_;
+  std::vector<SampleBatch> batches_ REVERIE_GUARDED_BY(mutex_);
 };
 
 // Streams that may last as long as their client does.
@@ -78,6 +103,7 @@ struct ReverbStore {
   std::size_t kept_bytes_max = 0;         // of chunks that one stream keeps for items to come
   std::shared_ptr<ByteBudget> in_flight;  // of those of all streams; null: no bound
   InsertSessions sessions;
+  SpareBatches spare_batches;
 
   OpenCalls insert_calls;
   OpenCalls sample_calls;

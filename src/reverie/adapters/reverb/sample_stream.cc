@@ -10,6 +10,8 @@ constexpr std::size_t kFirstBreath = 128;
 constexpr std::size_t kBreathMax = 1024;
 // For a client of ours: a batch of a learner is one draw.
 constexpr std::size_t kPackedBreath = 4096;
+// What a sample takes in a batch, its chunks apart.
+constexpr std::size_t kSampleBytes = 128;
 // A client sends its next request when it has all of the last.
 constexpr std::size_t kRequestsMax = 64;
 
@@ -43,9 +45,8 @@ void SampleStream::on_message(Ref<GrpcMessage> message) {
           kRequestsMax);
     } else {
       const bool is_packed = request->packed_version >= packed::kVersion;
-      requests_.push_back({std::string(request->table),
-                           static_cast<std::uint64_t>(request->num_samples), request->timeout_ms,
-                           is_packed ? kPackedBreath : kFirstBreath, is_packed});
+      requests_.push({std::string(request->table), static_cast<std::uint64_t>(request->num_samples),
+                      request->timeout_ms, is_packed ? kPackedBreath : kFirstBreath, is_packed});
     }
     call_->pause_reading();
   }
@@ -112,14 +113,14 @@ bool SampleStream::step() {
     MutexLock lock(mutex_);
     if (is_over_) {
       store_->unsent_samples.fetch_add(writer_.drop(), std::memory_order_relaxed);
+      let_go();
       return false;
     }
     if (writer_.is_done()) {
       if (!drawn_.empty()) {
-        spare_ = writer_.take_spent();
         writer_.begin(requests_.front().table, std::exchange(drawn_, SampleBatch()),
                       requests_.front().is_packed);
-        if (requests_.front().left == 0) requests_.pop_front();
+        if (requests_.front().left == 0) requests_.pop();
       } else if (is_drawing_) {
         return false;
       } else if (!ending_.ok()) {
@@ -135,7 +136,7 @@ bool SampleStream::step() {
         }
         return false;
       } else {
-        if (!call_->has_room()) return false;  // on_room() comes
+        if (!call_->has_room_to_draw()) return false;  // on_room() comes
         is_drawing_ = true;
         must_draw = true;
       }
@@ -146,7 +147,7 @@ bool SampleStream::step() {
     return true;
   }
   if (!call_->has_room()) {
-    writer_.hold();  // on_room() comes
+    hold();  // on_room() comes
     return false;
   }
   const std::size_t before = writer_.left();
@@ -155,12 +156,29 @@ bool SampleStream::step() {
     MutexLock lock(mutex_);
     is_over_ = true;
     store_->unsent_samples.fetch_add(writer_.drop(), std::memory_order_relaxed);
+    let_go();
     call_->finish(response.status());
     return false;
   }
   store_->samples.fetch_add(before - writer_.left(), std::memory_order_relaxed);
   call_->write(std::move(response).value());
+  if (writer_.is_done()) {
+    store_->spare_batches.keep(writer_.take_spent());
+    MutexLock lock(mutex_);
+    let_go();
+  }
   return true;
+}
+
+void SampleStream::hold() {
+  if (held_bytes_ > 0) return;
+  held_bytes_ = writer_.hold();
+  call_->hold(held_bytes_);
+}
+
+// Of the batch that is written or dropped.
+void SampleStream::let_go() {
+  call_->let_go(std::exchange(held_bytes_, 0) + std::exchange(reserved_bytes_, 0));
 }
 
 void SampleStream::draw() {
@@ -174,9 +192,11 @@ void SampleStream::draw() {
     }
     const Request& front = requests_.front();
     table = front.table;
-    request.count = static_cast<std::size_t>(std::min<std::uint64_t>(front.left, front.breath));
+    request.count = call_->hold_up_to(
+        static_cast<std::size_t>(std::min<std::uint64_t>(front.left, front.breath)), kSampleBytes);
     request.min_count = 1;
-    request.batch = std::exchange(spare_, SampleBatch());
+    reserved_bytes_ = request.count * kSampleBytes;
+    request.batch = store_->spare_batches.take();
     if (front.timeout_ms > 0) {
       const std::int64_t ms = std::min<std::int64_t>(front.timeout_ms, std::int64_t{1} << 40);
       request.deadline = store_->clock.now() + std::chrono::milliseconds(ms);
@@ -213,7 +233,11 @@ void SampleStream::take_batch(SampleResult result) {
     return;
   }
   if (!result.status.ok() && ending_.ok()) ending_ = status_for_sampler(result.status);
-  if (result.batch.empty()) return;
+  if (result.batch.empty()) {
+    let_go();
+    store_->spare_batches.keep(std::move(result.batch));
+    return;
+  }
   Request& front = requests_.front();
   front.left -= result.batch.size();
   if (!front.is_packed) front.breath = std::min(2 * result.batch.size(), kBreathMax);

@@ -2,17 +2,19 @@
 //
 //     request { table, num_samples } --> draw a batch --> responses --> draw the next ... --> done
 //                                          ^ only when what was drawn before is written, and the
-//                                            call has room
+//                                            call has room to draw
 //
-// So a client that does not read holds back its own draws. One that goes away while it waits leaves
+// So a client that does not read holds back its own draws; and what is drawn counts for its
+// connection (ConnectionBudget): places of a batch from when they are asked for, chunks from when
+// they are held for it. One that goes away while it waits leaves
 // nothing behind; samples that were drawn for it and not written are counted.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
 
+#include "reverie/adapters/reverb/fifo_queue.h"
 #include "reverie/adapters/reverb/grpc_server.h"
 #include "reverie/adapters/reverb/reverb_store.h"
 #include "reverie/adapters/reverb/sample_writer.h"
@@ -49,22 +51,25 @@ class SampleStream final : public GrpcServerEvents,
   void on_drawn(SampleResult result);
   void take_batch(SampleResult result) REVERIE_REQUIRES(mutex_);
   void end(const Status& status);
+  void hold();
+  void let_go();
 
   const std::shared_ptr<ReverbStore> store_;
   const std::shared_ptr<GrpcServerCall> call_;
 
   // Of whoever pumps.
   SampleWriter writer_;
-  SampleBatch spare_;  // memory for the next draw
+  std::size_t held_bytes_ = 0;  // chunks of what is left, while the call has no room
 
   Mutex mutex_;
   bool is_pumping_ REVERIE_GUARDED_BY(mutex_) = false;
   bool pump_again_ REVERIE_GUARDED_BY(mutex_) = false;
-  std::deque<Request> requests_ REVERIE_GUARDED_BY(mutex_);
+  FifoQueue<Request> requests_ REVERIE_GUARDED_BY(mutex_);
   bool is_half_closed_ REVERIE_GUARDED_BY(mutex_) = false;
   bool is_over_ REVERIE_GUARDED_BY(mutex_) = false;
   bool is_drawing_ REVERIE_GUARDED_BY(mutex_) = false;
   RequestId draw_id_ REVERIE_GUARDED_BY(mutex_) = 0;
+  std::size_t reserved_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;  // of the batch that is drawn, or was
   SampleBatch drawn_ REVERIE_GUARDED_BY(mutex_);
   Status ending_ REVERIE_GUARDED_BY(mutex_);  // what the stream ends with once all is written
 };

@@ -32,6 +32,21 @@ std::size_t SampleWriter::drop() {
   return dropped;
 }
 
+std::size_t SampleWriter::hold() {
+  batch_.retain();
+  std::vector<const Chunk*> chunks;
+  for (const TrajectoryView& trajectory : batch_.trajectories().subspan(at_)) {
+    for (const Piece& piece : trajectory.pieces()) {
+      if (chunks.empty() || chunks.back() != piece.chunk) chunks.push_back(piece.chunk);
+    }
+  }
+  std::ranges::sort(chunks);
+  chunks.erase(std::unique(chunks.begin(), chunks.end()), chunks.end());
+  std::size_t size_bytes = 0;
+  for (const Chunk* const chunk : chunks) size_bytes += chunk->size_bytes();
+  return size_bytes;
+}
+
 void SampleWriter::list_chunks(const TrajectoryView& trajectory) {
   parts_.clear();
   for (const Piece& piece : trajectory.pieces()) {
@@ -89,12 +104,19 @@ Status SampleWriter::begin_sample() {
 }
 
 Result<GrpcPayload> SampleWriter::next() {
-  Result<GrpcPayload> written = is_packed_ ? packed_.write(batch_, &at_) : next_entries();
+  Result<GrpcPayload> written = is_packed_ ? next_packed() : next_entries();
   if (is_done()) {
     batch_.clear();  // its pins, or its share in the chunks
     at_ = 0;
   }
   return written;
+}
+
+// One for each thread that writes: streams are many, and what it keeps between two messages is
+// memory alone.
+Result<GrpcPayload> SampleWriter::next_packed() {
+  thread_local PackedWriter writer;
+  return writer.write(batch_, &at_);
 }
 
 Result<GrpcPayload> SampleWriter::next_entries() {

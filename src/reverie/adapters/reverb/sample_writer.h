@@ -33,8 +33,9 @@ class SampleWriter {
 
   // Takes a batch up, which was drawn from `table`. Requires is_done().
   void begin(std::string_view table, SampleBatch batch, bool is_packed);
-  // Takes a share in the chunks of what is left: no pin is held while a client reads.
-  void hold() { batch_.retain(); }
+  // Takes a share in the chunks of what is left, as no pin is held while a client reads. Returns
+  // the bytes of those chunks: they may be in no table any more.
+  std::size_t hold();
   // The batch that was written last, for its memory. Requires is_done().
   SampleBatch take_spent();
   bool is_done() const { return at_ == batch_.size(); }
@@ -58,6 +59,7 @@ class SampleWriter {
     TranscodedChunk transcoded;
   };
 
+  Result<GrpcPayload> next_packed();
   Result<GrpcPayload> next_entries();
   Status begin_sample();
   void list_chunks(const TrajectoryView& trajectory);
@@ -69,7 +71,6 @@ class SampleWriter {
   std::int64_t calendar_offset_ns_ = 0;  // from the store's clock to the calendar
   std::size_t at_ = 0;
   bool is_packed_ = false;
-  PackedWriter packed_;
 
   // Of the sample at_, once it was begun.
   bool has_begun_ = false;

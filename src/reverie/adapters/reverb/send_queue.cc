@@ -46,9 +46,9 @@ void SendQueue::take(std::size_t count, OutBatch& batch) {
   }
 }
 
-void SendQueue::abandon(OutBatch& batch) {
-  if (!entries_.empty() && entries_.front().is_borrowed) {
-    batch.keep(std::move(entries_.front().payload));
+void SendQueue::abandon(OutBatch* batch) {
+  if (batch != nullptr && !entries_.empty() && entries_.front().is_borrowed) {
+    batch->keep(std::move(entries_.front().payload));
   }
   entries_.clear();
   size_bytes_ = prefix_taken_ = piece_ = offset_ = 0;

@@ -19,10 +19,11 @@ class SendQueue {
   void push(GrpcPayload payload);
   // With the prefixes.
   std::size_t size_bytes() const { return size_bytes_; }
+  std::size_t message_count() const { return entries_.size(); }
   // Moves the first `count` bytes into the batch. Requires count <= size_bytes().
   void take(std::size_t count, OutBatch& batch);
-  // Drops everything; `batch` keeps what it borrows of the first message.
-  void abandon(OutBatch& batch);
+  // Drops everything; `batch` keeps what it borrows of the first message. Null: it is gone.
+  void abandon(OutBatch* batch);
 
  private:
   struct Entry {

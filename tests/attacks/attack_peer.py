@@ -1,0 +1,241 @@
+"""A hostile peer on a bare socket: HTTP/2 frames and gRPC messages as bytes, right or wrong."""
+
+import re
+import socket
+import struct
+import time
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, PRIORITY, RESET, SETTINGS, PUSH, PING, GOAWAY, WINDOW, CONTINUATION = range(10)
+END_STREAM = ACK = 1
+END_HEADERS = 4
+SERVICE = "/deepmind.reverb.ReverbService/"
+PATIENCE_S = 30.0
+
+
+def frame(kind, flags=0, stream=0, payload=b""):
+    """One frame."""
+    return (
+        struct.pack(">I", len(payload))[1:]
+        + bytes([kind, flags])
+        + struct.pack(">I", stream)
+        + payload
+    )
+
+
+def _length(size, prefix_bits, first):
+    """An integer as HPACK writes it."""
+    most = (1 << prefix_bits) - 1
+    if size < most:
+        return bytes([first | size])
+    out = [first | most]
+    size -= most
+    while size >= 128:
+        out.append(size % 128 + 128)
+        size //= 128
+    return bytes([*out, size])
+
+
+def field(name, value, *, is_indexed=False):
+    """A header field, spelled out; with ``is_indexed`` the peer keeps it, as entry 62."""
+    name, value = name.encode(), value.encode()
+    head = b"\x40" if is_indexed else b"\x00"
+    return head + _length(len(name), 7, 0) + name + _length(len(value), 7, 0) + value
+
+
+def entry(index):
+    """A field out of the peer's table."""
+    return _length(index, 7, 0x80)
+
+
+def call_fields(method, *more):
+    """The headers of a call of ``method``."""
+    fields = [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", method if method.startswith("/") else SERVICE + method),
+        (":authority", "x"),
+        ("te", "trailers"),
+        ("content-type", "application/grpc"),
+        *more,
+    ]
+    return b"".join(field(name, value) for name, value in fields)
+
+
+def grpc_message(content, *, is_compressed=False, size=None):
+    """A message behind its prefix, which may lie about the size."""
+    return struct.pack(">BI", int(is_compressed), len(content) if size is None else size) + content
+
+
+def varint(value):
+    """As protobuf writes it."""
+    out = bytearray()
+    while value >= 128:
+        out.append(value % 128 + 128)
+        value //= 128
+    return bytes([*out, value])
+
+
+def number(tag, value):
+    """A protobuf field that is a number."""
+    return varint(tag << 3) + varint(value)
+
+
+def block(tag, content):
+    """A protobuf field that is text or a message."""
+    content = content.encode() if isinstance(content, str) else content
+    return varint(tag << 3 | 2) + varint(len(content)) + content
+
+
+def sample_request(table, count, *, is_packed=False):
+    """A ``SampleStreamRequest``; packed as a client of ours asks for it."""
+    request = block(1, table) + number(2, count)
+    return request + (number(1000, 1) if is_packed else b"")
+
+
+def tensor(content, shape, dtype=1):
+    """A ``TensorProto``; the first axis is the rows."""
+    axes = b"".join(block(2, number(1, size)) for size in shape)
+    return number(1, dtype) + block(2, axes) + block(4, content)
+
+
+def chunk(key, tensors, *, is_delta=False):
+    """A ``ChunkData``."""
+    data = b"".join(block(1, one) for one in tensors)
+    delta = number(4, 1) if is_delta else b""
+    return number(1, key) + block(2, number(1, key)) + delta + block(5, data)
+
+
+def item(key, chunk_key, table, *, length=1, columns=1):
+    """A ``PrioritizedItem`` over the first rows of a chunk."""
+    slices = b"".join(
+        block(1, block(1, number(1, chunk_key) + number(3, length) + number(4, column)))
+        for column in range(columns)
+    )
+    priority = varint(5 << 3 | 1) + struct.pack("<d", 1.0)
+    return number(1, key) + block(2, table) + priority + block(8, slices)
+
+
+def insert_request(chunks=(), items=(), keep=()):
+    """An ``InsertStreamRequest``."""
+    return (
+        b"".join(block(1, one) for one in chunks)
+        + b"".join(block(2, one) for one in items)
+        + b"".join(number(3, key) for key in keep)
+    )
+
+
+def literal(content):
+    """A Snappy block that copies nothing."""
+    out = bytearray(varint(len(content)))
+    for at in range(0, len(content), 65_536):
+        part = content[at : at + 65_536]
+        out += bytes([61 << 2]) + struct.pack("<H", len(part) - 1) + part
+    return bytes(out)
+
+
+class Peer:
+    """A connection that has said hello, if it was asked to."""
+
+    def __init__(self, address, *, says_hello=True, acknowledges=True):
+        host, port = address.rsplit(":", 1)
+        self.sent = 0
+        self.socket = socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE_S)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._received = b""
+        self._stream = 1
+        if says_hello:
+            # The server's settings hold from when they are acknowledged.
+            self.send(PREFACE + frame(SETTINGS) + (frame(SETTINGS, ACK) if acknowledges else b""))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    def close(self):
+        self.socket.close()
+
+    def send(self, data):
+        """All of it, or an error after ``PATIENCE_S``."""
+        self.socket.sendall(data)
+        self.sent += len(data)
+
+    def try_send(self, data):
+        """As much as the server lets through; False when it hung up."""
+        try:
+            self.send(data)
+        except (ConnectionError, TimeoutError):
+            return False
+        return True
+
+    def next_stream(self):
+        stream, self._stream = self._stream, self._stream + 2
+        return stream
+
+    def call(self, method, *messages, more=(), ends=False):
+        """The frames of a new call."""
+        stream = self.next_stream()
+        out = frame(HEADERS, END_HEADERS, stream, call_fields(method, *more))
+        for at, message in enumerate(messages):
+            is_last = ends and at == len(messages) - 1
+            out += frame(DATA, END_STREAM if is_last else 0, stream, message)
+        return out
+
+    def read_frame(self):
+        """(type, flags, stream, payload); None once the server hung up."""
+        while True:
+            if len(self._received) >= 9:
+                size = int.from_bytes(self._received[:3], "big")
+                if len(self._received) >= 9 + size:
+                    head, payload = self._received[:9], self._received[9 : 9 + size]
+                    self._received = self._received[9 + size :]
+                    return head[3], head[4], int.from_bytes(head[5:9], "big"), payload
+            try:
+                part = self.socket.recv(1 << 16)
+            except ConnectionError:
+                return None
+            if not part:
+                return None
+            self._received += part
+
+    def read_until(self, kind, *, flags=0, stream=None):
+        """The payload of the first such frame; fails when the server hangs up before."""
+        while True:
+            found = self.read_frame()
+            assert found is not None, f"hung up before a frame of type {kind}"
+            if found[0] == kind and found[1] & flags == flags and stream in (None, found[2]):
+                return found[3]
+
+    def round_trip(self):
+        """Returns once the server has read all that was sent."""
+        self.send(frame(PING, payload=b"all read"))
+        while self.read_until(PING, flags=ACK) != b"all read":
+            pass
+
+    def error_code(self):
+        """Of the GOAWAY that the server ends the connection with; None when it says nothing."""
+        code = None
+        while (found := self.read_frame()) is not None:
+            if found[0] == GOAWAY:
+                code = int.from_bytes(found[3][4:8], "big")
+        return code
+
+    def is_closed_within(self, seconds):
+        """Whether the server hangs up so soon."""
+        until = time.monotonic() + seconds
+        self.socket.settimeout(seconds)
+        try:
+            while time.monotonic() < until:
+                if self.read_frame() is None:
+                    return True
+        except TimeoutError:
+            pass
+        return False
+
+
+def resident_mib(pid):
+    """What a process holds in memory, as the system counts it."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        return int(re.search(r"VmRSS:\s+(\d+)", file.read())[1]) / 1024

@@ -1,0 +1,123 @@
+"""The server under attack, and the honest client beside the attackers."""
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from attack_peer import Peer, resident_mib
+
+HERE = Path(__file__).parent
+PATIENCE_S = 60.0
+CALLS_BESIDE = 20
+
+
+class _Process:
+    """A program of this folder that answers lines."""
+
+    def __init__(self, name, *arguments, **keywords):
+        self.process = subprocess.Popen(
+            [sys.executable, HERE / name, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            **keywords,
+        )
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def read(self):
+        line = self.process.stdout.readline()
+        assert line, f"the process ended with status {self.process.wait()}"
+        return line.strip()
+
+    def ask(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.read())
+
+    def close(self):
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        try:
+            self.process.wait(PATIENCE_S)
+        finally:
+            if self.process.poll() is None:
+                self.process.kill()
+                self.process.wait()
+            self.process.stdout.close()
+
+
+class Target(_Process):
+    """The server, and how it is doing."""
+
+    def __init__(self, honest_name="honest.py", limits=None, **keywords):
+        super().__init__("target.py", json.dumps(limits or {}), **keywords)
+        self.address = self.read()
+        self.honest = _Process(honest_name, self.address)
+        self._report(CALLS_BESIDE)  # warms up
+        self.quiet = self._report(CALLS_BESIDE)
+
+    def close(self):
+        self.honest.close()
+        super().close()
+
+    def peer(self, **keywords):
+        return Peer(self.address, **keywords)
+
+    def resident_mib(self):
+        return resident_mib(self.pid)
+
+    def descriptors(self):
+        return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
+
+    def wait_until(self, condition, seconds, what):
+        """Polls; every poll is a question to the server, not a sleep."""
+        until = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < until, f"not within {seconds} s: {what}"
+            self._report(1)
+
+    def _report(self, least):
+        report = self.honest.ask(json.dumps([least, PATIENCE_S]))
+        assert not report["errors"], report["errors"][:3]
+        assert report["calls"] >= least, "the honest client was not served"
+        return report
+
+    @contextlib.contextmanager
+    def attacked(self, name, *, growth_mib=50.0):
+        """The honest client is served meanwhile, and afterwards memory is back; prints both."""
+        self._report(1)
+        before = self.resident_mib()
+        yield
+        during = self._report(CALLS_BESIDE)
+        peak = self.resident_mib() - before
+        print(
+            f"\n{name}: honest p50 {during['p50_ms']:.1f} p99 {during['p99_ms']:.1f} max "
+            f"{during['max_ms']:.1f} ms (quiet {self.quiet['p50_ms']:.1f}, "
+            f"{self.quiet['p99_ms']:.1f}); resident {peak:+.1f} MiB",
+            end="",
+        )
+        self.wait_until(
+            lambda: self.resident_mib() < before + growth_mib,
+            10,
+            f"{self.resident_mib():.0f} MiB are resident, {before:.0f} were before",
+        )
+
+
+@pytest.fixture(scope="session")
+def is_full(request):
+    """Whether full counts are asked for."""
+    return bool(request.config.getoption("--full", False))
+
+
+@pytest.fixture(scope="session")
+def target():
+    """A server with its usual limits."""
+    with contextlib.closing(Target()) as started:
+        yield started

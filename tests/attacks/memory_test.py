@@ -1,0 +1,104 @@
+"""What a peer can make the server hold: bounded, and given back when the peer is gone."""
+
+import contextlib
+import gzip
+
+import pytest
+from attack_peer import (
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    HEADERS,
+    SERVICE,
+    call_fields,
+    entry,
+    field,
+    frame,
+    grpc_message,
+    sample_request,
+)
+
+CONNECTION_MIB = 64
+SLACK_MIB = 40  # pieces on their way, what the C heap keeps
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_a_reader_that_never_reads_holds_back_its_own_draws(target, is_full, is_packed):
+    streams = 1_000
+    connections = 4 if is_full else 1
+    request = grpc_message(sample_request("replay", 10**9, is_packed=is_packed))
+    before = target.resident_mib()
+    with target.attacked("slow reader"), contextlib.ExitStack() as stack:
+        for _ in range(connections):
+            peer = stack.enter_context(target.peer())
+            peer.send(b"".join(peer.call("SampleStream", request) for _ in range(streams)))
+            peer.round_trip()
+        target._report(20)
+        assert target.resident_mib() < before + connections * CONNECTION_MIB + SLACK_MIB
+        stack.close()
+        target.wait_until(
+            lambda: target.ask("figures")["calls"] <= 4, 1, "the streams of closed connections"
+        )
+
+
+def test_calls_whose_headers_unfold_take_what_calls_take(target, is_full):
+    calls = 40_000 if is_full else 4_000
+    with target.attacked("indexed headers", growth_mib=10), target.peer(acknowledges=False) as peer:
+        before = target.resident_mib()
+        value = "v" * 3_700
+        stream = peer.next_stream()
+        first = call_fields("SampleStream") + field("x-large", value, is_indexed=True)
+        peer.send(frame(HEADERS, END_HEADERS, stream, first))
+        bomb = call_fields("SampleStream") + entry(62) * 4
+        for _ in range(calls // 100):
+            peer.send(
+                b"".join(frame(HEADERS, END_HEADERS, peer.next_stream(), bomb) for _ in range(100))
+            )
+        peer.round_trip()
+        assert target.resident_mib() < before + 2 * peer.sent / 2**20 + 4
+
+
+def test_gzip_bombs_are_refused_before_they_are_inflated(target):
+    bomb = gzip.compress(bytes(1 << 29), 9)  # half a MB
+    assert len(bomb) < 600_000
+    with target.attacked("gzip bombs"), target.peer() as peer:
+        before = target.resident_mib()
+        for _ in range(8):
+            stream = peer.next_stream()
+            fields = call_fields("InsertStream", ("grpc-encoding", "gzip"))
+            message = grpc_message(bomb, is_compressed=True)
+            peer.send(frame(HEADERS, END_HEADERS, stream, fields))
+            send_slowly(peer, stream, message)
+        assert target.resident_mib() < before + 2 * peer.sent / 2**20 + SLACK_MIB
+
+
+def send_slowly(peer, stream, message):
+    """Within the windows: a part at a time, each once the server has read the one before."""
+    for at in range(0, len(message), 250_000):
+        peer.send(frame(DATA, 0, stream, message[at : at + 250_000]))
+        peer.round_trip()
+
+
+def test_promises_of_long_messages_take_nothing(target, is_full):
+    with target.attacked("promises", growth_mib=10), target.peer() as peer:
+        before = target.resident_mib()
+        promise = grpc_message(b"x", size=1 << 30)
+        for _ in range(1_000 if is_full else 200):
+            peer.send(peer.call("InsertStream", promise))
+        peer.round_trip()
+        assert target.resident_mib() < before + 10
+
+
+def test_answers_that_nobody_reads_end_the_connection(target, is_full):
+    """Resets that the server owes an answer for, without reading one."""
+    with target.attacked("unread answers"), target.peer(acknowledges=False) as peer:
+        before = target.resident_mib()
+        bad = call_fields(SERVICE + "None")
+        for _ in range(400 if is_full else 40):
+            part = b"".join(
+                frame(HEADERS, END_HEADERS | END_STREAM, peer.next_stream(), bad)
+                for _ in range(250)
+            )
+            if not peer.try_send(part):
+                break
+        assert target.resident_mib() < before + 2 * peer.sent / 2**20 + SLACK_MIB

@@ -1,0 +1,22 @@
+"""The server of the soak, at a port that it gets again after a kill."""
+
+import sys
+
+import reverie
+
+
+def main() -> None:
+    table = reverie.Table(
+        "replay",
+        sampler=reverie.selectors.Prioritized(0.6, seed=1),
+        remover=reverie.selectors.Fifo(),
+        max_size=5_000,
+        rate_limiter=reverie.rate_limiters.MinSize(1),
+    )
+    with reverie.Server([table], port=int(sys.argv[1])) as server:
+        print(server.address, flush=True)
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()
