@@ -26,6 +26,8 @@ function(reverie_add_fuzz subject source)
     math(EXPR runs "${runs} / 10")  # each input is a whole connection
   endif()
   if(REVERIE_BUILD_FUZZ)
+    # clang takes no header that was compiled without this.
+    set_target_properties(${subject}_fuzz PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
     target_compile_options(${subject}_fuzz PRIVATE -fsanitize=fuzzer)
     target_link_options(${subject}_fuzz PRIVATE -fsanitize=fuzzer)
     add_test(NAME fuzz.${subject}

@@ -2,8 +2,8 @@
 # half of what a small source costs is the standard library and fmt.
 #
 # Only headers that never change here, in angle brackets: ours would make every source depend on them,
-# and paths of this checkout would hide the result from a compiler cache. The other presets go without,
-# and so notice a missing include.
+# and paths of this checkout would hide the result from a compiler cache. The dev preset goes without,
+# and so notices a missing include.
 set(reverie_common_headers
     <algorithm> <array> <atomic> <chrono> <cmath> <condition_variable> <cstddef> <cstdint> <cstring>
     <deque> <functional> <limits> <map> <memory> <mutex> <optional> <set> <span> <string> <string_view>

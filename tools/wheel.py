@@ -59,9 +59,7 @@ def build(out: Path) -> tuple[Path, Path]:
         old.unlink()
     _run(sys.executable, "-c", _SDIST, out)
     (sdist,) = out.glob("reverie-*.tar.gz")
-    scratch = (
-        ROOT / "build" / "sdist"
-    )  # always there: a compiler cache knows paths
+    scratch = ROOT / "build" / "sdist"  # always there: a compiler cache knows paths
     shutil.rmtree(scratch, ignore_errors=True)
     with tarfile.open(sdist) as archive:
         archive.extractall(scratch, filter="data")

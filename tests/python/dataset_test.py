@@ -146,7 +146,7 @@ def test_closing_ends_a_wait_in_another_thread(client):
     thread = threading.Thread(target=lambda: ended.append(list(batches)))
     thread.start()
     batches.close()
-    thread.join(timeout=20)
+    thread.join(timeout=300)
     assert ended == [[]]
     batches.close()
 
@@ -237,7 +237,7 @@ def test_a_worker_process_is_told_instead_of_hanging(client):
     fill(client, 5)
     with client.dataset("t", 4, output="torch") as batches:
         loader = torch.utils.data.DataLoader(
-            batches, batch_size=None, num_workers=1, multiprocessing_context="fork", timeout=60
+            batches, batch_size=None, num_workers=1, multiprocessing_context="fork", timeout=300
         )
         with pytest.raises(errors.FailedPreconditionError, match="fork"):
             next(iter(loader))

@@ -32,7 +32,7 @@ def demo(*arguments, code=None, **keywords):
 
 def test_a_quick_run_ends_with_a_table_and_a_picture(tmp_path):
     process = demo("--quick", "--seed", 3, "--out", tmp_path / "out")
-    output, errors = process.communicate(timeout=240)
+    output, errors = process.communicate(timeout=600)
     assert process.returncode == 0, output + errors
     assert errors == ""
     progress = re.search(
@@ -70,7 +70,7 @@ def test_a_quick_run_ends_with_a_table_and_a_picture(tmp_path):
 )
 def test_a_wrong_argument_is_refused_in_a_line(arguments, says):
     process = demo(*arguments)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=300)
     assert process.returncode == 2
     assert output == ""
     assert errors.splitlines()[-1].startswith("reverie demo: ")
@@ -84,7 +84,7 @@ def test_missing_extras_are_named_with_the_remedy():
         "from reverie.__main__ import main\nsys.exit(main(sys.argv[1:]))"
     )
     process = demo(code=code)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=300)
     assert process.returncode == 1
     assert output == ""
     assert errors == (
@@ -128,7 +128,7 @@ def test_an_interrupt_ends_it_with_a_line_and_its_trainings_too(tmp_path, number
     children = children_of(process.pid)
     assert children
     process.send_signal(number)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=300)
     assert process.returncode == 130, output + errors
     assert errors == "reverie demo: interrupted; every training was ended\n"
     assert [pid for pid in children if Path(f"/proc/{pid}").exists()] == []
@@ -139,7 +139,7 @@ def test_trainings_end_when_the_parent_is_killed(tmp_path):
     until_it_trains(process)
     with watched(children_of(process.pid)):
         process.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda n: n.name)
@@ -158,7 +158,7 @@ def test_server_learner_and_actors_end_with_their_parent(tmp_path, number):
     assert len(others) == 3
     with watched([learner, *others]):
         process.send_signal(number)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=300)
         assert process.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL)
         if number == signal.SIGINT:
             assert errors == "reverie demo: interrupted; every training was ended\n"

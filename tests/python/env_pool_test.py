@@ -616,14 +616,14 @@ def test_a_reset_that_raises_names_the_environment():
 
 
 @pytest.mark.parametrize(("what", "how"), [("dies", "signal 9"), ("exits", "status 3")])
-def test_a_worker_that_dies_is_an_error_within_a_second(what, how):
+def test_a_worker_that_dies_is_an_error_within_a_second(what, how, ended_within):
     with faulty(what, num_envs=4) as pool:
         pool.reset().result()
         future = pool.step([1, 1, 9, 1])
         begin = time.monotonic()
         with pytest.raises(EnvError, match=f"worker 1 .*{how}.*environment 2 of batch 0") as caught:
             future.result()
-        assert time.monotonic() - begin < 1.0
+        assert ended_within(begin, 1.0)
         assert (caught.value.worker, caught.value.env_id) == (1, 2)
         pool.restart()
         assert pool.restart_count == 1
@@ -755,7 +755,7 @@ def test_ctrl_c_in_mid_step_ends_a_program_and_its_workers_quietly(tmp_path):
     program = run_program(_PROGRAM + _GUARD, tmp_path, start_new_session=True)
     pids = [int(pid) for pid in program.stdout.readline().split()]
     os.killpg(program.pid, signal.SIGINT)  # as a terminal does: to the workers, too
-    _, said = program.communicate(timeout=20)
+    _, said = program.communicate(timeout=300)
     assert program.returncode == -signal.SIGINT
     assert said.count("Traceback") == 1
     assert "KeyboardInterrupt" in said
@@ -764,7 +764,7 @@ def test_ctrl_c_in_mid_step_ends_a_program_and_its_workers_quietly(tmp_path):
 
 def test_a_program_without_a_main_guard_is_told(tmp_path):
     program = run_program(_PROGRAM + "main()\n", tmp_path)
-    _, said = program.communicate(timeout=60)
+    _, said = program.communicate(timeout=300)
     assert program.returncode == 1
     assert '__name__ == "__main__"' in said
 

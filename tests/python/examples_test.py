@@ -21,7 +21,7 @@ def test_the_example_runs(example, tmp_path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -41,7 +41,7 @@ def test_the_film_of_the_recording_is_the_game_that_was_played(tmp_path):
         cwd=tmp_path,
         check=True,
         capture_output=True,
-        timeout=120,
+        timeout=600,
     )
     with pil.open(tmp_path / "game.gif") as film:
         assert film.size == (160, 210)

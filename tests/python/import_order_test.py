@@ -17,7 +17,7 @@ def test_codecs_and_tls_work_beside(package, is_first):
         pytest.skip(f"{package} is not installed")
     order = [package, "reverie"] if is_first else ["reverie", package]
     done = subprocess.run(
-        [sys.executable, PROGRAM, *order], capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, PROGRAM, *order], capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1:] == ["done"]

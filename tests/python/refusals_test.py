@@ -56,7 +56,7 @@ def writer(client):
     last = {"x": writer.history["x"][-3:], "y": writer.history["y"][-1]}
     for name in ("t", "signed"):
         writer.create_item(name, 1.0, last)
-        data = client.sample_batch(name, 2, timeout_s=5).data
+        data = client.sample_batch(name, 2, timeout_s=60).data
         assert (data["y"] if isinstance(data, dict) else data[1]).tolist() == [9, 9]
     writer.close()
 

@@ -65,7 +65,7 @@ class Served:
         return self.end()
 
     def end(self):
-        output, errors = self.process.communicate(timeout=60)
+        output, errors = self.process.communicate(timeout=300)
         assert output == ""
         return self.process.returncode, errors
 
@@ -137,7 +137,7 @@ def test_it_serves_on_when_nobody_reads_what_it_says(serve):
     served.process.stderr.close()
     client.insert(1, {"q": 1.0})
     served.process.send_signal(signal.SIGTERM)
-    assert served.process.wait(timeout=60) == 0
+    assert served.process.wait(timeout=300) == 0
 
 
 def test_it_stops_with_its_parent_where_it_is_told_to(serve):
@@ -156,7 +156,7 @@ def test_it_is_told_that_there_is_no_stdin_to_stop_with():
         ["sh", "-c", 'exec "$0" "$@" <&-', *words],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 2
@@ -193,7 +193,7 @@ def test_the_readme_story_of_two_terminals_comes_true(serve, root, tmp_path):
         [sys.executable, "-c", program.replace("localhost:8000", address)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "197\n"), done.stderr

@@ -323,7 +323,7 @@ def test_a_full_queue_holds_flushes_and_ends_up_to_their_deadline(client):
     made = config(lambda step: {"x": step["a"][-1]}, [Condition.is_end_episode()], table="small")
     with client.structured_writer([made]) as writer:
         writer.append({"a": 1, "b": 0})
-        writer.end_episode(timeout_s=5)
+        writer.end_episode(timeout_s=60)
         writer.append({"a": 2, "b": 0})
         for _ in range(2):
             with pytest.raises(reverie.DeadlineExceededError):
@@ -331,12 +331,12 @@ def test_a_full_queue_holds_flushes_and_ends_up_to_their_deadline(client):
         with pytest.raises(reverie.DeadlineExceededError):
             writer.flush(timeout_s=0.05)
         assert writer.pending_items == 1
-        writer.flush(1, timeout_s=5)
+        writer.flush(1, timeout_s=60)
         with pytest.raises(ValueError, match="block_until_num_items"):
             writer.flush(-1)
-        seen = [next(client.sample("small", timeout_s=5, emit_timesteps=False)).data[0].tolist()]
-        writer.end_episode(timeout_s=5)
-        seen += [next(client.sample("small", timeout_s=5, emit_timesteps=False)).data[0].tolist()]
+        seen = [next(client.sample("small", timeout_s=60, emit_timesteps=False)).data[0].tolist()]
+        writer.end_episode(timeout_s=60)
+        seen += [next(client.sample("small", timeout_s=60, emit_timesteps=False)).data[0].tolist()]
     assert seen == [1, 2]
 
 

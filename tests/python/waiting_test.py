@@ -151,7 +151,7 @@ def test_ctrl_c_on_a_terminal_ends_a_program_that_waits():
     try:
         assert program.stdout.readline() == "waits\n"
         program.send_signal(signal.SIGINT)
-        assert program.wait(timeout=10) == 33
+        assert program.wait(timeout=300) == 33
     finally:
         program.kill()
         program.stdout.close()
