@@ -67,6 +67,9 @@ void look_for(F&& is_there) {
 
 // The threads of a pool, and the batches that wait for them.
 //
+// Each stepper has rows of its own, so that an environment is stepped on the core whose cache has
+// it; one that is done takes from the end of whoever has most left.
+//
 // Whoever waits for a batch steps rows of it too: it is awake already, and its core would be idle.
 // What is left then are rows that others are at, or the next batch that the program is about to
 // hand over; both take less than waking a thread, so all look for a while before they sleep.
@@ -92,9 +95,11 @@ class NativePool::Crew {
   void stop();
 
  private:
-  // Steps the next rows of the batch, with the lock let go meanwhile. Requires that there are some.
-  void run_some(Batch& batch) REVERIE_REQUIRES(mutex_);
-  void work();
+  // Takes rows that are free. Requires that there are some.
+  FreeRows take_rows(Batch& batch, std::size_t stepper) const REVERIE_REQUIRES(mutex_);
+  // Takes and steps some, with the lock let go meanwhile. Requires that there are some.
+  void run_some(Batch& batch, std::size_t stepper) REVERIE_REQUIRES(mutex_);
+  void work(std::size_t stepper);
 
   static bool is_running(const Batch& batch) {
     return batch.phase.load(std::memory_order_acquire) == Phase::kRunning;
@@ -116,7 +121,10 @@ class NativePool::Crew {
 
 Status NativePool::Crew::start(std::size_t thread_count) {
   try {
-    for (std::size_t i = 0; i < thread_count; ++i) threads_.emplace_back([this] { work(); });
+    const std::size_t first = waiters_help_ ? 1 : 0;  // who waits is stepper 0
+    for (std::size_t i = 0; i < thread_count; ++i) {
+      threads_.emplace_back([this, stepper = first + i] { work(stepper); });
+    }
   } catch (const std::system_error& error) {
     return resource_exhausted("thread {} of {} cannot be started: {}; ask for fewer",
                               threads_.size() + 1, thread_count, error.what());
@@ -128,7 +136,11 @@ bool NativePool::Crew::hand_over(Batch& batch) {
   {
     MutexLock lock(mutex_);
     if (is_stopping_) return false;
-    batch.next_row = 0;
+    batch.free_rows.resize(stepper_count_);
+    for (std::size_t i = 0; i < stepper_count_; ++i) {
+      batch.free_rows[i] = {i * env_count_ / stepper_count_, (i + 1) * env_count_ / stepper_count_};
+    }
+    batch.free_count = env_count_;
     batch.rows_left = env_count_;
     queue_.push_back(&batch);
     has_work_.store(true, std::memory_order_relaxed);
@@ -137,14 +149,28 @@ bool NativePool::Crew::hand_over(Batch& batch) {
   return true;
 }
 
-void NativePool::Crew::run_some(Batch& batch) {
-  const std::size_t begin = batch.next_row;
+NativePool::FreeRows NativePool::Crew::take_rows(Batch& batch, std::size_t stepper) const {
   // Large pieces at first, since each is taken under the lock; single rows at last, so that all end
   // together.
-  const std::size_t share = (env_count_ - begin) / (4 * stepper_count_);
-  const std::size_t end = begin + std::clamp<std::size_t>(share, 1, kRowsAtOnceMax);
-  batch.next_row = end;
-  if (end == env_count_) {
+  const auto piece = [](const FreeRows& rows) {
+    return std::clamp<std::size_t>(rows.count() / 4, 1, kRowsAtOnceMax);
+  };
+  FreeRows& own = batch.free_rows[stepper];
+  if (own.count() > 0) {
+    const std::size_t begin = std::exchange(own.begin, own.begin + piece(own));
+    return {begin, own.begin};
+  }
+  FreeRows& most =
+      *std::max_element(batch.free_rows.begin(), batch.free_rows.end(),
+                        [](const FreeRows& a, const FreeRows& b) { return a.count() < b.count(); });
+  const std::size_t end = std::exchange(most.end, most.end - piece(most));
+  return {most.end, end};
+}
+
+void NativePool::Crew::run_some(Batch& batch, std::size_t stepper) {
+  const auto [begin, end] = take_rows(batch, stepper);
+  batch.free_count -= end - begin;
+  if (batch.free_count == 0) {
     queue_.erase(std::find(queue_.begin(), queue_.end(), &batch));
     has_work_.store(!queue_.empty(), std::memory_order_relaxed);
   }
@@ -171,8 +197,8 @@ Status NativePool::Crew::wait(Batch& batch, TimePoint deadline,
         return deadline_exceeded("the step takes longer: {} of {} environments are left",
                                  batch.rows_left, env_count_);
       }
-      if (waiters_help_ && batch.next_row < env_count_) {
-        run_some(batch);
+      if (waiters_help_ && batch.free_count > 0) {
+        run_some(batch, 0);
       } else if (now < look) {
         clock_.wait_until(done_, mutex_, std::min(deadline, look));
       }
@@ -183,11 +209,11 @@ Status NativePool::Crew::wait(Batch& batch, TimePoint deadline,
   }
 }
 
-void NativePool::Crew::work() {
+void NativePool::Crew::work(std::size_t stepper) {
   MutexLock lock(mutex_);
   while (true) {
     if (!queue_.empty()) {
-      run_some(*queue_.front());
+      run_some(*queue_.front(), stepper);
       continue;
     }
     if (is_stopping_) return;
@@ -233,7 +259,9 @@ Result<std::unique_ptr<NativePool>> NativePool::open(const NativeRegistry& regis
   const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
   const bool is_costly = made->batches_.front()->envs->cost() == NativeCost::kThreads;
   const std::size_t rows = pool.env_count * pool.batch_count;
-  const std::size_t threads = pool.thread_count.value_or(is_costly ? std::min(cores, rows) : 0);
+  // A single environment gains nothing from another thread: it would wait for being woken.
+  const bool wants_threads = is_costly && std::min(cores, rows) > 1;
+  const std::size_t threads = pool.thread_count.value_or(wants_threads ? std::min(cores, rows) : 0);
   if (threads > 0) {
     made->crew_ = std::make_unique<Crew>(*pool.clock, pool.env_count, threads);
     REVERIE_RETURN_IF_ERROR(made->crew_->start(std::max<std::size_t>(1, threads - 1)));

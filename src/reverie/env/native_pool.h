@@ -33,7 +33,7 @@ struct NativePoolOptions {
   std::size_t batch_count = 1;
   // Threads that step. 0: the caller's own, inside step(). 1: one of the pool. More: the one in
   // wait() counts, which steps rows as long as it waits. Absent: as the environment's cost says,
-  // one a core.
+  // one a core, and 0 for a single environment.
   std::optional<std::size_t> thread_count = std::nullopt;
   // Environment i of batch b draws from Random(seed + b * env_count + i). Absent: seeds from the
   // system.
@@ -116,14 +116,22 @@ class NativePool {
     kReady,    // done, not waited for
   };
 
+  // Rows [begin, end) that no thread is at.
+  struct FreeRows {
+    std::size_t begin = 0;
+    std::size_t end = 0;
+    std::size_t count() const { return end - begin; }
+  };
+
   struct Batch {
     std::unique_ptr<NativeBatch> envs;
     std::shared_ptr<NativeArrays> arrays;
     std::atomic<Phase> phase{Phase::kNew};
-    std::vector<std::byte> actions;  // a copy for the threads
-    bool is_reset = false;           // what is under way
-    std::size_t next_row = 0;        // both under the crew's lock
-    std::size_t rows_left = 0;
+    std::vector<std::byte> actions;   // a copy for the threads
+    bool is_reset = false;            // what is under way
+    std::vector<FreeRows> free_rows;  // of each stepper; this and the next under the crew's lock
+    std::size_t free_count = 0;       // of all of them
+    std::size_t rows_left = 0;        // to be done
   };
 
   class Crew;

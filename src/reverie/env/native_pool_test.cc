@@ -162,6 +162,7 @@ TEST(NativePool, EveryEnvironmentOfEveryBatchHasASeedOfItsOwn) {
 TEST(NativePool, ThreadsFollowTheCostUnlessTheyAreGiven) {
   EXPECT_EQ(open_pool({.env_count = 64}, "CartPole-v1")->thread_count(), 0u);
   EXPECT_GE(open_pool({.env_count = 64})->thread_count(), 1u);
+  EXPECT_EQ(open_pool({.env_count = 1})->thread_count(), 0u);  // alone: nobody to share with
   EXPECT_EQ(open_pool({.env_count = 64, .thread_count = 0})->thread_count(), 0u);
   EXPECT_EQ(open_pool({.env_count = 64, .thread_count = 2}, "CartPole-v1")->thread_count(), 2u);
 }
