@@ -1,6 +1,8 @@
 """What a pool of worker processes costs: beside raw loops, and beside other ways to run many.
 
     no-op        32 environments whose step does nothing: microseconds a batch, all of it overhead
+    copies       results with arrays of their own, beside views of the pool's memory (copy=False)
+    waiting      8 environments that wait for a millisecond, in 2 workers and in 8
     worker       1,000 such in one worker: microseconds a step within the worker
     Pong         steps/s (4 frames each) of 2 workers with preprocessing and hand-over, as a
                  share of 2 processes that do nothing but call the emulator
@@ -8,11 +10,12 @@
 All ways are measured in turns; a figure is the median, in brackets the quartiles. What is not
 installed is left out: gymnasium (Async and Sync), stable_baselines3 (Subproc), moolib, ale_py.
 
-Usage: env_pool.py [noop] [worker] [pong] [TURNS]
+Usage: env_pool.py [noop] [copies] [waiting] [worker] [pong] [TURNS]
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import multiprocessing
 import os
@@ -71,6 +74,13 @@ def noop_in_gymnasium() -> Any:  # noqa: ANN401
             self.observation = np.zeros(4, np.float32)
 
     return Env()
+
+
+def waiting_in_gymnasium() -> Any:  # noqa: ANN401
+    """``Waiting`` as a ``gymnasium.Env``."""
+    env = noop_in_gymnasium()
+    env.step = functools.partial(Waiting.step, env)
+    return env
 
 
 def timed(steps: dict[str, Callable[[], object]], turns: int, batch_s: float) -> dict[str, list]:
@@ -135,6 +145,85 @@ def noop(turns: int) -> None:
         zeros = torch.zeros(_ENVS, dtype=torch.int64)
         steps[f"moolib, {_WORKERS} processes"] = lambda: theirs.step(0, zeros).result()
     for name, times in timed(steps, turns, 0.2).items():
+        report(name, [1e6 * t for t in times], "us a batch")
+    for close in closes:
+        close()
+
+
+class Pictures(Noop):
+    """The same with 84 x 84 x 4 bytes to look at."""
+
+    def __init__(self) -> None:
+        import gymnasium
+
+        super().__init__()
+        self.observation_space = gymnasium.spaces.Box(0, 255, (84, 84, 4), np.uint8)
+        self.observation = np.zeros((84, 84, 4), np.uint8)
+
+
+def copies(turns: int) -> None:
+    """What it costs that a result has arrays of its own, beside ``copy=False``."""
+    print("results that are copies, and views:")
+    made: list[tuple[str, Any]] = []
+    for name, env, backend, envs in (
+        ("CartPole", "CartPole-v1", "native", 64),
+        ("nothing", Noop, "process", _ENVS),
+        ("pictures", Pictures, "process", 8),
+        ("pictures", Pictures, "process", 64),
+    ):
+        for copy in (True, False):
+            pool = reverie.EnvPool(
+                env,
+                envs,
+                backend=backend,
+                num_workers=None if backend == "native" else _WORKERS,
+                copy=copy,
+            )
+            pool.reset().result()
+            made.append((f"{name}, {envs} {backend}, {'copies' if copy else 'views'}", pool))
+    steps = {
+        name: functools.partial(one_step, pool, np.zeros(pool.num_envs, np.int64))
+        for name, pool in made
+    }
+    for name, times in timed(steps, turns, 0.2).items():
+        report(name, [1e6 * t for t in times], "us a batch")
+    for _, pool in made:
+        pool.close()
+
+
+def one_step(pool: reverie.EnvPool, actions: np.ndarray) -> None:
+    """Steps a batch and takes its result."""
+    pool.step(actions).result()
+
+
+class Waiting(Noop):
+    """An environment that waits for something else for a millisecond."""
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Waits, then gives the observation."""
+        time.sleep(1e-3)
+        return Noop.step(self, action)
+
+
+def waiting(turns: int) -> None:
+    """8 environments that wait rather than compute: a process each, as Gymnasium has it."""
+    import gymnasium
+
+    print("8 environments that sleep for 1 ms:")
+    count = 8
+    actions = np.zeros(count, np.int64)
+    steps: dict[str, Callable[[], object]] = {}
+    closes = []
+    for workers in (_WORKERS, count):
+        pool = reverie.EnvPool(Waiting, count, num_workers=workers, backend="process")
+        pool.reset().result()
+        steps[f"reverie, num_workers={workers}"] = functools.partial(one_step, pool, actions)
+        closes.append(pool.close)
+    several = gymnasium.vector.AsyncVectorEnv([waiting_in_gymnasium] * count, context="spawn")
+    several.reset()
+    steps["gymnasium AsyncVectorEnv"] = lambda: several.step(actions)
+    closes.append(several.close)
+    for name, times in timed(steps, turns, 0.5).items():
         report(name, [1e6 * t for t in times], "us a batch")
     for close in closes:
         close()
@@ -225,7 +314,13 @@ def pong(turns: int) -> None:
 
 def main() -> None:
     """Runs what was asked for, or all."""
-    parts = {"noop": noop, "worker": worker, "pong": pong}
+    parts = {
+        "noop": noop,
+        "copies": copies,
+        "waiting": waiting,
+        "worker": worker,
+        "pong": pong,
+    }
     chosen = [name for name in sys.argv[1:] if name in parts] or list(parts)
     numbers = [int(word) for word in sys.argv[1:] if word.isdigit()]
     for name in chosen:

@@ -203,11 +203,17 @@ nb::object new_array(DType dtype, std::span<const std::int64_t> shape) {
 nb::object array_from_buffer(DType dtype, std::span<const std::int64_t> shape, Buffer buffer) {
   if (buffer.size_bytes() == 0) return new_array(dtype, shape);
   auto* const held = new Buffer(std::move(buffer));
-  nb::capsule owner(held, [](void* p) noexcept { delete static_cast<Buffer*>(p); });
+  const nb::capsule owner(held, [](void* p) noexcept { delete static_cast<Buffer*>(p); });
+  return view_array(dtype, shape, held->data(), owner);
+}
+
+nb::object view_array(DType dtype, std::span<const std::int64_t> shape, std::byte* data,
+                      const nb::object& base) {
   nb::object array = owned(PyArray_NewFromDescr(
       &PyArray_Type, reinterpret_cast<PyArray_Descr*>(numpy_dtype(dtype).release().ptr()),
-      rank(shape), dims(shape), nullptr, held->data(), NPY_ARRAY_CARRAY, nullptr));
-  if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(array.ptr()), owner.release().ptr()) <
+      rank(shape), dims(shape), nullptr, data, NPY_ARRAY_CARRAY, nullptr));
+  nb::object kept = base;
+  if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(array.ptr()), kept.release().ptr()) <
       0) {
     raise_pending();
   }

@@ -33,6 +33,10 @@ nb::object new_array(DType dtype, std::span<const std::int64_t> shape);
 // as many bytes as the shape takes.
 nb::object array_from_buffer(DType dtype, std::span<const std::int64_t> shape, Buffer buffer);
 
+// A writable array over memory that `base` keeps.
+nb::object view_array(DType dtype, std::span<const std::int64_t> shape, std::byte* data,
+                      const nb::object& base);
+
 // An array of bytes or str objects from `bytes`: element after element, a 32-bit little-endian
 // length and that many bytes. Raises when `bytes` is cut short or is no UTF-8.
 nb::object array_of_text(DType dtype, std::span<const std::int64_t> shape,

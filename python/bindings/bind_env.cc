@@ -19,6 +19,7 @@
 #include "python/bindings/arrays.h"
 #include "python/bindings/bind.h"
 #include "python/bindings/convert.h"
+#include "python/bindings/env_results.h"
 #include "reverie/base/format.h"
 #include "reverie/env/native/classic_control.h"
 #include "reverie/env/native_plugin.h"
@@ -30,6 +31,7 @@ namespace {
 // A batch of fewer inline environments is stepped with the interpreter's lock held: that takes
 // microseconds, and another thread would keep a lock once given for milliseconds.
 constexpr std::size_t kBriefEnvCount = 256;
+constexpr const char* kLeafStructure = "\"*\"";  // of a nest that is one array
 
 // What ships, and what plugins of this process have added. Never destroyed: pools may outlive the
 // interpreter.
@@ -42,21 +44,24 @@ NativeRegistry& registry() {
   return *instance;
 }
 
-// Keeps the memory that an array views.
-class ArraysOwner final : public BufferOwner {
- public:
-  explicit ArraysOwner(std::shared_ptr<NativeArrays> arrays) : arrays_(std::move(arrays)) {}
-  void take_back(std::byte*, std::size_t) noexcept override { delete this; }
-
- private:
-  std::shared_ptr<NativeArrays> arrays_;
-};
-
-template <typename T>
-nb::object view(const std::shared_ptr<NativeArrays>& arrays, T* data, DType dtype, Shape shape) {
-  const std::size_t size = dtype_size_bytes(dtype) * static_cast<std::size_t>(element_count(shape));
-  return array_from_buffer(
-      dtype, shape, Buffer(reinterpret_cast<std::byte*>(data), size, new ArraysOwner(arrays)));
+std::shared_ptr<EnvResults> make_results(const NativePool& pool, nb::object batch_class,
+                                         bool is_copied) {
+  std::vector<EnvColumns> batches;
+  for (std::size_t batch = 0; batch < pool.batch_count(); ++batch) {
+    const std::shared_ptr<NativeArrays>& arrays = pool.arrays(batch);
+    const NativeRows& rows = arrays->rows;
+    const auto bytes = [](auto* data) { return reinterpret_cast<std::byte*>(data); };
+    batches.push_back({bytes(rows.reward),
+                       bytes(rows.terminated),
+                       bytes(rows.truncated),
+                       {},
+                       {rows.observation},
+                       {rows.final_observation},
+                       arrays});
+  }
+  EnvResultSpec spec{
+      std::move(batch_class), kLeafStructure, {pool.spec().observation}, {}, pool.env_count()};
+  return std::make_shared<EnvResults>(std::move(spec), std::move(batches), is_copied);
 }
 
 nb::object float_array(const std::vector<float>& values, const Shape& shape) {
@@ -86,8 +91,12 @@ bool signalled() {
 // The step or reset of one batch that is under way, or was last. One object serves all of them.
 class Future {
  public:
-  Future(std::shared_ptr<NativePool> pool, std::size_t batch, nb::object arrays, double timeout_s)
-      : pool_(std::move(pool)), batch_(batch), arrays_(std::move(arrays)), timeout_s_(timeout_s) {}
+  Future(std::shared_ptr<NativePool> pool, std::shared_ptr<EnvResults> results, std::size_t batch,
+         double timeout_s)
+      : pool_(std::move(pool)),
+        results_(std::move(results)),
+        batch_(batch),
+        timeout_s_(timeout_s) {}
 
   bool done() const { return pool_->done(batch_); }
 
@@ -98,7 +107,7 @@ class Future {
                             : wait(timeout_s.is_none() ? Clock::system().now() + seconds(timeout_s_)
                                                        : deadline(timeout_s));
     unwrap(status);
-    return arrays_;
+    return results_->of_batch(batch_);
   }
 
  private:
@@ -107,47 +116,29 @@ class Future {
   }
 
   std::shared_ptr<NativePool> pool_;
+  std::shared_ptr<EnvResults> results_;
   std::size_t batch_;
-  nb::object arrays_;
   double timeout_s_;
 };
 
 class Pool {
  public:
-  Pool(std::shared_ptr<NativePool> pool, double timeout_s)
+  Pool(std::shared_ptr<NativePool> pool, nb::object batch_class, bool is_copied, double timeout_s)
       : pool_(std::move(pool)),
+        results_(make_results(*pool_, std::move(batch_class), is_copied)),
         timeout_s_(timeout_s),
         is_brief_(pool_->thread_count() > 0 ||
                   (pool_->cost() == NativeCost::kInline && pool_->env_count() < kBriefEnvCount)),
         is_discrete_(pool_->spec().action_count > 0),
-        shape_(pool_->spec().action_shape),
-        futures_(pool_->batch_count()) {
+        shape_(pool_->spec().action_shape) {
     shape_.insert(shape_.begin(), static_cast<std::int64_t>(pool_->env_count()));
     if (is_discrete_) shape_.resize(1);
+    for (std::size_t batch = 0; batch < pool_->batch_count(); ++batch) {
+      futures_.push_back(nb::cast(Future(pool_, results_, batch, timeout_s)));
+    }
   }
 
   const NativePool& pool() const { return *pool_; }
-
-  nb::dict arrays(nb::handle batch) const {
-    const auto& arrays = pool_->arrays(batch_index(batch));
-    const NativeRows& rows = arrays->rows;
-    const TensorSpec& observation = pool_->spec().observation;
-    const auto count = static_cast<std::int64_t>(pool_->env_count());
-    Shape shape = observation.shape;
-    shape.insert(shape.begin(), count);
-    nb::dict made;
-    made["observation"] = view(arrays, rows.observation, observation.dtype, shape);
-    made["reward"] = view(arrays, rows.reward, DType::kFloat32, {count});
-    made["terminated"] = view(arrays, rows.terminated, DType::kBool, {count});
-    made["truncated"] = view(arrays, rows.truncated, DType::kBool, {count});
-    made["final_observation"] = view(arrays, rows.final_observation, observation.dtype, shape);
-    return made;
-  }
-
-  void set_result(nb::handle batch, nb::object result) {
-    const std::size_t index = batch_index(batch);
-    futures_[index] = nb::cast(Future(pool_, index, std::move(result), timeout_s_));
-  }
 
   nb::object reset(nb::handle seed, nb::handle batch) const {
     const std::size_t index = batch_index(batch);
@@ -159,6 +150,7 @@ class Pool {
       const TimePoint until = Clock::system().now() + seconds(timeout_s_);
       unwrap(without_gil([&] { return pool_->reset(index, given, until, signalled); }));
     }
+    results_->begin_step(index);
     return futures_[index];
   }
 
@@ -167,6 +159,7 @@ class Pool {
     nb::object held;
     const std::span<const std::byte> given = action_bytes(actions, held);
     unwrap(briefly([&] { return pool_->step(index, given); }));
+    results_->begin_step(index);
     return futures_[index];
   }
 
@@ -254,6 +247,7 @@ class Pool {
   }
 
   std::shared_ptr<NativePool> pool_;
+  std::shared_ptr<EnvResults> results_;
   double timeout_s_;
   bool is_brief_;
   bool is_discrete_;
@@ -263,7 +257,7 @@ class Pool {
 
 void init_pool(Pool* self, nb::handle id, nb::handle num_envs, nb::handle num_batches,
                nb::handle num_threads, nb::handle seed, bool first_step_resets,
-               const Options& options, double timeout_s) {
+               const Options& options, double timeout_s, nb::object batch_class, bool copy) {
   constexpr auto kMax = [](std::size_t n) { return static_cast<std::int64_t>(n); };
   NativePoolOptions pool;
   pool.env_count = static_cast<std::size_t>(
@@ -278,7 +272,7 @@ void init_pool(Pool* self, nb::handle id, nb::handle num_envs, nb::handle num_ba
   pool.first_step_resets = first_step_resets;
   const std::string name(text_argument("id", id));
   auto made = without_gil([&] { return NativePool::open(registry(), name, options, pool); });
-  new (self) Pool(unwrap(std::move(made)), timeout_s);
+  new (self) Pool(unwrap(std::move(made)), std::move(batch_class), copy, timeout_s);
 }
 
 }  // namespace
@@ -298,31 +292,27 @@ Args:
 Raises:
     DeadlineExceededError: the step takes longer; it goes on.)");
   nb::class_<Pool>(m, "NativePool", "See ``reverie.envs.native.NativePool``.")
-      .def("__init__", &init_pool, "id"_a, "num_envs"_a, "num_batches"_a, "num_threads"_a.none(),
-           "seed"_a.none(), "first_step_resets"_a, "options"_a, "timeout_s"_a,
+      .def("__init__", &init_pool, "id"_a.none(), "num_envs"_a.none(), "num_batches"_a.none(),
+           "num_threads"_a.none(), "seed"_a.none(), "first_step_resets"_a, "options"_a,
+           "timeout_s"_a, "batch_class"_a, "copy"_a,
            nb::sig("def __init__(self, id: str, num_envs: int, num_batches: int, "
                    "num_threads: int | None, seed: int | None, first_step_resets: bool, "
-                   "options: dict[str, bool | int | float | str], timeout_s: float) -> None"))
+                   "options: dict[str, bool | int | float | str], timeout_s: float, "
+                   "batch_class: type, copy: bool) -> None"))
       .def(
           "spec", [](const Pool& self) { return spec_dict(self.pool().spec()); },
           nb::sig("def spec(self) -> dict[str, typing.Any]"))
       .def_prop_ro("num_threads", [](const Pool& self) { return self.pool().thread_count(); })
-      .def("arrays", &Pool::arrays, "batch"_a,
-           nb::sig("def arrays(self, batch: int) -> dict[str, numpy.ndarray]"),
-           "The memory of a batch, which each of its steps writes.")
-      .def("set_result", &Pool::set_result, "batch"_a, "result"_a,
-           nb::sig("def set_result(self, batch: int, result: object) -> None"),
-           "What the futures of a batch give from now on.")
-      .def("reset", &Pool::reset, "seed"_a.none(), "batch"_a,
+      .def("reset", &Pool::reset, "seed"_a.none(), "batch"_a.none(),
            nb::sig("def reset(self, seed: int | None, batch: int) -> NativeFuture"))
-      .def("step", &Pool::step, "actions"_a.none(), "batch"_a,
+      .def("step", &Pool::step, "actions"_a.none(), "batch"_a.none(),
            nb::sig("def step(self, actions: typing.Any, batch: int) -> NativeFuture"))
-      .def("get_state", &Pool::get_state, "env_index"_a, "batch"_a,
+      .def("get_state", &Pool::get_state, "env_index"_a.none(), "batch"_a.none(),
            nb::sig("def get_state(self, env_index: int, batch: int) -> numpy.ndarray"))
-      .def("set_state", &Pool::set_state, "env_index"_a, "state"_a, "batch"_a,
+      .def("set_state", &Pool::set_state, "env_index"_a.none(), "state"_a, "batch"_a.none(),
            nb::sig("def set_state(self, env_index: int, "
                    "state: collections.abc.Sequence[float], batch: int) -> None"))
-      .def("render", &Pool::render, "env_index"_a, "batch"_a,
+      .def("render", &Pool::render, "env_index"_a.none(), "batch"_a.none(),
            nb::sig("def render(self, env_index: int, batch: int) -> numpy.ndarray"))
       .def("close", &Pool::close);
   m.def(
@@ -334,7 +324,7 @@ Raises:
         const std::string name(text_argument("id", id));
         return spec_dict(unwrap(registry().make(name, options, 0))->spec());
       },
-      "id"_a, "options"_a,
+      "id"_a.none(), "options"_a,
       nb::sig("def native_env_spec(id: str, options: dict[str, bool | int | float | str]) -> "
               "dict[str, typing.Any]"));
   m.def(
@@ -343,7 +333,7 @@ Raises:
         const std::string given(text_argument("path", path));
         unwrap(without_gil([&] { return load_env_plugin(given, registry()); }));
       },
-      "path"_a, nb::sig("def load_env_plugin(path: str) -> None"),
+      "path"_a.none(), nb::sig("def load_env_plugin(path: str) -> None"),
       R"(Loads a shared library with native environments; ``NativePool`` makes them by name.
 
 Args:

@@ -121,11 +121,9 @@ Raises:
                    "spin_s: float, timeout_s: float, action_count: int | None, result_rows: int | "
                    "None) -> None"))
       .def_prop_ro("memory_fd", &EnvPoolCore::memory_fd)
-      .def("arrays", &EnvPoolCore::arrays, "batch"_a,
-           nb::sig("def arrays(self, batch: int) -> tuple[typing.Any, ...]"))
-      .def("set_results", &EnvPoolCore::set_results, "results"_a, "gathered"_a,
-           nb::sig("def set_results(self, results: list[typing.Any], gathered: list[typing.Any]) "
-                   "-> None"))
+      .def("set_results", &EnvPoolCore::set_results, "batch_class"_a, "structure"_a, "copy"_a,
+           nb::sig("def set_results(self, batch_class: type, structure: str, copy: bool) -> None"),
+           "How ``result`` gives the rows. To be called before the first step.")
       .def("set_on_failure", &EnvPoolCore::set_on_failure, "callback"_a.none())
       .def("restart", &EnvPoolCore::restart, "worker"_a)
       .def(
@@ -134,7 +132,7 @@ Raises:
             const auto sequence = nb::cast<EnvPoolCore&>(self).step(actions, batch, env_ids);
             return future_of(self, batch, sequence);
           },
-          "actions"_a.none(), "batch"_a = 0, nb::kw_only(), "env_ids"_a = nb::none(),
+          "actions"_a.none(), "batch"_a.none() = 0, nb::kw_only(), "env_ids"_a = nb::none(),
           nb::sig("def step(self, actions: typing.Any, batch: int = 0, *, env_ids: typing.Any = "
                   "None) -> EnvFuture"))
       .def(
@@ -143,7 +141,7 @@ Raises:
             const auto sequence = nb::cast<EnvPoolCore&>(self).reset(seed, batch);
             return future_of(self, batch, sequence);
           },
-          "seed"_a = nb::none(), nb::kw_only(), "batch"_a = 0,
+          "seed"_a = nb::none(), nb::kw_only(), "batch"_a.none() = 0,
           nb::sig("def reset(self, seed: int | None = None, *, batch: int = 0) -> EnvFuture"))
       .def("close", &EnvPoolCore::close, "timeout_s"_a)
       .def_prop_ro("is_closed", &EnvPoolCore::is_closed);

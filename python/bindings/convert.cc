@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "python/bindings/numpy_api.h"
 #include "reverie/base/format.h"
 
 namespace reverie::python {
@@ -90,8 +91,18 @@ std::string_view text_argument(std::string_view name, nb::handle value) {
   }
   Py_ssize_t size = 0;
   const char* const text = PyUnicode_AsUTF8AndSize(value.ptr(), &size);
-  if (text == nullptr) raise_pending();
+  if (text == nullptr) {
+    PyErr_Clear();
+    raise(invalid_argument("{} is {}; it must be text that UTF-8 can write", name,
+                           str_of(nb::repr(value))));
+  }
   return {text, static_cast<std::size_t>(size)};
+}
+
+bool flag_argument(std::string_view name, nb::handle value) {
+  if (PyBool_Check(value.ptr())) return value.ptr() == Py_True;
+  if (Py_TYPE(value.ptr()) == &PyBoolArrType_Type) return PyObject_IsTrue(value.ptr()) == 1;
+  raise_type_error(format("{} is {}; it must be True or False", name, str_of(nb::repr(value))));
 }
 
 double number_argument(std::string_view name, nb::handle value) {
@@ -108,7 +119,11 @@ std::int64_t integer_argument(std::string_view name, nb::handle value, std::int6
   if (PyIndex_Check(value.ptr()) == 0 || PyBool_Check(value.ptr())) {
     raise_type_error(format("{} is {}; it must be an integer", name, str_of(nb::repr(value))));
   }
-  const nb::object number = owned(PyNumber_Index(value.ptr()));
+  const nb::object number = nb::steal(PyNumber_Index(value.ptr()));
+  if (!number.is_valid()) {  // an array of several elements
+    PyErr_Clear();
+    raise_type_error(format("{} is {}; it must be an integer", name, str_of(nb::repr(value))));
+  }
   int overflow = 0;
   const long long given = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
   if (overflow != 0 || given < least || given > most) {

@@ -82,6 +82,8 @@ std::string str_of(nb::handle object);
 // A str; valid while `value` is.
 std::string_view text_argument(std::string_view name, nb::handle value);
 double number_argument(std::string_view name, nb::handle value);
+// True or False, of Python or NumPy.
+bool flag_argument(std::string_view name, nb::handle value);
 // An integer in [least, most].
 std::int64_t integer_argument(std::string_view name, nb::handle value, std::int64_t least,
                               std::int64_t most = std::numeric_limits<std::int64_t>::max());

@@ -18,26 +18,6 @@ PyArrayObject* as_array(nb::handle array) {
   return reinterpret_cast<PyArrayObject*>(array.ptr());
 }
 
-// An array over memory that `keeper` keeps.
-nb::object array_over(DType dtype, std::span<const std::int64_t> shape, std::byte* data,
-                      const nb::object& keeper) {
-  const nb::object descr = numpy_dtype(dtype);
-  std::vector<npy_intp> extents(shape.begin(), shape.end());
-  nb::object array = owned(PyArray_NewFromDescr(
-      &PyArray_Type, reinterpret_cast<PyArray_Descr*>(nb::object(descr).release().ptr()),
-      static_cast<int>(extents.size()), extents.data(), nullptr, data, NPY_ARRAY_CARRAY, nullptr));
-  if (PyArray_SetBaseObject(as_array(array), nb::object(keeper).release().ptr()) != 0) {
-    raise_pending();
-  }
-  return array;
-}
-
-nb::object keeper_of(std::shared_ptr<SharedMemory> memory) {
-  return nb::capsule(new std::shared_ptr<SharedMemory>(std::move(memory)), [](void* held) noexcept {
-    delete static_cast<std::shared_ptr<SharedMemory>*>(held);
-  });
-}
-
 Shape with_rows(std::size_t rows, const Shape& shape) {
   Shape all = {static_cast<std::int64_t>(rows)};
   all.insert(all.end(), shape.begin(), shape.end());
@@ -100,32 +80,25 @@ void EnvPoolCore::check() const {
   if (is_closed_) raise(failed_precondition("this pool is closed; make another"));
 }
 
-nb::tuple EnvPoolCore::arrays(std::size_t batch) const {
+void EnvPoolCore::set_results(nb::object batch_class, std::string structure, bool is_copied) {
   const PoolShape& shape = view().shape();
-  const SharedLayout::Batch& places = view().layout().batch(batch);
-  const nb::object keeper = keeper_of(memory_);
-  const auto array = [&](const SharedLayout::Column& column, DType dtype, const Shape& row) {
-    const Shape all = with_rows(shape.env_count, row);
-    return array_over(dtype, all, view().row(column, 0), keeper);
-  };
-  const auto list = [&](const auto& columns, const std::vector<TensorSpec>& specs) {
-    nb::list made;
-    for (std::size_t i = 0; i < specs.size(); ++i) {
-      made.append(array(columns[i], specs[i].dtype, specs[i].shape));
-    }
-    return made;
-  };
-  return nb::make_tuple(array(places.actions, shape.action.dtype, shape.action.shape),
-                        array(places.rewards, DType::kFloat32, {}),
-                        array(places.terminated, DType::kBool, {}),
-                        array(places.truncated, DType::kBool, {}), list(places.info, shape.info),
-                        list(places.observation, shape.observation),
-                        list(places.final_observation, shape.observation));
-}
-
-void EnvPoolCore::set_results(nb::list results, nb::list gathered) {
-  for (nb::handle result : results) results_.push_back(nb::borrow(result));
-  for (nb::handle arrays : gathered) gathered_.push_back(nb::borrow(arrays));
+  std::vector<EnvColumns> batches;
+  for (std::size_t batch = 0; batch < shape.batch_count; ++batch) {
+    const SharedLayout::Batch& places = view().layout().batch(batch);
+    const auto begin = [&](const SharedLayout::Column& column) { return view().row(column, 0); };
+    const auto begins = [&](const auto& columns) {
+      std::vector<std::byte*> all;
+      for (const SharedLayout::Column& column : columns) all.push_back(begin(column));
+      return all;
+    };
+    batches.push_back({begin(places.rewards), begin(places.terminated), begin(places.truncated),
+                       begins(places.info), begins(places.observation),
+                       begins(places.final_observation), memory_});
+  }
+  EnvResultSpec spec{std::move(batch_class), std::move(structure), shape.observation, shape.info,
+                     options_.is_ready_mode ? options_.result_rows : shape.env_count};
+  results_ = std::make_shared<EnvResults>(std::move(spec), std::move(batches),
+                                          is_copied || options_.is_ready_mode);
 }
 
 std::size_t EnvPoolCore::batch_argument(nb::handle batch) const {
@@ -237,7 +210,9 @@ std::uint32_t EnvPoolCore::step(nb::handle actions, nb::handle batch_index, nb::
   }
   unwrap(pool_.check_idle(batch));
   write_actions(actions, batch, {});
-  return unwrap(pool_.post(batch, PoolOp::kStep));
+  const std::uint32_t sequence = unwrap(pool_.post(batch, PoolOp::kStep));
+  results_->begin_step(batch);
+  return sequence;
 }
 
 std::uint32_t EnvPoolCore::reset(nb::handle seed, nb::handle batch_index) {
@@ -245,7 +220,11 @@ std::uint32_t EnvPoolCore::reset(nb::handle seed, nb::handle batch_index) {
   const std::size_t batch = batch_argument(batch_index);
   std::optional<std::int64_t> given;
   if (!seed.is_none()) given = integer_argument("seed", seed, 0);
-  if (!options_.is_ready_mode) return unwrap(pool_.post(batch, PoolOp::kReset, given));
+  if (!options_.is_ready_mode) {
+    const std::uint32_t sequence = unwrap(pool_.post(batch, PoolOp::kReset, given));
+    results_->begin_step(batch);
+    return sequence;
+  }
 
   while (true) {
     const TimePoint until = Clock::system().now() + seconds(options_.timeout_s);
@@ -312,49 +291,10 @@ nb::object EnvPoolCore::result(std::size_t batch, std::uint32_t sequence, nb::ha
       continue;
     }
     check();
-    return options_.is_ready_mode ? gather(ready) : results_[batch];
+    const std::shared_ptr<EnvResults> results =
+        results_;  // a close() may come while rows are copied
+    return options_.is_ready_mode ? results->of_envs(ready) : results->of_batch(batch);
   }
-}
-
-nb::object EnvPoolCore::gather(const std::vector<std::int32_t>& ready) {
-  const std::size_t place = next_result_;
-  next_result_ = (next_result_ + 1) % results_.size();
-  // Held: close() in another thread lets go of the pool's own while these are filled.
-  const nb::object arrays = gathered_[place];
-  const nb::object result = results_[place];
-  const SharedLayout::Batch& from = view().layout().batch(0);
-  struct Copy {
-    std::byte* to;
-    const SharedLayout::Column* column;
-  };
-  std::vector<Copy> copies;
-  const auto add = [&](nb::handle array, const SharedLayout::Column& column) {
-    copies.push_back({array_data(nb::borrow(array)), &column});
-  };
-  const auto add_all = [&](nb::handle list, const auto& columns) {
-    for (std::size_t i = 0; i < columns.size(); ++i) add(list[i], columns[i]);
-  };
-  std::memcpy(array_data(nb::object(arrays[0])), ready.data(), ready.size() * sizeof(ready[0]));
-  add(arrays[1], from.rewards);
-  add(arrays[2], from.terminated);
-  add(arrays[3], from.truncated);
-  add_all(arrays[4], from.info);
-  add_all(arrays[5], from.observation);
-  const std::size_t finals = copies.size();
-  add_all(arrays[6], from.final_observation);
-  without_gil([&] {
-    for (std::size_t i = 0; i < ready.size(); ++i) {
-      const auto env = static_cast<std::size_t>(ready[i]);
-      const bool is_over = view().terminated(0, env) || view().truncated(0, env);
-      const std::size_t count = is_over ? copies.size() : finals;
-      for (std::size_t column = 0; column < count; ++column) {
-        const SharedLayout::Column& source = *copies[column].column;
-        std::memcpy(copies[column].to + i * source.row_bytes, view().row(source, env),
-                    source.row_bytes);
-      }
-    }
-  });
-  return result;
 }
 
 bool EnvPoolCore::may_go_on(std::size_t worker) {
@@ -413,8 +353,7 @@ void EnvPoolCore::close(double timeout_s) {
   is_closed_ = true;
   pool_.stop();
   without_gil([&] { workers_->end_all(seconds(timeout_s)); });
-  results_.clear();
-  gathered_.clear();
+  results_.reset();
   on_failure_ = nb::none();
 }
 

@@ -10,6 +10,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include "python/bindings/env_results.h"
 #include "reverie/base/fork.h"
 #include "reverie/base/mutex.h"
 #include "reverie/env/shared_pool.h"
@@ -57,13 +58,8 @@ class EnvPoolCore {
   int memory_fd() const { return memory_->fd(); }
   const SharedView& view() const { return pool_.view(); }
 
-  // Arrays over one batch's memory, which they keep: actions, rewards, terminated, truncated, then
-  // lists of the info, observation and final observation columns.
-  nb::tuple arrays(std::size_t batch) const;
-  // What result() gives: one object a batch; in ready mode one a place in turn, with the arrays
-  // that its rows are gathered into, in the order of arrays() without the actions, and env_ids in
-  // front.
-  void set_results(nb::list results, nb::list gathered);
+  // How result() gives the rows: as `batch_class`, with nests folded by `structure`.
+  void set_results(nb::object batch_class, std::string structure, bool is_copied);
   // Called with a worker's number when it or an environment of it has failed; true if it was
   // restarted and the wait goes on.
   void set_on_failure(nb::object callback) { on_failure_ = std::move(callback); }
@@ -84,7 +80,6 @@ class EnvPoolCore {
   void write_actions(nb::handle actions, std::size_t batch, std::span<const std::int32_t> envs);
   void check_discrete(const std::int64_t* actions, std::size_t count) const;
   std::vector<std::int32_t> env_argument(nb::handle env_ids) const;
-  nb::object gather(const std::vector<std::int32_t>& ready);
   // A worker that was asked for something and has ended.
   std::optional<std::size_t> dead_worker(std::size_t batch);
   // Raises, or returns if what failed was restarted.
@@ -100,9 +95,7 @@ class EnvPoolCore {
   PoolOptions options_;
   ForkGuard fork_guard_;
   std::atomic<bool> is_closed_{false};
-  std::vector<nb::object> results_;
-  std::vector<nb::object> gathered_;
-  std::size_t next_result_ = 0;
+  std::shared_ptr<EnvResults> results_;
   nb::object on_failure_ = nb::none();
 };
 

@@ -8,6 +8,7 @@
 
 #include "python/bindings/arrays.h"
 #include "python/bindings/convert.h"
+#include "python/bindings/env_results.h"
 #include "reverie/base/format.h"
 
 namespace reverie::python {
@@ -106,6 +107,7 @@ LeafView LeafReader::read_numpy(PyObject* leaf) const {
   view.framework = Framework::kNumpy;
   const std::optional<DType> dtype = dtype_of(PyArray_DESCR(array));
   if (!dtype || !PyArray_ISCARRAY_RO(array)) return view;
+  if (PyArray_BASE(array) != nullptr && is_overwritten_view(leaf)) return view;  // refused below
   view.dtype = *dtype;
   view.shape = {PyArray_DIMS(array), static_cast<std::size_t>(PyArray_NDIM(array))};
   view.data = static_cast<const std::byte*>(PyArray_DATA(array));

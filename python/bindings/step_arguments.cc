@@ -5,6 +5,7 @@
 
 #include "python/bindings/arrays.h"
 #include "python/bindings/convert.h"
+#include "python/bindings/env_results.h"
 #include "python/bindings/numpy_api.h"
 #include "reverie/base/format.h"
 
@@ -21,7 +22,12 @@ std::string dtype_text(nb::handle array) {
 
 // `given` as an array of any type.
 nb::object to_array(std::string_view name, nb::handle given) {
-  if (PyArray_Check(given.ptr())) return nb::borrow(given);
+  if (PyArray_Check(given.ptr())) {
+    if (PyArray_BASE(as_array(given)) != nullptr && is_overwritten_view(given)) {
+      refuse_overwritten_view(name);
+    }
+    return nb::borrow(given);
+  }
   nb::object array = nb::steal(PyArray_FromAny(given.ptr(), nullptr, 0, 0, 0, nullptr));
   if (!array.is_valid()) {
     nb::python_error error;
@@ -55,7 +61,8 @@ std::span<const T> elements(nb::handle array) {
 
 bool is_flat(PyObject* object, int number) {
   return PyArray_CheckExact(object) && PyArray_TYPE(as_array(object)) == number &&
-         PyArray_NDIM(as_array(object)) == 1 && PyArray_ISCARRAY_RO(as_array(object));
+         PyArray_NDIM(as_array(object)) == 1 && PyArray_ISCARRAY_RO(as_array(object)) &&
+         (PyArray_BASE(as_array(object)) == nullptr || !is_overwritten_view(object));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "python/bindings/arrays.h"
 #include "python/bindings/convert.h"
+#include "python/bindings/env_results.h"
 #include "reverie/base/format.h"
 
 namespace reverie::python {
@@ -185,6 +186,7 @@ bool Values::add(ColumnId column, PyObject* leaf) {
     PyArrayObject* const array = as_array(leaf);
     const std::optional<DType> dtype = dtype_of(PyArray_DESCR(array));
     if (!dtype || !PyArray_IS_C_CONTIGUOUS(array) || !PyArray_ISNOTSWAPPED(array)) return false;
+    if (PyArray_BASE(array) != nullptr && is_overwritten_view(leaf)) return false;
     push(column, *dtype, shape_of(array), bytes_of(array));
     return true;
   }
@@ -304,6 +306,9 @@ void Values::add_text_array(ColumnId column, std::string_view path, nb::object a
 }
 
 void Values::add_array(ColumnId column, std::string_view path, nb::object array) {
+  if (PyArray_BASE(as_array(array)) != nullptr && is_overwritten_view(array)) {
+    refuse_overwritten_view(column_text(path));
+  }
   const PyArray_Descr* const descr = PyArray_DESCR(as_array(array));
   const std::optional<DType> dtype = dtype_of(descr);
   if (!dtype) {

@@ -178,6 +178,8 @@ class Batch:
 
     def __len__(self) -> int: ...
 
+    def __reduce__(self) -> Any: ...
+
     def __repr__(self) -> str: ...
 
 class BlockedSide:
@@ -488,18 +490,12 @@ class NativeFuture:
 class NativePool:
     """See ``reverie.envs.native.NativePool``."""
 
-    def __init__(self, id: str, num_envs: int, num_batches: int, num_threads: int | None, seed: int | None, first_step_resets: bool, options: dict[str, bool | int | float | str], timeout_s: float) -> None: ...
+    def __init__(self, id: str, num_envs: int, num_batches: int, num_threads: int | None, seed: int | None, first_step_resets: bool, options: dict[str, bool | int | float | str], timeout_s: float, batch_class: type, copy: bool) -> None: ...
 
     def spec(self) -> dict[str, Any]: ...
 
     @property
     def num_threads(self) -> int: ...
-
-    def arrays(self, batch: int) -> dict[str, numpy.ndarray]:
-        """The memory of a batch, which each of its steps writes."""
-
-    def set_result(self, batch: int, result: object) -> None:
-        """What the futures of a batch give from now on."""
 
     def reset(self, seed: int | None, batch: int) -> NativeFuture: ...
 
@@ -719,9 +715,8 @@ class EnvPoolCore:
     @property
     def memory_fd(self) -> int: ...
 
-    def arrays(self, batch: int) -> tuple[Any, ...]: ...
-
-    def set_results(self, results: list[Any], gathered: list[Any]) -> None: ...
+    def set_results(self, batch_class: type, structure: str, copy: bool) -> None:
+        """How ``result`` gives the rows. To be called before the first step."""
 
     def set_on_failure(self, callback: object | None) -> None: ...
 

@@ -4,7 +4,8 @@
     outputs = pool.step(batch_index, action).result()   # {"state": ..., "reward": ..., "done": ...}
 
 What differs: ``create_env`` is a function that can be imported, since workers are fresh processes;
-the environments follow Gymnasium; a pool can be made at any time; an environment that raises, a
+the environments follow Gymnasium; results keep their values when the pool steps on (unless
+``copy=False``); a pool can be made at any time; an environment that raises, a
 worker that dies and a step that takes too long are errors at once.
 """
 
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from reverie import _checks
 from reverie.batcher import Batcher
 from reverie.envs.backend import EnvBatch, EnvFuture
 from reverie.envs.pool import EnvPool as _EnvPool
@@ -35,6 +37,8 @@ class EnvPool:
         num_batches: batches that can be in flight at the same time.
         output: ``"torch"`` or ``"numpy"``; ``None`` is torch where it is installed.
         timeout_s: how long a step may take.
+        copy: gives each result arrays of its own. ``False`` is moolib's way: views of the pool's
+            memory, which the next step of the batch overwrites.
     """
 
     def __init__(
@@ -46,7 +50,10 @@ class EnvPool:
         *,
         output: str | None = None,
         timeout_s: float = 60.0,
+        copy: bool = True,
     ) -> None:
+        _checks.integer("num_processes", num_processes)
+        _checks.integer("batch_size", batch_size)
         if output is None:
             output = "torch" if importlib.util.find_spec("torch") else "numpy"
         self._pool = _EnvPool(
@@ -57,6 +64,7 @@ class EnvPool:
             backend="process",
             output=output,
             timeout_s=timeout_s,
+            copy=copy,
         )
 
     def step(self, batch_index: int, action: Any) -> EnvStepperFuture:  # noqa: ANN401
@@ -92,7 +100,6 @@ class EnvStepperFuture:
     def result(self, timeout_s: float | None = None) -> dict[str, Any]:
         """The observation's entries, or ``state``; ``reward`` and ``done``.
 
-        Views of the pool's memory, which the next step of the batch overwrites, save ``done``.
         Where an episode was cut off ``done`` is set too, as Gym's first interface had it.
         """
         batch: EnvBatch = self._future.result(timeout_s)

@@ -46,15 +46,13 @@ def plain():
         return trace(pool)
 
 
-def test_torch_sees_the_pools_memory(plain):
+def test_torch_sees_the_same_arrays(plain):
     torch = pytest.importorskip("torch")
     with cart_poles(output="torch") as pool:
         assert_same(trace(pool), plain)
         first = pool.reset().result()
         assert isinstance(first.observation, torch.Tensor)
         assert first.terminated.dtype == torch.bool
-        second = pool.step(torch.ones(4, dtype=torch.int32)).result()
-        assert second.observation.data_ptr() == first.observation.data_ptr()
     with cart_poles(output="torch", device="cpu") as pool:
         assert_same(trace(pool), plain)
 
@@ -76,7 +74,7 @@ def test_torch_on_a_gpu_gets_copies_that_no_later_step_changes(plain):
             np.testing.assert_array_equal(batch.observation.cpu().numpy(), expected[0])
 
 
-def test_jax_sees_the_pools_memory(plain):
+def test_jax_sees_the_same_arrays(plain):
     jax = pytest.importorskip("jax")
     with cart_poles(output="jax") as pool:
         assert_same(trace(pool), plain)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reverie import _reverie
+from reverie import _checks, _reverie
 from reverie.errors import InvalidArgumentError, MissingPackageError, NotFoundError
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -42,8 +42,7 @@ def make(game: str, preset: str = "impala", **settings: Any) -> AtariEnv:  # noq
         preset: one of ``PRESETS``.
         settings: arguments of ``AtariEnv`` that differ from the preset.
     """
-    if preset not in PRESETS:
-        raise InvalidArgumentError(f"preset is {preset!r}; it must be one of {', '.join(PRESETS)}")
+    _checks.choice("preset", preset, PRESETS)
     return AtariEnv(game, **{**PRESETS[preset], **settings})
 
 
@@ -95,12 +94,18 @@ class AtariEnv:
             ("noop_max", noop_max, 0),
             ("max_frames", max_frames, 0),
         ):
-            if value < least:
-                raise InvalidArgumentError(f"{name} is {value}; it must be at least {least}")
-        if not 0 <= sticky <= 1:
-            raise InvalidArgumentError(f"sticky is {sticky}; it must be between 0 and 1")
-        if reward_clip is not None and not reward_clip > 0:
-            raise InvalidArgumentError(f"reward_clip is {reward_clip}; it must be above 0, or None")
+            _checks.integer(name, value, least, 2**31 - 1)
+        for name, value in (
+            ("pool", pool),
+            ("full_action_space", full_action_space),
+            ("ends_on_life_loss", ends_on_life_loss),
+            ("fires_on_reset", fires_on_reset),
+        ):
+            _checks.flag(name, value)
+        _checks.number("sticky", sticky, 0.0, 1.0)
+        if reward_clip is not None:
+            _checks.number("reward_clip", reward_clip, above=0.0, remedy=", or None")
+        _checks.text("game", game)
         ale_py, gymnasium = _packages()
         self._rom = _rom(ale_py, game)
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
@@ -149,6 +154,7 @@ class AtariEnv:
         if options:
             raise InvalidArgumentError(f"options are {options}; none are known")
         if seed is not None:
+            seed = _checks.integer("seed", seed, 0)
             self._rng = np.random.default_rng(seed)
             self._load(int(self._rng.integers(2**31)))
             self._is_over = True

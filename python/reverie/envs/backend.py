@@ -45,9 +45,10 @@ class EnvSpec:
 
 @dataclass(slots=True)
 class EnvBatch:
-    """The environments of one batch after a step, as arrays over the pool's own memory.
+    """The environments of one batch after a step.
 
-    The arrays are views: the next ``step`` or ``reset`` of the same batch overwrites them.
+    The arrays are the program's own. Those of a pool made with ``copy=False`` are views, which the
+    next ``step`` or ``reset`` of the same batch overwrites.
 
     Args:
         observation: a nest of ``[B, ...]`` arrays.

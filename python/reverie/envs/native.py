@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from reverie import _reverie
+from reverie import _checks, _reverie
 from reverie._options import OptionValue
 from reverie.envs.backend import EnvBatch, EnvFuture, EnvSpec
 from reverie.errors import (
@@ -103,6 +103,8 @@ class NativePool:
         first_step_resets: whether the first step of a batch that was never reset resets it,
             whatever its actions; else it is refused.
         timeout_s: the limit of a wait without a limit of its own.
+        copy: gives each result arrays of its own. Else they are views of the pool's memory, which
+            the next step of the batch overwrites.
         options: of the environment, such as ``enable_wind=True``.
 
     Raises:
@@ -121,8 +123,12 @@ class NativePool:
         seed: int | None = None,
         first_step_resets: bool = False,
         timeout_s: float = 60.0,
+        copy: bool = True,
         **options: OptionValue,
     ) -> None:
+        timeout_s = _checks.number("timeout_s", timeout_s, 0.0, finite=False)
+        _checks.flag("first_step_resets", first_step_resets)
+        _checks.flag("copy", copy)
         _box2d.load()
         try:
             self._native = _reverie.NativePool(
@@ -134,16 +140,14 @@ class NativePool:
                 first_step_resets,
                 _checked(options),
                 timeout_s,
+                EnvBatch,
+                copy,
             )
         except NotFoundError as error:
             raise _explained(error) from None
         self.spec = _spec_of(self._native.spec())
         self.num_envs = int(num_envs)
         self.num_batches = int(num_batches)
-        for batch in range(self.num_batches):
-            arrays: dict[str, Any] = self._native.arrays(batch)
-            env_ids = np.arange(self.num_envs, dtype=np.int32)
-            self._native.set_result(batch, EnvBatch(**arrays, env_ids=env_ids))
         self._step = self._native.step  # looked up once: a step takes microseconds
 
     @property
@@ -176,7 +180,7 @@ class NativePool:
 
         Returns:
             The future of this batch: each step of it gives the same one, so take the result before
-            the next. So are the arrays of the result, which the next step overwrites.
+            the next.
 
         Raises:
             InvalidArgumentError: a wrong shape, an action out of range or not finite; nothing is
@@ -197,14 +201,21 @@ class NativePool:
         return self._native.get_state(env_index, batch)
 
     def set_state(self, env_index: int, state: npt.ArrayLike, batch: int = 0) -> None:
-        """Put an environment into a state that ``get_state`` gave; its observation is written too.
+        """Put an environment into a state that ``get_state`` gave.
+
+        Its observation is that of the next step, or of a result that is taken before it.
 
         Raises:
             InvalidArgumentError: another number of numbers, or one that is not finite.
             UnimplementedError: the environment takes none.
             FailedPreconditionError: a step of the batch runs, or it was never reset.
         """
-        numbers = np.asarray(state, dtype=np.float64).ravel()
+        try:
+            numbers = np.asarray(state, dtype=np.float64).ravel()
+        except (TypeError, ValueError, OverflowError):
+            raise UnsupportedTypeError(
+                f"state is {_checks.shown(state)}; it must be the numbers that get_state gives"
+            ) from None
         self._native.set_state(env_index, numbers.tolist(), batch)
 
     def render(self, env_index: int = 0, batch: int = 0) -> npt.NDArray[np.uint8]:

@@ -57,13 +57,22 @@ def test_a_batch_has_the_arrays_that_a_backend_promises(cart_pole):
     assert batch.info == {}
 
 
-def test_steps_write_the_same_arrays(cart_pole):
+def test_a_step_leaves_earlier_results_as_they_are(cart_pole):
     future = cart_pole.step(np.zeros(4, dtype=np.int64))
     first = future.result()
     before = first.observation.copy()
     assert cart_pole.step(np.ones(4, dtype=np.int64)) is future
-    assert future.result() is first
-    assert (first.observation != before).any(axis=1).all()
+    assert (future.result().observation != before).any(axis=1).all()
+    np.testing.assert_array_equal(first.observation, before)
+
+
+def test_without_a_copy_steps_write_the_same_arrays():
+    with native.NativePool("CartPole-v1", 4, copy=False) as pool:
+        first = pool.reset().result()
+        before = first.observation.copy()
+        second = pool.step(np.ones(4, dtype=np.int64)).result()
+        assert np.shares_memory(first.observation, second.observation)
+        assert (first.observation != before).any(axis=1).all()
 
 
 def test_an_episode_that_ends_begins_again_in_the_same_step(cart_pole):

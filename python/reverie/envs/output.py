@@ -1,4 +1,4 @@
-"""Batches as NumPy, torch or JAX see them: views where that is possible, copies on a device."""
+"""Batches as NumPy, torch or JAX see them: the same memory on the CPU, copies on a device."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from reverie import _checks
 from reverie.envs.backend import Backend, EnvBatch, EnvFuture
 from reverie.errors import InvalidArgumentError, MissingPackageError
 
 
 class Converter(Protocol):
-    """Turns a backend's batch, of NumPy arrays over its memory, into what the user asked for."""
+    """Turns a backend's batch, of NumPy arrays, into what the user asked for."""
+
+    keeps_memory: bool
+    """Whether what it gives refers to the memory of what it was given."""
 
     def __call__(self, batch: EnvBatch) -> EnvBatch:
         """The batch in the user's framework."""
@@ -27,14 +31,13 @@ def converter(output: str, device: object) -> Converter | None:
         InvalidArgumentError: an unknown output, or a device for NumPy.
         MissingPackageError: torch or JAX is not installed.
     """
-    if output == "numpy":
+    if isinstance(output, str) and output == "numpy":
         if device is not None:
             raise InvalidArgumentError(
                 f'device is {device!r} with output "numpy"; devices are for "torch" and "jax"'
             )
         return None
-    if output not in ("torch", "jax"):
-        raise InvalidArgumentError(f'output is {output!r}; it must be "numpy", "torch" or "jax"')
+    _checks.choice("output", output, ("numpy", "torch", "jax"))
     try:
         return _Torch(device) if output == "torch" else _Jax(device)
     except ModuleNotFoundError as error:
@@ -98,21 +101,13 @@ class _Torch:
         if self._device is not None and self._device.type == "cpu":
             self._device = None
         self._is_cuda = self._device is not None and self._device.type == "cuda"
-        # By backend batch: backends give the same objects again, over the same memory.
-        self._views: dict[int, tuple[EnvBatch, EnvBatch]] = {}
+        self.keeps_memory = self._device is None
 
     def __call__(self, batch: EnvBatch) -> EnvBatch:
-        known = self._views.get(id(batch))
-        if known is None or known[0] is not batch:
-            known = (batch, _batch_of(self._torch.from_numpy, batch))
-            if len(self._views) > 4096:
-                self._views.clear()  # a backend that makes its batches anew
-            self._views[id(batch)] = known
-        if self._device is None:
-            return known[1]
-        return _batch_of(self._moved, known[1])
+        return _batch_of(self._torch.from_numpy if self._device is None else self._moved, batch)
 
-    def _moved(self, view: Any) -> Any:  # noqa: ANN401
+    def _moved(self, array: Any) -> Any:  # noqa: ANN401
+        view = self._torch.from_numpy(array)
         # Through locked memory, from where the device copies while the caller goes on; the next
         # step may overwrite the view at once.
         locked = view.pin_memory() if self._is_cuda else view
@@ -123,6 +118,8 @@ class _Torch:
 
 
 class _Jax:
+    keeps_memory = True  # JAX's CPU devices may read the memory where it lies
+
     def __init__(self, device: object) -> None:
         import jax
 

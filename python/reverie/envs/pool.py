@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+from reverie import _checks
 from reverie.envs import output as outputs
 from reverie.envs.backend import Backend, EnvFuture, EnvSpec
 from reverie.errors import (
@@ -41,13 +42,16 @@ class EnvPool:
             environments that are ready, ``env_ids`` says which, and
             ``step(actions, env_ids=ids)`` steps some.
         timeout_s: how long a step may take, and a worker to start.
-        output: ``"numpy"``, ``"torch"`` or ``"jax"``: what a batch's arrays are. On the CPU all
-            three are views of the pool's memory, which the next step of the batch overwrites.
+        output: ``"numpy"``, ``"torch"`` or ``"jax"``: what a batch's arrays are.
         device: of torch or JAX; a copy to a GPU goes on while the caller does something else.
         info: names of numeric entries of the environments' info that become columns of float64
             (``"episode/r"`` for nested ones), or a mapping of names to dtypes or ``TensorSpec``.
         refuse_nan: makes an observation that holds a NaN an ``EnvError``; else it is passed on.
         restarts: how many times a worker process that failed is replaced without further ado.
+        copy: gives each result arrays of its own, which no later step changes. ``False`` spares
+            the copy: arrays are views of the pool's memory, which the next step of the batch
+            overwrites, and a replay buffer or writer refuses a NumPy view that was overwritten.
+            With ``batch_size``, or a ``device`` other than the CPU, they are copies anyway.
 
     Raises:
         NotFoundError: there is no environment of that id; near ones are named.
@@ -73,12 +77,28 @@ class EnvPool:
         info: Sequence[str] | Mapping[str, object] | None = None,
         refuse_nan: bool = False,
         restarts: int = 0,
+        copy: bool = True,
     ) -> None:
-        if backend not in _BACKENDS:
-            raise InvalidArgumentError(
-                f"backend is {backend!r}; it must be one of {', '.join(_BACKENDS)}"
-            )
+        _checks.choice("backend", backend, _BACKENDS)
+        _checks.integer("num_envs", num_envs)
+        _checks.integer("num_batches", num_batches)
+        if num_workers is not None:
+            _checks.integer("num_workers", num_workers, 0)
+        if env_kwargs is not None:
+            env_kwargs = _checks.mapping("env_kwargs", env_kwargs, "values by keyword")
+            for name in env_kwargs:
+                _checks.text("a key of env_kwargs", name)
+        if seed is not None:
+            seed = _checks.integer("seed", seed, 0)
+        if batch_size is not None:
+            _checks.integer("batch_size", batch_size)
+        timeout_s = _checks.number("timeout_s", timeout_s, 0.0, finite=False)
+        _checks.flag("refuse_nan", refuse_nan)
+        _checks.integer("restarts", restarts, 0)
+        _checks.flag("copy", copy)
         convert = outputs.converter(output, device)
+        # What a converter copies to another place at once needs no copy before.
+        backend_copies = copy and (convert is None or convert.keeps_memory)
         needs_workers = {
             "batch_size": batch_size is not None,
             "info": info is not None,
@@ -99,6 +119,7 @@ class EnvPool:
                     "first_step_resets": True,
                     "seed": seed,
                     "timeout_s": timeout_s,
+                    "copy": backend_copies,
                 },
                 env_kwargs or {},
             )
@@ -119,6 +140,7 @@ class EnvPool:
                 seed=seed,
                 timeout_s=timeout_s,
                 info=info,
+                copy=backend_copies,
             )
         elif made is None:
             from reverie.envs.process import ProcessPool
@@ -136,11 +158,13 @@ class EnvPool:
                 info=info,
                 refuse_nan=refuse_nan,
                 restarts=restarts,
+                copy=backend_copies,
             )
         self._backend = made
         self.spec: EnvSpec = made.spec
         self.num_envs: int = made.num_envs
         self.num_batches: int = made.num_batches
+        self.copy: bool = copy
         self.batch_size: int = made.num_envs if batch_size is None else batch_size
         # The backend's own methods: nothing of this class runs in a step.
         if convert is None:
@@ -185,7 +209,7 @@ class EnvPool:
         restart = getattr(self._backend, "restart", None)
         if restart is None:
             raise UnimplementedError(f"the {self.backend} backend has no workers to restart")
-        restart(worker)
+        restart(None if worker is None else _checks.integer("worker", worker, 0))
 
     def render(self, env_index: int = 0, batch: int = 0) -> Any:  # noqa: ANN401
         """A picture of one environment as it stands: ``[H, W, 3]`` uint8, the top row first.

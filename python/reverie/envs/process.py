@@ -18,9 +18,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from reverie import _reverie
+from reverie import _checks, _reverie
 from reverie.envs import messages, source, spaces, worker
 from reverie.envs.backend import EnvBatch
 from reverie.errors import (
@@ -34,8 +32,6 @@ from reverie.specs import TensorSpec
 # For how long a side looks for the other's word before it sleeps: a wake-up costs as much.
 _SPIN_S = 50e-6
 _CLOSE_S = 2.0
-# Results of a pool with batch_size are gathered into these in turn.
-_PLACES = 3
 
 
 class ProcessPool:
@@ -56,6 +52,8 @@ class ProcessPool:
         refuse_nan: makes an observation with a NaN an error of the environment.
         restarts: how many times a worker that failed is replaced without further ado, before an
             ``EnvError`` is raised.
+        copy: gives each result arrays of its own. Else they are views of the pool's memory, which
+            the next step of the batch overwrites; with ``batch_size`` they are copies anyway.
     """
 
     def __init__(
@@ -72,6 +70,7 @@ class ProcessPool:
         info: Sequence[str] | Mapping[str, object] | None = None,
         refuse_nan: bool = False,
         restarts: int = 0,
+        copy: bool = True,
     ) -> None:
         if worker.is_starting:
             raise FailedPreconditionError(
@@ -107,7 +106,7 @@ class ProcessPool:
             self._workers.end_all(0.0)
             raise
         self.spec = spaces.env_spec(self._described)
-        self._add_results()
+        self._core.set_results(EnvBatch, self._described["structure"], copy)
         self.step = self._core.step
         self._finalizer = weakref.finalize(self, self._core.close, _CLOSE_S)
 
@@ -254,35 +253,6 @@ class ProcessPool:
             core.set_on_failure(lambda index: _replace(pool(), index))
         return core
 
-    def _add_results(self) -> None:
-        """Makes what ``result`` gives, once: arrays over the shared memory never move."""
-        results, gathered = [], []
-        if self.batch_size is None:
-            for batch in range(self.num_batches):
-                _, *arrays = self._core.arrays(batch)
-                results.append(self._batch([np.arange(self.num_envs, dtype=np.int32), *arrays]))
-        else:
-            _, *arrays = self._core.arrays(0)
-            for _ in range(_PLACES):
-                place = [np.empty(self.batch_size, np.int32)]
-                place += [_empty_like(array, self.batch_size) for array in arrays]
-                gathered.append(place)
-                results.append(self._batch(place))
-        self._core.set_results(results, gathered)
-
-    def _batch(self, arrays: list[Any]) -> EnvBatch:
-        env_ids, reward, terminated, truncated, info, observation, final_observation = arrays
-        structure = self._described["structure"]
-        return EnvBatch(
-            observation=_reverie.fold(structure, observation),
-            reward=reward,
-            terminated=terminated,
-            truncated=truncated,
-            final_observation=_reverie.fold(structure, final_observation),
-            env_ids=env_ids,
-            info={name: array for (name, _, _), array in zip(self._info, info, strict=True)},
-        )
-
 
 def _replace(pool: ProcessPool | None, index: int) -> bool:
     """Whether a worker that failed was replaced."""
@@ -300,17 +270,15 @@ def _share(num_envs: int, num_workers: int, index: int) -> tuple[int, int]:
     return begin, begin + each + (index < more)
 
 
-def _empty_like(array: Any, rows: int) -> Any:  # noqa: ANN401
-    if isinstance(array, list):
-        return [_empty_like(one, rows) for one in array]
-    return np.zeros((rows, *array.shape[1:]), array.dtype)
-
-
 def _info_columns(
     info: Sequence[str] | Mapping[str, object] | None,
 ) -> list[tuple[str, str, list[int]]]:
     if isinstance(info, str):
         raise InvalidArgumentError(f"info is {info!r}; give a list of names, [{info!r}]")
+    if info is not None and not isinstance(info, Mapping):
+        info = _checks.items("info", info, "names")
+        for name in info:
+            _checks.text("an entry of info", name)
     chosen = info if isinstance(info, Mapping) else dict.fromkeys(info or (), "float64")
     columns = []
     for name, value in chosen.items():

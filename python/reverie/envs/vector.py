@@ -41,6 +41,8 @@ class VectorPool:
         seed: of the first reset: batch b gets ``seed + b * num_envs``.
         timeout_s: how long a step may take.
         info: names of numeric entries of the environments' info that become columns.
+        copy: gives each result arrays of its own. Else they are those of the vector environment,
+            which may use them again.
 
     Raises:
         UnsupportedTypeError: ``env`` makes no ``VectorEnv``, or one that resets a step late.
@@ -57,6 +59,7 @@ class VectorPool:
         seed: int | None = None,
         timeout_s: float = 60.0,
         info: Sequence[str] | Mapping[str, object] | None = None,
+        copy: bool = True,
     ) -> None:
         for name, value in (("num_envs", num_envs), ("num_batches", num_batches)):
             if value < 1:
@@ -66,6 +69,7 @@ class VectorPool:
         self._seed = seed
         self._timeout_s = timeout_s
         self._info = list(info or ())
+        self._own = _copied if copy else lambda nest: nest
         make = _maker(env, num_envs, dict(env_kwargs or {}))
         self._envs = [make() for _ in range(num_batches)]
         self._modes = [_reset_mode(one) for one in self._envs]
@@ -179,14 +183,18 @@ class VectorPool:
         info: Mapping[str, Any],
     ) -> EnvBatch:
         missing = np.full(self.num_envs, np.nan)
+        own = self._own
+        observation = own(observation)
         return EnvBatch(
             observation=observation,
-            reward=np.asarray(reward, np.float32),
-            terminated=terminated,
-            truncated=truncated,
-            final_observation=observation if final is None else final,
+            reward=own(np.asarray(reward, np.float32)),
+            terminated=own(terminated),
+            truncated=own(truncated),
+            final_observation=observation if final is None else own(final),
             env_ids=np.arange(self.num_envs, dtype=np.int32),
-            info={name: np.asarray(info.get(name, missing), np.float64) for name in self._info},
+            info={
+                name: own(np.asarray(info.get(name, missing), np.float64)) for name in self._info
+            },
         )
 
 

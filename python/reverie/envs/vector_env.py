@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector.utils import batch_space
 
+from reverie import _checks
 from reverie.envs.pool import EnvPool
 from reverie.errors import InvalidArgumentError
 from reverie.specs import TensorSpec
@@ -21,20 +22,21 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):  # type: ignore[misc]
 
     Args:
         pool: with one batch, and NumPy output. It is closed with this object.
-        copy: gives arrays of their own; otherwise the next step overwrites them.
+        copy: gives arrays of their own, even where the pool gives views.
 
     Raises:
         InvalidArgumentError: the pool has several batches, or gives what is ready first.
     """
 
     def __init__(self, pool: EnvPool, *, copy: bool = True) -> None:
+        _checks.instance("pool", pool, EnvPool)
         if pool.num_batches != 1 or pool.batch_size != pool.num_envs:
             raise InvalidArgumentError(
                 f"{pool!r} gives batches of {pool.batch_size} environments; a VectorEnv steps all "
                 "at once: make the pool with num_batches=1 and without batch_size"
             )
         self._pool = pool
-        self._copy = copy
+        self._copy = _checks.flag("copy", copy) and not pool.copy
         self.num_envs = pool.num_envs
         self.metadata = {"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}
         self.render_mode = "rgb_array" if pool.backend == "native" else None

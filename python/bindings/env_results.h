@@ -1,0 +1,97 @@
+// What a pool of environments gives as a result: an ``EnvBatch`` around arrays.
+//
+//     copies   the rows are copied from the pool's memory; the arrays are the program's own
+//     views    the arrays lie over the pool's memory, and know when a later step overwrites it
+//
+// An array is filled anew once nothing but this refers to it, so a program that keeps no old
+// results takes no new memory; arrays that it keeps stay as they are.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+
+#include "reverie/tensor/tensor.h"
+
+namespace reverie::python {
+
+namespace nb = nanobind;
+
+// What the rows of a pool hold, and the class that is put around them.
+struct EnvResultSpec {
+  nb::object batch_class;               // called with observation, reward, terminated, truncated,
+                                        // final_observation, env_ids, info
+  std::string structure;                // folds the observation's columns
+  std::vector<TensorSpec> observation;  // of one row each
+  std::vector<TensorSpec> info;
+  std::size_t row_count = 1;  // of a result
+};
+
+// What the array of a view has as its base.
+struct EnvView {
+  std::shared_ptr<const void> memory;
+  bool is_overwritten = false;
+};
+
+// Where one batch's columns begin, in memory that `keeper` keeps.
+struct EnvColumns {
+  std::byte* reward = nullptr;
+  std::byte* terminated = nullptr;
+  std::byte* truncated = nullptr;
+  std::vector<std::byte*> info;
+  std::vector<std::byte*> observation;
+  std::vector<std::byte*> final_observation;
+  std::shared_ptr<const void> keeper;
+};
+
+// Under the interpreter's lock, except while many rows are copied.
+class EnvResults {
+ public:
+  EnvResults(EnvResultSpec spec, std::vector<EnvColumns> batches, bool is_copied);
+
+  bool is_copied() const { return is_copied_; }
+
+  // All rows of a batch.
+  nb::object of_batch(std::size_t batch);
+  // Copies of some rows of batch 0: as many as a result has.
+  nb::object of_envs(std::span<const std::int32_t> envs);
+  // A step or reset of the batch begins: views that were given of it are outdated.
+  void begin_step(std::size_t batch);
+
+ private:
+  struct Place;  // the arrays of one result
+
+  using PlacePtr = std::shared_ptr<Place>;
+
+  PlacePtr take_place(std::size_t batch);
+  PlacePtr make_place(std::size_t batch) const;
+  nb::object batch_of(const Place& place) const;
+  void copy_rows(const Place& place, std::size_t batch, std::span<const std::int32_t> envs) const;
+
+  EnvResultSpec spec_;
+  std::vector<EnvColumns> batches_;
+  bool is_copied_;
+  std::vector<std::int32_t> all_envs_;
+  std::vector<TensorSpec> columns_;               // of one row: all but env_ids, in a place's order
+  std::vector<std::vector<std::byte*>> sources_;  // by batch, in that order
+  std::size_t first_final_ = 0;
+  std::size_t copied_bytes_ = 0;  // without final observations
+  std::vector<PlacePtr> places_;
+  std::size_t next_replaced_ = 0;
+  std::vector<PlacePtr> current_;  // by batch: where views were given since its last step
+};
+
+// Whether an array is a view of a pool's memory that a later step has overwritten. Requires a NumPy
+// array that has a base.
+bool is_overwritten_view(nb::handle array);
+
+// Raises for such an array, with its name.
+[[noreturn, gnu::cold]] void refuse_overwritten_view(std::string_view name);
+
+}  // namespace reverie::python

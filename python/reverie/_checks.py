@@ -1,0 +1,165 @@
+"""Arguments, checked where they come in, so that a message names them.
+
+Each function gives the value in the type that was asked for. What it raises says which argument,
+what it is and what it must be: ``UnsupportedTypeError`` for a wrong type, ``InvalidArgumentError``
+for a wrong value.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+from reverie.errors import InvalidArgumentError, UnsupportedTypeError
+
+_Kind = TypeVar("_Kind")
+_SHOWN_MAX = 120  # characters of a value
+INT64_MAX = 2**63 - 1
+
+
+def shown(value: object) -> str:
+    """``repr(value)``, cut short; its type where it has none."""
+    try:
+        text = repr(value)
+    except Exception:  # what a message shows must not raise
+        return f"a {type(value).__name__}"
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
+
+
+def integer(name: str, value: object, least: int = 1, most: int = INT64_MAX) -> int:
+    """An integer in [least, most]: a Python or NumPy one, but no bool."""
+    bound = _bound(least, most)
+    if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__"):
+        raise UnsupportedTypeError(f"{name} is {shown(value)}; it must be an integer {bound}")
+    try:
+        given = operator.index(value)
+    except TypeError:  # an array of several elements
+        raise UnsupportedTypeError(
+            f"{name} is {shown(value)}; it must be an integer {bound}"
+        ) from None
+    if not least <= given <= most:
+        raise InvalidArgumentError(f"{name} is {shown(given)}; it must be an integer {bound}")
+    return given
+
+
+def number(
+    name: str,
+    value: object,
+    least: float = -math.inf,
+    most: float = math.inf,
+    *,
+    above: float = -math.inf,
+    finite: bool = True,
+    remedy: str = "",
+) -> float:
+    """A number in [least, most] and greater than ``above``; finite unless told otherwise."""
+    parts = ["finite"] if finite and most == math.inf else []
+    parts += [f">= {least:g}"] if least > -math.inf and least >= above else []
+    parts += [f"> {above:g}"] if above > -math.inf and above >= least else []
+    parts += [f"at most {most:g}"] if most < math.inf else []
+    bound = " and ".join(parts) + remedy
+    wrong_type = UnsupportedTypeError(
+        f"{name} is {shown(value)}; it must be a number{f', {bound}' if bound else ''}"
+    )
+    if not hasattr(value, "__float__") and not hasattr(value, "__index__"):
+        raise wrong_type
+    try:
+        given = float(value)  # type: ignore[arg-type]
+    except OverflowError:
+        given = math.inf
+    except (TypeError, ValueError, RuntimeError):  # an array of several elements
+        raise wrong_type from None
+    if math.isnan(given) or (finite and math.isinf(given)) or not least <= given <= most:
+        raise InvalidArgumentError(f"{name} is {shown(value)}; it must be {bound or 'a number'}")
+    if not given > above:
+        raise InvalidArgumentError(f"{name} is {shown(value)}; it must be {bound}")
+    return given
+
+
+def timeout(name: str, value: object) -> float | None:
+    """Seconds to wait: at least 0 (now or never), or None to wait without limit."""
+    if value is None:
+        return None
+    remedy = " (now or never), or None to wait without limit"
+    return number(name, value, 0.0, finite=False, remedy=remedy)
+
+
+def flag(name: str, value: object) -> bool:
+    """True or False, of Python or NumPy."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise UnsupportedTypeError(f"{name} is {shown(value)}; it must be True or False")
+
+
+def text(name: str, value: object, example: str = "") -> str:
+    """A str."""
+    if isinstance(value, str):
+        return value
+    such = f" such as {example}" if example else ""
+    raise UnsupportedTypeError(f"{name} is {shown(value)}; it must be a str{such}")
+
+
+def path(name: str, value: object) -> str:
+    """The name of a file: a str or an ``os.PathLike`` of one."""
+    given = value
+    if hasattr(value, "__fspath__"):
+        given = os.fspath(value)
+    if isinstance(given, str):
+        return given
+    raise UnsupportedTypeError(f"{name} is {shown(value)}; it must be the name of a file")
+
+
+def choice(name: str, value: object, choices: Iterable[str]) -> str:
+    """One of some words."""
+    allowed = tuple(choices)
+    if isinstance(value, str) and value in allowed:
+        return value
+    words = ", ".join(repr(word) for word in allowed)
+    error = InvalidArgumentError if isinstance(value, str) else UnsupportedTypeError
+    raise error(f"{name} is {shown(value)}; it must be one of {words}")
+
+
+def instance(
+    name: str, value: object, kind: type[_Kind] | tuple[type[_Kind], ...], what: str = ""
+) -> _Kind:
+    """An object of a class, or of one of several; ``what`` it must be, for people."""
+    if isinstance(value, kind):
+        return value
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    names = " or ".join(f"a {one.__module__}.{one.__name__}" for one in kinds)
+    raise UnsupportedTypeError(f"{name} is {shown(value)}; it must be {what or names}")
+
+
+def function(name: str, value: object, what: str = "a function") -> Callable[..., Any]:
+    """Something that can be called."""
+    if callable(value):
+        return value
+    raise UnsupportedTypeError(f"{name} is {shown(value)}; it must be {what}")
+
+
+def items(name: str, value: object, what: str) -> list[Any]:
+    """The elements of an iterable that is no text and no mapping; ``what`` it must hold."""
+    if not isinstance(value, (str, bytes, Mapping)) and hasattr(value, "__iter__"):
+        try:
+            return list(value)
+        except TypeError:  # an array without dimensions
+            pass
+    raise UnsupportedTypeError(f"{name} is {shown(value)}; it must be a list of {what}")
+
+
+def mapping(name: str, value: object, what: str) -> dict[Any, Any]:
+    """A dict's entries; ``what`` it must hold."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise UnsupportedTypeError(f"{name} is {shown(value)}; it must be a dict of {what}")
+
+
+def _bound(least: int, most: int) -> str:
+    if most == INT64_MAX:
+        return f">= {least}"
+    return f"between {least} and {most}"
