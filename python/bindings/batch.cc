@@ -122,6 +122,10 @@ void PyBatch::take(Drawn drawn) {
 }
 
 void PyBatch::convert(nb::handle convert) {
+  if (PyCallable_Check(convert.ptr()) == 0) {
+    raise_type_error(
+        format("function is {}; it must be a function of an array", str_of(nb::repr(convert))));
+  }
   const InUse in_use(calls);
   std::vector<nb::object> leaves;
   for (const Column& column : columns_) {
@@ -186,13 +190,21 @@ are filled again; until that returns the batch is in use, and other threads are 
                    "Items in the table at the last draw.")
       .def_prop_ro("rate_limited", at_rest<&PyBatch::rate_limited>,
                    "Whether the call had to wait for the rate limiter.")
-      .def("convert", &PyBatch::convert, "function"_a,
+      .def("convert", &PyBatch::convert, "function"_a.none(),
            nb::sig("def convert(self, function: collections.abc.Callable[[typing.Any], "
                    "typing.Any]) -> None"),
            "Puts ``function(array)`` in the place of each array of ``data``, ``weights`` and "
            "``lengths``; text stays.")
       .def("__len__",
            [](const PyBatch& self) { return self.keys.is_none() ? 0 : nb::len(self.keys); })
+      .def(
+          "__reduce__",
+          [](const PyBatch&) -> nb::object {
+            raise_type_error(
+                "a Batch cannot be pickled or copied; take its arrays, batch.data and batch.keys "
+                "for instance, which can be");
+          },
+          nb::sig("def __reduce__(self) -> typing.Any"))
       .def("__repr__", [](const PyBatch& self) {
         return format("<Batch of {} items>", self.keys.is_none() ? 0 : nb::len(self.keys));
       });

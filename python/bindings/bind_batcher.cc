@@ -35,7 +35,8 @@ void bind_batcher(nb::module_& m) {
             options.device = std::move(device);
             new (self) Batcher(std::move(options));
           },
-          "size"_a, "dim"_a, "queue_size"_a, "timeout_s"_a, "output"_a, "device"_a.none(),
+          "size"_a.none(), "dim"_a.none(), "queue_size"_a.none(), "timeout_s"_a, "output"_a,
+          "device"_a.none(),
           nb::sig("def __init__(self, size: int, dim: int, queue_size: int, timeout_s: float, "
                   "output: str, device: object) -> None"))
       .def("stack", &Batcher::stack, "nest"_a.none(),

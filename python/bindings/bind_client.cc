@@ -82,7 +82,7 @@ class TimeLimit {
 };
 
 nb::object sample_batch(const ClientHandle& self, nb::handle table, nb::handle batch_size,
-                        nb::handle timeout_s, nb::handle beta, bool distinct, bool pad,
+                        nb::handle timeout_s, nb::handle beta, nb::handle distinct, nb::handle pad,
                         nb::handle out) {
   unwrap(self.check());
   SampleRequest request;
@@ -90,7 +90,8 @@ nb::object sample_batch(const ClientHandle& self, nb::handle table, nb::handle b
   request.count =
       static_cast<std::size_t>(integer_argument("batch_size", batch_size, 1, kBatchMax));
   request.min_count = request.count;
-  request.distinct = distinct;
+  request.distinct = flag_argument("distinct", distinct);
+  const BatchOptions options{flag_argument("pad", pad), nullptr};
   request.deadline = deadline(timeout_s);
   std::optional<double> exponent;
   if (!beta.is_none()) {
@@ -113,7 +114,6 @@ nb::object sample_batch(const ClientHandle& self, nb::handle table, nb::handle b
   request.batch = std::move(filled.samples);
   Waiting waiting(*self.service(), request.table);
   const WaitOptions wait = waiting.options();
-  const BatchOptions options{pad, nullptr};
   const Status status = without_gil(
       [&] { return draw(*self.service(), std::move(request), options, exponent, wait, drawn); });
   if (status.ok()) {
@@ -330,39 +330,40 @@ void bind_client(nb::module_& m) {
   bind_batch(m);
   bind_report(m);
   nb::class_<ClientHandle>(m, "Client", "See ``reverie.Client``.")
-      .def("insert", &insert, "data"_a.none(), "priorities"_a, "timeout_s"_a.none(),
+      .def("insert", &insert, "data"_a.none(), "priorities"_a.none(), "timeout_s"_a.none(),
            nb::sig("def insert(self, data: typing.Any, priorities: dict[str, float | None], "
                    "timeout_s: float | None) -> None"))
-      .def("sample_batch", &sample_batch, "table"_a, "batch_size"_a, "timeout_s"_a.none(),
-           "beta"_a.none(), "distinct"_a, "pad"_a, "out"_a.none(),
+      .def("sample_batch", &sample_batch, "table"_a.none(), "batch_size"_a.none(),
+           "timeout_s"_a.none(), "beta"_a.none(), "distinct"_a.none(), "pad"_a.none(),
+           "out"_a.none(),
            nb::sig("def sample_batch(self, table: str, batch_size: int, timeout_s: float | None, "
                    "beta: float | None, distinct: bool, pad: bool, out: Batch | None) -> Batch"))
-      .def("sample_one", &sample_one, "table"_a, "timeout_s"_a.none(),
+      .def("sample_one", &sample_one, "table"_a.none(), "timeout_s"_a.none(),
            nb::sig("def sample_one(self, table: str, timeout_s: float | None) -> "
                    "tuple[tuple[int, float, int, float, int], list[numpy.ndarray], list[str], "
                    "list[bool], str]"))
-      .def("mutate", &mutate, "table"_a, "deletes"_a, "tickets"_a, "ticket_priorities"_a, "keys"_a,
-           "key_priorities"_a, "timeout_s"_a.none(),
+      .def("mutate", &mutate, "table"_a.none(), "deletes"_a, "tickets"_a, "ticket_priorities"_a,
+           "keys"_a, "key_priorities"_a, "timeout_s"_a.none(),
            nb::sig("def mutate(self, table: str, deletes: numpy.ndarray, tickets: numpy.ndarray, "
                    "ticket_priorities: numpy.ndarray, keys: numpy.ndarray, "
                    "key_priorities: numpy.ndarray, timeout_s: float | None) -> "
                    "tuple[int, int, int]"),
            "How many items were updated, deleted, and not found.")
-      .def("lookup", &lookup, "table"_a, "keys"_a,
+      .def("lookup", &lookup, "table"_a.none(), "keys"_a,
            nb::sig("def lookup(self, table: str, keys: numpy.ndarray) -> "
                    "tuple[numpy.ndarray, numpy.ndarray]"),
            "The priorities of items, and their tickets.")
-      .def("reset", &reset, "table"_a, "timeout_s"_a.none(),
+      .def("reset", &reset, "table"_a.none(), "timeout_s"_a.none(),
            nb::sig("def reset(self, table: str, timeout_s: float | None) -> None"))
       .def("info", &info, "timeout_s"_a.none(),
            nb::sig("def info(self, timeout_s: float | None) -> list[dict[str, typing.Any]]"))
       .def("checkpoint", &checkpoint, "timeout_s"_a.none(),
            nb::sig("def checkpoint(self, timeout_s: float | None) -> str"))
-      .def("can_sample", &can_sample, "table"_a, "num_samples"_a,
+      .def("can_sample", &can_sample, "table"_a.none(), "num_samples"_a.none(),
            nb::sig("def can_sample(self, table: str, num_samples: int) -> bool"))
-      .def("can_insert", &can_insert, "table"_a, "num_inserts"_a,
+      .def("can_insert", &can_insert, "table"_a.none(), "num_inserts"_a.none(),
            nb::sig("def can_insert(self, table: str, num_inserts: int) -> bool"))
-      .def("why_blocked", &why_blocked, "table"_a,
+      .def("why_blocked", &why_blocked, "table"_a.none(),
            nb::sig("def why_blocked(self, table: str) -> BlockedReport"));
 }
 

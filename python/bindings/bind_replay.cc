@@ -112,7 +112,7 @@ void bind_replay(nb::module_& m) {
         const std::string given(text_argument("path", path));
         unwrap(without_gil([&] { return load_plugin(given, registry()); }));
       },
-      "path"_a, nb::sig("def load_plugin(path: str) -> None"),
+      "path"_a.none(), nb::sig("def load_plugin(path: str) -> None"),
       R"(Loads a shared library with selectors or extensions; ``Custom`` makes them by name.
 
 Args:

@@ -70,8 +70,9 @@ class PyStructuredWriter {
   PyStructuredWriter& operator=(const PyStructuredWriter&) = delete;
   ~PyStructuredWriter() { abandon(*writer_, fork_guard_); }
 
-  void append(nb::handle step, bool partial_step, nb::handle timeout_s) {
+  void append(nb::handle step, nb::handle partial_step, nb::handle timeout_s) {
     const InUse in_use(calls_);
+    const bool is_partial = flag_argument("partial_step", partial_step);
     const LeavesOfCall leaves(leaves_);
     check_open();
     auto& [nest, places] = steps_.flatten(step, leaves_);
@@ -88,10 +89,10 @@ class PyStructuredWriter {
     const TimePoint until = python::deadline(timeout_s);
     // With room in the queue the call never waits: handing the lock over would cost more.
     if (!writer_->may_wait()) {
-      unwrap(writer_->append(step_, partial_step, until, wait_));
+      unwrap(writer_->append(step_, is_partial, until, wait_));
     } else {
       leaves_.hold();
-      unwrap(without_gil([&] { return writer_->append(step_, partial_step, until, wait_); }));
+      unwrap(without_gil([&] { return writer_->append(step_, is_partial, until, wait_); }));
     }
   }
 
@@ -103,10 +104,11 @@ class PyStructuredWriter {
     unwrap(without_gil([&] { return writer_->flush(pending, until, wait_); }));
   }
 
-  void end_episode(bool clear_buffers, nb::handle timeout_ms, nb::handle timeout_s) {
+  void end_episode(nb::handle clear_buffers, nb::handle timeout_ms, nb::handle timeout_s) {
     const InUse in_use(calls_);
+    const bool clears = flag_argument("clear_buffers", clear_buffers);
     const TimePoint until = deadline(timeout_ms, timeout_s);
-    unwrap(without_gil([&] { return writer_->end_episode(clear_buffers, until, wait_); }));
+    unwrap(without_gil([&] { return writer_->end_episode(clears, until, wait_); }));
   }
 
   bool step_is_open() const {
@@ -182,13 +184,13 @@ void bind_structured_writer(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<PyStructuredWriter>(m, "StructuredWriter", "See ``reverie.structured``.")
       .def("__init__", &init_writer, "client"_a, "configs"_a, nb::kw_only(),
-           "chunk_length"_a = nb::none(), "max_in_flight_items"_a = 1000, "codec"_a = "auto",
+           "chunk_length"_a = nb::none(), "max_in_flight_items"_a.none() = 1000, "codec"_a.none() = "auto",
            nb::sig("def __init__(self, client: Client, "
                    "configs: collections.abc.Sequence[tuple[typing.Any, ...]], *, "
                    "chunk_length: int | None = None, max_in_flight_items: int = 1000, "
                    "codec: str = 'auto') -> None"))
       .def("append", &PyStructuredWriter::append, "data"_a.none(), nb::kw_only(),
-           "partial_step"_a = false, "timeout_s"_a = nb::none(),
+           "partial_step"_a.none() = false, "timeout_s"_a = nb::none(),
            nb::sig("def append(self, data: typing.Any, *, partial_step: bool = False, "
                    "timeout_s: float | None = None) -> None"),
            R"(Appends one step, or a part of it, and makes the items that the patterns say.
@@ -205,7 +207,7 @@ Raises:
     NotFoundError: there is no such table; the step was written.
     DeadlineExceededError: the queue stayed full; nothing was written.
     FailedPreconditionError: a leaf came in this open step already, or the writer is closed.)")
-      .def("flush", &PyStructuredWriter::flush, "block_until_num_items"_a = 0,
+      .def("flush", &PyStructuredWriter::flush, "block_until_num_items"_a.none() = 0,
            "timeout_ms"_a = nb::none(), nb::kw_only(), "timeout_s"_a = nb::none(),
            nb::sig("def flush(self, block_until_num_items: int = 0, "
                    "timeout_ms: float | None = None, *, timeout_s: float | None = None) -> None"),
@@ -221,7 +223,7 @@ Raises:
     NotFoundError: there is no such table; its items are lost.
     DeadlineExceededError: the time is up; the message says how many items wait.)")
       .def(
-          "end_episode", &PyStructuredWriter::end_episode, "clear_buffers"_a = true,
+          "end_episode", &PyStructuredWriter::end_episode, "clear_buffers"_a.none() = true,
           "timeout_ms"_a = nb::none(), nb::kw_only(), "timeout_s"_a = nb::none(),
           nb::sig("def end_episode(self, clear_buffers: bool = True, "
                   "timeout_ms: float | None = None, *, timeout_s: float | None = None) -> None"),

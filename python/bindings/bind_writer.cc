@@ -152,11 +152,12 @@ class Writer {
     unwrap(without_gil([&] { return writer().flush(pending, until, wait_); }));
   }
 
-  void end_episode(bool clear_buffers, nb::handle timeout_ms, nb::handle timeout_s) {
+  void end_episode(nb::handle clear_buffers, nb::handle timeout_ms, nb::handle timeout_s) {
     const InUse in_use(*core_);
+    const bool clears = flag_argument("clear_buffers", clear_buffers);
     const TimePoint until = deadline(timeout_ms, timeout_s);
-    unwrap(without_gil([&] { return writer().end_episode(clear_buffers, until, wait_); }));
-    if (clear_buffers) core_->history_begin = writer().next_step();
+    unwrap(without_gil([&] { return writer().end_episode(clears, until, wait_); }));
+    if (clears) core_->history_begin = writer().next_step();
   }
 
   void configure(nb::handle path, nb::handle num_keep_alive_refs, nb::handle max_chunk_length,
@@ -298,13 +299,13 @@ class Writer {
 };
 
 void init_writer(Writer* self, const ClientHandle& client, nb::handle num_keep_alive_refs,
-                 bool validate_items, nb::handle chunk_length, nb::handle max_in_flight_items,
+                 nb::handle validate_items, nb::handle chunk_length, nb::handle max_in_flight_items,
                  nb::handle codec) {
   unwrap(client.check());
   TrajectoryWriterOptions options;
   options.chunks =
       chunk_options(num_keep_alive_refs, "chunk_length", chunk_length, codec_argument(codec));
-  options.validate_items = validate_items;
+  options.validate_items = flag_argument("validate_items", validate_items);
   options.max_in_flight_items =
       static_cast<std::size_t>(integer_argument("max_in_flight_items", max_in_flight_items, 1));
   new (self) Writer(client, options);
@@ -315,13 +316,14 @@ void init_writer(Writer* self, const ClientHandle& client, nb::handle num_keep_a
 void bind_writer(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<Writer>(m, "TrajectoryWriter", "See ``reverie.TrajectoryWriter``.")
-      .def("__init__", &init_writer, "client"_a, "num_keep_alive_refs"_a, nb::kw_only(),
-           "validate_items"_a = true, "chunk_length"_a = nb::none(), "max_in_flight_items"_a = 1000,
-           "codec"_a = "auto",
+      .def("__init__", &init_writer, "client"_a, "num_keep_alive_refs"_a.none(), nb::kw_only(),
+           "validate_items"_a.none() = true, "chunk_length"_a = nb::none(),
+           "max_in_flight_items"_a.none() = 1000, "codec"_a.none() = "auto",
            nb::sig("def __init__(self, client: Client, num_keep_alive_refs: int, *, "
                    "validate_items: bool = True, chunk_length: int | None = None, "
                    "max_in_flight_items: int = 1000, codec: str = 'auto') -> None"))
-      .def("append", &Writer::append, "data"_a.none(), nb::kw_only(), "partial_step"_a = false,
+      .def("append", &Writer::append, "data"_a.none(), nb::kw_only(),
+           "partial_step"_a.none() = false,
            nb::sig("def append(self, data: typing.Any, *, partial_step: bool = False) -> None"),
            R"(Appends one step, or a part of it.
 
@@ -337,8 +339,8 @@ Raises:
       .def("append_whole", &Writer::append_whole, "data"_a.none(),
            nb::sig("def append_whole(self, data: typing.Any) -> None"),
            "Appends one step, which must have the structure of the first.")
-      .def("create_item", &Writer::create_item, "table"_a, "priority"_a.none(),
-           "trajectory"_a.none(), nb::kw_only(), "version"_a = 0, "timeout_s"_a = nb::none(),
+      .def("create_item", &Writer::create_item, "table"_a.none(), "priority"_a.none(),
+           "trajectory"_a.none(), nb::kw_only(), "version"_a.none() = 0, "timeout_s"_a = nb::none(),
            nb::sig("def create_item(self, table: str, priority: float | None, "
                    "trajectory: typing.Any, *, version: int = 0, timeout_s: float | None = None) "
                    "-> None"),
@@ -360,8 +362,8 @@ Raises:
     NotFoundError: there is no such table.
     DeadlineExceededError: the queue stayed full; the item was not made.
     FailedPreconditionError: the writer is closed.)")
-      .def("create_whole_item", &Writer::create_whole_item, "table"_a, "num_timesteps"_a,
-           "priority"_a.none(), nb::kw_only(), "timeout_s"_a = nb::none(),
+      .def("create_whole_item", &Writer::create_whole_item, "table"_a.none(),
+           "num_timesteps"_a.none(), "priority"_a.none(), nb::kw_only(), "timeout_s"_a = nb::none(),
            nb::sig("def create_whole_item(self, table: str, num_timesteps: int, "
                    "priority: float | None, *, timeout_s: float | None = None) -> None"),
            "Makes an item of the last steps, all columns of them.")
@@ -375,8 +377,8 @@ Raises:
       .def_prop_ro("pending_items", &Writer::pending_items,
                    "Items that are not in their table yet.")
       .def_prop_ro("closed", &Writer::closed, "Whether :meth:`close` was called.")
-      .def("flush", &Writer::flush, "block_until_num_items"_a = 0, "timeout_ms"_a = nb::none(),
-           nb::kw_only(), "timeout_s"_a = nb::none(),
+      .def("flush", &Writer::flush, "block_until_num_items"_a.none() = 0,
+           "timeout_ms"_a = nb::none(), nb::kw_only(), "timeout_s"_a = nb::none(),
            nb::sig("def flush(self, block_until_num_items: int = 0, "
                    "timeout_ms: float | None = None, *, timeout_s: float | None = None) -> None"),
            R"(Waits until at most ``block_until_num_items`` items are not in their table.
@@ -389,7 +391,7 @@ Args:
 Raises:
     InvalidArgumentError: a number lies outside.
     DeadlineExceededError: the time is up; the message says how many items wait.)")
-      .def("end_episode", &Writer::end_episode, "clear_buffers"_a = true,
+      .def("end_episode", &Writer::end_episode, "clear_buffers"_a.none() = true,
            "timeout_ms"_a = nb::none(), nb::kw_only(), "timeout_s"_a = nb::none(),
            nb::sig("def end_episode(self, clear_buffers: bool = True, "
                    "timeout_ms: float | None = None, *, timeout_s: float | None = None) -> None"),
@@ -402,8 +404,8 @@ Args:
 
 Raises:
     DeadlineExceededError: the time is up; the episode goes on as it was.)")
-      .def("configure", &Writer::configure, "path"_a, nb::kw_only(), "num_keep_alive_refs"_a,
-           "max_chunk_length"_a.none(), "codec"_a = nb::none(),
+      .def("configure", &Writer::configure, "path"_a.none(), nb::kw_only(),
+           "num_keep_alive_refs"_a.none(), "max_chunk_length"_a.none(), "codec"_a = nb::none(),
            nb::sig("def configure(self, path: str | tuple[str | int, ...], *, "
                    "num_keep_alive_refs: int, max_chunk_length: int | None, "
                    "codec: str | None = None) -> None"),

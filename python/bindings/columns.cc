@@ -234,12 +234,19 @@ nb::object to_array(const PickedColumn& column) {
 }
 
 // One column from cells: what iterating a history or a column gives.
-void init_picked(PickedColumn* self, nb::handle references, bool squeeze, nb::handle path) {
+void init_picked(PickedColumn* self, nb::handle references, nb::handle squeezed, nb::handle path) {
+  const bool squeeze = flag_argument("squeeze", squeezed);
   std::vector<StepIndex> steps;
   nb::object owner;
   const ColumnHistory* history = nullptr;
   const std::string name = path.is_none() ? std::string() : nb::cast<std::string>(nb::str(path));
-  for (nb::handle reference : nb::borrow(references)) {
+  const nb::object cells = nb::steal(PySequence_List(references.ptr()));
+  if (!cells.is_valid()) {
+    PyErr_Clear();
+    raise_type_error(format("data_references is {}; it must be a list of cells of a history",
+                            str_of(nb::repr(references))));
+  }
+  for (nb::handle reference : cells) {
     const PickedColumn* const cell = as_picked_column(reference.ptr());
     if (cell == nullptr) {
       raise(invalid_argument("{} refers to a {}; all references must be cells of one history",
@@ -345,8 +352,8 @@ Comes from indexing a column of ``writer.history``. Refers to the writer's rows 
 save in :meth:`numpy`.)");
   picked_type = picked;
   picked
-      .def("__init__", &init_picked, "data_references"_a, nb::kw_only(), "squeeze"_a = false,
-           "path"_a = nb::none(),
+      .def("__init__", &init_picked, "data_references"_a.none(), nb::kw_only(),
+           "squeeze"_a.none() = false, "path"_a = nb::none(),
            nb::sig("def __init__(self, data_references: collections.abc.Iterable[TrajectoryColumn],"
                    " *, squeeze: bool = False, path: object = None) -> None"),
            "One column from cells of a history.")

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TypeAlias
 
+from reverie import _checks
 from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 
 OptionValue: TypeAlias = bool | int | float | str
@@ -49,9 +50,7 @@ def checked_seed(seed: int | None) -> int | None:
     """The seed, if it is one: an integer that fits into 63 bits."""
     if seed is None:
         return None
-    if not isinstance(seed, int) or not 0 <= seed < 2**63:
-        raise InvalidArgumentError(f"seed is {seed!r}; it must be an integer in [0, 2**63)")
-    return seed
+    return _checks.integer("seed", seed, 0)
 
 
 def _checked(component: str, key: str, value: OptionValue | None) -> OptionValue | None:

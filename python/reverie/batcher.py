@@ -6,7 +6,7 @@ from collections.abc import Generator
 from types import TracebackType
 from typing import Any
 
-from reverie import _reverie
+from reverie import _checks, _reverie
 from reverie.errors import InvalidArgumentError, MissingPackageError
 
 __all__ = ["Batcher", "unbatch"]
@@ -44,10 +44,9 @@ class Batcher:
         queue_size: int = 16,
         output: str | None = None,
     ) -> None:
-        if output not in (None, "numpy", "torch", "jax"):
-            raise InvalidArgumentError(
-                f'output is {output!r}; it must be "numpy", "torch", "jax" or None'
-            )
+        if output is not None:
+            _checks.choice("output", output, ("numpy", "torch", "jax"))
+        timeout_s = _checks.number("timeout_s", timeout_s, 0.0, finite=False)
         place: object = None if str(device) == "cpu" else device
         if place is not None and output == "numpy":
             raise InvalidArgumentError(
@@ -155,6 +154,7 @@ def unbatch(batch: object, dim: int = 0) -> list[Any]:
     Raises:
         InvalidArgumentError: the arrays differ in length along ``dim``, or lack that dimension.
     """
+    dim = _checks.integer("dim", dim, 0, 63)
     paths, leaves, structure = _reverie.flatten(batch)
     rows = None
     for path, leaf in zip(paths, leaves, strict=True):

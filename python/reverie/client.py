@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from reverie import _reverie
+from reverie import _checks, _reverie
 from reverie.dataset import Dataset, Output, table_dataset
 from reverie.errors import (
     InvalidArgumentError,
@@ -82,8 +82,16 @@ class Client:
         sampling: Literal["even", "mass"] = "even",
     ) -> None:
         is_one = isinstance(server_address, str)
-        addresses = [server_address] if isinstance(server_address, str) else list(server_address)
-        if each_address:
+        addresses = _addresses(server_address)
+        _checks.text("token", token)
+        if tls is not None:
+            _checks.instance("tls", tls, ClientTls)
+        if retry_timeout_s is not None:
+            retry_timeout_s = _checks.number(
+                "retry_timeout_s", retry_timeout_s, above=0.0, finite=False
+            )
+        _checks.choice("sampling", sampling, ("even", "mass"))
+        if _checks.flag("each_address", each_address):
             found = [one for target in addresses for one in _reverie.single_targets(target)]
             addresses = list(dict.fromkeys(found))
         options = None if tls is None else tls._options()
@@ -157,9 +165,11 @@ class Client:
             NotFoundError: there is no such table.
             DeadlineExceededError: the time is up; the message says how many tables have the item.
         """
+        if not isinstance(priorities, dict):
+            priorities = _checks.mapping("priorities", priorities, "priorities by table")
         if not priorities:
             raise InvalidArgumentError("priorities is empty; name at least one table")
-        self._native.insert(data, dict(priorities), timeout_s)
+        self._native.insert(data, priorities, timeout_s)
 
     def writer(
         self,
@@ -290,8 +300,11 @@ class Client:
             DeadlineExceededError: no item could be drawn in time.
             UnsupportedTypeError: an item of squeezed columns cannot be given step by step.
         """
-        if num_samples < 1:
-            raise InvalidArgumentError(f"num_samples is {num_samples}; it must be at least 1")
+        _checks.text("table", table)
+        num_samples = _checks.integer("num_samples", num_samples)
+        _checks.flag("emit_timesteps", emit_timesteps)
+        _checks.flag("unpack_as_table_signature", unpack_as_table_signature)
+        timeout_s = _checks.timeout("timeout_s", timeout_s)
         if unpack_as_table_signature and self._table(table).signature is None:
             raise InvalidArgumentError(
                 f"table '{table}' has no signature to unpack by; leave "
@@ -449,9 +462,15 @@ class Client:
         keys, values = _NO_KEYS, _NO_VALUES
         if isinstance(updates, Mapping):
             keys = _keys("updates", list(updates))
-            values = _priorities(list(updates.values()))
+            values = _priorities(list(updates.values()), "updates")
         elif updates is not None:
-            keys, values = _keys("updates", updates[0]), _priorities(updates[1])
+            pair = _checks.items("updates", updates, "keys, and one of priorities; or a dict")
+            if len(pair) != 2:
+                raise InvalidArgumentError(
+                    f"updates has {len(pair)} entries; it must be a dict of priorities by key, or "
+                    "a pair of keys and priorities"
+                )
+            keys, values = _keys("updates", pair[0]), _priorities(pair[1], "updates")
             _same_length("updates", keys, values)
         gone = _NO_KEYS if deletes is None else _keys("deletes", deletes)
         self._mutate(table, gone, keys=keys, key_priorities=values, timeout_s=timeout_s)
@@ -462,7 +481,7 @@ class Client:
 
     def max_priority(self, table: str) -> float:
         """The largest priority since the table was opened or reset; 1 before the first."""
-        return self._table(table).max_priority
+        return self._table(_checks.text("table", table)).max_priority
 
     def delete(self, table: str, keys: Keys, *, timeout_s: float | None = None) -> int:
         """Deletes items; returns how many there were. Keys that are gone are ignored."""
@@ -491,7 +510,9 @@ class Client:
         Raises:
             DeadlineExceededError: no server answered.
         """
-        return {table["name"]: table_info(table) for table in self._native.info(timeout or None)}
+        if timeout is not None:
+            timeout = _checks.number("timeout", timeout, 0.0, finite=False) or None
+        return {table["name"]: table_info(table) for table in self._native.info(timeout)}
 
     def checkpoint(self, *, timeout_s: float | None = None) -> str:
         """Has the server write a checkpoint; returns its path on the server's disk.
@@ -609,6 +630,24 @@ class Client:
         return f"Client, server_address={self.server_address}"
 
 
+def _addresses(server_address: object) -> list[str]:
+    """The addresses that a client was given."""
+    if isinstance(server_address, str):
+        return [server_address]
+    what = "an address such as 'localhost:8000', or a list of them"
+    if not hasattr(server_address, "__iter__") or isinstance(server_address, (bytes, Mapping)):
+        raise UnsupportedTypeError(
+            f"server_address is {_checks.shown(server_address)}; it must be {what}"
+        )
+    addresses = _checks.items("server_address", server_address, "addresses")
+    for address in addresses:
+        if not isinstance(address, str):
+            raise UnsupportedTypeError(
+                f"server_address holds {_checks.shown(address)}; it must be {what}"
+            )
+    return addresses
+
+
 def _connect(server_address: str | tuple[str, ...], options: dict[str, Any]) -> Client:
     return Client(server_address, **options)
 
@@ -630,25 +669,34 @@ def _keys(argument: str, keys: Keys | None) -> npt.NDArray[np.uint64]:
             raise _no_key(argument, keys.min())
         return np.ascontiguousarray(keys, np.uint64)
     # NumPy would make floats of a list of small and large keys.
-    given = list(keys or ())
+    given = [] if keys is None else _checks.items(argument, keys, "keys")
     for key in given:
-        if not hasattr(key, "__index__") or not 0 <= key < 2**64:
+        if not isinstance(key, (int, np.integer)) and not hasattr(key, "__index__"):
+            raise _no_key(argument, key)
+        if isinstance(key, np.ndarray) or not 0 <= key < 2**64:
             raise _no_key(argument, key)
     return np.array(given, np.uint64)
 
 
 def _no_key(argument: str, key: object) -> UnsupportedTypeError:
-    return UnsupportedTypeError(f"{argument} holds {key!r}; keys are integers in [0, 2**64)")
+    return UnsupportedTypeError(
+        f"{argument} holds {_checks.shown(key)}; keys are integers in [0, 2**64)"
+    )
 
 
-def _priorities(priorities: Priorities) -> npt.NDArray[np.float64]:
+def _priorities(priorities: Priorities, argument: str = "priorities") -> npt.NDArray[np.float64]:
     """Priorities as the native store takes them."""
-    array = np.asarray(priorities)
+    try:
+        array = np.asarray(priorities)
+    except (TypeError, ValueError):  # a ragged list, or what has no elements
+        raise UnsupportedTypeError(
+            f"{argument} is {_checks.shown(priorities)}; it must hold numbers"
+        ) from None
     if array.dtype.kind not in "fiub" and array.dtype.name != "bfloat16":
-        raise UnsupportedTypeError(f"priorities holds {array.dtype}; it must hold numbers")
+        raise UnsupportedTypeError(f"{argument} holds {array.dtype}; it must hold numbers")
     if array.ndim != 1:
         raise InvalidArgumentError(
-            f"priorities has shape {array.shape}; it must be a flat sequence"
+            f"{argument} has shape {array.shape}; it must be a flat sequence"
         )
     return np.ascontiguousarray(array, np.float64)
 

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from reverie import _reverie
-from reverie.errors import InvalidArgumentError, UnsupportedTypeError
+from reverie import _checks, _reverie
+from reverie.errors import UnsupportedTypeError
 from reverie.packages import import_package
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 Output: TypeAlias = Literal["numpy", "torch", "jax"]
+
+
+_OPENS = "that of a client or buffer; call its dataset()"
 
 
 class Dataset:
@@ -42,8 +45,9 @@ class Dataset:
         stream: _reverie.TableStream | _reverie.ReplayStream,
         convert: Callable[[Any], Any] | None,
     ) -> None:
+        _checks.instance("stream", stream, (_reverie.TableStream, _reverie.ReplayStream), _OPENS)
         self._stream = stream
-        self._convert = convert
+        self._convert = convert if convert is None else _checks.function("convert", convert)
 
     def __iter__(self) -> Dataset:
         return self
@@ -116,7 +120,8 @@ def converter(output: Output) -> Callable[[Any], Any] | None:
     if output == "jax":
         import_package("jax.dlpack")
         return _to_jax
-    raise InvalidArgumentError(f"output is {output!r}; it must be 'numpy', 'torch' or 'jax'")
+    _checks.choice("output", output, ("numpy", "torch", "jax"))
+    raise AssertionError(output)  # one of the three
 
 
 def _to_torch(array: np.ndarray[Any, Any]) -> Any:  # noqa: ANN401

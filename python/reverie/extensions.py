@@ -1,7 +1,7 @@
 """What runs with each insert, sample, update and delete of a table, atomically with it."""
 
-from reverie import _options, _reverie
-from reverie.errors import FailedPreconditionError, InvalidArgumentError
+from reverie import _checks, _options, _reverie
+from reverie.errors import FailedPreconditionError
 
 
 class Extension(_options.Component):
@@ -65,11 +65,10 @@ class PriorityDiffusion(Extension):
     __slots__ = ()
 
     def __init__(self, radius: int = 1, decay: float = 0.5) -> None:
-        if not isinstance(radius, int) or radius < 1:
-            raise InvalidArgumentError(f"radius is {radius!r}; it must be an integer >= 1")
-        if not 0 < decay <= 1:
-            raise InvalidArgumentError(f"decay is {decay!r}; it must lie in (0, 1]")
-        super().__init__(radius=radius, decay=float(decay))
+        super().__init__(
+            radius=_checks.integer("radius", radius),
+            decay=_checks.number("decay", decay, most=1.0, above=0.0),
+        )
 
 
 class Custom(Extension):
@@ -83,4 +82,4 @@ class Custom(Extension):
     __slots__ = ()
 
     def __init__(self, name: str, **options: _options.OptionValue) -> None:
-        super().__init__(_name=name, **options)
+        super().__init__(_name=_checks.text("name", name), **options)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reverie import _reverie, structured
-from reverie.errors import InvalidArgumentError
+from reverie import _checks, _reverie, structured
+from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 from reverie.replay_sample import ReplaySample, SampleInfo
 from reverie.store import Store
 from reverie.table import Table
@@ -44,6 +44,11 @@ class PatternDataset:
         respect_episode_boundaries: bool,
         is_end_of_episode: Callable[[Any], Any],
     ) -> None:
+        if isinstance(input_dataset, (str, bytes)) or not hasattr(input_dataset, "__iter__"):
+            raise UnsupportedTypeError(
+                f"input_dataset is {_checks.shown(input_dataset)}; it must be an iterable of steps"
+            )
+        configs = structured._configs(configs)
         tables = sorted({config.table for config in configs})
         if len(tables) > 1:
             raise InvalidArgumentError(
@@ -51,8 +56,10 @@ class PatternDataset:
             )
         self._steps = input_dataset
         self._configs = [config._to(_TABLE) for config in configs]
-        self._respects = respect_episode_boundaries
-        self._is_end = is_end_of_episode
+        self._respects = _checks.flag("respect_episode_boundaries", respect_episode_boundaries)
+        self._is_end = _checks.function(
+            "is_end_of_episode", is_end_of_episode, "a function of a step"
+        )
         self._open().close()  # refuses what can make no items
 
     def __iter__(self) -> Iterator[Any]:

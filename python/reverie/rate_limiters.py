@@ -13,7 +13,7 @@ and waits otherwise.
 import sys
 from typing import NamedTuple
 
-from reverie import _reverie
+from reverie import _checks, _reverie
 from reverie.errors import InvalidArgumentError
 
 _UNBOUNDED = sys.float_info.max
@@ -24,6 +24,29 @@ class _Numbers(NamedTuple):
     min_size_to_sample: int
     min_diff: float
     max_diff: float
+
+
+def _whole(name: str, value: object) -> int:
+    """An integer >= 1, which may come as a float."""
+    if isinstance(value, float):
+        if not value.is_integer():
+            raise InvalidArgumentError(f"{name} is {value}; it must be an integer >= 1")
+        value = int(value)
+    return _checks.integer(name, value)
+
+
+def _bounds(error_buffer: object, offset: float) -> tuple[float, float]:
+    """The bounds that an error buffer around ``offset`` gives."""
+    if hasattr(error_buffer, "__len__") and not isinstance(error_buffer, str):
+        pair = _checks.items("error_buffer", error_buffer, "two bounds")
+        if len(pair) != 2:
+            raise InvalidArgumentError(
+                f"error_buffer has {len(pair)} entries; it must be a number, or a pair of bounds"
+            )
+        low, high = (_checks.number("error_buffer", bound, finite=False) for bound in pair)
+        return low, high
+    buffer = _checks.number("error_buffer", error_buffer, finite=False)
+    return offset - buffer, offset + buffer
 
 
 class RateLimiter:
@@ -47,12 +70,11 @@ class RateLimiter:
         min_diff: float,
         max_diff: float,
     ) -> None:
-        if int(min_size_to_sample) != min_size_to_sample:
-            raise InvalidArgumentError(
-                f"min_size_to_sample is {min_size_to_sample}; it must be an integer >= 1"
-            )
         self._numbers = _Numbers(
-            float(samples_per_insert), int(min_size_to_sample), float(min_diff), float(max_diff)
+            _checks.number("samples_per_insert", samples_per_insert, finite=False),
+            _whole("min_size_to_sample", min_size_to_sample),
+            _checks.number("min_diff", min_diff, finite=False),
+            _checks.number("max_diff", max_diff, finite=False),
         )
         _reverie.check_rate_limiter(*self._numbers)
 
@@ -128,15 +150,10 @@ class SampleToInsertRatio(RateLimiter):
         min_size_to_sample: int,
         error_buffer: float | tuple[float, float],
     ) -> None:
-        if not 0 < samples_per_insert < float("inf"):
-            raise InvalidArgumentError(
-                f"samples_per_insert is {samples_per_insert}; it must be finite and > 0"
-            )
+        samples_per_insert = _checks.number("samples_per_insert", samples_per_insert, above=0.0)
+        min_size_to_sample = _whole("min_size_to_sample", min_size_to_sample)
         offset = samples_per_insert * min_size_to_sample
-        if isinstance(error_buffer, (int, float)):
-            min_diff, max_diff = offset - error_buffer, offset + error_buffer
-        else:
-            min_diff, max_diff = error_buffer
+        min_diff, max_diff = _bounds(error_buffer, offset)
         least = 2 * max(1.0, samples_per_insert)
         if max_diff - min_diff < least:
             raise InvalidArgumentError(
@@ -169,9 +186,7 @@ class Queue(RateLimiter):
     """
 
     def __init__(self, size: int) -> None:
-        if size < 1:
-            raise InvalidArgumentError(f"size is {size}; it must be at least 1")
-        super().__init__(1.0, 1, 0.0, float(size))
+        super().__init__(1.0, 1, 0.0, float(_whole("size", size)))
 
 
 class Stack(Queue):

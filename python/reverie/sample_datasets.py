@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import numpy as np
 
-from reverie import _reverie
+from reverie import _checks, _reverie
 from reverie.client import Client
 from reverie.dataset import converter
 from reverie.errors import InvalidArgumentError, NotFoundError, UnsupportedTypeError
@@ -122,13 +122,9 @@ class SampleDataset:
         _count("max_samples_per_stream", max_samples_per_stream, or_minus_one=True)
         samples = _count("max_samples", max_samples, or_minus_one=True)
         request = _count("flexible_batch_size", flexible_batch_size, or_minus_one=True)
-        if not isinstance(rate_limiter_timeout_ms, int) or rate_limiter_timeout_ms < _FOR_EVER:
-            raise InvalidArgumentError(
-                f"rate_limiter_timeout_ms is {rate_limiter_timeout_ms}; it must be an integer "
-                ">= -1, where -1 waits for ever"
-            )
-        self._client = Client(server_address) if isinstance(server_address, str) else server_address
-        self._table = table
+        timeout_ms = _checks.integer("rate_limiter_timeout_ms", rate_limiter_timeout_ms, _FOR_EVER)
+        self._client = _client(server_address)
+        self._table = _checks.text("table", table)
         self._paths, types, self._structure = _reverie.flatten(dtypes)
         extents = _leaves_like(self._structure, len(types), shapes)
         self._specs = [
@@ -139,7 +135,6 @@ class SampleDataset:
         self._max_samples = 0 if samples == _FOR_EVER else samples
         half = max(1, in_flight // 2)
         self._request_max = half if request == _FOR_EVER else min(request, half)
-        timeout_ms = rate_limiter_timeout_ms
         self._timeout_s = None if timeout_ms == _FOR_EVER else timeout_ms * 1e-3
         self._framework = framework
         self._convert = converter(framework)
@@ -177,7 +172,8 @@ class SampleDataset:
             InvalidArgumentError: there is no such table, or it has no signature.
             DeadlineExceededError: no server answered in time.
         """
-        client = Client(server_address) if isinstance(server_address, str) else server_address
+        client = _client(server_address)
+        _checks.text("table", table)
         tables = client.server_info(get_signature_timeout_secs)
         if table not in tables:
             raise InvalidArgumentError(
@@ -407,13 +403,20 @@ class _Shape:
 
 
 def _count(name: str, value: int, or_minus_one: bool = False) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise InvalidArgumentError(f"{name} is {value!r}; it must be an integer")
-    number = int(value)
+    if isinstance(value, float):
+        raise InvalidArgumentError(f"{name} is {value}; it must be an integer")
+    number = _checks.integer(name, value, _FOR_EVER)
     if number < 1 and not (or_minus_one and number == _FOR_EVER):
         remedy = "at least 1, or -1" if or_minus_one else "at least 1"
         raise InvalidArgumentError(f"{name} is {number}; it must be {remedy}")
     return number
+
+
+def _client(server_address: object) -> Client:
+    if isinstance(server_address, Client):
+        return server_address
+    what = "an address such as 'localhost:8000', or a reverie.Client"
+    return Client(_checks.instance("server_address", server_address, str, what))
 
 
 def _is_compatible(a: tuple[int | None, ...], b: tuple[int | None, ...]) -> bool:

@@ -1,7 +1,17 @@
 """Which item comes next: the orders in which a table samples and evicts."""
 
-from reverie import _options
-from reverie.errors import InvalidArgumentError
+from reverie import _checks, _options
+
+__all__ = [
+    "Custom",
+    "Fifo",
+    "Lifo",
+    "MaxHeap",
+    "MinHeap",
+    "Prioritized",
+    "Selector",
+    "Uniform",
+]
 
 
 class Selector(_options.Component):
@@ -44,11 +54,7 @@ class Prioritized(Selector):
     """
 
     def __init__(self, priority_exponent: float, *, seed: int | None = None) -> None:
-        exponent = float(priority_exponent)
-        if not 0 <= exponent < float("inf"):
-            raise InvalidArgumentError(
-                f"priority_exponent is {priority_exponent}; it must be finite and >= 0"
-            )
+        exponent = _checks.number("priority_exponent", priority_exponent, 0.0)
         super().__init__(priority_exponent=exponent, seed=_options.checked_seed(seed))
 
 
@@ -69,7 +75,7 @@ class Custom(Selector):
     """
 
     def __init__(self, name: str, **options: _options.OptionValue) -> None:
-        super().__init__(_name=name, **options)
+        super().__init__(_name=_checks.text("name", name), **options)
 
 
 def from_spec(spec: _options.ComponentSpec) -> Selector:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reverie import _reverie
+from reverie import _checks, _reverie
 from reverie.client import Client
 from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 from reverie.store import checked_tables
@@ -134,8 +134,18 @@ class Server:
         import logging  # noqa: F401 - a warning may come when no descriptor is left
 
         self._tables = checked_tables(tables, max_bytes)
-        if port is not None and not 0 <= port < 2**16:
-            raise InvalidArgumentError(f"port is {port}; it must lie between 0 and 65535, or None")
+        if port is not None:
+            port = _checks.integer("port", port, 0, 2**16 - 1)
+        _checks.text("host", host)
+        _checks.text("token", token)
+        _checks.flag("insecure", insecure)
+        _checks.instance("limits", limits, ServerLimits)
+        if tls is not None:
+            from reverie.tls import ServerTls
+
+            _checks.instance("tls", tls, ServerTls)
+        if unix_path is not None:
+            unix_path = _checks.path("unix_path", unix_path)
         addresses = [f"[{host}]:{port or 0}" if ":" in host else f"{host}:{port or 0}"]
         if unix_path is not None:
             addresses.append(f"unix:{unix_path}")
@@ -191,7 +201,7 @@ class Server:
         Args:
             grace_s: how long clients may take to read what was written to them.
         """
-        self._native.stop(grace_s)
+        self._native.stop(_checks.number("grace_s", grace_s, 0.0))
         self._stopped.set()
 
     def wait(self) -> None:

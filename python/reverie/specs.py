@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from reverie import _reverie
+from reverie import _checks, _reverie
 from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 
 _SMALL_FLOATS = (
@@ -49,7 +49,7 @@ class TensorSpec:
     ) -> None:
         self._shape = _checked_shape(shape)
         self._dtype_name = _dtype_name(dtype)
-        self._name = name
+        self._name = None if name is None else _checks.text("name", name)
 
     @property
     def shape(self) -> tuple[int | None, ...]:
@@ -122,7 +122,7 @@ def signature_nest(columns: Sequence[tuple[str, str, list[int]]], structure: str
 
 
 def _checked_shape(shape: Iterable[int | None] | int) -> tuple[int | None, ...]:
-    extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    extents = (shape,) if isinstance(shape, int) else _extents(shape)
     checked: list[int | None] = []
     for extent in extents:
         extent = getattr(extent, "value", extent)  # TensorFlow 1's Dimension
@@ -137,6 +137,10 @@ def _checked_shape(shape: Iterable[int | None] | int) -> tuple[int | None, ...]:
     return tuple(checked)
 
 
+def _extents(shape: object) -> tuple[Any, ...]:
+    return tuple(_checks.items("shape", shape, "integers >= 0, or None for any extent"))
+
+
 def _dtype_name(dtype: object) -> str:
     name = str(dtype).removeprefix("torch.")
     if name in _SMALL_FLOATS:
@@ -146,8 +150,10 @@ def _dtype_name(dtype: object) -> str:
     dtype = getattr(dtype, "as_numpy_dtype", dtype)  # TensorFlow
     try:
         resolved: np.dtype[Any] = np.dtype(dtype)  # type: ignore[call-overload]
-    except TypeError:
-        raise UnsupportedTypeError(f"{dtype!r} is no dtype that NumPy knows") from None
+    except (TypeError, ValueError):
+        raise UnsupportedTypeError(
+            f"dtype is {_checks.shown(dtype)}; it must be one that NumPy knows"
+        ) from None
     if resolved.kind in "SO":
         return "bytes"
     if resolved.kind in "UT":

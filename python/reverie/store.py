@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from reverie import _reverie
+from reverie import _checks, _reverie
 from reverie.client import Client
-from reverie.errors import InvalidArgumentError, UnsupportedTypeError
+from reverie.errors import InvalidArgumentError, NotFoundError, UnsupportedTypeError
 from reverie.table import Table
 
 _CODECS = ("auto", "raw", "lz4", "zstd")
@@ -20,12 +20,14 @@ def checked_tables(tables: Sequence[Table], max_bytes: int | None) -> tuple[Tabl
         UnsupportedTypeError: something that is no table.
         FailedPreconditionError: a table belongs to a store already.
     """
-    checked = tuple(tables)
+    checked = tuple(_checks.items("tables", tables, "reverie.Table, such as [table]"))
     if not checked:
         raise InvalidArgumentError("tables is empty; a store needs at least one table")
     for table in checked:
         if not isinstance(table, Table):
-            raise UnsupportedTypeError(f"tables holds {table!r}; all must be reverie.Table")
+            raise UnsupportedTypeError(
+                f"tables holds {_checks.shown(table)}; all must be reverie.Table"
+            )
         table._check_unattached()
     names = [table.name for table in checked]
     repeated = sorted({name for name in names if names.count(name) > 1})
@@ -33,8 +35,8 @@ def checked_tables(tables: Sequence[Table], max_bytes: int | None) -> tuple[Tabl
         raise InvalidArgumentError(
             f"tables holds more than one of the names {repeated}; each must be unique"
         )
-    if max_bytes is not None and max_bytes < 1:
-        raise InvalidArgumentError(f"max_bytes is {max_bytes}; it must be at least 1, or None")
+    if max_bytes is not None:
+        _checks.integer("max_bytes", max_bytes)
     return checked
 
 
@@ -65,9 +67,7 @@ class Store:
         codec: str = "auto",
     ) -> None:
         self._tables = checked_tables(tables, max_bytes)
-        if codec not in _CODECS:
-            raise InvalidArgumentError(f"codec is {codec!r}; it must be one of {_CODECS}")
-        self._codec = codec
+        self._codec = _checks.choice("codec", codec, _CODECS)
         self._native = _reverie.Store([table._options() for table in self._tables], max_bytes)
         for table in self._tables:
             table._attach(self._native)
@@ -103,7 +103,8 @@ class Store:
         for table in self._tables:
             if table.name == name:
                 return table
-        raise KeyError(name)
+        names = [table.name for table in self._tables]
+        raise NotFoundError(f"table {_checks.shown(name)} does not exist; the tables are {names}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise UnsupportedTypeError(

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
-from reverie import _reverie
+from reverie import _checks, _reverie
 from reverie.errors import InvalidArgumentError, ReverieError, UnsupportedTypeError
 from reverie.specs import TensorSpec, leaf_spec
 
@@ -341,6 +341,7 @@ def pattern_from_transform(
     transform: Callable[[Any], Any],
 ) -> Any:  # noqa: ANN401
     """``transform`` of a reference step: the pattern whose items it would make."""
+    _checks.function("transform", transform, "a function of a step")
     return transform(create_reference_step(step_structure))
 
 
@@ -350,7 +351,7 @@ def constant_priority_fn(value: float) -> Priority:
     Raises:
         UnsupportedTypeError: ``value`` is no number.
     """
-    return Priority(_number("the priority", value))
+    return Priority(_number("value", value))
 
 
 def td_error(
@@ -370,6 +371,7 @@ def td_error(
     Raises:
         UnsupportedTypeError: the weight is no number, or no leaf was picked.
     """
+    _checks.function("get_field_from_step_fn", get_field_from_step_fn, "a function of a step")
     node = get_field_from_step_fn(create_reference_step(step_structure))
     if not isinstance(node, ReferenceNode):
         raise UnsupportedTypeError(
@@ -406,10 +408,11 @@ def create_config(
             )
     if not isinstance(table, str):
         raise UnsupportedTypeError(f"table is {table!r}; it must be the name of one")
+    conditions = _checks.items("conditions", conditions, "conditions")
     for condition in conditions:
         if not isinstance(condition, ConditionProto):
             raise UnsupportedTypeError(
-                f"a condition is {condition!r}; it must be complete, such as "
+                f"conditions holds {_checks.shown(condition)}; each must be complete, such as "
                 "Condition.step_index() >= 2"
             )
     if priority is not None and not isinstance(priority, Priority):
@@ -428,6 +431,7 @@ def create_config(
 
 def unpack_pattern(config: Config) -> Any:  # noqa: ANN401
     """The pattern of a configuration, as the nest that was given."""
+    _checks.instance("config", config, Config)
     return _reverie.fold(config.pattern_structure, list(config.flat))
 
 
@@ -447,8 +451,11 @@ def infer_signature(configs: Sequence[Config], step_spec: Any) -> Any:  # noqa: 
         InvalidArgumentError: there are no configurations; they differ in table, structure, dtype or
             shape; or a step has fewer leaves than they refer to.
     """
+    configs = _configs(configs)
     if not configs:
-        raise InvalidArgumentError("there are no configurations; give at least one")
+        raise InvalidArgumentError(
+            "configs is empty: there are no configurations; give at least one"
+        )
     tables = sorted({config.table for config in configs})
     if len(tables) > 1:
         raise InvalidArgumentError(f"the configurations are for the tables {tables}; give one's")
@@ -501,6 +508,9 @@ def _merged(path: str, specs: Sequence[TensorSpec]) -> TensorSpec:
     return TensorSpec(shape, first.dtype_name, path or None)
 
 
+_OPENS = "that of a reverie.Client; call its structured_writer()"
+
+
 class StructuredWriter(_reverie.StructuredWriter):
     """Turns a stream of steps into the items that its configurations say.
 
@@ -515,6 +525,23 @@ class StructuredWriter(_reverie.StructuredWriter):
     """
 
     __slots__ = ()
+
+    def __init__(
+        self,
+        client: _reverie.Client,
+        configs: Sequence[tuple[Any, ...]],
+        *,
+        chunk_length: int | None = None,
+        max_in_flight_items: int = 1000,
+        codec: str = "auto",
+    ) -> None:
+        super().__init__(
+            _checks.instance("client", client, _reverie.Client, _OPENS),
+            _checks.items("configs", configs, "configurations"),
+            chunk_length=chunk_length,
+            max_in_flight_items=max_in_flight_items,
+            codec=codec,
+        )
 
     def __enter__(self) -> "StructuredWriter":
         return self
@@ -543,18 +570,25 @@ def open_writer(
     codec: str,
 ) -> StructuredWriter:
     """A structured writer of a native client."""
-    for config in configs:
-        if not isinstance(config, Config):
-            raise UnsupportedTypeError(
-                f"a configuration is {config!r}; make it with structured.create_config()"
-            )
     return StructuredWriter(
         native,
-        [config._native() for config in configs],
+        [config._native() for config in _configs(configs)],
         chunk_length=chunk_length,
         max_in_flight_items=max_in_flight_items,
         codec=codec,
     )
+
+
+def _configs(configs: object) -> list[Config]:
+    """Configurations, if that is what was given."""
+    given = _checks.items("configs", configs, "what structured.create_config() makes")
+    for config in given:
+        if not isinstance(config, Config):
+            raise UnsupportedTypeError(
+                f"configs holds {_checks.shown(config)}, which is no configuration; make it with "
+                "structured.create_config()"
+            )
+    return given
 
 
 def _index(name: str, value: object) -> int:
@@ -568,9 +602,8 @@ def _index(name: str, value: object) -> int:
 
 
 def _integer(name: str, value: object) -> int:
-    if not hasattr(value, "__index__"):
-        raise UnsupportedTypeError(f"{name} is {value!r}; it must be an integer")
-    return _in_range(name, int(value.__index__()))
+    most = _checks.INT64_MAX
+    return _in_range(name, _checks.integer(name, value, -most, most))
 
 
 def _in_range(name: str, value: int) -> int:
@@ -580,6 +613,7 @@ def _in_range(name: str, value: int) -> int:
 
 
 def _number(name: str, value: object) -> float:
-    if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
-        raise UnsupportedTypeError(f"{name} is {value!r}; it must be a number")
-    return float(value)
+    """A number; one that makes no priority is refused where it is used."""
+    if isinstance(value, float) and value != value:
+        return value
+    return _checks.number(name, value, finite=False)

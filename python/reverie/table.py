@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from reverie import _reverie, rate_limiters, selectors, specs
+from reverie import _checks, _reverie, rate_limiters, selectors, specs
 from reverie.errors import FailedPreconditionError, InvalidArgumentError, UnsupportedTypeError
 from reverie.extensions import Extension
 from reverie.rate_limiters import RateLimiter
@@ -102,6 +102,9 @@ class Table:
         _require(name, "sampler", sampler, Selector)
         _require(name, "remover", remover, Selector)
         _require(name, "rate_limiter", rate_limiter, RateLimiter)
+        extensions = _checks.items(
+            f"extensions of table '{name}'", extensions, "reverie.extensions.Extension"
+        )
         for extension in extensions:
             _require(name, "extensions", extension, Extension)
         _require_positive(name, "max_size", max_size)
@@ -121,7 +124,9 @@ class Table:
         self._remover = remover
         self._max_size = int(max_size)
         self._rate_limiter = rate_limiter
-        self._max_times_sampled = int(max_times_sampled)
+        self._max_times_sampled = _checks.integer(
+            f"max_times_sampled of table '{name}'", max_times_sampled, -(2**31), 2**31 - 1
+        )
         self._extensions = tuple(extensions)
         self._signature = signature if self._columns is not None else None
         self._max_bytes = max_bytes
@@ -139,6 +144,7 @@ class Table:
 
         Inserts wait while it is full, samples while it is empty.
         """
+        _require_positive(name, "max_size", max_size)
         return cls(
             name,
             selectors.Fifo(),
@@ -162,6 +168,7 @@ class Table:
 
         Inserts wait while it is full, samples while it is empty.
         """
+        _require_positive(name, "max_size", max_size)
         return cls(
             name,
             selectors.Lifo(),
@@ -329,17 +336,10 @@ _COUNTS = (
 def _require(table: str, argument: str, value: object, kind: type) -> None:
     if not isinstance(value, kind):
         raise UnsupportedTypeError(
-            f"{argument} of table '{table}' is {value!r}; it must be a {kind.__module__}."
-            f"{kind.__name__}"
+            f"{argument} of table '{table}' is {_checks.shown(value)}; it must be a "
+            f"{kind.__module__}.{kind.__name__}"
         )
 
 
 def _require_positive(table: str, argument: str, value: int) -> None:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise UnsupportedTypeError(
-            f"{argument} of table '{table}' is {value!r}; it must be an integer >= 1"
-        )
-    if not 1 <= value < 2**63:
-        raise InvalidArgumentError(
-            f"{argument} of table '{table}' is {value}; it must be at least 1 and below 2**63"
-        )
+    _checks.integer(f"{argument} of table '{table}'", value)

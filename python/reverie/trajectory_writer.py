@@ -3,8 +3,10 @@
 from types import TracebackType
 from typing import Any
 
-from reverie import _reverie
+from reverie import _checks, _reverie
 from reverie.errors import ReverieError, UnsupportedTypeError
+
+_OPENS = "that of a reverie.Client; call its trajectory_writer()"
 
 
 class TrajectoryWriter(_reverie.TrajectoryWriter):
@@ -24,6 +26,25 @@ class TrajectoryWriter(_reverie.TrajectoryWriter):
     """
 
     __slots__ = ()
+
+    def __init__(
+        self,
+        client: _reverie.Client,
+        num_keep_alive_refs: int,
+        *,
+        validate_items: bool = True,
+        chunk_length: int | None = None,
+        max_in_flight_items: int = 1000,
+        codec: str = "auto",
+    ) -> None:
+        super().__init__(
+            _checks.instance("client", client, _reverie.Client, _OPENS),
+            num_keep_alive_refs,
+            validate_items=_checks.flag("validate_items", validate_items),
+            chunk_length=chunk_length,
+            max_in_flight_items=max_in_flight_items,
+            codec=codec,
+        )
 
     def __enter__(self) -> "TrajectoryWriter":
         return self

@@ -3,7 +3,7 @@
 from types import TracebackType
 from typing import Any
 
-from reverie import _reverie
+from reverie import _checks, _reverie
 from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 
 _DEFAULT_CHUNK_LENGTH = 10
@@ -26,24 +26,19 @@ class Writer:
         max_in_flight_items: int | None = 25,
         codec: str = "auto",
     ) -> None:
-        del delta_encoded  # the embedded store keeps steps as they are
-        if max_sequence_length < 1:
-            raise InvalidArgumentError(
-                f"max_sequence_length is {max_sequence_length}; it must be at least 1"
-            )
+        _checks.instance("native", native, _reverie.Client, "that of a reverie.Client: writer()")
+        _checks.flag("delta_encoded", delta_encoded)  # the embedded store keeps steps as they are
+        max_sequence_length = _checks.integer("max_sequence_length", max_sequence_length)
         if chunk_length is None:
             chunk_length = min(_DEFAULT_CHUNK_LENGTH, max_sequence_length)
-        if not 1 <= chunk_length <= max_sequence_length:
+        chunk_length = _checks.integer("chunk_length", chunk_length)
+        if chunk_length > max_sequence_length:
             raise InvalidArgumentError(
                 f"chunk_length is {chunk_length}; it must lie between 1 and max_sequence_length, "
                 f"{max_sequence_length}"
             )
         if max_in_flight_items is None:
             max_in_flight_items = _UNLIMITED_IN_FLIGHT
-        if max_in_flight_items < 1:
-            raise InvalidArgumentError(
-                f"max_in_flight_items is {max_in_flight_items}; it must be at least 1"
-            )
         self._max_sequence_length = max_sequence_length
         self._writer = _reverie.TrajectoryWriter(
             native,
@@ -110,7 +105,7 @@ class Writer:
             NotFoundError: there is no such table.
             FailedPreconditionError: the writer is closed.
         """
-        if num_timesteps > self._max_sequence_length:
+        if _checks.integer("num_timesteps", num_timesteps) > self._max_sequence_length:
             raise InvalidArgumentError(
                 f"num_timesteps is {num_timesteps}; it must be at most max_sequence_length, "
                 f"{self._max_sequence_length}"
@@ -132,7 +127,7 @@ class Writer:
             InvalidArgumentError: the writer is closed already.
             DeadlineExceededError: the time is up; the message says how many items are lost.
         """
-        del retry_on_unavailable
+        _checks.flag("retry_on_unavailable", retry_on_unavailable)
         self._check_open()
         try:
             self._writer.flush(timeout_s=timeout_s)
