@@ -184,7 +184,8 @@ void bind_structured_writer(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<PyStructuredWriter>(m, "StructuredWriter", "See ``reverie.structured``.")
       .def("__init__", &init_writer, "client"_a, "configs"_a, nb::kw_only(),
-           "chunk_length"_a = nb::none(), "max_in_flight_items"_a.none() = 1000, "codec"_a.none() = "auto",
+           "chunk_length"_a = nb::none(), "max_in_flight_items"_a.none() = 1000,
+           "codec"_a.none() = "auto",
            nb::sig("def __init__(self, client: Client, "
                    "configs: collections.abc.Sequence[tuple[typing.Any, ...]], *, "
                    "chunk_length: int | None = None, max_in_flight_items: int = 1000, "

@@ -42,8 +42,14 @@ ChunkOptions chunk_options(nb::handle num_keep_alive_refs, std::string_view leng
 // ("obs", "position") or "obs/position".
 std::string column_path(nb::handle path) {
   if (PyUnicode_Check(path.ptr())) return std::string(text_argument("path", path));
+  const nb::object parts = nb::steal(PySequence_List(path.ptr()));
+  if (!parts.is_valid()) {
+    PyErr_Clear();
+    raise_type_error(format("path is {}; it must be a str such as 'obs/position', or its parts",
+                            str_of(nb::repr(path))));
+  }
   std::string joined;
-  for (nb::handle part : nb::borrow(path)) {
+  for (nb::handle part : parts) {
     if (!joined.empty()) joined += '/';
     joined += str_of(part);
   }
@@ -72,11 +78,12 @@ class Writer {
   Writer& operator=(const Writer&) = delete;
   ~Writer() { abandon(writer(), fork_guard_); }
 
-  void append(nb::handle step, bool partial_step) {
+  void append(nb::handle step, nb::handle partial_step) {
     const InUse in_use(*core_);
     const LeavesOfCall leaves(leaves_);
+    const bool is_partial = flag_argument("partial_step", partial_step);
     auto& [nest, note] = steps_.flatten(step, leaves_);
-    write(*nest, note, partial_step);
+    write(*nest, note, is_partial);
   }
 
   // As append, for writers whose steps must all have the same columns.

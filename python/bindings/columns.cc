@@ -64,7 +64,17 @@ struct Pick {
 
 Py_ssize_t checked_index(nb::handle index, Py_ssize_t count, std::string_view name) {
   const Py_ssize_t given = PyNumber_AsSsize_t(index.ptr(), PyExc_IndexError);
-  if (given == -1 && PyErr_Occurred() != nullptr) raise_pending();
+  if (given == -1 && PyErr_Occurred() != nullptr) {
+    const bool is_beyond = PyErr_ExceptionMatches(PyExc_IndexError) != 0;
+    PyErr_Clear();
+    const std::string text = str_of(nb::repr(index));
+    if (is_beyond) {
+      raise(out_of_range("{} has {} steps; index {} is out of range", column_text(name), count,
+                         text));
+    }
+    raise_type_error(format("{} is indexed with {}; give it an int, a slice or a list of ints",
+                            column_text(name), text));
+  }
   const Py_ssize_t row = given < 0 ? given + count : given;
   if (row < 0 || row >= count) {
     raise(
@@ -239,7 +249,7 @@ void init_picked(PickedColumn* self, nb::handle references, nb::handle squeezed,
   std::vector<StepIndex> steps;
   nb::object owner;
   const ColumnHistory* history = nullptr;
-  const std::string name = path.is_none() ? std::string() : nb::cast<std::string>(nb::str(path));
+  const std::string name = path.is_none() ? std::string() : str_of(path);
   const nb::object cells = nb::steal(PySequence_List(references.ptr()));
   if (!cells.is_valid()) {
     PyErr_Clear();

@@ -97,8 +97,15 @@ def flag(name: str, value: object) -> bool:
 
 
 def text(name: str, value: object, example: str = "") -> str:
-    """A str."""
+    """A str that UTF-8 can write."""
     if isinstance(value, str):
+        if not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise InvalidArgumentError(
+                    f"{name} is {shown(value)}; it must be text that UTF-8 can write"
+                ) from None
         return value
     such = f" such as {example}" if example else ""
     raise UnsupportedTypeError(f"{name} is {shown(value)}; it must be a str{such}")
@@ -110,7 +117,7 @@ def path(name: str, value: object) -> str:
     if hasattr(value, "__fspath__"):
         given = os.fspath(value)
     if isinstance(given, str):
-        return given
+        return text(name, given)
     raise UnsupportedTypeError(f"{name} is {shown(value)}; it must be the name of a file")
 
 
@@ -157,6 +164,12 @@ def mapping(name: str, value: object, what: str) -> dict[Any, Any]:
     if isinstance(value, Mapping):
         return dict(value)
     raise UnsupportedTypeError(f"{name} is {shown(value)}; it must be a dict of {what}")
+
+
+def no_options(name: str, value: object, what: str) -> None:
+    """Refuses options where none are known; None and an empty dict are none."""
+    if value is not None and mapping(name, value, "options"):
+        raise InvalidArgumentError(f"{name} is {shown(value)}; {what}")
 
 
 def _bound(least: int, most: int) -> str:

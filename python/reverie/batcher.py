@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from reverie import _checks, _reverie
-from reverie.errors import InvalidArgumentError, MissingPackageError
+from reverie.errors import InvalidArgumentError, MissingPackageError, UnsupportedTypeError
 
 __all__ = ["Batcher", "unbatch"]
 
@@ -135,6 +135,12 @@ class Batcher:
     def close(self) -> None:
         """End all waits. Finished batches can still be taken; the open one is dropped."""
         self._core.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise UnsupportedTypeError(
+            "a Batcher lives in this process and cannot be pickled or copied; make one in the "
+            "other process"
+        )
 
     def __enter__(self) -> Batcher:
         return self

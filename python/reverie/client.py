@@ -384,17 +384,18 @@ class Client:
             InvalidArgumentError: a number lies outside, or ``output`` is none of the three.
             MissingPackageError: the package of ``output`` is not installed.
         """
+        _checks.choice("output", output, ("numpy", "torch", "jax"))
         return table_dataset(
             _reverie.TableStream(
                 self._native,
-                table,
-                batch_size,
+                _checks.text("table", table),
+                _checks.integer("batch_size", batch_size),
                 timeout_s,
                 beta,
-                distinct,
-                pad,
-                drop_last,
-                prefetch,
+                _checks.flag("distinct", distinct),
+                _checks.flag("pad", pad),
+                _checks.flag("drop_last", drop_last),
+                _checks.integer("prefetch", prefetch, 1, 1024),
             ),
             output,
         )
@@ -633,13 +634,17 @@ class Client:
 def _addresses(server_address: object) -> list[str]:
     """The addresses that a client was given."""
     if isinstance(server_address, str):
-        return [server_address]
+        return [_checks.text("server_address", server_address)]
     what = "an address such as 'localhost:8000', or a list of them"
     if not hasattr(server_address, "__iter__") or isinstance(server_address, (bytes, Mapping)):
         raise UnsupportedTypeError(
             f"server_address is {_checks.shown(server_address)}; it must be {what}"
         )
     addresses = _checks.items("server_address", server_address, "addresses")
+    if not addresses:
+        raise InvalidArgumentError(
+            "server_address is empty: there are no shards; name at least one"
+        )
     for address in addresses:
         if not isinstance(address, str):
             raise UnsupportedTypeError(

@@ -112,16 +112,14 @@ def converter(output: Output) -> Callable[[Any], Any] | None:
         InvalidArgumentError: the library is none of the three.
         MissingPackageError: it is not installed.
     """
+    _checks.choice("output", output, ("numpy", "torch", "jax"))
     if output == "numpy":
         return None
     if output == "torch":
         import_package("torch")
         return _to_torch
-    if output == "jax":
-        import_package("jax.dlpack")
-        return _to_jax
-    _checks.choice("output", output, ("numpy", "torch", "jax"))
-    raise AssertionError(output)  # one of the three
+    import_package("jax.dlpack")
+    return _to_jax
 
 
 def _to_torch(array: np.ndarray[Any, Any]) -> Any:  # noqa: ANN401

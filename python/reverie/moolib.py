@@ -23,6 +23,7 @@ from reverie import _checks
 from reverie.batcher import Batcher
 from reverie.envs.backend import EnvBatch, EnvFuture
 from reverie.envs.pool import EnvPool as _EnvPool
+from reverie.errors import UnsupportedTypeError
 
 __all__ = ["Batcher", "EnvPool", "EnvStepperFuture"]
 
@@ -69,7 +70,9 @@ class EnvPool:
 
     def step(self, batch_index: int, action: Any) -> EnvStepperFuture:  # noqa: ANN401
         """Step one batch. The first step of an environment resets it, whatever the action."""
-        return EnvStepperFuture(self._pool.step(action, batch_index))
+        last = self._pool.num_batches - 1
+        index = _checks.integer("batch_index", batch_index, 0, last)
+        return EnvStepperFuture(self._pool.step(action, index))
 
     def close(self) -> None:
         """End the workers."""
@@ -91,6 +94,10 @@ class EnvStepperFuture:
     """A step under way."""
 
     def __init__(self, future: EnvFuture) -> None:
+        if not hasattr(future, "result") or not hasattr(future, "done"):
+            raise UnsupportedTypeError(
+                f"future is {_checks.shown(future)}; it must be that of a pool's step()"
+            )
         self._future = future
 
     def done(self) -> bool:

@@ -45,7 +45,7 @@ def _bounds(error_buffer: object, offset: float) -> tuple[float, float]:
             )
         low, high = (_checks.number("error_buffer", bound, finite=False) for bound in pair)
         return low, high
-    buffer = _checks.number("error_buffer", error_buffer, finite=False)
+    buffer = _checks.number("error_buffer", error_buffer)
     return offset - buffer, offset + buffer
 
 

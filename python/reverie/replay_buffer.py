@@ -4,7 +4,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from reverie import _options, _reverie
+from reverie import _checks, _options, _reverie
 from reverie.dataset import Dataset, Output, replay_dataset
 from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 
@@ -71,6 +71,18 @@ class ReplayBuffer(_reverie.ReplayBuffer):
         burn_in: int = 0,
         pad_sequences: bool = True,
     ) -> None:
+        for name, count in (
+            ("capacity", capacity),
+            ("num_envs", num_envs),
+            ("frame_stack", frame_stack),
+            ("n_step", n_step),
+            ("burn_in", burn_in),
+        ):
+            _checks.integer(name, count, 0)
+        _checks.number("gamma", gamma, finite=False)
+        _checks.number("alpha", alpha, 0.0)
+        _checks.flag("prioritized", prioritized)
+        _checks.flag("pad_sequences", pad_sequences)
         if sequence_length is None and (period is not None or burn_in != 0):
             raise InvalidArgumentError(
                 f"period is {period} and burn_in {burn_in}, which are for sequences; give "
@@ -120,7 +132,14 @@ class ReplayBuffer(_reverie.ReplayBuffer):
             InvalidArgumentError: a number lies outside, or ``output`` is none of the three.
             MissingPackageError: the package of ``output`` is not installed.
         """
-        stream = _reverie.ReplayStream(self, batch_size, timeout_s, distinct, prefetch)
+        _checks.choice("output", output, ("numpy", "torch", "jax"))
+        stream = _reverie.ReplayStream(
+            self,
+            _checks.integer("batch_size", batch_size),
+            timeout_s,
+            _checks.flag("distinct", distinct),
+            _checks.integer("prefetch", prefetch, 1, 1024),
+        )
         return replay_dataset(stream, output)
 
     def __enter__(self) -> "ReplayBuffer":

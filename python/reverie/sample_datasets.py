@@ -117,6 +117,7 @@ class SampleDataset:
         flexible_batch_size: int = -1,
         framework: Framework = "numpy",
     ) -> None:
+        _checks.choice("framework", framework, ("numpy", "torch", "jax"))
         in_flight = _count("max_in_flight_samples_per_worker", max_in_flight_samples_per_worker)
         workers = _count("num_workers_per_iterator", num_workers_per_iterator, or_minus_one=True)
         _count("max_samples_per_stream", max_samples_per_stream, or_minus_one=True)
@@ -172,9 +173,10 @@ class SampleDataset:
             InvalidArgumentError: there is no such table, or it has no signature.
             DeadlineExceededError: no server answered in time.
         """
+        timeout_s = _checks.timeout("get_signature_timeout_secs", get_signature_timeout_secs)
         client = _client(server_address)
         _checks.text("table", table)
-        tables = client.server_info(get_signature_timeout_secs)
+        tables = client.server_info(timeout_s)
         if table not in tables:
             raise InvalidArgumentError(
                 f"table '{table}' does not exist; the tables are {sorted(tables)}"

@@ -126,9 +126,10 @@ def _checked_shape(shape: Iterable[int | None] | int) -> tuple[int | None, ...]:
     checked: list[int | None] = []
     for extent in extents:
         extent = getattr(extent, "value", extent)  # TensorFlow 1's Dimension
-        if extent is None or extent == -1:
+        is_integer = isinstance(extent, (int, np.integer))
+        if extent is None or (is_integer and extent == -1):
             checked.append(None)
-        elif isinstance(extent, (int, np.integer)) and extent >= 0:
+        elif is_integer and extent >= 0:
             checked.append(int(extent))
         else:
             raise InvalidArgumentError(

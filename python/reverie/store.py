@@ -101,7 +101,7 @@ class Store:
 
     def __getitem__(self, name: str) -> Table:
         for table in self._tables:
-            if table.name == name:
+            if isinstance(name, str) and table.name == name:
                 return table
         names = [table.name for table in self._tables]
         raise NotFoundError(f"table {_checks.shown(name)} does not exist; the tables are {names}")

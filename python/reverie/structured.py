@@ -23,6 +23,22 @@ from reverie import _checks, _reverie
 from reverie.errors import InvalidArgumentError, ReverieError, UnsupportedTypeError
 from reverie.specs import TensorSpec, leaf_spec
 
+__all__ = [
+    "Condition",
+    "ConditionProto",
+    "Config",
+    "PatternNode",
+    "Priority",
+    "StructuredWriter",
+    "constant_priority_fn",
+    "create_config",
+    "create_reference_step",
+    "infer_signature",
+    "pattern_from_transform",
+    "td_error",
+    "unpack_pattern",
+]
+
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 
 
@@ -452,10 +468,6 @@ def infer_signature(configs: Sequence[Config], step_spec: Any) -> Any:  # noqa: 
             shape; or a step has fewer leaves than they refer to.
     """
     configs = _configs(configs)
-    if not configs:
-        raise InvalidArgumentError(
-            "configs is empty: there are no configurations; give at least one"
-        )
     tables = sorted({config.table for config in configs})
     if len(tables) > 1:
         raise InvalidArgumentError(f"the configurations are for the tables {tables}; give one's")
@@ -529,7 +541,7 @@ class StructuredWriter(_reverie.StructuredWriter):
     def __init__(
         self,
         client: _reverie.Client,
-        configs: Sequence[tuple[Any, ...]],
+        configs: Sequence[Config],
         *,
         chunk_length: int | None = None,
         max_in_flight_items: int = 1000,
@@ -537,7 +549,7 @@ class StructuredWriter(_reverie.StructuredWriter):
     ) -> None:
         super().__init__(
             _checks.instance("client", client, _reverie.Client, _OPENS),
-            _checks.items("configs", configs, "configurations"),
+            [config._native() for config in _configs(configs)],
             chunk_length=chunk_length,
             max_in_flight_items=max_in_flight_items,
             codec=codec,
@@ -572,7 +584,7 @@ def open_writer(
     """A structured writer of a native client."""
     return StructuredWriter(
         native,
-        [config._native() for config in _configs(configs)],
+        configs,
         chunk_length=chunk_length,
         max_in_flight_items=max_in_flight_items,
         codec=codec,
@@ -588,6 +600,10 @@ def _configs(configs: object) -> list[Config]:
                 f"configs holds {_checks.shown(config)}, which is no configuration; make it with "
                 "structured.create_config()"
             )
+    if not given:
+        raise InvalidArgumentError(
+            "configs is empty: there are no configurations; give at least one"
+        )
     return given
 
 

@@ -433,8 +433,9 @@ def test_a_forked_child_is_told_that_the_connection_stayed_behind(client):
         code = 1
         try:
             client.server_info(timeout=5)
-        except errors.FailedPreconditionError:
-            code = 0
+        except errors.FailedPreconditionError as error:
+            # A worker of a DataLoader is such a child: it is told how to be given a client.
+            code = 0 if "DataLoader" in str(error) and "spawn" in str(error) else 2
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reverie import _checks, _reverie
-from reverie.errors import InvalidArgumentError, MissingPackageError, NotFoundError
+from reverie.errors import MissingPackageError, NotFoundError
 
 PRESETS: dict[str, dict[str, Any]] = {
     # The environments of moolib's paper, table 2 (as in IMPALA and TorchBeast).
@@ -32,6 +32,10 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 """Settings by name: ``"impala"`` and ``"dqn"``."""
+
+
+_COUNT_MAX = 2**31 - 1
+_EXTENT_MAX = 4096
 
 
 def make(game: str, preset: str = "impala", **settings: Any) -> AtariEnv:  # noqa: ANN401
@@ -89,12 +93,15 @@ class AtariEnv:
         fires_on_reset: bool = False,
         reward_clip: float | None = None,
     ) -> None:
-        for name, value, least in (
-            ("repeat", repeat, 1),
-            ("noop_max", noop_max, 0),
-            ("max_frames", max_frames, 0),
+        for name, value, least, most in (
+            ("repeat", repeat, 1, _COUNT_MAX),
+            ("noop_max", noop_max, 0, _COUNT_MAX),
+            ("max_frames", max_frames, 0, _COUNT_MAX),
+            ("height", height, 1, _EXTENT_MAX),
+            ("width", width, 1, _EXTENT_MAX),
+            ("stack", stack, 1, _EXTENT_MAX),
         ):
-            _checks.integer(name, value, least, 2**31 - 1)
+            _checks.integer(name, value, least, most)
         for name, value in (
             ("pool", pool),
             ("full_action_space", full_action_space),
@@ -151,8 +158,7 @@ class AtariEnv:
             seed: of the count of no-ops and of the emulator, from now on.
             options: none are known.
         """
-        if options:
-            raise InvalidArgumentError(f"options are {options}; none are known")
+        _checks.no_options("options", options, "none are known")
         if seed is not None:
             seed = _checks.integer("seed", seed, 0)
             self._rng = np.random.default_rng(seed)
@@ -176,6 +182,8 @@ class AtariEnv:
 
         Where the game ends before the last of them, the frame it ended with is taken alone.
         """
+        if type(action) is not int or not 0 <= action < len(self._actions):
+            action = _checks.integer("action", action, 0, len(self._actions) - 1)
         act, game_over, ale_action = self._act, self._game_over, self._actions[action]
         reward = 0.0
         has_first = False

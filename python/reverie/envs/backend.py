@@ -16,6 +16,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from reverie import _checks
+from reverie.errors import InvalidArgumentError
 from reverie.specs import TensorSpec
 
 
@@ -85,6 +87,14 @@ class EnvFuture(Protocol):
             DeadlineExceededError: the step takes longer, naming the worker that is late.
             EnvError: an environment raised or its worker died, with index and traceback.
         """
+
+
+def no_env_ids(env_ids: object) -> InvalidArgumentError:
+    """The error of a backend that steps whole batches alone."""
+    return InvalidArgumentError(
+        f"env_ids is {_checks.shown(env_ids)}; it is for a pool of worker processes with "
+        "batch_size, and this one steps all of a batch: leave it out"
+    )
 
 
 class Backend(Protocol):

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from reverie import _checks, _reverie
 from reverie._options import OptionValue
-from reverie.envs.backend import EnvBatch, EnvFuture, EnvSpec
+from reverie.envs.backend import EnvBatch, EnvFuture, EnvSpec, no_env_ids
 from reverie.errors import (
     AlreadyExistsError,
     InvalidArgumentError,
@@ -169,7 +169,13 @@ class NativePool:
         """
         return self._native.reset(seed, batch)
 
-    def step(self, actions: Any, batch: int = 0) -> EnvFuture:  # noqa: ANN401
+    def step(
+        self,
+        actions: Any,  # noqa: ANN401
+        batch: int = 0,
+        *,
+        env_ids: None = None,
+    ) -> EnvFuture:
         """Step every environment of a batch; each whose episode ended is reset at once.
 
         Args:
@@ -177,6 +183,7 @@ class NativePool:
                 as it lies; another type is converted. Continuous actions outside of
                 ``spec.action_low`` and ``action_high`` are clipped by the environment.
             batch: which batch.
+            env_ids: must be None; see ``EnvPool.step``.
 
         Returns:
             The future of this batch: each step of it gives the same one, so take the result before
@@ -189,6 +196,8 @@ class NativePool:
             FailedPreconditionError: the batch was never reset, the result of its last step was not
                 taken, or the pool is closed.
         """
+        if env_ids is not None:
+            raise no_env_ids(env_ids)
         return self._step(actions, batch)
 
     def get_state(self, env_index: int, batch: int = 0) -> npt.NDArray[np.float64]:
@@ -230,6 +239,12 @@ class NativePool:
     def close(self) -> None:
         """Let running steps end and stop the threads. Arrays that were given stay valid."""
         self._native.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise UnsupportedTypeError(
+            "a NativePool lives in this process and cannot be pickled or copied; make one in the "
+            "other process"
+        )
 
     def __enter__(self) -> NativePool:
         return self

@@ -382,6 +382,7 @@ def is_refused_after_a_fork(call):
 
 
 @pytest.mark.filterwarnings("ignore:This process.*multi-threaded:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:os.fork")  # jax says so once it was imported
 def test_a_forked_child_is_refused_and_ends():
     pool = native.NativePool("LunarLander-v3", 4, num_threads=2)
     future = pool.reset()

@@ -32,6 +32,7 @@ class EnvPool:
         num_envs: environments of one batch.
         num_batches: batches that can be in flight at the same time.
         num_workers: worker processes (threads of a native pool); ``None`` chooses by the cores.
+            Environments that wait rather than compute want one each, ``num_workers=num_envs``.
         backend: ``"process"`` runs any environment in worker processes over shared memory,
             ``"native"`` one of ``reverie.envs.native.ids()`` in C++, ``"vector"`` a vector
             environment in this process; ``"auto"`` is native where there is one and otherwise
@@ -242,6 +243,12 @@ class EnvPool:
     def close(self) -> None:
         """Stop what was started. Again does nothing; any other call after it raises."""
         self._backend.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise UnsupportedTypeError(
+            "an EnvPool lives in this process and cannot be pickled or copied; make one in the "
+            "other process"
+        )
 
     def __enter__(self) -> EnvPool:
         return self

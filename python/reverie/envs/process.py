@@ -32,6 +32,7 @@ from reverie.specs import TensorSpec
 # For how long a side looks for the other's word before it sleeps: a wake-up costs as much.
 _SPIN_S = 50e-6
 _CLOSE_S = 2.0
+_SOCKET_WAIT_MAX_S = 1e6  # sockets take no number of seconds that is much larger
 
 
 class ProcessPool:
@@ -190,7 +191,7 @@ class ProcessPool:
         return ours
 
     def _spec_from(self, connection: socket.socket, index: int, until: float) -> dict[str, Any]:
-        connection.settimeout(max(0.001, until - time.monotonic()))
+        connection.settimeout(min(max(0.001, until - time.monotonic()), _SOCKET_WAIT_MAX_S))
         try:
             answer, _ = messages.receive(connection)
         except TimeoutError:
@@ -204,7 +205,7 @@ class ProcessPool:
                 f"worker {index} ended before its environments were made: see what it printed",
                 index,
             ) from None
-        connection.settimeout(self._timeout_s)
+        connection.settimeout(min(self._timeout_s, _SOCKET_WAIT_MAX_S))
         if "error" not in answer:
             return dict(answer["spec"])
         refusal = worker.refusal_of(answer)

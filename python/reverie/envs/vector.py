@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reverie.envs import spaces
-from reverie.envs.backend import EnvBatch
+from reverie.envs.backend import EnvBatch, no_env_ids
 from reverie.errors import (
     DeadlineExceededError,
     EnvError,
@@ -96,8 +96,16 @@ class VectorPool:
         self._is_reset[batch] = True
         return self._submit(batch, lambda: self._reset(batch, seed))
 
-    def step(self, actions: Any, batch: int = 0) -> _VectorFuture:  # noqa: ANN401
+    def step(
+        self,
+        actions: Any,  # noqa: ANN401
+        batch: int = 0,
+        *,
+        env_ids: None = None,
+    ) -> _VectorFuture:
         """Step every environment of a batch with its row of ``actions``, ``[B, ...]``."""
+        if env_ids is not None:
+            raise no_env_ids(env_ids)
         self._check(batch)
         running = self._in_flight[batch]
         if running is not None:

@@ -49,8 +49,7 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):  # type: ignore[misc]
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Start every environment anew; environment i gets ``seed + i``."""
-        if options:
-            raise InvalidArgumentError(f"options are {options}; a pool's reset takes none")
+        _checks.no_options("options", options, "a pool's reset takes none")
         batch = self._pool.reset(seed).result()
         return self._own(batch.observation), self._info(batch)
 

@@ -24,7 +24,8 @@ std::uint32_t fork_generation() {
 Status ForkGuard::refuse(std::string_view what) {
   return failed_precondition(
       "this {} was opened before a fork and cannot be used in the child; open one in the child, "
-      "or start workers with the 'spawn' method",
+      "or start workers with the 'spawn' method (for a DataLoader: "
+      "multiprocessing_context='spawn', or a dataset() of a client with num_workers=0)",
       what);
 }
 

@@ -1,0 +1,781 @@
+"""One wrong argument at a time, to every public function, method and constructor of the package.
+
+What is public is found by reflection, and what each takes by its signature (the stubs' where it is
+native). Valid arguments come from ``VALID``, by the argument's name; a function with an argument
+that is not there fails here until it has one. Each argument in turn gets each value of ``WRONG``.
+The call may take it; else it raises an error of the library, or a TypeError or ValueError, whose
+message names the argument. Nothing of NumPy, nanobind or Python's own operators comes through.
+"""
+
+import ast
+import contextlib
+import copy
+import functools
+import importlib
+import inspect
+import pickle
+import pkgutil
+import re
+import typing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import reverie
+from reverie import errors, structured
+
+# Modules whose public names are those of the package, beside ``reverie`` itself.
+PUBLIC = [
+    "reverie",
+    "reverie.batcher",
+    "reverie.envs",
+    "reverie.envs.atari",
+    "reverie.envs.native",
+    "reverie.envs.vector_env",
+    "reverie.errors",
+    "reverie.extensions",
+    "reverie.moolib",
+    "reverie.rate_limiters",
+    "reverie.reverb",
+    "reverie.selectors",
+    "reverie.structured",
+]
+# Programs of the command line, and what the public modules are made of.
+INTERNAL = re.compile(
+    r"reverie\.(_.*|demo.*|serve.*|bench|client|dataset|packages|pattern_dataset|replay_buffer"
+    r"|replay_sample|sample_datasets|server|specs|store|table|tf_dataset|tls|trajectory_writer"
+    r"|writer|envs\.(backend|messages|output|pool|process|source|spaces|vector|worker)"
+    r"|reverb\..*)$"
+)
+
+WRONG = {
+    "None": None,
+    "object": object(),
+    "text": "wrong",
+    "empty text": "",
+    "text that is no UTF-8": "\ud800",
+    "bytes": b"wrong",
+    "fraction": 1.5,
+    "negative": -1,
+    "huge": 2**70,
+    "infinite": float("inf"),
+    "NaN": float("nan"),
+    "complex": 1j,
+    "list": [],
+    "list of text": ["wrong"],
+    "dict": {},
+    "dict of text": {"wrong": 1},
+    "pair": (1, 2),
+    "matrix": np.zeros((2, 2)),
+    "text array": np.array(["wrong"]),
+    "objects": np.array([object()]),
+    "function": lambda *_: 0,
+    "class": type,
+}
+
+# What a message may say instead of the argument's name: what the argument holds.
+ALIASES = {
+    "data": ("column", "step", "array"),
+    "data_references": ("column", "trajectory"),
+    "dtypes": ("dtype", "column", "shape"),
+    "env": ("environment", "vector environments", "id is"),
+    "env_id": ("environment", "id"),
+    "env_kwargs": ("option",),
+    "game": ("Atari game",),
+    "input_dataset": ("column", "the step"),
+    "nest": ("column", "array", "item"),
+    "batch": ("column",),
+    "obs": ("column",),
+    "next_obs": ("column",),
+    "action": ("column",),
+    "path": ("plugin", "library"),
+    "pattern": ("column",),
+    "sequence": ("column", "the array", "the step"),
+    "priorities": ("priority",),
+    "unix_path": ("path",),
+    "server_address": ("address", "server", "target", "host"),
+    "shapes": ("shape", "column"),
+    "signature": ("column",),
+    "step_spec": ("column", "the signature"),
+    "table": ("table", "a table"),
+    "trajectory": ("column",),
+    "key": ("slice", "index", "row"),
+    "actions": ("action",),
+    "tables": ("table",),
+    "step_structure": ("column", "get_field_from_step_fn", "structure"),
+    "create_env": ("env",),
+    "num_processes": ("num_workers",),
+}
+
+
+class Worlds(contextlib.ExitStack):
+    """What calls need: made when asked for, closed at the end of the test."""
+
+    @functools.cached_property
+    def store(self):
+        spec = {"a": reverie.TensorSpec((1, 2), np.float32)}
+        table = reverie.Table(
+            "t",
+            reverie.selectors.Prioritized(1.0, seed=1),
+            reverie.selectors.Fifo(),
+            100,
+            reverie.rate_limiters.MinSize(1),
+            signature=spec,
+        )
+        store = self.enter_context(reverie.Store([table]))
+        client = store.client()
+        for _ in range(10):
+            client.insert(self.step, {"t": 1.0})
+        return store
+
+    step = {"a": np.ones(2, np.float32)}  # noqa: RUF012 - as a user writes it
+
+    @functools.cached_property
+    def client(self):
+        return self.store.client()
+
+    @functools.cached_property
+    def writer(self):
+        writer = self.client.trajectory_writer(2)
+        self.callback(writer.close)
+        writer.append(self.step)
+        return writer
+
+    @functools.cached_property
+    def buffer(self):
+        buffer = reverie.ReplayBuffer(100, prioritized=True, seed=1)
+        self.callback(buffer.close)
+        for _ in range(5):
+            buffer.add(*self.transition.values())
+        return buffer
+
+    transition = {  # noqa: RUF012
+        "obs": np.zeros(2, np.float32),
+        "action": 1,
+        "reward": 1.0,
+        "next_obs": np.ones(2, np.float32),
+        "terminated": False,
+    }
+
+    @functools.cached_property
+    def pool(self):
+        pool = self.enter_context(reverie.EnvPool("CartPole-v1", 2, backend="native", seed=1))
+        pool.reset().result()
+        return pool
+
+    @functools.cached_property
+    def native_pool(self):
+        from reverie.envs import native
+
+        pool = self.enter_context(native.NativePool("CartPole-v1", 2, seed=1))
+        pool.reset().result()
+        return pool
+
+    @functools.cached_property
+    def reference(self):
+        return structured.create_reference_step({"a": None})
+
+    @functools.cached_property
+    def config(self):
+        return structured.create_config({"a": self.reference["a"][-1:]}, "t")
+
+
+def transition_item(name):
+    return lambda world: world.transition[name]
+
+
+def first_leaf(step):
+    """A user's function that finds a leaf in whatever it is given."""
+    while isinstance(step, (dict, list, tuple)) and len(step) > 0:
+        step = next(iter(step.values() if isinstance(step, dict) else step))
+    return step
+
+
+# Valid arguments by name; where one function takes another, by "function.name" too. Functions of
+# a world where they need one.
+VALID = {
+    "action": transition_item("action"),
+    "actions": lambda _: [0, 0],
+    "address": "localhost:1",
+    "alpha": 0.6,
+    "backend": "native",
+    "batch": 0,
+    "batch_size": 2,
+    "beta": 0.4,
+    "block_until_num_items": 0,
+    "burn_in": 0,
+    "capacity": 100,
+    "checkpointer": None,
+    "chunk_length": 1,
+    "clear_buffers": True,
+    "client": lambda world: world.client._native,
+    "codec": "auto",
+    "conditions": lambda _: [structured.Condition.step_index() >= 1],
+    "config": lambda world: world.config,
+    "configs": lambda world: [world.config],
+    "convert": None,
+    "copy": True,
+    "count": 1,
+    "create_env": "CartPole-v1",
+    "data": lambda world: world.step,
+    "data_references": lambda world: [world.writer.history["a"][-1]],
+    "decay": 0.5,
+    "deletes": lambda _: [1],
+    "delta_encoded": False,
+    "device": None,
+    "dim": 0,
+    "distinct": False,
+    "divisor": 2,
+    "drop_last": False,
+    "dtype": np.float32,
+    "dtypes": lambda _: {"a": np.float32},
+    "each_address": False,
+    "emit_timesteps": True,
+    "ends_on_life_loss": False,
+    "env": "CartPole-v1",
+    "env_id": "CartPole-v1",
+    "env_ids": None,
+    "env_index": 0,
+    "env_kwargs": lambda _: {},
+    "error_buffer": 10.0,
+    "extensions": (),
+    "fires_on_reset": False,
+    "first_step_resets": True,
+    "flexible_batch_size": 1,
+    "frame_stack": 1,
+    "framework": "numpy",
+    "full_action_space": True,
+    "function": lambda _: lambda array: array,
+    "game": "pong",
+    "gamma": 0.99,
+    "get_field_from_step_fn": lambda _: first_leaf,
+    "get_signature_timeout_secs": 0.5,
+    "grace_s": 0.0,
+    "height": 84,
+    "host": "localhost",
+    "index": 0,
+    "info": None,
+    "input_dataset": lambda world: [world.step],
+    "insecure": False,
+    "is_end_of_episode": lambda _: lambda step: False,  # noqa: ARG005
+    "key": -1,
+    "keys": lambda _: [1],
+    "limits": reverie.ServerLimits(),
+    "mask": None,
+    "max_bytes": None,
+    "max_chunk_length": 1,
+    "max_diff": 10.0,
+    "max_frames": 1000,
+    "max_in_flight_items": 10,
+    "max_in_flight_samples_per_worker": 2,
+    "max_priority_weight": 0.5,
+    "max_samples": 1,
+    "max_samples_per_stream": -1,
+    "max_sequence_length": 2,
+    "max_size": 100,
+    "max_times_sampled": 0,
+    "min_diff": -10.0,
+    "min_size_to_sample": 1,
+    "n_step": 1,
+    "name": "t",
+    "native": lambda world: world.client._native,
+    "nest": lambda world: world.step,
+    "next_obs": transition_item("next_obs"),
+    "noop_max": 1,
+    "num_batches": 1,
+    "num_envs": 2,
+    "num_inserts": 1,
+    "num_keep_alive_refs": 2,
+    "num_processes": 1,
+    "num_samples": 1,
+    "num_threads": 0,
+    "num_timesteps": 1,
+    "num_workers": None,
+    "num_workers_per_iterator": 1,
+    "obs": transition_item("obs"),
+    "options": None,
+    "out": None,
+    "output": "numpy",
+    "pad": False,
+    "pad_sequences": True,
+    "partial_step": False,
+    "path": "a",
+    "pattern": lambda world: {"a": world.reference["a"][-1:]},
+    "period": None,
+    "pool": lambda world: world.pool,
+    "port": None,
+    "prefetch": 1,
+    "preset": "dqn",
+    "prioritized": True,
+    "priorities": lambda _: [1.0],
+    "priority": None,
+    "priority_exponent": 1.0,
+    "queue_size": 2,
+    "radius": 1,
+    "rate_limiter": reverie.rate_limiters.MinSize(1),
+    "rate_limiter_timeout_ms": 100,
+    "refuse_nan": False,
+    "remover": reverie.selectors.Fifo(),
+    "repeat": 4,
+    "respect_episode_boundaries": True,
+    "restarts": 0,
+    "retry_on_unavailable": True,
+    "retry_timeout_s": 0.2,
+    "reward": transition_item("reward"),
+    "reward_clip": None,
+    "sampler": reverie.selectors.Uniform(),
+    "samples_per_insert": 1.0,
+    "sampling": "even",
+    "seed": 1,
+    "sequence": lambda _: {"a": np.ones((2, 2), np.float32)},
+    "sequence_length": None,
+    "server_address": lambda world: world.client,
+    "shape": (2,),
+    "shapes": lambda _: {"a": (2,)},
+    "signature": None,
+    "size": 2,
+    "squeeze": False,
+    "stack": 4,
+    "state": lambda _: [0.0] * 5,
+    "step_spec": lambda _: {"a": reverie.TensorSpec((2,), np.float32)},
+    "step_structure": lambda _: {"a": None},
+    "sticky": 0.0,
+    "table": "t",
+    "tables": lambda _: [reverie.Table.queue("t", 9)],
+    "terminated": transition_item("terminated"),
+    "tickets": lambda _: [1],
+    "timeout": 1.0,
+    "timeout_ms": None,
+    "timeout_s": 1.0,
+    "tls": None,
+    "token": "",
+    "trajectory": lambda world: {"a": world.writer.history["a"][-1:]},
+    "transform": lambda _: lambda step: step,
+    "truncated": False,
+    "unix_path": None,
+    "unpack_as_table_signature": False,
+    "update_count": 1,
+    "updates": lambda _: {1: 1.0},
+    "validate_items": True,
+    "value": 1,
+    "version": 0,
+    "width": 84,
+    "worker": None,
+    # Where a name means something else.
+    "AtariEnv.pool": True,
+    "AtariEnv.step.action": 0,
+    "moolib.EnvPool.step.action": lambda _: [0, 0],
+    "batch_index": 0,
+    "left": "step_index",
+    "future": lambda world: world.pool.reset(),
+    "stream": lambda world: world.client.dataset("t", 2)._stream,
+    "Batcher.device": "cpu",
+    "Client.insert.priorities": lambda _: {"t": 1.0},
+    "Client.server_address": "localhost:1",
+    "Client.update_priorities.keys": None,
+    "EnvStepperFuture.future": lambda world: world.pool.reset(),
+    "GymVectorEnv.reset.options": None,
+    "RateLimiter.max_diff": 1e9,
+    "RateLimiter.min_diff": -1e9,
+    "Writer.create_item.priority": 1.0,
+    "EnvPool.batch_size": None,
+    "EnvPool.restart.worker": 0,
+    "moolib.EnvPool.batch_size": 1,
+    "EnvPool.step.batch_index": 0,
+    "native.spec.env_id": "CartPole-v1",
+    "unbatch.batch": lambda world: world.step,
+    "load_plugin.path": "/nowhere/at/all.so",
+    "ReplayBuffer.update_priorities.tickets": lambda world: world.buffer.sample(1)["tickets"],
+    "Store.__getitem__.name": "t",
+    "ColumnHistory.key": -1,
+}
+
+
+def server(world):
+    made = reverie.Server([reverie.Table.queue("t", 9)])
+    world.enter_context(made)
+    return made
+
+
+def legacy_writer(world):
+    writer = world.client.writer(2)
+    world.callback(lambda: None if writer._writer.closed else writer.close())
+    writer.append(world.step)
+    return writer
+
+
+def atari_env(_world):
+    from reverie.envs import atari
+
+    env = atari.make("pong", noop_max=0)
+    env.reset(seed=1)
+    return env
+
+
+def vector_env(world):
+    from reverie.envs.vector_env import GymVectorEnv
+
+    return GymVectorEnv(world.pool)
+
+
+def moolib_pool(world):
+    from reverie import moolib
+
+    return world.enter_context(moolib.EnvPool("CartPole-v1", 1, 2, 1, output="numpy"))
+
+
+def stepped(world):
+    pool = world.pool
+    future = pool.step([0, 0])
+    future.result()
+    return future
+
+
+def structured_writer(world):
+    writer = world.client.structured_writer([world.config])
+    world.callback(writer.close)
+    return writer
+
+
+def trajectory_dataset(world, kind="TrajectoryDataset"):
+    made = getattr(reverie, kind)
+    return made(world.client, "t", {"a": np.float32}, {"a": (None, 2)}, 2)
+
+
+def whole_writer(world):
+    writer = world.client.trajectory_writer(2)
+    world.callback(writer.close)
+    writer.append_whole(world.step)
+    return writer
+
+
+def moolib_future(world):
+    return moolib_pool(world).step(0, np.zeros(2, np.int64))
+
+
+# What methods are called on, by the name of the class.
+SUBJECTS = {
+    "AtariEnv": atari_env,
+    "Batch": lambda world: world.client.sample_batch("t", 2),
+    "Batcher": lambda _: reverie.Batcher(2, timeout_s=0.01),
+    "BlockedReport": lambda world: world.client.why_blocked("t"),
+    "Client": lambda world: world.client,
+    "ColumnHistory": lambda world: world.writer.history["a"],
+    "ConditionBuilder": lambda _: structured.Condition.step_index(),
+    "Dataset": lambda world: world.enter_context(world.client.dataset("t", 2)),
+    "EnvPool": lambda world: world.pool,
+    "EnvStepperFuture": moolib_future,
+    "Extension": lambda _: reverie.extensions.Statistics(),
+    "GymVectorEnv": vector_env,
+    "NativePool": lambda world: world.native_pool,
+    "PatternDataset": lambda world: reverie.PatternDataset(
+        [world.step], [world.config], True, lambda _: False
+    ),
+    "ReferenceNode": lambda world: world.reference["a"],
+    "ReplayBuffer": lambda world: world.buffer,
+    "Server": server,
+    "ServerLimits": lambda _: reverie.ServerLimits(),
+    "Store": lambda world: world.store,
+    "StructuredWriter": structured_writer,
+    "Table": lambda world: world.store.tables[0],
+    "TimestepDataset": lambda world: trajectory_dataset(world, "TimestepDataset"),
+    "TrajectoryColumn": lambda world: world.writer.history["a"][-1:],
+    "TrajectoryDataset": trajectory_dataset,
+    "TrajectoryWriter": lambda world: world.writer,
+    "TrajectoryWriter.create_whole_item": whole_writer,
+    "Writer": legacy_writer,
+    "moolib.EnvPool": moolib_pool,
+}
+# Special methods that a user calls, as brackets.
+BRACKETS = {"Store", "ColumnHistory", "TrajectoryColumn", "ReferenceNode"}
+# Checked by the buffer itself: to be struck out with its own tests.
+LEFT_OUT = {
+    ("ReplayBuffer", "beta"),
+    ("ReplayBuffer.sample", "batch_size"),
+    ("ReplayBuffer.sample", "distinct"),
+    ("ReplayBuffer.sample", "timeout_s"),
+}
+FOR_EVER = {"huge", "infinite"}
+# After these a subject is of no more use.
+ENDS = {"close", "stop"}
+
+
+def modules():
+    return [importlib.import_module(name) for name in PUBLIC]
+
+
+def public_names(module):
+    listed = getattr(module, "__all__", None)
+    if listed is not None:
+        return list(listed)
+    return [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
+    ]
+
+
+def is_record(kind):
+    """Whether a class only holds what it is given, which is checked where it is used."""
+    return (
+        issubclass(kind, (BaseException, structured._Record))
+        or hasattr(kind, "_fields")
+        or hasattr(kind, "__dataclass_fields__")
+    )
+
+
+def name_in(module, name):
+    home = module.__name__.removeprefix("reverie").removeprefix(".")
+    return f"{home}.{name}" if home in ("moolib", "native") else name
+
+
+def public_calls():
+    """(name, class or None, method or None, callable) of all that is to be called."""
+    found = {}
+    for module in modules():
+        for public in public_names(module):
+            value = getattr(module, public)
+            if inspect.ismodule(value) or not callable(value):
+                continue
+            name = name_in(module, public)
+            if not isinstance(value, type):
+                found.setdefault(id(value), (name, None, value))
+                continue
+            if not value.__module__.startswith("reverie") or getattr(value, "_is_protocol", False):
+                continue
+            if not is_record(value) and has_constructor(value):
+                found.setdefault(id(value), (name, value, None))
+            for method in methods(value):
+                key = (id(value), method)
+                found.setdefault(key, (f"{name}.{method}", value, method))
+    return sorted(found.values(), key=lambda call: call[0])
+
+
+def has_constructor(kind):
+    if kind.__module__ == "reverie._reverie":
+        return "__init__" in STUBS.get(kind.__name__, {})
+    return any("__init__" in vars(base) for base in kind.__mro__[:-1])
+
+
+def methods(kind):
+    for name in dir(kind):
+        is_bracket = name == "__getitem__" and kind.__name__ in BRACKETS
+        if name.startswith("_") and not is_bracket:
+            continue
+        owner = next(base for base in kind.__mro__ if name in vars(base))
+        value = vars(owner)[name]
+        if not owner.__module__.startswith("reverie") or isinstance(value, property):
+            continue
+        if callable(value) or isinstance(value, (classmethod, staticmethod)):
+            yield name
+
+
+def stubs():
+    """The native classes' functions and the module's own, by class ("" for none) and name."""
+    tree = ast.parse((Path(reverie.__file__).parent / "_reverie.pyi").read_text())
+    found = {"": {}}
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            found[""][node.name] = node
+        if isinstance(node, ast.ClassDef):
+            inner = [one for one in node.body if isinstance(one, ast.FunctionDef)]
+            found[node.name] = {one.name: one for one in inner}
+    return found
+
+
+STUBS = stubs()
+
+
+class Parameter(typing.NamedTuple):
+    name: str
+    annotation: str
+    is_positional: bool
+
+
+def parameters(kind, method, function):
+    """What a call takes, ``self`` left out."""
+    target = (
+        function if kind is None else kind.__init__ if method is None else getattr(kind, method)
+    )
+    try:
+        given = inspect.signature(target)
+    except (ValueError, TypeError):
+        return stub_parameters(kind, method, function)
+    found = [
+        Parameter(name, str(one.annotation), one.kind is one.POSITIONAL_ONLY)
+        for name, one in given.parameters.items()
+        if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL) and not name.startswith("_")
+    ]
+    is_bound = inspect.ismethod(target) or kind is None
+    if kind is not None and isinstance(
+        inspect.getattr_static(kind, method or "__init__"), staticmethod
+    ):
+        is_bound = True
+    return found if is_bound else found[1:]
+
+
+def stub_parameters(kind, method, function):
+    if kind is None:
+        node = STUBS[""][function.__name__]
+    else:
+        name = method or "__init__"
+        native = next(base for base in kind.__mro__ if name in STUBS.get(base.__name__, {}))
+        node = STUBS[native.__name__][name]
+    arguments = node.args.posonlyargs + node.args.args + node.args.kwonlyargs
+    found = [
+        Parameter(one.arg, ast.unparse(one.annotation) if one.annotation else "Any", False)
+        for one in arguments
+    ]
+    return found if kind is None else found[1:]
+
+
+def valid(world, call, parameter):
+    """A valid argument; the longest name that is listed counts."""
+    parts = [*call.split("."), parameter]
+    for begin in range(len(parts)):
+        key = ".".join(parts[begin:])
+        if key in VALID:
+            value = VALID[key]
+            return value(world) if callable(value) and not isinstance(value, type) else value
+    for key in (f"{part}.{parameter}" for part in parts):
+        if key in VALID:
+            value = VALID[key]
+            return value(world) if callable(value) and not isinstance(value, type) else value
+    pytest.fail(f"{call}() takes {parameter}, of which VALID has none: add a valid argument for it")
+
+
+def subject(world, name, kind):
+    for key in (name, name.rsplit(".", 1)[0], kind.__name__):
+        if key in SUBJECTS:
+            return SUBJECTS[key](world)
+    for base in kind.__mro__:
+        if base.__name__ in SUBJECTS:
+            return SUBJECTS[base.__name__](world)
+    pytest.fail(f"SUBJECTS has no {kind.__name__} to call its methods on: add one")
+
+
+def make_call(world, name, kind, method, function):
+    """What calls it with keyword arguments."""
+    if kind is None:
+        return function
+    if method is None:
+        return kind
+    if isinstance(inspect.getattr_static(kind, method), (classmethod, staticmethod)):
+        return getattr(kind, method)
+    return getattr(subject(world, name, kind), method)
+
+
+def run(call, takes, arguments):
+    """Calls, and draws the first of what comes one by one."""
+    given = dict(arguments)
+    first = [given.pop(one.name) for one in takes if one.is_positional]
+    if getattr(call, "__name__", "") == "__getitem__":
+        first += given.values()
+        given = {}
+    result = call(*first, **given)
+    if inspect.isgenerator(result):
+        next(result, None)
+        result.close()
+    close = getattr(result, "close", None)
+    if callable(close) and not isinstance(result, reverie.Client):
+        close()
+    if hasattr(result, "result") and hasattr(result, "done"):
+        result.result()
+
+
+_SIMPLE = {"int", "float", "str", "bool", "None", "<class 'int'>", "<class 'float'>"}
+_SIMPLE |= {"<class 'str'>", "<class 'bool'>"}
+
+
+def must_refuse(parameter):
+    """Whether the type says that an object of no type is wrong."""
+    return all(part.strip() in _SIMPLE for part in parameter.annotation.split("|"))
+
+
+def describe(error):
+    return f"{type(error).__name__}: {error}"
+
+
+def is_named(error, parameter):
+    words = (parameter.name, *ALIASES.get(parameter.name, ()))
+    return any(word in str(error) for word in words)
+
+
+CALLS = public_calls()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("name", "kind", "member"), CALLS, ids=[name for name, _, _ in CALLS])
+def test_a_wrong_argument_is_refused_in_one_sentence_that_names_it(name, kind, member):
+    method = member if isinstance(member, str) else None
+    function = None if kind is not None else member
+    if kind is not None and kind.__name__ == "TFClient":
+        pytest.importorskip("tensorflow")
+    if "Atari" in name or name == "make":
+        pytest.importorskip("ale_py")
+    takes = parameters(kind, method, function)
+    if not takes:
+        return
+    faults = []
+    with Worlds() as world:
+        call = make_call(world, name, kind, method, function)
+        good = {one.name: valid(world, name, one.name) for one in takes}
+        try:
+            run(call, takes, good)
+        except errors.ReverieError as error:
+            if isinstance(error, (errors.InvalidArgumentError, errors.UnsupportedTypeError)):
+                pytest.fail(f"{name}({good}) is to be valid: {describe(error)}")
+        for one in takes:
+            if (name, one.name) in LEFT_OUT:
+                continue
+            for what, wrong in WRONG.items():
+                if what in FOR_EVER and "timeout" in one.name and method is not None:
+                    continue  # a right value: the call would wait so long
+                if method in ENDS:
+                    world = Worlds()
+                    call = make_call(world, name, kind, method, function)
+                good = {each.name: valid(world, name, each.name) for each in takes}
+                try:
+                    run(call, takes, {**good, one.name: wrong})
+                except errors.ReverieError as error:
+                    is_argument = isinstance(
+                        error, (errors.InvalidArgumentError, errors.UnsupportedTypeError)
+                    )
+                    if is_argument and not is_named(error, one):
+                        faults.append(f"{one.name}={what}: unnamed in {describe(error)}")
+                except Exception as error:  # what this test is about
+                    faults.append(f"{one.name}={what}: {describe(error)[:300]}")
+                else:
+                    if what == "object" and must_refuse(one):
+                        faults.append(f"{one.name}={what}: was taken for {one.annotation}")
+                if method in ENDS:
+                    world.close()
+    assert not faults, f"{name}:\n" + "\n".join(faults)
+
+
+def test_every_module_is_public_or_internal():
+    found = [one.name for one in pkgutil.walk_packages(reverie.__path__, "reverie.")]
+    unknown = [
+        name
+        for name in found
+        if not name.endswith("_test") and name not in PUBLIC and not INTERNAL.match(name)
+    ]
+    assert not unknown, "name them in PUBLIC, or in INTERNAL"
+
+
+ALONE = sorted(
+    set(SUBJECTS)
+    - {"AtariEnv", "BlockedReport", "ColumnHistory", "EnvStepperFuture", "TrajectoryColumn"}
+    - {"PatternDataset", "TrajectoryWriter.create_whole_item"}
+)
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_what_can_be_neither_pickled_nor_copied_says_so(name):
+    with Worlds() as world:
+        value = SUBJECTS[name](world)
+        for how in (pickle.dumps, copy.copy, copy.deepcopy):
+            # Any other error is a failure.
+            with contextlib.suppress(errors.UnsupportedTypeError):
+                how(value)
