@@ -52,8 +52,6 @@ BRIEF_FUNCTIONS = {
     "constant_priority_fn": "makes plain data",
     "unpack_pattern": "reads plain data",
     "infer_signature": "makes plain data",
-    "leaf_spec": "makes plain data",
-    "open_writer": "Client.structured_writer calls it",
 }
 # What every object has, and what only shows one.
 ORDINARY = {
@@ -117,7 +115,7 @@ def test_every_public_method_has_a_case():
 
 
 def run(door, how, names=()):
-    """Runs the program; its status, its stderr, and the seconds from its last line of code to its end."""
+    """Runs the program; gives its status, its stderr, and the seconds from its last line on."""
     command = [sys.executable, str(PROGRAM), door, how, *names]
     environment = os.environ | {"PYTHONPATH": str(Path(reverie.__file__).parents[1])}
     done = subprocess.run(
