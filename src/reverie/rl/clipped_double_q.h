@@ -1,0 +1,25 @@
+// Targets of two critics of which the lower one is believed.
+//
+//     TD3   y = r + d min(Q1(s', a'), Q2(s', a'))
+//     SAC   y = r + d (min(Q1(s', a'), Q2(s', a')) - temperature log pi(a' | s'))
+//
+// Sources: Fujimoto et al. 2018, equation 10; Haarnoja et al. 2018b, equations 3 and 5.
+#pragma once
+
+#include <span>
+
+namespace reverie {
+
+// All spans of one length B. Thread-safe.
+void clipped_double_q_targets(std::span<const float> rewards, std::span<const float> discounts,
+                              std::span<const float> first_values,
+                              std::span<const float> second_values, std::span<float> targets);
+
+// Requires a finite temperature >= 0 besides.
+void soft_double_q_targets(std::span<const float> rewards, std::span<const float> discounts,
+                           std::span<const float> first_values,
+                           std::span<const float> second_values,
+                           std::span<const float> log_probabilities, float temperature,
+                           std::span<float> targets);
+
+}  // namespace reverie

@@ -1,0 +1,26 @@
+// One-step targets: the reward, and what the state behind it is worth.
+//
+//     y = r + d v'
+//
+// The discount d is gamma, or 0 where the episode terminated; see n_step_return.h. With returns
+// over n steps in place of r, and the product of their discounts in place of d, these are n-step
+// targets. In every rule of this folder a discount of 0 cuts off whatever stands behind it, NaN and
+// infinity included: values of a state after the end mean nothing.
+//
+// Source: Sutton & Barto, 2nd ed., equation 6.2.
+#pragma once
+
+#include <span>
+
+namespace reverie {
+
+// All spans of one length B. Thread-safe.
+void td_targets(std::span<const float> rewards, std::span<const float> discounts,
+                std::span<const float> next_values, std::span<float> targets);
+
+// r + d v, and r alone where d is 0.
+inline float td_target(float reward, float discount, float next_value) {
+  return discount == 0.0f ? reward : reward + discount * next_value;
+}
+
+}  // namespace reverie
