@@ -19,3 +19,11 @@ foreach(source IN LISTS reverie_benchmarks)
                                         $<TARGET_NAME_IF_EXISTS:reverie_box2d>)
   add_dependencies(benchmarks ${name})
 endforeach()
+
+# The peer of gradient_step_bench, where libeigen3-dev is there.
+find_package(Eigen3 3.4 QUIET NO_MODULE)
+if(TARGET Eigen3::Eigen)
+  target_link_libraries(gradient_step_bench PRIVATE Eigen3::Eigen)
+  target_compile_definitions(gradient_step_bench PRIVATE REVERIE_HAS_EIGEN)
+  target_compile_options(gradient_step_bench PRIVATE -march=native)
+endif()

@@ -21,6 +21,25 @@ list(FILTER reverie_exact_sources INCLUDE REGEX "/env/native/")
 set_source_files_properties(${reverie_exact_sources} PROPERTIES COMPILE_OPTIONS -ffp-contract=off
                                                                 SKIP_PRECOMPILE_HEADERS ON)
 
+# Kernels of networks: one body, compiled for each instruction set and chosen at run time. A product and
+# a sum are one operation where the processor has it.
+set(reverie_kernel_options -fno-math-errno -fno-trapping-math -ffp-contract=fast)
+foreach(reverie_set IN ITEMS portable avx2 avx512)
+  set(reverie_set_options ${reverie_kernel_options})
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+    if(reverie_set STREQUAL "avx2")
+      list(APPEND reverie_set_options -mavx2 -mfma)
+    elseif(reverie_set STREQUAL "avx512")
+      list(APPEND reverie_set_options -mavx512f -mfma)
+    endif()
+  endif()
+  # No precompiled header: it would bring functions of the standard library along, compiled for the
+  # newer processor, which the linker could take for the whole program's.
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/reverie/nn/kernels_${reverie_set}.cc
+                              PROPERTIES COMPILE_OPTIONS "${reverie_set_options}"
+                                         SKIP_PRECOMPILE_HEADERS ON)
+endforeach()
+
 add_library(reverie STATIC ${reverie_sources})
 add_library(reverie::reverie ALIAS reverie)
 target_compile_features(reverie PUBLIC cxx_std_20)

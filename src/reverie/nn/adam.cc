@@ -1,0 +1,91 @@
+#include "reverie/nn/adam.h"
+
+#include <cmath>
+#include <string_view>
+
+#include "reverie/nn/kernels.h"
+
+namespace reverie::nn {
+namespace {
+
+Status check_positive(std::string_view name, double value) {
+  if (value > 0.0 && std::isfinite(value)) return {};
+  return invalid_argument("{} is {}; it must be finite and above 0", name, value);
+}
+
+Status check_decay(std::string_view name, double value) {
+  if (value >= 0.0 && value < 1.0) return {};
+  return invalid_argument("{} is {}; it must be at least 0 and below 1", name, value);
+}
+
+}  // namespace
+
+Adam::Adam(std::size_t float_count, const AdamOptions& options)
+    : options_(options), mean_(float_count), square_(float_count) {}
+
+Result<Adam> Adam::make(const Mlp& mlp, const AdamOptions& options) {
+  REVERIE_RETURN_IF_ERROR(check_positive("learning_rate", options.learning_rate));
+  REVERIE_RETURN_IF_ERROR(check_decay("mean_decay", options.mean_decay));
+  REVERIE_RETURN_IF_ERROR(check_decay("square_decay", options.square_decay));
+  REVERIE_RETURN_IF_ERROR(check_positive("epsilon", options.epsilon));
+  return Adam(mlp.float_count(), options);
+}
+
+void Adam::step(const Parameters& gradient, float gradient_scale, Parameters& parameters) {
+  REVERIE_CHECK(gradient.float_count() == mean_.float_count());
+  REVERIE_CHECK(parameters.float_count() == mean_.float_count());
+  ++step_count_;
+  const auto count = static_cast<double>(step_count_);
+  const double square_correction = std::sqrt(1.0 - std::pow(options_.square_decay, count));
+  const double mean_correction = 1.0 - std::pow(options_.mean_decay, count);
+  AdamStep step;
+  step.parameters = parameters.data();
+  step.mean = mean_.data();
+  step.square = square_.data();
+  step.gradient = gradient.data();
+  step.count = mean_.float_count();
+  step.gradient_scale = gradient_scale;
+  step.mean_decay = static_cast<float>(options_.mean_decay);
+  step.square_decay = static_cast<float>(options_.square_decay);
+  step.mean_share = static_cast<float>(1.0 - options_.mean_decay);
+  step.square_share = static_cast<float>(1.0 - options_.square_decay);
+  // Both sides of the quotient times the correction of v: one number a step, none an element.
+  step.step_size = static_cast<float>(options_.learning_rate * square_correction / mean_correction);
+  step.epsilon = static_cast<float>(options_.epsilon * square_correction);
+  kernels().adam(step);
+}
+
+Status Adam::set_learning_rate(double learning_rate) {
+  REVERIE_RETURN_IF_ERROR(check_positive("learning_rate", learning_rate));
+  options_.learning_rate = learning_rate;
+  return {};
+}
+
+void Adam::restore(const Parameters& mean, const Parameters& square, std::uint64_t step_count) {
+  mean_.assign(mean);
+  square_.assign(square);
+  step_count_ = step_count;
+}
+
+Result<double> gradient_norm(const Mlp& mlp, const Parameters& gradient) {
+  REVERIE_CHECK(gradient.float_count() == mlp.float_count());
+  const double norm = std::sqrt(kernels().sum_of_squares(gradient.data(), gradient.float_count()));
+  if (std::isfinite(norm)) return norm;
+  for (std::size_t i = 0; i < gradient.float_count(); ++i) {
+    if (std::isfinite(gradient.data()[i])) continue;
+    return invalid_argument(
+        "the gradient in {} holds {}; no step was taken. Look for NaN or infinite rewards and "
+        "observations, or lower the learning rate",
+        mlp.tensor_text(i), gradient.data()[i]);
+  }
+  REVERIE_CHECK(false);  // squares of floats do not overflow a double
+  return norm;
+}
+
+double clip_scale(double norm, double norm_max) {
+  REVERIE_CHECK(norm_max > 0.0);
+  // The small number keeps a norm of 0 out of the quotient; torch adds the same.
+  return std::fmin(1.0, norm_max / (norm + 1e-6));
+}
+
+}  // namespace reverie::nn
