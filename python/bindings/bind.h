@@ -19,5 +19,7 @@ void bind_env_pool(nanobind::module_& m);
 void bind_dataset(nanobind::module_& m);
 void bind_atari(nanobind::module_& m);
 void bind_batcher(nanobind::module_& m);
+void bind_rl(nanobind::module_& m);
+void bind_nn(nanobind::module_& m);
 
 }  // namespace reverie::python

@@ -30,4 +30,6 @@ NB_MODULE(_reverie, m) {
   reverie::python::bind_dataset(m);
   reverie::python::bind_atari(m);
   reverie::python::bind_batcher(m);
+  reverie::python::bind_rl(m);
+  reverie::python::bind_nn(m);
 }

@@ -26,7 +26,7 @@ from reverie.trajectory_writer import TrajectoryWriter
 from reverie.writer import Writer
 
 if TYPE_CHECKING:
-    from reverie import structured
+    from reverie import nn, rl, structured
     from reverie.envs.pool import EnvPool
     from reverie.pattern_dataset import PatternDataset
     from reverie.sample_datasets import TimestepDataset, TrajectoryDataset
@@ -65,7 +65,9 @@ __all__ = [
     "errors",
     "extensions",
     "load_plugin",
+    "nn",
     "rate_limiters",
+    "rl",
     "selectors",
     "structured",
     "unbatch",
@@ -86,6 +88,6 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401
 
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
-    if name in ("envs", "moolib", "reverb", "structured"):
+    if name in ("envs", "moolib", "nn", "reverb", "rl", "structured"):
         return importlib.import_module(f"reverie.{name}")
     raise AttributeError(f"module 'reverie' has no attribute {name!r}")

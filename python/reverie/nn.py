@@ -1,0 +1,408 @@
+"""Dense networks on the CPU, without a framework: call, train, save, load.
+
+    net = reverie.nn.Mlp((8, 256, 256, 4), seed=1)
+    adam = reverie.nn.Adam(net, learning_rate=5e-4)
+    outputs = net.forward(obs)                          # [B, 4]
+    gradient = net.backward(derivative_of_the_loss)     # of the shape of the outputs
+    adam.step(net, gradient, norm_max=10.0)
+    net.save("policy.safetensors")
+
+All parameters of a network lie in one flat float32 vector, in which each layer has a weight of
+``[in, out]`` and a bias of ``[out]``, their rows padded with zeros to a multiple of 4. A gradient
+is such a vector too: `Mlp.views` shows the layers of either, and whatever NumPy does with a vector
+(sums of several learners' gradients, norms, averages) works on them.
+
+A network is not thread-safe; calls release the interpreter's lock. The same seed gives the same
+bits on one machine, whatever else runs on it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+
+from reverie import _reverie
+from reverie._options import checked_seed
+from reverie.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    FloatArray: TypeAlias = NDArray[np.float32]
+
+__all__ = ["Adam", "Mlp"]
+
+Activation: TypeAlias = Literal["relu", "tanh", "none"]
+
+
+def _floats(name: str, value: ArrayLike) -> FloatArray:
+    """``value`` as a contiguous float32 array."""
+    try:
+        return np.ascontiguousarray(value, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(f"{name} must be an array of numbers: {error}") from None
+
+
+class Mlp:
+    """Dense layers with an activation behind each.
+
+    Args:
+        widths: from the inputs to the outputs, at least two: ``(8, 256, 256, 4)``.
+        activation: behind all layers but the last: ``"relu"``, ``"tanh"`` or ``"none"``.
+        output_activation: behind the last one.
+        initializer: ``"uniform"`` draws weights and biases as ``torch.nn.Linear`` does, uniform
+            within ``1 / sqrt(in)``; ``"orthogonal"`` draws orthogonal weights and biases of 0.
+        gains: for ``"orthogonal"``, what each layer's weights are multiplied by. Omitted: sqrt(2)
+            behind ReLU, 5/3 behind tanh, 1 for the outputs.
+        seed: of the first parameters. Omitted: another one each time; `seed` tells which.
+
+    Raises:
+        InvalidArgumentError: widths, an activation, an initializer or a gain that makes no network.
+
+    Sources:
+        He et al. 2015 (uniform, as PyTorch has it), Saxe et al. 2014 (orthogonal).
+    """
+
+    def __init__(
+        self,
+        widths: Sequence[int],
+        *,
+        activation: Activation = "relu",
+        output_activation: Activation = "none",
+        initializer: Literal["uniform", "orthogonal"] = "uniform",
+        gains: Sequence[float] | None = None,
+        seed: int | None = None,
+    ) -> None:
+        if any(width < 1 for width in widths):
+            raise InvalidArgumentError(f"widths is {tuple(widths)}; each must be at least 1")
+        self._native = _reverie.make_mlp(list(widths), activation, output_activation)
+        seed = checked_seed(seed)
+        if seed is None:
+            seed = int.from_bytes(os.urandom(8), "little") >> 1  # seeds have 63 bits
+        self._seed: int | None
+        if initializer == "orthogonal":
+            if gains is None:
+                behind = {"relu": math.sqrt(2.0), "tanh": 5.0 / 3.0, "none": 1.0}[activation]
+                gains = [behind] * (len(widths) - 2) + [1.0]
+            self._seed = self._native.initialize_orthogonal(list(gains), seed)
+        elif initializer == "uniform":
+            if gains is not None:
+                raise InvalidArgumentError("gains are for initializer='orthogonal'; leave them out")
+            self._seed = self._native.initialize_uniform(seed)
+        else:
+            raise InvalidArgumentError(
+                f"initializer is {initializer!r}; it must be 'uniform' or 'orthogonal'"
+            )
+        self._metadata: dict[str, str] = {}
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        activation: Activation | None = None,
+        output_activation: Activation | None = None,
+    ) -> Mlp:
+        """The network that `save` wrote, or PyTorch for a ``Sequential`` of ``Linear`` layers.
+
+        Args:
+            path: a safetensors file.
+            activation: needed for a file that does not name it, as PyTorch's.
+            output_activation: likewise.
+
+        Raises:
+            NotFoundError: there is no such file.
+            DataLossError: the file is damaged, or holds no chain of dense layers.
+            InvalidArgumentError: an activation is missing, or is another in the file.
+        """
+        native, metadata = _reverie.load_mlp(os.fspath(path), activation, output_activation)
+        return cls._around(native, metadata)
+
+    @classmethod
+    def _around(cls, native: _reverie.Mlp, metadata: dict[str, str]) -> Mlp:
+        network = cls.__new__(cls)
+        network._native = native
+        network._seed = None
+        network._metadata = metadata
+        return network
+
+    def save(self, path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None) -> None:
+        """Writes a safetensors file that PyTorch's ``Sequential(Linear, ReLU, ...)`` can load.
+
+        Args:
+            path: replaced whole or left alone, whatever happens meanwhile.
+            metadata: kept beside the activations; `metadata` of a loaded network has it.
+
+        Raises:
+            NotFoundError: there is no such folder.
+            ResourceExhaustedError: the disk is full.
+            PermissionDeniedError: the file may not be written.
+        """
+        self._native.save(os.fspath(path), dict(self._metadata if metadata is None else metadata))
+
+    def copy(self) -> Mlp:
+        """Another network of the same parameters."""
+        return self._around(self._native.copy(), dict(self._metadata))
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """From the inputs to the outputs."""
+        return tuple(self._native.widths)
+
+    @property
+    def activation(self) -> str:
+        """Behind all layers but the last."""
+        return self._native.hidden
+
+    @property
+    def output_activation(self) -> str:
+        """Behind the last layer."""
+        return self._native.output
+
+    @property
+    def seed(self) -> int | None:
+        """What the first parameters were drawn from; None for a copy and a loaded network."""
+        return self._seed
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What the file held that this network was loaded from."""
+        return dict(self._metadata)
+
+    @property
+    def parameters(self) -> FloatArray:
+        """All parameters as one vector: a view, so writing to it changes the network."""
+        return self._native.parameters
+
+    def views(self, vector: FloatArray | None = None) -> list[tuple[FloatArray, FloatArray]]:
+        """The weight ``[in, out]`` and the bias ``[out]`` of each layer, as views into ``vector``.
+
+        Args:
+            vector: of the length of `parameters`, such as a gradient. Omitted: the parameters.
+        """
+        flat = self._vector("vector", self.parameters if vector is None else vector)
+        views = []
+        for weight, bias, inputs, outputs, stride in self._native.layers:
+            matrix = flat[weight : weight + inputs * stride].reshape(inputs, stride)
+            views.append((matrix[:, :outputs], flat[bias : bias + outputs]))
+        return views
+
+    def state_dict(self) -> dict[str, FloatArray]:
+        """Copies of the parameters by the names and in the shapes of PyTorch's ``Sequential``."""
+        state = {}
+        for name, (weight, bias) in zip(self._names(), self.views(), strict=True):
+            state[f"{name}.weight"] = np.ascontiguousarray(weight.T)
+            state[f"{name}.bias"] = bias.copy()
+        return state
+
+    def load_state_dict(self, state: Mapping[str, ArrayLike]) -> None:
+        """Takes parameters by the names and in the shapes that `state_dict` gives.
+
+        Raises:
+            InvalidArgumentError: a name is missing or unknown, or a shape differs.
+        """
+        targets: dict[str, FloatArray] = {}
+        for name, (weight, bias) in zip(self._names(), self.views(), strict=True):
+            targets[f"{name}.weight"] = weight.T
+            targets[f"{name}.bias"] = bias
+        if state.keys() != targets.keys():
+            raise InvalidArgumentError(
+                f"state has the names {sorted(state)}; this network has {sorted(targets)}"
+            )
+        arrays = {name: _floats(name, value) for name, value in state.items()}
+        for name, array in arrays.items():
+            if array.shape != targets[name].shape:
+                raise InvalidArgumentError(
+                    f"{name} has the shape {array.shape}; it must be {targets[name].shape}"
+                )
+        for name, array in arrays.items():
+            targets[name][...] = array
+
+    def _names(self) -> list[str]:
+        modules = 1 if self.activation == "none" else 2
+        return [str(modules * layer) for layer in range(len(self.widths) - 1)]
+
+    def __call__(self, inputs: ArrayLike) -> FloatArray:
+        """The outputs alone.
+
+        Args:
+            inputs: ``[B, in]``, or ``[in]`` for one row.
+
+        Returns:
+            ``[B, out]``, or ``[out]``; float32.
+        """
+        rows = _floats("inputs", inputs)
+        if rows.ndim == 1:
+            outputs: FloatArray = self._run(rows[None], keeps=False)[0]
+            return outputs
+        return self._run(rows, keeps=False)
+
+    def forward(self, inputs: ArrayLike) -> FloatArray:
+        """The outputs, with what `backward` needs kept until the next call.
+
+        Args:
+            inputs: ``[B, in]``.
+
+        Returns:
+            ``[B, out]`` float32.
+        """
+        return self._run(_floats("inputs", inputs), keeps=True)
+
+    def _run(self, inputs: FloatArray, *, keeps: bool) -> FloatArray:
+        width = self._native.widths[0]
+        if inputs.ndim != 2 or inputs.shape[1] != width:
+            raise InvalidArgumentError(
+                f"inputs has the shape {inputs.shape}; it must be [B, {width}]"
+            )
+        outputs = np.empty((len(inputs), self._native.widths[-1]), np.float32)
+        if len(inputs) > 0:
+            self._native.forward(inputs, keeps, outputs)
+        return outputs
+
+    def backward(self, output_gradient: ArrayLike) -> FloatArray:
+        """The gradient of a loss in the parameters.
+
+        Args:
+            output_gradient: ``[B, out]``, the loss's gradient in the outputs of the last `forward`.
+
+        Returns:
+            a vector of the length of `parameters`.
+
+        Raises:
+            FailedPreconditionError: there was no `forward`, or another call since.
+        """
+        return self._native.backward(_floats("output_gradient", output_gradient))
+
+    def input_gradient(self, output_gradient: ArrayLike) -> FloatArray:
+        """The gradient of a loss in the inputs: how a critic tells an actor where to go.
+
+        Args:
+            output_gradient: ``[B, out]``, the loss's gradient in the outputs of the last `forward`.
+
+        Returns:
+            ``[B, in]`` float32.
+
+        Raises:
+            FailedPreconditionError: there was no `forward`, or another call since.
+        """
+        gradient = np.empty((self._native.kept_rows, self._native.widths[0]), np.float32)
+        self._native.input_gradient(_floats("output_gradient", output_gradient), gradient)
+        return gradient
+
+    def approach(self, source: Mlp, rate: float) -> None:
+        """``self += rate (source - self)``: a target network follows by Polyak averaging.
+
+        Args:
+            source: a network of the same widths.
+            rate: in ``[0, 1]``; 1 copies.
+
+        Source:
+            Lillicrap et al. 2016, section 3.
+        """
+        if source.widths != self.widths:
+            raise InvalidArgumentError(
+                f"source has the widths {source.widths}; they must be {self.widths}"
+            )
+        if not 0.0 <= rate <= 1.0:
+            raise InvalidArgumentError(f"rate is {rate}; it must be between 0 and 1")
+        self._native.approach(source._native, rate)
+
+    def _vector(self, name: str, value: ArrayLike) -> FloatArray:
+        vector = _floats(name, value)
+        count = self._native.float_count
+        if vector.shape != (count,):
+            raise InvalidArgumentError(
+                f"{name} has the shape {vector.shape}; it must be ({count},), as the parameters"
+            )
+        return vector
+
+    def __repr__(self) -> str:
+        return (
+            f"Mlp({self.widths}, activation={self.activation!r}, "
+            f"output_activation={self.output_activation!r})"
+        )
+
+
+class Adam:
+    """Adam over the parameters of one network.
+
+    Args:
+        network: the one that it will step.
+        learning_rate: above 0; may be set later.
+        betas: how slowly the means of the gradient and of its square forget, each in ``[0, 1)``.
+        epsilon: above 0.
+
+    Raises:
+        InvalidArgumentError: a number out of range.
+
+    Source:
+        Kingma & Ba 2015, algorithm 1; ``torch.optim.Adam`` within rounding.
+    """
+
+    def __init__(
+        self,
+        network: Mlp,
+        *,
+        learning_rate: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        epsilon: float = 1e-8,
+    ) -> None:
+        self._widths = network.widths
+        self._native = _reverie.Adam(network._native, learning_rate, *betas, epsilon)
+
+    @property
+    def learning_rate(self) -> float:
+        """The size of a step, about."""
+        return self._native.learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, value: float) -> None:
+        self._native.learning_rate = value
+
+    @property
+    def step_count(self) -> int:
+        """Steps so far."""
+        return self._native.step_count
+
+    def step(self, network: Mlp, gradient: ArrayLike, *, norm_max: float | None = None) -> float:
+        """Moves the parameters against ``gradient``.
+
+        Args:
+            network: of the widths that this was made for.
+            gradient: what `Mlp.backward` gave.
+            norm_max: a longer gradient is shortened to this norm first.
+
+        Returns:
+            the norm of ``gradient`` as it was given.
+
+        Raises:
+            InvalidArgumentError: the gradient holds a NaN or an infinity, with the layer's name;
+                nothing was changed, and training may go on.
+        """
+        if network.widths != self._widths:
+            raise InvalidArgumentError(
+                f"network has the widths {network.widths}; this Adam is for {self._widths}"
+            )
+        if norm_max is not None and not norm_max > 0.0:
+            raise InvalidArgumentError(f"norm_max is {norm_max}; it must be above 0")
+        vector = network._vector("gradient", gradient)
+        return self._native.step(network._native, vector, norm_max)
+
+    def state(self) -> tuple[FloatArray, FloatArray, int]:
+        """Copies of both moments, and the number of steps: what a checkpoint keeps."""
+        return (*self._native.state(), self._native.step_count)
+
+    def restore(self, mean: ArrayLike, square: ArrayLike, step_count: int) -> None:
+        """Goes on from what `state` gave."""
+        first = _floats("mean", mean)
+        second = _floats("square", square)
+        count = len(self._native.state()[0])
+        if not first.shape == second.shape == (count,) or step_count < 0:
+            raise InvalidArgumentError(
+                f"the moments must be vectors of {count}, and step_count at least 0"
+            )
+        self._native.restore(first, second, step_count)

@@ -1,0 +1,674 @@
+"""Learning rules as pure functions: NumPy arrays in, new NumPy arrays out.
+
+Arguments are anything that NumPy makes a float32 array of; results are float32 unless said
+otherwise. ``B`` is the batch, ``T`` the steps of a row, ``A`` the actions or atoms, ``D`` the
+dimensions of an action. Rewards and values have the environment's own unit. A discount is gamma, or
+0 where the episode *terminated*, which cuts off whatever stands behind it; a time limit is no
+termination.
+
+Every function raises `reverie.errors.InvalidArgumentError`, a ``ValueError``, for arrays that do
+not fit and for numbers out of range. Each is a call into the C++ library, whose headers in
+``src/reverie/rl`` draw what happens.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+
+from reverie import _reverie
+from reverie.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    FloatArray: TypeAlias = NDArray[np.float32]
+
+__all__ = [
+    "actor_epsilon",
+    "add_gaussian_noise",
+    "categorical_projection",
+    "clipped_double_q_targets",
+    "double_q_targets",
+    "epsilon_at",
+    "epsilon_greedy",
+    "generalized_advantages",
+    "huber_derivatives",
+    "huber_losses",
+    "importance_weights",
+    "n_step_returns",
+    "ornstein_uhlenbeck_step",
+    "q_targets",
+    "soft_double_q_targets",
+    "squashed_gaussian",
+    "squashed_gaussian_gradient",
+    "squashed_gaussian_log_probabilities",
+    "td_targets",
+    "v_trace",
+]
+
+
+def _floats(name: str, value: ArrayLike, axes: str, **extents: int) -> FloatArray:
+    """``value`` as a contiguous float32 array with one dimension for each letter of ``axes``."""
+    try:
+        array = np.ascontiguousarray(value, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(f"{name} must be an array of numbers: {error}") from None
+    wanted = [extents.get(axis, -1) for axis in axes]
+    fits = array.ndim == len(axes) and all(
+        extent in (-1, actual) for extent, actual in zip(wanted, array.shape, strict=True)
+    )
+    if not fits:
+        text = ", ".join(
+            axis if extent == -1 else f"{axis}={extent}"
+            for axis, extent in zip(axes, wanted, strict=True)
+        )
+        raise InvalidArgumentError(f"{name} has the shape {array.shape}; it must be [{text}]")
+    if array.ndim > 1 and 0 in array.shape[1:]:
+        raise InvalidArgumentError(
+            f"{name} has the shape {array.shape}; rows must hold at least one element"
+        )
+    return array
+
+
+def td_targets(rewards: ArrayLike, discounts: ArrayLike, next_values: ArrayLike) -> FloatArray:
+    """``r + d v'``, the one-step target.
+
+    Args:
+        rewards: ``[B]``.
+        discounts: ``[B]``.
+        next_values: ``[B]``, the value of the state that each step led to.
+
+    Returns:
+        ``[B]`` targets.
+
+    Source:
+        Sutton & Barto, 2nd ed., equation 6.2.
+    """
+    rewards = _floats("rewards", rewards, "B")
+    batch = len(rewards)
+    targets = np.empty_like(rewards)
+    _reverie.rl_td_targets(
+        rewards,
+        _floats("discounts", discounts, "B", B=batch),
+        _floats("next_values", next_values, "B", B=batch),
+        targets,
+    )
+    return targets
+
+
+def n_step_returns(rewards: ArrayLike, discounts: ArrayLike, bootstrap: ArrayLike) -> FloatArray:
+    """Sums of discounted rewards over one window of steps, closed by a value estimate.
+
+    Args:
+        rewards: ``[B, T]``.
+        discounts: ``[B, T]``; 0 where the episode terminated, gamma where it was only cut off, 1
+            with a reward of 0 to fill a short window up.
+        bootstrap: ``[B]``, the value of the state after the last step.
+
+    Returns:
+        ``[B]`` returns.
+
+    Source:
+        Sutton & Barto, 2nd ed., equation 7.1.
+    """
+    rewards = _floats("rewards", rewards, "BT")
+    batch, steps = rewards.shape
+    bootstrap = _floats("bootstrap", bootstrap, "B", B=batch)
+    returns = np.empty_like(bootstrap)
+    discounts = _floats("discounts", discounts, "BT", B=batch, T=steps)
+    _reverie.rl_n_step_returns(rewards, discounts, bootstrap, returns)
+    return returns
+
+
+def q_targets(rewards: ArrayLike, discounts: ArrayLike, next_values: ArrayLike) -> FloatArray:
+    """``r + d max_a Q(s', a)``, the target of Q-learning.
+
+    Args:
+        rewards: ``[B]``.
+        discounts: ``[B]``.
+        next_values: ``[B, A]``, the target network's values of the next state.
+
+    Returns:
+        ``[B]`` targets.
+
+    Source:
+        Watkins & Dayan 1992; with a target network Mnih et al. 2015.
+    """
+    return double_q_targets(rewards, discounts, next_values, next_values)
+
+
+def double_q_targets(
+    rewards: ArrayLike,
+    discounts: ArrayLike,
+    next_online_values: ArrayLike,
+    next_target_values: ArrayLike,
+) -> FloatArray:
+    """``r + d Q_target(s', argmax_a Q_online(s', a))``; of equal values the first action wins.
+
+    Args:
+        rewards: ``[B]``.
+        discounts: ``[B]``.
+        next_online_values: ``[B, A]``, of the network that chooses.
+        next_target_values: ``[B, A]``, of the network that values the choice.
+
+    Returns:
+        ``[B]`` targets.
+
+    Source:
+        van Hasselt et al. 2016, equation 4.
+    """
+    rewards = _floats("rewards", rewards, "B")
+    batch = len(rewards)
+    online = _floats("next_online_values", next_online_values, "BA", B=batch)
+    target = _floats("next_target_values", next_target_values, "BA", B=batch, A=online.shape[1])
+    targets = np.empty_like(rewards)
+    discounts = _floats("discounts", discounts, "B", B=batch)
+    _reverie.rl_double_q_targets(rewards, discounts, online, target, targets)
+    return targets
+
+
+def clipped_double_q_targets(
+    rewards: ArrayLike, discounts: ArrayLike, first_values: ArrayLike, second_values: ArrayLike
+) -> FloatArray:
+    """``r + d min(Q1(s', a'), Q2(s', a'))``, the target of TD3.
+
+    Args:
+        rewards: ``[B]``.
+        discounts: ``[B]``.
+        first_values: ``[B]``, of one target critic.
+        second_values: ``[B]``, of the other.
+
+    Returns:
+        ``[B]`` targets. NaN where either critic gives NaN.
+
+    Source:
+        Fujimoto et al. 2018, equation 10.
+    """
+    log_probabilities = np.zeros(np.shape(first_values), np.float32)
+    return soft_double_q_targets(
+        rewards, discounts, first_values, second_values, log_probabilities, temperature=0.0
+    )
+
+
+def soft_double_q_targets(
+    rewards: ArrayLike,
+    discounts: ArrayLike,
+    first_values: ArrayLike,
+    second_values: ArrayLike,
+    log_probabilities: ArrayLike,
+    *,
+    temperature: float,
+) -> FloatArray:
+    """``r + d (min(Q1, Q2)(s', a') - temperature log pi(a' | s'))``, the target of SAC.
+
+    Args:
+        rewards: ``[B]``.
+        discounts: ``[B]``.
+        first_values: ``[B]``, of one target critic.
+        second_values: ``[B]``, of the other.
+        log_probabilities: ``[B]``, of the actions ``a'`` that the policy drew, in nats.
+        temperature: what a nat of entropy is worth in reward; at least 0.
+
+    Returns:
+        ``[B]`` targets.
+
+    Source:
+        Haarnoja et al. 2018, "Soft Actor-Critic Algorithms and Applications", equations 3 and 5.
+    """
+    rewards = _floats("rewards", rewards, "B")
+    batch = len(rewards)
+    if not (math.isfinite(temperature) and temperature >= 0.0):
+        raise InvalidArgumentError(
+            f"temperature is {temperature}; it must be finite and at least 0"
+        )
+    targets = np.empty_like(rewards)
+    _reverie.rl_soft_double_q_targets(
+        rewards,
+        _floats("discounts", discounts, "B", B=batch),
+        _floats("first_values", first_values, "B", B=batch),
+        _floats("second_values", second_values, "B", B=batch),
+        _floats("log_probabilities", log_probabilities, "B", B=batch),
+        temperature,
+        targets,
+    )
+    return targets
+
+
+def categorical_projection(
+    rewards: ArrayLike,
+    discounts: ArrayLike,
+    next_probabilities: ArrayLike,
+    *,
+    value_min: float,
+    value_max: float,
+) -> FloatArray:
+    """The distribution of ``r + d Z``, put back onto the atoms of ``Z``.
+
+    Args:
+        rewards: ``[B]``.
+        discounts: ``[B]``.
+        next_probabilities: ``[B, A]``, of ``A >= 2`` atoms, evenly spaced.
+        value_min: the first atom.
+        value_max: the last one.
+
+    Returns:
+        ``[B, A]`` probabilities; what falls off the support goes to its ends.
+
+    Source:
+        Bellemare et al. 2017, algorithm 1.
+    """
+    rewards = _floats("rewards", rewards, "B")
+    batch = len(rewards)
+    probabilities = _floats("next_probabilities", next_probabilities, "BA", B=batch)
+    if probabilities.shape[1] < 2:
+        raise InvalidArgumentError(
+            f"next_probabilities has {probabilities.shape[1]} atom; a distribution needs at least 2"
+        )
+    projected = np.empty_like(probabilities)
+    discounts = _floats("discounts", discounts, "B", B=batch)
+    _reverie.rl_categorical_projection(
+        rewards, discounts, probabilities, value_min, value_max, projected
+    )
+    return projected
+
+
+def _trajectory(
+    rewards: ArrayLike,
+    discounts: ArrayLike,
+    values: ArrayLike,
+    next_values: ArrayLike,
+    ends: ArrayLike | None,
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, NDArray[np.uint8]]:
+    rewards = _floats("rewards", rewards, "BT")
+    batch, steps = rewards.shape
+    marks = np.zeros((batch, steps)) if ends is None else ends
+    return (
+        rewards,
+        _floats("discounts", discounts, "BT", B=batch, T=steps),
+        _floats("values", values, "BT", B=batch, T=steps),
+        _floats("next_values", next_values, "BT", B=batch, T=steps),
+        _floats("ends", marks, "BT", B=batch, T=steps).astype(np.uint8),
+    )
+
+
+def generalized_advantages(
+    rewards: ArrayLike,
+    discounts: ArrayLike,
+    values: ArrayLike,
+    next_values: ArrayLike,
+    *,
+    lambda_: float,
+    ends: ArrayLike | None = None,
+) -> FloatArray:
+    """Generalised advantage estimates (GAE); added to ``values`` they are the values' targets.
+
+    Args:
+        rewards: ``[B, T]``.
+        discounts: ``[B, T]``.
+        values: ``[B, T]``, of the state before each step.
+        next_values: ``[B, T]``, of the state that each step led to: the next step's value inside an
+            episode, the last observation's at its end.
+        lambda_: in ``[0, 1]``; 0 is the one-step error, 1 the whole discounted sum.
+        ends: ``[B, T]`` booleans, true where a step was its episode's last, terminated or cut off.
+            Omitted: no episode ends inside a row.
+
+    Returns:
+        ``[B, T]`` advantages.
+
+    Source:
+        Schulman et al. 2016, equation 16.
+    """
+    steps = _trajectory(rewards, discounts, values, next_values, ends)
+    advantages = np.empty_like(steps[0])
+    _reverie.rl_generalized_advantages(*steps, lambda_, advantages)
+    return advantages
+
+
+def v_trace(
+    rewards: ArrayLike,
+    discounts: ArrayLike,
+    values: ArrayLike,
+    next_values: ArrayLike,
+    ratios: ArrayLike,
+    *,
+    lambda_: float = 1.0,
+    rho_max: float = 1.0,
+    advantage_rho_max: float = 1.0,
+    ends: ArrayLike | None = None,
+) -> tuple[FloatArray, FloatArray]:
+    """V-trace: corrects steps that an older policy took.
+
+    Args:
+        rewards: ``[B, T]``.
+        discounts: ``[B, T]``.
+        values: ``[B, T]``, of the state before each step.
+        next_values: ``[B, T]``, as for `generalized_advantages`.
+        ratios: ``[B, T]``, the probability of each action by the policy that learns over that by
+            the policy that acted; at least 0.
+        lambda_: in ``[0, 1]``.
+        rho_max: the greatest ratio in the errors; above 0.
+        advantage_rho_max: the greatest ratio in the advantages; above 0.
+        ends: ``[B, T]`` booleans, as for `generalized_advantages`.
+
+    Returns:
+        ``[B, T]`` targets of the values, and ``[B, T]`` advantages of the policy.
+
+    Source:
+        Espeholt et al. 2018, equation 1 and section 4.2.
+    """
+    steps = _trajectory(rewards, discounts, values, next_values, ends)
+    batch, width = steps[0].shape
+    targets, advantages = np.empty_like(steps[0]), np.empty_like(steps[0])
+    ratios = _floats("ratios", ratios, "BT", B=batch, T=width)
+    _reverie.rl_v_trace(*steps, ratios, (lambda_, rho_max, advantage_rho_max), targets, advantages)
+    return targets, advantages
+
+
+def huber_losses(errors: ArrayLike, *, delta: float = 1.0) -> FloatArray:
+    """Huber's loss of each error: ``e^2 / 2`` up to ``delta``, a straight line behind.
+
+    Args:
+        errors: ``[B]``.
+        delta: above 0; infinity is the squared loss.
+
+    Returns:
+        ``[B]`` losses.
+
+    Source:
+        Huber 1964.
+    """
+    errors = _floats("errors", errors, "B")
+    losses = np.empty_like(errors)
+    _reverie.rl_huber_losses(errors, delta, losses)
+    return losses
+
+
+def huber_derivatives(errors: ArrayLike, *, delta: float = 1.0) -> FloatArray:
+    """The derivative of Huber's loss: the error, held within ``[-delta, delta]``.
+
+    Args:
+        errors: ``[B]``.
+        delta: above 0.
+
+    Returns:
+        ``[B]`` derivatives.
+
+    Source:
+        Huber 1964.
+    """
+    errors = _floats("errors", errors, "B")
+    derivatives = np.empty_like(errors)
+    _reverie.rl_huber_derivatives(errors, delta, derivatives)
+    return derivatives
+
+
+def squashed_gaussian(
+    mean: ArrayLike, log_std: ArrayLike, noise: ArrayLike
+) -> tuple[FloatArray, FloatArray]:
+    """Actions ``tanh(mean + exp(log_std) noise)``, and how likely they are.
+
+    Args:
+        mean: ``[B, D]``, before the tanh.
+        log_std: ``[B, D]``, natural logarithm.
+        noise: ``[B, D]``, draws from the standard normal distribution.
+
+    Returns:
+        ``[B, D]`` actions in ``[-1, 1]``, and their log probabilities, ``[B]``, in nats, with the
+        correction for the tanh; finite also where an action rounds to 1.
+
+    Source:
+        Haarnoja et al. 2018, "Soft Actor-Critic Algorithms and Applications", appendix C.
+    """
+    mean = _floats("mean", mean, "BD")
+    batch, width = mean.shape
+    actions, log_probabilities = np.empty_like(mean), np.empty(batch, np.float32)
+    log_std = _floats("log_std", log_std, "BD", B=batch, D=width)
+    noise = _floats("noise", noise, "BD", B=batch, D=width)
+    _reverie.rl_squashed_gaussian(mean, log_std, noise, actions, log_probabilities)
+    return actions, log_probabilities
+
+
+def squashed_gaussian_log_probabilities(
+    mean: ArrayLike, log_std: ArrayLike, actions: ArrayLike
+) -> FloatArray:
+    """The log probabilities of given actions under `squashed_gaussian`.
+
+    Args:
+        mean: ``[B, D]``, before the tanh.
+        log_std: ``[B, D]``, natural logarithm.
+        actions: ``[B, D]`` in ``[-1, 1]``; those beyond 1 - 1e-6 are held there.
+
+    Returns:
+        ``[B]`` log probabilities, in nats.
+
+    Source:
+        as for `squashed_gaussian`.
+    """
+    mean = _floats("mean", mean, "BD")
+    batch, width = mean.shape
+    log_probabilities = np.empty(batch, np.float32)
+    log_std = _floats("log_std", log_std, "BD", B=batch, D=width)
+    actions = _floats("actions", actions, "BD", B=batch, D=width)
+    _reverie.rl_squashed_gaussian_log_probabilities(mean, log_std, actions, log_probabilities)
+    return log_probabilities
+
+
+def squashed_gaussian_gradient(
+    log_std: ArrayLike,
+    noise: ArrayLike,
+    actions: ArrayLike,
+    action_gradient: ArrayLike,
+    log_probability_gradient: ArrayLike,
+) -> tuple[FloatArray, FloatArray]:
+    """How a loss of what `squashed_gaussian` gave changes with its mean and log_std.
+
+    Args:
+        log_std: ``[B, D]``, as it was given.
+        noise: ``[B, D]``, as it was given; held.
+        actions: ``[B, D]``, as they were returned.
+        action_gradient: ``[B, D]``, of the loss in the actions.
+        log_probability_gradient: ``[B]``, of the loss in the log probabilities.
+
+    Returns:
+        the gradients in the mean and in log_std, ``[B, D]`` each.
+
+    Source:
+        the reparameterisation of Haarnoja et al. 2018, equation 7, by the chain rule.
+    """
+    actions = _floats("actions", actions, "BD")
+    batch, width = actions.shape
+    mean_gradient, log_std_gradient = np.empty_like(actions), np.empty_like(actions)
+    _reverie.rl_squashed_gaussian_gradient(
+        _floats("log_std", log_std, "BD", B=batch, D=width),
+        _floats("noise", noise, "BD", B=batch, D=width),
+        actions,
+        _floats("action_gradient", action_gradient, "BD", B=batch, D=width),
+        _floats("log_probability_gradient", log_probability_gradient, "B", B=batch),
+        mean_gradient,
+        log_std_gradient,
+    )
+    return mean_gradient, log_std_gradient
+
+
+def epsilon_at(
+    step: int,
+    *,
+    first: float = 1.0,
+    last: float = 0.05,
+    step_count: int = 10_000,
+    decay: Literal["linear", "exponential"] = "linear",
+) -> float:
+    """The share of exploring actions at ``step``: from ``first`` to ``last``, then ``last``.
+
+    Args:
+        step: counted from 0.
+        first: in ``[0, 1]``; above 0 where the decay is exponential.
+        last: likewise.
+        step_count: steps until ``last`` is reached.
+        decay: how epsilon, or its logarithm, falls along a straight line.
+
+    Source:
+        Mnih et al. 2015, table 1 (linear).
+    """
+    if decay not in ("linear", "exponential"):
+        raise InvalidArgumentError(f"decay is {decay!r}; it must be 'linear' or 'exponential'")
+    if step < 0 or step_count < 0:
+        raise InvalidArgumentError(
+            f"step is {step} and step_count is {step_count}; both must be at least 0"
+        )
+    return _reverie.rl_epsilon_at(step, first, last, step_count, decay == "exponential")
+
+
+def actor_epsilon(actor: int, actor_count: int, *, base: float = 0.4, alpha: float = 7.0) -> float:
+    """The epsilon of one of several actors: a few explore much, most little.
+
+    Args:
+        actor: in ``[0, actor_count)``.
+        actor_count: how many there are.
+        base: the first actor's epsilon, in ``(0, 1]``.
+        alpha: the last one has ``base ** (1 + alpha)``; at least 0.
+
+    Source:
+        Horgan et al. 2018, section 4.1.
+    """
+    if not 0 <= actor < actor_count:
+        raise InvalidArgumentError(
+            f"actor is {actor} of {actor_count}; it must be at least 0 and below the count"
+        )
+    if not 0.0 < base <= 1.0 or not (math.isfinite(alpha) and alpha >= 0.0):
+        raise InvalidArgumentError(
+            f"base is {base} and alpha is {alpha}; base must be in (0, 1], alpha at least 0"
+        )
+    return _reverie.rl_actor_epsilon(actor, actor_count, base, alpha)
+
+
+def epsilon_greedy(
+    values: ArrayLike, epsilon: float, rng: np.random.Generator
+) -> NDArray[np.int32]:
+    """The greedy action of each row, or with the probability ``epsilon`` one of all.
+
+    Args:
+        values: ``[B, A]`` action values; of equal ones the first is greedy.
+        epsilon: in ``[0, 1]``.
+        rng: two numbers are drawn for each row, whatever they decide.
+
+    Returns:
+        ``[B]`` int32 actions.
+
+    Source:
+        Sutton & Barto, 2nd ed., section 2.2.
+    """
+    values = _floats("values", values, "BA")
+    if not 0.0 <= epsilon <= 1.0:
+        raise InvalidArgumentError(f"epsilon is {epsilon}; it must be between 0 and 1")
+    actions = np.empty(len(values), np.int32)
+    explore, choice = rng.random((2, len(values)))
+    _reverie.rl_epsilon_greedy(values, epsilon, explore, choice, actions)
+    return actions
+
+
+def add_gaussian_noise(
+    actions: ArrayLike,
+    normals: ArrayLike,
+    *,
+    sigma: float,
+    low: ArrayLike,
+    high: ArrayLike,
+    noise_max: float = math.inf,
+) -> FloatArray:
+    """``actions + sigma normals``, held within the action space.
+
+    Args:
+        actions: ``[B, D]``.
+        normals: ``[B, D]``, draws from the standard normal distribution.
+        sigma: at least 0, in the unit of the actions.
+        low: ``[D]``, the least action.
+        high: ``[D]``, the greatest.
+        noise_max: what the noise itself is held within; TD3 smooths its targets with 0.5.
+
+    Returns:
+        ``[B, D]`` actions.
+
+    Source:
+        Fujimoto et al. 2018, equation 14.
+    """
+    actions = _floats("actions", actions, "BD")
+    batch, width = actions.shape
+    noisy = np.empty_like(actions)
+    _reverie.rl_add_gaussian_noise(
+        actions,
+        _floats("normals", normals, "BD", B=batch, D=width),
+        sigma,
+        noise_max,
+        _floats("low", low, "D", D=width),
+        _floats("high", high, "D", D=width),
+        noisy,
+    )
+    return noisy
+
+
+def ornstein_uhlenbeck_step(
+    state: ArrayLike,
+    normals: ArrayLike,
+    *,
+    theta: float = 0.15,
+    sigma: float = 0.2,
+    dt: float = 1e-2,
+    mean: float = 0.0,
+) -> FloatArray:
+    """One step of noise that drifts back to its mean.
+
+    ``x + theta (mean - x) dt + sigma sqrt(dt) n``
+
+    Args:
+        state: ``[B, D]``, or any other shape.
+        normals: of the same shape, draws from the standard normal distribution.
+        theta: how strongly it is drawn back, a second; at least 0.
+        sigma: how strongly it is pushed; at least 0.
+        dt: seconds a step; above 0.
+        mean: where it drifts to.
+
+    Returns:
+        the next state.
+
+    Source:
+        Uhlenbeck & Ornstein 1930, as Lillicrap et al. 2016, section 7, use it.
+    """
+    following = np.array(state, dtype=np.float32, order="C")
+    draws = np.ascontiguousarray(normals, dtype=np.float32)
+    if draws.shape != following.shape:
+        raise InvalidArgumentError(
+            f"normals has the shape {draws.shape}; it must be that of state, {following.shape}"
+        )
+    _reverie.rl_ornstein_uhlenbeck_step((theta, sigma, dt, mean), draws, following)
+    return following
+
+
+def importance_weights(
+    probabilities: ArrayLike, *, item_count: int, beta: float, by_maximum: bool = True
+) -> FloatArray:
+    """``(1 / (N p))^beta``: what a prioritised draw owes to the mean that it distorts.
+
+    Args:
+        probabilities: ``[B]`` in ``(0, 1]``, with which each item was drawn.
+        item_count: ``N``, how many items there were; at least 1.
+        beta: at least 0; 1 corrects in full, 0.4 is a usual start.
+        by_maximum: divides by the greatest weight of the batch, so that steps only get smaller.
+
+    Returns:
+        ``[B]`` weights.
+
+    Source:
+        Schaul et al. 2016, section 3.4.
+    """
+    drawn = np.ascontiguousarray(probabilities, dtype=np.float64)
+    if drawn.ndim != 1 or not bool(np.all((drawn > 0.0) & (drawn <= 1.0))):
+        raise InvalidArgumentError("probabilities must be [B] and in (0, 1]")
+    if item_count < 1:
+        raise InvalidArgumentError(f"item_count is {item_count}; it must be at least 1")
+    weights = np.empty(len(drawn), np.float32)
+    _reverie.rl_importance_weights(drawn, item_count, beta, by_maximum, weights)
+    return weights
