@@ -9,7 +9,6 @@
 #include <vector>
 
 #include <benchmark/benchmark.h>
-#include <malloc.h>
 #include <time.h>
 
 #include "reverie/base/random.h"
@@ -17,6 +16,7 @@
 #include "reverie/replay/local_service.h"
 #include "reverie/service/blocking.h"
 #include "tests/support/items.h"
+#include "tests/support/resident.h"
 
 namespace reverie {
 namespace {
@@ -143,18 +143,13 @@ void BM_LongestHold(benchmark::State& state) {
 }
 BENCHMARK(BM_LongestHold)->Arg(10'000'000)->Iterations(1)->Unit(benchmark::kSecond);
 
-double heap_bytes() {
-  const struct mallinfo2 info = mallinfo2();
-  return static_cast<double>(info.uordblks + info.hblkhd);
-}
-
-// Heap bytes that a stored item of one step of 400 B (3 columns) costs beyond those 400.
+// Resident bytes that a stored item of one step of 400 B (3 columns) costs beyond those 400.
 // Arg: chunk_length; 0 leaves it to the writer, so that steps share chunks.
 void BM_BytesBeyondData(benchmark::State& state) {
   constexpr std::int64_t kItems = 500'000;
   constexpr std::size_t kDataBytes = 400;
   for (auto _ : state) {
-    const double before = heap_bytes();
+    const double before = static_cast<double>(testing::resident_bytes());
     const auto service = LocalService::open({prioritized(kItems)}, {}).value();
     TrajectoryWriterOptions options;
     if (state.range(0) > 0)
@@ -180,7 +175,7 @@ void BM_BytesBeyondData(benchmark::State& state) {
       REVERIE_CHECK(writer->create_item(item, TimePoint::max(), {}).ok());
     }
     REVERIE_CHECK(writer->end_episode(true, TimePoint::max(), {}).ok());
-    const double bytes = heap_bytes() - before;
+    const double bytes = static_cast<double>(testing::resident_bytes()) - before;
     state.counters["bytes_beyond_data"] = bytes / kItems - static_cast<double>(kDataBytes);
   }
 }

@@ -34,7 +34,7 @@ class TableInfo(NamedTuple):
     """What a table is and how it stands.
 
     Attributes:
-        size_bytes: of the chunks its items refer to, each counted once; counted only where
+        size_bytes: of its items and the chunks they refer to, each counted once; only where
             ``max_bytes`` is set.
         num_episodes: that have items in the table.
         num_deleted_episodes: whose last item is gone.
@@ -75,7 +75,7 @@ class Table:
         extensions: see ``reverie.extensions``.
         signature: a nest of ``TensorSpec`` (or of what other libraries specify arrays with) that
             items must match, leading axis included; None for any items.
-        max_bytes: of the chunks that the items refer to, each counted once; the remover evicts
+        max_bytes: of the items and the chunks they refer to, each counted once; the remover evicts
             until they fit. None for no bound.
 
     Raises:

@@ -6,7 +6,7 @@ import pytest
 import reverie
 
 FRAMES = 200
-SIDE = 40
+SIDE = 80
 
 
 def frame(number):

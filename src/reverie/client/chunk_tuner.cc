@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "reverie/tensor/block_memory.h"
+
 namespace reverie {
 namespace {
 
@@ -20,8 +22,12 @@ constexpr double kNewRunWeight = 1.0 / 8;
 
 std::uint32_t ChunkTuner::chunk_length(double step_bytes, std::uint64_t referable_rows) const {
   const double s = std::max(step_bytes, 1.0);
-  return best_length(kHeaderBytes, s, std::min(kRowsMax, std::floor(kBytesMax / s)),
-                     referable_rows);
+  const std::uint32_t best =
+      best_length(kHeaderBytes, s, std::min(kRowsMax, std::floor(kBytesMax / s)), referable_rows);
+  // As many rows as fit the block that they get: its rest would be nobody's.
+  const auto block =
+      static_cast<double>(block_bytes(static_cast<std::size_t>(std::ceil(best * s))));
+  return static_cast<std::uint32_t>(std::min(kRowsMax, std::floor(block / s)));
 }
 
 std::uint32_t ChunkTuner::packed_chunk_length(double step_bytes, double packed_step_bytes,

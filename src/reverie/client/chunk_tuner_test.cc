@@ -80,7 +80,8 @@ TEST(ChunkTuner, BoundsAreRowsBytesAndTheRunItself) {
     short_runs.use_rows(10 * i, 10 * i + 3);
     short_runs.end_episode();
   }
-  EXPECT_EQ(short_runs.chunk_length(1, 1'000), 3u);
+  EXPECT_EQ(short_runs.chunk_length(64, 1'000), 3u);
+  EXPECT_EQ(short_runs.chunk_length(1, 1'000), 16u) << "a block has 16 bytes at least";
 }
 
 TEST(ChunkTuner, ChunksThatAreCompressedAreLonger) {
@@ -117,7 +118,7 @@ TEST(ChunkTuner, FollowsEpisodesThatBecomeShorter) {
     tuner.end_episode();
   };
   for (int i = 0; i < 50; ++i) run_of(1'000);
-  EXPECT_EQ(tuner.chunk_length(400, 1), 24u);  // sqrt(2 * 1000 * 112 / 400)
+  EXPECT_EQ(tuner.chunk_length(400, 1), 25u);  // sqrt(2 * 1000 * 112 / 400), in a block of 10,048
   for (int i = 0; i < 50; ++i) run_of(15);
   EXPECT_LE(tuner.chunk_length(400, 1), 4u);  // sqrt(2 * 15 * 112 / 400) = 2.9, and a rest
 }
@@ -125,7 +126,7 @@ TEST(ChunkTuner, FollowsEpisodesThatBecomeShorter) {
 TEST(ChunkTuner, BeforeItemsRowsThatCanBeReferredToCountAsTheirRun) {
   const ChunkTuner tuner;
   EXPECT_EQ(tuner.chunk_length(400, 0), 2u);       // runs of 8
-  EXPECT_EQ(tuner.chunk_length(400, 1'000), 24u);  // an item over the whole episode may come
+  EXPECT_EQ(tuner.chunk_length(400, 1'000), 25u);  // an item over the whole episode may come
 }
 
 }  // namespace

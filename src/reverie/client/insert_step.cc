@@ -5,6 +5,7 @@
 
 #include "reverie/record/chunk.h"
 #include "reverie/record/trajectory.h"
+#include "reverie/tensor/block_heap.h"
 
 namespace reverie {
 namespace {
@@ -18,8 +19,9 @@ Result<Ref<Chunk>> chunk_of(std::span<const NamedValue> step, Random& random) {
     if (has_variable_size(value.dtype)) var_bytes += value.bytes.size();
   }
   const ChunkOrigin origin{random.next(), random.next(), 0};
-  REVERIE_ASSIGN_OR_RETURN(Ref<Chunk> chunk, Chunk::open(make_ref<ChunkSchema>(std::move(specs)),
-                                                         origin, 1, var_bytes, Allocator::heap()));
+  REVERIE_ASSIGN_OR_RETURN(
+      Ref<Chunk> chunk, Chunk::open(make_ref<ChunkSchema>(std::move(specs)), origin, 1, var_bytes,
+                                    BlockHeap::shared()));
   for (std::size_t i = 0; i < step.size(); ++i) chunk->set_row(i, 0, step[i].value.bytes);
   chunk->publish(1);
   return chunk;

@@ -9,6 +9,7 @@
 #include "reverie/client/item_builder.h"
 #include "reverie/client/step_buffer.h"
 #include "reverie/client/table_signatures.h"
+#include "reverie/tensor/block_heap.h"
 
 namespace reverie {
 namespace {
@@ -131,7 +132,7 @@ Result<std::unique_ptr<TrajectoryWriter>> TrajectoryWriter::open(
     return invalid_argument("max_in_flight_items is 0; it must be at least 1");
   }
   Random random(options.seed);
-  Allocator& allocator = options.allocator ? *options.allocator : Allocator::heap();
+  Allocator& allocator = options.allocator ? *options.allocator : BlockHeap::shared();
   Clock& clock = options.clock ? *options.clock : Clock::system();
   REVERIE_ASSIGN_OR_RETURN(auto steps, StepBuffer::make(options.chunks, allocator, random.next()));
   return std::unique_ptr<TrajectoryWriter>(new TrajectoryWriter(std::make_unique<State>(

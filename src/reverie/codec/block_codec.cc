@@ -1,12 +1,16 @@
 #include "reverie/codec/block_codec.h"
 
+#include <algorithm>
 #include <memory>
+#include <thread>
+#include <vector>
 
 #include <lz4.h>
 #include <lz4hc.h>
 #include <zstd.h>
 
 #include "reverie/base/check.h"
+#include "reverie/base/mutex.h"
 
 namespace reverie {
 namespace {
@@ -16,29 +20,76 @@ namespace {
 constexpr int kLz4Level = 6;
 constexpr int kZstdLevel = 3;
 
-struct FreeCompressor {
-  void operator()(ZSTD_CCtx* context) const { ZSTD_freeCCtx(context); }
-};
-struct FreeDecompressor {
-  void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
+// What a library works with, a megabyte or so, lent for a call: kept by each thread, those of 64
+// writers would hold more than what they compressed.
+template <typename Context>
+class ContextPool {
+ public:
+  using Owned = std::unique_ptr<Context, void (*)(Context*)>;
+  using Make = Owned (*)();
+
+  explicit ContextPool(Make make) : make_(make) {}
+
+  // Gives it back at the end of its scope.
+  class Lent {
+   public:
+    explicit Lent(ContextPool& pool) : pool_(pool), context_(pool.take()) {}
+    ~Lent() { pool_.give_back(std::move(context_)); }
+    Lent(const Lent&) = delete;
+    Lent& operator=(const Lent&) = delete;
+    Context* get() const { return context_.get(); }
+
+   private:
+    ContextPool& pool_;
+    Owned context_;
+  };
+
+ private:
+  Owned take() {
+    {
+      const MutexLock lock(mutex_);
+      if (!idle_.empty()) {
+        Owned context = std::move(idle_.back());
+        idle_.pop_back();
+        return context;
+      }
+    }
+    Owned context = make_();
+    REVERIE_CHECK(context != nullptr);
+    return context;
+  }
+  void give_back(Owned context) {
+    const MutexLock lock(mutex_);
+    if (idle_.size() < idle_max_) idle_.push_back(std::move(context));
+  }
+
+  const Make make_;
+  const std::size_t idle_max_ = std::max(1u, std::thread::hardware_concurrency());
+  Mutex mutex_;
+  std::vector<Owned> idle_ REVERIE_GUARDED_BY(mutex_);
 };
 
-ZSTD_CCtx* compressor() {
-  thread_local const std::unique_ptr<ZSTD_CCtx, FreeCompressor> context(ZSTD_createCCtx());
-  REVERIE_CHECK(context != nullptr);
-  return context.get();
+// Never destroyed: threads may compress while the process ends.
+ContextPool<ZSTD_CCtx>& compressors() {
+  static auto* const pool = new ContextPool<ZSTD_CCtx>([] {
+    return ContextPool<ZSTD_CCtx>::Owned(ZSTD_createCCtx(), [](ZSTD_CCtx* c) { ZSTD_freeCCtx(c); });
+  });
+  return *pool;
 }
 
-ZSTD_DCtx* decompressor() {
-  thread_local const std::unique_ptr<ZSTD_DCtx, FreeDecompressor> context(ZSTD_createDCtx());
-  REVERIE_CHECK(context != nullptr);
-  return context.get();
+ContextPool<ZSTD_DCtx>& decompressors() {
+  static auto* const pool = new ContextPool<ZSTD_DCtx>([] {
+    return ContextPool<ZSTD_DCtx>::Owned(ZSTD_createDCtx(), [](ZSTD_DCtx* c) { ZSTD_freeDCtx(c); });
+  });
+  return *pool;
 }
 
-void* lz4_state() {
-  thread_local const std::unique_ptr<char[]> state(
-      new char[static_cast<std::size_t>(LZ4_sizeofStateHC())]);
-  return state.get();
+ContextPool<char>& lz4_states() {
+  static auto* const pool = new ContextPool<char>([] {
+    return ContextPool<char>::Owned(new char[static_cast<std::size_t>(LZ4_sizeofStateHC())],
+                                    [](char* state) { delete[] state; });
+  });
+  return *pool;
 }
 
 }  // namespace
@@ -49,8 +100,9 @@ void compress_block(CodecId codec, std::span<const std::byte> plain, std::vector
   if (codec == CodecId::kLz4) {
     const int bound = LZ4_compressBound(static_cast<int>(plain.size()));
     out.resize(begin + static_cast<std::size_t>(bound));
+    const ContextPool<char>::Lent state(lz4_states());
     const int size =
-        LZ4_compress_HC_extStateHC(lz4_state(), reinterpret_cast<const char*>(plain.data()),
+        LZ4_compress_HC_extStateHC(state.get(), reinterpret_cast<const char*>(plain.data()),
                                    reinterpret_cast<char*>(out.data() + begin),
                                    static_cast<int>(plain.size()), bound, kLz4Level);
     REVERIE_CHECK(size > 0);
@@ -59,7 +111,8 @@ void compress_block(CodecId codec, std::span<const std::byte> plain, std::vector
   }
   REVERIE_CHECK(codec == CodecId::kZstd);
   out.resize(begin + ZSTD_compressBound(plain.size()));
-  const std::size_t size = ZSTD_compressCCtx(compressor(), out.data() + begin, out.size() - begin,
+  const ContextPool<ZSTD_CCtx>::Lent context(compressors());
+  const std::size_t size = ZSTD_compressCCtx(context.get(), out.data() + begin, out.size() - begin,
                                              plain.data(), plain.size(), kZstdLevel);
   REVERIE_CHECK(!ZSTD_isError(size));
   out.resize(begin + size);
@@ -77,8 +130,9 @@ bool decompress_block(CodecId codec, std::span<const std::byte> bytes, std::span
     return size >= 0 && static_cast<std::size_t>(size) == plain.size();
   }
   REVERIE_CHECK(codec == CodecId::kZstd);
+  const ContextPool<ZSTD_DCtx>::Lent context(decompressors());
   const std::size_t size =
-      ZSTD_decompressDCtx(decompressor(), to, plain.size(), bytes.data(), bytes.size());
+      ZSTD_decompressDCtx(context.get(), to, plain.size(), bytes.data(), bytes.size());
   return !bytes.empty() && !ZSTD_isError(size) && size == plain.size();
 }
 

@@ -1,7 +1,10 @@
 #include "reverie/record/trajectory.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
+
+#include "reverie/tensor/block_memory.h"
 
 namespace reverie {
 namespace {
@@ -35,8 +38,8 @@ Trajectory::Trajectory(Ref<const Layout> layout, std::span<const Piece> pieces) 
   if (pieces.size() == 1) {
     view_.one = pieces[0];
   } else {
-    auto* const many = new Piece[pieces.size()];
-    std::copy(pieces.begin(), pieces.end(), many);
+    auto* const many = BlockAllocator<Piece>().allocate(pieces.size());
+    std::uninitialized_copy(pieces.begin(), pieces.end(), many);
     view_.many = many;
   }
   view_.layout = layout.release();
@@ -50,7 +53,9 @@ Trajectory Trajectory::copy() const {
 void Trajectory::clear() {
   if (empty()) return;
   for (const Piece& piece : pieces()) piece.chunk->release();
-  if (view_.layout->piece_count() > 1) delete[] view_.many;
+  if (const std::size_t count = view_.layout->piece_count(); count > 1) {
+    BlockAllocator<Piece>().deallocate(const_cast<Piece*>(view_.many), count);
+  }
   view_.layout->release();
 }
 

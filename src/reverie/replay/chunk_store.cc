@@ -1,12 +1,26 @@
 #include "reverie/replay/chunk_store.h"
 
+#include "reverie/tensor/block_memory.h"
+
 namespace reverie {
+namespace {
+
+// 64 of the slot, 22 in the mean of the map of keys, 8 to 24 a selector, and the episode's entry.
+constexpr std::int64_t kItemBytes = 128;
+
+}  // namespace
+
+std::int64_t ChunkStore::item_bytes(const TrajectoryView& trajectory) {
+  const std::size_t piece_count = trajectory.layout->piece_count();
+  if (piece_count == 1) return kItemBytes;
+  return kItemBytes + static_cast<std::int64_t>(block_bytes(piece_count * sizeof(Piece)));
+}
 
 // A chunk that two pieces of an item share is counted for each: item counts go up and down by
 // pieces, so only the first and the last matter.
 
 std::int64_t ChunkStore::new_bytes(const TrajectoryView& trajectory) {
-  std::int64_t bytes = 0;
+  std::int64_t bytes = item_bytes(trajectory);
   const auto pieces = trajectory.pieces();
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const Chunk* const chunk = pieces[i].chunk;
@@ -18,21 +32,18 @@ std::int64_t ChunkStore::new_bytes(const TrajectoryView& trajectory) {
   return bytes;
 }
 
-void ChunkStore::add(const TrajectoryView& trajectory) {
+void ChunkStore::add(const TrajectoryView& trajectory, bool has_books) {
+  if (has_books) account_->add(item_bytes(trajectory));
   for (const Piece& piece : trajectory.pieces()) {
     if (piece.chunk->add_item()) piece.chunk->charge(*account_);
   }
 }
 
-bool ChunkStore::remove(const TrajectoryView& trajectory) {
-  bool has_freed = false;
+void ChunkStore::remove(const TrajectoryView& trajectory, bool has_books) {
+  if (has_books) account_->add(-item_bytes(trajectory));
   for (const Piece& piece : trajectory.pieces()) {
-    if (piece.chunk->remove_item()) {
-      piece.chunk->discharge(*account_);
-      has_freed = true;
-    }
+    if (piece.chunk->remove_item()) piece.chunk->discharge(*account_);
   }
-  return has_freed;
 }
 
 }  // namespace reverie

@@ -1,13 +1,16 @@
-// ItemSlots: where a table's items lie, one cache line each, found by a dense slot number.
+// ItemSlots: where a table's items lie, found by a dense slot number.
 //
-// Items live in segments of some hundreds, so growing never moves one, and segments in slabs, which
-// are in large pages once there are many: draws land all over them. A freed slot is the next to be
-// given out. Each occupant of a slot has its own generation: slot and generation together
-// are the ticket that tells an item from its successors in the same place.
+//     with books      [ trajectory, draws, generation | key, priority, time, version ]   64 bytes
+//     without         [ trajectory, draws, generation ]                                  32 bytes
+//
+// With books an item is one cache line, without them half of one. Items live in segments of some
+// hundreds, so growing never moves one, and segments in slabs, which are in large pages once there
+// are many: draws land all over them. A freed slot is the next to be given out. Each occupant of a
+// slot has its own generation: slot and generation together are the ticket that tells an item from
+// its successors in the same place.
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -20,16 +23,21 @@
 
 namespace reverie {
 
-struct alignas(64) StoredItem {
-  Trajectory trajectory;  // empty: the slot is free
+// What a draw needs.
+struct alignas(32) BriefItem {
+  Trajectory trajectory;           // empty: the slot is free
+  std::int32_t times_sampled = 0;  // of a free slot: the next free one
+  std::uint32_t generation = 0;    // from 1 on while the slot is in use
+
+  Ticket ticket(Slot slot) const { return {slot, generation}; }
+};
+static_assert(sizeof(BriefItem) == 32);
+
+struct alignas(64) StoredItem : BriefItem {
   ItemKey key = 0;
   double priority = 0;
   std::int64_t inserted_at_ns = 0;
   std::int64_t version = 0;
-  std::int32_t times_sampled = 0;
-  std::uint32_t generation = 0;  // from 1 on while the slot is in use
-
-  Ticket ticket(Slot slot) const { return {slot, generation}; }
 };
 static_assert(sizeof(StoredItem) == 64);
 
@@ -37,18 +45,30 @@ static_assert(sizeof(StoredItem) == 64);
 class ItemSlots {
  public:
   static constexpr std::size_t kSegmentSlots =
-      512;  // 32 KiB: few pages to be faulted in under a lock
+      512;  // 32 KiB at most: few pages to be faulted in under a lock
   static constexpr std::size_t kMaxSlots = kNoSlot;
 
-  std::size_t size() const { return size_; }
-  std::size_t memory_bytes() const { return segments_.size() * sizeof(Segment); }
+  explicit ItemSlots(bool has_books)
+      : slot_shift_(has_books ? 6 : 5), slabs_(SlabAllocator::make(segment_bytes())) {}
+  ItemSlots(const ItemSlots&) = delete;
+  ItemSlots& operator=(const ItemSlots&) = delete;
+  ~ItemSlots() {
+    for (std::size_t slot = 0; slot < segments_.size() * kSegmentSlots; ++slot) {
+      std::destroy_at(&(*this)[static_cast<Slot>(slot)]);
+    }
+  }
 
-  StoredItem& operator[](Slot slot) {
-    return (*segments_[slot / kSegmentSlots])[slot % kSegmentSlots];
+  bool has_books() const { return slot_shift_ == 6; }
+  std::size_t size() const { return size_; }
+  std::size_t memory_bytes() const { return segments_.size() * segment_bytes(); }
+
+  BriefItem& operator[](Slot slot) { return *reinterpret_cast<BriefItem*>(place_of(slot)); }
+  const BriefItem& operator[](Slot slot) const {
+    return *reinterpret_cast<const BriefItem*>(place_of(slot));
   }
-  const StoredItem& operator[](Slot slot) const {
-    return (*segments_[slot / kSegmentSlots])[slot % kSegmentSlots];
-  }
+  // With what the books say. Requires has_books().
+  StoredItem& whole(Slot slot) { return static_cast<StoredItem&>((*this)[slot]); }
+  const StoredItem& whole(Slot slot) const { return static_cast<const StoredItem&>((*this)[slot]); }
   void prefetch(Slot slot) const { __builtin_prefetch(&(*this)[slot]); }
 
   // A free slot, with a generation of its own. Requires size() < kMaxSlots.
@@ -58,9 +78,9 @@ class ItemSlots {
       slot = used_++;
       if (slot / kSegmentSlots == segments_.size()) add_segment();
     } else {
-      first_free_ = static_cast<Slot>((*this)[slot].key);  // a free slot's key links to the next
+      first_free_ = static_cast<Slot>((*this)[slot].times_sampled);
     }
-    StoredItem& item = (*this)[slot];
+    BriefItem& item = (*this)[slot];
     item.generation = std::max(item.generation, first_generation_) + 1;
     if (item.generation == 0) item.generation = 1;
     newest_generation_ = std::max(newest_generation_, item.generation);
@@ -73,7 +93,7 @@ class ItemSlots {
   }
   // Requires that the item's trajectory was taken out.
   void give_back(Slot slot) {
-    (*this)[slot].key = first_free_;
+    (*this)[slot].times_sampled = static_cast<std::int32_t>(first_free_);
     first_free_ = slot;
     --size_;
   }
@@ -82,28 +102,37 @@ class ItemSlots {
   const std::shared_ptr<SlabAllocator>& slabs() const { return slabs_; }
 
   // The item of a ticket, null when it is gone.
-  StoredItem* find(Ticket ticket) {
+  BriefItem* find(Ticket ticket) {
     if (ticket.slot >= used_) return nullptr;
-    StoredItem& item = (*this)[ticket.slot];
+    BriefItem& item = (*this)[ticket.slot];
     return item.generation == ticket.generation && !item.trajectory.empty() ? &item : nullptr;
   }
   // Slots below this one were in use at some time.
   Slot used() const { return used_; }
 
  private:
-  using Segment = std::array<StoredItem, kSegmentSlots>;
-  struct Destroy {
-    void operator()(Segment* segment) const { std::destroy_at(segment); }
-  };
-
-  void add_segment() {
-    buffers_.push_back(slabs_->allocate(sizeof(Segment)).value());
-    segments_.emplace_back(new (buffers_.back().data()) Segment);
+  std::size_t segment_bytes() const { return kSegmentSlots << slot_shift_; }
+  std::byte* place_of(Slot slot) const {
+    return const_cast<std::byte*>(segments_[slot / kSegmentSlots].data()) +
+           ((slot % kSegmentSlots) << slot_shift_);
   }
 
-  std::shared_ptr<SlabAllocator> slabs_ = SlabAllocator::make(sizeof(Segment));
-  std::vector<Buffer> buffers_;  // of the segments
-  std::vector<std::unique_ptr<Segment, Destroy>> segments_;
+  void add_segment() {
+    segments_.push_back(slabs_->allocate(segment_bytes()).value());
+    std::byte* const begin = segments_.back().data();
+    for (std::size_t i = 0; i < kSegmentSlots; ++i) {
+      std::byte* const place = begin + (i << slot_shift_);
+      if (has_books()) {
+        new (place) StoredItem;
+      } else {
+        new (place) BriefItem;
+      }
+    }
+  }
+
+  const int slot_shift_;  // of the size of a slot
+  std::shared_ptr<SlabAllocator> slabs_;
+  std::vector<Buffer> segments_;
   std::size_t size_ = 0;
   Slot used_ = 0;
   Slot first_free_ = kNoSlot;

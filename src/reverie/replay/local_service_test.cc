@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "reverie/replay/chunk_store.h"
 #include "reverie/service/blocking.h"
 #include "tests/support/items.h"
 
@@ -27,7 +28,7 @@ Status insert(ReplayService& service, std::string_view table, Item item, TimePoi
 }
 
 std::int64_t item_bytes() {
-  return static_cast<std::int64_t>(make_item(1, 1.0).trajectory.pieces()[0].chunk->size_bytes());
+  return ChunkStore::new_bytes(make_item(1, 1.0).trajectory.view());
 }
 
 TEST(LocalService, RefusesNoTablesAndEqualNames) {

@@ -58,7 +58,7 @@ Status check_options(const TableOptions& options) {
 TableCore::State::~State() {
   for (Slot slot = 0; slot < slots.used(); ++slot) {
     const Trajectory& trajectory = slots[slot].trajectory;
-    if (!trajectory.empty()) books.remove(trajectory.view());
+    if (!trajectory.empty()) books.remove(trajectory.view(), slots.has_books());
   }
 }
 
@@ -78,10 +78,9 @@ Result<std::unique_ptr<TableCore>> TableCore::make(TableOptions options, const R
     if (!extension.ok()) return extension.status().with_context(context);
     extensions.push_back(std::move(extension).value());
   }
-  auto core = std::unique_ptr<TableCore>(new TableCore(std::move(options), *limiter, chunks,
-                                                       std::move(sampler).value(),
-                                                       std::move(remover).value()));
-  core->extensions_ = std::move(extensions);
+  auto core = std::unique_ptr<TableCore>(
+      new TableCore(std::move(options), *limiter, chunks, std::move(sampler).value(),
+                    std::move(remover).value(), std::move(extensions)));
   // Items without a priority begin with this one.
   if (Status status = core->check_priority(core->max_priority_); !status.ok()) {
     return status.with_context(context + ", first priority");
@@ -90,13 +89,16 @@ Result<std::unique_ptr<TableCore>> TableCore::make(TableOptions options, const R
 }
 
 TableCore::TableCore(TableOptions options, RateLimiter limiter, ChunkStore& chunks,
-                     std::unique_ptr<Selector> sampler, std::unique_ptr<Selector> remover)
+                     std::unique_ptr<Selector> sampler, std::unique_ptr<Selector> remover,
+                     std::vector<std::unique_ptr<TableExtension>> extensions)
     : options_(std::move(options)),
       chunks_(chunks),
       limiter_(limiter),
       sampler_judge_(sampler->make_empty()),
       remover_judge_(remover->make_empty()),
-      state_(std::make_shared<State>(chunks)) {
+      // Extensions read what the books say of an item.
+      state_(std::make_shared<State>(chunks, options_.has_books || !extensions.empty())),
+      extensions_(std::move(extensions)) {
   state_->sampler = std::move(sampler);
   state_->remover = std::move(remover);
 }
@@ -136,7 +138,7 @@ Status TableCore::check_item(const Item& item) const {
     }
   }
   if (!options_.max_bytes && !chunks_.max_bytes()) return {};
-  std::int64_t bytes = 0;
+  std::int64_t bytes = ChunkStore::item_bytes(item.trajectory.view());
   const Chunk* last = nullptr;
   for (const Piece& piece : item.trajectory.pieces()) {
     if (piece.chunk != last) bytes += static_cast<std::int64_t>(piece.chunk->size_bytes());
@@ -145,7 +147,7 @@ Status TableCore::check_item(const Item& item) const {
   const auto check = [&](const char* whose, std::optional<std::int64_t> bound) -> Status {
     if (!bound || bytes <= *bound) return {};
     return invalid_argument(
-        "the item for table '{}' refers to chunks of {} bytes, more than {} max_bytes {}; use a "
+        "the item for table '{}' and its chunks take {} bytes, more than {} max_bytes {}; use a "
         "smaller chunk_length or raise max_bytes",
         options_.name, bytes, whose, *bound);
   };
@@ -173,13 +175,16 @@ void TableCore::insert(Item item, TimePoint now, Aftermath& after) {
     return;
   }
   max_priority_ = std::max(max_priority_, priority);
-  StoredItem& stored = state_->slots[slot];
+  BriefItem& stored = state_->slots[slot];
   stored.trajectory = std::move(item.trajectory);
-  stored.key = item.key;
-  stored.priority = priority;
-  stored.inserted_at_ns = now.ns;
-  stored.version = item.version;
   stored.times_sampled = 0;
+  if (state_->slots.has_books()) {
+    StoredItem& whole = state_->slots.whole(slot);
+    whole.key = item.key;
+    whole.priority = priority;
+    whole.inserted_at_ns = now.ns;
+    whole.version = item.version;
+  }
   state_->sampler->insert(slot, priority);
   state_->remover->insert(slot, priority);
   count_in(stored.trajectory);
@@ -257,7 +262,7 @@ void TableCore::add_to_batch(std::size_t begin, std::size_t count, SampleBatch& 
   batch.set_table_size(table_size);
   std::int64_t unique_count = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    StoredItem& stored = items[slots[i]];
+    BriefItem& stored = items[slots[i]];
     unique_count += stored.times_sampled == 0 ? 1 : 0;
     stored.times_sampled += stored.times_sampled < kSampledMax ? 1 : 0;
     const TrajectoryView& trajectory = stored.trajectory.view();
@@ -266,13 +271,15 @@ void TableCore::add_to_batch(std::size_t begin, std::size_t count, SampleBatch& 
       rows.set_brief(i, stored.ticket(slots[i]), values_[begin + i], trajectory);
       continue;
     }
-    rows.set(i, {.key = stored.key,
+    static const StoredItem kNothingKnown;
+    const StoredItem& whole = items.has_books() ? items.whole(slots[i]) : kNothingKnown;
+    rows.set(i, {.key = whole.key,
                  .ticket = stored.ticket(slots[i]),
                  .probability = values_[begin + i],
-                 .priority = stored.priority,
-                 .inserted_at_ns = stored.inserted_at_ns,
+                 .priority = whole.priority,
+                 .inserted_at_ns = whole.inserted_at_ns,
                  .table_size = table_size,
-                 .version = stored.version,
+                 .version = whole.version,
                  .times_sampled = stored.times_sampled,
                  .trajectory = trajectory});
   }
@@ -333,15 +340,16 @@ void TableCore::update_all() {
   state_->sampler->update(slots_, values_);
   state_->remover->update(slots_, values_);
   double max_priority = max_priority_;
+  const bool has_books = state_->slots.has_books();
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    state_->slots[slots_[i]].priority = values_[i];
+    if (has_books) state_->slots.whole(slots_[i]).priority = values_[i];
     max_priority = std::max(max_priority, values_[i]);
   }
   max_priority_ = max_priority;
 }
 
 void TableCore::update(Slot slot, double priority) {
-  const double old = state_->slots[slot].priority;
+  const double old = state_->slots.has_books() ? state_->slots.whole(slot).priority : priority;
   max_priority_ = std::max(max_priority_, priority);
   set_checked_priority(slot, priority);
   for (const auto& extension : extensions_) extension->on_update(*this, slot, old);
@@ -354,7 +362,7 @@ Status TableCore::set_priority(Slot slot, double priority) {
 }
 
 void TableCore::set_checked_priority(Slot slot, double priority) {
-  state_->slots[slot].priority = priority;
+  if (state_->slots.has_books()) state_->slots.whole(slot).priority = priority;
   const std::span<const Slot> slots(&slot, 1);
   const std::span<const double> priorities(&priority, 1);
   state_->sampler->update(slots, priorities);
@@ -376,11 +384,11 @@ std::size_t TableCore::erase(std::span<const ItemKey> keys, TimePoint now, After
 std::optional<TableCore::Found> TableCore::find(ItemKey key) const {
   const auto slot = state_->keys.find(key);
   if (!slot) return std::nullopt;
-  const StoredItem& stored = state_->slots[*slot];
+  const StoredItem& stored = state_->slots.whole(*slot);
   return Found{stored.priority, stored.ticket(*slot)};
 }
 
-std::int64_t TableCore::waived(const StoredItem& item) const {
+std::int64_t TableCore::waived(const BriefItem& item) const {
   const RateLimiterSpec& spec = limiter_.spec();
   const bool gives_each_sample =
       options_.max_times_sampled >= 1 && spec.min_diff == 0 && spec.min_size_to_sample == 1 &&
@@ -389,13 +397,14 @@ std::int64_t TableCore::waived(const StoredItem& item) const {
 }
 
 void TableCore::remove(Slot slot, Aftermath& after) {
-  StoredItem& stored = state_->slots[slot];
+  BriefItem& stored = state_->slots[slot];
   for (const auto& extension : extensions_) extension->on_delete(*this, slot);
   limiter_.did_delete(waived(stored));
-  if (options_.has_books) state_->keys.erase(stored.key);
+  if (options_.has_books) state_->keys.erase(state_->slots.whole(slot).key);
   state_->sampler->erase(slot);
   state_->remover->erase(slot);
-  if (count_out(stored.trajectory)) after.has_freed_bytes = true;
+  count_out(stored.trajectory);
+  after.has_freed_bytes = true;
   limbo_.remove(std::move(stored.trajectory), after.garbage);
   state_->slots.give_back(slot);
 }
@@ -408,7 +417,8 @@ void TableCore::evict(Aftermath& after) {
 }
 
 void TableCore::count_in(const Trajectory& trajectory) {
-  chunks_.add(trajectory.view());
+  chunks_.add(trajectory.view(), state_->slots.has_books());
+  if (options_.max_bytes) account_->add(ChunkStore::item_bytes(trajectory.view()));
   if (!options_.has_books && !options_.max_bytes) return;
   for (const Piece& piece : trajectory.pieces()) {
     add_to(state_->episodes, piece.chunk->episode(), 1);
@@ -418,20 +428,20 @@ void TableCore::count_in(const Trajectory& trajectory) {
   }
 }
 
-bool TableCore::count_out(const Trajectory& trajectory) {
-  const bool has_freed = chunks_.remove(trajectory.view());
-  if (!options_.has_books && !options_.max_bytes) return has_freed;
+void TableCore::count_out(const Trajectory& trajectory) {
+  chunks_.remove(trajectory.view(), state_->slots.has_books());
+  if (options_.max_bytes) account_->add(-ChunkStore::item_bytes(trajectory.view()));
+  if (!options_.has_books && !options_.max_bytes) return;
   for (const Piece& piece : trajectory.pieces()) {
     if (take_from(state_->episodes, piece.chunk->episode())) ++num_deleted_episodes_;
     if (options_.max_bytes && take_from(state_->chunks, id_of(piece.chunk))) {
       piece.chunk->discharge(*account_);
     }
   }
-  return has_freed;
 }
 
 void TableCore::reset(Aftermath& after) {
-  auto fresh = std::make_shared<State>(chunks_);
+  auto fresh = std::make_shared<State>(chunks_, state_->slots.has_books());
   fresh->slots.continue_generations(state_->slots);
   fresh->sampler = state_->sampler->make_empty();
   fresh->remover = state_->remover->make_empty();

@@ -1,6 +1,6 @@
 // TableCore: one table as a state machine, without lock, thread or clock.
 //
-//     key --KeyMap--> slot --+--> StoredItem (ItemSlots)
+//     key --KeyMap--> slot --+--> BriefItem or StoredItem (ItemSlots)
 //                            +--> sampler  (draws)
 //                            +--> remover  (evicts)
 //                            +--> extensions
@@ -101,17 +101,18 @@ class TableCore final : private TableAccess {
 
  private:
   TableCore(TableOptions options, RateLimiter limiter, ChunkStore& chunks,
-            std::unique_ptr<Selector> sampler, std::unique_ptr<Selector> remover);
+            std::unique_ptr<Selector> sampler, std::unique_ptr<Selector> remover,
+            std::vector<std::unique_ptr<TableExtension>> extensions);
 
   // TableAccess, for the extensions.
   TimePoint now() const override { return now_; }
-  const StoredItem& item(Slot slot) const override { return state_->slots[slot]; }
+  const StoredItem& item(Slot slot) const override { return state_->slots.whole(slot); }
   Status set_priority(Slot slot, double priority) override;
 
   void set_checked_priority(Slot slot, double priority);
   void update(Slot slot, double priority);
   // How many more samples the limiter must not wait for once the item is gone.
-  std::int64_t waived(const StoredItem& item) const;
+  std::int64_t waived(const BriefItem& item) const;
   void remove(Slot slot, Aftermath& after);
   void evict(Aftermath& after);
   // Counts draws [begin, begin + count) of slots_ and values_, and tells them.
@@ -122,14 +123,14 @@ class TableCore final : private TableAccess {
   void update_all();
 
   void count_in(const Trajectory& trajectory);
-  bool count_out(const Trajectory& trajectory);
+  void count_out(const Trajectory& trajectory);
   bool is_over_bytes() const {
     return options_.max_bytes && account_->bytes() > *options_.max_bytes;
   }
 
   // All that a reset replaces: swapped out under the lock, freed after it.
   struct State {
-    explicit State(ChunkStore& chunk_store) : books(chunk_store) {}
+    State(ChunkStore& chunk_store, bool has_books) : books(chunk_store), slots(has_books) {}
     ~State();  // takes its items out of the store's books
 
     ChunkStore& books;

@@ -99,12 +99,14 @@ class NaiveTable {
   std::int64_t bytes() const {
     std::map<ChunkKey, std::int64_t> chunks;
     for (const Entry& entry : entries) chunks[entry.chunk] = chunk_bytes;
-    return static_cast<std::int64_t>(chunks.size()) * chunk_bytes;
+    return static_cast<std::int64_t>(chunks.size()) * chunk_bytes +
+           static_cast<std::int64_t>(entries.size()) * item_bytes;
   }
 
   std::vector<Entry> entries;
   std::int64_t inserts = 0, samples = 0, deletes = 0, waived = 0;
   std::int64_t chunk_bytes = 0;
+  std::int64_t item_bytes = 0;
 
  private:
   void update(Entry& entry, double priority) {
@@ -148,11 +150,14 @@ TEST_P(TableCoreAgainstModel, DoesWhatTheNaiveTableDoes) {
   options.max_times_sampled = scenario.max_times_sampled;
   Ref<Chunk> chunk = testing::float_chunk(0, 4, {1, 1, 0});
   const auto chunk_bytes = static_cast<std::int64_t>(chunk->size_bytes());
-  if (scenario.has_max_bytes) options.max_bytes = 5 * chunk_bytes;
+  const std::int64_t item_bytes =
+      ChunkStore::item_bytes(item_over(*chunk, 1, 1.0, 0, 1).trajectory.view());
+  if (scenario.has_max_bytes) options.max_bytes = 5 * (chunk_bytes + item_bytes);
   ChunkStore books{std::nullopt};
   auto core = TableCore::make(options, registry(), books).value();
   NaiveTable model(options);
   model.chunk_bytes = chunk_bytes;
+  model.item_bytes = item_bytes;
   Random random(std::uint64_t{2026});
   std::uint64_t next_key = 1;
   std::uint64_t next_chunk = 1;
@@ -419,12 +424,15 @@ TEST(TableCore, DataInSeveralTablesIsChargedOnce) {
   auto b = make_core(table_options("b", "Fifo", "Fifo", 10, unlimited()), books);
   const Ref<Chunk> chunk = testing::float_chunk(0, 8);
   Aftermath after;
+  const auto chunk_bytes = static_cast<std::int64_t>(chunk->size_bytes());
+  const std::int64_t item_bytes =
+      ChunkStore::item_bytes(item_over(*chunk, 1, 1.0, 0, 4).trajectory.view());
   a->insert(item_over(*chunk, 1, 1.0, 0, 4), kNow, after);
   b->insert(item_over(*chunk, 2, 1.0, 2, 4), kNow, after);
-  EXPECT_EQ(books.used_bytes(), static_cast<std::int64_t>(chunk->size_bytes()));
+  EXPECT_EQ(books.used_bytes(), chunk_bytes + 2 * item_bytes) << "items are each table's own";
   const ItemKey one = 1, two = 2;
   a->erase({&one, 1}, kNow, after);
-  EXPECT_EQ(books.used_bytes(), static_cast<std::int64_t>(chunk->size_bytes()));
+  EXPECT_EQ(books.used_bytes(), chunk_bytes + item_bytes);
   b->erase({&two, 1}, kNow, after);
   EXPECT_EQ(books.used_bytes(), 0);
   after = {};

@@ -8,6 +8,7 @@
 #include "reverie/codec/reverb_column.h"
 #include "reverie/reverb_wire/string_values.h"
 #include "reverie/reverb_wire/tensor_type.h"
+#include "reverie/tensor/block_heap.h"
 
 namespace reverie::wire {
 namespace {
@@ -193,7 +194,7 @@ Result<Buffer> move_strings(Bytes message) {
                            read_message("ChunkData", [&]() -> Result<std::string> {
                              return with_strings_in_content(message);
                            }));
-  REVERIE_ASSIGN_OR_RETURN(Buffer buffer, Allocator::heap().allocate(moved.size()));
+  REVERIE_ASSIGN_OR_RETURN(Buffer buffer, BlockHeap::shared().allocate(moved.size()));
   std::ranges::copy(bytes_of(moved), buffer.data());
   return buffer;
 }

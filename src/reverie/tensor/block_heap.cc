@@ -131,7 +131,7 @@ BlockHeap::Slab* BlockHeap::add_slab(std::size_t size_class, SizeClass& in) {
 void* BlockHeap::take(std::size_t size_bytes) {
   if constexpr (kIsAddressSanitized) {
     if (size_bytes < kSmallBytesMax) return std::malloc(size_bytes);
-    if (size_bytes > ~std::size_t{0} - kLineBytes) return nullptr;
+    if (size_bytes > kSanitizedBytesMax) return nullptr;
     return std::aligned_alloc(kLineBytes, round_up(size_bytes, kLineBytes));
   }
   if (size_bytes > kSlabBlockBytesMax) {

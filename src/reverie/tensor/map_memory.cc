@@ -10,6 +10,7 @@ namespace reverie {
 std::byte* map_aligned(std::size_t size_bytes, std::size_t alignment) {
   if (size_bytes > ~std::size_t{0} - alignment) return nullptr;
   if constexpr (kIsAddressSanitized) {
+    if (size_bytes > kSanitizedBytesMax) return nullptr;
     return static_cast<std::byte*>(std::aligned_alloc(alignment, size_bytes));
   }
   void* const mapped = mmap(nullptr, size_bytes + alignment, PROT_READ | PROT_WRITE,

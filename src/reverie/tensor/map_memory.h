@@ -19,6 +19,9 @@ inline constexpr bool kIsAddressSanitized = false;
 inline constexpr bool kIsAddressSanitized = false;
 #endif
 
+// The sanitizer ends a program that asks for more than a machine has; we answer it.
+inline constexpr std::size_t kSanitizedBytesMax = std::size_t{1} << 38;
+
 // Takes no memory until it is touched. Null when there is none. Requires a multiple of the page,
 // and an alignment that is a power of two and a page at least.
 std::byte* map_aligned(std::size_t size_bytes, std::size_t alignment);

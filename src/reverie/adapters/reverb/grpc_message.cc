@@ -1,22 +1,19 @@
 #include "reverie/adapters/reverb/grpc_message.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstdlib>
 #include <cstring>
+
+#include "reverie/adapters/reverb/field_scan.h"
+#include "reverie/tensor/block_memory.h"
 
 namespace reverie {
 namespace {
 
-// Below, the C heap keeps its memory itself.
+// Below, messages are gone as soon as they were read: the C heap's.
+constexpr std::size_t kBlockBytesMin = FieldScan::kApartBytesMin;
+// Below, the BlockHeap finds memory as fast as a pool.
 constexpr std::size_t kPooledBytesMin = std::size_t{32} << 10;
-constexpr std::size_t kAlignment = 64;
-
-// Eight sizes from one power of two to the next.
-std::size_t round_up(std::size_t size_bytes) {
-  const std::size_t step = std::bit_floor(size_bytes) / 8;
-  return (size_bytes + step - 1) / step * step;
-}
 
 }  // namespace
 
@@ -24,7 +21,9 @@ MessagePool::MessagePool(std::size_t kept_bytes_max) : kept_bytes_max_(kept_byte
 
 MessagePool::~MessagePool() {
   for (const SizeClass& size_class : classes_) {
-    for (std::byte* data : size_class.free) std::free(data);
+    for (std::byte* data : size_class.free) {
+      give_back_block(data, size_class.capacity);
+    }
   }
 }
 
@@ -34,12 +33,12 @@ std::size_t MessagePool::kept_bytes() const {
 }
 
 std::byte* MessagePool::take(std::size_t size_bytes, std::size_t* capacity) {
-  if (size_bytes < kPooledBytesMin) {
+  if (size_bytes < kBlockBytesMin) {
     *capacity = 0;
     return static_cast<std::byte*>(std::malloc(std::max<std::size_t>(size_bytes, 1)));
   }
-  *capacity = round_up(size_bytes);
-  {
+  *capacity = block_bytes(size_bytes);
+  if (*capacity >= kPooledBytesMin) {
     MutexLock lock(mutex_);
     const auto place = std::lower_bound(
         classes_.begin(), classes_.end(), *capacity,
@@ -51,11 +50,12 @@ std::byte* MessagePool::take(std::size_t size_bytes, std::size_t* capacity) {
       return data;
     }
   }
-  return static_cast<std::byte*>(std::aligned_alloc(kAlignment, *capacity));
+  return static_cast<std::byte*>(take_block(*capacity));
 }
 
 void MessagePool::give_back(std::byte* data, std::size_t capacity) noexcept {
-  if (capacity > 0) {
+  if (capacity == 0) return std::free(data);
+  if (capacity >= kPooledBytesMin) {
     MutexLock lock(mutex_);
     if (kept_bytes_ + capacity <= kept_bytes_max_) {
       auto place = std::lower_bound(
@@ -69,7 +69,7 @@ void MessagePool::give_back(std::byte* data, std::size_t capacity) noexcept {
       return;
     }
   }
-  std::free(data);
+  give_back_block(data, capacity);
 }
 
 Result<Ref<GrpcMessage>> GrpcMessage::make(Ref<MessagePool> pool, std::size_t size_bytes) {

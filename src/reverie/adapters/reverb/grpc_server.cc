@@ -21,6 +21,8 @@ namespace reverie {
 namespace {
 
 constexpr int kPortTries = 16;
+// Free memory that is kept for the next messages; beyond it, stored chunks may have it.
+constexpr std::size_t kPooledBytesMax = std::size_t{8} << 20;
 // Descriptors that connections leave to everything else in the process, and to those that are
 // accepted before others have gone.
 constexpr std::size_t kReservedDescriptors = 96;
@@ -84,7 +86,9 @@ class UnaryReceiver final : public GrpcServerEvents {
 class GrpcServer::Impl : public std::enable_shared_from_this<Impl> {
  public:
   Impl(IoThreads& io_threads, GrpcServerOptions options)
-      : io_threads_(io_threads), options_(std::move(options)), pool_(make_ref<MessagePool>()) {
+      : io_threads_(io_threads),
+        options_(std::move(options)),
+        pool_(make_ref<MessagePool>(kPooledBytesMax)) {
     shared_.limits = options_.limits;
     shared_.token = options_.token;
     shared_.begin = [this](const auto& stream) { return begin(stream); };

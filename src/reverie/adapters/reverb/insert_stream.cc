@@ -4,13 +4,15 @@
 #include <cstring>
 #include <utility>
 
+#include "reverie/adapters/reverb/field_scan.h"
 #include "reverie/adapters/reverb/stored_chunk.h"
+#include "reverie/tensor/block_heap.h"
 
 namespace reverie {
 namespace {
 
-// A chunk below this part of what it came in gets memory of its own: an item that stays for long is
-// not to hold all that was sent with it. Long chunks come in such memory.
+// A chunk that leaves more than this part of what it came in to others gets memory of its own: an
+// item that stays for long is not to hold what was sent with it. Long chunks come in such memory.
 constexpr std::size_t kPartOfMessage = 8;
 
 // Of items that wait for their table; then the stream is read no further.
@@ -119,11 +121,12 @@ Status InsertStream::take(const Ref<GrpcMessage>& message) {
 }
 
 Result<Buffer> InsertStream::keep_part(const Ref<GrpcMessage>& message, wire::Bytes bytes) {
-  if (bytes.size() > message->memory_bytes() / kPartOfMessage) {
+  const std::size_t memory = message->memory_bytes();
+  if (memory >= FieldScan::kApartBytesMin && bytes.size() >= memory - memory / kPartOfMessage) {
     const auto offset = static_cast<std::size_t>(bytes.data() - message->bytes().data());
     return Ref<GrpcMessage>(message)->view(offset, bytes.size());
   }
-  REVERIE_ASSIGN_OR_RETURN(Buffer copy, Allocator::heap().allocate(bytes.size()));
+  REVERIE_ASSIGN_OR_RETURN(Buffer copy, BlockHeap::shared().allocate(bytes.size()));
   if (!bytes.empty()) std::memcpy(copy.data(), bytes.data(), bytes.size());
   return copy;
 }
