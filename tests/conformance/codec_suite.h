@@ -28,7 +28,13 @@ class CodecSuite : public ::testing::TestWithParam<CodecId> {
   }
   static Result<ColumnRows> decode(const TensorSpec& spec, std::size_t rows,
                                    std::span<const std::byte> bytes) {
-    return decode_column(GetParam(), spec, rows, bytes);
+    Result<ColumnRows> decoded = decode_column(GetParam(), spec, rows, bytes);
+    // What is told without decoding is never told of what can be decoded.
+    if (decoded.ok()) {
+      const Status checked = check_column(GetParam(), spec, rows, bytes);
+      EXPECT_TRUE(checked.ok()) << checked.to_string();
+    }
+    return decoded;
   }
   static void expect_round_trip(const TensorSpec& spec, const Rows& rows) {
     const std::vector<std::byte> bytes = encode(spec, rows);

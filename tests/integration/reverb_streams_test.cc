@@ -201,6 +201,35 @@ TEST_F(ReverbStreams, TheChunksOfAllStreamsShareABudgetThatComesBack) {
   EXPECT_EQ(size(), 2);
 }
 
+// Wherever a byte of it is changed: what does not decode is refused when it arrives.
+TEST_F(ReverbStreams, AChunkThatIsConfirmedCanBeDecoded) {
+  open_fifo();
+  const std::string good = chunk(7, 1, 3);
+  int confirmed_count = 0;
+  int refused_count = 0;
+  for (std::size_t i = 0; i < good.size(); ++i) {
+    for (const int flip : {0x01, 0x10, 0x80}) {
+      std::string changed = good;
+      changed[i] = static_cast<char>(changed[i] ^ flip);
+      Insert writer = insert_stream();
+      writer.stream->on_message(insert_request({changed}, {item(1, 7, 3)}));
+      if (confirmed(*writer.call).empty()) {
+        ++refused_count;
+        continue;
+      }
+      ++confirmed_count;
+      SampleRequest request;
+      request.table = "t";
+      const SampleResult drawn = sample_and_wait(*service_, std::move(request));
+      const Status assembled = assemble(drawn.batch, {}).status();
+      EXPECT_TRUE(assembled.ok()) << "byte " << i << ": " << assembled.to_string();
+      ASSERT_TRUE(reset_and_wait(*service_, "t").ok());
+    }
+  }
+  EXPECT_GT(confirmed_count, 0);
+  EXPECT_GT(refused_count, 0);
+}
+
 TEST_F(ReverbStreams, AChunkSentAgainIsIgnored) {
   open_fifo();
   Insert writer = insert_stream();

@@ -196,4 +196,32 @@ Result<ColumnRows> decode_column(CodecId codec, const TensorSpec& spec, std::siz
   return unknown_codec(codec, spec);
 }
 
+Status check_column(CodecId codec, const TensorSpec& spec, std::size_t row_count,
+                    std::span<const std::byte> bytes) {
+  REVERIE_ASSIGN_OR_RETURN(const std::size_t elements, checked_elements(spec));
+  const bool varies = has_variable_size(spec.dtype);
+  switch (codec) {
+    case CodecId::kRaw:
+      return decode_column(codec, spec, row_count, bytes).status();  // copies nothing
+    case CodecId::kLz4:
+    case CodecId::kZstd: {
+      REVERIE_ASSIGN_OR_RETURN(const CompressedColumn column, parse_compressed(codec, spec, bytes));
+      const std::size_t row_bytes = elements * dtype_size_bytes(spec.dtype);
+      std::size_t wanted = 0;
+      const bool has_records = column.filter == Filter::kRowDiff;
+      if (varies ? column.filter != Filter::kNone
+                 : __builtin_mul_overflow(row_count, row_bytes, &wanted) ||
+                       (!has_records && wanted != column.plain_bytes)) {
+        return data_loss("column '{}' says that it unfolds to {} bytes; its {} rows of {} do not",
+                         spec.name, column.plain_bytes, row_count, row_bytes);
+      }
+      return {};
+    }
+    case CodecId::kReverb:
+    case CodecId::kReverbDelta:
+      return check_reverb(spec, elements, row_count, bytes);
+  }
+  return unknown_codec(codec, spec);
+}
+
 }  // namespace reverie

@@ -33,6 +33,57 @@ TEST(RawCodec, RowsOfVaryingSizeStandBehindTheirSizes) {
   EXPECT_EQ(out, value_of(DType::kUInt8, {14}, expected).bytes);
 }
 
+// Lengths that lie, and for Snappy anything else that is wrong, show without decoding.
+TEST(ColumnCodec, TellsWrongLengthsWithoutDecoding) {
+  const auto row = f32s({1, 2, 3, 4}).bytes;
+  const std::vector<RowSpan> rows(5, row);
+  const TensorSpec spec{"x", DType::kFloat32, {4}};
+  for (const CodecId codec : {CodecId::kRaw, CodecId::kLz4, CodecId::kZstd, CodecId::kReverb}) {
+    std::vector<std::byte> bytes;
+    ASSERT_TRUE(encode_column(codec, spec, rows, bytes).ok());
+    EXPECT_TRUE(check_column(codec, spec, 5, bytes).ok());
+    EXPECT_FALSE(check_column(codec, spec, 6, bytes).ok()) << static_cast<int>(codec);
+    EXPECT_FALSE(check_column(codec, {"x", DType::kFloat32, {5}}, 5, bytes).ok());
+    EXPECT_FALSE(check_column(codec, spec, 5, {}).ok());
+    EXPECT_FALSE(check_column(codec, spec, 5, std::span(bytes).first(3)).ok());
+  }
+}
+
+TEST(ColumnCodec, TellsAnyDamageOfASnappyBlockWithoutDecoding) {
+  const TensorSpec spec{"x", DType::kFloat32, {4}};
+  std::vector<float> numbers(40);
+  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i % 7);
+  std::vector<RowSpan> rows;
+  for (std::size_t r = 0; r < 10; ++r) {
+    rows.push_back(std::as_bytes(std::span(numbers).subspan(4 * r, 4)));
+  }
+  std::vector<std::byte> whole;
+  ASSERT_TRUE(encode_column(CodecId::kReverb, spec, rows, whole).ok());
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    for (const auto flip : {0x01, 0x80, 0xff}) {
+      std::vector<std::byte> changed = whole;
+      changed[i] ^= static_cast<std::byte>(flip);
+      EXPECT_EQ(check_column(CodecId::kReverb, spec, 10, changed).ok(),
+                decode_column(CodecId::kReverb, spec, 10, changed).ok())
+          << i;
+    }
+  }
+  const TensorSpec strings{"s", DType::kBytes, {}};
+  const auto a = text("abc").bytes;
+  std::vector<std::byte> texts;
+  ASSERT_TRUE(encode_column(CodecId::kReverb, strings, std::vector<RowSpan>{a, a}, texts).ok());
+  EXPECT_TRUE(check_column(CodecId::kReverb, strings, 2, texts).ok());
+  EXPECT_FALSE(check_column(CodecId::kReverb, strings, 3, texts).ok());
+  texts.pop_back();
+  EXPECT_FALSE(check_column(CodecId::kReverb, strings, 2, texts).ok());
+}
+
+TEST(ColumnCodec, BoundsWhatAChunkMayUnfoldTo) {
+  EXPECT_TRUE(may_unfold_to(kUnfoldedBytesMax, 1));
+  EXPECT_FALSE(may_unfold_to(kUnfoldedBytesMax + 8, kUnfoldedBytesMax / kUnfoldedRatioMax));
+  EXPECT_TRUE(may_unfold_to(kUnfoldedBytesMax * 4, kUnfoldedBytesMax / 2));
+}
+
 TEST(ColumnCodec, RefusesACodecThatItDoesNotKnow) {
   const auto unknown = static_cast<CodecId>(77);
   const TensorSpec spec{"x", DType::kFloat32, {}};

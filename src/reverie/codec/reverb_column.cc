@@ -121,6 +121,34 @@ bool are_together(std::span<const RowSpan> rows) {
   return true;
 }
 
+// Takes the lengths of all elements off the front: begin(count) first, then visit(length) for each.
+// What is left are their bytes, as many as the lengths say.
+template <typename Begin, typename Visit>
+Status take_sizes(const TensorSpec& spec, std::size_t element_count, std::size_t row_count,
+                  std::span<const std::byte>& bytes, Begin begin, Visit visit) {
+  std::size_t count = 0;
+  // Each element has a length of at least one byte.
+  if (__builtin_mul_overflow(element_count, row_count, &count) || count > bytes.size()) {
+    return data_loss("column '{}' has {} bytes, too few for {} rows of {} elements", spec.name,
+                     bytes.size(), row_count, element_count);
+  }
+  begin(count);
+  std::size_t total = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    ElementSize size = 0;
+    if (!take_varint(bytes, size)) {
+      return data_loss("column '{}' has lengths of elements that are damaged", spec.name);
+    }
+    total += size;
+    visit(size);
+  }
+  if (total != bytes.size()) {
+    return data_loss("the elements of column '{}' have {} bytes, but {} follow their lengths",
+                     spec.name, total, bytes.size());
+  }
+  return {};
+}
+
 Status wrong_block(const TensorSpec& spec, std::size_t size, std::size_t row_count,
                    std::size_t row_bytes) {
   return data_loss(
@@ -194,27 +222,27 @@ Status decompress_reverb(CodecId codec, const TensorSpec& spec, std::size_t row_
   return {};
 }
 
+Status check_reverb(const TensorSpec& spec, std::size_t element_count, std::size_t row_count,
+                    std::span<const std::byte> bytes) {
+  if (has_variable_size(spec.dtype)) {
+    return take_sizes(
+        spec, element_count, row_count, bytes, [](std::size_t) {}, [](ElementSize) {});
+  }
+  const std::size_t row_bytes = element_count * dtype_size_bytes(spec.dtype);
+  REVERIE_RETURN_IF_ERROR(checked_reverb_bytes(spec, row_count, row_bytes, bytes).status());
+  if (snappy_validate_compressed_buffer(chars(bytes.data()), bytes.size()) == SNAPPY_OK) return {};
+  return data_loss("column '{}' has a block of {} bytes that is damaged", spec.name, bytes.size());
+}
+
 Result<ColumnRows> decode_reverb_varying(const TensorSpec& spec, std::size_t element_count,
                                          std::size_t row_count, std::span<const std::byte> bytes) {
-  std::size_t count = 0;
-  // Each element has a length of at least one byte.
-  if (__builtin_mul_overflow(element_count, row_count, &count) || count > bytes.size()) {
-    return data_loss("column '{}' has {} bytes, too few for {} rows of {} elements", spec.name,
-                     bytes.size(), row_count, element_count);
-  }
   std::span<const std::byte> left = bytes;
-  std::vector<ElementSize> sizes(count);
-  std::size_t total = 0;
-  for (ElementSize& size : sizes) {
-    if (!take_varint(left, size)) {
-      return data_loss("column '{}' has lengths of elements that are damaged", spec.name);
-    }
-    total += size;
-  }
-  if (total != left.size()) {
-    return data_loss("the elements of column '{}' have {} bytes, but {} follow their lengths",
-                     spec.name, total, left.size());
-  }
+  std::vector<ElementSize> sizes;
+  REVERIE_RETURN_IF_ERROR(take_sizes(
+      spec, element_count, row_count, left, [&](std::size_t found) { sizes.reserve(found); },
+      [&](ElementSize size) { sizes.push_back(size); }));
+  const std::size_t count = sizes.size();
+  const std::size_t total = left.size();
   if (count == 0) return ColumnRows(bytes.data(), 0);
   std::vector<std::byte> plain(total + count * sizeof(ElementSize));
   std::vector<std::size_t> ends(row_count);

@@ -40,6 +40,11 @@ Status decode_reverb_fixed(CodecId codec, const TensorSpec& spec, std::size_t ro
 Result<ColumnRows> decode_reverb_varying(const TensorSpec& spec, std::size_t element_count,
                                          std::size_t row_count, std::span<const std::byte> bytes);
 
+// Whether the bytes are such a column, without decoding it. DATA_LOSS, naming it, when they are
+// not.
+Status check_reverb(const TensorSpec& spec, std::size_t element_count, std::size_t row_count,
+                    std::span<const std::byte> bytes);
+
 // --- The parts of decode_reverb_fixed.
 // The bytes of all rows, if `bytes` may be a block of so many.
 Result<std::size_t> checked_reverb_bytes(const TensorSpec& spec, std::size_t row_count,

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "reverie/codec/column_codec.h"
 #include "reverie/codec/reverb_column.h"
 #include "reverie/reverb_wire/string_values.h"
 #include "reverie/reverb_wire/tensor_type.h"
@@ -18,6 +19,9 @@ constexpr std::size_t kColumnsMax = std::numeric_limits<std::uint16_t>::max();
 constexpr std::size_t kRowBytesMax = std::size_t{1} << 32;
 // Rows may have no bytes: what is announced costs nothing to send, but time to walk.
 constexpr std::int64_t kRowsMax = 1 << 24;
+
+// Of a schema, its shape apart.
+constexpr std::size_t kColumnBytes = 128;
 
 // Key, sequence_range and the head of the data: four numbers, and tags.
 constexpr std::size_t kHeadBytesMax = 64;
@@ -153,7 +157,9 @@ Status check(const Parts& parts) {
     return invalid_argument("chunk {} has no tensors; it needs at least one", parts.origin.key);
   }
   std::size_t row_bytes = 0;
+  std::size_t content_bytes = 0;
   for (const Tensor& tensor : parts.tensors) {
+    content_bytes += tensor.content.size();
     if (tensor.rows < 1 || tensor.rows > kRowsMax) {
       return invalid_argument("chunk {} has {} rows; it must have between 1 and {}",
                               parts.origin.key, tensor.rows, kRowsMax);
@@ -169,7 +175,12 @@ Status check(const Parts& parts) {
                               parts.origin.key, row_bytes, kRowBytesMax);
     }
   }
-  return {};
+  const std::size_t plain_bytes = row_bytes * static_cast<std::size_t>(parts.tensors.front().rows);
+  if (may_unfold_to(plain_bytes, content_bytes)) return {};
+  return invalid_argument(
+      "chunk {} unfolds from {} bytes to {}; the bound is {}, or {} times its own; use a smaller "
+      "chunk_length",
+      parts.origin.key, content_bytes, plain_bytes, kUnfoldedBytesMax, kUnfoldedRatioMax);
 }
 
 // A tensor up to its content, as a field of ChunkData.Data.
@@ -223,6 +234,9 @@ Result<std::vector<RowSpan>> rows_of(const Chunk& chunk, bool is_raw, std::size_
 Ref<const ChunkSchema> SchemaCache::find(std::vector<TensorSpec> columns) {
   for (const auto& schema : schemas_) {
     if (std::ranges::equal(schema->columns(), columns)) return schema;
+  }
+  for (const TensorSpec& column : columns) {
+    made_bytes_ += kColumnBytes + column.shape.size() * sizeof(std::int64_t);
   }
   auto made = Ref<const ChunkSchema>(make_ref<ChunkSchema>(std::move(columns)));
   if (schemas_.size() < kKept) {

@@ -26,12 +26,15 @@ class SchemaCache {
  public:
   // The schema of these columns; made when none of the last is like it.
   Ref<const ChunkSchema> find(std::vector<TensorSpec> columns);
+  // What all that were made take, about.
+  std::size_t made_bytes() const { return made_bytes_; }
 
  private:
   static constexpr std::size_t kKept = 64;
 
   std::vector<Ref<const ChunkSchema>> schemas_;
   std::size_t next_ = 0;  // to be replaced
+  std::size_t made_bytes_ = 0;
 };
 
 // The key of a chunk, without a look at the rest.

@@ -15,6 +15,12 @@ constexpr std::uint32_t kConfirmed = 16;
 constexpr std::uint32_t kStoredChunkVersion = 17;
 // Far from the numbers that Reverb may give.
 constexpr std::uint32_t kPackedField = 1000;
+// What honest items, columns and slices take at least: memory for more of them than there can be in
+// a message is not taken.
+constexpr std::size_t kPlaceBytes = 4;
+constexpr std::size_t kPlacesOfItem = 4;
+constexpr std::size_t kPlaceBytesFree = std::size_t{64} << 10;
+constexpr std::size_t kUpdateBytes = 4;  // likewise
 
 Status read_update(Bytes message, MutatePrioritiesRequest& request) {
   ItemKey key = 0;
@@ -105,6 +111,7 @@ Status read_state_id(Bytes message, ServerInfoResponse& response) {
 }
 
 Status read_insert_fields(Bytes fields, InsertStreamRequest& request) {
+  std::size_t places = 0;
   return for_each_field(fields, [&](Reader& reader, std::uint32_t tag) -> Status {
     if (tag == bytes_field(kChunksField)) {
       request.chunks.push_back(get_bytes(reader));
@@ -112,6 +119,13 @@ Status read_insert_fields(Bytes fields, InsertStreamRequest& request) {
       request.stored_chunks.push_back(get_bytes(reader));
     } else if (tag == bytes_field(2)) {
       REVERIE_ASSIGN_OR_RETURN(WireItem item, read_item(get_bytes(reader)));
+      places += kPlacesOfItem + item.columns.size() + item.slices.size();
+      if (places * kPlaceBytes > kPlaceBytesFree + fields.size()) {
+        return invalid_argument(
+            "a message of {} bytes has {} items, columns and slices that say nothing; leave them "
+            "out",
+            fields.size(), places);
+      }
       request.items.push_back(std::move(item));
     } else if (tag == varint_field(kFirstNumber)) {
       request.first_number = reader.get_uint64();
@@ -341,6 +355,10 @@ Result<MutatePrioritiesRequest> read_mutate_request(Bytes message) {
       if (tag == bytes_field(1)) {
         request.table = text_of(get_bytes(reader));
       } else if (tag == bytes_field(2)) {
+        if (request.keys.size() * kUpdateBytes > kPlaceBytesFree + message.size()) {
+          return invalid_argument("a message of {} bytes has {} updates that say nothing",
+                                  message.size(), request.keys.size());
+        }
         return read_update(get_bytes(reader), request);
       } else if (!take_numbers(reader, tag, 3, request.deletes)) {
         reader.skip();

@@ -6,6 +6,7 @@
 
 #include "reverie/adapters/reverb/field_scan.h"
 #include "reverie/adapters/reverb/stored_chunk.h"
+#include "reverie/codec/column_codec.h"
 #include "reverie/tensor/block_heap.h"
 
 namespace reverie {
@@ -20,10 +21,29 @@ constexpr std::size_t kWaitingBytesMax = std::size_t{64} << 20;
 // Of answers that are not read, whatever else the connection has to send; then likewise.
 constexpr std::size_t kUnreadBytesMax = std::size_t{4} << 10;
 
+// Of the kinds of columns of a stream's chunks; beyond, they take at most twice what was sent.
+constexpr std::size_t kSchemaBytesFree = std::size_t{128} << 10;
+constexpr std::size_t kSwollenBytesMin = 4096;
+
 // What a store that was closed answers becomes what makes Reverb's writers try again.
 Status status_for_writer(const Status& status) {
   if (status.code() == StatusCode::kCancelled) return unavailable("Cancelling all calls");
   return status;
+}
+
+// What can be told of a chunk without decoding it: whoever sends rubbish is told so, before an item
+// refers to it.
+Status check_columns(const Chunk& chunk) {
+  if (chunk.is_raw()) return {};
+  const ChunkSchema& schema = chunk.schema();
+  for (std::size_t c = 0; c < schema.column_count(); ++c) {
+    const Status status = check_column(chunk.encoded_column(c).codec, schema.column(c),
+                                       chunk.rows(), chunk.encoded_bytes(c));
+    if (!status.ok()) {
+      return invalid_argument("chunk {}, column {}: {}", chunk.key(), c, status.message());
+    }
+  }
+  return {};
 }
 
 std::string session_of(const GrpcMetadata& metadata) {
@@ -157,9 +177,20 @@ Status InsertStream::take_chunks(const Ref<GrpcMessage>& message,
           kept_bytes_, bytes.size(), store_->kept_bytes_max);
     }
     REVERIE_ASSIGN_OR_RETURN(Ref<Chunk> chunk, read_chunk(holder, bytes, are_stored));
-    if (store_->in_flight) REVERIE_RETURN_IF_ERROR(store_->in_flight->take(bytes.size()));
-    kept_bytes_ += bytes.size();
-    chunks_.emplace(key, KeptChunk{std::move(chunk), bytes.size()});
+    REVERIE_RETURN_IF_ERROR(check_columns(*chunk));
+    received_bytes_ += bytes.size();
+    if (schemas_.made_bytes() > kSchemaBytesFree + 2 * received_bytes_) {
+      return resource_exhausted(
+          "the stream's chunks of {} bytes have columns of ever new kinds, which take {}; send "
+          "chunks of the same columns by one writer",
+          received_bytes_, schemas_.made_bytes());
+    }
+    // Columns that take more than their bytes count as what they take.
+    const bool is_swollen = chunk->size_bytes() > 2 * bytes.size() + kSwollenBytesMin;
+    const std::size_t size_bytes = is_swollen ? chunk->size_bytes() : bytes.size();
+    if (store_->in_flight) REVERIE_RETURN_IF_ERROR(store_->in_flight->take(size_bytes));
+    kept_bytes_ += size_bytes;
+    chunks_.emplace(key, KeptChunk{std::move(chunk), size_bytes});
   }
   return {};
 }

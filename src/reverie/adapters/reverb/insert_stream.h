@@ -84,6 +84,7 @@ class InsertStream final : public GrpcServerEvents,
   // Of the I/O thread.
   std::unordered_map<ChunkKey, KeptChunk> chunks_;
   std::size_t kept_bytes_ = 0;
+  std::size_t received_bytes_ = 0;  // of chunks, since it began
   wire::SchemaCache schemas_;
   wire::TrajectoryReader trajectories_;
   std::uint64_t last_number_ = 0;  // without a session

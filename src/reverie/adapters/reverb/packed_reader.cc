@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "reverie/codec/codec.h"
+#include "reverie/codec/column_codec.h"
 #include "reverie/tensor/shape.h"
 
 namespace reverie {
@@ -264,6 +265,12 @@ class Reading {
       column.offset = chunk.size_bytes;
       column.size_bytes = size;
       chunk.size_bytes += size;
+    }
+    const std::size_t plain_bytes = chunk.rows * schema.step_bytes();
+    if (!may_unfold_to(plain_bytes, chunk.size_bytes)) {
+      return data_loss(
+          "a packed chunk unfolds from {} bytes to {}; the bound is {}, or {} times its own",
+          chunk.size_bytes, plain_bytes, kUnfoldedBytesMax, kUnfoldedRatioMax);
     }
     return {};
   }

@@ -229,7 +229,12 @@ Status check(const Parts& parts) {
     return invalid_argument("stored chunk {} has {} bytes; its columns have {}", key, found,
                             wanted);
   }
-  return {};
+  const std::uint64_t plain_bytes = parts.rows * row_bytes;
+  if (parts.raw || may_unfold_to(plain_bytes, found)) return {};
+  return invalid_argument(
+      "stored chunk {} unfolds from {} bytes to {}; the bound is {}, or {} times its own; use a "
+      "smaller chunk_length",
+      key, found, plain_bytes, kUnfoldedBytesMax, kUnfoldedRatioMax);
 }
 
 }  // namespace
