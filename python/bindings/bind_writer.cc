@@ -68,7 +68,6 @@ class Writer {
   Writer(const ClientHandle& client, TrajectoryWriterOptions options)
       : core_(std::make_shared<WriterCore>()),
         codec_(options.chunks.codec),
-        max_in_flight_(options.max_in_flight_items),
         waiting_(*client.service(), "") {
     core_->service = client.service();
     core_->writer = unwrap(TrajectoryWriter::open(client.service(), options));
@@ -250,8 +249,8 @@ class Writer {
       waited_table_ = table;
       waiting_.set_table(waited_table_);
     }
-    // With room in the queue the call never waits: handing the lock over would cost more.
-    if (writer().pending_items() < max_in_flight_) {
+    // A call that does not wait keeps the lock: handing it over would cost more.
+    if (!writer().may_wait(table)) {
       unwrap(writer().create_item(item, until, wait_));
     } else {
       leaves_.hold();
@@ -288,7 +287,6 @@ class Writer {
   std::shared_ptr<WriterCore> core_;
   ForkGuard fork_guard_;
   CodecChoice codec_;  // of columns that are not configured
-  std::size_t max_in_flight_;
   Waiting waiting_;
   WaitOptions wait_;
   std::string waited_table_;  // of the last item: what a wait is for

@@ -24,16 +24,18 @@
 #include "reverie/replay/rate_limiter.h"
 #include "reverie/service/blocking.h"
 #include "reverie/service/replay_service.h"
+#include "reverie/service/table_describer.h"
 #include "tests/support/items.h"
 
 namespace reverie::testing {
 
 // What a service may lack, because whatever it speaks has no word for it.
 enum class Lack {
-  kLookUps,        // of items by key
-  kDistinct,       // samples without replacement, of which there are max_size
-  kReasons,        // why a request waits, and which bound holds
-  kCounts,         // of requests that wait, of updates that found no item
+  kLookUps,    // of items by key
+  kDistinct,   // samples without replacement, of which there are max_size
+  kReasons,    // why a request waits, and which bound holds
+  kCounts,     // of requests that wait, of updates that found no item
+  kAllShards,  // one of them does not answer, and a reset says so when the others have done theirs
   kMoreThanLeast,  // a sample draws min_count items, not as many as there are up to count
 };
 
@@ -111,6 +113,10 @@ class ReplayServiceSuite : public ::testing::TestWithParam<ServiceKind> {
     request.count = request.min_count = count;
     request.deadline = in(timeout_s);
     return sample_and_wait(service, std::move(request));
+  }
+  void reset(ReplayService& service) {
+    const StatusCode code = reset_and_wait(service, "t").code();
+    EXPECT_EQ(code, lacks(Lack::kAllShards) ? StatusCode::kUnavailable : StatusCode::kOk);
   }
   TableInfo info(ReplayService& service) { return info_and_wait(service).value().front(); }
 
@@ -432,10 +438,23 @@ TEST_P(ReplayServiceSuite, ResetEmptiesTheTableAndLetsWaitersGoOn) {
   Outcome<InsertResult> late;
   Item item = make_item(2, 1.0);
   service->insert({"t", {&item, 1}, TimePoint::max()}, late.done());
-  EXPECT_TRUE(reset_and_wait(*service, "t").ok());
+  reset(*service);
   EXPECT_TRUE(is_far() || late.is_here());
   EXPECT_TRUE(late.take().status.ok());
   EXPECT_EQ(keys_of(sample(*service, 1).batch), std::vector<ItemKey>{2});
+}
+
+TEST_P(ReplayServiceSuite, DescribesItsTables) {
+  TableOptions first = fifo_table(7);
+  first.signature = Signature{{{"x", DType::kFloat32, {}}}, R"({"dict":[["x","*"]]})"};
+  const auto service = open({first, table_options("u", "Uniform", "Fifo", 9, first.rate_limiter)});
+  const std::vector<TableInfo> infos = describe_and_wait(*service).value();
+  ASSERT_EQ(infos.size(), 2u);
+  EXPECT_EQ(infos[0].options.name, "t");
+  ASSERT_TRUE(infos[0].options.signature.has_value());
+  EXPECT_EQ(infos[0].options.signature->columns[0].name, "x");
+  EXPECT_EQ(infos[1].options.name, "u");
+  EXPECT_FALSE(infos[1].options.signature.has_value());
 }
 
 TEST_P(ReplayServiceSuite, DistinctSamplesBeyondMaxSizeAreRefusedAtOnce) {
@@ -491,7 +510,7 @@ TEST_P(ReplayServiceSuite, AnInsertOfNowIsServedThoughAnotherIsHalfwayIn) {
     done(std::move(result));
   });
   service->insert({"t", third, TimePoint::max()}, large.done());
-  ASSERT_TRUE(reset_and_wait(*service, "t").ok());
+  reset(*service);
   EXPECT_TRUE(one.take().status.ok());
   const InsertResult result = now.take();
   EXPECT_TRUE(result.status.ok()) << result.status.to_string();

@@ -8,6 +8,7 @@
 #include "reverie/client/sharded_service.h"
 #include "reverie/replay/local_service.h"
 #include "reverie/server/server.h"
+#include "tests/support/flaky_service.h"
 
 namespace reverie::testing {
 namespace {
@@ -55,10 +56,30 @@ ServiceKind sharded(int count) {
           {Lack::kDistinct}};
 }
 
+// Three shards, of which the first is frozen: nothing that it is asked is answered.
+ServiceKind with_a_frozen_shard() {
+  return {"FrozenShard",
+          [](const std::vector<TableOptions>& tables, Clock&) {
+            std::vector<Shard> shards;
+            for (int s = 0; s < 3; ++s) {
+              auto flaky = std::make_shared<FlakyService>(open_local(tables, Clock::system()));
+              if (s == 0) flaky->set(FlakyService::Mode::kFrozen);
+              shards.push_back({"store " + std::to_string(s), std::move(flaky)});
+            }
+            ShardedOptions options;
+            options.lines.probe_interval = std::chrono::milliseconds(2);
+            options.lines.probe_timeout = std::chrono::milliseconds(20);
+            return ShardedService::open(std::move(shards), options).value();
+          },
+          {Lack::kDistinct, Lack::kReasons, Lack::kAllShards},
+          /*is_far=*/true};
+}
+
 INSTANTIATE_TEST_SUITE_P(Local, ReplayServiceSuite,
                          ::testing::Values(ServiceKind{"Local", open_local}));
 INSTANTIATE_TEST_SUITE_P(OneShard, ReplayServiceSuite, ::testing::Values(sharded(1)));
 INSTANTIATE_TEST_SUITE_P(ThreeShards, ReplayServiceSuite, ::testing::Values(sharded(3)));
+INSTANTIATE_TEST_SUITE_P(FrozenShard, ReplayServiceSuite, ::testing::Values(with_a_frozen_shard()));
 
 // Reverb's protocol, between ends of ours.
 INSTANTIATE_TEST_SUITE_P(Reverb, ReplayServiceSuite,

@@ -99,6 +99,8 @@ class ShardedStore : public ::testing::Test {
     while (service_->shards()[shard].is_up != is_up) std::this_thread::yield();
   }
 
+  // A wait that ends at the first look.
+  WaitOptions interrupted_{[] { return true; }, {}};
   ShardedOptions options_;
   std::vector<std::shared_ptr<LocalService>> stores_;
   std::vector<std::shared_ptr<FlakyService>> flaky_;
@@ -403,6 +405,80 @@ TEST_F(ShardedStore, AnInsertThatASilentShardHoldsGoesToAnother) {
   EXPECT_EQ(flaky_[0]->held(), 1u) << "the probe alone still waits";
 }
 
+TEST_F(ShardedStore, AShardThatWasFrozenGivesUpWhatWentElsewhere) {
+  open(2, table_of("Uniform"));
+  for (int freeze = 0; freeze < 5; ++freeze) {
+    const auto first = static_cast<ItemKey>(10 * freeze + 1);
+    flaky_[0]->set(Mode::kFrozen);
+    for (ItemKey key = first; key < first + 4; ++key) ASSERT_TRUE(insert(key).ok());
+    wait_until(0, false);
+    flaky_[0]->set(Mode::kUp);
+    wait_until(0, true);
+    const Counts counts = sizes();
+    EXPECT_EQ(counts[0], 0) << "it read the first item after all";
+    EXPECT_EQ(counts[1], 4 * (freeze + 1));
+  }
+}
+
+TEST_F(ShardedStore, AShardThatIsLostOnItsWayBackGivesUpTheSameTheNextTime) {
+  open(2, table_of("Uniform"));
+  flaky_[0]->set(Mode::kFrozen);
+  ASSERT_TRUE(insert(1).ok());
+  // The deletion fails once: it freezes again, or goes away, when it has read what there was.
+  flaky_[0]->lose_next_mutation();
+  flaky_[0]->set(Mode::kUp);
+  wait_until(0, true);
+  EXPECT_EQ(sizes(), (Counts{0, 1}));
+  EXPECT_EQ(flaky_[0]->mutations(), 2);
+}
+
+TEST_F(ShardedStore, AWriterLearnsSignaturesFromWhicheverShardAnswers) {
+  options_.lines.probe_timeout = std::chrono::hours(1);
+  open(2, table_of("Uniform"));
+  flaky_[0]->set(Mode::kSilent);
+  const auto writer = TrajectoryWriter::open(service_, {}).value();
+  const ColumnId column = writer->column("x");
+  const Value value = f32(1.0f);
+  const ColumnValue cell{column, value.view()};
+  ASSERT_TRUE(writer->append({&cell, 1}, false).ok());
+  const StepRange range{0, 1};
+  const TrajectoryColumn picked{"x", column, {&range, 1}, false};
+  EXPECT_TRUE(writer->may_wait("t"));
+  EXPECT_TRUE(writer->create_item({"t", 1.0, {&picked, 1}, "\"*\""}, in(10), {}).ok());
+  EXPECT_FALSE(writer->may_wait("t"));
+  EXPECT_EQ(writer->create_item({"nope", 1.0, {&picked, 1}, "\"*\""}, in(10), interrupted_).code(),
+            StatusCode::kCancelled)
+      << "the silent shard may have that one";
+  writer->close();
+}
+
+TEST_F(ShardedStore, TheTableSizeFollowsAShardThatComesBackEmpty) {
+  open(2, table_of("Uniform"));
+  for (ItemKey key = 1; key <= 100; ++key) {
+    Item item = make_item(key, 1.0);
+    const auto& store = stores_[key <= 90 ? 0 : 1];
+    ASSERT_TRUE(insert_and_wait(*store, {"t", {&item, 1}, in(10)}).status.ok());
+  }
+  EXPECT_EQ(sample(20).batch.table_size(), 100);
+  flaky_[0]->set(Mode::kGone);
+  EXPECT_EQ(sample(20).batch.table_size(), 10);
+  ASSERT_TRUE(reset_and_wait(*stores_[0], "t").ok());
+  flaky_[0]->set(Mode::kUp);
+  wait_until(0, true);
+  EXPECT_EQ(sample(20).batch.table_size(), 10);
+}
+
+TEST_F(ShardedStore, TheTableSizeFollowsAShardThatIsEmptied) {
+  options_.draws.size_interval = std::chrono::milliseconds(1);
+  options_.draws.ask_time = std::chrono::milliseconds(5);
+  open(2, table_of("Uniform"));
+  for (ItemKey key = 1; key <= 40; ++key) ASSERT_TRUE(insert(key).ok());
+  EXPECT_EQ(sample(20).batch.table_size(), 40);
+  ASSERT_TRUE(reset_and_wait(*stores_[0], "t").ok());
+  const TimePoint until = in(20);
+  while (sample(20).batch.table_size() != 20) ASSERT_LT(Clock::system().now(), until);
+}
+
 TEST_F(ShardedStore, WhenNoneAnswersRequestsWaitForOne) {
   open(2, table_of("Uniform"));
   for (const auto& shard : flaky_) shard->set(Mode::kGone);
@@ -466,6 +542,21 @@ TEST_F(ShardedStore, ClosingEndsWhatWaitsForAnyShard) {
                    [&](const InsertResult& result) { status = result.status; });
   service_->close();
   EXPECT_EQ(status.code(), StatusCode::kCancelled);
+}
+
+TEST_F(ShardedStore, AClosedClientSaysSoWhateverItIsAsked) {
+  open(2, table_of("Uniform"));
+  service_->close();
+  const ItemKey key = 1;
+  const std::string_view closed = "the client is closed";
+  EXPECT_EQ(info_and_wait(*service_).status().message(), closed);
+  EXPECT_EQ(describe_and_wait(*service_).status().message(), closed);
+  EXPECT_EQ(why_blocked_and_wait(*service_, "t").status().message(), closed);
+  EXPECT_EQ(lookup_and_wait(*service_, {"t", {&key, 1}}).status.message(), closed);
+  EXPECT_EQ(reset_and_wait(*service_, "t").message(), closed);
+  EXPECT_EQ(mutate_and_wait(*service_, {"t", {&key, 1}}).status.message(), closed);
+  EXPECT_EQ(insert(1).message(), closed);
+  EXPECT_EQ(sample(1).status.message(), closed);
 }
 
 TEST_F(ShardedStore, DistinctSamplesAreRefusedUnlessThereIsOneShard) {

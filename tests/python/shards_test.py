@@ -1,5 +1,7 @@
 """Several servers behind one client; some of them are killed."""
 
+import contextlib
+import os
 import pickle
 import signal
 import subprocess
@@ -311,6 +313,7 @@ class Load:
         self.longest_s = {"write": 0.0, "read": 0.0}
         self.last_shards = set()
         self.failures = []
+        self.clients = []
         self.stopping = threading.Event()
         self.threads = [
             threading.Thread(target=self.run, args=[work]) for work in (self.write, self.learn)
@@ -318,7 +321,8 @@ class Load:
 
     def run(self, work):
         try:
-            work(reverie.Client(self.addresses))
+            self.clients.append(reverie.Client(self.addresses))
+            work(self.clients[-1])
         except Exception as error:  # what it was is told by the test
             self.failures.append(error)
 
@@ -347,6 +351,12 @@ class Load:
             self.timed("read", begun)
             self.last_shards = set(batch.shards.tolist())
             self.read += 32
+
+    def await_shards(self):
+        """Until all clients use them all again."""
+        while any(client.shards_down() for client in self.clients) and not self.failures:
+            threading.Event().wait(0.01)
+        assert self.failures == []
 
     def wait_for_more(self, written=200, read=2000):
         goal = (self.written + written, self.read + read)
@@ -404,3 +414,57 @@ def test_a_server_that_is_frozen_stops_nobody_for_long(processes):
         load.wait_for_more()
     assert load.failures == []
     assert max(load.longest_s.values()) < 15
+
+
+def keys_in(address):
+    """The keys of all items of a server, which it loses."""
+    client = reverie.Client(address)
+    keys = []
+    while size := client.server_info()["t"].current_size:
+        batch = client.sample_batch("t", min(size, 512), timeout_s=30)
+        found = np.unique(batch.keys)
+        keys.extend(found.tolist())
+        assert client.delete("t", found) == len(found)
+    return keys
+
+
+def test_a_freeze_neither_loses_nor_doubles_an_item(processes):
+    addresses = [f"localhost:{one.port}" for one in processes]
+    with contextlib.ExitStack() as stack:
+        loads = [stack.enter_context(Load(addresses)) for _ in range(2)]
+        loads[0].wait_for_more()
+        for shard in (2, 0):
+            processes[shard].process.send_signal(signal.SIGSTOP)
+            loads[0].wait_for_more()
+            processes[shard].process.send_signal(signal.SIGCONT)
+            for load in loads:
+                load.await_shards()
+    assert [load.failures for load in loads] == [[], []]
+    keys = [key for address in addresses for key in keys_in(address)]
+    assert len(keys) == len(set(keys))
+    assert len(keys) == sum(load.written for load in loads)
+
+
+def test_a_writer_opens_while_a_shard_is_frozen(processes):
+    """From the first call on: nothing is known of the tables yet."""
+    addresses = [f"localhost:{one.port}" for one in processes]
+    frozen = processes[0].process
+    frozen.send_signal(signal.SIGSTOP)
+    # Should the call hold the interpreter for as long as the freeze, this ends it.
+    thaw = f"sleep 20; kill -CONT {frozen.pid}"
+    with subprocess.Popen(["sh", "-c", thaw], start_new_session=True) as thawing:
+        try:
+            begun = time.monotonic()
+            client = reverie.Client(addresses)
+            with client.trajectory_writer(1) as writer:
+                writer.append(np.float32(1))
+                writer.create_item("t", 1.0, writer.history[-1:])
+                writer.flush(timeout_s=30)
+            with reverie.Client(addresses).writer(1) as writer:
+                writer.append(np.float32(1))
+                writer.create_item("t", 1, 1.0)
+            assert time.monotonic() - begun < 15
+        finally:
+            os.killpg(thawing.pid, signal.SIGKILL)
+            frozen.send_signal(signal.SIGCONT)
+    assert reverie.Client(addresses).server_info()["t"].current_size == 2

@@ -1,10 +1,12 @@
-// FlakyService: a service that goes away, falls silent or answers late when a test says so.
+// FlakyService: a service that goes away, falls silent, freezes or answers late when a test says
+// so.
 #pragma once
 
 #include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -20,6 +22,8 @@ class FlakyService final : public ReplayService {
     kUp,
     kGone,    // samples and probes fail at once, the rest waits for a server
     kSilent,  // nothing is ever answered
+    kFrozen,  // as kSilent; the inserts that came, cancelled or not, are done when it is kUp again:
+              // a stopped process reads then what lies in its sockets
     kLate,    // samples are drawn, and handed out when it is kUp again
   };
 
@@ -30,6 +34,7 @@ class FlakyService final : public ReplayService {
   void set(Mode mode) {
     std::map<RequestId, Held> held;
     std::vector<std::function<void()>> late;
+    if (mode == Mode::kUp) do_what_froze();  // before all that comes once it is up
     {
       MutexLock lock(mutex_);
       mode_ = mode;
@@ -43,11 +48,12 @@ class FlakyService final : public ReplayService {
     MutexLock lock(mutex_);
     return held_.size();
   }
+  void lose_next_mutation() { is_next_mutation_lost_ = true; }
   int mutations() const { return mutations_; }
   int sample_requests() const { return sample_requests_; }
 
   void probe(std::function<void(Status)> done) {
-    if (mode() == Mode::kSilent) {
+    if (is_silent()) {
       hold([done = std::move(done)](const Status& status) { done(status); });
     } else if (mode() == Mode::kGone) {
       done(unavailable("no connection"));
@@ -60,6 +66,12 @@ class FlakyService final : public ReplayService {
     if (is_here()) return inner_->insert(request, std::move(done));
     auto items = std::make_shared<std::vector<Item>>();
     for (Item& item : request.items) items->push_back(std::move(item));
+    if (mode() == Mode::kFrozen) {
+      MutexLock lock(mutex_);
+      frozen_.push_back([this, items, table = std::string(request.table)] {
+        inner_->insert({table, *items, TimePoint::max()}, [](const InsertResult&) {});
+      });
+    }
     return hold([items, done = std::move(done)](const Status& status) { done({status, 0}); });
   }
   RequestId sample(SampleRequest request, Done<SampleResult> done) override {
@@ -68,7 +80,7 @@ class FlakyService final : public ReplayService {
       done({unavailable("no connection"), {}});
       return 0;
     }
-    if (mode() == Mode::kSilent) {
+    if (is_silent()) {
       return hold([done = std::move(done)](const Status& status) { done({status, {}}); });
     }
     if (mode() == Mode::kUp) return inner_->sample(std::move(request), std::move(done));
@@ -81,6 +93,10 @@ class FlakyService final : public ReplayService {
   }
   RequestId mutate(const MutateRequest& request, Done<MutateResult> done) override {
     ++mutations_;
+    if (is_next_mutation_lost_.exchange(false)) {
+      done({.status = unavailable("the connection was lost")});
+      return 0;
+    }
     if (is_here()) return inner_->mutate(request, std::move(done));
     return hold([done = std::move(done)](const Status& status) { done({.status = status}); });
   }
@@ -138,6 +154,15 @@ class FlakyService final : public ReplayService {
     MutexLock lock(mutex_);
     return mode_;
   }
+  void do_what_froze() {
+    std::vector<std::function<void()>> frozen;
+    {
+      MutexLock lock(mutex_);
+      frozen.swap(frozen_);
+    }
+    for (const auto& insert : frozen) insert();
+  }
+  bool is_silent() { return mode() == Mode::kSilent || mode() == Mode::kFrozen; }
   bool is_here() { return mode() == Mode::kUp || mode() == Mode::kLate; }
   RequestId hold(Held fail) {
     MutexLock lock(mutex_);
@@ -147,12 +172,14 @@ class FlakyService final : public ReplayService {
 
   const std::shared_ptr<ReplayService> inner_;
   std::atomic<int> mutations_{0};
+  std::atomic<bool> is_next_mutation_lost_{false};
   std::atomic<int> sample_requests_{0};
   Mutex mutex_;
   Mode mode_ REVERIE_GUARDED_BY(mutex_) = Mode::kUp;
   RequestId last_id_ REVERIE_GUARDED_BY(mutex_) = RequestId{1} << 60;
   std::map<RequestId, Held> held_ REVERIE_GUARDED_BY(mutex_);
   std::vector<std::function<void()>> late_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<std::function<void()>> frozen_ REVERIE_GUARDED_BY(mutex_);
 };
 
 }  // namespace reverie::testing

@@ -33,7 +33,8 @@ ShardDraws::ShardDraws(ShardLines& lines, const ShardDrawOptions& options, Clock
       clock_(clock),
       pace_(pace),
       seen_(std::move(seen)),
-      alarm_(timers, [this] { on_alarm(); }) {}
+      alarm_(timers, [this] { on_alarm(); }),
+      ask_sizes_at_(lines.size(), pace.now()) {}
 
 ShardDraws::Pool& ShardDraws::pool_of(std::string_view table) {
   const auto found = pools_.find(table);
@@ -50,6 +51,17 @@ void ShardDraws::learn(std::span<const TableInfo> infos) {
     if (found == pools_.end()) continue;
     found->second->exponent = exponent_of(info.options.sampler);
     found->second->knows_exponent = true;
+  }
+}
+
+void ShardDraws::learn_sizes(ShardIndex shard, std::span<const TableInfo> infos) {
+  MutexLock lock(mutex_);
+  for (const auto& [table, pool] : pools_) {
+    std::int64_t& size = pool->sizes[shard];
+    if (size == 0) continue;
+    const auto found = std::ranges::find(
+        infos, table, [](const TableInfo& info) -> const auto& { return info.options.name; });
+    size = found == infos.end() ? 0 : found->current_size;
   }
 }
 
@@ -221,9 +233,17 @@ void ShardDraws::weigh(Draw& draw) {
   draw.batch.set_table_size(size);
 }
 
-void ShardDraws::note(Pool& pool, const Ask& ask, const SampleResult& result) {
+void ShardDraws::note_empty(const Pool& pool, ShardIndex shard, Work& work) {
+  const TimePoint now = pace_.now();
+  if (pool.sizes[shard] == 0 || now < ask_sizes_at_[shard]) return;
+  if (is_closed_ || !lines_.is_up(shard)) return;
+  ask_sizes_at_[shard] = now + options_.size_interval;
+  work.sizes_of.push_back(shard);
+}
+
+void ShardDraws::note(Pool& pool, const Ask& ask, const SampleResult& result, Work& work) {
   const SampleBatch& batch = result.batch;
-  if (batch.empty()) return;
+  if (batch.empty()) return note_empty(pool, ask.shard, work);
   pool.sizes[ask.shard] = batch.table_sizes().back();
   if (options_.sampling == ShardSampling::kMass && pool.knows_exponent) {
     // The newest draw knows the mass best.
@@ -243,7 +263,7 @@ void ShardDraws::on_result(const std::shared_ptr<Ask>& ask, SampleResult result)
   {
     MutexLock lock(mutex_);
     Pool& pool = *ask->pool;
-    note(pool, *ask, result);
+    note(pool, *ask, result, work);
     const std::shared_ptr<Draw> draw = std::move(ask->draw);
     std::size_t taken = 0;
     if (draw) {
@@ -289,6 +309,17 @@ void ShardDraws::step_all(Pool& pool, Work& work) {
 void ShardDraws::run(Work&& work) {
   if (work.wake != TimePoint::max()) alarm_.set(work.wake);
   for (auto& [done, result] : work.ends) done(std::move(result));
+  for (const ShardIndex shard : work.sizes_of) {
+    using Infos = Result<std::vector<TableInfo>>;
+    lines_.call<Infos>(
+        shard,
+        [](ReplayService& service, ReplayService::Done<Infos> done) {
+          return service.info(std::move(done));
+        },
+        [this, shard](const Infos& infos) {
+          if (infos.ok()) learn_sizes(shard, *infos);
+        });
+  }
   for (const std::shared_ptr<Ask>& ask : work.asks) {
     SampleRequest request;
     request.table = ask->pool->table;

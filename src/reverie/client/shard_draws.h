@@ -16,7 +16,8 @@
 // together hold it, however it lies.
 //
 // Probabilities are those of the whole: shard_shares.h has the rule. table_size is the sum of the
-// sizes that the shards last told.
+// sizes that the shards last told, with their samples. One that has none to give is asked for its
+// sizes, as it may have become empty.
 #pragma once
 
 #include <atomic>
@@ -47,6 +48,8 @@ struct ShardDrawOptions {
   Duration ask_time = std::chrono::milliseconds(100);
   // How long after a request's deadline an answer may still come in.
   Duration answer_grace = std::chrono::milliseconds(250);
+  // Between questions for the sizes of a shard that has no samples to give.
+  Duration size_interval = std::chrono::milliseconds(500);
 };
 
 // Thread-safe. No completion runs under its lock.
@@ -69,6 +72,8 @@ class ShardDraws {
   void on_lines_changed();
   // What the tables draw by, which kMass must know.
   void learn(std::span<const TableInfo> infos);
+  // How large a shard's tables are: of those that it gave samples of, which told before.
+  void learn_sizes(ShardIndex shard, std::span<const TableInfo> infos);
   // Whether it is time to learn() what the table draws by.
   bool must_learn(std::string_view table);
   // Asks nobody any more: what comes is for those that wait.
@@ -126,8 +131,8 @@ class ShardDraws {
           sizes(shard_count) {}
     const std::string table;
     ShardShares shares;
-    std::vector<int> late;  // asks under way, by shard, whose draw is over
-    std::vector<std::int64_t> sizes;
+    std::vector<int> late;            // asks under way, by shard, whose draw is over
+    std::vector<std::int64_t> sizes;  // that the shards last told; 0 before
     std::deque<Leftover> leftovers;
     std::vector<std::shared_ptr<Draw>> draws;  // that wait, oldest first
     std::vector<SampleBatch> spare;
@@ -140,6 +145,7 @@ class ShardDraws {
   struct Work {
     std::vector<std::shared_ptr<Ask>> asks;
     std::vector<std::pair<Done, SampleResult>> ends;
+    std::vector<ShardIndex> sizes_of;   // to be asked for their sizes
     TimePoint wake = TimePoint::max();  // of pace
   };
 
@@ -152,7 +158,9 @@ class ShardDraws {
       REVERIE_REQUIRES(mutex_);
   void weigh(Draw& draw) REVERIE_REQUIRES(mutex_);
   void step_all(Pool& pool, Work& work) REVERIE_REQUIRES(mutex_);
-  void note(Pool& pool, const Ask& ask, const SampleResult& result) REVERIE_REQUIRES(mutex_);
+  void note(Pool& pool, const Ask& ask, const SampleResult& result, Work& work)
+      REVERIE_REQUIRES(mutex_);
+  void note_empty(const Pool& pool, ShardIndex shard, Work& work) REVERIE_REQUIRES(mutex_);
   void on_result(const std::shared_ptr<Ask>& ask, SampleResult result);
   void on_alarm();
   void run(Work&& work);
@@ -166,6 +174,8 @@ class ShardDraws {
   Alarm alarm_;
   Mutex mutex_;
   std::map<std::string, std::unique_ptr<Pool>, std::less<>> pools_ REVERIE_GUARDED_BY(mutex_);
+  // When a shard may be asked for its sizes again, of pace.
+  std::vector<TimePoint> ask_sizes_at_ REVERIE_GUARDED_BY(mutex_);
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
 };
 

@@ -23,10 +23,10 @@ void Alarm::set(TimePoint when) {
 }
 
 ShardLines::ShardLines(std::vector<Shard> shards, const ShardLineOptions& options, Clock& clock,
-                       TimerQueue& timers, std::function<void()> changed)
+                       TimerQueue& timers, Events events)
     : options_(options),
       clock_(clock),
-      changed_(std::move(changed)),
+      events_(std::move(events)),
       alarm_(timers, [this] { look_around(); }) {
   const std::size_t count = shards.size();
   for (Shard& shard : shards) {
@@ -150,10 +150,11 @@ void ShardLines::lose(ShardIndex shard, const Status& why) {
       if (pending.request != 0) lost.push_back(pending.request);
     }
   }
-  log_warning("{} does not answer and is left out until it does: {}", line.text, why.message());
   for (const RequestId request : lost) line.shard.service->cancel(request);
-  changed_();
+  events_.on_change();
   alarm_.set(clock_.now() + options_.probe_interval);
+  // Last: whoever keeps the log may let this thread wait, and requests are not to wait with it.
+  log_warning("{} does not answer and is left out until it does: {}", line.text, why.message());
 }
 
 // Probes whoever is down, and whoever has kept a request waiting; gives up on whom a probe waits
@@ -190,10 +191,7 @@ void ShardLines::look_around() {
 
 void ShardLines::probe(ShardIndex shard) {
   const Shard& asked = lines_[shard]->shard;
-  auto done = [this, shard](const Status& status) {
-    take_probe(shard, status);
-    leave();
-  };
+  auto done = [this, shard](const Status& status) { take_probe(shard, status); };
   if (asked.probe) {
     asked.probe(std::move(done));
   } else {
@@ -212,20 +210,38 @@ void ShardLines::take_probe(ShardIndex shard, const Status& status) {
   bool is_back = false;
   {
     MutexLock lock(mutex_);
-    line.is_probed = false;
-    if (is_closed_) return;
-    if (!is_gone) {
+    is_back = !is_gone && !line.is_up && !is_closed_;
+    if (!is_back) line.is_probed = false;
+    if (!is_gone && !is_back) {
       line.moved_at = clock_.now();
       line.patience = std::min(2 * line.patience, options_.probe_interval_max);
-      is_back = !line.is_up.exchange(true, std::memory_order_acq_rel);
     }
   }
-  if (is_gone) {
-    lose(shard, status);
-  } else if (is_back) {
-    log_message(LogLevel::kInfo, format("{} answers again", line.text));
-    changed_();
+  if (is_back) {
+    events_.on_return(shard, [this, shard](const Status& returned) {
+      if (returned.ok()) come_back(shard);
+      {
+        MutexLock lock(mutex_);
+        lines_[shard]->is_probed = false;
+      }
+      leave();
+    });
+    return;
   }
+  if (is_gone) lose(shard, status);
+  leave();
+}
+
+void ShardLines::come_back(ShardIndex shard) {
+  Line& line = *lines_[shard];
+  {
+    MutexLock lock(mutex_);
+    if (is_closed_) return;
+    line.moved_at = clock_.now();
+    line.is_up.store(true, std::memory_order_release);
+  }
+  events_.on_change();
+  log_message(LogLevel::kInfo, format("{} answers again", line.text));
 }
 
 void ShardLines::close() {

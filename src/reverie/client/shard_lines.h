@@ -5,7 +5,8 @@
 //
 // A line that goes down ends its requests: each completes as if the service had said UNAVAILABLE,
 // so whoever made it can turn to another line. A line that is down is probed every probe_interval,
-// for good: that is how long it is left alone once it is back.
+// for good: that is how long it is left alone once it is back. Before it is used again its owner is
+// told, and may set right what it missed.
 //
 // A request that waits may do so for a good reason (a limiter, a reader who is slow). So silence is
 // no failure: a line on which something waits and nothing moves is probed, less and less often
@@ -69,10 +70,17 @@ class ShardLines {
     std::uint64_t id = 0;
   };
 
-  // `changed` is called under no lock when a line goes down or comes up. `timers` runs on `clock`,
-  // and is stopped before this ends.
+  struct Events {
+    // A line that was down answers. It stays down until `done` is called with ok; after an error it
+    // is probed again.
+    std::function<void(ShardIndex, std::function<void(Status)> done)> on_return;
+    // A line went down or came up.
+    std::function<void()> on_change;
+  };
+
+  // Events are called under no lock. `timers` runs on `clock`, and is stopped before this ends.
   ShardLines(std::vector<Shard> shards, const ShardLineOptions& options, Clock& clock,
-             TimerQueue& timers, std::function<void()> changed);
+             TimerQueue& timers, Events events);
 
   std::size_t size() const { return lines_.size(); }
   // "shard 1 of 3 (10.0.0.6:7000)"; the name alone where there is one.
@@ -81,6 +89,8 @@ class ShardLines {
   bool is_up(ShardIndex shard) const {
     return lines_[shard]->is_up.load(std::memory_order_acquire);
   }
+  // For requests that are no call(): they neither lose the line nor are lost with it.
+  ReplayService& service(ShardIndex shard) const { return *lines_[shard]->shard.service; }
   // What it said last; ok while it is up.
   Status why_down(ShardIndex shard) const;
   // UNAVAILABLE with all that are down, for a request that none is left for.
@@ -135,6 +145,7 @@ class ShardLines {
   void look_around();
   void probe(ShardIndex shard);
   void take_probe(ShardIndex shard, const Status& status);
+  void come_back(ShardIndex shard);
 
   template <typename T>
   void settle(ShardIndex shard, std::uint64_t id, T& result) {
@@ -150,7 +161,7 @@ class ShardLines {
 
   const ShardLineOptions options_;
   Clock& clock_;
-  const std::function<void()> changed_;
+  const Events events_;
   std::vector<std::unique_ptr<Line>> lines_;
   Alarm alarm_;
   mutable Mutex mutex_;

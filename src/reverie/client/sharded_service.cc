@@ -6,6 +6,8 @@
 #include <set>
 #include <utility>
 
+#include "reverie/base/log.h"
+
 namespace reverie {
 namespace {
 
@@ -103,6 +105,7 @@ struct ShardedService::Fan {
   std::vector<std::optional<T>> results REVERIE_GUARDED_BY(mutex);
   std::vector<ShardLines::Call> calls REVERIE_GUARDED_BY(mutex);
   bool is_cancelled REVERIE_GUARDED_BY(mutex) = false;
+  bool is_over REVERIE_GUARDED_BY(mutex) = false;
 };
 
 Result<std::shared_ptr<ShardedService>> ShardedService::open(std::vector<Shard> shards,
@@ -124,7 +127,10 @@ ShardedService::ShardedService(std::vector<Shard> shards, const ShardedOptions& 
     : clock_(clock_or_system(options.clock)),
       timers_(clock_or_system(options.pace)),
       lines_(std::move(shards), options.lines, clock_or_system(options.pace), timers_,
-             [this] { on_lines_changed(); }),
+             {[this](ShardIndex shard, const std::function<void(Status)>& done) {
+                on_return(shard, done);
+              },
+              [this] { on_lines_changed(); }}),
       draws_(lines_, draw_options(options), clock_, clock_or_system(options.pace), timers_,
              [this](std::span<const ItemKey> keys, ShardIndex shard) {
                if (lines_.size() == 1) return;
@@ -133,7 +139,9 @@ ShardedService::ShardedService(std::vector<Shard> shards, const ShardedOptions& 
              }),
       park_alarm_(timers_, [this] { look_at_parked(); }),
       pace_(clock_or_system(options.pace)),
-      retry_time_(options.retry_time) {}
+      retry_time_(options.retry_time),
+      strays_(lines_.size()),
+      inserts_out_(lines_.size()) {}
 
 ShardedService::~ShardedService() {
   if (!fork_guard_.check("client").ok()) return;  // what is under way is the parent's
@@ -153,6 +161,25 @@ void ShardedService::close() {
   lines_.close();
   draws_.close();
   for (const Parked& waiting : parked) waiting.go(closed_status());
+  warn_of_strays();
+}
+
+void ShardedService::warn_of_strays() {
+  std::vector<std::size_t> counts(lines_.size());
+  {
+    MutexLock lock(mutex_);
+    for (std::size_t s = 0; s < strays_.size(); ++s) {
+      for (const auto& [table, keys] : strays_[s]) counts[s] += keys.size();
+    }
+  }
+  for (std::size_t s = 0; s < counts.size(); ++s) {
+    if (counts[s] == 0) continue;
+    log_warning(
+        "{} did not answer before its client was closed: when it is back, it may have {} items "
+        "that "
+        "went elsewhere; keep the client until then if that matters",
+        lines_.text(static_cast<ShardIndex>(s)), counts[s]);
+  }
 }
 
 bool ShardedService::is_closed() const {
@@ -287,7 +314,7 @@ void ShardedService::on_lines_changed() {
 
 // --- Inserts --------------------------------------------------------------------------------
 
-// Where an item goes: where its episode went, or to the next in turn.
+// Where an item goes: where its episode went, or to the next in turn. One more is out there then.
 std::optional<ShardIndex> ShardedService::place_of(const Item& item) {
   std::optional<std::uint64_t> episode;
   if (!item.trajectory.empty() && !item.trajectory.pieces().empty()) {
@@ -297,13 +324,17 @@ std::optional<ShardIndex> ShardedService::place_of(const Item& item) {
   MutexLock lock(mutex_);
   if (episode) {
     const std::optional<ShardIndex> known = episodes_.find(*episode);
-    if (known && lines_.is_up(*known)) return known;
+    if (known && lines_.is_up(*known)) {
+      ++inserts_out_[*known];
+      return known;
+    }
   }
   for (std::size_t i = 0; i < lines_.size(); ++i) {
     const auto shard = static_cast<ShardIndex>((turn_ + i) % lines_.size());
     if (!lines_.is_up(shard)) continue;
     turn_ = (shard + std::size_t{1}) % lines_.size();
     if (episode) episodes_.put(*episode, shard);
+    ++inserts_out_[shard];
     return shard;
   }
   return std::nullopt;
@@ -367,7 +398,9 @@ void ShardedService::send(const std::shared_ptr<Insert>& insert) {
       [&](ReplayService& service, Done<InsertResult> done) {
         return service.insert({insert->table, items, insert->deadline}, std::move(done));
       },
-      [this, insert](InsertResult result) { on_inserted(insert, std::move(result)); });
+      [this, insert, shard = *shard](InsertResult result) {
+        on_inserted(insert, shard, std::move(result));
+      });
   bool is_cancelled = false;
   {
     MutexLock lock(insert->mutex);
@@ -377,16 +410,30 @@ void ShardedService::send(const std::shared_ptr<Insert>& insert) {
   if (is_cancelled) lines_.cancel(call);
 }
 
-void ShardedService::on_inserted(const std::shared_ptr<Insert>& insert, InsertResult result) {
+void ShardedService::on_inserted(const std::shared_ptr<Insert>& insert, ShardIndex shard,
+                                 InsertResult result) {
   insert->applied += result.applied;
+  const bool is_lost = result.status.code() == StatusCode::kUnavailable;
+  if (is_lost && insert->applied == insert->items.size()) result.status = {};
+  const bool is_to_go_on = is_lost && !result.status.ok();
+  {
+    MutexLock lock(mutex_);
+    --inserts_out_[shard];
+    if (is_to_go_on) {
+      std::vector<ItemKey>& keys = strays_[shard][insert->table];
+      for (std::size_t i = insert->applied; i < insert->items.size(); ++i) {
+        keys.push_back(insert->items[i].key);
+      }
+    }
+  }
+  if (!is_to_go_on) return complete(insert, std::move(result.status));
+  // Back so soon that on_return() did not see these.
+  if (lines_.is_up(shard)) delete_strays(shard, [](const Status&) {});
   bool is_cancelled = false;
   {
     MutexLock lock(insert->mutex);
     is_cancelled = insert->is_cancelled;
   }
-  const bool is_lost = result.status.code() == StatusCode::kUnavailable;
-  if (is_lost && insert->applied == insert->items.size()) result.status = {};
-  if (!is_lost || result.status.ok()) return complete(insert, std::move(result.status));
   if (is_cancelled) return complete(insert, cancelled("the insert was cancelled"));
   if (is_closed()) return complete(insert, closed_status());
   send(insert);
@@ -399,6 +446,77 @@ void ShardedService::complete(const std::shared_ptr<Insert>& insert, Status stat
   }
   insert->done({std::move(status), insert->applied});
   end(insert->id);
+}
+
+// --- Shards that come back ------------------------------------------------------------------
+
+// A shard that answers again may have read what was sent before it was lost, and gone elsewhere
+// since. It gives that up, and says how large its tables are, before it is used.
+void ShardedService::on_return(ShardIndex shard, const std::function<void(Status)>& done) {
+  bool is_too_soon = false;
+  {
+    MutexLock lock(mutex_);
+    is_too_soon = inserts_out_[shard] > 0;
+  }
+  if (is_too_soon) {
+    done(unavailable("inserts of before are being taken back"));
+    return;
+  }
+  delete_strays(shard, [this, shard, done](const Status& deleted) {
+    if (!deleted.ok()) return done(deleted);
+    lines_.service(shard).info([this, shard, done](const Result<Infos>& infos) {
+      if (infos.ok()) draws_.learn_sizes(shard, *infos);
+      const bool is_gone = infos.status().code() == StatusCode::kUnavailable ||
+                           infos.status().code() == StatusCode::kCancelled;
+      done(is_gone ? infos.status() : Status());
+    });
+  });
+}
+
+// Strays come back to strays_ where the shard is lost again. `done` is told that, and nothing else:
+// what a shard refuses it would refuse again.
+void ShardedService::delete_strays(ShardIndex shard, std::function<void(Status)> done) {
+  struct Deletion {
+    Mutex mutex;
+    std::size_t left REVERIE_GUARDED_BY(mutex) = 0;
+    Status failure REVERIE_GUARDED_BY(mutex);
+  };
+  Strays strays;
+  {
+    MutexLock lock(mutex_);
+    strays.swap(strays_[shard]);
+  }
+  if (strays.empty()) return done({});
+  const auto deletion = std::make_shared<Deletion>();
+  {
+    MutexLock lock(deletion->mutex);
+    deletion->left = strays.size();
+  }
+  for (const auto& entry : strays) {
+    const std::string& table = entry.first;
+    const std::vector<ItemKey>& keys = entry.second;
+    MutateRequest request;
+    request.table = table;
+    request.deletes = keys;
+    lines_.service(shard).mutate(
+        request, [this, shard, deletion, done, table, keys](const MutateResult& result) {
+          const bool is_lost = result.status.code() == StatusCode::kUnavailable ||
+                               result.status.code() == StatusCode::kCancelled;
+          if (is_lost) {
+            MutexLock lock(mutex_);
+            std::vector<ItemKey>& kept = strays_[shard][table];
+            kept.insert(kept.end(), keys.begin(), keys.end());
+          }
+          Status failure;
+          {
+            MutexLock lock(deletion->mutex);
+            if (is_lost) deletion->failure = result.status;
+            if (--deletion->left > 0) return;
+            failure = deletion->failure;
+          }
+          done(failure);
+        });
+  }
 }
 
 // --- Samples --------------------------------------------------------------------------------
@@ -439,7 +557,8 @@ RequestId ShardedService::sample(SampleRequest request, Done<SampleResult> done)
 
 template <typename T, typename Start>
 RequestId ShardedService::fan_out(RequestId id, const std::vector<ShardIndex>& to, Start start,
-                                  std::function<void(std::vector<std::optional<T>>)> done) {
+                                  std::function<void(std::vector<std::optional<T>>)> done,
+                                  std::function<bool(const T&)> is_enough) {
   auto fan = std::make_shared<Fan<T>>();
   const std::function<void()> cancel = [this, held = std::weak_ptr<Fan<T>>(fan)] {
     const auto pending = held.lock();
@@ -470,12 +589,14 @@ RequestId ShardedService::fan_out(RequestId id, const std::vector<ShardIndex>& t
         [&](ReplayService& service, Done<T> answered) {
           return start(shard, service, std::move(answered));
         },
-        [this, id, is_own, shard, fan, done](T result) {
+        [this, id, is_own, shard, fan, done, is_enough](T result) {
           std::vector<std::optional<T>> results;
           {
             MutexLock lock(fan->mutex);
+            if (fan->is_over) return;
+            fan->is_over = --fan->left == 0 || (is_enough && is_enough(result));
             fan->results[shard] = std::move(result);
-            if (--fan->left > 0) return;
+            if (!fan->is_over) return;
             results = std::move(fan->results);
           }
           done(std::move(results));
@@ -651,31 +772,41 @@ RequestId ShardedService::reset(std::string_view table, Done<Status> done) {
 }
 
 RequestId ShardedService::info(Done<Result<Infos>> done) {
+  return ask_info(/*is_one_enough=*/false, std::move(done));
+}
+
+RequestId ShardedService::describe(Done<Result<Infos>> done) {
+  return ask_info(/*is_one_enough=*/true, std::move(done));
+}
+
+RequestId ShardedService::ask_info(bool is_one_enough, Done<Result<Infos>> done) {
   if (is_closed()) {
     done(closed_status());
     return 0;
   }
   const RequestId id = begin([] {});
-  send_info(id, done);
+  send_info(id, is_one_enough, done);
   return if_pending(id);
 }
 
-void ShardedService::send_info(RequestId id, const Done<Result<Infos>>& done) {
-  const auto wait = [this, id, done] {
-    park(id, TimePoint::max(), [this, id, done](const Status& status) {
-      if (status.ok()) return send_info(id, done);
+void ShardedService::send_info(RequestId id, bool is_one_enough, const Done<Result<Infos>>& done) {
+  const auto wait = [this, id, is_one_enough, done] {
+    park(id, TimePoint::max(), [this, id, is_one_enough, done](const Status& status) {
+      if (status.ok()) return send_info(id, is_one_enough, done);
       done(status);
       end(id);
     });
   };
   const std::vector<ShardIndex> up = all_up();
   if (up.empty()) return wait();
+  std::function<bool(const Result<Infos>&)> is_enough;
+  if (is_one_enough) is_enough = [](const Result<Infos>& infos) { return infos.ok(); };
   fan_out<Result<Infos>>(
       id, up,
       [](ShardIndex, ReplayService& service, Done<Result<Infos>> answered) {
         return service.info(std::move(answered));
       },
-      [this, id, done](std::vector<std::optional<Result<Infos>>> results) {
+      [this, id, is_one_enough, done](std::vector<std::optional<Result<Infos>>> results) {
         const Status status =
             worst(results, [](const Result<Infos>& result) { return result.status(); });
         Infos whole;
@@ -696,17 +827,19 @@ void ShardedService::send_info(RequestId id, const Done<Result<Infos>>& done) {
           }
         }
         if (!is_answered && status.code() == StatusCode::kUnavailable && !is_closed()) {
-          send_info(id, done);  // all were lost meanwhile: wait for one
+          send_info(id, is_one_enough, done);  // all were lost meanwhile: wait for one
           return;
         }
-        if (!is_answered || (!status.ok() && status.code() != StatusCode::kUnavailable)) {
+        const bool is_refused = !status.ok() && status.code() != StatusCode::kUnavailable;
+        if (!is_answered || (is_refused && !is_one_enough)) {
           done(status);
         } else {
           draws_.learn(whole);
           done(std::move(whole));
         }
         end(id);
-      });
+      },
+      std::move(is_enough));
 }
 
 RequestId ShardedService::why_blocked(std::string_view table, Done<Result<BlockedReport>> done) {

@@ -17,9 +17,12 @@
 //   after the others did theirs. When none answers, inserts, samples and info() wait for one, for
 //   retry_time, and fail with UNAVAILABLE then.
 //
+// - An item whose insert was not confirmed when its shard was lost goes to another. The first may
+//   have it all the same: it is deleted there before that shard is used again. So an item is in one
+//   shard, as long as this lives.
+//
 // What holds for each shard and not for the whole: the order of a table, and that a refused batch
-// of updates changed nothing. An item whose insert was not confirmed when its shard was lost may be
-// in two. Distinct samples are refused unless there is but one shard.
+// of updates changed nothing. Distinct samples are refused unless there is but one shard.
 //
 // docs/concepts/shards.md: what a lost shard loses, limiters, weights.
 #pragma once
@@ -41,6 +44,7 @@
 #include "reverie/client/shard_lines.h"
 #include "reverie/client/shard_routes.h"
 #include "reverie/service/replay_service.h"
+#include "reverie/service/table_describer.h"
 
 namespace reverie {
 
@@ -61,7 +65,7 @@ struct ShardState {
 };
 
 // Thread-safe. Not to be destroyed by one of its completions.
-class ShardedService final : public ReplayService {
+class ShardedService final : public ReplayService, public TableDescriber {
  public:
   static constexpr std::size_t kShardsMax = 1024;
 
@@ -77,6 +81,7 @@ class ShardedService final : public ReplayService {
   RequestId lookup(const LookupRequest& request, Done<LookupResult> done) override;
   RequestId reset(std::string_view table, Done<Status> done) override;
   RequestId info(Done<Result<std::vector<TableInfo>>> done) override;
+  RequestId describe(Done<Result<std::vector<TableInfo>>> done) override;
   RequestId why_blocked(std::string_view table, Done<Result<BlockedReport>> done) override;
   void cancel(RequestId id) override;
   void close() override;
@@ -87,6 +92,8 @@ class ShardedService final : public ReplayService {
   struct Insert;
   template <typename T>
   struct Fan;
+  // Items that went elsewhere and that a shard may have, too: keys by table.
+  using Strays = std::map<std::string, std::vector<ItemKey>>;
   // Until a shard is up.
   struct Parked {
     RequestId id = 0;
@@ -105,15 +112,22 @@ class ShardedService final : public ReplayService {
 
   std::optional<ShardIndex> place_of(const Item& item);
   void send(const std::shared_ptr<Insert>& insert);
-  void on_inserted(const std::shared_ptr<Insert>& insert, InsertResult result);
+  void on_inserted(const std::shared_ptr<Insert>& insert, ShardIndex shard, InsertResult result);
   void complete(const std::shared_ptr<Insert>& insert, Status status);
-  void send_info(RequestId id, const Done<Result<Infos>>& done);
+  void on_return(ShardIndex shard, const std::function<void(Status)>& done);
+  void warn_of_strays();
+  void delete_strays(ShardIndex shard, std::function<void(Status)> done);
+  // Asks all that are up what their tables are: each, or until one has answered.
+  RequestId ask_info(bool is_one_enough, Done<Result<Infos>> done);
+  void send_info(RequestId id, bool is_one_enough, const Done<Result<Infos>>& done);
 
   // Asks each of `to`, then hands all answers to `done`; those of shards that were not asked are
-  // empty. With an id of 0 it begins the request and ends it; else `done` ends it.
+  // empty. With an id of 0 it begins the request and ends it; else `done` ends it. `done` does not
+  // wait for the others after an answer that `is_enough`.
   template <typename T, typename Start>
   RequestId fan_out(RequestId id, const std::vector<ShardIndex>& to, Start start,
-                    std::function<void(std::vector<std::optional<T>>)> done);
+                    std::function<void(std::vector<std::optional<T>>)> done,
+                    std::function<bool(const T&)> is_enough = {});
   std::vector<ShardIndex> all_up() const;
 
   void park(RequestId id, TimePoint deadline, std::function<void(const Status&)> go);
@@ -138,6 +152,9 @@ class ShardedService final : public ReplayService {
   std::list<Parked> parked_ REVERIE_GUARDED_BY(mutex_);
   std::size_t turn_ REVERIE_GUARDED_BY(mutex_) = 0;
   ShardRoutes episodes_ REVERIE_GUARDED_BY(mutex_){10};  // 4096 of them
+  // By shard. Strays are no more than were under way when it was lost.
+  std::vector<Strays> strays_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<std::size_t> inserts_out_ REVERIE_GUARDED_BY(mutex_);  // whose answer is to come
   Mutex keys_mutex_;
   ShardRoutes keys_ REVERIE_GUARDED_BY(keys_mutex_){16};  // 262144 of them
 };

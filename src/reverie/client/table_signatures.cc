@@ -1,6 +1,9 @@
 #include "reverie/client/table_signatures.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "reverie/service/table_describer.h"
 
 namespace reverie {
 
@@ -9,18 +12,25 @@ const TableSignatures::Table* TableSignatures::known(std::string_view table) con
   return found == tables_.end() ? nullptr : &*found;
 }
 
+void TableSignatures::learn(std::vector<TableInfo> infos) {
+  for (TableInfo& info : infos) {
+    if (known(info.options.name)) continue;
+    tables_.push_back({std::move(info.options.name), std::move(info.options.signature)});
+  }
+}
+
 Result<const Signature*> TableSignatures::find(std::string_view table, ReplayService& service,
                                                const WaitOptions& wait) {
-  const Table* found = known(table);
-  if (!found) {
-    REVERIE_ASSIGN_OR_RETURN(std::vector<TableInfo> infos, info_and_wait(service, wait));
-    for (TableInfo& info : infos) {
-      if (!known(info.options.name)) {
-        tables_.push_back({std::move(info.options.name), std::move(info.options.signature)});
-      }
-    }
-    found = known(table);
+  if (!known(table)) {
+    REVERIE_ASSIGN_OR_RETURN(std::vector<TableInfo> infos, describe_and_wait(service, wait));
+    learn(std::move(infos));
   }
+  if (!known(table)) {
+    // One of several services may lack what another has.
+    REVERIE_ASSIGN_OR_RETURN(std::vector<TableInfo> infos, info_and_wait(service, wait));
+    learn(std::move(infos));
+  }
+  const Table* const found = known(table);
   if (!found) {
     std::string names;
     for (const Table& t : tables_) names += (names.empty() ? "'" : ", '") + t.name + "'";

@@ -14,6 +14,8 @@ namespace reverie {
 // Not thread-safe.
 class TableSignatures {
  public:
+  // Whether find() will answer without asking the service.
+  bool knows(std::string_view table) const { return known(table) != nullptr; }
   // The table's signature, null if it has none; valid as long as this object. The first call for a
   // table asks the service. NOT_FOUND lists the tables.
   Result<const Signature*> find(std::string_view table, ReplayService& service,
@@ -25,6 +27,7 @@ class TableSignatures {
     std::optional<Signature> signature;
   };
   const Table* known(std::string_view table) const;
+  void learn(std::vector<TableInfo> infos);
 
   std::deque<Table> tables_;
 };

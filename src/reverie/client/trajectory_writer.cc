@@ -45,6 +45,10 @@ class TrajectoryWriter::State {
 
   bool closed() const { return in_flight_->closed(); }
   std::size_t pending_items() const { return in_flight_->queued(); }
+  bool may_wait(std::string_view table) const {
+    return pending_items() >= options_.max_in_flight_items ||
+           (options_.validate_items && !signatures_.knows(table));
+  }
   StepBuffer& steps() { return *steps_; }
 
  private:
@@ -222,6 +226,10 @@ Result<TensorView> TrajectoryWriter::cell(ColumnId column, StepIndex step) const
 
 std::size_t TrajectoryWriter::pending_items() const {
   return state_->pending_items();
+}
+
+bool TrajectoryWriter::may_wait(std::string_view table) const {
+  return state_->may_wait(table);
 }
 
 }  // namespace reverie

@@ -122,6 +122,9 @@ class TrajectoryWriter final {
   // max_in_flight_items are queued already. INVALID_ARGUMENT, naming the column, for an expired or
   // unset cell, no rows, a NaN priority or another signature; NOT_FOUND for the table.
   Status create_item(const NewItem& item, TimePoint deadline, const WaitOptions& wait);
+  // Whether create_item() for that table may wait: for room in the queue, or the first time for
+  // what the service says of the table.
+  bool may_wait(std::string_view table) const;
 
   // Waits until at most `max_pending` items are queued. DEADLINE_EXCEEDED says how many are.
   Status flush(std::size_t max_pending, TimePoint deadline, const WaitOptions& wait);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "reverie/base/spin.h"
+#include "reverie/service/table_describer.h"
 
 namespace reverie {
 namespace {
@@ -168,6 +169,14 @@ Status reset_and_wait(ReplayService& service, std::string_view table, const Wait
 Result<std::vector<TableInfo>> info_and_wait(ReplayService& service, const WaitOptions& options) {
   return await<Result<std::vector<TableInfo>>>(
       service, options, [&](auto done) { return service.info(std::move(done)); });
+}
+
+Result<std::vector<TableInfo>> describe_and_wait(ReplayService& service,
+                                                 const WaitOptions& options) {
+  return await<Result<std::vector<TableInfo>>>(service, options, [&](auto done) {
+    auto* const describer = dynamic_cast<TableDescriber*>(&service);
+    return describer ? describer->describe(std::move(done)) : service.info(std::move(done));
+  });
 }
 
 Result<BlockedReport> why_blocked_and_wait(ReplayService& service, std::string_view table,
