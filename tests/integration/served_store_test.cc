@@ -52,6 +52,20 @@ class ServedStore : public ::testing::Test {
   std::unique_ptr<Server> server_;
 };
 
+TEST_F(ServedStore, AClosedClientSaysSoWhateverItIsAsked) {
+  const auto shared = client();
+  ASSERT_TRUE(info_and_wait(*shared).ok());
+  shared->close();
+  const ItemKey key = 1;
+  const std::string_view closed = "the client is closed";
+  EXPECT_EQ(info_and_wait(*shared).status().message(), closed);
+  EXPECT_EQ(why_blocked_and_wait(*shared, "q").status().message(), closed);
+  EXPECT_EQ(lookup_and_wait(*shared, {"q", {&key, 1}}).status.message(), closed);
+  EXPECT_EQ(reset_and_wait(*shared, "q").message(), closed);
+  EXPECT_EQ(mutate_and_wait(*shared, {"q", {&key, 1}}).status.message(), closed);
+  EXPECT_EQ(sample(*shared, 1, 1).status().message(), closed);
+}
+
 TEST_F(ServedStore, EachItemOfManyWritersReachesOneReader) {
   constexpr int kWriters = 3;
   constexpr int kItems = 40;

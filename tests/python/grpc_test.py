@@ -284,7 +284,7 @@ def test_our_client_speaks_tls_with_grpcio(ask, grpcio_server, root):
     authority = folder / "authority.pem"
     assert ask(target, "/t/Upper", "abc", "--tls", authority)[-1] == "OK"
     (refused,) = ask(target, "/t/Upper", "abc", "--tls", folder / "stranger.pem")
-    assert refused.startswith("UNAVAILABLE")
+    assert refused.startswith("UNAUTHENTICATED")
     assert "certificate" in refused
 
 

@@ -27,7 +27,7 @@ namespace reverie {
 struct IoResult {
   std::size_t size_bytes = 0;
   bool is_end = false;  // the peer sends no more
-  // UNAVAILABLE: the connection is of no more use.
+  // UNAVAILABLE: this connection is of no more use. Another error: nor would the next one be.
   Status status = {};
 };
 

@@ -288,15 +288,18 @@ TEST(Tls, AStrangersCertificateIsRefused) {
   server.certificate_chain = tls_text("stranger.pem");
   server.private_key = tls_text("stranger_key.pem");
   const Status status = handshake_status(server, client_tls());
-  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(status.code(), StatusCode::kUnauthenticated);
   EXPECT_NE(status.message().find("self-signed"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("authorities"), std::string::npos) << status.message();
 }
 
 TEST(Tls, ACertificateForAnotherNameIsRefused) {
   TlsClientOptions client = client_tls();
   client.server_name = "replay.local";
   const Status status = handshake_status(server_tls(), client);
-  EXPECT_NE(status.message().find("hostname mismatch"), std::string::npos) << status.message();
+  EXPECT_EQ(status.code(), StatusCode::kUnauthenticated);
+  EXPECT_NE(status.message().find("'replay.local': hostname mismatch"), std::string::npos)
+      << status.message();
   client.server_name = "127.0.0.1";
   EXPECT_TRUE(handshake_status(server_tls(), client).ok());
   client.server_name = "127.0.0.2";
@@ -317,7 +320,21 @@ TEST(Tls, WithAuthoritiesForClientsOnlyTheirsGetIn) {
 }
 
 TEST(Tls, AClientOfAnotherProtocolIsTurnedAway) {
-  EXPECT_FALSE(handshake_status(server_tls(), client_tls(), {"other"}).ok());
+  EXPECT_EQ(handshake_status(server_tls(), client_tls(), {"other"}).code(),
+            StatusCode::kFailedPrecondition);
+}
+
+TEST(Tls, ACertificateThatIsNotValidNowIsRefusedBeforeItIsShown) {
+  for (const auto& [name, what] : {std::pair("expired", "was valid until Jan  1 00:00:00 2001"),
+                                   std::pair("early", "is valid from Jan  1 00:00:00 2100")}) {
+    const std::string chain = tls_text(std::string(name) + ".pem");
+    const std::string key = tls_text(std::string(name) + "_key.pem");
+    for (const Status& status : {TlsContext::server({chain, key, {}}, {}).status(),
+                                 TlsContext::client({{}, chain, key, {}}, {}).status()}) {
+      EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+      EXPECT_NE(status.message().find(what), std::string::npos) << status.message();
+    }
+  }
 }
 
 TEST(Tls, RefusesWhatIsNoCertificateOrKey) {

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include <asio/io_context.hpp>
@@ -23,13 +24,15 @@ constexpr int kAcceptsAtOnce = 64;  // then other events have their turn
 // Without descriptors a connection cannot be taken, and asking again at once would spin.
 constexpr Duration kPauseWithoutDescriptors = std::chrono::milliseconds(100);
 
+Status no_socket(const std::string& path) {
+  return already_exists("{} is a file and no socket; choose another path", path);
+}
+
 // A file of a Unix socket that nobody listens at any more is in the way.
 Status make_room(const SocketAddress& address, const std::string& path) {
   struct stat file {};
   if (::lstat(path.c_str(), &file) != 0) return {};
-  if (!S_ISSOCK(file.st_mode)) {
-    return already_exists("{} is a file and no socket; choose another path", path);
-  }
+  if (!S_ISSOCK(file.st_mode)) return no_socket(path);
   const int probe = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   const bool is_dead =
       ::connect(probe, address.data(), address.size()) != 0 && errno == ECONNREFUSED;
@@ -37,6 +40,15 @@ Status make_room(const SocketAddress& address, const std::string& path) {
   if (!is_dead) return already_exists("somebody listens at unix:{} already", path);
   ::unlink(path.c_str());
   return {};
+}
+
+// The same address at whichever port is free.
+SocketAddress without_port(const SocketAddress& address) {
+  sockaddr_storage storage{};
+  std::memcpy(&storage, address.data(), address.size());
+  if (address.family() == AF_INET) reinterpret_cast<sockaddr_in&>(storage).sin_port = 0;
+  if (address.family() == AF_INET6) reinterpret_cast<sockaddr_in6&>(storage).sin6_port = 0;
+  return {reinterpret_cast<const sockaddr*>(&storage), address.size()};
 }
 
 Status refuse(const SocketAddress& address, int error) {
@@ -163,6 +175,25 @@ Result<std::unique_ptr<Listener>> Listener::open(IoLoop& loop, const SocketAddre
     return failed_precondition("the I/O threads were stopped; make new ones");
   }
   return std::unique_ptr<Listener>(new Listener(std::move(impl)));
+}
+
+Status Listener::check(const SocketAddress& address) {
+  const std::string text = address.to_string();
+  if (address.family() == AF_UNIX) {
+    if (text.starts_with("unix:@")) return {};
+    const std::filesystem::path path(text.substr(std::strlen("unix:")));
+    struct stat file {};
+    if (::lstat(path.c_str(), &file) == 0 && !S_ISSOCK(file.st_mode)) return no_socket(path);
+    const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+    if (::access(folder.c_str(), W_OK | X_OK) != 0) return refuse(address, errno);
+    return {};
+  }
+  const int fd = ::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return refuse(address, errno);
+  const SocketAddress any_port = without_port(address);
+  const int error = ::bind(fd, any_port.data(), any_port.size()) == 0 ? 0 : errno;
+  ::close(fd);
+  return error == 0 ? Status() : refuse(address, error);
 }
 
 Listener::Listener(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}

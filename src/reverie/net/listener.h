@@ -24,6 +24,10 @@ class Listener {
   // is removed at the end, and only its owner may connect.
   static Result<std::unique_ptr<Listener>> open(IoLoop& loop, const SocketAddress& address,
                                                 Accept accept);
+  // Whether open() may succeed there, as far as can be known without listening: the address is one
+  // of this machine's, and a socket's file can be made. Whether somebody else listens is not looked
+  // at.
+  static Status check(const SocketAddress& address);
   ~Listener();
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;

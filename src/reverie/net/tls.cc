@@ -34,6 +34,27 @@ int no_password(char*, int, int, void*) {
   return 0;
 }
 
+// Nobody accepts a certificate before and after the time that it is valid for.
+Status check_time(const X509* certificate) {
+  const auto refuse = [](const char* what, const ASN1_TIME* when, const char* remedy) {
+    const Bio text(BIO_new(BIO_s_mem()));
+    ASN1_TIME_print(text.get(), when);
+    char* bytes = nullptr;
+    const long size = BIO_get_mem_data(text.get(), &bytes);
+    return invalid_argument("the certificate {} {}; {}", what,
+                            std::string_view(bytes, static_cast<std::size_t>(size)), remedy);
+  };
+  const ASN1_TIME* const begin = X509_get0_notBefore(certificate);
+  const ASN1_TIME* const end = X509_get0_notAfter(certificate);
+  if (X509_cmp_current_time(begin) > 0) {
+    return refuse("is valid from", begin, "give one that is valid now, or set the clock");
+  }
+  if (X509_cmp_current_time(end) < 0) {
+    return refuse("was valid until", end, "give one that is valid now");
+  }
+  return {};
+}
+
 Status use_certificate(SSL_CTX* context, std::string_view chain, std::string_view key) {
   if (chain.empty() != key.empty()) {
     return invalid_argument("a certificate and its private key are given together; one is missing");
@@ -44,6 +65,7 @@ Status use_certificate(SSL_CTX* context, std::string_view chain, std::string_vie
   if (!own || SSL_CTX_use_certificate(context, own.get()) != 1) {
     return invalid_argument("the certificate is no PEM text of one: {}", take_tls_errors());
   }
+  REVERIE_RETURN_IF_ERROR(check_time(own.get()));
   while (X509* issuer = PEM_read_bio_X509(bio.get(), nullptr, no_password, nullptr)) {
     if (SSL_CTX_add0_chain_cert(context, issuer) != 1) {
       X509_free(issuer);

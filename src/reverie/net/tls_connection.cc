@@ -1,6 +1,7 @@
 #include "reverie/net/tls_connection.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -49,6 +50,56 @@ long bio_control(BIO* bio, int command, long, void*) {
   return command == BIO_CTRL_FLUSH || command == BIO_CTRL_DUP ? 1 : 0;
 }
 
+// The alert by which the peer ended the handshake (RFC 8446, 6.2); 0 for another error.
+int alert_of(unsigned long error) {
+  const int reason = ERR_GET_REASON(error);
+  const bool is_alert = ERR_GET_LIB(error) == ERR_LIB_SSL && reason > SSL_AD_REASON_OFFSET &&
+                        reason <= SSL_AD_REASON_OFFSET + 255;
+  return is_alert ? reason - SSL_AD_REASON_OFFSET : 0;
+}
+
+bool is_about_certificate(int alert) {
+  switch (alert) {
+    case SSL_AD_BAD_CERTIFICATE:
+    case SSL_AD_UNSUPPORTED_CERTIFICATE:
+    case SSL_AD_CERTIFICATE_REVOKED:
+    case SSL_AD_CERTIFICATE_EXPIRED:
+    case SSL_AD_CERTIFICATE_UNKNOWN:
+    case SSL_AD_UNKNOWN_CA:
+    case SSL_AD_ACCESS_DENIED:
+    case SSL_AD_CERTIFICATE_REQUIRED:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Whether both ends speak TLS, but not such that they can agree. The end of the stream is none of
+// that: the peer may be starting or stopping.
+bool is_discord(unsigned long error) {
+  if (error == 0 || ERR_GET_LIB(error) != ERR_LIB_SSL) return false;
+  return ERR_GET_REASON(error) != SSL_R_UNEXPECTED_EOF_WHILE_READING;
+}
+
+bool is_cleartext(unsigned long error) {
+  if (error == 0 || ERR_GET_LIB(error) != ERR_LIB_SSL) return false;
+  const int reason = ERR_GET_REASON(error);
+  return reason == SSL_R_WRONG_VERSION_NUMBER || reason == SSL_R_HTTP_REQUEST;
+}
+
+const char* remedy_of(long verdict) {
+  switch (verdict) {
+    case X509_V_ERR_HOSTNAME_MISMATCH:
+    case X509_V_ERR_IP_ADDRESS_MISMATCH:
+      return "connect by a name that it bears, or say which with server_name";
+    case X509_V_ERR_CERT_HAS_EXPIRED:
+    case X509_V_ERR_CERT_NOT_YET_VALID:
+      return "give the server one that is valid now, and see that the clocks agree";
+    default:
+      return "give the certificates of those who signed it as authorities";
+  }
+}
+
 // One for the process, never freed.
 const BIO_METHOD* bio_method() {
   static const BIO_METHOD* const method = [] {
@@ -82,6 +133,7 @@ class TlsConnection final : public Connection, private ConnectionEvents {
     SSL_set_connect_state(ssl_.get());
     const std::string& name =
         context_->impl().server_name.empty() ? server_name : context_->impl().server_name;
+    name_ = name;
     X509_VERIFY_PARAM* const demand = SSL_get0_param(ssl_.get());
     if (X509_VERIFY_PARAM_set1_ip_asc(demand, name.c_str()) != 1) {
       X509_VERIFY_PARAM_set1_host(demand, name.data(), name.size());
@@ -260,20 +312,56 @@ class TlsConnection final : public Connection, private ConnectionEvents {
 
   // After an error OpenSSL would say that the stream has ended: the reason is kept.
   IoResult lost() {
-    const long verdict = SSL_get_verify_result(ssl_.get());
-    if (!is_handshake_done() && verdict != X509_V_OK) {
-      ERR_clear_error();
-      lost_ = unavailable("the certificate of {} is not accepted: {}", peer(),
-                          X509_verify_cert_error_string(verdict));
-    } else {
-      lost_ = unavailable("the encrypted connection to {} was lost: {}", peer(), take_tls_errors());
+    if (context_->impl().is_server && !is_handshake_done() && is_cleartext(ERR_peek_error())) {
+      send_alert();
     }
+    lost_ = reason_of_loss();
+    ERR_clear_error();
     return {.status = lost_};
+  }
+
+  // Tells a caller without TLS what it has met: OpenSSL does not.
+  void send_alert() {
+    // What is left unread would take the alert with it when the socket is closed.
+    std::array<std::byte, 4096> unread;
+    (void)inner_->read(unread);
+    constexpr unsigned char kAlert[] = {21, 3, 3, 0, 2, SSL3_AL_FATAL, SSL_AD_PROTOCOL_VERSION};
+    const std::span<const std::byte> piece = std::as_bytes(std::span(kAlert));
+    (void)inner_->write({&piece, 1});
+  }
+
+  Status reason_of_loss() {
+    const auto unauthenticated = [](std::string text) {
+      return Status(StatusCode::kUnauthenticated, std::move(text));
+    };
+    const long verdict = SSL_get_verify_result(ssl_.get());
+    const unsigned long error = ERR_peek_error();
+    if (!is_handshake_done() && verdict != X509_V_OK) {
+      const char* const why = X509_verify_cert_error_string(verdict);
+      if (context_->impl().is_server) {
+        return unauthenticated(format("the certificate of {} is not accepted: {}", peer(), why));
+      }
+      return unauthenticated(format("the certificate of {} is not accepted for '{}': {}; {}",
+                                    peer(), name_, why, remedy_of(verdict)));
+    }
+    // A server of TLS 1.3 looks at a client's certificate when the client is done already.
+    if (is_about_certificate(alert_of(error))) {
+      return unauthenticated(
+          format("{} does not accept our certificate, or wants one: {}; give a certificate that "
+                 "its authorities have signed, and the key to it",
+                 peer(), take_tls_errors()));
+    }
+    if (!is_handshake_done() && is_discord(error)) {
+      return failed_precondition("{} speaks no TLS that we do: {}; see that both ends use it",
+                                 peer(), take_tls_errors());
+    }
+    return unavailable("the encrypted connection to {} was lost: {}", peer(), take_tls_errors());
   }
 
   std::unique_ptr<Connection> inner_;
   std::shared_ptr<const TlsContext> context_;
   std::unique_ptr<SSL, SslDeleter> ssl_;
+  std::string name_;  // that the peer's certificate must bear
   ConnectionEvents* events_ = nullptr;
   bool is_reading_ = false;
   bool is_writing_ = false;

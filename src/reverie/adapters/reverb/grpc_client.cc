@@ -8,11 +8,19 @@
 #include "reverie/adapters/reverb/grpc_client_stream.h"
 #include "reverie/adapters/reverb/grpc_hub.h"
 #include "reverie/adapters/reverb/grpc_session.h"
+#include "reverie/adapters/reverb/token.h"
 #include "reverie/base/fork.h"
+#include "reverie/base/log.h"
 #include "reverie/base/random.h"
 
 namespace reverie {
 namespace {
+
+// Whether another attempt would meet the same.
+bool is_lasting(const Status& failure) {
+  return failure.code() == StatusCode::kUnauthenticated ||
+         failure.code() == StatusCode::kFailedPrecondition;
+}
 
 // A call with one message each way, as one with streams.
 class UnaryReceiver final : public GrpcClientEvents {
@@ -45,9 +53,10 @@ class UnaryReceiver final : public GrpcClientEvents {
 // Lives on one loop: all that is not marked otherwise is touched on its thread alone.
 class GrpcClient::Impl : public GrpcClientStream::Owner, public std::enable_shared_from_this<Impl> {
  public:
-  Impl(IoLoop& loop, std::vector<Endpoint> endpoints, GrpcClientOptions options,
-       std::shared_ptr<const TlsContext> tls)
-      : options_(std::move(options)),
+  Impl(IoLoop& loop, std::string_view target, std::vector<Endpoint> endpoints,
+       GrpcClientOptions options, std::shared_ptr<const TlsContext> tls)
+      : target_(target),
+        options_(std::move(options)),
         tls_(std::move(tls)),
         hub_(std::make_shared<GrpcHub>(loop)),
         pool_(make_ref<MessagePool>()),
@@ -99,7 +108,10 @@ class GrpcClient::Impl : public GrpcClientStream::Owner, public std::enable_shar
   void note_ready(Channel& channel);
   void note_failure(Channel& channel, const Status& why);
   void close_here();
+  void watch_waiting();
+  void tell_waiting();
 
+  const std::string target_;
   const GrpcClientOptions options_;
   const std::shared_ptr<const TlsContext> tls_;
   const ForkGuard fork_guard_;
@@ -109,6 +121,7 @@ class GrpcClient::Impl : public GrpcClientStream::Owner, public std::enable_shar
   std::vector<std::unique_ptr<Channel>> channels_;
   std::size_t turn_ = 0;
   std::vector<std::shared_ptr<GrpcClientStream>> waiting_;  // for a connection
+  std::unique_ptr<LoopTimer> notice_timer_;  // from when one waits until a server answers
   std::unordered_map<GrpcClientStream*, std::shared_ptr<GrpcClientStream>> live_;
   std::vector<std::weak_ptr<Session>> sessions_;  // those too that take no new calls
   bool is_closed_ = false;
@@ -186,6 +199,8 @@ void GrpcClient::Impl::dispatch(const std::shared_ptr<GrpcClientStream>& stream)
   const std::size_t count = channels_.size();
   bool is_connecting = false;
   const Status* failure = nullptr;
+  const Status* lasting = nullptr;
+  bool may_heal = false;
   for (std::size_t i = 0; i < count; ++i) {
     Channel& channel = *channels_[(turn_ + i) % count];
     if (channel.state == Channel::State::kIdle) connect(channel);
@@ -199,11 +214,17 @@ void GrpcClient::Impl::dispatch(const std::shared_ptr<GrpcClientStream>& stream)
       return;
     }
     is_connecting |= channel.state == Channel::State::kConnecting;
-    if (channel.state == Channel::State::kPausing) failure = &channel.failure;
+    if (channel.state != Channel::State::kPausing) continue;
+    failure = &channel.failure;
+    may_heal |= !is_lasting(channel.failure);
+    if (is_lasting(channel.failure)) lasting = &channel.failure;
   }
-  if (is_connecting || stream->is_waiting_for_ready()) {
+  if (!is_connecting && !may_heal && lasting != nullptr) {
+    stream->fail(*lasting);
+  } else if (is_connecting || stream->is_waiting_for_ready()) {
     waiting_.push_back(stream);
     stream->wait_for_connection();
+    if (stream->is_waiting_for_ready()) watch_waiting();
   } else {
     stream->fail(unavailable("{}", failure ? failure->message() : "no address is left"));
   }
@@ -214,6 +235,28 @@ std::string GrpcClient::Impl::why_waiting() const {
     if (!channel->failure.ok()) return channel->failure.message();
   }
   return "no server said hello";
+}
+
+void GrpcClient::Impl::watch_waiting() {
+  if (notice_timer_) return;
+  notice_timer_ = std::make_unique<LoopTimer>(hub_->loop());
+  notice_timer_->start(kSilentRetries, [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (self && !self->is_closed_) self->tell_waiting();
+  });
+}
+
+void GrpcClient::Impl::tell_waiting() {
+  const auto count = std::ranges::count_if(waiting_, [](const auto& stream) {
+    return !stream->has_ended() && stream->is_waiting_for_ready();
+  });
+  if (count == 0) {
+    notice_timer_.reset();  // for those to come
+    return;
+  }
+  log_warning(
+      "no server has answered at {} for {:.3g} s, and {} calls wait for one: {}; still trying",
+      target_, to_seconds(kSilentRetries), count, why_waiting());
 }
 
 void GrpcClient::Impl::dispatch_waiting() {
@@ -265,6 +308,7 @@ void GrpcClient::Impl::take_connection(Channel& channel, std::unique_ptr<Connect
 
 void GrpcClient::Impl::note_ready(Channel& channel) {
   channel.timer.reset();
+  notice_timer_.reset();
   channel.state = Channel::State::kReady;
   channel.pause = options_.backoff_min;
   dispatch_waiting();
@@ -322,6 +366,7 @@ void GrpcClient::Impl::close_here() {
   for (const auto& [key, stream] : live) stream->fail(why);
   live_.clear();
   waiting_.clear();
+  notice_timer_.reset();
   for (const auto& channel : channels_) {
     channel->attempt.reset();
     channel->timer.reset();
@@ -337,12 +382,13 @@ Result<std::unique_ptr<GrpcClient>> GrpcClient::open(IoThreads& io_threads, std:
                                                      GrpcClientOptions options) {
   REVERIE_RETURN_IF_ERROR(io_threads.check_fork());
   REVERIE_ASSIGN_OR_RETURN(std::vector<Endpoint> endpoints, parse_target(target));
+  REVERIE_RETURN_IF_ERROR(check_token(options.token));
   std::shared_ptr<const TlsContext> tls;
   if (options.tls) {
     REVERIE_ASSIGN_OR_RETURN(tls, TlsContext::client(*options.tls, {"h2"}));
   }
   return std::unique_ptr<GrpcClient>(new GrpcClient(std::make_shared<Impl>(
-      io_threads.next(), std::move(endpoints), std::move(options), std::move(tls))));
+      io_threads.next(), target, std::move(endpoints), std::move(options), std::move(tls))));
 }
 
 GrpcClient::GrpcClient(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}

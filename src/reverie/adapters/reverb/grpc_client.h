@@ -8,7 +8,9 @@
 // A target may name several addresses ("dns:///name:port", "ipv4:a:1,b:2"): there is a connection
 // to each, and calls take turns. A connection is opened with the first call, and again, with
 // growing pauses, after it was lost. What was under way on it ends with UNAVAILABLE; calls are not
-// repeated.
+// repeated. Where no attempt can ever succeed (a certificate that one end does not accept, a server
+// without TLS) no call waits: it fails with the reason, UNAUTHENTICATED or FAILED_PRECONDITION.
+// Calls that wait for longer than 2 s are told of in the log, once until a server answers.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +29,9 @@
 #include "reverie/net/tls.h"
 
 namespace reverie {
+
+// For so long is what fails tried again without a word in the log.
+constexpr Duration kSilentRetries = std::chrono::seconds(2);
 
 // One call as its caller sees it.
 class GrpcClientCall : public GrpcCall {
@@ -77,7 +82,8 @@ struct GrpcClientOptions {
 // Thread-safe. `io_threads` outlives it. Fork: every call in the child fails.
 class GrpcClient {
  public:
-  // Connects to nothing yet. INVALID_ARGUMENT for a target that is none.
+  // Connects to nothing yet. INVALID_ARGUMENT for a malformed target, and for a token or TLS texts
+  // that are none.
   static Result<std::unique_ptr<GrpcClient>> open(IoThreads& io_threads, std::string_view target,
                                                   GrpcClientOptions options);
   // close().

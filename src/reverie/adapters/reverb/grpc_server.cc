@@ -13,6 +13,7 @@
 #include "reverie/adapters/reverb/grpc_hub.h"
 #include "reverie/adapters/reverb/grpc_server_stream.h"
 #include "reverie/adapters/reverb/grpc_session.h"
+#include "reverie/adapters/reverb/token.h"
 #include "reverie/base/fork.h"
 #include "reverie/base/log.h"
 #include "reverie/net/listener.h"
@@ -111,6 +112,7 @@ class GrpcServer::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   Result<std::vector<std::string>> listen(const std::vector<std::string>& addresses);
+  Status check(const std::vector<std::string>& addresses);
   void serve(std::unique_ptr<Connection> connection, std::string received);
   void begin_stop();
   void stop(Duration grace);
@@ -130,6 +132,7 @@ class GrpcServer::Impl : public std::enable_shared_from_this<Impl> {
     bool is_stopping = false;
   };
 
+  Result<std::vector<SocketAddress>> prepare(const std::vector<std::string>& addresses);
   void accept(int socket, const SocketAddress& peer);
   bool make_room(int socket);
   void add_session(Part& part, std::unique_ptr<Connection> connection, std::string_view received);
@@ -257,9 +260,11 @@ class GrpcServer::Impl::Session final : public GrpcSession {
   bool had_call_ = false;
 };
 
-Result<std::vector<std::string>> GrpcServer::Impl::listen(
+// All that comes before listening: makes tls_, and looks addresses up.
+Result<std::vector<SocketAddress>> GrpcServer::Impl::prepare(
     const std::vector<std::string>& addresses) {
   REVERIE_RETURN_IF_ERROR(check_fork());
+  REVERIE_RETURN_IF_ERROR(check_token(options_.token));
   if (options_.tls && !tls_) {
     REVERIE_ASSIGN_OR_RETURN(tls_, TlsContext::server(*options_.tls, {"h2"}));
   }
@@ -275,6 +280,20 @@ Result<std::vector<std::string>> GrpcServer::Impl::listen(
     REVERIE_RETURN_IF_ERROR(check_bind(found.front(), guard));
     resolved.push_back(found.front());
   }
+  return resolved;
+}
+
+Status GrpcServer::Impl::check(const std::vector<std::string>& addresses) {
+  REVERIE_ASSIGN_OR_RETURN(const std::vector<SocketAddress> resolved, prepare(addresses));
+  for (const SocketAddress& address : resolved) {
+    REVERIE_RETURN_IF_ERROR(Listener::check(address));
+  }
+  return {};
+}
+
+Result<std::vector<std::string>> GrpcServer::Impl::listen(
+    const std::vector<std::string>& addresses) {
+  REVERIE_ASSIGN_OR_RETURN(const std::vector<SocketAddress> resolved, prepare(addresses));
   std::vector<std::unique_ptr<Listener>> opened;
   std::vector<std::string> chosen;
   for (const SocketAddress& address : resolved) {
@@ -480,6 +499,10 @@ void GrpcServer::add_unary(std::string path, GrpcUnaryMethod method) {
 
 Result<std::vector<std::string>> GrpcServer::listen(const std::vector<std::string>& addresses) {
   return impl_->listen(addresses);
+}
+
+Status GrpcServer::check(const std::vector<std::string>& addresses) {
+  return impl_->check(addresses);
 }
 
 void GrpcServer::serve(std::unique_ptr<Connection> connection, std::string received) {

@@ -142,8 +142,13 @@ class GrpcServer {
 
   // Listens on all of `addresses`, or on none: "localhost:0", "[::1]:7000", "unix:/run/x.sock".
   // Returns them with the ports that were chosen for 0. Refuses an address that others can reach
-  // without a secret, a token over cleartext, and a port in use.
+  // without a secret, a token over cleartext, a malformed token, TLS texts that are none, and a
+  // port in use.
   Result<std::vector<std::string>> listen(const std::vector<std::string>& addresses);
+
+  // Whether listen() may succeed, as far as can be known without listening: all that it refuses,
+  // save a port that somebody else has.
+  Status check(const std::vector<std::string>& addresses);
 
   // Serves one connection that somebody else accepted or made: the other end of a pair, or one
   // whose first bytes showed that it speaks HTTP/2; those are given as `received`.

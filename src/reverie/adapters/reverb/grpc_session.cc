@@ -42,6 +42,13 @@ std::vector<nghttp2_nv> as_http2(const GrpcHeaders& headers) {
   return fields;
 }
 
+// What a server that speaks TLS says to one who does not.
+bool is_tls_alert(std::span<const std::byte> bytes) {
+  constexpr std::byte kAlertRecord{21};
+  constexpr std::byte kMajorVersion{3};
+  return bytes.size() >= 2 && bytes[0] == kAlertRecord && bytes[1] == kMajorVersion;
+}
+
 }  // namespace
 
 // nghttp2 calls back with the session as `self`, and knows a stream by its address.
@@ -284,8 +291,9 @@ void GrpcSession::on_readable() {
       }
       if (got.size_bytes == 0) break;
       if (connection_->is_encrypted() && connection_->protocol() != "h2") {
-        close(unavailable("{} does not speak HTTP/2 (ALPN gave '{}')", connection_->peer(),
-                          connection_->protocol()));
+        close(failed_precondition(
+            "{} does not speak HTTP/2 (ALPN gave '{}'); see that a gRPC server listens there",
+            connection_->peer(), connection_->protocol()));
         return;
       }
       if (!receive(place.first(got.size_bytes))) return;
@@ -311,6 +319,11 @@ std::span<std::byte> GrpcSession::place_to_read() {
 }
 
 bool GrpcSession::receive(std::span<const std::byte> bytes) {
+  if (role_ == Role::kClient && received_bytes_ == 0 && is_tls_alert(bytes)) {
+    close(failed_precondition("{} speaks TLS, and this client does not; give it TLS too",
+                              connection_->peer()));
+    return false;
+  }
   received_bytes_ += bytes.size();
   hub_->touch(*this);  // acknowledgements and windows
   const ssize_t taken = nghttp2_session_mem_recv(

@@ -687,9 +687,14 @@ TEST_F(Grpc, TlsCarriesCallsWithATokenAndNamesTheClient) {
   EXPECT_TRUE(text_of(**stream.read()) == text);
   client.tls->certificate_chain.clear();
   client.tls->private_key.clear();
-  EXPECT_EQ(ask(*open(client), "/t/Upper", "a").substr(0, 11), "UNAVAILABLE");
+  // Whether the server's alert comes before the end of its socket is not for it to say.
+  const auto refused = [&](std::string_view code) {
+    const std::string answer = ask(*open(client), "/t/Upper", "a");
+    EXPECT_TRUE(answer.starts_with(code) || answer.starts_with("UNAVAILABLE")) << answer;
+  };
+  refused("UNAUTHENTICATED");
   client.tls.reset();
-  EXPECT_EQ(ask(*open(client), "/t/Upper", "a").substr(0, 11), "UNAVAILABLE");
+  refused("FAILED_PRECONDITION");
 }
 
 TEST_F(Grpc, AForkedChildIsRefusedAndLeavesTheParentsSocketsAlone) {

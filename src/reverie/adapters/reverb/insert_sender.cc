@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "reverie/adapters/reverb/stored_chunk.h"
+#include "reverie/base/log.h"
 #include "reverie/base/random.h"
 
 namespace reverie {
@@ -204,6 +205,7 @@ void InsertSender::on_response(const StreamPtr& stream,
     MutexLock lock(mutex_);
     if (stream_ != stream) return;
     broken_since_ = TimePoint::max();
+    is_told_ = false;
     progress_.unanswered = 0;
     if (response.requests_taken > 0) {
       progress_.has_numbers = true;
@@ -269,6 +271,7 @@ void InsertSender::close(const Status& status) {
 
 void InsertSender::on_end(const StreamPtr& stream, const Status& status) {
   Outcome outcome;
+  bool is_to_be_told = false;
   {
     MutexLock lock(mutex_);
     if (stream_ != stream) return;  // it was given up before
@@ -289,11 +292,15 @@ void InsertSender::on_end(const StreamPtr& stream, const Status& status) {
           outcome);
     } else if (!window_.empty() && !progress.has_confirmed) {
       try_later();
+      is_to_be_told = now - broken_since_ >= kSilentRetries && !std::exchange(is_told_, true);
     }
     if (window_.empty()) broken_since_ = TimePoint::max();
   }
   pump(outcome);
   finish(outcome);
+  if (!is_to_be_told) return;
+  log_warning("no server has taken items for table '{}' for {:.3g} s, and they are sent again: {}",
+              table_, to_seconds(kSilentRetries), status.message());
 }
 
 bool InsertSender::is_patient(TimePoint now) const {

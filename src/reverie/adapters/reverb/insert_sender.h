@@ -105,6 +105,7 @@ class InsertSender final : public std::enable_shared_from_this<InsertSender> {
   Duration pause_ REVERIE_GUARDED_BY(mutex_) = Duration::zero();
   std::uint64_t retry_timer_ REVERIE_GUARDED_BY(mutex_) = 0;
   bool is_resuming_ REVERIE_GUARDED_BY(mutex_) = false;  // a stream is about to be begun
+  bool is_told_ REVERIE_GUARDED_BY(mutex_) = false;      // that it is tried again
   // Since when no server has answered; max() while one does.
   TimePoint broken_since_ REVERIE_GUARDED_BY(mutex_) = TimePoint::max();
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "reverie/base/log.h"
 #include "reverie/reverb_wire/requests.h"
 #include "reverie/reverb_wire/tensor_type.h"
 
@@ -70,8 +71,11 @@ struct ReverbClient::Question {
   // Begins the call. Where that ends with UNAVAILABLE it may come back by repeat().
   std::function<std::shared_ptr<GrpcClientCall>(const QuestionPtr&)> call;
   std::function<void(const Status&)> fail;
+  std::string_view method = {};
+  TimePoint begun_at = {};
   TimePoint give_up_at = TimePoint::max();
   int attempts = 0;
+  bool is_told = false;  // that it is tried again
 };
 
 ReverbClient::~ReverbClient() {
@@ -164,6 +168,8 @@ TimePoint ReverbClient::give_up_at() const {
 RequestId ReverbClient::unary(std::string_view method, std::string request, bool is_repeatable,
                               GrpcClient::UnaryDone done) {
   auto question = std::make_shared<Question>();
+  question->method = method;
+  question->begun_at = Clock::system().now();
   question->give_up_at = give_up_at();
   question->fail = [done](const Status& status) { done(status); };
   question->call = [this, path = path_of(method), request = std::move(request), is_repeatable,
@@ -208,6 +214,10 @@ void ReverbClient::repeat(const QuestionPtr& question, const Status& why) {
     forget(question->id);
     question->fail(why);
     return;
+  }
+  if (now - question->begun_at >= kSilentRetries && !std::exchange(question->is_told, true)) {
+    log_warning("{} has failed for {:.3g} s, and is tried again: {}", question->method,
+                to_seconds(kSilentRetries), why.message());
   }
   const Duration pause = std::min(kPauseMin * question->attempts, kPauseMax);
   timers_.schedule(now + pause, [this, id = question->id] {
@@ -447,7 +457,10 @@ RequestId ReverbClient::mutate(const MutateRequest& request, Done<MutateResult> 
 }
 
 RequestId ReverbClient::lookup(const LookupRequest&, Done<LookupResult> done) {
-  done({unimplemented("Reverb's protocol has no look-up of items by key"), {}, {}});
+  done({is_closed() ? closed_status()
+                    : unimplemented("Reverb's protocol has no look-up of items by key"),
+        {},
+        {}});
   return 0;
 }
 
@@ -497,6 +510,10 @@ void ReverbClient::ping(TimePoint deadline, std::function<void(Status)> done) {
 }
 
 RequestId ReverbClient::why_blocked(std::string_view table, Done<Result<BlockedReport>> done) {
+  if (is_closed()) {
+    done(closed_status());
+    return 0;
+  }
   done(unimplemented("Reverb's protocol has no report on why requests of table '{}' wait", table));
   return 0;
 }
