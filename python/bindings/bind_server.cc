@@ -112,11 +112,15 @@ void set_limits(ServerOptions& server, const std::map<std::string, std::size_t>&
   set_time("idle_s", server.grpc.idle_timeout);
 }
 
-void init_server(PyServer* self, nb::list tables, nb::handle max_bytes,
-                 std::vector<std::string> addresses, std::string token, bool insecure,
-                 nb::handle tls, const std::map<std::string, std::size_t>& limits) {
+std::vector<TableOptions> tables_options(nb::list tables) {
   std::vector<TableOptions> options;
   for (nb::handle table : tables) options.push_back(table_options(nb::cast<nb::dict>(table)));
+  return options;
+}
+
+ServerOptions server_options(nb::handle max_bytes, std::vector<std::string> addresses,
+                             std::string token, bool insecure, nb::handle tls,
+                             const std::map<std::string, std::size_t>& limits) {
   ServerOptions server;
   if (!max_bytes.is_none()) server.store.max_bytes = integer_argument("max_bytes", max_bytes, 1);
   server.store.registry = &registry();
@@ -129,8 +133,26 @@ void init_server(PyServer* self, nb::list tables, nb::handle max_bytes,
     server.grpc.tls = TlsServerOptions{chain, key, authorities};
   }
   set_limits(server, limits);
+  return server;
+}
+
+void init_server(PyServer* self, nb::list tables, nb::handle max_bytes,
+                 std::vector<std::string> addresses, std::string token, bool insecure,
+                 nb::handle tls, const std::map<std::string, std::size_t>& limits) {
+  std::vector<TableOptions> given = tables_options(tables);
+  ServerOptions options =
+      server_options(max_bytes, std::move(addresses), std::move(token), insecure, tls, limits);
   new (self) PyServer(
-      unwrap(without_gil([&] { return Server::open(std::move(options), std::move(server)); })));
+      unwrap(without_gil([&] { return Server::open(std::move(given), std::move(options)); })));
+}
+
+void check_server(nb::list tables, nb::handle max_bytes, std::vector<std::string> addresses,
+                  std::string token, bool insecure, nb::handle tls,
+                  const std::map<std::string, std::size_t>& limits) {
+  std::vector<TableOptions> given = tables_options(tables);
+  ServerOptions options =
+      server_options(max_bytes, std::move(addresses), std::move(token), insecure, tls, limits);
+  unwrap(without_gil([&] { return Server::check(std::move(given), std::move(options)); }));
 }
 
 // A shard that was gone is looked for again about this often at the least.
@@ -196,7 +218,7 @@ ClientHandle connect(const std::vector<std::string>& addresses, std::string toke
   }
   if (!is_sharded) {
     auto client = unwrap(ReverbClient::open(client_threads(), addresses.at(0), std::move(options)));
-    return ClientHandle(std::move(client), nullptr);
+    return ClientHandle(released_without_gil(std::move(client)), nullptr);
   }
   options.grpc.backoff_max = kShardBackoffMax;
   auto service = unwrap(open_shards(
@@ -234,6 +256,12 @@ void bind_server(nb::module_& m) {
       .def_prop_ro("addresses", &PyServer::addresses)
       .def_prop_ro("port", &PyServer::port)
       .def_prop_ro("figures", &PyServer::figures);
+  m.def("check_server", &check_server, "tables"_a, "max_bytes"_a.none(), "addresses"_a, "token"_a,
+        "insecure"_a, "tls"_a.none(), "limits"_a,
+        nb::sig("def check_server(tables: list[dict[str, typing.Any]], max_bytes: int | None, "
+                "addresses: list[str], token: str, insecure: bool, "
+                "tls: tuple[str, str, str] | None, limits: dict[str, int]) -> None"),
+        "Raises what ``Server`` would, save where a port is in use; listens nowhere.");
   m.def("connect", &connect, "addresses"_a, "token"_a, "tls"_a.none(), "retry_timeout_s"_a.none(),
         "sharded"_a, "sampling"_a,
         nb::sig("def connect(addresses: list[str], token: str, "

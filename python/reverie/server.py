@@ -101,7 +101,8 @@ class Server:
         checkpointer: not supported; must be None.
         host: name or number to listen at. Any but this machine's loopback wants a secret: TLS with
             ``client_authorities``, a token under TLS, or ``insecure=True``.
-        token: a secret that clients must send.
+        token: a secret that clients must send: printable ASCII, with spaces only inside it, of at
+            most 4096 bytes. Empty for none.
         tls: how to encrypt; None does not.
         insecure: let in whoever can reach ``host``.
         unix_path: of a Unix socket to listen at too, for clients of this machine and this user:
@@ -110,7 +111,8 @@ class Server:
         limits: of connections and messages.
 
     Raises:
-        InvalidArgumentError: no tables, a name twice, a port that is none, a limit below 1.
+        InvalidArgumentError: no tables, a name twice, a port that is none, a limit below 1, a
+            malformed token, or TLS files without a certificate that is valid now and its key.
         AlreadyExistsError: the port is in use.
         FailedPreconditionError: a table belongs to a store already.
     """
@@ -134,25 +136,10 @@ class Server:
         import logging  # noqa: F401 - a warning may come when no descriptor is left
 
         self._tables = checked_tables(tables, max_bytes)
-        if port is not None:
-            port = _checks.integer("port", port, 0, 2**16 - 1)
-        _checks.text("host", host)
-        _checks.text("token", token)
-        _checks.flag("insecure", insecure)
-        _checks.instance("limits", limits, ServerLimits)
-        if tls is not None:
-            from reverie.tls import ServerTls
-
-            _checks.instance("tls", tls, ServerTls)
-        if unix_path is not None:
-            unix_path = _checks.path("unix_path", unix_path)
-        addresses = [f"[{host}]:{port or 0}" if ":" in host else f"{host}:{port or 0}"]
-        if unix_path is not None:
-            addresses.append(f"unix:{unix_path}")
         self._native = _reverie.Server(
             [table._options() for table in self._tables],
             max_bytes,
-            addresses,
+            _checked_addresses(host, port, unix_path, token, insecure, tls, limits),
             token,
             insecure,
             None if tls is None else tls._options(),
@@ -232,3 +219,57 @@ class Server:
 
     def __repr__(self) -> str:
         return f"Server(tables={list(self._tables)!r}, port={self.port})"
+
+
+def check_server(
+    tables: Sequence[Table],
+    port: int | None = None,
+    *,
+    host: str = "localhost",
+    token: str = "",
+    tls: ServerTls | None = None,
+    insecure: bool = False,
+    max_bytes: int | None = None,
+    unix_path: str | None = None,
+    limits: ServerLimits = ServerLimits(),  # noqa: B008 - immutable
+) -> None:
+    """Does all that a :class:`Server` of these arguments does, but listen.
+
+    Raises:
+        ReverieError: as :class:`Server`, save for a port that is in use.
+    """
+    _reverie.check_server(
+        [table._options() for table in checked_tables(tables, max_bytes)],
+        max_bytes,
+        _checked_addresses(host, port, unix_path, token, insecure, tls, limits),
+        token,
+        insecure,
+        None if tls is None else tls._options(),
+        limits._options(),
+    )
+
+
+def _checked_addresses(
+    host: str,
+    port: int | None,
+    unix_path: str | None,
+    token: str,
+    insecure: bool,
+    tls: ServerTls | None,
+    limits: ServerLimits,
+) -> list[str]:
+    """Where to listen, if the arguments are of the types that they must be of."""
+    if port is not None:
+        port = _checks.integer("port", port, 0, 2**16 - 1)
+    _checks.text("host", host)
+    _checks.text("token", token)
+    _checks.flag("insecure", insecure)
+    _checks.instance("limits", limits, ServerLimits)
+    if tls is not None:
+        from reverie.tls import ServerTls
+
+        _checks.instance("tls", tls, ServerTls)
+    addresses = [f"[{host}]:{port or 0}" if ":" in host else f"{host}:{port or 0}"]
+    if unix_path is not None:
+        addresses.append(f"unix:{_checks.path('unix_path', unix_path)}")
+    return addresses

@@ -113,7 +113,9 @@ def test_reverb_server_is_the_same_command(serve):
     assert served.stop(signal.SIGINT)[0] == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name
+)
 def test_a_stop_confirms_what_was_inserted_and_nothing_else(serve, number):
     served = serve("--config", QUEUE)
     client = reverie.Client(served.address())
@@ -290,6 +292,56 @@ def test_the_files_that_a_configuration_names_are_checked_too(serve):
         status, errors = serve("--config", f"{named}\n{QUEUE}", "--check").end()
         assert status == 2
         assert "No such file or directory: 'none'" in errors
+
+
+def test_a_check_refuses_what_serving_refuses(serve, tmp_path, root):
+    tls = root / "tests" / "data" / "tls"
+    (tmp_path / "file").write_text("nonsense")
+    pair = ("--tls-certificate", tls / "server.pem", "--tls-key")
+    for words, said in (
+        (("--host", "0.0.0.0"), "nothing guards it"),
+        (("--host", "192.0.2.1", "--insecure"), "cannot listen at"),
+        ((*pair, tls / "stranger_key.pem"), "does not fit"),
+        ((*pair, tmp_path / "file"), "no PEM text"),
+        (
+            ("--tls-certificate", tls / "expired.pem", "--tls-key", tls / "expired_key.pem"),
+            "was valid until Jan  1 00:00:00 2001",
+        ),
+        (
+            ("--tls-certificate", tls / "early.pem", "--tls-key", tls / "early_key.pem"),
+            "is valid from Jan  1 00:00:00 2100",
+        ),
+        (("--unix-path", tmp_path / "none" / "s"), "No such file or directory"),
+        (("--unix-path", tmp_path / "file"), "is a file and no socket"),
+        (("--unix-path", tmp_path / ("x" * 200)), "1 to 107 are possible"),
+    ):
+        checked = serve("--config", QUEUE, *words, "--check").end()
+        served = serve("--config", QUEUE, *words).end()
+        assert said in checked[1]
+        assert checked[1] == served[1]
+        assert checked[0] != 0
+
+
+def test_a_check_leaves_a_running_server_and_its_socket_alone(serve, tmp_path):
+    words = ("--config", QUEUE, "--unix-path", tmp_path / "s")
+    served = serve(*words)
+    port = served.address().rpartition(":")[2]
+    assert serve(*words, "--port", port, "--check").end()[0] == 0
+    client = reverie.Client(f"unix:{tmp_path / 's'}")
+    assert client.server_info(timeout=30)["q"].current_size == 0
+
+
+def test_a_hangup_that_is_ignored_stays_ignored(serve):
+    """As nohup starts it."""
+    code = (
+        "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); "
+        "from reverie.serve.command import reverb_server as run; raise SystemExit(run())"
+    )
+    served = serve("--config=" + TEXT_PROTO, program=("-c", code))
+    client = reverie.Client(served.address())
+    served.process.send_signal(signal.SIGHUP)
+    assert client.server_info(timeout=30)["q"].current_size == 0
+    assert "stopped by SIGTERM" in served.stop()[1]
 
 
 def token_file(folder, text, mode=0o600):

@@ -42,8 +42,8 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     serve = commands.add_parser(
         "serve",
         help="serve tables to clients of reverie and of dm-reverb",
-        description="Serves the tables that a configuration describes, until SIGINT or SIGTERM. "
-        "What is given here counts more than what the configuration says.",
+        description="Serves the tables that a configuration describes, until SIGINT, SIGTERM or "
+        "SIGHUP. What is given here counts more than what the configuration says.",
     )
     _add_arguments(serve)
     serve.set_defaults(run=lambda arguments: _run(arguments, "reverie serve"))
@@ -99,7 +99,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="stop as well when stdin is closed: a child that must not outlive its parent",
     )
     parser.add_argument(
-        "--check", action="store_true", help="read the configuration, say what it is, and end"
+        "--check",
+        action="store_true",
+        help="do all but listen: say what is wrong, or that it is right, and end",
     )
 
 
@@ -112,7 +114,7 @@ def _run(arguments: argparse.Namespace, program: str) -> int:
         for remark in config.remarks:
             _say(program, remark)
         if arguments.check:
-            config.read_secrets()
+            config.check()
             _say(program, f"{_tables_text(config)}: the configuration is right")
             return 0
         with _signals_held() as signals:
@@ -219,7 +221,7 @@ def _signals_held() -> Iterator[socket.socket]:
     receiver, sender = socket.socketpair()
     with receiver, sender:
         sender.setblocking(False)
-        before = {number: signal.signal(number, _do_nothing) for number in _STOPPED_BY}
+        before = {number: signal.signal(number, _do_nothing) for number in _stopped_by()}
         fd_before = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
         try:
             yield receiver
@@ -227,6 +229,12 @@ def _signals_held() -> Iterator[socket.socket]:
             signal.set_wakeup_fd(fd_before)
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _stopped_by() -> tuple[signal.Signals, ...]:
+    """The signals that stop a server: not SIGHUP where nohup has it ignored."""
+    is_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    return _STOPPED_BY if is_ignored else (*_STOPPED_BY, signal.SIGHUP)
 
 
 def _do_nothing(_signal: int, _frame: FrameType | None) -> None:
@@ -245,7 +253,7 @@ def _wait(signals: socket.socket, *, stops_with_stdin: bool) -> str:
                 why = signal.Signals(signals.recv(1)[0]).name
             elif not os.read(_STDIN, 4096):
                 why = "the end of stdin"
-    for number in _STOPPED_BY:
+    for number in _stopped_by():
         signal.signal(number, signal.SIG_DFL)
     return why
 

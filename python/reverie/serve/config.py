@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from reverie.errors import InvalidArgumentError
-from reverie.server import Server, ServerLimits
+from reverie.server import Server, ServerLimits, check_server
 from reverie.table import Table
 from reverie.tls import ServerTls
 
@@ -33,17 +33,6 @@ class ServerConfig(NamedTuple):
     limits: ServerLimits = ServerLimits()
     remarks: tuple[str, ...] = ()
 
-    def read_secrets(self) -> str:
-        """The token, or an empty str. Reads the files of TLS too, to see that they are there.
-
-        Raises:
-            InvalidArgumentError: the token is none.
-            OSError: a file cannot be read.
-        """
-        if self.tls is not None:
-            self.tls._options()
-        return "" if self.token_file is None else read_token(self.token_file)
-
     def open(self) -> Server:
         """The server, listening.
 
@@ -51,17 +40,27 @@ class ServerConfig(NamedTuple):
             ReverieError: what ``reverie.Server`` refuses.
             OSError: a file of the token or of TLS cannot be read.
         """
-        return Server(
-            self.tables,
-            self.port,
-            host=self.host,
-            token=self.read_secrets(),
-            tls=self.tls,
-            insecure=self.insecure,
-            unix_path=None if self.unix_path is None else str(self.unix_path),
-            max_bytes=self.max_bytes,
-            limits=self.limits,
-        )
+        return Server(self.tables, self.port, **self._options())
+
+    def check(self) -> None:
+        """Does all that :meth:`open` does, but listen.
+
+        Raises:
+            ReverieError: what ``reverie.Server`` refuses, save for a port that is in use.
+            OSError: a file of the token or of TLS cannot be read.
+        """
+        check_server(self.tables, self.port, **self._options())
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "host": self.host,
+            "token": "" if self.token_file is None else read_token(self.token_file),
+            "tls": self.tls,
+            "insecure": self.insecure,
+            "unix_path": None if self.unix_path is None else str(self.unix_path),
+            "max_bytes": self.max_bytes,
+            "limits": self.limits,
+        }
 
 
 def read_token(path: Path) -> str:

@@ -22,7 +22,8 @@ Server::Server(std::shared_ptr<LocalService> store, std::unique_ptr<ReverbServic
   reverb_->add_to(grpc_);
 }
 
-Result<std::unique_ptr<Server>> Server::open(std::vector<TableOptions> tables,
+// A server that does not listen yet.
+Result<std::unique_ptr<Server>> Server::make(std::vector<TableOptions> tables,
                                              ServerOptions options) {
   if (options.addresses.empty()) {
     return invalid_argument("a server needs at least one address to listen at; none was given");
@@ -33,8 +34,20 @@ Result<std::unique_ptr<Server>> Server::open(std::vector<TableOptions> tables,
   options.reverb.in_flight = options.grpc.in_flight;
   if (!options.reverb.clock) options.reverb.clock = options.store.clock;
   REVERIE_ASSIGN_OR_RETURN(auto reverb, ReverbService::make(store, options.reverb));
-  std::unique_ptr<Server> server(new Server(std::move(store), std::move(reverb), options));
-  REVERIE_ASSIGN_OR_RETURN(server->addresses_, server->grpc_.listen(options.addresses));
+  return std::unique_ptr<Server>(new Server(std::move(store), std::move(reverb), options));
+}
+
+Status Server::check(std::vector<TableOptions> tables, ServerOptions options) {
+  const std::vector<std::string> addresses = options.addresses;
+  REVERIE_ASSIGN_OR_RETURN(const auto server, make(std::move(tables), std::move(options)));
+  return server->grpc_.check(addresses);
+}
+
+Result<std::unique_ptr<Server>> Server::open(std::vector<TableOptions> tables,
+                                             ServerOptions options) {
+  const std::vector<std::string> addresses = options.addresses;
+  REVERIE_ASSIGN_OR_RETURN(auto server, make(std::move(tables), std::move(options)));
+  REVERIE_ASSIGN_OR_RETURN(server->addresses_, server->grpc_.listen(addresses));
   REVERIE_ASSIGN_OR_RETURN(const Endpoint endpoint, parse_endpoint(server->addresses_.front()));
   server->port_ = endpoint.port;
   return server;

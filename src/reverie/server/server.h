@@ -43,6 +43,8 @@ class Server {
   // the like for one that others could reach, ALREADY_EXISTS for a port in use.
   static Result<std::unique_ptr<Server>> open(std::vector<TableOptions> tables,
                                               ServerOptions options);
+  // Whether open() may succeed: does all of it but listen, so a port in use is not noticed.
+  static Status check(std::vector<TableOptions> tables, ServerOptions options);
   // stop() without grace.
   ~Server();
 
@@ -61,6 +63,8 @@ class Server {
   void stop(Duration grace = Duration::zero());
 
  private:
+  static Result<std::unique_ptr<Server>> make(std::vector<TableOptions> tables,
+                                              ServerOptions options);
   Server(std::shared_ptr<LocalService> store, std::unique_ptr<ReverbService> reverb,
          const ServerOptions& options);
 
