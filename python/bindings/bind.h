@@ -17,6 +17,7 @@ void bind_server(nanobind::module_& m);
 void bind_replay_buffer(nanobind::module_& m);
 void bind_env_pool(nanobind::module_& m);
 void bind_dataset(nanobind::module_& m);
+void bind_sample_items(nanobind::module_& m);
 void bind_atari(nanobind::module_& m);
 void bind_batcher(nanobind::module_& m);
 void bind_rl(nanobind::module_& m);

@@ -1,7 +1,9 @@
 // What Python holds of a client: the door, and where it was opened.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "reverie/base/fork.h"
@@ -18,12 +20,17 @@ class ClientHandle {
 
   const std::shared_ptr<ReplayService>& service() const { return service_; }
   const std::shared_ptr<LocalService>& local() const { return local_; }
+  // By table, as far as it was asked: whether its samples may be drawn ahead of their reader, as
+  // they are not spent. For all copies; guarded by the interpreter's lock.
+  std::map<std::string, bool>& tables_drawn_ahead() const { return *tables_drawn_ahead_; }
   // FAILED_PRECONDITION in a forked child.
   Status check() const { return fork_guard_.check("Client"); }
 
  private:
   std::shared_ptr<ReplayService> service_;
   std::shared_ptr<LocalService> local_;
+  std::shared_ptr<std::map<std::string, bool>> tables_drawn_ahead_ =
+      std::make_shared<std::map<std::string, bool>>();
   ForkGuard fork_guard_;
 };
 

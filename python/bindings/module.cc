@@ -28,6 +28,7 @@ NB_MODULE(_reverie, m) {
   reverie::python::bind_replay_buffer(m);
   reverie::python::bind_env_pool(m);
   reverie::python::bind_dataset(m);
+  reverie::python::bind_sample_items(m);
   reverie::python::bind_atari(m);
   reverie::python::bind_batcher(m);
   reverie::python::bind_rl(m);

@@ -555,6 +555,11 @@ class Server:
     @property
     def figures(self) -> dict[str, int]: ...
 
+def check_server(tables: list[dict[str, Any]], max_bytes: int | None, addresses: list[str], token: str, insecure: bool, tls: tuple[str, str, str] | None, limits: dict[str, int]) -> None:
+    """
+    Raises what ``Server`` would, save where a port is in use; listens nowhere.
+    """
+
 def connect(addresses: list[str], token: str, tls: tuple[str, str, str, str] | None, retry_timeout_s: float | None, sharded: bool, sampling: str) -> Client:
     """
     A client of the server at an address, or of a store whose shards are at several; connects when it is first used.
@@ -779,6 +784,15 @@ class ReplayStream:
     def next(self) -> dict[str, Any]: ...
 
     def close(self) -> None: ...
+
+class SampleItems:
+    """See ``reverie.Client.sample``."""
+
+    def __init__(self, client: Client, table: str, num_samples: int, timeout_s: float | None, emit_timesteps: bool, unpack: bool, info: type, sample: type) -> None: ...
+
+    def __iter__(self) -> SampleItems: ...
+
+    def __next__(self) -> Any: ...
 
 class AtariFrames:
     """The last screens, pooled, made small and stacked; see atari_frame.h."""

@@ -55,11 +55,14 @@ class Client:
         server_address: ``"localhost:7000"``, ``"unix:/run/x.sock"``, ``"dns:///name:7000"``, or
             several that take turns as if they were one, ``"ipv4:10.0.0.5:7000,10.0.0.6:7000"``. A
             list of such addresses for shards.
-        token: the servers' secret. It is only sent over TLS, to this machine, or a Unix socket.
+        token: the servers' secret, as ``Server`` takes it. It is only sent over TLS, to this
+            machine, or over a Unix socket.
         tls: how to encrypt; None does not.
         retry_timeout_s: how long calls, and items on their way, wait for a server that does not
             answer, before they raise ``UnavailableError``; None tries without end. A shorter
-            ``timeout_s`` of a call counts too.
+            ``timeout_s`` of a call counts too. After 2 s the log says what is waited for. What no
+            further attempt can change, such as a certificate that is not accepted, is raised at
+            once.
         each_address: make a shard of each address behind ``server_address``: names are looked up
             now.
         sampling: how shards share the samples: ``"even"`` takes as many of each, ``"mass"`` takes
@@ -67,7 +70,8 @@ class Client:
 
     Raises:
         InvalidArgumentError: an address is none or is given twice, ``tls`` holds no certificates,
-            ``retry_timeout_s`` is not above 0, or there is no such ``sampling``.
+            ``token`` is malformed, ``retry_timeout_s`` is not above 0, or there is no such
+            ``sampling``.
         UnavailableError: a name cannot be looked up, with ``each_address``.
     """
 
@@ -277,9 +281,13 @@ class Client:
         unpack_as_table_signature: bool = False,
         timeout_s: float | None = None,
     ) -> Iterator[Any]:
-        """Draws items one by one, each when the iterator is asked for it.
+        """Draws items one by one, for one thread.
 
-        For a learner use :meth:`sample_batch`, which has no loop in Python.
+        Over a network up to 64 of them, of at most a MiB together, are drawn ahead of the iterator,
+        never more than ``num_samples`` in all, and none where ``max_times_sampled`` is set: what is
+        drawn ahead has the priorities of that time and counts as sampled, whether it is used or
+        not. In an embedded store each is drawn when it is asked for. For a learner use
+        :meth:`sample_batch`, which has no loop in Python.
 
         Args:
             table: its name.
@@ -310,8 +318,15 @@ class Client:
                 f"table '{table}' has no signature to unpack by; leave "
                 "unpack_as_table_signature out"
             )
-        return self._samples(
-            table, num_samples, emit_timesteps, unpack_as_table_signature, timeout_s
+        return _reverie.SampleItems(
+            self._native,
+            table,
+            num_samples,
+            timeout_s,
+            emit_timesteps,
+            unpack_as_table_signature,
+            SampleInfo,
+            ReplaySample,
         )
 
     def sample_batch(
@@ -595,28 +610,6 @@ class Client:
             raise NotFoundError(f"table '{name}' does not exist; the tables are {sorted(tables)}")
         return tables[name]
 
-    def _samples(
-        self,
-        table: str,
-        num_samples: int,
-        emit_timesteps: bool,
-        unpack: bool,
-        timeout_s: float | None,
-    ) -> Iterator[Any]:
-        for _ in range(num_samples):
-            info, columns, paths, squeezed, structure = self._native.sample_one(table, timeout_s)
-            sample_info = SampleInfo(*info)
-            if not emit_timesteps:
-                data = _reverie.fold(structure, columns) if unpack else columns
-                yield ReplaySample(sample_info, data)
-                continue
-            steps = []
-            for row in range(_row_count(table, columns, paths, squeezed)):
-                rows = [column[row] for column in columns]
-                data = _reverie.fold(structure, rows) if unpack else rows
-                steps.append(ReplaySample(sample_info, data))
-            yield steps
-
     def __reduce__(self) -> tuple[Any, ...]:
         if self._connection is None:
             raise UnsupportedTypeError(
@@ -713,20 +706,3 @@ def _same_length(
         raise InvalidArgumentError(
             f"{argument} has {len(keys)} entries and priorities {len(values)}; give one for each"
         )
-
-
-def _row_count(table: str, columns: list[Any], paths: list[str], squeezed: list[bool]) -> int:
-    """How many steps an item has, if all its columns have as many."""
-    for path, is_squeezed in zip(paths, squeezed, strict=True):
-        if is_squeezed:
-            raise UnsupportedTypeError(
-                f"column '{path}' of an item of table '{table}' is squeezed and has no steps; use "
-                "emit_timesteps=False"
-            )
-    lengths = {path: len(column) for path, column in zip(paths, columns, strict=True)}
-    if len(set(lengths.values())) > 1:
-        raise InvalidArgumentError(
-            f"the columns of an item of table '{table}' differ in length, {lengths}; use "
-            "emit_timesteps=False"
-        )
-    return len(columns[0])

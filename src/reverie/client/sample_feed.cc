@@ -8,6 +8,8 @@ namespace {
 
 // A request for several items is cut short after so long, and the next asks for fewer.
 constexpr double kPatienceS = 0.05;
+// Of the first request when it is told that it may ask for several.
+constexpr std::size_t kSeveral = 4;
 // An item that came within this is followed by a larger request.
 constexpr double kQuickS = 0.005;
 
@@ -66,6 +68,21 @@ void SampleFeed::give_back(std::size_t count) {
   if (budget_) budget_->fetch_add(static_cast<std::int64_t>(count), std::memory_order_relaxed);
 }
 
+void SampleFeed::set_request_max(std::size_t count) {
+  options_.request_max = count;
+  wanted_ = std::min(kSeveral, count);
+}
+
+// What the items of a request take, by those that came.
+void SampleFeed::bound_bytes(const FedSamples& fed) {
+  std::size_t size_bytes = 0;
+  for (const SampleGroup& group : fed.groups) {
+    for (const BatchColumn& column : group.batch.columns) size_bytes += column.bytes.size_bytes();
+  }
+  const std::size_t of_one = std::max<std::size_t>(1, size_bytes / fed.samples.size());
+  wanted_ = std::clamp<std::size_t>(options_.bytes_max / of_one, 1, wanted_);
+}
+
 Result<FedSamples> SampleFeed::operator()(const WaitOptions& wait) {
   const Clock& clock = options_.clock ? *options_.clock : Clock::system();
   const TimePoint begin = clock.now();
@@ -94,6 +111,7 @@ Result<FedSamples> SampleFeed::operator()(const WaitOptions& wait) {
       REVERIE_ASSIGN_OR_RETURN(fed.groups, assemble_groups(result.batch, *memory_));
       fed.samples = std::move(result.batch);
       fed.samples.unpin();
+      if (options_.bytes_max > 0) bound_bytes(fed);
       return fed;
     }
     const bool is_out_of_patience =

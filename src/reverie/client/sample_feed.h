@@ -41,6 +41,8 @@ struct SampleFeedOptions {
   // Whether the service hands out what there is when min_count is 1, as one in this process does.
   bool is_local = false;
   Clock* clock = nullptr;  // that the service's deadlines are on; the system's when null
+  // Of the rows of a request's items, as far as the request before tells; 0: no bound.
+  std::size_t bytes_max = 0;
 };
 
 // What a feed drew at once. The samples hold no pin: their trajectories are gone.
@@ -67,11 +69,15 @@ class SampleFeed {
   // no item came in time.
   Result<FedSamples> operator()(const WaitOptions& wait);
 
+  // From the next request on, which asks for some at once. Requires count >= 1.
+  void set_request_max(std::size_t count);
+
  private:
   static constexpr std::size_t kBuffersKept = 16;
 
   std::size_t take_budget(std::size_t count);
   void give_back(std::size_t count);
+  void bound_bytes(const FedSamples& fed);
 
   std::shared_ptr<ReplayService> service_;
   SampleFeedOptions options_;

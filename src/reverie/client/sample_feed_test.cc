@@ -135,6 +135,24 @@ TEST_F(SampleFeedTest, RequestsDoubleWhileItemsComeAtOnce) {
   EXPECT_EQ(service_->asked[3], (Faucet::Asked{8, 8, true})) << "not for ever";
 }
 
+TEST_F(SampleFeedTest, RequestsStayWithinTheirBytes) {
+  for (int i = 0; i < 20; ++i) service_->add(i, /*rows=*/10);
+  service_->add_ones(100);
+  SampleFeed items(service_, {"replay", 64, {}, false, &clock_, /*bytes_max=*/400}, nullptr);
+  for (const std::size_t count : {1, 2, 4, 5, 5}) EXPECT_EQ(drawn(items), count) << "of 80 bytes";
+  EXPECT_EQ(drawn(items), 5u) << "two of them larger";
+  EXPECT_GT(drawn(items), 5u);
+}
+
+TEST_F(SampleFeedTest, OneThatIsToldThatItMayAsksForSeveralAtOnce) {
+  service_->add_ones(100);
+  SampleFeed items = feed(1);
+  EXPECT_EQ(drawn(items), 1u);
+  EXPECT_EQ(drawn(items), 1u);
+  items.set_request_max(32);
+  for (const std::size_t count : {4, 8, 16, 32}) EXPECT_EQ(drawn(items), count);
+}
+
 TEST_F(SampleFeedTest, WhatCameOfARequestIsHandedOutAndTheNextAsksForLess) {
   service_->add_ones(1 + 2 + 4 + 3);
   SampleFeed items = feed(16);

@@ -1,0 +1,287 @@
+// Binds client/sample_feed.h as the items of `Client.sample`: Reverb's samples, one by one.
+//
+//     feed        [ 64 items ]  one request, one gather
+//     next()      item, item, item ...  each with arrays of its own
+//
+// An item costs its arrays and a few tuples, made here: in Python that would be the most of it.
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+
+#include "python/bindings/arrays.h"
+#include "python/bindings/batch.h"
+#include "python/bindings/bind.h"
+#include "python/bindings/client.h"
+#include "python/bindings/convert.h"
+#include "python/bindings/nest.h"
+#include "reverie/base/format.h"
+#include "reverie/client/sample_feed.h"
+#include "reverie/service/table_describer.h"
+
+namespace reverie::python {
+namespace {
+
+// Of one request, and of the memory that its items take.
+constexpr std::size_t kItemsAhead = 64;
+constexpr std::size_t kBytesAhead = std::size_t{1} << 20;
+// With fewer items to come, asking whether they may be drawn ahead costs more than it saves.
+constexpr std::int64_t kWorthAsking = 4;
+
+// An instance of a NamedTuple's class: these are tuples with another name.
+nb::object named_tuple(nb::handle type, std::span<nb::object> fields) {
+  auto* const made = reinterpret_cast<PyTypeObject*>(type.ptr());
+  const nb::object tuple = owned(made->tp_alloc(made, static_cast<Py_ssize_t>(fields.size())));
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), fields[i].release().ptr());
+  }
+  return tuple;
+}
+
+class SampleItems {
+ public:
+  SampleItems(const ClientHandle& client, std::string table, std::int64_t count,
+              std::optional<Duration> timeout, bool emits_timesteps, bool unpacks, nb::object info,
+              nb::object sample)
+      : client_(client),
+        table_(std::move(table)),
+        left_(count),
+        emits_timesteps_(emits_timesteps),
+        unpacks_(unpacks),
+        info_type_(std::move(info)),
+        sample_type_(std::move(sample)) {
+    SampleFeedOptions options;
+    options.table = table_;
+    options.timeout = timeout;
+    options.bytes_max = kBytesAhead;
+    budget_ = std::make_shared<SampleFeed::Budget>(count);
+    feed_ = std::make_unique<SampleFeed>(client_.service(), std::move(options), budget_);
+  }
+
+  nb::object next() {
+    unwrap(client_.check());
+    if (is_busy_) {
+      raise(failed_precondition(
+          "this iterator is in use by another call, in another thread; give each thread its own"));
+    }
+    if (left_ == 0) {
+      PyErr_SetNone(PyExc_StopIteration);
+      raise_pending();
+    }
+    if (group_ == fed_.groups.size()) refill();
+    const nb::object item = make();
+    --left_;
+    if (++row_ == fed_.groups[group_].count) {
+      row_ = 0;
+      ++group_;
+    }
+    return item;
+  }
+
+ private:
+  // Held while the interpreter's lock is not.
+  class Busy {
+   public:
+    explicit Busy(bool& flag) : flag_(flag) { flag_ = true; }
+    Busy(const Busy&) = delete;
+    Busy& operator=(const Busy&) = delete;
+    ~Busy() { flag_ = false; }
+
+   private:
+    bool& flag_;
+  };
+
+  void refill() {
+    const Busy busy(is_busy_);
+    fed_ = {};
+    group_ = 0;
+    row_ = 0;
+    Waiting waiting(*client_.service(), table_);
+    const WaitOptions wait = waiting.options();
+    // The first item comes alone, and shows that there is somebody to ask about the others.
+    if (has_begun_ && !has_asked_ && left_ >= kWorthAsking && !client_.local()) {
+      has_asked_ = true;
+      if (may_draw_ahead(wait)) feed_->set_request_max(kItemsAhead);
+    }
+    fed_ = unwrap(without_gil([&] { return (*feed_)(wait); }));
+    has_begun_ = true;
+  }
+
+  // What is drawn from a table whose samples are spent would be gone with this iterator.
+  bool may_draw_ahead(const WaitOptions& wait) {
+    auto& known = client_.tables_drawn_ahead();
+    if (const auto found = known.find(table_); found != known.end()) return found->second;
+    const auto infos = without_gil([&] { return describe_and_wait(*client_.service(), wait); });
+    if (!infos.ok()) return false;
+    for (const TableInfo& info : *infos) {
+      known[info.options.name] = info.options.max_times_sampled <= 0;
+    }
+    const auto found = known.find(table_);
+    return found != known.end() && found->second;
+  }
+
+  nb::object make() {
+    SampleGroup& group = fed_.groups[group_];
+    if (row_ == 0 && emits_timesteps_) check_steps(group);
+    const nb::object info = make_info(group.begin + row_);
+    std::vector<nb::object>& columns = columns_;
+    columns.clear();
+    for (BatchColumn& column : group.batch.columns) columns.push_back(item_of(group, column));
+    if (!emits_timesteps_) return make_sample(info, group.batch.structure, columns);
+    const nb::object steps = owned(PyList_New(static_cast<Py_ssize_t>(step_count_)));
+    std::vector<nb::object> rows(columns.size());
+    for (std::size_t step = 0; step < step_count_; ++step) {
+      const auto index = static_cast<Py_ssize_t>(step);
+      for (std::size_t c = 0; c < columns.size(); ++c) {
+        rows[c] = owned(PySequence_GetItem(columns[c].ptr(), index));
+      }
+      PyList_SET_ITEM(steps.ptr(), index,
+                      make_sample(info, group.batch.structure, rows).release().ptr());
+    }
+    return steps;
+  }
+
+  nb::object make_info(std::size_t item) const {
+    const SampleBatch& samples = fed_.samples;
+    nb::object fields[] = {
+        nb::steal(PyLong_FromUnsignedLongLong(samples.keys()[item])),
+        nb::steal(PyFloat_FromDouble(samples.probabilities()[item])),
+        nb::steal(PyLong_FromLongLong(samples.table_sizes()[item])),
+        nb::steal(PyFloat_FromDouble(samples.priorities()[item])),
+        nb::steal(PyLong_FromLong(samples.times_sampled()[item])),
+    };
+    for (const nb::object& field : fields) {
+      if (!field.is_valid()) raise_pending();
+    }
+    return named_tuple(info_type_, fields);
+  }
+
+  nb::object make_sample(const nb::object& info, const std::string& structure,
+                         std::span<const nb::object> columns) const {
+    nb::object data;
+    if (unpacks_) {
+      data = fold(structure, columns);
+    } else {
+      data = owned(PyList_New(static_cast<Py_ssize_t>(columns.size())));
+      for (std::size_t c = 0; c < columns.size(); ++c) {
+        PyList_SET_ITEM(data.ptr(), static_cast<Py_ssize_t>(c),
+                        nb::borrow(columns[c]).release().ptr());
+      }
+    }
+    nb::object fields[] = {info, std::move(data)};
+    return named_tuple(sample_type_, fields);
+  }
+
+  // An item's own array: one that is kept holds no others.
+  nb::object item_of(const SampleGroup& group, BatchColumn& column) {
+    // The leading axis is that of the group.
+    const auto shape = std::span<const std::int64_t>(column.spec.shape).subspan(1);
+    const DType dtype = column.spec.dtype;
+    if (group.count == 1) return column_array(dtype, shape, std::move(column.bytes));
+    if (has_variable_size(dtype)) return text_of(group, column);
+    const std::size_t size_bytes = column.bytes.size_bytes() / group.count;
+    nb::object array = new_array(dtype, shape);
+    if (size_bytes > 0) {
+      std::memcpy(array_data(array), column.bytes.data() + row_ * size_bytes, size_bytes);
+    }
+    return array;
+  }
+
+  // Texts lie one after the other: those of all items are read at once.
+  nb::object text_of(const SampleGroup& group, BatchColumn& column) {
+    const auto index = static_cast<std::size_t>(&column - group.batch.columns.data());
+    if (row_ == 0) {
+      texts_.resize(group.batch.columns.size());
+      texts_[index] = column_array(column.spec.dtype, column.spec.shape, std::move(column.bytes));
+    }
+    const nb::object one = texts_[index][nb::make_tuple(row_, nb::ellipsis())];
+    return one.attr("copy")();
+  }
+
+  // How many steps the items of a group have, if all their columns have as many.
+  void check_steps(const SampleGroup& group) {
+    bool is_alike = true;
+    std::string lengths;
+    for (std::size_t c = 0; c < group.batch.columns.size(); ++c) {
+      const TensorSpec& spec = group.batch.columns[c].spec;
+      if (group.squeezed[c]) {
+        raise_type_error(
+            format("column '{}' of an item of table '{}' is squeezed and has no steps; use "
+                   "emit_timesteps=False",
+                   spec.name, table_));
+      }
+      const auto length = static_cast<std::size_t>(spec.shape[1]);
+      if (c == 0) step_count_ = length;
+      is_alike = is_alike && length == step_count_;
+      lengths += format("{}'{}': {}", c == 0 ? "" : ", ", spec.name, length);
+    }
+    if (is_alike) return;
+    raise(invalid_argument(
+        "the columns of an item of table '{}' differ in length, {{{}}}; use emit_timesteps=False",
+        table_, lengths));
+  }
+
+  const ClientHandle client_;
+  const std::string table_;
+  std::int64_t left_;  // items that are still to be given
+  const bool emits_timesteps_;
+  const bool unpacks_;
+  const nb::object info_type_;
+  const nb::object sample_type_;
+  std::shared_ptr<SampleFeed::Budget> budget_;
+  std::unique_ptr<SampleFeed> feed_;
+  bool has_begun_ = false;
+  bool has_asked_ = false;
+  bool is_busy_ = false;
+  // What was drawn at once, and the next item of it.
+  FedSamples fed_;
+  std::size_t group_ = 0;
+  std::size_t row_ = 0;
+  std::size_t step_count_ = 0;       // of the group's items
+  std::vector<nb::object> columns_;  // of an item
+  std::vector<nb::object> texts_;    // of the group, by column
+};
+
+void init_sample_items(SampleItems* self, const ClientHandle& client, nb::handle table,
+                       nb::handle num_samples, nb::handle timeout_s, bool emit_timesteps,
+                       bool unpack, nb::object info, nb::object sample) {
+  unwrap(client.check());
+  const std::string name(text_argument("table", table));
+  const std::int64_t count = integer_argument("num_samples", num_samples, 1);
+  for (const nb::object& type : {info, sample}) {
+    if (!PyType_Check(type.ptr()) ||
+        PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type.ptr()), &PyTuple_Type) == 0) {
+      raise_type_error("samples are made of classes of tuples");
+    }
+  }
+  std::optional<Duration> timeout;
+  if (!timeout_s.is_none()) {
+    (void)deadline(timeout_s);  // refuses what is none
+    timeout = seconds(number_argument("timeout_s", timeout_s));
+  }
+  new (self) SampleItems(client, name, count, timeout, emit_timesteps, unpack, std::move(info),
+                         std::move(sample));
+}
+
+}  // namespace
+
+void bind_sample_items(nb::module_& m) {
+  using namespace nb::literals;
+  nb::class_<SampleItems>(m, "SampleItems", "See ``reverie.Client.sample``.")
+      .def("__init__", &init_sample_items, "client"_a, "table"_a, "num_samples"_a,
+           "timeout_s"_a.none(), "emit_timesteps"_a, "unpack"_a, "info"_a, "sample"_a,
+           nb::sig("def __init__(self, client: Client, table: str, num_samples: int, timeout_s: "
+                   "float | None, emit_timesteps: bool, unpack: bool, info: type, sample: type) "
+                   "-> None"))
+      .def(
+          "__iter__", [](nb::handle self) { return nb::borrow(self); },
+          nb::sig("def __iter__(self) -> SampleItems"))
+      .def("__next__", &SampleItems::next, nb::sig("def __next__(self) -> typing.Any"));
+}
+
+}  // namespace reverie::python

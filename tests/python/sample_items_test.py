@@ -1,0 +1,170 @@
+"""Items one by one, as Reverb's clients get them: what is drawn ahead, and what an item holds."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import reverie
+from reverie import errors
+
+
+def table(name, **options):
+    return reverie.Table(
+        name,
+        sampler=reverie.selectors.Uniform(),
+        remover=reverie.selectors.Fifo(),
+        max_size=1000,
+        rate_limiter=reverie.rate_limiters.MinSize(1),
+        **options,
+    )
+
+
+@pytest.fixture(params=["embedded", "one", "shards"])
+def store(request):
+    """A client of two tables, and whether it is far."""
+    tables = lambda: [table("t"), table("spent", max_times_sampled=1)]  # noqa: E731
+    if request.param == "embedded":
+        with reverie.Store(tables()) as store:
+            yield store.client()
+        return
+    servers = [reverie.Server(tables()) for _ in range(2 if request.param == "shards" else 1)]
+    addresses = [f"localhost:{server.port}" for server in servers]
+    yield reverie.Client(addresses if len(addresses) > 1 else addresses[0])
+    for server in servers:
+        server.stop(grace_s=0)
+
+
+def write(client, name, count, **columns):
+    """Items of one step each; `columns` are functions of their number."""
+    with client.trajectory_writer(1) as writer:
+        for i in range(count):
+            writer.append({key: column(i) for key, column in columns.items()})
+            item = {key: writer.history[key][-1:] for key in columns}
+            writer.create_item(name, 1.0 + i, item)
+            writer.end_episode()
+
+
+def test_every_item_is_whole_and_its_own(store):
+    write(store, "t", 50, x=lambda i: np.full(100, i, np.float32), n=lambda i: np.int64(i))
+    samples = list(store.sample("t", 500, emit_timesteps=False))
+    assert len(samples) == 500
+    for sample in samples:
+        n, x = sample.data
+        assert x.shape == (1, 100)
+        assert (x == n[0]).all()
+        assert sample.info.priority == 1.0 + n[0]
+        assert sample.info.table_size <= 50  # the first knows one shard
+        assert sample.info.times_sampled >= 1
+        assert [type(field) for field in sample.info] == [int, float, int, float, int]
+        x += 1  # writes to nobody else's
+    first, second = samples[-2:]
+    assert first.info.table_size == 50
+    assert not np.shares_memory(first.data[0], second.data[0])
+    assert isinstance(first, reverie.ReplaySample)
+    assert isinstance(first.info, reverie.SampleInfo)
+    assert store.server_info()["t"].rate_limiter_info.sample_stats.completed >= 500
+
+
+def test_no_more_are_drawn_than_were_asked_for(store):
+    write(store, "t", 10, x=lambda i: np.float32(i))
+    for count in (1, 3, 7, 100):
+        before = store.server_info()["t"].rate_limiter_info.sample_stats.completed
+        assert len(list(store.sample("t", count))) == count
+        after = store.server_info()["t"].rate_limiter_info.sample_stats.completed
+        if len(store.shards) == 1:  # a late shard's part is for the next request
+            assert after - before == count
+
+
+def test_nothing_is_drawn_ahead_where_samples_are_spent(store):
+    write(store, "spent", 100, x=lambda i: np.float32(i))
+    items = store.sample("spent", 100)
+    taken = [next(items)[0].info.key for _ in range(20)]
+    del items
+    rest = [steps[0].info.key for steps in store.sample("spent", 80, timeout_s=30)]
+    assert len({*taken, *rest}) == 100
+
+
+def as_text(value):
+    """Reverb's protocol makes bytes of texts."""
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def test_items_of_all_kinds_follow_each_other(store):
+    """Texts, scalars, several steps, and lengths that differ."""
+    with store.trajectory_writer(4) as writer:
+        for i in range(40):
+            for step in range(4):
+                writer.append({"text": f"{i}.{step}", "number": np.int64(10 * i + step)})
+            history = writer.history
+            steps = 1 + i % 4
+            columns = {key: history[key][-steps:] for key in ("text", "number")}
+            writer.create_item("t", 1.0, columns)
+            writer.end_episode()
+    seen = set()
+    for steps in store.sample("t", 400, unpack_as_table_signature=False):
+        numbers, texts = zip(*(step.data for step in steps), strict=True)
+        assert [f"{n // 10}.{n % 10}" for n in numbers] == [as_text(text) for text in texts]
+        seen.add(len(steps))
+    assert seen == {1, 2, 3, 4}
+    for sample in store.sample("t", 100, emit_timesteps=False):
+        number, text = sample.data
+        assert [f"{n // 10}.{n % 10}" for n in number] == [as_text(one) for one in text]
+
+
+def test_an_item_without_steps_is_refused_by_name(store):
+    with store.trajectory_writer(2) as writer:
+        for i in range(2):
+            writer.append({"a": np.float32(i), "b": np.float32(i)})
+        history = writer.history
+        writer.create_item("t", 1.0, {"a": history["a"][-1], "b": history["b"][-2:]})
+    with pytest.raises(errors.UnsupportedTypeError, match=r"column '[a0]' .* is squeezed"):
+        next(store.sample("t"))
+    store.reset("t")
+    with store.trajectory_writer(2) as writer:
+        for i in range(2):
+            writer.append({"a": np.float32(i), "b": np.float32(i)})
+        history = writer.history
+        writer.create_item("t", 1.0, {"a": history["a"][-1:], "b": history["b"][-2:]})
+    with pytest.raises(
+        errors.InvalidArgumentError, match=r"differ in length, {'[a0]': 1, '[b1]': 2}"
+    ):
+        next(store.sample("t"))
+    sample = next(store.sample("t", emit_timesteps=False))
+    assert [len(column) for column in sample.data] == [1, 2]
+
+
+def test_an_iterator_serves_one_thread_at_a_time(store):
+    items = store.sample("t", 3)
+    found, refused = [], []
+    is_refused = threading.Event()
+
+    def take():
+        try:
+            found.append(next(items))
+        except errors.FailedPreconditionError as error:
+            refused.append(str(error))
+            is_refused.set()
+
+    threads = [threading.Thread(target=take) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    assert is_refused.wait(timeout=30)  # the other one waits for an item
+    write(store, "t", 1, x=lambda i: np.float32(i))
+    for thread in threads:
+        thread.join()
+    assert "in use by another call, in another thread" in refused[0]
+    assert len(found) == 1
+    assert len(list(items)) == 2
+
+
+def test_an_item_comes_as_soon_as_there_is_one(store):
+    """What is drawn ahead does not make its reader wait for more than the next item."""
+    write(store, "t", 20, x=lambda i: np.float32(i))
+    items = store.sample("t", 1000, timeout_s=0.2)
+    assert len([next(items) for _ in range(200)]) == 200
+    store.reset("t")
+    left = []
+    with pytest.raises(errors.DeadlineExceededError):
+        left.extend(items)
+    assert len(left) <= 64
