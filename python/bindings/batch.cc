@@ -26,6 +26,21 @@ void refill(nb::object& array, std::span<const T> values) {
   }
 }
 
+// About what there is to copy: as much as if all items were as the first.
+std::size_t payload_bytes(const SampleBatch& samples) {
+  if (samples.empty()) return 0;
+  constexpr std::size_t kTextBytes = 64;  // of an element; who knows
+  std::size_t size = 0;
+  const TrajectoryView& first = samples.trajectories()[0];
+  for (const LayoutColumn& column : first.layout->columns()) {
+    const std::size_t element =
+        has_variable_size(column.spec.dtype) ? kTextBytes : dtype_size_bytes(column.spec.dtype);
+    size +=
+        static_cast<std::size_t>(first.length(column) * element_count(column.spec.shape)) * element;
+  }
+  return size * samples.size();
+}
+
 std::vector<double> ages_s(const SampleBatch& samples) {
   std::vector<double> ages;
   ages.reserve(samples.size());
@@ -54,6 +69,23 @@ Status gather(SampleResult result, const BatchOptions& options, std::optional<do
                                                *beta, WeightScale::kBatchMaximum, drawn.weights));
   }
   return result.status;
+}
+
+Status draw_briefly(ReplayService& service, SampleRequest request, const BatchOptions& options,
+                    std::optional<double> beta, const WaitOptions& wait, bool is_local,
+                    Drawn& drawn) {
+  if (!is_local || request.count > kBriefItems) {
+    return without_gil(
+        [&] { return draw(service, std::move(request), options, beta, wait, drawn); });
+  }
+  SampleResult result =
+      without_gil_in_waits(/*is_brief=*/true, wait, [&](const WaitOptions& briefly) {
+        return sample_and_wait(service, std::move(request), briefly);
+      });
+  if (payload_bytes(result.batch) <= kBriefBytes) {
+    return gather(std::move(result), options, beta, drawn);
+  }
+  return without_gil([&] { return gather(std::move(result), options, beta, drawn); });
 }
 
 nb::object column_array(DType dtype, std::span<const std::int64_t> shape, Buffer buffer) {

@@ -22,9 +22,16 @@ struct Drawn {
   std::vector<float> weights;  // empty unless they were asked for
 };
 
-// Draws and gathers, without Python's lock. What was drawn is in `drawn` even if that was not all.
+// Draws and gathers; Python's lock is not needed. What was drawn is in `drawn` even if that was not
+// all.
 Status draw(ReplayService& service, SampleRequest request, const BatchOptions& options,
             std::optional<double> beta, const WaitOptions& wait, Drawn& drawn);
+
+// The same, with the lock; it is let go where that is not brief (convert.h). `is_local`: the store
+// is in this process.
+Status draw_briefly(ReplayService& service, SampleRequest request, const BatchOptions& options,
+                    std::optional<double> beta, const WaitOptions& wait, bool is_local,
+                    Drawn& drawn);
 
 // The second half of it, for samples that came already.
 Status gather(SampleResult result, const BatchOptions& options, std::optional<double> beta,

@@ -114,8 +114,8 @@ nb::object sample_batch(const ClientHandle& self, nb::handle table, nb::handle b
   request.batch = std::move(filled.samples);
   Waiting waiting(*self.service(), request.table);
   const WaitOptions wait = waiting.options();
-  const Status status = without_gil(
-      [&] { return draw(*self.service(), std::move(request), options, exponent, wait, drawn); });
+  const Status status = draw_briefly(*self.service(), std::move(request), options, exponent, wait,
+                                     self.local() != nullptr, drawn);
   if (status.ok()) {
     filled.take(std::move(drawn));
     return batch;
@@ -139,15 +139,11 @@ nb::tuple sample_one(const ClientHandle& self, nb::handle table, nb::handle time
   const WaitOptions wait = waiting.options();
   Drawn drawn;
   std::vector<bool> is_squeezed;
-  unwrap(without_gil([&] {
-    Status status = draw(*self.service(), std::move(request), {}, std::nullopt, wait, drawn);
-    if (status.ok()) {
-      for (const LayoutColumn& column : drawn.samples.trajectories()[0].layout->columns()) {
-        is_squeezed.push_back(column.squeezed);
-      }
-    }
-    return status;
-  }));
+  unwrap(draw_briefly(*self.service(), std::move(request), {}, std::nullopt, wait,
+                      self.local() != nullptr, drawn));
+  for (const LayoutColumn& column : drawn.samples.trajectories()[0].layout->columns()) {
+    is_squeezed.push_back(column.squeezed);
+  }
   nb::list columns;
   nb::list paths;
   nb::list squeezed;
@@ -188,13 +184,15 @@ void insert(const ClientHandle& self, nb::handle data, nb::dict priorities, nb::
     values.add_any(static_cast<ColumnId>(i), nest->path(leaf), leaves[leaf]);
   }
   std::vector<NamedValue> step;
+  std::size_t bytes = 0;
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     step.push_back({nest->path(nest->leaf_of_column(i)), values.values()[i].value});
+    bytes += values.values()[i].value.bytes.size();
   }
   Waiting waiting(*self.service(), targets.front().table);
-  const WaitOptions wait = waiting.options();
+  const bool is_brief = self.local() != nullptr && bytes <= kBriefBytes;
   Random random(random_seed());
-  unwrap(without_gil([&] {
+  unwrap(without_gil_in_waits(is_brief, waiting.options(), [&](const WaitOptions& wait) {
     return insert_step(*self.service(), step, nest->text(), targets, until, random, wait);
   }));
 }
@@ -218,9 +216,11 @@ nb::tuple mutate(const ClientHandle& self, nb::handle table, nb::handle deletes,
   request.key_priorities = by_key_priorities;
   TimeLimit time(timeout_s);
   Waiting waiting(*self.service(), request.table);
-  const WaitOptions wait = time.limit(waiting.options());
-  const MutateResult result =
-      without_gil([&] { return mutate_and_wait(*self.service(), request, wait); });
+  const bool is_brief =
+      self.local() != nullptr && deleted.size() + by_ticket.size() + by_key.size() <= kBriefItems;
+  const MutateResult result = without_gil_in_waits(
+      is_brief, time.limit(waiting.options()),
+      [&](const WaitOptions& wait) { return mutate_and_wait(*self.service(), request, wait); });
   unwrap(time.judge(result.status));
   return nb::make_tuple(result.updated, result.deleted, result.missing);
 }
@@ -230,9 +230,10 @@ nb::tuple lookup(const ClientHandle& self, nb::handle table, nb::handle keys) {
   const auto asked = copy_of(flat_keys(keys));
   const LookupRequest request{text_argument("table", table), asked};
   Waiting waiting(*self.service(), request.table);
-  const WaitOptions wait = waiting.options();
-  const LookupResult result =
-      without_gil([&] { return lookup_and_wait(*self.service(), request, wait); });
+  const bool is_brief = self.local() != nullptr && asked.size() <= kBriefItems;
+  const LookupResult result = without_gil_in_waits(
+      is_brief, waiting.options(),
+      [&](const WaitOptions& wait) { return lookup_and_wait(*self.service(), request, wait); });
   unwrap(result.status);
   return nb::make_tuple(copy_to_array(std::span<const double>(result.priorities)),
                         copy_to_array(std::span<const std::uint64_t>(result.tickets)));

@@ -88,6 +88,7 @@ class Stream {
   std::optional<T> next_until(TimePoint until) {
     unwrap(fork_guard_.check("dataset"));
     if (is_closed_ || is_over_) stop_iteration();
+    if (std::optional<T> ready = prefetcher_->next_now()) return ready;
     bool is_late = false;
     WaitOptions wait;
     wait.interrupted = [until, &is_late] {

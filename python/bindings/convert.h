@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -74,6 +75,23 @@ auto without_gil(F&& f) -> std::invoke_result_t<F> {
     return result;
   }
 }
+
+// Runs `f(wait)`. One that is brief keeps the interpreter's lock unless it must wait: beside a
+// thread of Python code it takes up to 5 ms to have the lock back, and a brief call takes
+// microseconds. Brief is what neither copies much nor works on many items, in a store of this
+// process.
+template <typename F>
+auto without_gil_in_waits(bool is_brief, WaitOptions wait, F&& f) {
+  if (!is_brief) return without_gil([&] { return f(wait); });
+  std::optional<GilReleased> released;
+  wait.wait_begins = [&released] { released.emplace(); };
+  wait.wait_ends = [&released] { released.reset(); };
+  auto result = f(wait);
+  if (PyErr_Occurred() != nullptr) raise_pending();
+  return result;
+}
+inline constexpr std::size_t kBriefBytes = std::size_t{128} << 10;
+inline constexpr std::size_t kBriefItems = 1024;
 
 // str(object), as UTF-8.
 std::string str_of(nb::handle object);

@@ -91,6 +91,10 @@ ReplayArrays::ReplayArrays(const TransitionPlan& plan, std::size_t count)
   if (has_mask_) add("mask", DType::kBool, steps);
   add("weights", DType::kFloat32, items);
   add("tickets", DType::kUInt64, items);
+  for (const TensorSpec& spec : specs_) {
+    size_bytes_ +=
+        static_cast<std::size_t>(element_count(spec.shape)) * dtype_size_bytes(spec.dtype);
+  }
 }
 
 std::vector<nb::object> ReplayArrays::make() const {

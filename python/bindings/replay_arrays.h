@@ -30,6 +30,8 @@ class ReplayArrays {
   ReplayArrays(const TransitionPlan& plan, std::size_t count);
 
   std::size_t count() const { return count_; }
+  // Of all arrays together.
+  std::size_t size_bytes() const { return size_bytes_; }
   // Of each array. The names are for messages: "obs", or "obs/position".
   std::span<const TensorSpec> specs() const { return specs_; }
 
@@ -43,6 +45,7 @@ class ReplayArrays {
   std::size_t obs_count_;
   std::size_t action_count_;
   std::size_t count_;
+  std::size_t size_bytes_ = 0;
   bool has_mask_;
   std::vector<TensorSpec> specs_;
 };

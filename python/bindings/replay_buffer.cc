@@ -141,8 +141,10 @@ nb::object PyReplayBuffer::sample(nb::handle batch_size, nb::handle given_beta, 
   for (const nb::object& array : arrays) places.push_back(array_data(array));
   const ReplayBufferTargets targets = replay_targets(buffer->plan(), places);
   Waiting waiting(*service_, kTable);
-  const WaitOptions wait = waiting.options();
-  unwrap(without_gil([&] { return buffer->sample(draw, targets, wait); }));
+  const bool is_brief = draw.count <= kBriefItems && sizes->size_bytes() <= kBriefBytes;
+  unwrap(without_gil_in_waits(is_brief, waiting.options(), [&](const WaitOptions& wait) {
+    return buffer->sample(draw, targets, wait);
+  }));
   return batch;
 }
 
@@ -152,9 +154,11 @@ std::size_t PyReplayBuffer::update_priorities(nb::handle tickets, nb::handle pri
   const std::vector<double> values = read_priorities(priorities);
   const std::shared_ptr<ReplayBuffer> buffer = this->buffer();
   Waiting waiting(*service_, kTable);
-  const WaitOptions wait = waiting.options();
+  const bool is_brief = given.size() <= kBriefItems;
   const std::size_t updated =
-      unwrap(without_gil([&] { return buffer->update(given, values, wait); }));
+      unwrap(without_gil_in_waits(is_brief, waiting.options(), [&](const WaitOptions& wait) {
+        return buffer->update(given, values, wait);
+      }));
   ++update_count_;
   return updated;
 }

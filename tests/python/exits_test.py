@@ -115,7 +115,7 @@ def test_every_public_method_has_a_case():
 
 
 def run(door, how, names=()):
-    """Runs the program; gives its status, its stderr, and the seconds from its last line on."""
+    """Runs the program; its status, its stderr, and the seconds that finalization took."""
     command = [sys.executable, str(PROGRAM), door, how, *names]
     environment = os.environ | {"PYTHONPATH": str(Path(reverie.__file__).parents[1])}
     done = subprocess.run(

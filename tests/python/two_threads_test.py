@@ -296,3 +296,85 @@ def test_a_pool_closed_while_results_are_gathered_ends_the_call():
 def test_a_server_may_be_stopped_by_several_threads_at_once():
     server = reverie.Server([table("t", max_size=10)])
     assert at_once(*[lambda: server.stop(grace_s=0.5)] * 3) == []
+
+
+class Other:
+    """A thread that runs whenever a call lets the interpreter's lock go, and not else.
+
+    Nobody is made to hand the lock over meanwhile: what this thread counts was given to it.
+    """
+
+    def __enter__(self):
+        self.turns = 0
+        self._is_over = False
+        self._interval = sys.getswitchinterval()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        sys.setswitchinterval(1000.0)
+        for _ in range(3):  # for a request that was made before
+            threading.Event().wait(0.002)
+        return self
+
+    def _run(self):
+        pause = threading.Event()
+        while not self._is_over:
+            self.turns += 1
+            pause.wait(1e-5)
+
+    def turns_during(self, call):
+        before = self.turns
+        call()
+        return self.turns - before
+
+    def __exit__(self, *error):
+        self._is_over = True
+        sys.setswitchinterval(self._interval)
+        self._thread.join(DEADLINE_S)
+
+
+def brief_calls():
+    buffer = buffer_of(500)
+    batch = buffer.sample(256)
+    priorities = np.ones(256)
+    store = reverie.Store([table("t", max_size=1000)])
+    client = store.client()
+    step = {"x": np.zeros(8, np.float32)}
+    for _ in range(300):
+        client.insert(step, {"t": 1.0})
+    out = client.sample_batch("t", 64)
+    return {
+        "sample": lambda: buffer.sample(256, out=batch),
+        "update": lambda: buffer.update_priorities(batch["tickets"], priorities),
+        "add": lambda: add(buffer, 1),
+        "sample_batch": lambda: client.sample_batch("t", 64, out=out),
+        "update_priorities": lambda: client.update_priorities("t", out.tickets, np.ones(64)),
+        "priorities": lambda: client.priorities("t", out.keys),
+        "insert": lambda: client.insert(step, {"t": 1.0}),
+        "sample one": lambda: next(client.sample("t")),
+    }
+
+
+def test_brief_calls_keep_the_interpreters_lock():
+    calls = brief_calls()
+    with Other() as other:
+        turns = {
+            name: other.turns_during(lambda call=call: [call() for _ in range(100)])
+            for name, call in calls.items()
+        }
+    assert sum(turns.values()) <= 3, turns
+
+
+def test_large_calls_and_waits_let_other_threads_run():
+    buffer = reverie.ReplayBuffer(100, seed=1)
+    frame = np.zeros((84, 84), np.uint8)
+    for _ in range(50):
+        buffer.add(frame, 0, 0.0, frame, False)
+    client = reverie.Store([table("t", max_size=10)]).client()
+
+    def wait():
+        with pytest.raises(reverie.DeadlineExceededError):
+            client.sample_batch("t", 1, timeout_s=0.05)
+
+    with Other() as other:
+        wait_until(lambda: other.turns_during(lambda: buffer.sample(256)) > 0)
+        wait_until(lambda: other.turns_during(wait) > 0)

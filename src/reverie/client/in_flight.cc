@@ -102,6 +102,7 @@ bool InFlight::wait_for(std::size_t max_queued, TimePoint until) {
 Status InFlight::wait(std::size_t max_queued, TimePoint deadline, const WaitOptions& options) {
   const auto is_done = [&] { return queued() <= max_queued || has_news(); };
   if (is_done()) return {};
+  const WaitScope scope(options);
   if (queued() <= max_queued + kLookItemsMax && spinner_.look(Clock::system(), is_done)) return {};
   const TimePoint begin = clock_.now();
   double next_notice_s = kFirstNoticeS;

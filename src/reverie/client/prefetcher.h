@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -59,16 +60,18 @@ class Prefetcher {
           --waiting_;
         }
         if (closed_) return cancelled("this stream of batches is closed");
-        if (!queue_.empty()) {
-          T batch = std::move(queue_.front());
-          queue_.pop_front();
-          changed_.notify_all();
-          return batch;
-        }
+        if (!queue_.empty()) return take();
         if (is_over()) return end_;
       }
       if (wait.interrupted && wait.interrupted()) return cancelled("interrupted");
     }
+  }
+
+  // The next one if it is there already: for who would give something up for a wait.
+  std::optional<T> next_now() {
+    MutexLock lock(mutex_);
+    if (closed_ || queue_.empty()) return std::nullopt;
+    return take();
   }
 
   // Drops what was made, and ends the threads: within a poll interval of those that wait.
@@ -107,6 +110,13 @@ class Prefetcher {
       }
       changed_.notify_all();
     }
+  }
+
+  T take() REVERIE_REQUIRES(mutex_) {
+    T batch = std::move(queue_.front());
+    queue_.pop_front();
+    changed_.notify_all();
+    return batch;
   }
 
   bool is_forgiven(const Status& why) const REVERIE_REQUIRES(mutex_) {

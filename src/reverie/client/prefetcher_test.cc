@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -34,6 +35,18 @@ TEST(Prefetcher, HandsOutWhatWasMadeInOrderAndThenTheReason) {
     EXPECT_EQ(prefetcher.next({}).status().message(), "no more than 100") << "time after time";
   }
   EXPECT_EQ(made, 101) << "the thread has stopped";
+}
+
+TEST(Prefetcher, WhatIsThereIsTakenWithoutAWait) {
+  std::atomic<int> made{0};
+  Prefetcher<std::unique_ptr<int>> prefetcher(3, numbers(100, made));
+  for (int i = 0; i < 100; ++i) {
+    std::optional<std::unique_ptr<int>> ready;
+    while (!(ready = prefetcher.next_now())) std::this_thread::yield();
+    EXPECT_EQ(**ready, i);
+  }
+  EXPECT_EQ(prefetcher.next({}).status().message(), "no more than 100");
+  EXPECT_FALSE(prefetcher.next_now().has_value());
 }
 
 TEST(Prefetcher, MakesNoMoreThanTheQueueHoldsAndOneInHand) {

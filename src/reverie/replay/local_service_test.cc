@@ -152,6 +152,33 @@ TEST(LocalService, AWaitIsEndedFromOutside) {
   EXPECT_EQ(info_and_wait(*service).value()[0].pending_samples, 0);
 }
 
+TEST(LocalService, AWaitIsToldOfAndACallThatIsServedAtOnceIsNot) {
+  const auto service = open({fifo("a")});
+  ASSERT_TRUE(insert(*service, "a", make_item(1, 1.0), TimePoint::max()).ok());
+  int begun = 0;
+  int ended = 0;
+  WaitOptions wait;
+  wait.wait_begins = [&] { ++begun; };
+  wait.wait_ends = [&] { ++ended; };
+  wait.interrupted = [&] {
+    EXPECT_EQ(begun, ended + 1) << "asked within a wait";
+    return true;
+  };
+  SampleRequest request;
+  request.table = "a";
+  EXPECT_TRUE(sample_and_wait(*service, std::move(request), wait).status.ok());
+  EXPECT_EQ(begun, 0);
+  ASSERT_TRUE(reset_and_wait(*service, "a", wait).ok());
+  EXPECT_EQ(begun, 0);
+  request = {};
+  request.table = "a";
+  request.deadline = TimePoint::max();
+  const SampleResult none = sample_and_wait(*service, std::move(request), wait);
+  EXPECT_EQ(none.status.code(), StatusCode::kCancelled);
+  EXPECT_EQ(begun, 1);
+  EXPECT_EQ(ended, 1);
+}
+
 TEST(LocalService, WaitingIsTimed) {
   ManualClock clock;
   StoreOptions options;

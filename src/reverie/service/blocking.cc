@@ -46,6 +46,7 @@ class Arrival {
   T wait(ReplayService& service, RequestId id, const WaitOptions& options) {
     if (is_own_) return take_own();
     if (id == 0) return take();
+    const WaitScope scope(options);
     Clock& clock = Clock::system();
     const bool is_here =
         thread_spinner().look(clock, [this] { return is_here_.load(std::memory_order_acquire); });

@@ -16,6 +16,26 @@ struct WaitOptions {
   std::function<bool()> interrupted;
   // Called on the waiting thread when a wait grows long: after 10 s, 20 s, 40 s, ...
   std::function<void(double waited_s)> still_waiting;
+  // Called on the waiting thread before a call begins to wait and after it has waited. Not by one
+  // that is served at once.
+  std::function<void()> wait_begins;
+  std::function<void()> wait_ends;
+};
+
+// Tells of a wait for the time of a scope.
+class WaitScope {
+ public:
+  explicit WaitScope(const WaitOptions& options) : options_(options) {
+    if (options_.wait_begins) options_.wait_begins();
+  }
+  WaitScope(const WaitScope&) = delete;
+  WaitScope& operator=(const WaitScope&) = delete;
+  ~WaitScope() {
+    if (options_.wait_ends) options_.wait_ends();
+  }
+
+ private:
+  const WaitOptions& options_;
 };
 
 // A sample request whose answer is waited for later. For one thread.
