@@ -94,8 +94,17 @@ def tidy(run: Run) -> None:
     configure_and_build(run, "tidy")
 
 
+def asan_python(run: Run) -> None:
+    """The Python tests over an extension with the address and undefined-behaviour sanitizers."""
+    results = run.expect(BUILD / "asan" / "python-tests.xml")
+    if configure_and_build(run, "asan-python"):
+        program = ROOT / "tools" / "asan_python.py"
+        run.step("test asan-python", sys.executable, program, "--results", results)
+
+
 # The parts that are not a preset whose tests ctest runs.
 PARTS: dict[str, Callable[[Run], None]] = {
+    "asan-python": asan_python,
     "benchmarks": benchmarks,
     "fuzz": fuzz,
     "tidy": tidy,
