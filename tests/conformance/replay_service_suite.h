@@ -323,6 +323,69 @@ TEST_P(ReplayServiceSuite, ClosingCompletesWhatWaitsAndWhatComes) {
   EXPECT_EQ(sample(*service, 1).status.code(), StatusCode::kCancelled);
 }
 
+TEST_P(ReplayServiceSuite, HandsBackWhatNobodyUsedInItsOrder) {
+  const auto service = open({queue_table(8)});
+  for (ItemKey key = 1; key <= 8; ++key) ASSERT_TRUE(insert(*service, key, 1.0, 0, 5).ok());
+  SampleBatch first = sample(*service, 3).batch;
+  SampleBatch second = sample(*service, 4).batch;
+  const std::optional<std::size_t> handed_back = service->hand_back("t", second);
+  if (!handed_back) GTEST_SKIP() << "it cannot undo a draw";
+  EXPECT_EQ(*handed_back, 4u);
+  EXPECT_EQ(service->hand_back("t", first), 3u);
+  EXPECT_EQ(service->hand_back("t", first), 0u) << "they have it back";
+  first.clear();
+  second.clear();
+  EXPECT_EQ(insert(*service, 9).code(), StatusCode::kDeadlineExceeded) << "the queue is full again";
+  const SampleResult all = sample(*service, 8);
+  EXPECT_EQ(keys_of(all.batch), (std::vector<ItemKey>{1, 2, 3, 4, 5, 6, 7, 8}));
+  EXPECT_EQ(value_of(all.batch.trajectories()[7]), 5);
+  EXPECT_EQ(all.batch.times_sampled()[0], 1);
+}
+
+TEST_P(ReplayServiceSuite, HandsBackNothingThatWasDeletedOrResetMeanwhile) {
+  TableOptions options = fifo_table();
+  options.max_times_sampled = 2;
+  const auto service = open({options});
+  ASSERT_TRUE(insert(*service, 1).ok());
+  ASSERT_TRUE(insert(*service, 2).ok());
+  SampleBatch batch = sample(*service, 1).batch;
+  const ItemKey key = 1;
+  MutateRequest erase;
+  erase.table = "t";
+  erase.deletes = {&key, 1};
+  ASSERT_EQ(mutate_and_wait(*service, erase).deleted, 1u);
+  const std::optional<std::size_t> handed_back = service->hand_back("t", batch);
+  if (!handed_back) GTEST_SKIP() << "it cannot undo a draw";
+  EXPECT_EQ(*handed_back, 0u);
+  batch = sample(*service, 2).batch;
+  EXPECT_EQ(keys_of(batch), (std::vector<ItemKey>{2, 2}));
+  EXPECT_TRUE(reset_and_wait(*service, "t").ok());
+  EXPECT_EQ(service->hand_back("t", batch), 0u);
+  EXPECT_EQ(info(*service).current_size, 0);
+  ASSERT_TRUE(insert(*service, 3).ok());
+  EXPECT_EQ(service->hand_back("t", batch), 0u);
+  EXPECT_EQ(keys_of(sample(*service, 2).batch), (std::vector<ItemKey>{3, 3}));
+}
+
+TEST_P(ReplayServiceSuite, AClosedServiceAnswersNoCallAsIfOthersWouldGoThrough) {
+  const auto service = open({fifo_table()});
+  ASSERT_TRUE(insert(*service, 1).ok());
+  service->close();
+  const ItemKey key = 1;
+  MutateRequest erase;
+  erase.table = "t";
+  erase.deletes = {&key, 1};
+  EXPECT_EQ(info_and_wait(*service).status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(mutate_and_wait(*service, erase).status.code(), StatusCode::kCancelled);
+  EXPECT_EQ(reset_and_wait(*service, "t").code(), StatusCode::kCancelled);
+  if (!lacks(Lack::kReasons)) {
+    EXPECT_EQ(why_blocked_and_wait(*service, "t").status().code(), StatusCode::kCancelled);
+  }
+  if (!lacks(Lack::kLookUps)) {
+    EXPECT_EQ(lookup_and_wait(*service, {"t", {&key, 1}}).status.code(), StatusCode::kCancelled);
+  }
+}
+
 TEST_P(ReplayServiceSuite, AnExistingKeyOnlyGetsTheNewPriority) {
   const auto service = open({fifo_table()});
   ASSERT_TRUE(insert(*service, 1, 1.0, 0, 10).ok());

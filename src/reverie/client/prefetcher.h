@@ -2,7 +2,8 @@
 //
 //     make() make() ... --> queue, at most `depth` --> next() next() ...
 //
-// While the user works on one batch the next ones are made. The threads stop for good at the first
+// While the user works on one batch the next ones are made; with a depth of 0 one is made when
+// somebody waits for it. The threads stop for good at the first
 // that cannot be made; those made before are handed out first, then the reason. A thread whose
 // make() has no more (OUT_OF_RANGE) stops alone: the stream ends with the last of them. If it is
 // told so, a make() that was too late (DEADLINE_EXCEEDED) is only a reason to stop while somebody
@@ -32,7 +33,7 @@ class Prefetcher {
   // that close() has ended.
   using Make = std::function<Result<T>(const WaitOptions& wait)>;
 
-  // Requires depth >= 1. `make` lives until close() has returned.
+  // `make` lives until close() has returned.
   Prefetcher(std::size_t depth, Make make)
       : Prefetcher(depth, std::vector<Make>(1, std::move(make))) {}
   // A thread for each; what they make comes in the order in which it is done. Requires one at
@@ -55,7 +56,7 @@ class Prefetcher {
         MutexLock lock(mutex_);
         if (queue_.empty() && !is_over() && !closed_) {
           ++waiting_;
-          if (forgives_unwanted_) changed_.notify_all();  // now it is wanted
+          if (forgives_unwanted_ || depth_ == 0) changed_.notify_all();  // now it is wanted
           changed_.wait_for(mutex_, kPollInterval);
           --waiting_;
         }
@@ -74,19 +75,22 @@ class Prefetcher {
     return take();
   }
 
-  // Drops what was made, and ends the threads: within a poll interval of those that wait.
-  // Idempotent.
-  void close() {
+  // Ends the threads: within a poll interval of those that wait. Returns what was made and not
+  // handed out, in order. Idempotent.
+  std::deque<T> close() {
     {
       MutexLock lock(mutex_);
       closed_ = true;
-      queue_.clear();
       changed_.notify_all();
     }
-    MutexLock lock(join_mutex_);
-    for (std::thread& thread : threads_) {
-      if (thread.joinable()) thread.join();
+    {
+      MutexLock lock(join_mutex_);
+      for (std::thread& thread : threads_) {
+        if (thread.joinable()) thread.join();
+      }
     }
+    MutexLock lock(mutex_);
+    return std::exchange(queue_, {});
   }
 
  private:
@@ -105,7 +109,7 @@ class Prefetcher {
       if (!made.ok()) {
         if (!is_forgiven(made.status())) return stop(made.status());
         if (!closed_ && !has_failed_) changed_.wait_for(mutex_, kPollInterval);
-      } else if (!closed_) {
+      } else {
         queue_.push_back(std::move(made).value());
       }
       changed_.notify_all();
@@ -135,10 +139,15 @@ class Prefetcher {
   // Waits for room in the queue, and takes it; false once closed or failed.
   bool has_room() {
     MutexLock lock(mutex_);
-    while (!closed_ && !has_failed_ && queue_.size() + making_ >= depth_) changed_.wait(mutex_);
+    while (!closed_ && !has_failed_ && queue_.size() + making_ >= wanted()) changed_.wait(mutex_);
     if (closed_ || has_failed_) return false;
     ++making_;
     return true;
+  }
+
+  // How many there may be, made or in the making.
+  std::size_t wanted() const REVERIE_REQUIRES(mutex_) {
+    return depth_ > 0 ? depth_ : waiting_ > 0 ? 1 : 0;
   }
 
   // Nothing more will be queued.

@@ -58,6 +58,28 @@ TEST(Prefetcher, MakesNoMoreThanTheQueueHoldsAndOneInHand) {
   }
 }
 
+TEST(Prefetcher, WithoutDepthItMakesWhatSomebodyWaitsFor) {
+  std::atomic<int> made{0};
+  Prefetcher<std::unique_ptr<int>> prefetcher(0, numbers(1'000, made));
+  EXPECT_EQ(made, 0);
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_EQ(*prefetcher.next({}).value(), i);
+    EXPECT_EQ(made, i + 1);
+  }
+  EXPECT_TRUE(prefetcher.close().empty());
+}
+
+TEST(Prefetcher, CloseGivesBackWhatNobodyHad) {
+  std::atomic<int> made{0};
+  Prefetcher<std::unique_ptr<int>> prefetcher(3, numbers(1'000, made));
+  EXPECT_EQ(*prefetcher.next({}).value(), 0);
+  while (made < 4) std::this_thread::yield();
+  const auto left = prefetcher.close();
+  ASSERT_EQ(left.size(), static_cast<std::size_t>(made - 1));
+  for (std::size_t i = 0; i < left.size(); ++i) EXPECT_EQ(*left[i], static_cast<int>(i) + 1);
+  EXPECT_TRUE(prefetcher.close().empty());
+}
+
 TEST(Prefetcher, CloseEndsBothSidesOfAWait) {
   Prefetcher<int> prefetcher(1, wait_for_ever);
   std::vector<std::thread> users;

@@ -53,6 +53,7 @@ Status ReplayBuffer::draw_into(Scratch& scratch, const ReplayBufferDraw& draw,
   request.min_count = draw.distinct ? 1 : draw.count;
   request.distinct = draw.distinct;
   request.brief = true;
+  request.wants_least = draw.over_buffer && draw.beta.has_value();
   request.deadline = draw.deadline;
   request.batch = std::move(scratch.batch);
   SampleResult result = sample_and_wait(*service_, std::move(request), wait);
@@ -82,7 +83,10 @@ Status ReplayBuffer::sample(const ReplayBufferDraw& draw, const ReplayBufferTarg
   if (status.ok()) {
     std::ranges::copy(batch.tickets(), targets.tickets);
     const std::span<float> weights(targets.weights, batch.size());
-    if (draw.beta) {
+    if (draw.beta && draw.over_buffer) {
+      status = importance_weights_over(batch.probabilities(), batch.least_probability(), *draw.beta,
+                                       weights);
+    } else if (draw.beta) {
       status =
           importance_weights(batch.probabilities(), static_cast<std::size_t>(batch.table_size()),
                              *draw.beta, WeightScale::kBatchMaximum, weights);
@@ -93,6 +97,11 @@ Status ReplayBuffer::sample(const ReplayBufferDraw& draw, const ReplayBufferTarg
   batch.clear();
   give_back(std::move(scratch));
   return status;
+}
+
+StepCounts ReplayBuffer::counts() {
+  MutexLock lock(add_mutex_);
+  return writer_.counts();
 }
 
 Result<std::size_t> ReplayBuffer::update(std::span<const std::uint64_t> tickets,

@@ -37,6 +37,8 @@ struct ReplayBufferDraw {
   bool distinct = false;  // no item twice in the batch
   // Weights are (p_min / p)^beta, so at most 1; all 1 without a value.
   std::optional<double> beta = {};
+  // Whether p_min is the smallest probability in the buffer, not only in the batch.
+  bool over_buffer = false;
   // FAILED_PRECONDITION while the buffer is empty and this has passed.
   TimePoint deadline = TimePoint{};
 };
@@ -72,7 +74,10 @@ class ReplayBuffer {
   Result<std::size_t> update(std::span<const std::uint64_t> tickets,
                              std::span<const double> priorities, const WaitOptions& wait);
 
-  // Drops all items; the streams begin anew.
+  // Of all steps so far, those that were dropped since included.
+  StepCounts counts();
+
+  // Drops all items; the streams begin anew. The largest priority so far stays what it was.
   Status clear(const WaitOptions& wait);
 
  private:

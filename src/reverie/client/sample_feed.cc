@@ -110,7 +110,11 @@ Result<FedSamples> SampleFeed::operator()(const WaitOptions& wait) {
       FedSamples fed;
       REVERIE_ASSIGN_OR_RETURN(fed.groups, assemble_groups(result.batch, *memory_));
       fed.samples = std::move(result.batch);
-      fed.samples.unpin();
+      if (options_.keeps_trajectories) {
+        fed.samples.retain();
+      } else {
+        fed.samples.unpin();
+      }
       if (options_.bytes_max > 0) bound_bytes(fed);
       return fed;
     }

@@ -40,12 +40,14 @@ struct SampleFeedOptions {
   std::optional<Duration> timeout = {};  // to wait for an item; none: without limit
   // Whether the service hands out what there is when min_count is 1, as one in this process does.
   bool is_local = false;
+  // Whether the samples keep their trajectories, for those who may hand them back (hand_back.h).
+  bool keeps_trajectories = false;
   Clock* clock = nullptr;  // that the service's deadlines are on; the system's when null
   // Of the rows of a request's items, as far as the request before tells; 0: no bound.
   std::size_t bytes_max = 0;
 };
 
-// What a feed drew at once. The samples hold no pin: their trajectories are gone.
+// What a feed drew at once. The samples hold no pin.
 struct FedSamples {
   SampleBatch samples;
   std::vector<SampleGroup> groups;

@@ -30,6 +30,43 @@ bool is_same_row(const std::byte* a, const std::byte* b, std::size_t size) {
   return all == 0;
 }
 
+// Floating-point numbers by their bits: the largest with no sign is infinity's, beyond is NaN.
+template <typename Bits>
+bool are_equal_floats(const std::byte* a, const std::byte* b, std::size_t size, Bits infinity) {
+  constexpr Bits kSign = Bits{1} << (8 * sizeof(Bits) - 1);
+  for (std::size_t at = 0; at + sizeof(Bits) <= size; at += sizeof(Bits)) {
+    Bits x = 0;
+    Bits y = 0;
+    std::memcpy(&x, a + at, sizeof(Bits));
+    std::memcpy(&y, b + at, sizeof(Bits));
+    if (x == y) continue;
+    x = static_cast<Bits>(x & ~kSign);
+    y = static_cast<Bits>(y & ~kSign);
+    const bool are_zeros = x == 0 && y == 0;
+    const bool are_nans = x > infinity && y > infinity;
+    if (!are_zeros && !are_nans) return false;
+  }
+  return true;
+}
+
+// Whether rows of different bits have the same values all the same.
+bool have_equal_values(DType dtype, const std::byte* a, const std::byte* b, std::size_t size) {
+  switch (dtype) {
+    case DType::kFloat32:
+    case DType::kComplex64:
+      return are_equal_floats<std::uint32_t>(a, b, size, 0x7f800000u);
+    case DType::kFloat64:
+    case DType::kComplex128:
+      return are_equal_floats<std::uint64_t>(a, b, size, 0x7ff0000000000000u);
+    case DType::kFloat16:
+      return are_equal_floats<std::uint16_t>(a, b, size, 0x7c00u);
+    case DType::kBFloat16:
+      return are_equal_floats<std::uint16_t>(a, b, size, 0x7f80u);
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 TransitionWriter::TransitionWriter(TransitionPlan& plan, Allocator& allocator, std::uint64_t seed)
@@ -127,7 +164,10 @@ void TransitionWriter::set_obs(Row row, std::span<const TensorView> obs, std::si
 bool TransitionWriter::has_obs(Row row, std::span<const TensorView> obs, std::size_t env) const {
   bool is_same = true;
   for (std::size_t i = 0; i < obs.size() && is_same; ++i) {
-    is_same = is_same_row(row.at(obs_[i]), row_of(obs[i], env, obs_[i].size), obs_[i].size);
+    const std::byte* const announced = row.at(obs_[i]);
+    const std::byte* const given = row_of(obs[i], env, obs_[i].size);
+    is_same = is_same_row(announced, given, obs_[i].size) ||
+              have_equal_values(obs[i].dtype, announced, given, obs_[i].size);
   }
   return is_same;
 }
@@ -234,6 +274,7 @@ void TransitionWriter::append_one(Stream& stream, const StepArrays& step, std::s
   if (stream.is_open && !has_obs(row_at(stream, stream.row), step.obs, env)) {
     add_cut_items(stream, stream.row, items);
     begin_episode(stream, stream.row + 1);
+    ++counts_.cuts;
   }
   const std::uint64_t row = stream.row;
   const Row here = row_at(stream, row);
@@ -249,6 +290,8 @@ void TransitionWriter::append_one(Stream& stream, const StepArrays& step, std::s
   std::memcpy(here.at(flags_), &flags, sizeof(flags));
   set_obs(row_at(stream, row + 1), step.next_obs, env);
   const bool is_over = is_terminated || is_truncated;
+  ++counts_.steps;
+  counts_.episodes += is_over ? 1 : 0;
   publish(stream, row + (is_over ? 2 : 1));
 
   add_whole_items(stream, row + 1, items);

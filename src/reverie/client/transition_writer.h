@@ -9,7 +9,8 @@
 //
 // What is given as the next observation is expected again as the following observation. Where
 // something else comes the stream is cut there, as a truncation would: each transition is as it
-// was given, and none spans the cut.
+// was given, and none spans the cut. Numbers that are equal are no reason to cut, whatever their
+// bits: 0.0 and -0.0, or any two NaN.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +39,13 @@ struct StepArrays {
   bool has_env_axis = true;
 };
 
+// What was written so far.
+struct StepCounts {
+  std::int64_t steps = 0;
+  std::int64_t episodes = 0;  // that terminated or were truncated
+  std::int64_t cuts = 0;      // streams that went on with another observation than was announced
+};
+
 // Not thread-safe. Items may be read by others meanwhile. The row after an item's steps is there
 // for its observation: what is done about that is written later, to bytes that no reader of the
 // item looks at, and the row is published with it.
@@ -51,7 +59,9 @@ class TransitionWriter {
   // shape or type than the plan's, or another number of environments.
   Status append(const StepArrays& step, std::vector<Item>& items);
 
-  // Forgets the steps so far: all streams begin anew.
+  const StepCounts& counts() const { return counts_; }
+
+  // Forgets the steps so far, save their counts: all streams begin anew.
   void clear();
 
  private:
@@ -122,6 +132,7 @@ class TransitionWriter {
   Leaf reward_;
   Leaf flags_;
   std::uint64_t next_key_;  // of chunks
+  StepCounts counts_;
   std::vector<Stream> streams_;
 };
 

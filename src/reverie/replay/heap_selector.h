@@ -37,6 +37,7 @@ class HeapSelector : public Selector {
     if (place < size_) settle(place, last);
   }
   std::size_t size() const final { return size_; }
+  std::optional<double> least_probability() final { return 1.0; }
   void draw(std::span<Slot> slots, std::span<double> probabilities) final {
     if (slots.empty()) return;
     std::fill(slots.begin(), slots.end(), heap_[0].slot);

@@ -107,6 +107,8 @@ class ItemSlots {
     BriefItem& item = (*this)[ticket.slot];
     return item.generation == ticket.generation && !item.trajectory.empty() ? &item : nullptr;
   }
+  // Whether a ticket is older than all occupants here: of slots whose place these took.
+  bool is_of_the_past(Ticket ticket) const { return ticket.generation <= first_generation_; }
   // Slots below this one were in use at some time.
   Slot used() const { return used_; }
 

@@ -42,6 +42,7 @@ class ListSelector : public Selector {
     }
     return count;
   }
+  std::optional<double> least_probability() final { return 1.0; }
   std::size_t memory_bytes() const final { return sizeof(*this) + links_.memory_bytes(); }
 
  protected:
@@ -52,6 +53,14 @@ class ListSelector : public Selector {
   Slot oldest_ = kNoSlot;
   Slot newest_ = kNoSlot;
   const Links& links(Slot slot) const { return links_[slot]; }
+  // As if it had been inserted before all others.
+  void insert_oldest(Slot slot) {
+    links_.reach(slot, {});
+    links_[slot] = {kNoSlot, oldest_};
+    (oldest_ == kNoSlot ? newest_ : links_[oldest_].older) = slot;
+    oldest_ = slot;
+    ++size_;
+  }
 
  private:
   virtual Slot first() const = 0;
@@ -64,6 +73,7 @@ class ListSelector : public Selector {
 class Fifo final : public ListSelector {
  public:
   std::string_view name() const override { return "Fifo"; }
+  void insert_again(Slot slot, double) override { insert_oldest(slot); }
   std::unique_ptr<Selector> make_empty() override { return std::make_unique<Fifo>(); }
 
  private:

@@ -80,8 +80,13 @@ RequestId LocalService::sample(SampleRequest request, Done<SampleResult> done) {
   return (*found)->sample(std::move(request), std::move(done));
 }
 
+std::optional<std::size_t> LocalService::hand_back(std::string_view name, SampleBatch& batch) {
+  auto found = table(name);
+  return found.ok() ? (*found)->hand_back(batch) : 0;
+}
+
 RequestId LocalService::mutate(const MutateRequest& request, Done<MutateResult> done) {
-  auto found = table(request.table);
+  auto found = open_table(request.table);
   MutateResult result;
   if (found.ok()) {
     result = (*found)->mutate(request);
@@ -93,7 +98,7 @@ RequestId LocalService::mutate(const MutateRequest& request, Done<MutateResult> 
 }
 
 RequestId LocalService::lookup(const LookupRequest& request, Done<LookupResult> done) {
-  auto found = table(request.table);
+  auto found = open_table(request.table);
   LookupResult result;
   if (found.ok()) {
     result = (*found)->lookup(request.keys);
@@ -105,14 +110,16 @@ RequestId LocalService::lookup(const LookupRequest& request, Done<LookupResult> 
 }
 
 RequestId LocalService::reset(std::string_view name, Done<Status> done) {
-  auto found = table(name);
+  auto found = open_table(name);
   if (found.ok()) (*found)->reset();
   done(found.status());
   return 0;
 }
 
 RequestId LocalService::info(Done<Result<std::vector<TableInfo>>> done) {
-  if (Status status = fork_guard_.check("store"); !status.ok()) {
+  Status status = fork_guard_.check("store");
+  if (status.ok()) status = check_open();
+  if (!status.ok()) {
     done(status);
     return 0;
   }
@@ -123,12 +130,17 @@ RequestId LocalService::info(Done<Result<std::vector<TableInfo>>> done) {
 }
 
 RequestId LocalService::why_blocked(std::string_view name, Done<Result<BlockedReport>> done) {
-  auto found = table(name);
+  auto found = open_table(name);
   if (found.ok()) {
     done((*found)->why_blocked());
   } else {
     done(found.status());
   }
+  return 0;
+}
+
+RequestId LocalService::new_client(Done<Result<std::uint64_t>> done) {
+  done(++client_count_);
   return 0;
 }
 
@@ -141,7 +153,18 @@ void LocalService::cancel(RequestId id) {
 
 void LocalService::close() {
   if (!fork_guard_.check("store").ok()) return;
+  closed_ = true;
   for (const auto& table : tables_) table->close();
+}
+
+Status LocalService::check_open() const {
+  return closed_ ? cancelled("the store is closed") : Status();
+}
+
+Result<Table*> LocalService::open_table(std::string_view name) {
+  REVERIE_ASSIGN_OR_RETURN(Table* const found, table(name));
+  REVERIE_RETURN_IF_ERROR(check_open());
+  return found;
 }
 
 Result<Table*> LocalService::table(std::string_view name) {

@@ -7,6 +7,7 @@
 // deadlines that starts with the first request that waits with one.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,27 +39,35 @@ class LocalService final : public ReplayService {
   RequestId insert(InsertRequest request, Done<InsertResult> done) override;
   std::size_t insert_at_once(std::string_view table, std::span<Item> items) override;
   RequestId sample(SampleRequest request, Done<SampleResult> done) override;
+  std::optional<std::size_t> hand_back(std::string_view table, SampleBatch& batch) override;
   RequestId mutate(const MutateRequest& request, Done<MutateResult> done) override;
   RequestId lookup(const LookupRequest& request, Done<LookupResult> done) override;
   RequestId reset(std::string_view table, Done<Status> done) override;
   RequestId info(Done<Result<std::vector<TableInfo>>> done) override;
   RequestId why_blocked(std::string_view table, Done<Result<BlockedReport>> done) override;
+  RequestId new_client(Done<Result<std::uint64_t>> done) override;
   void cancel(RequestId id) override;
   void close() override;
 
   // What only an embedded store can offer. NOT_FOUND lists the tables there are.
   Result<Table*> table(std::string_view name);
+  // CANCELLED once closed.
+  Status check_open() const;
   // Bytes of the chunks that items refer to.
   std::int64_t used_bytes() const { return context_->chunks.used_bytes(); }
 
  private:
   explicit LocalService(std::shared_ptr<StoreContext> context) : context_(std::move(context)) {}
+  // For the calls that no table refuses by itself once the store is closed.
+  Result<Table*> open_table(std::string_view name);
   // Lets every table look again at inserts that wait for room.
   void serve_all();
 
   const std::shared_ptr<StoreContext> context_;
   std::vector<std::shared_ptr<Table>> tables_;  // fixed once open
   std::atomic<int> serve_wanted_{0};
+  std::atomic<bool> closed_{false};
+  std::atomic<std::uint64_t> client_count_{0};
   ForkGuard fork_guard_;
 };
 

@@ -50,17 +50,33 @@ void Prioritized::insert(Slot slot, double priority) {
   slots_.insert(slot);
   tree_.reach(slot);
   tree_.set(slot, inserted_weight_);
+  if (least_) least_->set(slot, inserted_weight_);
 }
 
 void Prioritized::update(std::span<const Slot> slots, std::span<const double> priorities) {
   weights_.resize(slots.size());
   priority_power(exponent_, priorities, weights_);
   tree_.update(slots, weights_);
+  if (!least_) return;
+  for (std::size_t i = 0; i < slots.size(); ++i) least_->set(slots[i], weights_[i]);
 }
 
 void Prioritized::erase(Slot slot) {
   slots_.erase(slot);
   tree_.set(slot, 0);
+  if (least_) least_->set(slot, 0);
+}
+
+std::optional<double> Prioritized::least_probability() {
+  if (!least_) {
+    least_ = std::make_unique<LeastTree>();
+    for (std::size_t slot = 0; slot < tree_.capacity(); ++slot) {
+      const float weight = tree_.weight(static_cast<Slot>(slot));
+      if (weight > 0) least_->set(static_cast<Slot>(slot), weight);
+    }
+  }
+  if (least_->least() == LeastTree::kNone) return 1.0 / static_cast<double>(slots_.size());
+  return static_cast<double>(least_->least()) / tree_.total();
 }
 
 void Prioritized::draw(std::span<Slot> slots, std::span<double> probabilities) {
@@ -138,13 +154,15 @@ std::size_t Prioritized::take_uniform(std::span<Slot> slots, std::span<double> p
 }
 
 std::unique_ptr<Selector> Prioritized::make_empty() {
-  return std::unique_ptr<Selector>(new Prioritized(exponent_, random_.next()));
+  std::unique_ptr<Prioritized> made(new Prioritized(exponent_, random_.next()));
+  if (least_) made->least_ = std::make_unique<LeastTree>();
+  return made;
 }
 
 std::size_t Prioritized::memory_bytes() const {
   return sizeof(*this) + tree_.memory_bytes() + slots_.memory_bytes() +
-         weights_.capacity() * sizeof(float) + attempts_.capacity() * sizeof(Slot) +
-         unused_.capacity() * sizeof(double);
+         (least_ ? least_->memory_bytes() : 0) + weights_.capacity() * sizeof(float) +
+         attempts_.capacity() * sizeof(Slot) + unused_.capacity() * sizeof(double);
 }
 
 }  // namespace reverie

@@ -9,10 +9,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "reverie/base/random.h"
+#include "reverie/replay/least_tree.h"
 #include "reverie/replay/random_lanes.h"
 #include "reverie/replay/selector.h"
 #include "reverie/replay/slot_set.h"
@@ -36,6 +38,7 @@ class Prioritized final : public Selector {
   std::size_t size() const override { return slots_.size(); }
   void draw(std::span<Slot> slots, std::span<double> probabilities) override;
   std::size_t draw_distinct(std::span<Slot> slots, std::span<double> probabilities) override;
+  std::optional<double> least_probability() override;
   std::unique_ptr<Selector> make_empty() override;
   std::size_t memory_bytes() const override;
 
@@ -54,6 +57,7 @@ class Prioritized final : public Selector {
   Random random_;
   RandomLanes lanes_;
   SumTree tree_;
+  std::unique_ptr<LeastTree> least_;  // null until somebody asks for the least
   SlotSet slots_;
   // Of the item that was inserted last: the next one mostly has the same.
   double inserted_priority_ = 0;

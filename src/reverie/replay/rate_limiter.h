@@ -51,6 +51,9 @@ class RateLimiter {
     ++deletes_;
     waived_ += waived;
   }
+  // Undo a sample, and the deletion of an item that it was the last of.
+  void take_back_sample() { --samples_; }
+  void take_back_delete() { --deletes_; }
   void reset();
 
   // Which bound holds one insert, or one sample, back: its value, the bound, and by how much.

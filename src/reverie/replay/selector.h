@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -52,6 +53,9 @@ class Selector {
   // Requires a slot that is not in, and a checked priority.
   virtual void insert(Slot slot, double priority) = 0;
 
+  // The same for an item that was drawn and comes back: next in an order that has no chance.
+  virtual void insert_again(Slot slot, double priority) { insert(slot, priority); }
+
   // Gives each slot its new priority. A slot may come twice: the last one wins.
   // Requires slots that are in, checked priorities, spans of one size.
   virtual void update(std::span<const Slot> slots, std::span<const double> priorities) = 0;
@@ -71,6 +75,11 @@ class Selector {
   // asked for when size() is smaller. What is in, and in which order, stays as it was.
   // Requires spans of one size.
   virtual std::size_t draw_distinct(std::span<Slot> slots, std::span<double> probabilities) = 0;
+
+  // Of the items that are in, the probability that a single draw has for the least likely one that
+  // it can draw; none where the selector does not know. May look at all items when it is asked for
+  // the first time. Requires size() > 0.
+  virtual std::optional<double> least_probability() { return std::nullopt; }
 
   // An empty selector with the same options, for a table that starts afresh while the old content
   // is freed outside the lock. A random one gets a generator that continues this one's run.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "reverie/replay/distinct_probabilities.h"
+
 namespace reverie {
 
 Table::Table(std::unique_ptr<TableCore> core, std::shared_ptr<StoreContext> context,
@@ -30,7 +32,10 @@ void Table::finish(Effects& effects) {
     if (effects.after.growing) effects.after.growing->populate_ahead();
     effects.after = {};  // frees
     for (auto& [done, result] : effects.inserts) done(std::move(result));
-    for (auto& [done, result] : effects.samples) done(std::move(result));
+    for (auto& [done, result, distinct] : effects.samples) {
+      if (distinct) finish_distinct(result.batch);
+      done(std::move(result));
+    }
     effects.inserts.clear();
     effects.samples.clear();
     if (has_freed && context_->chunks.has_waiters() && context_->on_room) context_->on_room();
@@ -38,6 +43,13 @@ void Table::finish(Effects& effects) {
     MutexLock lock(mutex_);
     serve_waiting(context_->clock.now(), effects);
   }
+}
+
+void Table::finish_distinct(SampleBatch& batch) {
+  double least = batch.least_probability();
+  to_inclusion({batch.rows().probabilities, batch.size()},
+               static_cast<std::size_t>(batch.table_size()), least > 0 ? &least : nullptr);
+  batch.set_least_probability(least);
 }
 
 // Whether a request that waits has to, is known only here, once nothing moves any more: between two
@@ -113,6 +125,7 @@ bool Table::sample_now(SampleRequest& request, TimePoint now, Effects& effects) 
   } else {
     request.batch.add_pin(Pin(shared_from_this(), pin));
     request.batch.set_drawn_at(now);
+    if (request.wants_least) request.batch.set_least_probability(core_->least_probability());
   }
   // Short of a whole breath means that no more can be drawn at once.
   const std::size_t size = request.batch.size();
@@ -218,9 +231,25 @@ RequestId Table::sample(SampleRequest request, Done<SampleResult> done) {
   });
   if (id == 0) {
     result.batch = std::move(request.batch);
+    if (request.distinct) finish_distinct(result.batch);
     done(std::move(result));
   }
   return id;
+}
+
+// What was drawn last comes back first, so that the order of a queue is what it was.
+std::size_t Table::hand_back(const SampleBatch& batch) {
+  std::size_t count = 0;
+  for (std::size_t end = batch.size(); end > 0;) {
+    const std::size_t begin = end - std::min(end, kBreath);
+    apply([&](TimePoint now, Effects& effects) {
+      mutex_.assert_held();
+      // Of a closed store nobody draws any more: nothing is lost.
+      count += closed_ ? end - begin : core_->take_back(batch, begin, end, now, effects.after);
+    });
+    end = begin;
+  }
+  return count;
 }
 
 MutateResult Table::mutate(const MutateRequest& request) {
@@ -232,6 +261,7 @@ MutateResult Table::mutate(const MutateRequest& request) {
     result.status = invalid_argument("there are {} keys but {} priorities; give one each",
                                      request.keys.size(), request.key_priorities.size());
   }
+  if (result.status.ok()) result.status = core_->check_tickets(request.tickets);
   for (const auto priorities : {request.ticket_priorities, request.key_priorities}) {
     if (result.status.ok()) result.status = core_->check_priorities(priorities);
   }
@@ -357,8 +387,9 @@ void Table::complete(WaitingInsert waiting, Status status, TimePoint now, Effect
 void Table::complete(WaitingSample waiting, Status status, TimePoint now, Effects& effects) {
   if (waiting.timer != 0) context_->timers.cancel(waiting.timer, waiting.deadline);
   sample_wait_ += now - waiting.since;
-  effects.samples.emplace_back(std::move(waiting.done),
-                               SampleResult{std::move(status), std::move(waiting.request.batch)});
+  effects.samples.push_back({std::move(waiting.done),
+                             {std::move(status), std::move(waiting.request.batch)},
+                             waiting.request.distinct});
 }
 
 template <typename Pick>

@@ -58,6 +58,7 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   RequestId insert(std::span<Item> items, TimePoint deadline, Done<InsertResult> done);
   std::size_t insert_at_once(std::span<Item> items);
   RequestId sample(SampleRequest request, Done<SampleResult> done);
+  std::size_t hand_back(const SampleBatch& batch);
   MutateResult mutate(const MutateRequest& request);
   LookupResult lookup(std::span<const ItemKey> keys);
   void reset();
@@ -99,7 +100,12 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   struct Effects {
     Aftermath after;
     std::vector<std::pair<Done<InsertResult>, InsertResult>> inserts;
-    std::vector<std::pair<Done<SampleResult>, SampleResult>> samples;
+    struct Sampled {
+      Done<SampleResult> done;
+      SampleResult result;
+      bool distinct;
+    };
+    std::vector<Sampled> samples;
     bool is_unfinished = false;
   };
 
@@ -107,6 +113,8 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   template <typename Change>
   void apply(Change change);
   void finish(Effects& effects);
+  // The probabilities of a batch without repeats as they are told. Without the lock.
+  static void finish_distinct(SampleBatch& batch);
 
   std::size_t insert_now(std::span<Item> items, TimePoint now, Effects& effects)
       REVERIE_REQUIRES(mutex_);

@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "reverie/replay/distinct_probabilities.h"
+
 namespace reverie {
 namespace {
 
@@ -190,8 +192,76 @@ void TableCore::insert(Item item, TimePoint now, Aftermath& after) {
   count_in(stored.trajectory);
   limiter_.did_insert();
   for (const auto& extension : extensions_) extension->on_insert(*this, slot);
-  if (size() > static_cast<std::size_t>(options_.max_size)) evict(after);
+  // More than one where items were handed back meanwhile.
+  while (size() > static_cast<std::size_t>(options_.max_size)) evict(after);
   while (is_over_bytes()) evict(after);
+}
+
+std::size_t TableCore::take_back(const SampleBatch& batch, std::size_t begin, std::size_t end,
+                                 TimePoint now, Aftermath& after) {
+  now_ = now;
+  ItemSlots& slots = state_->slots;
+  if (!slots.has_books()) return 0;  // its draws do not tell what an item was
+  std::size_t count = 0;
+  for (std::size_t i = end; i-- > begin;) {
+    const Ticket ticket = Ticket::unpack(batch.tickets()[i]);
+    if (slots.is_of_the_past(ticket)) continue;  // the table was reset
+    BriefItem* there = slots.find(ticket);
+    const std::optional<std::uint32_t> same_key = state_->keys.find(batch.keys()[i]);
+    // It came back by its last draw, and this was one before: or it is another of that key.
+    if (there == nullptr && same_key) there = &slots[*same_key];
+    if (there != nullptr) {
+      if (there->times_sampled < batch.times_sampled()[i]) continue;
+      --there->times_sampled;
+      limiter_.take_back_sample();
+      ++count;
+      continue;
+    }
+    // Gone: with this draw, or since, because somebody wanted it gone.
+    const bool was_last =
+        options_.max_times_sampled >= 1 && batch.times_sampled()[i] >= options_.max_times_sampled;
+    if (!was_last) continue;
+    const Slot slot = slots.take();
+    if (ItemSlots::begins_segment(slot)) after.growing = slots.slabs();
+    if (options_.has_books) state_->keys.insert(batch.keys()[i], slot);
+    StoredItem& stored = slots.whole(slot);
+    const TrajectoryView& view = batch.trajectories()[i];
+    stored.trajectory = Trajectory(Ref<const Layout>::share(view.layout), view.pieces());
+    stored.key = batch.keys()[i];
+    stored.priority = batch.priorities()[i];
+    stored.inserted_at_ns = batch.inserted_at_ns()[i];
+    stored.version = batch.versions()[i];
+    stored.times_sampled = batch.times_sampled()[i] - 1;
+    state_->sampler->insert_again(slot, stored.priority);
+    state_->remover->insert_again(slot, stored.priority);
+    count_in(stored.trajectory);
+    limiter_.take_back_sample();
+    limiter_.take_back_delete();
+    for (const auto& extension : extensions_) extension->on_insert(*this, slot);
+    ++count;
+  }
+  return count;
+}
+
+double TableCore::least_probability() {
+  if (size() == 0) return 0;
+  return state_->sampler->least_probability().value_or(0);
+}
+
+Status TableCore::check_tickets(std::span<const std::uint64_t> tickets) const {
+  // Slots are dense, and generations begin with 1; items that were handed back take a few more.
+  const std::uint64_t slot_count = 2 * static_cast<std::uint64_t>(options_.max_size) + 1024;
+  for (std::size_t i = 0; i < tickets.size(); ++i) {
+    const Ticket ticket = Ticket::unpack(tickets[i]);
+    if (ticket.generation != 0 && ticket.slot < slot_count) [[likely]] {
+      continue;
+    }
+    return invalid_argument(
+        "tickets holds {} at place {} of {}, which no batch of table '{}' has given; give the "
+        "batch's tickets, or name keys as such (keys=)",
+        tickets[i], i, tickets.size(), options_.name);
+  }
+  return {};
 }
 
 std::size_t TableCore::sample(std::size_t count, bool distinct, TimePoint now, SampleBatch& batch,
@@ -239,6 +309,7 @@ std::size_t TableCore::draw(std::size_t count, bool distinct, const SampleBatch&
   }
   const std::size_t drawn = state_->sampler->draw_distinct(slots_, values_);
   for (std::size_t i = 0; i < drawn; ++i) state_->slots.prefetch(slots_[i]);
+  to_first_draw(std::span(values_).first(drawn));
   if (known == 0) return drawn;
   // Leaving out those drawn in an earlier breath leaves a draw from the others.
   std::vector<std::uint64_t> tickets(batch.tickets().begin(), batch.tickets().end());
@@ -450,7 +521,8 @@ void TableCore::reset(Aftermath& after) {
   after.has_freed_bytes = true;
   for (const auto& extension : extensions_) extension->on_reset();
   limiter_.reset();
-  max_priority_ = 1.0;
+  // Without books it is a replay buffer's, whose learner goes on with priorities as they were.
+  if (options_.has_books) max_priority_ = 1.0;
   account_ = make_ref<ByteAccount>();
   num_deleted_episodes_ = 0;
   num_unique_samples_ = 0;

@@ -71,11 +71,21 @@ class TableCore final : private TableAccess {
   // How many draws the limiter allows now.
   std::int64_t sample_allowance() const { return size() == 0 ? 0 : limiter_.sample_allowance(); }
   // Draws up to `count` items into `batch`, as many as are allowed; returns how many. With
-  // `distinct` none that is in `batch` already. The caller pins.
+  // `distinct` none that is in `batch` already; their probabilities are then those of a single draw
+  // (distinct_probabilities.h). The caller pins.
   std::size_t sample(std::size_t count, bool distinct, TimePoint now, SampleBatch& batch,
                      Aftermath& after);
+  // Of a single draw now, that of the least likely item; 0 where the sampler cannot tell.
+  double least_probability();
+  // Undoes draws [begin, end) of `batch`, the last first; see ReplayService::hand_back(). Returns
+  // how many items can be drawn again: not those that were deleted or evicted since.
+  std::size_t take_back(const SampleBatch& batch, std::size_t begin, std::size_t end, TimePoint now,
+                        Aftermath& after);
   std::uint64_t pin() { return limbo_.pin(); }
   void unpin(std::uint64_t pin, Aftermath& after) { limbo_.unpin(pin, after.garbage); }
+
+  // INVALID_ARGUMENT for what can be no ticket of this table, such as a key or an index.
+  Status check_tickets(std::span<const std::uint64_t> tickets) const;
 
   // --- By key or ticket. Require checked priorities. Return how many were found.
   std::size_t update_by_ticket(std::span<const std::uint64_t> tickets,

@@ -52,6 +52,7 @@ class Uniform final : public Selector {
     }
     return count;
   }
+  std::optional<double> least_probability() override { return 1.0 / static_cast<double>(size_); }
   std::unique_ptr<Selector> make_empty() override {
     return std::make_unique<Uniform>(std::optional(random_.next()));
   }

@@ -7,6 +7,9 @@
 namespace reverie::wire {
 namespace {
 
+// Of ServerInfo's request and answer; no field of Reverb's.
+constexpr std::uint32_t kClientNumber = 1000;
+
 // Ours, beside Reverb's fields of InsertStreamRequest and InsertStreamResponse.
 constexpr std::uint32_t kFirstNumber = 15;
 constexpr std::uint32_t kSettledBelow = 16;
@@ -399,12 +402,37 @@ std::string write_reset_request(std::string_view table) {
   return out;
 }
 
+Result<bool> read_info_request(Bytes message) {
+  return read_message("ServerInfoRequest", [&]() -> Result<bool> {
+    bool wants_client_number = false;
+    REVERIE_RETURN_IF_ERROR(for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
+      if (tag == varint_field(kClientNumber)) {
+        wants_client_number = get_flag(reader);
+      } else {
+        reader.skip();
+      }
+      return Status();
+    }));
+    return wants_client_number;
+  });
+}
+
+std::string write_info_request(bool wants_client_number) {
+  std::string out;
+  if (wants_client_number) put_uint(out, kClientNumber, 1);
+  return out;
+}
+
 Result<ServerInfoResponse> read_info_response(Bytes message) {
   return read_message("ServerInfoResponse", [&]() -> Result<ServerInfoResponse> {
     ServerInfoResponse response;
     REVERIE_RETURN_IF_ERROR(
         for_each_field(message, [&](Reader& reader, std::uint32_t tag) -> Status {
           if (tag == bytes_field(1)) return read_state_id(get_bytes(reader), response);
+          if (tag == varint_field(kClientNumber)) {
+            response.client_number = reader.get_uint64();
+            return {};
+          }
           if (tag != bytes_field(2)) {
             reader.skip();
             return {};
@@ -424,6 +452,7 @@ std::string write_info_response(const ServerInfoResponse& response) {
   std::string out;
   put_message(out, 1, state);
   for (const TableInfo& info : response.tables) put_message(out, 2, write_table_info(info));
+  if (response.client_number != 0) put_uint(out, kClientNumber, response.client_number);
   return out;
 }
 

@@ -165,10 +165,16 @@ std::string write_reset_request(std::string_view table);
 // CheckpointResponse: the path on the server's disk.
 Result<std::string_view> read_checkpoint_response(Bytes message);
 
+// ServerInfoRequest is empty in Reverb's protocol. Ours may ask for a number that no other client
+// has: field 1000, and the same field of the answer, which dm-reverb's servers leave out.
+Result<bool> read_info_request(Bytes message);
+std::string write_info_request(bool wants_client_number);
+
 struct ServerInfoResponse {
   std::uint64_t state_high = 0;  // of tables_state_id
   std::uint64_t state_low = 0;
   std::vector<TableInfo> tables;
+  std::uint64_t client_number = 0;  // 0: none was asked for, or given
 };
 Result<ServerInfoResponse> read_info_response(Bytes message);
 std::string write_info_response(const ServerInfoResponse& response);

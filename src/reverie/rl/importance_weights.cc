@@ -88,20 +88,33 @@ REVERIE_WIDE_CLONES REVERIE_NO_TRAPS void weigh(const double* probabilities, std
 
 }  // namespace
 
-Status importance_weights(std::span<const double> probabilities, std::size_t item_count,
-                          double beta, WeightScale scale, std::span<float> weights) {
-  if (item_count == 0) return invalid_argument("item_count is 0; it must be at least 1");
+Status importance_weights_over(std::span<const double> probabilities, double least, double beta,
+                               std::span<float> weights) {
   if (!(beta >= 0.0) || !std::isfinite(beta)) {
     return invalid_argument("beta is {}; it must be finite and >= 0 (0.4 to 1 is usual)", beta);
   }
   REVERIE_CHECK(probabilities.size() == weights.size());
   if (probabilities.empty()) return {};
   // Over the largest weight N cancels: w_i / w_max = (p_min / p_i)^beta, which cannot overflow.
-  const double unit =
-      scale == WeightScale::kNone
-          ? static_cast<double>(item_count)
-          : 1.0 / std::max(kLeast, *std::min_element(probabilities.begin(), probabilities.end()));
-  weigh(probabilities.data(), probabilities.size(), unit, beta, weights.data());
+  const double smallest = *std::min_element(probabilities.begin(), probabilities.end());
+  weigh(probabilities.data(), probabilities.size(),
+        1.0 / std::max(kLeast, std::min(least, smallest)), beta, weights.data());
+  return {};
+}
+
+Status importance_weights(std::span<const double> probabilities, std::size_t item_count,
+                          double beta, WeightScale scale, std::span<float> weights) {
+  if (item_count == 0) return invalid_argument("item_count is 0; it must be at least 1");
+  if (scale == WeightScale::kBatchMaximum) {
+    return importance_weights_over(probabilities, 1.0, beta, weights);
+  }
+  if (!(beta >= 0.0) || !std::isfinite(beta)) {
+    return invalid_argument("beta is {}; it must be finite and >= 0 (0.4 to 1 is usual)", beta);
+  }
+  REVERIE_CHECK(probabilities.size() == weights.size());
+  if (probabilities.empty()) return {};
+  weigh(probabilities.data(), probabilities.size(), static_cast<double>(item_count), beta,
+        weights.data());
   return {};
 }
 

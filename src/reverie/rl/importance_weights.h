@@ -35,4 +35,11 @@ enum class WeightScale {
 Status importance_weights(std::span<const double> probabilities, std::size_t item_count,
                           double beta, WeightScale scale, std::span<float> weights);
 
+// The same divided by the weight that an item of probability `least` has: the largest of a whole
+// table, not only of a batch, so that a weight is comparable from batch to batch (as OpenAI
+// Baselines has it). Where an item is less likely yet, that one has weight 1. Requires
+// `least` in (0, 1].
+Status importance_weights_over(std::span<const double> probabilities, double least, double beta,
+                               std::span<float> weights);
+
 }  // namespace reverie

@@ -180,6 +180,11 @@ Result<std::vector<TableInfo>> describe_and_wait(ReplayService& service,
   });
 }
 
+Result<std::uint64_t> new_client_and_wait(ReplayService& service, const WaitOptions& options) {
+  return await<Result<std::uint64_t>>(
+      service, options, [&](auto done) { return service.new_client(std::move(done)); });
+}
+
 Result<BlockedReport> why_blocked_and_wait(ReplayService& service, std::string_view table,
                                            const WaitOptions& options) {
   return await<Result<BlockedReport>>(

@@ -77,4 +77,6 @@ Result<std::vector<TableInfo>> info_and_wait(ReplayService& service,
 Result<BlockedReport> why_blocked_and_wait(ReplayService& service, std::string_view table,
                                            const WaitOptions& options = {});
 
+Result<std::uint64_t> new_client_and_wait(ReplayService& service, const WaitOptions& options = {});
+
 }  // namespace reverie

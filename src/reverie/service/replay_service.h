@@ -25,6 +25,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -61,6 +62,9 @@ struct SampleRequest {
   bool distinct = false;
   // Whether a brief batch will do (sample_batch.h). A service may give more.
   bool brief = false;
+  // Whether the batch is to say how unlikely the least likely item of the table was, where the
+  // service and the table's sampler can tell: SampleBatch::least_probability().
+  bool wants_least = false;
   TimePoint deadline = TimePoint::max();
   // A sample request that waits, of the same reader on the same table, and that this one is to
   // follow: a service far away then begins with this one as soon as that one is served, and may
@@ -123,6 +127,15 @@ class ReplayService {
     return 0;
   }
   virtual RequestId sample(SampleRequest request, Done<SampleResult> done) = 0;
+  // Undoes draws that nobody has used, of a batch that is not brief and still has its trajectories:
+  // each item gets its sample back, and is in its table again, first in its order, if this one was
+  // its last. Returns how many items were still to be had or are again; none where the service
+  // cannot undo a draw.
+  virtual std::optional<std::size_t> hand_back(std::string_view table, SampleBatch& batch) {
+    (void)table;
+    (void)batch;
+    return std::nullopt;
+  }
   // A priority is checked against the table's selectors: all are refused, or none.
   virtual RequestId mutate(const MutateRequest& request, Done<MutateResult> done) = 0;
   virtual RequestId lookup(const LookupRequest& request, Done<LookupResult> done) = 0;
@@ -130,6 +143,13 @@ class ReplayService {
   virtual RequestId reset(std::string_view table, Done<Status> done) = 0;
   virtual RequestId info(Done<Result<std::vector<TableInfo>>> done) = 0;
   virtual RequestId why_blocked(std::string_view table, Done<Result<BlockedReport>> done) = 0;
+
+  // A number that no other client of the store has got: what clients of one seed differ by.
+  // UNIMPLEMENTED where the store counts no clients.
+  virtual RequestId new_client(Done<Result<std::uint64_t>> done) {
+    done(unimplemented("this store does not number its clients"));
+    return 0;
+  }
 
   // Completes the request with CANCELLED and what was done so far; no effect once it completed.
   virtual void cancel(RequestId id) = 0;

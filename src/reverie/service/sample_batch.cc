@@ -111,6 +111,7 @@ void SampleBatch::clear() {
   retained_.clear();
   drawn_at_ns_ = 0;
   table_size_ = 0;
+  least_probability_ = 0;
   is_brief_ = false;
   rate_limited_ = false;
 }

@@ -131,6 +131,9 @@ class SampleBatch {
   std::int64_t drawn_at_ns() const { return drawn_at_ns_; }
   // Whether the request had to wait for the limiter.
   bool rate_limited() const { return rate_limited_; }
+  // Of the table's items at the last draw, that of the least likely one, on the scale of
+  // probabilities(); 0 where nobody asked or can tell.
+  double least_probability() const { return least_probability_; }
 
   // --- For those who fill it. All of a batch is brief, or none.
   void reserve(std::size_t count, bool is_brief = false);
@@ -149,14 +152,18 @@ class SampleBatch {
   void set_table_size(std::int64_t size) { table_size_ = size; }
   void set_drawn_at(TimePoint now) { drawn_at_ns_ = now.ns; }
   void set_rate_limited() { rate_limited_ = true; }
+  void set_least_probability(double least) { least_probability_ = least; }
   // A batch drawn in several breaths has a pin for each.
   void add_pin(Pin pin) { pins_.push_back(std::move(pin)); }
   bool has_pin() const { return !pins_.empty(); }
 
   // Takes a share in each chunk and lets go of the pins.
   void retain();
-  // Lets go of the pins: the trajectories mean nothing from now on.
-  void unpin() { pins_.clear(); }
+  // Lets go of pins and shares: the trajectories mean nothing from now on.
+  void unpin() {
+    pins_.clear();
+    retained_.clear();
+  }
   // Lets go of everything, keeps the memory.
   void clear();
 
@@ -175,6 +182,7 @@ class SampleBatch {
   std::vector<Trajectory> retained_;
   std::int64_t drawn_at_ns_ = 0;
   std::int64_t table_size_ = 0;
+  double least_probability_ = 0;
   bool rate_limited_ = false;
   bool is_brief_ = false;
 };

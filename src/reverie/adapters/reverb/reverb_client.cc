@@ -491,6 +491,25 @@ RequestId ReverbClient::info(Done<Result<std::vector<TableInfo>>> done) {
                });
 }
 
+RequestId ReverbClient::new_client(Done<Result<std::uint64_t>> done) {
+  if (is_closed()) {
+    done(closed_status());
+    return 0;
+  }
+  return unary(
+      "ServerInfo", wire::write_info_request(/*wants_client_number=*/true),
+      /*is_repeatable=*/true, [done = std::move(done)](const Result<Ref<GrpcMessage>>& response) {
+        if (!response.ok()) return done(response.status());
+        const auto info = wire::read_info_response((*response)->bytes());
+        if (!info.ok()) return done(info.status());
+        if (info->client_number == 0) {
+          return done(
+              unimplemented("the server gives clients no numbers, as dm-reverb's does not"));
+        }
+        done(info->client_number);
+      });
+}
+
 Result<std::string> ReverbClient::checkpoint_and_wait(const Interrupted& interrupted) {
   REVERIE_ASSIGN_OR_RETURN(
       const Ref<GrpcMessage> response,

@@ -59,6 +59,7 @@ class ReverbClient final : public ReplayService, private SampleChannel::Owner {
   RequestId reset(std::string_view table, Done<Status> done) override;
   RequestId info(Done<Result<std::vector<TableInfo>>> done) override;
   RequestId why_blocked(std::string_view table, Done<Result<BlockedReport>> done) override;
+  RequestId new_client(Done<Result<std::uint64_t>> done) override;
   void cancel(RequestId id) override;
   void close() override;
 

@@ -61,13 +61,24 @@ void reset(const StorePtr& store, const Ref<GrpcMessage>& message, const GrpcUna
   });
 }
 
-void info(const StorePtr& store, const GrpcUnaryReply& reply) {
-  store->service->info([store, reply](Result<std::vector<TableInfo>> infos) {
-    if (!infos.ok()) return reply(infos.status());
-    const wire::ServerInfoResponse response{store->state_high, store->state_low,
-                                            std::move(infos).value()};
-    reply(GrpcPayload::of(wire::write_info_response(response)));
-  });
+void info(const StorePtr& store, const Ref<GrpcMessage>& message, const GrpcUnaryReply& reply) {
+  const auto wants_number = wire::read_info_request(message->bytes());
+  if (!wants_number.ok()) return reply(wants_number.status());
+  const auto answer = [store, reply](std::uint64_t client_number) {
+    store->service->info([store, reply, client_number](Result<std::vector<TableInfo>> infos) {
+      // A store that is closed: its server stops, and may be back.
+      if (infos.status().code() == StatusCode::kCancelled) {
+        return reply(unavailable("Cancelling all calls"));
+      }
+      if (!infos.ok()) return reply(infos.status());
+      const wire::ServerInfoResponse response{store->state_high, store->state_low,
+                                              std::move(infos).value(), client_number};
+      reply(GrpcPayload::of(wire::write_info_response(response)));
+    });
+  };
+  if (!*wants_number) return answer(0);
+  store->service->new_client(
+      [answer](const Result<std::uint64_t>& number) { answer(number.ok() ? number.value() : 0); });
 }
 
 // The shortcut of a client in the server's own process, which gets no address from us: it then
@@ -138,8 +149,8 @@ void ReverbService::add_to(GrpcServer& server) const {
                    [store = store_](const Call&, const Ref<GrpcMessage>& request,
                                     const GrpcUnaryReply& reply) { reset(store, request, reply); });
   server.add_unary(path_of("ServerInfo"),
-                   [store = store_](const Call&, const Ref<GrpcMessage>&,
-                                    const GrpcUnaryReply& reply) { info(store, reply); });
+                   [store = store_](const Call&, const Ref<GrpcMessage>& request,
+                                    const GrpcUnaryReply& reply) { info(store, request, reply); });
   server.add_unary(
       path_of("Checkpoint"), [](const Call&, const Ref<GrpcMessage>&, const GrpcUnaryReply& reply) {
         reply(unimplemented("this server writes no checkpoints; it has no Checkpointer"));

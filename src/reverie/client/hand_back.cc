@@ -1,0 +1,46 @@
+#include "reverie/client/hand_back.h"
+
+#include <utility>
+#include <vector>
+
+#include "reverie/service/blocking.h"
+
+namespace reverie {
+namespace {
+
+// Of a service that cannot undo a draw: items that left their table come in again, and a sample of
+// one that is still there is lost.
+std::size_t insert_again(ReplayService& service, std::string_view table,
+                         std::int64_t max_times_sampled, const SampleBatch& batch,
+                         TimePoint deadline) {
+  std::vector<Item> items;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    if (batch.times_sampled()[i] < max_times_sampled) continue;
+    const TrajectoryView& view = batch.trajectories()[i];
+    items.push_back({batch.keys()[i], batch.priorities()[i],
+                     Trajectory(Ref<const Layout>::share(view.layout), view.pieces()),
+                     batch.versions()[i]});
+  }
+  if (items.empty()) return 0;
+  return insert_and_wait(service, {table, items, deadline}).applied;
+}
+
+}  // namespace
+
+std::size_t hand_back(ReplayService& service, std::string_view table,
+                      std::int64_t max_times_sampled, std::span<SampleBatch> batches,
+                      TimePoint deadline) {
+  // What somebody deleted or evicted meanwhile is gone by another's will, so it does not count.
+  bool can_undo = true;
+  for (std::size_t i = batches.size(); i-- > 0 && can_undo;) {
+    can_undo = batches[i].empty() || service.hand_back(table, batches[i]).has_value();
+  }
+  if (can_undo) return 0;
+  std::size_t lost = 0;
+  for (const SampleBatch& batch : batches) {
+    lost += batch.size() - insert_again(service, table, max_times_sampled, batch, deadline);
+  }
+  return lost;
+}
+
+}  // namespace reverie
