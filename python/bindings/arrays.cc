@@ -191,6 +191,18 @@ nb::object numpy_dtype(DType dtype) {
   return owned(reinterpret_cast<PyObject*>(PyArray_DescrFromType(number)));
 }
 
+void refuse_masked(std::string_view what, nb::handle array) {
+  // All but plain arrays and numbers come by here, so mostly nothing is asked of Python.
+  if (!PyArray_Check(array.ptr()) || PyArray_CheckExact(array.ptr())) return;
+  static const nb::object* const masked =
+      new nb::object(nb::module_::import_("numpy.ma").attr("MaskedArray"));
+  if (!nb::isinstance(array, *masked)) return;
+  raise_type_error(
+      format("{} is a masked array, whose mask would be lost; give array.filled(value), or the "
+             "mask as an array of its own",
+             what));
+}
+
 nb::object new_array(DType dtype, std::span<const std::int64_t> shape) {
   nb::object descr = has_variable_size(dtype)
                          ? owned(reinterpret_cast<PyObject*>(PyArray_DescrFromType(NPY_OBJECT)))

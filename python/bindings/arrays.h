@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include <nanobind/nanobind.h>
 
@@ -25,6 +26,10 @@ std::optional<DType> dtype_of(const PyArray_Descr* descr);
 // NumPy's element type; "S" and "U" for kBytes and kString. Raises when it needs ml_dtypes and
 // that is not installed.
 nb::object numpy_dtype(DType dtype);
+
+// Raises for an instance of numpy.ma.MaskedArray, of which only the data would be kept. `what`
+// names it in the message.
+void refuse_masked(std::string_view what, nb::handle array);
 
 // An array of its own memory, row-major and writable, uninitialised unless elements are objects.
 nb::object new_array(DType dtype, std::span<const std::int64_t> shape);

@@ -1,5 +1,6 @@
 #include "python/bindings/batch.h"
 
+#include <cmath>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -52,40 +53,72 @@ std::vector<double> ages_s(const SampleBatch& samples) {
 
 }  // namespace
 
-Status draw(ReplayService& service, SampleRequest request, const BatchOptions& options,
-            std::optional<double> beta, const WaitOptions& wait, Drawn& drawn) {
-  return gather(sample_and_wait(service, std::move(request), wait), options, beta, drawn);
+bool weights_argument(nb::handle weights) {
+  const std::string_view given = text_argument("weights", weights);
+  if (given != "batch" && given != "buffer") {
+    raise(invalid_argument(
+        "weights is '{}'; it must be 'batch' or 'buffer': whose largest weight is 1", given));
+  }
+  return given == "buffer";
 }
 
-Status gather(SampleResult result, const BatchOptions& options, std::optional<double> beta,
+Weighing weighing_argument(nb::handle beta, nb::handle weights) {
+  Weighing weighing;
+  weighing.over_table = weights_argument(weights);
+  if (beta.is_none()) return weighing;
+  weighing.beta = number_argument("beta", beta);
+  if (!std::isfinite(*weighing.beta) || *weighing.beta < 0) {
+    raise(invalid_argument("beta is {}; it must be finite and >= 0", *weighing.beta));
+  }
+  return weighing;
+}
+
+Status draw(ReplayService& service, SampleRequest request, const BatchOptions& options,
+            const Weighing& weighing, const WaitOptions& wait, Drawn& drawn) {
+  request.wants_least = weighing.beta && weighing.over_table;
+  return gather(sample_and_wait(service, std::move(request), wait), options, weighing, drawn);
+}
+
+Status gather(SampleResult result, const BatchOptions& options, const Weighing& weighing,
               Drawn& drawn) {
   drawn.samples = std::move(result.batch);
   if (drawn.samples.empty()) return result.status;
   REVERIE_RETURN_IF_ERROR(assemble_into(drawn.samples, options, drawn.batch));
-  if (beta) {
-    drawn.weights.resize(drawn.samples.size());
-    REVERIE_RETURN_IF_ERROR(importance_weights(drawn.samples.probabilities(),
-                                               static_cast<std::size_t>(drawn.samples.table_size()),
-                                               *beta, WeightScale::kBatchMaximum, drawn.weights));
+  if (!weighing.beta) return result.status;
+  const SampleBatch& samples = drawn.samples;
+  drawn.weights.resize(samples.size());
+  if (!weighing.over_table) {
+    REVERIE_RETURN_IF_ERROR(
+        importance_weights(samples.probabilities(), static_cast<std::size_t>(samples.table_size()),
+                           *weighing.beta, WeightScale::kBatchMaximum, drawn.weights));
+    return result.status;
   }
+  if (samples.least_probability() <= 0) {
+    return unimplemented(
+        "weights='buffer' needs the smallest probability in the table, which only a store in this "
+        "process tells, and a sampler that ships with it; use weights='batch'");
+  }
+  REVERIE_RETURN_IF_ERROR(importance_weights_over(
+      samples.probabilities(), samples.least_probability(), *weighing.beta, drawn.weights));
   return result.status;
 }
 
 Status draw_briefly(ReplayService& service, SampleRequest request, const BatchOptions& options,
-                    std::optional<double> beta, const WaitOptions& wait, bool is_local,
+                    const Weighing& weighing, const WaitOptions& wait, bool is_local,
                     Drawn& drawn) {
+  request.wants_least = weighing.beta && weighing.over_table;
   if (!is_local || request.count > kBriefItems) {
     return without_gil(
-        [&] { return draw(service, std::move(request), options, beta, wait, drawn); });
+        [&] { return draw(service, std::move(request), options, weighing, wait, drawn); });
   }
   SampleResult result =
       without_gil_in_waits(/*is_brief=*/true, wait, [&](const WaitOptions& briefly) {
         return sample_and_wait(service, std::move(request), briefly);
       });
   if (payload_bytes(result.batch) <= kBriefBytes) {
-    return gather(std::move(result), options, beta, drawn);
+    return gather(std::move(result), options, weighing, drawn);
   }
-  return without_gil([&] { return gather(std::move(result), options, beta, drawn); });
+  return without_gil([&] { return gather(std::move(result), options, weighing, drawn); });
 }
 
 nb::object column_array(DType dtype, std::span<const std::int64_t> shape, Buffer buffer) {

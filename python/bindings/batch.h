@@ -22,19 +22,30 @@ struct Drawn {
   std::vector<float> weights;  // empty unless they were asked for
 };
 
+// How a batch's weights are made.
+struct Weighing {
+  std::optional<double> beta = {};  // none without
+  bool over_table = false;          // divided by the largest weight of the table, not of the batch
+};
+
+// Whether "weights" is "buffer", not "batch". Raises for anything else.
+bool weights_argument(nb::handle weights);
+// The arguments `beta` and `weights` as calls take them.
+Weighing weighing_argument(nb::handle beta, nb::handle weights);
+
 // Draws and gathers; Python's lock is not needed. What was drawn is in `drawn` even if that was not
 // all.
 Status draw(ReplayService& service, SampleRequest request, const BatchOptions& options,
-            std::optional<double> beta, const WaitOptions& wait, Drawn& drawn);
+            const Weighing& weighing, const WaitOptions& wait, Drawn& drawn);
 
 // The same, with the lock; it is let go where that is not brief (convert.h). `is_local`: the store
 // is in this process.
 Status draw_briefly(ReplayService& service, SampleRequest request, const BatchOptions& options,
-                    std::optional<double> beta, const WaitOptions& wait, bool is_local,
+                    const Weighing& weighing, const WaitOptions& wait, bool is_local,
                     Drawn& drawn);
 
 // The second half of it, for samples that came already.
-Status gather(SampleResult result, const BatchOptions& options, std::optional<double> beta,
+Status gather(SampleResult result, const BatchOptions& options, const Weighing& weighing,
               Drawn& drawn);
 
 class PyBatch {

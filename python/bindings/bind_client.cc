@@ -82,8 +82,8 @@ class TimeLimit {
 };
 
 nb::object sample_batch(const ClientHandle& self, nb::handle table, nb::handle batch_size,
-                        nb::handle timeout_s, nb::handle beta, nb::handle distinct, nb::handle pad,
-                        nb::handle out) {
+                        nb::handle timeout_s, nb::handle beta, nb::handle weights,
+                        nb::handle distinct, nb::handle pad, nb::handle out) {
   unwrap(self.check());
   SampleRequest request;
   request.table = text_argument("table", table);
@@ -93,13 +93,7 @@ nb::object sample_batch(const ClientHandle& self, nb::handle table, nb::handle b
   request.distinct = flag_argument("distinct", distinct);
   const BatchOptions options{flag_argument("pad", pad), nullptr};
   request.deadline = deadline(timeout_s);
-  std::optional<double> exponent;
-  if (!beta.is_none()) {
-    exponent = number_argument("beta", beta);
-    if (!std::isfinite(*exponent) || *exponent < 0) {
-      raise(invalid_argument("beta is {}; it must be finite and >= 0", *exponent));
-    }
-  }
+  const Weighing weighing = weighing_argument(beta, weights);
   nb::object batch = nb::borrow(out);
   if (out.is_none()) {
     batch = nb::cast(PyBatch());
@@ -114,7 +108,7 @@ nb::object sample_batch(const ClientHandle& self, nb::handle table, nb::handle b
   request.batch = std::move(filled.samples);
   Waiting waiting(*self.service(), request.table);
   const WaitOptions wait = waiting.options();
-  const Status status = draw_briefly(*self.service(), std::move(request), options, exponent, wait,
+  const Status status = draw_briefly(*self.service(), std::move(request), options, weighing, wait,
                                      self.local() != nullptr, drawn);
   if (status.ok()) {
     filled.take(std::move(drawn));
@@ -139,8 +133,8 @@ nb::tuple sample_one(const ClientHandle& self, nb::handle table, nb::handle time
   const WaitOptions wait = waiting.options();
   Drawn drawn;
   std::vector<bool> is_squeezed;
-  unwrap(draw_briefly(*self.service(), std::move(request), {}, std::nullopt, wait,
-                      self.local() != nullptr, drawn));
+  unwrap(draw_briefly(*self.service(), std::move(request), {}, {}, wait, self.local() != nullptr,
+                      drawn));
   for (const LayoutColumn& column : drawn.samples.trajectories()[0].layout->columns()) {
     is_squeezed.push_back(column.squeezed);
   }
@@ -191,8 +185,9 @@ void insert(const ClientHandle& self, nb::handle data, nb::dict priorities, nb::
   }
   Waiting waiting(*self.service(), targets.front().table);
   const bool is_brief = self.local() != nullptr && bytes <= kBriefBytes;
-  Random random(random_seed());
-  unwrap(without_gil_in_waits(is_brief, waiting.options(), [&](const WaitOptions& wait) {
+  unwrap(without_gil_in_waits(is_brief, waiting.options(), [&](const WaitOptions& wait) -> Status {
+    REVERIE_ASSIGN_OR_RETURN(const std::uint64_t seed, self.next_seed(wait));
+    Random random(seed);
     return insert_step(*self.service(), step, nest->text(), targets, until, random, wait);
   }));
 }
@@ -283,7 +278,9 @@ Table& local_table(const ClientHandle& self, nb::handle table) {
     raise(unimplemented(
         "a server is not asked what its limiter would let through; see server_info()"));
   }
-  return *unwrap(self.local()->table(text_argument("table", table)));
+  Table& found = *unwrap(self.local()->table(text_argument("table", table)));
+  unwrap(self.local()->check_open());
+  return found;
 }
 
 bool can_sample(const ClientHandle& self, nb::handle table, nb::handle count) {
@@ -335,10 +332,11 @@ void bind_client(nb::module_& m) {
            nb::sig("def insert(self, data: typing.Any, priorities: dict[str, float | None], "
                    "timeout_s: float | None) -> None"))
       .def("sample_batch", &sample_batch, "table"_a.none(), "batch_size"_a.none(),
-           "timeout_s"_a.none(), "beta"_a.none(), "distinct"_a.none(), "pad"_a.none(),
-           "out"_a.none(),
+           "timeout_s"_a.none(), "beta"_a.none(), "weights"_a.none(), "distinct"_a.none(),
+           "pad"_a.none(), "out"_a.none(),
            nb::sig("def sample_batch(self, table: str, batch_size: int, timeout_s: float | None, "
-                   "beta: float | None, distinct: bool, pad: bool, out: Batch | None) -> Batch"))
+                   "beta: float | None, weights: str, distinct: bool, pad: bool, "
+                   "out: Batch | None) -> Batch"))
       .def("sample_one", &sample_one, "table"_a.none(), "timeout_s"_a.none(),
            nb::sig("def sample_one(self, table: str, timeout_s: float | None) -> "
                    "tuple[tuple[int, float, int, float, int], list[numpy.ndarray], list[str], "

@@ -2,8 +2,10 @@
 #include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +21,8 @@
 #include "python/bindings/replay_arrays.h"
 #include "python/bindings/replay_buffer.h"
 #include "reverie/base/fork.h"
+#include "reverie/base/log.h"
+#include "reverie/client/hand_back.h"
 #include "reverie/client/prefetcher.h"
 #include "reverie/client/sample_feed.h"
 
@@ -42,15 +46,6 @@ std::optional<Duration> duration(nb::handle timeout_s) {
 
 TimePoint deadline_of(std::optional<Duration> timeout) {
   return timeout ? Clock::system().now() + *timeout : TimePoint::max();
-}
-
-std::optional<double> exponent(nb::handle beta) {
-  if (beta.is_none()) return std::nullopt;
-  const double given = number_argument("beta", beta);
-  if (!std::isfinite(given) || given < 0) {
-    raise(invalid_argument("beta is {}; it must be finite and >= 0", given));
-  }
-  return given;
 }
 
 // Raises StopIteration where a stream is over in good order.
@@ -107,12 +102,14 @@ class Stream {
     raise(batch.status());
   }
 
-  void close() {
+  // Ends the thread. Returns the batches that nobody had.
+  std::deque<T> close() {
     unwrap(fork_guard_.check("dataset"));
     is_closed_ = true;
     const GilReleased released;
-    prefetcher_->close();
+    return prefetcher_->close();
   }
+  bool is_of_this_process() const { return fork_guard_.check("dataset").ok(); }
 
  private:
   ForkGuard fork_guard_;
@@ -128,11 +125,27 @@ struct TableStreamOptions {
   std::string table;
   std::size_t batch_size = 1;
   std::optional<Duration> timeout;
-  std::optional<double> beta;
+  Weighing weighing;
   bool distinct = false;
   bool pad = false;
   bool drop_last = false;
+  // Samples after which an item leaves its table; below 1: none leaves so.
+  std::int64_t max_times_sampled = 0;
 };
+
+// Without the interpreter's lock. `remedy` names the argument that says how much is drawn ahead.
+void hand_back_or_warn(ReplayService& service, const std::string& table,
+                       std::int64_t max_times_sampled, std::span<SampleBatch> batches,
+                       const char* remedy) {
+  constexpr double kPatienceS = 2;
+  const std::size_t lost = hand_back(service, table, max_times_sampled, batches,
+                                     Clock::system().now() + seconds(kPatienceS));
+  if (lost == 0) return;
+  log_warning(
+      "a dataset of table '{}' was closed with {} samples drawn ahead that could not be handed "
+      "back: they are lost; a smaller {} draws less ahead",
+      table, lost, remedy);
+}
 
 // Makes batches until one does not come in time; what was drawn of that one is the last. With
 // `asks_ahead` the samples of the next are on their way while one is made.
@@ -144,31 +157,76 @@ class TableMaker {
         memory_(BatchMemory::make(kBuffersKept)),
         asks_ahead_(asks_ahead) {}
 
-  Result<Drawn> operator()(const WaitOptions& wait) {
+  Result<Drawn> make(const WaitOptions& wait) {
     if (!end_.ok()) return end_;
     PendingSample asked = next_ ? std::move(*next_) : ask(0);
     next_.reset();
-    if (asks_ahead_) next_ = std::make_shared<PendingSample>(ask(asked.id()));
+    if (asks_ahead_) next_.emplace(ask(asked.id()));
     Drawn drawn;
     const Status status =
-        gather(asked.wait(wait), {options_.pad, memory_.get()}, options_.beta, drawn);
+        gather(asked.wait(wait), {options_.pad, memory_.get()}, options_.weighing, drawn);
     if (!status.ok()) {
       const bool is_last = status.code() == StatusCode::kDeadlineExceeded &&
                            !drawn.samples.empty() && !options_.drop_last;
-      next_.reset();
-      if (!is_last) return status;
+      if (!is_last) {
+        keep(std::move(drawn.samples));
+        give_up_next();
+        return status;
+      }
+      give_up_next();
       end_ = status;
     }
-    drawn.samples.unpin();
+    if (are_spent()) {
+      drawn.samples.retain();  // until somebody has the batch
+    } else {
+      drawn.samples.unpin();
+    }
     return drawn;
   }
 
+  // Whether items leave their table with their samples, so that a batch is the only one to have
+  // them.
+  bool are_spent() const { return options_.max_times_sampled >= 1; }
+
+  // Gives `unused`, and what else was drawn for nobody, back to the table. Warns with the number
+  // of samples that are lost. Once no thread is in make().
+  void hand_back(std::deque<Drawn> unused) {
+    give_up_next();
+    if (!are_spent()) return;
+    std::vector<SampleBatch> batches;
+    for (Drawn& drawn : unused) batches.push_back(std::move(drawn.samples));
+    for (SampleBatch& samples : left_) batches.push_back(std::move(samples));
+    left_.clear();
+    hand_back_or_warn(*service_, options_.table, options_.max_times_sampled, batches, "prefetch");
+  }
+
  private:
+  void keep(SampleBatch samples) {
+    if (!are_spent() || samples.empty()) return;
+    samples.retain();
+    left_.push_back(std::move(samples));
+  }
+  // Cancels the request that is ahead. What a server has drawn for it may be on its way: that is
+  // worth a moment where it would be lost.
+  void give_up_next() {
+    constexpr double kOnItsWayS = 0.25;
+    if (!next_) return;
+    if (are_spent()) {
+      WaitOptions wait;
+      wait.interrupted = [until = Clock::system().now() + seconds(kOnItsWayS)] {
+        return Clock::system().now() >= until;
+      };
+      keep(next_->wait(wait).batch);
+    }
+    next_.reset();
+  }
+
   PendingSample ask(RequestId follows) {
     SampleRequest request;
     request.table = options_.table;
     request.count = request.min_count = options_.batch_size;
     request.distinct = options_.distinct;
+    request.wants_least = options_.weighing.beta && options_.weighing.over_table;
     request.deadline = deadline_of(options_.timeout);
     request.follows = follows;
     return {*service_, std::move(request)};
@@ -178,46 +236,103 @@ class TableMaker {
   TableStreamOptions options_;
   std::shared_ptr<BatchMemory> memory_;  // of the arrays
   bool asks_ahead_;
-  std::shared_ptr<PendingSample> next_;  // shared: what is called by a function must be copied
+  std::optional<PendingSample> next_;
+  std::vector<SampleBatch> left_;  // drawn for a batch that nobody gets
   Status end_;
 };
 
 class TableStream {
  public:
-  // One of the `depth` batches may be on its way instead of waiting: a far service has something to
-  // do meanwhile.
+  // Without a depth nothing is drawn ahead from a table whose items leave with their samples, else
+  // as much as kDepth. A server is asked which it is when the first batch is.
   TableStream(std::shared_ptr<ReplayService> service, TableStreamOptions options,
-              std::int64_t depth, bool is_far)
-      : stream_(is_far && depth > 1 ? depth - 1 : depth,
-                TableMaker(std::move(service), std::move(options), is_far && depth > 1)) {}
+              std::optional<std::int64_t> depth, bool is_far)
+      : service_(std::move(service)), options_(std::move(options)), depth_(depth), is_far_(is_far) {
+    if (!is_far_) start();
+  }
+  ~TableStream() {
+    if (stream_ && stream_->is_of_this_process()) close();
+  }
 
   nb::object next() {
-    Drawn drawn = stream_.next();
+    if (!stream_ && !is_closed_) {
+      options_.max_times_sampled = ask_max_times_sampled();
+      if (!stream_) start();
+    }
+    if (!stream_) stop_iteration();
+    Drawn drawn = stream_->next();
     nb::object batch = nb::cast(PyBatch());
     nb::cast<PyBatch&>(batch).take(std::move(drawn));
     return batch;
   }
-  void close() { stream_.close(); }
+  void close() {
+    is_closed_ = true;
+    if (!stream_) return;
+    std::deque<Drawn> unused = stream_->close();
+    const GilReleased released;
+    maker_->hand_back(std::move(unused));
+  }
 
  private:
-  Stream<Drawn> stream_;
+  static constexpr std::int64_t kDepth = 2;
+
+  // One of the batches may be on its way instead of waiting: a far service has something to do
+  // meanwhile.
+  void start() {
+    const std::int64_t depth = depth_.value_or(options_.max_times_sampled >= 1 ? 0 : kDepth);
+    const bool asks_ahead = is_far_ && depth > 1;
+    maker_ = std::make_shared<TableMaker>(service_, options_, asks_ahead);
+    stream_.emplace(asks_ahead ? depth - 1 : depth,
+                    [maker = maker_](const WaitOptions& wait) { return maker->make(wait); });
+  }
+
+  // 0 if nobody says in time: then sampling will tell why.
+  std::int64_t ask_max_times_sampled() {
+    const TimePoint until = deadline_of(options_.timeout);
+    Waiting waiting(*service_, options_.table);
+    WaitOptions wait = waiting.options();
+    wait.interrupted = [until, asked = std::move(wait.interrupted)] {
+      return Clock::system().now() >= until || asked();
+    };
+    const auto infos = without_gil([&] { return info_and_wait(*service_, wait); });
+    if (infos.status().code() == StatusCode::kUnavailable) raise(infos.status());
+    if (!infos.ok()) return 0;
+    for (const TableInfo& info : infos.value()) {
+      if (info.options.name == options_.table) return info.options.max_times_sampled;
+    }
+    return 0;
+  }
+
+  const std::shared_ptr<ReplayService> service_;
+  TableStreamOptions options_;
+  const std::optional<std::int64_t> depth_;
+  const bool is_far_;
+  bool is_closed_ = false;
+  std::shared_ptr<TableMaker> maker_;  // null until the stream starts
+  std::optional<Stream<Drawn>> stream_;
 };
 
 void init_table_stream(TableStream* self, const ClientHandle& client, nb::handle table,
-                       nb::handle batch_size, nb::handle timeout_s, nb::handle beta, bool distinct,
-                       bool pad, bool drop_last, nb::handle prefetch) {
+                       nb::handle batch_size, nb::handle timeout_s, nb::handle beta,
+                       nb::handle weights, bool distinct, bool pad, bool drop_last,
+                       nb::handle prefetch) {
   unwrap(client.check());
   TableStreamOptions options;
   options.table = text_argument("table", table);
   options.batch_size =
       static_cast<std::size_t>(integer_argument("batch_size", batch_size, 1, kBatchMax));
   options.timeout = duration(timeout_s);
-  options.beta = exponent(beta);
+  options.weighing = weighing_argument(beta, weights);
   options.distinct = distinct;
   options.pad = pad;
   options.drop_last = drop_last;
-  new (self) TableStream(client.service(), std::move(options),
-                         integer_argument("prefetch", prefetch, 1, kDepthMax),
+  std::optional<std::int64_t> depth;
+  if (!prefetch.is_none()) depth = integer_argument("prefetch", prefetch, 0, kDepthMax);
+  if (client.local()) {
+    const Result<Table*> found = client.local()->table(options.table);
+    if (found.ok()) options.max_times_sampled = (*found)->options().max_times_sampled;
+  }
+  new (self) TableStream(client.service(), std::move(options), depth,
                          /*is_far=*/client.local() == nullptr);
 }
 
@@ -225,9 +340,16 @@ void init_table_stream(TableStream* self, const ClientHandle& client, nb::handle
 
 class SampleStream {
  public:
+  // `max_times_sampled` of the table: from 1 on items leave it with their samples.
   SampleStream(const ClientHandle& client, SampleFeedOptions options, std::int64_t workers,
-               std::int64_t samples_max)
-      : stream_(makes(client, std::move(options), workers, samples_max)) {}
+               std::int64_t samples_max, std::int64_t max_times_sampled)
+      : service_(client.service()),
+        table_(options.table),
+        max_times_sampled_(max_times_sampled),
+        stream_(makes(client, std::move(options), workers, samples_max)) {}
+  ~SampleStream() {
+    if (stream_.is_of_this_process()) close(nb::none());
+  }
 
   // (keys, probabilities, table sizes, priorities, times sampled, groups), where a group is (items,
   // columns, their paths, which of them are squeezed): neighbours that are alike.
@@ -249,12 +371,28 @@ class SampleStream {
       }
       groups.append(nb::make_tuple(group.count, columns, paths, squeezed));
     }
-    const SampleBatch& samples = fed.samples;
+    current_ = std::move(fed.samples);
+    const SampleBatch& samples = current_;
     return nb::make_tuple(copy_to_array(samples.keys()), copy_to_array(samples.probabilities()),
                           copy_to_array(samples.table_sizes()), copy_to_array(samples.priorities()),
                           copy_to_array(samples.times_sampled()), groups);
   }
-  void close() { stream_.close(); }
+  // What was drawn ahead goes back to a table that items leave with their samples. So does what
+  // next() gave last, from item `used` on, unless that is None.
+  void close(nb::handle used) {
+    std::vector<SampleBatch> batches;
+    if (!used.is_none() && max_times_sampled_ >= 1) {
+      const auto begin = static_cast<std::size_t>(integer_argument("used", used, 0));
+      if (begin < current_.size()) {
+        batches.emplace_back().take(current_, begin, current_.size() - begin, 0);
+      }
+      current_.clear();
+    }
+    for (FedSamples& fed : stream_.close()) batches.push_back(std::move(fed.samples));
+    if (max_times_sampled_ < 1 || batches.empty()) return;
+    const GilReleased released;
+    hand_back_or_warn(*service_, table_, max_times_sampled_, batches, "max_in_flight_samples");
+  }
 
  private:
   using Make = Prefetcher<FedSamples>::Make;
@@ -271,21 +409,28 @@ class SampleStream {
     return made;
   }
 
+  const std::shared_ptr<ReplayService> service_;
+  const std::string table_;
+  const std::int64_t max_times_sampled_;
+  SampleBatch current_;  // what next() gave last
   Stream<FedSamples> stream_;
 };
 
 void init_sample_stream(SampleStream* self, const ClientHandle& client, nb::handle table,
                         nb::handle request_max, nb::handle workers, nb::handle timeout_s,
-                        nb::handle samples_max) {
+                        nb::handle samples_max, nb::handle max_times_sampled) {
   unwrap(client.check());
   SampleFeedOptions options;
   options.table = text_argument("table", table);
   options.request_max =
       static_cast<std::size_t>(integer_argument("request_max", request_max, 1, kBatchMax));
   options.timeout = duration(timeout_s);
+  const std::int64_t spent_after =
+      nb::cast<std::int64_t>(max_times_sampled);  // as the package has it from the table
+  options.keeps_trajectories = spent_after >= 1;
   new (self)
       SampleStream(client, std::move(options), integer_argument("workers", workers, 1, kDepthMax),
-                   integer_argument("samples_max", samples_max, 0));
+                   integer_argument("samples_max", samples_max, 0), spent_after);
 }
 
 // --- Of a replay buffer.
@@ -320,6 +465,7 @@ class ReplayStream {
     draw.count = arrays_.count();
     draw.distinct = distinct;
     draw.beta = python_buffer().beta();
+    draw.over_buffer = python_buffer().weighs_over_buffer();
     return [buffer = python_buffer().buffer(), beta = beta_, draw, timeout,
             specs = std::vector<TensorSpec>(arrays_.specs().begin(), arrays_.specs().end())](
                const WaitOptions& wait) mutable -> Result<std::vector<Buffer>> {
@@ -366,18 +512,18 @@ void bind_dataset(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<TableStream>(m, "TableStream", "See ``reverie.Client.dataset``.")
       .def("__init__", &init_table_stream, "client"_a, "table"_a, "batch_size"_a,
-           "timeout_s"_a.none(), "beta"_a.none(), "distinct"_a, "pad"_a, "drop_last"_a,
-           "prefetch"_a,
+           "timeout_s"_a.none(), "beta"_a.none(), "weights"_a, "distinct"_a, "pad"_a, "drop_last"_a,
+           "prefetch"_a.none(),
            nb::sig("def __init__(self, client: Client, table: str, batch_size: int, timeout_s: "
-                   "float | None, beta: float | None, distinct: bool, pad: bool, drop_last: bool, "
-                   "prefetch: int) -> None"))
+                   "float | None, beta: float | None, weights: str, distinct: bool, pad: bool, "
+                   "drop_last: bool, prefetch: int | None) -> None"))
       .def("next", &TableStream::next, nb::sig("def next(self) -> Batch"))
       .def("close", &TableStream::close);
   nb::class_<SampleStream>(m, "SampleStream", "See ``reverie.TrajectoryDataset``.")
       .def("__init__", &init_sample_stream, "client"_a, "table"_a, "request_max"_a, "workers"_a,
-           "timeout_s"_a.none(), "samples_max"_a,
+           "timeout_s"_a.none(), "samples_max"_a, "max_times_sampled"_a,
            nb::sig("def __init__(self, client: Client, table: str, request_max: int, workers: int, "
-                   "timeout_s: float | None, samples_max: int) -> None"))
+                   "timeout_s: float | None, samples_max: int, max_times_sampled: int) -> None"))
       .def("next", &SampleStream::next, "max_wait_s"_a = nb::none(),
            nb::sig("def next(self, max_wait_s: float | None = None) -> tuple[numpy.ndarray, "
                    "numpy.ndarray, numpy.ndarray, numpy.ndarray, numpy.ndarray, "
@@ -385,7 +531,8 @@ void bind_dataset(nb::module_& m) {
            "Keys, probabilities, table sizes, priorities and times sampled of the next items, and "
            "the items: neighbours that are alike as (count, columns, paths, which are squeezed). "
            "None if nothing came within ``max_wait_s``.")
-      .def("close", &SampleStream::close);
+      .def("close", &SampleStream::close, "used"_a = nb::none(),
+           nb::sig("def close(self, used: int | None = None) -> None"));
   nb::class_<ReplayStream>(m, "ReplayStream", "See ``reverie.ReplayBuffer.dataset``.")
       .def("__init__", &init_replay_stream, "buffer"_a, "batch_size"_a, "timeout_s"_a.none(),
            "distinct"_a, "prefetch"_a,

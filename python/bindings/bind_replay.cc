@@ -32,11 +32,12 @@ namespace {
 
 class Store {
  public:
-  explicit Store(std::shared_ptr<LocalService> service) : service_(std::move(service)) {}
+  Store(std::shared_ptr<LocalService> service, std::optional<std::uint64_t> seed)
+      : service_(std::move(service)), seed_(seed) {}
 
   ClientHandle client() const {
     check();
-    return ClientHandle(service_, service_);
+    return ClientHandle(service_, service_, seed_);
   }
   void close() const {
     check();
@@ -57,16 +58,19 @@ class Store {
   void check() const { unwrap(fork_guard_.check("Store")); }
 
   std::shared_ptr<LocalService> service_;
+  std::optional<std::uint64_t> seed_;
   ForkGuard fork_guard_;
 };
 
-void init_store(Store* self, nb::list tables, nb::handle max_bytes) {
+void init_store(Store* self, nb::list tables, nb::handle max_bytes, nb::handle seed) {
   std::vector<TableOptions> options;
   for (nb::handle table : tables) options.push_back(table_options(nb::cast<nb::dict>(table)));
   StoreOptions store;
   if (!max_bytes.is_none()) store.max_bytes = integer_argument("max_bytes", max_bytes, 1);
   store.registry = &registry();
-  new (self) Store(unwrap(LocalService::open(std::move(options), store)));
+  std::optional<std::uint64_t> given;
+  if (!seed.is_none()) given = static_cast<std::uint64_t>(integer_argument("seed", seed, 0));
+  new (self) Store(unwrap(LocalService::open(std::move(options), store)), given);
 }
 
 RateLimiter make_limiter(double samples_per_insert, std::int64_t min_size_to_sample,
@@ -79,9 +83,9 @@ RateLimiter make_limiter(double samples_per_insert, std::int64_t min_size_to_sam
 void bind_replay(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<Store>(m, "Store", "See ``reverie.Store``.")
-      .def("__init__", &init_store, "tables"_a, "max_bytes"_a.none(),
+      .def("__init__", &init_store, "tables"_a, "max_bytes"_a.none(), "seed"_a.none(),
            nb::sig("def __init__(self, tables: list[dict[str, typing.Any]], "
-                   "max_bytes: int | None) -> None"))
+                   "max_bytes: int | None, seed: int | None) -> None"))
       .def("client", &Store::client)
       .def("close", &Store::close)
       .def("info", &Store::info, nb::sig("def info(self) -> list[dict[str, typing.Any]]"))

@@ -6,6 +6,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include "python/bindings/batch.h"
 #include "python/bindings/bind.h"
 #include "python/bindings/convert.h"
 #include "python/bindings/replay_buffer.h"
@@ -19,8 +20,9 @@ std::uint32_t small_integer(const char* name, nb::handle value, std::int64_t lea
 }
 
 void init(PyReplayBuffer* self, nb::handle capacity, nb::handle num_envs, nb::handle frame_stack,
-          nb::handle n_step, nb::handle gamma, nb::handle alpha, nb::handle beta, nb::handle seed,
-          nb::handle sequence_length, nb::handle period, nb::handle burn_in, bool pad_sequences) {
+          nb::handle n_step, nb::handle gamma, nb::handle alpha, nb::handle beta,
+          nb::handle weights, nb::handle seed, nb::handle sequence_length, nb::handle period,
+          nb::handle burn_in, bool pad_sequences) {
   TransitionOptions options;
   options.capacity = static_cast<std::size_t>(integer_argument("capacity", capacity, 1));
   options.env_count = small_integer("num_envs", num_envs, 1);
@@ -38,7 +40,8 @@ void init(PyReplayBuffer* self, nb::handle capacity, nb::handle num_envs, nb::ha
   if (!alpha.is_none()) exponent = number_argument("alpha", alpha);
   std::optional<std::uint64_t> given_seed;
   if (!seed.is_none()) given_seed = static_cast<std::uint64_t>(integer_argument("seed", seed, 0));
-  new (self) PyReplayBuffer(options, exponent, nb::borrow(beta), given_seed);
+  new (self)
+      PyReplayBuffer(options, exponent, nb::borrow(beta), weights_argument(weights), given_seed);
 }
 
 }  // namespace
@@ -47,11 +50,12 @@ void bind_replay_buffer(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<PyReplayBuffer>(m, "ReplayBuffer", "See ``reverie.ReplayBuffer``.")
       .def("__init__", &init, "capacity"_a, "num_envs"_a, "frame_stack"_a, "n_step"_a, "gamma"_a,
-           "alpha"_a.none(), "beta"_a, "seed"_a.none(), "sequence_length"_a.none(),
+           "alpha"_a.none(), "beta"_a, "weights"_a, "seed"_a.none(), "sequence_length"_a.none(),
            "period"_a.none(), "burn_in"_a, "pad_sequences"_a,
            nb::sig("def __init__(self, capacity: int, num_envs: int, frame_stack: int, n_step: "
                    "int, gamma: float, alpha: float | None, beta: float | "
-                   "collections.abc.Callable[[int], float], seed: int | None, sequence_length: int "
+                   "collections.abc.Callable[[int], float], weights: str, seed: int | None, "
+                   "sequence_length: int "
                    "| None, period: int | None, burn_in: int, pad_sequences: bool) -> None"))
       .def("add", &PyReplayBuffer::add, "obs"_a.none(), "action"_a.none(), "reward"_a.none(),
            "next_obs"_a.none(), "terminated"_a.none(), "truncated"_a.none() = false, nb::kw_only(),
@@ -71,17 +75,19 @@ Args:
     reward: ``[num_envs]`` numbers.
     next_obs: what the step led to, as ``obs``; at an episode's end its last observation, not
         the first of the next episode.
-    terminated: ``[num_envs]`` bool: the episode ended, and nothing is to be had behind it.
+    terminated: ``[num_envs]`` bool, or 0 and 1: the episode ended, and nothing is to be had
+        behind it.
     truncated: ``[num_envs]`` bool: it was cut short; what was to come still counts.
     mask: ``[num_envs]`` bool: False for environments that made no step, which are left out.
 
 Raises:
     InvalidArgumentError: another shape, dtype, structure or number of environments than in the
-        first call: nothing is stored.
-    UnsupportedTypeError: what is given is no array of numbers.
+        first call, a reward that float32 cannot hold, or a flag that is neither 0 nor 1: nothing
+        is stored.
+    UnsupportedTypeError: what is given is no array of numbers, or is a masked array.
     CancelledError: the buffer is closed.)")
       .def("sample", &PyReplayBuffer::sample, "batch_size"_a, nb::kw_only(), "beta"_a = nb::none(),
-           "distinct"_a = false, "timeout_s"_a = 0.0, "out"_a = nb::none(),
+           "distinct"_a = false, "timeout_s"_a.none() = 0.0, "out"_a = nb::none(),
            nb::sig("def sample(self, batch_size: int, *, beta: float | None = None, distinct: bool "
                    "= False, timeout_s: float | None = 0.0, out: dict[str, typing.Any] | None = "
                    "None) -> dict[str, typing.Any]"),
@@ -91,7 +97,8 @@ Args:
     batch_size: B, >= 1; may exceed the number of items unless ``distinct``.
     beta: instead of the buffer's.
     distinct: no item twice in the batch.
-    timeout_s: how long to wait for the first item; None without limit.
+    timeout_s: how long to wait for the first item, which another thread adds; None without
+        limit.
     out: a batch of an earlier call of the same size, whose arrays are filled again.
 
 Returns:
@@ -99,7 +106,7 @@ Returns:
     stacks), ``action`` ``[B, ...]``, ``reward`` ``[B]`` float32, summed over n steps,
     ``terminated`` ``[B]`` bool, ``discount`` ``[B]`` float32, what the value of ``next_obs`` is
     to be multiplied with (``gamma ** steps``, 0 where the episode terminated), ``weights``
-    ``[B]`` float32, at most 1, and ``tickets`` ``[B]`` uint64 for :meth:`update_priorities`.
+    ``[B]`` float32, at most 1 (see ``weights`` of the class), and ``tickets`` ``[B]`` uint64 for :meth:`update_priorities`.
     With sequences an axis ``[T]`` follows ``[B]``, weights and tickets excepted, and ``mask``
     ``[B, T]`` bool is True for steps that count: neither burn-in nor padding.
 
@@ -123,7 +130,9 @@ Returns:
 Raises:
     InvalidArgumentError: the lengths differ, or a priority is none: nothing was updated.)")
       .def("clear", &PyReplayBuffer::clear,
-           "Drops all items. The streams begin anew; shapes and dtypes stay.")
+           "Drops all items. The streams begin anew; shapes, dtypes, counts and the largest "
+           "priority "
+           "so far stay.")
       .def("close", &PyReplayBuffer::close,
            "Ends calls that wait, with ``CancelledError``; those to come end so too.")
       .def("__len__", &PyReplayBuffer::size)
@@ -136,6 +145,13 @@ Raises:
                    "Calls of ``update_priorities`` so far: what a ``beta`` schedule is given.")
       .def_prop_ro("stale_updates", &PyReplayBuffer::stale_updates,
                    "Priorities that came for items that were gone.")
+      .def_prop_ro("stats", &PyReplayBuffer::stats, nb::sig("def stats(self) -> dict[str, int]"),
+                   R"(How the buffer stands: counts since it was made, save ``items``.
+
+``items`` that can be drawn now; ``steps`` that were added, one an environment; ``episodes`` that
+were terminated or truncated; ``cuts`` where a stream went on with another observation than the step
+before had announced; ``updates``, the calls of ``update_priorities``; ``stale_updates``,
+the priorities among them that came for items that were gone.)")
       .def_prop_ro("memory_bytes", &PyReplayBuffer::memory_bytes,
                    "What the items take, their steps included.");
 }

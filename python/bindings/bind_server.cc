@@ -197,7 +197,10 @@ Result<std::shared_ptr<ReplayService>> open_shards(const std::vector<std::string
 }
 
 ClientHandle connect(const std::vector<std::string>& addresses, std::string token, nb::handle tls,
-                     nb::handle retry_timeout_s, bool is_sharded, const std::string& sampling) {
+                     nb::handle retry_timeout_s, bool is_sharded, const std::string& sampling,
+                     nb::handle seed) {
+  std::optional<std::uint64_t> given_seed;
+  if (!seed.is_none()) given_seed = static_cast<std::uint64_t>(integer_argument("seed", seed, 0));
   ReverbClientOptions options;
   if (!retry_timeout_s.is_none()) {
     const double given = number_argument("retry_timeout_s", retry_timeout_s);
@@ -218,12 +221,12 @@ ClientHandle connect(const std::vector<std::string>& addresses, std::string toke
   }
   if (!is_sharded) {
     auto client = unwrap(ReverbClient::open(client_threads(), addresses.at(0), std::move(options)));
-    return ClientHandle(released_without_gil(std::move(client)), nullptr);
+    return ClientHandle(released_without_gil(std::move(client)), nullptr, given_seed);
   }
   options.grpc.backoff_max = kShardBackoffMax;
   auto service = unwrap(open_shards(
       addresses, options, sampling == "mass" ? ShardSampling::kMass : ShardSampling::kEven));
-  return ClientHandle(released_without_gil(std::move(service)), nullptr);
+  return ClientHandle(released_without_gil(std::move(service)), nullptr, given_seed);
 }
 
 // (address, why it is left out; empty while it is not) of each shard; none for one server.
@@ -263,10 +266,10 @@ void bind_server(nb::module_& m) {
                 "tls: tuple[str, str, str] | None, limits: dict[str, int]) -> None"),
         "Raises what ``Server`` would, save where a port is in use; listens nowhere.");
   m.def("connect", &connect, "addresses"_a, "token"_a, "tls"_a.none(), "retry_timeout_s"_a.none(),
-        "sharded"_a, "sampling"_a,
+        "sharded"_a, "sampling"_a, "seed"_a.none(),
         nb::sig("def connect(addresses: list[str], token: str, "
                 "tls: tuple[str, str, str, str] | None, retry_timeout_s: float | None, "
-                "sharded: bool, sampling: str) -> Client"),
+                "sharded: bool, sampling: str, seed: int | None) -> Client"),
         "A client of the server at an address, or of a store whose shards are at several; connects "
         "when it is first used.");
   m.def("shard_states", &shard_states, "client"_a,

@@ -175,6 +175,9 @@ void init_writer(PyStructuredWriter* self, const ClientHandle& client,
   options.validate_items = false;
   options.max_in_flight_items = static_cast<std::size_t>(integer_argument(
       "max_in_flight_items", max_in_flight_items, 1, std::numeric_limits<std::uint32_t>::max()));
+  Waiting waiting(*client.service(), "");
+  const WaitOptions wait = waiting.options();
+  options.seed = unwrap(without_gil([&] { return client.next_seed(wait); }));
   new (self) PyStructuredWriter(client, patterns_of(configs), options);
 }
 

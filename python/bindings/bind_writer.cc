@@ -70,8 +70,9 @@ class Writer {
         codec_(options.chunks.codec),
         waiting_(*client.service(), "") {
     core_->service = client.service();
-    core_->writer = unwrap(TrajectoryWriter::open(client.service(), options));
     wait_ = waiting_.options();
+    options.seed = unwrap(without_gil([&] { return client.next_seed(wait_); }));
+    core_->writer = unwrap(TrajectoryWriter::open(client.service(), options));
   }
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;

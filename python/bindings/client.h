@@ -1,13 +1,18 @@
 // What Python holds of a client: the door, and where it was opened.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "reverie/base/fork.h"
+#include "reverie/base/mutex.h"
+#include "reverie/base/random.h"
 #include "reverie/replay/local_service.h"
+#include "reverie/service/blocking.h"
 #include "reverie/service/replay_service.h"
 
 namespace reverie::python {
@@ -15,8 +20,16 @@ namespace reverie::python {
 class ClientHandle {
  public:
   // `local` is the same service where the store lies in this process, else null.
-  ClientHandle(std::shared_ptr<ReplayService> service, std::shared_ptr<LocalService> local)
-      : service_(std::move(service)), local_(std::move(local)) {}
+  // All keys that this client's inserts and writers choose come from `seed` and a number that no
+  // other client of the store has; from the system without a seed. A store of this process gives
+  // the number now, a server when it is needed.
+  ClientHandle(std::shared_ptr<ReplayService> service, std::shared_ptr<LocalService> local,
+               std::optional<std::uint64_t> seed = {})
+      : service_(std::move(service)), local_(std::move(local)), seeds_(std::make_shared<Seeds>()) {
+    if (!seed) seeds_->random.emplace(std::optional<std::uint64_t>());
+    seeds_->seed = seed.value_or(0);
+    if (local_) next_seed({}).value();
+  }
 
   const std::shared_ptr<ReplayService>& service() const { return service_; }
   const std::shared_ptr<LocalService>& local() const { return local_; }
@@ -25,12 +38,28 @@ class ClientHandle {
   std::map<std::string, bool>& tables_drawn_ahead() const { return *tables_drawn_ahead_; }
   // FAILED_PRECONDITION in a forked child.
   Status check() const { return fork_guard_.check("Client"); }
+  // Of the next insert or writer. Thread-safe; may wait for a server.
+  Result<std::uint64_t> next_seed(const WaitOptions& wait) const {
+    MutexLock lock(seeds_->mutex);
+    if (!seeds_->random) {
+      REVERIE_ASSIGN_OR_RETURN(const std::uint64_t number, new_client_and_wait(*service_, wait));
+      seeds_->random.emplace(mix64(seeds_->seed ^ mix64(number)));
+    }
+    return seeds_->random->next();
+  }
 
  private:
   std::shared_ptr<ReplayService> service_;
   std::shared_ptr<LocalService> local_;
   std::shared_ptr<std::map<std::string, bool>> tables_drawn_ahead_ =
       std::make_shared<std::map<std::string, bool>>();
+  struct Seeds {
+    Mutex mutex;
+    std::uint64_t seed = 0;
+    // None until the client has its number.
+    std::optional<Random> random REVERIE_GUARDED_BY(mutex);
+  };
+  std::shared_ptr<Seeds> seeds_;
   ForkGuard fork_guard_;
 };
 

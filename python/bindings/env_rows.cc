@@ -117,8 +117,22 @@ void NestRows::write(nb::handle nest, std::span<std::byte* const> rows) {
   }
   leaves_.hold();
   for (std::size_t i = 0; i < columns_.size(); ++i) {
-    write_value(what_, columns_[i], leaves_[entry.nest->leaf_of_column(i)], rows[i]);
+    const nb::handle value = leaves_[entry.nest->leaf_of_column(i)];
+    if (!has_warned_) warn_of_narrowing(columns_[i], value);
+    write_value(what_, columns_[i], value, rows[i]);
   }
+}
+
+void NestRows::warn_of_narrowing(const TensorSpec& spec, nb::handle value) {
+  if (!PyArray_Check(value.ptr())) return;
+  const std::optional<DType> given = dtype_of(PyArray_DESCR(as_array(value)));
+  if (!given || dtype_size_bytes(*given) <= dtype_size_bytes(spec.dtype)) return;
+  has_warned_ = true;
+  log_to_python(
+      LogLevel::kWarning,
+      format("{} has dtype {}, but its space says {}: it is narrowed, here and from now on; give "
+             "the environment a space of {}, or convert what it returns",
+             named(what_, spec), dtype_name(*given), dtype_name(spec.dtype), dtype_name(*given)));
 }
 
 bool has_nan(const TensorSpec& spec, const std::byte* row) {

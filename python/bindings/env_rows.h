@@ -43,7 +43,11 @@ class NestRows {
     bool is_checked = false;
   };
 
+  // An observation of a wider type than its space's costs precision in silence: told once.
+  void warn_of_narrowing(const TensorSpec& spec, nb::handle value);
+
   std::string what_;
+  bool has_warned_ = false;
   std::vector<TensorSpec> columns_;
   std::string structure_;
   NestCache<Note> nests_;

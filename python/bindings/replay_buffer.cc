@@ -44,8 +44,12 @@ PyReplayBuffer::FillMark::~FillMark() {
 }
 
 PyReplayBuffer::PyReplayBuffer(TransitionOptions options, std::optional<double> alpha,
-                               nb::object beta, std::optional<std::uint64_t> seed)
-    : options_(options), is_prioritized_(alpha.has_value()), beta_(std::move(beta)) {
+                               nb::object beta, bool weighs_over_buffer,
+                               std::optional<std::uint64_t> seed)
+    : options_(options),
+      is_prioritized_(alpha.has_value()),
+      beta_(std::move(beta)),
+      weighs_over_buffer_(weighs_over_buffer) {
   unwrap(TransitionPlan::check(options));
   Random random(seed);
   TableOptions table = ReplayBuffer::table_options(options, kTable);
@@ -55,6 +59,8 @@ PyReplayBuffer::PyReplayBuffer(TransitionOptions options, std::optional<double> 
   chunk_seed_ = random.next();
   service_ = unwrap(LocalService::open({std::move(table)}, {}));
   table_ = unwrap(service_->table(kTable));
+  checked_beta(
+      beta_);  // a function that gives no number is refused now, not in the middle of a run
 }
 
 void PyReplayBuffer::add(nb::handle obs, nb::handle action, nb::handle reward, nb::handle next_obs,
@@ -89,6 +95,19 @@ void PyReplayBuffer::add(nb::handle obs, nb::handle action, nb::handle reward, n
   if (!is_first) return;
   structures_ = {obs_.structure(), action_.structure()};
   buffer_ = opened;
+  opened_.notify_all();
+}
+
+void PyReplayBuffer::wait_for_buffer(TimePoint deadline) const {
+  constexpr auto kPollInterval = std::chrono::milliseconds(20);
+  while (!buffer_ && Clock::system().now() < deadline) {
+    unwrap(service_->check_open());
+    without_gil([this, kPollInterval] {
+      MutexLock lock(opened_mutex_);
+      opened_.wait_for(opened_mutex_, kPollInterval);
+    });
+    if (PyErr_CheckSignals() != 0) raise_pending();
+  }
 }
 
 // The first step tells what the columns are.
@@ -127,6 +146,8 @@ nb::object PyReplayBuffer::sample(nb::handle batch_size, nb::handle given_beta, 
   draw.distinct = distinct;
   draw.deadline = deadline(timeout_s);
   draw.beta = beta(given_beta);
+  draw.over_buffer = weighs_over_buffer_;
+  wait_for_buffer(draw.deadline);
   const std::shared_ptr<ReplayBuffer> buffer = this->buffer();
   if (!arrays_ || arrays_->count() != draw.count) {
     arrays_ = std::make_shared<const ReplayArrays>(buffer->plan(), draw.count);
@@ -186,6 +207,19 @@ std::int64_t PyReplayBuffer::stale_updates() const {
   unwrap(check());
   return table_->info().missing_updates;
 }
+nb::dict PyReplayBuffer::stats() const {
+  unwrap(check());
+  const StepCounts counts =
+      buffer_ ? without_gil([buffer = buffer_] { return buffer->counts(); }) : StepCounts();
+  nb::dict stats;
+  stats["items"] = table_->size();
+  stats["steps"] = counts.steps;
+  stats["episodes"] = counts.episodes;
+  stats["cuts"] = counts.cuts;
+  stats["updates"] = update_count_;
+  stats["stale_updates"] = table_->info().missing_updates;
+  return stats;
+}
 double PyReplayBuffer::max_priority() const {
   unwrap(check());
   return table_->info().max_priority;
@@ -206,15 +240,27 @@ const std::shared_ptr<ReplayBuffer>& PyReplayBuffer::buffer() const {
 
 std::optional<double> PyReplayBuffer::beta(nb::handle given) const {
   if (!is_prioritized_) return std::nullopt;
-  const nb::handle source = !given.is_valid() || given.is_none() ? nb::handle(beta_) : given;
+  return checked_beta(!given.is_valid() || given.is_none() ? nb::handle(beta_) : given);
+}
+
+double PyReplayBuffer::checked_beta(nb::handle source) const {
   double value = 0;
+  std::string name = "beta";
   if (PyFloat_Check(source.ptr()) || PyCallable_Check(source.ptr()) == 0) {
     value = number_argument("beta", source);
   } else {
-    value = number_argument("beta(update_count)", source(update_count_));
+    name = format("beta({})", update_count_);
+    const nb::object given = source(update_count_);
+    if (PyNumber_Check(given.ptr()) == 0) {
+      raise_type_error(
+          format("{} is {}; beta must be a number, or a function that gives one for the number of "
+                 "updates so far",
+                 name, str_of(nb::repr(given))));
+    }
+    value = number_argument(name, given);
   }
   if (!std::isfinite(value) || value < 0) {
-    raise(invalid_argument("beta is {}; it must be finite and >= 0", value));
+    raise(invalid_argument("{} is {}; it must be finite and >= 0", name, value));
   }
   return value;
 }

@@ -11,6 +11,7 @@
 #include "python/bindings/replay_arrays.h"
 #include "python/bindings/step_arguments.h"
 #include "reverie/base/fork.h"
+#include "reverie/base/mutex.h"
 #include "reverie/client/replay_buffer.h"
 #include "reverie/replay/local_service.h"
 
@@ -22,7 +23,7 @@ class PyReplayBuffer {
  public:
   // Without `alpha` the draws are uniform. `beta` is a number or a function of update_count().
   PyReplayBuffer(TransitionOptions options, std::optional<double> alpha, nb::object beta,
-                 std::optional<std::uint64_t> seed);
+                 bool weighs_over_buffer, std::optional<std::uint64_t> seed);
   PyReplayBuffer(const PyReplayBuffer&) = delete;
   PyReplayBuffer& operator=(const PyReplayBuffer&) = delete;
 
@@ -37,10 +38,13 @@ class PyReplayBuffer {
   std::size_t size() const;
   std::int64_t stale_updates() const;
   double max_priority() const;
+  nb::dict stats() const;
   std::size_t memory_bytes() const;
   std::size_t update_count() const { return update_count_; }
   const TransitionOptions& options() const { return options_; }
   bool is_prioritized() const { return is_prioritized_; }
+  // Whether the largest weight is that of the least likely item in the buffer, not in the batch.
+  bool weighs_over_buffer() const { return weighs_over_buffer_; }
 
   // --- For who samples in a thread of his own.
   // FAILED_PRECONDITION in a forked child.
@@ -79,16 +83,24 @@ class PyReplayBuffer {
   };
 
   std::shared_ptr<ReplayBuffer> open(const StepArrays& step);
+  // Waits for the first step, which another thread adds.
+  void wait_for_buffer(TimePoint deadline) const;
+  double checked_beta(nb::handle source) const;
   std::vector<TensorSpec> specs(const char* what, const NestArgument& argument,
                                 bool has_env_axis) const;
 
   const TransitionOptions options_;
   const bool is_prioritized_;
   const nb::object beta_;
+  const bool weighs_over_buffer_;
   std::uint64_t chunk_seed_ = 0;
   ForkGuard fork_guard_;
   std::shared_ptr<LocalService> service_;
   Table* table_ = nullptr;
+
+  // What a sample that comes before the first step waits for.
+  mutable Mutex opened_mutex_;
+  mutable CondVar opened_;
 
   // The interpreter's lock guards these.
   std::shared_ptr<ReplayBuffer> buffer_;  // null before the first step

@@ -1,7 +1,9 @@
 #include "python/bindings/step_arguments.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "python/bindings/arrays.h"
 #include "python/bindings/convert.h"
@@ -22,6 +24,7 @@ std::string dtype_text(nb::handle array) {
 
 // `given` as an array of any type.
 nb::object to_array(std::string_view name, nb::handle given) {
+  refuse_masked(name, given);
   if (PyArray_Check(given.ptr())) {
     if (PyArray_BASE(as_array(given)) != nullptr && is_overwritten_view(given)) {
       refuse_overwritten_view(name);
@@ -51,6 +54,26 @@ nb::object to_flat(std::string_view name, nb::handle given, int number, std::str
   }
   return owned(PyArray_FromArray(as_array(array), PyArray_DescrFromType(number),
                                  NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST));
+}
+
+// Numbers as float32, of which none that is finite may become infinite.
+void narrow(std::string_view name, std::span<const double> given, std::vector<float>& values) {
+  values.resize(given.size());
+  bool has_lost = false;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    values[i] = static_cast<float>(given[i]);
+    has_lost |= std::isinf(values[i]) != std::isinf(given[i]);
+  }
+  if (!has_lost) [[likely]] {
+    return;
+  }
+  const auto lost = std::ranges::find_if(given, [](double value) {
+    return std::isfinite(value) && std::isinf(static_cast<float>(value));
+  });
+  values.clear();
+  raise(invalid_argument(
+      "{} holds {:g}, which float32 cannot hold (at most {:g}); scale the numbers down", name,
+      *lost, std::numeric_limits<float>::max()));
 }
 
 template <typename T>
@@ -91,7 +114,8 @@ void NestArgument::read(nb::handle nest, const std::string* structure) {
 void FloatArgument::read(std::string_view name, nb::handle given) {
   is_scalar = true;
   if (PyFloat_Check(given.ptr())) {  // NumPy's float64 is one
-    return values.assign(1, static_cast<float>(PyFloat_AS_DOUBLE(given.ptr())));
+    const double value = PyFloat_AS_DOUBLE(given.ptr());
+    return narrow(name, {&value, 1}, values);
   }
   if (Py_TYPE(given.ptr()) == &PyFloatArrType_Type) {
     return values.assign(1, reinterpret_cast<PyFloatScalarObject*>(given.ptr())->obval);
@@ -102,15 +126,10 @@ void FloatArgument::read(std::string_view name, nb::handle given) {
     return values.assign(given_values.begin(), given_values.end());
   }
   if (is_flat(given.ptr(), NPY_FLOAT64)) {
-    const auto given_values = elements<double>(given);
-    values.resize(given_values.size());
-    std::ranges::transform(given_values, values.begin(),
-                           [](double value) { return static_cast<float>(value); });
-    return;
+    return narrow(name, elements<double>(given), values);
   }
-  const nb::object array = to_flat(name, given, NPY_FLOAT32, "fiub", "numbers");
-  const auto given_values = elements<float>(array);
-  values.assign(given_values.begin(), given_values.end());
+  const nb::object array = to_flat(name, given, NPY_FLOAT64, "fiub", "numbers");
+  narrow(name, elements<double>(array), values);
   is_scalar = PyArray_NDIM(as_array(array)) == 0;
 }
 
@@ -125,9 +144,15 @@ void FlagArgument::read(std::string_view name, nb::handle given) {
     const auto flags = elements<std::uint8_t>(given);
     return values.assign(flags.begin(), flags.end());
   }
-  const nb::object array = to_flat(name, given, NPY_BOOL, "bfiu", "bool or numbers");
-  const auto flags = elements<std::uint8_t>(array);
-  values.assign(flags.begin(), flags.end());
+  const nb::object array = to_flat(name, given, NPY_FLOAT64, "bfiu", "bool, or 0 and 1");
+  values.clear();
+  for (const double flag : elements<double>(array)) {
+    if (flag != 0 && flag != 1) {
+      values.clear();
+      raise(invalid_argument("{} holds {:g}; it must hold bool, or 0 and 1", name, flag));
+    }
+    values.push_back(flag == 1 ? 1 : 0);
+  }
   is_scalar = PyArray_NDIM(as_array(array)) == 0;
 }
 

@@ -45,7 +45,8 @@ class NestArgument {
   std::vector<TensorView> views_;
 };
 
-// Numbers, one or many: Python's, NumPy's, and whatever NumPy makes an array of.
+// Numbers, one or many: Python's, NumPy's, and whatever NumPy makes an array of. Refuses what is
+// finite but not as float32.
 struct FloatArgument {
   std::vector<float> values;
   bool is_scalar = false;
@@ -53,7 +54,7 @@ struct FloatArgument {
   void read(std::string_view name, nb::handle given);
 };
 
-// Flags: bool or numbers, of which 0 is false.
+// Flags: bool, or the numbers 0 and 1.
 struct FlagArgument {
   std::vector<std::uint8_t> values;
   bool is_scalar = false;

@@ -306,6 +306,7 @@ void Values::add_text_array(ColumnId column, std::string_view path, nb::object a
 }
 
 void Values::add_array(ColumnId column, std::string_view path, nb::object array) {
+  refuse_masked(column_text(path), array);
   if (PyArray_BASE(as_array(array)) != nullptr && is_overwritten_view(array)) {
     refuse_overwritten_view(column_text(path));
   }

@@ -229,7 +229,7 @@ class Client:
 
     def insert(self, data: Any, priorities: dict[str, float | None], timeout_s: float | None) -> None: ...
 
-    def sample_batch(self, table: str, batch_size: int, timeout_s: float | None, beta: float | None, distinct: bool, pad: bool, out: Batch | None) -> Batch: ...
+    def sample_batch(self, table: str, batch_size: int, timeout_s: float | None, beta: float | None, weights: str, distinct: bool, pad: bool, out: Batch | None) -> Batch: ...
 
     def sample_one(self, table: str, timeout_s: float | None) -> tuple[tuple[int, float, int, float, int], list[numpy.ndarray], list[str], list[bool], str]: ...
 
@@ -444,7 +444,7 @@ class StructuredWriter:
 class Store:
     """See ``reverie.Store``."""
 
-    def __init__(self, tables: list[dict[str, Any]], max_bytes: int | None) -> None: ...
+    def __init__(self, tables: list[dict[str, Any]], max_bytes: int | None, seed: int | None) -> None: ...
 
     def client(self) -> Client: ...
 
@@ -560,7 +560,7 @@ def check_server(tables: list[dict[str, Any]], max_bytes: int | None, addresses:
     Raises what ``Server`` would, save where a port is in use; listens nowhere.
     """
 
-def connect(addresses: list[str], token: str, tls: tuple[str, str, str, str] | None, retry_timeout_s: float | None, sharded: bool, sampling: str) -> Client:
+def connect(addresses: list[str], token: str, tls: tuple[str, str, str, str] | None, retry_timeout_s: float | None, sharded: bool, sampling: str, seed: int | None) -> Client:
     """
     A client of the server at an address, or of a store whose shards are at several; connects when it is first used.
     """
@@ -576,7 +576,7 @@ def single_targets(target: str) -> list[str]:
 class ReplayBuffer:
     """See ``reverie.ReplayBuffer``."""
 
-    def __init__(self, capacity: int, num_envs: int, frame_stack: int, n_step: int, gamma: float, alpha: float | None, beta: float | Callable[[int], float], seed: int | None, sequence_length: int | None, period: int | None, burn_in: int, pad_sequences: bool) -> None: ...
+    def __init__(self, capacity: int, num_envs: int, frame_stack: int, n_step: int, gamma: float, alpha: float | None, beta: float | Callable[[int], float], weights: str, seed: int | None, sequence_length: int | None, period: int | None, burn_in: int, pad_sequences: bool) -> None: ...
 
     def add(self, obs: Any, action: Any, reward: Any, next_obs: Any, terminated: Any, truncated: Any = False, *, mask: Any = None) -> None:
         """
@@ -592,14 +592,16 @@ class ReplayBuffer:
             reward: ``[num_envs]`` numbers.
             next_obs: what the step led to, as ``obs``; at an episode's end its last observation, not
                 the first of the next episode.
-            terminated: ``[num_envs]`` bool: the episode ended, and nothing is to be had behind it.
+            terminated: ``[num_envs]`` bool, or 0 and 1: the episode ended, and nothing is to be had
+                behind it.
             truncated: ``[num_envs]`` bool: it was cut short; what was to come still counts.
             mask: ``[num_envs]`` bool: False for environments that made no step, which are left out.
 
         Raises:
             InvalidArgumentError: another shape, dtype, structure or number of environments than in the
-                first call: nothing is stored.
-            UnsupportedTypeError: what is given is no array of numbers.
+                first call, a reward that float32 cannot hold, or a flag that is neither 0 nor 1: nothing
+                is stored.
+            UnsupportedTypeError: what is given is no array of numbers, or is a masked array.
             CancelledError: the buffer is closed.
         """
 
@@ -611,7 +613,8 @@ class ReplayBuffer:
             batch_size: B, >= 1; may exceed the number of items unless ``distinct``.
             beta: instead of the buffer's.
             distinct: no item twice in the batch.
-            timeout_s: how long to wait for the first item; None without limit.
+            timeout_s: how long to wait for the first item, which another thread adds; None without
+                limit.
             out: a batch of an earlier call of the same size, whose arrays are filled again.
 
         Returns:
@@ -619,7 +622,7 @@ class ReplayBuffer:
             stacks), ``action`` ``[B, ...]``, ``reward`` ``[B]`` float32, summed over n steps,
             ``terminated`` ``[B]`` bool, ``discount`` ``[B]`` float32, what the value of ``next_obs`` is
             to be multiplied with (``gamma ** steps``, 0 where the episode terminated), ``weights``
-            ``[B]`` float32, at most 1, and ``tickets`` ``[B]`` uint64 for :meth:`update_priorities`.
+            ``[B]`` float32, at most 1 (see ``weights`` of the class), and ``tickets`` ``[B]`` uint64 for :meth:`update_priorities`.
             With sequences an axis ``[T]`` follows ``[B]``, weights and tickets excepted, and ``mask``
             ``[B, T]`` bool is True for steps that count: neither burn-in nor padding.
 
@@ -645,7 +648,9 @@ class ReplayBuffer:
         """
 
     def clear(self) -> None:
-        """Drops all items. The streams begin anew; shapes and dtypes stay."""
+        """
+        Drops all items. The streams begin anew; shapes, dtypes, counts and the largest priority so far stay.
+        """
 
     def close(self) -> None:
         """
@@ -678,6 +683,17 @@ class ReplayBuffer:
     @property
     def stale_updates(self) -> int:
         """Priorities that came for items that were gone."""
+
+    @property
+    def stats(self) -> dict[str, int]:
+        """
+        How the buffer stands: counts since it was made, save ``items``.
+
+        ``items`` that can be drawn now; ``steps`` that were added, one an environment; ``episodes`` that
+        were terminated or truncated; ``cuts`` where a stream went on with another observation than the step
+        before had announced; ``updates``, the calls of ``update_priorities``; ``stale_updates``,
+        the priorities among them that came for items that were gone.
+        """
 
     @property
     def memory_bytes(self) -> int:
@@ -758,7 +774,7 @@ def exit_with_parent(parent_pid: int) -> None:
 class TableStream:
     """See ``reverie.Client.dataset``."""
 
-    def __init__(self, client: Client, table: str, batch_size: int, timeout_s: float | None, beta: float | None, distinct: bool, pad: bool, drop_last: bool, prefetch: int) -> None: ...
+    def __init__(self, client: Client, table: str, batch_size: int, timeout_s: float | None, beta: float | None, weights: str, distinct: bool, pad: bool, drop_last: bool, prefetch: int | None) -> None: ...
 
     def next(self) -> Batch: ...
 
@@ -767,14 +783,14 @@ class TableStream:
 class SampleStream:
     """See ``reverie.TrajectoryDataset``."""
 
-    def __init__(self, client: Client, table: str, request_max: int, workers: int, timeout_s: float | None, samples_max: int) -> None: ...
+    def __init__(self, client: Client, table: str, request_max: int, workers: int, timeout_s: float | None, samples_max: int, max_times_sampled: int) -> None: ...
 
     def next(self, max_wait_s: float | None = None) -> tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray, numpy.ndarray, numpy.ndarray, list[tuple[int, list[numpy.ndarray], list[str], list[bool]]]] | None:
         """
         Keys, probabilities, table sizes, priorities and times sampled of the next items, and the items: neighbours that are alike as (count, columns, paths, which are squeezed). None if nothing came within ``max_wait_s``.
         """
 
-    def close(self) -> None: ...
+    def close(self, used: int | None = None) -> None: ...
 
 class ReplayStream:
     """See ``reverie.ReplayBuffer.dataset``."""

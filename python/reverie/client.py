@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from reverie import _checks, _reverie
+from reverie._options import checked_seed
 from reverie.dataset import Dataset, Output, table_dataset
 from reverie.errors import (
     InvalidArgumentError,
@@ -67,11 +68,14 @@ class Client:
             now.
         sampling: how shards share the samples: ``"even"`` takes as many of each, ``"mass"`` takes
             them in proportion to the priorities that lie there, as one prioritised table would.
+        seed: of the keys that ``insert`` and the writers choose; None takes one from the system.
+            The server numbers its clients, so that two of one seed, or one that begins anew, never
+            choose the same. For one server, of Reverie's.
 
     Raises:
         InvalidArgumentError: an address is none or is given twice, ``tls`` holds no certificates,
-            ``token`` is malformed, ``retry_timeout_s`` is not above 0, or there is no such
-            ``sampling``.
+            ``token`` is malformed, ``retry_timeout_s`` is not above 0, there is no such ``sampling``,
+            or ``seed`` is given with several shards.
         UnavailableError: a name cannot be looked up, with ``each_address``.
     """
 
@@ -84,6 +88,7 @@ class Client:
         retry_timeout_s: float | None = 120.0,
         each_address: bool = False,
         sampling: Literal["even", "mass"] = "even",
+        seed: int | None = None,
     ) -> None:
         is_one = isinstance(server_address, str)
         addresses = _addresses(server_address)
@@ -98,9 +103,19 @@ class Client:
         if _checks.flag("each_address", each_address):
             found = [one for target in addresses for one in _reverie.single_targets(target)]
             addresses = list(dict.fromkeys(found))
+        if seed is not None and (each_address or not is_one):
+            raise InvalidArgumentError(
+                f"seed is {seed} with shards, which do not number their clients; leave it out"
+            )
         options = None if tls is None else tls._options()
         self._native = _reverie.connect(
-            addresses, token, options, retry_timeout_s, each_address or not is_one, sampling
+            addresses,
+            token,
+            options,
+            retry_timeout_s,
+            each_address or not is_one,
+            sampling,
+            checked_seed(seed),
         )
         self._codec = "auto"
         self._addresses = addresses
@@ -113,6 +128,7 @@ class Client:
                 "retry_timeout_s": retry_timeout_s,
                 "each_address": each_address,
                 "sampling": sampling,
+                "seed": seed,
             },
         )
 
@@ -336,6 +352,7 @@ class Client:
         *,
         timeout_s: float | None = None,
         beta: float | None = None,
+        weights: Literal["batch", "buffer"] = "batch",
         distinct: bool = False,
         pad: bool = False,
         out: Batch | None = None,
@@ -346,8 +363,12 @@ class Client:
             table: its name.
             batch_size: B; >= 1. The call waits until so many are drawn.
             timeout_s: how long to wait.
-            beta: if given, ``weights`` holds ``(1 / (N p)) ** beta`` over the largest of the batch.
-            distinct: no item twice in the batch.
+            beta: if given, ``weights`` holds ``(1 / (N p)) ** beta`` over the largest weight.
+            weights: whose largest weight is 1: that of the ``"batch"``, or of the ``"buffer"``, all
+                items that the table can draw (as OpenAI Baselines has it; for a store of this
+                process, which looks at all its items when it is asked for the first time).
+            distinct: no item twice in the batch; ``probabilities`` then say how likely each was to
+                be in it (``docs/concepts/replay.md``).
             pad: fill items that are shorter than the longest with zeros, and give their lengths;
                 without, items of different lengths are refused.
             out: a batch of an earlier call, whose arrays are filled again where they fit.
@@ -360,7 +381,9 @@ class Client:
             NotFoundError: there is no such table.
             DeadlineExceededError: the time is up; its ``batch`` holds what was drawn, or None.
         """
-        return self._native.sample_batch(table, batch_size, timeout_s, beta, distinct, pad, out)
+        return self._native.sample_batch(
+            table, batch_size, timeout_s, beta, weights, distinct, pad, out
+        )
 
     def dataset(
         self,
@@ -369,10 +392,11 @@ class Client:
         *,
         timeout_s: float | None = None,
         beta: float | None = None,
+        weights: Literal["batch", "buffer"] = "batch",
         distinct: bool = False,
         pad: bool = False,
         drop_last: bool = False,
-        prefetch: int = 2,
+        prefetch: int | None = None,
         output: Output = "numpy",
     ) -> Dataset:
         """Batches without end, drawn ahead by a thread of its own.
@@ -382,12 +406,16 @@ class Client:
             batch_size: items of a batch; >= 1.
             timeout_s: how long to wait for a batch before the iteration ends; None for ever. What
                 was drawn of the last batch by then is handed out, unless ``drop_last``.
-            beta: as for :meth:`sample_batch`, as are ``distinct`` and ``pad``.
+            beta: as for :meth:`sample_batch`, as are ``weights``, ``distinct`` and ``pad``.
+            weights: whose largest weight is 1.
             distinct: no item twice in a batch.
             pad: fill items that are shorter than the longest of the batch with zeros.
             drop_last: drop a batch that the time-out cut short, and the items drawn for it.
-            prefetch: batches that may wait for their user; in [1, 1024]. They are drawn with the
-                priorities of that time, and count as samples.
+            prefetch: batches that may wait for their user; in [0, 1024]. They are drawn with the
+                priorities of that time, and count as samples. None for 2, or for 0 where items
+                leave the table with their samples (a queue). Those that are drawn ahead and not
+                used go back into such a table when the dataset is closed or dropped; a server gets
+                them as its newest items. What cannot go back is warned of, with the number.
             output: ``"numpy"``, ``"torch"`` or ``"jax"``: of what ``data``, ``weights`` and
                 ``lengths`` are arrays. Tensors of PyTorch, and JAX arrays on the CPU where JAX lets
                 it, share the batch's memory.
@@ -407,10 +435,11 @@ class Client:
                 _checks.integer("batch_size", batch_size),
                 timeout_s,
                 beta,
+                _checks.choice("weights", weights, ("batch", "buffer")),
                 _checks.flag("distinct", distinct),
                 _checks.flag("pad", pad),
                 _checks.flag("drop_last", drop_last),
-                _checks.integer("prefetch", prefetch, 1, 1024),
+                None if prefetch is None else _checks.integer("prefetch", prefetch, 0, 1024),
             ),
             output,
         )
@@ -439,7 +468,8 @@ class Client:
             How many items were updated.
 
         Raises:
-            InvalidArgumentError: the lengths differ, or a priority is none: nothing was updated.
+            InvalidArgumentError: the lengths differ, a priority is out of range, or what is given
+                as tickets can be none (keys, or indices): nothing was updated.
             NotFoundError: there is no such table.
             DeadlineExceededError: no server answered in time; it may have been done all the same.
         """
@@ -656,6 +686,7 @@ _NO_VALUES: npt.NDArray[np.float64] = np.empty(0, np.float64)
 
 def _keys(argument: str, keys: Keys | None) -> npt.NDArray[np.uint64]:
     """Keys or tickets as the native store takes them."""
+    _refuse_masked(argument, keys)
     if isinstance(keys, np.ndarray):
         if keys.dtype.kind not in "iu":
             raise UnsupportedTypeError(f"{argument} holds {keys.dtype}; it must hold integers")
@@ -684,6 +715,7 @@ def _no_key(argument: str, key: object) -> UnsupportedTypeError:
 
 def _priorities(priorities: Priorities, argument: str = "priorities") -> npt.NDArray[np.float64]:
     """Priorities as the native store takes them."""
+    _refuse_masked(argument, priorities)
     try:
         array = np.asarray(priorities)
     except (TypeError, ValueError):  # a ragged list, or what has no elements
@@ -697,6 +729,14 @@ def _priorities(priorities: Priorities, argument: str = "priorities") -> npt.NDA
             f"{argument} has shape {array.shape}; it must be a flat sequence"
         )
     return np.ascontiguousarray(array, np.float64)
+
+
+def _refuse_masked(argument: str, array: object) -> None:
+    if isinstance(array, np.ma.MaskedArray):
+        raise UnsupportedTypeError(
+            f"{argument} is a masked array, whose mask would be lost; give "
+            f"{argument}.compressed(), or .filled(value)"
+        )
 
 
 def _same_length(

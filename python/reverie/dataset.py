@@ -57,7 +57,11 @@ class Dataset:
         return batch if self._convert is None else self._convert(batch)
 
     def close(self) -> None:
-        """Ends the thread and the iteration; batches that wait are dropped. May be repeated."""
+        """Ends the thread and the iteration. May be repeated.
+
+        Batches that wait are dropped; where their items left the table with their samples (a
+        queue), they go back to it, or a warning says how many could not.
+        """
         self._stream.close()
 
     def __enter__(self) -> Dataset:

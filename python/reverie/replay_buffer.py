@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 from reverie import _checks, _options, _reverie
 from reverie.dataset import Dataset, Output, replay_dataset
@@ -36,7 +36,10 @@ class ReplayBuffer(_reverie.ReplayBuffer):
         prioritized: sample by priority. New items get the largest priority so far.
         alpha: the exponent of priorities; finite and >= 0.
         beta: the exponent of the weights, or a function that gives it for the number of updates
-            so far.
+            so far. The function is called once here, with 0.
+        weights: which item has the weight 1: ``"batch"``, the least likely one of the batch, or
+            ``"buffer"``, that of the whole buffer, so that weights mean the same from batch to
+            batch (as OpenAI Baselines has it).
         seed: of the draws; None takes one from the system.
         sequence_length: steps of a sequence that count; None for transitions.
         period: steps from the start of one sequence to that of the next; None for
@@ -47,7 +50,7 @@ class ReplayBuffer(_reverie.ReplayBuffer):
             with zeros; else they are dropped.
 
     Raises:
-        InvalidArgumentError: a number lies outside.
+        InvalidArgumentError: an argument is out of range, or ``beta`` gives no number >= 0.
 
     Source:
         Schaul et al. 2016, "Prioritized Experience Replay"; Kapturowski et al. 2019, "Recurrent
@@ -65,6 +68,7 @@ class ReplayBuffer(_reverie.ReplayBuffer):
         prioritized: bool = False,
         alpha: float = 0.6,
         beta: float | Callable[[int], float] = 0.4,
+        weights: Literal["batch", "buffer"] = "batch",
         seed: int | None = None,
         sequence_length: int | None = None,
         period: int | None = None,
@@ -88,8 +92,6 @@ class ReplayBuffer(_reverie.ReplayBuffer):
                 f"period is {period} and burn_in {burn_in}, which are for sequences; give "
                 "sequence_length too, or leave them out"
             )
-        if not callable(beta) and not 0 <= beta < float("inf"):
-            raise InvalidArgumentError(f"beta is {beta}; it must be finite and >= 0")
         super().__init__(
             capacity,
             num_envs,
@@ -98,6 +100,7 @@ class ReplayBuffer(_reverie.ReplayBuffer):
             gamma,
             alpha if prioritized else None,
             beta,
+            _checks.choice("weights", weights, ("batch", "buffer")),
             _options.checked_seed(seed),
             sequence_length,
             period,

@@ -361,10 +361,76 @@ def test_beta_may_be_a_function_of_the_updates_so_far():
     batch = buffer.sample(2, distinct=True)
     buffer.update_priorities(batch["tickets"], [1.0, 4.0])
     weights = buffer.sample(100)["weights"]
-    assert seen == [0, 1]
+    assert seen == [0, 0, 1], "once when the buffer is made"
     assert buffer.update_count == 1
     np.testing.assert_allclose(sorted(set(weights)), [4**-0.7, 1.0], rtol=1e-5)
     np.testing.assert_allclose(buffer.sample(100, beta=0.0)["weights"], 1.0)
+
+
+@pytest.mark.parametrize(
+    ("beta", "error", "says"),
+    [
+        (lambda _: "x", errors.UnsupportedTypeError, r"beta\(0\) is 'x'"),
+        (lambda _: None, errors.UnsupportedTypeError, r"beta\(0\) is None"),
+        (lambda _: -1.0, errors.InvalidArgumentError, r"beta\(0\) is -1"),
+        (lambda _: math.nan, errors.InvalidArgumentError, r"beta\(0\) is nan"),
+        ("x", errors.UnsupportedTypeError, "beta is 'x'"),
+        (math.inf, errors.InvalidArgumentError, "beta is inf"),
+    ],
+)
+@pytest.mark.parametrize("prioritized", [True, False])
+def test_a_beta_that_gives_no_exponent_is_refused_when_the_buffer_is_made(
+    beta, error, says, prioritized
+):
+    with pytest.raises(error, match=says):
+        reverie.ReplayBuffer(10, prioritized=prioritized, beta=beta)
+
+
+def weigh_by_hand(priorities, drawn, beta, least):
+    p = np.asarray(priorities) / np.sum(priorities)
+    return (least / p[drawn]) ** beta
+
+
+def test_the_largest_weight_is_the_batchs_or_the_buffers():
+    for weights in ("batch", "buffer"):
+        buffer = filled(8, prioritized=True, alpha=1.0, beta=0.7, weights=weights)
+        first = buffer.sample(8, distinct=True)
+        priorities = np.arange(1.0, 9.0)
+        buffer.update_priorities(first["tickets"], priorities[first["obs"][:, 0].astype(int)])
+        for count in (1, 3, 50):
+            batch = buffer.sample(count)
+            drawn = batch["obs"][:, 0].astype(int)
+            least = 1 / 36 if weights == "buffer" else priorities[drawn].min() / 36
+            expected = weigh_by_hand(priorities, drawn, 0.7, least)
+            np.testing.assert_allclose(batch["weights"], expected, rtol=1e-5)
+        with buffer.dataset(16) as batches:
+            batch = next(batches)
+            drawn = batch["obs"][:, 0].astype(int)
+            least = 1 / 36 if weights == "buffer" else priorities[drawn].min() / 36
+            expected = weigh_by_hand(priorities, drawn, 0.7, least)
+            np.testing.assert_allclose(batch["weights"], expected, rtol=1e-5)
+    with pytest.raises(errors.InvalidArgumentError, match="weights is 'table'"):
+        reverie.ReplayBuffer(10, weights="table")
+
+
+@pytest.mark.parametrize("weights", ["batch", "buffer"])
+@pytest.mark.parametrize("count", [1, 5, 8])
+def test_distinct_items_of_equal_priority_weigh_the_same(weights, count):
+    buffer = filled(8, prioritized=True, beta=1.0, weights=weights)
+    np.testing.assert_allclose(buffer.sample(count, distinct=True)["weights"], 1.0, rtol=1e-6)
+
+
+def test_distinct_weights_make_the_mean_over_a_batch_that_of_the_buffer():
+    buffer = filled(8, prioritized=True, alpha=1.0, beta=1.0, weights="buffer")
+    first = buffer.sample(8, distinct=True)
+    priorities = np.array([1.0, 1, 2, 3, 5, 8, 13, 21])
+    buffer.update_priorities(first["tickets"], priorities[first["obs"][:, 0].astype(int)])
+    sums = np.zeros(8)
+    for _ in range(4_000):
+        batch = buffer.sample(4, distinct=True)
+        np.add.at(sums, batch["obs"][:, 0].astype(int), batch["weights"])
+    # Every item counts alike, however rarely it is drawn.
+    np.testing.assert_allclose(sums / sums.mean(), 1.0, atol=0.12)
 
 
 def test_uniform_weights_are_one_whatever_the_priorities():
@@ -481,6 +547,130 @@ def test_an_empty_buffer_is_no_reason_to_wait():
     buffer.add(**one_step())
     with pytest.raises(errors.FailedPreconditionError, match="no items to sample"):
         buffer.sample(1, timeout_s=0.01)
+
+
+@pytest.mark.parametrize("timeout_s", [None, 30.0])
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_sample_waits_for_the_first_item(timeout_s, count):
+    buffer = reverie.ReplayBuffer(10, n_step=2)
+    for i in range(count):
+        buffer.add(**one_step(i))
+    batches = []
+    thread = threading.Thread(target=lambda: batches.append(buffer.sample(3, timeout_s=timeout_s)))
+    thread.start()
+    assert thread.is_alive()
+    for i in range(count, 2):
+        buffer.add(**one_step(i))
+    thread.join(30)
+    assert batches[0]["obs"][:, 0].tolist() == [0, 0, 0]
+
+
+def test_a_sample_that_waits_for_the_first_item_ends_when_the_buffer_is_closed():
+    buffer = reverie.ReplayBuffer(10)
+    raised = []
+
+    def sample():
+        try:
+            buffer.sample(1, timeout_s=None)
+        except errors.CancelledError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    buffer.close()
+    thread.join(30)
+    assert len(raised) == 1
+
+
+@pytest.mark.parametrize("name", ["terminated", "truncated", "mask"])
+@pytest.mark.parametrize("flag", [0.5, 2, -1, math.nan, [0.5], np.array([3], np.uint8)])
+def test_a_flag_that_is_neither_true_nor_false_is_refused(name, flag):
+    buffer = filled(2)
+    with pytest.raises(errors.InvalidArgumentError, match=f"{name} holds .*0 and 1"):
+        buffer.add(**one_step(2, **{name: flag}))
+    assert len(buffer) == 2
+
+
+@pytest.mark.parametrize("flag", [True, 1, 1.0, np.int8(1), [True], np.ones(1), np.bool_(True)])
+def test_flags_are_bool_or_0_and_1(flag):
+    buffer = reverie.ReplayBuffer(10)
+    array = np.full((1, 3), 0.0, np.float32)
+    buffer.add(array, np.zeros(1), [0.0], array + 1, flag if np.ndim(flag) else [flag], [0])
+    assert buffer.sample(1)["terminated"].tolist() == [True]
+
+
+@pytest.mark.parametrize("reward", [1e39, -1e39, [1e39], np.array([1e39]), np.float64(4e38)])
+def test_a_reward_that_float32_cannot_hold_is_refused(reward):
+    buffer = filled(2)
+    with pytest.raises(errors.InvalidArgumentError, match=r"reward holds -?[14]e\+\d+.*float32"):
+        buffer.add(**one_step(2, reward=reward))
+    assert len(buffer) == 2
+    buffer.add(**one_step(2, reward=math.inf))
+    assert buffer.sample(3, distinct=True)["reward"].max() == math.inf, "what is infinite is given"
+
+
+@pytest.mark.parametrize("name", ["obs", "action", "next_obs", "reward", "terminated", "mask"])
+def test_a_masked_array_is_refused_for_its_mask_would_be_lost(name):
+    buffer = filled(2)
+    masked = np.ma.masked_array(np.zeros(3, np.float32), [True, False, False])
+    with pytest.raises(errors.UnsupportedTypeError, match="masked array"):
+        buffer.add(**one_step(2, **{name: masked}))
+    with pytest.raises(errors.UnsupportedTypeError, match="priorities is a masked array"):
+        buffer.update_priorities(buffer.sample(2)["tickets"], np.ma.masked_less([1.0, -1], 0))
+    assert len(buffer) == 2
+
+
+def test_what_can_be_no_ticket_is_refused():
+    buffer = filled(4, prioritized=True)
+    batch = buffer.sample(4)
+    for tickets in (np.arange(4), [7] * 4, [2**33 + 90_000] * 4):
+        with pytest.raises(errors.InvalidArgumentError, match=r"tickets holds .* place 0 of 4"):
+            buffer.update_priorities(tickets, np.full(4, 2.0))
+    assert buffer.max_priority == 1
+    assert buffer.update_priorities(batch["tickets"], np.full(4, 2.0)) == 4
+
+
+def test_clear_keeps_the_largest_priority():
+    buffer = filled(2, prioritized=True, alpha=1.0)
+    buffer.update_priorities(buffer.sample(2, distinct=True)["tickets"], [1.0, 1000.0])
+    buffer.clear()
+    assert buffer.max_priority == 1000
+    for i in range(2):
+        buffer.add(**one_step(i))
+    batch = buffer.sample(2, distinct=True)
+    buffer.update_priorities(batch["tickets"][:1], [10.0])
+    drawn = buffer.sample(10_000)["tickets"]
+    assert (drawn == batch["tickets"][1]).mean() > 0.95, "one of 1000, one of 10"
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.complex64])
+def test_numbers_that_are_equal_are_no_cut(dtype):
+    buffer = reverie.ReplayBuffer(10, n_step=2)
+    zero, minus = np.array([0.0, 1.0], dtype), np.array([-0.0, 1.0], dtype)
+    nan = np.array([math.nan, 1.0], dtype)
+    other_nan = np.array([-math.nan, 1.0], dtype)
+    buffer.add(zero, 0, 1.0, minus, False)
+    buffer.add(zero, 0, 1.0, nan, False)
+    buffer.add(other_nan, 0, 1.0, zero, False)
+    assert buffer.stats["cuts"] == 0
+    assert len(buffer) == 2
+    assert buffer.sample(2, distinct=True)["reward"].tolist() == [np.float32(1.99)] * 2
+    buffer.add(zero + 1, 0, 1.0, zero, False)
+    assert buffer.stats["cuts"] == 1
+    assert len(buffer) == 3, "the cut completes the transition before it, which is shorter"
+
+
+def test_stats_count_what_happened():
+    buffer = reverie.ReplayBuffer(10, num_envs=2)
+    zeros, ones = np.zeros((2, 3)), np.ones((2, 3))
+    buffer.add(zeros, np.zeros(2), np.zeros(2), ones, [True, False], [False, False])
+    buffer.add(zeros, np.zeros(2), np.zeros(2), ones, [False, False], [False, False])
+    buffer.add(ones, np.zeros(2), np.zeros(2), ones, [0, 0], [1, 0], mask=[True, False])
+    buffer.update_priorities(buffer.sample(4)["tickets"], np.ones(4))
+    expected = {"items": 5, "steps": 5, "episodes": 2, "cuts": 1, "updates": 1, "stale_updates": 0}
+    assert buffer.stats == expected
+    buffer.clear()
+    assert buffer.stats == expected | {"items": 0}
 
 
 def test_distinct_items_are_at_most_those_there_are():

@@ -6,6 +6,7 @@ They are for programs written for Reverb, and for items of unequal length. Whoev
 
 from __future__ import annotations
 
+import contextlib
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
@@ -19,7 +20,7 @@ from reverie.replay_sample import INFO_DTYPES, ReplaySample, SampleInfo
 from reverie.specs import TensorSpec, leaf_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
     from typing import TypeAlias
 
     Array: TypeAlias = np.ndarray[Any, Any]
@@ -43,7 +44,7 @@ class SampleIterator(Generic[_Element]):
     context manager: leaving it closes it. One thread at a time; ``close()`` from any.
     """
 
-    def __init__(self, stream: _reverie.SampleStream, elements: Iterator[_Element]) -> None:
+    def __init__(self, stream: _reverie.SampleStream, elements: Generator[_Element]) -> None:
         self._stream = stream
         self._elements = elements
 
@@ -54,8 +55,14 @@ class SampleIterator(Generic[_Element]):
         return next(self._elements)
 
     def close(self) -> None:
-        """Ends the threads; items that were drawn ahead are dropped. May be repeated."""
+        """Ends the threads and the iteration. May be repeated.
+
+        Items that were drawn ahead are dropped; where items leave their table with their samples
+        (a queue), they go back to it, or a warning says how many could not.
+        """
         self._stream.close()
+        with contextlib.suppress(ValueError):  # another thread is in it, and ends it
+            self._elements.close()
 
     def __enter__(self) -> SampleIterator[_Element]:
         return self
@@ -254,6 +261,7 @@ class SampleDataset:
             self._workers,
             self._timeout_s,
             self._max_samples,
+            tables[self._table].max_times_sampled,
         )
 
     def _check_signature(self, signature: list[TensorSpec]) -> None:
@@ -292,12 +300,18 @@ class SampleDataset:
             )
 
     def _batches(
-        self, stream: _reverie.SampleStream, poll_s: float | None = None
-    ) -> Iterator[tuple[list[Array], list[Array]] | None]:
+        self,
+        stream: _reverie.SampleStream,
+        poll_s: float | None = None,
+        progress: _Progress | None = None,
+    ) -> Generator[tuple[list[Array], list[Array]] | None]:
         """The five arrays of infos, and the columns, of elements that are alike.
 
-        None each time that nothing came for ``poll_s``.
+        None each time that nothing came for ``poll_s``. What was not used by the end goes back to
+        a table that items leave with their samples: whoever uses less than a whole batch says so
+        in ``progress``.
         """
+        progress = progress or _Progress()
         try:
             while True:
                 try:
@@ -308,17 +322,28 @@ class SampleDataset:
                     yield None
                     continue
                 *infos, groups = fed
-                begin = 0
+                progress.end = 0
                 for group in groups:
-                    end = begin + group[0]
-                    yield self._batch([info[begin:end] for info in infos], group)
-                    begin = end
+                    progress.begin, progress.end = progress.end, progress.end + group[0]
+                    progress.used = progress.end
+                    items = slice(progress.begin, progress.end)
+                    yield self._batch([info[items] for info in infos], group)
         finally:
-            stream.close()
+            stream.close(progress.used)
 
-    def _elements(self, stream: _reverie.SampleStream) -> Iterator[ReplaySample]:
+    def _elements(self, stream: _reverie.SampleStream) -> Generator[ReplaySample]:
+        progress = _Progress()
+        batches = self._batches(stream, progress=progress)
+        try:
+            yield from self._elements_of(batches, progress)
+        finally:
+            batches.close()
+
+    def _elements_of(
+        self, batches: Iterator[tuple[list[Array], list[Array]] | None], progress: _Progress
+    ) -> Iterator[ReplaySample]:
         fold, structure = _reverie.fold, self._structure
-        for batch in self._batches(stream):
+        for batch in batches:
             assert batch is not None
             infos, arrays = batch
             columns: list[Any] = list(arrays)
@@ -327,9 +352,13 @@ class SampleDataset:
                     column if column.dtype == np.object_ else self._convert(column)
                     for column in arrays
                 ]
+            begin, count = progress.begin, progress.end - progress.begin
+            steps = max(1, len(infos[0]) // max(1, count))  # elements of an item
             for i, info in enumerate(zip(*(array.tolist() for array in infos), strict=True)):
+                progress.used = begin + i // steps + 1
                 data = fold(structure, [column[i] for column in columns])
                 yield ReplaySample(SampleInfo(*info), data)
+            progress.used = progress.end
 
     def _batch(self, infos: list[Array], group: Group) -> tuple[list[Array], list[Array]]:
         raise NotImplementedError
@@ -395,6 +424,13 @@ class TimestepDataset(SampleDataset):
         for i, column in enumerate(steps):
             self._check(i, column.dtype, column.shape[1:])
         return [np.repeat(info, length) for info in infos], steps
+
+
+class _Progress:
+    """Which items of those that a stream gave last are handed out, and how many of all are used."""
+
+    def __init__(self) -> None:
+        self.begin = self.end = self.used = 0
 
 
 class _Shape:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from reverie import _checks, _reverie
+from reverie import _checks, _options, _reverie
 from reverie.client import Client
 from reverie.errors import InvalidArgumentError, NotFoundError, UnsupportedTypeError
 from reverie.table import Table
@@ -51,6 +51,9 @@ class Store:
         tables: at least one, of different names. Each belongs to this store from now on.
         max_bytes: of all steps and items together; inserts wait for room, and fail if there never
             is. None for no bound.
+        seed: of the keys that clients choose for items, chunks and episodes, in one thread each;
+            None takes one from the system. Each client has a number of its own, so that two never
+            choose the same. Selectors have seeds of their own.
         codec: how its writers keep full chunks of steps, where they are not told otherwise:
             ``"auto"``, ``"raw"``, ``"lz4"`` or ``"zstd"``; see ``Client.trajectory_writer``.
 
@@ -65,10 +68,13 @@ class Store:
         *,
         max_bytes: int | None = None,
         codec: str = "auto",
+        seed: int | None = None,
     ) -> None:
         self._tables = checked_tables(tables, max_bytes)
         self._codec = _checks.choice("codec", codec, _CODECS)
-        self._native = _reverie.Store([table._options() for table in self._tables], max_bytes)
+        self._native = _reverie.Store(
+            [table._options() for table in self._tables], max_bytes, _options.checked_seed(seed)
+        )
         for table in self._tables:
             table._attach(self._native)
 

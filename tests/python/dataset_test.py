@@ -89,6 +89,105 @@ def test_at_most_so_many_batches_are_drawn_ahead(queue):
                 break
 
 
+def rows_of(client):
+    """What is left in the queue, drawn without waiting."""
+    count = client.server_info()["t"].current_size
+    return client.sample_batch("t", count).data["x"][:, 0, 0].tolist() if count else []
+
+
+def test_nothing_is_drawn_ahead_of_a_queue_by_default(queue):
+    fill(queue, 20)
+    with queue.dataset("t", 4) as batches:
+        next(batches)
+        assert queue.server_info()["t"].current_size == 16
+        next(batches)
+    assert rows_of(queue) == list(range(8, 20))
+
+
+@pytest.mark.parametrize("prefetch", [None, 0, 1, 3])
+@pytest.mark.parametrize("end", ["close", "break", "drop"])
+def test_a_queue_gets_back_what_nobody_used_in_its_order(queue, prefetch, end):
+    fill(queue, 40)
+    batches = queue.dataset("t", 4, prefetch=prefetch)
+    for i, batch in enumerate(batches):
+        assert batch.data["x"][:, 0, 0].tolist() == [4 * i, 4 * i + 1, 4 * i + 2, 4 * i + 3]
+        if i == 2:
+            break
+    if end == "close":
+        batches.close()
+    elif end == "drop":
+        del batches, batch
+        gc.collect()
+    else:
+        batches = None
+    info = queue.server_info()["t"]
+    samples = info.rate_limiter_info.sample_stats.completed
+    assert (info.current_size, samples) == (28, 12), "as if it had not been drawn"
+    fill(queue, 2)
+    assert rows_of(queue) == [*range(12, 40), 0, 1]
+
+
+def test_a_batch_that_is_not_full_goes_back_too(queue):
+    fill(queue, 10)
+    with queue.dataset("t", 4, prefetch=4) as batches:
+        next(batches)  # 4 more wait, and 2 of a batch that waits for others
+    assert rows_of(queue) == list(range(4, 10))
+    fill(queue, 6)
+    with queue.dataset("t", 4, timeout_s=0.05, drop_last=True) as batches:
+        assert len(list(batches)) == 1
+    assert rows_of(queue) == [4, 5]
+
+
+def test_items_that_leave_after_several_samples_get_theirs_back():
+    table = reverie.Table(
+        "t",
+        reverie.selectors.Fifo(),
+        reverie.selectors.Fifo(),
+        10,
+        reverie.rate_limiters.MinSize(1),
+        max_times_sampled=3,
+    )
+    with reverie.Store([table]) as store:
+        client = store.client()
+        fill(client, 4)
+        with client.dataset("t", 2, prefetch=3) as batches:
+            assert next(batches).data["x"][:, 0, 0].tolist() == [0, 0]
+        left = [client.sample_batch("t", 1).data["x"][0, 0, 0] for _ in range(10)]
+        assert left == [0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
+        assert client.server_info()["t"].current_size == 0
+
+
+def test_a_servers_queue_gets_back_what_nobody_used(caplog):
+    with reverie.Server([open_table("queue")], port=0) as server:
+        client = reverie.Client(f"localhost:{server.port}")
+        fill(client, 40)
+        with client.dataset("t", 4) as batches:
+            next(batches)
+            assert client.server_info()["t"].current_size == 36, "nothing is drawn ahead"
+        with client.dataset("t", 4, prefetch=3) as batches:
+            next(batches)
+        rows = []
+        while len(rows) < 32:
+            (x,) = client.sample_batch("t", 4, timeout_s=30).data
+            rows += x[:, 0, 0].tolist()
+        assert sorted(rows) == list(range(8, 40))
+        assert client.server_info()["t"].current_size == 0
+    assert "lost" not in caplog.text
+
+
+def test_what_cannot_go_back_is_warned_of_with_its_number(caplog):
+    server = reverie.Server([open_table("queue")], port=0)
+    client = reverie.Client(f"localhost:{server.port}", retry_timeout_s=0.5)
+    fill(client, 40)
+    batches = client.dataset("t", 4, prefetch=2)
+    next(batches)
+    while client.server_info()["t"].current_size > 28:
+        pass
+    server.stop()
+    batches.close()
+    assert "8 samples drawn ahead that could not be handed back: they are lost" in caplog.text
+
+
 def test_a_row_stays_what_it_was_when_later_batches_come(client):
     fill(client, 50)
     with client.dataset("t", 16) as batches:
@@ -122,7 +221,7 @@ def test_an_error_is_raised_and_ends_it(client):
     ("arguments", "says"),
     [
         ({"batch_size": 0}, "batch_size is 0"),
-        ({"batch_size": 1, "prefetch": 0}, "prefetch is 0"),
+        ({"batch_size": 1, "prefetch": -1}, "prefetch is -1"),
         ({"batch_size": 1, "prefetch": 2000}, "prefetch is 2000"),
         ({"batch_size": 1, "timeout_s": -1.0}, "timeout_s is -1"),
         ({"batch_size": 1, "beta": -1.0}, "beta is -1"),

@@ -1,10 +1,13 @@
 """A program in Reverb's manner, with the store in its own process."""
 
+import contextlib
+
 import numpy as np
 import pytest
 
 import reverie
 import reverie as reverb
+from reverie import errors
 
 
 def uniform_table(name="replay", max_size=1000, **options):
@@ -141,3 +144,57 @@ def test_a_priority_of_none_is_the_largest_so_far(client):
     batch = client.sample_batch("replay", 3, distinct=True)
     by_x = dict(zip(batch.data["x"][:, 0].tolist(), batch.priorities.tolist(), strict=True))
     assert by_x == {1: 1.0, 2: 7.0, 3: 7.0}
+
+
+def keys_of_a_run(make_client, seed):
+    """The keys of what two clients write, in every way that there is."""
+    keys = []
+    with make_client(seed) as clients:
+        for client in clients:
+            client.insert({"x": 1}, {"t": 1.0})
+            with client.trajectory_writer(2) as writer:
+                for i in range(2):
+                    writer.append({"x": i})
+                    writer.create_item("t", 1.0, {"x": writer.history["x"][-1:]})
+                writer.flush()
+            with client.writer(1) as writer:
+                writer.append({"x": 3})
+                writer.create_item("t", 1, 1.0)
+            client.insert({"x": 1}, {"t": 1.0})
+        size = clients[0].server_info()["t"].current_size
+        batches = [clients[0].sample_batch("t", 1, timeout_s=30) for _ in range(size)]
+        keys = [int(batch.keys[0]) for batch in batches]
+    assert len(keys) == len(set(keys)) == 10, "no two clients share a key"
+    return keys
+
+
+def table_of_keys():
+    return reverie.Table.queue("t", 100)
+
+
+@contextlib.contextmanager
+def two_clients_of_a_store(seed):
+    with reverie.Store([table_of_keys()], seed=seed) as store:
+        yield [store.client(), store.client()]
+
+
+@contextlib.contextmanager
+def two_clients_of_a_server(seed):
+    with reverie.Server([table_of_keys()], port=0) as server:
+        address = f"localhost:{server.port}"
+        yield [reverie.Client(address, seed=seed), reverie.Client(address, seed=seed)]
+
+
+@pytest.mark.parametrize("make_clients", [two_clients_of_a_store, two_clients_of_a_server])
+def test_a_seed_repeats_the_keys_and_no_two_clients_share_one(make_clients):
+    first = keys_of_a_run(make_clients, 5)
+    assert keys_of_a_run(make_clients, 5) == first
+    assert not set(first) & set(keys_of_a_run(make_clients, 6))
+    assert not set(keys_of_a_run(make_clients, None)) & set(keys_of_a_run(make_clients, None))
+
+
+def test_a_seed_is_for_a_store_that_numbers_its_clients():
+    with pytest.raises(errors.InvalidArgumentError, match="seed is 3 with shards"):
+        reverie.Client(["localhost:1", "localhost:2"], seed=3)
+    with pytest.raises(errors.InvalidArgumentError, match="seed is -1"):
+        reverie.Client("localhost:1", seed=-1)

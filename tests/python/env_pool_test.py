@@ -187,6 +187,26 @@ def wait_until(is_so, limit_s=60.0):
 # --- What a pool gives.
 
 
+class Wider(Counter):
+    """Gives float64 where its space says float32."""
+
+    def observation(self, action=-1):
+        return super().observation(action).astype(np.float64)
+
+
+def test_observations_wider_than_their_space_are_told_of_once(capfd):
+    with alone(Wider, 2, num_workers=1) as pool:
+        pool.reset(1).result()
+        for _ in range(3):
+            batch = pool.step(actions_of(pool)).result()
+        assert batch.observation.dtype == np.float32
+    said = capfd.readouterr().err
+    assert said.count("observation has dtype float64, but its space says float32") == 1
+    with alone(Counter, 2, num_workers=1) as pool:
+        pool.reset(1).result()
+    assert "dtype" not in capfd.readouterr().err
+
+
 def test_a_pool_steps_as_the_environments_do_one_by_one():
     pool = alone("CartPole-v1", 6, num_batches=2, num_workers=3)
     with pool:

@@ -569,6 +569,12 @@ def _(w):
     return lambda: buffer.sample(1, timeout_s=3600.0)
 
 
+@case("ReplayBuffer.sample before the first add")
+def _(_w):
+    buffer = reverie.ReplayBuffer(10)
+    return lambda: buffer.sample(1, timeout_s=None)
+
+
 @case("ReplayBuffer.update_priorities")
 def _(w):
     buffer = w.buffer()
@@ -598,7 +604,7 @@ def _(w):
 
 for _name in (
     *("__len__", "capacity", "num_envs", "prioritized", "max_priority", "update_count"),
-    *("stale_updates", "memory_bytes"),
+    *("stale_updates", "stats", "memory_bytes"),
 ):
 
     def _attribute(w, name=_name):

@@ -369,6 +369,35 @@ def test_keys_that_are_none(client, keys, kind):
         assert isinstance(caught.value, reverie.ReverieError)
 
 
+def test_keys_are_no_tickets(client):
+    for i in range(4):
+        client.insert({"x": i}, {"t": 1.0})
+    keys = client.sample_batch("t", 4).keys
+    if client.server_address is None:  # over a network keys are the tickets
+        with refused(ValueError, "tickets holds", "'t'", "keys="):
+            client.update_priorities("t", keys, np.ones(4))
+        with refused(ValueError, "tickets holds 3"):
+            client.update_priorities("t", [3], [1.0])
+    assert client.update_priorities("t", keys=keys, priorities=np.ones(4)) == 4
+
+
+def test_masked_arrays_would_lose_their_mask(client, writer):
+    masked = np.ma.masked_array(np.zeros(3), [True, False, False])
+    with refused(TypeError, "'x'", "masked array", "filled"):
+        client.insert({"x": masked}, {"t": 1.0})
+    with refused(TypeError, "'x'", "masked array", "filled"):
+        writer.append({"x": masked})
+    keys = np.ma.masked_array(np.zeros(3, np.uint64), [True, False, False])
+    for call in (
+        lambda: client.update_priorities("t", keys=keys, priorities=np.ones(3)),
+        lambda: client.update_priorities("t", keys=[1, 2, 3], priorities=masked),
+        lambda: client.mutate_priorities("t", deletes=keys),
+        lambda: client.mutate_priorities("t", ([1, 2, 3], masked)),
+    ):
+        with refused(TypeError, "masked array", "filled"):
+            call()
+
+
 def test_tickets_or_keys_but_not_both(client):
     with refused(ValueError, "either tickets or keys"):
         client.update_priorities("t", priorities=[1.0])
@@ -413,6 +442,16 @@ def test_calls_after_close():
         lambda: closed.insert({"x": 1}, {"t": 1.0}),
         lambda: next(closed.sample("t")),
         lambda: closed.update_priorities("t", [1], [1.0]),
+        lambda: closed.server_info(),
+        lambda: closed.why_blocked("t"),
+        lambda: closed.priorities("t", [1]),
+        lambda: closed.max_priority("t"),
+        lambda: closed.delete("t", [1]),
+        lambda: closed.reset("t"),
+        lambda: closed.can_sample("t"),
+        lambda: closed.can_insert("t"),
+        lambda: other["t"].info,
+        lambda: next(closed.dataset("t", 1)),
     ):
         with refused(errors.CancelledError, "closed"):
             call()

@@ -1,5 +1,6 @@
 """Datasets of items and of steps, of an embedded store and over the network."""
 
+import gc
 import subprocess
 import sys
 import threading
@@ -123,6 +124,36 @@ def test_no_more_is_drawn_than_may_be_in_flight(client, flexible_batch_size):
             next(samples)
             drawn = 60 - client.server_info()["queue"].current_size
             assert taken <= drawn <= taken + 8
+
+
+@pytest.mark.parametrize("used", [0, 1, 5, 11])
+@pytest.mark.parametrize("end", ["close", "drop"])
+def test_a_queue_gets_back_what_an_iterator_did_not_use(client, used, end):
+    fill(client, "queue", [2] * 40)
+    samples = iter(whole(client, max_in_flight_samples_per_worker=20, rate_limiter_timeout_ms=-1))
+    for i in range(used):
+        assert next(samples).data["b"][0].tolist() == [10 * i, 10 * i + 1]
+    if end == "close":
+        samples.close()
+        assert list(samples) == []
+    else:
+        del samples
+        gc.collect()
+    left = list(whole(client, rate_limiter_timeout_ms=500))
+    starts = [int(sample.data["b"][0][0]) for sample in left]
+    expected = [10 * i for i in range(used, 40)]
+    # A server has them as its newest.
+    assert (starts if client.server_address is None else sorted(starts)) == expected
+
+
+def test_an_item_of_which_a_step_was_used_is_used(client):
+    fill(client, "queue", [3] * 10)
+    dataset = reverie.TimestepDataset(
+        client, "queue", dtypes=DTYPES, shapes=STEP_SHAPES, **IN_FLIGHT
+    )
+    with iter(dataset) as steps:
+        assert [int(next(steps).data["b"][0]) for _ in range(4)] == [0, 1, 2, 10]
+    assert client.server_info()["queue"].current_size == 8
 
 
 def test_several_workers_draw_each_item_once(client):
