@@ -41,8 +41,7 @@ Status draw(ReplayService& service, SampleRequest request, const BatchOptions& o
 // The same, with the lock; it is let go where that is not brief (convert.h). `is_local`: the store
 // is in this process.
 Status draw_briefly(ReplayService& service, SampleRequest request, const BatchOptions& options,
-                    const Weighing& weighing, const WaitOptions& wait, bool is_local,
-                    Drawn& drawn);
+                    const Weighing& weighing, const WaitOptions& wait, bool is_local, Drawn& drawn);
 
 // The second half of it, for samples that came already.
 Status gather(SampleResult result, const BatchOptions& options, const Weighing& weighing,

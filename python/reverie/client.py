@@ -74,8 +74,8 @@ class Client:
 
     Raises:
         InvalidArgumentError: an address is none or is given twice, ``tls`` holds no certificates,
-            ``token`` is malformed, ``retry_timeout_s`` is not above 0, there is no such ``sampling``,
-            or ``seed`` is given with several shards.
+            ``token`` is malformed, ``retry_timeout_s`` is not above 0, there is no such
+            ``sampling``, or ``seed`` is given with several shards.
         UnavailableError: a name cannot be looked up, with ``each_address``.
     """
 
