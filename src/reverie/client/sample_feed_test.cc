@@ -95,7 +95,12 @@ class SampleFeedTest : public testing::Test {
   SampleFeed feed(std::size_t request_max, bool is_local = false,
                   const std::shared_ptr<SampleFeed::Budget>& budget = nullptr,
                   std::optional<Duration> timeout = {}) {
-    return {service_, {"replay", request_max, timeout, is_local, &clock_}, budget};
+    const SampleFeedOptions options{.table = "replay",
+                                    .request_max = request_max,
+                                    .timeout = timeout,
+                                    .is_local = is_local,
+                                    .clock = &clock_};
+    return {service_, options, budget};
   }
   static std::size_t drawn(SampleFeed& feed) { return feed({}).value().samples.size(); }
 
@@ -138,7 +143,9 @@ TEST_F(SampleFeedTest, RequestsDoubleWhileItemsComeAtOnce) {
 TEST_F(SampleFeedTest, RequestsStayWithinTheirBytes) {
   for (int i = 0; i < 20; ++i) service_->add(i, /*rows=*/10);
   service_->add_ones(100);
-  SampleFeed items(service_, {"replay", 64, {}, false, &clock_, /*bytes_max=*/400}, nullptr);
+  const SampleFeedOptions options{
+      .table = "replay", .request_max = 64, .clock = &clock_, .bytes_max = 400};
+  SampleFeed items(service_, options, nullptr);
   for (const std::size_t count : {1, 2, 4, 5, 5}) EXPECT_EQ(drawn(items), count) << "of 80 bytes";
   EXPECT_EQ(drawn(items), 5u) << "two of them larger";
   EXPECT_GT(drawn(items), 5u);
