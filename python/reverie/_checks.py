@@ -76,7 +76,7 @@ def number(
         raise wrong_type from None
     if math.isnan(given) or (finite and math.isinf(given)) or not least <= given <= most:
         raise InvalidArgumentError(f"{name} is {shown(value)}; it must be {bound or 'a number'}")
-    if not given > above:
+    if above > -math.inf and not given > above:
         raise InvalidArgumentError(f"{name} is {shown(value)}; it must be {bound}")
     return given
 

@@ -69,7 +69,7 @@ def test_what_a_server_never_looks_at_is_told_of():
     [
         ("max_size", "maxsize", "5: a table has no field 'maxsize'; did you mean 'max_size'?"),
         ("  max_size: 200\n", "", "1: a table lacks 'max_size'"),
-        ("200", "0", "1: max_size of table 'replay' is 0; it must be at least 1"),
+        ("200", "0", "1: max_size of table 'replay' is 0; it must be an integer >= 1"),
         ("200", "'many'", "5: max_size is 'many'; it must be an integer of 64 bits"),
         ("200", "200 max_size: 3", "5: 'max_size' is given twice, here and on line 5"),
         ("200", "[200]", "5: 'max_size' is a list; it must be a single value"),

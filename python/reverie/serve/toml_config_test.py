@@ -155,7 +155,7 @@ rate_limiter = {limiter}
         ("radius = 2", "radius = 0", "29: tables[0].extensions[1]: radius is 0"),
         ('"statistics"', '"stats"', "29: tables[0].extensions[0]: kind is 'stats'; did you mean"),
         ('"statistics"', "7", "29: tables[0].extensions[0]: it is 7; it must be a string or a"),
-        ('"int64"', '"int65"', "32: tables[0].signature.action: 'int65' is no dtype"),
+        ('"int64"', '"int65"', "32: tables[0].signature.action: dtype is 'int65'; it must be"),
         ("[-1, 3]", "[-1, 3.5]", "33: tables[0].signature.obs[0].shape[1]: it is 3.5; it must"),
         ('shape = [], dtype = "int64"', "x = 3", "32: tables[0].signature.action.x: 3 is no part"),
         ('kind = "queue"', 'kind = "set"', "37: tables[1].kind: kind is 'set'; it must be 'tabl"),
