@@ -183,7 +183,7 @@ def test_a_seed_repeats_an_episode():
         ({"max_frames": -1}, "max_frames is -1"),
         ({"sticky": 1.5}, "sticky is 1.5"),
         ({"reward_clip": 0}, "reward_clip is 0"),
-        ({"height": 0}, "0 x 84"),
+        ({"height": 0}, "height is 0; it must be an integer"),
         ({"stack": 0}, "stack is 0"),
         ({"preset": "rainbow"}, "preset is 'rainbow'"),
     ],
@@ -206,7 +206,7 @@ def test_screens_that_are_none_are_refused():
 def test_an_unknown_game_names_near_ones():
     with pytest.raises(NotFoundError, match="pong"):
         atari.make("ponk")
-    with pytest.raises(InvalidArgumentError, match="options are"):
+    with pytest.raises(InvalidArgumentError, match="options is"):
         atari.make("pong").reset(options={"x": 1})
 
 

@@ -36,6 +36,7 @@ def test_whoever_follows_the_ball_catches_it():
             batch = pool.step(np.sign(ball - paddle) + 1).result()
             assert (batch.terminated == (step % 9 == 0)).all()
             np.testing.assert_array_equal(batch.reward, np.where(batch.terminated, 1, 0))
+            board = batch.observation
         assert pool.render().shape == (200, 100, 3)
 
 
