@@ -522,7 +522,7 @@ def test_a_first_step_that_is_refused_teaches_nothing():
         ({"n_step": 0}, "n_step is 0"),
         ({"gamma": 1.5}, "gamma is 1.5"),
         ({"gamma": math.nan}, "gamma is nan"),
-        ({"prioritized": True, "alpha": -1.0}, "priority_exponent is -1"),
+        ({"prioritized": True, "alpha": -1.0}, "alpha is -1"),
         ({"prioritized": True, "beta": -1.0}, "beta is -1"),
         ({"seed": -1}, "seed is -1"),
         ({"sequence_length": 0}, "sequence_length is 0"),
