@@ -99,8 +99,14 @@ class ShardedStore : public ::testing::Test {
     while (service_->shards()[shard].is_up != is_up) std::this_thread::yield();
   }
 
+  static WaitOptions interrupted_at_once() {
+    WaitOptions options;
+    options.interrupted = [] { return true; };
+    return options;
+  }
+
   // A wait that ends at the first look.
-  WaitOptions interrupted_{[] { return true; }, {}};
+  WaitOptions interrupted_ = interrupted_at_once();
   ShardedOptions options_;
   std::vector<std::shared_ptr<LocalService>> stores_;
   std::vector<std::shared_ptr<FlakyService>> flaky_;
