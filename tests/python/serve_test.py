@@ -49,8 +49,8 @@ class Served:
     def address(self):
         """Where it listens, once it does."""
         self.first = self.process.stderr.readline()
-        found = re.search(r"listens at (\S+),", self.first)
-        assert found, self.first + self.process.stderr.read()
+        found = re.search(r"listens at ([^\s,]+)", self.first)
+        assert found, self.first
         return found[1]
 
     def close(self):
