@@ -13,14 +13,12 @@ from conftest import Target
 DESCRIPTORS = 256
 
 
-def limit_descriptors():
-    resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
-
-
 @pytest.fixture(scope="module")
 def poor():
     """A server with few descriptors, which waits long for first calls."""
-    started = Target(preexec_fn=limit_descriptors, stderr=subprocess.PIPE)
+    started = Target(stderr=subprocess.PIPE)
+    # Not in the child before it starts: a fork of this process is refused once JAX has been imported.
+    resource.prlimit(started.process.pid, resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
     with contextlib.closing(started):
         yield started
     assert "raise the limit (ulimit -n)" in started.process.stderr.read()
