@@ -17,7 +17,7 @@ DESCRIPTORS = 256
 def poor():
     """A server with few descriptors, which waits long for first calls."""
     started = Target(stderr=subprocess.PIPE)
-    # Not in the child before it starts: a fork of this process is refused once JAX has been imported.
+    # Not in the child before it starts: once JAX has been imported, a fork is warned of.
     resource.prlimit(started.process.pid, resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
     with contextlib.closing(started):
         yield started

@@ -249,7 +249,10 @@ def test_a_port_in_use_is_refused(serve):
         (["--config", "max_size = "], "--config:1: no TOML: "),
         (["--config", "tables {"], "--config:1: the end of the text where 'tables' of line 1"),
         (["--config", QUEUE, "--format", "textproto"], "--config:3: '=' means nothing here"),
-        (["--config", QUEUE, "--port", "65536"], "port is 65536; it must be an integer between 0 and 65535"),
+        (
+            ["--config", QUEUE, "--port", "65536"],
+            "port is 65536; it must be an integer between 0 and 65535",
+        ),
         (["--config", QUEUE, "--grace", "-1"], "--grace is -1.0; it must lie between 0 and 3600"),
         (["--config", QUEUE, "--host", "0.0.0.0"], "can be reached from other machines"),
         (["--config", QUEUE, "--host", "no port"], "no port"),
