@@ -84,7 +84,8 @@ TEST_F(Plugin, ItsSelectorDrawsDistinctItemsTheNewestFirstWhereAllIsTheNewests) 
   const SampleBatch batch = sample(*service, 9, /*distinct=*/true);
   for (std::size_t i = 0; i < 9; ++i) {
     EXPECT_EQ(batch.keys()[i], 9 - i);
-    EXPECT_EQ(batch.probabilities()[i], 1.0);
+    // Whatever the draws were: all of the table is in the batch, so each item weighs the same.
+    EXPECT_DOUBLE_EQ(batch.probabilities()[i], 1.0 / 9);
   }
 }
 
