@@ -14,7 +14,8 @@ if(NOT SKBUILD)  # a wheel holds the extension alone
             DESTINATION ${reverie_package})
   endif()
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/reverie DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-          FILES_MATCHING PATTERN "*.h")
+          FILES_MATCHING PATTERN "*.h"
+          PATTERN "*_body.h" EXCLUDE)  # for the sources that say what its names are
   configure_package_config_file(
     ${CMAKE_CURRENT_LIST_DIR}/reverie-config.cmake.in ${PROJECT_BINARY_DIR}/reverie-config.cmake
     INSTALL_DESTINATION ${reverie_package})

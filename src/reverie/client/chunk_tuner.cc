@@ -27,7 +27,9 @@ std::uint32_t ChunkTuner::chunk_length(double step_bytes, std::uint64_t referabl
   // As many rows as fit the block that they get: its rest would be nobody's.
   const auto block =
       static_cast<double>(block_bytes(static_cast<std::size_t>(std::ceil(best * s))));
-  return static_cast<std::uint32_t>(std::min(kRowsMax, std::floor(block / s)));
+  const auto fitting = std::min<double>(kRowsMax, std::floor(block / s));
+  return std::max(
+      best, static_cast<std::uint32_t>(std::min(fitting, static_cast<double>(referable_rows))));
 }
 
 std::uint32_t ChunkTuner::packed_chunk_length(double step_bytes, double packed_step_bytes,
