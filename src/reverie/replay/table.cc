@@ -436,6 +436,7 @@ bool Table::complete_expired(TimePoint now, Effects& effects) {
       now, effects);
   return effects.inserts.size() + effects.samples.size() > before;
 }
+
 void Table::cancel(RequestId id) {
   apply([this, id](TimePoint now, Effects& effects) {
     mutex_.assert_held();
