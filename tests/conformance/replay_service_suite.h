@@ -202,7 +202,10 @@ TEST_P(ReplayServiceSuite, InsertingAtOnceLeavesWhatCannotGoInAsItWas) {
   Item last = make_item(4, 1.0);
   EXPECT_EQ(service->insert_at_once("t", {&last, 1}), 0u) << "3 waits before it";
   EXPECT_EQ(service->insert_at_once("none", {&last, 1}), 0u);
-  EXPECT_EQ(keys_of(sample(*service, 3, 1).batch), (std::vector<ItemKey>{1, 2, 3}));
+  auto keys = keys_of(sample(*service, 3, 1).batch);
+  // What a silent shard was given first comes late from another.
+  if (lacks(Lack::kAllShards)) std::ranges::sort(keys);
+  EXPECT_EQ(keys, (std::vector<ItemKey>{1, 2, 3}));
   // What is refused is left to insert(), and what comes before it goes in.
   std::vector<Item> bad;
   bad.push_back(make_item(5, 1.0));

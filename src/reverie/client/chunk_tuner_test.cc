@@ -118,7 +118,8 @@ TEST(ChunkTuner, FollowsEpisodesThatBecomeShorter) {
     tuner.end_episode();
   };
   for (int i = 0; i < 50; ++i) run_of(1'000);
-  EXPECT_EQ(tuner.chunk_length(400, 1), 25u);  // sqrt(2 * 1000 * 112 / 400), in a block of 10,048
+  EXPECT_EQ(tuner.chunk_length(400, 1), 24u);      // sqrt(2 * 1000 * 112 / 400)
+  EXPECT_EQ(tuner.chunk_length(400, 1'000), 25u);  // as many as fit the block of 10,048 bytes
   for (int i = 0; i < 50; ++i) run_of(15);
   EXPECT_LE(tuner.chunk_length(400, 1), 4u);  // sqrt(2 * 15 * 112 / 400) = 2.9, and a rest
 }
