@@ -21,9 +21,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "reverie/adapters/reverb/grpc_blocking.h"
-#include "reverie/adapters/reverb/grpc_client.h"
-#include "reverie/adapters/reverb/grpc_server.h"
+#include "reverie/grpc/grpc_blocking.h"
+#include "reverie/grpc/grpc_client.h"
+#include "reverie/grpc/grpc_server.h"
 #include "tests/support/grpc_methods.h"
 #include "tests/support/http2_frames.h"
 

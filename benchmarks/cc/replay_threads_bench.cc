@@ -20,8 +20,8 @@
 
 #include "reverie/base/check.h"
 #include "reverie/base/random.h"
-#include "reverie/client/replay_buffer.h"
 #include "reverie/replay/local_service.h"
+#include "reverie/transitions/replay_buffer.h"
 
 namespace reverie {
 namespace {

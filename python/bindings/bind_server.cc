@@ -21,9 +21,9 @@
 #include "python/bindings/table_info.h"
 #include "reverie/adapters/reverb/reverb_client.h"
 #include "reverie/base/fork.h"
-#include "reverie/client/sharded_service.h"
 #include "reverie/net/address.h"
 #include "reverie/server/server.h"
+#include "reverie/shards/sharded_service.h"
 
 namespace reverie::python {
 namespace {

@@ -11,8 +11,8 @@
 
 #include <nanobind/nanobind.h>
 
-#include "reverie/client/replay_buffer.h"
 #include "reverie/tensor/tensor.h"
+#include "reverie/transitions/replay_buffer.h"
 
 namespace reverie::python {
 

@@ -12,8 +12,8 @@
 #include "python/bindings/step_arguments.h"
 #include "reverie/base/fork.h"
 #include "reverie/base/mutex.h"
-#include "reverie/client/replay_buffer.h"
 #include "reverie/replay/local_service.h"
+#include "reverie/transitions/replay_buffer.h"
 
 namespace reverie::python {
 

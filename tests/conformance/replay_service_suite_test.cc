@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "reverie/adapters/reverb/reverb_client.h"
-#include "reverie/client/sharded_service.h"
 #include "reverie/replay/local_service.h"
 #include "reverie/server/server.h"
+#include "reverie/shards/sharded_service.h"
 #include "tests/support/flaky_service.h"
 
 namespace reverie::testing {

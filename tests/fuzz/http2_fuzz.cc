@@ -5,9 +5,9 @@
 #include <memory>
 #include <span>
 
-#include "reverie/adapters/reverb/grpc_blocking.h"
-#include "reverie/adapters/reverb/grpc_client.h"
-#include "reverie/adapters/reverb/grpc_server.h"
+#include "reverie/grpc/grpc_blocking.h"
+#include "reverie/grpc/grpc_client.h"
+#include "reverie/grpc/grpc_server.h"
 #include "tests/support/connection_end.h"
 #include "tests/support/grpc_methods.h"
 

@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "reverie/adapters/reverb/packed_reader.h"
 #include "reverie/codec/column_codec.h"
+#include "reverie/native_wire/packed_reader.h"
 #include "reverie/reverb_wire/requests.h"
 #include "tests/support/fake_grpc_call.h"
 

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "reverie/adapters/reverb/field_scan.h"
-#include "reverie/adapters/reverb/stored_chunk.h"
 #include "reverie/codec/column_codec.h"
+#include "reverie/grpc/field_scan.h"
+#include "reverie/native_wire/stored_chunk.h"
 #include "reverie/reverb_wire/chunk_data.h"
 #include "reverie/reverb_wire/requests.h"
 #include "reverie/reverb_wire/signature.h"

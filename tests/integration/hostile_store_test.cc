@@ -15,8 +15,8 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "reverie/adapters/reverb/grpc_blocking.h"
 #include "reverie/adapters/reverb/reverb_client.h"
+#include "reverie/grpc/grpc_blocking.h"
 #include "reverie/replay/rate_limiter.h"
 #include "reverie/reverb_wire/chunk_data.h"
 #include "reverie/server/server.h"

@@ -1,6 +1,6 @@
 // A replay buffer with the real store below it. What it holds is compared with a model in
 // python/reverie/replay_buffer_test.py; here are threads, and what C++ callers alone can do.
-#include "reverie/client/replay_buffer.h"
+#include "reverie/transitions/replay_buffer.h"
 
 #include <array>
 #include <atomic>

@@ -7,10 +7,10 @@
 #include <gtest/gtest.h>
 
 #include "reverie/adapters/reverb/insert_stream.h"
-#include "reverie/adapters/reverb/message_reader.h"
 #include "reverie/adapters/reverb/sample_stream.h"
 #include "reverie/client/batch.h"
 #include "reverie/codec/column_codec.h"
+#include "reverie/grpc/message_reader.h"
 #include "reverie/replay/local_service.h"
 #include "reverie/replay/rate_limiter.h"
 #include "reverie/reverb_wire/chunk_data.h"

@@ -14,12 +14,12 @@
 
 #include <gtest/gtest.h>
 
-#include "reverie/client/sharded_service.h"
 #include "reverie/client/trajectory_writer.h"
 #include "reverie/replay/local_service.h"
 #include "reverie/replay/rate_limiter.h"
 #include "reverie/rl/importance_weights.h"
 #include "reverie/service/blocking.h"
+#include "reverie/shards/sharded_service.h"
 #include "tests/support/flaky_service.h"
 #include "tests/support/items.h"
 #include "tests/support/refusal.h"

@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "reverie/adapters/reverb/grpc_blocking.h"
-#include "reverie/adapters/reverb/grpc_client.h"
-#include "reverie/adapters/reverb/grpc_server.h"
+#include "reverie/grpc/grpc_blocking.h"
+#include "reverie/grpc/grpc_client.h"
+#include "reverie/grpc/grpc_server.h"
 #include "tests/support/grpc_methods.h"
 
 namespace reverie::test {

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "reverie/adapters/reverb/grpc_server.h"
 #include "reverie/base/mutex.h"
+#include "reverie/grpc/grpc_server.h"
 
 namespace reverie {
 

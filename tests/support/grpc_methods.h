@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "reverie/adapters/reverb/grpc_server.h"
+#include "reverie/grpc/grpc_server.h"
 
 namespace reverie::test {
 

@@ -13,11 +13,11 @@
 #include <string>
 #include <vector>
 
-#include "reverie/adapters/reverb/grpc_server.h"
 #include "reverie/adapters/reverb/reverb_service.h"
 #include "reverie/base/fork.h"
 #include "reverie/base/mutex.h"
 #include "reverie/base/status.h"
+#include "reverie/grpc/grpc_server.h"
 #include "reverie/net/io_threads.h"
 #include "reverie/replay/local_service.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "reverie/adapters/reverb/stored_chunk.h"
+#include "reverie/native_wire/stored_chunk.h"
 
 namespace reverie {
 namespace {

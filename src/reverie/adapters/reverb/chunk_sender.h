@@ -16,10 +16,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "reverie/adapters/reverb/payload_builder.h"
 #include "reverie/base/random.h"
 #include "reverie/base/ref.h"
 #include "reverie/base/status.h"
+#include "reverie/native_wire/payload_builder.h"
 #include "reverie/record/item.h"
 #include "reverie/reverb_wire/chunk_data.h"
 #include "reverie/reverb_wire/item.h"

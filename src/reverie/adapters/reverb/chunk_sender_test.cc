@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "reverie/adapters/reverb/stored_chunk.h"
+#include "reverie/native_wire/stored_chunk.h"
 #include "reverie/reverb_wire/chunk_data.h"
 #include "tests/support/items.h"
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "reverie/adapters/reverb/stored_chunk.h"
 #include "reverie/base/log.h"
 #include "reverie/base/random.h"
+#include "reverie/native_wire/stored_chunk.h"
 
 namespace reverie {
 namespace {

@@ -21,10 +21,10 @@
 #include <vector>
 
 #include "reverie/adapters/reverb/chunk_sender.h"
-#include "reverie/adapters/reverb/grpc_client.h"
-#include "reverie/adapters/reverb/insert_window.h"
 #include "reverie/base/mutex.h"
 #include "reverie/base/timer_queue.h"
+#include "reverie/grpc/grpc_client.h"
+#include "reverie/native_wire/insert_window.h"
 #include "reverie/reverb_wire/requests.h"
 #include "reverie/service/replay_service.h"
 

@@ -10,8 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "reverie/adapters/reverb/grpc_server.h"
 #include "reverie/adapters/reverb/reverb_client.h"
+#include "reverie/grpc/grpc_server.h"
 #include "tests/support/items.h"
 
 namespace reverie {

@@ -4,9 +4,9 @@
 #include <cstring>
 #include <utility>
 
-#include "reverie/adapters/reverb/field_scan.h"
-#include "reverie/adapters/reverb/stored_chunk.h"
 #include "reverie/codec/column_codec.h"
+#include "reverie/grpc/field_scan.h"
+#include "reverie/native_wire/stored_chunk.h"
 #include "reverie/tensor/block_heap.h"
 
 namespace reverie {

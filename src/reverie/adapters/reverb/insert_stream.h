@@ -22,10 +22,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "reverie/adapters/reverb/fifo_queue.h"
-#include "reverie/adapters/reverb/grpc_server.h"
 #include "reverie/adapters/reverb/reverb_store.h"
 #include "reverie/base/mutex.h"
+#include "reverie/grpc/fifo_queue.h"
+#include "reverie/grpc/grpc_server.h"
 #include "reverie/reverb_wire/chunk_data.h"
 #include "reverie/reverb_wire/requests.h"
 

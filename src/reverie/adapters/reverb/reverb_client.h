@@ -24,13 +24,13 @@
 #include <string_view>
 #include <vector>
 
-#include "reverie/adapters/reverb/grpc_blocking.h"
-#include "reverie/adapters/reverb/grpc_client.h"
 #include "reverie/adapters/reverb/insert_sender.h"
 #include "reverie/adapters/reverb/sample_channel.h"
 #include "reverie/base/fork.h"
 #include "reverie/base/mutex.h"
 #include "reverie/base/timer_queue.h"
+#include "reverie/grpc/grpc_blocking.h"
+#include "reverie/grpc/grpc_client.h"
 #include "reverie/service/replay_service.h"
 
 namespace reverie {

@@ -10,8 +10,8 @@
 #include <memory>
 #include <optional>
 
-#include "reverie/adapters/reverb/grpc_server.h"
 #include "reverie/base/clock.h"
+#include "reverie/grpc/grpc_server.h"
 #include "reverie/service/replay_service.h"
 
 namespace reverie {

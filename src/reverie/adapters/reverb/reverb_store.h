@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "reverie/adapters/reverb/chunk_transcoder.h"
-#include "reverie/adapters/reverb/grpc_server.h"
-#include "reverie/adapters/reverb/insert_session.h"
 #include "reverie/base/clock.h"
 #include "reverie/base/mutex.h"
+#include "reverie/grpc/grpc_server.h"
+#include "reverie/native_wire/insert_session.h"
 #include "reverie/reverb_wire/item.h"
 #include "reverie/service/replay_service.h"
 #include "reverie/service/sample_batch.h"

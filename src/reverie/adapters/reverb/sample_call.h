@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "reverie/adapters/reverb/grpc_message.h"
-#include "reverie/adapters/reverb/packed_reader.h"
+#include "reverie/grpc/grpc_message.h"
+#include "reverie/native_wire/packed_reader.h"
 #include "reverie/reverb_wire/chunk_data.h"
 #include "reverie/reverb_wire/requests.h"
 #include "reverie/service/replay_service.h"

@@ -14,12 +14,12 @@
 #include <memory>
 #include <string>
 
-#include "reverie/adapters/reverb/grpc_client.h"
 #include "reverie/adapters/reverb/sample_call.h"
 #include "reverie/base/clock.h"
 #include "reverie/base/fork.h"
 #include "reverie/base/mutex.h"
 #include "reverie/base/timer_queue.h"
+#include "reverie/grpc/grpc_client.h"
 
 namespace reverie {
 

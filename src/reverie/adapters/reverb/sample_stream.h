@@ -14,11 +14,11 @@
 #include <memory>
 #include <string>
 
-#include "reverie/adapters/reverb/fifo_queue.h"
-#include "reverie/adapters/reverb/grpc_server.h"
 #include "reverie/adapters/reverb/reverb_store.h"
 #include "reverie/adapters/reverb/sample_writer.h"
 #include "reverie/base/mutex.h"
+#include "reverie/grpc/fifo_queue.h"
+#include "reverie/grpc/grpc_server.h"
 
 namespace reverie {
 

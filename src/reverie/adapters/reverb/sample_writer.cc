@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "reverie/adapters/reverb/payload_builder.h"
 #include "reverie/base/clock.h"
+#include "reverie/native_wire/payload_builder.h"
 
 namespace reverie {
 

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "reverie/adapters/reverb/chunk_transcoder.h"
-#include "reverie/adapters/reverb/grpc_message.h"
-#include "reverie/adapters/reverb/packed_writer.h"
+#include "reverie/grpc/grpc_message.h"
+#include "reverie/native_wire/packed_writer.h"
 #include "reverie/reverb_wire/requests.h"
 #include "reverie/service/sample_batch.h"
 

@@ -1,0 +1,123 @@
+// What one connection makes its holder keep in memory, in either direction.
+//
+//     in    messages on their way in, their decoded sizes, metadata, calls that are open
+//     out   messages that wait to be sent, and what was drawn for them
+//
+// Each direction may always have a half of the bound, and more as long as the other leaves it.
+// What passes a first half of a megabyte in a direction counts for the whole server too. A message
+// or batch that is larger than all this passes when nothing else of its direction is held.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "reverie/base/status.h"
+#include "reverie/grpc/byte_budget.h"
+
+namespace reverie {
+
+// Thread-safe.
+class ConnectionBudget : public std::enable_shared_from_this<ConnectionBudget> {
+ public:
+  // Of each direction, whatever the server's other connections hold.
+  static constexpr std::size_t kOwnBytes = std::size_t{512} << 10;
+
+  // Null `of_all`: nothing but the connection's own bound.
+  explicit ConnectionBudget(std::size_t bytes_max, std::shared_ptr<ByteBudget> of_all = nullptr)
+      : bytes_max_(bytes_max), of_all_(std::move(of_all)) {}
+  // Gives back what nobody else did.
+  ~ConnectionBudget() {
+    if (!of_all_) return;
+    of_all_->give_back(beyond_own(in_.bytes.load()) + beyond_own(out_.bytes.load()));
+  }
+  ConnectionBudget(const ConnectionBudget&) = delete;
+  ConnectionBudget& operator=(const ConnectionBudget&) = delete;
+
+  std::size_t bytes_max() const { return bytes_max_; }
+
+  // --- In.
+  void add_in(std::size_t bytes) { add(in_, bytes); }
+  void give_back_in(std::size_t bytes) { give_back(in_, bytes); }
+  std::size_t in_bytes() const { return in_.bytes.load(std::memory_order_relaxed); }
+  // More should not be asked for.
+  bool is_in_full() const { return is_full(in_, out_); }
+  // RESOURCE_EXHAUSTED when `bytes` more cannot be taken, beside those that are held and not
+  // `excepted`: of a peer that sends on though it was not asked to. check_in_all(): by the server's
+  // bound alone.
+  Status check_in(std::size_t bytes, std::size_t excepted = 0) const;
+  Status check_in_all(std::size_t bytes) const;
+
+  // --- Out. What was drawn is told apart from what waits to be sent.
+  void add_queued(std::size_t bytes) {
+    queued_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+    add(out_, bytes);
+  }
+  void give_back_queued(std::size_t bytes) {
+    if (bytes == 0) return;
+    queued_bytes_.fetch_sub(bytes);
+    give_back(out_, bytes);
+  }
+  void add_drawn(std::size_t bytes) { add(out_, bytes); }
+  void give_back_drawn(std::size_t bytes) { give_back(out_, bytes); }
+  // Takes room for up to `count` things that are about to be drawn, and says for how many: at least
+  // one. What is drawn takes an eighth of the bound at most, beyond one each.
+  std::size_t reserve_drawn(std::size_t count, std::size_t bytes_each) {
+    const std::size_t drawn = out_bytes() - std::min(out_bytes(), queued_bytes_.load());
+    const std::size_t left = bytes_max_ / 8 - std::min(bytes_max_ / 8, drawn);
+    count = std::clamp<std::size_t>(left / bytes_each, 1, std::max<std::size_t>(count, 1));
+    add_drawn(count * bytes_each);
+    return count;
+  }
+  std::size_t out_bytes() const { return out_.bytes.load(std::memory_order_relaxed); }
+  // A message may be made of what was drawn.
+  bool may_send() const { return queued_bytes_.load() == 0 || !is_full(out_, in_); }
+  // Something may be drawn.
+  bool may_draw() const { return out_bytes() == 0 || !is_full(out_, in_); }
+
+  // What await_room() calls. Set before anything is written.
+  void set_tell_room(std::function<void()> tell) { tell_room_ = std::move(tell); }
+  // Has `tell` called once when there may be room again to send or to draw, on any thread: at once
+  // if there is what the caller waits for.
+  void await_room(bool is_to_send, bool is_to_draw);
+
+ private:
+  struct Direction {
+    std::atomic<std::size_t> bytes{0};
+  };
+  static std::size_t beyond_own(std::size_t bytes) { return bytes - std::min(bytes, kOwnBytes); }
+  // Each change is exact, so that the server's count is the sum of what is beyond.
+  void add(Direction& direction, std::size_t bytes) {
+    const std::size_t before = direction.bytes.fetch_add(bytes);
+    if (of_all_) of_all_->add(beyond_own(before + bytes) - beyond_own(before));
+  }
+  void give_back(Direction& direction, std::size_t bytes) {
+    if (bytes == 0) return;
+    const std::size_t before = direction.bytes.fetch_sub(bytes);
+    if (of_all_) of_all_->give_back(beyond_own(before) - beyond_own(before - bytes));
+    if (is_awaited_.load() && (may_send() || may_draw())) tell();
+  }
+  bool is_full(const Direction& direction, const Direction& other) const {
+    const std::size_t bytes = direction.bytes.load();
+    const std::size_t left = bytes_max_ - std::min(bytes_max_, other.bytes.load());
+    if (bytes >= std::max(bytes_max_ / 2, left)) return true;
+    return of_all_ && bytes >= kOwnBytes && of_all_->is_full();
+  }
+  void tell() {
+    if (is_awaited_.exchange(false)) tell_room_();
+  }
+
+  const std::size_t bytes_max_;
+  const std::shared_ptr<ByteBudget> of_all_;
+  Direction in_;
+  Direction out_;
+  std::atomic<std::size_t> queued_bytes_{0};  // of out_
+  std::atomic<bool> is_awaited_{false};
+  std::atomic<bool> is_awaiting_all_{false};
+  std::function<void()> tell_room_;
+};
+
+}  // namespace reverie

@@ -1,0 +1,124 @@
+// A gRPC client over bytes: calls by path to one target, on connections that mend themselves.
+//
+//     REVERIE_ASSIGN_OR_RETURN(auto client, GrpcClient::open(io_threads, "localhost:7000", {}));
+//     client->unary("/pkg.Service/Info", GrpcPayload(), {}, [](Result<Ref<GrpcMessage>> r) {...});
+//     auto call = client->start("/pkg.Service/Sample", {}, std::make_shared<Receiver>());
+//     call->write(std::move(request));
+//
+// A target may name several addresses ("dns:///name:port", "ipv4:a:1,b:2"): there is a connection
+// to each, and calls take turns. A connection is opened with the first call, and again, with
+// growing pauses, after it was lost. What was under way on it ends with UNAVAILABLE; calls are not
+// repeated. Where no attempt can ever succeed (a certificate that one end does not accept, a server
+// without TLS) no call waits: it fails with the reason, UNAUTHENTICATED or FAILED_PRECONDITION.
+// Calls that wait for longer than 2 s are told of in the log, once until a server answers.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "reverie/base/clock.h"
+#include "reverie/base/status.h"
+#include "reverie/grpc/grpc_call.h"
+#include "reverie/grpc/grpc_message.h"
+#include "reverie/net/connection.h"
+#include "reverie/net/io_threads.h"
+#include "reverie/net/tls.h"
+
+namespace reverie {
+
+// For so long is what fails tried again without a word in the log.
+constexpr Duration kSilentRetries = std::chrono::seconds(2);
+
+// One call as its caller sees it.
+class GrpcClientCall : public GrpcCall {
+ public:
+  // Sends a message behind those written before.
+  virtual void write(GrpcPayload message) = 0;
+  // Nothing follows what was written.
+  virtual void half_close() = 0;
+  // Ends the call with CANCELLED, unless it is over.
+  virtual void cancel() = 0;
+};
+
+// Where a call's events go. Each on the connection's I/O thread, one at a time; they should be
+// short, and may use the call. The transport holds the receiver until on_end() returned.
+class GrpcClientEvents : public GrpcCallEvents {
+ public:
+  // Exactly once, the last event: the server's status, or ours where it sent none. UNAVAILABLE when
+  // the connection was lost; a status that gRPC has and we have not (UNKNOWN, ABORTED) as INTERNAL
+  // with its name in the text.
+  void on_end(const Status& status) override = 0;
+};
+
+struct GrpcCallOptions {
+  // Of Clock::system(). Sent to the server, and kept here too.
+  TimePoint deadline = TimePoint::max();
+  // Waits for a connection, if need be until the deadline; otherwise the call fails with the first
+  // attempt that fails.
+  bool is_waiting_for_ready = false;
+  // How long it waits for one; then it fails with UNAVAILABLE and what the last attempt met.
+  Duration ready_time = Duration::max();
+  GrpcMetadata metadata = {};
+};
+
+struct GrpcClientOptions {
+  GrpcLimits limits;
+  std::optional<TlsClientOptions> tls;
+  // Sent as "authorization: Bearer <token>", over TLS, Unix sockets and loopback alone: elsewhere
+  // calls fail with FAILED_PRECONDITION, and the token stays here.
+  std::string token;
+  Duration connect_timeout = std::chrono::seconds(20);
+  // Pause before another attempt to connect: doubled after each failure, with a random part.
+  Duration backoff_min = std::chrono::milliseconds(100);
+  Duration backoff_max = std::chrono::seconds(1);
+  // Seeds the random part; drawn when there is none.
+  std::optional<std::uint64_t> seed;
+};
+
+// Thread-safe. `io_threads` outlives it. Fork: every call in the child fails.
+class GrpcClient {
+ public:
+  // Connects to nothing yet. INVALID_ARGUMENT for a malformed target, and for a token or TLS texts
+  // that are none.
+  static Result<std::unique_ptr<GrpcClient>> open(IoThreads& io_threads, std::string_view target,
+                                                  GrpcClientOptions options);
+  // close().
+  ~GrpcClient();
+  GrpcClient(const GrpcClient&) = delete;
+  GrpcClient& operator=(const GrpcClient&) = delete;
+
+  // Begins a call. It may be written to at once. Never null.
+  std::shared_ptr<GrpcClientCall> start(std::string_view path, GrpcCallOptions options,
+                                        std::shared_ptr<GrpcClientEvents> events);
+
+  // One message there, one back. `done` is called once, on an I/O thread. The call may be
+  // cancelled.
+  using UnaryDone = std::function<void(Result<Ref<GrpcMessage>> response)>;
+  std::shared_ptr<GrpcClientCall> unary(std::string_view path, GrpcPayload request,
+                                        GrpcCallOptions options, UnaryDone done);
+
+  // How many addresses the target has: calls take turns among them.
+  std::size_t address_count() const;
+
+  // Where its events run, and where a connection for adopt() must live.
+  IoLoop& loop();
+
+  // Serves calls on a connection that somebody else made (the other end of a pair) as if it had
+  // been opened to the first address; it is not opened again.
+  void adopt(std::unique_ptr<Connection> connection);
+
+  // Ends every call with CANCELLED and closes the connections; calls that follow fail likewise. On
+  // return no event is running or to come, unless called on an I/O thread. Idempotent.
+  void close();
+
+ private:
+  class Impl;
+  explicit GrpcClient(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace reverie

@@ -1,0 +1,74 @@
+// The way from any thread to the calls of one I/O thread.
+//
+// What is asked of a call (write, finish, cancel, ...) goes into the hub's queue and is carried out
+// on the I/O thread, in order, under no lock; many requests share one wake-up. On the I/O thread
+// itself they are carried out at the end of the event that runs. So no method of a call ever runs
+// an event of it, and code that uses a call may hold locks of its own.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "reverie/base/mutex.h"
+#include "reverie/base/status.h"
+#include "reverie/grpc/grpc_message.h"
+#include "reverie/net/io_threads.h"
+
+namespace reverie {
+
+class GrpcStream;
+class GrpcSession;
+
+struct GrpcRequest {
+  enum class Kind {
+    kStart,
+    kWrite,
+    kFinish,
+    kAbort,
+    kHalfClose,
+    kCancel,
+    kResume,
+    kAwaitRoom,  // of the connection
+    kOverflow
+  };
+  std::shared_ptr<GrpcStream> stream;
+  Kind kind;
+  GrpcPayload payload = {};
+  Status status = {};
+};
+
+class GrpcHub : public std::enable_shared_from_this<GrpcHub> {
+ public:
+  explicit GrpcHub(IoLoop& loop) : loop_(loop) {}
+
+  IoLoop& loop() { return loop_; }
+
+  // Thread-safe. Dropped when the loop has stopped.
+  void submit(GrpcRequest request);
+
+  // What follows is of the loop's thread.
+
+  // The session has something to send.
+  void touch(GrpcSession& session);
+  // Runs an event, then all that it asked for, and sends what came of it.
+  template <typename Event>
+  void run(Event event) {
+    ++depth_;
+    event();
+    if (--depth_ == 0) settle();
+  }
+
+ private:
+  void settle();
+  void post();
+
+  IoLoop& loop_;
+  Mutex mutex_;
+  std::vector<GrpcRequest> requests_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<GrpcRequest> running_;
+  std::vector<std::shared_ptr<GrpcSession>> touched_;
+  std::vector<std::shared_ptr<GrpcSession>> flushing_;
+  int depth_ = 0;  // of events that run
+};
+
+}  // namespace reverie

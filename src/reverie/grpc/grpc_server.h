@@ -1,0 +1,171 @@
+// A gRPC server of methods over bytes: HTTP/2 by nghttp2, on the event loop of `net`.
+//
+//     GrpcServer server(io_threads, options);
+//     server.add_method("/pkg.Service/Sample", [&](std::shared_ptr<GrpcServerCall> call) {
+//       return std::make_shared<SampleStream>(service, std::move(call));   // a GrpcServerEvents
+//     });
+//     REVERIE_ASSIGN_OR_RETURN(std::vector<std::string> addresses, server.listen({"localhost:0"}));
+//
+// A call lives on its connection's I/O thread. The method is asked for a receiver of events when
+// the call's headers are here; answers are written from any thread, at any time until finish().
+//
+// Slow readers: what is written waits in the call's own queue and is offered to the socket only as
+// far as the peer's window goes. A method that makes a message only while has_room(), and goes on
+// at on_room(), never holds more than a message beyond that; one that does not is ended at
+// `queued_bytes_max`. All calls of a connection share its room, and all connections the server's.
+// Slow methods: see GrpcCall::pause_reading.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reverie/base/clock.h"
+#include "reverie/base/status.h"
+#include "reverie/grpc/byte_budget.h"
+#include "reverie/grpc/grpc_call.h"
+#include "reverie/grpc/grpc_message.h"
+#include "reverie/net/connection.h"
+#include "reverie/net/io_threads.h"
+#include "reverie/net/tls.h"
+
+namespace reverie {
+
+// What is known of a call before its first message. Constant.
+struct GrpcCallInfo {
+  std::string path;  // "/pkg.Service/Method"
+  // The caller's own: without the pseudo-headers and gRPC's. Until the method has returned.
+  GrpcMetadata metadata;
+  TimePoint deadline = TimePoint::max();
+  std::string peer;            // "127.0.0.1:41234", "unix:/run/x.sock"
+  std::string peer_name;       // subject of the client's certificate, with mutual TLS
+  bool is_peer_local = false;  // loopback or a Unix socket
+};
+
+// One call as its method sees it.
+class GrpcServerCall : public GrpcCall {
+ public:
+  virtual const GrpcCallInfo& info() const = 0;
+  // Sends a message behind those written before.
+  virtual void write(GrpcPayload message) = 0;
+  // Ends the call once what was written is sent. The first finish counts; nothing can be written
+  // after it, and no message is handed on.
+  virtual void finish(const Status& status) = 0;
+  // Ends the call now, whatever it waits for, and tells the caller why: its on_end() is near, and
+  // gets `why`. Requires !why.ok().
+  virtual void abort(const Status& why) = 0;
+
+  // Whether something should be drawn or made ready for the call, to be held for it until it can be
+  // written; if not, on_room() tells when. has_room() is for what is written next.
+  virtual bool has_room_to_draw() const = 0;
+  // What the method holds for this call besides what it has written: it counts for the connection.
+  virtual void hold(std::size_t bytes) = 0;
+  // Holds room for up to `count` things of `bytes_each` that are about to be drawn, and says for
+  // how many: at least one.
+  virtual std::size_t hold_up_to(std::size_t count, std::size_t bytes_each) = 0;
+  // Requires that they were held.
+  virtual void let_go(std::size_t bytes) = 0;
+};
+
+// Where a call's events go. Each on the connection's I/O thread, one at a time; they should be
+// short, and may use the call. The transport holds the receiver until on_end() returned.
+class GrpcServerEvents : public GrpcCallEvents {
+ public:
+  // The number of the field, of type bytes or message, whose long contents on_message() is to get
+  // as parts of the message (GrpcMessage::take_parts); 0 for none. Asked once.
+  virtual std::uint32_t apart_field() const { return 0; }
+  // The caller sends no more. Not called for a call that ended before.
+  void on_half_close() override = 0;
+  // Exactly once, the last event. Ok: finish() was carried out, whatever status it sent. Else why
+  // the call ended before: CANCELLED (by the caller), DEADLINE_EXCEEDED, UNAVAILABLE (connection
+  // lost, or the server stops), RESOURCE_EXHAUSTED (a limit).
+  void on_end(const Status& why) override = 0;
+};
+
+// Called on the I/O thread when a call begins. Null refuses it with INTERNAL, unless the method
+// finished the call itself.
+using GrpcMethod =
+    std::function<std::shared_ptr<GrpcServerEvents>(std::shared_ptr<GrpcServerCall> call)>;
+// Called on the I/O thread with the one request; `reply` may be called later, from any thread,
+// once.
+using GrpcUnaryReply = std::function<void(Result<GrpcPayload> response)>;
+using GrpcUnaryMethod = std::function<void(const std::shared_ptr<GrpcServerCall>& call,
+                                           Ref<GrpcMessage> request, GrpcUnaryReply reply)>;
+
+struct GrpcServerOptions {
+  GrpcLimits limits = {.connection_bytes_max = std::size_t{64} << 20};
+  // Encrypts, and with client certificates authenticates.
+  std::optional<TlsServerOptions> tls;
+  // Callers must send it as "authorization: Bearer <token>". Over TLS, Unix sockets and loopback
+  // alone: listening elsewhere without TLS is refused. Empty: none is asked for.
+  std::string token;
+  // Lets anybody in who can reach an address that is not loopback.
+  bool is_insecure_allowed = false;
+  // What all connections hold together, beyond a megabyte each, comes out of this one too. Null:
+  // nothing but each connection's own bound.
+  std::shared_ptr<ByteBudget> in_flight = nullptr;
+  // Connections at a time; a further one is closed at once.
+  std::size_t connection_count_max = 65536;
+  // How long a connection may take to say hello (TLS and HTTP/2 preface), from then on until its
+  // first call, and with no call under way. Then it is said goodbye to; when descriptors run out,
+  // the one that has had no call for longest is.
+  Duration hello_timeout = std::chrono::seconds(20);
+  Duration first_call_timeout = std::chrono::seconds(20);
+  Duration idle_timeout = std::chrono::minutes(10);
+};
+
+struct GrpcServerFigures {
+  std::size_t connection_count = 0;
+  std::size_t call_count = 0;  // that are not over
+  std::size_t held_bytes = 0;  // for its connections, in both directions
+  std::uint64_t calls_begun = 0;
+  std::uint64_t bytes_received = 0;
+  std::uint64_t bytes_sent = 0;
+};
+
+// Thread-safe, but for the order: methods before listen(). `io_threads` outlives it. Not to be
+// destroyed, stopped or asked for figures on an I/O thread.
+class GrpcServer {
+ public:
+  GrpcServer(IoThreads& io_threads, GrpcServerOptions options);
+  // stop() without grace.
+  ~GrpcServer();
+  GrpcServer(const GrpcServer&) = delete;
+  GrpcServer& operator=(const GrpcServer&) = delete;
+
+  void add_method(std::string path, GrpcMethod method);
+  void add_unary(std::string path, GrpcUnaryMethod method);
+
+  // Listens on all of `addresses`, or on none: "localhost:0", "[::1]:7000", "unix:/run/x.sock".
+  // Returns them with the ports that were chosen for 0. Refuses an address that others can reach
+  // without a secret, a token over cleartext, a malformed token, TLS texts that are none, and a
+  // port in use.
+  Result<std::vector<std::string>> listen(const std::vector<std::string>& addresses);
+
+  // Whether listen() may succeed, as far as can be known without listening: all that it refuses,
+  // save a port that somebody else has.
+  Status check(const std::vector<std::string>& addresses);
+
+  // Serves one connection that somebody else accepted or made: the other end of a pair, or one
+  // whose first bytes showed that it speaks HTTP/2; those are given as `received`.
+  void serve(std::unique_ptr<Connection> connection, std::string received = {});
+
+  // Says goodbye to every connection and takes no new ones; calls go on. Idempotent, waits for
+  // nothing.
+  void begin_stop();
+  // begin_stop(), then waits up to `grace` for the calls to end, ends those left with UNAVAILABLE,
+  // closes the connections and returns when no event is running or to come. Idempotent.
+  void stop(Duration grace = Duration::zero());
+
+  GrpcServerFigures figures() const;
+
+ private:
+  class Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace reverie

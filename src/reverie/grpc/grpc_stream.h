@@ -1,0 +1,157 @@
+// One call's stream, the part that both ends share: what waits to be sent, what was received, and
+// how the call ends.
+//
+//     any thread   write() ... --> GrpcHub --> carry_out()
+//     I/O thread   nghttp2 --> GrpcSession --> on_data() ... --> events
+//
+// A received message is handed on at once, unless reading is paused: then it is kept, and the
+// peer's window of this stream is not opened again, so that it can send that much and no more.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "reverie/base/clock.h"
+#include "reverie/grpc/fifo_queue.h"
+#include "reverie/grpc/grpc_call.h"
+#include "reverie/grpc/grpc_hub.h"
+#include "reverie/grpc/message_reader.h"
+#include "reverie/grpc/send_queue.h"
+#include "reverie/net/io_threads.h"
+
+namespace reverie {
+
+class GrpcSession;
+
+class GrpcStream : public std::enable_shared_from_this<GrpcStream> {
+ public:
+  // `is_counted`: the call and what is written to it count for the connection. Then it is attached
+  // before it is written to.
+  GrpcStream(std::shared_ptr<GrpcHub> hub, const GrpcLimits& limits, bool is_counted);
+  virtual ~GrpcStream() = default;
+
+  // From any thread: what the calls' interfaces promise.
+  void send_message(GrpcPayload payload);
+  void request(GrpcRequest::Kind kind, Status status = {});
+  void pause();
+  void resume();
+  std::size_t queue_bytes() const { return queued_bytes_.load(std::memory_order_relaxed); }
+  bool ask_for_room() { return ask_for_room(/*is_to_draw=*/false); }
+  bool ask_for_room(bool is_to_draw);
+  bool has_ended() const { return is_over_.load(std::memory_order_acquire); }
+
+  // All that follows: on the I/O thread.
+
+  virtual void carry_out(GrpcRequest& request);
+
+  // From the session, in nghttp2's callbacks.
+  virtual void on_header(std::string_view name, std::string_view value) = 0;
+  virtual void on_headers_done() = 0;
+  void on_data(std::span<const std::byte> bytes);
+  // Where the next bytes of its data would be copied to: MessageReader::room.
+  std::span<std::byte> room();
+  // The peer sends no more.
+  virtual void on_peer_end() = 0;
+  // The stream is closed; `error_code` is HTTP/2's.
+  virtual void on_closed(std::uint32_t error_code) = 0;
+  // How much of `length` can be sent now, and what else nghttp2 should know (its data flags).
+  std::size_t on_send(std::size_t length, std::uint32_t* flags);
+  void take_sent(std::size_t length, OutBatch& batch);
+
+  // The connection is gone, and with it the stream.
+  virtual void on_lost(const Status& why) = 0;
+  void tell_room();
+  // The connection has room for this stream, which waits for it, or may have.
+  void tell_connection_room();
+
+  // Room in what the connection may hold: more may come in of the message that has begun.
+  void credit();
+  // Of the message that is coming in.
+  std::size_t left_bytes() const { return in_ ? in_->left_bytes() : 0; }
+  // Since it began.
+  std::size_t received_bytes() const { return received_bytes_; }
+  std::size_t here_bytes() const { return in_ ? in_->here_bytes() : 0; }
+
+  void attach(GrpcSession& session, std::int32_t id);
+  std::int32_t id() const { return id_; }
+  // Whether there is a call that waits for its end.
+  bool is_live() const { return events_ != nullptr; }
+
+ protected:
+  // What nothing more is to be sent after: true lets the stream end, after trailers if there are.
+  virtual bool is_last_queued() const = 0;
+  // All is sent that was written before the end; adds flags for nghttp2.
+  virtual void on_all_sent(std::uint32_t* flags) = 0;
+  // A message of the peer breaks a rule or a bound.
+  virtual void on_bad_message(const Status& why) = 0;
+  // The first message is there to be sent.
+  virtual void on_first_write() = 0;
+  // The call ended at `why`, which the peer is to be told.
+  virtual void on_overflow(const Status& why) = 0;
+
+  // Tells the receiver of events that the call has ended. Idempotent.
+  void end(const Status& status);
+  // The same, behind the messages that are still to be handed on.
+  void end_after_messages(const Status& status);
+  // Hands on what is here, as far as reading is not paused.
+  void deliver();
+  void note_half_close();
+  void drop_received();
+  void set_deadline(TimePoint deadline);
+  virtual void on_deadline() = 0;
+  // Once, behind the last event.
+  virtual void on_ended() {}
+  bool is_attached() const { return session_ != nullptr; }
+  // There is more to send: nghttp2 asks again.
+  void wake_sender();
+  void detach();
+  // What a call takes besides its messages, about.
+  static constexpr std::size_t kCallBytes = 2048;
+
+  // Drops what waits to be sent.
+  void drop_unsent();
+  const std::shared_ptr<ConnectionBudget>& budget() const { return budget_; }
+
+  std::shared_ptr<GrpcHub> hub_;
+  const GrpcLimits limits_;  // a copy: a call may be held longer than its server
+  std::shared_ptr<GrpcCallEvents> events_;
+  GrpcSession* session_ = nullptr;  // while nghttp2 knows the stream
+  std::int32_t id_ = 0;
+  SendQueue out_;
+  std::optional<MessageReader> in_;  // once attached
+  std::shared_ptr<ConnectionBudget> budget_;
+  bool is_deferred_ = false;  // nghttp2 was told that there is nothing to send
+  bool ignores_data_ = false;
+
+ private:
+  // What a message that waits to be sent takes besides its bytes.
+  static constexpr std::size_t kMessageOverheadBytes = 192;
+
+  void deny_or_credit(std::size_t bytes);
+  bool has_connection_room(bool is_to_draw) const {
+    return !is_counted_ || (is_to_draw ? budget_->may_draw() : budget_->may_send());
+  }
+
+  const bool is_counted_;
+  FifoQueue<Ref<GrpcMessage>> received_;
+  std::size_t received_bytes_ = 0;
+  // Of the peer's window, while reading is paused or the connection holds too much.
+  std::size_t uncredited_bytes_ = 0;
+  bool has_half_close_ = false;  // to be told behind the messages
+  std::optional<Status> end_;    // likewise
+  std::unique_ptr<LoopTimer> deadline_;
+
+  std::atomic<std::size_t> queued_bytes_{0};
+  std::atomic<bool> wants_room_{false};
+  std::atomic<bool> wants_to_draw_{false};
+  std::atomic<bool> awaits_connection_{false};
+  std::atomic<bool> is_paused_{false};
+  std::atomic<bool> is_over_{false};
+  std::atomic<bool> has_overflowed_{false};
+};
+
+}  // namespace reverie

@@ -1,0 +1,89 @@
+// Puts the messages of one stream together from the bytes of its DATA frames.
+//
+//     [compressed? 1 byte][length 4 bytes, big end first][length bytes] ...
+//
+// A length is checked against its bound before memory is taken for it, and counts as it comes: a
+// promise is nothing that is held. Where long contents of a
+// field are wanted apart, each is filled as a message of its own, and memory for what is left is
+// taken when the first of that comes:
+//
+//     [head chunk][head chunk][item][keys]      one message
+//           |           |         |    |
+//       [ chunk ]   [ chunk ]  [item][keys]     two parts, and what is left
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "reverie/base/status.h"
+#include "reverie/grpc/connection_budget.h"
+#include "reverie/grpc/field_scan.h"
+#include "reverie/grpc/grpc_message.h"
+
+namespace reverie {
+
+// A state machine: no lock, no socket.
+class MessageReader {
+ public:
+  static constexpr std::size_t kPrefixBytes = 5;
+
+  MessageReader(std::size_t message_bytes_max, Ref<MessagePool> pool,
+                std::shared_ptr<ConnectionBudget> budget)
+      : message_bytes_max_(message_bytes_max), pool_(std::move(pool)), budget_(std::move(budget)) {}
+
+  // The stream's messages may be compressed with gzip.
+  void allow_gzip() { is_gzip_allowed_ = true; }
+  // Long contents of this field (FieldScan) become parts of their message, unless it is compressed.
+  void set_apart(std::uint32_t field_number) { apart_field_ = field_number; }
+
+  // Takes bytes from the front of `bytes`, at most to the end of one message, which it then puts
+  // into `message`. Call again with what is left. After an error the stream is of no more use.
+  Status feed(std::span<const std::byte>* bytes, Ref<GrpcMessage>* message);
+
+  // Where the next bytes of the message that is coming in belong: whoever reads them from a socket
+  // straight to there has feed() copy nothing. Empty between messages, and where that depends on
+  // the bytes; valid until feed() or reset().
+  std::span<std::byte> room();
+
+  // Whether the stream may end here.
+  bool is_between_messages() const { return prefix_bytes_ == 0; }
+
+  // Gives back what `message` took of the budget, when it is handed on or dropped.
+  void let_go(const GrpcMessage& message) { budget_->give_back_in(message.received_bytes()); }
+  // Of the message that is coming in: what is here, and what is still to come.
+  std::size_t here_bytes() const { return message_bytes_ - left_bytes_; }
+  std::size_t left_bytes() const { return left_bytes_; }
+  // Drops what is not whole.
+  void reset();
+
+ private:
+  Status begin();
+  // Takes bytes of the message.
+  Status fill(std::span<const std::byte> bytes);
+  Status finish(Ref<GrpcMessage>* message);
+  Result<Ref<GrpcMessage>> inflate(std::span<const std::byte> compressed);
+
+  const std::size_t message_bytes_max_;
+  Ref<MessagePool> pool_;
+  std::shared_ptr<ConnectionBudget> budget_;
+  bool is_gzip_allowed_ = false;
+  bool is_compressed_ = false;
+  std::uint32_t apart_field_ = 0;  // 0: none
+  std::uint8_t prefix_[kPrefixBytes] = {};
+  std::size_t prefix_bytes_ = 0;  // how much of the prefix is here
+
+  // Of the message that is coming in.
+  std::size_t message_bytes_ = 0;
+  std::size_t left_bytes_ = 0;  // still to come
+  FieldScan scan_{0};
+  Ref<GrpcMessage> message_;  // what is not in parts; null until there is some
+  std::size_t filled_bytes_ = 0;
+  Ref<GrpcMessage> part_;  // null between parts
+  std::size_t part_filled_bytes_ = 0;
+  std::vector<GrpcMessage::Part> parts_;
+};
+
+}  // namespace reverie

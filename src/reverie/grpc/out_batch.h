@@ -1,0 +1,58 @@
+// What goes into the socket with the next system calls: copied where small, borrowed where large.
+//
+// Filled, then written to the end, then filled again; what it borrows it keeps until then.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "reverie/base/status.h"
+#include "reverie/grpc/grpc_message.h"
+#include "reverie/net/connection.h"
+
+namespace reverie {
+
+// Of its connection's I/O thread.
+class OutBatch {
+ public:
+  // Takes a copy.
+  void append_copy(std::span<const std::byte> bytes);
+  // Copies a small piece; true when it was large and is borrowed instead, until the batch is
+  // written.
+  bool append(std::span<const std::byte> bytes);
+  // Keeps what borrowed pieces lie in.
+  void keep(GrpcPayload payload) { kept_.push_back(std::move(payload)); }
+
+  bool empty() const { return pieces_.empty(); }
+  // Nothing more should be put in before it is written.
+  bool is_full() const { return size_bytes_ >= kBytesMax || pieces_.size() >= kPiecesMax; }
+
+  enum class Outcome { kWritten, kBlocked, kLost };
+  // Goes on where it stopped. kWritten: the batch is empty again.
+  Outcome write_to(Connection& connection, Status* why_lost);
+  std::uint64_t sent_bytes() const { return sent_bytes_; }
+
+ private:
+  static constexpr std::size_t kBytesMax = std::size_t{256} << 10;
+  static constexpr std::size_t kPiecesMax = 250;  // fit one system call
+  static constexpr std::size_t kCopiedBytesMax = 1024;
+
+  struct Piece {
+    const std::byte* data;  // null: in copies_ from `offset` on
+    std::size_t offset;
+    std::size_t size_bytes;
+  };
+  void clear();
+
+  std::vector<Piece> pieces_;
+  std::vector<std::byte> copies_;
+  std::vector<GrpcPayload> kept_;
+  std::size_t size_bytes_ = 0;
+  // While it is written.
+  std::vector<std::span<const std::byte>> spans_;
+  std::size_t next_ = 0;
+  std::uint64_t sent_bytes_ = 0;
+};
+
+}  // namespace reverie

@@ -1,0 +1,94 @@
+// InsertSession: which items of one writer are in, whatever became of its connections.
+//
+//     stream 1    items 1 2 3 4 --x      in: 1 2 3, and the writer knows of 1 2
+//     stream 2        items 3 4 5        3 is confirmed without a look at it; 4 and 5 go in
+//
+// A writer that sends items again numbers them (docs/decisions/0004). Only one stream of a session
+// inserts at a time: the next begins when what the one before left under way has been decided.
+//
+// How much is remembered: of a session the items that its writer has not settled, as runs; of
+// sessions without a stream `idle_count_max`, each for `idle_time`. A writer that comes back later
+// is taken for a new one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "reverie/base/clock.h"
+#include "reverie/base/mutex.h"
+#include "reverie/grpc/grpc_server.h"
+#include "reverie/native_wire/number_set.h"
+
+namespace reverie {
+
+// Thread-safe.
+class InsertSession {
+ public:
+  using Call = std::shared_ptr<GrpcServerCall>;
+
+  // Makes `call` the session's stream, and ends the one that it has. The call's reading is paused,
+  // and goes on when it is its turn: before the return, or later.
+  void attach(const Call& call);
+  // The call has ended, and no insert of it is to begin.
+  void leave(const Call& call);
+
+  // Whether the item is in already. Otherwise it is under way until note_done().
+  bool begin(std::uint64_t number);
+  void note_done(std::uint64_t number, bool is_in);
+  // The writer asks for no number below again.
+  void settle(std::uint64_t below);
+
+ private:
+  // The call whose turn it is now, if that is news.
+  Call promote() REVERIE_REQUIRES(mutex_);
+
+  Mutex mutex_;
+  NumberSet in_ REVERIE_GUARDED_BY(mutex_);
+  std::size_t under_way_ REVERIE_GUARDED_BY(mutex_) = 0;
+  Call current_ REVERIE_GUARDED_BY(mutex_);
+  Call next_ REVERIE_GUARDED_BY(mutex_);
+};
+
+// Thread-safe.
+class InsertSessions {
+ public:
+  static constexpr std::size_t kIdleCountMax = 16384;
+  static constexpr Duration kIdleTime = std::chrono::minutes(15);
+
+  explicit InsertSessions(Clock& clock, std::size_t idle_count_max = kIdleCountMax,
+                          Duration idle_time = kIdleTime)
+      : clock_(clock), idle_count_max_(idle_count_max), idle_time_(idle_time) {}
+
+  // Sessions are named by 32 hexadecimal digits.
+  static bool is_id(std::string_view id);
+  // The session of that name; made when it is not known. Each open() has its close().
+  std::shared_ptr<InsertSession> open(const std::string& id);
+  void close(const std::string& id);
+  std::size_t count();
+
+ private:
+  struct Idle {
+    std::string id;
+    TimePoint since;
+  };
+  struct Entry {
+    std::shared_ptr<InsertSession> session;
+    std::size_t users = 0;
+    std::list<Idle>::iterator idle;  // without users
+  };
+  void expire() REVERIE_REQUIRES(mutex_);
+
+  Clock& clock_;
+  const std::size_t idle_count_max_;
+  const Duration idle_time_;
+  Mutex mutex_;
+  std::unordered_map<std::string, Entry> sessions_ REVERIE_GUARDED_BY(mutex_);
+  std::list<Idle> idle_ REVERIE_GUARDED_BY(mutex_);  // the longest first
+};
+
+}  // namespace reverie

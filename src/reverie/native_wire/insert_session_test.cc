@@ -1,0 +1,88 @@
+#include "reverie/native_wire/insert_session.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/fake_grpc_call.h"
+
+namespace reverie {
+namespace {
+
+std::string id(int number) {
+  return format("{:032x}", number);
+}
+
+TEST(InsertSession, TheNextStreamsTurnComesWhenNothingIsUnderWay) {
+  InsertSession session;
+  const auto first = std::make_shared<FakeServerCall>();
+  session.attach(first);
+  EXPECT_FALSE(first->is_paused());
+  EXPECT_FALSE(session.begin(1));
+  EXPECT_FALSE(session.begin(2));
+  session.note_done(1, true);
+  const auto second = std::make_shared<FakeServerCall>();
+  session.attach(second);
+  EXPECT_TRUE(second->is_paused());
+  EXPECT_EQ(first->finished().value().code(), StatusCode::kUnavailable);
+  session.leave(first);
+  EXPECT_TRUE(second->is_paused()) << "whether 2 goes in is not decided";
+  session.note_done(2, false);
+  EXPECT_FALSE(second->is_paused());
+  EXPECT_TRUE(session.begin(1));
+  EXPECT_FALSE(session.begin(2));
+  session.note_done(2, true);
+  session.leave(second);
+}
+
+TEST(InsertSession, OfSeveralStreamsThatWaitTheLastIsMeant) {
+  InsertSession session;
+  const auto first = std::make_shared<FakeServerCall>();
+  const auto second = std::make_shared<FakeServerCall>();
+  const auto third = std::make_shared<FakeServerCall>();
+  session.attach(first);
+  session.attach(second);
+  session.attach(third);
+  EXPECT_TRUE(second->finished().has_value());
+  session.leave(second);
+  EXPECT_TRUE(third->is_paused());
+  session.leave(first);
+  EXPECT_FALSE(third->is_paused());
+  session.leave(third);
+}
+
+TEST(InsertSessions, OneWithoutAStreamIsRememberedForItsTime) {
+  ManualClock clock;
+  InsertSessions sessions(clock, /*idle_count_max=*/10, std::chrono::minutes(1));
+  const auto session = sessions.open(id(1));
+  sessions.close(id(1));
+  clock.advance(std::chrono::seconds(59));
+  EXPECT_EQ(sessions.open(id(1)), session);
+  clock.advance(std::chrono::minutes(10));
+  EXPECT_EQ(sessions.open(id(1)), session) << "it is in use";
+  sessions.close(id(1));
+  sessions.close(id(1));
+  clock.advance(std::chrono::minutes(1));
+  EXPECT_NE(sessions.open(id(1)), session);
+}
+
+TEST(InsertSessions, BeyondTheBoundTheOneThatIsLongestIdleGoes) {
+  ManualClock clock;
+  InsertSessions sessions(clock, /*idle_count_max=*/3, std::chrono::minutes(1));
+  const auto used = sessions.open(id(0));
+  for (int number = 1; number <= 5; ++number) {
+    sessions.open(id(number))->begin(7);
+    sessions.close(id(number));
+  }
+  EXPECT_EQ(sessions.count(), 4u);
+  sessions.close(id(0));
+  EXPECT_EQ(sessions.count(), 3u);
+}
+
+TEST(InsertSessions, ANameIs32LowerCaseDigits) {
+  EXPECT_TRUE(InsertSessions::is_id("0123456789abcdef0123456789abcdef"));
+  EXPECT_FALSE(InsertSessions::is_id("0123456789ABCDEF0123456789abcdef"));
+  EXPECT_FALSE(InsertSessions::is_id("0123456789abcdef0123456789abcde"));
+  EXPECT_FALSE(InsertSessions::is_id(""));
+}
+
+}  // namespace
+}  // namespace reverie

@@ -1,0 +1,366 @@
+// Packed samples, there and back: packed_writer.h and packed_reader.h.
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "reverie/codec/column_codec.h"
+#include "reverie/native_wire/packed_reader.h"
+#include "reverie/native_wire/packed_writer.h"
+#include "reverie/reverb_wire/requests.h"
+#include "tests/support/fake_grpc_call.h"
+#include "tests/support/items.h"
+#include "tests/support/refusal.h"
+
+namespace reverie {
+namespace {
+
+using testing::float_chunk;
+
+// What a test draws, and what is read of it at the other end.
+class PackedSamplesTest : public ::testing::Test {
+ protected:
+  // A chunk of three columns: "x" float32 [], "y" uint8 [bytes], "z" int64 []; row r of chunk `n`
+  // has n + r in each.
+  static Ref<const ChunkSchema> schema(std::int64_t bytes) {
+    return make_ref<ChunkSchema>(std::vector<TensorSpec>{
+        {"x", DType::kFloat32, {}}, {"y", DType::kUInt8, {bytes}}, {"z", DType::kInt64, {}}});
+  }
+  static Ref<Chunk> raw_chunk(const Ref<const ChunkSchema>& schema, std::uint32_t rows, int n,
+                              Chunk::Kind kind = Chunk::Kind::kRaw) {
+    Ref<Chunk> made = Chunk::open(schema, {}, rows, 0, Allocator::heap(), kind).value();
+    for (std::uint32_t row = 0; row < rows; ++row) {
+      const int value = n + static_cast<int>(row);
+      const auto x = static_cast<float>(value);
+      const std::vector<std::uint8_t> y(schema->row_bytes(1), static_cast<std::uint8_t>(value));
+      const std::int64_t z = value;
+      made->set_row(0, row, std::as_bytes(std::span(&x, 1)));
+      made->set_row(1, row, std::as_bytes(std::span(y)));
+      made->set_row(2, row, std::as_bytes(std::span(&z, 1)));
+    }
+    made->publish(rows);
+    return made;
+  }
+  static Chunk::EncodedColumns encode(const Chunk& raw, CodecId codec) {
+    std::vector<std::byte> bytes;
+    Chunk::EncodedColumns made;
+    for (std::size_t c = 0; c < raw.schema().column_count(); ++c) {
+      std::vector<RowSpan> rows;
+      for (std::uint32_t r = 0; r < raw.rows(); ++r) rows.push_back(raw.row_bytes(c, r));
+      const std::size_t offset = bytes.size();
+      REVERIE_CHECK(encode_column(codec, raw.schema().column(c), rows, bytes).ok());
+      made.columns.push_back({codec, offset, bytes.size() - offset});
+    }
+    made.storage = Allocator::heap().allocate(bytes.size()).value();
+    std::copy(bytes.begin(), bytes.end(), made.storage.data());
+    return made;
+  }
+  static Ref<Chunk> encoded_chunk(const Ref<const ChunkSchema>& schema, std::uint32_t rows, int n,
+                                  CodecId codec) {
+    Chunk::EncodedColumns made = encode(*raw_chunk(schema, rows, n), codec);
+    return Chunk::encoded(schema, {}, rows, std::move(made.storage), std::move(made.columns));
+  }
+  static LayoutColumn column(const Ref<const ChunkSchema>& schema, std::uint16_t index,
+                             std::uint16_t piece_begin, std::uint16_t piece_end,
+                             bool squeezed = false) {
+    return {schema->column(index), index, piece_begin, piece_end, squeezed};
+  }
+  // All three columns over the same pieces.
+  static Ref<const Layout> layout(const Ref<const ChunkSchema>& schema, std::uint16_t pieces = 1) {
+    return make_ref<Layout>(
+        std::vector<LayoutColumn>{column(schema, 0, 0, pieces), column(schema, 1, 0, pieces),
+                                  column(schema, 2, 0, pieces)},
+        "s");
+  }
+
+  void draw(const Ref<const Layout>& layout, std::vector<Piece> pieces) {
+    held_.emplace_back(layout, pieces);
+    SampledItem item;
+    item.key = 100 + drawn_.size();
+    item.probability = 0.25;
+    item.priority = static_cast<double>(drawn_.size());
+    item.inserted_at_ns = -5;
+    item.table_size = 9;
+    item.version = 3;
+    item.times_sampled = 2;
+    item.trajectory = held_.back().view();
+    drawn_.add(item);
+  }
+  // As responses, and how many they are.
+  std::vector<std::string> write() {
+    std::vector<std::string> messages;
+    for (std::size_t next = 0; next < drawn_.size();) {
+      messages.push_back(writer_.write(drawn_, &next).value().flat());
+    }
+    return messages;
+  }
+  Status read(const std::string& message, std::size_t count_max = 1u << 20) {
+    const Ref<GrpcMessage> received = grpc_message(message);
+    const auto packed = wire::read_packed_samples(received->bytes());
+    if (!packed.ok()) return packed.status();
+    if (packed->empty()) return data_loss("there are no packed samples");
+    return read_packed(received, *packed, names_, count_max, read_, samples_.emplace_back());
+  }
+  // Compares with what was drawn, column by column and row by row.
+  void expect_all() {
+    for (const std::string& message : write()) ASSERT_TRUE(read(message).ok());
+    ASSERT_EQ(read_.size(), drawn_.size());
+    for (std::size_t i = 0; i < drawn_.size(); ++i) {
+      SCOPED_TRACE(i);
+      EXPECT_EQ(read_.keys()[i], drawn_.keys()[i]);
+      EXPECT_EQ(read_.tickets()[i], drawn_.keys()[i]) << "a ticket is a key";
+      EXPECT_EQ(read_.priorities()[i], drawn_.priorities()[i]);
+      EXPECT_EQ(read_.versions()[i], 3);
+      EXPECT_EQ(read_.times_sampled()[i], 2);
+      EXPECT_EQ(read_.inserted_at_ns()[i], -5);
+      const TrajectoryView& a = drawn_.trajectories()[i];
+      const TrajectoryView& b = read_.trajectories()[i];
+      ASSERT_TRUE(check_trajectory(b).ok());
+      ASSERT_EQ(a.layout->columns().size(), b.layout->columns().size());
+      for (std::size_t c = 0; c < a.layout->columns().size(); ++c) {
+        EXPECT_EQ(a.layout->columns()[c].squeezed, b.layout->columns()[c].squeezed);
+        EXPECT_EQ(rows_of(a, c), rows_of(b, c)) << "column " << c;
+      }
+    }
+  }
+  static std::vector<std::string> rows_of(const TrajectoryView& trajectory, std::size_t c) {
+    std::vector<std::string> rows;
+    const LayoutColumn& column = trajectory.layout->columns()[c];
+    for (std::size_t p = column.piece_begin; p < column.piece_end; ++p) {
+      const Piece& piece = trajectory.pieces()[p];
+      const Chunk& chunk = *piece.chunk;
+      for (std::uint32_t r = piece.offset; r < piece.offset + piece.length; ++r) {
+        if (chunk.is_raw()) {
+          const auto row = chunk.row_bytes(column.chunk_column, r);
+          rows.emplace_back(reinterpret_cast<const char*>(row.data()), row.size());
+          continue;
+        }
+        const ColumnRows all = decode_column(chunk.encoded_column(column.chunk_column).codec,
+                                             chunk.schema().column(column.chunk_column),
+                                             chunk.rows(), chunk.encoded_bytes(column.chunk_column))
+                                   .value();
+        rows.emplace_back(reinterpret_cast<const char*>(all[r].data()), all[r].size());
+      }
+    }
+    return rows;
+  }
+
+  PackedWriter writer_;
+  std::vector<Trajectory> held_;
+  SampleBatch drawn_;
+  wire::ColumnNames names_;
+  SampleBatch read_;
+  std::vector<PackedSamples> samples_;
+};
+
+TEST_F(PackedSamplesTest, RawRowsComeBackWhateverLiesAroundThem) {
+  const auto small = schema(3);
+  const auto large = schema(5'000);  // rows that are referred to, not copied
+  for (const auto& kind : {small, large}) {
+    const Ref<Chunk> a = raw_chunk(kind, 8, 10);
+    const Ref<Chunk> b = raw_chunk(kind, 4, 50);
+    draw(layout(kind), {{a.get(), 2, 3}});
+    draw(layout(kind), {{a.get(), 2, 3}});
+    draw(layout(kind), {{b.get(), 0, 4}});
+    draw(layout(kind, 2), {{a.get(), 7, 1}, {b.get(), 0, 2}});
+  }
+  expect_all();
+}
+
+TEST_F(PackedSamplesTest, EncodedChunksGoOnceOrAsRows) {
+  for (const CodecId codec :
+       {CodecId::kRaw, CodecId::kLz4, CodecId::kZstd, CodecId::kReverb, CodecId::kReverbDelta}) {
+    for (const std::int64_t bytes : {3, 9'000}) {
+      const auto kind = schema(bytes);
+      const Ref<Chunk> chunk = encoded_chunk(kind, 8, 20, codec);
+      draw(layout(kind), {{chunk.get(), 1, 2}});
+      draw(layout(kind), {{chunk.get(), 5, 3}});
+    }
+  }
+  expect_all();
+  // Three bytes a row: gathered into one chunk for each schema. Others: once, for both samples.
+  ASSERT_EQ(samples_.size(), 1u);
+  EXPECT_EQ(samples_[0].chunks.size(), 10u);
+}
+
+TEST_F(PackedSamplesTest, ColumnsThatNobodyUsesStayBehind) {
+  const auto kind = schema(9'000);
+  const Ref<Chunk> raw = raw_chunk(kind, 4, 1);
+  const Ref<Chunk> encoded = encoded_chunk(kind, 4, 1, CodecId::kRaw);
+  const auto two = make_ref<Layout>(
+      std::vector<LayoutColumn>{column(kind, 2, 0, 1, true), column(kind, 0, 1, 2)}, "s");
+  draw(two, {{raw.get(), 1, 1}, {raw.get(), 0, 2}});
+  draw(two, {{encoded.get(), 1, 1}, {encoded.get(), 0, 2}});
+  EXPECT_LT(write().front().size(), 1'000u) << "column y has 9000 bytes a row";
+  expect_all();
+}
+
+TEST_F(PackedSamplesTest, AColumnThatTwoPiecesWouldNumberInTwoWaysTakesTheOthersAlong) {
+  const auto kind = schema(3);
+  const Ref<Chunk> raw = raw_chunk(kind, 4, 1);
+  // Piece 0 is used for x and z, piece 1 for z alone: there z would be the first.
+  const auto odd = make_ref<Layout>(
+      std::vector<LayoutColumn>{column(kind, 0, 0, 1), column(kind, 2, 0, 2)}, "s");
+  draw(odd, {{raw.get(), 0, 1}, {raw.get(), 2, 2}});
+  expect_all();
+}
+
+TEST_F(PackedSamplesTest, TextComesBack) {
+  const auto kind = Ref<const ChunkSchema>(
+      make_ref<ChunkSchema>(std::vector<TensorSpec>{{"s", DType::kBytes, {2}}}));
+  const auto lay =
+      Ref<const Layout>(make_ref<Layout>(std::vector<LayoutColumn>{column(kind, 0, 0, 1)}, "s"));
+  Ref<Chunk> chunk = Chunk::open(kind, {}, 2, 1'000, Allocator::heap()).value();
+  const auto set = [&](std::uint32_t row, const std::string& a, const std::string& b) {
+    std::string cell;
+    for (const std::string& text : {a, b}) {
+      const auto size = static_cast<std::uint32_t>(text.size());
+      cell.append(reinterpret_cast<const char*>(&size), sizeof(size));
+      cell += text;
+    }
+    chunk->set_row(0, row, std::as_bytes(std::span(cell)));
+  };
+  set(0, "one", "");
+  set(1, "", "four");
+  chunk->publish(2);
+  draw(lay, {{chunk.get(), 1, 1}});
+  draw(lay, {{chunk.get(), 0, 2}});
+  expect_all();
+}
+
+TEST_F(PackedSamplesTest, RowsThatTheirWriterEncodesMeanwhileAreKeptForTheMessage) {
+  const auto kind = schema(9'000);
+  Ref<Chunk> chunk = raw_chunk(kind, 4, 1, Chunk::Kind::kCompressible);
+  draw(layout(kind), {{chunk.get(), 0, 4}});
+  std::size_t next = 0;
+  Result<GrpcPayload> payload = writer_.write(drawn_, &next);
+  chunk->replace_rows(encode(*chunk, CodecId::kLz4));
+  ASSERT_TRUE(read(payload.value().flat()).ok());
+  const std::vector<std::string> rows = rows_of(read_.trajectories()[0], 1);
+  EXPECT_EQ(rows, rows_of(drawn_.trajectories()[0], 1));
+}
+
+TEST_F(PackedSamplesTest, LargeBatchesAreCutIntoMessages) {
+  const auto kind = schema(100'000);
+  const Ref<Chunk> chunk = raw_chunk(kind, 2, 1);
+  for (int i = 0; i < 100; ++i) draw(layout(kind), {{chunk.get(), 1, 1}});
+  const std::vector<std::string> messages = write();
+  EXPECT_GE(messages.size(), 4u);
+  for (const std::string& message : messages) EXPECT_LT(message.size(), 3u << 20u);
+  expect_all();
+}
+
+TEST_F(PackedSamplesTest, ADamagedColumnGoesAsItIs) {
+  const auto kind = schema(3);
+  Ref<Chunk> good = encoded_chunk(kind, 4, 1, CodecId::kReverb);
+  Chunk::EncodedColumns damaged = encode(*raw_chunk(kind, 4, 1), CodecId::kReverb);
+  damaged.storage.data()[damaged.columns[1].offset] = std::byte{0xff};
+  const Ref<Chunk> bad = Chunk::encoded(kind, {}, 4, std::move(damaged.storage), damaged.columns);
+  draw(layout(kind), {{good.get(), 0, 1}});
+  draw(layout(kind), {{bad.get(), 0, 1}});
+  ASSERT_TRUE(read(write().front()).ok());
+  EXPECT_EQ(rows_of(read_.trajectories()[0], 1), rows_of(drawn_.trajectories()[0], 1));
+  const Chunk& sent = *read_.trajectories()[1].pieces()[0].chunk;
+  ASSERT_FALSE(sent.is_raw());
+  const auto decoded = decode_column(sent.encoded_column(1).codec, sent.schema().column(1),
+                                     sent.rows(), sent.encoded_bytes(1));
+  EXPECT_EQ(decoded.status().code(), StatusCode::kDataLoss) << "whoever reads it learns of it";
+}
+
+TEST_F(PackedSamplesTest, NamesAreThoseOfTheTableWhereItHasAsMany) {
+  const auto kind = schema(3);
+  const Ref<Chunk> chunk = raw_chunk(kind, 2, 1);
+  draw(layout(kind), {{chunk.get(), 0, 1}});
+  const std::string message = write().front();
+  ASSERT_TRUE(read(message).ok());
+  EXPECT_EQ(read_.trajectories()[0].layout->columns()[2].spec.name, "2");
+  names_ = {{"a", "b", "c"}, "nest"};
+  ASSERT_TRUE(read(message).ok());
+  EXPECT_EQ(read_.trajectories()[1].layout->columns()[2].spec.name, "c");
+  EXPECT_EQ(read_.trajectories()[1].layout->structure(), "nest");
+}
+
+// --- What no server of ours would send.
+
+class HostilePackedSamples : public PackedSamplesTest {
+ protected:
+  // Two samples: one of gathered rows, one of an encoded chunk that is squeezed out of its first.
+  std::string good() {
+    const auto kind = schema(3'000);
+    chunk_ = encoded_chunk(kind, 4, 1, CodecId::kRaw);
+    raw_ = raw_chunk(kind, 2, 1);
+    const auto one = make_ref<Layout>(std::vector<LayoutColumn>{column(kind, 0, 0, 1, true)}, "s");
+    draw(layout(kind), {{raw_.get(), 0, 2}});
+    draw(one, {{chunk_.get(), 1, 1}});
+    std::size_t next = 0;
+    return writer_.write(drawn_, &next).value().flat();
+  }
+  // Of the packed bytes, which follow the response's head.
+  static std::string body(const std::string& message) {
+    const auto packed = wire::read_packed_samples(wire::bytes_of(message)).value();
+    return std::string(wire::text_of(packed));
+  }
+  static std::string message_of(const std::string& body) {
+    return wire::packed_response_head(body.size()) + body;
+  }
+  Ref<Chunk> chunk_;
+  Ref<Chunk> raw_;
+};
+
+TEST_F(HostilePackedSamples, CutOffAnywhereTheyAreRefusedAndTheBatchStaysAsItWas) {
+  const std::string whole = body(good());
+  for (std::size_t size = 1; size < whole.size(); ++size) {
+    const Status status = read(message_of(whole.substr(0, size)));
+    ASSERT_EQ(status.code(), StatusCode::kDataLoss) << size << ": " << status.to_string();
+    ASSERT_TRUE(read_.empty());
+    samples_.clear();
+  }
+  EXPECT_EQ(read(message_of(whole + "x")).code(), StatusCode::kDataLoss) << "or too long";
+  EXPECT_TRUE(read(message_of(whole)).ok());
+}
+
+TEST_F(HostilePackedSamples, AnyNumberInThemMayBeWrongAndNothingIsReadOutsideOfThem) {
+  const std::string whole = body(good());
+  constexpr std::size_t kRowBytes = 2 * (4 + 3'000 + 8) + 4 * 4;
+  ASSERT_GT(whole.size(), kRowBytes);
+  const std::size_t tables = whole.size() - kRowBytes;
+  int refused = 0;
+  for (std::size_t at = 0; at < tables; ++at) {
+    for (const char with : {'\x00', '\x01', '\x7f', '\xff'}) {
+      std::string changed = whole;
+      changed[at] = with;
+      const Status status = read(message_of(changed));
+      if (status.ok()) {
+        for (const TrajectoryView& view : read_.trajectories()) {
+          ASSERT_TRUE(check_trajectory(view).ok());
+        }
+      } else {
+        ++refused;
+        ASSERT_EQ(status.code(), StatusCode::kDataLoss) << status.to_string();
+      }
+      read_.clear();
+      samples_.clear();
+    }
+  }
+  EXPECT_GT(refused, 100);
+}
+
+TEST_F(HostilePackedSamples, MoreThanWasAskedForIsRefused) {
+  const std::string message = good();
+  expect_refused(read(message, 1), StatusCode::kDataLoss, {"2 packed samples", "between 1 and 1"});
+}
+
+TEST_F(HostilePackedSamples, CountsBeyondTheBytesAreRefusedBeforeMemoryIsTaken) {
+  const std::string whole = body(good());
+  for (std::size_t field = 0; field < 5; ++field) {
+    std::string changed = whole;
+    const std::uint32_t huge = 0xfffffff0u;
+    std::memcpy(changed.data() + field * sizeof(huge), &huge, sizeof(huge));
+    EXPECT_EQ(read(message_of(changed), ~std::size_t{0}).code(), StatusCode::kDataLoss) << field;
+  }
+}
+
+}  // namespace
+}  // namespace reverie

@@ -1,0 +1,103 @@
+// PackedWriter: drawn samples as messages for a client of ours (packed_format.h).
+//
+// What is small is copied into the message; rows and columns that are large are referred to, with a
+// share in their chunk.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "reverie/base/status.h"
+#include "reverie/codec/column_decoder.h"
+#include "reverie/grpc/grpc_message.h"
+#include "reverie/native_wire/packed_format.h"
+#include "reverie/native_wire/payload_builder.h"
+#include "reverie/record/chunk.h"
+#include "reverie/service/sample_batch.h"
+
+namespace reverie {
+
+// Not thread-safe.
+class PackedWriter {
+ public:
+  // A message that has more is closed.
+  static constexpr std::size_t kMessageBytes = std::size_t{2} << 20;
+  static constexpr std::size_t kItemsMax = 4096;
+
+  // A SampleStreamResponse with the items of the batch from `*next` on, as many as one message
+  // takes; moves `*next` behind them. Requires *next < batch.size(), and chunks that are pinned. An
+  // error is one of an item that cannot be sent at all.
+  Result<GrpcPayload> write(const SampleBatch& batch, std::size_t* next);
+
+ private:
+  // Columns of a schema of the store's, in ascending order: a schema of the message.
+  struct Part {
+    const ChunkSchema* schema;
+    std::vector<std::uint16_t> columns;
+    std::uint32_t rows_chunk;  // of this schema, in rows_; kNone while there is none
+  };
+  // What is known of items with this layout and these schemas.
+  struct KnownLayout {
+    const Layout* layout;
+    std::vector<const ChunkSchema*> schemas;   // of each piece
+    std::vector<std::uint32_t> parts;          // likewise
+    std::vector<std::uint16_t> chunk_columns;  // of each column, within its part
+  };
+  // Rows of one part that are gathered into one chunk of the message.
+  struct Rows {
+    struct Segment {
+      const Chunk* chunk;
+      std::uint32_t offset;
+      std::uint32_t length;
+      bool is_raw;
+    };
+    std::uint32_t part;
+    std::uint32_t row_count = 0;
+    std::vector<Segment> segments;
+  };
+  // A chunk that is sent as it is kept.
+  struct Encoded {
+    std::uint32_t part;
+    const Chunk* chunk;  // null: `own`
+    std::uint32_t rows;
+    std::vector<std::string> own;  // columns that were encoded here
+  };
+  // Rows of a chunk that its writer may encode meanwhile. In this order: the rows go first.
+  using KeptRows = std::pair<Ref<const Chunk>, RawRows>;
+  // Where a piece refers to until the chunks are numbered: rows first, then the encoded ones.
+  struct Place {
+    bool is_encoded;
+    std::uint32_t index;
+    std::uint32_t offset;
+    std::uint32_t length;
+  };
+
+  Result<GrpcPayload> try_write(const SampleBatch& batch, std::size_t* next);
+  void clear();
+  std::uint32_t layout_of(const TrajectoryView& trajectory);
+  std::uint32_t part_of(const ChunkSchema& schema, std::vector<std::uint16_t> columns);
+  Status place(const Piece& piece, std::uint32_t part);
+  Rows& rows_of(std::uint32_t part);
+  Status encode(const Piece& piece, std::uint32_t part);
+  void put_tables(const SampleBatch& batch, std::size_t begin, std::size_t end, std::string& out);
+  Status put_rows(const Rows& rows, PayloadBuilder& message);
+  Status put_decoded(const Rows::Segment& segment, std::size_t column, std::string& out);
+
+  bool may_decode_ = true;  // false once a column of this message turned out to be damaged
+  std::size_t size_bytes_ = 0;
+  std::vector<Part> parts_;
+  std::vector<KnownLayout> layouts_;
+  std::vector<std::uint32_t> layout_of_item_;
+  std::vector<Place> places_;
+  std::vector<Rows> rows_;
+  std::vector<Encoded> encoded_;
+  std::unordered_map<std::uint64_t, std::uint32_t> encoded_by_chunk_;
+  std::vector<KeptRows> raw_;
+  ColumnDecoder decoder_;
+};
+
+}  // namespace reverie

@@ -1,0 +1,162 @@
+// ShardedService: the door to one store that is spread over several services.
+//
+//     writers --episode by episode, in turn--> [ shard 0 ] --each its part--> samples, merged
+//                                              [ shard 1 ]
+//                 priorities, deletions   <--> [ shard 2 ]   to the shard that has the key
+//
+// - An episode's items go to one shard, so that they share its chunks; each new episode takes the
+//   next shard, and so does each item that is none's. An insert whose shard is lost goes to
+//   another.
+// - Samples come from all shards; a slow one holds nobody up (shard_draws.h).
+// - Tickets are keys. An update goes to the shard that has the item, as far as that is remembered
+//   from its sampling; to all shards where it is not.
+// - reset() and info() go to all. The info of a table is that of the whole: counts and sizes are
+//   sums, what it is made from is the first shard's.
+// - A shard that does not answer (shard_lines.h says when) is left out: its part of the samples is
+//   the others', priorities for its items count as missing, deletions and resets say UNAVAILABLE
+//   after the others did theirs. When none answers, inserts, samples and info() wait for one, for
+//   retry_time, and fail with UNAVAILABLE then.
+//
+// - An item whose insert was not confirmed when its shard was lost goes to another. The first may
+//   have it all the same: it is deleted there before that shard is used again. So an item is in one
+//   shard, as long as this lives.
+//
+// What holds for each shard and not for the whole: the order of a table, and that a refused batch
+// of updates changed nothing. Distinct samples are refused unless there is but one shard.
+//
+// docs/concepts/shards.md: what a lost shard loses, limiters, weights.
+#pragma once
+
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reverie/base/clock.h"
+#include "reverie/base/fork.h"
+#include "reverie/base/mutex.h"
+#include "reverie/base/timer_queue.h"
+#include "reverie/service/replay_service.h"
+#include "reverie/service/table_describer.h"
+#include "reverie/shards/shard_draws.h"
+#include "reverie/shards/shard_lines.h"
+#include "reverie/shards/shard_routes.h"
+
+namespace reverie {
+
+struct ShardedOptions {
+  ShardLineOptions lines = {};
+  ShardDrawOptions draws = {};
+  // How long a request waits while no shard answers. The draws' retry_time is set to it.
+  Duration retry_time = Duration::max();
+  Clock* clock = nullptr;  // that deadlines are on, the shards' too; the system's when null
+  Clock* pace = nullptr;   // that hedges and probes are on; the system's when null
+};
+
+// How one shard stands.
+struct ShardState {
+  std::string name;
+  bool is_up = true;
+  Status why;  // it is not
+};
+
+// Thread-safe. Not to be destroyed by one of its completions.
+class ShardedService final : public ReplayService, public TableDescriber {
+ public:
+  static constexpr std::size_t kShardsMax = 1024;
+
+  // INVALID_ARGUMENT for no shard, more than kShardsMax, or the same name twice. Closes the
+  // services when it is closed.
+  static Result<std::shared_ptr<ShardedService>> open(std::vector<Shard> shards,
+                                                      ShardedOptions options = {});
+  ~ShardedService() override;
+
+  RequestId insert(InsertRequest request, Done<InsertResult> done) override;
+  RequestId sample(SampleRequest request, Done<SampleResult> done) override;
+  RequestId mutate(const MutateRequest& request, Done<MutateResult> done) override;
+  RequestId lookup(const LookupRequest& request, Done<LookupResult> done) override;
+  RequestId reset(std::string_view table, Done<Status> done) override;
+  RequestId info(Done<Result<std::vector<TableInfo>>> done) override;
+  RequestId describe(Done<Result<std::vector<TableInfo>>> done) override;
+  RequestId why_blocked(std::string_view table, Done<Result<BlockedReport>> done) override;
+  void cancel(RequestId id) override;
+  void close() override;
+
+  std::vector<ShardState> shards() const;
+
+ private:
+  struct Insert;
+  template <typename T>
+  struct Fan;
+  // Items that went elsewhere and that a shard may have, too: keys by table.
+  using Strays = std::map<std::string, std::vector<ItemKey>>;
+  // Until a shard is up.
+  struct Parked {
+    RequestId id = 0;
+    TimePoint deadline;
+    TimePoint give_up_at;                   // of pace
+    std::function<void(const Status&)> go;  // ok: try again
+  };
+  using Infos = std::vector<TableInfo>;
+
+  ShardedService(std::vector<Shard> shards, const ShardedOptions& options);
+
+  RequestId begin(std::function<void()> cancel);
+  void end(RequestId id);
+  RequestId if_pending(RequestId id);
+  bool is_closed() const;
+
+  std::optional<ShardIndex> place_of(const Item& item);
+  void send(const std::shared_ptr<Insert>& insert);
+  void on_inserted(const std::shared_ptr<Insert>& insert, ShardIndex shard, InsertResult result);
+  void complete(const std::shared_ptr<Insert>& insert, Status status);
+  void on_return(ShardIndex shard, const std::function<void(Status)>& done);
+  void warn_of_strays();
+  void delete_strays(ShardIndex shard, std::function<void(Status)> done);
+  // Asks all that are up what their tables are: each, or until one has answered.
+  RequestId ask_info(bool is_one_enough, Done<Result<Infos>> done);
+  void send_info(RequestId id, bool is_one_enough, const Done<Result<Infos>>& done);
+
+  // Asks each of `to`, then hands all answers to `done`; those of shards that were not asked are
+  // empty. With an id of 0 it begins the request and ends it; else `done` ends it. `done` does not
+  // wait for the others after an answer that `is_enough`.
+  template <typename T, typename Start>
+  RequestId fan_out(RequestId id, const std::vector<ShardIndex>& to, Start start,
+                    std::function<void(std::vector<std::optional<T>>)> done,
+                    std::function<bool(const T&)> is_enough = {});
+  std::vector<ShardIndex> all_up() const;
+
+  void park(RequestId id, TimePoint deadline, std::function<void(const Status&)> go);
+  void unpark(RequestId id, const Status& status);
+  void wake_parked();
+  void look_at_parked();
+  void on_lines_changed();
+
+  const ForkGuard fork_guard_;
+  Clock& clock_;
+  TimerQueue timers_;
+  ShardLines lines_;
+  ShardDraws draws_;
+  Alarm park_alarm_;
+  Clock& pace_;
+  const Duration retry_time_;
+
+  mutable Mutex mutex_;
+  bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
+  RequestId last_id_ REVERIE_GUARDED_BY(mutex_) = 0;
+  std::map<RequestId, std::function<void()>> cancels_ REVERIE_GUARDED_BY(mutex_);
+  std::list<Parked> parked_ REVERIE_GUARDED_BY(mutex_);
+  std::size_t turn_ REVERIE_GUARDED_BY(mutex_) = 0;
+  ShardRoutes episodes_ REVERIE_GUARDED_BY(mutex_){10};  // 4096 of them
+  // By shard. Strays are no more than were under way when it was lost.
+  std::vector<Strays> strays_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<std::size_t> inserts_out_ REVERIE_GUARDED_BY(mutex_);  // whose answer is to come
+  Mutex keys_mutex_;
+  ShardRoutes keys_ REVERIE_GUARDED_BY(keys_mutex_){16};  // 262144 of them
+};
+
+}  // namespace reverie

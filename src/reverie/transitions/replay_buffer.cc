@@ -1,0 +1,139 @@
+#include "reverie/transitions/replay_buffer.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "reverie/rl/importance_weights.h"
+
+namespace reverie {
+
+TableOptions ReplayBuffer::table_options(const TransitionOptions& options, std::string name) {
+  TableOptions table;
+  table.name = std::move(name);
+  table.remover = {"Fifo", {}};
+  table.max_size = static_cast<std::int64_t>(options.capacity);
+  table.rate_limiter = {1.0, 1, std::numeric_limits<double>::lowest(),
+                        std::numeric_limits<double>::max()};
+  table.has_books = false;
+  return table;
+}
+
+Result<std::unique_ptr<ReplayBuffer>> ReplayBuffer::open(
+    std::shared_ptr<ReplayService> service, std::string table, TransitionOptions options,
+    std::vector<TensorSpec> obs, std::vector<TensorSpec> action, std::uint64_t seed) {
+  REVERIE_CHECK(service != nullptr);
+  REVERIE_ASSIGN_OR_RETURN(TransitionPlan plan,
+                           TransitionPlan::make(options, std::move(obs), std::move(action)));
+  return std::unique_ptr<ReplayBuffer>(
+      new ReplayBuffer(std::move(service), std::move(table), std::move(plan), seed));
+}
+
+ReplayBuffer::ReplayBuffer(std::shared_ptr<ReplayService> service, std::string table,
+                           TransitionPlan plan, std::uint64_t seed)
+    : service_(std::move(service)),
+      table_(std::move(table)),
+      plan_(std::move(plan)),
+      slabs_(SlabAllocator::make(plan_.chunk_rows() * plan_.schema()->step_bytes())),
+      writer_(plan_, *slabs_, seed) {}
+
+Status ReplayBuffer::add(const StepArrays& step) {
+  MutexLock lock(add_mutex_);
+  items_.clear();
+  REVERIE_RETURN_IF_ERROR(writer_.append(step, items_));
+  if (items_.empty()) return {};
+  return insert_and_wait(*service_, {table_, items_, TimePoint::max()}).status;
+}
+
+Status ReplayBuffer::draw_into(Scratch& scratch, const ReplayBufferDraw& draw,
+                               const WaitOptions& wait) {
+  SampleRequest request;
+  request.table = table_;
+  request.count = draw.count;
+  request.min_count = draw.distinct ? 1 : draw.count;
+  request.distinct = draw.distinct;
+  request.brief = true;
+  request.wants_least = draw.over_buffer && draw.beta.has_value();
+  request.deadline = draw.deadline;
+  request.batch = std::move(scratch.batch);
+  SampleResult result = sample_and_wait(*service_, std::move(request), wait);
+  scratch.batch = std::move(result.batch);
+  if (result.status.code() == StatusCode::kDeadlineExceeded) {
+    return failed_precondition(
+        "the replay buffer has no items to sample; add steps first, or give timeout_s to wait");
+  }
+  REVERIE_RETURN_IF_ERROR(result.status);
+  if (scratch.batch.size() < draw.count) {
+    return invalid_argument(
+        "{} distinct items were asked for but the replay buffer has {}; ask for fewer, or sample "
+        "with replacement",
+        draw.count, scratch.batch.size());
+  }
+  return {};
+}
+
+Status ReplayBuffer::sample(const ReplayBufferDraw& draw, const ReplayBufferTargets& targets,
+                            const WaitOptions& wait) {
+  std::unique_ptr<Scratch> scratch = take_scratch();
+  Status status = draw_into(*scratch, draw, wait);
+  SampleBatch& batch = scratch->batch;
+  if (status.ok()) {
+    status = scratch->gather.gather(plan_, batch.trajectories(), targets.transitions);
+  }
+  if (status.ok()) {
+    std::ranges::copy(batch.tickets(), targets.tickets);
+    const std::span<float> weights(targets.weights, batch.size());
+    if (draw.beta && draw.over_buffer) {
+      status = importance_weights_over(batch.probabilities(), batch.least_probability(), *draw.beta,
+                                       weights);
+    } else if (draw.beta) {
+      status =
+          importance_weights(batch.probabilities(), static_cast<std::size_t>(batch.table_size()),
+                             *draw.beta, WeightScale::kBatchMaximum, weights);
+    } else {
+      std::ranges::fill(weights, 1.0f);
+    }
+  }
+  batch.clear();
+  give_back(std::move(scratch));
+  return status;
+}
+
+StepCounts ReplayBuffer::counts() {
+  MutexLock lock(add_mutex_);
+  return writer_.counts();
+}
+
+Result<std::size_t> ReplayBuffer::update(std::span<const std::uint64_t> tickets,
+                                         std::span<const double> priorities,
+                                         const WaitOptions& wait) {
+  MutateRequest request;
+  request.table = table_;
+  request.tickets = tickets;
+  request.ticket_priorities = priorities;
+  const MutateResult result = mutate_and_wait(*service_, request, wait);
+  REVERIE_RETURN_IF_ERROR(result.status);
+  return result.updated;
+}
+
+Status ReplayBuffer::clear(const WaitOptions& wait) {
+  MutexLock lock(add_mutex_);
+  REVERIE_RETURN_IF_ERROR(reset_and_wait(*service_, table_, wait));
+  writer_.clear();
+  return {};
+}
+
+std::unique_ptr<ReplayBuffer::Scratch> ReplayBuffer::take_scratch() {
+  MutexLock lock(mutex_);
+  if (scratch_.empty()) return std::make_unique<Scratch>();
+  std::unique_ptr<Scratch> scratch = std::move(scratch_.back());
+  scratch_.pop_back();
+  return scratch;
+}
+
+void ReplayBuffer::give_back(std::unique_ptr<Scratch> scratch) {
+  MutexLock lock(mutex_);
+  scratch_.push_back(std::move(scratch));
+}
+
+}  // namespace reverie
