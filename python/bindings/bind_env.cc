@@ -74,6 +74,8 @@ nb::dict spec_dict(const NativeSpec& spec) {
   given["id"] = spec.id;
   given["observation_dtype"] = std::string(dtype_name(spec.observation.dtype));
   given["observation_shape"] = nb::tuple(nb::cast(spec.observation.shape));
+  given["observation_low"] = float_array(spec.observation_low, spec.observation.shape);
+  given["observation_high"] = float_array(spec.observation_high, spec.observation.shape);
   given["action_shape"] = nb::tuple(nb::cast(spec.action_shape));
   given["action_count"] = spec.action_count;
   given["action_low"] = float_array(spec.action_low, spec.action_shape);
@@ -150,6 +152,26 @@ class Pool {
       const TimePoint until = Clock::system().now() + seconds(timeout_s_);
       unwrap(without_gil([&] { return pool_->reset(index, given, until, signalled); }));
     }
+    results_->begin_step(index);
+    return futures_[index];
+  }
+
+  // Each environment that `mask` chooses, with its entry of `seeds`: an integer, or None.
+  nb::object reset_some(const std::vector<bool>& mask, nb::list seeds, nb::handle batch) const {
+    const std::size_t index = batch_index(batch);
+    NativeReset what{mask, std::vector<std::optional<std::uint64_t>>(pool_->env_count())};
+    const std::size_t count = pool_->env_count();
+    if (mask.size() != count || seeds.size() != count) {
+      raise(invalid_argument("reset_mask has {} entries and there are {} seeds; both must be {}",
+                             mask.size(), seeds.size(), count));
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      const nb::object seed = seeds[i];
+      if (seed.is_none()) continue;
+      what.seeds[i] = static_cast<std::uint64_t>(integer_argument("seed", seed, 0));
+    }
+    const TimePoint until = Clock::system().now() + seconds(timeout_s_);
+    unwrap(without_gil([&] { return pool_->reset_some(index, what, until, signalled); }));
     results_->begin_step(index);
     return futures_[index];
   }
@@ -257,7 +279,8 @@ class Pool {
 
 void init_pool(Pool* self, nb::handle id, nb::handle num_envs, nb::handle num_batches,
                nb::handle num_threads, nb::handle seed, bool first_step_resets,
-               const Options& options, double timeout_s, nb::object batch_class, bool copy) {
+               const std::string& autoreset, const Options& options, double timeout_s,
+               nb::object batch_class, bool copy) {
   constexpr auto kMax = [](std::size_t n) { return static_cast<std::int64_t>(n); };
   NativePoolOptions pool;
   pool.env_count = static_cast<std::size_t>(
@@ -270,6 +293,9 @@ void init_pool(Pool* self, nb::handle id, nb::handle num_envs, nb::handle num_ba
   }
   if (!seed.is_none()) pool.seed = static_cast<std::uint64_t>(integer_argument("seed", seed, 0));
   pool.first_step_resets = first_step_resets;
+  pool.autoreset = autoreset == "NextStep"   ? NativeAutoreset::kNextStep
+                   : autoreset == "Disabled" ? NativeAutoreset::kDisabled
+                                             : NativeAutoreset::kSameStep;
   const std::string name(text_argument("id", id));
   auto made = without_gil([&] { return NativePool::open(registry(), name, options, pool); });
   new (self) Pool(unwrap(std::move(made)), std::move(batch_class), copy, timeout_s);
@@ -292,19 +318,23 @@ Args:
 Raises:
     DeadlineExceededError: the step takes longer; it goes on.)");
   nb::class_<Pool>(m, "NativePool", "See ``reverie.envs.native.NativePool``.")
-      .def("__init__", &init_pool, "id"_a.none(), "num_envs"_a.none(), "num_batches"_a.none(),
-           "num_threads"_a.none(), "seed"_a.none(), "first_step_resets"_a, "options"_a,
-           "timeout_s"_a, "batch_class"_a, "copy"_a,
-           nb::sig("def __init__(self, id: str, num_envs: int, num_batches: int, "
-                   "num_threads: int | None, seed: int | None, first_step_resets: bool, "
-                   "options: dict[str, bool | int | float | str], timeout_s: float, "
-                   "batch_class: type, copy: bool) -> None"))
+      .def(
+          "__init__", &init_pool, "id"_a.none(), "num_envs"_a.none(), "num_batches"_a.none(),
+          "num_threads"_a.none(), "seed"_a.none(), "first_step_resets"_a, "autoreset"_a,
+          "options"_a, "timeout_s"_a, "batch_class"_a, "copy"_a,
+          nb::sig("def __init__(self, id: str, num_envs: int, num_batches: int, "
+                  "num_threads: int | None, seed: int | None, first_step_resets: bool, "
+                  "autoreset: str, options: dict[str, bool | int | float | str], timeout_s: float, "
+                  "batch_class: type, copy: bool) -> None"))
       .def(
           "spec", [](const Pool& self) { return spec_dict(self.pool().spec()); },
           nb::sig("def spec(self) -> dict[str, typing.Any]"))
       .def_prop_ro("num_threads", [](const Pool& self) { return self.pool().thread_count(); })
       .def("reset", &Pool::reset, "seed"_a.none(), "batch"_a.none(),
            nb::sig("def reset(self, seed: int | None, batch: int) -> NativeFuture"))
+      .def("reset_some", &Pool::reset_some, "mask"_a, "seeds"_a, "batch"_a.none(),
+           nb::sig("def reset_some(self, mask: collections.abc.Sequence[bool], "
+                   "seeds: list[int | None], batch: int) -> NativeFuture"))
       .def("step", &Pool::step, "actions"_a.none(), "batch"_a.none(),
            nb::sig("def step(self, actions: typing.Any, batch: int) -> NativeFuture"))
       .def("get_state", &Pool::get_state, "env_index"_a.none(), "batch"_a.none(),

@@ -107,6 +107,8 @@ Raises:
           "worker"_a, "command"_a, "descriptors"_a,
           "Starts one, in the place of an earlier one, which is killed. Gives its process id.")
       .def("end_text", &Workers::end_text, "worker"_a, "How it ended, or None while it lives.")
+      .def("set_thread", &Workers::set_thread, "worker"_a, "end_text"_a.none(),
+           "Says that a worker is a thread of this process: it lives, or has ended as told.")
       .def("pid", &Workers::pid, "worker"_a, "Its process id, or None where it has ended.")
       .def(
           "end_all",
@@ -144,6 +146,7 @@ Raises:
           "seed"_a = nb::none(), nb::kw_only(), "batch"_a.none() = 0,
           nb::sig("def reset(self, seed: int | None = None, *, batch: int = 0) -> EnvFuture"))
       .def("close", &EnvPoolCore::close, "timeout_s"_a)
+      .def("set_closed_text", &EnvPoolCore::set_closed_text, "text"_a)
       .def_prop_ro("is_closed", &EnvPoolCore::is_closed);
 }
 

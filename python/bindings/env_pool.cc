@@ -44,6 +44,7 @@ Result<int> Workers::start(std::size_t worker, const ChildProcess::Options& opti
 
 std::optional<std::string> Workers::end_text(std::size_t worker) {
   MutexLock lock(mutex_);
+  if (threads_[worker].is_there) return threads_[worker].end_text;
   if (!children_[worker]) return "was not started";
   if (!children_[worker]->has_ended()) return std::nullopt;
   return children_[worker]->end_text();
@@ -53,6 +54,11 @@ std::optional<int> Workers::pid(std::size_t worker) {
   MutexLock lock(mutex_);
   if (!children_[worker] || children_[worker]->has_ended()) return std::nullopt;
   return children_[worker]->pid();
+}
+
+void Workers::set_thread(std::size_t worker, std::optional<std::string> end_text) {
+  MutexLock lock(mutex_);
+  threads_[worker] = {true, std::move(end_text)};
 }
 
 void Workers::end_all(Duration at_most) {
@@ -77,7 +83,7 @@ EnvPoolCore::~EnvPoolCore() {
 
 void EnvPoolCore::check() const {
   unwrap(fork_guard_.check("EnvPool"));
-  if (is_closed_) raise(failed_precondition("this pool is closed; make another"));
+  if (is_closed_) raise(failed_precondition("{}", closed_text_));
 }
 
 void EnvPoolCore::set_results(nb::object batch_class, std::string structure, bool is_copied) {

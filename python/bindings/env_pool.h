@@ -29,22 +29,31 @@ struct PoolOptions {
   std::size_t result_rows = 0;               // then: of one result
 };
 
-// The child processes of a pool. Thread-safe.
+// The child processes of a pool; or, of one whose workers are threads of this process, what is
+// known of them. Thread-safe.
 class Workers {
  public:
-  explicit Workers(std::size_t count) : children_(count) {}
+  explicit Workers(std::size_t count) : children_(count), threads_(count) {}
 
   // Starts one, in the place of an earlier one, which is killed.
   Result<int> start(std::size_t worker, const ChildProcess::Options& options);
   // How it ended, or nothing while it lives.
   std::optional<std::string> end_text(std::size_t worker);
   std::optional<int> pid(std::size_t worker);
+  // A worker is a thread: it lives until `end_text` says how it ended.
+  void set_thread(std::size_t worker, std::optional<std::string> end_text);
   // Waits for all to end, then kills those that have not.
   void end_all(Duration at_most);
 
  private:
+  struct Thread {
+    bool is_there = false;
+    std::optional<std::string> end_text;
+  };
+
   Mutex mutex_;
   std::vector<std::optional<ChildProcess>> children_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<Thread> threads_ REVERIE_GUARDED_BY(mutex_);
 };
 
 class EnvPoolCore {
@@ -72,6 +81,8 @@ class EnvPoolCore {
 
   void restart(std::size_t worker);
   void close(double timeout_s);
+  // What calls after close() are refused with. Under the interpreter's lock.
+  void set_closed_text(std::string text) { closed_text_ = std::move(text); }
   bool is_closed() const { return is_closed_; }
 
  private:
@@ -95,6 +106,9 @@ class EnvPoolCore {
   PoolOptions options_;
   ForkGuard fork_guard_;
   std::atomic<bool> is_closed_{false};
+  std::string closed_text_ =
+      "this pool is gone, since the program kept no name for it; keep one as long as results are "
+      "wanted";
   std::shared_ptr<EnvResults> results_;
   nb::object on_failure_ = nb::none();
 };

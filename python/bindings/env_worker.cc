@@ -34,10 +34,13 @@ std::span<PyObject* const> items(nb::handle result, std::size_t count, const cha
   if (!PyTuple_Check(result.ptr()) ||
       static_cast<std::size_t>(PyTuple_GET_SIZE(result.ptr())) != count) {
     const bool is_tuple = PyTuple_Check(result.ptr());
-    raise_type_error(format("{} returned {}; it must return {}, as Gymnasium has it", call,
-                            is_tuple ? format("{} values", PyTuple_GET_SIZE(result.ptr()))
-                                     : format("a {}", Py_TYPE(result.ptr())->tp_name),
-                            form));
+    raise_type_error(
+        format("{} returned {}; it must return {}, as Gymnasium has it (one of the "
+               "old Gym's kind goes into reverie.envs.OldGym)",
+               call,
+               is_tuple ? format("{} values", PyTuple_GET_SIZE(result.ptr()))
+                        : format("a {}", Py_TYPE(result.ptr())->tp_name),
+               form));
   }
   return {reinterpret_cast<PyTupleObject*>(result.ptr())->ob_item, count};
 }

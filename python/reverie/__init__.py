@@ -88,6 +88,6 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401
 
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
-    if name in ("envs", "moolib", "nn", "reverb", "rl", "structured"):
+    if name in ("envs", "gym", "moolib", "nn", "reverb", "rl", "structured"):
         return importlib.import_module(f"reverie.{name}")
     raise AttributeError(f"module 'reverie' has no attribute {name!r}")

@@ -497,7 +497,7 @@ class NativeFuture:
 class NativePool:
     """See ``reverie.envs.native.NativePool``."""
 
-    def __init__(self, id: str, num_envs: int, num_batches: int, num_threads: int | None, seed: int | None, first_step_resets: bool, options: dict[str, bool | int | float | str], timeout_s: float, batch_class: type, copy: bool) -> None: ...
+    def __init__(self, id: str, num_envs: int, num_batches: int, num_threads: int | None, seed: int | None, first_step_resets: bool, autoreset: str, options: dict[str, bool | int | float | str], timeout_s: float, batch_class: type, copy: bool) -> None: ...
 
     def spec(self) -> dict[str, Any]: ...
 
@@ -505,6 +505,8 @@ class NativePool:
     def num_threads(self) -> int: ...
 
     def reset(self, seed: int | None, batch: int) -> NativeFuture: ...
+
+    def reset_some(self, mask: Sequence[bool], seeds: list[int | None], batch: int) -> NativeFuture: ...
 
     def step(self, actions: Any, batch: int) -> NativeFuture: ...
 
@@ -729,6 +731,11 @@ class WorkerProcesses:
     def end_text(self, worker: int) -> str | None:
         """How it ended, or None while it lives."""
 
+    def set_thread(self, worker: int, end_text: str | None) -> None:
+        """
+        Says that a worker is a thread of this process: it lives, or has ended as told.
+        """
+
     def pid(self, worker: int) -> int | None:
         """Its process id, or None where it has ended."""
 
@@ -755,6 +762,8 @@ class EnvPoolCore:
     def reset(self, seed: int | None = None, *, batch: int = 0) -> EnvFuture: ...
 
     def close(self, timeout_s: float) -> None: ...
+
+    def set_closed_text(self, text: str) -> None: ...
 
     @property
     def is_closed(self) -> bool: ...

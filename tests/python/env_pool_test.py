@@ -471,8 +471,6 @@ def test_actions_that_fit_no_environment_are_refused(actions, error, text):
         ({"batch_size": 1, "num_batches": 2}, "num_batches is 2"),
         ({"output": "tensorflow"}, "output is"),
         ({"device": "cuda"}, "device is"),
-        ({"env_kwargs": {"length": object()}}, r"env_kwargs\['length'\]"),
-        ({"env": lambda: None}, "lambda"),
         ({"env": 5}, "env is 5"),
     ],
 )
@@ -481,14 +479,45 @@ def test_arguments_that_make_no_pool_are_refused(options, text):
         alone(**{"env": Counter, "num_envs": 2, **options})
 
 
-def test_a_closure_is_refused_with_a_remedy():
+def test_what_has_no_name_travels_as_its_definition():
+    length = 2
+
+    def make(more):
+        return Counter(length + more())
+
+    with alone(make, env_kwargs={"more": lambda: 1}) as pool:
+        pool.reset().result()
+        ends = [pool.step([0, 0]).result().terminated.tolist() for _ in range(4)]
+    assert ends == [[False] * 2, [False] * 2, [True] * 2, [False] * 2]
+
+
+def test_what_can_not_travel_says_why():
+    import threading
+
+    lock = threading.Lock()
+    with pytest.raises(UnsupportedTypeError, match=r"env cannot travel .*lock.* inside of it"):
+        alone(lambda: Counter(lock))
+    with pytest.raises(UnsupportedTypeError, match="env_kwargs cannot travel"):
+        alone(Counter, env_kwargs={"length": lock})
+    with pytest.raises(UnsupportedTypeError, match=r"makes a NoneType, None, which has no reset"):
+        alone(lambda: None)
+
+
+def test_without_cloudpickle_a_definition_stays_here_with_a_remedy(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+
     def make():
         return Counter()
 
-    with pytest.raises(InvalidArgumentError, match=r"within a function; .* top level of a module"):
+    with pytest.raises(InvalidArgumentError, match=r"top level of a module.*reverie\[closures\]"):
         alone(make)
-    with pytest.raises(InvalidArgumentError, match="env_kwargs"):
-        alone(Counter(3).reset)
+    with reverie.EnvPool(make, 2, backend="thread") as pool:
+        assert pool.reset().result().observation.shape[0] == 2
+
+
+def test_a_pool_without_a_name_says_so():
+    with pytest.raises(FailedPreconditionError, match="kept no name for it"):
+        alone(Counter).reset().result()
 
 
 def test_an_unknown_id_names_near_ones():

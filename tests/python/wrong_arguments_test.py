@@ -16,9 +16,11 @@ import inspect
 import pickle
 import pkgutil
 import re
+import types
 import typing
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -35,6 +37,7 @@ PUBLIC = [
     "reverie.envs.vector_env",
     "reverie.errors",
     "reverie.extensions",
+    "reverie.gym",
     "reverie.moolib",
     "reverie.rate_limiters",
     "reverie.reverb",
@@ -44,8 +47,9 @@ PUBLIC = [
 # Programs of the command line, and what the public modules are made of.
 INTERNAL = re.compile(
     r"reverie\.(_.*|demo.*|serve.*|bench|client|dataset|packages|pattern_dataset|replay_buffer"
-    r"|replay_sample|sample_datasets|server|specs|store|table|tf_dataset|tls|trajectory_writer"
-    r"|writer|envs\.(backend|messages|output|pool|process|source|spaces|vector|worker)"
+    r"|replay_sample|sample_datasets|server|specs|store|table|tf_dataset|tls|trajectory_writer|trusted"
+    r"|writer|envs\.(adapters|agent_rows|backend|messages|output|pool|process|rows|source|spaces|thread"
+    r"|vector|vector_of_.*|worker)"
     r"|reverb\..*)$"
 )
 
@@ -202,6 +206,7 @@ VALID = {
     "actions": lambda _: [0, 0],
     "address": "localhost:1",
     "alpha": 0.6,
+    "autoreset_mode": "SameStep",
     "backend": "native",
     "batch": 0,
     "batch_size": 2,
@@ -331,6 +336,7 @@ VALID = {
     "samples_per_insert": 1.0,
     "sampling": "even",
     "seed": 1,
+    "seeds": None,
     "sequence": lambda _: {"a": np.ones((2, 2), np.float32)},
     "sequence_length": None,
     "server_address": lambda world: world.client,
@@ -363,9 +369,11 @@ VALID = {
     "updates": lambda _: {1: 1.0},
     "validate_items": True,
     "value": 1,
+    "values": 1,
     "version": 0,
     "width": 84,
     "worker": None,
+    "wrappers": (),
     # Where a name means something else.
     "AtariEnv.pool": True,
     "AtariEnv.step.action": 0,
@@ -381,7 +389,16 @@ VALID = {
     "Client.update_priorities.keys": None,
     "Client.update_priorities.tickets": lambda world: world.client.sample_batch("t", 1).tickets,
     "EnvStepperFuture.future": lambda world: world.pool.reset(),
+    "AgentRows.env": lambda _: Agents(),
+    "DmEnv.env": lambda _: Timed(),
+    "GymVectorEnv.call.name": "reset_count",
+    "GymVectorEnv.get_attr.name": "reset_count",
     "GymVectorEnv.reset.options": None,
+    "GymVectorEnv.set_attr.name": "reset_count",
+    "NativePool.reset_some.mask": lambda _: [True, True],
+    "OldGym.env": lambda _: Old(),
+    "OldGym.step.action": 0,
+    "DmEnv.step.action": 0,
     "RateLimiter.max_diff": 1e9,
     "RateLimiter.min_diff": -1e9,
     "Writer.create_item.priority": 1.0,
@@ -419,10 +436,90 @@ def atari_env(_world):
     return env
 
 
+class Old:
+    """An environment of the old Gym."""
+
+    reset_count = 0
+
+    def seed(self, seed):
+        pass
+
+    def reset(self):
+        return 0.0
+
+    def step(self, _action):
+        return 0.0, 0.0, False, {}
+
+
+class Timed:
+    """An environment of dm_env."""
+
+    reward, discount, observation = 0.0, 1.0, np.zeros(2)
+    task = types.SimpleNamespace(random=np.random.RandomState(1))
+
+    def observation_spec(self):
+        return self.observation
+
+    def action_spec(self):
+        return types.SimpleNamespace(num_values=2)
+
+    def last(self):
+        return False
+
+    def reset(self):
+        return self
+
+    def step(self, _action):
+        return self
+
+
+class Agents:
+    """A parallel environment of PettingZoo."""
+
+    possible_agents = ("a", "b")
+
+    def observation_space(self, _agent):
+        return gymnasium.spaces.Box(0, 1, (2,))
+
+    def action_space(self, _agent):
+        return gymnasium.spaces.Discrete(2)
+
+    def reset(self):
+        pass
+
+    def step(self):
+        pass
+
+    def close(self):
+        pass
+
+
 def vector_env(world):
+    from reverie.envs.adapters import OldGym
     from reverie.envs.vector_env import GymVectorEnv
 
-    return GymVectorEnv(world.pool)
+    def make():
+        env = OldGym(Old())
+        env.observation_space = gymnasium.spaces.Box(-9, 9, ())
+        env.action_space = gymnasium.spaces.Discrete(2)
+        return env
+
+    envs = GymVectorEnv(make, 2, backend="thread")
+    world.callback(envs.close)
+    envs.reset()
+    return envs
+
+
+def old_gym(_world):
+    from reverie.envs import OldGym
+
+    return OldGym(Old())
+
+
+def dm_env(_world):
+    from reverie.envs import DmEnv
+
+    return DmEnv(Timed())
 
 
 def moolib_pool(world):
@@ -469,12 +566,14 @@ SUBJECTS = {
     "Client": lambda world: world.client,
     "ColumnHistory": lambda world: world.writer.history["a"],
     "ConditionBuilder": lambda _: structured.Condition.step_index(),
+    "DmEnv": dm_env,
     "Dataset": lambda world: world.enter_context(world.client.dataset("t", 2)),
     "EnvPool": lambda world: world.pool,
     "EnvStepperFuture": moolib_future,
     "Extension": lambda _: reverie.extensions.Statistics(),
     "GymVectorEnv": vector_env,
     "NativePool": lambda world: world.native_pool,
+    "OldGym": old_gym,
     "PatternDataset": lambda world: reverie.PatternDataset(
         [world.step], [world.config], True, lambda _: False
     ),

@@ -34,6 +34,11 @@ class EnvSpec:
         action_low: the least continuous action, an array of the action's shape, or ``None``.
         action_high: the greatest continuous action, or ``None``.
         max_episode_steps: after how many steps an episode is truncated, or ``None``.
+        observation_low: the least observation of a native environment, an array of its shape, or
+            ``None``.
+        observation_high: the greatest one, or ``None``.
+        spaces: Gymnasium's observation and action space in plain values (see ``envs.spaces``), of
+            an environment that has them.
     """
 
     id: str
@@ -43,6 +48,9 @@ class EnvSpec:
     action_low: np.ndarray | None = None
     action_high: np.ndarray | None = None
     max_episode_steps: int | None = None
+    observation_low: np.ndarray | None = field(default=None, compare=False)
+    observation_high: np.ndarray | None = field(default=None, compare=False)
+    spaces: tuple[Any, Any] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(slots=True)
@@ -87,6 +95,10 @@ class EnvFuture(Protocol):
             DeadlineExceededError: the step takes longer, naming the worker that is late.
             EnvError: an environment raised or its worker died, with index and traceback.
         """
+
+
+class NoSuchAttributeError(InvalidArgumentError, AttributeError):
+    """An environment has no attribute of that name; Gymnasium raises ``AttributeError``."""
 
 
 def no_env_ids(env_ids: object) -> InvalidArgumentError:

@@ -10,6 +10,7 @@ Which there are says ``ids()``. See docs/concepts/env.md for how they compare wi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -33,6 +34,8 @@ __all__ = ["NativePool", "ids", "load_plugin", "spec"]
 
 # The environments that need Box2D, in a plugin that a build without it lacks.
 _BOX2D = Path(__file__).parent.parent / "_box2d_envs.so"
+
+_MODES = ("SameStep", "NextStep", "Disabled")
 
 load_plugin = _reverie.load_env_plugin
 
@@ -105,6 +108,11 @@ class NativePool:
         timeout_s: the limit of a wait without a limit of its own.
         copy: gives each result arrays of its own. Else they are views of the pool's memory, which
             the next step of the batch overwrites.
+        autoreset_mode: what becomes of an environment whose episode ended, by Gymnasium's names.
+            ``"SameStep"`` resets it at once. ``"NextStep"`` shows its last observation as
+            ``observation`` and resets it in the next step, whatever the action says.
+            ``"Disabled"`` shows the same, and refuses steps until ``reset_some`` has reset it. With
+            both ``final_observation`` means nothing.
         options: of the environment, such as ``enable_wind=True``.
 
     Raises:
@@ -124,6 +132,7 @@ class NativePool:
         first_step_resets: bool = False,
         timeout_s: float = 60.0,
         copy: bool = True,
+        autoreset_mode: str = "SameStep",
         **options: OptionValue,
     ) -> None:
         timeout_s = _checks.number("timeout_s", timeout_s, 0.0, finite=False)
@@ -138,6 +147,7 @@ class NativePool:
                 num_threads,
                 seed,
                 first_step_resets,
+                _checks.choice("autoreset_mode", autoreset_mode, _MODES),
                 _checked(options),
                 timeout_s,
                 EnvBatch,
@@ -168,6 +178,36 @@ class NativePool:
             DeadlineExceededError: the step that runs does not end within the pool's limit.
         """
         return self._native.reset(seed, batch)
+
+    def reset_some(
+        self,
+        mask: Sequence[bool],
+        seeds: Sequence[int | None] | None = None,
+        *,
+        batch: int = 0,
+    ) -> EnvFuture:
+        """Start some environments of a batch anew; the others stay as they are.
+
+        Args:
+            mask: ``[num_envs]``, which ones.
+            seeds: ``[num_envs]``, each a seed or None; None goes on with all generators.
+            batch: which batch. A step of it that runs is waited for.
+
+        Raises:
+            InvalidArgumentError: ``mask`` or ``seeds`` have another length.
+            FailedPreconditionError: some of a batch that was never reset, or the pool is closed.
+        """
+        chosen = [
+            _checks.flag("an entry of mask", one)
+            for one in _checks.items("mask", mask, "True and False")
+        ]
+        each: list[int | None] = [None] * len(chosen)
+        if seeds is not None:
+            each = [
+                None if seed is None else _checks.integer("an entry of seeds", seed, 0)
+                for seed in _checks.items("seeds", seeds, "seeds, or None")
+            ]
+        return self._native.reset_some(chosen, each, batch)
 
     def step(
         self,
@@ -293,5 +333,7 @@ def _spec_of(given: dict[str, Any]) -> EnvSpec:
         action_count=count or None,
         action_low=given["action_low"],
         action_high=given["action_high"],
+        observation_low=given["observation_low"],
+        observation_high=given["observation_high"],
         max_episode_steps=given["max_episode_steps"] or None,
     )

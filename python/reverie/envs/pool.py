@@ -16,7 +16,7 @@ from reverie.errors import (
     UnsupportedTypeError,
 )
 
-_BACKENDS = ("auto", "native", "process", "vector")
+_BACKENDS = ("auto", "native", "process", "thread", "vector")
 
 
 class EnvPool:
@@ -26,8 +26,9 @@ class EnvPool:
     of another can be computed. See docs/concepts/env_pool.md.
 
     Args:
-        env: a Gymnasium id, or a function or class that can be imported and makes an environment.
-            With ``backend="vector"`` it is called with ``num_envs``, and makes a Gymnasium
+        env: a Gymnasium id (``"package.module:Id"`` imports the module first), an ``EnvSpec``, a
+            function or class that makes an environment, or a list of them, one for each. With
+            ``backend="vector"`` it is called with ``num_envs``, and makes a Gymnasium
             ``VectorEnv``.
         num_envs: environments of one batch.
         num_batches: batches that can be in flight at the same time.
@@ -36,8 +37,9 @@ class EnvPool:
         backend: ``"process"`` runs any environment in worker processes over shared memory,
             ``"native"`` one of ``reverie.envs.native.ids()`` in C++, ``"vector"`` a vector
             environment in this process; ``"auto"`` is native where there is one and otherwise
-            processes.
-        env_kwargs: keyword arguments of the environment; for worker processes, plain values.
+            processes. ``"thread"`` is for environments that wait rather than compute: threads of
+            this process, one each unless ``num_workers`` says otherwise.
+        env_kwargs: keyword arguments of the environment.
         seed: of the first reset: environment i of batch b gets ``seed + b * num_envs + i``.
         batch_size: less than ``num_envs``: a result then holds the first ``batch_size``
             environments that are ready, ``env_ids`` says which, and
@@ -53,11 +55,13 @@ class EnvPool:
             the copy: arrays are views of the pool's memory, which the next step of the batch
             overwrites, and a replay buffer or writer refuses a NumPy view that was overwritten.
             With ``batch_size``, or a ``device`` other than the CPU, they are copies anyway.
+        wrappers: functions that each environment is passed through, in this order.
 
     Raises:
         NotFoundError: there is no environment of that id; near ones are named.
         EnvError: an environment cannot be made; with its traceback.
-        InvalidArgumentError: a count out of bounds, an ``env`` that no worker can import.
+        InvalidArgumentError: a count out of bounds, an ``env`` that makes nothing, or one that can
+            neither be imported by a worker nor travel to it.
         DeadlineExceededError: a worker does not start within ``timeout_s``.
     """
 
@@ -79,6 +83,7 @@ class EnvPool:
         refuse_nan: bool = False,
         restarts: int = 0,
         copy: bool = True,
+        wrappers: Sequence[object] = (),
     ) -> None:
         _checks.choice("backend", backend, _BACKENDS)
         _checks.integer("num_envs", num_envs)
@@ -97,6 +102,10 @@ class EnvPool:
         _checks.flag("refuse_nan", refuse_nan)
         _checks.integer("restarts", restarts, 0)
         _checks.flag("copy", copy)
+        wrappers = [
+            _checks.function("an entry of wrappers", wrapper)
+            for wrapper in _checks.items("wrappers", wrappers, "functions")
+        ]
         convert = outputs.converter(output, device)
         # What a converter copies to another place at once needs no copy before.
         backend_copies = copy and (convert is None or convert.keeps_memory)
@@ -105,6 +114,7 @@ class EnvPool:
             "info": info is not None,
             "refuse_nan": refuse_nan,
             "restarts": restarts > 0,
+            "wrappers": bool(wrappers),
         }
         made: Backend | None = None
         if backend in ("auto", "native"):
@@ -133,6 +143,11 @@ class EnvPool:
                 raise InvalidArgumentError(
                     'batch_size is for backend="process"; a vector environment steps all of a batch'
                 )
+            if wrappers:
+                raise InvalidArgumentError(
+                    f"wrappers is {_checks.shown(wrappers)}; a vector environment has no single "
+                    "environments: wrap them in the function that makes it"
+                )
             made = VectorPool(
                 env,
                 num_envs,
@@ -145,9 +160,10 @@ class EnvPool:
             )
         elif made is None:
             from reverie.envs.process import ProcessPool
+            from reverie.envs.thread import ThreadPool
 
-            self.backend = "process"
-            made = ProcessPool(
+            self.backend = "thread" if backend == "thread" else "process"
+            made = (ThreadPool if backend == "thread" else ProcessPool)(
                 env,
                 num_envs,
                 num_batches=num_batches,
@@ -160,6 +176,7 @@ class EnvPool:
                 refuse_nan=refuse_nan,
                 restarts=restarts,
                 copy=backend_copies,
+                wrappers=wrappers,
             )
         self._backend = made
         self.spec: EnvSpec = made.spec

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reverie import _checks, _reverie
-from reverie.envs import messages, source, spaces, worker
+from reverie.envs import messages, rows, source, spaces, worker
 from reverie.envs.backend import EnvBatch
 from reverie.errors import (
     DeadlineExceededError,
@@ -55,7 +55,12 @@ class ProcessPool:
             ``EnvError`` is raised.
         copy: gives each result arrays of its own. Else they are views of the pool's memory, which
             the next step of the batch overwrites; with ``batch_size`` they are copies anyway.
+        wrappers: functions that each environment is passed through, in this order.
+        rows_mode: makes the environments rows of a Gymnasium ``VectorEnv`` (see ``rows``) with this
+            way of resetting; ``about`` then says what they are.
     """
+
+    _spins = True  # workers look for a while before they sleep
 
     def __init__(
         self,
@@ -72,6 +77,8 @@ class ProcessPool:
         refuse_nan: bool = False,
         restarts: int = 0,
         copy: bool = True,
+        wrappers: Sequence[object] = (),
+        rows_mode: str | None = None,
     ) -> None:
         if worker.is_starting:
             raise FailedPreconditionError(
@@ -89,15 +96,18 @@ class ProcessPool:
         self._restarts_left = restarts
         self._seed = seed
         self._timeout_s = timeout_s
-        self._spin_s = _SPIN_S if count < cores else 0.0
+        self._spin_s = _SPIN_S if count < cores and self._spins else 0.0
         self._task = {
             "parent": os.getpid(),
-            "env": source.describe(env, env_kwargs),
+            "env": self._source(env, env_kwargs, wrappers),
             "num_batches": num_batches,
             # With more workers than processors a spinning one keeps another from its work.
             "spin_s": self._spin_s,
             "refuse_nan": refuse_nan,
+            "rows": rows_mode,
         }
+        self.mails: list[rows.Mail | rows.ThreadMail] = []
+        self.about: dict[str, Any] = {}
         self._info = _info_columns(info)
         self._seeded: set[int] = set()
         self._workers = _reverie.WorkerProcesses(count)
@@ -109,7 +119,7 @@ class ProcessPool:
         self.spec = spaces.env_spec(self._described)
         self._core.set_results(EnvBatch, self._described["structure"], copy)
         self.step = self._core.step
-        self._finalizer = weakref.finalize(self, self._core.close, _CLOSE_S)
+        self._finalizer = weakref.finalize(self, *self._ending())
 
     # --- Stepping. ``step`` is the core's own method: set in ``_start``.
 
@@ -125,6 +135,11 @@ class ProcessPool:
     def worker_pids(self) -> list[int | None]:
         """The process of each worker, None where it has ended."""
         return [self._workers.pid(i) for i in range(self.num_workers)]
+
+    def shares(self) -> list[int]:
+        """How many environments of a batch each worker has."""
+        ranges = [_share(self.num_envs, self.num_workers, i) for i in range(self.num_workers)]
+        return [end - begin for begin, end in ranges]
 
     def restart(self, worker: int | None = None) -> None:
         """Replace a worker by a new process; without a number, each that has ended.
@@ -153,6 +168,7 @@ class ProcessPool:
 
     def close(self) -> None:
         """End the workers. Again does nothing; any other call after it raises."""
+        self._core.set_closed_text("this pool is closed; make another")
         self._finalizer()
 
     def __enter__(self) -> ProcessPool:
@@ -182,13 +198,44 @@ class ProcessPool:
                 messages.send(connection, self._shape, [core.memory_fd])
         return core
 
+    def _source(
+        self, env: object, env_kwargs: Mapping[str, object] | None, wrappers: Sequence[object]
+    ) -> Any:  # noqa: ANN401
+        """What a worker makes environments from."""
+        return source.describe(env, env_kwargs, wrappers, self.num_envs)
+
+    def _mail(self) -> rows.Mail | rows.ThreadMail:
+        return rows.Mail()
+
+    def _ending(self) -> tuple[Any, ...]:
+        """The function that ends this pool, and its arguments; none may hold this object."""
+        return (_end, self._core, self.mails)
+
     def _launch(self, index: int) -> socket.socket:
+        begin, end = _share(self.num_envs, self.num_workers, index)
+        task = {**self._task, "worker": index, "begin": begin, "end": end}
+        mail = None
+        if self._task["rows"] is not None:
+            mail = self._mail()
+            self.mails[index : index + 1] = [mail]
         ours, theirs = socket.socketpair()
+        self._start_worker(index, task, theirs, mail)
+        messages.send(ours, self._told(task), mail.descriptors() if mail else ())
+        return ours
+
+    def _told(self, task: dict[str, Any]) -> dict[str, Any]:
+        """What is sent to a worker first."""
+        return task
+
+    def _start_worker(
+        self,
+        index: int,
+        _task: dict[str, Any],
+        theirs: socket.socket,
+        _mail: rows.Mail | rows.ThreadMail | None,
+    ) -> None:
         with theirs:
             self._workers.start(index, worker.command(), [theirs.fileno()])
-        begin, end = _share(self.num_envs, self.num_workers, index)
-        messages.send(ours, {**self._task, "worker": index, "begin": begin, "end": end})
-        return ours
 
     def _spec_from(self, connection: socket.socket, index: int, until: float) -> dict[str, Any]:
         connection.settimeout(min(max(0.001, until - time.monotonic()), _SOCKET_WAIT_MAX_S))
@@ -207,7 +254,13 @@ class ProcessPool:
             ) from None
         connection.settimeout(min(self._timeout_s, _SOCKET_WAIT_MAX_S))
         if "error" not in answer:
-            return dict(answer["spec"])
+            described = dict(answer["spec"])
+            note = described.pop("about", None)
+            if note is not None:
+                about = self.mails[index].note(*note)
+                self.about = self.about or about
+                _check_spaces(self.about["spaces"], about["spaces"], index)
+            return described
         refusal = worker.refusal_of(answer)
         if refusal is not None:
             raise refusal
@@ -240,6 +293,9 @@ class ProcessPool:
             "num_envs": self.num_envs,
             "num_batches": self.num_batches,
             "num_workers": self.num_workers,
+            # What the worker needs beside the layout.
+            "described_action": action,
+            "structure": self._described["structure"],
         }
         core = _reverie.EnvPoolCore(
             self._workers,
@@ -253,6 +309,21 @@ class ProcessPool:
             pool = weakref.ref(self)
             core.set_on_failure(lambda index: _replace(pool(), index))
         return core
+
+
+def _end(core: _reverie.EnvPoolCore, mails: list[rows.Mail | rows.ThreadMail]) -> None:
+    core.close(_CLOSE_S)
+    for mail in mails:
+        mail.close()
+
+
+def _check_spaces(first: tuple[Any, Any], other: tuple[Any, Any], index: int) -> None:
+    for what, a, b in zip(("observation", "action"), first, other, strict=True):
+        if a != b:
+            raise InvalidArgumentError(
+                f"the {what} space of worker {index}'s environments is {b}, and that of worker 0's "
+                f"is {a}; a vector environment holds environments of one kind"
+            )
 
 
 def _replace(pool: ProcessPool | None, index: int) -> bool:

@@ -33,13 +33,16 @@ def describe(env: Any, name: str) -> dict[str, Any]:  # noqa: ANN401
             raise UnsupportedTypeError(f"observation_space is {space}, which has no arrays")
         columns, structure = found
     limit = getattr(getattr(env, "spec", None), "max_episode_steps", None)
-    return {
+    action_space = getattr(env, "action_space", None)
+    described = {
         "id": name,
         "observation": [list(column) for column in columns],
         "structure": structure,
-        "action": _describe_action(getattr(env, "action_space", None)),
+        "action": _describe_action(action_space),
         "max_episode_steps": limit,
     }
+    plain = [_plain(space), _plain(action_space)]
+    return described if None in plain else {**described, "spaces": plain}
 
 
 def env_spec(described: Mapping[str, Any]) -> EnvSpec:
@@ -55,7 +58,108 @@ def env_spec(described: Mapping[str, Any]) -> EnvSpec:
         action_low=None if low is None else np.array(low, dtype).reshape(shape),
         action_high=None if high is None else np.array(high, dtype).reshape(shape),
         max_episode_steps=described["max_episode_steps"],
+        spaces=tuple(described["spaces"]) if "spaces" in described else None,
     )
+
+
+def gym_spaces(spec: EnvSpec) -> tuple[Any, Any]:
+    """Gymnasium's observation and action space of a pool: the environment's own where it has any.
+
+    Others are made from the arrays: bounds are those of the element type.
+    """
+    import gymnasium
+
+    if spec.spaces is not None:
+        return _space(gymnasium.spaces, spec.spaces[0]), _space(gymnasium.spaces, spec.spaces[1])
+    if spec.observation_low is not None and spec.observation_high is not None:
+        dtype = spec.observation.dtype.type
+        box = gymnasium.spaces.Box
+        observation = box(spec.observation_low, spec.observation_high, dtype=dtype)
+    else:
+        observation = _unbounded(gymnasium.spaces, spec.observation)
+    if spec.action_count is not None:
+        return observation, gymnasium.spaces.Discrete(spec.action_count)
+    if spec.action_low is None or spec.action_high is None:
+        return observation, _unbounded(gymnasium.spaces, spec.action)
+    low, high, dtype = spec.action_low, spec.action_high, spec.action.dtype.type
+    return observation, gymnasium.spaces.Box(low, high, dtype=dtype)
+
+
+def as_gymnasiums(space: Any) -> Any:  # noqa: ANN401
+    """A space of the old Gym as Gymnasium's; as it is where that is not installed."""
+    try:
+        import gymnasium
+    except ModuleNotFoundError:
+        return space
+    plain = None if isinstance(space, gymnasium.Space) else _plain(space)
+    return space if plain is None else _space(gymnasium.spaces, plain)
+
+
+def _unbounded(spaces: Any, spec: Any) -> Any:  # noqa: ANN401
+    if isinstance(spec, dict):
+        return spaces.Dict({key: _unbounded(spaces, value) for key, value in spec.items()})
+    if isinstance(spec, tuple):
+        return spaces.Tuple([_unbounded(spaces, value) for value in spec])
+    shape = tuple(extent or 0 for extent in spec.shape)
+    if spec.dtype.kind == "f":
+        return spaces.Box(-np.inf, np.inf, shape, spec.dtype.type)
+    if spec.dtype.kind == "b":
+        return spaces.MultiBinary(shape)
+    limits = np.iinfo(spec.dtype)
+    return spaces.Box(limits.min, limits.max, shape, spec.dtype.type)
+
+
+def _plain(space: Any) -> Any:  # noqa: ANN401
+    """A space in values that JSON can carry; None for one of another kind."""
+    kind = type(space).__name__
+    if kind == "Dict":
+        inner = {key: _plain(value) for key, value in space.spaces.items()}
+        return None if None in inner.values() else {"kind": kind, "spaces": list(inner.items())}
+    if kind == "Tuple":
+        each = [_plain(value) for value in space.spaces]
+        return None if None in each else {"kind": kind, "spaces": each}
+    if kind == "Discrete":
+        return {"kind": kind, "n": int(space.n), "start": int(space.start)}
+    if kind == "MultiBinary":
+        return {"kind": kind, "n": [int(n) for n in space.shape]}
+    if kind == "MultiDiscrete":
+        start = getattr(space, "start", np.zeros_like(space.nvec))
+        given = {"nvec": space.nvec.tolist(), "start": start.tolist()}
+        return {"kind": kind, "dtype": np.dtype(space.dtype).name, **given}
+    if kind != "Box":
+        return None
+    bounds = {name: _bound(getattr(space, name)) for name in ("low", "high")}
+    shape = [int(n) for n in space.shape]
+    return {"kind": kind, "dtype": np.dtype(space.dtype).name, "shape": shape, **bounds}
+
+
+def _bound(bound: np.ndarray) -> Any:  # noqa: ANN401
+    """One number where all are the same, as pictures have it."""
+    if bound.size and (bound == bound.flat[0]).all():
+        return bound.flat[0].item()
+    return bound.tolist()
+
+
+def _space(spaces: Any, plain: dict[str, Any]) -> Any:  # noqa: ANN401
+    """The space that ``_plain`` put into words."""
+    kind = plain["kind"]
+    if kind == "Dict":
+        return spaces.Dict([(key, _space(spaces, value)) for key, value in plain["spaces"]])
+    if kind == "Tuple":
+        return spaces.Tuple([_space(spaces, value) for value in plain["spaces"]])
+    if kind == "Discrete":
+        return spaces.Discrete(plain["n"], start=plain["start"])
+    if kind == "MultiBinary":
+        return spaces.MultiBinary(plain["n"] if len(plain["n"]) > 1 else plain["n"][0])
+    dtype = np.dtype(plain["dtype"]).type
+    if kind == "MultiDiscrete":
+        return spaces.MultiDiscrete(plain["nvec"], dtype=dtype, start=plain["start"])
+    low, high = (_full(plain[name], plain["shape"], dtype) for name in ("low", "high"))
+    return spaces.Box(low, high, dtype=dtype)
+
+
+def _full(bound: Any, shape: list[int], dtype: Any) -> np.ndarray:  # noqa: ANN401
+    return np.full(shape, bound, dtype)
 
 
 def _columns_of_value(observation: object) -> tuple[list[Column], str]:

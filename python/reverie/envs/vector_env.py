@@ -1,8 +1,9 @@
-"""A pool as a Gymnasium ``VectorEnv``, for code that is written against one."""
+"""A Gymnasium ``VectorEnv`` of any environment: native ones, worker processes or threads."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
@@ -10,118 +11,342 @@ from gymnasium.vector.utils import batch_space
 
 from reverie import _checks
 from reverie.envs.pool import EnvPool
-from reverie.errors import InvalidArgumentError
-from reverie.specs import TensorSpec
+from reverie.errors import InvalidArgumentError, MissingPackageError, UnsupportedTypeError
+
+if not hasattr(gymnasium.vector, "AutoresetMode"):
+    raise MissingPackageError(
+        f"GymVectorEnv needs Gymnasium 1.1 or newer, and {gymnasium.__version__} is installed: "
+        "pip install 'gymnasium>=1.1'"
+    )
+
+AutoresetMode = gymnasium.vector.AutoresetMode
+
+__all__ = ["AutoresetMode", "GymVectorEnv"]
+
+
+class Engine(Protocol):
+    """What steps the environments of a ``GymVectorEnv``."""
+
+    num_envs: int
+    observation_space: Any
+    action_space: Any
+    metadata: dict[str, Any]
+    render_mode: str | None
+
+    def reset(
+        self,
+        seed: int | list[int | None] | None,
+        options: dict[str, Any] | None,
+        mask: np.ndarray | None,
+    ) -> tuple[Any, list[tuple[int, dict[str, Any]]]]:
+        """Observations, and the info dicts of the environments that gave one."""
+
+    def step(
+        self,
+        actions: Any,  # noqa: ANN401
+    ) -> tuple[Any, Any, Any, Any, list[tuple[int, dict[str, Any]]]]:
+        """What ``VectorEnv.step`` returns, with the info dicts as ``reset`` gives them."""
+
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """An attribute of each environment, called if it can be."""
+
+    def set_attr(self, name: str, values: list[Any]) -> None:
+        """Sets an attribute of each environment to its own value."""
+
+    def close(self) -> None:
+        """Ends the environments."""
 
 
 class GymVectorEnv(gymnasium.vector.VectorEnv):  # type: ignore[misc]
-    """One batch of a pool. An episode that ends is reset in the same step.
+    """Environments stepped together, with all that Gymnasium's vector environments have.
 
-    The last observations of episodes are ``info["final_obs"]``, as Gymnasium has it for
-    ``AutoresetMode.SAME_STEP``; the pool's info columns are entries of ``info``.
+        envs = GymVectorEnv("CartPole-v1", 8)                          # C++, in this process
+        envs = GymVectorEnv(lambda: MyEnv(size=7), 8)                  # worker processes
+        envs = GymVectorEnv([make(i) for i in range(8)], backend="thread")
 
     Args:
-        pool: with one batch, and NumPy output. It is closed with this object.
-        copy: gives arrays of their own, even where the pool gives views.
+        env: a Gymnasium id, an ``EnvSpec``, a function that makes an environment, or a list of
+            them, one for each environment. Or an ``EnvPool`` with one batch and NumPy output: it
+            resets in the same step and gives the info columns that it was made with, and is closed
+            with this object.
+        num_envs: environments; may be left out with a list or a pool.
+        autoreset_mode: what becomes of an environment whose episode ended; Gymnasium's
+            ``AutoresetMode`` or its value. ``"NextStep"`` shows its last observation and resets it
+            in the next step, ``"SameStep"`` resets it at once, with the last observation in
+            ``infos["final_obs"]``, ``"Disabled"`` leaves it to ``reset`` with a ``"reset_mask"``.
+            None is ``"NextStep"``, and a pool's own ``"SameStep"``.
+        backend: ``"native"``, ``"process"`` or ``"thread"``; ``"auto"`` is native where there is
+            such an environment, and else processes.
+        num_workers: processes or threads; None chooses.
+        env_kwargs: keyword arguments of the environment, ``render_mode`` for instance.
+        wrappers: functions that each environment is passed through.
+        timeout_s: how long a step may take.
+        copy: gives arrays of their own; False gives views, which the next step overwrites.
 
     Raises:
-        InvalidArgumentError: the pool has several batches, or gives what is ready first.
+        NotFoundError: there is no environment of that id.
+        EnvError: an environment cannot be made; with its number and traceback.
+        InvalidArgumentError: an unknown mode, a list of another length than ``num_envs``, spaces
+            that differ from environment to environment, or a pool with several batches.
     """
 
-    def __init__(self, pool: EnvPool, *, copy: bool = True) -> None:
-        _checks.instance("pool", pool, EnvPool)
-        if pool.num_batches != 1 or pool.batch_size != pool.num_envs:
-            raise InvalidArgumentError(
-                f"{pool!r} gives batches of {pool.batch_size} environments; a VectorEnv steps all "
-                "at once: make the pool with num_batches=1 and without batch_size"
+    def __init__(
+        self,
+        env: object,
+        num_envs: int | None = None,
+        *,
+        autoreset_mode: object = None,
+        backend: str = "auto",
+        num_workers: int | None = None,
+        env_kwargs: Mapping[str, object] | None = None,
+        wrappers: Sequence[object] = (),
+        timeout_s: float = 60.0,
+        copy: bool = True,
+    ) -> None:
+        is_pool = isinstance(env, EnvPool)
+        mode = _mode("SameStep" if autoreset_mode is None and is_pool else autoreset_mode)
+        _checks.choice("backend", backend, ("auto", "native", "process", "thread"))
+        _checks.flag("copy", copy)
+        timeout_s = _checks.number("timeout_s", timeout_s, 0.0, finite=False)
+        if num_workers is not None:
+            _checks.integer("num_workers", num_workers, 0)
+        wrappers = _checks.items("wrappers", wrappers, "functions")
+        kwargs: dict[str, Any] = {}
+        if env_kwargs is not None:
+            kwargs = _checks.mapping("env_kwargs", env_kwargs, "values by keyword")
+        self._engine: Engine
+        if is_pool:
+            from reverie.envs.vector_of_pool import PoolEngine
+
+            if mode != "SameStep":
+                raise InvalidArgumentError(
+                    f"autoreset_mode is {mode}, and a pool resets in the same step; give the "
+                    "environment itself in place of the pool"
+                )
+            assert isinstance(env, EnvPool)
+            self._engine = PoolEngine(env, copy=copy)
+        else:
+            self._engine = _engine(
+                env,
+                _count(env, num_envs),
+                mode=mode,
+                backend=backend,
+                num_workers=num_workers,
+                kwargs=kwargs,
+                wrappers=wrappers,
+                timeout_s=timeout_s,
+                copy=copy,
             )
-        self._pool = pool
-        self._copy = _checks.flag("copy", copy) and not pool.copy
-        self.num_envs = pool.num_envs
-        self.metadata = {"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}
-        self.render_mode = "rgb_array" if pool.backend == "native" else None
-        self.single_observation_space = _space(pool.spec.observation)
-        self.single_action_space = _action_space(pool)
+        engine = self._engine
+        self.num_envs = engine.num_envs
+        self.autoreset_mode = AutoresetMode(mode)
+        self.metadata = {**engine.metadata, "autoreset_mode": self.autoreset_mode}
+        self.render_mode = engine.render_mode
+        self.single_observation_space = engine.observation_space
+        self.single_action_space = engine.action_space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self.spec = _spec(env)
+        self._is_reset = False
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
-        """Start every environment anew; environment i gets ``seed + i``."""
-        _checks.no_options("options", options, "a pool's reset takes none")
-        batch = self._pool.reset(seed).result()
-        return self._own(batch.observation), self._info(batch)
+        """Start environments anew.
+
+        Args:
+            seed: environment i gets ``seed + i``; or a list with a seed, or None, for each.
+            options: passed on to each environment, save ``"reset_mask"``: a ``[num_envs]`` bool
+                array of those to reset, the others stay as they are.
+
+        Returns:
+            Observations of all environments, and the infos of those that were reset.
+        """
+        mask = None
+        if options is not None:
+            options = _checks.mapping("options", options, "options")
+            if "reset_mask" in options:
+                mask = _checked_mask(options.pop("reset_mask"), self.num_envs)
+                if not self._is_reset and not mask.all():
+                    raise InvalidArgumentError(
+                        "options['reset_mask'] leaves out environments that were never reset; "
+                        "reset all first"
+                    )
+        if seed is not None:
+            seed = _seeds(seed, self.num_envs)
+        observation, given = self._engine.reset(seed, options, mask)
+        self._is_reset = True
+        infos: dict[str, Any] = {}
+        for index, info in given:
+            infos = self._add_info(infos, info, index)
+        return observation, infos
 
     def step(
         self,
         actions: Any,  # noqa: ANN401
     ) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step every environment."""
-        batch = self._pool.step(actions).result()
-        info = self._info(batch)
-        over = batch.terminated | batch.truncated
-        if over.any():
-            final = np.full(self.num_envs, None, object)
-            for index in np.flatnonzero(over):
-                final[index] = _row(batch.final_observation, int(index))
-            info["final_obs"] = final
-            info["_final_obs"] = over
-        return (
-            self._own(batch.observation),
-            self._own(batch.reward),
-            self._own(batch.terminated),
-            self._own(batch.truncated),
-            info,
-        )
+        """Step every environment with its row of ``actions``.
+
+        Returns:
+            Observations, ``[N]`` float64 rewards, ``[N]`` bool terminations and truncations, and
+            infos with a mask ``_name`` beside each ``name``.
+
+        Raises:
+            EnvError: an environment raised; its number and traceback are in the message.
+        """
+        if not self._is_reset:
+            raise gymnasium.error.ResetNeeded("call reset() before the first step()")
+        observation, reward, terminated, truncated, given = self._engine.step(actions)
+        infos: dict[str, Any] = {}
+        for index, info in given:
+            infos = self._add_info(infos, info, index)
+        return observation, reward, terminated, truncated, infos
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:  # noqa: ANN401
+        """Call a method of each environment, or of its wrappers; the results in their order."""
+        return self._engine.call(_checks.text("name", name), args, kwargs)
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """An attribute of each environment."""
+        return self.call(name)
+
+    def set_attr(self, name: str, values: Any) -> None:  # noqa: ANN401
+        """Set an attribute of each environment: to its entry of a list or tuple, or to ``values``.
+
+        Raises:
+            ValueError: the list has another length than there are environments.
+        """
+        if not isinstance(values, (list, tuple)):
+            values = [values] * self.num_envs
+        if len(values) != self.num_envs:
+            raise InvalidArgumentError(
+                f"values has {len(values)} entries for {self.num_envs} environments; give one for "
+                "each, or a single value"
+            )
+        self._engine.set_attr(_checks.text("name", name), list(values))
 
     def render(self) -> tuple[Any, ...]:
-        """A picture of each environment; see ``EnvPool.render``."""
-        return tuple(self._pool.render(index) for index in range(self.num_envs))
+        """What each environment draws, by its ``render_mode``."""
+        return self.call("render")
+
+    @property
+    def np_random(self) -> tuple[Any, ...]:
+        """The generator of each environment."""
+        return self.get_attr("np_random")
+
+    @property
+    def np_random_seed(self) -> tuple[Any, ...]:
+        """The seed of each environment's generator."""
+        return self.get_attr("np_random_seed")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise UnsupportedTypeError(
+            "a GymVectorEnv lives in this process and cannot be pickled or copied; make one in the "
+            "other process"
+        )
+
+    def __enter__(self) -> GymVectorEnv:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
     def close_extras(self, **_kwargs: Any) -> None:  # noqa: ANN401
-        """Closes the pool."""
-        self._pool.close()
-
-    def _own(self, nest: Any) -> Any:  # noqa: ANN401
-        if isinstance(nest, dict):
-            return {key: self._own(value) for key, value in nest.items()}
-        if isinstance(nest, tuple):
-            return tuple(self._own(value) for value in nest)
-        return nest.copy() if self._copy else nest
-
-    def _info(self, batch: Any) -> dict[str, Any]:  # noqa: ANN401
-        return {name: self._own(column) for name, column in batch.info.items()}
+        """Ends the environments, and what steps them."""
+        self._engine.close()
 
 
-def _row(nest: Any, index: int) -> Any:  # noqa: ANN401
-    if isinstance(nest, dict):
-        return {key: _row(value, index) for key, value in nest.items()}
-    if isinstance(nest, tuple):
-        return tuple(_row(value, index) for value in nest)
-    return nest[index].copy()
+def _engine(
+    env: object,
+    num_envs: int,
+    *,
+    mode: str,
+    backend: str,
+    num_workers: int | None,
+    kwargs: dict[str, Any],
+    wrappers: list[object],
+    timeout_s: float,
+    copy: bool,
+) -> Engine:
+    if backend in ("auto", "native"):
+        from reverie.envs.vector_of_native import native_engine
+
+        native = native_engine(
+            env,
+            num_envs,
+            mode=mode,
+            num_threads=num_workers,
+            kwargs=kwargs,
+            timeout_s=timeout_s,
+            copy=copy,
+            is_asked_for=backend == "native",
+            wrappers=wrappers,
+        )
+        if native is not None:
+            return native
+    from reverie.envs.vector_of_rows import RowsEngine
+
+    return RowsEngine(
+        env,
+        num_envs,
+        mode=mode,
+        in_threads=backend == "thread",
+        num_workers=num_workers,
+        env_kwargs=kwargs,
+        wrappers=wrappers,
+        timeout_s=timeout_s,
+        copy=copy,
+    )
 
 
-def _space(spec: Any) -> Any:  # noqa: ANN401
-    """A space for what a pool gives: bounds are those of the element type."""
-    if isinstance(spec, dict):
-        return gymnasium.spaces.Dict({key: _space(value) for key, value in spec.items()})
-    if isinstance(spec, tuple):
-        return gymnasium.spaces.Tuple([_space(value) for value in spec])
-    assert isinstance(spec, TensorSpec)
-    shape = tuple(extent or 0 for extent in spec.shape)
-    if spec.dtype.kind == "f":
-        return gymnasium.spaces.Box(-np.inf, np.inf, shape, spec.dtype.type)
-    if spec.dtype.kind == "b":
-        return gymnasium.spaces.MultiBinary(shape)
-    limits = np.iinfo(spec.dtype)
-    return gymnasium.spaces.Box(limits.min, limits.max, shape, spec.dtype.type)
+def _mode(given: object) -> str:
+    value = getattr(given, "value", given)
+    modes = tuple(mode.value for mode in AutoresetMode)
+    return _checks.choice("autoreset_mode", "NextStep" if value is None else value, modes)
 
 
-def _action_space(pool: EnvPool) -> Any:  # noqa: ANN401
-    spec = pool.spec
-    if spec.action_count is not None:
-        return gymnasium.spaces.Discrete(spec.action_count)
-    if spec.action_low is None or spec.action_high is None:
-        return _space(spec.action)
-    return gymnasium.spaces.Box(spec.action_low, spec.action_high, dtype=spec.action.dtype.type)
+def _count(env: object, num_envs: int | None) -> int:
+    if num_envs is None:
+        return len(env) if isinstance(env, (list, tuple)) and env else 1
+    return _checks.integer("num_envs", num_envs)
+
+
+def _seeds(seed: object, num_envs: int) -> int | list[int | None]:
+    if hasattr(seed, "__index__"):
+        return _checks.integer("seed", seed, 0)
+    seeds = _checks.items("seed", seed, "seeds, an integer or None for each environment")
+    if len(seeds) != num_envs:
+        raise InvalidArgumentError(
+            f"seed has {len(seeds)} entries for {num_envs} environments; give one for each"
+        )
+    return [
+        None if one is None else _checks.integer(f"seed[{i}]", one, 0)
+        for i, one in enumerate(seeds)
+    ]
+
+
+def _checked_mask(mask: object, num_envs: int) -> np.ndarray:
+    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
+        raise TypeError(
+            f"options['reset_mask'] is {_checks.shown(mask)}; it must be an array of bool"
+        )
+    if mask.shape != (num_envs,) or not mask.any():
+        raise InvalidArgumentError(
+            f"options['reset_mask'] is {_checks.shown(mask)}; it must have the shape "
+            f"({num_envs},) and one True at least"
+        )
+    return mask
+
+
+def _spec(env: object) -> Any:  # noqa: ANN401
+    if isinstance(env, EnvPool):
+        env = env.spec.id
+    if not isinstance(env, str):
+        return env if type(env).__name__ == "EnvSpec" else None
+    try:
+        return gymnasium.spec(env.rpartition(":")[2])
+    except gymnasium.error.Error:
+        return None  # a native environment that Gymnasium does not know

@@ -10,17 +10,24 @@ import os
 import socket
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 from reverie import _reverie
-from reverie.envs import messages, source, spaces
-from reverie.errors import MissingPackageError, NotFoundError, UnsupportedTypeError
+from reverie.envs import messages, rows, source, spaces
+from reverie.errors import (
+    InvalidArgumentError,
+    MissingPackageError,
+    NotFoundError,
+    UnsupportedTypeError,
+)
 
 # True while this process makes its environments: no pool may be made then (see ``EnvPool``).
 is_starting = False
 
 # Errors that the pool raises as what they are; the rest are the environment's.
 _TYPED = {
+    "InvalidArgumentError": InvalidArgumentError,
     "NotFoundError": NotFoundError,
     "MissingPackageError": MissingPackageError,
     "UnsupportedTypeError": UnsupportedTypeError,
@@ -29,57 +36,125 @@ _TYPED = {
 
 def main() -> None:
     """Serves one pool, until it closes or its process is gone."""
+    global is_starting
     connection = socket.socket(fileno=3)
     # The pool's process may end at any time; nobody wants to read of that.
     with contextlib.suppress(EOFError, ConnectionError):
-        task, _ = messages.receive(connection)
+        task, descriptors = messages.receive(connection)
         try:
             _reverie.exit_with_parent(task["parent"])
         except RuntimeError:
             os._exit(0)  # it ended meanwhile
-        _serve(connection, task)
+        mail = rows.Mail((descriptors[0], descriptors[1])) if descriptors else None
+        is_starting = True
+        try:
+            envs, make = start(connection, task, source.maker, mail)
+        finally:
+            is_starting = False
+        if envs:
+            run(connection, task, envs, make)
 
 
-def _serve(connection: socket.socket, task: dict[str, Any]) -> None:
-    global is_starting
-    at = (0, task["begin"])
+class _At:
+    """Which environment is being made."""
+
+    def __init__(self, env: int) -> None:
+        self.batch, self.env = 0, env
+
+
+def start(
+    connection: socket.socket,
+    task: dict[str, Any],
+    maker: Callable[[Any], Callable[[int], Any]],
+    mail: rows.Mail | rows.ThreadMail | None,
+) -> tuple[list[list[Any]], Callable[[int], Any]]:
+    """Makes a worker's environments, ``[batch][i]``, and tells the pool what they are.
+
+    Args:
+        connection: to the pool.
+        task: the pool's, as it came.
+        maker: gives the function that makes environment i, for ``task["env"]``.
+        mail: of the rows of a ``VectorEnv``; None for those of a pool.
+
+    Returns:
+        The environments, none if one could not be made, which the pool was told then; and the
+        function that makes one anew.
+    """
+    at = _At(task["begin"])
     envs: list[list[Any]] = []
-    is_starting = True
     try:
-        make = source.maker(task["env"])
-        for batch in range(task["num_batches"]):
+        make_env = maker(task["env"])
+
+        def make(env: int) -> Any:  # noqa: ANN401
+            made = make_env(env)
+            if mail is None:
+                return made
+            is_first = env == task["begin"]
+            return rows.Row(made, env, is_first=is_first, mode=task["rows"], mail=mail)
+
+        for at.batch in range(task["num_batches"]):
             envs.append([])
-            for env in range(task["begin"], task["end"]):
-                at = (batch, env)
-                envs[batch].append(make())
-        described = spaces.describe(envs[0][0], source.name_of(task["env"]))
+            for at.env in range(task["begin"], task["end"]):
+                envs[at.batch].append(make(at.env))
+        at.batch, at.env = 0, task["begin"]
+        if mail is None:
+            described = spaces.describe(envs[0][0], source.name_of(task["env"]))
+        else:
+            described = rows.describe(envs[0][0], source.name_of(task["env"]))
+            for at.env, row in enumerate(envs[0], start=task["begin"]):
+                _check_spaces(envs[0][0], row, task["begin"], at.env)
+            described["about"] = list(mail.write(rows.about(envs[0][0])))
     except BaseException as error:
         kind = next((name for name, kind in _TYPED.items() if isinstance(error, kind)), None)
         text = str(error) if kind else "".join(traceback.format_exception(error))
-        messages.send(connection, {"error": text, "kind": kind, "batch": at[0], "env_id": at[1]})
-        return
-    finally:
-        is_starting = False
+        _close(envs)
+        messages.send(
+            connection, {"error": text, "kind": kind, "batch": at.batch, "env_id": at.env}
+        )
+        return [], lambda _env: None
     messages.send(connection, {"spec": described})
+    return envs, make
 
-    shape, (memory_fd,) = messages.receive(connection)
-    worker = _reverie.EnvWorker(
-        memory_fd,
-        shape,
-        task["worker"],
-        task["spin_s"],
-        described["structure"],
-        "start" in described["action"],
-        described["action"].get("start", 0),
-        task["refuse_nan"],
-    )
-    os.close(memory_fd)
+
+def run(
+    connection: socket.socket,
+    task: dict[str, Any],
+    envs: list[list[Any]],
+    make: Callable[[int], Any],
+) -> None:
+    """Steps environments until the pool says that it is enough."""
     try:
-        worker.run(envs, lambda _batch, _env: make())
+        shape, (memory_fd,) = messages.receive(connection)
+        action = shape["described_action"]
+        worker = _reverie.EnvWorker(
+            memory_fd,
+            shape,
+            task["worker"],
+            task["spin_s"],
+            shape["structure"],
+            "start" in action,
+            action.get("start", 0),
+            task["refuse_nan"],
+        )
+        os.close(memory_fd)
+        worker.run(envs, lambda _batch, env: make(env))
     finally:
-        for env in (env for batch in envs for env in batch):
-            with contextlib.suppress(Exception):
-                env.close()
+        _close(envs)
+
+
+def _check_spaces(first: rows.Row, other: rows.Row, first_index: int, index: int) -> None:
+    for what, a, b in zip(("observation", "action"), first.spaces, other.spaces, strict=True):
+        if a != b:
+            raise InvalidArgumentError(
+                f"the {what} space of environment {index} is {b}, and that of environment "
+                f"{first_index} is {a}; a vector environment holds environments of one kind"
+            )
+
+
+def _close(envs: list[list[Any]]) -> None:
+    for env in (env for batch in envs for env in batch):
+        with contextlib.suppress(Exception):
+            env.close()
 
 
 def refusal_of(answer: dict[str, Any]) -> Exception | None:

@@ -50,6 +50,14 @@ Status check_count(const char* name, std::size_t given, std::size_t least, std::
   return invalid_argument("{} is {}; it must be between {} and {}", name, given, least, most);
 }
 
+// Swaps two rows of observations.
+void swap_rows(const NativeSpec& spec, const NativeRows& rows, std::size_t row) {
+  const auto elements = static_cast<std::size_t>(element_count(spec.observation.shape));
+  const std::size_t size = elements * dtype_size_bytes(spec.observation.dtype);
+  std::byte* const shown = rows.observation + row * size;
+  std::swap_ranges(shown, shown + size, rows.final_observation + row * size);
+}
+
 // Looks for a while whether `is_there`, before the caller sleeps.
 template <typename F>
 void look_for(F&& is_there) {
@@ -254,6 +262,7 @@ Result<std::unique_ptr<NativePool>> NativePool::open(const NativeRegistry& regis
       batch->envs->seed(i, seed + b * pool.env_count + i);
     }
     REVERIE_ASSIGN_OR_RETURN(batch->arrays, make_arrays(batch->envs->spec(), pool.env_count));
+    if (pool.autoreset != NativeAutoreset::kSameStep) batch->is_over.resize(pool.env_count);
     made->batches_.push_back(std::move(batch));
   }
   const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
@@ -352,6 +361,38 @@ Status NativePool::reset(std::size_t index, std::optional<std::uint64_t> seed, T
   return start(batch, {});
 }
 
+Status NativePool::reset_some(std::size_t index, const NativeReset& what, TimePoint deadline,
+                              const std::function<bool()>& interrupted) {
+  REVERIE_RETURN_IF_ERROR(check_usable());
+  REVERIE_RETURN_IF_ERROR(check_index(index));
+  REVERIE_CHECK(what.is_chosen.size() == env_count() && what.seeds.size() == env_count());
+  Batch& batch = *batches_[index];
+  if (crew_ && batch.phase.load(std::memory_order_acquire) == Phase::kRunning) {
+    REVERIE_RETURN_IF_ERROR(crew_->wait(batch, deadline, interrupted));
+  }
+  const bool are_all =
+      std::find(what.is_chosen.begin(), what.is_chosen.end(), false) == what.is_chosen.end();
+  if (!are_all && batch.phase.load(std::memory_order_relaxed) == Phase::kNew) {
+    return failed_precondition(
+        "some environments of a batch are to be reset that was never reset; reset all first");
+  }
+  REVERIE_RETURN_IF_ERROR(claim(batch, /*is_reset=*/true));
+  const NativeRows& rows = batch.arrays->rows;
+  for (std::size_t i = 0; i < env_count(); ++i) {
+    if (!what.is_chosen[i]) continue;
+    if (what.seeds[i]) {
+      batch.envs->seed(i, *what.seeds[i]);
+    } else if (!batch.is_over.empty() && batch.is_over[i] != 0) {
+      show_next(batch, i);
+      continue;
+    }
+    if (!batch.is_over.empty()) batch.is_over[i] = 0;
+    batch.envs->reset(i, i + 1, rows);
+  }
+  batch.phase.store(Phase::kReady, std::memory_order_release);
+  return {};
+}
+
 Status NativePool::step(std::size_t index, std::span<const std::byte> actions) {
   REVERIE_RETURN_IF_ERROR(check_usable());
   REVERIE_RETURN_IF_ERROR(check_index(index));
@@ -359,6 +400,15 @@ Status NativePool::step(std::size_t index, std::span<const std::byte> actions) {
   Batch& batch = *batches_[index];
   const bool is_reset =
       options_.first_step_resets && batch.phase.load(std::memory_order_relaxed) == Phase::kNew;
+  if (options_.autoreset == NativeAutoreset::kDisabled && done(index)) {
+    const auto over = std::find(batch.is_over.begin(), batch.is_over.end(), 1);
+    if (over != batch.is_over.end()) {
+      return failed_precondition(
+          "the episode of environment {} is over, and this pool resets none by itself; reset it "
+          "first, with a reset_mask that has it",
+          over - batch.is_over.begin());
+    }
+  }
   REVERIE_RETURN_IF_ERROR(claim(batch, is_reset));
   return start(batch, actions);
 }
@@ -453,9 +503,42 @@ Result<Canvas> NativePool::draw(std::size_t index, std::size_t env) {
 void NativePool::run(Batch& batch, std::size_t begin, std::size_t end, const std::byte* actions) {
   if (batch.is_reset) {
     batch.envs->reset(begin, end, batch.arrays->rows);
+    if (batch.is_over.empty()) return;
+    std::fill(batch.is_over.begin() + static_cast<std::ptrdiff_t>(begin),
+              batch.is_over.begin() + static_cast<std::ptrdiff_t>(end), std::uint8_t{0});
+  } else if (!batch.is_over.empty()) {
+    run_late(batch, begin, end, actions);
   } else {
     batch.envs->step(begin, end, actions, batch.arrays->rows);
   }
+}
+
+void NativePool::run_late(Batch& batch, std::size_t begin, std::size_t end,
+                          const std::byte* actions) {
+  const NativeRows& rows = batch.arrays->rows;
+  while (begin < end) {
+    if (batch.is_over[begin] != 0) {
+      show_next(batch, begin++);
+      continue;
+    }
+    std::size_t stop = begin + 1;
+    while (stop < end && batch.is_over[stop] == 0) ++stop;
+    batch.envs->step(begin, stop, actions, rows);
+    for (; begin < stop; ++begin) {
+      if (!rows.terminated[begin] && !rows.truncated[begin]) continue;
+      swap_rows(batch.envs->spec(), rows, begin);
+      batch.is_over[begin] = 1;
+    }
+  }
+}
+
+void NativePool::show_next(Batch& batch, std::size_t row) {
+  const NativeRows& rows = batch.arrays->rows;
+  swap_rows(batch.envs->spec(), rows, row);
+  rows.reward[row] = 0;
+  rows.terminated[row] = false;
+  rows.truncated[row] = false;
+  batch.is_over[row] = 0;
 }
 
 void NativePool::close() {

@@ -28,6 +28,13 @@
 
 namespace reverie {
 
+// What becomes of an environment whose episode ended. Gymnasium's names.
+enum class NativeAutoreset : std::uint8_t {
+  kSameStep,  // it is reset at once; its last observation is a row of `final_observation`
+  kNextStep,  // `observation` has its last one; the next step resets it, whatever the action says
+  kDisabled,  // the same, and a step is refused until it is reset
+};
+
 struct NativePoolOptions {
   std::size_t env_count = 1;  // environments of a batch
   std::size_t batch_count = 1;
@@ -41,6 +48,7 @@ struct NativePoolOptions {
   // Whether the first step of a batch that was never reset resets it, whatever its actions say;
   // else it is refused.
   bool first_step_resets = false;
+  NativeAutoreset autoreset = NativeAutoreset::kSameStep;
   Clock* clock = &Clock::system();
 };
 
@@ -49,6 +57,12 @@ struct NativePoolOptions {
 struct NativeArrays {
   Buffer memory;
   NativeRows rows;
+};
+
+// What reset_some() does to each environment of a batch.
+struct NativeReset {
+  std::vector<bool> is_chosen;                      // the others stay as they are
+  std::vector<std::optional<std::uint64_t>> seeds;  // absent: goes on with its generator
 };
 
 // Thread-safe. Every call is refused in a forked child. Calls for one batch from several threads
@@ -85,10 +99,17 @@ class NativePool {
                TimePoint deadline = TimePoint::max(),
                const std::function<bool()>& interrupted = {});
 
+  // Resets some environments of a batch, each with a seed of its own or none. Requires one entry an
+  // environment in both vectors of `what`. FAILED_PRECONDITION where the batch was never reset and
+  // not all are chosen. Waits as reset() does.
+  Status reset_some(std::size_t batch, const NativeReset& what,
+                    TimePoint deadline = TimePoint::max(),
+                    const std::function<bool()>& interrupted = {});
+
   // Steps every environment: `actions` as NativeBatch::step takes them. Read before this returns.
   // Requires as many bytes as the batch takes. INVALID_ARGUMENT, and nothing stepped, for an action
-  // that is out of range or not finite. FAILED_PRECONDITION before the first reset, and until the
-  // last step was waited for.
+  // that is out of range or not finite. FAILED_PRECONDITION before the first reset, until the
+  // last step was waited for, and with NativeAutoreset::kDisabled while an episode is over.
   Status step(std::size_t batch, std::span<const std::byte> actions);
 
   // Whether wait() would return at once. Never waits.
@@ -132,6 +153,9 @@ class NativePool {
     std::vector<FreeRows> free_rows;  // of each stepper; this and the next under the crew's lock
     std::size_t free_count = 0;       // of all of them
     std::size_t rows_left = 0;        // to be done
+    // Whether each row's episode is over and its reset not shown yet; empty with kSameStep. Such an
+    // environment was reset already: `final_observation` holds the first one of its next episode.
+    std::vector<std::uint8_t> is_over;
   };
 
   class Crew;
@@ -149,6 +173,10 @@ class NativePool {
   // Runs a claimed batch, here or on the crew.
   Status start(Batch& batch, std::span<const std::byte> actions);
   static void run(Batch& batch, std::size_t begin, std::size_t end, const std::byte* actions);
+  // run() where an episode's end is shown before its reset.
+  static void run_late(Batch& batch, std::size_t begin, std::size_t end, const std::byte* actions);
+  // The first observation of the next episode of an environment that is over.
+  static void show_next(Batch& batch, std::size_t row);
 
   const NativePoolOptions options_;
   std::vector<std::unique_ptr<Batch>> batches_;

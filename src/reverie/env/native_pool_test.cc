@@ -414,5 +414,70 @@ TEST_F(GatedPool, AForkedChildEndsThoughAStepIsUnderWay) {
   EXPECT_EQ(count_of(*pool, 3), 1);
 }
 
+// Three pools that differ in nothing but when an episode's end is reset tell the same story.
+TEST(NativePool, ShowsTheEndOfAnEpisodeOneStepBeforeItsResetWhenToldTo) {
+  NativePoolOptions options;
+  options.env_count = 3;
+  options.seed = 7;
+  const auto at_once = open_pool(options);
+  options.autoreset = NativeAutoreset::kNextStep;
+  const auto late = open_pool(options);
+  options.autoreset = NativeAutoreset::kDisabled;
+  const auto never = open_pool(options);
+  const auto start_of = [](const NativePool& pool, std::size_t env) {
+    return reinterpret_cast<const float*>(pool.arrays(0)->rows.observation)[2 * env];
+  };
+  for (NativePool* pool : {at_once.get(), late.get(), never.get()}) {
+    expect_ok(pool->reset(0, std::nullopt));
+    expect_ok(take(*pool));
+    for (int i = 0; i < 3; ++i) {
+      expect_ok(step(*pool, 0));
+      expect_ok(take(*pool));
+      EXPECT_EQ(pool->arrays(0)->rows.terminated[1], i == 2);
+    }
+  }
+  EXPECT_EQ(count_of(*at_once, 1), 0);  // the next episode's first
+  EXPECT_EQ(count_of(*late, 1), 3);     // the last one of the episode that ended
+  EXPECT_EQ(count_of(*never, 1), 3);
+  const Status refused = step(*never, 0);
+  EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(refused.to_string().find("environment 0"), std::string::npos);
+
+  expect_ok(step(*late, 0));
+  expect_ok(take(*late));
+  NativeReset all{std::vector<bool>(3, true), std::vector<std::optional<std::uint64_t>>(3)};
+  expect_ok(never->reset_some(0, all));
+  expect_ok(take(*never));
+  for (std::size_t env = 0; env < 3; ++env) {
+    for (const NativePool* pool : {late.get(), never.get()}) {
+      EXPECT_EQ(start_of(*pool, env), start_of(*at_once, env));
+      EXPECT_EQ(count_of(*pool, env), 0);
+      EXPECT_EQ(pool->arrays(0)->rows.reward[env], 0);
+      EXPECT_FALSE(pool->arrays(0)->rows.terminated[env]);
+    }
+  }
+}
+
+TEST(NativePool, ResetsSomeEnvironmentsAndLeavesTheOthersAsTheyAre) {
+  NativePoolOptions options;
+  options.env_count = 3;
+  options.seed = 7;
+  const auto pool = open_pool(options);
+  NativeReset some{{true, false, true}, {std::nullopt, 5, 7}};
+  EXPECT_EQ(pool->reset_some(0, some).code(), StatusCode::kFailedPrecondition);
+  expect_ok(pool->reset(0, std::nullopt));
+  expect_ok(take(*pool));
+  const float first = reinterpret_cast<const float*>(pool->arrays(0)->rows.observation)[0];
+  expect_ok(step(*pool, 0));
+  expect_ok(take(*pool));
+  expect_ok(pool->reset_some(0, some));
+  expect_ok(take(*pool));
+  EXPECT_EQ(count_of(*pool, 0), 0);
+  EXPECT_EQ(count_of(*pool, 1), 1);
+  EXPECT_EQ(count_of(*pool, 2), 0);
+  // Environment 2 has the seed now that environment 0 began with.
+  EXPECT_EQ(reinterpret_cast<const float*>(pool->arrays(0)->rows.observation)[4], first);
+}
+
 }  // namespace
 }  // namespace reverie

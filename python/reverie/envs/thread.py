@@ -1,0 +1,129 @@
+"""The backend ``"thread"``: environments of Python stepped by threads of this process.
+
+The workers of ``ProcessPool`` without the processes: the same shared rows, the same loop, each in a
+thread. For environments that wait for something (a game server, a robot, a model behind a socket)
+rather than compute, since only one thread computes at a time; and for those that cannot travel to
+another process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reverie import _reverie
+from reverie.envs import messages, rows, source, worker
+from reverie.envs.process import ProcessPool
+from reverie.errors import UnimplementedError
+
+_CLOSE_S = 2.0
+_THREADS_MAX = 32  # unless more are asked for
+
+
+class ThreadPool(ProcessPool):
+    """As ``ProcessPool``, with ``num_workers`` threads; ``env`` may be any function.
+
+    An environment is made, stepped and closed by one and the same thread. It must not wait for the
+    program's own thread. Where a step hangs, ``close`` leaves its thread behind.
+    """
+
+    _spins = False  # a thread that looks keeps the lock from the one that works
+
+    def __init__(
+        self,
+        env: object,
+        num_envs: int,
+        *,
+        num_workers: int | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> None:
+        self._threads: list[threading.Thread] = []
+        count = min(num_envs, _THREADS_MAX) if num_workers is None else num_workers
+        super().__init__(env, num_envs, num_workers=count, **options)
+
+    def restart(self, worker: int | None = None) -> None:  # noqa: ARG002
+        """Threads cannot be replaced: a thread that hangs cannot be ended.
+
+        Raises:
+            UnimplementedError: always.
+        """
+        raise UnimplementedError(
+            "the thread backend cannot replace a worker; reset() makes environments that raised "
+            'anew, and backend="process" has workers that can be replaced'
+        )
+
+    @property
+    def worker_pids(self) -> list[int | None]:
+        """Empty: there are no processes."""
+        return []
+
+    def _source(
+        self, env: object, env_kwargs: Mapping[str, object] | None, wrappers: Sequence[object]
+    ) -> Any:  # noqa: ANN401
+        return source.local(env, env_kwargs, wrappers, self.num_envs)
+
+    def _mail(self) -> rows.Mail | rows.ThreadMail:
+        return rows.ThreadMail()
+
+    def _told(self, task: dict[str, Any]) -> dict[str, Any]:
+        return {"worker": task["worker"]}  # the thread has the rest already
+
+    def _ending(self) -> tuple[Any, ...]:
+        return (_end, self._core, self._threads, self.mails)
+
+    def _start_worker(
+        self,
+        index: int,
+        task: dict[str, Any],
+        theirs: socket.socket,
+        mail: rows.Mail | rows.ThreadMail | None,
+    ) -> None:
+        self._workers.set_thread(index, None)
+        thread = threading.Thread(
+            target=_work,
+            args=(self._workers, index, task, theirs, mail),
+            name=f"reverie-env-{index}",
+            daemon=True,  # one that hangs in a step keeps no program from ending
+        )
+        self._threads.append(thread)
+        thread.start()
+
+
+def _work(
+    workers: _reverie.WorkerProcesses,
+    index: int,
+    task: dict[str, Any],
+    connection: socket.socket,
+    mail: rows.Mail | rows.ThreadMail | None,
+) -> None:
+    how = "has ended"
+    try:
+        # The pool may be gone, or closed, at any time: that ends the thread, and nothing else.
+        with connection, contextlib.suppress(EOFError, ConnectionError):
+            messages.receive(connection)
+            envs, make = worker.start(connection, task, source.maker, mail)
+            if envs:
+                worker.run(connection, task, envs, make)
+    except BaseException as error:
+        how = f"raised {error!r}"
+        raise
+    finally:
+        workers.set_thread(index, how)
+
+
+def _end(
+    core: _reverie.EnvPoolCore,
+    threads: list[threading.Thread],
+    mails: list[rows.Mail | rows.ThreadMail],
+) -> None:
+    core.close(0.0)
+    until = time.monotonic() + _CLOSE_S
+    for thread in threads:
+        if thread is not threading.current_thread():
+            thread.join(max(0.0, until - time.monotonic()))
+    for mail in mails:
+        mail.close()

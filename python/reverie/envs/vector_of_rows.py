@@ -1,0 +1,187 @@
+"""The environments of a ``GymVectorEnv`` in worker processes or threads: see ``rows``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
+
+from reverie import _checks
+from reverie.envs import rows
+from reverie.envs.backend import NoSuchAttributeError
+from reverie.envs.process import ProcessPool
+from reverie.envs.thread import ThreadPool
+from reverie.errors import InvalidArgumentError
+
+_Infos = list[tuple[int, dict[str, Any]]]
+
+
+class RowsEngine:
+    """One batch of rows in a pool. The arguments are those of ``GymVectorEnv``."""
+
+    def __init__(
+        self,
+        env: object,
+        num_envs: int,
+        *,
+        mode: str,
+        in_threads: bool,
+        num_workers: int | None,
+        env_kwargs: Mapping[str, object],
+        wrappers: Sequence[object],
+        timeout_s: float,
+        copy: bool,
+    ) -> None:
+        make = ThreadPool if in_threads else ProcessPool
+        self._pool = make(
+            env,
+            num_envs,
+            num_workers=num_workers,
+            env_kwargs=env_kwargs,
+            timeout_s=timeout_s,
+            copy=copy,
+            wrappers=wrappers,
+            rows_mode=mode,
+        )
+        self.num_envs = num_envs
+        self.observation_space, self.action_space = self._pool.about["spaces"]
+        self.metadata = self._pool.about["metadata"]
+        self.render_mode = self._pool.about["render_mode"]
+        self._gives_objects = rows.columns_of(self.observation_space) is None
+        self._is_flat = self._gives_objects or rows.is_array(self.observation_space)
+        self._takes_objects = not rows.is_array(self.action_space)
+        self._batched_actions = batch_space(self.action_space, num_envs)
+        self._dtype = None if self._takes_objects else self._batched_actions.dtype
+        # Whose mail an environment's is, by its number.
+        share = [index for index, count in enumerate(self._pool.shares()) for _ in range(count)]
+        self._mail_of = [self._pool.mails[index] for index in share]
+        self._is_copied = copy
+
+    def reset(
+        self,
+        seed: int | list[int | None] | None,
+        options: dict[str, Any] | None,
+        mask: npt.NDArray[np.bool_] | None,
+    ) -> tuple[Any, _Infos]:
+        """Start environments anew."""
+        if options is None and mask is None and not isinstance(seed, list):
+            return self._observed(self._pool.reset(seed).result().observation)[:2]
+        if isinstance(seed, int):
+            seeds: list[int | None] = [seed + i for i in range(self.num_envs)]
+        else:
+            seeds = seed or [None] * self.num_envs
+        request = {"seeds": seeds, "options": options, "mask": mask}
+        with self._asked(request):
+            return self._observed(self._pool.reset().result().observation)[:2]
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, _Infos]:  # noqa: ANN401
+        """Step every environment."""
+        if self._takes_objects:
+            given = list(iterate(self._batched_actions, actions))
+            if len(given) != self.num_envs:
+                raise InvalidArgumentError(
+                    f"actions has {len(given)} entries for {self.num_envs} environments"
+                )
+            with self._asked({"actions": given}):
+                nest = self._pool.step(np.zeros(self.num_envs, np.int64)).result().observation
+        else:
+            if not isinstance(actions, np.ndarray) or actions.dtype != self._dtype:
+                actions = _as_actions(actions, self._dtype)
+            nest = self._pool.step(actions).result().observation
+        observation, infos, flags = self._observed(nest)
+        terminated = (flags & rows.TERMINATED).astype(np.bool_)
+        truncated = (flags & rows.TRUNCATED).astype(np.bool_)
+        return observation, nest["reward"], terminated, truncated, infos
+
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """Ask each environment."""
+        return self._answers({"name": name, "args": args, "kwargs": kwargs})
+
+    def set_attr(self, name: str, values: list[Any]) -> None:
+        """Tell each environment."""
+        self._answers({"name": name, "values": values})
+
+    def close(self) -> None:
+        """End the workers."""
+        self._pool.close()
+
+    @contextmanager
+    def _asked(self, request: dict[str, Any]) -> Iterator[None]:
+        for mail in self._pool.mails:
+            mail.post(request)
+        try:
+            yield
+        finally:
+            for mail in self._pool.mails:
+                mail.withdraw()
+
+    def _answers(self, request: dict[str, Any]) -> tuple[Any, ...]:
+        with self._asked(request):
+            nest = self._pool.reset().result().observation
+        answers = []
+        for index in range(self.num_envs):
+            note = self._note(nest, index)
+            if "raised" in note:
+                error = note["raised"]
+                if isinstance(error, AttributeError):
+                    raise NoSuchAttributeError(
+                        f"name is {request['name']!r}, and environment {index} raised: {error}"
+                    ) from error
+                text = f"raised by environment {index}, asked for {request['name']!r}"
+                if hasattr(error, "add_note"):
+                    error.add_note(text)
+                raise error
+            answers.append(note["answer"])
+        return tuple(answers)
+
+    def _note(self, nest: Any, index: int) -> Any:  # noqa: ANN401
+        return self._mail_of[index].note(int(nest["at"][index]), int(nest["size"][index]))
+
+    def _observed(self, nest: Any) -> tuple[Any, _Infos, npt.NDArray[np.int64]]:  # noqa: ANN401
+        """Observations and infos of what the rows gave, and their flags."""
+        infos: _Infos = []
+        objects: list[Any] = []
+        for index in np.flatnonzero(nest["size"]).tolist():
+            note = self._note(nest, index)
+            if "final_obs" in note:
+                final = {"final_obs": note["final_obs"], "final_info": note["final_info"]}
+                infos.append((index, final))
+            if "info" in note:
+                infos.append((index, note["info"]))
+            if self._gives_objects:
+                objects.append(note["obs"])
+        observation = (
+            nest["obs"] if self._is_flat else _ordered(self.observation_space, nest["obs"])
+        )
+        if self._gives_objects:
+            space = self.observation_space
+            out = create_empty_array(space, n=self.num_envs, fn=np.zeros)
+            observation = concatenate(space, objects, out)
+        return observation, infos, nest["flags"]
+
+
+def _ordered(space: Any, nest: Any) -> Any:  # noqa: ANN401
+    """The keys of dicts in the space's order."""
+    kind = type(space).__name__
+    if kind == "Dict":
+        return {key: _ordered(inner, nest[key]) for key, inner in space.spaces.items()}
+    if kind == "Tuple":
+        return tuple(_ordered(inner, nest[i]) for i, inner in enumerate(space.spaces))
+    return nest
+
+
+def _as_actions(actions: Any, dtype: Any) -> npt.NDArray[Any]:  # noqa: ANN401
+    """Actions of the space's type: of torch or JAX, or a list."""
+    if hasattr(actions, "detach"):
+        actions = actions.detach().cpu()
+    given = np.asarray(actions)
+    is_whole = given.dtype.kind in "biu"
+    if not is_whole and np.dtype(dtype).kind in "biu":
+        raise InvalidArgumentError(
+            f"actions is {_checks.shown(actions)}; the environments take integers"
+        )
+    return given.astype(dtype)

@@ -1,0 +1,55 @@
+"""Native environments by Gymnasium's ids: ``reverie/CartPole-v1`` for ``gymnasium.make_vec``.
+
+    import gymnasium
+    import reverie.gym
+
+    gymnasium.register_envs(reverie.gym)  # importing it is enough; this keeps linters content
+    envs = gymnasium.make_vec("reverie/CartPole-v1", num_envs=8)
+
+``make_vec("reverie.gym:reverie/CartPole-v1", num_envs=8)`` needs no import. The environments are
+``GymVectorEnv``, whose keyword arguments ``make_vec`` passes on: ``autoreset_mode="SameStep"``,
+``num_workers=2``, and the options of the environment.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import gymnasium
+
+from reverie.envs import native
+from reverie.envs.vector_env import AutoresetMode, GymVectorEnv
+
+__all__ = ["AutoresetMode", "GymVectorEnv", "make_native", "register"]
+
+NAMESPACE = "reverie"
+_OURS = ("autoreset_mode", "num_workers", "timeout_s", "copy")
+
+
+def make_native(env_id: str, num_envs: int = 1, **kwargs: Any) -> GymVectorEnv:  # noqa: ANN401
+    """A native environment as ``gymnasium.make_vec`` makes it.
+
+    Args:
+        env_id: one of ``reverie.envs.native.ids()``.
+        num_envs: environments.
+        kwargs: ``autoreset_mode``, ``num_workers``, ``timeout_s`` and ``copy`` as ``GymVectorEnv``
+            takes them; the rest are options of the environment.
+    """
+    ours = {name: kwargs.pop(name) for name in _OURS if name in kwargs}
+    return GymVectorEnv(env_id, num_envs, backend="native", env_kwargs=kwargs, **ours)
+
+
+def register() -> None:
+    """Makes Gymnasium know the native environments, those of loaded plugins too.
+
+    Called when this module is imported; again after a plugin was loaded.
+    """
+    for env_id in native.ids():
+        name = f"{NAMESPACE}/{env_id}"
+        if name not in gymnasium.registry:
+            make = partial(make_native, env_id)
+            gymnasium.register(name, vector_entry_point=make)
+
+
+register()

@@ -1,0 +1,502 @@
+"""How vector environments behave: Gymnasium's two and ours, held to one suite."""
+
+import copy
+
+import numpy as np
+import pytest
+
+import reverie
+import reverie.gym
+from reverie.errors import (
+    EnvError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    UnimplementedError,
+)
+
+gymnasium = pytest.importorskip("gymnasium")
+spaces = gymnasium.spaces
+AutoresetMode = gymnasium.vector.AutoresetMode
+MODES = list(AutoresetMode)
+COUNT = 3
+
+
+class Scripted(gymnasium.Env):
+    """Draws what it gives from its seed: observations, rewards, ends and infos of many kinds."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 7}  # noqa: RUF012
+
+    def __init__(self, observation_space=None, action_space=None, render_mode=None):
+        # Of its own: spaces hold a generator.
+        self.observation_space = copy.deepcopy(observation_space) or spaces.Box(
+            -3, 2, (2,), np.float32
+        )
+        self.action_space = action_space or spaces.Discrete(3)
+        self.render_mode = render_mode
+        self.size = 4
+        self.taken = []
+
+    def _observation(self):
+        self.observation_space.seed(int(self.np_random.integers(1 << 30)))
+        return self.observation_space.sample()
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._observation(), {"options": options} if options else {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), (action, type(action))
+        self.taken.append(action)
+        self.steps += 1
+        dice = self.np_random.random(4)
+        info = {}
+        if dice[2] < 0.5:
+            info = {
+                "steps": self.steps,
+                "speed": np.float32(dice[0]),
+                "place": np.arange(3) * self.steps,
+                "text": "x" * self.steps,
+                "nothing": None,
+                "inner": {"fast": bool(dice[3] < 0.5), "deep": {"list": [1, self.steps]}},
+            }
+        return self._observation(), 0.1 + dice[0], dice[1] < 0.2, self.steps >= 4, info
+
+    def render(self):
+        return np.full((2, 2, 3), self.steps, np.uint8)
+
+    def grown(self, by, *, times=1):
+        return self.size + by * times
+
+
+def scripted(**options):
+    return lambda: Scripted(**options)
+
+
+KINDS = {
+    "sync": lambda fns, mode: gymnasium.vector.SyncVectorEnv(fns, autoreset_mode=mode),
+    # Without its shared memory, which cannot hold texts, graphs and sequences.
+    "async": lambda fns, mode: gymnasium.vector.AsyncVectorEnv(
+        fns, autoreset_mode=mode, shared_memory=False
+    ),
+    "threads": lambda fns, mode: reverie.gym.GymVectorEnv(
+        fns, autoreset_mode=mode, backend="thread"
+    ),
+    "processes": lambda fns, mode: reverie.gym.GymVectorEnv(
+        fns, autoreset_mode=mode, backend="process", num_workers=1 + (len(fns) == COUNT)
+    ),
+}
+
+
+@pytest.fixture(params=list(KINDS))
+def make(request):
+    made = []
+
+    def vector(fns=None, mode=AutoresetMode.NEXT_STEP):
+        made.append(KINDS[request.param](fns or [scripted()] * COUNT, mode))
+        return made[-1]
+
+    vector.kind = request.param
+    yield vector
+    for one in made:
+        one.close()
+
+
+def oracle(fns=None, mode=AutoresetMode.NEXT_STEP):
+    return gymnasium.vector.SyncVectorEnv(fns or [scripted()] * COUNT, autoreset_mode=mode)
+
+
+def assert_same(ours, theirs):
+    """Values, types and element types alike."""
+    if isinstance(theirs, dict):
+        assert isinstance(ours, dict)
+        assert sorted(ours) == sorted(theirs)
+        for key, value in theirs.items():
+            assert_same(ours[key], value)
+    elif isinstance(theirs, (tuple, list)):
+        assert type(ours) is type(theirs)
+        assert len(ours) == len(theirs)
+        for one, other in zip(ours, theirs, strict=True):
+            assert_same(one, other)
+    elif isinstance(theirs, np.ndarray) and theirs.dtype == object:
+        assert ours.dtype == object
+        assert_same(list(ours), list(theirs))
+    elif isinstance(theirs, np.ndarray):
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_array_equal(ours, theirs)
+    else:
+        assert ours == theirs
+
+
+def same_story(ours, theirs, steps=25):
+    """The same seeds and actions give the same of everything."""
+    assert ours.observation_space == theirs.observation_space
+    assert ours.action_space == theirs.action_space
+    assert ours.single_observation_space == theirs.single_observation_space
+    assert ours.single_action_space == theirs.single_action_space
+    assert_same(ours.reset(seed=5), theirs.reset(seed=5))
+    theirs.action_space.seed(1)
+    overs = 0
+    for _ in range(steps):
+        actions = theirs.action_space.sample()
+        given, expected = ours.step(actions), theirs.step(actions)
+        assert_same(given, expected)
+        over = expected[2] | expected[3]
+        overs += int(over.sum())
+        if ours.metadata["autoreset_mode"] == AutoresetMode.DISABLED and over.any():
+            masks = ({"reset_mask": over.copy()}, {"reset_mask": over.copy()})
+            assert_same(ours.reset(options=masks[0]), theirs.reset(options=masks[1]))
+    assert overs > 3
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_each_way_of_resetting_tells_gymnasiums_story(make, mode):
+    ours = make(mode=mode)
+    assert ours.metadata["autoreset_mode"] == mode
+    assert ours.metadata["render_fps"] == 7
+    same_story(ours, oracle(mode=mode))
+
+
+OBSERVATIONS = {
+    "bounds": spaces.Box(np.array([[0.0, -np.inf]]), np.array([[1.0, 5.0]]), dtype=np.float64),
+    "picture": spaces.Box(0, 255, (4, 4, 3), np.uint8),
+    "discrete": spaces.Discrete(5, start=-2),
+    "bits": spaces.MultiBinary((2, 2)),
+    "choices": spaces.MultiDiscrete([3, 4]),
+    "dict": spaces.Dict(b=spaces.Box(-1, 1, (2,)), a=spaces.Tuple([spaces.Discrete(3)] * 2)),
+    "text": spaces.Text(6),
+    "inner text": spaces.Dict(said=spaces.Text(4), seen=spaces.Box(0, 1, (2,))),
+    "graph": spaces.Graph(spaces.Box(0, 1, (2,)), spaces.Discrete(3)),
+    "sequence": spaces.Sequence(spaces.Discrete(4)),
+    "one of": spaces.OneOf([spaces.Discrete(3), spaces.Box(0, 1, (2,))]),
+}
+
+
+def names_of(table, make, few):
+    """All, or the few that worker processes treat in ways of their own: each starts one."""
+    return few if make.kind == "processes" else table
+
+
+def test_every_space_of_observations_comes_as_gymnasium_has_it(make):
+    for name in names_of(OBSERVATIONS, make, ("discrete", "dict", "graph")):
+        check_observations(make, name)
+
+
+def check_observations(make, name):
+    fns = [scripted(observation_space=OBSERVATIONS[name])] * 2
+    ours, theirs = make(fns), oracle(fns)
+    assert ours.observation_space == theirs.observation_space
+    for vector in (ours, theirs):
+        vector.action_space.seed(3)
+    assert_comparable(ours.reset(seed=1)[0], theirs.reset(seed=1)[0])
+    for _ in range(6):
+        actions = theirs.action_space.sample()
+        given, expected = ours.step(actions), theirs.step(actions)
+        assert_comparable(given[0], expected[0])
+        assert_same(given[1:4], expected[1:4])
+
+
+def assert_comparable(ours, theirs):
+    assert repr(ours) == repr(theirs)  # graphs hold arrays, which have no single truth
+
+
+ACTIONS = {
+    "discrete": spaces.Discrete(5, start=-2),
+    "box": spaces.Box(-2, 3, (2, 2), np.float32),
+    "bits": spaces.MultiBinary(3),
+    "choices": spaces.MultiDiscrete([3, 4]),
+    "dict": spaces.Dict(move=spaces.Discrete(3), turn=spaces.Box(-1, 1, (2,))),
+    "tuple": spaces.Tuple([spaces.Discrete(3, start=1), spaces.MultiBinary(2)]),
+    "text": spaces.Text(5),
+}
+
+
+def test_every_space_of_actions_reaches_the_environment(make):
+    for name in names_of(ACTIONS, make, ("discrete", "bits", "dict")):
+        check_actions(make, name)
+
+
+def check_actions(make, name):
+    fns = [scripted(action_space=ACTIONS[name])] * 2
+    ours, theirs = make(fns), oracle(fns)
+    assert ours.action_space == theirs.action_space
+    theirs.action_space.seed(2)
+    for vector in (ours, theirs):
+        vector.reset(seed=1)
+    for _ in range(5):
+        actions = theirs.action_space.sample()
+        assert_same(ours.step(actions)[:4], theirs.step(actions)[:4])
+    for one, other in zip(ours.get_attr("taken"), theirs.get_attr("taken"), strict=True):
+        assert repr(one) == repr(other)
+
+
+def test_rewards_are_float64_and_flags_are_bools_of_their_own(make):
+    envs = make()
+    envs.reset(seed=3)
+    first = envs.step(np.zeros(COUNT, int))
+    kept = [np.copy(array) for array in first[:4]]
+    assert first[1].dtype == np.float64
+    assert first[1].shape == (COUNT,)
+    assert first[2].dtype == first[3].dtype == np.bool_
+    for _ in range(5):
+        envs.step(np.ones(COUNT, int))
+    for array, as_it_was in zip(first[:4], kept, strict=True):
+        np.testing.assert_array_equal(array, as_it_was)
+
+
+def test_seeds_are_one_a_list_or_none(make):
+    envs = make()
+    one, _ = envs.reset(seed=7)
+    listed, _ = envs.reset(seed=[7, 8, 9])
+    np.testing.assert_array_equal(one, listed)
+    alike, _ = envs.reset(seed=[7, 7, None])
+    np.testing.assert_array_equal(alike[0], alike[1])
+    with pytest.raises((ValueError, AssertionError)):
+        envs.reset(seed=[1])
+    again, _ = envs.reset()
+    assert not np.array_equal(again, one)
+
+
+def test_options_reach_each_environment(make):
+    envs = make()
+    _, infos = envs.reset(options={"level": 3})
+    assert infos["options"]["level"].tolist() == [3] * COUNT
+    assert infos["_options"].all()
+
+
+def test_a_mask_resets_what_it_names_and_nothing_else(make):
+    envs = make(mode=AutoresetMode.DISABLED)
+    before, _ = envs.reset(seed=1)
+    mask = np.array([False, True, False])
+    after, _ = envs.reset(options={"reset_mask": mask})
+    np.testing.assert_array_equal(after[[0, 2]], before[[0, 2]])
+    assert not np.array_equal(after[1], before[1])
+    for wrong in ([True] * COUNT, np.ones(COUNT, int)):
+        with pytest.raises((TypeError, AssertionError)):
+            envs.reset(options={"reset_mask": wrong})
+    for wrong in (np.ones(COUNT + 1, bool), np.zeros(COUNT, bool)):
+        with pytest.raises((ValueError, AssertionError)):
+            envs.reset(options={"reset_mask": wrong})
+
+
+def test_attributes_are_read_called_and_set(make):
+    envs = make([scripted(render_mode="rgb_array")] * COUNT)
+    envs.reset(seed=1)
+    assert envs.get_attr("size") == (4,) * COUNT
+    assert envs.call("grown", 2, times=3) == (10,) * COUNT
+    envs.set_attr("size", 5)
+    assert envs.get_attr("size") == (5,) * COUNT
+    envs.set_attr("size", [1, 2, 3])
+    assert envs.get_attr("size") == (1, 2, 3)
+    with pytest.raises(ValueError, match="value"):
+        envs.set_attr("size", [1, 2])
+    assert envs.render_mode == "rgb_array"
+    envs.step(np.zeros(COUNT, int))
+    assert [picture.shape for picture in envs.render()] == [(2, 2, 3)] * COUNT
+    assert envs.np_random_seed == (1, 2, 3)
+
+
+def test_one_environment_is_a_vector_too(make):
+    fns = [scripted()]
+    same_story(make(fns), oracle(fns))
+
+
+def test_reading_attributes_changes_no_episode(make):
+    envs, theirs = make(), oracle()
+    for vector in (envs, theirs):
+        vector.reset(seed=2)
+    for step in range(12):
+        actions = np.full(COUNT, step % 3)
+        assert_same(envs.step(actions), theirs.step(actions))
+        envs.get_attr("size")
+
+
+def test_gymnasiums_wrappers_wrap_it(make):
+    def wrapped(vector):
+        vector = gymnasium.wrappers.vector.RecordEpisodeStatistics(vector)
+        vector = gymnasium.wrappers.vector.ClipReward(vector, max_reward=0.5)
+        return gymnasium.wrappers.vector.NormalizeObservation(vector)
+
+    ours, theirs = wrapped(make()), wrapped(oracle())
+    ours.reset(seed=3)
+    theirs.reset(seed=3)
+    seen = 0
+    for step in range(20):
+        actions = np.full(COUNT, step % 3)
+        given, expected = ours.step(actions), theirs.step(actions)
+        assert_same(given[:4], expected[:4])
+        if "episode" in expected[4]:
+            seen += 1
+            np.testing.assert_array_equal(given[4]["episode"]["l"], expected[4]["episode"]["l"])
+            np.testing.assert_array_equal(given[4]["_episode"], expected[4]["_episode"])
+    assert seen > 2
+
+
+def test_environments_of_different_kinds_are_refused(make):
+    with pytest.raises((ValueError, RuntimeError)):
+        make([scripted(), scripted(action_space=spaces.Discrete(4))])
+
+
+def test_closing_twice_is_once_and_a_closed_one_steps_no_more(make):
+    envs = make()
+    envs.reset(seed=1)
+    envs.close()
+    envs.close()
+    assert envs.closed
+
+
+# What is ours alone.
+
+
+def ours(fns, **options):
+    return reverie.gym.GymVectorEnv(fns, backend="thread", **options)
+
+
+class Fails(Scripted):
+    def __init__(self, index):
+        super().__init__()
+        self.index = index
+
+    def step(self, action):
+        if self.index == 1:
+            raise ValueError("the wheel came off")
+        return super().step(action)
+
+    def secret(self):
+        raise KeyError(self.index)
+
+
+@pytest.mark.parametrize("backend", ["thread", "process"])
+def test_an_error_names_the_environment_that_failed(backend):
+    fns = [lambda i=i: Fails(i) for i in range(COUNT)]
+    envs = reverie.gym.GymVectorEnv(fns, backend=backend, num_workers=2)
+    envs.reset(seed=1)
+    with pytest.raises(
+        EnvError, match=r"environment 1 of batch 0(.|\n)*the wheel came off"
+    ) as told:
+        envs.step(np.zeros(COUNT, int))
+    assert told.value.env_id == 1
+    envs.reset(seed=1)  # makes it anew
+    with pytest.raises(KeyError):
+        envs.call("secret")
+    with pytest.raises(AttributeError, match="missing"):
+        envs.get_attr("missing")
+    assert envs.get_attr("index") == (0, 1, 2)
+    envs.close()
+    with pytest.raises(FailedPreconditionError, match="closed"):
+        envs.step(np.zeros(COUNT, int))
+
+
+def test_an_environment_that_cannot_be_made_is_named():
+    def broken():
+        raise RuntimeError("no such level")
+
+    with pytest.raises(EnvError, match=r"environment 2 of batch 0(.|\n)*no such level") as told:
+        ours([scripted(), scripted(), broken])
+    assert told.value.env_id == 2
+
+
+def test_arguments_are_told_apart():
+    with pytest.raises(InvalidArgumentError, match="list of 2 functions and num_envs is 3"):
+        ours([scripted()] * 2, num_envs=3)
+    with pytest.raises(InvalidArgumentError, match="autoreset_mode"):
+        ours([scripted()], autoreset_mode="Later")
+    with ours([scripted()] * 2) as envs:
+        with pytest.raises(gymnasium.error.ResetNeeded):
+            envs.step([0, 0])
+        envs.reset(seed=1)
+        with pytest.raises(InvalidArgumentError, match="shape"):
+            envs.step([0])
+        with pytest.raises(InvalidArgumentError, match="integers"):
+            envs.step([0.5, 1.0])
+    stepped = ours([scripted()] * 2, autoreset_mode="Disabled")
+    stepped.reset(seed=1)
+    while True:
+        _, _, terminated, truncated, _ = stepped.step([0, 0])
+        if (terminated | truncated).any():
+            break
+    with pytest.raises(EnvError, match="reset_mask"):
+        stepped.step([0, 0])
+    stepped.close()
+
+
+def test_native_environments_keep_gymnasiums_spaces_and_ways_of_resetting():
+    for name in ("CartPole-v1", "MountainCar-v0", "Pendulum-v1", "Acrobot-v1"):
+        theirs = gymnasium.make(name)
+        envs = gymnasium.make_vec(f"reverie/{name}", num_envs=4)
+        assert envs.single_observation_space == theirs.observation_space
+        assert envs.single_action_space == theirs.action_space
+        assert envs.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP
+        assert envs.spec.id == f"reverie/{name}"
+        envs.close()
+
+
+def story_of(mode, steps=120):
+    envs = gymnasium.make_vec("reverie.gym:reverie/CartPole-v1", num_envs=4, autoreset_mode=mode)
+    envs.reset(seed=4)
+    rng = np.random.default_rng(1)
+    found = [[] for _ in range(4)]
+    pending = np.zeros(4, bool)
+    for _ in range(steps):
+        observation, reward, terminated, truncated, infos = envs.step(rng.integers(0, 2, 4))
+        assert reward.dtype == np.float64
+        over = terminated | truncated
+        if mode == "SameStep":
+            assert ("final_obs" in infos) == over.any()
+        for i in range(4):
+            if mode == "NextStep" and pending[i]:
+                assert reward[i] == 0
+                assert not over[i]
+            found[i].append(
+                infos["final_obs"][i] if mode == "SameStep" and over[i] else observation[i]
+            )
+        pending = over
+        if mode == "Disabled" and over.any():
+            with pytest.raises(FailedPreconditionError, match="reset_mask"):
+                envs.step(np.zeros(4, int))
+            fresh, _ = envs.reset(options={"reset_mask": over})
+            assert (np.abs(fresh[over]) <= 0.05).all()
+            np.testing.assert_array_equal(fresh[~over], observation[~over])
+    envs.close()
+    return found
+
+
+def test_native_environments_reset_as_they_are_told():
+    for mode in ("SameStep", "NextStep", "Disabled"):
+        for episodes in story_of(mode):  # of one environment: those that ended lean, or are far
+            assert len(episodes) == 120
+            assert (np.abs(episodes) > [2.4, np.inf, 0.2, np.inf]).any()
+    envs = gymnasium.make_vec("reverie/CartPole-v1", num_envs=3, render_mode="rgb_array")
+    first, _ = envs.reset(seed=5)
+    listed, _ = envs.reset(seed=[5, None, 7])
+    np.testing.assert_array_equal(first[[0, 2]], listed[[0, 2]])
+    assert not np.array_equal(first[1], listed[1])
+    assert len(envs.render()) == 3
+    assert envs.render()[0].dtype == np.uint8
+    assert envs.metadata["render_fps"] == 50
+    with pytest.raises(InvalidArgumentError, match="reset_mask"):
+        envs.reset(options={"low": 0.0})
+    with pytest.raises(AttributeError, match="process"):
+        envs.get_attr("gravity")
+    with pytest.raises(UnimplementedError, match="process"):
+        envs.set_attr("gravity", 1.0)
+    envs.close()
+
+
+def test_a_pool_keeps_the_spaces_of_its_environments():
+    from reverie.envs.vector_env import GymVectorEnv
+
+    for space in ("bounds", "picture", "discrete", "bits", "choices", "dict"):
+        pool = reverie.EnvPool(
+            scripted(observation_space=OBSERVATIONS[space], action_space=ACTIONS["discrete"]),
+            2,
+            backend="thread",
+        )
+        envs = GymVectorEnv(pool)
+        assert envs.single_observation_space == OBSERVATIONS[space]
+        assert envs.single_action_space == ACTIONS["discrete"]
+        envs.close()
+    pool = reverie.EnvPool("CartPole-v1", 2)
+    with pytest.raises(InvalidArgumentError, match="in place of the pool"):
+        GymVectorEnv(pool, autoreset_mode="NextStep")
+    pool.close()
