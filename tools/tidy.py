@@ -272,10 +272,41 @@ def check(root: Path, table: Table) -> list[Finding]:
     return found
 
 
+def unused_allowances(root: Path, table: Table) -> list[Finding]:
+    """Libraries that rooms with sources may include, and that no source of theirs includes."""
+    used: dict[str, set[str]] = {}
+    for path, text in _files(root):
+        room = (
+            table.room_of(path)
+            if path.startswith("src/") and path.endswith((".h", ".cc"))
+            else None
+        )
+        if room is None:
+            continue
+        targets = [match[2] for match in _INCLUDE.finditer(text)]
+        used.setdefault(room, set()).update(
+            name
+            for name, pattern in table.libraries.items()
+            if any(pattern.fullmatch(target) for target in targets)
+        )
+    return [
+        Finding(
+            "tools/rooms.toml",
+            1,
+            f"room '{room}' may include {library}, which it does not; take it out",
+        )
+        for room, names in sorted(used.items())
+        for library in table.rooms[room].libraries
+        if library not in names
+    ]
+
+
 def main(arguments: list[str]) -> int:
     """Prints what is to mend; 1 if there is anything."""
     root = Path(arguments[0]) if arguments else _ROOT
-    found = check(root, Table(_TABLE))
+    table = Table(_TABLE)
+    found = check(root, table)
+    found += unused_allowances(root, table)
     for finding in found:
         print(finding)
     return 1 if found else 0

@@ -28,6 +28,16 @@ def test_the_tree_is_tidy() -> None:
     assert [str(finding) for finding in tidy.check(root, tidy.Table(_TABLE))] == []
 
 
+def test_no_room_is_allowed_a_library_that_it_does_not_include(tmp_path: Path) -> None:
+    table = tidy.Table(_TABLE)
+    assert tidy.unused_allowances(_TABLE.parent.parent, table) == []
+    (tmp_path / "src/reverie/net").mkdir(parents=True)
+    (tmp_path / "src/reverie/net/x.cc").write_text("#include <asio.hpp>\n")
+    assert [str(finding) for finding in tidy.unused_allowances(tmp_path, table)] == [
+        "tools/rooms.toml:1: room 'net' may include openssl, which it does not; take it out"
+    ]
+
+
 def test_steps_down_are_allowed_through_rooms_between(tmp_path: Path) -> None:
     files = {
         "src/reverie/base/status.h": header(),

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "reverie/replay/distinct_probabilities.h"
+#include "reverie/service/request_checks.h"
 
 namespace reverie {
 
@@ -194,9 +195,9 @@ std::size_t Table::insert_at_once(std::span<Item> items) {
 RequestId Table::sample(SampleRequest request, Done<SampleResult> done) {
   request.min_count = std::min(request.min_count, request.count);
   SampleResult result;
-  if (request.count < 1) {
-    result.status = invalid_argument("the number of samples is 0; ask for at least 1");
-  } else if (request.distinct && request.count > static_cast<std::size_t>(options().max_size)) {
+  result.status = check_sample_request(request);
+  if (result.status.ok() && request.distinct &&
+      request.count > static_cast<std::size_t>(options().max_size)) {
     result.status = invalid_argument(
         "{} distinct samples were asked for but table '{}' holds at most max_size {} items; ask "
         "for fewer, or sample with replacement",
@@ -254,13 +255,7 @@ std::size_t Table::hand_back(const SampleBatch& batch) {
 
 MutateResult Table::mutate(const MutateRequest& request) {
   MutateResult result;
-  if (request.tickets.size() != request.ticket_priorities.size()) {
-    result.status = invalid_argument("there are {} tickets but {} priorities; give one each",
-                                     request.tickets.size(), request.ticket_priorities.size());
-  } else if (request.keys.size() != request.key_priorities.size()) {
-    result.status = invalid_argument("there are {} keys but {} priorities; give one each",
-                                     request.keys.size(), request.key_priorities.size());
-  }
+  result.status = check_mutate_request(request);
   if (result.status.ok()) result.status = core_->check_tickets(request.tickets);
   for (const auto priorities : {request.ticket_priorities, request.key_priorities}) {
     if (result.status.ok()) result.status = core_->check_priorities(priorities);

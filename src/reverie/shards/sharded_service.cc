@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "reverie/base/log.h"
+#include "reverie/service/request_checks.h"
 
 namespace reverie {
 namespace {
@@ -522,12 +523,8 @@ void ShardedService::delete_strays(ShardIndex shard, std::function<void(Status)>
 // --- Samples --------------------------------------------------------------------------------
 
 RequestId ShardedService::sample(SampleRequest request, Done<SampleResult> done) {
-  Status refused;
-  if (is_closed()) {
-    refused = closed_status();
-  } else if (request.count < 1) {
-    refused = invalid_argument("the number of samples is 0; ask for at least 1");
-  } else if (request.distinct && lines_.size() > 1) {
+  Status refused = is_closed() ? closed_status() : check_sample_request(request);
+  if (refused.ok() && request.distinct && lines_.size() > 1) {
     refused = unimplemented(
         "distinct samples of {} shards are not possible; sample with replacement, or from one "
         "shard",
@@ -620,15 +617,7 @@ RequestId ShardedService::mutate(const MutateRequest& request, Done<MutateResult
     std::vector<double> priorities;
   };
   MutateResult refused;
-  if (is_closed()) {
-    refused.status = closed_status();
-  } else if (request.tickets.size() != request.ticket_priorities.size()) {
-    refused.status = invalid_argument("there are {} tickets but {} priorities; give one each",
-                                      request.tickets.size(), request.ticket_priorities.size());
-  } else if (request.keys.size() != request.key_priorities.size()) {
-    refused.status = invalid_argument("there are {} keys but {} priorities; give one each",
-                                      request.keys.size(), request.key_priorities.size());
-  }
+  refused.status = is_closed() ? closed_status() : check_mutate_request(request);
   if (!refused.status.ok()) {
     done(std::move(refused));
     return 0;

@@ -8,6 +8,7 @@
 #include "reverie/base/log.h"
 #include "reverie/reverb_wire/requests.h"
 #include "reverie/reverb_wire/tensor_type.h"
+#include "reverie/service/request_checks.h"
 
 namespace reverie {
 namespace {
@@ -285,11 +286,8 @@ void ReverbClient::learn(const std::vector<TableInfo>& infos) {
 RequestId ReverbClient::sample(SampleRequest request, Done<SampleResult> done) {
   SampleResult refused;
   request.min_count = std::min(request.min_count, request.count);
-  if (is_closed()) {
-    refused.status = closed_status();
-  } else if (request.count < 1) {
-    refused.status = invalid_argument("the number of samples is 0; ask for at least 1");
-  } else if (request.distinct) {
+  refused.status = is_closed() ? closed_status() : check_sample_request(request);
+  if (refused.status.ok() && request.distinct) {
     refused.status = unimplemented(
         "Reverb's protocol draws with replacement; sample distinct items from an embedded store");
   }
@@ -427,15 +425,7 @@ void ReverbClient::on_over(const std::shared_ptr<SampleChannel>& channel) {
 
 RequestId ReverbClient::mutate(const MutateRequest& request, Done<MutateResult> done) {
   MutateResult result;
-  if (is_closed()) {
-    result.status = closed_status();
-  } else if (request.tickets.size() != request.ticket_priorities.size()) {
-    result.status = invalid_argument("there are {} tickets but {} priorities; give one each",
-                                     request.tickets.size(), request.ticket_priorities.size());
-  } else if (request.keys.size() != request.key_priorities.size()) {
-    result.status = invalid_argument("there are {} keys but {} priorities; give one each",
-                                     request.keys.size(), request.key_priorities.size());
-  }
+  result.status = is_closed() ? closed_status() : check_mutate_request(request);
   if (!result.status.ok()) {
     done(std::move(result));
     return 0;
