@@ -84,6 +84,46 @@ def test_the_picture_of_the_house_draws_the_table():
         assert end in table.reachable(start), f"{start} -> {end} is drawn, but not in the table"
 
 
+def test_the_files_that_contributors_are_sent_to_have_what_they_look_for():
+    text = (pages.ROOT / "CONTRIBUTING.md").read_text()
+    rows = re.search(r"## Which file to change\n(.*?)\n## ", text, re.DOTALL)[1].splitlines()[3:]
+    assert len(rows) >= 25
+    for row in filter(None, rows):
+        path, name = re.search(r"\| `([^`]+)`(?: \(`(\w+)`\))?[^|]*\|$", row).groups()
+        assert (pages.ROOT / path).exists(), row
+        assert not name or re.search(rf"\b{name}\b", (pages.ROOT / path).read_text()), row
+
+
+def test_the_words_of_the_glossary_lead_to_files():
+    text = (pages.ROOT / "docs" / "glossary.md").read_text()
+    files = re.findall(r"\| `([^`]+\.h)` \|$", text, re.MULTILINE)
+    assert len(files) >= 20
+    for file in files:
+        assert (pages.ROOT / "src" / "reverie" / file).exists(), file
+
+
+# What a page says, and the constant that it comes from.
+_CONSTANTS = [
+    ("docs/concepts/threads.md", "looks for up to {} us", "base/spin.h", r"kLookMax = .*\((\d+)\)"),
+    ("docs/concepts/service.md", "looks for up to {} us", "base/spin.h", r"kLookMax = .*\((\d+)\)"),
+    (
+        "docs/concepts/net.md",
+        "looks again for up to {} us",
+        "base/spin.h",
+        r"kLookMax = .*\((\d+)\)",
+    ),
+    ("docs/concepts/net.md", "up to {} of them", "base/spin.h", r"kSkipsMax = (\d+)"),
+    ("docs/glossary.md", "at most {} items", "replay/table.h", r"kBreath = (\d+)"),
+]
+
+
+@pytest.mark.parametrize(("page", "says", "source", "pattern"), _CONSTANTS)
+def test_a_constant_on_a_page_is_that_of_the_code(page, says, source, pattern):
+    text = " ".join((pages.ROOT / page).read_text().split())
+    value = re.search(pattern, (pages.ROOT / "src/reverie" / source).read_text())[1]
+    assert says.format(value) in text
+
+
 def block(code, info=""):
     return pages.Block(Path("page.md"), 7, "cpp", info, code)
 
