@@ -73,52 +73,72 @@ Weighing weighing_argument(nb::handle beta, nb::handle weights) {
   return weighing;
 }
 
-Status draw(ReplayService& service, SampleRequest request, const BatchOptions& options,
-            const Weighing& weighing, const WaitOptions& wait, Drawn& drawn) {
-  request.wants_least = weighing.beta && weighing.over_table;
-  return gather(sample_and_wait(service, std::move(request), wait), options, weighing, drawn);
+namespace {
+
+// What makes a request again, save for its batch.
+SampleRequest like_of(const SampleRequest& request) {
+  SampleRequest like;
+  like.table = request.table;
+  like.count = request.count;
+  like.min_count = request.min_count;
+  like.distinct = request.distinct;
+  like.wants_least = request.wants_least;
+  like.deadline = request.deadline;
+  return like;
 }
 
-Status gather(SampleResult result, const BatchOptions& options, const Weighing& weighing,
-              Drawn& drawn) {
-  drawn.samples = std::move(result.batch);
-  if (drawn.samples.empty()) return result.status;
-  REVERIE_RETURN_IF_ERROR(assemble_into(drawn.samples, options, drawn.batch));
-  if (!weighing.beta) return result.status;
+Status weigh(const Weighing& weighing, Drawn& drawn) {
   const SampleBatch& samples = drawn.samples;
+  if (!weighing.beta || samples.empty()) return {};
   drawn.weights.resize(samples.size());
   if (!weighing.over_table) {
-    REVERIE_RETURN_IF_ERROR(
-        importance_weights(samples.probabilities(), static_cast<std::size_t>(samples.table_size()),
-                           *weighing.beta, WeightScale::kBatchMaximum, drawn.weights));
-    return result.status;
+    return importance_weights(samples.probabilities(),
+                              static_cast<std::size_t>(samples.table_size()), *weighing.beta,
+                              WeightScale::kBatchMaximum, drawn.weights);
   }
   if (samples.least_probability() <= 0) {
     return unimplemented(
         "weights='buffer' needs the smallest probability in the table, which only a store in this "
         "process tells, and a sampler that ships with it; use weights='batch'");
   }
-  REVERIE_RETURN_IF_ERROR(importance_weights_over(
-      samples.probabilities(), samples.least_probability(), *weighing.beta, drawn.weights));
+  return importance_weights_over(samples.probabilities(), samples.least_probability(),
+                                 *weighing.beta, drawn.weights);
+}
+
+}  // namespace
+
+Status gather(ReplayService& service, const SampleRequest& like, SampleResult& result,
+              const Gathering& gathering, const WaitOptions& wait, Drawn& drawn) {
+  REVERIE_RETURN_IF_ERROR(assemble_decodable(service, like, gathering.on_corrupt, wait,
+                                             gathering.options, result, drawn.batch));
+  drawn.samples = std::move(result.batch);
+  REVERIE_RETURN_IF_ERROR(weigh(gathering.weighing, drawn));
   return result.status;
 }
 
-Status draw_briefly(ReplayService& service, SampleRequest request, const BatchOptions& options,
-                    const Weighing& weighing, const WaitOptions& wait, bool is_local,
-                    Drawn& drawn) {
-  request.wants_least = weighing.beta && weighing.over_table;
+Status draw_briefly(ReplayService& service, SampleRequest request, const Gathering& gathering,
+                    const WaitOptions& wait, bool is_local, Drawn& drawn) {
+  request.wants_least = gathering.weighing.beta && gathering.weighing.over_table;
+  const SampleRequest like = like_of(request);
   if (!is_local || request.count > kBriefItems) {
-    return without_gil(
-        [&] { return draw(service, std::move(request), options, weighing, wait, drawn); });
+    return without_gil([&] {
+      SampleResult result = sample_and_wait(service, std::move(request), wait);
+      return gather(service, like, result, gathering, wait, drawn);
+    });
   }
   SampleResult result =
       without_gil_in_waits(/*is_brief=*/true, wait, [&](const WaitOptions& briefly) {
         return sample_and_wait(service, std::move(request), briefly);
       });
   if (payload_bytes(result.batch) <= kBriefBytes) {
-    return gather(std::move(result), options, weighing, drawn);
+    // To draw again may take long.
+    Gathering briefly = gathering;
+    briefly.on_corrupt = OnCorrupt::kRaise;
+    Status status = gather(service, like, result, briefly, wait, drawn);
+    const bool is_corrupt = status.code() == StatusCode::kDataLoss && !result.batch.empty();
+    if (!is_corrupt || gathering.on_corrupt == OnCorrupt::kRaise) return status;
   }
-  return without_gil([&] { return gather(std::move(result), options, weighing, drawn); });
+  return without_gil([&] { return gather(service, like, result, gathering, wait, drawn); });
 }
 
 nb::object column_array(DType dtype, std::span<const std::int64_t> shape, Buffer buffer) {

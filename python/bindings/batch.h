@@ -9,6 +9,7 @@
 
 #include "python/bindings/one_call.h"
 #include "reverie/client/batch.h"
+#include "reverie/client/corrupt_items.h"
 #include "reverie/service/blocking.h"
 
 namespace reverie::python {
@@ -33,19 +34,22 @@ bool weights_argument(nb::handle weights);
 // The arguments `beta` and `weights` as calls take them.
 Weighing weighing_argument(nb::handle beta, nb::handle weights);
 
-// Draws and gathers; Python's lock is not needed. What was drawn is in `drawn` even if that was not
-// all.
-Status draw(ReplayService& service, SampleRequest request, const BatchOptions& options,
-            const Weighing& weighing, const WaitOptions& wait, Drawn& drawn);
+// How a batch's arrays are made.
+struct Gathering {
+  BatchOptions options = {};
+  Weighing weighing = {};
+  OnCorrupt on_corrupt = OnCorrupt::kRemove;
+};
 
-// The same, with the lock; it is let go where that is not brief (convert.h). `is_local`: the store
-// is in this process.
-Status draw_briefly(ReplayService& service, SampleRequest request, const BatchOptions& options,
-                    const Weighing& weighing, const WaitOptions& wait, bool is_local, Drawn& drawn);
+// Draws and gathers, with Python's lock; it is let go where that is not brief (convert.h). What was
+// drawn is in `drawn` even if that was not all. `is_local`: the store is in this process.
+Status draw_briefly(ReplayService& service, SampleRequest request, const Gathering& gathering,
+                    const WaitOptions& wait, bool is_local, Drawn& drawn);
 
-// The second half of it, for samples that came already.
-Status gather(SampleResult result, const BatchOptions& options, const Weighing& weighing,
-              Drawn& drawn);
+// The second half of it, for samples that came already: of a request like `like`. Python's lock is
+// not needed. On an error the samples may still be in `result`.
+Status gather(ReplayService& service, const SampleRequest& like, SampleResult& result,
+              const Gathering& gathering, const WaitOptions& wait, Drawn& drawn);
 
 class PyBatch {
  public:

@@ -108,8 +108,9 @@ nb::object sample_batch(const ClientHandle& self, nb::handle table, nb::handle b
   request.batch = std::move(filled.samples);
   Waiting waiting(*self.service(), request.table);
   const WaitOptions wait = waiting.options();
-  const Status status = draw_briefly(*self.service(), std::move(request), options, weighing, wait,
-                                     self.local() != nullptr, drawn);
+  const Status status =
+      draw_briefly(*self.service(), std::move(request), {options, weighing, self.on_corrupt()},
+                   wait, self.local() != nullptr, drawn);
   if (status.ok()) {
     filled.take(std::move(drawn));
     return batch;
@@ -133,8 +134,8 @@ nb::tuple sample_one(const ClientHandle& self, nb::handle table, nb::handle time
   const WaitOptions wait = waiting.options();
   Drawn drawn;
   std::vector<bool> is_squeezed;
-  unwrap(draw_briefly(*self.service(), std::move(request), {}, {}, wait, self.local() != nullptr,
-                      drawn));
+  unwrap(draw_briefly(*self.service(), std::move(request), {{}, {}, self.on_corrupt()}, wait,
+                      self.local() != nullptr, drawn));
   for (const LayoutColumn& column : drawn.samples.trajectories()[0].layout->columns()) {
     is_squeezed.push_back(column.squeezed);
   }
@@ -188,7 +189,8 @@ void insert(const ClientHandle& self, nb::handle data, nb::dict priorities, nb::
   unwrap(without_gil_in_waits(is_brief, waiting.options(), [&](const WaitOptions& wait) -> Status {
     REVERIE_ASSIGN_OR_RETURN(const std::uint64_t seed, self.next_seed(wait));
     Random random(seed);
-    return insert_step(*self.service(), step, nest->text(), targets, until, random, wait);
+    return insert_step(*self.service(), step, nest->text(), targets, until, random, wait,
+                       &self.step_kinds());
   }));
 }
 

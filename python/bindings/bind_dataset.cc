@@ -129,6 +129,7 @@ struct TableStreamOptions {
   bool distinct = false;
   bool pad = false;
   bool drop_last = false;
+  OnCorrupt on_corrupt = OnCorrupt::kRemove;
   // Samples after which an item leaves its table; below 1: none leaves so.
   std::int64_t max_times_sampled = 0;
 };
@@ -163,8 +164,11 @@ class TableMaker {
     next_.reset();
     if (asks_ahead_) next_.emplace(ask(asked.id()));
     Drawn drawn;
-    const Status status =
-        gather(asked.wait(wait), {options_.pad, memory_.get()}, options_.weighing, drawn);
+    SampleResult result = asked.wait(wait);
+    const Status status = gather(
+        *service_, request(), result,
+        {{options_.pad, memory_.get()}, options_.weighing, options_.on_corrupt}, wait, drawn);
+    if (drawn.samples.empty()) drawn.samples = std::move(result.batch);
     if (!status.ok()) {
       const bool is_last = status.code() == StatusCode::kDeadlineExceeded &&
                            !drawn.samples.empty() && !options_.drop_last;
@@ -222,14 +226,19 @@ class TableMaker {
   }
 
   PendingSample ask(RequestId follows) {
+    SampleRequest asked = request();
+    asked.follows = follows;
+    return {*service_, std::move(asked)};
+  }
+
+  SampleRequest request() const {
     SampleRequest request;
     request.table = options_.table;
     request.count = request.min_count = options_.batch_size;
     request.distinct = options_.distinct;
     request.wants_least = options_.weighing.beta && options_.weighing.over_table;
     request.deadline = deadline_of(options_.timeout);
-    request.follows = follows;
-    return {*service_, std::move(request)};
+    return request;
   }
 
   std::shared_ptr<ReplayService> service_;
@@ -326,6 +335,7 @@ void init_table_stream(TableStream* self, const ClientHandle& client, nb::handle
   options.distinct = distinct;
   options.pad = pad;
   options.drop_last = drop_last;
+  options.on_corrupt = client.on_corrupt();
   std::optional<std::int64_t> depth;
   if (!prefetch.is_none()) depth = integer_argument("prefetch", prefetch, 0, kDepthMax);
   if (client.local()) {
@@ -428,6 +438,7 @@ void init_sample_stream(SampleStream* self, const ClientHandle& client, nb::hand
   const std::int64_t spent_after =
       nb::cast<std::int64_t>(max_times_sampled);  // as the package has it from the table
   options.keeps_trajectories = spent_after >= 1;
+  options.on_corrupt = client.on_corrupt();
   new (self)
       SampleStream(client, std::move(options), integer_argument("workers", workers, 1, kDepthMax),
                    integer_argument("samples_max", samples_max, 0), spent_after);

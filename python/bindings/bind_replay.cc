@@ -35,9 +35,9 @@ class Store {
   Store(std::shared_ptr<LocalService> service, std::optional<std::uint64_t> seed)
       : service_(std::move(service)), seed_(seed) {}
 
-  ClientHandle client() const {
+  ClientHandle client(bool raises_corrupt) const {
     check();
-    return ClientHandle(service_, service_, seed_);
+    return ClientHandle(service_, service_, on_corrupt_of(raises_corrupt), seed_);
   }
   void close() const {
     check();
@@ -86,7 +86,8 @@ void bind_replay(nb::module_& m) {
       .def("__init__", &init_store, "tables"_a, "max_bytes"_a.none(), "seed"_a.none(),
            nb::sig("def __init__(self, tables: list[dict[str, typing.Any]], "
                    "max_bytes: int | None, seed: int | None) -> None"))
-      .def("client", &Store::client)
+      .def("client", &Store::client, "raises_corrupt"_a = false,
+           nb::sig("def client(self, raises_corrupt: bool = False) -> Client"))
       .def("close", &Store::close)
       .def("info", &Store::info, nb::sig("def info(self) -> list[dict[str, typing.Any]]"))
       .def("extension_summary", &Store::extension_summary, "table"_a, "index"_a,

@@ -52,9 +52,9 @@ class PyServer {
     server_.reset();
   }
 
-  ClientHandle client() const {
+  ClientHandle client(bool raises_corrupt) const {
     check();
-    return ClientHandle(server_->store(), server_->store());
+    return ClientHandle(server_->store(), server_->store(), on_corrupt_of(raises_corrupt));
   }
   nb::list info() const {
     check();
@@ -198,7 +198,8 @@ Result<std::shared_ptr<ReplayService>> open_shards(const std::vector<std::string
 
 ClientHandle connect(const std::vector<std::string>& addresses, std::string token, nb::handle tls,
                      nb::handle retry_timeout_s, bool is_sharded, const std::string& sampling,
-                     nb::handle seed) {
+                     nb::handle seed, bool raises_corrupt) {
+  const OnCorrupt on_corrupt = on_corrupt_of(raises_corrupt);
   std::optional<std::uint64_t> given_seed;
   if (!seed.is_none()) given_seed = static_cast<std::uint64_t>(integer_argument("seed", seed, 0));
   ReverbClientOptions options;
@@ -221,12 +222,12 @@ ClientHandle connect(const std::vector<std::string>& addresses, std::string toke
   }
   if (!is_sharded) {
     auto client = unwrap(ReverbClient::open(client_threads(), addresses.at(0), std::move(options)));
-    return ClientHandle(released_without_gil(std::move(client)), nullptr, given_seed);
+    return ClientHandle(released_without_gil(std::move(client)), nullptr, on_corrupt, given_seed);
   }
   options.grpc.backoff_max = kShardBackoffMax;
   auto service = unwrap(open_shards(
       addresses, options, sampling == "mass" ? ShardSampling::kMass : ShardSampling::kEven));
-  return ClientHandle(released_without_gil(std::move(service)), nullptr, given_seed);
+  return ClientHandle(released_without_gil(std::move(service)), nullptr, on_corrupt, given_seed);
 }
 
 // (address, why it is left out; empty while it is not) of each shard; none for one server.
@@ -251,7 +252,8 @@ void bind_server(nb::module_& m) {
            nb::sig("def __init__(self, tables: list[dict[str, typing.Any]], "
                    "max_bytes: int | None, addresses: list[str], token: str, insecure: bool, "
                    "tls: tuple[str, str, str] | None, limits: dict[str, int]) -> None"))
-      .def("client", &PyServer::client)
+      .def("client", &PyServer::client, "raises_corrupt"_a = false,
+           nb::sig("def client(self, raises_corrupt: bool = False) -> Client"))
       .def("info", &PyServer::info, nb::sig("def info(self) -> list[dict[str, typing.Any]]"))
       .def("extension_summary", &PyServer::extension_summary, "table"_a, "index"_a,
            nb::sig("def extension_summary(self, table: str, index: int) -> dict[str, float]"))
@@ -266,10 +268,11 @@ void bind_server(nb::module_& m) {
                 "tls: tuple[str, str, str] | None, limits: dict[str, int]) -> None"),
         "Raises what ``Server`` would, save where a port is in use; listens nowhere.");
   m.def("connect", &connect, "addresses"_a, "token"_a, "tls"_a.none(), "retry_timeout_s"_a.none(),
-        "sharded"_a, "sampling"_a, "seed"_a.none(),
+        "sharded"_a, "sampling"_a, "seed"_a.none(), "raises_corrupt"_a = false,
         nb::sig("def connect(addresses: list[str], token: str, "
                 "tls: tuple[str, str, str, str] | None, retry_timeout_s: float | None, "
-                "sharded: bool, sampling: str, seed: int | None) -> Client"),
+                "sharded: bool, sampling: str, seed: int | None, "
+                "raises_corrupt: bool = False) -> Client"),
         "A client of the server at an address, or of a store whose shards are at several; connects "
         "when it is first used.");
   m.def("shard_states", &shard_states, "client"_a,

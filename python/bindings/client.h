@@ -11,11 +11,18 @@
 #include "reverie/base/fork.h"
 #include "reverie/base/mutex.h"
 #include "reverie/base/random.h"
+#include "reverie/client/corrupt_items.h"
+#include "reverie/client/insert_step.h"
 #include "reverie/replay/local_service.h"
 #include "reverie/service/blocking.h"
 #include "reverie/service/replay_service.h"
 
 namespace reverie::python {
+
+// As the package's `on_corrupt` says it: "remove" or "raise".
+inline OnCorrupt on_corrupt_of(bool raises) {
+  return raises ? OnCorrupt::kRaise : OnCorrupt::kRemove;
+}
 
 class ClientHandle {
  public:
@@ -24,8 +31,11 @@ class ClientHandle {
   // other client of the store has; from the system without a seed. A store of this process gives
   // the number now, a server when it is needed.
   ClientHandle(std::shared_ptr<ReplayService> service, std::shared_ptr<LocalService> local,
-               std::optional<std::uint64_t> seed = {})
-      : service_(std::move(service)), local_(std::move(local)), seeds_(std::make_shared<Seeds>()) {
+               OnCorrupt on_corrupt, std::optional<std::uint64_t> seed = {})
+      : service_(std::move(service)),
+        local_(std::move(local)),
+        on_corrupt_(on_corrupt),
+        seeds_(std::make_shared<Seeds>()) {
     if (!seed) seeds_->random.emplace(std::optional<std::uint64_t>());
     seeds_->seed = seed.value_or(0);
     if (local_) next_seed({}).value();
@@ -33,6 +43,10 @@ class ClientHandle {
 
   const std::shared_ptr<ReplayService>& service() const { return service_; }
   const std::shared_ptr<LocalService>& local() const { return local_; }
+  // Of the steps that insert() was given, by all copies.
+  StepKinds& step_kinds() const { return *step_kinds_; }
+  // What becomes of items that cannot be decoded when they are drawn.
+  OnCorrupt on_corrupt() const { return on_corrupt_; }
   // By table, as far as it was asked: whether its samples may be drawn ahead of their reader, as
   // they are not spent. For all copies; guarded by the interpreter's lock.
   std::map<std::string, bool>& tables_drawn_ahead() const { return *tables_drawn_ahead_; }
@@ -51,8 +65,10 @@ class ClientHandle {
  private:
   std::shared_ptr<ReplayService> service_;
   std::shared_ptr<LocalService> local_;
+  OnCorrupt on_corrupt_;
   std::shared_ptr<std::map<std::string, bool>> tables_drawn_ahead_ =
       std::make_shared<std::map<std::string, bool>>();
+  std::shared_ptr<StepKinds> step_kinds_ = std::make_shared<StepKinds>();
   struct Seeds {
     Mutex mutex;
     std::uint64_t seed = 0;

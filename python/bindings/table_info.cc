@@ -79,6 +79,7 @@ nb::dict to_dict(const TableInfo& info) {
   table["insert_wait_s"] = info.insert_wait_s;
   table["sample_wait_s"] = info.sample_wait_s;
   table["missing_updates"] = info.missing_updates;
+  table["corrupt_items"] = info.corrupt_items;
   return table;
 }
 

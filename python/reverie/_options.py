@@ -1,13 +1,19 @@
 """Selectors and extensions by the name that the native store knows, with their options."""
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from reverie import _checks
 from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 
 OptionValue: TypeAlias = bool | int | float | str
 ComponentSpec: TypeAlias = tuple[str, dict[str, OptionValue]]
+OnCorrupt: TypeAlias = Literal["remove", "raise"]
+
+
+def raises_on_corrupt(on_corrupt: OnCorrupt) -> bool:
+    """Whether a client's argument of that name is ``"raise"``, not ``"remove"``."""
+    return _checks.choice("on_corrupt", on_corrupt, ("remove", "raise")) == "raise"
 
 
 class Component:

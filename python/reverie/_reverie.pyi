@@ -446,7 +446,7 @@ class Store:
 
     def __init__(self, tables: list[dict[str, Any]], max_bytes: int | None, seed: int | None) -> None: ...
 
-    def client(self) -> Client: ...
+    def client(self, raises_corrupt: bool = False) -> Client: ...
 
     def close(self) -> None: ...
 
@@ -540,7 +540,7 @@ class Server:
 
     def __init__(self, tables: list[dict[str, Any]], max_bytes: int | None, addresses: list[str], token: str, insecure: bool, tls: tuple[str, str, str] | None, limits: dict[str, int]) -> None: ...
 
-    def client(self) -> Client: ...
+    def client(self, raises_corrupt: bool = False) -> Client: ...
 
     def info(self) -> list[dict[str, Any]]: ...
 
@@ -562,7 +562,7 @@ def check_server(tables: list[dict[str, Any]], max_bytes: int | None, addresses:
     Raises what ``Server`` would, save where a port is in use; listens nowhere.
     """
 
-def connect(addresses: list[str], token: str, tls: tuple[str, str, str, str] | None, retry_timeout_s: float | None, sharded: bool, sampling: str, seed: int | None) -> Client:
+def connect(addresses: list[str], token: str, tls: tuple[str, str, str, str] | None, retry_timeout_s: float | None, sharded: bool, sampling: str, seed: int | None, raises_corrupt: bool = False) -> Client:
     """
     A client of the server at an address, or of a store whose shards are at several; connects when it is first used.
     """

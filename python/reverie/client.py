@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from reverie import _checks, _reverie
-from reverie._options import checked_seed
+from reverie._options import checked_seed, raises_on_corrupt
 from reverie.dataset import Dataset, Output, table_dataset
 from reverie.errors import (
     InvalidArgumentError,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from reverie._options import OnCorrupt
     from reverie._reverie import Batch, BlockedReport
     from reverie.structured import Config, StructuredWriter
 
@@ -71,11 +72,15 @@ class Client:
         seed: of the keys that ``insert`` and the writers choose; None takes one from the system.
             The server numbers its clients, so that two of one seed, or one that begins anew, never
             choose the same. For one server, of Reverie's.
+        on_corrupt: what becomes of items that cannot be decoded when they are drawn (a chunk is
+            damaged, or was never one): ``"remove"`` takes each out of its table, where it is
+            counted (``server_info()[table].corrupt_items``) and logged, and draws another in its
+            place; ``"raise"`` raises ``DataLossError`` and leaves the item where it is.
 
     Raises:
         InvalidArgumentError: an address is none or is given twice, ``tls`` holds no certificates,
             ``token`` is malformed, ``retry_timeout_s`` is not above 0, there is no such
-            ``sampling``, or ``seed`` is given with several shards.
+            ``sampling`` or ``on_corrupt``, or ``seed`` is given with several shards.
         UnavailableError: a name cannot be looked up, with ``each_address``.
     """
 
@@ -89,6 +94,7 @@ class Client:
         each_address: bool = False,
         sampling: Literal["even", "mass"] = "even",
         seed: int | None = None,
+        on_corrupt: OnCorrupt = "remove",
     ) -> None:
         is_one = isinstance(server_address, str)
         addresses = _addresses(server_address)
@@ -116,6 +122,7 @@ class Client:
             each_address or not is_one,
             sampling,
             checked_seed(seed),
+            raises_on_corrupt(on_corrupt),
         )
         self._codec = "auto"
         self._addresses = addresses
@@ -129,6 +136,7 @@ class Client:
                 "each_address": each_address,
                 "sampling": sampling,
                 "seed": seed,
+                "on_corrupt": on_corrupt,
             },
         )
 
@@ -155,7 +163,7 @@ class Client:
         """
         if self._connection is None or not self._is_sharded:
             return [self]
-        kept = ("token", "tls", "retry_timeout_s")
+        kept = ("token", "tls", "retry_timeout_s", "on_corrupt")
         options = {name: self._connection[1][name] for name in kept}
         return [Client(address, **options) for address in self._addresses]
 

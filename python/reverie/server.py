@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reverie import _checks, _reverie
+from reverie._options import OnCorrupt, raises_on_corrupt
 from reverie.client import Client
 from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 from reverie.store import checked_tables
@@ -174,13 +175,17 @@ class Server:
         """
         return self._native.figures
 
-    def localhost_client(self) -> Client:
+    def localhost_client(self, *, on_corrupt: OnCorrupt = "remove") -> Client:
         """A client that connects to the server as those of other processes do."""
-        return Client(f"localhost:{self.port}", token=self._token)
+        return Client(f"localhost:{self.port}", token=self._token, on_corrupt=on_corrupt)
 
-    def client(self) -> Client:
-        """A client within this process, as that of a ``Store``: nothing travels."""
-        return Client._embedded(self._native.client(), "auto")
+    def client(self, *, on_corrupt: OnCorrupt = "remove") -> Client:
+        """A client within this process, as that of a ``Store``: nothing travels.
+
+        Args:
+            on_corrupt: what becomes of items that cannot be decoded, as for ``reverie.Client``.
+        """
+        return Client._embedded(self._native.client(raises_on_corrupt(on_corrupt)), "auto")
 
     def stop(self, *, grace_s: float = _GRACE_S) -> None:
         """Ends all that waits, then the connections. Stopping again does nothing.

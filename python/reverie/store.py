@@ -5,6 +5,7 @@ from types import TracebackType
 from typing import Any
 
 from reverie import _checks, _options, _reverie
+from reverie._options import OnCorrupt, raises_on_corrupt
 from reverie.client import Client
 from reverie.errors import InvalidArgumentError, NotFoundError, UnsupportedTypeError
 from reverie.table import Table
@@ -83,9 +84,17 @@ class Store:
         """The tables, in the order in which they were given."""
         return self._tables
 
-    def client(self) -> Client:
-        """A client; it may be used by many threads, and there may be many."""
-        return Client._embedded(self._native.client(), self._codec)
+    def client(self, *, on_corrupt: OnCorrupt = "remove") -> Client:
+        """A client; it may be used by many threads, and there may be many.
+
+        Args:
+            on_corrupt: what becomes of items that cannot be decoded, as for ``reverie.Client``.
+
+        Raises:
+            InvalidArgumentError: ``on_corrupt`` is neither.
+        """
+        native = self._native.client(raises_on_corrupt(on_corrupt))
+        return Client._embedded(native, self._codec)
 
     def close(self) -> None:
         """Ends all calls that wait, with ``CancelledError``; those to come end so too.

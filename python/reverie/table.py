@@ -41,6 +41,7 @@ class TableInfo(NamedTuple):
         num_unique_samples: items that were sampled at least once.
         max_priority: the largest since the table was opened or reset; 1 before the first.
         missing_updates: priority updates that found no item.
+        corrupt_items: that a reader could not decode, and that were taken out.
     """
 
     name: str
@@ -58,6 +59,7 @@ class TableInfo(NamedTuple):
     size_bytes: int = 0
     max_priority: float = 1.0
     missing_updates: int = 0
+    corrupt_items: int = 0
 
 
 class Table:
@@ -330,6 +332,7 @@ _COUNTS = (
     "size_bytes",
     "max_priority",
     "missing_updates",
+    "corrupt_items",
 )
 
 

@@ -302,6 +302,7 @@ VALID = {
     "num_workers": None,
     "num_workers_per_iterator": 1,
     "obs": transition_item("obs"),
+    "on_corrupt": "remove",
     "options": None,
     "out": None,
     "output": "numpy",

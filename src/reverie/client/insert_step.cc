@@ -1,5 +1,6 @@
 #include "reverie/client/insert_step.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -10,39 +11,60 @@
 namespace reverie {
 namespace {
 
-Result<Ref<Chunk>> chunk_of(std::span<const NamedValue> step, Random& random) {
+bool is_of(const StepKinds::Kind& kind, std::span<const NamedValue> step,
+           std::string_view structure) {
+  const auto columns = kind.schema->columns();
+  return kind.layout->structure() == structure &&
+         std::ranges::equal(step, columns, [](const NamedValue& given, const TensorSpec& spec) {
+           return given.name == spec.name && given.value.dtype == spec.dtype &&
+                  std::ranges::equal(given.value.shape, spec.shape);
+         });
+}
+
+StepKinds::Kind kind_of(std::span<const NamedValue> step, std::string_view structure) {
   std::vector<TensorSpec> specs;
-  std::size_t var_bytes = 0;
+  std::vector<LayoutColumn> columns;
   for (const auto& [name, value] : step) {
     specs.push_back(
         {std::string(name), value.dtype, Shape(value.shape.begin(), value.shape.end())});
+    columns.push_back({specs.back(), static_cast<std::uint16_t>(columns.size()), 0, 1, false});
+  }
+  return {make_ref<ChunkSchema>(std::move(specs)),
+          make_ref<Layout>(std::move(columns), std::string(structure))};
+}
+
+Result<Ref<Chunk>> chunk_of(const Ref<const ChunkSchema>& schema, std::span<const NamedValue> step,
+                            Random& random) {
+  std::size_t var_bytes = 0;
+  for (const auto& [name, value] : step) {
     if (has_variable_size(value.dtype)) var_bytes += value.bytes.size();
   }
   const ChunkOrigin origin{random.next(), random.next(), 0};
-  REVERIE_ASSIGN_OR_RETURN(
-      Ref<Chunk> chunk, Chunk::open(make_ref<ChunkSchema>(std::move(specs)), origin, 1, var_bytes,
-                                    BlockHeap::shared()));
+  REVERIE_ASSIGN_OR_RETURN(Ref<Chunk> chunk,
+                           Chunk::open(schema, origin, 1, var_bytes, BlockHeap::shared()));
   for (std::size_t i = 0; i < step.size(); ++i) chunk->set_row(i, 0, step[i].value.bytes);
   chunk->publish(1);
   return chunk;
 }
 
-Ref<const Layout> layout_of(const ChunkSchema& schema, std::string_view structure) {
-  std::vector<LayoutColumn> columns;
-  for (std::size_t i = 0; i < schema.column_count(); ++i) {
-    columns.push_back({schema.column(i), static_cast<std::uint16_t>(i), 0, 1, false});
-  }
-  return make_ref<Layout>(std::move(columns), std::string(structure));
-}
-
 }  // namespace
+
+StepKinds::Kind StepKinds::find(std::span<const NamedValue> step, std::string_view structure) {
+  const MutexLock lock(mutex_);
+  for (const Kind& kind : kinds_) {
+    if (is_of(kind, step, structure)) return kind;
+  }
+  if (kinds_.size() < kKindsMax) return kinds_.emplace_back(kind_of(step, structure));
+  next_ = (next_ + 1) % kKindsMax;
+  return kinds_[next_] = kind_of(step, structure);
+}
 
 Status insert_step(ReplayService& service, std::span<const NamedValue> step,
                    std::string_view structure, std::span<const InsertTarget> targets,
-                   TimePoint deadline, Random& random, const WaitOptions& wait) {
+                   TimePoint deadline, Random& random, const WaitOptions& wait, StepKinds* kinds) {
   if (step.empty()) return invalid_argument("the step has no columns; give it at least one array");
-  REVERIE_ASSIGN_OR_RETURN(const Ref<Chunk> chunk, chunk_of(step, random));
-  const Ref<const Layout> layout = layout_of(chunk->schema(), structure);
+  const auto [schema, layout] = kinds ? kinds->find(step, structure) : kind_of(step, structure);
+  REVERIE_ASSIGN_OR_RETURN(const Ref<Chunk> chunk, chunk_of(schema, step, random));
   const Piece piece{chunk.get(), 0, 1};
   for (std::size_t i = 0; i < targets.size(); ++i) {
     Item item{random.next(), targets[i].priority, Trajectory(layout, {&piece, 1}), 0};

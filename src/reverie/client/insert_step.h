@@ -8,8 +8,11 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "reverie/base/mutex.h"
 #include "reverie/base/random.h"
+#include "reverie/record/trajectory.h"
 #include "reverie/service/blocking.h"
 #include "reverie/service/replay_service.h"
 #include "reverie/tensor/tensor.h"
@@ -27,10 +30,32 @@ struct InsertTarget {
   std::optional<double> priority;
 };
 
+// What steps that are alike have in common, kept from step to step: a schema and a layout take
+// several times what a small step does. Thread-safe.
+class StepKinds {
+ public:
+  struct Kind {
+    Ref<const ChunkSchema> schema;
+    Ref<const Layout> layout;
+  };
+  // Of steps with these columns and this structure.
+  Kind find(std::span<const NamedValue> step, std::string_view structure);
+
+ private:
+  // Beyond these the oldest makes room: steps that are all different are no reason to grow.
+  static constexpr std::size_t kKindsMax = 16;
+
+  Mutex mutex_;
+  std::vector<Kind> kinds_ REVERIE_GUARDED_BY(mutex_);
+  std::size_t next_ REVERIE_GUARDED_BY(mutex_) = 0;  // to be replaced once there are kKindsMax
+};
+
 // Inserts into one table after the other, and stops at the first error: its message says how many
-// tables have the item by then. Columns get a leading axis of 1. `random` gives the keys.
+// tables have the item by then. Columns get a leading axis of 1. `random` gives the keys. Steps
+// that came with the same `kinds` share what they have in common.
 Status insert_step(ReplayService& service, std::span<const NamedValue> step,
                    std::string_view structure, std::span<const InsertTarget> targets,
-                   TimePoint deadline, Random& random, const WaitOptions& wait);
+                   TimePoint deadline, Random& random, const WaitOptions& wait,
+                   StepKinds* kinds = nullptr);
 
 }  // namespace reverie

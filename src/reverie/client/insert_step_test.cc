@@ -47,6 +47,45 @@ TEST_F(InsertStep, StoresTheStepOnceForAllTables) {
   EXPECT_EQ(second.priority, std::nullopt);
 }
 
+TEST_F(InsertStep, StepsThatAreAlikeShareWhatTheyHaveInCommon) {
+  service_.add_table("t");
+  StepKinds kinds;
+  const InsertTarget target{"t", 1.0};
+  const auto insert_as = [&](const std::vector<NamedValue>& step, std::string_view structure) {
+    return insert_step(service_, step, structure, {&target, 1}, TimePoint::max(), random_, {},
+                       &kinds);
+  };
+  const Value longer = f32s({1, 2, 3, 4});
+  const std::vector<NamedValue> step = {{"x", x_.view()}, {"word", word_.view()}};
+  ASSERT_TRUE(insert_as(step, "a").ok());
+  ASSERT_TRUE(insert_as(step, "a").ok());
+  ASSERT_TRUE(insert_as(step, "b").ok());
+  ASSERT_TRUE(insert_as({{"y", x_.view()}, {"word", word_.view()}}, "a").ok());
+  ASSERT_TRUE(insert_as({{"x", longer.view()}, {"word", word_.view()}}, "a").ok());
+  ASSERT_TRUE(insert_as({{"x", x_.view()}}, "a").ok());
+  const auto schema = [&](std::size_t i) {
+    return &service_.item("t", i).trajectory.pieces()[0].chunk->schema();
+  };
+  const auto layout = [&](std::size_t i) { return &service_.item("t", i).trajectory.layout(); };
+  EXPECT_EQ(schema(0), schema(1));
+  EXPECT_EQ(layout(0), layout(1));
+  for (std::size_t i = 2; i < 6; ++i) {
+    EXPECT_NE(schema(0), schema(i));
+    EXPECT_NE(layout(0), layout(i));
+    EXPECT_TRUE(check_trajectory(service_.item("t", i).trajectory.view()).ok());
+  }
+  // Steps that are all different push out what came before, and stay right.
+  for (int i = 0; i < 40; ++i) {
+    const std::string name = format("x{}", i);
+    ASSERT_TRUE(insert_as({{name, x_.view()}}, "c").ok());
+    EXPECT_EQ(service_.item("t", 6 + static_cast<std::size_t>(i))
+                  .trajectory.layout()
+                  .columns()[0]
+                  .spec.name,
+              name);
+  }
+}
+
 TEST_F(InsertStep, SaysHowManyTablesHaveTheItem) {
   service_.add_table("t");
   const Status status = insert({{"t", 1.0}, {"nowhere", 1.0}});

@@ -83,6 +83,17 @@ void SampleFeed::bound_bytes(const FedSamples& fed) {
   wanted_ = std::clamp<std::size_t>(options_.bytes_max / of_one, 1, wanted_);
 }
 
+Result<std::vector<SampleGroup>> SampleFeed::groups_of(SampleBatch& batch,
+                                                       const WaitOptions& wait) {
+  auto groups = assemble_groups(batch, *memory_);
+  const bool is_corrupt = groups.status().code() == StatusCode::kDataLoss;
+  if (!is_corrupt || options_.on_corrupt == OnCorrupt::kRaise) return groups;
+  REVERIE_ASSIGN_OR_RETURN(const std::size_t gone, take_out_corrupt(*service_, options_.table,
+                                                                    groups.status(), wait, batch));
+  give_back(gone);
+  return assemble_groups(batch, *memory_);
+}
+
 Result<FedSamples> SampleFeed::operator()(const WaitOptions& wait) {
   const Clock& clock = options_.clock ? *options_.clock : Clock::system();
   const TimePoint begin = clock.now();
@@ -108,7 +119,11 @@ Result<FedSamples> SampleFeed::operator()(const WaitOptions& wait) {
         wanted_ = std::min(2 * count, options_.request_max);
       }
       FedSamples fed;
-      REVERIE_ASSIGN_OR_RETURN(fed.groups, assemble_groups(result.batch, *memory_));
+      REVERIE_ASSIGN_OR_RETURN(fed.groups, groups_of(result.batch, wait));
+      if (fed.groups.empty()) {
+        count = wanted_;
+        continue;
+      }
       fed.samples = std::move(result.batch);
       if (options_.keeps_trajectories) {
         fed.samples.retain();

@@ -17,6 +17,7 @@
 
 #include "reverie/base/clock.h"
 #include "reverie/client/batch.h"
+#include "reverie/client/corrupt_items.h"
 #include "reverie/service/blocking.h"
 #include "reverie/service/replay_service.h"
 #include "reverie/tensor/batch_memory.h"
@@ -45,6 +46,7 @@ struct SampleFeedOptions {
   Clock* clock = nullptr;  // that the service's deadlines are on; the system's when null
   // Of the rows of a request's items, as far as the request before tells; 0: no bound.
   std::size_t bytes_max = 0;
+  OnCorrupt on_corrupt = OnCorrupt::kRemove;
 };
 
 // What a feed drew at once. The samples hold no pin.
@@ -80,6 +82,9 @@ class SampleFeed {
   std::size_t take_budget(std::size_t count);
   void give_back(std::size_t count);
   void bound_bytes(const FedSamples& fed);
+  // The groups of what was drawn; what cannot be decoded is taken out of the batch and its table.
+  // None where nothing is left.
+  Result<std::vector<SampleGroup>> groups_of(SampleBatch& batch, const WaitOptions& wait);
 
   std::shared_ptr<ReplayService> service_;
   SampleFeedOptions options_;

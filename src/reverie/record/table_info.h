@@ -67,6 +67,8 @@ struct TableInfo {
   double sample_wait_s = 0;
   // Updates by key or ticket that found no item.
   std::int64_t missing_updates = 0;
+  // Items that a reader could not decode, and that were taken out.
+  std::int64_t corrupt_items = 0;
 };
 
 // Why requests of a table wait.

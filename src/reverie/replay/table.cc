@@ -1,8 +1,11 @@
 #include "reverie/replay/table.h"
 
 #include <algorithm>
+#include <map>
+#include <string>
 #include <utility>
 
+#include "reverie/base/log.h"
 #include "reverie/replay/distinct_probabilities.h"
 #include "reverie/service/request_checks.h"
 
@@ -261,6 +264,7 @@ MutateResult Table::mutate(const MutateRequest& request) {
     if (result.status.ok()) result.status = core_->check_priorities(priorities);
   }
   if (!result.status.ok()) return result;
+  if (!request.corrupt.empty()) take_out(request.corrupt, result);
 
   // Each list breath by breath; what waits gets its turn in between.
   const auto for_each_breath = [&](std::size_t count, auto step) {
@@ -276,8 +280,9 @@ MutateResult Table::mutate(const MutateRequest& request) {
       });
     }
   };
+  std::size_t deleted = 0;
   for_each_breath(request.deletes.size(), [&](auto begin, auto size, TimePoint now, Effects& fx) {
-    result.deleted += core_->erase(request.deletes.subspan(begin, size), now, fx.after);
+    deleted += core_->erase(request.deletes.subspan(begin, size), now, fx.after);
   });
   for_each_breath(request.tickets.size(), [&](auto begin, auto size, TimePoint now, Effects&) {
     mutex_.assert_held();
@@ -293,8 +298,45 @@ MutateResult Table::mutate(const MutateRequest& request) {
     result.updated += found;
     count_missing(size - found, result);
   });
-  result.missing += request.deletes.size() - result.deleted;
+  result.missing += request.deletes.size() - deleted;
+  result.deleted += deleted;
   return result;
+}
+
+// Rare, so each has a critical section of its own. An item that left with its last sample is not
+// found, and is counted all the same; one that was evicted, or told by another reader, is not.
+void Table::take_out(std::span<const CorruptItem> corrupt, MutateResult& result) {
+  struct Told {
+    const CorruptItem* item;
+    std::size_t draws;
+  };
+  std::map<ItemKey, Told> by_key;
+  for (const CorruptItem& item : corrupt) {
+    ++by_key.try_emplace(item.key, Told{&item, 0}).first->second.draws;
+  }
+  for (const auto& [key, told] : by_key) {
+    std::vector<ChunkKey> chunks;
+    std::int64_t number = 0;
+    apply([&, key = key, draws = told.draws](TimePoint now, Effects& effects) {
+      mutex_.assert_held();
+      if (closed_) {
+        result.status = closed_status();
+        return;
+      }
+      chunks = core_->erase_corrupt(key, draws, now, effects.after);
+      if (!chunks.empty() || options().max_times_sampled >= 1) number = ++corrupt_items_;
+    });
+    if (!result.status.ok()) return;
+    result.deleted += chunks.empty() ? 0 : 1;
+    if (number == 0 || number > kCorruptLogged) continue;
+    if (told.item->chunk != 0) chunks = {told.item->chunk};
+    std::string names;
+    for (const ChunkKey chunk : chunks) names += format("{}{}", names.empty() ? "" : ", ", chunk);
+    log_warning(
+        "item {} of table '{}' cannot be decoded and was taken out: chunk {}: {} (corrupt_items is "
+        "{} now)",
+        key, options().name, names.empty() ? "unknown" : names, told.item->why, number);
+  }
 }
 
 void Table::count_missing(std::size_t missing, MutateResult& result) {
@@ -518,6 +560,7 @@ TableInfo Table::info() {
   info.pending_inserts = static_cast<std::int64_t>(inserts_.size());
   info.pending_samples = static_cast<std::int64_t>(samples_.size());
   info.missing_updates = missing_updates_;
+  info.corrupt_items = corrupt_items_;
   // Those who wait now count with what they have waited so far.
   const TimePoint now = context_->clock.now();
   Duration insert_wait = insert_wait_;

@@ -49,6 +49,8 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   // Items handled at most before the lock is let go: half a millisecond when every line that they
   // touch comes from memory.
   static constexpr std::size_t kBreath = 256;
+  // Corrupt items that are logged; the others are counted alone.
+  static constexpr std::int64_t kCorruptLogged = 1000;
 
   // `id_base` is added to every request id.
   Table(std::unique_ptr<TableCore> core, std::shared_ptr<StoreContext> context, RequestId id_base);
@@ -137,6 +139,7 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   void complete_if(Pick pick, TimePoint now, Effects& effects) REVERIE_REQUIRES(mutex_);
 
   void count_missing(std::size_t missing, MutateResult& result) REVERIE_REQUIRES(mutex_);
+  void take_out(std::span<const CorruptItem> corrupt, MutateResult& result);
 
   std::string why_no_insert() const REVERIE_REQUIRES(mutex_);
   Status insert_timed_out(std::size_t applied, std::size_t count) const REVERIE_REQUIRES(mutex_);
@@ -157,6 +160,7 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   Duration insert_wait_ REVERIE_GUARDED_BY(mutex_){};
   Duration sample_wait_ REVERIE_GUARDED_BY(mutex_){};
   std::int64_t missing_updates_ REVERIE_GUARDED_BY(mutex_) = 0;
+  std::int64_t corrupt_items_ REVERIE_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace reverie

@@ -452,6 +452,22 @@ std::size_t TableCore::erase(std::span<const ItemKey> keys, TimePoint now, After
   return erased;
 }
 
+std::vector<ChunkKey> TableCore::erase_corrupt(ItemKey key, std::size_t draws, TimePoint now,
+                                               Aftermath& after) {
+  now_ = now;
+  const auto slot = state_->keys.find(key);
+  if (!slot) return {};
+  BriefItem& stored = state_->slots[*slot];
+  for (std::size_t i = 0; i < draws && stored.times_sampled > 0; ++i) {
+    --stored.times_sampled;
+    limiter_.take_back_sample();
+  }
+  std::vector<ChunkKey> chunks;
+  for (const Piece& piece : stored.trajectory.pieces()) chunks.push_back(piece.chunk->key());
+  remove(*slot, after);
+  return chunks;
+}
+
 std::optional<TableCore::Found> TableCore::find(ItemKey key) const {
   const auto slot = state_->keys.find(key);
   if (!slot) return std::nullopt;

@@ -93,6 +93,10 @@ class TableCore final : private TableAccess {
   std::size_t update_by_key(std::span<const ItemKey> keys, std::span<const double> priorities,
                             TimePoint now);
   std::size_t erase(std::span<const ItemKey> keys, TimePoint now, Aftermath& after);
+  // Undoes `draws` draws of an item and removes it. Returns the keys of its chunks, none when there
+  // is no such item.
+  std::vector<ChunkKey> erase_corrupt(ItemKey key, std::size_t draws, TimePoint now,
+                                      Aftermath& after);
   // The item's priority and ticket, if it is there.
   struct Found {
     double priority;

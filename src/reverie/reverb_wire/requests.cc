@@ -18,6 +18,7 @@ constexpr std::uint32_t kConfirmed = 16;
 constexpr std::uint32_t kStoredChunkVersion = 17;
 // Far from the numbers that Reverb may give.
 constexpr std::uint32_t kPackedField = 1000;
+constexpr std::uint32_t kCorruptField = 1000;
 // What honest items, columns and slices take at least: memory for more of them than there can be in
 // a message is not taken.
 constexpr std::size_t kPlaceBytes = 4;
@@ -41,6 +42,23 @@ Status read_update(Bytes message, MutatePrioritiesRequest& request) {
   request.keys.push_back(key);
   request.priorities.push_back(priority);
   return {};
+}
+
+Result<MutatePrioritiesRequest::Corrupt> read_corrupt(Bytes message) {
+  MutatePrioritiesRequest::Corrupt corrupt;
+  REVERIE_RETURN_IF_ERROR(for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
+    if (tag == varint_field(1)) {
+      corrupt.key = reader.get_uint64();
+    } else if (tag == varint_field(2)) {
+      corrupt.chunk = reader.get_uint64();
+    } else if (tag == bytes_field(3)) {
+      corrupt.why = text_of(get_bytes(reader));
+    } else {
+      reader.skip();
+    }
+    return Status();
+  }));
+  return corrupt;
 }
 
 Status read_info(Bytes message, WireSampleInfo& info) {
@@ -363,6 +381,12 @@ Result<MutatePrioritiesRequest> read_mutate_request(Bytes message) {
                                   message.size(), request.keys.size());
         }
         return read_update(get_bytes(reader), request);
+      } else if (tag == bytes_field(kCorruptField)) {
+        if (request.corrupt.size() * kUpdateBytes > kPlaceBytesFree + message.size()) {
+          return invalid_argument("a message of {} bytes has {} corrupt items that say nothing",
+                                  message.size(), request.corrupt.size());
+        }
+        REVERIE_ASSIGN_OR_RETURN(request.corrupt.emplace_back(), read_corrupt(get_bytes(reader)));
       } else if (!take_numbers(reader, tag, 3, request.deletes)) {
         reader.skip();
       }
@@ -374,7 +398,8 @@ Result<MutatePrioritiesRequest> read_mutate_request(Bytes message) {
 
 std::string write_mutate_request(std::string_view table, std::span<const ItemKey> keys,
                                  std::span<const double> priorities,
-                                 std::span<const ItemKey> deletes) {
+                                 std::span<const ItemKey> deletes,
+                                 std::span<const MutatePrioritiesRequest::Corrupt> corrupt) {
   std::string out;
   put_text(out, 1, table);
   std::string update;
@@ -385,6 +410,14 @@ std::string write_mutate_request(std::string_view table, std::span<const ItemKey
     put_message(out, 2, update);
   }
   put_packed(out, 3, deletes);
+  std::string told;
+  for (const MutatePrioritiesRequest::Corrupt& item : corrupt) {
+    told.clear();
+    put_uint(told, 1, item.key);
+    put_uint(told, 2, item.chunk);
+    put_text(told, 3, item.why);
+    put_message(out, kCorruptField, told);
+  }
   return out;
 }
 

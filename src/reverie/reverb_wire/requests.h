@@ -152,11 +152,19 @@ struct MutatePrioritiesRequest {
   std::vector<ItemKey> keys;
   std::vector<double> priorities;  // one a key
   std::vector<ItemKey> deletes;
+  // Ours: those of the deletes that their reader could not decode, one entry a draw.
+  struct Corrupt {
+    ItemKey key = 0;
+    std::uint64_t chunk = 0;
+    std::string_view why;
+  };
+  std::vector<Corrupt> corrupt;
 };
 Result<MutatePrioritiesRequest> read_mutate_request(Bytes message);
 std::string write_mutate_request(std::string_view table, std::span<const ItemKey> keys,
                                  std::span<const double> priorities,
-                                 std::span<const ItemKey> deletes);
+                                 std::span<const ItemKey> deletes,
+                                 std::span<const MutatePrioritiesRequest::Corrupt> corrupt = {});
 
 // ResetRequest has a table and nothing else.
 Result<std::string_view> read_reset_request(Bytes message);

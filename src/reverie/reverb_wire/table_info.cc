@@ -7,6 +7,9 @@
 namespace reverie::wire {
 namespace {
 
+// Ours, far from the numbers that Reverb may give.
+constexpr std::uint32_t kCorruptItems = 1000;
+
 Status read_selector(Bytes message, ComponentSpec& selector) {
   return for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
     switch (tag) {
@@ -181,6 +184,9 @@ Status read_fields(Bytes message, TableInfo& info) {
       case varint_field(11):
         info.num_unique_samples = reader.get_int64();
         return Status();
+      case varint_field(kCorruptItems):
+        info.corrupt_items = reader.get_int64();
+        return Status();
       default:
         reader.skip();
         return Status();
@@ -218,6 +224,7 @@ std::string write_table_info(const TableInfo& info) {
   put_int(out, 9, info.num_episodes);
   put_int(out, 10, info.num_deleted_episodes);
   put_int(out, 11, info.num_unique_samples);
+  put_int(out, kCorruptItems, info.corrupt_items);
   return out;
 }
 

@@ -80,8 +80,15 @@ struct SampleResult {
   SampleBatch batch;
 };
 
-// Priorities by ticket, priorities by key, deletions: applied in the order deletions, tickets,
-// keys, atomically in blocks of some thousands.
+// A draw that its reader could not decode.
+struct CorruptItem {
+  ItemKey key = 0;
+  ChunkKey chunk = 0;  // that is damaged; 0 where the reader was not told its key
+  std::string why;
+};
+
+// Corrupt items, deletions, priorities by ticket and by key: applied in this order, atomically in
+// blocks of some thousands.
 struct MutateRequest {
   std::string_view table = {};
   std::span<const ItemKey> deletes = {};
@@ -89,6 +96,8 @@ struct MutateRequest {
   std::span<const double> ticket_priorities = {};
   std::span<const ItemKey> keys = {};
   std::span<const double> key_priorities = {};
+  // They leave their table, and are counted and logged; their draws did not happen.
+  std::span<const CorruptItem> corrupt = {};
 };
 
 struct MutateResult {

@@ -86,6 +86,57 @@ void SampleBatch::take(SampleBatch& other, std::size_t begin, std::size_t count,
   }
 }
 
+void SampleBatch::remove(std::span<const std::size_t> indices) {
+  const auto take_out = [indices](auto& values) {
+    if (values.empty()) return;
+    std::size_t to = 0;
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (next < indices.size() && indices[next] == i) {
+        ++next;
+      } else {
+        values[to++] = values[i];
+      }
+    }
+    values.resize(to);
+  };
+  REVERIE_CHECK(indices.empty() || indices.back() < size());
+  take_out(keys_);
+  take_out(tickets_);
+  take_out(probabilities_);
+  take_out(priorities_);
+  take_out(inserted_at_ns_);
+  take_out(table_sizes_);
+  take_out(versions_);
+  take_out(times_sampled_);
+  take_out(trajectories_);
+  take_out(shards_);
+}
+
+void SampleBatch::append(SampleBatch& other) {
+  REVERIE_CHECK(!is_brief_ && !other.is_brief_);
+  const auto join = [](auto& to, auto& from) {
+    to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+  };
+  join(keys_, other.keys_);
+  join(tickets_, other.tickets_);
+  join(probabilities_, other.probabilities_);
+  join(priorities_, other.priorities_);
+  join(inserted_at_ns_, other.inserted_at_ns_);
+  join(table_sizes_, other.table_sizes_);
+  join(versions_, other.versions_);
+  join(times_sampled_, other.times_sampled_);
+  join(trajectories_, other.trajectories_);
+  join(shards_, other.shards_);
+  join(pins_, other.pins_);
+  join(retained_, other.retained_);
+  drawn_at_ns_ = other.drawn_at_ns_;
+  table_size_ = other.table_size_;
+  least_probability_ = other.least_probability_;
+  rate_limited_ |= other.rate_limited_;
+  other.clear();
+}
+
 void SampleBatch::retain() {
   if (pins_.empty()) return;
   retained_.reserve(trajectories_.size());

@@ -149,6 +149,11 @@ class SampleBatch {
   // pins; a part is retained first, and stays valid in `other` too. Requires that neither is
   // brief, and that all of this one came by take(). Ages stay what they were.
   void take(SampleBatch& other, std::size_t begin, std::size_t count, std::uint16_t shard);
+  // Takes out the items at `indices`, which ascend; the others keep their order.
+  void remove(std::span<const std::size_t> indices);
+  // Appends all items of `other`, which came later by the same service, with their pins. Requires
+  // that neither is brief.
+  void append(SampleBatch& other);
   void set_table_size(std::int64_t size) { table_size_ = size; }
   void set_drawn_at(TimePoint now) { drawn_at_ns_ = now.ns; }
   void set_rate_limited() { rate_limited_ = true; }

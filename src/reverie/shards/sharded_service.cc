@@ -49,6 +49,7 @@ void add_up(TableInfo& whole, const TableInfo& part) {
   whole.insert_wait_s += part.insert_wait_s;
   whole.sample_wait_s += part.sample_wait_s;
   add(whole.missing_updates, part.missing_updates);
+  add(whole.corrupt_items, part.corrupt_items);
 }
 
 // The requests of one kind that wait at any shard. A bound that holds where nobody waits is only
@@ -612,6 +613,7 @@ RequestId ShardedService::fan_out(RequestId id, const std::vector<ShardIndex>& t
 
 RequestId ShardedService::mutate(const MutateRequest& request, Done<MutateResult> done) {
   struct Part {
+    std::vector<CorruptItem> corrupt;
     std::vector<ItemKey> deletes;
     std::vector<ItemKey> keys;
     std::vector<double> priorities;
@@ -630,6 +632,9 @@ RequestId ShardedService::mutate(const MutateRequest& request, Done<MutateResult
       if (const std::optional<ShardIndex> shard = keys_.find(key)) return put(parts[*shard]);
       for (Part& part : parts) put(part);
     };
+    for (const CorruptItem& item : request.corrupt) {
+      each_place(item.key, [&item](Part& part) { part.corrupt.push_back(item); });
+    }
     for (const ItemKey key : request.deletes) {
       each_place(key, [key](Part& part) { part.deletes.push_back(key); });
     }
@@ -645,19 +650,21 @@ RequestId ShardedService::mutate(const MutateRequest& request, Done<MutateResult
     update(request.keys, request.key_priorities);
   }
   const std::size_t updates = request.tickets.size() + request.keys.size();
-  const std::size_t deletes = request.deletes.size();
+  const std::size_t deletes = request.deletes.size() + request.corrupt.size();
   const bool is_empty = updates + deletes == 0;
   std::vector<ShardIndex> to;
   std::vector<std::uint8_t> has_deletes(lines_.size());
   Status undone;  // a deletion that nobody is there for
   for (const auto shard : all_up()) {
     // One that asks for nothing still learns whether there is such a table.
-    if (is_empty || !parts[shard].deletes.empty() || !parts[shard].keys.empty())
+    const Part& part = parts[shard];
+    if (is_empty || !part.corrupt.empty() || !part.deletes.empty() || !part.keys.empty()) {
       to.push_back(shard);
+    }
   }
   for (std::size_t s = 0; s < parts.size(); ++s) {
     const auto shard = static_cast<ShardIndex>(s);
-    has_deletes[s] = !parts[s].deletes.empty();
+    has_deletes[s] = !parts[s].deletes.empty() || !parts[s].corrupt.empty();
     if (!has_deletes[s] || lines_.is_up(shard)) continue;
     undone = unavailable("{}: {}; the others deleted theirs", lines_.text(shard),
                          lines_.why_down(shard).message());
@@ -694,6 +701,7 @@ RequestId ShardedService::mutate(const MutateRequest& request, Done<MutateResult
       [&](ShardIndex shard, ReplayService& service, Done<MutateResult> answered) {
         MutateRequest part;
         part.table = request.table;
+        part.corrupt = parts[shard].corrupt;
         part.deletes = parts[shard].deletes;
         part.keys = parts[shard].keys;
         part.key_priorities = parts[shard].priorities;

@@ -435,10 +435,21 @@ RequestId ReverbClient::mutate(const MutateRequest& request, Done<MutateResult> 
   std::vector<double> priorities(request.ticket_priorities.begin(),
                                  request.ticket_priorities.end());
   priorities.insert(priorities.end(), request.key_priorities.begin(), request.key_priorities.end());
+  // A server of Reverb's deletes them, and knows no more.
+  std::vector<ItemKey> deletes;
+  std::vector<wire::MutatePrioritiesRequest::Corrupt> corrupt;
+  for (const CorruptItem& item : request.corrupt) {
+    corrupt.push_back({item.key, item.chunk, item.why});
+    if (std::ranges::count(deletes, item.key) > 0) continue;  // drawn twice
+    deletes.push_back(item.key);
+    log_warning("item {} of table '{}' cannot be decoded, and its server takes it out: {}",
+                item.key, request.table, item.why);
+  }
+  deletes.insert(deletes.end(), request.deletes.begin(), request.deletes.end());
   result.updated = keys.size();
-  result.deleted = request.deletes.size();
+  result.deleted = deletes.size();
   return unary("MutatePriorities",
-               wire::write_mutate_request(request.table, keys, priorities, request.deletes),
+               wire::write_mutate_request(request.table, keys, priorities, deletes, corrupt),
                /*is_repeatable=*/true,
                [result, done = std::move(done)](const Result<Ref<GrpcMessage>>& response) mutable {
                  if (!response.ok()) result = {.status = response.status()};

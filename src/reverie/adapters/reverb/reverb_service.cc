@@ -33,12 +33,26 @@ Status status_of_mutation(const Status& status, bool has_nan) {
                           status.message());
 }
 
+// What a client says, as a part of a line of the log.
+std::string line_of(std::string_view text) {
+  constexpr std::size_t kBytesMax = 200;
+  std::string line(text.substr(0, kBytesMax));
+  std::ranges::replace_if(
+      line, [](char c) { return c < ' ' || c > '~'; }, '?');
+  return line;
+}
+
 void mutate(const StorePtr& store, const Ref<GrpcMessage>& message, const GrpcUnaryReply& reply) {
   const auto request = wire::read_mutate_request(message->bytes());
   if (!request.ok()) return reply(request.status());
   if (!store->find(request->table)) return reply(reverb_no_table(request->table));
   MutateRequest mutation;
   mutation.table = request->table;
+  std::vector<CorruptItem> corrupt;
+  for (const auto& item : request->corrupt) {
+    corrupt.push_back({item.key, item.chunk, line_of(item.why)});
+  }
+  mutation.corrupt = corrupt;
   mutation.deletes = request->deletes;
   mutation.keys = request->keys;
   mutation.key_priorities = request->priorities;

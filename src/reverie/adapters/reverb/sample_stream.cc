@@ -120,13 +120,15 @@ bool SampleStream::step() {
       if (!drawn_.empty()) {
         writer_.begin(requests_.front().table, std::exchange(drawn_, SampleBatch()),
                       requests_.front().is_packed);
-        if (requests_.front().left == 0) requests_.pop();
       } else if (is_drawing_) {
         return false;
       } else if (!ending_.ok()) {
         is_over_ = true;
         call_->finish(ending_);
         return false;
+      } else if (!requests_.empty() && requests_.front().left == 0) {
+        requests_.pop();
+        return true;
       } else if (requests_.empty()) {
         if (is_half_closed_) {
           is_over_ = true;
@@ -151,7 +153,7 @@ bool SampleStream::step() {
     return false;
   }
   const std::size_t before = writer_.left();
-  Result<GrpcPayload> response = writer_.next();
+  Result<std::optional<GrpcPayload>> response = writer_.next();
   if (!response.ok()) {
     MutexLock lock(mutex_);
     is_over_ = true;
@@ -160,14 +162,32 @@ bool SampleStream::step() {
     call_->finish(response.status());
     return false;
   }
-  store_->samples.fetch_add(before - writer_.left(), std::memory_order_relaxed);
-  call_->write(std::move(response).value());
+  const std::size_t corrupt = take_out_corrupt();
+  store_->samples.fetch_add(before - writer_.left() - corrupt, std::memory_order_relaxed);
+  if (*response) call_->write(std::move(**response));
   if (writer_.is_done()) {
     store_->spare_batches.keep(writer_.take_spent());
     MutexLock lock(mutex_);
     let_go();
   }
   return true;
+}
+
+std::size_t SampleStream::take_out_corrupt() {
+  const std::vector<CorruptItem> corrupt = writer_.take_corrupt();
+  if (corrupt.empty()) return 0;
+  std::string table;
+  {
+    MutexLock lock(mutex_);
+    if (requests_.empty()) return corrupt.size();  // the stream is over
+    requests_.front().left += corrupt.size();      // others are drawn in their place
+    table = requests_.front().table;
+  }
+  MutateRequest request;
+  request.table = table;
+  request.corrupt = corrupt;
+  store_->service->mutate(request, [](const MutateResult&) {});
+  return corrupt.size();
 }
 
 void SampleStream::hold() {

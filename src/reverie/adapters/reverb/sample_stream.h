@@ -51,6 +51,8 @@ class SampleStream final : public GrpcServerEvents,
   void on_drawn(SampleResult result);
   void take_batch(SampleResult result) REVERIE_REQUIRES(mutex_);
   void end(const Status& status);
+  // Of what the writer left out; how many samples that is. They are drawn again.
+  std::size_t take_out_corrupt();
   void hold();
   void let_go() REVERIE_REQUIRES(mutex_);
 

@@ -89,6 +89,7 @@ wire::WireItem SampleWriter::item_of(std::size_t index) const {
 Status SampleWriter::begin_sample() {
   list_chunks(batch_.trajectories()[at_]);
   for (Part& part : parts_) {
+    part_at_ = static_cast<std::size_t>(&part - parts_.data());
     REVERIE_ASSIGN_OR_RETURN(part.transcoded,
                              transcoder_.transcode(*part.chunk, part.begin, part.end));
   }
@@ -103,8 +104,15 @@ Status SampleWriter::begin_sample() {
   return {};
 }
 
-Result<GrpcPayload> SampleWriter::next() {
-  Result<GrpcPayload> written = is_packed_ ? next_packed() : next_entries();
+Result<std::optional<GrpcPayload>> SampleWriter::next() {
+  Result<std::optional<GrpcPayload>> written = std::optional<GrpcPayload>();
+  if (!is_packed_) {
+    written = next_entries();
+  } else if (Result<GrpcPayload> packed = next_packed(); packed.ok()) {
+    written = std::optional(std::move(packed).value());
+  } else {
+    written = packed.status();
+  }
   if (is_done()) {
     batch_.clear();  // its pins, or its share in the chunks
     at_ = 0;
@@ -119,13 +127,18 @@ Result<GrpcPayload> SampleWriter::next_packed() {
   return writer.write(batch_, &at_);
 }
 
-Result<GrpcPayload> SampleWriter::next_entries() {
+Result<std::optional<GrpcPayload>> SampleWriter::next_entries() {
   PayloadBuilder builder;
   std::vector<wire::Bytes> chunks;
   std::size_t size_bytes = 0;
   while (!is_done() && size_bytes <= kResponseBytes) {
     if (!has_begun_) {
       Status status = begin_sample();
+      if (status.code() == StatusCode::kDataLoss) {
+        corrupt_.push_back({batch_.keys()[at_], parts_[part_at_].chunk->key(), status.message()});
+        ++at_;
+        continue;
+      }
       if (!status.ok()) {
         // What stands before it goes out first; the error comes with the next call.
         if (size_bytes > 0) break;
@@ -152,7 +165,8 @@ Result<GrpcPayload> SampleWriter::next_entries() {
       has_begun_ = false;
     }
   }
-  return builder.build();
+  if (size_bytes == 0) return std::optional<GrpcPayload>();
+  return std::optional(builder.build());
 }
 
 }  // namespace reverie

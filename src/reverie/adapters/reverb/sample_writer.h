@@ -13,12 +13,14 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "reverie/adapters/reverb/chunk_transcoder.h"
 #include "reverie/grpc/grpc_message.h"
 #include "reverie/native_wire/packed_writer.h"
 #include "reverie/reverb_wire/requests.h"
+#include "reverie/service/replay_service.h"
 #include "reverie/service/sample_batch.h"
 
 namespace reverie {
@@ -45,10 +47,13 @@ class SampleWriter {
   // Lets go of the rest; how many samples that is.
   std::size_t drop();
 
-  // The next response. Requires !is_done(). Whoever does not call it again at once holds what is
-  // left. An error is one of an item that Reverb's clients could
-  // not read: nothing of it was written.
-  Result<GrpcPayload> next();
+  // The next response; none where all that was left is corrupt. Requires !is_done(). Whoever does
+  // not call it again at once holds what is left. An error is one of an item that Reverb's clients
+  // could not read: nothing of it was written.
+  Result<std::optional<GrpcPayload>> next();
+  // The items since the last call that were left out, as their chunks cannot be decoded. Clients of
+  // ours get such an item, and find out themselves.
+  std::vector<CorruptItem> take_corrupt() { return std::exchange(corrupt_, {}); }
 
  private:
   // A chunk of the sample that is being written.
@@ -60,7 +65,7 @@ class SampleWriter {
   };
 
   Result<GrpcPayload> next_packed();
-  Result<GrpcPayload> next_entries();
+  Result<std::optional<GrpcPayload>> next_entries();
   Status begin_sample();
   void list_chunks(const TrajectoryView& trajectory);
   wire::WireItem item_of(std::size_t index) const;
@@ -71,6 +76,7 @@ class SampleWriter {
   std::int64_t calendar_offset_ns_ = 0;  // from the store's clock to the calendar
   std::size_t at_ = 0;
   bool is_packed_ = false;
+  std::vector<CorruptItem> corrupt_;
 
   // Of the sample at_, once it was begun.
   bool has_begun_ = false;

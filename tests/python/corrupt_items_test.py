@@ -1,0 +1,217 @@
+"""Items that cannot be decoded cost themselves alone: out of their table, counted, logged."""
+
+import itertools
+import pickle
+import struct
+import threading
+import time
+
+import numpy as np
+import pytest
+from attack_peer import Peer, block, grpc_message, item, number
+
+import reverie
+from reverie.errors import DataLossError, InvalidArgumentError, UnsupportedTypeError
+
+ROWS = 16
+GOOD, BAD = 30, 4
+BAD_KEYS = range(1000, 1000 + BAD)
+LZ4, FLOAT32 = 1, 11
+
+
+def rubbish_chunk(key):
+    """A chunk as our clients send it, whose column looks right until it is unpacked."""
+    column = struct.pack("<BI", 0, ROWS * 4) + b"\xf0\xff\xff\xff rubbish"
+    head = number(1, FLOAT32) + number(3, LZ4) + number(4, len(column))
+    return number(1, key) + number(2, key) + number(4, ROWS) + block(5, head) + block(7, column)
+
+
+def insert_rubbish(address, table, keys):
+    stored = 1000  # the field of chunks of ours
+    with Peer(address) as peer:
+        message = b"".join(
+            block(stored, rubbish_chunk(7000 + key))
+            + block(2, item(key, 7000 + key, table, length=ROWS))
+            for key in keys
+        )
+        peer.send(peer.call("InsertStream", grpc_message(message)))
+        peer.round_trip()
+
+
+def table(name, **options):
+    return reverie.Table(
+        name,
+        sampler=options.pop("sampler", None) or reverie.selectors.Uniform(seed=1),
+        remover=reverie.selectors.Fifo(),
+        max_size=1000,
+        rate_limiter=reverie.rate_limiters.MinSize(1),
+        signature={"x": reverie.TensorSpec((None,), np.float32)},
+        **options,
+    )
+
+
+@pytest.fixture
+def server():
+    queue = table("queue", sampler=reverie.selectors.Fifo(), max_times_sampled=1)
+    with reverie.Server([table("t"), queue]) as started:
+        client = started.client()
+        for name in ("t", "queue"):
+            with client.trajectory_writer(ROWS, codec="raw") as writer:
+                for at in range(GOOD):
+                    for row in range(ROWS):
+                        writer.append({"x": np.float32(at * ROWS + row)})
+                    writer.create_item(name, 1.0, {"x": writer.history["x"][-ROWS:]})
+            insert_rubbish(started.address, name, BAD_KEYS)
+            until = time.monotonic() + 30
+            while client.server_info()[name].current_size < GOOD + BAD:
+                assert time.monotonic() < until
+        yield started
+
+
+@pytest.fixture(params=["embedded", "served"])
+def door(request):
+    """Makes a client of a server."""
+
+    def make(server, **options):
+        if request.param == "embedded":
+            return server.client(**options)
+        return reverie.Client(server.address, **options)
+
+    return make
+
+
+def expect_whole(rows):
+    rows = np.asarray(rows).reshape(-1, ROWS)
+    assert (rows == rows[:, :1] + np.arange(ROWS)).all()
+    assert (rows[:, 0] % ROWS == 0).all()
+
+
+def expect_gone(server, name, left):
+    info = server.client().server_info()[name]
+    assert (info.current_size, info.corrupt_items) == (left, BAD)
+
+
+def test_a_batch_is_filled_with_other_draws(server, door):
+    client = door(server)
+    for _ in range(40):
+        batch = client.sample_batch("t", 16, timeout_s=30)
+        assert len(batch) == 16
+        expect_whole(batch.data["x"])
+    expect_gone(server, "t", GOOD)
+
+
+def test_a_batch_that_is_filled_again_is_filled_with_other_draws(server, door):
+    client = door(server)
+    batch = client.sample_batch("t", 16, timeout_s=30)
+    for _ in range(40):
+        client.sample_batch("t", 16, timeout_s=30, out=batch)
+        expect_whole(batch.data["x"])
+    expect_gone(server, "t", GOOD)
+
+
+def test_each_is_logged_with_table_item_and_chunk(server, caplog):
+    client = server.client()
+    for _ in range(40):
+        client.sample_batch("t", 16, timeout_s=30)
+    for key in BAD_KEYS:
+        lines = [line for line in caplog.messages if f"item {key} of table 't'" in line]
+        assert len(lines) == 1
+        assert f"chunk {7000 + key}:" in lines[0]
+
+
+def test_single_samples_leave_them_out(server, door):
+    client = door(server)
+    for _ in range(10):
+        for steps in client.sample("t", 16, timeout_s=30):
+            assert len(steps) in (1, ROWS)
+    expect_gone(server, "t", GOOD)
+
+
+def test_a_dataset_goes_on(server, door):
+    client = door(server)
+    with client.dataset("t", 16, timeout_s=30) as batches:
+        for _, batch in zip(range(40), batches, strict=False):
+            expect_whole(batch.data["x"])
+    expect_gone(server, "t", GOOD)
+
+
+def test_a_dataset_of_a_queue_has_all_others_once(server, door):
+    client = door(server)
+    rows = []
+    with client.dataset("queue", 4, timeout_s=0.2) as batches:
+        for batch in batches:
+            expect_whole(batch.data["x"])
+            rows += list(np.asarray(batch.data["x"]).reshape(-1, ROWS)[:, 0])
+    assert rows == [at * ROWS for at in range(GOOD)]
+    expect_gone(server, "queue", 0)
+
+
+def test_a_dataset_of_samples_goes_on(server, door):
+    client = door(server)
+    dataset = reverie.TrajectoryDataset(
+        client, "queue", {"x": np.float32}, {"x": (None,)}, 8, rate_limiter_timeout_ms=200
+    )
+    rows = [np.asarray(sample.data["x"]) for sample in dataset]
+    assert len(rows) == GOOD
+    expect_whole(np.stack(rows))
+    expect_gone(server, "queue", 0)
+
+
+def sample_often(client):
+    for _ in range(40):
+        client.sample_batch("t", 16, timeout_s=30)
+
+
+def test_a_client_may_be_told_to_fail(server, door):
+    client = door(server, on_corrupt="raise")
+    with pytest.raises(DataLossError, match="damaged"):
+        sample_often(client)
+    with (
+        client.dataset("t", 16, timeout_s=30) as batches,
+        pytest.raises(DataLossError, match="damaged"),
+    ):
+        list(itertools.islice(batches, 40))
+    info = client.server_info()["t"]
+    assert (info.current_size, info.corrupt_items) == (GOOD + BAD, 0)
+
+
+def test_a_pickled_client_does_with_them_what_it_did(server):
+    client = pickle.loads(pickle.dumps(reverie.Client(server.address, on_corrupt="raise")))
+    with pytest.raises(DataLossError, match="damaged"):
+        sample_often(client)
+
+
+@pytest.mark.parametrize("make", ["Client", "Store.client", "Server.client"])
+def test_what_is_neither_is_refused(server, make):
+    store = reverie.Store([table("t")])
+    makes = {
+        "Client": lambda value: reverie.Client("localhost:1", on_corrupt=value),
+        "Store.client": lambda value: store.client(on_corrupt=value),
+        "Server.client": lambda value: server.client(on_corrupt=value),
+    }
+    with pytest.raises(
+        InvalidArgumentError, match="on_corrupt is 'skip'; it must be one of 'remove'"
+    ):
+        makes[make]("skip")
+    with pytest.raises(UnsupportedTypeError, match="on_corrupt is None"):
+        makes[make](None)
+
+
+def test_threads_that_find_them_together_count_each_once(server, door):
+    client = door(server)
+    wrong = []
+
+    def run():
+        try:
+            for _ in range(20):
+                expect_whole(client.sample_batch("t", 16, timeout_s=30).data["x"])
+        except Exception as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    expect_gone(server, "t", GOOD)
