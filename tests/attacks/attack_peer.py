@@ -134,6 +134,14 @@ def literal(content):
     return bytes(out)
 
 
+def repeats(length, size):
+    """A Snappy block of that size and more, which unfolds to so many bytes, all alike."""
+    copied = 64 if length // 64 * 3 >= size else 32
+    count, rest = divmod(length - 1, copied)
+    rest_block = b"" if rest == 0 else bytes([(rest - 1) << 2 | 2, 1, 0])
+    return varint(length) + b"\0a" + bytes([(copied - 1) << 2 | 2, 1, 0]) * count + rest_block
+
+
 class Peer:
     """A connection that has said hello, if it was asked to."""
 
@@ -237,5 +245,14 @@ class Peer:
 
 def resident_mib(pid):
     """What a process holds in memory, as the system counts it."""
+    return _status_mib(pid, "VmRSS")
+
+
+def peak_mib(pid):
+    """The most that it has ever held."""
+    return _status_mib(pid, "VmHWM")
+
+
+def _status_mib(pid, name):
     with open(f"/proc/{pid}/status", encoding="ascii") as file:
-        return int(re.search(r"VmRSS:\s+(\d+)", file.read())[1]) / 1024
+        return int(re.search(rf"{name}:\s+(\d+)", file.read())[1]) / 1024

@@ -53,13 +53,27 @@ class _Process:
             self.process.stdout.close()
 
 
+class Honest(_Process):
+    """A client beside the attackers."""
+
+    def __init__(self, address):
+        super().__init__("honest.py", address)
+
+    def report(self, least):
+        """Of the calls since the last report, once there were so many."""
+        report = self.ask(json.dumps([least, PATIENCE_S]))
+        assert not report["errors"], report["errors"][:3]
+        assert report["calls"] >= least, "the honest client was not served"
+        return report
+
+
 class Target(_Process):
     """The server, and how it is doing."""
 
-    def __init__(self, honest_name="honest.py", limits=None, **keywords):
+    def __init__(self, limits=None, **keywords):
         super().__init__("target.py", json.dumps(limits or {}), **keywords)
         self.address = self.read()
-        self.honest = _Process(honest_name, self.address)
+        self.honest = Honest(self.address)
         self._report(CALLS_BESIDE)  # warms up
         self.quiet = self._report(CALLS_BESIDE)
 
@@ -84,10 +98,7 @@ class Target(_Process):
             self._report(1)
 
     def _report(self, least):
-        report = self.honest.ask(json.dumps([least, PATIENCE_S]))
-        assert not report["errors"], report["errors"][:3]
-        assert report["calls"] >= least, "the honest client was not served"
-        return report
+        return self.honest.report(least)
 
     @contextlib.contextmanager
     def attacked(self, name, *, growth_mib=50.0):

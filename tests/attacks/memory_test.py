@@ -1,7 +1,13 @@
-"""What a peer can make the server hold: bounded, and given back when the peer is gone."""
+"""What a peer can make the server hold: bounded, and given back when the peer is gone.
+
+Beyond a megabyte a connection, no more than twice what was sent.
+"""
 
 import contextlib
 import gzip
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from attack_peer import (
@@ -11,15 +17,26 @@ from attack_peer import (
     HEADERS,
     SERVICE,
     call_fields,
+    chunk,
     entry,
     field,
     frame,
     grpc_message,
+    insert_request,
+    item,
+    repeats,
     sample_request,
+    tensor,
 )
 
 CONNECTION_MIB = 64
 SLACK_MIB = 40  # pieces on their way, what the C heap keeps
+UNFOLDED_MIB = 128  # what the columns of one chunk may become at whoever decodes them
+
+
+def bound_mib(before, *peers):
+    """What may be resident after what these have sent; the last are pages that heaps keep."""
+    return before + sum(2 * peer.sent / 2**20 + 1 for peer in peers) + 4
 
 
 @pytest.mark.parametrize("is_packed", [True, False])
@@ -55,12 +72,50 @@ def test_calls_whose_headers_unfold_take_what_calls_take(target, is_full):
                 b"".join(frame(HEADERS, END_HEADERS, peer.next_stream(), bomb) for _ in range(100))
             )
         peer.round_trip()
-        assert target.resident_mib() < before + 2 * peer.sent / 2**20 + 4
+        assert target.resident_mib() < bound_mib(before, peer)
 
 
-def test_gzip_bombs_are_refused_before_they_are_inflated(target):
-    bomb = gzip.compress(bytes(1 << 29), 9)  # half a MB
-    assert len(bomb) < 600_000
+def test_chunks_of_tensors_that_hold_nothing_take_what_they_are(target, is_full):
+    """Each tensor is a few bytes of a message, and a column."""
+    chunks = 64 if is_full else 3
+    tensors = [tensor(b"\0", (1, 0))] * 60_000  # of no bytes, as Snappy has them
+    with target.attacked("tensors of no bytes"), target.peer() as peer:
+        before = target.resident_mib()
+        for key in range(1, chunks + 1):
+            message = insert_request([chunk(key, tensors)], [item(key, key, "attacked")], [key])
+            stream = peer.next_stream()
+            peer.send(frame(HEADERS, END_HEADERS, stream, call_fields("InsertStream")))
+            send_slowly(peer, stream, grpc_message(message))
+            target._report(1)
+            assert target.resident_mib() < bound_mib(before, peer)
+
+
+def test_a_chunk_that_unfolds_costs_its_reader_its_bound_at_most(target, is_full):
+    """12 MB of Snappy: 128 MiB, of which an item has a row of a thousandth."""
+    rows, size = 1024, 12 << 20 if is_full else 2 << 20
+    unfolded = (UNFOLDED_MIB << 20) if is_full else (32 << 20)
+    block_of_rows = repeats(unfolded, size)
+    with target.attacked("a Snappy bomb", growth_mib=60), target.peer() as peer:
+        content = chunk(1, [tensor(block_of_rows, (rows, unfolded // rows), dtype=4)])
+        stream = peer.next_stream()
+        peer.send(frame(HEADERS, END_HEADERS, stream, call_fields("InsertStream")))
+        message = insert_request([content], [item(1, 1, "bombs")])
+        send_slowly(peer, stream, grpc_message(message))
+        target.wait_until(lambda: target.ask("tables")["bombs"][0] == 1, 30, "it is inserted")
+        reader = subprocess.run(
+            [sys.executable, Path(__file__).with_name("reader.py"), target.address, "bombs"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        took = float(reader.stdout)
+        print(f"\nthe reader: {took:.0f} MiB of {len(message) / 2**20:.0f}", end="")
+        assert took < 2 * len(message) / 2**20 + unfolded / 2**20 + 8
+
+
+def test_gzip_bombs_are_refused_before_they_are_inflated(target, is_full):
+    bomb = gzip.compress(bytes(1 << (30 if is_full else 26)), 9)  # a thousandth of it
+    assert len(bomb) < 1_200_000
     with target.attacked("gzip bombs"), target.peer() as peer:
         before = target.resident_mib()
         for _ in range(8):
@@ -69,7 +124,7 @@ def test_gzip_bombs_are_refused_before_they_are_inflated(target):
             message = grpc_message(bomb, is_compressed=True)
             peer.send(frame(HEADERS, END_HEADERS, stream, fields))
             send_slowly(peer, stream, message)
-        assert target.resident_mib() < before + 2 * peer.sent / 2**20 + SLACK_MIB
+        assert target.resident_mib() < bound_mib(before, peer)
 
 
 def send_slowly(peer, stream, message):

@@ -22,7 +22,7 @@ def main() -> None:
             max_size=2 * ITEMS,
             rate_limiter=unlimited,
         )
-        for name in ("replay", "honest", "attacked")
+        for name in ("replay", "honest", "attacked", "bombs")
     ]
     with reverie.Server(
         [*tables, reverie.Table.queue("full", max_size=1)], limits=limits

@@ -28,22 +28,12 @@ def pytest_addoption(parser):
         metavar="JUNIT_XML",
         help="what ran before (tools/test.py): it is reported too, so that one summary counts all",
     )
-    parser.addoption("--full", action="store_true", help="run the tests marked full too")
 
 
 def pytest_ignore_collect(collection_path, config):
     if collection_path.name == "native_test.py" and not config.getoption("--results"):
         return True
     return None
-
-
-def pytest_collection_modifyitems(config, items):
-    if config.getoption("--full"):
-        return
-    skip = pytest.mark.skip(reason="takes minutes: make test-full")
-    for item in items:
-        if item.get_closest_marker("full"):
-            item.add_marker(skip)
 
 
 def _steps_of(config):

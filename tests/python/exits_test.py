@@ -145,8 +145,7 @@ def check(door, how, names=()):
 
 # All ways to end, and both doors; all pairs of them with --full, call by call.
 @pytest.mark.parametrize(
-    ("door", "how"),
-    [("embedded", "plain"), ("embedded", "exit"), ("embedded", "error"), ("served", "plain")],
+    ("door", "how"), [("embedded", "exit"), ("embedded", "error"), ("served", "plain")]
 )
 def test_a_program_ends_while_threads_are_inside_every_call(door, how):
     check(door, how)

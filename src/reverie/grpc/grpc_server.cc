@@ -30,6 +30,9 @@ constexpr std::size_t kReservedDescriptors = 96;
 // How long a peer may take to take note of a goodbye.
 constexpr Duration kGoodbyeTime = std::chrono::seconds(5);
 
+constexpr std::size_t kNotScarce = std::numeric_limits<std::size_t>::max();
+constexpr int kClosedAtOnce = 16;
+
 // From this number on a new descriptor says that they run out: the lowest free one is given out.
 std::size_t scarce_descriptor() {
   rlimit limit{};
@@ -135,6 +138,10 @@ class GrpcServer::Impl : public std::enable_shared_from_this<Impl> {
   Result<std::vector<SocketAddress>> prepare(const std::vector<std::string>& addresses);
   void accept(int socket, const SocketAddress& peer);
   bool make_room(int socket);
+  bool is_scarce(int socket);
+  // The connection that has been without a call for longest is to go; false when there is none.
+  bool close_longest_idle();
+  void on_scarce();
   void add_session(Part& part, std::unique_ptr<Connection> connection, std::string_view received);
   Part& part_of(const IoLoop& loop);
   Result<std::shared_ptr<GrpcCallEvents>> begin(const std::shared_ptr<GrpcServerStream>& stream);
@@ -150,6 +157,7 @@ class GrpcServer::Impl : public std::enable_shared_from_this<Impl> {
   std::map<std::string, GrpcUnaryMethod, std::less<>> unary_methods_;
   std::vector<std::unique_ptr<Part>> parts_;  // one a loop
   std::atomic<bool> has_warned_{false};
+  std::atomic<std::size_t> scarce_count_{kNotScarce};  // listeners may be several
 
   Mutex idle_mutex_;
   std::map<const Session*, std::weak_ptr<Session>> open_ REVERIE_GUARDED_BY(idle_mutex_);
@@ -301,12 +309,15 @@ Result<std::vector<std::string>> GrpcServer::Impl::listen(
       const auto self = weak.lock();
       self ? self->accept(socket, peer) : static_cast<void>(::close(socket));
     };
-    auto listener = Listener::open(io_threads_.loop(0), address, accept_here);
+    const auto when_scarce = [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->on_scarce();
+    };
+    auto listener = Listener::open(io_threads_.loop(0), address, accept_here, when_scarce);
     // The port that the system chose may have been taken in the moment between.
     for (int i = 0; i < kPortTries && address.port() == 0 &&
                     listener.status().code() == StatusCode::kAlreadyExists;
          ++i) {
-      listener = Listener::open(io_threads_.loop(0), address, accept_here);
+      listener = Listener::open(io_threads_.loop(0), address, accept_here, when_scarce);
     }
     if (!listener.ok()) return listener.status();
     chosen.push_back((*listener)->address().to_string());
@@ -331,10 +342,38 @@ void GrpcServer::Impl::accept(int socket, const SocketAddress& peer) {
   serve(make_connection(loop, socket, peer, tls_), {});
 }
 
-// When descriptors run out, the connection that has been without a call for longest goes. False
-// when there is none.
+// A high number is a sign, a low one is none: connections that made way, the oldest, leave low
+// numbers free. So as many connections as there were at the last sign are the bound, until there
+// are half as many. On the listener's thread.
+bool GrpcServer::Impl::is_scarce(int socket) {
+  const std::size_t count = connection_count_.load();
+  if (static_cast<std::size_t>(socket) >= scarce_descriptor()) {
+    scarce_count_ = std::min(scarce_count_.load(), std::max<std::size_t>(count, 1));
+    return true;
+  }
+  if (count < scarce_count_ / 2) scarce_count_ = kNotScarce;
+  return count >= scarce_count_;
+}
+
+// When descriptors run out, one connection goes for each that comes.
 bool GrpcServer::Impl::make_room(int socket) {
-  if (static_cast<std::size_t>(socket) < scarce_descriptor()) return true;
+  if (!is_scarce(socket)) return true;
+  if (!has_warned_.exchange(true)) {
+    log_warning(
+        "descriptors run out at {} connections: each new one takes the place of the one that has "
+        "been without a call for longest; raise the limit (ulimit -n)",
+        connection_count_.load());
+  }
+  return close_longest_idle();
+}
+
+// There are none at all: the program has taken what was kept for new connections.
+void GrpcServer::Impl::on_scarce() {
+  for (int i = 0; i < kClosedAtOnce && close_longest_idle(); ++i) {
+  }
+}
+
+bool GrpcServer::Impl::close_longest_idle() {
   std::shared_ptr<Session> longest;
   {
     MutexLock lock(idle_mutex_);
@@ -345,12 +384,6 @@ bool GrpcServer::Impl::make_room(int socket) {
       since = session->idle_since_ns();
       longest = session;
     }
-  }
-  if (!has_warned_.exchange(true)) {
-    log_warning(
-        "descriptors run out at {} connections: each new one takes the place of the one that has "
-        "been without a call for longest; raise the limit (ulimit -n)",
-        connection_count_.load());
   }
   if (longest) longest->make_way();
   return longest != nullptr;

@@ -19,6 +19,9 @@ using wire::bytes_field;
 using wire::varint_field;
 
 constexpr std::size_t kColumnsMax = std::numeric_limits<std::uint16_t>::max();
+// What a column takes here, its shape apart: as for chunks of Reverb's.
+constexpr std::size_t kColumnBytes = 128;
+constexpr std::size_t kColumnBytesFree = std::size_t{1} << 20;
 constexpr std::size_t kRankMax = 254;  // NumPy's bound is lower
 // Products of these two cannot overflow.
 constexpr std::uint64_t kRowBytesMax = std::uint64_t{1} << 32;
@@ -182,6 +185,13 @@ Status read_parts(Bytes bytes, Parts& parts) {
       case bytes_field(5):
         if (parts.columns.size() == kColumnsMax) {
           return invalid_argument("a stored chunk has more than {} columns", kColumnsMax);
+        }
+        if ((parts.columns.size() + 1) * kColumnBytes > kColumnBytesFree + 2 * bytes.size()) {
+          return invalid_argument(
+              "a stored chunk of {} bytes has more than {} columns, which hold next to nothing; "
+              "give "
+              "it fewer columns",
+              bytes.size(), parts.columns.size());
         }
         return read_column(wire::get_bytes(reader), parts);
       case bytes_field(6):

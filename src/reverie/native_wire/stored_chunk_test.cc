@@ -202,7 +202,8 @@ TEST(StoredChunk, RefusesWhatMakesNoRows) {
   EXPECT_TRUE(read(Said().bytes()).ok());
   expect_refusal({.columns = 0}, {"stored chunk 5", "no columns"});
   expect_refusal({.columns = 2}, {"24 bytes", "48"});
-  expect_refusal({.columns = 70000}, {"65535"});
+  expect_refusal({.columns = 70000, .storage = std::string(std::size_t{8} << 20, 'x')}, {"65535"});
+  expect_refusal({.columns = 20000}, {"columns", "next to nothing"});
   expect_refusal({.rows = 0}, {"0 rows"});
   expect_refusal({.rows = 4}, {"24 bytes", "32"});
   expect_refusal({.rows = huge}, {"9223372036854775808 rows"});

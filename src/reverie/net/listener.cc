@@ -64,10 +64,11 @@ Status refuse(const SocketAddress& address, int error) {
 
 class Listener::Impl : public std::enable_shared_from_this<Impl> {
  public:
-  Impl(IoLoop& loop, int fd, const SocketAddress& address, Accept accept)
+  Impl(IoLoop& loop, int fd, const SocketAddress& address, Accept accept, Scarce when_scarce)
       : loop_(loop),
         address_(address),
         accept_(std::move(accept)),
+        when_scarce_(std::move(when_scarce)),
         descriptor_(loop.context(), fd),
         pause_(loop) {
     if (address.family() != AF_UNIX) return;
@@ -100,6 +101,7 @@ class Listener::Impl : public std::enable_shared_from_this<Impl> {
     asio::error_code ignored;
     descriptor_.close(ignored);
     accept_ = nullptr;
+    when_scarce_ = nullptr;
     struct stat now {};
     // Ours still, and not one that somebody made since.
     if (!path_.empty() && ::lstat(path_.c_str(), &now) == 0 && now.st_ino == file_.st_ino &&
@@ -125,6 +127,7 @@ class Listener::Impl : public std::enable_shared_from_this<Impl> {
           log_warning("no connection can be accepted at {}: {}; raise the limit (ulimit -n)",
                       address_.to_string(), std::strerror(errno));
         }
+        if (when_scarce_) when_scarce_();
         pause_.start(kPauseWithoutDescriptors, [weak = weak_from_this()] {
           if (const auto self = weak.lock()) self->accept_all();
         });
@@ -138,6 +141,7 @@ class Listener::Impl : public std::enable_shared_from_this<Impl> {
   IoLoop& loop_;
   const SocketAddress address_;
   Accept accept_;
+  Scarce when_scarce_;
   asio::posix::stream_descriptor descriptor_;
   LoopTimer pause_;
   std::string path_;
@@ -146,7 +150,7 @@ class Listener::Impl : public std::enable_shared_from_this<Impl> {
 };
 
 Result<std::unique_ptr<Listener>> Listener::open(IoLoop& loop, const SocketAddress& address,
-                                                 Accept accept) {
+                                                 Accept accept, Scarce when_scarce) {
   const bool is_unix = address.family() == AF_UNIX;
   const std::string text = address.to_string();
   if (is_unix && !text.starts_with("unix:@")) {
@@ -169,8 +173,9 @@ Result<std::unique_ptr<Listener>> Listener::open(IoLoop& loop, const SocketAddre
   sockaddr_storage bound{};
   socklen_t size = sizeof(bound);
   ::getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size);
-  auto impl = std::make_shared<Impl>(
-      loop, fd, SocketAddress(reinterpret_cast<const sockaddr*>(&bound), size), std::move(accept));
+  auto impl = std::make_shared<Impl>(loop, fd,
+                                     SocketAddress(reinterpret_cast<const sockaddr*>(&bound), size),
+                                     std::move(accept), std::move(when_scarce));
   if (!loop.run_and_wait([&impl] { impl->wait(); })) {
     return failed_precondition("the I/O threads were stopped; make new ones");
   }

@@ -18,12 +18,15 @@ class Listener {
  public:
   // Given a connected socket to own, on the loop's thread.
   using Accept = std::function<void(int socket, const SocketAddress& peer)>;
+  // Called on that thread while connections wait that cannot be accepted, as the process has no
+  // descriptors left: they are tried again a moment later.
+  using Scarce = std::function<void()>;
 
   // Listens at `address`; port 0 takes a free one. ALREADY_EXISTS when somebody else does: a port
   // is never shared. A Unix socket that a dead process left behind is taken over. A socket's file
   // is removed at the end, and only its owner may connect.
   static Result<std::unique_ptr<Listener>> open(IoLoop& loop, const SocketAddress& address,
-                                                Accept accept);
+                                                Accept accept, Scarce when_scarce = nullptr);
   // Whether open() may succeed there, as far as can be known without listening: the address is one
   // of this machine's, and a socket's file can be made. Whether somebody else listens is not looked
   // at.

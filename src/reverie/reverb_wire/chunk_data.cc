@@ -22,6 +22,7 @@ constexpr std::int64_t kRowsMax = 1 << 24;
 
 // Of a schema, its shape apart.
 constexpr std::size_t kColumnBytes = 128;
+constexpr std::size_t kColumnBytesFree = std::size_t{1} << 20;
 
 // Key, sequence_range and the head of the data: four numbers, and tags.
 constexpr std::size_t kHeadBytesMax = 64;
@@ -32,6 +33,11 @@ struct Tensor {
   Bytes content;
   bool has_strings = false;  // in fields of their own, not in the content
 };
+
+// Columns of no bytes cost a peer next to nothing to send, and us their descriptions.
+bool may_have_columns(std::size_t count, std::size_t sent_bytes) {
+  return count * kColumnBytes <= kColumnBytesFree + 2 * sent_bytes;
+}
 
 struct Parts {
   ChunkOrigin origin;
@@ -107,6 +113,12 @@ Status read_data(Bytes message, std::vector<Tensor>& tensors) {
     }
     if (tensors.size() == kColumnsMax) {
       return invalid_argument("a chunk has more than {} tensors", kColumnsMax);
+    }
+    if (!may_have_columns(tensors.size() + 1, message.size())) {
+      return invalid_argument(
+          "a chunk of {} bytes has more than {} tensors, which hold next to nothing; give it fewer "
+          "columns",
+          message.size(), tensors.size());
     }
     return read_tensor(get_bytes(reader), tensors.emplace_back());
   });
