@@ -232,6 +232,11 @@ auto at_rest(const PyBatch& batch) {
 
 }  // namespace
 
+// What is said of a batch in Python alone.
+nb::object view(const char* function) {
+  return nb::module_::import_("reverie.batch_views").attr(function);
+}
+
 void bind_batch(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<PyBatch>(m, "Batch", nb::is_final(), R"(Sampled items as arrays, B of them.
@@ -280,6 +285,33 @@ are filled again; until that returns the batch is in use, and other threads are 
                    "typing.Any]) -> None"),
            "Puts ``function(array)`` in the place of each array of ``data``, ``weights`` and "
            "``lengths``; text stays.")
+      .def(
+          "as_dict", [](nb::handle self) { return view("as_dict")(self); },
+          nb::sig("def as_dict(self) -> dict[str, typing.Any]"),
+          "All that there is by name: ``data``, ``keys``, ``tickets`` and so on.")
+      .def(
+          "items", [](nb::handle self) { return view("as_dict")(self).attr("items")(); },
+          nb::sig("def items(self) -> collections.abc.ItemsView[str, typing.Any]"),
+          "Of ``as_dict``.")
+      .def(
+          "to",
+          [](nb::handle self, nb::handle device, nb::handle output) {
+            return view("to")(self, device, output);
+          },
+          "device"_a.none(), nb::kw_only(), "output"_a.none() = "torch",
+          nb::sig("def to(self, device: typing.Any, *, output: str = 'torch') -> Batch"),
+          R"(Copies ``data``, ``weights`` and ``lengths`` to a device; gives this batch.
+
+Args:
+    device: of torch (``"cuda"``), or of JAX.
+    output: ``"torch"`` or ``"jax"``.
+
+Raises:
+    InvalidArgumentError: there is no such device.
+    MissingPackageError: the library is not installed.)")
+      .def(
+          "__repr__", [](nb::handle self) { return view("shown")(self); },
+          nb::sig("def __repr__(self) -> str"))
       .def("__len__",
            [](const PyBatch& self) { return self.keys.is_none() ? 0 : nb::len(self.keys); })
       .def(
@@ -289,10 +321,7 @@ are filled again; until that returns the batch is in use, and other threads are 
                 "a Batch cannot be pickled or copied; take its arrays, batch.data and batch.keys "
                 "for instance, which can be");
           },
-          nb::sig("def __reduce__(self) -> typing.Any"))
-      .def("__repr__", [](const PyBatch& self) {
-        return format("<Batch of {} items>", self.keys.is_none() ? 0 : nb::len(self.keys));
-      });
+          nb::sig("def __reduce__(self) -> typing.Any"));
 }
 
 }  // namespace reverie::python

@@ -59,14 +59,15 @@ void bind_replay_buffer(nb::module_& m) {
                    "| None, period: int | None, burn_in: int, pad_sequences: bool) -> None"))
       .def("add", &PyReplayBuffer::add, "obs"_a.none(), "action"_a.none(), "reward"_a.none(),
            "next_obs"_a.none(), "terminated"_a.none(), "truncated"_a.none() = false, nb::kw_only(),
-           "mask"_a = nb::none(),
+           "mask"_a = nb::none(), "extra"_a,
            nb::sig("def add(self, obs: typing.Any, action: typing.Any, reward: typing.Any, "
                    "next_obs: typing.Any, terminated: typing.Any, truncated: typing.Any = False, "
-                   "*, mask: typing.Any = None) -> None"),
+                   "*, mask: typing.Any = None, **extra: typing.Any) -> None"),
            R"(Stores one step of each environment.
 
 The first call says what the columns are: arrays keep their types from then on, a Python ``int``
-is int64 and a ``float`` float64; rewards are stored as float32, whatever they come as.
+is int64 and a ``float`` float64; rewards are stored as float32, whatever they come as. Later calls
+may bring types that NumPy casts to these without loss, such as int32 where int64 came first.
 
 Args:
     obs: a nest of arrays, ``[num_envs, ...]`` each; without the leading axis where ``num_envs``
@@ -79,6 +80,10 @@ Args:
         behind it.
     truncated: ``[num_envs]`` bool: it was cut short; what was to come still counts.
     mask: ``[num_envs]`` bool: False for environments that made no step, which are left out.
+    extra: columns of your own, as ``action``: ``log_prob=``, ``action_mask=``. Given with each
+        step; a batch has them by the same names, of the first of n steps.
+
+Rewards and flags may have a last axis of 1, ``[num_envs, 1]``.
 
 Raises:
     InvalidArgumentError: another shape, dtype, structure or number of environments than in the
@@ -88,9 +93,11 @@ Raises:
     CancelledError: the buffer is closed.)")
       .def("sample", &PyReplayBuffer::sample, "batch_size"_a, nb::kw_only(), "beta"_a = nb::none(),
            "distinct"_a = false, "timeout_s"_a.none() = 0.0, "out"_a = nb::none(),
+           "output"_a = nb::none(), "device"_a = nb::none(), "pin_memory"_a.none() = false,
            nb::sig("def sample(self, batch_size: int, *, beta: float | None = None, distinct: bool "
                    "= False, timeout_s: float | None = 0.0, out: dict[str, typing.Any] | None = "
-                   "None) -> dict[str, typing.Any]"),
+                   "None, output: str | None = None, device: typing.Any = None, pin_memory: bool = "
+                   "False) -> dict[str, typing.Any]"),
            R"(Draws a batch; with replacement unless ``distinct``.
 
 Args:
@@ -100,13 +107,20 @@ Args:
     timeout_s: how long to wait for the first item, which another thread adds; None without
         limit.
     out: a batch of an earlier call of the same size, whose arrays are filled again.
+    output: ``"torch"`` or ``"jax"``: whose arrays the batch holds, over the same memory on the
+        CPU. JAX holds 64-bit numbers in 32 bits unless told otherwise, which is said once;
+        ``tickets`` stay NumPy's there.
+    device: of torch or JAX, to which the arrays are copied.
+    pin_memory: of torch: gives arrays in locked memory, or copies through it to ``device``
+        without waiting.
 
 Returns:
     A dict of arrays: ``obs`` and ``next_obs`` ``[B, ...]`` (``[B, frame_stack, ...]`` with
     stacks), ``action`` ``[B, ...]``, ``reward`` ``[B]`` float32, summed over n steps,
     ``terminated`` ``[B]`` bool, ``discount`` ``[B]`` float32, what the value of ``next_obs`` is
     to be multiplied with (``gamma ** steps``, 0 where the episode terminated), ``weights``
-    ``[B]`` float32, at most 1 (see ``weights`` of the class), and ``tickets`` ``[B]`` uint64 for :meth:`update_priorities`.
+    ``[B]`` float32, at most 1 (see ``weights`` of the class), ``tickets`` ``[B]`` uint64 for :meth:`update_priorities`, and the
+    columns that were added.
     With sequences an axis ``[T]`` follows ``[B]``, weights and tickets excepted, and ``mask``
     ``[B, T]`` bool is True for steps that count: neither burn-in nor padding.
 

@@ -59,6 +59,13 @@ bool fits(nb::handle array, const TensorSpec& spec) {
 
 }  // namespace
 
+bool is_batch_name(std::string_view name) {
+  for (std::size_t key = kObs; key <= kTickets; ++key) {
+    if (str_of(key_object(static_cast<Key>(key))) == name) return true;
+  }
+  return name == "truncated";
+}
+
 ReplayArrays::ReplayArrays(const TransitionPlan& plan, std::size_t count)
     : obs_count_(plan.obs().size()),
       action_count_(plan.action().size()),
@@ -114,7 +121,8 @@ nb::object ReplayArrays::fold(const ReplayStructures& structures,
     return python::fold(structure, leaves);
   };
   set(dict, kObs, nest(structures.obs, obs_count_));
-  set(dict, kAction, nest(structures.action, action_count_));
+  const nb::object action = nest(structures.action, action_count_);
+  set(dict, kAction, structures.extra.empty() ? action : nb::object(action["action"]));
   set(dict, kReward, *next++);
   set(dict, kNextObs, nest(structures.obs, obs_count_));
   set(dict, kTerminated, *next++);
@@ -122,6 +130,7 @@ nb::object ReplayArrays::fold(const ReplayStructures& structures,
   if (has_mask_) set(dict, kMask, *next++);
   set(dict, kWeights, *next++);
   set(dict, kTickets, *next++);
+  for (const std::string& name : structures.extra) dict[name.c_str()] = action[name.c_str()];
   return dict;
 }
 
@@ -134,7 +143,19 @@ std::vector<nb::object> ReplayArrays::find(nb::handle dict,
   std::vector<nb::object> arrays;
   arrays.reserve(specs_.size());
   const auto add_nest = [&](Key key, const std::string& structure, std::size_t count) {
-    const nb::object nest = get(dict, key);
+    nb::object nest = get(dict, key);
+    if (key == kAction && !structures.extra.empty()) {
+      nb::dict whole;
+      whole["action"] = nest;
+      for (const std::string& name : structures.extra) {
+        PyObject* const found = PyDict_GetItemString(dict.ptr(), name.c_str());
+        if (found == nullptr) {
+          raise(invalid_argument("out has no '{}'; give it a batch of this buffer, or None", name));
+        }
+        whole[name.c_str()] = nb::borrow(found);
+      }
+      nest = whole;
+    }
     if (count == 1 && PyArray_CheckExact(nest.ptr())) {
       arrays.push_back(nest);
       return;

@@ -1,12 +1,13 @@
 // The arrays of a replay buffer's batch, and the dict that holds them.
 //
 //     {"obs": nest, "action": nest, "reward": [B], "next_obs": nest, "terminated": [B],
-//      "discount": [B], ("mask": [B, T],) "weights": [B], "tickets": [B]}
+//      "discount": [B], ("mask": [B, T],) "weights": [B], "tickets": [B], (added columns)}
 #pragma once
 
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nanobind/nanobind.h>
@@ -22,7 +23,13 @@ namespace nb = nanobind;
 struct ReplayStructures {
   std::string obs;
   std::string action;
+  // Columns that the user has added. They lie with the action, whose nest is then a dict of the
+  // action itself, by its name, and of these.
+  std::vector<std::string> extra = {};
 };
+
+// Whether a batch has an array of its own by that name.
+bool is_batch_name(std::string_view name);
 
 // What the arrays of a batch of some size are, in the order of the dict, nests leaf by leaf.
 class ReplayArrays {

@@ -18,6 +18,13 @@ constexpr std::int64_t kBatchMax = std::int64_t{1} << 31;
 // With fewer bytes to copy, handing the interpreter's lock over would cost more.
 constexpr std::size_t kLargeStepBytes = 64 * 1024;
 
+// The types alone.
+std::vector<TensorSpec> specs_of(std::span<const TensorView> leaves) {
+  std::vector<TensorSpec> specs;
+  for (const TensorView& leaf : leaves) specs.push_back({"", leaf.dtype, {}});
+  return specs;
+}
+
 }  // namespace
 
 PyReplayBuffer::AddMark::AddMark(PyReplayBuffer& buffer) : buffer_(buffer) {
@@ -64,13 +71,26 @@ PyReplayBuffer::PyReplayBuffer(TransitionOptions options, std::optional<double> 
 }
 
 void PyReplayBuffer::add(nb::handle obs, nb::handle action, nb::handle reward, nb::handle next_obs,
-                         nb::handle terminated, nb::handle truncated, nb::handle mask) {
+                         nb::handle terminated, nb::handle truncated, nb::handle mask,
+                         nb::kwargs extra) {
   unwrap(check());
   const AddMark mark(*this);
   const bool is_first = buffer_ == nullptr;
+  nb::object held;
+  if (extra.size() > 0 || !structures_.extra.empty()) {
+    held = with_extra(action, extra);
+    action = held;
+  }
   obs_.read(obs, is_first ? nullptr : &structures_.obs);
   action_.read(action, is_first ? nullptr : &structures_.action);
   next_obs_.read(next_obs, is_first ? &obs_.structure() : &structures_.obs);
+  if (!is_first) {
+    obs_.cast_to(buffer_->plan().obs());
+    action_.cast_to(buffer_->plan().action());
+    next_obs_.cast_to(buffer_->plan().obs());
+  } else if (obs_.leaves().size() == next_obs_.leaves().size()) {
+    next_obs_.cast_to(specs_of(obs_.leaves()));
+  }
   reward_.read("reward", reward);
   terminated_.read("terminated", terminated);
   truncated_.read("truncated", truncated);
@@ -94,8 +114,35 @@ void PyReplayBuffer::add(nb::handle obs, nb::handle action, nb::handle reward, n
                                       : without_gil([&] { return buffer.add(step); }));
   if (!is_first) return;
   structures_ = {obs_.structure(), action_.structure()};
+  for (const auto item : extra) structures_.extra.push_back(str_of(item.first));
   buffer_ = opened;
   opened_.notify_all();
+}
+
+nb::object PyReplayBuffer::with_extra(nb::handle action, nb::kwargs extra) const {
+  nb::dict whole;
+  whole["action"] = action;
+  for (const auto item : extra) {
+    const std::string name = str_of(item.first);
+    if (is_batch_name(name)) {
+      raise(
+          invalid_argument("{} is a column of each batch already; give yours another name", name));
+    }
+    const bool is_known = std::ranges::count(structures_.extra, name) > 0;
+    if (buffer_ && !is_known) {
+      raise(invalid_argument(
+          "the column {} comes now, but the first step had none of that name; give it from the "
+          "first step on",
+          name));
+    }
+    whole[item.first] = item.second;
+  }
+  for (const std::string& name : structures_.extra) {
+    if (whole.contains(name.c_str())) continue;
+    raise(invalid_argument(
+        "the column {} is missing, which the first step had; give it with every step", name));
+  }
+  return whole;
 }
 
 void PyReplayBuffer::wait_for_buffer(TimePoint deadline) const {
@@ -139,8 +186,15 @@ std::vector<TensorSpec> PyReplayBuffer::specs(const char* what, const NestArgume
 }
 
 nb::object PyReplayBuffer::sample(nb::handle batch_size, nb::handle given_beta, bool distinct,
-                                  nb::handle timeout_s, nb::handle out) {
+                                  nb::handle timeout_s, nb::handle out, nb::handle output,
+                                  nb::handle device, nb::handle pin_memory) {
   unwrap(check());
+  if (!output.is_none() || !device.is_none() || pin_memory.ptr() != Py_False) {
+    const nb::object convert =
+        nb::module_::import_("reverie.replay_output").attr("converter")(output, device, pin_memory);
+    return convert(sample(batch_size, given_beta, distinct, timeout_s, out, nb::none(), nb::none(),
+                          nb::handle(Py_False)));
+  }
   ReplayBufferDraw draw;
   draw.count = static_cast<std::size_t>(integer_argument("batch_size", batch_size, 1, kBatchMax));
   draw.distinct = distinct;

@@ -28,9 +28,9 @@ class PyReplayBuffer {
   PyReplayBuffer& operator=(const PyReplayBuffer&) = delete;
 
   void add(nb::handle obs, nb::handle action, nb::handle reward, nb::handle next_obs,
-           nb::handle terminated, nb::handle truncated, nb::handle mask);
+           nb::handle terminated, nb::handle truncated, nb::handle mask, nb::kwargs extra);
   nb::object sample(nb::handle batch_size, nb::handle beta, bool distinct, nb::handle timeout_s,
-                    nb::handle out);
+                    nb::handle out, nb::handle output, nb::handle device, nb::handle pin_memory);
   std::size_t update_priorities(nb::handle tickets, nb::handle priorities);
   void clear();
   void close();
@@ -83,6 +83,8 @@ class PyReplayBuffer {
   };
 
   std::shared_ptr<ReplayBuffer> open(const StepArrays& step);
+  // The action, with columns that the user has added beside it.
+  nb::object with_extra(nb::handle action, nb::kwargs extra) const;
   // Waits for the first step, which another thread adds.
   void wait_for_buffer(TimePoint deadline) const;
   double checked_beta(nb::handle source) const;

@@ -31,7 +31,10 @@ nb::object to_array(std::string_view name, nb::handle given) {
     }
     return nb::borrow(given);
   }
-  nb::object array = nb::steal(PyArray_FromAny(given.ptr(), nullptr, 0, 0, 0, nullptr));
+  // A tensor of torch may lie on a device, or belong to a graph.
+  const nb::object host =
+      nb::hasattr(given, "detach") ? given.attr("detach")().attr("cpu")() : nb::borrow(given);
+  nb::object array = nb::steal(PyArray_FromAny(host.ptr(), nullptr, 0, 0, 0, nullptr));
   if (!array.is_valid()) {
     nb::python_error error;
     raise_type_error(format("{} is a {} that NumPy cannot read: {}", name,
@@ -47,6 +50,9 @@ nb::object to_flat(std::string_view name, nb::handle given, int number, std::str
   nb::object array = to_array(name, given);
   if (kinds.find(PyArray_DESCR(as_array(array))->kind) == std::string_view::npos) {
     raise_type_error(format("{} holds {}; it must hold {}", name, dtype_text(array), wanted));
+  }
+  if (PyArray_NDIM(as_array(array)) == 2 && PyArray_DIM(as_array(array), 1) == 1) {
+    array = owned(PyArray_Ravel(as_array(array), NPY_CORDER));
   }
   if (PyArray_NDIM(as_array(array)) > 1) {
     raise(invalid_argument("{} has the shape {}; it must be flat, one element for each", name,
@@ -88,7 +94,52 @@ bool is_flat(PyObject* object, int number) {
          (PyArray_BASE(as_array(object)) == nullptr || !is_overwritten_view(object));
 }
 
+// `leaf` as an array of `dtype`; nothing where that is not safe.
+nb::object safely_cast(nb::handle leaf, DType dtype) {
+  const nb::object wanted = numpy_dtype(dtype);
+  auto* const descr = reinterpret_cast<PyArray_Descr*>(wanted.ptr());
+  const bool is_python_int = PyLong_CheckExact(leaf.ptr());
+  if (is_python_int || PyFloat_CheckExact(leaf.ptr())) {
+    if (descr->kind != 'f' && !(is_python_int && (descr->kind == 'i' || descr->kind == 'u'))) {
+      return {};
+    }
+    Py_INCREF(descr);
+    nb::object array = nb::steal(PyArray_FromAny(leaf.ptr(), descr, 0, 0, 0, nullptr));
+    if (!array.is_valid()) PyErr_Clear();  // an int that the type cannot hold
+    return array;
+  }
+  nb::object array = nb::steal(PyArray_FromAny(leaf.ptr(), nullptr, 0, 0, 0, nullptr));
+  if (!array.is_valid()) {
+    PyErr_Clear();
+    return {};
+  }
+  if (!PyArray_CanCastArrayTo(as_array(array), descr, NPY_SAFE_CASTING)) return {};
+  Py_INCREF(descr);
+  return owned(PyArray_FromArray(as_array(array), descr, NPY_ARRAY_CARRAY_RO));
+}
+
 }  // namespace
+
+void NestArgument::cast_to(std::span<const TensorSpec> specs) {
+  bool is_begun = false;
+  for (std::size_t i = 0; i < views_.size() && i < specs.size(); ++i) {
+    if (views_[i].dtype == specs[i].dtype || has_variable_size(views_[i].dtype) ||
+        has_variable_size(specs[i].dtype)) [[likely]] {
+      continue;
+    }
+    if (!is_begun) {
+      leaves_.hold();
+      cast_.begin(views_.size());
+      cast_arrays_.clear();
+      is_begun = true;
+    }
+    nb::object array = safely_cast(leaves_[nest_->leaf_of_column(i)], specs[i].dtype);
+    if (!array.is_valid()) continue;
+    cast_.add_any(static_cast<ColumnId>(i), path(i), array);
+    cast_arrays_.push_back(std::move(array));
+    views_[i] = cast_.values().back().value;
+  }
+}
 
 void NestArgument::read(nb::handle nest, const std::string* structure) {
   nest_ = cache_.flatten(nest, leaves_).nest.get();

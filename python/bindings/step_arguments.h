@@ -29,6 +29,11 @@ class NestArgument {
   // Raises for another structure than `structure`, unless that is null.
   void read(nb::handle nest, const std::string* structure);
 
+  // Casts leaves of another type than the first step's, where NumPy calls that safe (int32 to
+  // int64, float32 to float64), and Python's own numbers where the value survives. Others stay as
+  // they are, for the buffer to refuse.
+  void cast_to(std::span<const TensorSpec> specs);
+
   std::span<const TensorView> leaves() const { return views_; }
   const std::string& structure() const { return nest_->text(); }
   // Of the leaf that is column i.
@@ -42,11 +47,13 @@ class NestArgument {
   const Nest* nest_ = nullptr;
   Leaves leaves_;
   Values values_;
+  Values cast_;                          // those that cast_to() has cast
+  std::vector<nb::object> cast_arrays_;  // and whose memory it is
   std::vector<TensorView> views_;
 };
 
-// Numbers, one or many: Python's, NumPy's, and whatever NumPy makes an array of. Refuses what is
-// finite but not as float32.
+// Numbers, one or many: Python's, NumPy's, and whatever NumPy makes an array of; `[B]`, or `[B, 1]`
+// as some learners have it. Refuses what is finite but not as float32.
 struct FloatArgument {
   std::vector<float> values;
   bool is_scalar = false;

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 
 import reverie
 from reverie.bench import add_command as add_bench
+from reverie.completion import add_command as add_completion
 from reverie.demo.command import add_command as add_demo
+from reverie.doctor import add_command as add_doctor
 from reverie.serve.command import add_command as add_serve
 
 
@@ -17,18 +19,25 @@ def _version(_: argparse.Namespace) -> int:
 def parser() -> argparse.ArgumentParser:
     """The command's arguments; each subcommand sets ``run``, called with what was parsed."""
     top = argparse.ArgumentParser(prog="reverie", description=reverie.__doc__)
-    commands = top.add_subparsers(metavar="command", required=True)
+    top.add_argument("--version", action="version", version=f"reverie {reverie.__version__}")
+    commands = top.add_subparsers(metavar="command")
     version = commands.add_parser("version", help="print the version")
     version.set_defaults(run=_version)
     add_bench(commands)
+    add_completion(commands, parser)
     add_demo(commands)
+    add_doctor(commands)
     add_serve(commands)
     return top
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line ``argv`` (the process's own by default); returns the exit status."""
-    arguments = parser().parse_args(argv)
+    top = parser()
+    arguments = top.parse_args(argv)
+    if not hasattr(arguments, "run"):
+        top.print_help()
+        return 0
     status: int = arguments.run(arguments)
     return status
 

@@ -2,6 +2,7 @@
 
 from collections.abc import (
     Callable,
+    ItemsView,
     Iterable,
     Iterator,
     Mapping,
@@ -183,11 +184,30 @@ class Batch:
         Puts ``function(array)`` in the place of each array of ``data``, ``weights`` and ``lengths``; text stays.
         """
 
+    def as_dict(self) -> dict[str, Any]:
+        """All that there is by name: ``data``, ``keys``, ``tickets`` and so on."""
+
+    def items(self) -> ItemsView[str, Any]:
+        """Of ``as_dict``."""
+
+    def to(self, device: Any, *, output: str = 'torch') -> Batch:
+        """
+        Copies ``data``, ``weights`` and ``lengths`` to a device; gives this batch.
+
+        Args:
+            device: of torch (``"cuda"``), or of JAX.
+            output: ``"torch"`` or ``"jax"``.
+
+        Raises:
+            InvalidArgumentError: there is no such device.
+            MissingPackageError: the library is not installed.
+        """
+
+    def __repr__(self) -> str: ...
+
     def __len__(self) -> int: ...
 
     def __reduce__(self) -> Any: ...
-
-    def __repr__(self) -> str: ...
 
 class BlockedSide:
     """The requests of one kind that wait."""
@@ -580,12 +600,13 @@ class ReplayBuffer:
 
     def __init__(self, capacity: int, num_envs: int, frame_stack: int, n_step: int, gamma: float, alpha: float | None, beta: float | Callable[[int], float], weights: str, seed: int | None, sequence_length: int | None, period: int | None, burn_in: int, pad_sequences: bool) -> None: ...
 
-    def add(self, obs: Any, action: Any, reward: Any, next_obs: Any, terminated: Any, truncated: Any = False, *, mask: Any = None) -> None:
+    def add(self, obs: Any, action: Any, reward: Any, next_obs: Any, terminated: Any, truncated: Any = False, *, mask: Any = None, **extra: Any) -> None:
         """
         Stores one step of each environment.
 
         The first call says what the columns are: arrays keep their types from then on, a Python ``int``
-        is int64 and a ``float`` float64; rewards are stored as float32, whatever they come as.
+        is int64 and a ``float`` float64; rewards are stored as float32, whatever they come as. Later calls
+        may bring types that NumPy casts to these without loss, such as int32 where int64 came first.
 
         Args:
             obs: a nest of arrays, ``[num_envs, ...]`` each; without the leading axis where ``num_envs``
@@ -598,6 +619,10 @@ class ReplayBuffer:
                 behind it.
             truncated: ``[num_envs]`` bool: it was cut short; what was to come still counts.
             mask: ``[num_envs]`` bool: False for environments that made no step, which are left out.
+            extra: columns of your own, as ``action``: ``log_prob=``, ``action_mask=``. Given with each
+                step; a batch has them by the same names, of the first of n steps.
+
+        Rewards and flags may have a last axis of 1, ``[num_envs, 1]``.
 
         Raises:
             InvalidArgumentError: another shape, dtype, structure or number of environments than in the
@@ -607,7 +632,7 @@ class ReplayBuffer:
             CancelledError: the buffer is closed.
         """
 
-    def sample(self, batch_size: int, *, beta: float | None = None, distinct: bool = False, timeout_s: float | None = 0.0, out: dict[str, Any] | None = None) -> dict[str, Any]:
+    def sample(self, batch_size: int, *, beta: float | None = None, distinct: bool = False, timeout_s: float | None = 0.0, out: dict[str, Any] | None = None, output: str | None = None, device: Any = None, pin_memory: bool = False) -> dict[str, Any]:
         """
         Draws a batch; with replacement unless ``distinct``.
 
@@ -618,13 +643,20 @@ class ReplayBuffer:
             timeout_s: how long to wait for the first item, which another thread adds; None without
                 limit.
             out: a batch of an earlier call of the same size, whose arrays are filled again.
+            output: ``"torch"`` or ``"jax"``: whose arrays the batch holds, over the same memory on the
+                CPU. JAX holds 64-bit numbers in 32 bits unless told otherwise, which is said once;
+                ``tickets`` stay NumPy's there.
+            device: of torch or JAX, to which the arrays are copied.
+            pin_memory: of torch: gives arrays in locked memory, or copies through it to ``device``
+                without waiting.
 
         Returns:
             A dict of arrays: ``obs`` and ``next_obs`` ``[B, ...]`` (``[B, frame_stack, ...]`` with
             stacks), ``action`` ``[B, ...]``, ``reward`` ``[B]`` float32, summed over n steps,
             ``terminated`` ``[B]`` bool, ``discount`` ``[B]`` float32, what the value of ``next_obs`` is
             to be multiplied with (``gamma ** steps``, 0 where the episode terminated), ``weights``
-            ``[B]`` float32, at most 1 (see ``weights`` of the class), and ``tickets`` ``[B]`` uint64 for :meth:`update_priorities`.
+            ``[B]`` float32, at most 1 (see ``weights`` of the class), ``tickets`` ``[B]`` uint64 for :meth:`update_priorities`, and the
+            columns that were added.
             With sequences an axis ``[T]`` follows ``[B]``, weights and tickets excepted, and ``mask``
             ``[B, T]`` bool is True for steps that count: neither burn-in nor padding.
 

@@ -27,7 +27,8 @@ class ReplayBuffer(_reverie.ReplayBuffer):
     One thread at a time adds; others may sample and update meanwhile.
 
     Args:
-        capacity: items (transitions, or sequences), >= 1; the oldest make room.
+        capacity: items (transitions, or sequences), >= 1; the oldest make room. ``1e5`` is a
+            whole number too.
         num_envs: environments that are stepped together; each is a stream of its own.
         frame_stack: frames that make an observation. Give :meth:`add` the newest one; where an
             episode has too few yet, its first is repeated.
@@ -59,7 +60,7 @@ class ReplayBuffer(_reverie.ReplayBuffer):
 
     def __init__(
         self,
-        capacity: int,
+        capacity: int | float,
         num_envs: int = 1,
         frame_stack: int = 1,
         n_step: int = 1,
@@ -75,8 +76,10 @@ class ReplayBuffer(_reverie.ReplayBuffer):
         burn_in: int = 0,
         pad_sequences: bool = True,
     ) -> None:
+        if isinstance(capacity, float) and capacity.is_integer():
+            capacity = int(capacity)  # 1e5
+        capacity = _checks.integer("capacity", capacity, 0)
         for name, count in (
-            ("capacity", capacity),
             ("num_envs", num_envs),
             ("frame_stack", frame_stack),
             ("n_step", n_step),

@@ -476,7 +476,7 @@ def test_tickets_of_evicted_items_are_ignored_and_counted():
         ({"action": "left"}, errors.InvalidArgumentError, "action is str"),
         ({"obs": None}, errors.UnsupportedTypeError, "obs' is None"),
         ({"reward": np.zeros(2)}, errors.InvalidArgumentError, "reward has 2 elements"),
-        ({"reward": np.zeros((1, 1))}, errors.InvalidArgumentError, r"reward has the shape \(1, 1"),
+        ({"reward": np.zeros((1, 2))}, errors.InvalidArgumentError, r"reward has the shape \(1, 2"),
         ({"reward": "much"}, errors.UnsupportedTypeError, "reward holds <U4"),
         ({"reward": 1j}, errors.UnsupportedTypeError, "reward holds complex128"),
         ({"terminated": np.zeros(2, bool)}, errors.InvalidArgumentError, "terminated has 2"),
@@ -690,7 +690,7 @@ def test_distinct_items_are_at_most_those_there_are():
         ([1.0, 1.0, math.nan, 1.0], errors.InvalidArgumentError, "priority is nan"),
         ([1.0, 1.0, 1.0, -2.0], errors.InvalidArgumentError, "priority is -2"),
         ([1.0, 1.0, 1.0, math.inf], errors.InvalidArgumentError, "priority is inf"),
-        (np.ones((4, 1)), errors.InvalidArgumentError, r"priorities has the shape \(4, 1\)"),
+        (np.ones((4, 2)), errors.InvalidArgumentError, r"priorities has the shape \(4, 2\)"),
         (["a"] * 4, errors.UnsupportedTypeError, "priorities holds"),
     ],
 )

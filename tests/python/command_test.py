@@ -3,10 +3,12 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import reverie
 from reverie import __main__ as command
+from reverie import doctor
 
 
 def test_version_prints_the_version(capsys):
@@ -14,11 +16,70 @@ def test_version_prints_the_version(capsys):
     assert capsys.readouterr().out == f"reverie {reverie.__version__}\n"
 
 
-def test_no_subcommand_is_refused_with_the_list_of_them(capsys):
+def test_version_is_an_option_too(capsys):
     with pytest.raises(SystemExit) as raised:
-        command.main([])
-    assert raised.value.code == 2
-    assert "command" in capsys.readouterr().err
+        command.main(["--version"])
+    assert raised.value.code == 0
+    assert capsys.readouterr().out == f"reverie {reverie.__version__}\n"
+
+
+def test_the_bare_command_is_help(capsys):
+    assert command.main([]) == 0
+    out = capsys.readouterr().out
+    for word in ("usage: reverie", "bench", "completion", "demo", "doctor", "serve"):
+        assert word in out
+
+
+def test_the_doctor_names_what_is_missing_and_the_line_that_installs_it(capsys, monkeypatch):
+    missing = doctor.Use("flying", ("wings_of_wax",), "", "pip install wax")
+    old = doctor.Use("counting", ("numpy",), "99.1", "pip install 'numpy>=99.1'")
+    there = doctor.Use("arrays", ("numpy",), "1.24", "pip install numpy")
+    monkeypatch.setattr(doctor, "USES", (missing, old, there))
+    assert command.main(["doctor"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"reverie    {reverie.__version__} in ")
+    assert any(line.startswith("store      works: a step was stored") for line in lines)
+    assert "--  flying    wings_of_wax is not installed: pip install wax" in lines
+    assert f"--  counting  numpy {np.__version__} is older than 99.1: {old.install}" in lines
+    assert f"ok  arrays    numpy {np.__version__}" in lines
+
+
+def test_the_doctor_says_so_where_the_store_does_not_work(capsys, monkeypatch):
+    def broken(*_arguments, **_options):
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(reverie, "ReplayBuffer", broken)
+    assert command.main(["doctor"]) == 1
+    assert "store      FAILS: RuntimeError('no memory')" in capsys.readouterr().out
+
+
+def complete(script, *words):
+    """What bash offers for the last of the words."""
+    asked = " ".join(f"'{word}'" for word in words)
+    program = f"{script}\nCOMP_WORDS=({asked}); COMP_CWORD={len(words) - 1}; _reverie\n"
+    program += "printf '%s\\n' \"${COMPREPLY[@]}\""
+    done = subprocess.run(
+        ["bash", "-c", program], capture_output=True, text=True, check=True, cwd="/"
+    )
+    return done.stdout.split()
+
+
+def test_bash_completes_subcommands_and_their_options(capsys):
+    assert command.main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    assert complete(script, "reverie", "de") == ["demo"]
+    assert complete(script, "reverie", "do") == ["doctor"]
+    assert complete(script, "reverie", "demo", "--qu") == ["--quick"]
+    assert complete(script, "reverie", "completion", "") == ["bash", "zsh", "-h", "--help"]
+    assert "--version" in complete(script, "reverie", "--")
+
+
+def test_zsh_gets_a_script_of_the_same_words(capsys):
+    assert command.main(["completion", "zsh"]) == 0
+    script = capsys.readouterr().out
+    assert script.startswith("#compdef reverie\n")
+    assert "demo) compadd -- " in script
+    assert "--quick" in script
 
 
 def test_an_unknown_subcommand_is_refused_and_named(capsys):

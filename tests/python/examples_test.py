@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 # Of extras that a machine may lack.
-_NEEDS = {"atari_recording.py": ("ale_py", "PIL")}
+_NEEDS = {
+    "atari_recording.py": ("ale_py", "PIL"),
+    "sb3_dqn.py": ("stable_baselines3",),
+}
 _FOLDER = Path(__file__).resolve().parents[2] / "examples"
 _EXAMPLES = sorted(_FOLDER.rglob("*.py"))
 

@@ -46,8 +46,8 @@ PUBLIC = [
 ]
 # Programs of the command line, and what the public modules are made of.
 INTERNAL = re.compile(
-    r"reverie\.(_.*|demo.*|serve.*|bench|client|dataset|packages|pattern_dataset|replay_buffer"
-    r"|replay_sample|sample_datasets|server|specs|store|table|tf_dataset|tls|trajectory_writer|trusted"
+    r"reverie\.(_.*|demo.*|serve.*|batch_views|bench|client|completion|contrib.*|dataset|doctor|packages|pattern_dataset|replay_buffer"
+    r"|replay_output|replay_sample|sample_datasets|server|specs|store|table|tf_dataset|tls|trajectory_writer|trusted"
     r"|writer|envs\.(adapters|agent_rows|backend|messages|output|pool|process|rows|source|spaces|thread"
     r"|vector|vector_of_.*|worker)"
     r"|reverb\..*)$"
@@ -312,6 +312,7 @@ VALID = {
     "path": "a",
     "pattern": lambda world: {"a": world.reference["a"][-1:]},
     "period": None,
+    "pin_memory": False,
     "pool": lambda world: world.pool,
     "port": None,
     "prefetch": 1,
@@ -377,6 +378,8 @@ VALID = {
     "wrappers": (),
     # Where a name means something else.
     "AtariEnv.pool": True,
+    "Batch.to.device": "cpu",
+    "Batch.to.output": "torch",
     "AtariEnv.step.action": 0,
     "moolib.EnvPool.step.action": lambda _: [0, 0],
     "batch_index": 0,

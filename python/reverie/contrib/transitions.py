@@ -1,0 +1,190 @@
+"""A ``reverie.ReplayBuffer`` behind the interface that Stable-Baselines3 gave to others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+import reverie
+from reverie import _checks
+from reverie.errors import InvalidArgumentError, UnsupportedTypeError
+
+
+class Samples(NamedTuple):
+    """A batch of tensors: ``[B, ...]`` observations and actions, ``[B, 1]`` of the rest.
+
+    ``discounts`` is what the value of ``next_observations`` counts, with several steps; else None.
+    """
+
+    observations: Any
+    actions: Any
+    next_observations: Any
+    dones: torch.Tensor
+    rewards: torch.Tensor
+    discounts: torch.Tensor | None = None
+
+
+class TransitionBuffer:
+    """What ``contrib.cleanrl.ReplayBuffer`` and ``contrib.sb3.ReplayBuffer`` have in common."""
+
+    replay: reverie.ReplayBuffer
+    tickets: Any
+    """Of the last batch: for :meth:`update_priorities`."""
+    weights: Any
+    """Of the last batch, ``[B, 1]``: what each loss is to be multiplied with."""
+
+    def _open(
+        self,
+        buffer_size: int,
+        observation_space: Any,  # noqa: ANN401
+        action_space: Any,  # noqa: ANN401
+        device: Any,  # noqa: ANN401
+        n_envs: int,
+        *,
+        handle_timeout_termination: bool,
+        n_steps: int,
+        gamma: float,
+        prioritized: bool,
+        alpha: float,
+        beta: float,
+        frame_stack: int,
+        seed: int | None,
+    ) -> None:
+        self.observation_space = observation_space
+        self.action_space = action_space
+        self.device = device
+        self.n_envs = _checks.integer("n_envs", n_envs)
+        self.handle_timeout_termination = handle_timeout_termination
+        self._is_dict = type(observation_space).__name__ == "Dict"
+        is_number = type(observation_space).__name__ == "Discrete"
+        self._shape: Any = (1,) if is_number else getattr(observation_space, "shape", None)
+        self._action_size = _action_size(action_space)
+        self._frame_stack = _checks.integer("frame_stack", frame_stack)
+        self._channels = 1
+        self._n_steps = n_steps
+        if frame_stack > 1:
+            self._check_stack()
+        self.replay = reverie.ReplayBuffer(
+            buffer_size,
+            n_envs,
+            frame_stack,
+            n_steps,
+            gamma=gamma,
+            prioritized=prioritized,
+            alpha=alpha,
+            beta=beta,
+            seed=seed,
+        )
+        self.tickets = None
+        self.weights = None
+
+    def size(self) -> int:
+        """Transitions that can be drawn."""
+        return len(self.replay)
+
+    def reset(self) -> None:
+        """Drop all transitions."""
+        self.replay.clear()
+
+    def add(
+        self,
+        obs: Any,  # noqa: ANN401
+        next_obs: Any,  # noqa: ANN401
+        action: Any,  # noqa: ANN401
+        reward: Any,  # noqa: ANN401
+        done: Any,  # noqa: ANN401
+        infos: Iterable[dict[str, Any]] | Mapping[str, Any],
+    ) -> None:
+        """Store one step of each environment.
+
+        Args:
+            obs: ``[n_envs, ...]``.
+            next_obs: what the step led to; at an episode's end its last observation. Where it is
+                not the ``obs`` of the next call, a new episode begins.
+            action: ``[n_envs, ...]``.
+            reward: ``[n_envs]``.
+            done: ``[n_envs]``: the episode ended.
+            infos: a dict for each environment, looked at with ``handle_timeout_termination``.
+        """
+        done = np.asarray(done).astype(bool).reshape(self.n_envs)
+        cut = np.zeros(self.n_envs, bool)
+        if self.handle_timeout_termination and done.any() and not isinstance(infos, Mapping):
+            cut = np.array([bool(info.get("TimeLimit.truncated", False)) for info in infos]) & done
+        action = np.asarray(action).reshape((self.n_envs, self._action_size))
+        if action.dtype == np.float64:
+            action = action.astype(np.float32)
+        self.replay.add(
+            self._stored(obs),
+            action,
+            np.asarray(reward, np.float32).reshape(self.n_envs),
+            self._stored(next_obs),
+            done & ~cut,
+            cut,
+        )
+
+    def sample(self, batch_size: int, env: Any = None) -> Any:  # noqa: ANN401
+        """Draw a batch; ``env`` is SB3's ``VecNormalize``, which normalises it."""
+        batch = self.replay.sample(batch_size)
+        self.tickets = batch["tickets"]
+        self.weights = torch.from_numpy(batch["weights"]).reshape(-1, 1).to(self.device)
+        reward = batch["reward"].reshape(-1, 1)
+        if env is not None:
+            reward = env.normalize_reward(reward).astype(np.float32)
+        discounts = self._to_device(batch["discount"].reshape(-1, 1)) if self._n_steps > 1 else None
+        return self._made(
+            observations=self._given(batch["obs"], env),
+            actions=self._to_device(batch["action"]),
+            next_observations=self._given(batch["next_obs"], env),
+            dones=self._to_device(batch["terminated"].astype(np.float32).reshape(-1, 1)),
+            rewards=self._to_device(reward),
+            discounts=discounts,
+        )
+
+    def update_priorities(self, priorities: Any) -> int:  # noqa: ANN401
+        """Give the transitions of the last batch new priorities, ``[B]`` or ``[B, 1]``."""
+        return self.replay.update_priorities(self.tickets, priorities)
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise UnsupportedTypeError(
+            "this replay buffer lives in this process and cannot be pickled: save the model "
+            "without it (model.save does)"
+        )
+
+    def _made(self, **arrays: Any) -> Any:  # noqa: ANN401
+        return Samples(**arrays)
+
+    def _check_stack(self) -> None:
+        shape = self._shape
+        if not shape or len(shape) != 3 or shape[0] % self._frame_stack:
+            raise InvalidArgumentError(
+                f"frame_stack is {self._frame_stack}, and observations are "
+                f"{self.observation_space}; they must be pictures with the frames along the first "
+                "axis, as VecTransposeImage and FrameStackObservation leave them"
+            )
+        self._channels = shape[0] // self._frame_stack
+
+    def _stored(self, obs: Any) -> Any:  # noqa: ANN401
+        if self._is_dict:
+            return {key: np.asarray(value) for key, value in obs.items()}
+        obs = np.asarray(obs).reshape((self.n_envs, *self._shape))
+        return obs if self._frame_stack == 1 else np.ascontiguousarray(obs[:, -self._channels :])
+
+    def _given(self, obs: Any, env: Any) -> Any:  # noqa: ANN401
+        if self._frame_stack > 1:
+            obs = obs.reshape((len(obs), *self._shape))
+        if env is not None:
+            obs = env.normalize_obs(obs)
+        if self._is_dict:
+            return {key: self._to_device(value) for key, value in obs.items()}
+        return self._to_device(obs)
+
+    def _to_device(self, array: Any) -> Any:  # noqa: ANN401
+        return torch.as_tensor(array).to(self.device)
+
+
+def _action_size(space: Any) -> int:  # noqa: ANN401
+    """Numbers of an action, which is stored flat."""
+    return int(np.prod(space.shape)) if getattr(space, "shape", None) else 1

@@ -1,0 +1,93 @@
+"""The loops of CleanRL's off-policy files, over our buffer and our vector environments."""
+
+import numpy as np
+import pytest
+
+from reverie.errors import InvalidArgumentError, UnsupportedTypeError
+
+gymnasium = pytest.importorskip("gymnasium")
+torch = pytest.importorskip("torch")
+
+import reverie.gym  # noqa: E402
+from reverie.contrib.cleanrl import ReplayBuffer  # noqa: E402
+
+
+def make_env(name, seed):
+    def thunk():
+        env = gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make(name))
+        env.action_space.seed(seed)
+        return env
+
+    return thunk
+
+
+def collect(envs, buffer, steps):
+    """What CleanRL's files do between two updates."""
+    obs, _ = envs.reset(seed=1)
+    returns = []
+    for _ in range(steps):
+        actions = envs.action_space.sample()
+        next_obs, rewards, terminations, truncations, infos = envs.step(actions)
+        if "final_info" in infos:
+            returns += infos["final_info"]["episode"]["r"][infos["_final_info"]].tolist()
+        real_next_obs = next_obs.copy()
+        for index in np.flatnonzero(terminations | truncations):
+            real_next_obs[index] = infos["final_obs"][index]
+        buffer.add(obs, real_next_obs, actions, rewards, terminations, infos)
+        obs = next_obs
+    return returns
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
+def test_its_loop_fills_the_buffer_and_draws_from_it(name):
+    envs = reverie.gym.GymVectorEnv(
+        [make_env(name, i) for i in range(2)], autoreset_mode="SameStep", backend="thread"
+    )
+    buffer = ReplayBuffer(
+        500,
+        envs.single_observation_space,
+        envs.single_action_space,
+        torch.device("cpu"),
+        n_envs=2,
+        handle_timeout_termination=False,
+    )
+    returns = collect(envs, buffer, 230)
+    assert returns
+    assert buffer.size() == 460
+    data = buffer.sample(64)
+    assert (
+        data.observations.shape
+        == data.next_observations.shape
+        == (64, *envs.single_observation_space.shape)
+    )
+    assert data.actions.shape == data.rewards.shape == data.dones.shape == (64, 1)
+    target = data.rewards.flatten() + 0.99 * (1 - data.dones.flatten())
+    assert target.dtype == torch.float32
+    # As they were given: the dynamics of CartPole join the two observations.
+    if name == "CartPole-v1":
+        moved = data.observations[:, 0] + 0.02 * data.observations[:, 1]
+        torch.testing.assert_close(moved, data.next_observations[:, 0])
+        assert data.dones.sum() > 0
+    envs.close()
+
+
+def test_stacks_are_stored_as_single_frames_and_priorities_go_back():
+    space = gymnasium.spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    buffer = ReplayBuffer(
+        200, space, gymnasium.spaces.Discrete(4), "cpu",
+        optimize_memory_usage=True, frame_stack=4, prioritized=True,
+    )  # fmt: skip
+    frames = [np.full((84, 84), min(max(i, 3), 99), np.uint8) for i in range(80)]
+    for i in range(70):
+        stack = np.stack(frames[i : i + 4])[None]
+        buffer.add(stack, np.stack(frames[i + 1 : i + 5])[None], [0], [1.0], [False], [{}])
+    data = buffer.sample(32)
+    assert data.observations.shape == (32, 4, 84, 84)
+    newest = data.observations[:, 3, 0, 0].int()
+    assert torch.equal(data.observations[:, 0, 0, 0].int(), (newest - 3).clamp(min=3))
+    assert buffer.update_priorities(torch.ones(32, requires_grad=True)) > 0
+    assert buffer.replay.memory_bytes < 2 * 72 * 84 * 84 + (1 << 20)
+    with pytest.raises(InvalidArgumentError, match="frame_stack is 3"):
+        ReplayBuffer(10, space, gymnasium.spaces.Discrete(4), frame_stack=3)
+    with pytest.raises(UnsupportedTypeError, match="pickled"):
+        buffer.__getstate__()

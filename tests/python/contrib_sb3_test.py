@@ -1,0 +1,212 @@
+"""Stable-Baselines3 over our environments and our buffer; skipped where it is not installed."""
+
+import os
+import pickle
+
+import numpy as np
+import pytest
+
+from reverie.errors import InvalidArgumentError, UnsupportedTypeError
+
+pytest.importorskip("stable_baselines3")
+gymnasium = pytest.importorskip("gymnasium")
+torch = pytest.importorskip("torch")
+
+from stable_baselines3 import DQN, PPO, SAC  # noqa: E402
+from stable_baselines3.common.vec_env import (  # noqa: E402
+    DummyVecEnv,
+    VecFrameStack,
+    VecNormalize,
+    VecTransposeImage,
+)
+
+from reverie.contrib import sb3  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # what SB3 and its own imports warn of
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+class Ladder(gymnasium.Env):
+    """Counts its steps; ends after three, is cut off after five, by turns."""
+
+    observation_space = gymnasium.spaces.Box(-1, 99, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    render_mode = None
+
+    def __init__(self):
+        self.episode = -1
+        self.height = 7
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.episode += 1
+        self.steps = 0
+        return np.array([self.episode, 0], np.float32), {"seen": seed or 0, **(options or {})}
+
+    def step(self, _action):
+        self.steps += 1
+        ends = self.episode % 2 == 0 and self.steps == 3
+        observation = np.array([self.episode, self.steps], np.float32)
+        return observation, 1.0, ends, self.steps == 5, {"steps": self.steps}
+
+    def climb(self, by):
+        return self.height + by
+
+
+def test_it_steps_as_dummy_vec_env_does():
+    ours, theirs = sb3.VecEnv([Ladder] * 3, backend="thread"), DummyVecEnv([Ladder] * 3)
+    for envs in (ours, theirs):
+        envs.seed(4)
+    np.testing.assert_array_equal(ours.reset(), theirs.reset())
+    assert ours.reset_infos == theirs.reset_infos
+    for _ in range(12):
+        mine, yours = ours.step(np.zeros(3, int)), theirs.step(np.zeros(3, int))
+        for one, other in zip(mine[:3], yours[:3], strict=True):
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(one, other)
+        for one, other in zip(mine[3], yours[3], strict=True):
+            assert one["steps"] == other["steps"]
+            assert ("terminal_observation" in one) == ("terminal_observation" in other)
+            if "terminal_observation" in one:
+                final = other["terminal_observation"]
+                np.testing.assert_array_equal(one["terminal_observation"], final)
+                assert one["TimeLimit.truncated"] == other["TimeLimit.truncated"]
+                assert one["episode"]["r"] == one["episode"]["l"] == one["steps"]
+    assert ours.get_attr("height") == [7] * 3
+    assert ours.env_method("climb", 2) == [9] * 3
+    ours.set_attr("height", 1, indices=[1])
+    assert ours.get_attr("height") == [7, 1, 7]
+    with pytest.raises(InvalidArgumentError, match="indices"):
+        ours.env_method("climb", 2, indices=[0])
+    ours.close()
+
+
+def test_environments_that_reset_late_are_refused():
+    late = sb3.GymVectorEnv(Ladder, 1, backend="thread")
+    with late, pytest.raises(InvalidArgumentError, match="SameStep"):
+        sb3.VecEnv(late)
+
+
+def filled(buffer, envs, steps):
+    """What SB3's collection loop stores."""
+    obs = envs.reset()
+    for _ in range(steps):
+        action = np.array([envs.action_space.sample() for _ in range(envs.num_envs)])
+        new_obs, reward, done, infos = envs.step(action)
+        next_obs = new_obs.copy()
+        for i in np.flatnonzero(done):
+            next_obs[i] = infos[i]["terminal_observation"]
+        buffer.add(obs, next_obs, action, reward, done, infos)
+        obs = new_obs
+    return buffer
+
+
+def make_buffer(envs, size=100, **options):
+    spaces = (envs.observation_space, envs.action_space)
+    return sb3.ReplayBuffer(size, *spaces, device="cpu", n_envs=envs.num_envs, seed=1, **options)
+
+
+def test_a_batch_is_what_sb3_learns_from():
+    envs = sb3.VecEnv(Ladder, 2, backend="thread")
+    buffer = filled(make_buffer(envs), envs, 20)
+    assert buffer.size() == 40
+    assert buffer.pos == 20
+    assert not buffer.full
+    batch = buffer.sample(64)
+    assert batch.observations.shape == (64, 2)
+    assert batch.actions.shape == batch.rewards.shape == batch.dones.shape == (64, 1)
+    assert batch.actions.dtype == torch.int64
+    assert batch.discounts is None
+    # Of the same episode, one step further; only what ended for good is done.
+    assert torch.equal(batch.next_observations[:, 0], batch.observations[:, 0])
+    assert torch.equal(batch.next_observations[:, 1], batch.observations[:, 1] + 1)
+    ended = (batch.next_observations[:, 0] % 2 == 0) & (batch.next_observations[:, 1] == 3)
+    assert torch.equal(batch.dones[:, 0].bool(), ended)
+    envs.close()
+
+
+def test_n_steps_priorities_and_normalisation_are_served():
+    envs = VecNormalize(sb3.VecEnv(Ladder, 2, backend="thread"), norm_reward=False)
+    buffer = make_buffer(envs, n_steps=3, gamma=0.5, prioritized=True)
+    obs = envs.reset()
+    for _ in range(30):
+        obs = envs.get_original_obs()
+        new_obs, reward, done, infos = envs.step(np.zeros(2, int))
+        next_obs = envs.get_original_obs().copy()
+        for i in np.flatnonzero(done):
+            next_obs[i] = envs.unnormalize_obs(infos[i]["terminal_observation"])
+        buffer.add(obs, next_obs.round(), np.zeros(2, int), reward, done, infos)
+    batch = buffer.sample(32, env=envs)
+    assert batch.discounts.shape == (32, 1)
+    assert set(batch.rewards.flatten().tolist()) <= {1.0, 1.5, 1.75}
+    assert batch.observations.abs().max() < 10
+    assert buffer.weights.shape == (32, 1)
+    assert buffer.update_priorities(torch.ones(32, 1)) > 0
+    assert new_obs is not obs
+    envs.close()
+
+
+class Pictures(gymnasium.Env):
+    """A picture a step, whose pixels say which."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (36, 36, 1), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+    render_mode = None
+
+    def _picture(self):
+        return np.full((36, 36, 1), self.steps, np.uint8)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed, options=options)
+        self.steps = 1
+        return self._picture(), {}
+
+    def step(self, _action):
+        self.steps += 1
+        return self._picture(), 1.0, self.steps == 9, False, {}
+
+
+def test_stacks_of_frames_are_made_when_they_are_drawn():
+    def stacked():
+        envs = sb3.VecEnv(Pictures, 2, backend="thread")
+        return VecTransposeImage(VecFrameStack(envs, 4))
+
+    envs = stacked()
+    buffer = filled(make_buffer(envs, 400, frame_stack=4), envs, 150)
+    whole = filled(make_buffer(stacked(), 400), envs, 150)
+    assert buffer.replay.memory_bytes < 0.35 * whole.replay.memory_bytes
+    batch = buffer.sample(64)
+    assert batch.observations.shape == (64, 4, 36, 36)
+    newest = batch.observations[:, 3, 0, 0].int()
+    assert torch.equal(batch.next_observations[:, 3, 0, 0].int(), newest + 1)
+    for back in (1, 2, 3):
+        older = batch.observations[:, 3 - back, 0, 0].int()
+        assert torch.equal(older, (newest - back).clamp(min=1))
+    with pytest.raises(InvalidArgumentError, match="frame_stack is 3"):
+        make_buffer(envs, frame_stack=3)
+    envs.close()
+
+
+def test_what_it_does_not_do_is_refused():
+    envs = sb3.VecEnv(Ladder, 1, backend="thread")
+    with pytest.raises(InvalidArgumentError, match="optimize_memory_usage"):
+        make_buffer(envs, optimize_memory_usage=True)
+    with pytest.raises(UnsupportedTypeError, match=r"model\.save"):
+        pickle.dumps(make_buffer(envs))
+    envs.close()
+
+
+def test_ppo_dqn_and_sac_learn_a_little():
+    torch.set_num_threads(1)
+    envs = sb3.VecEnv("CartPole-v1", 4)
+    model = PPO("MlpPolicy", envs, n_steps=64, batch_size=64, n_epochs=2, seed=1)
+    model.learn(512)
+    assert len(model.ep_info_buffer) > 5
+    options = {"learning_starts": 50, "seed": 1, "replay_buffer_class": sb3.ReplayBuffer}
+    model = DQN("MlpPolicy", sb3.VecEnv("CartPole-v1", 2), buffer_size=500, **options)
+    model.learn(200)
+    assert model.replay_buffer.size() == 200
+    model.learn(50, reset_num_timesteps=False)
+    model = SAC("MlpPolicy", sb3.VecEnv("Pendulum-v1", 1), **options)
+    model.learn(80)
+    assert isinstance(model.replay_buffer, sb3.ReplayBuffer)
