@@ -17,6 +17,7 @@
 #include "reverie/grpc/grpc_session.h"
 #include "reverie/grpc/token.h"
 #include "reverie/net/listener.h"
+#include "reverie/os/memory_size.h"
 
 namespace reverie {
 namespace {
@@ -32,6 +33,8 @@ constexpr Duration kGoodbyeTime = std::chrono::seconds(5);
 
 constexpr std::size_t kNotScarce = std::numeric_limits<std::size_t>::max();
 constexpr int kClosedAtOnce = 16;
+// Of one connection at once: more than programs have, short of an attack.
+constexpr std::size_t kManyCalls = 256;
 
 // From this number on a new descriptor says that they run out: the lowest free one is given out.
 std::size_t scarce_descriptor() {
@@ -210,6 +213,7 @@ class GrpcServer::Impl::Session final : public GrpcSession {
   void on_call_begun() override {
     idle_.since_ns.store(IdleTime::kBusy, std::memory_order_relaxed);
     if (!std::exchange(had_call_, true)) watch(server_->options_.idle_timeout);
+    had_many_calls_ = had_many_calls_ || stream_count() >= kManyCalls;
   }
   void on_idle() override {
     idle_.since_ns.store(Clock::system().now().ns, std::memory_order_relaxed);
@@ -259,6 +263,8 @@ class GrpcServer::Impl::Session final : public GrpcSession {
     server_->bytes_sent_ += sent_bytes();
     --server_->connection_count_;
     part_.sessions.erase(std::static_pointer_cast<Session>(shared_from_this()));
+    // What the calls had in small pieces stays with the C heap otherwise. Once they are gone.
+    if (had_many_calls_) hub_->loop().post(give_back_free_memory);
   }
 
   const std::shared_ptr<Impl> server_;
@@ -266,6 +272,7 @@ class GrpcServer::Impl::Session final : public GrpcSession {
   LoopTimer timer_;  // of what must come next
   IdleTime idle_;
   bool had_call_ = false;
+  bool had_many_calls_ = false;
 };
 
 // All that comes before listening: makes tls_, and looks addresses up.

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <limits>
 
+#include <malloc.h>
 #include <unistd.h>
 
 namespace reverie {
@@ -26,6 +27,12 @@ std::size_t memory_size_bytes() {
   const auto pages = static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES));
   const auto page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   return std::min(pages * page_bytes, group_limit_bytes());
+}
+
+void give_back_free_memory() {
+#ifdef __GLIBC__
+  ::malloc_trim(0);
+#endif
 }
 
 }  // namespace reverie

@@ -1,4 +1,4 @@
-// How much memory there is for this process.
+// How much memory there is for this process, and giving the system back what is free.
 #pragma once
 
 #include <cstddef>
@@ -7,5 +7,10 @@ namespace reverie {
 
 // Of the machine, or of the control group that the process runs in when that allows less.
 std::size_t memory_size_bytes();
+
+// Gives the free pages of the C heap back, which keeps them otherwise: for after something large
+// and rare. Takes milliseconds, more where the heap is large. Does nothing where the C library
+// cannot.
+void give_back_free_memory();
 
 }  // namespace reverie
