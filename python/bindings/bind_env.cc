@@ -20,6 +20,7 @@
 #include "python/bindings/bind.h"
 #include "python/bindings/convert.h"
 #include "python/bindings/env_results.h"
+#include "python/bindings/native_envs.h"
 #include "reverie/base/format.h"
 #include "reverie/env/native/classic_control.h"
 #include "reverie/env/native_plugin.h"
@@ -32,17 +33,6 @@ namespace {
 // microseconds, and another thread would keep a lock once given for milliseconds.
 constexpr std::size_t kBriefEnvCount = 256;
 constexpr const char* kLeafStructure = "\"*\"";  // of a nest that is one array
-
-// What ships, and what plugins of this process have added. Never destroyed: pools may outlive the
-// interpreter.
-NativeRegistry& registry() {
-  static auto* const instance = [] {
-    auto* const made = new NativeRegistry;
-    REVERIE_CHECK(add_classic_control(*made).ok());
-    return made;
-  }();
-  return *instance;
-}
 
 std::shared_ptr<EnvResults> make_results(const NativePool& pool, nb::object batch_class,
                                          bool is_copied) {
@@ -297,11 +287,20 @@ void init_pool(Pool* self, nb::handle id, nb::handle num_envs, nb::handle num_ba
                    : autoreset == "Disabled" ? NativeAutoreset::kDisabled
                                              : NativeAutoreset::kSameStep;
   const std::string name(text_argument("id", id));
-  auto made = without_gil([&] { return NativePool::open(registry(), name, options, pool); });
+  auto made = without_gil([&] { return NativePool::open(native_registry(), name, options, pool); });
   new (self) Pool(unwrap(std::move(made)), std::move(batch_class), copy, timeout_s);
 }
 
 }  // namespace
+
+NativeRegistry& native_registry() {
+  static auto* const instance = [] {
+    auto* const made = new NativeRegistry;
+    REVERIE_CHECK(add_classic_control(*made).ok());
+    return made;
+  }();
+  return *instance;
+}
 
 void bind_env(nb::module_& m) {
   using namespace nb::literals;
@@ -346,13 +345,13 @@ Raises:
            nb::sig("def render(self, env_index: int, batch: int) -> numpy.ndarray"))
       .def("close", &Pool::close);
   m.def(
-      "native_env_ids", [] { return registry().ids(); },
+      "native_env_ids", [] { return native_registry().ids(); },
       "The names of the native environments, in alphabetical order.");
   m.def(
       "native_env_spec",
       [](nb::handle id, const Options& options) {
         const std::string name(text_argument("id", id));
-        return spec_dict(unwrap(registry().make(name, options, 0))->spec());
+        return spec_dict(unwrap(native_registry().make(name, options, 0))->spec());
       },
       "id"_a.none(), "options"_a,
       nb::sig("def native_env_spec(id: str, options: dict[str, bool | int | float | str]) -> "
@@ -361,7 +360,7 @@ Raises:
       "load_env_plugin",
       [](nb::handle path) {
         const std::string given(text_argument("path", path));
-        unwrap(without_gil([&] { return load_env_plugin(given, registry()); }));
+        unwrap(without_gil([&] { return load_env_plugin(given, native_registry()); }));
       },
       "path"_a.none(), nb::sig("def load_env_plugin(path: str) -> None"),
       R"(Loads a shared library with native environments; ``NativePool`` makes them by name.

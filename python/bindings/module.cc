@@ -33,4 +33,5 @@ NB_MODULE(_reverie, m) {
   reverie::python::bind_batcher(m);
   reverie::python::bind_rl(m);
   reverie::python::bind_nn(m);
+  reverie::python::bind_train(m);
 }

@@ -26,7 +26,8 @@ from reverie.trajectory_writer import TrajectoryWriter
 from reverie.writer import Writer
 
 if TYPE_CHECKING:
-    from reverie import nn, rl, structured
+    from reverie import agents, nn, rl, structured
+    from reverie.agents import TrainSettings, train
     from reverie.envs.pool import EnvPool
     from reverie.pattern_dataset import PatternDataset
     from reverie.sample_datasets import TimestepDataset, TrajectoryDataset
@@ -57,11 +58,13 @@ __all__ = [
     "TableInfo",
     "TensorSpec",
     "TimestepDataset",
+    "TrainSettings",
     "TrajectoryColumn",
     "TrajectoryDataset",
     "TrajectoryWriter",
     "Writer",
     "__version__",
+    "agents",
     "errors",
     "extensions",
     "load_plugin",
@@ -70,15 +73,18 @@ __all__ = [
     "rl",
     "selectors",
     "structured",
+    "train",
     "unbatch",
 ]
 
 
 _LAZY = {
+    "TrainSettings": "reverie.agents",
     "EnvPool": "reverie.envs.pool",
     "PatternDataset": "reverie.pattern_dataset",
     "TimestepDataset": "reverie.sample_datasets",
     "TrajectoryDataset": "reverie.sample_datasets",
+    "train": "reverie.agents",
 }
 
 
@@ -88,6 +94,6 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401
 
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
-    if name in ("envs", "gym", "moolib", "nn", "reverb", "rl", "structured"):
+    if name in ("agents", "envs", "gym", "moolib", "nn", "reverb", "rl", "structured"):
         return importlib.import_module(f"reverie.{name}")
     raise AttributeError(f"module 'reverie' has no attribute {name!r}")

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 
 import reverie
+from reverie.agents.command import add_command as add_train
 from reverie.bench import add_command as add_bench
 from reverie.completion import add_command as add_completion
 from reverie.demo.command import add_command as add_demo
@@ -28,6 +29,7 @@ def parser() -> argparse.ArgumentParser:
     add_demo(commands)
     add_doctor(commands)
     add_serve(commands)
+    add_train(commands)
     return top
 
 

@@ -37,6 +37,11 @@ ReplayBuffer::ReplayBuffer(std::shared_ptr<ReplayService> service, std::string t
       slabs_(SlabAllocator::make(plan_.chunk_rows() * plan_.schema()->step_bytes())),
       writer_(plan_, *slabs_, seed) {}
 
+std::unique_ptr<ReplayBuffer> ReplayBuffer::beside(std::uint64_t seed) const {
+  // The copy shares the schema, by which items are known as this buffer's.
+  return std::unique_ptr<ReplayBuffer>(new ReplayBuffer(service_, table_, plan_, seed));
+}
+
 Status ReplayBuffer::add(const StepArrays& step) {
   MutexLock lock(add_mutex_);
   items_.clear();

@@ -56,6 +56,10 @@ class ReplayBuffer {
                                                     std::vector<TensorSpec> obs,
                                                     std::vector<TensorSpec> action,
                                                     std::uint64_t seed);
+  // Another way into the same table, with streams of its own: each thread that adds has one, and
+  // adds of two do not wait for each other. Either samples what both have added. Requires another
+  // seed, and that no add() runs meanwhile.
+  std::unique_ptr<ReplayBuffer> beside(std::uint64_t seed) const;
   ReplayBuffer(const ReplayBuffer&) = delete;
   ReplayBuffer& operator=(const ReplayBuffer&) = delete;
 

@@ -1,0 +1,190 @@
+// Binds agents/algorithms.h and learn/trainer.h. reverie/agents/ is the only caller.
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include "python/bindings/bind.h"
+#include "python/bindings/convert.h"
+#include "python/bindings/native_envs.h"
+#include "python/bindings/network.h"
+#include "reverie/agents/algorithms.h"
+#include "reverie/replay/local_service.h"
+
+namespace reverie::python {
+namespace {
+
+constexpr double kPollInterval_s = 0.05;
+
+// A training and the store that it has to itself.
+class PyTrainer {
+ public:
+  PyTrainer(const std::string& algorithm, const std::string& env_id, const Options& env_options,
+            const Options& options) {
+    TrainPlan plan = unwrap(without_gil(
+        [&] { return plan_training(native_registry(), algorithm, env_id, env_options, options); }));
+    auto service = unwrap(LocalService::open({plan.table}, {}));
+    trainer_ =
+        unwrap(without_gil([&] { return open_training(std::move(plan), std::move(service)); }));
+  }
+
+  void start() const { unwrap(trainer().start()); }
+  void stop() const { trainer().stop(); }
+
+  // Looks for Ctrl-C while it waits.
+  bool wait(nb::handle timeout_s) const {
+    const TimePoint until = deadline(timeout_s);
+    Trainer& trainer = this->trainer();
+    for (;;) {
+      const TimePoint now = Clock::system().now();
+      const TimePoint next = std::min(until, now + seconds(kPollInterval_s));
+      const bool is_over = without_gil([&] { return trainer.wait(next); });
+      if (PyErr_CheckSignals() != 0) raise_pending();
+      if (is_over || now >= until) return is_over;
+    }
+  }
+
+  void raise_if_failed() const { unwrap(trainer().status()); }
+
+  nb::dict progress() const {
+    const TrainProgress now = trainer().progress();
+    nb::dict given;
+    given["end"] = std::string(train_end_name(now.end));
+    given["steps"] = now.steps;
+    given["batches"] = now.batches;
+    given["updates"] = now.updates;
+    given["batch_count"] = now.batch_count;
+    given["episodes"] = now.episodes;
+    given["mean_return"] = now.mean_return ? nb::cast(*now.mean_return) : nb::none();
+    given["measured_interval"] =
+        now.measured_interval ? nb::cast(*now.measured_interval) : nb::none();
+    given["elapsed_s"] = now.elapsed_s;
+    given["loss"] = now.loss;
+    given["actors_waited_s"] = now.waits.actors_s;
+    given["learners_waited_s"] = now.waits.learners_s;
+    given["staleness_mean"] = now.server.staleness_mean;
+    given["staleness_max"] = now.server.staleness_max;
+    given["dropped"] = now.server.dropped;
+    return given;
+  }
+
+  // (steps so far, return, length) of each episode from number `first` on.
+  std::vector<std::tuple<std::uint64_t, double, std::uint64_t>> episodes(std::size_t first) const {
+    std::vector<std::tuple<std::uint64_t, double, std::uint64_t>> given;
+    for (const EpisodeRecord& episode : trainer().episodes(first)) {
+      given.emplace_back(episode.step, episode.episode_return, episode.length);
+    }
+    return given;
+  }
+
+  Options settings() const { return write_settings(trainer().settings()); }
+
+  Network policy() const {
+    Trainer& trainer = this->trainer();
+    return {trainer.agent().policy_network(), without_gil([&] { return trainer.policy(); })};
+  }
+
+  std::vector<double> evaluate(const Network& policy, std::size_t episode_count,
+                               std::uint64_t seed) const {
+    const Trainer& trainer = this->trainer();
+    EvaluateOptions options;
+    options.episode_count = episode_count;
+    options.interrupted = interruption();
+    return unwrap(
+        without_gil([&] { return trainer.evaluate(policy.parameters(), seed, options); }));
+  }
+
+ private:
+  // Ctrl-C, looked for about twenty times a second.
+  static std::function<bool()> interruption() {
+    return [next = Clock::system().now() + seconds(kPollInterval_s)]() mutable {
+      const TimePoint now = Clock::system().now();
+      if (now < next) return false;
+      next = now + seconds(kPollInterval_s);
+      const GilHeld held;
+      return PyErr_CheckSignals() != 0;
+    };
+  }
+
+  // Refused in a forked child.
+  Trainer& trainer() const {
+    unwrap(trainer_->check_usable());
+    return *trainer_;
+  }
+
+  std::unique_ptr<Trainer> trainer_;
+};
+
+nb::dict tune(const std::string& algorithm, const std::string& env_id, const Options& env_options,
+              const Options& options, std::size_t cores, double measure_s) {
+  const CoreTuning tuning = unwrap(without_gil([&]() -> Result<CoreTuning> {
+    REVERIE_ASSIGN_OR_RETURN(const TrainPlan plan, plan_training(native_registry(), algorithm,
+                                                                 env_id, env_options, options));
+    REVERIE_ASSIGN_OR_RETURN(auto service, LocalService::open({plan.table}, {}));
+    CoreProfileOptions profile;
+    profile.core_count = cores;
+    profile.measure_s = measure_s;
+    return tune_cores(plan, std::move(service), profile);
+  }));
+  nb::dict given;
+  given["actor_curve"] = tuning.profile.actor_curve;
+  given["learner_curve"] = tuning.profile.learner_curve;
+  given["actor_cores"] = tuning.split.actor_cores;
+  given["learner_cores"] = tuning.split.learner_cores;
+  given["ratio"] = tuning.split.ratio;
+  given["steps_per_s"] = tuning.split.steps_per_s;
+  return given;
+}
+
+}  // namespace
+
+void bind_train(nb::module_& m) {
+  using namespace nb::literals;
+  nb::class_<PyTrainer>(m, "Trainer", "See ``reverie.agents.Trainer``.")
+      .def(nb::init<const std::string&, const std::string&, const Options&, const Options&>(),
+           "algorithm"_a, "env"_a, "env_options"_a, "options"_a,
+           nb::sig("def __init__(self, algorithm: str, env: str, "
+                   "env_options: dict[str, bool | int | float | str], "
+                   "options: dict[str, bool | int | float | str]) -> None"))
+      .def("start", &PyTrainer::start)
+      .def("stop", &PyTrainer::stop)
+      .def("wait", &PyTrainer::wait, "timeout_s"_a.none(),
+           nb::sig("def wait(self, timeout_s: float | None) -> bool"))
+      .def("raise_if_failed", &PyTrainer::raise_if_failed)
+      .def("progress", &PyTrainer::progress, nb::sig("def progress(self) -> dict[str, typing.Any]"))
+      .def("episodes", &PyTrainer::episodes, "first"_a)
+      .def("settings", &PyTrainer::settings,
+           nb::sig("def settings(self) -> dict[str, bool | int | float | str]"))
+      .def("policy", &PyTrainer::policy)
+      .def("evaluate", &PyTrainer::evaluate, "policy"_a, "episodes"_a, "seed"_a);
+  m.def("tune_cores", &tune, "algorithm"_a, "env"_a, "env_options"_a, "options"_a, "cores"_a,
+        "measure_s"_a,
+        nb::sig("def tune_cores(algorithm: str, env: str, "
+                "env_options: dict[str, bool | int | float | str], "
+                "options: dict[str, bool | int | float | str], cores: int, measure_s: float) -> "
+                "dict[str, typing.Any]"));
+  m.def("algorithm_names", [] {
+    std::vector<std::string> names;
+    for (const std::string_view name : algorithm_names()) names.emplace_back(name);
+    return names;
+  });
+  m.def(
+      "default_settings",
+      [](const std::string& algorithm) {
+        return write_settings(default_settings(unwrap(algorithm_named(algorithm))));
+      },
+      "algorithm"_a,
+      nb::sig("def default_settings(algorithm: str) -> dict[str, bool | int | float | str]"));
+}
+
+}  // namespace reverie::python

@@ -1,0 +1,29 @@
+"""Training by name: an algorithm and an environment in, a trained agent out.
+
+    from reverie.agents import TrainSettings, train
+
+    result = train("ddqn", "CartPole-v1", TrainSettings(seed=1, steps=30_000, hidden=(64, 64)))
+    print(result.greedy_return)
+    result.policy.save("policy.safetensors")
+
+Everything runs in C++, on threads of its own: environments, networks, replay. The command is
+``reverie train``; see docs/concepts/learn.md.
+"""
+
+from reverie.agents.cores import CoreTuning, tune_cores
+from reverie.agents.settings import TrainSettings, algorithms
+from reverie.agents.trainer import Episode, Trainer, TrainProgress
+from reverie.agents.training import TrainResult, evaluate, train
+
+__all__ = [
+    "CoreTuning",
+    "Episode",
+    "TrainProgress",
+    "TrainResult",
+    "TrainSettings",
+    "Trainer",
+    "algorithms",
+    "evaluate",
+    "train",
+    "tune_cores",
+]

@@ -1,0 +1,315 @@
+"""Training from Python and from the command line."""
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import reverie
+from reverie import _reverie
+from reverie.__main__ import main
+from reverie.agents import Trainer, TrainSettings, algorithms, evaluate, train, tune_cores
+
+ROOT = Path(__file__).resolve().parents[3]
+SHORT = TrainSettings(seed=1, steps=2_000, hidden=(16,))
+ENDLESS = TrainSettings(seed=1, steps=10**12, hidden=(16,), warmup_steps=100)
+
+
+def test_an_agent_is_trained_and_judged():
+    result = train("ddqn", "CartPole-v1", SHORT, evaluation_episodes=5)
+    assert result.progress.end == "all steps"
+    assert result.progress.steps == 2_000
+    assert result.progress.batches == 1_000
+    assert result.progress.measured_interval == 1.0
+    assert len(result.greedy_returns) == 5
+    assert result.policy.widths == (4, 16, 2)
+    assert [episode.step for episode in result.episodes] == sorted(
+        episode.step for episode in result.episodes
+    )
+    assert sum(episode.length for episode in result.episodes) <= 2_000
+
+
+def test_a_seed_repeats_its_run():
+    first, again = (train("dqn", "CartPole-v1", SHORT) for _ in range(2))
+    assert first.episodes == again.episodes
+    assert first.greedy_returns == again.greedy_returns
+    np.testing.assert_array_equal(first.policy.parameters, again.policy.parameters)
+
+
+def test_a_seed_is_drawn_and_told_where_none_is_given():
+    seeds = {Trainer("dqn", "CartPole-v1").settings.seed for _ in range(2)}
+    assert None not in seeds
+    assert len(seeds) == 2
+
+
+def test_what_is_written_can_be_read_back(tmp_path):
+    result = train("ddqn", "CartPole-v1", SHORT, out=tmp_path / "run")
+    with (tmp_path / "run" / "curve.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["return"]) for row in rows] == [e.episode_return for e in result.episodes]
+    loaded = reverie.nn.Mlp.load(tmp_path / "run" / "policy.safetensors")
+    np.testing.assert_array_equal(loaded.parameters, result.policy.parameters)
+    described = json.loads((tmp_path / "run" / "settings.json").read_text())
+    assert TrainSettings.from_options(described["settings"]) == result.settings
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_actors_and_learners_on_threads(asynchronous):
+    settings = TrainSettings(
+        seed=1,
+        steps=4_000,
+        hidden=(16,),
+        actors=2,
+        learners=2,
+        envs_per_actor=2,
+        asynchronous=asynchronous,
+    )
+    reports = []
+    result = train("ddqn", "CartPole-v1", settings, report=reports.append)
+    progress = result.progress
+    assert progress.batches == progress.batch_count
+    assert progress.updates == progress.batches // (1 if asynchronous else 2)
+    assert progress.measured_interval == pytest.approx(1.0, abs=0.02)
+    assert progress.staleness_max <= 8
+
+
+def test_a_policy_is_judged_while_it_is_trained():
+    with Trainer("ddqn", "CartPole-v1", ENDLESS) as trainer:
+        trainer.start()
+        assert not trainer.wait(timeout_s=0.05)
+        assert len(trainer.evaluate(episodes=3, seed=1)) == 3
+        with pytest.raises(reverie.errors.InvalidArgumentError, match="widths"):
+            trainer.evaluate(reverie.nn.Mlp((4, 3, 2)))
+    assert trainer.progress().end == "stopped"
+
+
+def test_a_second_thread_waits_and_stops():
+    trainer = Trainer("ddqn", "CartPole-v1", ENDLESS)
+    trainer.start()
+    stopper = threading.Thread(target=trainer.stop)
+    stopper.start()
+    assert trainer.wait(timeout_s=30)
+    stopper.join()
+
+
+def test_every_setting_is_documented_with_its_default():
+    page = (ROOT / "docs" / "concepts" / "learn.md").read_text()
+    rows = {}
+    for names, default in re.findall(r"^\| (`[a-z_`, ]+`) \| ([^|]*) \|", page, re.MULTILINE):
+        defaults = default.split(", ") if ", " in names else [default]
+        rows.update(zip(re.findall(r"[a-z_]+", names), defaults, strict=False))
+    native = TrainSettings.of("dqn")
+    for name in TrainSettings.__dataclass_fields__:
+        assert name in rows, name
+        value, shown = getattr(native, name), rows[name].strip()
+        if isinstance(value, bool):
+            assert shown == str(value).lower(), name
+        elif isinstance(value, (int, float)):
+            assert float(shown.replace(",", "")) == value, name
+        elif isinstance(value, tuple):
+            assert tuple(int(width) for width in shown.split(",")) == value
+
+
+def test_the_python_face_has_every_native_setting():
+    assert set(_reverie.default_settings("dqn")) <= set(TrainSettings.__dataclass_fields__)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        (("dqm", "CartPole-v1", SHORT), reverie.errors.NotFoundError, ["dqm", "dqn"]),
+        (("dqn", "CartPol-v1", SHORT), reverie.errors.NotFoundError, ["CartPole-v1"]),
+        (("dqn", "Pendulum-v1", SHORT), reverie.errors.InvalidArgumentError, ["dqn", "sac"]),
+        (
+            ("dqn", "CartPole-v1", TrainSettings(gamma=2.0)),
+            reverie.errors.InvalidArgumentError,
+            ["gamma", "2", "from 0 to 1"],
+        ),
+        (
+            ("dqn", "CartPole-v1", TrainSettings(steps="many")),
+            reverie.errors.UnsupportedTypeError,
+            ["steps", "many", "integer"],
+        ),
+        (
+            ("dqn", "CartPole-v1", TrainSettings(hidden=64)),
+            reverie.errors.UnsupportedTypeError,
+            ["hidden", "64"],
+        ),
+        (
+            ("dqn", "CartPole-v1", TrainSettings(prioritized=1)),
+            reverie.errors.UnsupportedTypeError,
+            ["prioritized"],
+        ),
+        (("dqn", "CartPole-v1", {"seed": 1}), reverie.errors.UnsupportedTypeError, ["settings"]),
+    ],
+)
+def test_what_cannot_work_is_refused_by_name(arguments, error, words):
+    with pytest.raises(error) as raised:
+        Trainer(*arguments)
+    for word in words:
+        assert word in str(raised.value)
+
+
+def test_a_gradient_that_is_not_finite_names_its_layer():
+    settings = TrainSettings(
+        seed=1, hidden=(16,), learning_rate=1e20, gradient_norm_max=0, huber_delta=float("inf")
+    )
+    with pytest.raises(reverie.errors.InvalidArgumentError, match=r"value network.*layer"):
+        train("ddqn", "CartPole-v1", settings)
+
+
+def test_a_forked_child_is_refused_and_ends():
+    code = """
+import os, sys, reverie
+from reverie.agents import Trainer, TrainSettings
+trainer = Trainer("ddqn", "CartPole-v1", TrainSettings(steps=10**12, actors=1))
+trainer.start()
+child = os.fork()
+if child == 0:
+    try:
+        trainer.progress()
+    except reverie.errors.FailedPreconditionError:
+        sys.exit(7)
+    sys.exit(1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+trainer.stop()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("actors", [0, 2])
+def test_a_program_ends_at_once_beside_a_training(actors):
+    code = f"""
+import threading, time
+from reverie.agents import TrainSettings, train
+settings = TrainSettings(steps=10**12, actors={actors}, hidden=(16,))
+threading.Thread(target=train, args=("ddqn", "CartPole-v1", settings), daemon=True).start()
+time.sleep(0.2)
+"""
+    begin = time.monotonic()
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    assert time.monotonic() - begin < 20
+
+
+# --- The command
+
+
+def test_the_command_trains_and_writes(tmp_path, capsys):
+    arguments = ["--algorithm", "ddqn", "--env", "CartPole-v1", "--out", str(tmp_path / "run")]
+    flags = ["--steps", "2000", "--seed", "3", "--hidden", "16", "--no-prioritized"]
+    assert main(["train", *arguments, *flags, "--n-step", "3"]) == 0
+    said = capsys.readouterr().out
+    assert "seed=3" in said
+    assert "prioritized=False" in said
+    assert re.search(r"all steps after .* mean return of \d", said)
+    assert "64.0 samples per insert (wanted 64.0)" in said
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
+        "curve.csv",
+        "policy.safetensors",
+        "settings.json",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "word"),
+    [
+        (["--algorithm", "sax", "--env", "CartPole-v1"], "sax"),
+        (["--algorithm", "dqn", "--env", "CartPole-v2"], "CartPole-v1"),
+        (["--algorithm", "dqn", "--env", "CartPole-v1", "--gamma", "7"], "gamma"),
+    ],
+)
+def test_the_command_refuses_with_status_2(flags, word, capsys):
+    assert main(["train", *flags]) == 2
+    assert word in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("actors", ["0", "2"])
+def test_ctrl_c_ends_the_command_at_once_and_keeps_what_there_is(tmp_path, actors):
+    arguments = ["--algorithm", "ddqn", "--env", "CartPole-v1", "--out", str(tmp_path)]
+    flags = ["--steps", str(10**11), "--actors", actors, "--hidden", "16"]
+    command = subprocess.Popen(
+        [sys.executable, "-m", "reverie", "train", *arguments, *flags],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    for line in command.stdout:
+        if "gradient steps/s" in line:
+            break
+    begin = time.monotonic()
+    command.send_signal(signal.SIGINT)
+    _, errors = command.communicate(timeout=60)
+    assert time.monotonic() - begin < 10
+    assert command.returncode == 130
+    assert "interrupted" in errors
+    assert reverie.nn.Mlp.load(tmp_path / "policy.safetensors").widths == (4, 16, 2)
+    assert (tmp_path / "curve.csv").stat().st_size > 30
+
+
+def test_a_saved_policy_is_judged_from_its_folder(tmp_path, capsys):
+    settings = TrainSettings(seed=1, steps=1_200, hidden=(16,), actors=2)
+    result = train("ddqn", "CartPole-v1", settings, out=tmp_path)
+    again = evaluate(tmp_path, episodes=20)
+    assert again == result.greedy_returns
+    assert main(["evaluate", str(tmp_path), "--episodes", "3"]) == 0
+    assert "over 3 episodes" in capsys.readouterr().out
+    (tmp_path / "settings.json").write_text("{}")
+    with pytest.raises(reverie.errors.DataLossError, match="settings"):
+        evaluate(tmp_path)
+    assert main(["evaluate", str(tmp_path / "nowhere")]) == 2
+
+
+def test_cores_are_measured_and_split():
+    settings = TrainSettings(seed=1, hidden=(16,), batch_size=16)
+    tuning = tune_cores("ddqn", "CartPole-v1", settings, cores=3, measure_s=0.02)
+    assert len(tuning.actor_curve) == len(tuning.learner_curve) == 3
+    assert 2 <= tuning.actor_cores + tuning.learner_cores <= 3
+    assert tuning.settings.actors == tuning.actor_cores
+    assert tuning.settings.hidden == (16,)
+    assert tuning.steps_per_s > 0
+    one = tune_cores("ddqn", "CartPole-v1", settings, cores=1, measure_s=0.02)
+    assert (one.settings.actors, one.settings.learners) == (0, 1)
+
+
+@pytest.mark.parametrize(("argument", "word"), [({"cores": 0}, "cores"), ({"measure_s": 0}, "mea")])
+def test_a_measurement_that_cannot_be_is_refused(argument, word):
+    with pytest.raises(reverie.errors.InvalidArgumentError, match=word):
+        tune_cores("ddqn", "CartPole-v1", **argument)
+
+
+def test_the_command_prints_both_curves_and_the_choice(capsys):
+    arguments = ["--algorithm", "ddqn", "--env", "CartPole-v1", "--hidden", "16", "--cores", "2"]
+    assert main(["tune-cores", *arguments, "--check-s", "0.1"]) == 0
+    said = capsys.readouterr().out
+    assert "1 to act and 1 to learn" in said
+    assert re.search(r"measured: [\d,]+ steps/s; the prediction is off by [+-]\d+%", said)
+
+
+def test_the_command_splits_the_cores_by_itself(capsys):
+    arguments = ["--algorithm", "ddqn", "--env", "CartPole-v1", "--hidden", "16"]
+    assert main(["train", *arguments, "--steps", "1500", "--actors", "auto"]) == 0
+    assert "predicted" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("algorithm", ["ddpg", "td3", "sac"])
+def test_continuous_actions_are_trained(algorithm):
+    settings = TrainSettings(seed=1, steps=600, warmup_steps=200, hidden=(16,), batch_size=16)
+    result = train(algorithm, "Pendulum-v1", settings, evaluation_episodes=2)
+    assert result.progress.batches == 400
+    assert all(-2000 < value < 0 for value in result.greedy_returns)
+    with pytest.raises(reverie.errors.InvalidArgumentError, match="dqn"):
+        Trainer(algorithm, "CartPole-v1")
+
+
+def test_the_algorithms_are_listed():
+    assert {"dqn", "ddqn"} <= set(algorithms())

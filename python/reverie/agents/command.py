@@ -1,0 +1,286 @@
+"""``reverie train``, ``evaluate`` and ``tune-cores``: arguments, lines, and how they end."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import signal
+import sys
+from pathlib import Path
+from statistics import fmean, pstdev
+from types import FrameType
+from typing import Any, NoReturn
+
+from reverie.agents.cores import CoreTuning, table, tune_cores
+from reverie.agents.settings import TrainSettings, algorithms
+from reverie.agents.trainer import Trainer, TrainProgress
+from reverie.agents.training import evaluate, finish, save
+from reverie.errors import ReverieError
+
+_INTERRUPTED = 130  # as shells number it: 128 + SIGINT
+_REFUSED = 2  # as argparse: an argument is wrong
+_LINE_INTERVAL_S = 1.0
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds ``train``, ``evaluate`` and ``tune-cores`` to the subcommands of ``reverie``."""
+    train = commands.add_parser(
+        "train",
+        help="train an agent",
+        description="Trains an agent in an environment and judges it by episodes without "
+        "exploration. Settings that are left out have the algorithm's defaults, which are printed.",
+    )
+    train.add_argument("--algorithm", required=True, help=", ".join(algorithms()))
+    train.add_argument("--env", required=True, help="a native environment, as CartPole-v1")
+    train.add_argument(
+        "--out", type=Path, help="folder for curve.csv, policy.safetensors and settings.json"
+    )
+    train.add_argument(
+        "--evaluation-episodes", type=int, default=20, help="after the training (default: 20)"
+    )
+    train.add_argument("--quiet", action="store_true", help="no progress lines")
+    _add_settings(train)
+    train.set_defaults(run=_run)
+    tune = commands.add_parser(
+        "tune-cores",
+        help="split the cores between actors and learners",
+        description="Measures what actors and learners of a training give on 1, 2, ... cores, and "
+        "chooses the split at which both keep pace. Takes seconds.",
+    )
+    tune.add_argument("--algorithm", required=True, help=", ".join(algorithms()))
+    tune.add_argument("--env", required=True, help="a native environment, as CartPole-v1")
+    tune.add_argument("--cores", type=int, help="how many (default: all that there are)")
+    tune.add_argument(
+        "--check-s",
+        type=float,
+        default=0.0,
+        metavar="N",
+        help="then train for so many seconds and tell how fast that was (default: 0)",
+    )
+    _add_settings(tune)
+    tune.set_defaults(run=_run_tune)
+
+    evaluation = commands.add_parser(
+        "evaluate",
+        help="judge a trained agent",
+        description="Runs episodes of a policy that 'reverie train --out' wrote, without "
+        "exploration.",
+    )
+    evaluation.add_argument("folder", type=Path, help="what --out was")
+    evaluation.add_argument("--episodes", type=int, default=100, help="how many (default: 100)")
+    evaluation.add_argument("--seed", type=int, default=0, help="of the environments (default: 0)")
+    evaluation.set_defaults(run=_run_evaluate)
+
+
+def _add_settings(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group("settings")
+    for field in dataclasses.fields(TrainSettings):
+        _add_setting(group, field)
+
+
+def _add_setting(group: argparse._ArgumentGroup, field: dataclasses.Field[Any]) -> None:
+    flag = "--" + field.name.replace("_", "-")
+    text = field.metadata["help"]
+    kind = str(field.type).split(" |")[0]
+    if kind == "bool":
+        group.add_argument(
+            flag, dest=field.name, help=text, default=None, action=argparse.BooleanOptionalAction
+        )
+    elif field.name in ("actors", "learners"):
+        group.add_argument(
+            flag,
+            dest=field.name,
+            help=text + "; auto: the split of tune-cores",
+            type=_count_or_auto,
+            metavar="N",
+        )
+    elif kind in ("int", "float"):
+        group.add_argument(
+            flag, dest=field.name, help=text, type=int if kind == "int" else float, metavar="N"
+        )
+    else:
+        group.add_argument(flag, dest=field.name, help=text + ", as 64,64", type=_widths)
+
+
+def _widths(text: str) -> tuple[int, ...]:
+    return tuple(int(width) for width in text.split(",") if width)
+
+
+def _count_or_auto(text: str) -> int | str:
+    return text if text == "auto" else int(text)
+
+
+def _settings(arguments: argparse.Namespace) -> TrainSettings:
+    """The settings that were given; those that are "auto" are left out."""
+    fields = {field.name for field in dataclasses.fields(TrainSettings)}
+    given = {name: value for name, value in vars(arguments).items() if name in fields}
+    return TrainSettings(**{name: None if v == "auto" else v for name, v in given.items()})
+
+
+def _tuned(arguments: argparse.Namespace) -> TrainSettings:
+    """The same, with "auto" replaced by what is measured."""
+    settings = _settings(arguments)
+    automatic = [name for name in ("actors", "learners") if getattr(arguments, name) == "auto"]
+    if not automatic:
+        return settings
+    tuning = tune_cores(arguments.algorithm, arguments.env, settings)
+    print(table(tuning), flush=True)
+    return dataclasses.replace(
+        settings, **{name: getattr(tuning.settings, name) for name in automatic}
+    )
+
+
+def _run_tune(arguments: argparse.Namespace) -> int:
+    try:
+        tuning = tune_cores(
+            arguments.algorithm, arguments.env, _settings(arguments), cores=arguments.cores
+        )
+        print(table(tuning), flush=True)
+        if arguments.check_s > 0:
+            _check(arguments, tuning)
+    except ReverieError as error:
+        return _say_error(str(error), _REFUSED, "tune-cores")
+    except KeyboardInterrupt:
+        return _say_error("interrupted", _INTERRUPTED, "tune-cores")
+    return 0
+
+
+def _run_evaluate(arguments: argparse.Namespace) -> int:
+    try:
+        returns = evaluate(arguments.folder, episodes=arguments.episodes, seed=arguments.seed)
+    except (ReverieError, OSError) as error:
+        return _say_error(str(error), _REFUSED, "evaluate")
+    except KeyboardInterrupt:
+        return _say_error("interrupted", _INTERRUPTED, "evaluate")
+    spread = pstdev(returns)
+    print(
+        f"mean return {fmean(returns):.1f} over {len(returns)} episodes (deviation {spread:.1f}, "
+        f"from {min(returns):.1f} to {max(returns):.1f})"
+    )
+    return 0
+
+
+def _check(arguments: argparse.Namespace, tuning: CoreTuning) -> None:
+    # Steps without end; those that fill the table first are not counted.
+    settings = dataclasses.replace(tuning.settings, steps=10**12, warmup_steps=2_000)
+    with Trainer(arguments.algorithm, arguments.env, settings) as trainer:
+        trainer.start()
+        while trainer.progress().batches == 0:
+            trainer.wait(0.01)
+        begin = trainer.progress()
+        trainer.wait(arguments.check_s)
+        end = trainer.progress()
+    measured = (end.steps - begin.steps) / (end.elapsed_s - begin.elapsed_s)
+    difference = tuning.steps_per_s / measured - 1
+    print(f"measured: {measured:,.0f} steps/s; the prediction is off by {difference:+.0%}")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        if arguments.out is not None:
+            arguments.out.mkdir(parents=True, exist_ok=True)
+        trainer = Trainer(arguments.algorithm, arguments.env, _tuned(arguments))
+    except (ReverieError, OSError) as error:
+        return _say_error(str(error), _REFUSED)
+    except KeyboardInterrupt:
+        return _say_error("interrupted", _INTERRUPTED)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+    with trainer:
+        try:
+            return _train(trainer, arguments)
+        except KeyboardInterrupt:
+            trainer.stop()
+            _save(trainer, arguments.out)
+            return _say_error("interrupted; the training was stopped", _INTERRUPTED)
+        except (ReverieError, OSError) as error:
+            return _say_error(str(error), 1)
+
+
+def _train(trainer: Trainer, arguments: argparse.Namespace) -> int:
+    print(f"{trainer.algorithm} on {trainer.env}")
+    options = trainer.settings.options()
+    print("  " + " ".join(f"{name}={value}" for name, value in options.items()), flush=True)
+    lines = _Lines(trainer)
+    trainer.start()
+    while not trainer.wait(_LINE_INTERVAL_S):
+        if not arguments.quiet:
+            print(lines.line(trainer.progress()), flush=True)
+    result = finish(trainer, arguments.evaluation_episodes)
+    if not arguments.quiet:
+        print(lines.line(result.progress))
+    print(
+        f"{result.progress.end} after {result.progress.elapsed_s:.1f} s and "
+        f"{result.progress.steps:,} steps; without exploration a mean return of "
+        f"{fmean(result.greedy_returns):.1f} over {len(result.greedy_returns)} episodes "
+        f"(from {min(result.greedy_returns):.1f} to {max(result.greedy_returns):.1f})"
+    )
+    _save(trainer, arguments.out)
+    return 0
+
+
+def _save(trainer: Trainer, out: Path | None) -> None:
+    if out is None:
+        return
+    save(out, trainer, trainer.episodes(), trainer.policy())
+    print(f"wrote {out}/curve.csv, policy.safetensors and settings.json")
+
+
+class _Lines:
+    """Rates from one line to the next."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        settings = trainer.settings
+        self._steps = settings.steps or 0
+        self._batch_size = settings.batch_size or 0
+        self._interval = settings.update_interval or 1.0
+        self._is_parallel = bool(settings.actors)
+        self._is_asynchronous = bool(settings.asynchronous)
+        self._last: TrainProgress | None = None
+
+    def line(self, now: TrainProgress) -> str:
+        """How it stands, in one line."""
+        last = self._last
+        elapsed = now.elapsed_s - (last.elapsed_s if last else 0.0)
+        per_s = 1.0 / elapsed if elapsed > 0 else 0.0
+        steps_per_s = (now.steps - (last.steps if last else 0)) * per_s
+        updates_per_s = (now.updates - (last.updates if last else 0)) * per_s
+        shown = "-" if now.mean_return is None else f"{now.mean_return:.1f}"
+        parts = [
+            f"{now.steps:>9,} steps",
+            f"return {shown:>7}",
+            f"{steps_per_s:>7,.0f} steps/s",
+            f"{updates_per_s:>7,.0f} gradient steps/s",
+        ]
+        if now.measured_interval:
+            parts.append(
+                f"{self._batch_size / now.measured_interval:.1f} samples per insert "
+                f"(wanted {self._batch_size / self._interval:.1f})"
+            )
+        if self._is_parallel:
+            waits = [
+                (now.actors_waited_s - (last.actors_waited_s if last else 0.0)) * per_s,
+                (now.learners_waited_s - (last.learners_waited_s if last else 0.0)) * per_s,
+            ]
+            parts.append(f"waiting: actors {waits[0]:.0%}, learners {waits[1]:.0%}")
+        if self._is_asynchronous:
+            parts.append(
+                f"staleness {now.staleness_mean:.1f} (most {now.staleness_max}, "
+                f"{now.dropped} dropped)"
+            )
+        if steps_per_s > 0 and now.end == "running":
+            parts.append(f"{(self._steps - now.steps) / steps_per_s:.0f} s left")
+        self._last = now
+        return "  ".join(parts)
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
+    # A second one would cut short what ends the training.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _say_error(text: str, status: int, command: str = "train") -> int:
+    print(f"reverie {command}: {text}", file=sys.stderr)
+    return status

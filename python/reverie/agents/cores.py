@@ -1,0 +1,106 @@
+"""How many cores act and how many learn: measured, solved, and handed over as settings."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+
+from reverie import _checks, _reverie
+from reverie._options import OptionValue
+from reverie.agents.settings import TrainSettings, checked_algorithm
+from reverie.envs import native
+
+_CORES_MAX = 1024
+
+
+@dataclass(frozen=True)
+class CoreTuning:
+    """What each number of cores gives on either side of a training, and the split that fits."""
+
+    cores: int
+    actor_curve: list[float]
+    """``[x - 1]``: environment steps a second on x cores."""
+    learner_curve: list[float]
+    """``[x - 1]``: batches a second on x cores."""
+    actor_cores: int
+    """0: one thread acts and learns in turn."""
+    learner_cores: int
+    ratio: float
+    """Of both sides, at the split: steps collected for each that is learned from."""
+    steps_per_s: float
+    """What the slower side allows: the prediction."""
+    settings: TrainSettings
+    """Those that were given, with ``actors`` and ``learners`` as the split says."""
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def tune_cores(
+    algorithm: str,
+    env: str,
+    settings: TrainSettings | None = None,
+    *,
+    cores: int | None = None,
+    measure_s: float = 0.2,
+    env_options: dict[str, OptionValue] | None = None,
+) -> CoreTuning:
+    """Measures actors and learners on 1, 2, ... cores, and splits the cores between them.
+
+    All splits are tried. The one whose ratio of collected steps to ``update_interval`` times
+    batches is nearest to 1 is sought; of those within a tenth of it, the fastest.
+
+    Args:
+        algorithm: one of `algorithms`.
+        env: a native environment.
+        settings: those of the training; what they say of actors and learners is not used.
+        cores: how many; None is what this process may use.
+        measure_s: for each point of a curve.
+        env_options: of the environment.
+
+    Raises:
+        NotFoundError: no such algorithm or environment.
+        InvalidArgumentError: a setting or an argument is out of range.
+
+    Source:
+        "Parallel Actors and Learners", section V.
+    """
+    settings = TrainSettings() if settings is None else settings
+    cores = usable_cores() if cores is None else _checks.integer("cores", cores, 1, _CORES_MAX)
+    measure_s = _checks.number("measure_s", measure_s, most=60.0, above=0.0)
+    native.spec(env, **(env_options or {}))
+    alone = dataclasses.replace(settings, actors=None, learners=None)
+    found = _reverie.tune_cores(
+        checked_algorithm(algorithm), env, env_options or {}, alone.options(), cores, measure_s
+    )
+    split = dataclasses.replace(
+        settings, actors=found["actor_cores"], learners=found["learner_cores"]
+    )
+    return CoreTuning(cores=cores, settings=split, **found)
+
+
+def table(tuning: CoreTuning) -> str:
+    """Both curves and the choice, as lines of text."""
+    lines = ["cores   acting: steps/s   learning: batches/s"]
+    for x in range(tuning.cores):
+        marks = [
+            "<" if cores == x + 1 else " " for cores in (tuning.actor_cores, tuning.learner_cores)
+        ]
+        lines.append(
+            f"{x + 1:>5}   {tuning.actor_curve[x]:>13,.0f} {marks[0]}   "
+            f"{tuning.learner_curve[x]:>17,.0f} {marks[1]}"
+        )
+    if tuning.actor_cores == 0:
+        lines.append("one core acts and learns in turn")
+    else:
+        lines.append(
+            f"{tuning.actor_cores} to act and {tuning.learner_cores} to learn: "
+            f"{tuning.ratio:.2f} steps collected for each that is learned from"
+        )
+    lines[-1] += f"; predicted: {tuning.steps_per_s:,.0f} steps/s"
+    return "\n".join(lines)

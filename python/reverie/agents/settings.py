@@ -1,0 +1,153 @@
+"""What a training can be told, with the algorithm's default for what is left out."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reverie import _checks, _reverie
+from reverie._options import OptionValue
+from reverie.errors import InvalidArgumentError, NotFoundError, UnsupportedTypeError
+
+
+def _setting(text: str) -> Any:  # noqa: ANN401  (what dataclasses.field has)
+    return dataclasses.field(default=None, metadata={"help": text})
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings:
+    """All settings of a training. None is the algorithm's own default, which `of` fills in.
+
+    Out of range values are refused where the training is made, by name, with value and bound.
+    ``docs/concepts/learn.md`` has the defaults, and which algorithm uses what.
+    """
+
+    # The run.
+    seed: int | None = _setting("of every generator; left out: another one each time")
+    steps: int | None = _setting("environment steps of all actors together")
+    actors: int | None = _setting(
+        "threads that act; 0: one thread acts and learns in turn, and a seed repeats the run"
+    )
+    learners: int | None = _setting("threads that learn")
+    envs_per_actor: int | None = _setting("environments that an actor steps together")
+    update_interval: float | None = _setting("environment steps for each batch learned from")
+    warmup_steps: int | None = _setting("steps before the first batch")
+    lead_steps: int | None = _setting("how far actors may be ahead of learners, in steps")
+    asynchronous: bool | None = _setting(
+        "each learner's gradient is a step of its own; else their mean is one"
+    )
+    staleness_max: int | None = _setting(
+        "asynchronous: gradients of weights that are more steps old are dropped"
+    )
+    shrink_stale_steps: bool | None = _setting(
+        "asynchronous: a gradient's step is divided by 1 + its staleness"
+    )
+    stop_at_return: float | None = _setting(
+        "end once the mean return of the last return_window episodes is as large"
+    )
+    return_window: int | None = _setting("episodes of the mean return")
+    # Replay.
+    capacity: int | None = _setting("transitions that are kept")
+    prioritized: bool | None = _setting("draw by priority; else all alike")
+    priority_exponent: float | None = _setting("alpha: how much priorities count")
+    priority_epsilon: float | None = _setting("added to the TD error for its priority")
+    beta_first: float | None = _setting("exponent of the importance weights at first")
+    beta_last: float | None = _setting("and at the last step")
+    weights_over_buffer: bool | None = _setting(
+        "divide importance weights by the buffer's largest; else by the batch's"
+    )
+    n_step: int | None = _setting("rewards that a transition adds up, at most")
+    gamma: float | None = _setting("discount of a step")
+    batch_size: int | None = _setting("transitions of a batch")
+    reward_scale: float | None = _setting("what rewards are multiplied by for learning")
+    # Networks and their optimiser.
+    hidden: Sequence[int] | None = _setting("widths of the hidden layers")
+    learning_rate: float | None = _setting("of Adam")
+    learning_rate_last_share: float | None = _setting(
+        "what of it is left at the last step, falling linearly"
+    )
+    adam_epsilon: float | None = _setting("of Adam")
+    gradient_norm_max: float | None = _setting("longer gradients are shortened; 0: none")
+    huber_delta: float | None = _setting("where Huber's loss turns straight; inf: squared loss")
+    target_interval: int | None = _setting("gradient steps between copies into the target network")
+    tau: float | None = _setting(
+        "how far target networks follow at each step; 0: they are copied by target_interval"
+    )
+    # Exploration with discrete actions.
+    epsilon_first: float | None = _setting("share of random actions at first")
+    epsilon_last: float | None = _setting("and at last")
+    epsilon_share: float | None = _setting("of the steps, until it is the last")
+    # Continuous actions, in units of half the environment's range.
+    policy_learning_rate: float | None = _setting("of the policy's Adam")
+    policy_delay: int | None = _setting("gradient steps between two of the policy")
+    noise_sigma: float | None = _setting("of the noise on actions while training; ddpg, td3")
+    target_noise: float | None = _setting("sigma on the target policy's actions; td3")
+    target_noise_max: float | None = _setting("which is held within this")
+    temperature: float | None = _setting("of sac; 0: learned, for target_entropy")
+    target_entropy: float | None = _setting("left out: minus the number of the action's elements")
+
+    def options(self) -> dict[str, OptionValue]:
+        """What was given, as the native side takes it."""
+        given: dict[str, OptionValue] = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value is not None:
+                given[field.name] = _option(field, value)
+        return given
+
+    @classmethod
+    def of(cls, algorithm: str) -> TrainSettings:
+        """The defaults of an algorithm, every field that has one filled in.
+
+        Raises:
+            NotFoundError: there is no such algorithm; the message has the nearest names.
+        """
+        return cls.from_options(_reverie.default_settings(checked_algorithm(algorithm)))
+
+    @classmethod
+    def from_options(cls, options: dict[str, OptionValue]) -> TrainSettings:
+        """What `options` gave. ``hidden`` may be text, ``"64,64"``."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        fields: dict[str, Any] = dict(options)
+        for name in fields:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=3, cutoff=0.0)
+                raise InvalidArgumentError(
+                    f"there is no setting {name!r}; the nearest are: {', '.join(near)}"
+                )
+        if isinstance(fields.get("hidden"), str):
+            fields["hidden"] = tuple(int(width) for width in fields["hidden"].split(",") if width)
+        return cls(**fields)
+
+
+def algorithms() -> list[str]:
+    """The names of the algorithms."""
+    return _reverie.algorithm_names()
+
+
+def checked_algorithm(name: str) -> str:
+    """The name, if there is such an algorithm."""
+    known = algorithms()
+    if name in known:
+        return name
+    near = difflib.get_close_matches(str(name).lower(), known, n=3, cutoff=0.3) or known
+    raise NotFoundError(f"there is no algorithm {name!r}; the nearest are: {', '.join(near)}")
+
+
+def _option(field: dataclasses.Field[Any], value: object) -> OptionValue:
+    kind = str(field.type).split(" |")[0]
+    if kind == "bool":
+        _checks.flag(field.name, value)
+        return bool(value)
+    if kind == "int":
+        return _checks.integer(field.name, value, 0)
+    if kind == "float":
+        return _checks.number(field.name, value, finite=False)
+    if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
+        raise UnsupportedTypeError(
+            f"{field.name} is {_checks.shown(value)}; it must be the widths, as (256, 256)"
+        )
+    return ",".join(str(_checks.integer(field.name, width)) for width in value)

@@ -1,0 +1,163 @@
+"""`train`: a whole training in one call."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from reverie._options import OptionValue
+from reverie.agents.settings import TrainSettings
+from reverie.agents.trainer import Episode, Trainer, TrainProgress
+from reverie.errors import DataLossError
+from reverie.nn import Mlp
+
+__all__ = ["TrainResult", "evaluate", "train"]
+
+_REPORT_INTERVAL_S = 1.0
+# Evaluations draw from seeds that no training has.
+_EVALUATION_SEED = 1 << 40
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What came of a training."""
+
+    algorithm: str
+    env: str
+    env_options: dict[str, OptionValue]
+    settings: TrainSettings
+    """All of them, the seed among them."""
+    progress: TrainProgress
+    """At its end."""
+    episodes: list[Episode]
+    policy: Mlp
+    greedy_returns: list[float]
+    """Of the policy without exploration, after the training."""
+
+    @property
+    def greedy_return(self) -> float:
+        """Their mean."""
+        return fmean(self.greedy_returns)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Writes ``curve.csv``, ``policy.safetensors`` and ``settings.json`` into a folder.
+
+        Raises:
+            OSError: the folder cannot be made or written.
+            ReverieError: the policy cannot be written; an old file stays as it was.
+        """
+        save(folder, self, self.episodes, self.policy)
+
+
+def train(
+    algorithm: str,
+    env: str,
+    settings: TrainSettings | None = None,
+    *,
+    env_options: dict[str, OptionValue] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    evaluation_episodes: int = 20,
+    report: Callable[[TrainProgress], None] | None = None,
+) -> TrainResult:
+    """Trains an agent, and judges it by episodes without exploration.
+
+    Args:
+        algorithm: one of `algorithms`.
+        env: a native environment, one of ``reverie.envs.native.ids()``.
+        settings: what differs from the algorithm's defaults.
+        env_options: of the environment.
+        out: a folder for the curve, the policy and the settings; see `TrainResult.save`.
+        evaluation_episodes: after the training.
+        report: called about once a second with how it stands.
+
+    Raises:
+        NotFoundError: no such algorithm or environment; the message has the nearest names.
+        InvalidArgumentError: a setting is out of range, the algorithm does not serve the
+            environment's actions, or a gradient was not finite: the message names the layer.
+        KeyboardInterrupt: Ctrl-C; the training was stopped.
+    """
+    with Trainer(algorithm, env, settings, env_options=env_options) as trainer:
+        trainer.start()
+        while not trainer.wait(_REPORT_INTERVAL_S):
+            if report:
+                report(trainer.progress())
+        result = finish(trainer, evaluation_episodes)
+    if out is not None:
+        result.save(out)
+    return result
+
+
+def finish(trainer: Trainer, evaluation_episodes: int) -> TrainResult:
+    """The result of a training that is over."""
+    policy = trainer.policy()
+    returns = trainer.evaluate(policy, episodes=evaluation_episodes, seed=_EVALUATION_SEED)
+    return TrainResult(
+        trainer.algorithm,
+        trainer.env,
+        trainer.env_options,
+        trainer.settings,
+        trainer.progress(),
+        trainer.episodes(),
+        policy,
+        returns,
+    )
+
+
+def evaluate(
+    folder: str | os.PathLike[str], *, episodes: int = 100, seed: int = _EVALUATION_SEED
+) -> list[float]:
+    """The returns of a saved policy's episodes, without exploration.
+
+    Args:
+        folder: what `TrainResult.save` wrote.
+        episodes: how many; each the first of an environment of its own.
+        seed: of the environments.
+
+    Raises:
+        FileNotFoundError: ``settings.json`` is missing.
+        NotFoundError: ``policy.safetensors`` is missing, or there is no such environment any more.
+        DataLossError: a file is damaged.
+        InvalidArgumentError: the policy is not of the shape that the settings say.
+    """
+    path = Path(folder)
+    try:
+        described = json.loads((path / "settings.json").read_text())
+        algorithm, env = described["algorithm"], described["env"]
+        options = {**described["settings"], "actors": 0, "learners": 1}
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataLossError(
+            f"{path / 'settings.json'} is damaged: {error!r}; it must be as training wrote it"
+        ) from None
+    policy = Mlp.load(path / "policy.safetensors")
+    settings = TrainSettings.from_options(options)
+    env_options = described.get("env_options") or {}
+    with Trainer(algorithm, env, settings, env_options=env_options) as trainer:
+        return trainer.evaluate(policy, episodes=episodes, seed=seed)
+
+
+def save(
+    folder: str | os.PathLike[str],
+    training: Trainer | TrainResult,
+    episodes: list[Episode],
+    policy: Mlp,
+) -> None:
+    """What `TrainResult.save` writes."""
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    with (path / "curve.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("step", "return", "length"))
+        writer.writerows(episodes)
+    described = {
+        "algorithm": training.algorithm,
+        "env": training.env,
+        "env_options": training.env_options,
+        "settings": training.settings.options(),
+    }
+    (path / "settings.json").write_text(json.dumps(described, indent=2) + "\n")
+    policy.save(path / "policy.safetensors")

@@ -1,0 +1,34 @@
+// Between the environment's actions, in [low, high], and the networks', in [-1, 1].
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "reverie/base/status.h"
+#include "reverie/learn/transition_batch.h"
+#include "reverie/nn/parameters.h"
+
+namespace reverie {
+
+// A value. Rows of width() elements.
+class ActionRange {
+ public:
+  // INVALID_ARGUMENT for discrete actions, naming the algorithms that take them, and for bounds
+  // that are not finite or leave no room.
+  static Result<ActionRange> make(const AgentSpec& spec, std::string_view algorithm);
+
+  std::size_t width() const { return middle_.size(); }
+  // `from` holds rows of the networks' numbers; `to` the bytes that an environment takes.
+  void to_env(std::span<const float> from, std::span<std::byte> to) const;
+  // `to` holds the rows without gaps.
+  void from_env(nn::ConstMatrix from, std::span<float> to) const;
+
+ private:
+  std::vector<float> middle_;
+  std::vector<float> half_;
+};
+
+}  // namespace reverie

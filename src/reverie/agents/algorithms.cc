@@ -1,0 +1,115 @@
+#include "reverie/agents/algorithms.h"
+
+#include <array>
+#include <limits>
+#include <utility>
+
+#include "reverie/agents/deterministic_agent.h"
+#include "reverie/agents/q_agent.h"
+#include "reverie/agents/soft_agent.h"
+
+namespace reverie {
+namespace {
+
+// In the order of Algorithm.
+constexpr std::array<std::string_view, 5> kNames{"dqn", "ddqn", "ddpg", "td3", "sac"};
+
+}  // namespace
+
+std::span<const std::string_view> algorithm_names() {
+  return kNames;
+}
+
+std::string_view algorithm_name(Algorithm algorithm) {
+  return kNames[static_cast<std::size_t>(algorithm)];
+}
+
+Result<Algorithm> algorithm_named(std::string_view name) {
+  std::string known;
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    if (kNames[i] == name) return static_cast<Algorithm>(i);
+    known += (known.empty() ? "" : ", ") + std::string(kNames[i]);
+  }
+  return not_found("there is no algorithm '{}'; there are: {}", name, known);
+}
+
+TrainSettings default_settings(Algorithm algorithm) {
+  TrainSettings settings;
+  if (algorithm == Algorithm::kDqn || algorithm == Algorithm::kDdqn) return settings;
+  settings.batch_size = 256;
+  settings.learning_rate = 1e-3;
+  settings.gradient_norm_max = 0;
+  settings.huber_delta = std::numeric_limits<double>::infinity();
+  settings.tau = 0.005;
+  if (algorithm == Algorithm::kTd3) {
+    settings.policy_delay = 2;
+    settings.target_noise = 0.2;
+  }
+  if (algorithm == Algorithm::kSac) {
+    settings.learning_rate = 3e-4;
+    settings.policy_learning_rate = 3e-4;
+  }
+  return settings;
+}
+
+Result<std::unique_ptr<Agent>> make_agent(Algorithm algorithm, const AgentSpec& spec,
+                                          const TrainSettings& settings) {
+  switch (algorithm) {
+    case Algorithm::kDqn:
+      return make_q_agent(spec, settings, /*is_double=*/false);
+    case Algorithm::kDdqn:
+      return make_q_agent(spec, settings, /*is_double=*/true);
+    case Algorithm::kDdpg:
+      return make_deterministic_agent(spec, settings, DeterministicKind::kDdpg);
+    case Algorithm::kTd3:
+      return make_deterministic_agent(spec, settings, DeterministicKind::kTd3);
+    case Algorithm::kSac:
+      return make_soft_agent(spec, settings);
+  }
+  return internal_error("algorithm {} is unknown", static_cast<int>(algorithm));
+}
+
+Result<TrainPlan> plan_training(const NativeRegistry& registry, std::string_view algorithm,
+                                std::string_view env_id, const Options& env_options,
+                                const Options& options) {
+  TrainPlan plan;
+  REVERIE_ASSIGN_OR_RETURN(plan.algorithm, algorithm_named(algorithm));
+  REVERIE_ASSIGN_OR_RETURN(plan.settings, read_settings(options, default_settings(plan.algorithm)));
+  // 63 bits, so that whoever reads the settings can give it back.
+  if (!plan.settings.seed) plan.settings.seed = random_seed() >> 1;
+  REVERIE_ASSIGN_OR_RETURN(const std::unique_ptr<NativeBatch> envs,
+                           registry.make(env_id, env_options, 0));
+  REVERIE_ASSIGN_OR_RETURN(plan.spec, agent_spec(envs->spec()));
+  plan.make_envs = native_env_maker(registry, std::string(env_id), env_options);
+  plan.table = training_table(plan.settings);
+  // Refused now where the algorithm does not serve the environment.
+  REVERIE_RETURN_IF_ERROR(make_agent(plan.algorithm, plan.spec, plan.settings).status());
+  return plan;
+}
+
+Result<std::unique_ptr<Trainer>> open_training(TrainPlan plan,
+                                               std::shared_ptr<ReplayService> service) {
+  TrainerParts parts;
+  REVERIE_ASSIGN_OR_RETURN(parts.agent, make_agent(plan.algorithm, plan.spec, plan.settings));
+  parts.settings = std::move(plan.settings);
+  parts.make_envs = std::move(plan.make_envs);
+  parts.service = std::move(service);
+  return Trainer::open(std::move(parts));
+}
+
+Result<CoreTuning> tune_cores(const TrainPlan& plan, std::shared_ptr<ReplayService> service,
+                              const CoreProfileOptions& options) {
+  REVERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Agent> agent,
+                           make_agent(plan.algorithm, plan.spec, plan.settings));
+  CoreTuning tuning;
+  REVERIE_ASSIGN_OR_RETURN(tuning.profile,
+                           profile_cores(plan.settings, *agent, plan.make_envs, service, options));
+  CoreSplitOptions split;
+  split.core_count = options.core_count;
+  split.update_interval = plan.settings.update_interval;
+  REVERIE_ASSIGN_OR_RETURN(
+      tuning.split, split_cores(tuning.profile.actor_curve, tuning.profile.learner_curve, split));
+  return tuning;
+}
+
+}  // namespace reverie

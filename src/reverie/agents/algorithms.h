@@ -1,0 +1,67 @@
+// The algorithms by name, and a whole training of a native environment.
+//
+//     REVERIE_ASSIGN_OR_RETURN(TrainPlan plan, plan_training(registry, "dqn", "CartPole-v1", {},
+//     options)); REVERIE_ASSIGN_OR_RETURN(auto service, LocalService::open({plan.table}, {}));
+//     REVERIE_ASSIGN_OR_RETURN(auto trainer, open_training(std::move(plan), service));
+//
+// The store is the caller's: no room here sees how it is made.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "reverie/base/options.h"
+#include "reverie/base/status.h"
+#include "reverie/learn/core_profile.h"
+#include "reverie/learn/core_split.h"
+#include "reverie/learn/trainer.h"
+
+namespace reverie {
+
+enum class Algorithm : std::uint8_t { kDqn, kDdqn, kDdpg, kTd3, kSac };
+
+// "dqn", "ddqn", "ddpg", "td3", "sac".
+std::span<const std::string_view> algorithm_names();
+std::string_view algorithm_name(Algorithm algorithm);
+// NOT_FOUND, with the names, for another one.
+Result<Algorithm> algorithm_named(std::string_view name);
+
+// What the algorithm's sources and the usual baselines begin with.
+TrainSettings default_settings(Algorithm algorithm);
+
+// Requires settings with a seed. INVALID_ARGUMENT for an action space that the algorithm does not
+// serve, saying which ones do.
+Result<std::unique_ptr<Agent>> make_agent(Algorithm algorithm, const AgentSpec& spec,
+                                          const TrainSettings& settings);
+
+struct TrainPlan {
+  Algorithm algorithm = Algorithm::kDqn;
+  TrainSettings settings;  // whole, with a seed
+  AgentSpec spec;
+  EnvMaker make_envs;
+  TableOptions table;  // that the store must have
+};
+
+// `options` name settings that differ from the default ones, `env_options` are the environment's.
+// A seed is drawn where none is given. `registry` outlives the training. NOT_FOUND or
+// INVALID_ARGUMENT for a name or value that does not exist, with the nearest names or the bound.
+Result<TrainPlan> plan_training(const NativeRegistry& registry, std::string_view algorithm,
+                                std::string_view env_id, const Options& env_options,
+                                const Options& options);
+
+Result<std::unique_ptr<Trainer>> open_training(TrainPlan plan,
+                                               std::shared_ptr<ReplayService> service);
+
+// What so many cores give on each side of that training, and the split of them that fits
+// update_interval. Trains an agent that is thrown away, in a store that is filled. A second or so;
+// longer on many cores.
+struct CoreTuning {
+  CoreProfile profile;
+  CoreSplit split;
+};
+Result<CoreTuning> tune_cores(const TrainPlan& plan, std::shared_ptr<ReplayService> service,
+                              const CoreProfileOptions& options);
+
+}  // namespace reverie

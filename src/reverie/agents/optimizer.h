@@ -1,0 +1,49 @@
+// What every algorithm does with a gradient: refuse NaN, shorten, step by Adam; and how target
+// networks follow.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "reverie/base/status.h"
+#include "reverie/learn/train_settings.h"
+#include "reverie/nn/adam.h"
+#include "reverie/nn/mlp.h"
+#include "reverie/nn/parameters.h"
+
+namespace reverie {
+
+// Adam for one network, with the schedule and the bound of the settings. Not thread-safe.
+class Optimizer {
+ public:
+  // `name` is for messages: "the critic". INVALID_ARGUMENT for what nn::Adam refuses.
+  static Result<Optimizer> make(const nn::Mlp& mlp, std::string name, double learning_rate,
+                                const TrainSettings& settings);
+
+  // Whether a step with this gradient can be taken. INVALID_ARGUMENT when it has a NaN or infinity,
+  // naming the network and the layer. Nothing is changed.
+  Result<double> check(const nn::Parameters& gradient) const;
+  // One step; `progress` and `step_scale` as for Agent::step(). Nothing is changed unless ok.
+  Status step(const nn::Parameters& gradient, double progress, double step_scale,
+              nn::Parameters& parameters);
+
+ private:
+  Optimizer(const nn::Mlp& mlp, std::string name, const TrainSettings& settings, nn::Adam adam);
+
+  nn::Mlp mlp_;
+  std::string name_;
+  double learning_rate_;
+  double last_share_;
+  double norm_max_;  // 0: no bound
+  nn::Adam adam_;
+};
+
+// The target network after step number `version`: a copy every target_interval steps, or a share
+// tau of the way at each.
+void follow(const TrainSettings& settings, std::uint64_t version, const nn::Parameters& online,
+            nn::Parameters& target);
+
+// The seed of the first weights. Requires settings with a seed.
+std::uint64_t derived_weights_seed(const TrainSettings& settings);
+
+}  // namespace reverie

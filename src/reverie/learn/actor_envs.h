@@ -1,0 +1,54 @@
+// ActorEnvs: the environments that one actor steps together, wherever they come from.
+//
+// Rows as a NativePool gives them: an environment whose episode ended is reset at once, and its
+// last observation is told apart from the first of the next episode.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "reverie/base/status.h"
+#include "reverie/env/native_pool.h"
+#include "reverie/learn/transition_batch.h"
+
+namespace reverie {
+
+// What a step gives, [count] or [count, obs_width]; valid until the next call.
+struct EnvRows {
+  const float* obs = nullptr;
+  const float* final_obs = nullptr;  // of rows whose episode ended
+  const float* rewards = nullptr;
+  const std::uint8_t* terminated = nullptr;
+  const std::uint8_t* truncated = nullptr;
+};
+
+// For one thread.
+class ActorEnvs {
+ public:
+  virtual ~ActorEnvs() = default;
+  virtual const AgentSpec& spec() const = 0;
+  // For messages.
+  virtual const std::string& id() const = 0;
+  virtual std::size_t count() const = 0;
+  // Starts every environment anew.
+  virtual Status reset() = 0;
+  // `actions` as the policy gives them, a row for each environment.
+  virtual Status step(std::span<const std::byte> actions) = 0;
+  virtual const EnvRows& rows() const = 0;
+};
+
+// Makes `count` environments that draw from `seed` on. Any thread.
+using EnvMaker =
+    std::function<Result<std::unique_ptr<ActorEnvs>>(std::size_t count, std::uint64_t seed)>;
+
+// What an agent sees of a native environment. UNIMPLEMENTED where its observations are no float32.
+Result<AgentSpec> agent_spec(const NativeSpec& spec);
+
+// Native environments on the actor's own thread. `registry` outlives the maker.
+EnvMaker native_env_maker(const NativeRegistry& registry, std::string id, Options options);
+
+}  // namespace reverie

@@ -1,0 +1,90 @@
+#include "reverie/learn/actor_loop.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace reverie {
+
+ActorLoop::ActorLoop(std::unique_ptr<ActorEnvs> envs, std::unique_ptr<Policy> policy,
+                     std::shared_ptr<ReplayBuffer> replay, ReturnLog& log, std::uint64_t seed)
+    : envs_(std::move(envs)),
+      policy_(std::move(policy)),
+      replay_(std::move(replay)),
+      log_(log),
+      random_(seed),
+      obs_(envs_->count() * envs_->spec().obs_width),
+      next_obs_(obs_.size()),
+      actions_(envs_->count() * envs_->spec().action_bytes()),
+      returns_(envs_->count()),
+      lengths_(envs_->count()) {
+  const AgentSpec& spec = envs_->spec();
+  const auto count = static_cast<std::int64_t>(envs_->count());
+  obs_shape_ = {count, static_cast<std::int64_t>(spec.obs_width)};
+  action_shape_ = {count};
+  if (!spec.is_discrete()) action_shape_.push_back(static_cast<std::int64_t>(spec.action_width));
+}
+
+Status ActorLoop::check_finite() const {
+  const std::size_t width = envs_->spec().obs_width;
+  for (std::size_t env = 0; env < envs_->count(); ++env) {
+    const std::span<const float> row(next_obs_.data() + env * width, width);
+    const auto bad = std::ranges::find_if(row, [](float value) { return !std::isfinite(value); });
+    if (bad != row.end()) {
+      return invalid_argument(
+          "environment {} of {} gave an observation whose element {} is {}; all must be finite",
+          env, envs_->id(), bad - row.begin(), *bad);
+    }
+    if (!std::isfinite(envs_->rows().rewards[env])) {
+      return invalid_argument("environment {} of {} gave the reward {}; it must be finite", env,
+                              envs_->id(), envs_->rows().rewards[env]);
+    }
+  }
+  return {};
+}
+
+void ActorLoop::count_episodes(std::uint64_t step_number) {
+  const EnvRows& rows = envs_->rows();
+  for (std::size_t env = 0; env < envs_->count(); ++env) {
+    returns_[env] += static_cast<double>(rows.rewards[env]);
+    ++lengths_[env];
+    if (rows.terminated[env] == 0 && rows.truncated[env] == 0) continue;
+    log_.add({step_number, std::exchange(returns_[env], 0.0),
+              std::exchange(lengths_[env], std::uint64_t{0})});
+  }
+}
+
+Status ActorLoop::step(const nn::Parameters& weights, std::uint64_t step_number) {
+  if (!is_begun_) {
+    REVERIE_RETURN_IF_ERROR(envs_->reset());
+    is_begun_ = true;
+  }
+  const std::size_t count = envs_->count();
+  const std::size_t width = envs_->spec().obs_width;
+  const EnvRows& rows = envs_->rows();
+  std::copy_n(rows.obs, obs_.size(), obs_.data());
+  policy_->act(weights, {obs_.data(), count, width, width}, step_number, random_, actions_);
+  REVERIE_RETURN_IF_ERROR(envs_->step(actions_));
+  std::copy_n(rows.obs, next_obs_.size(), next_obs_.data());
+  for (std::size_t env = 0; env < count; ++env) {
+    if (rows.terminated[env] == 0 && rows.truncated[env] == 0) continue;
+    std::copy_n(rows.final_obs + env * width, width, next_obs_.data() + env * width);
+  }
+  REVERIE_RETURN_IF_ERROR(check_finite());
+  count_episodes(step_number + count);
+
+  const bool is_discrete = envs_->spec().is_discrete();
+  const TensorView obs{DType::kFloat32, obs_shape_, std::as_bytes(std::span(obs_))};
+  const TensorView next_obs{DType::kFloat32, obs_shape_, std::as_bytes(std::span(next_obs_))};
+  const TensorView action{is_discrete ? DType::kInt64 : DType::kFloat32, action_shape_, actions_};
+  StepArrays step;
+  step.obs = {&obs, 1};
+  step.action = {&action, 1};
+  step.next_obs = {&next_obs, 1};
+  step.reward = {rows.rewards, count};
+  step.terminated = {rows.terminated, count};
+  step.truncated = {rows.truncated, count};
+  return replay_->add(step);
+}
+
+}  // namespace reverie

@@ -1,0 +1,55 @@
+// ActorLoop: one actor's environments, policy and stream into the replay buffer.
+//
+//     obs --> policy (weights handed in) --> actions --> environments --> replay
+//
+// It has no thread and waits for nothing: whoever calls step() has both.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "reverie/base/random.h"
+#include "reverie/base/status.h"
+#include "reverie/learn/actor_envs.h"
+#include "reverie/learn/agent.h"
+#include "reverie/learn/return_log.h"
+#include "reverie/transitions/replay_buffer.h"
+
+namespace reverie {
+
+// Not thread-safe.
+class ActorLoop {
+ public:
+  // `log` outlives it. Requires a buffer for as many environments as `envs` has.
+  ActorLoop(std::unique_ptr<ActorEnvs> envs, std::unique_ptr<Policy> policy,
+            std::shared_ptr<ReplayBuffer> replay, ReturnLog& log, std::uint64_t seed);
+
+  std::size_t env_count() const { return envs_->count(); }
+
+  // One step of each environment, as after `step_number` steps of all actors. The first call resets
+  // them. INVALID_ARGUMENT for an observation or reward that is not finite; else what the
+  // environments or the buffer say.
+  Status step(const nn::Parameters& weights, std::uint64_t step_number);
+
+ private:
+  Status check_finite() const;
+  void count_episodes(std::uint64_t step_number);
+
+  std::unique_ptr<ActorEnvs> envs_;
+  std::unique_ptr<Policy> policy_;
+  std::shared_ptr<ReplayBuffer> replay_;
+  ReturnLog& log_;
+  Random random_;
+  bool is_begun_ = false;
+  std::vector<float> obs_;       // before the step
+  std::vector<float> next_obs_;  // after it, the last one where an episode ended
+  std::vector<std::byte> actions_;
+  Shape obs_shape_;
+  Shape action_shape_;
+  std::vector<double> returns_;  // of the episodes under way
+  std::vector<std::uint64_t> lengths_;
+};
+
+}  // namespace reverie

@@ -1,0 +1,89 @@
+// What an algorithm is made of, so that one loop serves all of them.
+//
+//     Policy    one actor's thread     observations -> actions, by the weights it is handed
+//     Learner   one learner's thread   a batch -> gradients and TD errors, by the weights it is
+//     handed Agent     the parameter server   weights, targets and optimisers; a gradient -> new
+//     weights
+//
+// Neither a policy nor a learner changes weights: so actors read while learners compute, several
+// learners' gradients can be added, and whoever holds the Agent decides when a step is taken.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "reverie/base/random.h"
+#include "reverie/base/status.h"
+#include "reverie/learn/transition_batch.h"
+#include "reverie/nn/mlp.h"
+#include "reverie/nn/parameters.h"
+
+namespace reverie {
+
+// All networks of an agent, at one version. The policy's is the first.
+struct WeightsView {
+  std::span<const nn::Parameters* const> networks;
+  std::uint64_t version = 0;  // steps taken so far
+};
+
+// Not thread-safe; one a thread, with memory of its own.
+class Policy {
+ public:
+  virtual ~Policy() = default;
+
+  // An action for each row of `obs`, as the environment takes them: int64, or float32 of
+  // [rows, action_width]. Explores as after `step` environment steps.
+  virtual void act(const nn::Parameters& weights, nn::ConstMatrix obs, std::uint64_t step,
+                   Random& random, std::span<std::byte> actions) = 0;
+  // The same without exploration.
+  virtual void act_greedily(const nn::Parameters& weights, nn::ConstMatrix obs,
+                            std::span<std::byte> actions) = 0;
+};
+
+// What one batch says about the weights.
+struct Gradients {
+  std::vector<nn::Parameters> networks;  // one for each network that is learned
+  // Whether networks[i] has one this time: some policies learn less often than their critics.
+  std::vector<std::uint8_t> is_present;
+  std::vector<float> td_errors;  // [B], absolute
+  double loss = 0;               // mean over the batch, weighed
+};
+
+// Not thread-safe; one a thread, with memory of its own.
+class Learner {
+ public:
+  virtual ~Learner() = default;
+  // Overwrites `out`, which Agent::make_gradients() made. Allocates nothing after the first.
+  virtual void learn(const WeightsView& weights, const TransitionBatch& batch, Random& random,
+                     Gradients& out) = 0;
+};
+
+// Not thread-safe, save the makers.
+class Agent {
+ public:
+  virtual ~Agent() = default;
+
+  virtual const AgentSpec& spec() const = 0;
+  // The shape of the policy's network, networks()[0].
+  virtual const nn::Mlp& policy_network() const = 0;
+
+  // For batches of up to so many rows. Any thread.
+  virtual std::unique_ptr<Policy> make_policy(std::size_t row_count_max) const = 0;
+  virtual std::unique_ptr<Learner> make_learner(std::size_t batch_size) const = 0;
+  virtual Gradients make_gradients(std::size_t batch_size) const = 0;
+
+  // Weights and targets as they stand; valid until the next step().
+  virtual WeightsView weights() const = 0;
+
+  // One step of the optimisers, and of the targets behind them. `progress` is the share of the
+  // training that is over, for schedules; `step_scale` multiplies the step, 1 as a rule.
+  // INVALID_ARGUMENT when a gradient has a NaN or infinity, naming the layer: nothing is changed.
+  virtual Status step(Gradients& gradients, double progress, double step_scale) = 0;
+};
+
+}  // namespace reverie

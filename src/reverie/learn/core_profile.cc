@@ -1,0 +1,185 @@
+#include "reverie/learn/core_profile.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <exception>
+#include <functional>
+#include <thread>
+#include <utility>
+
+#include "reverie/base/mutex.h"
+#include "reverie/learn/parameter_server.h"
+
+namespace reverie {
+namespace {
+
+constexpr std::size_t kCoreCountMax = 1024;
+// Steps in the table before learners are measured: more than any cache of one line holds, and few
+// enough to be had in a moment.
+constexpr std::uint64_t kFillSteps = 2'000;
+
+// The first error of several threads.
+class FirstError {
+ public:
+  void keep(const Status& status) {
+    MutexLock lock(mutex_);
+    if (status_.ok()) status_ = status;
+  }
+  Status status() const {
+    MutexLock lock(mutex_);
+    return status_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  Status status_ REVERIE_GUARDED_BY(mutex_);
+};
+
+// Runs work(i) on thread i, again and again, for a time; each call gives what it has done. Returns
+// the sum a second. `release` ends calls that wait for each other.
+Result<double> rate(std::size_t thread_count, const CoreProfileOptions& options,
+                    const std::function<Result<double>(std::size_t)>& work,
+                    const std::function<void()>& release) {
+  Clock& clock = *options.clock;
+  std::atomic<bool> is_over{false};
+  std::vector<double> done(thread_count);
+  FirstError error;
+  std::vector<std::thread> threads;
+  const TimePoint begin = clock.now();
+  for (std::size_t i = 0; i < thread_count; ++i) {
+    threads.emplace_back([&, i] {
+      double sum = 0;
+      while (!is_over.load(std::memory_order_relaxed)) {
+        Result<double> result = internal_error("nothing was measured");
+        try {
+          result = work(i);
+        } catch (const std::exception& raised) {
+          result = internal_error("an environment raised: {}", raised.what());
+        }
+        if (!result.ok()) {
+          if (result.status().code() != StatusCode::kCancelled) error.keep(result.status());
+          is_over = true;
+          release();
+          break;
+        }
+        sum += *result;
+      }
+      done[i] = sum;
+    });
+  }
+  {
+    Mutex mutex;
+    CondVar nothing;
+    MutexLock lock(mutex);
+    const TimePoint end = begin + seconds(options.measure_s);
+    while (!is_over && clock.wait_until(nothing, mutex, end)) {
+    }
+  }
+  is_over = true;
+  release();
+  for (std::thread& thread : threads) thread.join();
+  const double elapsed_s = to_seconds(clock.now() - begin);
+  REVERIE_RETURN_IF_ERROR(error.status());
+  double sum = 0;
+  for (const double part : done) sum += part;
+  // A batch that takes longer than the time given still counts for something.
+  return std::max(sum, 0.5) / elapsed_s;
+}
+
+// 1, 2, 3, 4, 6, 8, 12, 16, ... and the last.
+std::vector<std::size_t> points(std::size_t core_count) {
+  std::vector<std::size_t> chosen;
+  for (std::size_t power = 1; power <= core_count; power *= 2) {
+    chosen.push_back(power);
+    if (power >= 2 && power + power / 2 <= core_count) chosen.push_back(power + power / 2);
+  }
+  if (chosen.back() != core_count) chosen.push_back(core_count);
+  return chosen;
+}
+
+Result<std::vector<double>> curve(std::size_t core_count,
+                                  const std::function<Result<double>(std::size_t)>& measure) {
+  std::vector<double> values(core_count);
+  std::size_t last = 0;
+  for (const std::size_t cores : points(core_count)) {
+    REVERIE_ASSIGN_OR_RETURN(values[cores - 1], measure(cores));
+    for (std::size_t x = last + 1; x < cores && last > 0; ++x) {
+      const double share = static_cast<double>(x - last) / static_cast<double>(cores - last);
+      values[x - 1] = values[last - 1] + share * (values[cores - 1] - values[last - 1]);
+    }
+    last = cores;
+  }
+  return values;
+}
+
+Status fill(const TrainSettings& settings, Loops& loops, const Agent& agent) {
+  const std::uint64_t stride = settings.envs_per_actor;
+  std::uint64_t steps = 0;
+  try {
+    while (steps < kFillSteps) {
+      for (const auto& actor : loops.actors) {
+        REVERIE_RETURN_IF_ERROR(actor->step(*agent.weights().networks[0], steps));
+        steps += stride;
+      }
+    }
+  } catch (const std::exception& raised) {
+    return internal_error("an environment raised: {}", raised.what());
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<CoreProfile> profile_cores(TrainSettings settings, Agent& agent, const EnvMaker& make_envs,
+                                  const std::shared_ptr<ReplayService>& service,
+                                  const CoreProfileOptions& options) {
+  if (options.core_count < 1 || options.core_count > kCoreCountMax) {
+    return invalid_argument("cores is {}; it must be an integer from 1 to {}", options.core_count,
+                            kCoreCountMax);
+  }
+  if (!(options.measure_s > 0) || options.measure_s > 60) {
+    return invalid_argument("measure_s is {}; it must be a number above 0 and at most 60",
+                            options.measure_s);
+  }
+  settings.actors = options.core_count;
+  settings.learners = options.core_count;
+  ReturnLog log(1);
+  REVERIE_ASSIGN_OR_RETURN(Loops loops, open_loops(settings, agent, make_envs, service, log));
+  REVERIE_RETURN_IF_ERROR(fill(settings, loops, agent));
+
+  CoreProfile profile;
+  const auto measure_actors = [&](std::size_t cores) {
+    // Exploration as late in a training, when most actions are the network's.
+    const auto act = [&](std::size_t actor) -> Result<double> {
+      REVERIE_RETURN_IF_ERROR(
+          loops.actors[actor]->step(*agent.weights().networks[0], settings.steps));
+      return static_cast<double>(settings.envs_per_actor);
+    };
+    return rate(cores, options, act, [] {});
+  };
+  REVERIE_ASSIGN_OR_RETURN(profile.actor_curve, curve(options.core_count, measure_actors));
+
+  const auto measure_learners = [&](std::size_t cores) {
+    ParameterServerOptions server_options;
+    server_options.learner_count = cores;
+    server_options.asynchronous = settings.asynchronous;
+    server_options.staleness_max = settings.staleness_max;
+    ParameterServer server(agent, server_options);
+    const auto learn = [&](std::size_t learner) -> Result<double> {
+      LearnerLoop& loop = *loops.learners[learner];
+      REVERIE_RETURN_IF_ERROR(loop.sample(0));
+      const WeightsView weights = server.weights(learner);
+      const std::uint64_t version = weights.version;
+      Gradients& gradients = loop.learn(weights);
+      REVERIE_ASSIGN_OR_RETURN(const bool is_used, server.submit(learner, gradients, version, 0));
+      REVERIE_RETURN_IF_ERROR(loop.update_priorities());
+      return is_used ? 1.0 : 0.0;
+    };
+    return rate(cores, options, learn, [&] { server.stop(); });
+  };
+  REVERIE_ASSIGN_OR_RETURN(profile.learner_curve, curve(options.core_count, measure_learners));
+  return profile;
+}
+
+}  // namespace reverie

@@ -1,0 +1,38 @@
+// How many steps and batches a second so many cores give: the two curves that core_split.h needs.
+//
+// Measured with the actors and learners of a training themselves: its environment, networks,
+// optimiser, replay and batch size, each side alone on 1, 2, 3, 4, 6, 8, 12, ... cores; between
+// those the curve is a straight line.
+//
+// Source: "Parallel Actors and Learners", section V.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "reverie/base/clock.h"
+#include "reverie/base/status.h"
+#include "reverie/learn/loops.h"
+
+namespace reverie {
+
+struct CoreProfileOptions {
+  std::size_t core_count = 1;
+  double measure_s = 0.2;  // for each point of a curve
+  Clock* clock = &Clock::system();
+};
+
+struct CoreProfile {
+  std::vector<double> actor_curve;    // [x - 1]: environment steps a second on x cores
+  std::vector<double> learner_curve;  // [x - 1]: batches a second on x cores
+};
+
+// Takes about 2 measure_s a point and trains `agent` meanwhile, which is to be thrown away.
+// Requires settings with a seed and a store with the table of training_table(), which is filled.
+// INVALID_ARGUMENT for a count or time out of range; else what the environments or gradients say.
+Result<CoreProfile> profile_cores(TrainSettings settings, Agent& agent, const EnvMaker& make_envs,
+                                  const std::shared_ptr<ReplayService>& service,
+                                  const CoreProfileOptions& options);
+
+}  // namespace reverie

@@ -1,0 +1,35 @@
+#include "reverie/learn/core_profile.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/refusal.h"
+
+namespace reverie {
+namespace {
+
+// That curves are those of a training, with a store below: tests/integration/training_test.cc.
+TEST(CoreProfile, CountsAndTimesOutOfRangeAreRefused) {
+  // Checked before anything else is touched.
+  struct NoAgent final : Agent {
+    const AgentSpec& spec() const override { return empty; }
+    const nn::Mlp& policy_network() const override { return *mlp; }
+    std::unique_ptr<Policy> make_policy(std::size_t) const override { return nullptr; }
+    std::unique_ptr<Learner> make_learner(std::size_t) const override { return nullptr; }
+    Gradients make_gradients(std::size_t) const override { return {}; }
+    WeightsView weights() const override { return {}; }
+    Status step(Gradients&, double, double) override { return {}; }
+    AgentSpec empty;
+    const nn::Mlp* mlp = nullptr;
+  } agent;
+  CoreProfileOptions none;
+  none.core_count = 0;
+  expect_refused(profile_cores({}, agent, {}, nullptr, none).status(), StatusCode::kInvalidArgument,
+                 {"cores", "0", "1024"});
+  CoreProfileOptions instant;
+  instant.measure_s = 0;
+  expect_refused(profile_cores({}, agent, {}, nullptr, instant).status(),
+                 StatusCode::kInvalidArgument, {"measure_s"});
+}
+
+}  // namespace
+}  // namespace reverie

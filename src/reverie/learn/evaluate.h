@@ -1,0 +1,29 @@
+// Episodes of a policy without exploration, apart from any training.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+#include "reverie/base/status.h"
+#include "reverie/learn/actor_envs.h"
+#include "reverie/learn/agent.h"
+
+namespace reverie {
+
+struct EvaluateOptions {
+  std::size_t episode_count = 20;
+  // An episode that has not ended after so many steps counts as it stands.
+  std::size_t step_count_max = 100'000;
+  // Asked after each step of all environments; true ends the evaluation with CANCELLED.
+  std::function<bool()> interrupted = {};
+};
+
+// The returns of episode_count episodes, each the first of an environment of its own, so that short
+// ones are not counted more often. INVALID_ARGUMENT for a count out of range; else what the
+// environments say.
+Result<std::vector<double>> evaluate(const EnvMaker& make_envs, const Agent& agent,
+                                     const nn::Parameters& weights, std::uint64_t seed,
+                                     const EvaluateOptions& options);
+
+}  // namespace reverie

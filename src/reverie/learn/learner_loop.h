@@ -1,0 +1,44 @@
+// LearnerLoop: one learner's batches, from the draw to the new priorities.
+//
+//     replay --> batch --> Learner (weights handed in) --> gradients --> who steps the weights
+//       ^------------------ |TD error| + epsilon -----------'
+//
+// It has no thread and waits for nothing but the first item.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "reverie/base/random.h"
+#include "reverie/base/status.h"
+#include "reverie/learn/agent.h"
+#include "reverie/learn/train_settings.h"
+#include "reverie/transitions/replay_buffer.h"
+
+namespace reverie {
+
+// Not thread-safe.
+class LearnerLoop {
+ public:
+  LearnerLoop(const TrainSettings& settings, const Agent& agent,
+              std::shared_ptr<ReplayBuffer> replay, std::uint64_t seed);
+
+  // Draws a batch; `progress` is the share of the training that is over, for beta.
+  Status sample(double progress);
+  // Its gradients at `weights`.
+  Gradients& learn(const WeightsView& weights);
+  // The TD errors become the priorities of the batch. Nothing to do where draws are uniform.
+  Status update_priorities();
+
+ private:
+  const TrainSettings& settings_;
+  std::shared_ptr<ReplayBuffer> replay_;
+  TransitionBatch batch_;
+  std::unique_ptr<Learner> learner_;
+  Gradients gradients_;
+  Random random_;
+  std::vector<double> priorities_;
+};
+
+}  // namespace reverie

@@ -1,0 +1,81 @@
+#include "reverie/learn/loops.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace reverie {
+namespace {
+
+constexpr const char* kTable = "replay";
+
+TransitionOptions transition_options(const TrainSettings& settings) {
+  TransitionOptions options;
+  options.capacity = settings.capacity;
+  options.env_count = static_cast<std::uint32_t>(settings.envs_per_actor);
+  options.n_step = static_cast<std::uint32_t>(settings.n_step);
+  options.gamma = settings.gamma;
+  return options;
+}
+
+Result<std::shared_ptr<ReplayBuffer>> open_replay(const TrainSettings& settings,
+                                                  const AgentSpec& spec,
+                                                  const std::shared_ptr<ReplayService>& service) {
+  const TensorSpec obs{"", DType::kFloat32, {static_cast<std::int64_t>(spec.obs_width)}};
+  TensorSpec action{"", DType::kInt64, {}};
+  if (!spec.is_discrete()) {
+    action = {"", DType::kFloat32, {static_cast<std::int64_t>(spec.action_width)}};
+  }
+  REVERIE_ASSIGN_OR_RETURN(
+      std::unique_ptr<ReplayBuffer> replay,
+      ReplayBuffer::open(service, kTable, transition_options(settings), {obs}, {action},
+                         derived_seed(*settings.seed, SeedUse::kChunks)));
+  return std::shared_ptr<ReplayBuffer>(std::move(replay));
+}
+
+}  // namespace
+
+TableOptions training_table(const TrainSettings& settings) {
+  TableOptions table = ReplayBuffer::table_options(transition_options(settings), kTable);
+  table.sampler =
+      settings.prioritized
+          ? ComponentSpec{"Prioritized", {{"priority_exponent", settings.priority_exponent}}}
+          : ComponentSpec{"Uniform", {}};
+  const std::uint64_t seed = derived_seed(*settings.seed, SeedUse::kTable);
+  table.sampler.options["seed"] = static_cast<std::int64_t>(seed >> 1);
+  return table;
+}
+
+std::uint64_t derived_seed(std::uint64_t seed, SeedUse use, std::uint64_t index) {
+  const std::uint64_t which = (static_cast<std::uint64_t>(use) << 48) | index;
+  return mix64(mix64(seed) ^ mix64(which));
+}
+
+Result<Loops> open_loops(const TrainSettings& settings, const Agent& agent,
+                         const EnvMaker& make_envs, const std::shared_ptr<ReplayService>& service,
+                         ReturnLog& log) {
+  const std::uint64_t seed = *settings.seed;
+  Loops loops;
+  REVERIE_ASSIGN_OR_RETURN(const std::shared_ptr<ReplayBuffer> replay,
+                           open_replay(settings, agent.spec(), service));
+  for (std::size_t actor = 0; actor < std::max<std::size_t>(settings.actors, 1); ++actor) {
+    REVERIE_ASSIGN_OR_RETURN(
+        std::unique_ptr<ActorEnvs> envs,
+        make_envs(settings.envs_per_actor, derived_seed(seed, SeedUse::kEnvironments, actor)));
+    if (envs->spec() != agent.spec()) {
+      return invalid_argument("{} is not an environment that the agent was made for", envs->id());
+    }
+    // Each actor has streams of its own, so that none waits for another's.
+    std::shared_ptr<ReplayBuffer> own = replay;
+    if (actor > 0) own = replay->beside(derived_seed(seed, SeedUse::kChunks, actor));
+    loops.actors.push_back(std::make_unique<ActorLoop>(
+        std::move(envs), agent.make_policy(settings.envs_per_actor), std::move(own), log,
+        derived_seed(seed, SeedUse::kExploration, actor)));
+  }
+  for (std::size_t learner = 0; learner < settings.learners; ++learner) {
+    loops.learners.push_back(std::make_unique<LearnerLoop>(
+        settings, agent, replay, derived_seed(seed, SeedUse::kLearner, learner)));
+  }
+  return loops;
+}
+
+}  // namespace reverie

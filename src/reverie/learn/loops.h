@@ -1,0 +1,46 @@
+// The actors and learners of a training, put together: environments, policies, streams into one
+// replay table, and whoever draws from it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "reverie/base/status.h"
+#include "reverie/learn/actor_loop.h"
+#include "reverie/learn/agent.h"
+#include "reverie/learn/learner_loop.h"
+#include "reverie/learn/return_log.h"
+#include "reverie/learn/train_settings.h"
+
+namespace reverie {
+
+// The table that a training samples from. Requires settings with a seed.
+TableOptions training_table(const TrainSettings& settings);
+
+// A seed for one of a training's generators, independent of the others'.
+enum class SeedUse : std::uint64_t {
+  kTable = 1,
+  kChunks,
+  kEnvironments,
+  kExploration,
+  kLearner,
+  kWeights,
+  kEvaluation,
+};
+std::uint64_t derived_seed(std::uint64_t seed, SeedUse use, std::uint64_t index = 0);
+
+// At least one of each.
+struct Loops {
+  std::vector<std::unique_ptr<ActorLoop>> actors;
+  std::vector<std::unique_ptr<LearnerLoop>> learners;
+};
+
+// max(1, actors) actors and as many learners as the settings say, on a store with the table of
+// training_table(). The settings, which have a seed, the agent and the log outlive them.
+// INVALID_ARGUMENT for environments that the agent cannot act in; else what these say.
+Result<Loops> open_loops(const TrainSettings& settings, const Agent& agent,
+                         const EnvMaker& make_envs, const std::shared_ptr<ReplayService>& service,
+                         ReturnLog& log);
+
+}  // namespace reverie

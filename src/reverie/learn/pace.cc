@@ -1,0 +1,114 @@
+#include "reverie/learn/pace.h"
+
+#include <cmath>
+
+namespace reverie {
+
+Pace::Pace(const PaceOptions& options) : options_(options) {
+  // Room for two rounds and two strides, or else actors and learners would wait for each other.
+  const double round = options.update_interval * static_cast<double>(options.batches_per_round);
+  lead_ = std::max(static_cast<double>(options.lead),
+                   4 * round + 4 * static_cast<double>(options.actor_stride));
+  if (options.steps > options.warmup) {
+    const double batches =
+        std::floor(static_cast<double>(options.steps - options.warmup) / options.update_interval);
+    batch_count_ = static_cast<std::uint64_t>(batches);
+    batch_count_ -= batch_count_ % options.batches_per_round;
+  }
+}
+
+std::optional<double> Pace::measured_interval() const {
+  if (learned_ == 0 || collected_ < options_.warmup) return std::nullopt;
+  return static_cast<double>(collected_ - options_.warmup) / static_cast<double>(learned_);
+}
+
+Pacer::Pacer(const PaceOptions& options, Clock& clock)
+    : options_(options), clock_(clock), batch_count_(Pace(options).batch_count()), pace_(options) {}
+
+bool Pacer::begin_collect() {
+  MutexLock lock(mutex_);
+  if (!is_stopped_ && claimed_ < options_.steps && !pace_.may_collect()) {
+    const TimePoint begin = clock_.now();
+    ++waiting_actors_;
+    while (!is_stopped_ && claimed_ < options_.steps && !pace_.may_go_on_collecting()) {
+      changed_.wait(mutex_);
+    }
+    --waiting_actors_;
+    waits_.actors_s += to_seconds(clock_.now() - begin);
+  }
+  if (is_stopped_ || claimed_ >= options_.steps) return false;
+  claimed_ += options_.actor_stride;
+  return true;
+}
+
+std::uint64_t Pacer::collect(std::uint64_t steps) {
+  MutexLock lock(mutex_);
+  pace_.collect(steps);
+  const bool has_enough = static_cast<double>(pace_.collected()) >= wanted_steps_;
+  if (waiting_learners_ > 0 && (has_enough || is_collected())) changed_.notify_all();
+  return pace_.collected();
+}
+
+bool Pacer::wait_for_batch(std::uint64_t number) {
+  if (number >= batch_count_) return false;
+  if (!is_stopped_ && !pace_.is_due(number)) {
+    const TimePoint begin = clock_.now();
+    // A learner that has caught up lets a few batches gather, so as not to be woken for each.
+    const double wanted =
+        pace_.steps_before(number) + std::max(0.0, static_cast<double>(options_.lead) / 8);
+    while (!is_stopped_ && static_cast<double>(pace_.collected()) < wanted &&
+           !(is_collected() && pace_.is_due(number))) {
+      wanted_steps_ = waiting_learners_ == 0 ? wanted : std::min(wanted, wanted_steps_);
+      ++waiting_learners_;
+      changed_.wait(mutex_);
+      --waiting_learners_;
+    }
+    waits_.learners_s += to_seconds(clock_.now() - begin);
+  }
+  return !is_stopped_;
+}
+
+bool Pacer::begin_batch(std::uint64_t number) {
+  MutexLock lock(mutex_);
+  return wait_for_batch(number);
+}
+
+bool Pacer::begin_next_batch() {
+  MutexLock lock(mutex_);
+  // Another learner may begin the batch that was waited for.
+  while (begun_ < batch_count_ && !pace_.is_due(begun_)) {
+    if (!wait_for_batch(begun_)) return false;
+  }
+  if (is_stopped_ || begun_ >= batch_count_) return false;
+  ++begun_;
+  return true;
+}
+
+void Pacer::learn(std::uint64_t batches) {
+  MutexLock lock(mutex_);
+  pace_.learn(batches);
+  if (waiting_actors_ > 0 && pace_.may_go_on_collecting()) changed_.notify_all();
+}
+
+void Pacer::stop() {
+  MutexLock lock(mutex_);
+  is_stopped_ = true;
+  changed_.notify_all();
+}
+
+bool Pacer::is_stopped() const {
+  MutexLock lock(mutex_);
+  return is_stopped_;
+}
+
+Pace Pacer::pace() const {
+  MutexLock lock(mutex_);
+  return pace_;
+}
+
+Pacer::Waits Pacer::waits() const {
+  MutexLock lock(mutex_);
+  return waits_;
+}
+
+}  // namespace reverie

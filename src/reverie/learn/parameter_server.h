@@ -1,0 +1,93 @@
+// ParameterServer: gradients of several learners in, versions of weights out.
+//
+//     synchronous     learner 0 --g--\                       all wait for the last; it takes one
+//                     learner 1 --g---+-- mean -- step --> v+1   step with the mean
+//
+//     asynchronous    learner 0 --g-- step --> v+1            a step for each gradient, on weights
+//                     learner 1 --------g-- step --> v+2      that may have moved: its staleness
+//
+// Actors read the policy by versions that are never torn, without a lock; so do asynchronous
+// learners. Synchronous ones read the agent itself, which nobody changes while they compute.
+//
+// Sources: Li et al. 2014; "Parallel Actors and Learners" IV-C, which leaves the aggregation open.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "reverie/base/mutex.h"
+#include "reverie/base/status.h"
+#include "reverie/learn/agent.h"
+#include "reverie/learn/published_networks.h"
+
+namespace reverie {
+
+struct ParameterServerOptions {
+  std::size_t learner_count = 1;
+  // Threads that read the policy besides, numbered from 0.
+  std::size_t reader_count = 1;
+  bool asynchronous = false;
+  std::uint64_t staleness_max = 8;
+  bool shrink_stale_steps = false;
+  // Steps between two publications; 1 where asynchronous.
+  std::uint64_t publish_interval = 1;
+};
+
+class ParameterServer {
+ public:
+  struct Counts {
+    std::uint64_t steps = 0;    // of the agent, taken here
+    std::uint64_t dropped = 0;  // gradients that were too stale
+    double staleness_mean = 0;  // of the gradients that were used
+    std::uint64_t staleness_max = 0;
+  };
+
+  // `agent` outlives it, and is nobody else's until the learners have ended.
+  ParameterServer(Agent& agent, const ParameterServerOptions& options);
+
+  // What the learner computes its next gradient at; valid until its submit().
+  WeightsView weights(std::size_t learner);
+  // Takes the gradient of a batch, which was computed at `version`. Synchronous: waits for the
+  // other learners. False when it was too stale and dropped. CANCELLED after stop(); else the error
+  // of Agent::step(), for every learner of the round.
+  Result<bool> submit(std::size_t learner, Gradients& gradients, std::uint64_t version,
+                      double progress);
+
+  // The latest policy, for the thread of that reader; valid until its next call.
+  nn::PublishedParameters::Version policy(std::size_t reader) {
+    return published_.acquire_policy(reader);
+  }
+  // Makes the agent's weights the latest version. Requires that no learner is at work.
+  void publish();
+
+  Counts counts() const;
+  // Ends submit() on every thread, now and to come.
+  void stop();
+
+ private:
+  Result<bool> submit_to_round(std::size_t learner, Gradients& gradients, double progress)
+      REVERIE_REQUIRES(mutex_);
+  Result<bool> submit_alone(Gradients& gradients, std::uint64_t version, double progress)
+      REVERIE_REQUIRES(mutex_);
+  Status step(Gradients& gradients, double progress, double scale) REVERIE_REQUIRES(mutex_);
+  // Adds the others' gradients to the first one's, in the learners' order, and divides.
+  void average() REVERIE_REQUIRES(mutex_);
+
+  Agent& agent_;
+  const ParameterServerOptions options_;
+  PublishedNetworks published_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::vector<Gradients*> round_ REVERIE_GUARDED_BY(mutex_);  // of each learner, null before
+  std::size_t submitted_ REVERIE_GUARDED_BY(mutex_) = 0;
+  std::uint64_t round_number_ REVERIE_GUARDED_BY(mutex_) = 0;
+  bool is_stopped_ REVERIE_GUARDED_BY(mutex_) = false;
+  Status failure_ REVERIE_GUARDED_BY(mutex_);
+  Counts counts_ REVERIE_GUARDED_BY(mutex_);
+  double staleness_sum_ REVERIE_GUARDED_BY(mutex_) = 0;
+  std::uint64_t used_ REVERIE_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace reverie

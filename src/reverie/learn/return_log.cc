@@ -1,0 +1,43 @@
+#include "reverie/learn/return_log.h"
+
+namespace reverie {
+
+void ReturnLog::add(const EpisodeRecord& episode) {
+  MutexLock lock(mutex_);
+  episodes_.push_back(episode);
+  // Summed anew now and then, so that rounding errors do not add up.
+  const std::size_t count = episodes_.size();
+  if (count > window_ && count % window_ != 0) {
+    window_sum_ += episode.episode_return - episodes_[count - window_ - 1].episode_return;
+    return;
+  }
+  window_sum_ = 0;
+  for (std::size_t i = count - counted(); i < count; ++i) {
+    window_sum_ += episodes_[i].episode_return;
+  }
+}
+
+std::size_t ReturnLog::count() const {
+  MutexLock lock(mutex_);
+  return episodes_.size();
+}
+
+std::optional<double> ReturnLog::mean() const {
+  MutexLock lock(mutex_);
+  if (episodes_.empty()) return std::nullopt;
+  return window_sum_ / static_cast<double>(counted());
+}
+
+std::optional<double> ReturnLog::window_mean() const {
+  MutexLock lock(mutex_);
+  if (episodes_.size() < window_) return std::nullopt;
+  return window_sum_ / static_cast<double>(window_);
+}
+
+std::vector<EpisodeRecord> ReturnLog::since(std::size_t first) const {
+  MutexLock lock(mutex_);
+  first = std::min(first, episodes_.size());
+  return {episodes_.begin() + static_cast<std::ptrdiff_t>(first), episodes_.end()};
+}
+
+}  // namespace reverie

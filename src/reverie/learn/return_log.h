@@ -1,0 +1,46 @@
+// ReturnLog: the episodes that all actors have finished, and the mean of the last ones.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "reverie/base/mutex.h"
+
+namespace reverie {
+
+struct EpisodeRecord {
+  std::uint64_t step = 0;  // environment steps of all actors when it ended
+  double episode_return = 0;
+  std::uint64_t length = 0;
+};
+
+// Thread-safe.
+class ReturnLog {
+ public:
+  // Requires window >= 1.
+  explicit ReturnLog(std::size_t window) : window_(window) {}
+
+  void add(const EpisodeRecord& episode);
+  std::size_t count() const;
+  // Of the last `window` episodes, or of all while there are fewer; absent without any.
+  std::optional<double> mean() const;
+  // Of exactly `window` episodes: absent before there are so many.
+  std::optional<double> window_mean() const;
+  // Episodes from number `first` on, in the order in which they ended.
+  std::vector<EpisodeRecord> since(std::size_t first) const;
+
+ private:
+  std::size_t counted() const REVERIE_REQUIRES(mutex_) {
+    return std::min(window_, episodes_.size());
+  }
+
+  const std::size_t window_;
+  mutable Mutex mutex_;
+  std::vector<EpisodeRecord> episodes_ REVERIE_GUARDED_BY(mutex_);
+  double window_sum_ REVERIE_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace reverie

@@ -1,0 +1,230 @@
+#include "reverie/learn/train_settings.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+namespace reverie {
+namespace {
+
+// Beyond any use, and small enough that no product of two overflows.
+constexpr std::uint64_t kCountMax = std::uint64_t{1} << 40;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Keeps the first complaint.
+class Checker {
+ public:
+  void count(const char* name, std::uint64_t value, std::uint64_t least,
+             std::uint64_t most = kCountMax) {
+    if (value >= least && value <= most) return;
+    keep(invalid_argument("{} is {}; it must be an integer from {} to {}", name, value, least,
+                          most));
+  }
+  // In [least, most]; NaN never is.
+  void number(const char* name, double value, double least, double most) {
+    if (value >= least && value <= most) return;
+    keep(invalid_argument("{} is {}; it must be a number from {} to {}", name, value, least, most));
+  }
+  // Finite unless infinity is allowed.
+  void positive(const char* name, double value, bool may_be_infinite = false) {
+    if (value > 0 && (may_be_infinite || value < kInfinity)) return;
+    keep(invalid_argument("{} is {}; it must be a number above 0", name, value));
+  }
+  void keep(Status status) {
+    if (status_.ok()) status_ = std::move(status);
+  }
+  const Status& status() const { return status_; }
+
+ private:
+  Status status_;
+};
+
+std::string hidden_text(const std::vector<std::size_t>& hidden) {
+  std::string text;
+  for (const std::size_t width : hidden) {
+    if (!text.empty()) text += ',';
+    text += std::to_string(width);
+  }
+  return text;
+}
+
+Result<std::vector<std::size_t>> parse_hidden(std::string_view text) {
+  std::vector<std::size_t> widths;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (at != end) {
+    std::size_t width = 0;
+    const auto [next, error] = std::from_chars(at, end, width);
+    if (error != std::errc() || (next != end && (*next != ',' || next + 1 == end))) {
+      return invalid_argument("hidden is '{}'; it must be widths with commas between, as 256,256",
+                              text);
+    }
+    widths.push_back(width);
+    at = next == end ? end : next + 1;
+  }
+  return widths;
+}
+
+// One field from its option.
+Status read_field(const char* name, const OptionValue& value, double& field) {
+  if (const auto* number = std::get_if<double>(&value)) {
+    field = *number;
+  } else if (const auto* integer = std::get_if<std::int64_t>(&value)) {
+    field = static_cast<double>(*integer);
+  } else {
+    return invalid_argument("{} must be a number", name);
+  }
+  return {};
+}
+Status read_field(const char* name, const OptionValue& value, std::uint64_t& field) {
+  const auto* integer = std::get_if<std::int64_t>(&value);
+  if (integer == nullptr) return invalid_argument("{} must be an integer", name);
+  if (*integer < 0) return invalid_argument("{} is {}; it must be at least 0", name, *integer);
+  field = static_cast<std::uint64_t>(*integer);
+  return {};
+}
+Status read_field(const char* name, const OptionValue& value, bool& field) {
+  const auto* flag = std::get_if<bool>(&value);
+  if (flag == nullptr) return invalid_argument("{} must be true or false", name);
+  field = *flag;
+  return {};
+}
+Status read_field(const char* name, const OptionValue& value, std::vector<std::size_t>& field) {
+  const auto* text = std::get_if<std::string>(&value);
+  if (text == nullptr) return invalid_argument("{} must be text, as 256,256", name);
+  REVERIE_ASSIGN_OR_RETURN(field, parse_hidden(*text));
+  return {};
+}
+template <typename T>
+Status read_field(const char* name, const OptionValue& value, std::optional<T>& field) {
+  return read_field(name, value, field.emplace());
+}
+
+// How many letters must change; names are short.
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({changed, row[j + 1] + 1, row[j] + 1});
+    }
+  }
+  return row.back();
+}
+
+Status no_such_field(std::string_view name) {
+  std::vector<std::pair<std::size_t, std::string>> near;
+  const TrainSettings settings;
+  visit_settings(settings, [&](const char* known, const auto&) {
+    near.emplace_back(distance(name, known), known);
+  });
+  std::ranges::stable_sort(near, {}, &std::pair<std::size_t, std::string>::first);
+  return invalid_argument("there is no setting '{}'; the nearest are: {}, {}, {}", name,
+                          near[0].second, near[1].second, near[2].second);
+}
+
+}  // namespace
+
+Status check_settings(const TrainSettings& s) {
+  Checker check;
+  check.count("steps", s.steps, 1);
+  check.count("actors", s.actors, 0, 1024);
+  check.count("learners", s.learners, 1, 1024);
+  check.count("envs_per_actor", s.envs_per_actor, 1, 1 << 16);
+  check.number("update_interval", s.update_interval, 1e-3, 1e9);
+  check.count("warmup_steps", s.warmup_steps, 0);
+  check.count("lead_steps", s.lead_steps, 0);
+  check.count("staleness_max", s.staleness_max, 0);
+  check.count("return_window", s.return_window, 1);
+  if (s.stop_at_return && !std::isfinite(*s.stop_at_return)) {
+    check.keep(invalid_argument("stop_at_return is {}; it must be finite", *s.stop_at_return));
+  }
+  check.count("capacity", s.capacity, 1);
+  check.number("priority_exponent", s.priority_exponent, 0, 16);
+  check.positive("priority_epsilon", s.priority_epsilon);
+  check.number("beta_first", s.beta_first, 0, 16);
+  check.number("beta_last", s.beta_last, 0, 16);
+  check.count("n_step", s.n_step, 1, 1024);
+  check.number("gamma", s.gamma, 0, 1);
+  check.count("batch_size", s.batch_size, 1, 1 << 20);
+  check.positive("reward_scale", s.reward_scale);
+  check.positive("learning_rate", s.learning_rate);
+  check.number("learning_rate_last_share", s.learning_rate_last_share, 0, 1);
+  check.positive("adam_epsilon", s.adam_epsilon);
+  check.number("gradient_norm_max", s.gradient_norm_max, 0, 1e30);
+  check.positive("huber_delta", s.huber_delta, /*may_be_infinite=*/true);
+  check.count("target_interval", s.target_interval, 1);
+  check.number("tau", s.tau, 0, 1);
+  check.number("epsilon_first", s.epsilon_first, 0, 1);
+  check.number("epsilon_last", s.epsilon_last, 0, 1);
+  check.number("epsilon_share", s.epsilon_share, 0, 1);
+  check.positive("policy_learning_rate", s.policy_learning_rate);
+  check.count("policy_delay", s.policy_delay, 1);
+  check.number("noise_sigma", s.noise_sigma, 0, 10);
+  check.number("target_noise", s.target_noise, 0, 10);
+  check.positive("target_noise_max", s.target_noise_max);
+  check.number("temperature", s.temperature, 0, 1e6);
+  if (s.target_entropy && !std::isfinite(*s.target_entropy)) {
+    check.keep(invalid_argument("target_entropy is {}; it must be finite", *s.target_entropy));
+  }
+  if (s.actors == 0 && s.learners > 1) {
+    check.keep(invalid_argument(
+        "learners is {} but actors is 0, which is one thread that does both; give actors too",
+        s.learners));
+  }
+  // So that some environment has a whole transition when the first batch is drawn.
+  const std::uint64_t envs = std::max<std::uint64_t>(s.actors, 1) * s.envs_per_actor;
+  if (s.warmup_steps < (s.n_step + 1) * envs) {
+    check.keep(invalid_argument(
+        "warmup_steps is {}; it must be at least (n_step + 1) * actors * envs_per_actor = {}",
+        s.warmup_steps, (s.n_step + 1) * envs));
+  }
+  return check.status();
+}
+
+Result<TrainSettings> read_settings(const Options& options, TrainSettings defaults) {
+  TrainSettings settings = std::move(defaults);
+  std::set<std::string_view> known;
+  Status status;
+  visit_settings(settings, [&](const char* name, auto& field) {
+    known.insert(name);
+    const auto given = options.find(name);
+    if (given == options.end() || !status.ok()) return;
+    status = read_field(name, given->second, field);
+  });
+  for (const auto& [name, value] : options) {
+    if (!known.contains(name)) return no_such_field(name);
+  }
+  REVERIE_RETURN_IF_ERROR(status);
+  REVERIE_RETURN_IF_ERROR(check_settings(settings));
+  return settings;
+}
+
+Options write_settings(const TrainSettings& settings) {
+  Options options;
+  visit_settings(settings, [&]<typename Field>(const char* name, const Field& field) {
+    if constexpr (std::is_same_v<Field, std::uint64_t>) {
+      options[name] = static_cast<std::int64_t>(field);
+    } else if constexpr (std::is_same_v<Field, std::optional<std::uint64_t>>) {
+      if (field) options[name] = static_cast<std::int64_t>(*field);
+    } else if constexpr (std::is_same_v<Field, std::optional<double>>) {
+      if (field) options[name] = *field;
+    } else if constexpr (std::is_same_v<Field, std::vector<std::size_t>>) {
+      options[name] = hidden_text(field);
+    } else {
+      options[name] = field;
+    }
+  });
+  return options;
+}
+
+}  // namespace reverie

@@ -1,0 +1,72 @@
+#include "reverie/learn/train_settings.h"
+
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/refusal.h"
+
+namespace reverie {
+namespace {
+
+TEST(TrainSettings, TheDefaultsAreInRange) {
+  EXPECT_TRUE(check_settings({}).ok());
+}
+
+TEST(TrainSettings, WhatIsWrittenIsReadBack) {
+  TrainSettings settings;
+  settings.seed = 7;
+  settings.stop_at_return = 475;
+  settings.hidden = {64, 32};
+  settings.prioritized = false;
+  settings.huber_delta = std::numeric_limits<double>::infinity();
+  settings.update_interval = 0.5;
+  const Result<TrainSettings> read = read_settings(write_settings(settings));
+  ASSERT_TRUE(read.ok()) << read.status().to_string();
+  EXPECT_EQ(*read, settings);
+}
+
+TEST(TrainSettings, EveryFieldIsWritten) {
+  TrainSettings settings;
+  settings.seed = 1;
+  settings.stop_at_return = 1;
+  settings.target_entropy = 1;
+  std::size_t count = 0;
+  visit_settings(settings, [&](const char*, const auto&) { ++count; });
+  EXPECT_EQ(write_settings(settings).size(), count);
+}
+
+TEST(TrainSettings, NoHiddenLayersAreEmptyText) {
+  const Result<TrainSettings> read = read_settings({{"hidden", std::string()}});
+  ASSERT_TRUE(read.ok());
+  EXPECT_TRUE(read->hidden.empty());
+}
+
+TEST(TrainSettings, AWholeNumberWillDoForANumber) {
+  EXPECT_EQ(read_settings({{"gamma", std::int64_t{1}}})->gamma, 1.0);
+}
+
+TEST(TrainSettings, AnUnknownNameIsRefusedWithTheNearest) {
+  expect_refused(read_settings({{"learnin_rate", 1.0}}).status(), StatusCode::kInvalidArgument,
+                 {"learnin_rate", "learning_rate"});
+}
+
+TEST(TrainSettings, WhatIsOutOfRangeIsNamedWithValueAndBound) {
+  const auto refuses = [](Options options, const std::vector<std::string>& words) {
+    expect_refused(read_settings(options).status(), StatusCode::kInvalidArgument, words);
+  };
+  refuses({{"gamma", 1.5}}, {"gamma", "1.5", "from 0 to 1"});
+  refuses({{"gamma", std::numeric_limits<double>::quiet_NaN()}}, {"gamma", "nan"});
+  refuses({{"learning_rate", 0.0}}, {"learning_rate", "0", "above 0"});
+  refuses({{"batch_size", std::int64_t{0}}}, {"batch_size", "0", "from 1"});
+  refuses({{"steps", std::int64_t{-1}}}, {"steps", "-1"});
+  refuses({{"steps", 1.5}}, {"steps", "integer"});
+  refuses({{"prioritized", std::int64_t{1}}}, {"prioritized", "true or false"});
+  refuses({{"hidden", std::string("64,,64")}}, {"hidden", "64,,64"});
+  refuses({{"hidden", std::string("64,")}}, {"hidden"});
+  refuses({{"learners", std::int64_t{2}}}, {"learners", "actors"});
+  refuses({{"warmup_steps", std::int64_t{3}}, {"n_step", std::int64_t{3}}}, {"warmup_steps", "4"});
+}
+
+}  // namespace
+}  // namespace reverie

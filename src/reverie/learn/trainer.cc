@@ -1,0 +1,267 @@
+#include "reverie/learn/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <utility>
+
+#include "reverie/base/check.h"
+
+namespace reverie {
+namespace {
+
+// Where one thread acts and learns nobody needs every version.
+constexpr std::uint64_t kPublishInTurn = 64;
+
+}  // namespace
+
+std::string_view train_end_name(TrainEnd end) {
+  switch (end) {
+    case TrainEnd::kRunning:
+      return "running";
+    case TrainEnd::kAllSteps:
+      return "all steps";
+    case TrainEnd::kReturnReached:
+      return "return reached";
+    case TrainEnd::kStopped:
+      return "stopped";
+    case TrainEnd::kFailed:
+      return "failed";
+  }
+  return "";
+}
+
+Result<std::unique_ptr<Trainer>> Trainer::open(TrainerParts parts) {
+  REVERIE_CHECK(parts.agent != nullptr && parts.service != nullptr && parts.make_envs);
+  REVERIE_CHECK(parts.settings.seed.has_value());
+  REVERIE_RETURN_IF_ERROR(check_settings(parts.settings));
+  std::unique_ptr<Trainer> trainer(new Trainer(std::move(parts)));
+  REVERIE_ASSIGN_OR_RETURN(trainer->loops_,
+                           open_loops(trainer->settings_, *trainer->agent_, trainer->make_envs_,
+                                      trainer->service_, trainer->log_));
+  return trainer;
+}
+
+Trainer::Trainer(TrainerParts parts)
+    : settings_(std::move(parts.settings)),
+      clock_(*parts.clock),
+      agent_(std::move(parts.agent)),
+      make_envs_(std::move(parts.make_envs)),
+      service_(std::move(parts.service)),
+      log_(settings_.return_window),
+      pacer_(pace_options(), clock_) {
+  ParameterServerOptions options;
+  options.learner_count = settings_.learners;
+  options.reader_count = settings_.actors + 1;  // the last is for policy()
+  options.asynchronous = settings_.asynchronous;
+  options.staleness_max = settings_.staleness_max;
+  options.shrink_stale_steps = settings_.shrink_stale_steps;
+  if (settings_.actors == 0 && !settings_.asynchronous) options.publish_interval = kPublishInTurn;
+  server_ = std::make_unique<ParameterServer>(*agent_, options);
+}
+
+PaceOptions Trainer::pace_options() const {
+  PaceOptions options;
+  options.steps = settings_.steps;
+  options.warmup = settings_.warmup_steps;
+  options.update_interval = settings_.update_interval;
+  options.lead = settings_.lead_steps;
+  options.actor_stride = settings_.envs_per_actor;
+  options.batches_per_round = settings_.asynchronous ? 1 : settings_.learners;
+  return options;
+}
+
+Trainer::~Trainer() {
+  if (!check_usable().ok()) {
+    // A forked child: the threads are the parent's, and a lock may be held for ever.
+    for (std::thread& thread : threads_) thread.detach();
+    return;
+  }
+  stop();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+// --- Threads -----------------------------------------------------------------------------------
+
+template <typename Body>
+void Trainer::start_thread(Body body) {
+  threads_.emplace_back([this, body = std::move(body)] {
+    Status status;
+    try {
+      status = body();
+    } catch (const std::exception& error) {
+      status = internal_error("a thread of the training raised: {}", error.what());
+    }
+    if (!status.ok() && status.code() != StatusCode::kCancelled) end(TrainEnd::kFailed, status);
+    MutexLock lock(mutex_);
+    if (--running_ > 0) return;
+    if (end_ == TrainEnd::kRunning) end_ = TrainEnd::kAllSteps;
+    ended_at_ = clock_.now();
+    changed_.notify_all();
+  });
+}
+
+Status Trainer::start() {
+  REVERIE_RETURN_IF_ERROR(fork_guard_.check("the trainer"));
+  {
+    MutexLock lock(mutex_);
+    if (is_started_) return failed_precondition("the training was started before");
+    if (end_ != TrainEnd::kRunning) {
+      return failed_precondition("the training was stopped before; make another one");
+    }
+    is_started_ = true;
+    started_at_ = clock_.now();
+    running_ = settings_.actors == 0 ? 1 : settings_.actors + settings_.learners;
+  }
+  if (settings_.actors == 0) {
+    start_thread([this] { return run_in_turn(); });
+    return {};
+  }
+  for (std::size_t learner = 0; learner < settings_.learners; ++learner) {
+    start_thread([this, learner] { return run_learner(learner); });
+  }
+  for (std::size_t actor = 0; actor < settings_.actors; ++actor) {
+    start_thread([this, actor] { return run_actor(actor); });
+  }
+  return {};
+}
+
+bool Trainer::wait(TimePoint deadline) {
+  MutexLock lock(mutex_);
+  while (!is_over()) {
+    if (!clock_.wait_until(changed_, mutex_, deadline)) break;
+  }
+  return is_over();
+}
+
+void Trainer::stop() {
+  end(TrainEnd::kStopped, {});
+}
+
+void Trainer::end(TrainEnd how, Status status) {
+  {
+    MutexLock lock(mutex_);
+    if (end_ == TrainEnd::kRunning) {
+      end_ = how;
+      status_ = std::move(status);
+    }
+    changed_.notify_all();
+  }
+  pacer_.stop();
+  server_->stop();
+}
+
+double Trainer::share_of(std::uint64_t steps) const {
+  return std::min(1.0, static_cast<double>(steps) / static_cast<double>(settings_.steps));
+}
+
+Status Trainer::run_actor(std::size_t actor) {
+  ActorLoop& loop = *loops_.actors[actor];
+  std::uint64_t steps = pacer_.pace().collected();
+  while (pacer_.begin_collect()) {
+    const nn::PublishedParameters::Version policy = server_->policy(actor);
+    REVERIE_RETURN_IF_ERROR(loop.step(*policy.parameters, steps));
+    steps = pacer_.collect(loop.env_count());
+    check_return();
+  }
+  return {};
+}
+
+Status Trainer::run_learner(std::size_t learner) {
+  const bool alone = settings_.asynchronous || settings_.learners == 1;
+  for (std::uint64_t round = 0;; ++round) {
+    const bool goes_on = alone ? pacer_.begin_next_batch()
+                               : pacer_.begin_batch((round + 1) * settings_.learners - 1);
+    if (!goes_on) return {};
+    REVERIE_RETURN_IF_ERROR(learn_once(learner, pacer_.pace().collected()));
+    pacer_.learn(1);
+  }
+}
+
+Status Trainer::run_in_turn() {
+  ActorLoop& actor = *loops_.actors.front();
+  std::uint64_t batch = 0;
+  std::uint64_t steps = 0;
+  while (pacer_.begin_collect()) {
+    REVERIE_RETURN_IF_ERROR(actor.step(*agent_->weights().networks[0], steps));
+    steps = pacer_.collect(actor.env_count());
+    check_return();
+    for (; batch < pacer_.batch_count() && pacer_.pace().is_due(batch); ++batch) {
+      if (pacer_.is_stopped()) return {};
+      REVERIE_RETURN_IF_ERROR(learn_once(0, steps));
+      pacer_.learn(1);
+    }
+  }
+  return {};
+}
+
+Status Trainer::learn_once(std::size_t learner, std::uint64_t steps) {
+  LearnerLoop& loop = *loops_.learners[learner];
+  const double progress = share_of(steps);
+  // A gradient that is too stale is dropped and computed again, from another batch.
+  for (;;) {
+    REVERIE_RETURN_IF_ERROR(loop.sample(progress));
+    const WeightsView weights = server_->weights(learner);
+    const std::uint64_t version = weights.version;
+    Gradients& gradients = loop.learn(weights);
+    loss_.store(gradients.loss, std::memory_order_relaxed);
+    REVERIE_ASSIGN_OR_RETURN(const bool is_used,
+                             server_->submit(learner, gradients, version, progress));
+    if (!is_used) continue;
+    return loop.update_priorities();
+  }
+}
+
+void Trainer::check_return() {
+  if (!settings_.stop_at_return) return;
+  const std::optional<double> mean = log_.window_mean();
+  if (mean && *mean >= *settings_.stop_at_return) end(TrainEnd::kReturnReached, {});
+}
+
+// --- What callers ask --------------------------------------------------------------------------
+
+Status Trainer::status() const {
+  MutexLock lock(mutex_);
+  return status_;
+}
+
+TrainProgress Trainer::progress() const {
+  TrainProgress progress;
+  const Pace pace = pacer_.pace();
+  progress.steps = pace.collected();
+  progress.batches = pace.learned();
+  progress.batch_count = pace.batch_count();
+  progress.measured_interval = pace.measured_interval();
+  progress.server = server_->counts();
+  progress.updates = progress.server.steps;
+  progress.episodes = log_.count();
+  progress.mean_return = log_.mean();
+  progress.loss = loss_.load(std::memory_order_relaxed);
+  progress.waits = pacer_.waits();
+  MutexLock lock(mutex_);
+  progress.end = is_over() ? end_ : TrainEnd::kRunning;
+  if (is_started_) {
+    progress.elapsed_s = to_seconds((is_over() ? ended_at_ : clock_.now()) - started_at_);
+  }
+  return progress;
+}
+
+nn::Parameters Trainer::policy() {
+  // Before the first step and behind the last no learner is at work.
+  bool is_at_rest = false;
+  {
+    MutexLock lock(mutex_);
+    is_at_rest = !is_started_ || running_ == 0;
+  }
+  if (is_at_rest) return agent_->weights().networks[0]->copy();
+  MutexLock lock(policy_mutex_);
+  return server_->policy(settings_.actors).parameters->copy();
+}
+
+Result<std::vector<double>> Trainer::evaluate(const nn::Parameters& weights, std::uint64_t seed,
+                                              const EvaluateOptions& options) const {
+  REVERIE_RETURN_IF_ERROR(fork_guard_.check("the trainer"));
+  return reverie::evaluate(make_envs_, *agent_, weights, seed, options);
+}
+
+}  // namespace reverie

@@ -1,0 +1,146 @@
+// Trainer: one training from its first step to its last, on threads of its own.
+//
+//     actors 0      one thread: act, learn, act, learn, ...            a seed repeats the run
+//
+//     actors >= 1   actor threads --> replay --> learner threads       Pacer holds their ratio
+//                        ^--- weights --- ParameterServer <--'
+//
+//     REVERIE_ASSIGN_OR_RETURN(auto trainer, Trainer::open(std::move(parts)));
+//     trainer->start();
+//     while (!trainer->wait(clock.now() + seconds(1))) print(trainer->progress());
+//     REVERIE_RETURN_IF_ERROR(trainer->status());
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "reverie/base/clock.h"
+#include "reverie/base/fork.h"
+#include "reverie/base/mutex.h"
+#include "reverie/base/status.h"
+#include "reverie/learn/actor_loop.h"
+#include "reverie/learn/evaluate.h"
+#include "reverie/learn/learner_loop.h"
+#include "reverie/learn/loops.h"
+#include "reverie/learn/pace.h"
+#include "reverie/learn/parameter_server.h"
+#include "reverie/learn/return_log.h"
+#include "reverie/learn/train_settings.h"
+
+namespace reverie {
+
+// What a training is put together from.
+struct TrainerParts {
+  TrainSettings settings;  // with a seed
+  std::unique_ptr<Agent> agent;
+  EnvMaker make_envs;
+  // A store with the table of training_table() (loops.h).
+  std::shared_ptr<ReplayService> service;
+  Clock* clock = &Clock::system();
+};
+
+enum class TrainEnd : std::uint8_t { kRunning, kAllSteps, kReturnReached, kStopped, kFailed };
+// "running", "all steps", "return reached", "stopped", "failed".
+std::string_view train_end_name(TrainEnd end);
+
+struct TrainProgress {
+  TrainEnd end = TrainEnd::kRunning;
+  std::uint64_t steps = 0;        // of the environments
+  std::uint64_t batches = 0;      // learned from
+  std::uint64_t updates = 0;      // steps of the optimiser
+  std::uint64_t batch_count = 0;  // of the whole run
+  std::uint64_t episodes = 0;
+  std::optional<double> mean_return;        // of the last return_window episodes, or of fewer
+  std::optional<double> measured_interval;  // environment steps a batch since the warm-up
+  double elapsed_s = 0;
+  double loss = 0;  // of the last batch
+  Pacer::Waits waits;
+  ParameterServer::Counts server;
+};
+
+// Thread-safe, save start(). Not for a forked child, which has none of the threads.
+class Trainer {
+ public:
+  // INVALID_ARGUMENT for settings that check_settings() refuses, or environments that the agent
+  // cannot act in; else what the environments say.
+  static Result<std::unique_ptr<Trainer>> open(TrainerParts parts);
+  // Stops it.
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  const TrainSettings& settings() const { return settings_; }
+  const Agent& agent() const { return *agent_; }
+
+  // FAILED_PRECONDITION in a forked child. To be asked before any other call there.
+  Status check_usable() const { return fork_guard_.check("the trainer"); }
+
+  // Starts the threads. FAILED_PRECONDITION the second time, and after stop().
+  Status start();
+  // Waits until the training is over and its threads have ended, or until `deadline`: returns
+  // whether it is over. So is one that was stopped before it was started.
+  bool wait(TimePoint deadline);
+  // Ends the training soon, within a step; wait() says when. Harmless before and after.
+  void stop();
+
+  // What ended the training early; ok otherwise.
+  Status status() const;
+  TrainProgress progress() const;
+  // Episodes from number `first` on.
+  std::vector<EpisodeRecord> episodes(std::size_t first) const { return log_.since(first); }
+
+  // A copy of the latest policy; while one thread acts and learns, of up to 64 steps before.
+  nn::Parameters policy();
+  // Episodes of `weights`, on the caller's thread.
+  Result<std::vector<double>> evaluate(const nn::Parameters& weights, std::uint64_t seed,
+                                       const EvaluateOptions& options) const;
+
+ private:
+  explicit Trainer(TrainerParts parts);
+  PaceOptions pace_options() const;
+  double share_of(std::uint64_t steps) const;
+
+  // Bodies of the threads. Each returns when the run is over, for whatever reason.
+  Status run_in_turn();
+  Status run_actor(std::size_t actor);
+  Status run_learner(std::size_t learner);
+  template <typename Body>
+  void start_thread(Body body);
+  Status learn_once(std::size_t learner, std::uint64_t steps);
+  void check_return();
+  bool is_over() const REVERIE_REQUIRES(mutex_) {
+    return is_started_ ? running_ == 0 : end_ != TrainEnd::kRunning;
+  }
+  // The first end counts.
+  void end(TrainEnd how, Status status);
+
+  const TrainSettings settings_;
+  Clock& clock_;
+  std::unique_ptr<Agent> agent_;
+  EnvMaker make_envs_;
+  std::shared_ptr<ReplayService> service_;
+  ReturnLog log_;
+  Pacer pacer_;
+  std::unique_ptr<ParameterServer> server_;
+  Loops loops_;
+  std::atomic<double> loss_{0};
+  ForkGuard fork_guard_;
+
+  Mutex policy_mutex_;  // the caller's reader of the policy is one thread's at a time
+
+  mutable Mutex mutex_;
+  CondVar changed_;
+  TrainEnd end_ REVERIE_GUARDED_BY(mutex_) = TrainEnd::kRunning;
+  Status status_ REVERIE_GUARDED_BY(mutex_);
+  bool is_started_ REVERIE_GUARDED_BY(mutex_) = false;
+  std::size_t running_ REVERIE_GUARDED_BY(mutex_) = 0;  // threads
+  TimePoint started_at_ REVERIE_GUARDED_BY(mutex_);
+  TimePoint ended_at_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<std::thread> threads_;  // of start(), joined by the destructor
+};
+
+}  // namespace reverie

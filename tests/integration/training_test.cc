@@ -1,0 +1,302 @@
+// Whole trainings: environments, replay, networks and threads together.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <stdexcept>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "reverie/agents/algorithms.h"
+#include "reverie/env/native/classic_control.h"
+#include "reverie/replay/local_service.h"
+#include "tests/support/refusal.h"
+
+namespace reverie {
+namespace {
+
+// Gives what is asked of it from its tenth step on.
+enum class Trouble { kNanReward, kNanObservation, kRaises };
+template <Trouble kTrouble>
+struct BadEnv {
+  struct Config {};
+  using Observation = float;
+  using Action = std::int64_t;
+  static constexpr NativeCost kCost = NativeCost::kInline;
+
+  static Result<Config> read(OptionReader&) { return Config{}; }
+  static NativeSpec spec(const Config&) {
+    NativeSpec spec;
+    spec.observation = {"", DType::kFloat32, {2}};
+    spec.action_count = 2;
+    return spec;
+  }
+  explicit BadEnv(const Config&) {}
+  void reset(Random&) {}
+  NativeStep step(std::int64_t, Random&) {
+    ++steps;
+    if (kTrouble == Trouble::kRaises && steps == 10) throw std::runtime_error("out of fuel");
+    const bool is_bad = kTrouble == Trouble::kNanReward && steps >= 10;
+    return {is_bad ? std::numeric_limits<float>::quiet_NaN() : 1.0f, false};
+  }
+  void observe(std::span<float> out) const {
+    const bool is_bad = kTrouble == Trouble::kNanObservation && steps >= 10;
+    out[0] = static_cast<float>(steps);
+    out[1] = is_bad ? std::numeric_limits<float>::infinity() : 0.0f;
+  }
+  int steps = 0;
+};
+
+const NativeRegistry& registry() {
+  static const NativeRegistry* const instance = [] {
+    auto* const made = new NativeRegistry;
+    EXPECT_TRUE(add_classic_control(*made).ok());
+    EXPECT_TRUE(made->add("NanReward", native_factory<BadEnv<Trouble::kNanReward>>()).ok());
+    EXPECT_TRUE(made->add("NanObs", native_factory<BadEnv<Trouble::kNanObservation>>()).ok());
+    EXPECT_TRUE(made->add("Raises", native_factory<BadEnv<Trouble::kRaises>>()).ok());
+    return made;
+  }();
+  return *instance;
+}
+
+std::int64_t integer(int value) {
+  return value;
+}
+
+// What solves CartPole in seconds; see docs/algorithms/dqn.md.
+Options cart_pole(int seed) {
+  return {{"seed", integer(seed)},
+          {"steps", integer(20'000)},
+          {"hidden", std::string("128,128")},
+          {"learning_rate", 1e-3},
+          {"learning_rate_last_share", 0.0},
+          {"tau", 0.01},
+          {"n_step", integer(3)},
+          {"reward_scale", 0.1},
+          {"epsilon_last", 0.04},
+          {"epsilon_share", 0.5}};
+}
+
+Options with(Options options, const Options& more) {
+  for (const auto& [name, value] : more) options[name] = value;
+  return options;
+}
+
+Result<std::unique_ptr<Trainer>> open(std::string_view env, const Options& options,
+                                      std::string_view algorithm = "ddqn") {
+  REVERIE_ASSIGN_OR_RETURN(TrainPlan plan, plan_training(registry(), algorithm, env, {}, options));
+  auto service = LocalService::open({plan.table}, {}).value();
+  return open_training(std::move(plan), std::move(service));
+}
+
+// Trains to the end.
+std::unique_ptr<Trainer> trained(std::string_view env, const Options& options,
+                                 std::string_view algorithm = "ddqn") {
+  Result<std::unique_ptr<Trainer>> trainer = open(env, options, algorithm);
+  REVERIE_CHECK(trainer.ok());
+  EXPECT_TRUE((*trainer)->start().ok());
+  EXPECT_TRUE((*trainer)->wait(TimePoint::max()));
+  return std::move(*trainer);
+}
+
+double greedy_mean(Trainer& trainer) {
+  const std::vector<double> returns =
+      trainer.evaluate(trainer.policy(), /*seed=*/1'000'000, {.episode_count = 20}).value();
+  return std::accumulate(returns.begin(), returns.end(), 0.0) / 20;
+}
+
+TEST(Training, DoubleDqnSolvesCartPole) {
+  const auto trainer = trained("CartPole-v1", cart_pole(1));
+  EXPECT_TRUE(trainer->status().ok()) << trainer->status().to_string();
+  EXPECT_GE(greedy_mean(*trainer), 475);
+  const TrainProgress progress = trainer->progress();
+  EXPECT_EQ(progress.end, TrainEnd::kAllSteps);
+  EXPECT_EQ(progress.steps, 20'000u);
+  EXPECT_EQ(progress.batches, 19'000u);
+  EXPECT_NEAR(*progress.measured_interval, 1.0, 1e-9);
+}
+
+TEST(Training, AnUntrainedPolicyDoesNot) {
+  const auto trainer = open("CartPole-v1", cart_pole(1)).value();
+  EXPECT_LT(greedy_mean(*trainer), 200);
+}
+
+TEST(Training, OneThreadRepeatsItsRunBitForBit) {
+  const Options options =
+      with(cart_pole(5), {{"steps", integer(2'000)}, {"hidden", std::string("64")}});
+  const auto a = trained("CartPole-v1", options);
+  const auto b = trained("CartPole-v1", options);
+  const auto c = trained("CartPole-v1", with(options, {{"seed", integer(6)}}));
+  EXPECT_TRUE(std::ranges::equal(a->policy().span(), b->policy().span()));
+  EXPECT_FALSE(std::ranges::equal(a->policy().span(), c->policy().span()));
+  EXPECT_EQ(a->episodes(0).size(), b->episodes(0).size());
+}
+
+// Every way of sharing the work makes as many steps and batches as it should, and learns.
+TEST(Training, ActorsAndLearnersShareTheWork) {
+  struct Way {
+    int actors, learners, envs;
+    bool asynchronous;
+  };
+  for (const Way way : {Way{1, 1, 1, false}, Way{2, 1, 4, false}, Way{1, 2, 2, false},
+                        Way{2, 2, 2, true}, Way{5, 3, 1, true}}) {
+    const auto trainer =
+        trained("CartPole-v1", with(cart_pole(3), {{"steps", integer(4'000)},
+                                                   {"hidden", std::string("32")},
+                                                   {"actors", integer(way.actors)},
+                                                   {"learners", integer(way.learners)},
+                                                   {"envs_per_actor", integer(way.envs)},
+                                                   {"asynchronous", way.asynchronous},
+                                                   {"update_interval", 2.0}}));
+    const TrainProgress progress = trainer->progress();
+    EXPECT_TRUE(trainer->status().ok()) << trainer->status().to_string();
+    EXPECT_EQ(progress.end, TrainEnd::kAllSteps);
+    EXPECT_GE(progress.steps, 4'000u);
+    EXPECT_LE(progress.steps, 4'000u + static_cast<std::uint64_t>(way.actors * way.envs));
+    EXPECT_EQ(progress.batches, progress.batch_count);
+    const auto rounds = way.asynchronous ? 1u : static_cast<unsigned>(way.learners);
+    EXPECT_EQ(progress.updates, progress.batches / rounds);
+    EXPECT_NEAR(*progress.measured_interval, 2.0, 0.05);
+    EXPECT_LE(progress.server.staleness_max, 8u);
+    for (const float weight : trainer->policy().span()) ASSERT_TRUE(std::isfinite(weight));
+  }
+}
+
+TEST(Training, TwoActorsAndALearnerSolveCartPole) {
+  const auto trainer = trained(
+      "CartPole-v1", with(cart_pole(2), {{"actors", integer(2)}, {"lead_steps", integer(32)}}));
+  EXPECT_GE(greedy_mean(*trainer), 400);
+}
+
+TEST(Training, ContinuousActionsAreTrainedByOneThreadAndBySeveral) {
+  for (const char* algorithm : {"ddpg", "td3", "sac"}) {
+    for (const int actors : {0, 2}) {
+      const auto trainer = trained("Pendulum-v1",
+                                   {{"seed", integer(1)},
+                                    {"steps", integer(800)},
+                                    {"warmup_steps", integer(200)},
+                                    {"hidden", std::string("32")},
+                                    {"batch_size", integer(32)},
+                                    {"actors", integer(actors)},
+                                    {"learners", integer(actors == 0 ? 1 : 2)},
+                                    {"asynchronous", actors != 0}},
+                                   algorithm);
+      EXPECT_TRUE(trainer->status().ok()) << trainer->status().to_string();
+      EXPECT_EQ(trainer->progress().batches, 600u);
+      for (const float weight : trainer->policy().span()) ASSERT_TRUE(std::isfinite(weight));
+    }
+  }
+}
+
+TEST(Training, EndsWhenTheReturnIsReached) {
+  const auto trainer =
+      trained("CartPole-v1",
+              with(cart_pole(1), {{"stop_at_return", 20.0}, {"return_window", integer(10)}}));
+  EXPECT_EQ(trainer->progress().end, TrainEnd::kReturnReached);
+  EXPECT_LT(trainer->progress().steps, 20'000u);
+}
+
+TEST(Training, StopsAtAnyMomentAndSaysSo) {
+  for (const int actors : {0, 2}) {
+    for (int moment = 0; moment < 20; ++moment) {
+      auto trainer =
+          open("CartPole-v1",
+               with(cart_pole(1), {{"actors", integer(actors)}, {"steps", integer(100'000'000)}}))
+              .value();
+      ASSERT_TRUE(trainer->start().ok());
+      while (trainer->progress().steps < static_cast<std::uint64_t>(moment * 100)) {
+        (void)trainer->wait(Clock::system().now() + Duration(100'000));
+      }
+      trainer->stop();
+      ASSERT_TRUE(trainer->wait(TimePoint::max()));
+      EXPECT_EQ(trainer->progress().end, TrainEnd::kStopped);
+      EXPECT_TRUE(trainer->status().ok());
+    }
+  }
+}
+
+TEST(Training, WhatIsDestroyedWhileItRunsIsStopped) {
+  const auto trainer = open("CartPole-v1", with(cart_pole(1), {{"actors", integer(2)}})).value();
+  ASSERT_TRUE(trainer->start().ok());
+  expect_refused(trainer->start(), StatusCode::kFailedPrecondition, {"started before"});
+}
+
+TEST(Training, OneThatWasStoppedFirstIsOverAndDoesNotStart) {
+  const auto trainer = open("CartPole-v1", cart_pole(1)).value();
+  trainer->stop();
+  EXPECT_TRUE(trainer->wait(TimePoint::max()));
+  expect_refused(trainer->start(), StatusCode::kFailedPrecondition, {"stopped before"});
+}
+
+TEST(Training, AnEnvironmentThatIsNotFiniteEndsItAndIsNamed) {
+  for (const int actors : {0, 2}) {
+    const Options options{{"actors", integer(actors)}, {"steps", integer(5'000)}};
+    const auto reward = trained("NanReward", options);
+    EXPECT_EQ(reward->progress().end, TrainEnd::kFailed);
+    expect_refused(reward->status(), StatusCode::kInvalidArgument, {"NanReward", "reward", "nan"});
+    const auto observation = trained("NanObs", options);
+    expect_refused(observation->status(), StatusCode::kInvalidArgument,
+                   {"NanObs", "element 1", "inf"});
+  }
+}
+
+TEST(Training, AnEnvironmentThatRaisesEndsItWithWhatItSaid) {
+  const auto trainer = trained("Raises", {{"actors", integer(2)}, {"steps", integer(5'000)}});
+  expect_refused(trainer->status(), StatusCode::kInternal, {"out of fuel"});
+}
+
+// A step that would bring NaN into the weights is not taken: they are the last good ones.
+TEST(Training, ADivergingTrainingKeepsItsLastGoodWeights) {
+  const auto trainer =
+      trained("CartPole-v1", {{"seed", integer(1)},
+                              {"steps", integer(5'000)},
+                              {"hidden", std::string("16,16")},
+                              {"learning_rate", 1e20},
+                              {"gradient_norm_max", 0.0},
+                              {"huber_delta", std::numeric_limits<double>::infinity()}});
+  EXPECT_EQ(trainer->progress().end, TrainEnd::kFailed);
+  expect_refused(trainer->status(), StatusCode::kInvalidArgument, {"value network", "layer"});
+}
+
+TEST(Training, CoresAreMeasuredAndSplit) {
+  for (const char* algorithm : {"ddqn", "sac"}) {
+    const std::string_view env =
+        std::string_view(algorithm) == "sac" ? "Pendulum-v1" : "CartPole-v1";
+    const TrainPlan plan =
+        plan_training(
+            registry(), algorithm, env, {},
+            {{"seed", integer(1)}, {"hidden", std::string("16")}, {"batch_size", integer(16)}})
+            .value();
+    auto service = LocalService::open({plan.table}, {}).value();
+    CoreProfileOptions options;
+    options.core_count = 3;
+    options.measure_s = 0.02;
+    const CoreTuning tuning = tune_cores(plan, service, options).value();
+    ASSERT_EQ(tuning.profile.actor_curve.size(), 3u);
+    ASSERT_EQ(tuning.profile.learner_curve.size(), 3u);
+    for (std::size_t x = 0; x < 3; ++x) {
+      EXPECT_GT(tuning.profile.actor_curve[x], 0);
+      EXPECT_GT(tuning.profile.learner_curve[x], 0);
+    }
+    EXPECT_LE(tuning.split.actor_cores + tuning.split.learner_cores, 3u);
+    EXPECT_GE(tuning.split.actor_cores, 1u);
+  }
+}
+
+TEST(Training, AProfileOfABadEnvironmentSaysWhatItSaid) {
+  const TrainPlan plan = plan_training(registry(), "ddqn", "Raises", {}, {}).value();
+  auto service = LocalService::open({plan.table}, {}).value();
+  expect_refused(tune_cores(plan, service, {}).status(), StatusCode::kInternal, {"out of fuel"});
+}
+
+TEST(Training, NamesThatDoNotExistAreRefusedWithTheNearest) {
+  expect_refused(open("CartPole-v1", {}, "dqm").status(), StatusCode::kNotFound, {"dqm", "dqn"});
+  expect_refused(open("CartPol-v1", {}).status(), StatusCode::kNotFound, {"CartPole-v1"});
+  expect_refused(open("Pendulum-v1", {}).status(), StatusCode::kInvalidArgument, {"ddqn", "sac"});
+  expect_refused(open("CartPole-v1", {{"gama", 0.9}}).status(), StatusCode::kInvalidArgument,
+                 {"gama", "gamma"});
+}
+
+}  // namespace
+}  // namespace reverie
