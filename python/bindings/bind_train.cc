@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -94,6 +95,22 @@ class PyTrainer {
     return {trainer.agent().policy_network(), without_gil([&] { return trainer.policy(); })};
   }
 
+  std::vector<std::tuple<std::uint64_t, double>> evaluations() const {
+    std::vector<std::tuple<std::uint64_t, double>> given;
+    for (const Evaluation& evaluation : trainer().evaluations()) {
+      given.emplace_back(evaluation.step, evaluation.mean_return);
+    }
+    return given;
+  }
+
+  // Of the policy that did best, or else the latest.
+  Network best_policy() const {
+    Trainer& trainer = this->trainer();
+    std::optional<nn::Parameters> best = trainer.best_policy();
+    if (!best) return policy();
+    return {trainer.agent().policy_network(), std::move(*best)};
+  }
+
   std::vector<double> evaluate(const Network& policy, std::size_t episode_count,
                                std::uint64_t seed) const {
     const Trainer& trainer = this->trainer();
@@ -166,6 +183,8 @@ void bind_train(nb::module_& m) {
       .def("settings", &PyTrainer::settings,
            nb::sig("def settings(self) -> dict[str, bool | int | float | str]"))
       .def("policy", &PyTrainer::policy)
+      .def("evaluations", &PyTrainer::evaluations)
+      .def("best_policy", &PyTrainer::best_policy)
       .def("evaluate", &PyTrainer::evaluate, "policy"_a, "episodes"_a, "seed"_a);
   m.def("tune_cores", &tune, "algorithm"_a, "env"_a, "env_options"_a, "options"_a, "cores"_a,
         "measure_s"_a,

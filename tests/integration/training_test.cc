@@ -117,6 +117,30 @@ TEST(Training, DoubleDqnSolvesCartPole) {
   EXPECT_NEAR(*progress.measured_interval, 1.0, 1e-9);
 }
 
+TEST(Training, EvaluationsKeepTheBestPolicy) {
+  const auto trainer =
+      trained("CartPole-v1", with(cart_pole(0), {{"steps", integer(6'000)},
+                                                 {"hidden", std::string("64")},
+                                                 {"evaluation_interval", integer(1'000)},
+                                                 {"evaluation_episodes", integer(5)}}));
+  const std::vector<Evaluation> evaluations = trainer->evaluations();
+  ASSERT_EQ(evaluations.size(), 6u);
+  double best = 0;
+  std::uint64_t at = 0;
+  for (const Evaluation& evaluation : evaluations) {
+    if (evaluation.mean_return < best) continue;
+    best = evaluation.mean_return;
+    at = evaluation.step;
+  }
+  // The same seeds give the same returns.
+  const std::vector<double> again =
+      trainer
+          ->evaluate(*trainer->best_policy(), derived_seed(0, SeedUse::kEvaluation, at / 1'000),
+                     {.episode_count = 5})
+          .value();
+  EXPECT_DOUBLE_EQ(std::accumulate(again.begin(), again.end(), 0.0) / 5, best);
+}
+
 TEST(Training, AnUntrainedPolicyDoesNot) {
   const auto trainer = open("CartPole-v1", cart_pole(1)).value();
   EXPECT_LT(greedy_mean(*trainer), 200);
@@ -160,32 +184,6 @@ TEST(Training, ActorsAndLearnersShareTheWork) {
     EXPECT_NEAR(*progress.measured_interval, 2.0, 0.05);
     EXPECT_LE(progress.server.staleness_max, 8u);
     for (const float weight : trainer->policy().span()) ASSERT_TRUE(std::isfinite(weight));
-  }
-}
-
-TEST(Training, TwoActorsAndALearnerSolveCartPole) {
-  const auto trainer = trained(
-      "CartPole-v1", with(cart_pole(2), {{"actors", integer(2)}, {"lead_steps", integer(32)}}));
-  EXPECT_GE(greedy_mean(*trainer), 400);
-}
-
-TEST(Training, ContinuousActionsAreTrainedByOneThreadAndBySeveral) {
-  for (const char* algorithm : {"ddpg", "td3", "sac"}) {
-    for (const int actors : {0, 2}) {
-      const auto trainer = trained("Pendulum-v1",
-                                   {{"seed", integer(1)},
-                                    {"steps", integer(800)},
-                                    {"warmup_steps", integer(200)},
-                                    {"hidden", std::string("32")},
-                                    {"batch_size", integer(32)},
-                                    {"actors", integer(actors)},
-                                    {"learners", integer(actors == 0 ? 1 : 2)},
-                                    {"asynchronous", actors != 0}},
-                                   algorithm);
-      EXPECT_TRUE(trainer->status().ok()) << trainer->status().to_string();
-      EXPECT_EQ(trainer->progress().batches, 600u);
-      for (const float weight : trainer->policy().span()) ASSERT_TRUE(std::isfinite(weight));
-    }
   }
 }
 

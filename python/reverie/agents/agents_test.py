@@ -1,6 +1,7 @@
 """Training from Python and from the command line."""
 
 import csv
+import dataclasses
 import json
 import os
 import re
@@ -25,7 +26,7 @@ ENDLESS = TrainSettings(seed=1, steps=10**12, hidden=(16,), warmup_steps=100)
 
 
 def test_an_agent_is_trained_and_judged():
-    result = train("ddqn", "CartPole-v1", SHORT, evaluation_episodes=5)
+    result = train("ddqn", "CartPole-v1", SHORT, final_episodes=5)
     assert result.progress.end == "all steps"
     assert result.progress.steps == 2_000
     assert result.progress.batches == 1_000
@@ -214,6 +215,7 @@ def test_the_command_trains_and_writes(tmp_path, capsys):
     assert "64.0 samples per insert (wanted 64.0)" in said
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
         "curve.csv",
+        "evaluations.csv",
         "policy.safetensors",
         "settings.json",
     ]
@@ -254,6 +256,33 @@ def test_ctrl_c_ends_the_command_at_once_and_keeps_what_there_is(tmp_path, actor
     assert "interrupted" in errors
     assert reverie.nn.Mlp.load(tmp_path / "policy.safetensors").widths == (4, 16, 2)
     assert (tmp_path / "curve.csv").stat().st_size > 30
+
+
+@pytest.mark.parametrize("actors", [0, 2])
+def test_evaluations_on_the_way_keep_the_best_policy(actors):
+    settings = TrainSettings(
+        seed=1,
+        steps=3_000,
+        hidden=(16,),
+        actors=actors,
+        evaluation_interval=500,
+        evaluation_episodes=4,
+    )
+    result = train("ddqn", "CartPole-v1", settings)
+    assert [step for step, _ in result.evaluations] == [500 * i for i in range(1, 7)]
+    with Trainer("ddqn", "CartPole-v1", settings) as trainer:
+        trainer.start()
+        trainer.wait()
+        if actors == 0:
+            assert trainer.evaluations() == result.evaluations
+            best = trainer.best_policy().parameters
+            np.testing.assert_array_equal(best, result.policy.parameters)
+
+
+def test_evaluations_do_not_change_the_training():
+    plain = train("ddqn", "CartPole-v1", SHORT)
+    judged = train("ddqn", "CartPole-v1", dataclasses.replace(SHORT, evaluation_interval=300))
+    assert plain.episodes == judged.episodes
 
 
 def test_a_saved_policy_is_judged_from_its_folder(tmp_path, capsys):
@@ -304,7 +333,7 @@ def test_the_command_splits_the_cores_by_itself(capsys):
 @pytest.mark.parametrize("algorithm", ["ddpg", "td3", "sac"])
 def test_continuous_actions_are_trained(algorithm):
     settings = TrainSettings(seed=1, steps=600, warmup_steps=200, hidden=(16,), batch_size=16)
-    result = train(algorithm, "Pendulum-v1", settings, evaluation_episodes=2)
+    result = train(algorithm, "Pendulum-v1", settings, final_episodes=2)
     assert result.progress.batches == 400
     assert all(-2000 < value < 0 for value in result.greedy_returns)
     with pytest.raises(reverie.errors.InvalidArgumentError, match="dqn"):

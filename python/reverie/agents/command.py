@@ -36,7 +36,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--out", type=Path, help="folder for curve.csv, policy.safetensors and settings.json"
     )
     train.add_argument(
-        "--evaluation-episodes", type=int, default=20, help="after the training (default: 20)"
+        "--final-episodes", type=int, default=20, help="after the training (default: 20)"
     )
     train.add_argument("--quiet", action="store_true", help="no progress lines")
     _add_settings(train)
@@ -206,7 +206,7 @@ def _train(trainer: Trainer, arguments: argparse.Namespace) -> int:
     while not trainer.wait(_LINE_INTERVAL_S):
         if not arguments.quiet:
             print(lines.line(trainer.progress()), flush=True)
-    result = finish(trainer, arguments.evaluation_episodes)
+    result = finish(trainer, arguments.final_episodes)
     if not arguments.quiet:
         print(lines.line(result.progress))
     print(
@@ -222,14 +222,15 @@ def _train(trainer: Trainer, arguments: argparse.Namespace) -> int:
 def _save(trainer: Trainer, out: Path | None) -> None:
     if out is None:
         return
-    save(out, trainer, trainer.episodes(), trainer.policy())
-    print(f"wrote {out}/curve.csv, policy.safetensors and settings.json")
+    save(out, trainer, trainer.episodes(), trainer.evaluations(), trainer.best_policy())
+    print(f"wrote curve.csv, evaluations.csv, policy.safetensors and settings.json into {out}")
 
 
 class _Lines:
     """Rates from one line to the next."""
 
     def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
         settings = trainer.settings
         self._steps = settings.steps or 0
         self._batch_size = settings.batch_size or 0
@@ -252,6 +253,9 @@ class _Lines:
             f"{steps_per_s:>7,.0f} steps/s",
             f"{updates_per_s:>7,.0f} gradient steps/s",
         ]
+        evaluations = self._trainer.evaluations()
+        if evaluations:
+            parts.append(f"without exploration {evaluations[-1][1]:.1f}")
         if now.measured_interval:
             parts.append(
                 f"{self._batch_size / now.measured_interval:.1f} samples per insert "

@@ -49,6 +49,11 @@ class TrainSettings:
         "end once the mean return of the last return_window episodes is as large"
     )
     return_window: int | None = _setting("episodes of the mean return")
+    evaluation_interval: int | None = _setting(
+        "steps between two evaluations without exploration, of which the best policy is kept; "
+        "0: none"
+    )
+    evaluation_episodes: int | None = _setting("of each of them")
     # Replay.
     capacity: int | None = _setting("transitions that are kept")
     prioritized: bool | None = _setting("draw by priority; else all alike")

@@ -159,6 +159,14 @@ class Trainer:
         first = _checks.integer("first", first, 0)
         return [Episode(*episode) for episode in self._native.episodes(first)]
 
+    def evaluations(self) -> list[tuple[int, float]]:
+        """Steps and mean return of each evaluation so far, one every ``evaluation_interval``."""
+        return self._native.evaluations()
+
+    def best_policy(self) -> Mlp:
+        """The policy with the best of `evaluations`, the latest of equals; else `policy`."""
+        return Mlp._around(self._native.best_policy(), {})
+
     def policy(self) -> Mlp:
         """A copy of the network that acts, as it is now."""
         return Mlp._around(self._native.policy(), {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -35,7 +35,10 @@ class TrainResult:
     progress: TrainProgress
     """At its end."""
     episodes: list[Episode]
+    evaluations: list[tuple[int, float]]
+    """Steps and mean return of those on the way, one every ``evaluation_interval`` steps."""
     policy: Mlp
+    """The best of these, or the last."""
     greedy_returns: list[float]
     """Of the policy without exploration, after the training."""
 
@@ -45,13 +48,15 @@ class TrainResult:
         return fmean(self.greedy_returns)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes ``curve.csv``, ``policy.safetensors`` and ``settings.json`` into a folder.
+        """Writes the curve, the evaluations, the policy and the settings into a folder.
+
+        ``curve.csv``, ``evaluations.csv``, ``policy.safetensors``, ``settings.json``.
 
         Raises:
             OSError: the folder cannot be made or written.
             ReverieError: the policy cannot be written; an old file stays as it was.
         """
-        save(folder, self, self.episodes, self.policy)
+        save(folder, self, self.episodes, self.evaluations, self.policy)
 
 
 def train(
@@ -61,7 +66,7 @@ def train(
     *,
     env_options: dict[str, OptionValue] | None = None,
     out: str | os.PathLike[str] | None = None,
-    evaluation_episodes: int = 20,
+    final_episodes: int = 20,
     report: Callable[[TrainProgress], None] | None = None,
 ) -> TrainResult:
     """Trains an agent, and judges it by episodes without exploration.
@@ -72,7 +77,7 @@ def train(
         settings: what differs from the algorithm's defaults.
         env_options: of the environment.
         out: a folder for the curve, the policy and the settings; see `TrainResult.save`.
-        evaluation_episodes: after the training.
+        final_episodes: how many it is judged by.
         report: called about once a second with how it stands.
 
     Raises:
@@ -86,16 +91,16 @@ def train(
         while not trainer.wait(_REPORT_INTERVAL_S):
             if report:
                 report(trainer.progress())
-        result = finish(trainer, evaluation_episodes)
+        result = finish(trainer, final_episodes)
     if out is not None:
         result.save(out)
     return result
 
 
-def finish(trainer: Trainer, evaluation_episodes: int) -> TrainResult:
+def finish(trainer: Trainer, final_episodes: int) -> TrainResult:
     """The result of a training that is over."""
-    policy = trainer.policy()
-    returns = trainer.evaluate(policy, episodes=evaluation_episodes, seed=_EVALUATION_SEED)
+    policy = trainer.best_policy()
+    returns = trainer.evaluate(policy, episodes=final_episodes, seed=_EVALUATION_SEED)
     return TrainResult(
         trainer.algorithm,
         trainer.env,
@@ -103,6 +108,7 @@ def finish(trainer: Trainer, evaluation_episodes: int) -> TrainResult:
         trainer.settings,
         trainer.progress(),
         trainer.episodes(),
+        trainer.evaluations(),
         policy,
         returns,
     )
@@ -140,19 +146,25 @@ def evaluate(
         return trainer.evaluate(policy, episodes=episodes, seed=seed)
 
 
+def _write(path: Path, names: Sequence[str], rows: Iterable[Sequence[float]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(names)
+        writer.writerows(rows)
+
+
 def save(
     folder: str | os.PathLike[str],
     training: Trainer | TrainResult,
     episodes: list[Episode],
+    evaluations: list[tuple[int, float]],
     policy: Mlp,
 ) -> None:
     """What `TrainResult.save` writes."""
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
-    with (path / "curve.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(("step", "return", "length"))
-        writer.writerows(episodes)
+    _write(path / "curve.csv", ("step", "return", "length"), episodes)
+    _write(path / "evaluations.csv", ("step", "mean_return"), evaluations)
     described = {
         "algorithm": training.algorithm,
         "env": training.env,

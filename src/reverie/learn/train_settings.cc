@@ -145,6 +145,8 @@ Status check_settings(const TrainSettings& s) {
   check.count("lead_steps", s.lead_steps, 0);
   check.count("staleness_max", s.staleness_max, 0);
   check.count("return_window", s.return_window, 1);
+  check.count("evaluation_interval", s.evaluation_interval, 0);
+  check.count("evaluation_episodes", s.evaluation_episodes, 1, 1 << 16);
   if (s.stop_at_return && !std::isfinite(*s.stop_at_return)) {
     check.keep(invalid_argument("stop_at_return is {}; it must be finite", *s.stop_at_return));
   }

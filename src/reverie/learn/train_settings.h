@@ -47,6 +47,10 @@ struct TrainSettings {
   // Ends the training once the mean of the last return_window episodes' returns is as large.
   std::optional<double> stop_at_return;
   std::uint64_t return_window = 100;
+  // Steps between two evaluations without exploration, apart from the training; 0: none. The policy
+  // that did best is kept.
+  std::uint64_t evaluation_interval = 0;
+  std::uint64_t evaluation_episodes = 10;
 
   // --- Replay.
   std::uint64_t capacity = 100'000;  // transitions; the oldest go first
@@ -111,6 +115,8 @@ void visit_settings(Settings& s, Visit&& visit) {
   visit("shrink_stale_steps", s.shrink_stale_steps);
   visit("stop_at_return", s.stop_at_return);
   visit("return_window", s.return_window);
+  visit("evaluation_interval", s.evaluation_interval);
+  visit("evaluation_episodes", s.evaluation_episodes);
   visit("capacity", s.capacity);
   visit("prioritized", s.prioritized);
   visit("priority_exponent", s.priority_exponent);

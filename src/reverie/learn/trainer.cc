@@ -49,7 +49,7 @@ Trainer::Trainer(TrainerParts parts)
       make_envs_(std::move(parts.make_envs)),
       service_(std::move(parts.service)),
       log_(settings_.return_window),
-      pacer_(pace_options(), clock_) {
+      pacer_(std::make_unique<Pacer>(pace_options(), clock_)) {
   ParameterServerOptions options;
   options.learner_count = settings_.learners;
   options.reader_count = settings_.actors + 1;  // the last is for policy()
@@ -73,8 +73,14 @@ PaceOptions Trainer::pace_options() const {
 
 Trainer::~Trainer() {
   if (!check_usable().ok()) {
-    // A forked child: the threads are the parent's, and a lock may be held for ever.
+    // A forked child: the threads are the parent's, and what they held or waited for at the fork
+    // stays so for ever. All that has a lock in it is left alone.
     for (std::thread& thread : threads_) thread.detach();
+    (void)new Loops(std::move(loops_));
+    (void)new std::shared_ptr<ReplayService>(std::move(service_));
+    (void)server_.release();
+    (void)pacer_.release();
+    (void)changed_.release();
     return;
   }
   stop();
@@ -97,7 +103,7 @@ void Trainer::start_thread(Body body) {
     if (--running_ > 0) return;
     if (end_ == TrainEnd::kRunning) end_ = TrainEnd::kAllSteps;
     ended_at_ = clock_.now();
-    changed_.notify_all();
+    changed_->notify_all();
   });
 }
 
@@ -129,7 +135,7 @@ Status Trainer::start() {
 bool Trainer::wait(TimePoint deadline) {
   MutexLock lock(mutex_);
   while (!is_over()) {
-    if (!clock_.wait_until(changed_, mutex_, deadline)) break;
+    if (!clock_.wait_until(*changed_, mutex_, deadline)) break;
   }
   return is_over();
 }
@@ -145,9 +151,9 @@ void Trainer::end(TrainEnd how, Status status) {
       end_ = how;
       status_ = std::move(status);
     }
-    changed_.notify_all();
+    changed_->notify_all();
   }
-  pacer_.stop();
+  pacer_->stop();
   server_->stop();
 }
 
@@ -157,12 +163,13 @@ double Trainer::share_of(std::uint64_t steps) const {
 
 Status Trainer::run_actor(std::size_t actor) {
   ActorLoop& loop = *loops_.actors[actor];
-  std::uint64_t steps = pacer_.pace().collected();
-  while (pacer_.begin_collect()) {
+  std::uint64_t steps = pacer_->pace().collected();
+  while (pacer_->begin_collect()) {
     const nn::PublishedParameters::Version policy = server_->policy(actor);
     REVERIE_RETURN_IF_ERROR(loop.step(*policy.parameters, steps));
-    steps = pacer_.collect(loop.env_count());
+    steps = pacer_->collect(loop.env_count());
     check_return();
+    REVERIE_RETURN_IF_ERROR(evaluate_when_due(steps, *policy.parameters));
   }
   return {};
 }
@@ -170,11 +177,11 @@ Status Trainer::run_actor(std::size_t actor) {
 Status Trainer::run_learner(std::size_t learner) {
   const bool alone = settings_.asynchronous || settings_.learners == 1;
   for (std::uint64_t round = 0;; ++round) {
-    const bool goes_on = alone ? pacer_.begin_next_batch()
-                               : pacer_.begin_batch((round + 1) * settings_.learners - 1);
+    const bool goes_on = alone ? pacer_->begin_next_batch()
+                               : pacer_->begin_batch((round + 1) * settings_.learners - 1);
     if (!goes_on) return {};
-    REVERIE_RETURN_IF_ERROR(learn_once(learner, pacer_.pace().collected()));
-    pacer_.learn(1);
+    REVERIE_RETURN_IF_ERROR(learn_once(learner, pacer_->pace().collected()));
+    pacer_->learn(1);
   }
 }
 
@@ -182,14 +189,15 @@ Status Trainer::run_in_turn() {
   ActorLoop& actor = *loops_.actors.front();
   std::uint64_t batch = 0;
   std::uint64_t steps = 0;
-  while (pacer_.begin_collect()) {
+  while (pacer_->begin_collect()) {
     REVERIE_RETURN_IF_ERROR(actor.step(*agent_->weights().networks[0], steps));
-    steps = pacer_.collect(actor.env_count());
+    steps = pacer_->collect(actor.env_count());
     check_return();
-    for (; batch < pacer_.batch_count() && pacer_.pace().is_due(batch); ++batch) {
-      if (pacer_.is_stopped()) return {};
+    REVERIE_RETURN_IF_ERROR(evaluate_when_due(steps, *agent_->weights().networks[0]));
+    for (; batch < pacer_->batch_count() && pacer_->pace().is_due(batch); ++batch) {
+      if (pacer_->is_stopped()) return {};
       REVERIE_RETURN_IF_ERROR(learn_once(0, steps));
-      pacer_.learn(1);
+      pacer_->learn(1);
     }
   }
   return {};
@@ -218,6 +226,27 @@ void Trainer::check_return() {
   if (mean && *mean >= *settings_.stop_at_return) end(TrainEnd::kReturnReached, {});
 }
 
+Status Trainer::evaluate_when_due(std::uint64_t steps, const nn::Parameters& weights) {
+  const std::uint64_t interval = settings_.evaluation_interval;
+  if (interval == 0 || steps / interval == (steps - settings_.envs_per_actor) / interval) return {};
+  EvaluateOptions options;
+  options.episode_count = settings_.evaluation_episodes;
+  options.interrupted = [this] { return pacer_->is_stopped(); };
+  const std::uint64_t seed = derived_seed(*settings_.seed, SeedUse::kEvaluation, steps / interval);
+  REVERIE_ASSIGN_OR_RETURN(const std::vector<double> returns,
+                           reverie::evaluate(make_envs_, *agent_, weights, seed, options));
+  double sum = 0;
+  for (const double value : returns) sum += value;
+  const double mean = sum / static_cast<double>(returns.size());
+  MutexLock lock(evaluation_mutex_);
+  if (evaluations_.empty() || mean >= best_mean_) {
+    best_ = weights.copy();
+    best_mean_ = mean;
+  }
+  evaluations_.push_back({steps, mean});
+  return {};
+}
+
 // --- What callers ask --------------------------------------------------------------------------
 
 Status Trainer::status() const {
@@ -227,7 +256,7 @@ Status Trainer::status() const {
 
 TrainProgress Trainer::progress() const {
   TrainProgress progress;
-  const Pace pace = pacer_.pace();
+  const Pace pace = pacer_->pace();
   progress.steps = pace.collected();
   progress.batches = pace.learned();
   progress.batch_count = pace.batch_count();
@@ -237,7 +266,7 @@ TrainProgress Trainer::progress() const {
   progress.episodes = log_.count();
   progress.mean_return = log_.mean();
   progress.loss = loss_.load(std::memory_order_relaxed);
-  progress.waits = pacer_.waits();
+  progress.waits = pacer_->waits();
   MutexLock lock(mutex_);
   progress.end = is_over() ? end_ : TrainEnd::kRunning;
   if (is_started_) {
@@ -256,6 +285,17 @@ nn::Parameters Trainer::policy() {
   if (is_at_rest) return agent_->weights().networks[0]->copy();
   MutexLock lock(policy_mutex_);
   return server_->policy(settings_.actors).parameters->copy();
+}
+
+std::vector<Evaluation> Trainer::evaluations() const {
+  MutexLock lock(evaluation_mutex_);
+  return evaluations_;
+}
+
+std::optional<nn::Parameters> Trainer::best_policy() const {
+  MutexLock lock(evaluation_mutex_);
+  if (evaluations_.empty()) return std::nullopt;
+  return best_.copy();
 }
 
 Result<std::vector<double>> Trainer::evaluate(const nn::Parameters& weights, std::uint64_t seed,

@@ -62,6 +62,12 @@ struct TrainProgress {
   ParameterServer::Counts server;
 };
 
+// The policy of one moment, judged apart from the training.
+struct Evaluation {
+  std::uint64_t step = 0;  // of all actors when it began
+  double mean_return = 0;
+};
+
 // Thread-safe, save start(). Not for a forked child, which has none of the threads.
 class Trainer {
  public:
@@ -95,6 +101,10 @@ class Trainer {
 
   // A copy of the latest policy; while one thread acts and learns, of up to 64 steps before.
   nn::Parameters policy();
+  // The evaluations so far, one every evaluation_interval steps.
+  std::vector<Evaluation> evaluations() const;
+  // The policy with the largest of them, the latest of equals; none before the first.
+  std::optional<nn::Parameters> best_policy() const;
   // Episodes of `weights`, on the caller's thread.
   Result<std::vector<double>> evaluate(const nn::Parameters& weights, std::uint64_t seed,
                                        const EvaluateOptions& options) const;
@@ -112,6 +122,8 @@ class Trainer {
   void start_thread(Body body);
   Status learn_once(std::size_t learner, std::uint64_t steps);
   void check_return();
+  // Judges the weights if the actor's last step began another evaluation_interval.
+  Status evaluate_when_due(std::uint64_t steps, const nn::Parameters& weights);
   bool is_over() const REVERIE_REQUIRES(mutex_) {
     return is_started_ ? running_ == 0 : end_ != TrainEnd::kRunning;
   }
@@ -124,16 +136,21 @@ class Trainer {
   EnvMaker make_envs_;
   std::shared_ptr<ReplayService> service_;
   ReturnLog log_;
-  Pacer pacer_;
+  std::unique_ptr<Pacer> pacer_;
   std::unique_ptr<ParameterServer> server_;
   Loops loops_;
   std::atomic<double> loss_{0};
   ForkGuard fork_guard_;
 
+  mutable Mutex evaluation_mutex_;
+  std::vector<Evaluation> evaluations_ REVERIE_GUARDED_BY(evaluation_mutex_);
+  nn::Parameters best_ REVERIE_GUARDED_BY(evaluation_mutex_);
+  double best_mean_ REVERIE_GUARDED_BY(evaluation_mutex_) = 0;
+
   Mutex policy_mutex_;  // the caller's reader of the policy is one thread's at a time
 
   mutable Mutex mutex_;
-  CondVar changed_;
+  std::unique_ptr<CondVar> changed_ = std::make_unique<CondVar>();
   TrainEnd end_ REVERIE_GUARDED_BY(mutex_) = TrainEnd::kRunning;
   Status status_ REVERIE_GUARDED_BY(mutex_);
   bool is_started_ REVERIE_GUARDED_BY(mutex_) = false;
