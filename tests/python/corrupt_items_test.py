@@ -50,21 +50,26 @@ def table(name, **options):
     )
 
 
+def fill(server, name, bad_keys):
+    """Good items, and bad ones, which only a hostile or broken client sends."""
+    client = server.client()
+    with client.trajectory_writer(ROWS, codec="raw") as writer:
+        for at in range(GOOD):
+            for row in range(ROWS):
+                writer.append({"x": np.float32(at * ROWS + row)})
+            writer.create_item(name, 1.0, {"x": writer.history["x"][-ROWS:]})
+    insert_rubbish(server.address, name, bad_keys)
+    until = time.monotonic() + 30
+    while client.server_info()[name].current_size < GOOD + len(bad_keys):
+        assert time.monotonic() < until
+
+
 @pytest.fixture
 def server():
     queue = table("queue", sampler=reverie.selectors.Fifo(), max_times_sampled=1)
     with reverie.Server([table("t"), queue]) as started:
-        client = started.client()
         for name in ("t", "queue"):
-            with client.trajectory_writer(ROWS, codec="raw") as writer:
-                for at in range(GOOD):
-                    for row in range(ROWS):
-                        writer.append({"x": np.float32(at * ROWS + row)})
-                    writer.create_item(name, 1.0, {"x": writer.history["x"][-ROWS:]})
-            insert_rubbish(started.address, name, BAD_KEYS)
-            until = time.monotonic() + 30
-            while client.server_info()[name].current_size < GOOD + BAD:
-                assert time.monotonic() < until
+            fill(started, name, BAD_KEYS)
         yield started
 
 
@@ -215,3 +220,16 @@ def test_threads_that_find_them_together_count_each_once(server, door):
         thread.join()
     assert wrong == []
     expect_gone(server, "t", GOOD)
+
+
+def test_each_shard_takes_out_its_own(server):
+    with reverie.Server([table("t")]) as other:
+        fill(other, "t", [key + BAD for key in BAD_KEYS])
+        client = reverie.Client([server.address, other.address])
+        for _ in range(60):
+            batch = client.sample_batch("t", 16, timeout_s=30)
+            assert len(batch) == len(batch.shards) == 16
+            expect_whole(batch.data["x"])
+        expect_gone(server, "t", GOOD)
+        expect_gone(other, "t", GOOD)
+        assert client.server_info()["t"].corrupt_items == 2 * BAD

@@ -626,6 +626,13 @@ def _(_w):
     return lambda: pool.reset().result()
 
 
+@case("NativePool.reset_some")
+def _(_w):
+    pool = native_pool()
+    pool.reset().result()
+    return lambda: pool.reset_some([True, False]).result()
+
+
 @case("NativePool.get_state")
 def _(_w):
     pool = native_stepped()

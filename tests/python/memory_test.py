@@ -19,7 +19,7 @@ _spec.loader.exec_module(program)
 MIB = 1 << 20
 SLACK_BYTES = 16 * MIB
 LONG, SHORT = 1000, 12
-QUICK_FRAMES, ALL_FRAMES = 4_000, 100_000
+QUICK_FRAMES, ALL_FRAMES = 3_000, 100_000
 
 
 class Holder:
