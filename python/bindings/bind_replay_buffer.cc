@@ -128,6 +128,19 @@ Raises:
     FailedPreconditionError: there is no item, and ``timeout_s`` has passed.
     InvalidArgumentError: a number lies outside, an array of ``out`` does not fit, or there are
         fewer items than distinct ones were asked for.)")
+      .def("read", &PyReplayBuffer::read, "begin"_a.none(), "count"_a.none(),
+           nb::sig("def read(self, begin: int, count: int) -> dict[str, typing.Any] | None"),
+           R"(Items by their age, as a batch of :meth:`sample`; no draw, which nothing counts.
+
+Args:
+    begin: the first, counted from the oldest, 0.
+    count: how many at most.
+
+Returns:
+    A batch with weights of 1; None where there is no such item.
+
+Raises:
+    FailedPreconditionError: nothing was added yet.)")
       .def("update_priorities", &PyReplayBuffer::update_priorities, "tickets"_a.none(),
            "priorities"_a.none(),
            nb::sig("def update_priorities(self, tickets: typing.Any, priorities: typing.Any) -> "

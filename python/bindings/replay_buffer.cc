@@ -223,6 +223,25 @@ nb::object PyReplayBuffer::sample(nb::handle batch_size, nb::handle given_beta, 
   return batch;
 }
 
+nb::object PyReplayBuffer::read(nb::handle begin, nb::handle count) {
+  unwrap(check());
+  const auto skip = static_cast<std::size_t>(integer_argument("begin", begin, 0));
+  const auto wanted = static_cast<std::size_t>(integer_argument("count", count, 1, kBatchMax));
+  const std::shared_ptr<ReplayBuffer> buffer = this->buffer();
+  SampleBatch items = without_gil([&] { return table_->read(skip, wanted); });
+  if (items.empty()) return nb::none();
+  const ReplayArrays sizes(buffer->plan(), items.size());
+  const std::vector<nb::object> arrays = sizes.make();
+  nb::object batch = sizes.fold(structures_, arrays);
+  std::vector<std::byte*> places;
+  for (const nb::object& array : arrays) places.push_back(array_data(array));
+  const ReplayBufferTargets targets = replay_targets(buffer->plan(), places);
+  unwrap(without_gil([&] { return buffer->gather(items.trajectories(), targets.transitions); }));
+  std::ranges::copy(items.tickets(), targets.tickets);
+  std::fill_n(targets.weights, items.size(), 1.0f);
+  return batch;
+}
+
 std::size_t PyReplayBuffer::update_priorities(nb::handle tickets, nb::handle priorities) {
   unwrap(check());
   const std::vector<std::uint64_t> given = read_tickets(tickets);

@@ -31,6 +31,8 @@ class PyReplayBuffer {
            nb::handle terminated, nb::handle truncated, nb::handle mask, nb::kwargs extra);
   nb::object sample(nb::handle batch_size, nb::handle beta, bool distinct, nb::handle timeout_s,
                     nb::handle out, nb::handle output, nb::handle device, nb::handle pin_memory);
+  // Items [begin, begin + count) by age, the oldest first, as a batch; fewer where there are fewer.
+  nb::object read(nb::handle begin, nb::handle count);
   std::size_t update_priorities(nb::handle tickets, nb::handle priorities);
   void clear();
   void close();

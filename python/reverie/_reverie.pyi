@@ -666,6 +666,21 @@ class ReplayBuffer:
                 fewer items than distinct ones were asked for.
         """
 
+    def read(self, begin: int, count: int) -> dict[str, Any] | None:
+        """
+        Items by their age, as a batch of :meth:`sample`; no draw, which nothing counts.
+
+        Args:
+            begin: the first, counted from the oldest, 0.
+            count: how many at most.
+
+        Returns:
+            A batch with weights of 1; None where there is no such item.
+
+        Raises:
+            FailedPreconditionError: nothing was added yet.
+        """
+
     def update_priorities(self, tickets: Any, priorities: Any) -> int:
         """
         Gives sampled items new priorities; those that are gone are ignored, and counted.

@@ -27,7 +27,7 @@ class Use:
 
 
 USES = (
-    Use("environments by id, GymVectorEnv", ("gymnasium",), "1.1", "pip install 'gymnasium>=1.1'"),
+    Use("environments by id, GymVectorEnv", ("gymnasium",), "0.29", "pip install 'gymnasium>=1.1'"),
     Use("Atari environments", ("ale_py", "PIL"), "0.11", "pip install 'reverie[atari]'"),
     Use("lambdas as environments", ("cloudpickle",), "2", "pip install 'reverie[closures]'"),
     Use("batches as torch tensors", ("torch",), "2.2", "pip install 'reverie[torch]'"),

@@ -36,6 +36,8 @@ def make_native(env_id: str, num_envs: int = 1, **kwargs: Any) -> GymVectorEnv: 
         kwargs: ``autoreset_mode``, ``num_workers``, ``timeout_s`` and ``copy`` as ``GymVectorEnv``
             takes them; the rest are options of the environment.
     """
+    # Gymnasium 0.29 passes a limit of None.
+    kwargs = {name: value for name, value in kwargs.items() if value is not None}
     ours = {name: kwargs.pop(name) for name in _OURS if name in kwargs}
     return GymVectorEnv(env_id, num_envs, backend="native", env_kwargs=kwargs, **ours)
 

@@ -208,6 +208,7 @@ VALID = {
     "alpha": 0.6,
     "autoreset_mode": "SameStep",
     "backend": "native",
+    "begin": 0,
     "batch": 0,
     "batch_size": 2,
     "beta": 0.4,
@@ -415,6 +416,7 @@ VALID = {
     "load_plugin.path": "/nowhere/at/all.so",
     "ReplayBuffer.update_priorities.tickets": lambda world: world.buffer.sample(1)["tickets"],
     "Store.__getitem__.name": "t",
+    "ReplayBuffer.__getitem__.index": 0,
     "ColumnHistory.key": -1,
 }
 

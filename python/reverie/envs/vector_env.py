@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Any, Protocol
 
 import gymnasium
@@ -13,13 +14,28 @@ from reverie import _checks
 from reverie.envs.pool import EnvPool
 from reverie.errors import InvalidArgumentError, MissingPackageError, UnsupportedTypeError
 
-if not hasattr(gymnasium.vector, "AutoresetMode"):
-    raise MissingPackageError(
-        f"GymVectorEnv needs Gymnasium 1.1 or newer, and {gymnasium.__version__} is installed: "
-        "pip install 'gymnasium>=1.1'"
-    )
+_IS_OLD = gymnasium.__version__.startswith("0.29.")
 
-AutoresetMode = gymnasium.vector.AutoresetMode
+
+def _autoreset_mode() -> Any:  # noqa: ANN401
+    """Gymnasium's enumeration; one like it for 0.29, which has none."""
+    found = getattr(gymnasium.vector, "AutoresetMode", None)
+    if found is None and _IS_OLD:
+        names = {"NEXT_STEP": "NextStep", "SAME_STEP": "SameStep", "DISABLED": "Disabled"}
+        return Enum("AutoresetMode", names)
+    if found is None:
+        raise MissingPackageError(
+            f"GymVectorEnv needs Gymnasium 1.1 or newer, or 0.29, and {gymnasium.__version__} is "
+            "installed: pip install 'gymnasium>=1.1'"
+        )
+    return found
+
+
+AutoresetMode = _autoreset_mode()
+
+# Gymnasium 0.29 resets in the same step, and calls the last observations so.
+_MODE = "SameStep" if _IS_OLD else "NextStep"
+_FINAL = "final_observation" if _IS_OLD else "final_obs"
 
 __all__ = ["AutoresetMode", "GymVectorEnv"]
 
@@ -74,7 +90,8 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):  # type: ignore[misc]
             ``AutoresetMode`` or its value. ``"NextStep"`` shows its last observation and resets it
             in the next step, ``"SameStep"`` resets it at once, with the last observation in
             ``infos["final_obs"]``, ``"Disabled"`` leaves it to ``reset`` with a ``"reset_mask"``.
-            None is ``"NextStep"``, and a pool's own ``"SameStep"``.
+            None is ``"NextStep"``; ``"SameStep"`` for a pool, and with Gymnasium 0.29, which knows
+            no other and calls it ``infos["final_observation"]``.
         backend: ``"native"``, ``"process"`` or ``"thread"``; ``"auto"`` is native where there is
             such an environment, and else processes.
         num_workers: processes or threads; None chooses.
@@ -138,6 +155,8 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):  # type: ignore[misc]
                 copy=copy,
             )
         engine = self._engine
+        if _IS_OLD:
+            self.is_vector_env, self.viewer, self.closed = True, None, False
         self.num_envs = engine.num_envs
         self.autoreset_mode = AutoresetMode(mode)
         self.metadata = {**engine.metadata, "autoreset_mode": self.autoreset_mode}
@@ -202,6 +221,8 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):  # type: ignore[misc]
         observation, reward, terminated, truncated, given = self._engine.step(actions)
         infos: dict[str, Any] = {}
         for index, info in given:
+            if _IS_OLD and "final_obs" in info:
+                info = {_FINAL: info["final_obs"], "final_info": info.get("final_info", {})}
             infos = self._add_info(infos, info, index)
         return observation, reward, terminated, truncated, infos
 
@@ -305,7 +326,7 @@ def _engine(
 def _mode(given: object) -> str:
     value = getattr(given, "value", given)
     modes = tuple(mode.value for mode in AutoresetMode)
-    return _checks.choice("autoreset_mode", "NextStep" if value is None else value, modes)
+    return _checks.choice("autoreset_mode", _MODE if value is None else value, modes)
 
 
 def _count(env: object, num_envs: int | None) -> int:

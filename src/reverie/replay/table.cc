@@ -389,6 +389,22 @@ std::map<std::string, double> Table::extension_summary(std::size_t index) {
   return core_->extension_summary(index, context_->clock.now());
 }
 
+SampleBatch Table::read(std::size_t skip, std::size_t count) {
+  SampleBatch batch;
+  apply([&](TimePoint, Effects& effects) {
+    mutex_.assert_held();
+    if (closed_ || skip >= core_->size()) return;
+    batch.reserve(std::min(count, core_->size() - skip), /*is_brief=*/true);
+    const std::uint64_t pin = core_->pin();
+    if (core_->read(skip, count, batch) == 0) {
+      core_->unpin(pin, effects.after);
+    } else {
+      batch.add_pin(Pin(shared_from_this(), pin));
+    }
+  });
+  return batch;
+}
+
 std::size_t Table::size() {
   MutexLock lock(mutex_);
   return core_->size();

@@ -72,6 +72,9 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   // Whether the limiter would let n go through now, whoever waits. Require n >= 1.
   bool can_insert(std::int64_t n);
   bool can_sample(std::int64_t n);
+  // A brief batch of up to `count` items in the remover's order, those after the first `skip`,
+  // pinned. See TableCore::read().
+  SampleBatch read(std::size_t skip, std::size_t count);
   std::map<std::string, double> extension_summary(std::size_t index);
   std::size_t memory_bytes();
   std::size_t size();

@@ -243,6 +243,24 @@ std::size_t TableCore::take_back(const SampleBatch& batch, std::size_t begin, st
   return count;
 }
 
+std::size_t TableCore::read(std::size_t skip, std::size_t count, SampleBatch& batch) {
+  if (skip >= size()) return 0;
+  const std::size_t end = skip + std::min(count, size() - skip);
+  slots_.resize(end);
+  values_.resize(end);
+  const std::size_t found = state_->remover->draw_distinct(slots_, values_);
+  if (found <= skip) return 0;
+  const SampleRows rows = batch.extend(found - skip);
+  const auto table_size = static_cast<std::int64_t>(size());
+  batch.set_table_size(table_size);
+  for (std::size_t i = skip; i < found; ++i) {
+    const Slot slot = slots_[i];
+    const BriefItem& stored = state_->slots[slot];
+    rows.set_brief(i - skip, stored.ticket(slot), 0.0, stored.trajectory.view());
+  }
+  return found - skip;
+}
+
 double TableCore::least_probability() {
   if (size() == 0) return 0;
   return state_->sampler->least_probability().value_or(0);

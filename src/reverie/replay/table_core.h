@@ -75,6 +75,10 @@ class TableCore final : private TableAccess {
   // (distinct_probabilities.h). The caller pins.
   std::size_t sample(std::size_t count, bool distinct, TimePoint now, SampleBatch& batch,
                      Aftermath& after);
+  // Adds up to `count` items to `batch` in the remover's order, those after the first `skip`: the
+  // oldest first with Fifo. No draw of the sampler: nothing counts it. Returns how many; O(skip +
+  // count). The caller pins.
+  std::size_t read(std::size_t skip, std::size_t count, SampleBatch& batch);
   // Of a single draw now, that of the least likely item; 0 where the sampler cannot tell.
   double least_probability();
   // Undoes draws [begin, end) of `batch`, the last first; see ReplayService::hand_back(). Returns

@@ -104,6 +104,14 @@ Status ReplayBuffer::sample(const ReplayBufferDraw& draw, const ReplayBufferTarg
   return status;
 }
 
+Status ReplayBuffer::gather(std::span<const TrajectoryView> items,
+                            const TransitionTargets& targets) {
+  std::unique_ptr<Scratch> scratch = take_scratch();
+  Status status = scratch->gather.gather(plan_, items, targets);
+  give_back(std::move(scratch));
+  return status;
+}
+
 StepCounts ReplayBuffer::counts() {
   MutexLock lock(add_mutex_);
   return writer_.counts();

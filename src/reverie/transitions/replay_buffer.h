@@ -74,6 +74,9 @@ class ReplayBuffer {
   Status sample(const ReplayBufferDraw& draw, const ReplayBufferTargets& targets,
                 const WaitOptions& wait);
 
+  // Gathers items of this buffer, still pinned, whoever picked them. Leaves tickets and weights.
+  Status gather(std::span<const TrajectoryView> items, const TransitionTargets& targets);
+
   // Returns how many items got their priority: those that are gone are ignored.
   Result<std::size_t> update(std::span<const std::uint64_t> tickets,
                              std::span<const double> priorities, const WaitOptions& wait);
