@@ -138,12 +138,19 @@ class SampleItems {
     for (std::size_t step = 0; step < step_count_; ++step) {
       const auto index = static_cast<Py_ssize_t>(step);
       for (std::size_t c = 0; c < columns.size(); ++c) {
-        rows[c] = owned(PySequence_GetItem(columns[c].ptr(), index));
+        rows[c] = row_of(columns[c], index);
       }
       PyList_SET_ITEM(steps.ptr(), index,
                       make_sample(info, group.batch.structure, rows).release().ptr());
     }
     return steps;
+  }
+
+  // A row of a column: an array in any case, without axes where the column has only one.
+  static nb::object row_of(const nb::object& column, Py_ssize_t row) {
+    nb::object made = owned(PySequence_GetItem(column.ptr(), row));
+    if (PyArray_Check(made.ptr())) return made;
+    return column[nb::make_tuple(row, nb::ellipsis())];
   }
 
   nb::object make_info(std::size_t item) const {

@@ -65,6 +65,8 @@ nb::dict to_dict(const TableInfo& info) {
       limiter.samples_per_insert, limiter.min_size_to_sample, limiter.min_diff, limiter.max_diff));
   table["extensions"] = extensions;
   table["signature"] = options.signature ? to_tuple(*options.signature) : nb::object(nb::none());
+  const std::string original = options.signature ? options.signature->original : std::string();
+  table["signature_message"] = nb::bytes(original.data(), original.size());
   table["current_size"] = info.current_size;
   table["size_bytes"] = info.size_bytes;
   table["num_episodes"] = info.num_episodes;
@@ -101,6 +103,10 @@ TableOptions table_options(nb::dict table) {
   }
   const nb::object given = table["signature"];
   if (!given.is_none()) options.signature = signature(given);
+  if (options.signature && table.contains("signature_message")) {
+    const auto original = nb::cast<nb::bytes>(table["signature_message"]);
+    options.signature->original.assign(original.c_str(), original.size());
+  }
   return options;
 }
 

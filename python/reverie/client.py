@@ -566,7 +566,7 @@ class Client:
         """
         if timeout is not None:
             timeout = _checks.number("timeout", timeout, 0.0, finite=False) or None
-        return {table["name"]: table_info(table) for table in self._native.info(timeout)}
+        return self._tables(timeout)
 
     def checkpoint(self, *, timeout_s: float | None = None) -> str:
         """Has the server write a checkpoint; returns its path on the server's disk.
@@ -642,8 +642,11 @@ class Client:
             timeout_s,
         )
 
+    def _tables(self, timeout_s: float | None = None) -> dict[str, TableInfo]:
+        return {table["name"]: table_info(table) for table in self._native.info(timeout_s)}
+
     def _table(self, name: str) -> TableInfo:
-        tables = self.server_info()
+        tables = self._tables()
         if name not in tables:
             raise NotFoundError(f"table '{name}' does not exist; the tables are {sorted(tables)}")
         return tables[name]

@@ -39,8 +39,8 @@ class DeadlineExceededError(ReverieError, TimeoutError, RuntimeError):
     batch: object = None
 
 
-class NotFoundError(ReverieError, KeyError, RuntimeError):
-    """There is no table of that name."""
+class NotFoundError(ReverieError, KeyError, ValueError, RuntimeError):
+    """There is no table of that name. Reverb raises the one or the other builtin, by the call."""
 
     __str__ = Exception.__str__  # KeyError would show the message in quotes
 

@@ -6,8 +6,8 @@ from typing import Any
 from reverie.errors import MissingPackageError
 
 
-def import_package(name: str) -> Any:  # noqa: ANN401
-    """A module of a package that is no requirement.
+def import_package(name: str, package: str | None = None) -> Any:  # noqa: ANN401
+    """A module of a package that is no requirement; ``package`` is what installs it.
 
     Raises:
         MissingPackageError: it is not installed.
@@ -15,7 +15,7 @@ def import_package(name: str) -> Any:  # noqa: ANN401
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        package = name.split(".")[0]
+        package = package or name.split(".")[0]
         raise MissingPackageError(
             f"this needs the package {package}, which could not be imported: {error}"
         ) from None

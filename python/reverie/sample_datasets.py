@@ -183,7 +183,7 @@ class SampleDataset:
         timeout_s = _checks.timeout("get_signature_timeout_secs", get_signature_timeout_secs)
         client = _client(server_address)
         _checks.text("table", table)
-        tables = client.server_info(timeout_s)
+        tables = client._tables(timeout_s or None)
         if table not in tables:
             raise InvalidArgumentError(
                 f"table '{table}' does not exist; the tables are {sorted(tables)}"
@@ -246,7 +246,7 @@ class SampleDataset:
         )
 
     def _open(self) -> _reverie.SampleStream:
-        tables = self._client.server_info(_SIGNATURE_TIMEOUT_S)
+        tables = self._client._tables(_SIGNATURE_TIMEOUT_S)
         if self._table not in tables:
             raise NotFoundError(
                 f"table '{self._table}' does not exist; the tables are {sorted(tables)}"

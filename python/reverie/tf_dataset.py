@@ -24,11 +24,13 @@ _POLL_S = 0.1
 def tf_dataset(
     specs: list[TensorSpec],
     structure: Any,  # noqa: ANN401
-    draw: Callable[[float], Iterator[Batch | None]],
+    draw: Callable[..., Iterator[Batch | None]],
+    arguments: tuple[Any, ...] = (),
 ) -> Any:  # noqa: ANN401
     """A ``tf.data.Dataset`` of elements of ``specs``, in the nest of ``structure``.
 
-    ``draw(poll_s)`` begins to draw; None comes where nothing did for so long. Elements cross the
+    ``draw(poll_s, *arguments)`` begins to draw; None comes where nothing did for so long. Arguments
+    that are tensors come as arrays, of the time when an iterator begins. Elements cross the
     border by the batch: what is drawn at once and is alike is one array a column, which TensorFlow
     takes over without a copy, and takes apart itself.
     """
@@ -43,13 +45,13 @@ def tf_dataset(
         [_empty_array(spec) for spec in specs],
     )
 
-    def batches() -> Iterator[ReplaySample]:
-        for batch in draw(_POLL_S):
+    def batches(*arguments: Any) -> Iterator[ReplaySample]:  # noqa: ANN401
+        for batch in draw(_POLL_S, *arguments):
             infos, arrays = empty if batch is None else batch
             data = tuples(_reverie.fold(structure, arrays))
             yield ReplaySample(SampleInfo(*infos), data)
 
-    made = tf.data.Dataset.from_generator(batches, output_signature=signature)
+    made = tf.data.Dataset.from_generator(batches, output_signature=signature, args=arguments)
     if _row_bytes(specs) < _SLICED_BYTES:
         return made.unbatch()
     return made.flat_map(tf.data.Dataset.from_tensor_slices)

@@ -388,8 +388,10 @@ TEST_F(ReverbWireOracle, SignaturesAreReadAndWrittenAlike) {
     proto::StructuredValue theirs;
     fill(theirs, 0);
     const std::string bytes = theirs.SerializeAsString();
-    const auto ours = wire::read_signature(wire::bytes_of(bytes));
+    auto ours = wire::read_signature(wire::bytes_of(bytes));
     ASSERT_TRUE(ours.ok()) << ours.status().to_string() << theirs.DebugString();
+    EXPECT_EQ(wire::write_signature(*ours).value(), bytes);  // names and bounds included
+    ours->original.clear();
     const auto again = wire::write_signature(*ours);
     ASSERT_TRUE(again.ok()) << again.status().to_string() << ours->structure;
     strip(theirs);

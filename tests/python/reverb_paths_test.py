@@ -1,8 +1,10 @@
 """Reverb's inner module paths, without TensorFlow."""
 
 import importlib
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -31,17 +33,110 @@ def test_the_paths_of_reverb_lead_to_our_names(module):
     loaded = importlib.import_module(f"reverie.reverb.{module}")
     for name in MODULES[module]:
         assert hasattr(loaded, name)
-        if hasattr(reverie, name) and not name.endswith("Dataset"):
-            assert getattr(loaded, name) is getattr(reverie, name)
+        ours = getattr(reverie, name, None)
+        if isinstance(ours, type) and name != "TableInfo" and not name.endswith("Dataset"):
+            assert issubclass(getattr(loaded, name), ours)
 
 
-def test_the_module_has_the_public_names_of_ours():
+def test_writers_and_samples_are_the_librarys_own():
     reverb = importlib.import_module("reverie.reverb")
-    assert reverb.selectors.Fifo is reverie.selectors.Fifo
-    assert reverb.structured.create_config is reverie.structured.create_config
-    assert reverb.Table is reverie.Table
-    assert type(reverb.pybind.HeapSelector(min_heap=True)) is reverie.selectors.MinHeap
-    assert type(reverb.pybind.HeapSelector(min_heap=False)) is reverie.selectors.MaxHeap
+    for name in ("ReplaySample", "SampleInfo", "TrajectoryColumn", "TrajectoryWriter", "Writer"):
+        assert getattr(reverb, name) is getattr(reverie, name)
+    assert reverb.structured.StructuredWriter is reverie.structured.StructuredWriter
+
+
+def test_selectors_are_those_of_the_library_under_other_names():
+    reverb = importlib.import_module("reverie.reverb")
+    for name in ("Fifo", "Lifo", "Uniform", "MaxHeap", "MinHeap"):
+        ours = getattr(reverie.selectors, name)()
+        assert getattr(reverb.selectors, name)() == ours
+        assert getattr(reverb.selectors, name)().spec == ours.spec
+    assert reverb.selectors.Prioritized(0.5) == reverie.selectors.Prioritized(0.5)
+
+
+WITHOUT_PROTOBUF = """
+import sys
+sys.modules["google"] = sys.modules["google.protobuf"] = None  # as if it were not installed
+import reverie, reverie.reverb as reverb
+table = reverb.Table("t", reverb.selectors.Prioritized(0.5), reverb.selectors.MinHeap(), 10,
+                     reverb.rate_limiters.MinSize(1), signature=reverie.TensorSpec((), "int64"))
+server = reverb.Server([table])
+client = server.localhost_client()
+client.insert(3, {"t": 1.0})
+info = client.server_info()["t"]
+assert info.sampler_options.WhichOneof("distribution") == "prioritized"
+assert info.sampler_options.prioritized.priority_exponent == 0.5
+assert not info.sampler_options.HasField("heap") and info.sampler_options.heap.min_heap is False
+assert info.remover_options.heap.min_heap and info.remover_options.is_deterministic
+assert info.rate_limiter_info.insert_stats.completed == 1
+assert info.table_worker_time.running_ms == 0
+assert info.signature.is_compatible_with(reverie.TensorSpec((), "int64"))
+step = reverb.structured.create_reference_step({"a": None})
+config = reverb.structured.create_config([step["a"][-1]], "t")
+writer = client.structured_writer([config])
+writer.append({"a": 4})
+writer.flush()
+assert table.info.current_size == 2
+for call in (
+    lambda: __import__("reverie.reverb.cc.schema_pb2"),
+    info.sampler_options.SerializeToString,
+    lambda: reverb.reverb_types.TableInfo.from_serialized_proto(b""),
+):
+    try:
+        call()
+    except reverie.errors.MissingPackageError as error:
+        assert "protobuf" in str(error)
+    else:
+        raise AssertionError(call)
+server.stop()
+"""
+
+
+def test_without_protobuf_all_but_its_modules_works():
+    subprocess.run([sys.executable, "-c", WITHOUT_PROTOBUF], check=True)
+
+
+def test_importing_loads_neither_tensorflow_nor_protobuf():
+    program = """
+import sys, reverie.reverb
+loaded = {name.split(".")[0] for name in sys.modules}
+assert not loaded & {"tensorflow", "google", "tree", "absl"}, loaded
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_messages_have_the_numbers_of_the_protocol(tmp_path):
+    protoc = shutil.which("protoc")
+    if protoc is None:
+        pytest.skip("protoc is not installed")
+    from google.protobuf import descriptor_pb2
+
+    from reverie.reverb import _messages
+
+    root = Path(__file__).parents[2] / "proto"
+    made = tmp_path / "reverb.bin"
+    subprocess.run(
+        [protoc, f"-I{root}", f"--descriptor_set_out={made}", root / "reverb.proto"], check=True
+    )
+    [file] = descriptor_pb2.FileDescriptorSet.FromString(made.read_bytes()).file
+
+    def fields(message, prefix=""):
+        for nested in message.nested_type:
+            yield from fields(nested, f"{prefix}{message.name}.")
+        for field in message.field:
+            what = (field.type, field.type_name.rsplit(".", 1)[-1], field.label)
+            yield f"{prefix}{message.name}.{field.name}", (field.number, what)
+
+    expected = {name: field for message in file.message_type for name, field in fields(message)}
+    seen = 0
+    for path in ("reverb/cc/schema.proto", "reverie/tensorflow/structured_value.proto"):
+        proto = descriptor_pb2.FileDescriptorProto()
+        _messages.message_classes(path)["DESCRIPTOR"].CopyToProto(proto)
+        for message in proto.message_type:
+            for name, field in fields(message):
+                assert expected[name] == field, name
+                seen += 1
+    assert seen > 90
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,8 @@ def test_nothing_is_drawn_ahead_where_samples_are_spent(store):
 
 
 def as_text(value):
-    """Reverb's protocol makes bytes of texts."""
+    """Reverb's protocol makes bytes of texts; a step's is an array without axes."""
+    value = np.asarray(value).item()
     return value.decode() if isinstance(value, bytes) else value
 
 

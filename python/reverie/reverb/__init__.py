@@ -1,14 +1,13 @@
-"""Reverb's module, for programs that are written against its inner paths or its tf.data datasets.
+"""Reverb's module, for programs that are written for dm-reverb 0.14.
 
     import reverie.reverb as reverb
 
-The public names are those of ``reverie`` itself. What differs here: ``TrajectoryDataset``,
-``TimestepDataset`` and ``PatternDataset`` are ``tf.data.Dataset``, ``TFClient`` speaks TensorFlow,
-and the modules have Reverb's names: ``reverb.item_selectors``, ``reverb.structured_writer`` and so
-on. TensorFlow is imported when one of them is called, not before.
+Names, arguments, answers and errors are Reverb's, down to its inner modules
+(``reverb.item_selectors``, ``reverb.cc.schema_pb2``); ``docs/reverb_compatibility.md`` lists what
+differs on purpose. Writers and samples are those of ``reverie`` itself. TensorFlow and protobuf are
+imported by what needs them, when it is used.
 """
 
-from reverie.client import Client
 from reverie.errors import DeadlineExceededError, ReverbError
 from reverie.replay_sample import ReplaySample, SampleInfo
 from reverie.reverb import (
@@ -29,13 +28,14 @@ from reverie.reverb import (
 )
 from reverie.reverb import item_selectors as selectors
 from reverie.reverb import structured_writer as structured
+from reverie.reverb.client import Client
 from reverie.reverb.pattern_dataset import PatternDataset
+from reverie.reverb.platform.default import checkpointers
+from reverie.reverb.server import Server, Table
 from reverie.reverb.tf_client import TFClient
 from reverie.reverb.timestep_dataset import TimestepDataset
 from reverie.reverb.trajectory_dataset import TrajectoryDataset
 from reverie.reverb.trajectory_writer import TrajectoryColumn, TrajectoryWriter
-from reverie.server import Server
-from reverie.table import Table
 from reverie.writer import Writer
 
 __all__ = [
@@ -53,6 +53,7 @@ __all__ = [
     "TrajectoryDataset",
     "TrajectoryWriter",
     "Writer",
+    "checkpointers",
     "client",
     "errors",
     "item_selectors",

@@ -1,7 +1,150 @@
-"""Reverb's path of ``reverie.client`` and ``reverie.writer``."""
+"""Reverb's client: that of ``reverie``, with Reverb's arguments and answers."""
 
-from reverie.client import Client
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from reverie import _checks, client
+from reverie.errors import InvalidArgumentError
 from reverie.replay_sample import ReplaySample, SampleInfo
+from reverie.reverb._specs import decoded_signature
+from reverie.reverb.reverb_types import TableInfo, table_info
+from reverie.table import table_info as native_info
+from reverie.trajectory_writer import TrajectoryWriter
 from reverie.writer import Writer
+
+if TYPE_CHECKING:
+    from reverie.structured import StructuredWriter
+
+# Reverb bounds the items on their way by nothing but their own number.
+_UNLIMITED_ITEMS = 1 << 30
+
+
+class Client(client.Client):
+    """A ``reverie.Client`` that answers as Reverb's does; see there for what it takes besides."""
+
+    @property
+    def _server_address(self) -> str | None:
+        return self.server_address
+
+    def trajectory_writer(
+        self,
+        num_keep_alive_refs: int,
+        *,
+        validate_items: bool = True,
+        get_signature_timeout_ms: int | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> TrajectoryWriter:
+        """A writer whose items are any rows of the last steps.
+
+        Args:
+            num_keep_alive_refs: steps that items can refer back to; >= 1.
+            validate_items: look at the table's signature when an item is created, not only when it
+                reaches the table.
+            get_signature_timeout_ms: of earlier releases of Reverb; means nothing. How long a
+                client waits for its server is its ``retry_timeout_s``.
+            options: of ``reverie.Client.trajectory_writer``. Without ``max_in_flight_items`` any
+                number of items may wait for their table, as Reverb has it.
+        """
+        del get_signature_timeout_ms
+        options.setdefault("max_in_flight_items", _UNLIMITED_ITEMS)
+        return super().trajectory_writer(
+            num_keep_alive_refs, validate_items=bool(validate_items), **options
+        )
+
+    def structured_writer(
+        self,
+        configs: Sequence[Any],
+        **options: Any,  # noqa: ANN401
+    ) -> StructuredWriter:
+        """A writer that makes its items by itself, by pattern.
+
+        Args:
+            configs: messages of ``create_config`` or ``patterns_pb2``, or what
+                ``reverie.structured.create_config`` makes.
+            options: of ``reverie.Client.structured_writer``.
+        """
+        from reverie.reverb.structured_writer import native_configs
+
+        options.setdefault("max_in_flight_items", _UNLIMITED_ITEMS)
+        return super().structured_writer(native_configs(configs), **options)
+
+    def sample(
+        self,
+        table: str,
+        num_samples: int = 1,
+        *,
+        emit_timesteps: bool = True,
+        unpack_as_table_signature: bool = False,
+        timeout_s: float | None = None,
+    ) -> Iterator[Any]:
+        """Draws items one by one; see ``reverie.Client.sample``.
+
+        A table without a signature gives flat data with ``unpack_as_table_signature`` too.
+        """
+        if num_samples < 0:
+            return iter(())
+        if unpack_as_table_signature:
+            unpack_as_table_signature = self._get_signature_for_table(table) is not None
+        return super().sample(
+            table,
+            num_samples,
+            emit_timesteps=bool(emit_timesteps),
+            unpack_as_table_signature=unpack_as_table_signature,
+            timeout_s=timeout_s,
+        )
+
+    def mutate_priorities(  # type: ignore[override]
+        self,
+        table: str,
+        updates: Mapping[int, float] | None = None,
+        deletes: Sequence[int] | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> None:
+        """Deletes items, then gives others new priorities; keys that are gone are ignored."""
+        super().mutate_priorities(table, updates or None, deletes or None, **options)
+
+    def server_info(self, timeout: int | None = None) -> dict[str, TableInfo]:  # type: ignore[override]
+        """What each table is and how it stands, by name.
+
+        Args:
+            timeout: seconds to wait for a server; None and 0 wait without limit.
+
+        Raises:
+            DeadlineExceededError: no server answered.
+        """
+        if timeout is not None:
+            timeout = _checks.number("timeout", timeout, 0.0, finite=False) or None  # type: ignore[assignment]
+        shown = {}
+        for table in self._native.info(timeout):
+            info = table_info(native_info(table))
+            signature = decoded_signature(table.get("signature_message", b""))
+            if signature is not None:
+                info.signature = signature
+            shown[info.name] = info
+        return shown
+
+    def _get_signature_for_table(self, table: str) -> Any:  # noqa: ANN401
+        tables = self._tables()
+        if table not in tables:
+            raise InvalidArgumentError(
+                f'Could not find table "{table}". The following tables exists: {", ".join(tables)}.'
+            )
+        return tables[table].signature
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        made: tuple[Any, ...] = super().__reduce__()
+        return _connect, made[1]
+
+    def __repr__(self) -> str:
+        if self._connection is None:
+            return "<reverb.Client of an embedded store>"
+        return f"Client, server_address={self.server_address}"
+
+
+def _connect(server_address: str | tuple[str, ...], options: dict[str, Any]) -> Client:
+    return Client(server_address, **options)
+
 
 __all__ = ["Client", "ReplaySample", "SampleInfo", "Writer"]

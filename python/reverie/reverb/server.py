@@ -1,6 +1,250 @@
-"""Reverb's path of ``reverie.server`` and ``reverie.table``."""
+"""Reverb's tables and server: those of ``reverie``, with Reverb's arguments and answers."""
 
-from reverie.server import Server
-from reverie.table import Table
+from __future__ import annotations
 
-__all__ = ["Server", "Table"]
+import abc
+import collections
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from reverie import _checks, _reverie, server, table
+from reverie.errors import InvalidArgumentError, UnimplementedError, UnsupportedTypeError
+from reverie.extensions import Extension
+from reverie.rate_limiters import RateLimiter
+from reverie.reverb import item_selectors, rate_limiters, reverb_types
+from reverie.reverb._specs import is_spec, shown_signature, signature_message
+from reverie.reverb.client import Client
+from reverie.reverb.platform.default import checkpointers
+from reverie.selectors import Selector
+
+
+class TableExtensionBase(metaclass=abc.ABCMeta):
+    """What a table may be given besides ``reverie.extensions``: something that makes them."""
+
+    @abc.abstractmethod
+    def build_internal_extensions(self, table_name: str) -> Sequence[Extension]:
+        """The extensions for a table of that name."""
+
+
+class Table(table.Table):
+    """A set of items, the orders in which they are sampled and evicted, and a rate limiter.
+
+    A ``reverie.Table`` that says what it is in Reverb's words; see there for the arguments.
+
+    Args:
+        name: not empty, and unique in its server.
+        sampler: which item is sampled.
+        remover: which item goes when the table is full.
+        max_size: items; >= 1.
+        rate_limiter: see ``reverb.rate_limiters``.
+        max_times_sampled: an item is removed once it was sampled so often; < 1 for never.
+        extensions: of ``reverie.extensions``, or ``TableExtensionBase``.
+        signature: a nest of ``TensorSpec``, of TensorFlow's or ours; None for any items.
+
+    Raises:
+        ValueError: the name is empty, ``max_size`` is below 1, or a leaf of the signature is no
+            ``TensorSpec``.
+        TypeError: an argument is no selector, limiter or extension.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        sampler: Selector,
+        remover: Selector,
+        max_size: int,
+        rate_limiter: RateLimiter,
+        max_times_sampled: int = 0,
+        extensions: Sequence[TableExtensionBase | Extension] = (),
+        signature: reverb_types.SpecNest | None = None,
+        *,
+        max_bytes: int | None = None,
+    ) -> None:
+        if not name:
+            raise InvalidArgumentError("name must be nonempty: a table is spoken of by its name")
+        native: list[Extension] = []
+        for extension in extensions:
+            if isinstance(extension, Extension):
+                native.append(extension)
+            else:
+                native += extension.build_internal_extensions(name)
+        if not is_spec(signature) and not signature:
+            signature = None
+        if signature is not None:
+            for leaf in _reverie.flatten(signature)[1]:
+                if not is_spec(leaf):
+                    raise InvalidArgumentError(f"Unsupported signature spec: {leaf!r}")
+        super().__init__(
+            name,
+            sampler,
+            remover,
+            max_size,
+            rate_limiter,
+            max_times_sampled,
+            native,
+            signature,
+            max_bytes=max_bytes,
+        )
+        self._given_extensions = tuple(extensions)
+
+    @classmethod
+    def queue(
+        cls,
+        name: str,
+        max_size: int,
+        extensions: Sequence[TableExtensionBase | Extension] = (),
+        signature: reverb_types.SpecNest | None = None,
+    ) -> Table:
+        """A table whose items are sampled once, in the order of their insertion."""
+        return cls(
+            name,
+            item_selectors.Fifo(),
+            item_selectors.Fifo(),
+            max_size,
+            rate_limiters.Queue(max_size),
+            1,
+            extensions,
+            signature,
+        )
+
+    @classmethod
+    def stack(
+        cls,
+        name: str,
+        max_size: int,
+        extensions: Sequence[TableExtensionBase | Extension] = (),
+        signature: reverb_types.SpecNest | None = None,
+    ) -> Table:
+        """A table whose items are sampled once, the newest first."""
+        return cls(
+            name,
+            item_selectors.Lifo(),
+            item_selectors.Lifo(),
+            max_size,
+            rate_limiters.Stack(max_size),
+            1,
+            extensions,
+            signature,
+        )
+
+    @property
+    def info(self) -> reverb_types.TableInfo:  # type: ignore[override]
+        """What the table is and how it stands now."""
+        info = reverb_types.table_info(super().info)
+        info.signature = shown_signature(self._signature)
+        return info
+
+    def _options(self) -> dict[str, Any]:
+        return {**super()._options(), "signature_message": signature_message(self._signature)}
+
+    @property
+    def internal_table(self) -> Table:
+        """The table itself: there is no other."""
+        return self
+
+    def replace(
+        self,
+        name: str | None = None,
+        sampler: Selector | None = None,
+        remover: Selector | None = None,
+        max_size: int | None = None,
+        rate_limiter: RateLimiter | None = None,
+        max_times_sampled: int | None = None,
+        extensions: Sequence[TableExtensionBase | Extension] | None = None,
+        signature: reverb_types.SpecNest | None = None,
+        *,
+        max_bytes: int | None = None,
+    ) -> Table:
+        """A new, empty table of the same settings, save those given here."""
+        return Table(
+            self._name if name is None else name,
+            sampler or self._sampler,
+            remover or self._remover,
+            self._max_size if max_size is None else max_size,
+            rate_limiter or self._rate_limiter,
+            self._max_times_sampled if max_times_sampled is None else max_times_sampled,
+            self._given_extensions if extensions is None else extensions,
+            self._signature if signature is None else signature,
+            max_bytes=self._max_bytes if max_bytes is None else max_bytes,
+        )
+
+    def __repr__(self) -> str:
+        extensions = f", extensions={list(self._extensions)}" if self._extensions else ""
+        signature = "nullptr" if self._signature is None else repr(self._signature)
+        return (
+            f"Table(sampler={self._sampler!r}, remover={self._remover!r}, "
+            f"max_size={self._max_size}, max_times_sampled={self._max_times_sampled}, "
+            f"name={self._name}, rate_limiter={self._rate_limiter!r}{extensions}, "
+            f"signature={signature})"
+        )
+
+
+class Server(server.Server):
+    """A ``reverie.Server`` with Reverb's arguments. What it takes besides is named.
+
+    Args:
+        tables: at least one, of different names.
+        port: to listen at; None takes a free one.
+        checkpointer: of ``reverb.checkpointers``. Servers write no checkpoints: see there.
+        options: of ``reverie.Server``: ``host``, ``token``, ``tls``, ``insecure`` and the others.
+
+    Raises:
+        ValueError: no tables, or a name twice.
+        NotImplementedError: the checkpointer has a checkpoint to load.
+    """
+
+    def __init__(
+        self,
+        tables: Sequence[table.Table] | None = None,
+        port: int | None = None,
+        checkpointer: checkpointers.CheckpointerBase | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> None:
+        if not tables:
+            raise InvalidArgumentError(
+                "At least one table must be provided: tables is empty; a server stores nothing else"
+            )
+        tables = _checks.items("tables", tables, "reverb.Table, such as [table]")
+        names = collections.Counter(getattr(one, "name", None) for one in tables)
+        repeated = [str(name) for name, count in names.items() if count > 1]
+        if repeated:
+            raise InvalidArgumentError(
+                f"Multiple items in tables have the same name: {', '.join(repeated)}"
+            )
+        if checkpointer is None:
+            checkpointer = checkpointers.default_checkpointer()
+        self._checkpointer = _checked_checkpointer(checkpointer)
+        super().__init__(tables, port, **options)
+
+    def localhost_client(self) -> Client:
+        """A client that connects to the server as those of other processes do."""
+        return Client(f"localhost:{self.port}", token=self._token)
+
+    def client(self) -> Client:
+        """A client within this process: nothing travels."""
+        made: Client = Client._embedded(self._native.client(), "auto")  # type: ignore[assignment]
+        return made
+
+    def __repr__(self) -> str:
+        return (
+            f"Server(port={self.port}, reverb_service=ReverbServiceAsync(tables="
+            f"{list(self.tables)}, checkpointer={self._checkpointer}))"
+        )
+
+
+def _checked_checkpointer(given: object) -> checkpointers.CheckpointerBase:
+    """A checkpointer, if it has nothing that must be loaded."""
+    if not isinstance(given, checkpointers.CheckpointerBase):
+        raise UnsupportedTypeError(
+            f"checkpointer is {_checks.shown(given)}; it must be of reverb.checkpointers"
+        )
+    path = getattr(given, "path", None)
+    if path and os.path.isdir(path):
+        for entry in sorted(os.listdir(path)):
+            if os.path.exists(os.path.join(path, entry, "DONE")):
+                raise UnimplementedError(
+                    f"the checkpointer's path {path} holds the checkpoint {entry}, which cannot be "
+                    "loaded; give a path without checkpoints to begin empty"
+                )
+    return given

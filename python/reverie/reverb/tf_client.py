@@ -1,21 +1,39 @@
 """Reverb's client for programs whose steps are TensorFlow's tensors."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from reverie import errors
 from reverie.client import Client
-from reverie.errors import InvalidArgumentError
+from reverie.errors import InvalidArgumentError, ReverieError
 from reverie.packages import import_package
 from reverie.replay_sample import INFO_DTYPES, ReplaySample, SampleInfo
+
+_TF_NAMES: dict[type, str] = {
+    errors.CancelledError: "CancelledError",
+    errors.InvalidArgumentError: "InvalidArgumentError",
+    errors.UnsupportedTypeError: "InvalidArgumentError",
+    errors.DeadlineExceededError: "DeadlineExceededError",
+    errors.NotFoundError: "NotFoundError",
+    errors.ResourceExhaustedError: "ResourceExhaustedError",
+    errors.FailedPreconditionError: "FailedPreconditionError",
+    errors.OutOfRangeError: "OutOfRangeError",
+    errors.UnimplementedError: "UnimplementedError",
+    errors.InternalError: "InternalError",
+    errors.UnavailableError: "UnavailableError",
+    errors.DataLossError: "DataLossError",
+}
 
 
 class TFClient:
     """Calls of a client that work in eager mode and in graphs; imports TensorFlow.
 
-    In a graph they run as Python functions, so a graph cannot be saved with them, and errors are
-    TensorFlow's.
+    In a graph they run as Python functions, so a graph cannot be saved with them. Errors are
+    TensorFlow's: of the class of their code in eager mode; in a graph, which knows nothing of the
+    codes of Python functions, ``InvalidArgumentError`` or ``UnknownError``.
 
     Args:
         server_address: of a server.
@@ -36,6 +54,15 @@ class TFClient:
         """Where the server is."""
         return self._client.server_address
 
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Our errors as TensorFlow's."""
+        try:
+            yield
+        except ReverieError as error:
+            name = _TF_NAMES.get(type(error), "UnknownError")
+            raise getattr(self._tf.errors, name)(None, None, str(error)) from error
+
     def sample(self, table: str, data_dtypes: Any, name: str | None = None) -> ReplaySample:  # noqa: ANN401
         """Draws an item and gives the first of its steps.
 
@@ -47,8 +74,12 @@ class TFClient:
         tf = self._tf
         dtypes = tf.nest.flatten(data_dtypes)
 
-        def draw() -> list[Any]:
-            step = next(self._client.sample(table))[0]
+        def draw(table: Any) -> list[Any]:  # noqa: ANN401
+            with self._errors():
+                return draw_one(table)
+
+        def draw_one(table: Any) -> list[Any]:  # noqa: ANN401
+            step = next(self._client.sample(_text(table)))[0]
             if len(step.data) != len(dtypes):
                 raise InvalidArgumentError(
                     f"data_dtypes has {len(dtypes)} leaves, but an item of table '{table}' has "
@@ -66,7 +97,10 @@ class TFClient:
             return info + columns
 
         flat = tf.numpy_function(
-            draw, [], [*map(tf.as_dtype, INFO_DTYPES), *dtypes], name=name or f"{self._name}_sample"
+            draw,
+            [table],
+            [*map(tf.as_dtype, INFO_DTYPES), *dtypes],
+            name=name or f"{self._name}_sample",
         )
         for scalar in flat[: len(INFO_DTYPES)]:
             scalar.set_shape(())
@@ -89,8 +123,7 @@ class TFClient:
             name: of the operation.
 
         Raises:
-            InvalidArgumentError: ``tables`` or ``priorities`` is another tensor, or their shapes
-                differ.
+            ValueError: ``tables`` or ``priorities`` is another tensor, or their shapes differ.
         """
         tf = self._tf
         tables, priorities = tf.convert_to_tensor(tables), tf.convert_to_tensor(priorities)
@@ -113,7 +146,8 @@ class TFClient:
                 table.decode(): float(priority)
                 for table, priority in zip(tables, priorities, strict=True)
             }
-            self._client.insert(list(step), by_table)
+            with self._errors():
+                self._client.insert(list(step), by_table)
             return []
 
         return tf.numpy_function(
@@ -136,10 +170,17 @@ class TFClient:
             name: of the operation.
         """
 
-        def update(keys: Any, priorities: Any) -> list[Any]:  # noqa: ANN401
-            self._client.update_priorities(table, priorities=priorities, keys=keys)
+        def update(table: Any, keys: Any, priorities: Any) -> list[Any]:  # noqa: ANN401
+            with self._errors():
+                self._client.update_priorities(_text(table), priorities=priorities, keys=keys)
             return []
 
         return self._tf.numpy_function(
-            update, [keys, priorities], [], name=name or f"{self._name}_update_priorities"
+            update, [table, keys, priorities], [], name=name or f"{self._name}_update_priorities"
         )
+
+
+def _text(value: Any) -> str:  # noqa: ANN401
+    """A name that may have come as a tensor."""
+    value = getattr(value, "item", lambda: value)()
+    return value.decode() if isinstance(value, bytes) else str(value)

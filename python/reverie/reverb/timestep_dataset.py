@@ -3,22 +3,32 @@
 from typing import Any
 
 import reverie
+from reverie.reverb._tf_datasets import Kind, dataset, dataset_of_signature
 
 
-class TimestepDataset:
+class TimestepDataset(metaclass=Kind):
     """A ``tf.data.Dataset`` over what ``reverie.TimestepDataset`` iterates over.
 
-    Takes its arguments; imports TensorFlow.
+    Takes its arguments; imports TensorFlow. The address and the table may be string tensors, so
+    ``Dataset.interleave`` can go over servers.
 
     Raises:
         MissingPackageError: TensorFlow is not installed.
     """
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        """The dataset, which is no instance of this class."""
-        return reverie.TimestepDataset(*args, **kwargs).as_tf()
+    def __new__(cls, server_address: Any, table: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        """The dataset, which ``isinstance`` takes for one of this class."""
+        return dataset(cls, reverie.TimestepDataset, server_address, table, *args, **kwargs)
 
     @classmethod
-    def from_table_signature(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def from_table_signature(
+        cls,
+        server_address: str,
+        table: str,
+        *args: Any,  # noqa: ANN401
+        **kwargs: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401
         """The same, with the dtypes and shapes of the table's signature."""
-        return reverie.TimestepDataset.from_table_signature(*args, **kwargs).as_tf()
+        return dataset_of_signature(
+            cls, reverie.TimestepDataset, server_address, table, *args, **kwargs
+        )

@@ -27,7 +27,8 @@ StepKinds::Kind kind_of(std::span<const NamedValue> step, std::string_view struc
   for (const auto& [name, value] : step) {
     specs.push_back(
         {std::string(name), value.dtype, Shape(value.shape.begin(), value.shape.end())});
-    columns.push_back({specs.back(), static_cast<std::uint16_t>(columns.size()), 0, 1, false});
+    columns.push_back({specs.back(), static_cast<std::uint16_t>(columns.size()), 0, 1,
+                       /*squeezed=*/false, /*stepwise=*/true});
   }
   return {make_ref<ChunkSchema>(std::move(specs)),
           make_ref<Layout>(std::move(columns), std::string(structure))};

@@ -34,7 +34,8 @@ struct LayoutColumn {
   std::uint16_t piece_begin = 0;
   std::uint16_t piece_end = 0;
   bool squeezed = false;  // exactly one row, handed out without its leading axis
-  // Of a Writer, whose items are whole steps: a signature may be that of one step instead.
+  // Of whole steps (Client.insert, Writer), or from a client of Reverb's, which does not say so: a
+  // signature may be that of one step instead.
   bool stepwise = false;
 
   friend bool operator==(const LayoutColumn&, const LayoutColumn&) = default;

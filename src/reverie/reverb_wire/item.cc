@@ -326,6 +326,8 @@ const Ref<const Layout>& TrajectoryReader::find_layout(const ColumnNames& names)
     column.piece_begin = place.piece_begin;
     column.piece_end = place.piece_end;
     column.squeezed = place.squeezed;
+    // Which of Reverb's writers made the item is not said, and some have signatures of one step.
+    column.stepwise = true;
   }
   Kept made{make_ref<Layout>(std::move(columns), used.structure), &names};
   if (layouts_.size() < kKept) return layouts_.emplace_back(std::move(made)).layout;

@@ -403,11 +403,14 @@ Result<Signature> read_signature(Bytes structured_value) {
   return read_message("signature", [&]() -> Result<Signature> {
     SignatureReader reader;
     REVERIE_RETURN_IF_ERROR(reader.read_value(structured_value, "", 0));
-    return reader.take();
+    Signature signature = reader.take();
+    signature.original = text_of(structured_value);
+    return signature;
   });
 }
 
 Result<std::string> write_signature(const Signature& signature) {
+  if (!signature.original.empty()) return signature.original;
   return SignatureWriter(signature).write();
 }
 

@@ -16,12 +16,13 @@
 namespace reverie::wire {
 
 // INVALID_ARGUMENT for bytes that are no message, a nest deeper than kNestingMax, and whatever is
-// neither a container nor the specification of a tensor. Bounds of values are dropped. A named
-// tuple keeps its name and fields.
+// neither a container nor the specification of a tensor. Names and bounds of values are kept in
+// Signature::original alone. A named tuple keeps its name and fields.
 Result<Signature> read_signature(Bytes structured_value);
 
 // UNIMPLEMENTED where the nest has keys that are numbers, or a type that Reverb has no number for:
-// Reverb's clients would take such columns for others. A dataclass becomes a named tuple.
+// Reverb's clients would take such columns for others. A dataclass becomes a named tuple. One that
+// has its original is written as that.
 Result<std::string> write_signature(const Signature& signature);
 
 }  // namespace reverie::wire

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "reverie/base/format.h"
 #include "reverie/net/address.h"
 #include "reverie/os/memory_size.h"
 
@@ -50,6 +51,10 @@ Result<std::unique_ptr<Server>> Server::open(std::vector<TableOptions> tables,
   REVERIE_ASSIGN_OR_RETURN(server->addresses_, server->grpc_.listen(addresses));
   REVERIE_ASSIGN_OR_RETURN(const Endpoint endpoint, parse_endpoint(server->addresses_.front()));
   server->port_ = endpoint.port;
+  if (addresses.front().starts_with("localhost:")) {
+    // "localhost" is [::1] too, where the machine has IPv6 and the port is free there.
+    static_cast<void>(server->grpc_.listen({format("[::1]:{}", server->port_)}));
+  }
   return server;
 }
 

@@ -46,8 +46,13 @@ std::string spec_text(const TensorSpec& spec);
 struct Signature {
   std::vector<TensorSpec> columns;
   std::string structure;
+  // The same as Reverb's clients know it, a serialised StructuredValue: it holds names and bounds of
+  // values, which the above lack. Empty where it was not given. Makes no difference to equality.
+  std::string original = {};
 
-  friend bool operator==(const Signature&, const Signature&) = default;
+  friend bool operator==(const Signature& a, const Signature& b) {
+    return a.columns == b.columns && a.structure == b.structure;
+  }
 };
 
 }  // namespace reverie

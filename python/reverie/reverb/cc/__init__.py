@@ -1,0 +1,1 @@
+"""Reverb's protobuf modules; see `reverie.reverb._messages`."""

@@ -1,0 +1,1 @@
+"""Reverb's messages of checkpoints."""

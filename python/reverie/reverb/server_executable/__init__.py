@@ -1,0 +1,1 @@
+"""Reverb's server program, in parts."""

@@ -1,0 +1,70 @@
+"""What Reverb's Python API is, stated by statement, of both libraries that have it.
+
+Each test takes the fixture ``reverb``: the module ``reverie.reverb``, and the real dm-reverb where
+that is installed (``make test-reverb``). A statement that fails there is a mistake of the suite.
+"""
+
+import importlib
+import importlib.util
+import os
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+TARGETS = ["reverie.reverb"]
+if importlib.util.find_spec("reverb") is not None:
+    import tensorflow  # noqa: F401
+
+    TARGETS.append("reverb")
+
+
+@pytest.fixture(params=TARGETS)
+def reverb(request: pytest.FixtureRequest) -> ModuleType:
+    return importlib.import_module(request.param)
+
+
+@pytest.fixture
+def is_ours(reverb: ModuleType) -> bool:
+    return reverb.__name__ == "reverie.reverb"
+
+
+@pytest.fixture
+def spec(reverb: ModuleType) -> Callable[..., Any]:  # noqa: ARG001
+    """Makes a specification: TensorFlow's where it is installed, else ours."""
+    if len(TARGETS) > 1:
+        return importlib.import_module("tensorflow").TensorSpec
+    return importlib.import_module("reverie").TensorSpec
+
+
+@pytest.fixture
+def serve(reverb: ModuleType) -> Iterator[Callable[..., Any]]:
+    """Starts a server of tables and gives a client of it."""
+    servers = []
+
+    def start(*tables: Any) -> Any:
+        servers.append(reverb.Server(list(tables)))
+        return servers[-1].localhost_client()
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture
+def table(reverb: ModuleType) -> Callable[..., Any]:
+    """Makes a table of ordinary settings, save those given."""
+
+    def make(name: str = "t", **options: Any) -> Any:
+        settings = {
+            "sampler": reverb.selectors.Fifo(),
+            "remover": reverb.selectors.Fifo(),
+            "max_size": 100,
+            "rate_limiter": reverb.rate_limiters.MinSize(1),
+        }
+        return reverb.Table(name=name, **{**settings, **options})
+
+    return make

@@ -1,0 +1,250 @@
+"""Tables and servers: what they refuse, what they say of themselves."""
+
+import importlib
+import pickle
+import socket
+
+import numpy as np
+import pytest
+
+
+@pytest.mark.parametrize(
+    "options", [{"name": ""}, {"max_size": 0}, {"max_size": -1}, {"signature": {"a": 3}}]
+)
+def test_a_table_that_cannot_be_is_refused(table, options):
+    with pytest.raises(ValueError):  # noqa: PT011 - the texts differ
+        table(**options)
+
+
+def test_an_array_is_no_specification(table):
+    with pytest.raises(ValueError, match="Unsupported signature spec"):
+        table(signature={"a": np.zeros(3)})
+
+
+@pytest.mark.parametrize("options", [{"sampler": "fifo"}, {"remover": 3}])
+def test_what_is_no_selector_is_a_wrong_type(table, options):
+    with pytest.raises(TypeError):
+        table(**options)
+
+
+@pytest.mark.parametrize("signature", [None, {}, [], ()])
+def test_an_empty_signature_is_none(table, signature):
+    assert table(signature=signature).info.signature is None
+
+
+def test_a_table_says_what_it_is(reverb, table):
+    made = table(
+        "name",
+        sampler=reverb.selectors.Prioritized(0.5),
+        remover=reverb.selectors.MinHeap(),
+        max_size=7,
+        rate_limiter=reverb.rate_limiters.SampleToInsertRatio(2.0, 3, 10.0),
+        max_times_sampled=4,
+    )
+    info = made.info
+    assert isinstance(info, reverb.reverb_types.TableInfo)
+    assert (made.name, info.name) == ("name", "name")
+    assert (info.max_size, info.max_times_sampled, info.current_size) == (7, 4, 0)
+    assert (info.num_episodes, info.num_deleted_episodes, info.num_unique_samples) == (0, 0, 0)
+    assert info.signature is None
+    assert info.sampler_options.WhichOneof("distribution") == "prioritized"
+    assert info.sampler_options.prioritized.priority_exponent == 0.5
+    assert info.sampler_options.is_deterministic is False
+    assert info.remover_options.WhichOneof("distribution") == "heap"
+    assert info.remover_options.heap.min_heap is True
+    assert info.remover_options.is_deterministic is True
+    assert info.remover_options.HasField("heap")
+    assert not info.remover_options.HasField("fifo")
+    limiter = info.rate_limiter_info
+    assert (limiter.samples_per_insert, limiter.min_size_to_sample) == (2.0, 3)
+    assert (limiter.min_diff, limiter.max_diff) == (-4.0, 16.0)
+    assert (limiter.insert_stats.completed, limiter.sample_stats.completed) == (0, 0)
+    assert info.table_worker_time.inserting_ms == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "is_deterministic"),
+    [("Fifo", "fifo", True), ("Lifo", "lifo", True), ("Uniform", "uniform", False)],
+)
+def test_selectors_have_their_message(reverb, table, name, kind, is_deterministic):
+    options = table(sampler=getattr(reverb.selectors, name)()).info.sampler_options
+    assert options.WhichOneof("distribution") == kind
+    assert getattr(options, kind) is True
+    assert options.is_deterministic is is_deterministic
+
+
+def test_the_info_is_the_message_of_the_schema(reverb, table):
+    schema = importlib.import_module(f"{reverb.__name__}.cc.schema_pb2")
+    info = table(remover=reverb.selectors.MinHeap()).info
+    assert info.sampler_options == schema.KeyDistributionOptions(fifo=True, is_deterministic=True)
+    assert isinstance(info.rate_limiter_info, schema.RateLimiterInfo)
+    assert isinstance(info.table_worker_time, schema.TableWorkerTime)
+
+
+@pytest.mark.parametrize(("kind", "distribution"), [("queue", "fifo"), ("stack", "lifo")])
+def test_queues_and_stacks_are_tables(reverb, kind, distribution):
+    made = getattr(reverb.Table, kind)("name", 3)
+    info = made.info
+    assert info.sampler_options.WhichOneof("distribution") == distribution
+    assert info.remover_options.WhichOneof("distribution") == distribution
+    assert (info.max_size, info.max_times_sampled) == (3, 1)
+    assert (info.rate_limiter_info.min_diff, info.rate_limiter_info.max_diff) == (0.0, 3.0)
+
+
+def test_queues_take_their_arguments_by_name(reverb, spec):
+    signature = {"a": spec((2,), "float32")}
+    made = reverb.Table.queue(name="q", max_size=3, extensions=(), signature=signature)
+    assert made.info.signature["a"].shape == (2,)
+
+
+def test_a_fresh_table_lets_inserts_through_alone(table):
+    made = table()
+    assert made.can_insert(1)
+    assert not made.can_sample(1)
+
+
+def test_signatures_come_back(reverb, table, spec, serve):
+    signature = {"a": spec((None, 3), "float32"), "b": [spec((), "int64"), spec((2,), "bool")]}
+    made = table(signature=signature)
+    client = serve(made)
+    for shown in (made.info.signature, client.server_info()["t"].signature):
+        assert list(shown) == ["a", "b"]
+        assert isinstance(shown["b"], list)
+        assert shown["a"].shape.rank == 2
+        assert shown["a"].shape.as_list() == [None, 3]
+        assert shown["a"].dtype.as_numpy_dtype is np.float32
+        assert shown["b"][0].dtype == np.int64
+        assert shown["b"][0].shape == ()
+        assert shown["a"].is_compatible_with(spec((7, 3), "float32"))
+        assert not shown["a"].is_compatible_with(spec((7, 4), "float32"))
+        assert not shown["b"][0].is_compatible_with(spec((), "int32"))
+        common = shown["b"][1].most_specific_compatible_type(spec((3,), "bool"))
+        assert common.shape.as_list() == [None]
+    del reverb
+
+
+def test_a_table_is_made_anew_with_other_settings(reverb, table, spec):
+    original = table("a", max_size=5, signature=spec((), "float32"), max_times_sampled=2)
+    same = original.replace()
+    assert same is not original
+    assert (same.name, same.info.max_size, same.info.max_times_sampled) == ("a", 5, 2)
+    assert same.info.signature == original.info.signature
+    other = original.replace(
+        name="b",
+        sampler=reverb.selectors.Lifo(),
+        remover=reverb.selectors.Uniform(),
+        max_size=6,
+        rate_limiter=reverb.rate_limiters.MinSize(2),
+        max_times_sampled=3,
+        signature=spec((1,), "int64"),
+    )
+    assert (other.name, other.info.max_size, other.info.max_times_sampled) == ("b", 6, 3)
+    assert other.info.sampler_options.lifo
+    assert other.info.remover_options.uniform
+    assert other.info.rate_limiter_info.min_size_to_sample == 2
+    assert isinstance(other, reverb.Table)
+
+
+def test_a_replaced_table_begins_empty(table, serve):
+    original = table()
+    client = serve(original)
+    client.insert([1], {"t": 1.0})
+    assert original.info.current_size == 1
+    assert original.replace().info.current_size == 0
+
+
+def test_a_table_shows_its_settings(reverb, table):
+    shown = repr(table("name", sampler=reverb.selectors.Prioritized(0.5)))
+    assert shown == (
+        "Table(sampler=PrioritizedSelector(priority_exponent=0.5), remover=FifoSelector, "
+        "max_size=100, max_times_sampled=0, name=name, rate_limiter=RateLimiter("
+        "samples_per_insert=1, min_diff_=-1.79769e+308, max_diff=1.79769e+308, "
+        "min_size_to_sample=1), signature=nullptr)"
+    )
+
+
+def test_extensions_are_built_for_their_table(reverb, table):
+    base = importlib.import_module(f"{reverb.__name__}.server").TableExtensionBase
+    built = []
+
+    class Extension(base):
+        def build_internal_extensions(self, table_name):
+            built.append(table_name)
+            return []
+
+    table("a", extensions=[Extension()]).replace(name="b")
+    assert built == ["a", "b"]
+    with pytest.raises(TypeError):
+        base()
+
+
+@pytest.mark.parametrize("tables", [None, [], ()])
+def test_a_server_without_tables_is_refused(reverb, tables):
+    with pytest.raises(ValueError, match="At least one table must be provided"):
+        reverb.Server(tables)
+    with pytest.raises(ValueError, match="At least one table must be provided"):
+        reverb.Server()
+
+
+def test_a_server_with_a_name_twice_is_refused(reverb, table):
+    with pytest.raises(ValueError, match="Multiple items in tables have the same name: a"):
+        reverb.Server([table("a"), table("b"), table("a")])
+
+
+def test_a_server_listens_at_the_port_it_is_given(reverb, table):
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    server = reverb.Server(tables=[table()], port=port)
+    assert server.port == port
+    assert repr(server).startswith(f"Server(port={port}, reverb_service=ReverbServiceAsync(tables=")
+    client = reverb.Client(f"localhost:{port}")
+    client.insert([1], {"t": 1.0})
+    server.stop()
+    server.stop()
+    server.wait()
+
+
+def test_a_server_gives_a_client(reverb, table):
+    server = reverb.Server([table()])
+    client = server.localhost_client()
+    assert isinstance(client, reverb.Client)
+    assert client.server_address == client._server_address == f"localhost:{server.port}"
+    assert repr(client) == f"Client, server_address=localhost:{server.port}"
+    assert pickle.loads(pickle.dumps(client)).server_address == client.server_address
+    assert isinstance(pickle.loads(pickle.dumps(client)), reverb.Client)
+    server.stop()
+
+
+def test_a_dropped_server_stops(reverb, table):
+    server = reverb.Server([table()])
+    port = server.port
+    del server
+    import gc
+
+    gc.collect()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("localhost", port), timeout=1)
+
+
+def test_the_info_of_a_server_follows_what_happens(table, serve):
+    client = serve(table(), table("u"))
+    client.insert([1], {"t": 1.0, "u": 1.0})
+    client.insert([2], {"t": 1.0})
+    list(client.sample("t", 3))
+    info = client.server_info()
+    assert sorted(info) == ["t", "u"]
+    assert (info["t"].current_size, info["u"].current_size) == (2, 1)
+    assert info["t"].rate_limiter_info.insert_stats.completed == 2
+    assert info["t"].rate_limiter_info.sample_stats.completed == 3
+    assert (info["t"].num_episodes, info["t"].num_unique_samples) == (2, 1)
+    client.reset("t")
+    assert client.server_info()["t"].current_size == 0
+
+
+def test_nobody_answers_in_time(reverb):
+    with socket.socket() as silent:
+        silent.bind(("localhost", 0))
+        client = reverb.Client(f"localhost:{silent.getsockname()[1]}")
+        with pytest.raises(reverb.DeadlineExceededError):
+            client.server_info(timeout=1)
