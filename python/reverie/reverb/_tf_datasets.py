@@ -28,7 +28,6 @@ def dataset(
     kind: type[SampleDataset],
     server_address: Any,  # noqa: ANN401
     table: Any,  # noqa: ANN401
-    *args: Any,  # noqa: ANN401
     **kwargs: Any,  # noqa: ANN401
 ) -> Any:  # noqa: ANN401
     """The samples of ``kind`` as tf.data.
@@ -38,11 +37,11 @@ def dataset(
     """
     tf = tensorflow()
     if tf is None or not (tf.is_tensor(server_address) or tf.is_tensor(table)):
-        return _marked(kind(server_address, table, *args, **kwargs).as_tf(), shown_as)
-    shown = kind(_NOWHERE, "any", *args, **kwargs)  # checks the arguments
+        return _marked(kind(server_address, table, **kwargs).as_tf(), shown_as)
+    shown = kind(_NOWHERE, "any", **kwargs)  # checks the arguments
 
     def draw(poll_s: float, address: bytes, name: bytes) -> Iterator[Any]:
-        samples = kind(address.decode(), name.decode(), *args, **kwargs)
+        samples = kind(address.decode(), name.decode(), **kwargs)
         return samples._batches(samples._open(), poll_s)
 
     made = tf_dataset(shown._specs, shown._structure, draw, (server_address, table))
@@ -59,7 +58,6 @@ def dataset_of_signature(
     kind: type[SampleDataset],
     server_address: Any,  # noqa: ANN401
     table: str,
-    *args: Any,  # noqa: ANN401
     **kwargs: Any,  # noqa: ANN401
 ) -> Any:  # noqa: ANN401
     """The same, with the dtypes and shapes of the table's signature.
@@ -72,5 +70,5 @@ def dataset_of_signature(
         args: of ``kind.from_table_signature``.
         kwargs: as ``args``.
     """
-    made = kind.from_table_signature(server_address, table, *args, **kwargs)
+    made = kind.from_table_signature(server_address, table, **kwargs)
     return _marked(made.as_tf(), shown_as)

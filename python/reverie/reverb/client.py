@@ -33,7 +33,6 @@ class Client(client.Client):
         num_keep_alive_refs: int,
         *,
         validate_items: bool = True,
-        get_signature_timeout_ms: int | None = None,
         **options: Any,  # noqa: ANN401
     ) -> TrajectoryWriter:
         """A writer whose items are any rows of the last steps.
@@ -42,12 +41,12 @@ class Client(client.Client):
             num_keep_alive_refs: steps that items can refer back to; >= 1.
             validate_items: look at the table's signature when an item is created, not only when it
                 reaches the table.
-            get_signature_timeout_ms: of earlier releases of Reverb; means nothing. How long a
-                client waits for its server is its ``retry_timeout_s``.
             options: of ``reverie.Client.trajectory_writer``. Without ``max_in_flight_items`` any
-                number of items may wait for their table, as Reverb has it.
+                number of items may wait for their table, as Reverb has it. The argument
+                ``get_signature_timeout_ms`` of Reverb's earlier releases means nothing: how long a
+                client waits for its server is its ``retry_timeout_s``.
         """
-        del get_signature_timeout_ms
+        options.pop("get_signature_timeout_ms", None)
         options.setdefault("max_in_flight_items", _UNLIMITED_ITEMS)
         return super().trajectory_writer(
             num_keep_alive_refs, validate_items=bool(validate_items), **options

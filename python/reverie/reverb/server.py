@@ -61,15 +61,16 @@ class Table(table.Table):
         *,
         max_bytes: int | None = None,
     ) -> None:
-        if not name:
+        if isinstance(name, str) and not name:
             raise InvalidArgumentError("name must be nonempty: a table is spoken of by its name")
+        extensions = _checks.items("extensions", extensions, "reverie.extensions.Extension")
         native: list[Extension] = []
         for extension in extensions:
-            if isinstance(extension, Extension):
-                native.append(extension)
-            else:
+            if hasattr(extension, "build_internal_extensions"):
                 native += extension.build_internal_extensions(name)
-        if not is_spec(signature) and not signature:
+            else:
+                native.append(extension)
+        if isinstance(signature, (dict, list, tuple)) and not signature:
             signature = None
         if signature is not None:
             for leaf in _reverie.flatten(signature)[1]:
@@ -97,6 +98,7 @@ class Table(table.Table):
         signature: reverb_types.SpecNest | None = None,
     ) -> Table:
         """A table whose items are sampled once, in the order of their insertion."""
+        _checks.integer("max_size", max_size)
         return cls(
             name,
             item_selectors.Fifo(),
@@ -117,6 +119,7 @@ class Table(table.Table):
         signature: reverb_types.SpecNest | None = None,
     ) -> Table:
         """A table whose items are sampled once, the newest first."""
+        _checks.integer("max_size", max_size)
         return cls(
             name,
             item_selectors.Lifo(),
@@ -201,11 +204,12 @@ class Server(server.Server):
         checkpointer: checkpointers.CheckpointerBase | None = None,
         **options: Any,  # noqa: ANN401
     ) -> None:
+        given = () if tables is None else tables
+        tables = _checks.items("tables", given, "reverb.Table, such as [table]")
         if not tables:
             raise InvalidArgumentError(
                 "At least one table must be provided: tables is empty; a server stores nothing else"
             )
-        tables = _checks.items("tables", tables, "reverb.Table, such as [table]")
         names = collections.Counter(getattr(one, "name", None) for one in tables)
         repeated = [str(name) for name, count in names.items() if count > 1]
         if repeated:
