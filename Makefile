@@ -65,10 +65,12 @@ test-full: ## Full counts, all sanitizers, clang-tidy, longer fuzzing
 soak: build ## An hour of kills, freezes and slow readers on a server with clients beside it
 	@$(VENV)/python tests/attacks/soak.py --minutes 60
 
-.venv-reverb/made: tests/reverb/requirements.txt
+.venv-reverb/made: tests/reverb/requirements.txt tests/reverb/requirements-programs.txt
 	@echo "Python: making .venv-reverb, with dm-reverb and TensorFlow"
 	@$(PYTHON) -m venv .venv-reverb
 	@.venv-reverb/bin/python -m pip install -q --progress-bar off -r $<
+	@.venv-reverb/bin/python -m pip install -q --progress-bar off --no-deps \
+	  -r tests/reverb/requirements-programs.txt
 	@touch $@
 
 .PHONY: test-reverb

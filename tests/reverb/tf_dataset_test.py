@@ -186,8 +186,9 @@ def test_patterns_over_steps_that_are_there(respects, at_end):
             )
         )
     assert seen[0] == seen[1]
-    with pytest.raises(tf.errors.InvalidArgumentError, match="single bool"):
-        list(reverie.reverb.PatternDataset(steps, [config], respects, lambda s: s["a"]))
+    for module in (reverb, reverie.reverb):
+        with pytest.raises(ValueError, match="bool"):
+            module.PatternDataset(steps, [config], respects, lambda s: s["a"])
 
 
 @pytest.mark.parametrize("in_a_graph", [False, True])
@@ -218,9 +219,11 @@ def test_the_tensorflow_client(serve, in_a_graph):
     assert info.priority.numpy() == 2.0
     client.update_priorities("t", tf.reshape(info.key, [1]), tf.constant([7.0], tf.float64))
     assert client.sample("t", (tf.int64, tf.string)).info.priority.numpy() == 7.0
-    with pytest.raises(reverie.errors.InvalidArgumentError, match="1 leaves"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="1 leaves"):
         client.sample("t", [tf.int64])
-    with pytest.raises(reverie.errors.InvalidArgumentError, match="float32 for column 0"):
+    with pytest.raises(tf.errors.NotFoundError, match="table"):
+        client.sample("u", [tf.int64])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="float32 for column 0"):
         client.sample("t", [tf.float32, tf.string])
     for tables, priorities in [
         (tf.constant("t"), tf.constant([1.0], tf.float64)),
@@ -242,7 +245,7 @@ def test_the_names_of_reverb_are_here():
             if str(getattr(getattr(module, name), "__module__", "")).startswith("reverb")
         }
 
-    missing = {"platform", "cc", "checkpointers", "libpybind"}
+    missing = {"libpybind"}
     assert {
         name
         for name in public(reverb) - public(reverie.reverb)
@@ -250,9 +253,8 @@ def test_the_names_of_reverb_are_here():
     } <= missing
     for name in ("item_selectors", "rate_limiters", "errors", "replay_sample"):
         theirs, ours = getattr(reverb, name), getattr(reverie.reverb, name)
-        assert of_reverb(theirs) <= public(ours)
-    # Client here, and messages of protobuf.
-    theirs = of_reverb(reverb.structured_writer) - {"client_lib"}
-    assert theirs <= public(reverie.reverb.structured_writer)
+        assert all(hasattr(ours, name) for name in of_reverb(theirs))
+    for name in of_reverb(reverb.structured_writer) - {"client_lib"}:
+        assert hasattr(reverie.reverb.structured_writer, name)
     assert reverie.SampleInfo.tf_dtypes() == tuple(reverb.SampleInfo.tf_dtypes())
     assert reverie.SampleInfo.tf_shapes() == tuple(reverb.SampleInfo.tf_shapes())

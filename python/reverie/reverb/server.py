@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from reverie import _checks, _reverie, server, table
+from reverie._options import OnCorrupt, raises_on_corrupt
 from reverie.errors import InvalidArgumentError, UnimplementedError, UnsupportedTypeError
 from reverie.extensions import Extension
 from reverie.rate_limiters import RateLimiter
@@ -221,13 +222,14 @@ class Server(server.Server):
         self._checkpointer = _checked_checkpointer(checkpointer)
         super().__init__(tables, port, **options)
 
-    def localhost_client(self) -> Client:
+    def localhost_client(self, *, on_corrupt: OnCorrupt = "remove") -> Client:
         """A client that connects to the server as those of other processes do."""
-        return Client(f"localhost:{self.port}", token=self._token)
+        return Client(f"localhost:{self.port}", token=self._token, on_corrupt=on_corrupt)
 
-    def client(self) -> Client:
+    def client(self, *, on_corrupt: OnCorrupt = "remove") -> Client:
         """A client within this process: nothing travels."""
-        made: Client = Client._embedded(self._native.client(), "auto")  # type: ignore[assignment]
+        native = self._native.client(raises_on_corrupt(on_corrupt))
+        made: Client = Client._embedded(native, "auto")  # type: ignore[assignment]
         return made
 
     def __repr__(self) -> str:

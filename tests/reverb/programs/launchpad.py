@@ -1,0 +1,9 @@
+"""A stub of the package launchpad, which no longer installs: what Acme's signals call of it."""
+
+
+def register_stop_handler(handler):
+    """Acme asks to be told of Ctrl-C; a test presses none."""
+
+
+def unregister_stop_handler(handler):
+    """The same, back."""
