@@ -94,6 +94,12 @@ def test_the_inner_module_has_its_names(reverb, module):
     assert [name for name in MODULES[module] if not hasattr(loaded, name)] == []
 
 
+def test_the_messages_are_reached_without_an_import_of_their_module(reverb):
+    assert reverb.cc.schema_pb2.TableInfo(name="a").name == "a"
+    assert reverb.cc.patterns_pb2.PatternNode(stop=-1).stop == -1
+    assert reverb.cc.checkpointing.checkpoint_pb2.RateLimiterCheckpoint().delete_count == 0
+
+
 def test_the_module_has_no_version(reverb):
     assert not hasattr(reverb, "__version__")
 

@@ -11,6 +11,7 @@ imported by what needs them, when it is used.
 from reverie.errors import DeadlineExceededError, ReverbError
 from reverie.replay_sample import ReplaySample, SampleInfo
 from reverie.reverb import (
+    cc,
     client,
     errors,
     item_selectors,
@@ -53,6 +54,7 @@ __all__ = [
     "TrajectoryDataset",
     "TrajectoryWriter",
     "Writer",
+    "cc",
     "checkpointers",
     "client",
     "errors",

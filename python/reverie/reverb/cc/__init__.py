@@ -1,1 +1,12 @@
-"""Reverb's protobuf modules; see `reverie.reverb._messages`."""
+"""Reverb's protobuf modules; see ``reverie.reverb._messages``. Each is made when it is asked for."""
+
+import importlib
+from typing import Any
+
+_MODULES = ("checkpointing", "patterns_pb2", "schema_pb2")
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
