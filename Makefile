@@ -76,7 +76,8 @@ soak: build ## An hour of kills, freezes and slow readers on a server with clien
 .PHONY: test-reverb
 test-reverb: build .venv-reverb/made ## dm-reverb's clients on our server, and ours on dm-reverb's
 	@tools/apt_install $(APT_REVERB)
-	@.venv-reverb/bin/python -m pytest -q -c tests/reverb/pytest.ini tests/reverb tests/reverb_api
+	@.venv-reverb/bin/python -m pytest -q -c tests/reverb/pytest.ini \
+	  --rootdir . tests/reverb tests/reverb_api
 
 .PHONY: bench
 bench: build ## Build and run the C++ benchmarks

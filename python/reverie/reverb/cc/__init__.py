@@ -1,4 +1,4 @@
-"""Reverb's protobuf modules; see ``reverie.reverb._messages``. Each is made when it is asked for."""
+"""Reverb's protobuf modules, each made when it is asked for; see ``reverie.reverb._messages``."""
 
 import importlib
 from typing import Any
