@@ -82,6 +82,8 @@ class SocketConnection final : public Connection {
     }
   }
 
+  bool can_write_on_any_thread() const override { return true; }
+
   void want_read() override {
     if (std::exchange(socket_->is_waiting_to_read, true)) return;
     socket_->descriptor.async_wait(asio::posix::stream_descriptor::wait_read,

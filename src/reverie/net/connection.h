@@ -52,6 +52,9 @@ class Connection {
   virtual IoResult read(std::span<std::byte> into) = 0;
   // Gathers from `pieces` in order, and says how far it came.
   virtual IoResult write(std::span<const std::span<const std::byte>> pieces) = 0;
+  // Whether write() may be called on other threads than the loop's too, one at a time and never
+  // while the connection is destroyed: its owner has a lock for that.
+  virtual bool can_write_on_any_thread() const { return false; }
 
   // Asks for one on_readable() or on_writable(). Asking again before it came changes nothing.
   virtual void want_read() = 0;
