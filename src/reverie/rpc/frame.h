@@ -1,0 +1,106 @@
+// Frames: how messages lie on a stream of bytes.
+//
+//     0        4      5      6          8            12       16           24         32         40
+//     48 "RvR1" | kind | zero | name size | head size  | zero   | bulk size  | sequence | received
+//     | call | then the name, the head, the bulk (little-endian)
+//
+// `sequence` numbers what must arrive, `received` acknowledges the other direction, `call` tells
+// which call is meant. The last byte of the magic is the version.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "reverie/base/status.h"
+#include "reverie/rpc/message.h"
+#include "reverie/tensor/buffer.h"
+
+namespace reverie {
+
+enum class FrameKind : std::uint8_t {
+  // The handshake, in this order.
+  kHello = 1,
+  kWelcome = 2,
+  kResume = 3,
+  kResumed = 4,
+  kRefused = 5,
+  // Without a sequence.
+  kAck = 6,  // also says that the sender is alive
+  kBye = 7,
+  // With one.
+  kCall = 16,
+  kAnswer = 17,
+  kError = 18,
+  kCancel = 19,
+  kFind = 20,
+  kFound = 21,
+};
+
+inline constexpr std::size_t kFrameHeaderBytes = 48;
+
+struct FrameHeader {
+  FrameKind kind = FrameKind::kAck;
+  std::uint64_t sequence = 0;
+  std::uint64_t received = 0;
+  std::uint64_t call = 0;
+};
+
+struct Frame {
+  FrameHeader header;
+  Message message;
+};
+
+struct FrameLimits {
+  std::size_t name_bytes_max = 1024;
+  std::size_t head_bytes_max = std::size_t{64} << 20;
+  std::size_t bulk_bytes_max = std::size_t{4} << 30;
+  // Before a peer has proved who it is.
+  static FrameLimits stranger() { return {0, 8192, 0}; }
+};
+
+std::array<std::byte, kFrameHeaderBytes> encode_frame_header(const FrameHeader& header,
+                                                             const Message& message);
+
+// Cuts a stream of bytes into frames. Takes no memory for a length before it was checked. Not
+// thread-safe.
+class FrameReader {
+ public:
+  // `bulk_memory`, null for the C heap, gives the memory that large bulk is received into; it
+  // outlives the frames.
+  explicit FrameReader(FrameLimits limits, Allocator* bulk_memory = nullptr)
+      : limits_(limits), bulk_memory_(bulk_memory) {}
+
+  // From the next header on.
+  void set_limits(FrameLimits limits) { limits_ = limits; }
+
+  // Appends to `frames` those that became whole. INVALID_ARGUMENT for what is no frame, or one
+  // beyond the limits; then the reader is of no more use.
+  Status feed(std::span<const std::byte> bytes, std::vector<Frame>& frames);
+
+  // Where the next bytes of the stream may be read to directly; empty where feed() is to be used.
+  std::span<std::byte> direct();
+  // So many bytes were read to direct().
+  void advance(std::size_t size_bytes, std::vector<Frame>& frames);
+
+ private:
+  enum class Part { kHeader, kName, kHead, kBulk };
+  // The memory of the part that is read now, and goes on to the next ones while they are full.
+  std::span<std::byte> part_bytes();
+  Status go_on(std::vector<Frame>& frames);
+  Status begin_frame();
+
+  FrameLimits limits_;
+  Allocator* bulk_memory_;
+  Part part_ = Part::kHeader;
+  std::size_t filled_ = 0;  // of the part
+  std::array<std::byte, kFrameHeaderBytes> header_{};
+  Frame frame_;
+  std::size_t bulk_size_ = 0;
+  std::shared_ptr<Buffer> bulk_;
+};
+
+}  // namespace reverie

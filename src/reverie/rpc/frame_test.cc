@@ -1,0 +1,97 @@
+#include "reverie/rpc/frame.h"
+
+#include <cstring>
+#include <random>
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace reverie {
+namespace {
+
+Message message_of(std::string name, std::size_t head, std::vector<std::size_t> bulk) {
+  Message message;
+  message.name = std::move(name);
+  for (std::size_t i = 0; i < head; ++i) {
+    message.payload.head.push_back(static_cast<std::byte>(i * 7));
+  }
+  for (const std::size_t size : bulk) {
+    auto bytes = std::make_shared<std::vector<std::byte>>(size, static_cast<std::byte>(size));
+    const std::span<const std::byte> view = *bytes;
+    message.payload.bulk.push_back({view, std::move(bytes)});
+  }
+  return message;
+}
+
+// The bytes of a frame as a connection carries them.
+std::vector<std::byte> bytes_of(const FrameHeader& header, const Message& message) {
+  const auto head = encode_frame_header(header, message);
+  std::vector<std::byte> bytes(head.begin(), head.end());
+  const auto name = std::as_bytes(std::span(message.name));
+  bytes.insert(bytes.end(), name.begin(), name.end());
+  bytes.insert(bytes.end(), message.payload.head.begin(), message.payload.head.end());
+  const std::size_t bulk = bytes.size();
+  for (const BulkPiece& piece : message.payload.bulk) {
+    bytes.resize(bulk + Payload::padded(bytes.size() - bulk));
+    bytes.insert(bytes.end(), piece.bytes.begin(), piece.bytes.end());
+  }
+  return bytes;
+}
+
+TEST(FrameReader, GivesTheFramesBackHoweverTheStreamIsCut) {
+  const Message messages[] = {message_of("f", 5, {}), message_of("", 0, {}),
+                              message_of("policy", 300, {1, 64, 100'000}),
+                              message_of("g", 40'000, {7})};
+  std::vector<std::byte> stream;
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    const auto bytes = bytes_of({FrameKind::kCall, i + 1, 10 * i, 100 * i}, messages[i]);
+    stream.insert(stream.end(), bytes.begin(), bytes.end());
+  }
+  for (unsigned seed = 0; seed < 50; ++seed) {
+    std::mt19937 rng(seed);
+    FrameReader reader{FrameLimits()};
+    std::vector<Frame> frames;
+    for (std::size_t at = 0; at < stream.size();) {
+      const std::span<std::byte> direct = reader.direct();
+      std::size_t size = std::min<std::size_t>(1 + rng() % 50'000, stream.size() - at);
+      if (!direct.empty()) {
+        size = std::min(size, direct.size());
+        std::memcpy(direct.data(), stream.data() + at, size);
+        reader.advance(size, frames);
+      } else {
+        ASSERT_TRUE(reader.feed(std::span(stream).subspan(at, size), frames).ok());
+      }
+      at += size;
+    }
+    ASSERT_EQ(frames.size(), 4u);
+    for (std::uint64_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(frames[i].header.sequence, i + 1);
+      EXPECT_EQ(frames[i].header.received, 10 * i);
+      EXPECT_EQ(frames[i].header.call, 100 * i);
+      EXPECT_EQ(frames[i].message.name, messages[i].name);
+      EXPECT_EQ(frames[i].message.payload.head, messages[i].payload.head);
+      EXPECT_EQ(bytes_of(frames[i].header, frames[i].message),
+                bytes_of({FrameKind::kCall, i + 1, 10 * i, 100 * i}, messages[i]));
+    }
+  }
+}
+
+TEST(FrameReader, RefusesWhatIsNoFrameAndWhatIsBeyondItsLimits) {
+  const auto good = bytes_of({FrameKind::kCall, 1, 0, 1}, message_of("f", 10, {}));
+  const auto status_of = [](std::vector<std::byte> bytes, FrameLimits limits) {
+    FrameReader reader(limits);
+    std::vector<Frame> frames;
+    return reader.feed(bytes, frames).code();
+  };
+  EXPECT_EQ(status_of(good, FrameLimits()), StatusCode::kOk);
+  // Magic, kind, reserved bytes; and a bulk of 2^63 bytes, for which no memory is taken.
+  for (const std::size_t at : {0u, 3u, 4u, 5u, 12u, 15u, 23u}) {
+    auto bad = good;
+    bad[at] ^= std::byte{0x80};
+    EXPECT_EQ(status_of(bad, FrameLimits()), StatusCode::kInvalidArgument) << at;
+  }
+  EXPECT_EQ(status_of(good, FrameLimits::stranger()), StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace reverie

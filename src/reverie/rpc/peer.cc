@@ -1,0 +1,572 @@
+#include "reverie/rpc/peer.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "reverie/base/fork.h"
+#include "reverie/base/mutex.h"
+#include "reverie/base/random.h"
+#include "reverie/net/connection.h"
+#include "reverie/net/listener.h"
+#include "reverie/rpc/wire_link.h"
+#include "reverie/tensor/batch_memory.h"
+
+namespace reverie {
+namespace {
+
+constexpr Duration kConnectMax = std::chrono::seconds(5);
+constexpr std::size_t kLinksMax = 65'536;
+constexpr std::size_t kKeptBuffers = 4;
+// With so few calls under way each goes out on its caller's thread.
+constexpr std::size_t kLoneCalls = 2;
+
+std::string file_text(const char* path) {
+  char text[64] = {};
+  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return {};
+  const ssize_t size = ::read(fd, text, sizeof(text) - 1);
+  ::close(fd);
+  std::string found(text, size > 0 ? static_cast<std::size_t>(size) : 0);
+  while (!found.empty() && found.back() == '\n') found.pop_back();
+  return found;
+}
+
+// Equal for processes that reach the same abstract Unix sockets: one start of one machine, and one
+// network namespace.
+std::string host_id() {
+  char space[64] = {};
+  const ssize_t size = ::readlink("/proc/self/ns/net", space, sizeof(space) - 1);
+  const std::string boot = file_text("/proc/sys/kernel/random/boot_id");
+  if (size <= 0 || boot.empty()) return {};
+  return boot + "/" + std::string(space, static_cast<std::size_t>(size));
+}
+
+}  // namespace
+
+class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this<Peer::Impl> {
+ public:
+  explicit Impl(const Options& options) : Impl(options, {random_seed(), random_seed()}) {}
+  ~Impl() override = default;
+
+  // --- What a turn does: an event under the lock, then what came of it, under none.
+  template <typename Event>
+  void turn(Event event) {
+    std::vector<Request> deliveries;
+    std::vector<InboundId> withdrawals;
+    std::vector<std::pair<Done, CallResult>> completions;
+    std::vector<std::pair<Handler, Request>> handled;
+    Withdrawn withdrawn;
+    {
+      MutexLock lock(mutex_);
+      event();
+      const TimePoint now = clock_.now();
+      if (core_.next_tick() <= now) core_.tick(now);
+      flush_dirty();
+      arm_timer();
+      deliveries.swap(deliveries_);
+      withdrawals.swap(withdrawals_);
+      for (auto& [call, result] : completions_) {
+        const auto done = done_.find(call);
+        if (done == done_.end()) continue;
+        completions.emplace_back(std::move(done->second), std::move(result));
+        done_.erase(done);
+      }
+      completions_.clear();
+      for (Request& request : deliveries) {
+        const auto handler = handlers_.find(request.function);
+        if (handler != handlers_.end()) handled.emplace_back(handler->second, std::move(request));
+      }
+      if (!withdrawals.empty()) withdrawn = withdrawn_;
+    }
+    for (auto& [done, result] : completions) done(std::move(result));
+    for (auto& [handler, request] : handled) handler(std::move(request));
+    if (withdrawn) {
+      for (const InboundId request : withdrawals) withdrawn(request);
+    }
+  }
+
+  Status check_open() {
+    REVERIE_RETURN_IF_ERROR(fork_guard_.check("peer"));
+    MutexLock lock(mutex_);
+    if (is_closed_)
+      return failed_precondition("peer '{}' is closed; make a new one", options_.name);
+    return {};
+  }
+
+  Result<std::string> listen(const std::string& text) {
+    REVERIE_RETURN_IF_ERROR(check_open());
+    REVERIE_ASSIGN_OR_RETURN(const Endpoint endpoint, parse_endpoint(text));
+    const bool is_unix = endpoint.kind == Endpoint::Kind::kUnix;
+    if (is_unix ? !options_.uses_unix : !options_.uses_tcp) {
+      return invalid_argument("address is '{}', but peer '{}' does not use such connections", text,
+                              options_.name);
+    }
+    REVERIE_ASSIGN_OR_RETURN(const std::vector<SocketAddress> addresses, resolve(endpoint));
+    const SocketAddress& address = addresses.front();
+    if (!address.is_loopback() && options_.token.empty() && !options_.is_insecure_allowed) {
+      return invalid_argument(
+          "address is '{}', which other machines can reach, and '{}' has no token; give both ends "
+          "a token, listen at 127.0.0.1, or say insecure=True",
+          text, options_.name);
+    }
+    REVERIE_ASSIGN_OR_RETURN(const std::string chosen, open_listener(address));
+    listen_unix();
+    return chosen;
+  }
+
+  Status connect(const std::string& text) {
+    REVERIE_RETURN_IF_ERROR(check_open());
+    REVERIE_ASSIGN_OR_RETURN(const Endpoint endpoint, parse_endpoint(text));
+    const bool is_unix = endpoint.kind == Endpoint::Kind::kUnix;
+    if (is_unix ? !options_.uses_unix : !options_.uses_tcp) {
+      return invalid_argument("address is '{}', but peer '{}' does not use such connections", text,
+                              options_.name);
+    }
+    listen_unix();
+    turn([&] {
+      mutex_.assert_held();
+      core_.connect(endpoint.to_string(), clock_.now());
+    });
+    return {};
+  }
+
+  Status define(const std::string& function, Handler handler) {
+    REVERIE_RETURN_IF_ERROR(check_open());
+    MutexLock lock(mutex_);
+    REVERIE_RETURN_IF_ERROR(core_.define(function));
+    handlers_[function] = std::move(handler);
+    return {};
+  }
+
+  bool undefine(const std::string& function) {
+    Handler gone;  // goes under no lock
+    MutexLock lock(mutex_);
+    const auto handler = handlers_.find(function);
+    if (handler == handlers_.end()) return false;
+    gone = std::move(handler->second);
+    handlers_.erase(handler);
+    return core_.undefine(function);
+  }
+
+  void set_withdrawn(Withdrawn withdrawn) {
+    MutexLock lock(mutex_);
+    withdrawn_ = std::move(withdrawn);
+  }
+
+  Result<CallId> call(const std::string& peer, const std::string& function, Payload payload,
+                      const CallOptions& options, Done done) {
+    REVERIE_RETURN_IF_ERROR(fork_guard_.check("peer"));
+    Result<CallId> id = CallId{0};
+    turn([&] {
+      mutex_.assert_held();
+      id = core_.call(peer, function, std::move(payload), options, clock_.now());
+      if (id.ok()) done_.emplace(*id, std::move(done));
+    });
+    return id;
+  }
+
+  void cancel(CallId call) {
+    if (!fork_guard_.check("peer").ok()) return;
+    turn([&] {
+      mutex_.assert_held();
+      core_.cancel(call, clock_.now());
+    });
+  }
+
+  void answer(InboundId request, Payload payload) {
+    if (!fork_guard_.check("peer").ok()) return;
+    turn([&] {
+      mutex_.assert_held();
+      note_answered();
+      core_.answer(request, std::move(payload), clock_.now());
+    });
+  }
+
+  void fail(InboundId request, const RemoteError& error) {
+    if (!fork_guard_.check("peer").ok()) return;
+    turn([&] {
+      mutex_.assert_held();
+      note_answered();
+      core_.fail(request, error, clock_.now());
+    });
+  }
+
+  std::vector<PeerInfo> peers() {
+    MutexLock lock(mutex_);
+    return core_.peers();
+  }
+  std::vector<std::string> functions() {
+    MutexLock lock(mutex_);
+    return core_.functions();
+  }
+  std::vector<std::string> addresses() {
+    MutexLock lock(mutex_);
+    return addresses_;
+  }
+  std::size_t pending_calls() {
+    MutexLock lock(mutex_);
+    return core_.pending_calls();
+  }
+  const std::string& name() const { return options_.name; }
+
+  // False in a forked child, whose parent goes on.
+  bool close() {
+    if (!fork_guard_.check("peer").ok()) return false;
+    {
+      MutexLock lock(mutex_);
+      if (std::exchange(is_closed_, true)) return true;
+    }
+    std::vector<std::unique_ptr<Listener>> listeners;
+    turn([&] {
+      mutex_.assert_held();
+      listeners.swap(listeners_);
+      core_.close(clock_.now());
+    });
+    listeners.clear();
+    io_.loop(0).run_and_wait([this] {
+      dials_.clear();
+      timer_.reset();
+    });
+    io_.stop();
+    std::unordered_map<std::string, Handler> handlers;
+    Withdrawn withdrawn;
+    MutexLock lock(mutex_);
+    handlers.swap(handlers_);
+    withdrawn = std::move(withdrawn_);
+    return true;
+  }
+
+  // --- PeerEffects, under the lock.
+  void dial(LinkId link, const std::string& address) override {
+    mutex_.assert_held();
+    dialling_.insert(link);
+    io_.loop(0).post([this, link, address] { start_dial(link, address); });
+  }
+  void send(LinkId link, const FrameHeader& header,
+            std::shared_ptr<const Message> message) override {
+    mutex_.assert_held();
+    const auto place = links_.find(link);
+    if (place == links_.end()) return;
+    place->second->queue(header, std::move(message));
+    dirty_.push_back(link);
+  }
+  void hang_up(LinkId link) override {
+    mutex_.assert_held();
+    if (dialling_.erase(link) > 0) {
+      io_.loop(0).post([this, link] { dials_.erase(link); });
+      return;
+    }
+    const auto place = links_.find(link);
+    if (place == links_.end()) return;
+    place->second->flush();
+    place->second->end();
+    // Goes on the loop's thread.
+    io_.loop(0).post([gone = std::move(place->second)]() mutable { gone.reset(); });
+    links_.erase(place);
+  }
+  void trust(LinkId link) override {
+    mutex_.assert_held();
+    const auto place = links_.find(link);
+    if (place != links_.end()) place->second->trust();
+  }
+  void deliver(Request request) override {
+    mutex_.assert_held();
+    ++inbound_;
+    deliveries_.push_back(std::move(request));
+  }
+  void withdraw(InboundId request) override {
+    mutex_.assert_held();
+    withdrawals_.push_back(request);
+  }
+  void complete(CallId call, CallResult result) override {
+    mutex_.assert_held();
+    completions_.emplace_back(call, std::move(result));
+  }
+
+ private:
+  Impl(const Options& options, RunId run)
+      : options_(options), run_(run), core_(core_options(options, run), *this) {
+    events_.received = [this](LinkId link, std::vector<Frame> frames) {
+      on_frames(link, std::move(frames));
+    };
+    events_.lost = [this](LinkId link, const Status& why) { on_lost(link, why); };
+    events_.writable = [this](LinkId link) { on_writable(link); };
+  }
+
+  static PeerOptions core_options(const Options& options, RunId run) {
+    PeerOptions made;
+    made.name = options.name;
+    made.run = run;
+    made.token = options.token;
+    made.host = host_id();
+    made.uses_unix = options.uses_unix;
+    made.uses_tcp = options.uses_tcp;
+    made.calls_max = options.calls_max;
+    made.call_bytes_max = options.call_bytes_max;
+    made.dead_after = options.dead_after;
+    made.find_timeout = options.find_timeout;
+    made.random = random_seed;
+    return made;
+  }
+
+  void note_answered() REVERIE_REQUIRES(mutex_) { inbound_ -= inbound_ > 0 ? 1 : 0; }
+
+  Result<std::string> open_listener(const SocketAddress& address) {
+    REVERIE_ASSIGN_OR_RETURN(
+        std::unique_ptr<Listener> listener,
+        Listener::open(io_.loop(0), address,
+                       [this](int socket, const SocketAddress& peer) { on_accept(socket, peer); }));
+    std::string chosen = listener->address().to_string();
+    MutexLock lock(mutex_);
+    if (options_.tells_addresses) core_.add_address(chosen);
+    addresses_.push_back(chosen);
+    listeners_.push_back(std::move(listener));
+    return chosen;
+  }
+
+  // A Unix socket that the kernel alone knows, for peers of this machine. One that cannot be made
+  // is done without.
+  void listen_unix() {
+    if (!options_.uses_unix) return;
+    {
+      MutexLock lock(mutex_);
+      if (std::exchange(listens_unix_, true)) return;
+    }
+    const auto endpoint =
+        parse_endpoint(format("unix:@reverie-{:016x}{:016x}", run_.high, run_.low));
+    if (!endpoint.ok()) return;
+    const auto addresses = resolve(*endpoint);
+    if (addresses.ok()) (void)open_listener(addresses->front()).ok();
+  }
+
+  // --- On the loop's thread.
+  void start_dial(LinkId id, const std::string& address) {
+    {
+      MutexLock lock(mutex_);
+      if (!dialling_.contains(id)) return;
+    }
+    const Result<Endpoint> endpoint = parse_endpoint(address);
+    if (!endpoint.ok()) return dialled(id, {}, endpoint.status());
+    dials_[id] = reverie::connect(
+        io_.loop(0), *endpoint, nullptr, {}, kConnectMax,
+        [this, id, host = endpoint->host](Result<std::unique_ptr<Connection>> connection) {
+          // The handle is dropped later: this runs within it.
+          io_.loop(0).post([this, id] { dials_.erase(id); });
+          dialled(id, host, std::move(connection));
+        });
+  }
+
+  void dialled(LinkId id, const std::string& host, Result<std::unique_ptr<Connection>> connection) {
+    std::shared_ptr<WireLink> link;
+    if (connection.ok()) {
+      link = std::make_shared<WireLink>(id, std::move(connection).value(), memory_.get(), events_);
+    }
+    turn([&] {
+      mutex_.assert_held();
+      if (dialling_.erase(id) == 0) return;
+      if (!link) return core_.link_down(id, connection.status(), clock_.now());
+      links_[id] = link;
+      core_.link_up(id, host, clock_.now());
+    });
+    if (link && !link->is_over()) link->start();
+  }
+
+  void on_accept(int socket, const SocketAddress& peer) {
+    auto connection = make_connection(io_.loop(0), socket, peer);
+    std::shared_ptr<WireLink> link;
+    turn([&] {
+      mutex_.assert_held();
+      if (is_closed_ || links_.size() >= kLinksMax) return;
+      const LinkId id = core_.accepted(peer.to_string(), clock_.now());
+      link = std::make_shared<WireLink>(id, std::move(connection), memory_.get(), events_);
+      links_[id] = link;
+    });
+    if (link) link->start();
+  }
+
+  void on_frames(LinkId id, std::vector<Frame> frames) {
+    turn([&] {
+      mutex_.assert_held();
+      const TimePoint now = clock_.now();
+      core_.heard(id, now);
+      for (Frame& frame : frames) core_.received(id, std::move(frame), now);
+    });
+  }
+
+  void on_lost(LinkId id, const Status& why) {
+    turn([&] {
+      mutex_.assert_held();
+      const auto place = links_.find(id);
+      if (place == links_.end()) return;
+      place->second->end();
+      const auto gone = std::move(place->second);
+      links_.erase(place);
+      io_.loop(0).post([gone] {});
+      core_.link_down(id, why, clock_.now());
+    });
+  }
+
+  void on_writable(LinkId id) {
+    MutexLock lock(mutex_);
+    const auto place = links_.find(id);
+    if (place == links_.end()) return;
+    place->second->is_flush_posted = false;
+    write_on(id, *place->second);
+  }
+
+  // Writes, and asks to go on when the connection takes more. On the loop's thread.
+  void write_on(LinkId, WireLink& link) REVERIE_REQUIRES(mutex_) {
+    if (link.flush()) return;
+    link.is_flush_posted = true;
+    link.connection().want_write();
+  }
+
+  void flush_dirty() REVERIE_REQUIRES(mutex_) {
+    const bool is_loop = io_.loop(0).is_current();
+    const bool is_lone = core_.pending_calls() + inbound_ <= kLoneCalls;
+    for (const LinkId id : dirty_) {
+      const auto place = links_.find(id);
+      if (place == links_.end()) continue;
+      WireLink& link = *place->second;
+      if (link.is_flush_posted || !link.has_output()) continue;
+      if (is_loop) {
+        write_on(id, link);
+        continue;
+      }
+      if (is_lone && link.connection().can_write_on_any_thread() && link.flush()) continue;
+      link.is_flush_posted = true;
+      io_.loop(0).post([this, id] { on_writable(id); });
+    }
+    dirty_.clear();
+  }
+
+  void arm_timer() REVERIE_REQUIRES(mutex_) {
+    const TimePoint next = core_.next_tick();
+    if (next >= armed_for_ || is_closed_) return;
+    armed_for_ = next;
+    if (io_.loop(0).is_current()) return start_timer();
+    io_.loop(0).post([this] {
+      MutexLock lock(mutex_);
+      if (!is_closed_) start_timer();
+    });
+  }
+
+  void start_timer() REVERIE_REQUIRES(mutex_) {
+    if (!timer_) timer_ = std::make_unique<LoopTimer>(io_.loop(0));
+    timer_->start(armed_for_ - clock_.now(), [this] {
+      turn([this] {
+        mutex_.assert_held();
+        armed_for_ = TimePoint::max();
+      });
+    });
+  }
+
+  const Options options_;
+  const RunId run_;
+  ForkGuard fork_guard_;
+  Clock& clock_ = Clock::system();
+  const std::shared_ptr<BatchMemory> memory_ = BatchMemory::make(kKeptBuffers);
+  IoThreads io_{1};
+  WireLink::Events events_;
+  // Of the loop's thread.
+  std::unordered_map<LinkId, ConnectHandle> dials_;
+  std::unique_ptr<LoopTimer> timer_;
+
+  Mutex mutex_;
+  PeerCore core_ REVERIE_GUARDED_BY(mutex_);
+  bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
+  bool listens_unix_ REVERIE_GUARDED_BY(mutex_) = false;
+  std::vector<std::unique_ptr<Listener>> listeners_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<std::string> addresses_ REVERIE_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, Handler> handlers_ REVERIE_GUARDED_BY(mutex_);
+  Withdrawn withdrawn_ REVERIE_GUARDED_BY(mutex_);
+  std::unordered_map<CallId, Done> done_ REVERIE_GUARDED_BY(mutex_);
+  std::unordered_map<LinkId, std::shared_ptr<WireLink>> links_ REVERIE_GUARDED_BY(mutex_);
+  std::unordered_set<LinkId> dialling_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<LinkId> dirty_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<Request> deliveries_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<InboundId> withdrawals_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<std::pair<CallId, CallResult>> completions_ REVERIE_GUARDED_BY(mutex_);
+  std::size_t inbound_ REVERIE_GUARDED_BY(mutex_) = 0;  // requests that were not answered
+  TimePoint armed_for_ REVERIE_GUARDED_BY(mutex_) = TimePoint::max();
+};
+
+Result<std::unique_ptr<Peer>> Peer::make(const Options& options) {
+  if (options.name.empty() || options.name.size() > kPeerNameMax) {
+    return invalid_argument("name has {} bytes; it must have 1 to {}", options.name.size(),
+                            kPeerNameMax);
+  }
+  if (options.dead_after < std::chrono::milliseconds(100)) {
+    return invalid_argument("dead_after is {} s; it must be at least 0.1",
+                            to_seconds(options.dead_after));
+  }
+  if (!options.uses_unix && !options.uses_tcp) {
+    return invalid_argument("peer '{}' may use neither Unix sockets nor TCP; allow one",
+                            options.name);
+  }
+  return std::unique_ptr<Peer>(new Peer(std::make_shared<Impl>(options)));
+}
+
+Peer::Peer(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Peer::~Peer() {
+  // A forked child shares the sockets with its parent: it leaves them alone.
+  if (!impl_->close()) (void)new std::shared_ptr<Impl>(std::move(impl_));
+}
+
+const std::string& Peer::name() const {
+  return impl_->name();
+}
+Result<std::string> Peer::listen(const std::string& address) {
+  return impl_->listen(address);
+}
+Status Peer::connect(const std::string& address) {
+  return impl_->connect(address);
+}
+Status Peer::define(const std::string& function, Handler handler) {
+  return impl_->define(function, std::move(handler));
+}
+bool Peer::undefine(const std::string& function) {
+  return impl_->check_open().ok() && impl_->undefine(function);
+}
+void Peer::set_withdrawn(Withdrawn withdrawn) {
+  impl_->set_withdrawn(std::move(withdrawn));
+}
+Result<CallId> Peer::call(const std::string& peer, const std::string& function, Payload payload,
+                          const CallOptions& options, Done done) {
+  return impl_->call(peer, function, std::move(payload), options, std::move(done));
+}
+void Peer::cancel(CallId call) {
+  impl_->cancel(call);
+}
+void Peer::answer(InboundId request, Payload payload) {
+  impl_->answer(request, std::move(payload));
+}
+void Peer::fail(InboundId request, const RemoteError& error) {
+  impl_->fail(request, error);
+}
+std::vector<PeerInfo> Peer::peers() const {
+  return impl_->peers();
+}
+std::vector<std::string> Peer::functions() const {
+  return impl_->functions();
+}
+std::vector<std::string> Peer::addresses() const {
+  return impl_->addresses();
+}
+std::size_t Peer::pending_calls() const {
+  return impl_->pending_calls();
+}
+void Peer::close() {
+  (void)impl_->close();
+}
+Status Peer::check_open() const {
+  return impl_->check_open();
+}
+
+}  // namespace reverie

@@ -1,0 +1,481 @@
+// Calls, requests, sessions and time. Links and routes are in peer_links.cc.
+#include "reverie/rpc/peer_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "reverie/rpc/remote_error.h"
+#include "reverie/rpc/value_writer.h"
+
+namespace reverie {
+namespace {
+
+constexpr std::size_t kFunctionNameMax = 1024;
+// Received frames that are acknowledged at once if no frame of ours does it on the way.
+constexpr std::size_t kUnacknowledgedMax = 64;
+constexpr std::size_t kUnacknowledgedBytesMax = std::size_t{1} << 20;
+// Deadlines are looked at no more often, and less often the more calls there are.
+constexpr Duration kDeadlineStep = std::chrono::milliseconds(1);
+constexpr std::size_t kCallsAStep = 1000;
+
+constexpr std::string_view kPing = "reverie.ping";
+constexpr std::string_view kFunctions = "reverie.functions";
+
+std::shared_ptr<const Message> named(std::string name, Payload payload = {}) {
+  return std::make_shared<const Message>(Message{std::move(name), std::move(payload)});
+}
+
+}  // namespace
+
+PeerCore::PeerCore(PeerOptions options, PeerEffects& effects)
+    : options_(std::move(options)), effects_(effects) {
+  next_tick_ = TimePoint::max();
+}
+
+Status PeerCore::define(const std::string& function) {
+  if (function.empty() || function.size() > kFunctionNameMax) {
+    return invalid_argument("a function's name has {} bytes; it must have 1 to {}", function.size(),
+                            kFunctionNameMax);
+  }
+  if (function == kPing || function == kFunctions) {
+    return invalid_argument("'{}' is a function of every peer; choose another name", function);
+  }
+  if (!functions_.insert(function).second) {
+    return already_exists("'{}' is defined already; undefine it first, or choose another name",
+                          function);
+  }
+  return {};
+}
+
+bool PeerCore::undefine(const std::string& function) {
+  return functions_.erase(function) > 0;
+}
+
+std::vector<std::string> PeerCore::functions() const {
+  return {functions_.begin(), functions_.end()};
+}
+
+std::vector<PeerInfo> PeerCore::peers() const {
+  std::vector<PeerInfo> found;
+  for (const auto& [key, session] : sessions_) {
+    PeerInfo& info = found.emplace_back();
+    info.name = session.peer_name;
+    info.is_connected = session.link != 0;
+    if (info.is_connected) info.link_address = links_.at(session.link).address;
+    info.calls = session.calls.size();
+    info.requests = session.running.size();
+  }
+  return found;
+}
+
+// --- Calls.
+
+Result<CallId> PeerCore::call(const std::string& peer, const std::string& function, Payload payload,
+                              const CallOptions& options, TimePoint now) {
+  if (is_closed_) return failed_precondition("this peer is closed; make a new one");
+  if (peer == options_.name) {
+    return failed_precondition(
+        "'{}' is called on '{}', which is this peer itself; call the "
+        "function directly",
+        function, peer);
+  }
+  if (peer.empty() || peer.size() > kPeerNameMax) {
+    return invalid_argument("a peer's name has {} bytes; it must have 1 to {}", peer.size(),
+                            kPeerNameMax);
+  }
+  if (function.empty() || function.size() > kFunctionNameMax) {
+    return invalid_argument("a function's name has {} bytes; it must have 1 to {}", function.size(),
+                            kFunctionNameMax);
+  }
+  Call call;
+  call.peer = peer;
+  call.options = options;
+  call.message = named(function, std::move(payload));
+  call.size_bytes = call.message->size_bytes();
+  const FrameLimits limits;
+  const Payload& given = call.message->payload;
+  if (given.head.size() > limits.head_bytes_max || given.bulk_bytes() > limits.bulk_bytes_max) {
+    return invalid_argument(
+        "the call of '{}' on '{}' has {} bytes of values and {} of arrays; the bounds are {} and "
+        "{}: send it in parts",
+        function, peer, given.head.size(), given.bulk_bytes(), limits.head_bytes_max,
+        limits.bulk_bytes_max);
+  }
+  if (calls_.size() >= options_.calls_max ||
+      call.size_bytes > options_.call_bytes_max - call_bytes_) {
+    return resource_exhausted(
+        "{} calls of {} bytes wait for answers, and '{}' on '{}' would add {} bytes; the bounds "
+        "are "
+        "{} calls and {} bytes: take results before calling again",
+        calls_.size(), call_bytes_, function, peer, call.size_bytes, options_.calls_max,
+        options_.call_bytes_max);
+  }
+  const CallId id = next_call_++;
+  call_bytes_ += call.size_bytes;
+  calls_.emplace(id, std::move(call));
+  if (options.deadline < next_deadline_) {
+    next_deadline_ = options.deadline;
+    tick_by(next_deadline_);
+  }
+  const auto found = session_by_name_.find(peer);
+  if (found != session_by_name_.end()) {
+    start(id, found->second, now);
+  } else {
+    wait_for_peer(id, peer, now);
+  }
+  return id;
+}
+
+void PeerCore::start(CallId id, std::uint64_t key, TimePoint now) {
+  Call& call = calls_.at(id);
+  Session& session = sessions_.at(key);
+  call.session = key;
+  session.calls.insert(id);
+  call.sequence = enqueue(session, FrameKind::kCall, id, call.message, now);
+}
+
+void PeerCore::wait_for_peer(CallId id, const std::string& peer, TimePoint now) {
+  const auto [place, is_new] = wanted_.try_emplace(peer);
+  Wanted& wanted = place->second;
+  calls_.at(id).session = 0;
+  wanted.calls.push_back(id);
+  if (!is_new) return;
+  wanted.since = now;
+  ask_for(peer, wanted, now);
+  for (auto& [address, route] : routes_) {
+    if (route.peer == peer) route.next_try = std::min(route.next_try, now);
+  }
+  step_routes(now);
+  tick_by(now + options_.dead_after / 6);
+}
+
+void PeerCore::finish(CallId id, CallResult result) {
+  const auto place = calls_.find(id);
+  if (place == calls_.end()) return;
+  call_bytes_ -= place->second.size_bytes;
+  if (place->second.session != 0) {
+    const auto session = sessions_.find(place->second.session);
+    if (session != sessions_.end()) session->second.calls.erase(id);
+  }
+  calls_.erase(place);
+  effects_.complete(id, std::move(result));
+}
+
+void PeerCore::cancel(CallId id, TimePoint now) {
+  end_call(id, cancelled("the call was cancelled"), CallResult::Kind::kFailed, now);
+}
+
+void PeerCore::end_call(CallId id, const Status& why, CallResult::Kind kind, TimePoint now) {
+  const auto place = calls_.find(id);
+  if (place == calls_.end()) return;
+  const Call& call = place->second;
+  if (call.session != 0) {
+    Session& session = sessions_.at(call.session);
+    const auto queued = std::lower_bound(
+        session.queue.begin(), session.queue.end(), call.sequence,
+        [](const Session::Queued& q, std::uint64_t s) { return q.header.sequence < s; });
+    if (queued != session.queue.end() && queued->header.sequence == call.sequence &&
+        !queued->is_sent) {
+      session.queue.erase(queued);
+    } else {
+      enqueue(session, FrameKind::kCancel, id, named({}), now);
+    }
+  } else {
+    const auto wanted = wanted_.find(call.peer);
+    if (wanted != wanted_.end()) {
+      std::erase(wanted->second.calls, id);
+      if (wanted->second.calls.empty()) wanted_.erase(wanted);
+    }
+  }
+  finish(id, {kind, why, {}, {}, {}});
+}
+
+// --- Requests.
+
+void PeerCore::answer(InboundId request, Payload payload, TimePoint now) {
+  const auto place = sessions_.find(request.session);
+  if (place == sessions_.end() || place->second.running.erase(request.call) == 0) return;
+  const FrameLimits limits;
+  if (payload.head.size() > limits.head_bytes_max || payload.bulk_bytes() > limits.bulk_bytes_max) {
+    const RemoteError error{
+        StatusCode::kInvalidArgument, "",
+        format("the answer has {} bytes of values and {} of arrays; the bounds are {} and {}",
+               payload.head.size(), payload.bulk_bytes(), limits.head_bytes_max,
+               limits.bulk_bytes_max),
+        ""};
+    enqueue(place->second, FrameKind::kError, request.call, named({}, encode_error(error)), now);
+    return;
+  }
+  enqueue(place->second, FrameKind::kAnswer, request.call, named({}, std::move(payload)), now);
+}
+
+void PeerCore::fail(InboundId request, const RemoteError& error, TimePoint now) {
+  const auto place = sessions_.find(request.session);
+  if (place == sessions_.end() || place->second.running.erase(request.call) == 0) return;
+  enqueue(place->second, FrameKind::kError, request.call, named({}, encode_error(error)), now);
+}
+
+void PeerCore::close(TimePoint now) {
+  if (std::exchange(is_closed_, true)) return;
+  while (!sessions_.empty()) {
+    const std::uint64_t key = sessions_.begin()->first;
+    const LinkId link = sessions_.begin()->second.link;
+    if (link != 0) send(link, {FrameKind::kBye, 0, 0, 0}, named({}), now);
+    end_session(key, cancelled("this peer was closed"), CallResult::Kind::kFailed, now);
+  }
+  for (const auto& [id, link] : links_) effects_.hang_up(id);
+  links_.clear();
+  routes_.clear();
+  wanted_.clear();
+  while (!calls_.empty()) {
+    finish(calls_.begin()->first,
+           {CallResult::Kind::kFailed, cancelled("this peer was closed"), {}, {}, {}});
+  }
+  next_tick_ = TimePoint::max();
+}
+
+// --- Sessions.
+
+Session* PeerCore::session_of_name(const std::string& name) {
+  const auto found = session_by_name_.find(name);
+  return found == session_by_name_.end() ? nullptr : &sessions_.at(found->second);
+}
+
+std::uint64_t PeerCore::enqueue(Session& session, FrameKind kind, std::uint64_t call,
+                                std::shared_ptr<const Message> message, TimePoint now) {
+  Session::Queued& queued = session.queue.emplace_back();
+  queued.header = {kind, session.next_sequence++, 0, call};
+  queued.message = std::move(message);
+  const std::uint64_t sequence = queued.header.sequence;
+  if (session.link != 0) send_queued(session, queued, now);
+  return sequence;
+}
+
+void PeerCore::send_queued(Session& session, Session::Queued& queued, TimePoint now) {
+  queued.is_sent = true;
+  queued.header.received = session.last_received;
+  session.unacknowledged = 0;
+  session.unacknowledged_bytes = 0;
+  send(session.link, queued.header, queued.message, now);
+}
+
+void PeerCore::acknowledge(Session& session, TimePoint now) {
+  session.unacknowledged = 0;
+  session.unacknowledged_bytes = 0;
+  send(session.link, {FrameKind::kAck, 0, session.last_received, 0}, named({}), now);
+}
+
+void PeerCore::forget_sent(std::uint64_t key, TimePoint now) {
+  Session& session = sessions_.at(key);
+  for (const std::uint64_t call : session.running) effects_.withdraw({key, call});
+  session.running.clear();
+  session.last_received = 0;
+  std::vector<CallId> lost;
+  std::deque<Session::Queued> kept;
+  std::unordered_set<CallId> unsent;
+  for (Session::Queued& queued : session.queue) {
+    if (queued.is_sent || queued.header.kind != FrameKind::kCall) continue;
+    unsent.insert(queued.header.call);
+    kept.push_back(std::move(queued));
+  }
+  for (const CallId id : session.calls) {
+    if (!unsent.contains(id)) lost.push_back(id);
+  }
+  session.queue = std::move(kept);
+  std::sort(lost.begin(), lost.end());
+  for (const CallId id : lost) {
+    Call& call = calls_.at(id);
+    if (call.options.is_idempotent) {
+      call.sequence = enqueue(session, FrameKind::kCall, id, call.message, now);
+      continue;
+    }
+    finish(id, {CallResult::Kind::kFailed,
+                unavailable("'{}' was out of reach for so long that it forgot the call of '{}'; "
+                            "the call may have been carried out",
+                            session.peer_name, call.message->name),
+                {},
+                {},
+                {}});
+  }
+}
+
+void PeerCore::end_session(std::uint64_t key, const Status& why, CallResult::Kind kind,
+                           TimePoint now) {
+  Session session = std::move(sessions_.at(key));
+  sessions_.erase(key);
+  const auto named_by = session_by_name_.find(session.peer_name);
+  if (named_by != session_by_name_.end() && named_by->second == key) {
+    session_by_name_.erase(named_by);
+  }
+  if (session.link != 0) {
+    links_.at(session.link).session = 0;
+    drop_link(session.link, why, now);
+  }
+  for (const std::uint64_t call : session.running) effects_.withdraw({key, call});
+  for (auto& [name, wanted] : wanted_) std::erase(wanted.to_answer, key);
+  std::unordered_set<CallId> unsent;
+  for (const Session::Queued& queued : session.queue) {
+    if (!queued.is_sent && queued.header.kind == FrameKind::kCall)
+      unsent.insert(queued.header.call);
+  }
+  std::vector<CallId> ended(session.calls.begin(), session.calls.end());
+  std::sort(ended.begin(), ended.end());
+  for (const CallId id : ended) {
+    const auto call = calls_.find(id);
+    if (call == calls_.end()) continue;
+    call->second.session = 0;
+    if ((call->second.options.is_idempotent || unsent.contains(id)) && !is_closed_) {
+      wait_for_peer(id, session.peer_name, now);
+      continue;
+    }
+    finish(id, {kind,
+                why.with_context(format("the call of '{}' on '{}', which may have been carried out",
+                                        call->second.message->name, session.peer_name)),
+                {},
+                {},
+                {}});
+  }
+}
+
+// --- What arrives on an open link.
+
+void PeerCore::on_message(std::uint64_t key, Frame frame, TimePoint now) {
+  Session& session = sessions_.at(key);
+  session.acknowledge(frame.header.received);
+  if (frame.header.kind == FrameKind::kAck) return;
+  if (frame.header.kind == FrameKind::kBye) {
+    end_session(key, unavailable("'{}' has closed", session.peer_name), CallResult::Kind::kFailed,
+                now);
+    return;
+  }
+  if (!session.receive(frame.header.sequence)) return;
+  session.unacknowledged_bytes += frame.message.size_bytes();
+  switch (frame.header.kind) {
+    case FrameKind::kCall:
+      on_call(key, std::move(frame), now);
+      break;
+    case FrameKind::kAnswer:
+    case FrameKind::kError:
+      on_answer(key, std::move(frame));
+      break;
+    case FrameKind::kCancel:
+      if (session.running.erase(frame.header.call) > 0) {
+        effects_.withdraw({key, frame.header.call});
+      }
+      break;
+    case FrameKind::kFind:
+      on_find(key, frame, now);
+      break;
+    case FrameKind::kFound:
+      on_found(key, frame, now);
+      break;
+    default:
+      break;  // of the handshake: not expected here, and without effect
+  }
+  // What was done may have ended the session.
+  const auto still = sessions_.find(key);
+  if (still == sessions_.end() || still->second.link == 0) return;
+  if (still->second.unacknowledged >= kUnacknowledgedMax ||
+      still->second.unacknowledged_bytes >= kUnacknowledgedBytesMax) {
+    acknowledge(still->second, now);
+  }
+}
+
+void PeerCore::on_call(std::uint64_t key, Frame frame, TimePoint now) {
+  Session& session = sessions_.at(key);
+  const std::uint64_t call = frame.header.call;
+  std::string& function = frame.message.name;
+  if (function == kPing) {
+    enqueue(session, FrameKind::kAnswer, call, named({}, std::move(frame.message.payload)), now);
+    return;
+  }
+  if (function == kFunctions) {
+    Payload payload;
+    ValueWriter writer(payload);
+    writer.begin(ValueKind::kList, functions_.size());
+    for (const std::string& name : functions_) writer.text(name);
+    enqueue(session, FrameKind::kAnswer, call, named({}, std::move(payload)), now);
+    return;
+  }
+  if (!functions_.contains(function)) {
+    const RemoteError error{StatusCode::kNotFound, "",
+                            format("peer '{}' has no function '{}'", options_.name, function), ""};
+    enqueue(session, FrameKind::kError, call, named({}, encode_error(error)), now);
+    return;
+  }
+  if (session.running.size() >= options_.calls_max) {
+    const RemoteError error{StatusCode::kResourceExhausted, "",
+                            format("peer '{}' has {} calls of '{}' to answer, which is the bound",
+                                   options_.name, session.running.size(), session.peer_name),
+                            ""};
+    enqueue(session, FrameKind::kError, call, named({}, encode_error(error)), now);
+    return;
+  }
+  session.running.insert(call);
+  effects_.deliver({{key, call}, session.peer_name, function, std::move(frame.message)});
+}
+
+void PeerCore::on_answer(std::uint64_t key, Frame frame) {
+  const auto place = calls_.find(frame.header.call);
+  // Cancelled, timed out, or of another session: nobody waits for it.
+  if (place == calls_.end() || place->second.session != key) return;
+  CallResult result;
+  if (frame.header.kind == FrameKind::kAnswer) {
+    result.kind = CallResult::Kind::kAnswer;
+    result.payload = std::move(frame.message.payload);
+  } else {
+    RemoteError error = decode_error(frame.message.payload);
+    result.kind = CallResult::Kind::kRemoteError;
+    result.status = Status(error.code, std::move(error.text));
+    result.error_type = std::move(error.type);
+    result.traceback = std::move(error.traceback);
+  }
+  finish(frame.header.call, std::move(result));
+}
+
+// --- Time.
+
+void PeerCore::step_deadlines(TimePoint now) {
+  if (now < next_deadline_) {
+    if (next_deadline_ < TimePoint::max()) tick_by(next_deadline_);
+    return;
+  }
+  std::vector<CallId> late;
+  TimePoint next = TimePoint::max();
+  for (const auto& [id, call] : calls_) {
+    if (call.options.deadline <= now) {
+      late.push_back(id);
+    } else {
+      next = std::min(next, call.options.deadline);
+    }
+  }
+  std::sort(late.begin(), late.end());
+  for (const CallId id : late) {
+    const Call& call = calls_.at(id);
+    const Session* const session = call.session != 0 ? &sessions_.at(call.session) : nullptr;
+    const std::string cause = session != nullptr && session->link != 0
+                                  ? std::string("it is connected and has not answered")
+                                  : dial_failures(call.peer);
+    end_call(id,
+             deadline_exceeded("the call of '{}' on '{}' was not answered in time: {}",
+                               call.message->name, call.peer, cause),
+             CallResult::Kind::kFailed, now);
+  }
+  const auto steps = static_cast<std::int64_t>(1 + calls_.size() / kCallsAStep);
+  next_deadline_ = next == TimePoint::max() ? next : std::max(next, now + kDeadlineStep * steps);
+  if (next_deadline_ < TimePoint::max()) tick_by(next_deadline_);
+}
+
+void PeerCore::tick(TimePoint now) {
+  next_tick_ = TimePoint::max();
+  if (is_closed_) return;
+  step_links(now);
+  step_routes(now);
+  step_wanted(now);
+  step_deadlines(now);
+  if (!links_.empty() || !sessions_.empty() || !wanted_.empty()) {
+    tick_by(now + options_.dead_after / 6);
+  }
+}
+
+}  // namespace reverie

@@ -1,0 +1,278 @@
+// A peer's logic: who is reached how, which call is where, and what a lost connection or a new run
+// of a peer means for it.
+//
+//                     call, answer, define ...            events of connections, tick
+//                                |                                  |
+//                                v                                  v
+//     name --> waiting calls --> PeerCore --> session (run) --> link (connection)
+//                                |
+//                                v  PeerEffects: dial, send, deliver, complete
+//
+// A state machine: it has no lock, no clock, no thread and no socket. Each event brings the time
+// along, and what is to be done goes to PeerEffects. So one seed replays a whole network of them.
+//
+// The rules:
+// - A call belongs to one run of the peer that is called, and gets there at most once: sessions
+//   (session.h) carry it over as many connections as it takes.
+// - A run that is gone, or silent for `dead_after`, takes its calls with it: they fail, save those
+//   marked idempotent that have not been answered, which go to the next run.
+// - A name that no connection leads to is asked for, one hop around; names that nobody knows are
+//   refused after `find_timeout`. While an address that was given has not answered yet, calls wait.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "reverie/base/clock.h"
+#include "reverie/base/status.h"
+#include "reverie/rpc/frame.h"
+#include "reverie/rpc/handshake.h"
+#include "reverie/rpc/session.h"
+
+namespace reverie {
+
+// Which call of another peer is meant. A value.
+struct InboundId {
+  std::uint64_t session = 0;
+  std::uint64_t call = 0;
+  friend bool operator==(const InboundId&, const InboundId&) = default;
+};
+
+// A call that came in.
+struct Request {
+  InboundId id;
+  std::string caller;
+  std::string function;
+  Message message;
+};
+
+// What went wrong in a handler.
+struct RemoteError {
+  StatusCode code = StatusCode::kInternal;
+  std::string type;  // the exception's class, for people
+  std::string text;
+  std::string traceback;
+};
+
+// How a call ended.
+struct CallResult {
+  enum class Kind {
+    kAnswer,
+    kRemoteError,  // the handler failed: `status` says how
+    kRestarted,    // the run that was called is gone
+    kFailed,       // `status` says why
+  };
+  Kind kind = Kind::kFailed;
+  Status status;
+  Payload payload;         // the answer
+  std::string error_type;  // of a remote error: its class and its traceback, for people
+  std::string traceback;
+};
+
+// What is to be done. None of them calls the core back, and what they are told stays done.
+class PeerEffects {
+ public:
+  virtual ~PeerEffects() = default;
+  // Connects, and tells link_up or link_down later.
+  virtual void dial(LinkId link, const std::string& address) = 0;
+  virtual void send(LinkId link, const FrameHeader& header,
+                    std::shared_ptr<const Message> message) = 0;
+  // Behind what was sent. No event of the link comes any more.
+  virtual void hang_up(LinkId link) = 0;
+  // The peer has proved who it is: larger frames may come.
+  virtual void trust(LinkId link) = 0;
+  virtual void deliver(Request request) = 0;
+  // Its caller does not wait for an answer any more.
+  virtual void withdraw(InboundId request) = 0;
+  virtual void complete(CallId call, CallResult result) = 0;
+};
+
+struct PeerOptions {
+  std::string name;
+  RunId run;
+  std::string token;  // empty: none is asked for
+  std::string host;   // equal for peers that reach the same Unix sockets; empty: unknown
+  bool uses_unix = true;
+  bool uses_tcp = true;
+  std::size_t calls_max = 65'536;                     // that are not answered yet
+  std::size_t call_bytes_max = std::size_t{8} << 30;  // of these
+  Duration dead_after = std::chrono::milliseconds(1500);
+  Duration find_timeout = std::chrono::seconds(2);
+  std::function<std::uint64_t()> random;  // fresh random bits
+};
+
+struct CallOptions {
+  TimePoint deadline = TimePoint::max();
+  bool is_idempotent = false;  // may run more than once
+};
+
+// What is known of a peer that a connection leads to.
+struct PeerInfo {
+  std::string name;
+  std::string link_address;
+  bool is_connected = false;
+  std::size_t calls = 0;     // of ours, not answered
+  std::size_t requests = 0;  // of theirs, not answered
+};
+
+// Not thread-safe.
+class PeerCore {
+ public:
+  PeerCore(PeerOptions options, PeerEffects& effects);
+
+  // --- What the user wants.
+  const PeerOptions& options() const { return options_; }
+  // Where others reach this peer; told to all that connect from now on.
+  void add_address(std::string address) { addresses_.push_back(std::move(address)); }
+  // Keeps a connection to whoever listens there.
+  void connect(const std::string& address, TimePoint now);
+  Status define(const std::string& function);
+  bool undefine(const std::string& function);
+  std::vector<std::string> functions() const;
+  std::vector<PeerInfo> peers() const;
+  // RESOURCE_EXHAUSTED, INVALID_ARGUMENT at once; else complete() follows, once.
+  Result<CallId> call(const std::string& peer, const std::string& function, Payload payload,
+                      const CallOptions& options, TimePoint now);
+  // Completes it with CANCELLED, unless it is complete.
+  void cancel(CallId call, TimePoint now);
+  void answer(InboundId request, Payload payload, TimePoint now);
+  void fail(InboundId request, const RemoteError& error, TimePoint now);
+  // Says goodbye; all calls fail. Nothing is done afterwards.
+  void close(TimePoint now);
+  std::size_t pending_calls() const { return calls_.size(); }
+
+  // --- What connections tell.
+  // Somebody connected; gives the link its number.
+  LinkId accepted(const std::string& address, TimePoint now);
+  // A dialled link is there; `remote` is what a wildcard of the peer's addresses stands for.
+  void link_up(LinkId link, const std::string& remote, TimePoint now);
+  void link_down(LinkId link, const Status& why, TimePoint now);
+  // Bytes came, be they a whole frame or not.
+  void heard(LinkId link, TimePoint now);
+  void received(LinkId link, Frame frame, TimePoint now);
+
+  // --- Time.
+  void tick(TimePoint now);
+  // When tick() is due.
+  TimePoint next_tick() const { return next_tick_; }
+
+ private:
+  enum class Stage { kDialling, kHello, kWelcome, kResume, kResumed, kOpen };
+  struct Link {
+    bool is_dialled = false;
+    std::string address;  // dialled, or whose it is
+    std::string remote;   // the host of the other end
+    Stage stage = Stage::kDialling;
+    Greeting mine;
+    Greeting theirs;
+    std::uint64_t session = 0;  // once it is open
+    TimePoint opened;
+    TimePoint heard;
+    TimePoint sent;
+  };
+  // An address and what became of it.
+  struct Route {
+    bool is_explicit = false;
+    std::string peer;  // empty until it has answered
+    LinkId link = 0;
+    TimePoint next_try;
+    Duration pause{};
+    Status last;              // why there is no connection
+    bool is_refused = false;  // for a reason that does not pass by itself
+    int failures = 0;         // in a row
+  };
+  struct Call {
+    std::string peer;
+    std::shared_ptr<const Message> message;
+    CallOptions options;
+    std::uint64_t session = 0;   // 0: waits for one
+    std::uint64_t sequence = 0;  // of its frame
+    std::size_t size_bytes = 0;
+  };
+  // A name that calls wait for.
+  struct Wanted {
+    std::vector<CallId> calls;
+    TimePoint since;
+    TimePoint last_asked;
+    bool was_asked = false;
+    std::vector<std::uint64_t> to_answer;  // sessions whose answer is awaited
+  };
+
+  void dial(const std::string& address, TimePoint now);
+  void step_routes(TimePoint now);
+  bool is_needed(const Route& route) const;
+  void add_routes(const std::string& peer, const std::vector<std::string>& addresses,
+                  const std::string& host);
+  void step_wanted(TimePoint now);
+  void ask_for(const std::string& name, Wanted& wanted, TimePoint now);
+  Status why_unknown(const std::string& name, const Wanted& wanted, bool& is_final,
+                     TimePoint now) const;
+  std::string dial_failures(const std::string& peer) const;
+  void step_deadlines(TimePoint now);
+  void step_links(TimePoint now);
+  void tick_by(TimePoint when) { next_tick_ = std::min(next_tick_, when); }
+
+  void send(LinkId link, const FrameHeader& header, std::shared_ptr<const Message> message,
+            TimePoint now);
+  void refuse(LinkId link, const Status& why, TimePoint now);
+  // The link is gone already, or is hung up by drop_link. Its session may go on.
+  void lose_link(LinkId link, const Status& why, TimePoint now);
+  void drop_link(LinkId link, const Status& why, TimePoint now);
+  void on_hello(LinkId id, Link& link, const Message& message, TimePoint now);
+  void on_welcome(LinkId id, Link& link, const Message& message, TimePoint now);
+  void on_resume(LinkId id, Link& link, const Message& message, TimePoint now);
+  void on_resumed(LinkId id, Link& link, const Message& message, TimePoint now);
+  Status check_greeting(const Greeting& theirs) const;
+  // May end the session, where it belongs to a run that is gone.
+  Status claim_name(const Greeting& theirs, TimePoint now);
+  Session* session_of_name(const std::string& name);
+  std::uint64_t key_of_run(const Greeting& theirs, TimePoint now);
+  bool shall_replace(const Session& session, const Link& link) const;
+  void open(LinkId id, std::uint64_t key, std::uint64_t received, TimePoint now);
+  // The other side's state is gone: what was sent to it is lost.
+  void forget_sent(std::uint64_t key, TimePoint now);
+  void end_call(CallId id, const Status& why, CallResult::Kind kind, TimePoint now);
+  void end_session(std::uint64_t key, const Status& why, CallResult::Kind kind, TimePoint now);
+
+  void on_message(std::uint64_t key, Frame frame, TimePoint now);
+  void on_call(std::uint64_t key, Frame frame, TimePoint now);
+  void on_answer(std::uint64_t key, Frame frame);
+  void on_find(std::uint64_t key, const Frame& frame, TimePoint now);
+  void on_found(std::uint64_t key, const Frame& frame, TimePoint now);
+  // Gives the sequence.
+  std::uint64_t enqueue(Session& session, FrameKind kind, std::uint64_t call,
+                        std::shared_ptr<const Message> message, TimePoint now);
+  void send_queued(Session& session, Session::Queued& queued, TimePoint now);
+  void acknowledge(Session& session, TimePoint now);
+  void start(CallId id, std::uint64_t key, TimePoint now);
+  void finish(CallId id, CallResult result);
+  void wait_for_peer(CallId id, const std::string& peer, TimePoint now);
+
+  const PeerOptions options_;
+  PeerEffects& effects_;
+  std::vector<std::string> addresses_;
+  std::map<LinkId, Link> links_;
+  std::map<std::string, Route> routes_;
+  std::map<std::uint64_t, Session> sessions_;
+  std::unordered_map<std::string, std::uint64_t> session_by_name_;
+  std::unordered_map<CallId, Call> calls_;
+  std::size_t call_bytes_ = 0;
+  std::map<std::string, Wanted> wanted_;
+  std::set<std::string> functions_;
+  LinkId next_link_ = 1;
+  std::uint64_t next_session_ = 1;
+  CallId next_call_ = 1;
+  TimePoint next_tick_{};
+  TimePoint next_deadline_ = TimePoint::max();
+  bool is_closed_ = false;
+};
+
+}  // namespace reverie

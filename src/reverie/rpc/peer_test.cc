@@ -1,0 +1,305 @@
+#include "reverie/rpc/peer.h"
+
+#include <atomic>
+#include <cstring>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "reverie/base/random.h"
+#include "reverie/rpc/value_reader.h"
+#include "reverie/rpc/value_writer.h"
+#include "tests/scale.h"
+#include "tests/support/cutting_proxy.h"
+
+namespace reverie {
+namespace {
+
+constexpr Duration kPatience = std::chrono::seconds(60);
+
+Payload number_payload(std::int64_t number) {
+  Payload payload;
+  ValueWriter(payload).integer(number);
+  return payload;
+}
+
+std::int64_t number_of(const Payload& payload) {
+  ValueReader reader(payload);
+  const Result<ValueToken> token = reader.next();
+  return token.ok() ? token->integer : -1;
+}
+
+// Collects the results of calls.
+class Results {
+ public:
+  Peer::Done next() {
+    {
+      MutexLock lock(mutex_);
+      ++expected_;
+    }
+    return [this](CallResult result) {
+      MutexLock lock(mutex_);
+      results_.push_back(std::move(result));
+      changed_.notify_all();
+    };
+  }
+  std::vector<CallResult> all() {
+    const TimePoint until = Clock::system().now() + kPatience;
+    MutexLock lock(mutex_);
+    while (results_.size() < expected_ && Clock::system().wait_until(changed_, mutex_, until)) {
+    }
+    EXPECT_EQ(results_.size(), expected_);
+    return std::move(results_);
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::size_t expected_ REVERIE_GUARDED_BY(mutex_) = 0;
+  std::vector<CallResult> results_ REVERIE_GUARDED_BY(mutex_);
+};
+
+Peer::Options named(std::string name, std::string token = {}, bool uses_unix = true,
+                    bool uses_tcp = true) {
+  Peer::Options options;
+  options.name = std::move(name);
+  options.token = std::move(token);
+  options.uses_unix = uses_unix;
+  options.uses_tcp = uses_tcp;
+  return options;
+}
+
+std::unique_ptr<Peer> make_peer(const Peer::Options& options) {
+  Result<std::unique_ptr<Peer>> peer = Peer::make(options);
+  EXPECT_TRUE(peer.ok()) << peer.status().to_string();
+  return std::move(peer).value();
+}
+
+std::string listening(Peer& peer, const std::string& address) {
+  const Result<std::string> chosen = peer.listen(address);
+  EXPECT_TRUE(chosen.ok()) << chosen.status().to_string();
+  return chosen.ok() ? *chosen : std::string();
+}
+
+void define_double(Peer& peer) {
+  const Status status = peer.define("double", [&peer](Request request) {
+    peer.answer(request.id, number_payload(2 * number_of(request.message.payload)));
+  });
+  EXPECT_TRUE(status.ok()) << status.to_string();
+}
+
+// Every way to reach a peer.
+class PeerSuite : public ::testing::TestWithParam<std::string> {
+ protected:
+  PeerSuite() {
+    address_ = listening(
+        *server_, GetParam() == "tcp" ? "127.0.0.1:0" : format("unix:@reverie-{}", random_seed()));
+    EXPECT_TRUE(client_->connect(address_).ok());
+    define_double(*server_);
+  }
+
+  Peer::Options options(const std::string& name) {
+    return named(name, "secret", GetParam() == "unix", GetParam() == "tcp");
+  }
+
+  const std::unique_ptr<Peer> server_ = make_peer(options("server"));
+  const std::unique_ptr<Peer> client_ = make_peer(options("client"));
+  std::string address_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Transports, PeerSuite, ::testing::Values("tcp", "unix"),
+                         [](const auto& entry) { return entry.param; });
+
+TEST_P(PeerSuite, CarriesCallsAndAnswers) {
+  Results results;
+  std::int64_t expected = 0;
+  for (std::int64_t i = 0; i < 1000; ++i) {
+    ASSERT_TRUE(client_->call("server", "double", number_payload(i), {}, results.next()).ok());
+    expected += 2 * i;
+  }
+  std::int64_t sum = 0;
+  for (const CallResult& result : results.all()) {
+    EXPECT_EQ(result.kind, CallResult::Kind::kAnswer) << result.status.to_string();
+    sum += number_of(result.payload);
+  }
+  EXPECT_EQ(sum, expected);
+  EXPECT_EQ(client_->pending_calls(), 0u);
+}
+
+TEST_P(PeerSuite, CarriesBulkWithoutACopyIntoTheHead) {
+  constexpr std::size_t kSize = 20'000'003;
+  ASSERT_TRUE(server_
+                  ->define("echo",
+                           [this](Request request) {
+                             EXPECT_EQ(request.message.payload.bulk.size(), 1u);
+                             server_->answer(request.id, std::move(request.message.payload));
+                           })
+                  .ok());
+  auto bytes = std::make_shared<std::vector<std::byte>>(kSize);
+  for (std::size_t i = 0; i < kSize; ++i) (*bytes)[i] = static_cast<std::byte>(i * 31 + (i >> 13u));
+  Payload payload;
+  const std::int64_t shape[] = {static_cast<std::int64_t>(kSize)};
+  ValueWriter(payload).lent_tensor(DType::kUInt8, shape, *bytes, TensorMaker::kNumpy, bytes);
+  Results results;
+  ASSERT_TRUE(client_->call("server", "echo", std::move(payload), {}, results.next()).ok());
+  const std::vector<CallResult> got = results.all();
+  ASSERT_EQ(got.size(), 1u);
+  ASSERT_EQ(got[0].payload.bulk.size(), 1u) << got[0].status.to_string();
+  const auto echoed = got[0].payload.bulk[0].bytes;
+  ASSERT_EQ(echoed.size(), kSize);
+  EXPECT_EQ(std::memcmp(echoed.data(), bytes->data(), kSize), 0);
+}
+
+TEST_P(PeerSuite, AnUnknownFunctionIsRefused) {
+  Results results;
+  ASSERT_TRUE(client_->call("server", "nothing", {}, {}, results.next()).ok());
+  const std::vector<CallResult> got = results.all();
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_EQ(got[0].kind, CallResult::Kind::kRemoteError);
+  EXPECT_EQ(got[0].status.code(), StatusCode::kNotFound);
+}
+
+TEST_P(PeerSuite, ACallThatIsGivenUpReachesItsServer) {
+  std::atomic<bool> is_withdrawn{false};
+  std::atomic<bool> has_come{false};
+  server_->set_withdrawn([&](InboundId) {
+    is_withdrawn = true;
+    is_withdrawn.notify_all();
+  });
+  ASSERT_TRUE(server_
+                  ->define("never",
+                           [&](Request) {
+                             has_come = true;
+                             has_come.notify_all();
+                           })
+                  .ok());
+  Results results;
+  const Result<CallId> call = client_->call("server", "never", {}, {}, results.next());
+  ASSERT_TRUE(call.ok());
+  has_come.wait(false);
+  client_->cancel(*call);
+  EXPECT_EQ(results.all()[0].status.code(), StatusCode::kCancelled);
+  is_withdrawn.wait(false);
+  server_->set_withdrawn(nullptr);
+}
+
+// A frame of the stranger's bounds, then rubbish, then nothing.
+TEST_P(PeerSuite, RubbishHarmsNobody) {
+  if (GetParam() != "tcp") GTEST_SKIP() << "one way in is enough";
+  Random draws(std::uint64_t{1});
+  const auto port = static_cast<std::uint16_t>(std::stoi(address_.substr(address_.rfind(':') + 1)));
+  for (int i = 0; i < 200; ++i) {
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(port);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
+    Greeting greeting{"evil", {draws.next(), 1}, {}, "", {"127.0.0.1:1"}, ""};
+    const Message hello = encode(greeting);
+    const auto header = encode_frame_header({FrameKind::kHello, 0, 0, 0}, hello);
+    std::vector<std::byte> bytes(header.begin(), header.end());
+    bytes.insert(bytes.end(), hello.payload.head.begin(), hello.payload.head.end());
+    for (std::uint64_t n = draws.below(300); n > 0; --n) {
+      bytes.push_back(static_cast<std::byte>(draws.below(256)));
+    }
+    if (draws.below(2) == 0) bytes[draws.below(bytes.size())] ^= std::byte{0x41};
+    (void)!::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    ::close(fd);
+  }
+  Results results;
+  ASSERT_TRUE(client_->call("server", "double", number_payload(4), {}, results.next()).ok());
+  EXPECT_EQ(number_of(results.all()[0].payload), 8);
+}
+
+TEST(Peer, WrongTokensLetNobodyInHoweverMany) {
+  const auto server = make_peer(named("server", "secret", /*uses_unix=*/false));
+  define_double(*server);
+  const std::string address = listening(*server, "127.0.0.1:0");
+  const auto count = scaled(100, 10'000);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto client = make_peer(named("client", format("secret{}", i), /*uses_unix=*/false));
+    ASSERT_TRUE(client->connect(address).ok());
+    Results results;
+    ASSERT_TRUE(client->call("server", "double", number_payload(1), {}, results.next()).ok());
+    ASSERT_EQ(results.all()[0].status.code(), StatusCode::kUnauthenticated);
+  }
+}
+
+// Calls through a proxy that cuts connections at random bytes, either way.
+TEST(Peer, CallsOverConnectionsThatAreCutRunAtMostOnceAndEnd) {
+  const auto count = scaled(5'000, 100'000);
+  Peer::Options options = named("server", "t", /*uses_unix=*/false);
+  options.tells_addresses = false;  // the proxy's is the only way
+  const auto server = make_peer(options);
+  Mutex mutex;
+  std::set<std::int64_t> ran;
+  std::int64_t twice = 0;
+  ASSERT_TRUE(server
+                  ->define("double",
+                           [&](Request request) {
+                             const std::int64_t number = number_of(request.message.payload);
+                             {
+                               MutexLock lock(mutex);
+                               twice += ran.insert(number).second ? 0 : 1;
+                             }
+                             server->answer(request.id, number_payload(2 * number));
+                           })
+                  .ok());
+  const std::string address = listening(*server, "127.0.0.1:0");
+  const auto port = static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
+  testing::CuttingProxy proxy(port, 0.05, /*seed=*/7);
+  const auto client = make_peer(named("client", "t", /*uses_unix=*/false));
+  ASSERT_TRUE(client->connect(format("127.0.0.1:{}", proxy.port())).ok());
+  std::int64_t answered = 0;
+  std::int64_t failed = 0;
+  std::int64_t wrong = 0;
+  constexpr std::int64_t kAtOnce = 50;
+  for (std::int64_t begin = 0; begin < count; begin += kAtOnce) {
+    Results results;
+    for (std::int64_t i = begin; i < begin + kAtOnce; ++i) {
+      ASSERT_TRUE(client->call("server", "double", number_payload(i), {}, results.next()).ok());
+    }
+    for (const CallResult& result : results.all()) {
+      if (result.kind == CallResult::Kind::kAnswer) {
+        ++answered;
+        wrong += number_of(result.payload) % 2;
+      } else {
+        ++failed;
+      }
+    }
+  }
+  MutexLock lock(mutex);
+  EXPECT_EQ(twice, 0);
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(answered + failed, count);
+  EXPECT_EQ(failed, 0);  // the server lives, and is back within moments
+  EXPECT_EQ(ran.size(), static_cast<std::size_t>(count));
+  EXPECT_GT(proxy.cuts(), 10u);
+}
+
+TEST(Peer, RefusesNamesAndBoundsThatCannotBe) {
+  EXPECT_EQ(Peer::make({}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Peer::make(named(std::string(300, 'x'))).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Peer::make(named("a", "", /*uses_unix=*/false, /*uses_tcp=*/false)).status().code(),
+            StatusCode::kInvalidArgument);
+  Peer::Options hasty = named("a");
+  hasty.dead_after = {};
+  EXPECT_EQ(Peer::make(hasty).status().code(), StatusCode::kInvalidArgument);
+  const auto peer = make_peer(named("a"));
+  EXPECT_EQ(peer->call("", "f", {}, {}, {}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(peer->call("b", "", {}, {}, {}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(peer->call("a", "f", {}, {}, {}).status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(peer->listen("0.0.0.0:0").status().code(), StatusCode::kInvalidArgument);
+  peer->close();
+  EXPECT_EQ(peer->call("b", "f", {}, {}, {}).status().code(), StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace reverie

@@ -1,0 +1,13 @@
+// The values of an ERROR frame: code, class, text, traceback.
+#pragma once
+
+#include "reverie/rpc/message.h"
+#include "reverie/rpc/peer_core.h"
+
+namespace reverie {
+
+Payload encode_error(const RemoteError& error);
+// Anything else than what encode_error() makes gives an error that says so.
+RemoteError decode_error(const Payload& payload);
+
+}  // namespace reverie

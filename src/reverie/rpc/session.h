@@ -1,0 +1,68 @@
+// What two runs of two peers have to say to each other, in order and each once, over one connection
+// after another.
+//
+//     queue   [ 7 sent ][ 8 sent ][ 9 sent ][ 10 ][ 11 ]      until the other side has received
+//     them
+//
+// A connection is a stream, so what arrives is a prefix of what was sent. The last sequence that
+// arrived says it all: on the next connection each side goes on behind it. Frames with a sequence
+// at or below it are known and dropped.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "reverie/base/clock.h"
+#include "reverie/rpc/frame.h"
+#include "reverie/rpc/handshake.h"
+
+namespace reverie {
+
+using LinkId = std::uint64_t;
+using CallId = std::uint64_t;
+
+// Plain data with the rules above; PeerCore decides.
+struct Session {
+  struct Queued {
+    FrameHeader header;
+    std::shared_ptr<const Message> message;
+    bool is_sent = false;  // on some connection: it may have arrived
+  };
+
+  std::string peer_name;
+  RunId peer_run;
+  std::uint64_t nonce = 0;       // of this side's state; never 0
+  std::uint64_t peer_nonce = 0;  // of the other side's; 0 until it is known
+  std::string peer_host;
+  std::vector<std::string> peer_addresses;
+  LinkId link = 0;  // 0: none now
+  TimePoint link_lost_at;
+
+  std::uint64_t next_sequence = 1;
+  std::uint64_t last_received = 0;
+  std::size_t unacknowledged = 0;  // frames that were received since the last word about it
+  std::size_t unacknowledged_bytes = 0;
+  std::deque<Queued> queue;
+
+  std::unordered_set<CallId> calls;           // of this side, not answered
+  std::unordered_set<std::uint64_t> running;  // of the other side, not answered
+
+  // The other side has received all up to `sequence`.
+  void acknowledge(std::uint64_t sequence) {
+    while (!queue.empty() && queue.front().header.sequence <= sequence) queue.pop_front();
+  }
+  // Whether the frame is new; notes it.
+  bool receive(std::uint64_t sequence) {
+    if (sequence <= last_received) return false;
+    last_received = sequence;
+    ++unacknowledged;
+    return true;
+  }
+};
+
+}  // namespace reverie

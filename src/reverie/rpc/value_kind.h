@@ -1,0 +1,34 @@
+// The kinds of values that travel: docs/formats/values.md. The numbers are on the wire and stay.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace reverie {
+
+enum class ValueKind : std::uint8_t {
+  kNone = 0,
+  kFalse = 1,
+  kTrue = 2,
+  kInteger = 3,     // of 64 bits
+  kBigInteger = 4,  // of any size: a sign, then the magnitude
+  kReal = 5,
+  kText = 6,
+  kBytes = 7,
+  kList = 8,
+  kTuple = 9,
+  kDict = 10,  // pairs of a key and a value
+  kSet = 11,
+  kFrozenSet = 12,
+  kNamedTuple = 13,  // its type's name and its fields' names, with a space between, then the values
+  kScalar = 14,      // NumPy's: a tensor without dimensions that is no array
+  kTensor = 15,
+  kComplex = 16,
+};
+
+// What a tensor was made by, and is to be again where that package is loaded.
+enum class TensorMaker : std::uint8_t { kNumpy = 0, kTorch = 1, kJax = 2 };
+
+inline constexpr std::size_t kValueDepthMax = 64;
+
+}  // namespace reverie

@@ -1,0 +1,60 @@
+// Reads what ValueWriter wrote, or refuses it: any bytes are safe to read.
+//
+//     REVERIE_ASSIGN_OR_RETURN(const ValueToken first, reader.next());
+//     first.kind == ValueKind::kTuple, first.count == 2       the next two tokens are its values
+//
+// Nothing is built here, and nothing can be executed. A count is never larger than the bytes that
+// are left, the depth never above kValueDepthMax, and a tensor lies inside the bulk.
+#pragma once
+
+#include <complex>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "reverie/base/status.h"
+#include "reverie/rpc/message.h"
+#include "reverie/rpc/value_kind.h"
+#include "reverie/tensor/dtype.h"
+#include "reverie/tensor/shape.h"
+
+namespace reverie {
+
+// One value, or the begin of a container. Views the payload.
+struct ValueToken {
+  ValueKind kind = ValueKind::kNone;
+  std::int64_t integer = 0;
+  double real = 0;
+  std::complex<double> complex;
+  bool is_negative = false;
+  std::size_t count = 0;             // of a container
+  std::span<const std::byte> bytes;  // of text (not checked to be UTF-8), bytes, names, a
+                                     // magnitude, a scalar's or tensor's elements
+  DType dtype = DType::kBool;
+  TensorMaker maker = TensorMaker::kNumpy;
+  Shape shape;
+};
+
+// Not thread-safe. The payload outlives it, and has at most one piece of bulk.
+class ValueReader {
+ public:
+  explicit ValueReader(const Payload& payload);
+
+  // DATA_LOSS for what is no value. REQUIRES: not done().
+  Result<ValueToken> next();
+  // Whether the outermost values have all been read.
+  bool done() const;
+
+ private:
+  Result<std::uint64_t> number();
+  Result<std::span<const std::byte>> raw(std::size_t size);
+  Status read_container(ValueToken& token);
+  Status read_tensor(ValueToken& token);
+  Status read_dtype(ValueToken& token);
+
+  std::span<const std::byte> rest_;
+  std::span<const std::byte> bulk_;
+  std::vector<std::size_t> open_;  // values that each open container still lacks
+};
+
+}  // namespace reverie

@@ -1,0 +1,121 @@
+#include <cstring>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "reverie/rpc/value_reader.h"
+#include "reverie/rpc/value_writer.h"
+
+namespace reverie {
+namespace {
+
+std::string text_of(const ValueToken& token) {
+  return {reinterpret_cast<const char*>(token.bytes.data()), token.bytes.size()};
+}
+
+// As it arrives: all bulk in one piece.
+Payload received(const Payload& sent) {
+  Payload got;
+  got.head = sent.head;
+  auto bulk = std::make_shared<std::vector<std::byte>>();
+  for (const BulkPiece& piece : sent.bulk) {
+    bulk->resize(Payload::padded(bulk->size()));
+    bulk->insert(bulk->end(), piece.bytes.begin(), piece.bytes.end());
+  }
+  const std::span<const std::byte> view = *bulk;
+  if (!bulk->empty()) got.bulk.push_back({view, std::move(bulk)});
+  return got;
+}
+
+TEST(Values, ComeBackAsTheyWereWritten) {
+  const float numbers[] = {1.5f, -2.0f, 3.25f};
+  const std::int64_t shape[] = {3, 1};
+  const std::byte magnitude[] = {std::byte{1}, std::byte{2}, std::byte{3}};
+  Payload payload;
+  ValueWriter writer(payload);
+  writer.begin(ValueKind::kDict, 2);
+  writer.text("a");
+  writer.begin(ValueKind::kList, 6);
+  writer.none();
+  writer.boolean(true);
+  writer.integer(std::numeric_limits<std::int64_t>::min());
+  writer.big_integer(true, magnitude);
+  writer.real(0.1);
+  writer.bytes(magnitude);
+  writer.text("b");
+  writer.begin_named_tuple("Point x y", 2);
+  writer.tensor(DType::kFloat32, shape, std::as_bytes(std::span(numbers)), TensorMaker::kTorch);
+  writer.tensor(DType::kUInt8, std::span(shape).first(1), magnitude, TensorMaker::kNumpy);
+
+  const Payload got = received(payload);
+  ValueReader reader(got);
+  const auto next = [&] {
+    Result<ValueToken> token = reader.next();
+    EXPECT_TRUE(token.ok()) << token.status().to_string();
+    return token.ok() ? std::move(*token) : ValueToken();
+  };
+  EXPECT_EQ(next().count, 2u);
+  EXPECT_EQ(text_of(next()), "a");
+  EXPECT_EQ(next().count, 6u);
+  EXPECT_EQ(next().kind, ValueKind::kNone);
+  EXPECT_EQ(next().kind, ValueKind::kTrue);
+  EXPECT_EQ(next().integer, std::numeric_limits<std::int64_t>::min());
+  const ValueToken big = next();
+  EXPECT_TRUE(big.is_negative);
+  EXPECT_EQ(text_of(big), "\1\2\3");
+  EXPECT_EQ(next().real, 0.1);
+  EXPECT_EQ(next().kind, ValueKind::kBytes);
+  EXPECT_EQ(text_of(next()), "b");
+  EXPECT_FALSE(reader.done());
+  const ValueToken point = next();
+  EXPECT_EQ(text_of(point), "Point x y");
+  const ValueToken tensor = next();
+  EXPECT_EQ(tensor.shape, Shape(shape, shape + 2));
+  EXPECT_EQ(tensor.maker, TensorMaker::kTorch);
+  EXPECT_EQ(std::memcmp(tensor.bytes.data(), numbers, sizeof(numbers)), 0);
+  EXPECT_EQ(text_of(next()), "\1\2\3");
+  EXPECT_TRUE(reader.done());
+}
+
+TEST(Values, AreRefusedWhereverTheyAreCutShort) {
+  Payload payload;
+  ValueWriter writer(payload);
+  writer.begin(ValueKind::kTuple, 3);
+  writer.text("some text");
+  writer.integer(1'000'000);
+  writer.real(1.0);
+  for (std::size_t size = 1; size < payload.head.size(); ++size) {
+    Payload cut;
+    cut.head.assign(payload.head.begin(), payload.head.begin() + static_cast<std::ptrdiff_t>(size));
+    ValueReader reader(cut);
+    Status status;
+    while (status.ok() && !reader.done()) status = reader.next().status();
+    EXPECT_EQ(status.code(), StatusCode::kDataLoss) << size;
+  }
+}
+
+TEST(Values, AreNotNestedWithoutEnd) {
+  Payload payload;
+  ValueWriter writer(payload);
+  for (std::size_t i = 0; i <= kValueDepthMax; ++i) writer.begin(ValueKind::kList, 1);
+  writer.none();
+  ValueReader reader(payload);
+  Status status;
+  std::size_t depth = 0;
+  for (; status.ok() && !reader.done(); ++depth) status = reader.next().status();
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_EQ(depth, kValueDepthMax + 1);
+}
+
+TEST(Values, ClaimNoMoreThanTheirBytes) {
+  Payload list;
+  ValueWriter(list).begin(ValueKind::kList, std::size_t{1} << 60);
+  EXPECT_EQ(ValueReader(list).next().status().code(), StatusCode::kDataLoss);
+  Payload tensor;
+  const std::int64_t shape[] = {1 << 20, 1 << 20};
+  ValueWriter(tensor).lent_tensor(DType::kFloat64, shape, {}, TensorMaker::kNumpy, nullptr);
+  EXPECT_EQ(ValueReader(tensor).next().status().code(), StatusCode::kDataLoss);
+}
+
+}  // namespace
+}  // namespace reverie

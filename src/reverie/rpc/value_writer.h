@@ -1,0 +1,59 @@
+// Writes values into a payload, one after another, containers before what they hold.
+//
+//     writer.begin(ValueKind::kTuple, 2);
+//     writer.text("policy");
+//     writer.tensor(DType::kFloat32, shape, bytes, TensorMaker::kNumpy);
+//
+// The caller balances counts and values, and stays within kValueDepthMax; ValueReader checks it.
+#pragma once
+
+#include <complex>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "reverie/rpc/message.h"
+#include "reverie/rpc/value_kind.h"
+#include "reverie/tensor/dtype.h"
+
+namespace reverie {
+
+// Not thread-safe.
+class ValueWriter {
+ public:
+  explicit ValueWriter(Payload& payload) : payload_(payload) {}
+
+  void none();
+  void boolean(bool value);
+  void integer(std::int64_t value);
+  // Little-endian.
+  void big_integer(bool is_negative, std::span<const std::byte> magnitude);
+  void real(double value);
+  void complex(std::complex<double> value);
+  void text(std::string_view utf8);
+  void bytes(std::span<const std::byte> value);
+
+  // A list, tuple, set or frozen set of `count` values, or a dict of `count` pairs.
+  void begin(ValueKind kind, std::size_t count);
+  // `names`: of the type, then of each field, with a space between.
+  void begin_named_tuple(std::string_view names, std::size_t count);
+
+  // Row-major elements; what `bytes` show is copied.
+  void tensor(DType dtype, std::span<const std::int64_t> shape, std::span<const std::byte> bytes,
+              TensorMaker maker);
+  // The same without a copy: `keep` holds the bytes, which do not change while the payload lives.
+  void lent_tensor(DType dtype, std::span<const std::int64_t> shape,
+                   std::span<const std::byte> bytes, TensorMaker maker,
+                   std::shared_ptr<const void> keep);
+  void scalar(DType dtype, std::span<const std::byte> bytes);
+
+ private:
+  void tag(ValueKind kind) { payload_.head.push_back(static_cast<std::byte>(kind)); }
+  void number(std::uint64_t value);
+  void raw(std::span<const std::byte> bytes);
+
+  Payload& payload_;
+};
+
+}  // namespace reverie
