@@ -23,5 +23,6 @@ void bind_batcher(nanobind::module_& m);
 void bind_rl(nanobind::module_& m);
 void bind_nn(nanobind::module_& m);
 void bind_train(nanobind::module_& m);
+void bind_rpc(nanobind::module_& m);
 
 }  // namespace reverie::python

@@ -1,5 +1,6 @@
 #include "python/bindings/leaf_view.h"
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -64,9 +65,12 @@ std::optional<DType> dtype_of_dlpack(nb::dlpack::dtype dtype) {
 
 bool is_row_major(const nb::dlpack::dltensor& tensor) {
   if (tensor.strides == nullptr) return true;
+  // Without elements strides say nothing, and copying changes none of them.
+  if (std::any_of(tensor.shape, tensor.shape + tensor.ndim, [](auto n) { return n == 0; })) {
+    return true;
+  }
   std::int64_t expected = 1;
   for (std::int32_t i = tensor.ndim; i-- > 0;) {
-    if (tensor.shape[i] == 0) return true;
     if (tensor.shape[i] != 1 && tensor.strides[i] != expected) return false;
     expected *= tensor.shape[i];
   }

@@ -34,4 +34,5 @@ NB_MODULE(_reverie, m) {
   reverie::python::bind_rl(m);
   reverie::python::bind_nn(m);
   reverie::python::bind_train(m);
+  reverie::python::bind_rpc(m);
 }

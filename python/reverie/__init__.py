@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from reverie.agents import TrainSettings, train
     from reverie.envs.pool import EnvPool
     from reverie.pattern_dataset import PatternDataset
+    from reverie.rpc import Future, Rpc, create_uid
     from reverie.sample_datasets import TimestepDataset, TrajectoryDataset
 
 __version__ = _version()
@@ -44,11 +45,13 @@ __all__ = [
     "Dataset",
     "DeadlineExceededError",
     "EnvPool",
+    "Future",
     "PatternDataset",
     "ReplayBuffer",
     "ReplaySample",
     "ReverbError",
     "ReverieError",
+    "Rpc",
     "SampleInfo",
     "Server",
     "ServerLimits",
@@ -65,6 +68,7 @@ __all__ = [
     "Writer",
     "__version__",
     "agents",
+    "create_uid",
     "errors",
     "extensions",
     "load_plugin",
@@ -81,10 +85,13 @@ __all__ = [
 _LAZY = {
     "TrainSettings": "reverie.agents",
     "EnvPool": "reverie.envs.pool",
+    "Future": "reverie.rpc",
     "PatternDataset": "reverie.pattern_dataset",
+    "Rpc": "reverie.rpc",
     "TimestepDataset": "reverie.sample_datasets",
     "TrajectoryDataset": "reverie.sample_datasets",
     "train": "reverie.agents",
+    "create_uid": "reverie.rpc",
 }
 
 

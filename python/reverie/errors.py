@@ -105,6 +105,26 @@ class EnvError(ReverieError, RuntimeError):
     traceback_text: str = ""
 
 
+class PeerRestartedError(UnavailableError):
+    """The run of the peer that was called is gone; the call may have been carried out."""
+
+
+class RemoteError(ReverieError, RuntimeError):
+    """The function that was called on another peer raised.
+
+    Attributes:
+        error_type: the class of what was raised there, ``"ValueError"``.
+        error_text: what it said.
+        traceback_text: its traceback, as Python prints it.
+    """
+
+    error_type: str = ""
+    error_text: str = ""
+    traceback_text: str = ""
+
+
+_reverie.set_rpc_error_classes(RemoteError, PeerRestartedError)
+
 # The numbers of reverie/base/status.h.
 _reverie.set_error_classes(
     {

@@ -3,7 +3,15 @@
     pool = reverie.moolib.EnvPool(create_env, num_processes=4, batch_size=32, num_batches=2)
     outputs = pool.step(batch_index, action).result()   # {"state": ..., "reward": ..., "done": ...}
 
-What differs: ``create_env`` is a function that can be imported, since workers are fresh processes;
+    host = reverie.moolib.Rpc()
+    host.set_name("host")
+    host.define("add", lambda a, b: a + b)
+    host.listen("127.0.0.1:4431")
+
+What differs: an ``Rpc`` listens where other machines reach it only with ``token=`` or
+``insecure=True``; a function that raises gives its caller an error, and a peer that dies does so
+within two seconds; nothing is pickled, and NumPy arrays travel. ``create_env`` is
+a function that can be imported, since workers are fresh processes;
 the environments follow Gymnasium; results keep their values when the pool steps on (unless
 ``copy=False``); a pool can be made at any time; an environment that raises, a
 worker that dies and a step that takes too long are errors at once.
@@ -24,8 +32,32 @@ from reverie.batcher import Batcher
 from reverie.envs.backend import EnvBatch, EnvFuture
 from reverie.envs.pool import EnvPool as _EnvPool
 from reverie.errors import UnsupportedTypeError
+from reverie.moolib_rpc import (
+    Future,
+    Queue,
+    Rpc,
+    RpcDeferredReturn,
+    RpcError,
+    create_uid,
+    set_log_level,
+    set_logging,
+    set_max_threads,
+)
 
-__all__ = ["Batcher", "EnvPool", "EnvStepperFuture"]
+__all__ = [
+    "Batcher",
+    "EnvPool",
+    "EnvStepperFuture",
+    "Future",
+    "Queue",
+    "Rpc",
+    "RpcDeferredReturn",
+    "RpcError",
+    "create_uid",
+    "set_log_level",
+    "set_logging",
+    "set_max_threads",
+]
 
 
 class EnvPool:

@@ -163,6 +163,17 @@ class World:
         return reverie.EnvPool(OneStepEnv, 2, num_batches=1, num_workers=1, backend="process")
 
     @cached_property
+    def rpc(self):
+        """A peer that is connected to one that serves."""
+        self.rpc_server = reverie.Rpc("server")
+        self.rpc_server.define("echo", lambda value: value)
+        self.rpc_server.define_deferred("never", lambda _: None)
+        rpc = reverie.Rpc("client")
+        rpc.connect(self.rpc_server.listen())
+        rpc.sync("server", "echo", 1)
+        return rpc
+
+    @cached_property
     def moolib_pool(self):
         return reverie.moolib.EnvPool(OneStepEnv, 1, 2, 1, output="numpy")
 
@@ -804,6 +815,116 @@ def _(_w):
 
     async def wait():
         await batcher()
+
+    return lambda: asyncio.run(wait())
+
+
+# --- Peers.
+simple("Rpc.sync", lambda w: lambda: w.rpc.sync("server", "never"))
+simple("Rpc.sync busy", lambda w: lambda: w.rpc.sync("server", "echo", STEP))
+simple("Rpc.sync large", lambda w: lambda: w.rpc.sync("server", "echo", LARGE))
+simple("Rpc.sync slow", lambda w: lambda: w.rpc.sync("server", "echo", SlowArray()))
+simple("Rpc.async_", lambda w: lambda: w.rpc.async_("server", "echo", 1).result())
+simple("Rpc.ping", lambda w: lambda: w.rpc.ping("server"))
+simple("Rpc.functions", lambda w: lambda: w.rpc.functions("server"))
+simple("Rpc.peers", lambda w: lambda: w.rpc.peers())
+simple("Rpc.name", lambda w: lambda: w.rpc.name)
+simple("Rpc.addresses", lambda w: lambda: w.rpc.addresses)
+simple("Rpc.debug_info", lambda w: lambda: w.rpc.debug_info())
+simple("Rpc.__init__", lambda _w: lambda: reverie.Rpc())
+simple("Rpc.close", lambda _w: with_new(reverie.Rpc, lambda r: r.close()))
+simple("Rpc.__del__", lambda _w: lambda: reverie.Rpc().listen())
+simple("Rpc.__enter__", lambda _w: with_new(reverie.Rpc, lambda r: r.__enter__()))
+simple("Rpc.__exit__", lambda _w: with_new(reverie.Rpc, lambda r: r.__exit__(None, None, None)))
+simple("Rpc.listen", lambda _w: with_new(reverie.Rpc, lambda r: r.listen()))
+simple("Rpc.connect", lambda _w: with_new(reverie.Rpc, lambda r: r.connect("127.0.0.1:1")))
+
+
+@case("Rpc.define")
+def _(w):
+    def call():
+        w.rpc.define("brief", lambda: None)
+        w.rpc.undefine("brief")
+
+    return call
+
+
+simple("Rpc.undefine", lambda w: lambda: w.rpc.undefine("nothing"))
+
+
+@case("Rpc.define_deferred")
+def _(w):
+    def call():
+        w.rpc.define_deferred("deferred", lambda deferred: deferred())
+        w.rpc.undefine("deferred")
+
+    return call
+
+
+@case("Rpc.define_queue")
+def _(w):
+    w.rpc.sync("server", "echo", 1)
+    queue = w.rpc_server.define_queue("queue")
+
+    def call():
+        w.rpc.async_("server", "queue", 1)
+        queue.get()[0](1)
+        with contextlib.suppress(*ORDINARY):
+            queue.get(0.01)
+
+    return call
+
+
+@case("Rpc.define batched")
+def _(w):
+    w.rpc.sync("server", "echo", 1)
+    w.rpc_server.define("batched", lambda x: x, batch_size=4)
+    return lambda: w.rpc.sync("server", "batched", 1)
+
+
+@case("Rpc.async_callback")
+def _(w):
+    called = threading.Event()
+
+    def call():
+        w.rpc.async_callback("server", "echo", lambda _value, _error: called.set(), 1)
+        called.wait(1.0)
+
+    return call
+
+
+def rpc_future(w, function="never"):
+    return w.rpc.async_("server", function, *([1] if function == "echo" else []))
+
+
+simple("Future.__init__", lambda w: lambda: rpc_future(w, "echo"))
+simple("Future.done", lambda w: with_new(lambda: rpc_future(w, "echo"), lambda f: f.done()))
+simple("Future.cancel", lambda w: with_new(lambda: rpc_future(w), lambda f: f.cancel()))
+for _name in ("wait", "result", "exception"):
+
+    def _wait_for_future(w, name=_name):
+        future = rpc_future(w)
+        return lambda: getattr(future, name)()
+
+    case(f"Future.{_name}")(_wait_for_future)
+
+
+@case("Future.add_done_callback")
+def _(w):
+    def call():
+        called = threading.Event()
+        rpc_future(w, "echo").add_done_callback(lambda _: called.set())
+        called.wait(1.0)
+
+    return call
+
+
+@case("Future.__await__")
+def _(w):
+    import asyncio
+
+    async def wait():
+        return await rpc_future(w, "echo")
 
     return lambda: asyncio.run(wait())
 

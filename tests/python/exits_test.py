@@ -44,6 +44,10 @@ PLAIN = {
 # Functions that neither wait nor let the interpreter's lock go, with what says so.
 BRIEF_FUNCTIONS = {
     "load_plugin": "loads once; a plugin that loads runs its own code",
+    "create_uid": "makes a str",
+    "set_log_level": "Python code",
+    "set_logging": "Python code",
+    "set_max_threads": "Python code",
     "unbatch": "Python code over views",
     "td_error": "Python code",
     "create_config": "makes plain data",

@@ -47,7 +47,7 @@ PUBLIC = [
 # Programs of the command line, and what the public modules are made of.
 INTERNAL = re.compile(
     r"reverie\.(_.*|demo.*|serve.*|batch_views|bench|client|completion|contrib.*|dataset|doctor|packages|pattern_dataset|replay_buffer"
-    r"|replay_output|replay_sample|sample_datasets|server|specs|store|table|tf_dataset|tls|trajectory_writer|trusted"
+    r"|moolib_rpc|replay_output|replay_sample|rpc|rpc_batches|sample_datasets|server|specs|store|table|tf_dataset|tls|trajectory_writer|trusted"
     r"|writer|envs\.(adapters|agent_rows|backend|messages|output|pool|process|rows|source|spaces|thread"
     r"|vector|vector_of_.*|worker)"
     r"|reverb\..*)$"
@@ -377,6 +377,43 @@ VALID = {
     "width": 84,
     "worker": None,
     "wrappers": (),
+    # Of peers.
+    "Rpc.name": None,
+    "Rpc.define.name": "f",
+    "Rpc.define_deferred.name": "f",
+    "Rpc.undefine.name": "f",
+    "Rpc.listen.address": "127.0.0.1:0",
+    "Rpc.functions.peer": None,
+    "Rpc.sync.function": "f",
+    "Rpc.async_.function": "f",
+    "Rpc.async_callback.function": "f",
+    "Rpc.define.function": lambda _: lambda *_: 0,
+    "Rpc.define_deferred.function": lambda _: lambda *_: 0,
+    "Future.call": lambda world: rpc(world).async_("server", "f")._call,
+    "Future.pool": lambda world: rpc(world)._pool,
+    "callback": lambda _: lambda *_: 0,
+    "cat": False,
+    "dynamic_batching": False,
+    "error": "no",
+    "gatherer": lambda world: rpc(world).define_queue("q")._gatherer,
+    "is_batched": False,
+    "is_ready": None,
+    "level": "error",
+    "logging_module": None,
+    "max_wait_s": 0.005,
+    "moolib.Future.future": lambda world: rpc(world).async_("server", "f"),
+    "moolib.Future.function": "f",
+    "names": ("tcp", "ipc"),
+    "seconds": 0.05,
+    "Rpc.batch_size": None,
+    "Rpc.max_wait_s": None,
+    "dead_after_s": 1.5,
+    "find_timeout_s": 0.05,
+    "idempotent": False,
+    "max_pending_calls": 10,
+    "max_threads": 2,
+    "peer": "server",
+    "transports": ("unix", "tcp"),
     # Where a name means something else.
     "AtariEnv.pool": True,
     "Batch.to.device": "cpu",
@@ -563,6 +600,33 @@ def moolib_future(world):
     return moolib_pool(world).step(0, np.zeros(2, np.int64))
 
 
+def rpc(world):
+    return world.enter_context(reverie.Rpc(find_timeout_s=0.05))
+
+
+def moolib_rpc(world):
+    from reverie import moolib
+
+    made = moolib.Rpc()
+    made.set_timeout(0.05)
+    world.callback(made.close)
+    return made
+
+
+def closed_queue(world):
+    """One that does not wait."""
+    home = rpc(world)
+    queue = home.define_queue("q")
+    home.close()
+    return queue
+
+
+def deferred(world):
+    from reverie.rpc import DeferredReturn
+
+    return DeferredReturn._of(rpc(world)._native, 1, 1, "caller", "f")
+
+
 # What methods are called on, by the name of the class.
 SUBJECTS = {
     "AtariEnv": atari_env,
@@ -577,6 +641,7 @@ SUBJECTS = {
     "EnvPool": lambda world: world.pool,
     "EnvStepperFuture": moolib_future,
     "Extension": lambda _: reverie.extensions.Statistics(),
+    "Future": lambda world: rpc(world).async_("server", "f"),
     "GymVectorEnv": vector_env,
     "NativePool": lambda world: world.native_pool,
     "OldGym": old_gym,
@@ -585,6 +650,10 @@ SUBJECTS = {
     ),
     "ReferenceNode": lambda world: world.reference["a"],
     "ReplayBuffer": lambda world: world.buffer,
+    "Queue": closed_queue,
+    "Rpc": rpc,
+    "RpcDeferredReturn": deferred,
+    "DeferredReturn": deferred,
     "Server": server,
     "ServerLimits": lambda _: reverie.ServerLimits(),
     "Store": lambda world: world.store,
@@ -597,6 +666,8 @@ SUBJECTS = {
     "TrajectoryWriter.create_whole_item": whole_writer,
     "Writer": legacy_writer,
     "moolib.EnvPool": moolib_pool,
+    "moolib.Future": lambda world: moolib_rpc(world).async_("server", "f"),
+    "moolib.Rpc": moolib_rpc,
 }
 # Special methods that a user calls, as brackets.
 BRACKETS = {"Store", "ColumnHistory", "TrajectoryColumn", "ReferenceNode"}

@@ -1,0 +1,157 @@
+// Binds peers: what reverie/rpc.py is made of.
+#include <memory>
+#include <string>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "python/bindings/bind.h"
+#include "python/bindings/convert.h"
+#include "python/bindings/rpc.h"
+#include "reverie/base/random.h"
+
+namespace reverie::python {
+namespace {
+
+// What a Future holds.
+struct RpcCall {
+  std::shared_ptr<CallState> state;
+  nb::object value;  // once it was asked for
+};
+
+nb::list peer_list(Peer& peer) {
+  nb::list found;
+  for (const PeerInfo& info : peer.peers()) {
+    nb::dict entry;
+    entry["name"] = info.name;
+    entry["is_connected"] = info.is_connected;
+    entry["link"] = info.link_address;
+    entry["calls"] = info.calls;
+    entry["requests"] = info.requests;
+    found.append(entry);
+  }
+  return found;
+}
+
+}  // namespace
+
+void bind_rpc(nb::module_& m) {
+  using namespace nb::literals;
+  m.def("set_rpc_error_classes", &set_rpc_error_classes, "remote"_a, "restarted"_a);
+  m.def("random_seed", &random_seed, "64 bits of the system's random device.");
+  nb::class_<RpcCall>(m, "RpcCall", "See ``reverie.rpc.Future``.")
+      .def("done", [](const RpcCall& self) { return self.state->is_done.load(); })
+      .def(
+          "wait",
+          [](RpcCall& self, nb::handle timeout_s) {
+            return wait_for(*self.state, deadline(timeout_s));
+          },
+          "timeout_s"_a.none(), nb::sig("def wait(self, timeout_s: float | None) -> bool"))
+      .def(
+          "value",
+          [](RpcCall& self) {
+            if (!self.value.is_valid()) self.value = value_of(*self.state);
+            return self.value;
+          },
+          nb::sig("def value(self) -> typing.Any"));
+  nb::class_<RpcPeer>(m, "RpcPeer", nb::is_weak_referenceable(), "See ``reverie.Rpc``.")
+      .def(
+          "__init__",
+          [](RpcPeer* self, nb::handle name, nb::handle token, bool is_insecure_allowed,
+             bool uses_unix, bool uses_tcp, nb::handle calls_max, double dead_after_s,
+             double find_timeout_s) {
+            Peer::Options options;
+            options.name = text_argument("name", name);
+            options.token = text_argument("token", token);
+            options.is_insecure_allowed = is_insecure_allowed;
+            options.uses_unix = uses_unix;
+            options.uses_tcp = uses_tcp;
+            options.calls_max = static_cast<std::size_t>(
+                integer_argument("max_pending_calls", calls_max, 1, 1 << 24));
+            options.dead_after = seconds(dead_after_s);
+            options.find_timeout = seconds(find_timeout_s);
+            new (self) RpcPeer(options);
+          },
+          "name"_a.none(), "token"_a.none(), "insecure"_a, "uses_unix"_a, "uses_tcp"_a,
+          "calls_max"_a.none(), "dead_after_s"_a, "find_timeout_s"_a,
+          nb::sig("def __init__(self, name: str, token: str, insecure: bool, uses_unix: bool, "
+                  "uses_tcp: bool, calls_max: int, dead_after_s: float, find_timeout_s: float) -> "
+                  "None"))
+      .def(
+          "listen",
+          [](RpcPeer& self, nb::handle address) {
+            const std::string text(text_argument("address", address));
+            return unwrap(without_gil([&] { return self.peer().listen(text); }));
+          },
+          "address"_a.none(), nb::sig("def listen(self, address: str) -> str"))
+      .def(
+          "connect",
+          [](RpcPeer& self, nb::handle address) {
+            const std::string text(text_argument("address", address));
+            unwrap(without_gil([&] { return self.peer().connect(text); }));
+          },
+          "address"_a.none(), nb::sig("def connect(self, address: str) -> None"))
+      .def(
+          "define",
+          [](RpcPeer& self, nb::handle name) {
+            self.define(std::string(text_argument("name", name)));
+          },
+          "name"_a.none(), nb::sig("def define(self, name: str) -> None"))
+      .def(
+          "undefine",
+          [](RpcPeer& self, nb::handle name) {
+            return self.peer().undefine(std::string(text_argument("name", name)));
+          },
+          "name"_a.none(), nb::sig("def undefine(self, name: str) -> bool"))
+      .def(
+          "sync",
+          [](RpcPeer& self, nb::handle peer, nb::handle function, nb::handle args,
+             nb::handle kwargs, nb::handle timeout_s, bool is_idempotent) {
+            return self.sync(peer, function, args, kwargs, timeout_s, is_idempotent);
+          },
+          "peer"_a.none(), "function"_a.none(), "args"_a, "kwargs"_a, "timeout_s"_a.none(),
+          "idempotent"_a,
+          nb::sig("def sync(self, peer: str, function: str, args: tuple[object, ...], kwargs: "
+                  "dict[str, object], timeout_s: "
+                  "float | None, idempotent: bool) -> typing.Any"))
+      .def(
+          "begin",
+          [](RpcPeer& self, nb::handle peer, nb::handle function, nb::handle args,
+             nb::handle kwargs, nb::handle timeout_s, bool is_idempotent) {
+            return RpcCall{self.begin(peer, function, args, kwargs, timeout_s, is_idempotent,
+                                      /*lends=*/false),
+                           {}};
+          },
+          "peer"_a.none(), "function"_a.none(), "args"_a, "kwargs"_a, "timeout_s"_a.none(),
+          "idempotent"_a,
+          nb::sig("def begin(self, peer: str, function: str, args: tuple[object, ...], kwargs: "
+                  "dict[str, object], timeout_s: "
+                  "float | None, idempotent: bool) -> RpcCall"))
+      .def(
+          "cancel", [](RpcPeer& self, RpcCall& call) { self.cancel(*call.state); }, "call"_a)
+      .def(
+          "when_done",
+          [](RpcPeer& self, RpcCall& call, nb::object callback) {
+            return self.when_done(call.state, std::move(callback));
+          },
+          "call"_a, "callback"_a,
+          nb::sig("def when_done(self, call: RpcCall, callback: "
+                  "collections.abc.Callable[[], object]) -> bool"))
+      .def("next_task", &RpcPeer::next_task,
+           nb::sig("def next_task(self) -> tuple[typing.Any, ...] | None"))
+      .def("answer", &RpcPeer::answer, "session"_a, "call"_a, "value"_a.none(),
+           nb::sig("def answer(self, session: int, call: int, value: object) -> None"))
+      .def("fail", &RpcPeer::fail, "session"_a, "call"_a, "code"_a, "type"_a, "text"_a,
+           "traceback"_a)
+      .def("check_open", [](RpcPeer& self) { unwrap(self.peer().check_open()); })
+      .def(
+          "peers", [](RpcPeer& self) { return peer_list(self.peer()); },
+          nb::sig("def peers(self) -> list[dict[str, typing.Any]]"))
+      .def("functions", [](RpcPeer& self) { return self.peer().functions(); })
+      .def("addresses", [](RpcPeer& self) { return self.peer().addresses(); })
+      .def("pending_calls", [](RpcPeer& self) { return self.peer().pending_calls(); })
+      .def("close", &RpcPeer::close);
+}
+
+}  // namespace reverie::python

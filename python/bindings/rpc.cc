@@ -1,0 +1,277 @@
+#include "python/bindings/rpc.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <nanobind/stl/string.h>
+
+#include "python/bindings/convert.h"
+#include "python/bindings/rpc_values.h"
+#include "reverie/base/spin.h"
+
+namespace reverie::python {
+namespace {
+
+// Never destroyed: the interpreter may be gone when the library's statics are.
+struct RpcErrorClasses {
+  nb::object remote;
+  nb::object restarted;
+};
+
+RpcErrorClasses& error_classes() {
+  static auto* const instance = new RpcErrorClasses;
+  return *instance;
+}
+
+void complete(CallState& call, CallResult result, const std::weak_ptr<RpcTasks>& tasks,
+              const std::shared_ptr<CallState>& shared) {
+  bool has_callbacks = false;
+  {
+    MutexLock lock(call.mutex);
+    call.result = std::move(result);
+    call.is_done.store(true, std::memory_order_release);
+    has_callbacks = call.has_callbacks;
+    call.changed.notify_all();
+  }
+  if (!has_callbacks) return;
+  if (const auto open = tasks.lock()) open->push({{}, shared});
+}
+
+}  // namespace
+
+void set_rpc_error_classes(nb::object remote, nb::object restarted) {
+  error_classes() = {std::move(remote), std::move(restarted)};
+}
+
+// --- Tasks.
+
+void RpcTasks::push(RpcTask task) {
+  MutexLock lock(mutex_);
+  tasks_.push_back(std::move(task));
+  ready_.store(tasks_.size(), std::memory_order_relaxed);
+  if (idle_.empty()) return;
+  Waiter* const waiter = idle_.back();
+  idle_.pop_back();
+  waiter->is_woken = true;
+  waiter->changed.notify_all();
+}
+
+void RpcTasks::withdraw(InboundId request) {
+  MutexLock lock(mutex_);
+  std::erase_if(tasks_,
+                [&](const RpcTask& task) { return !task.done && task.request.id == request; });
+  ready_.store(tasks_.size(), std::memory_order_relaxed);
+}
+
+bool RpcTasks::next(RpcTask& task, bool& needs_help) {
+  static thread_local Spinner spinner;
+  (void)spinner.look(Clock::system(),
+                     [this] { return ready_.load(std::memory_order_relaxed) > 0; });
+  MutexLock lock(mutex_);
+  while (tasks_.empty()) {
+    if (is_closed_ || idle_.size() >= kIdleMax) return false;
+    Waiter waiter;
+    idle_.push_back(&waiter);
+    while (!waiter.is_woken) waiter.changed.wait(mutex_);
+  }
+  task = std::move(tasks_.front());
+  tasks_.pop_front();
+  ready_.store(tasks_.size(), std::memory_order_relaxed);
+  needs_help = idle_.empty();
+  return true;
+}
+
+void RpcTasks::close() {
+  MutexLock lock(mutex_);
+  is_closed_ = true;
+  for (Waiter* const waiter : idle_) {
+    waiter->is_woken = true;
+    waiter->changed.notify_all();
+  }
+  idle_.clear();
+}
+
+// --- The peer.
+
+RpcPeer::RpcPeer(const Peer::Options& options) : peer_(unwrap(Peer::make(options))) {
+  peer_->set_withdrawn([tasks = tasks_](InboundId request) { tasks->withdraw(request); });
+}
+
+void RpcPeer::define(const std::string& function) {
+  unwrap(peer_->define(function, [tasks = tasks_](Request request) {
+    tasks->push({std::move(request), nullptr});
+  }));
+}
+
+void RpcPeer::close() {
+  without_gil([this] { peer_->close(); });
+  // What is left are callbacks of calls that ended so.
+  tasks_->close();
+  drop_lent_arrays();
+}
+
+Payload RpcPeer::encode_arguments(nb::handle args, nb::handle kwargs, bool lends) {
+  drop_lent_arrays();
+  Payload payload;
+  ValueEncoder encoder(payload, reader_, lends);
+  ValueWriter(payload).begin(ValueKind::kTuple, 2);
+  encoder.encode(args, "args");
+  encoder.encode(kwargs, "kwargs");
+  return payload;
+}
+
+std::shared_ptr<CallState> RpcPeer::begin(nb::handle peer, nb::handle function, nb::handle args,
+                                          nb::handle kwargs, nb::handle timeout_s,
+                                          bool is_idempotent, bool lends) {
+  const std::string peer_name(text_argument("peer", peer));
+  const std::string function_name(text_argument("function", function));
+  CallOptions options;
+  options.deadline = deadline(timeout_s);
+  options.is_idempotent = is_idempotent;
+  Payload payload = encode_arguments(args, kwargs, lends);
+  auto call = std::make_shared<CallState>();
+  call->peer = peer_name;
+  call->function = function_name;
+  const std::weak_ptr<RpcTasks> tasks = tasks_;
+  const bool is_brief = payload.bulk_bytes() + payload.head.size() <= kBriefBytes;
+  const auto go = [&] {
+    return peer_->call(
+        peer_name, function_name, std::move(payload), options,
+        [call, tasks](CallResult result) { complete(*call, std::move(result), tasks, call); });
+  };
+  // A brief one keeps the interpreter's lock: nothing of the peer's waits for that.
+  call->id = unwrap(is_brief ? go() : without_gil(go));
+  return call;
+}
+
+void RpcPeer::cancel(CallState& call) {
+  without_gil([&] { peer_->cancel(call.id); });
+}
+
+nb::object RpcPeer::sync(nb::handle peer, nb::handle function, nb::handle args, nb::handle kwargs,
+                         nb::handle timeout_s, bool is_idempotent) {
+  const auto call = begin(peer, function, args, kwargs, timeout_s, is_idempotent, /*lends=*/true);
+  try {
+    // The call has a deadline of its own.
+    (void)wait_for(*call, TimePoint::max());
+  } catch (nb::python_error&) {  // Ctrl-C
+    peer_->cancel(call->id);
+    throw;
+  }
+  nb::object value = value_of(*call);
+  drop_lent_arrays();
+  return value;
+}
+
+bool RpcPeer::when_done(const std::shared_ptr<CallState>& call, nb::object callback) {
+  {
+    MutexLock lock(call->mutex);
+    if (call->is_done.load(std::memory_order_relaxed) && !call->has_callbacks) return false;
+    call->has_callbacks = true;
+  }
+  // Its callbacks run under the interpreter's lock, which this thread holds: not before this one is
+  // added.
+  callbacks_[call.get()].push_back(std::move(callback));
+  return true;
+}
+
+nb::object RpcPeer::next_task() {
+  while (true) {
+    RpcTask task;
+    bool needs_help = false;
+    bool has_task = false;
+    {
+      const auto tasks = tasks_;
+      has_task = without_gil([&] { return tasks->next(task, needs_help); });
+    }
+    if (!has_task) return nb::none();
+    if (task.done) {
+      const auto place = callbacks_.find(task.done.get());
+      if (place == callbacks_.end()) continue;
+      nb::list callbacks;
+      for (const nb::object& callback : place->second) callbacks.append(callback);
+      callbacks_.erase(place);
+      {
+        MutexLock lock(task.done->mutex);
+        task.done->has_callbacks = false;
+      }
+      return nb::make_tuple(callbacks, needs_help);
+    }
+    const Request& request = task.request;
+    nb::object arguments = nb::none();
+    try {
+      arguments = decode_value(request.message.payload);
+    } catch (nb::python_error& error) {
+      const std::string text = str_of(error.value());
+      peer_->fail(request.id,
+                  {StatusCode::kInvalidArgument, "",
+                   format("the arguments of '{}' cannot be read: {}", request.function, text), ""});
+    }
+    return nb::make_tuple(request.id.session, request.id.call, request.caller, request.function,
+                          arguments, needs_help);
+  }
+}
+
+void RpcPeer::answer(std::uint64_t session, std::uint64_t call, nb::handle value) {
+  drop_lent_arrays();
+  Payload payload;
+  ValueEncoder(payload, reader_, /*lends=*/false).encode(value, "the answer");
+  if (payload.bulk_bytes() + payload.head.size() <= kBriefBytes) {
+    peer_->answer({session, call}, std::move(payload));
+  } else {
+    without_gil([&] { peer_->answer({session, call}, std::move(payload)); });
+  }
+}
+
+void RpcPeer::fail(std::uint64_t session, std::uint64_t call, int code, const std::string& type,
+                   const std::string& text, const std::string& traceback) {
+  peer_->fail({session, call}, {static_cast<StatusCode>(code), type, text, traceback});
+}
+
+// --- Waiting.
+
+bool wait_for(CallState& call, TimePoint deadline) {
+  constexpr Duration kSlice = std::chrono::milliseconds(50);
+  static thread_local Spinner spinner;
+  const auto is_done = [&call] { return call.is_done.load(std::memory_order_acquire); };
+  if (is_done()) return true;
+  Clock& clock = Clock::system();
+  while (true) {
+    const bool is_over = without_gil([&] {
+      if (spinner.look(clock, is_done)) return true;
+      MutexLock lock(call.mutex);
+      const TimePoint until = std::min(deadline, clock.now() + kSlice);
+      while (!is_done() && clock.wait_until(call.changed, call.mutex, until)) {
+      }
+      return is_done();
+    });
+    if (is_over) return true;
+    if (PyErr_CheckSignals() != 0) raise_pending();
+    if (clock.now() >= deadline) return false;
+  }
+}
+
+nb::object value_of(CallState& call) {
+  const CallResult& result = call.result;
+  switch (result.kind) {
+    case CallResult::Kind::kAnswer:
+      return decode_value(result.payload);
+    case CallResult::Kind::kRemoteError: {
+      if (result.error_type.empty()) break;  // the library's own, of the other side
+      nb::object error =
+          error_classes().remote(format("'{}' on '{}' raised {}: {}", call.function, call.peer,
+                                        result.error_type, result.status.message()));
+      error.attr("error_type") = result.error_type;
+      error.attr("error_text") = result.status.message();
+      error.attr("traceback_text") = result.traceback;
+      raise_object(error);
+    }
+    case CallResult::Kind::kRestarted:
+      raise_object(error_classes().restarted(result.status.message()));
+    case CallResult::Kind::kFailed:
+      break;
+  }
+  raise(result.status);
+}
+
+}  // namespace reverie::python

@@ -1,0 +1,122 @@
+// A peer as Python holds it: calls, futures, and the requests that threads of Python serve.
+//
+//     I/O thread  --> tasks [ request ][ callback ][ request ] -->  next_task() on threads of
+//     Python I/O thread  --> CallState of a call                      -->  wait() on the thread
+//     that called
+//
+// The I/O thread never takes the interpreter's lock.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+
+#include "python/bindings/leaf_view.h"
+#include "reverie/base/clock.h"
+#include "reverie/base/mutex.h"
+#include "reverie/rpc/peer.h"
+
+namespace reverie::python {
+
+namespace nb = nanobind;
+
+// One call, from its begin to its result. Shared by who waits and who completes it.
+struct CallState {
+  Mutex mutex;
+  CondVar changed;
+  std::atomic<bool> is_done{false};
+  CallResult result;  // once it is done
+  bool has_callbacks REVERIE_GUARDED_BY(mutex) = false;
+  std::atomic<CallId> id{0};
+  // For messages.
+  std::string peer;
+  std::string function;
+};
+
+// What a thread of Python is to do.
+struct RpcTask {
+  Request request;
+  std::shared_ptr<CallState> done;  // or: run this call's callbacks
+};
+
+// The part that the I/O thread and the threads of Python share. No Python object is in it.
+class RpcTasks {
+ public:
+  // At most so many threads wait for a task; one more is told to end.
+  static constexpr std::size_t kIdleMax = 4;
+
+  void push(RpcTask task);
+  // Requests that nobody waits for any more are not handed out.
+  void withdraw(InboundId request);
+  // Waits without the interpreter's lock. False: there is nothing to do, now or ever.
+  // `needs_help`: nobody waits for the next task.
+  bool next(RpcTask& task, bool& needs_help);
+  void close();
+
+ private:
+  struct Waiter {
+    CondVar changed;
+    bool is_woken = false;
+  };
+  Mutex mutex_;
+  std::deque<RpcTask> tasks_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<Waiter*> idle_ REVERIE_GUARDED_BY(mutex_);  // the last to come is the first to go
+  std::atomic<std::size_t> ready_{0};                     // tasks; for those who look
+  bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
+};
+
+// The interpreter's lock guards what holds Python objects.
+class RpcPeer {
+ public:
+  explicit RpcPeer(const Peer::Options& options);
+  ~RpcPeer() { close(); }
+  RpcPeer(const RpcPeer&) = delete;
+  RpcPeer& operator=(const RpcPeer&) = delete;
+
+  Peer& peer() { return *peer_; }
+  void define(const std::string& function);
+  void close();
+
+  // The future of a call. With `lends`, its arrays are not copied: the caller waits.
+  std::shared_ptr<CallState> begin(nb::handle peer, nb::handle function, nb::handle args,
+                                   nb::handle kwargs, nb::handle timeout_s, bool is_idempotent,
+                                   bool lends);
+  // Waits and gives the value, or raises.
+  nb::object sync(nb::handle peer, nb::handle function, nb::handle args, nb::handle kwargs,
+                  nb::handle timeout_s, bool is_idempotent);
+  void cancel(CallState& call);
+  // Calls `callback` once the call is done, on a thread that serves tasks; false: it is done.
+  bool when_done(const std::shared_ptr<CallState>& call, nb::object callback);
+
+  // (session, call, caller, function, arguments, needs_help) for a request, where `arguments` is
+  // None if they cannot be read, and was answered so; (callbacks, needs_help); None at the end.
+  nb::object next_task();
+  void answer(std::uint64_t session, std::uint64_t call, nb::handle value);
+  void fail(std::uint64_t session, std::uint64_t call, int code, const std::string& type,
+            const std::string& text, const std::string& traceback);
+
+ private:
+  Payload encode_arguments(nb::handle args, nb::handle kwargs, bool lends);
+
+  std::shared_ptr<RpcTasks> tasks_ = std::make_shared<RpcTasks>();
+  std::unique_ptr<Peer> peer_;
+  LeafReader reader_;
+  std::unordered_map<const CallState*, std::vector<nb::object>> callbacks_;
+};
+
+// Waits for `call` as long as `deadline`. False when the time is up first. Raises for Ctrl-C.
+bool wait_for(CallState& call, TimePoint deadline);
+// Of a call that is done: its value, or raises what it ended with.
+nb::object value_of(CallState& call);
+
+// The exception classes of calls, from reverie/errors.py: one for what a handler raised, one for a
+// peer that was started anew.
+void set_rpc_error_classes(nb::object remote, nb::object restarted);
+
+}  // namespace reverie::python

@@ -1,0 +1,54 @@
+// Python's values to and from what travels between peers: docs/formats/values.md.
+#pragma once
+
+#include <memory>
+
+#include <nanobind/nanobind.h>
+
+#include "python/bindings/leaf_view.h"
+#include "reverie/rpc/message.h"
+#include "reverie/rpc/value_reader.h"
+#include "reverie/rpc/value_writer.h"
+
+namespace reverie::python {
+
+namespace nb = nanobind;
+
+// Under the interpreter's lock, as all of this file.
+class ValueEncoder {
+ public:
+  // With `lends`, large arrays are not copied: the payload refers to them, and nobody may change
+  // them before it has been sent.
+  ValueEncoder(Payload& payload, LeafReader& reader, bool lends)
+      : writer_(payload), reader_(reader), lends_(lends) {}
+
+  // Raises TypeError for a value without an encoding, ValueError for one that is nested too deep.
+  // `what` names the outermost value in messages.
+  void encode(nb::handle value, const char* what);
+
+ private:
+  void encode_at(PyObject* value, std::size_t depth);
+  void encode_integer(PyObject* value);
+  void encode_text(PyObject* value);
+  void encode_bytes(PyObject* value);
+  void encode_tuple(PyObject* value, std::size_t depth);
+  void encode_dict(PyObject* value, std::size_t depth);
+  void encode_set(PyObject* value, std::size_t depth);
+  // False if it is no array.
+  bool encode_array(PyObject* value);
+  [[noreturn]] void refuse(PyObject* value, const char* why) const;
+
+  ValueWriter writer_;
+  LeafReader& reader_;
+  const bool lends_;
+  const char* what_ = "";
+};
+
+// The single value of a payload. Arrays lie in the payload's memory, which they keep. Raises
+// DataLossError for what is no value.
+nb::object decode_value(const Payload& payload);
+
+// Gives back what lent arrays kept. Called wherever calls begin and end.
+void drop_lent_arrays();
+
+}  // namespace reverie::python

@@ -1,0 +1,203 @@
+"""Calls that are served together: stacked, padded, dealt out; and queues."""
+
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+
+import reverie
+from reverie import errors
+
+DEADLINE_S = 30.0
+
+
+@pytest.fixture
+def pair():
+    with reverie.Rpc("server") as server, reverie.Rpc("client", timeout_s=DEADLINE_S) as client:
+        client.connect(server.listen())
+        yield server, client
+
+
+def results(futures):
+    return [future.result(DEADLINE_S) for future in futures]
+
+
+def test_calls_of_a_batch_are_stacked_and_each_gets_its_row(pair):
+    server, client = pair
+    seen = []
+
+    def policy(obs, scale, *, who):
+        seen.append((obs["x"].shape, scale.shape, who))
+        return {"action": obs["x"].sum(axis=1) * scale, "names": list(who)}
+
+    server.define("policy", policy, batch_size=4, max_wait_s=None)
+    futures = [
+        client.async_("server", "policy", {"x": np.full(3, i, np.float32)}, 2, who=f"w{i}")
+        for i in range(8)
+    ]
+    for i, result in enumerate(results(futures)):
+        assert result["action"] == 6 * i
+        assert result["names"] == f"w{i}"
+    assert [s[0] for s in seen] == [(4, 3)] * 2
+    assert [s[1] for s in seen] == [(4,)] * 2
+    assert sorted(name for s in seen for name in s[2]) == [f"w{i}" for i in range(8)]
+
+
+def test_a_batch_closes_when_its_time_is_up_or_the_program_says_so(pair):
+    server, client = pair
+    server.define("timed", lambda x: x, batch_size=100, max_wait_s=0.02)
+    assert results([client.async_("server", "timed", i) for i in range(3)]) == [0, 1, 2]
+    server.define(
+        "pairs", lambda x: x + len(x), batch_size=100, max_wait_s=None, is_ready=lambda n: n >= 2
+    )
+    assert results([client.async_("server", "pairs", i) for i in range(4)]) == [2, 3, 4, 5]
+
+
+def test_a_dynamic_batch_is_what_came_during_the_one_before(pair):
+    server, client = pair
+    sizes = []
+    first = threading.Event()
+    go_on = threading.Event()
+
+    def serve(x):
+        sizes.append(len(x))
+        first.set()
+        go_on.wait(DEADLINE_S)
+        return x * 2
+
+    server.define("serve", serve, batch_size=16, dynamic_batching=True)
+    futures = [client.async_("server", "serve", 0)]
+    assert first.wait(DEADLINE_S)
+    futures += [client.async_("server", "serve", i) for i in range(1, 10)]
+    client.ping("server")
+    server.define("flush", lambda: None)
+    client.sync("server", "flush")  # the others have been taken by threads of the server
+    pause = threading.Event()
+    for _ in range(1000):
+        if server.debug_info()["threads"] > 9:
+            break
+        pause.wait(0.001)
+    go_on.set()
+    assert results(futures) == [2 * i for i in range(10)]
+    assert sizes[0] == 1
+    assert sum(sizes) == 10
+    assert max(sizes) > 1
+
+
+def test_batches_are_concatenated_and_padded(pair):
+    server, client = pair
+    shapes = []
+
+    def serve(x):
+        shapes.append(x.shape)
+        return x * 10
+
+    server.define("cat", serve, batch_size=2, max_wait_s=None, cat=True)
+    parts = [np.arange(3), np.arange(5)]
+    for part, got in zip(
+        parts, results([client.async_("server", "cat", p) for p in parts]), strict=True
+    ):
+        np.testing.assert_array_equal(got, part * 10)
+    server.define("pad", serve, batch_size=8, max_wait_s=0.01, pad=True)
+    assert client.sync("server", "pad", 7) == 70
+    assert shapes == [(8,), (8,)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "word"),
+    [(lambda x: x[:-1], "array of 1"), (lambda _x: [1, 2, 3], "gave 3 values")],
+)
+def test_a_result_of_another_length_fails_all_callers(pair, wrong, word):
+    server, client = pair
+    server.define("wrong", wrong, batch_size=2, max_wait_s=None)
+    futures = [client.async_("server", "wrong", i) for i in range(2)]
+    for future in futures:
+        with pytest.raises(errors.RemoteError, match=word):
+            future.result(DEADLINE_S)
+
+
+def test_calls_that_do_not_fit_together_and_raising_functions_fail_all_callers(pair):
+    server, client = pair
+    server.define("same", lambda x: x, batch_size=2, max_wait_s=None)
+    for other in (np.zeros(3), np.zeros((2, 2)), {"a": 1}):
+        futures = [client.async_("server", "same", v) for v in (np.zeros(2), other)]
+        for future in futures:
+            assert isinstance(future.exception(DEADLINE_S), errors.RemoteError)
+    server.define("raise", lambda x: x.nothing, batch_size=2, max_wait_s=None)
+    for future in [client.async_("server", "raise", i) for i in range(2)]:
+        with pytest.raises(errors.RemoteError, match="AttributeError"):
+            future.result(DEADLINE_S)
+    assert results([client.async_("server", "same", i) for i in range(2)]) == [0, 1]
+
+
+def test_tensors_of_torch_are_stacked_as_such(pair):
+    torch = pytest.importorskip("torch")
+    server, client = pair
+
+    def serve(x):
+        assert isinstance(x, torch.Tensor)
+        return x.sum(dim=1)
+
+    server.define("sum", serve, batch_size=2, max_wait_s=None)
+    got = results([client.async_("server", "sum", torch.full((4,), float(i))) for i in range(2)])
+    assert [float(v) for v in got] == [0.0, 4.0]
+
+
+def test_a_queue_gives_calls_to_whoever_takes_them(pair):
+    server, client = pair
+    queue = server.define_queue("ask")
+    future = client.async_("server", "ask", 3, b=4)
+    answer, args, kwargs = queue.get(DEADLINE_S)
+    assert (args, kwargs) == ((3,), {"b": 4})
+    answer(args[0] + kwargs["b"])
+    assert future.result(DEADLINE_S) == 7
+    assert len(queue) == 0
+    with pytest.raises(errors.DeadlineExceededError):
+        queue.get(0.01)
+    future = client.async_("server", "ask")
+    queue.get(DEADLINE_S)[0].fail(ValueError("no"))
+    with pytest.raises(errors.RemoteError, match="ValueError: no"):
+        future.result(DEADLINE_S)
+
+
+def test_a_queue_is_awaited_and_gives_batches(pair):
+    server, client = pair
+    queue = server.define_queue("ask", batch_size=4, dynamic_batching=True)
+    futures = [client.async_("server", "ask", np.float32(i)) for i in range(10)]
+
+    async def serve():
+        answered = 0
+        while answered < 10:
+            answer, (x,), _ = await queue
+            assert 1 <= len(x) <= 4
+            answered += len(x)
+            answer(x + 1)
+
+    asyncio.run(asyncio.wait_for(serve(), DEADLINE_S))
+    assert results(futures) == [i + 1 for i in range(10)]
+
+
+def test_a_queue_ends_with_its_rpc(pair):
+    server, _ = pair
+    queue = server.define_queue("ask")
+    threading.Timer(0.1, server.close).start()
+    with pytest.raises(errors.CancelledError):
+        queue.get(DEADLINE_S)
+    assert list(queue) == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"batch_size": 0}, {"batch_size": "two"}, {"batch_size": 2, "max_wait_s": -1}),
+        *({"batch_size": 2, "pad": 1}, {"batch_size": 2, "is_ready": 3}),
+    ],
+)
+def test_wrong_options_are_named(pair, options):
+    server, _ = pair
+    name = list(options)[-1]
+    with pytest.raises((errors.InvalidArgumentError, errors.UnsupportedTypeError), match=name):
+        server.define("f", print, **options)
+    with pytest.raises((errors.InvalidArgumentError, errors.UnsupportedTypeError), match=name):
+        server.define_queue("f", **options)

@@ -1,0 +1,663 @@
+"""Peers that call each other: in one process, over Unix sockets and over TCP; between processes."""
+
+import asyncio
+import collections
+import gc
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import reverie
+from reverie import errors
+
+DEADLINE_S = 30.0
+
+
+@pytest.fixture(params=["unix", "tcp"])
+def transport(request):
+    return request.param
+
+
+@pytest.fixture
+def pair(transport):
+    """A peer "server", and one that is connected to it."""
+    with reverie.Rpc("server", transports=[transport]) as server:
+        name = f"unix:@reverie-test-{os.getpid()}-{time.monotonic_ns()}"
+        address = server.listen("127.0.0.1:0" if transport == "tcp" else name)
+        with reverie.Rpc("client", transports=[transport]) as client:
+            client.connect(address)
+            yield server, client
+
+
+@pytest.fixture
+def echo(pair):
+    """Calls a function of the server that gives its argument back."""
+    server, client = pair
+    server.define("echo", lambda value: value)
+    return lambda value: client.sync("server", "echo", value)
+
+
+def wait_until(is_so):
+    deadline = time.monotonic() + DEADLINE_S
+    pause = threading.Event()
+    while not is_so():
+        assert time.monotonic() < deadline
+        pause.wait(0.002)
+
+
+Point = collections.namedtuple("Point", ["x", "y"])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, True, False, 0, -1, 2**63 - 1, -(2**63), 2**63, -(2**200), 0.1, math.inf, 1 + 2j),
+        *("", "text", "\u00e9\U0001f600", b"", b"\0bytes", [], (), {}, set(), frozenset({1, "a"})),
+        {"a": [1, (2.5, None)], 3: {"b": {1, 2}}, (1, 2): "key"},
+        [[[[[[1]]]]]],
+        Point(1, "two"),
+    ],
+    ids=repr,
+)
+def test_a_value_comes_back_as_it_was(echo, value):
+    got = echo(value)
+    assert got == value
+    assert repr(got) == repr(value) or isinstance(value, (set, frozenset))
+    assert type(got).__name__ == type(value).__name__
+
+
+def test_a_nan_comes_back_as_one(echo):
+    assert math.isnan(echo(math.nan))
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
+    ],
+)
+def test_arrays_keep_their_type_and_shape(echo, dtype):
+    for shape in [(), (3,), (0,), (2, 0, 3), (4, 5), (1, 2, 3, 4)]:
+        value = np.arange(math.prod(shape)).reshape(shape).astype(dtype)
+        got = echo({"x": value, "y": [value]})
+        for array in (got["x"], got["y"][0]):
+            assert array.dtype == value.dtype
+            assert array.shape == value.shape
+            np.testing.assert_array_equal(array, value)
+            assert array.flags.writeable
+    scalar = np.dtype(dtype).type(1)
+    assert type(echo(scalar)) is type(scalar)
+    assert echo(scalar) == scalar
+
+
+def test_arrays_of_any_strides_send_what_they_show(echo):
+    big = np.arange(10_000, dtype=np.int32).reshape(100, 100)
+    for view in (big[:, 0], big[::-1, ::3], big.T, np.broadcast_to(big[0], (5, 100))):
+        np.testing.assert_array_equal(echo(view), view)
+    np.testing.assert_array_equal(echo(np.asfortranarray(big)), big)
+    np.testing.assert_array_equal(echo(big.astype(">i4")), big)
+
+
+def test_large_arrays_go_both_ways(echo):
+    value = np.random.default_rng(1).integers(0, 255, 30_000_001, np.uint8)
+    np.testing.assert_array_equal(echo(value), value)
+
+
+def test_bfloat16_and_fp8_travel(echo):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+        value = np.arange(8).astype(getattr(ml_dtypes, name))
+        got = echo(value)
+        assert got.dtype == value.dtype
+        assert got.tobytes() == value.tobytes()
+
+
+def test_tensors_of_torch_come_back_as_such(echo):
+    torch = pytest.importorskip("torch")
+    for value in (
+        torch.arange(6, dtype=torch.float32).reshape(2, 3),
+        torch.arange(6).reshape(2, 3).T,
+        torch.ones(4, dtype=torch.bfloat16),
+        torch.zeros(0, 3),
+        torch.ones(3, requires_grad=True),
+    ):
+        got = echo([value])[0]
+        assert isinstance(got, torch.Tensor)
+        assert got.dtype == value.dtype
+        assert not got.requires_grad
+        assert torch.equal(got, value.detach())
+
+
+class Unknown:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("value", "word"),
+    [
+        *((Unknown(), "Unknown"), (object, "type"), (lambda: 0, "function"), (range(3), "range")),
+        (np.array(["text"]), "dtype"),
+        (np.array([object()]), "dtype"),
+        (np.array(["2020-01-01"], "M8[D]"), "dtype"),
+        ({"a": [Unknown()]}, "Unknown"),
+    ],
+)
+def test_a_value_without_an_encoding_is_refused_where_it_is_sent(pair, value, word):
+    server, client = pair
+    server.define("echo", lambda given: given)
+    server.define("give", lambda: value)
+    with pytest.raises(errors.UnsupportedTypeError, match=word):
+        client.sync("server", "echo", value)
+    with pytest.raises(errors.UnsupportedTypeError, match=word):
+        client.async_("server", "echo", value)
+    with pytest.raises(errors.RemoteError, match=word):
+        client.sync("server", "give")
+    assert client.sync("server", "echo", 1) == 1
+
+
+def test_text_that_is_no_utf8_and_deep_nests_are_refused(pair):
+    server, client = pair
+    server.define("echo", lambda given: given)
+    with pytest.raises(errors.InvalidArgumentError, match="UTF-8"):
+        client.sync("server", "echo", "\ud800")
+    nest = []
+    for _ in range(100):
+        nest = [nest]
+    with pytest.raises(errors.InvalidArgumentError, match="deep"):
+        client.sync("server", "echo", nest)
+    nest.append(nest)
+    with pytest.raises(errors.InvalidArgumentError, match="deep"):
+        client.sync("server", "echo", nest)
+
+
+def test_positional_and_keyword_arguments_arrive(pair):
+    server, client = pair
+    server.define("f", lambda *args, **kwargs: [args, kwargs])
+    assert client.sync("server", "f", 1, b=2, peer=3, function=4) == [
+        (1,),
+        {"b": 2, "peer": 3, "function": 4},
+    ]
+
+
+def test_both_sides_call_each_other(pair):
+    server, client = pair
+    client.define("name", lambda: "client")
+    server.define("ask", lambda: server.sync("client", "name"))
+    assert client.sync("server", "ask") == "client"
+
+
+def test_an_error_brings_its_class_text_and_traceback(pair):
+    server, client = pair
+
+    def explode(x):
+        raise ZeroDivisionError(f"no {x}")
+
+    server.define("explode", explode)
+    with pytest.raises(errors.RemoteError) as caught:
+        client.sync("server", "explode", 3)
+    assert caught.value.error_type == "ZeroDivisionError"
+    assert caught.value.error_text == "no 3"
+    assert "in explode" in caught.value.traceback_text
+    assert "explode" in str(caught.value)
+    with pytest.raises(errors.RemoteError, match="TypeError"):
+        client.sync("server", "explode")
+    assert isinstance(client.async_("server", "explode", 1).exception(), errors.RemoteError)
+
+
+def test_names_that_nobody_knows_are_refused(pair):
+    server, client = pair
+    with pytest.raises(errors.NotFoundError, match=r"server.*nothing"):
+        client.sync("server", "nothing")
+    server.define("gone", lambda: 1)
+    assert client.sync("server", "gone") == 1
+    assert server.undefine("gone")
+    assert not server.undefine("gone")
+    with pytest.raises(errors.NotFoundError, match="gone"):
+        client.sync("server", "gone")
+    with pytest.raises(errors.NotFoundError, match="stranger"):
+        client.sync("stranger", "f")
+    with pytest.raises(errors.FailedPreconditionError, match="itself"):
+        client.sync("client", "f")
+
+
+def test_an_rpc_that_is_connected_to_nobody_says_so():
+    with (
+        reverie.Rpc("alone", find_timeout_s=0.1) as rpc,
+        pytest.raises(errors.NotFoundError, match="connected to none"),
+    ):
+        rpc.sync("server", "f")
+
+
+def test_two_functions_or_peers_of_one_name_are_refused(pair):
+    server, client = pair
+    server.define("f", lambda: 1)
+    with pytest.raises(errors.AlreadyExistsError, match="'f'"):
+        server.define("f", lambda: 2)
+    with pytest.raises(errors.InvalidArgumentError, match=r"reverie\.ping"):
+        server.define("reverie.ping", lambda: 2)
+    assert client.sync("server", "f") == 1
+    address = server.addresses[0]
+    uses = ["unix"] if address.startswith("unix:") else ["tcp"]
+    for name in ("client", "server"):
+        with reverie.Rpc(name, transports=uses) as twin:
+            twin.connect(address)
+            with pytest.raises(errors.AlreadyExistsError, match=name):
+                twin.sync("other", "f")
+    assert client.sync("server", "f") == 1
+
+
+def test_a_port_in_use_and_malformed_addresses_are_refused(pair):
+    server, client = pair
+    with pytest.raises(errors.AlreadyExistsError):
+        client.listen(server.addresses[0])
+    for address in ("", "nonsense", "host:99999", "host:port"):
+        with pytest.raises(errors.InvalidArgumentError):
+            client.connect(address)
+        with pytest.raises(errors.InvalidArgumentError):
+            client.listen(address)
+
+
+def test_a_peer_is_closed_to_other_machines_without_a_token():
+    with reverie.Rpc() as rpc, pytest.raises(errors.InvalidArgumentError, match="token"):
+        rpc.listen("0.0.0.0:0")
+    with reverie.Rpc(token="secret") as rpc:
+        assert not rpc.listen("0.0.0.0:0").endswith(":0")
+    with reverie.Rpc(insecure=True) as rpc:
+        rpc.listen("0.0.0.0:0")
+
+
+@pytest.mark.parametrize(("theirs", "mine"), [("a", "b"), ("a", None), (None, "a"), ("a", "a\0")])
+def test_another_token_lets_nobody_in(transport, theirs, mine):
+    with reverie.Rpc("server", token=theirs) as server:
+        server.define("f", lambda: 1)
+        address = server.listen()
+        with reverie.Rpc("good", token=theirs) as good:
+            good.connect(address)
+            assert good.sync("server", "f") == 1
+        with reverie.Rpc("bad", token=mine, transports=["tcp", transport]) as bad:
+            bad.connect(address)
+            with pytest.raises(errors.UnauthenticatedError, match="token"):
+                bad.sync("server", "f")
+
+
+def test_peers_of_one_machine_move_to_the_unix_socket():
+    with reverie.Rpc("server") as server, reverie.Rpc("client") as client:
+        server.define("f", lambda: 1)
+        client.connect(server.listen())
+        assert client.sync("server", "f") == 1
+        wait_until(lambda: client.debug_info()["peers"][0]["link"].startswith("unix:@"))
+        assert client.sync("server", "f") == 1
+
+
+def test_peers_find_each_other_through_one_that_knows_both(transport):
+    with reverie.Rpc("broker", transports=[transport]) as broker:
+        uid = f"unix:@reverie-test-{os.getpid()}-{time.monotonic_ns()}"
+        first = broker.listen("127.0.0.1:0" if transport == "tcp" else uid)
+        with (
+            reverie.Rpc("a", transports=[transport]) as a,
+            reverie.Rpc("b", transports=[transport]) as b,
+        ):
+            for rpc, name in ((a, f"{uid}-a"), (b, f"{uid}-b")):
+                rpc.listen("127.0.0.1:0" if transport == "tcp" else name)
+                rpc.connect(first)
+            b.define("f", lambda x: x + 1)
+            assert a.sync("b", "f", 1) == 2
+            assert a.peers() == ["b", "broker"]
+
+
+def test_a_call_waits_for_a_server_that_starts_later():
+    with reverie.Rpc("server") as probe:
+        address = probe.listen()
+    with reverie.Rpc("client") as client:
+        client.connect(address)
+        future = client.async_("server", "f")
+        assert not future.wait(0.3)
+        with reverie.Rpc("server") as server:
+            server.define("f", lambda: "late")
+            server.listen(address)
+            begin = time.monotonic()
+            assert future.result(DEADLINE_S) == "late"
+            assert time.monotonic() - begin < 3.0
+
+
+def test_a_call_ends_at_its_deadline_and_says_why(pair):
+    server, client = pair
+    release = threading.Event()
+    server.define("slow", release.wait)
+    begin = time.monotonic()
+    with pytest.raises(reverie.DeadlineExceededError, match="'slow' on 'server'"):
+        client.sync("server", "slow", timeout_s=0.1)
+    assert 0.1 <= time.monotonic() - begin < 5.0
+    with pytest.raises(errors.DeadlineExceededError, match="goes on"):
+        client.async_("server", "slow").result(0.01)
+    release.set()
+    for wrong in (-1, "soon", math.nan):
+        with pytest.raises((errors.InvalidArgumentError, errors.UnsupportedTypeError)):
+            client.sync("server", "slow", timeout_s=wrong)
+    with reverie.Rpc("lost", transports=["tcp"]) as lost:
+        lost.connect("127.0.0.1:1")
+        with pytest.raises(errors.DeadlineExceededError, match=r"127\.0\.0\.1:1.*refused"):
+            lost.sync("server", "f", timeout_s=0.2)
+
+
+def test_futures(pair):
+    server, client = pair
+    release = threading.Event()
+    server.define("wait", lambda value: (release.wait(DEADLINE_S), value)[1])
+    future = client.async_("server", "wait", 7)
+    assert not future.done()
+    assert not future.wait(0.01)
+    seen = []
+    arrived = threading.Event()
+    future.add_done_callback(lambda f: (seen.append(f.result()), arrived.set()))
+    release.set()
+    assert future.wait()
+    assert future.done()
+    assert future.result() == future.result(0) == 7
+    assert future.exception() is None
+    assert arrived.wait(DEADLINE_S)
+    future.add_done_callback(lambda f: seen.append(f))
+    assert seen == [7, future]
+    assert not future.cancel()
+
+    results = []
+    ended = threading.Barrier(3)
+
+    def note(*given):
+        results.append(given)
+        ended.wait(DEADLINE_S)
+
+    client.async_callback("server", "wait", note, 8)
+    client.async_callback("server", "nothing", note, 8)
+    ended.wait(DEADLINE_S)
+    assert (8, None) in results
+    assert any(value is None and isinstance(e, errors.NotFoundError) for value, e in results)
+
+
+def test_a_cancelled_call_ends_at_once_and_its_server_goes_on(pair):
+    server, client = pair
+    release = threading.Event()
+    server.define("wait", lambda: release.wait(DEADLINE_S))
+    future = client.async_("server", "wait")
+    assert future.cancel()
+    with pytest.raises(errors.CancelledError):
+        future.result()
+    release.set()
+    assert client.sync("server", "wait")
+
+
+def test_calls_are_awaited(pair):
+    server, client = pair
+    server.define("square", lambda x: x * x)
+
+    async def main():
+        futures = [client.async_("server", "square", i) for i in range(50)]
+        assert [await future for future in futures] == [i * i for i in range(50)]
+        with pytest.raises(errors.NotFoundError):
+            await client.async_("server", "nothing")
+
+    asyncio.run(main())
+
+
+def test_deferred_answers_come_from_any_thread(pair):
+    server, client = pair
+    waiting = []
+    server.define_deferred("later", lambda deferred, x: waiting.append((deferred, x)))
+    futures = [client.async_("server", "later", i) for i in range(5)]
+    wait_until(lambda: len(waiting) == 5)
+    for deferred, x in waiting:
+        assert deferred.caller == "client"
+        threading.Thread(target=deferred, args=(x * 10,)).start()
+    assert sorted(f.result(DEADLINE_S) for f in futures) == [0, 10, 20, 30, 40]
+    with pytest.raises(errors.FailedPreconditionError, match="answered"):
+        waiting[0][0](1)
+    failing = client.async_("server", "later", 1)
+    wait_until(lambda: len(waiting) == 6)
+    waiting[5][0].fail("not today")
+    with pytest.raises(errors.RemoteError, match="not today"):
+        failing.result(DEADLINE_S)
+
+
+def test_handlers_run_beside_each_other(pair):
+    server, client = pair
+    together = threading.Barrier(8)
+    server.define("meet", lambda: together.wait(DEADLINE_S))
+    futures = [client.async_("server", "meet") for _ in range(8)]
+    assert sorted(f.result(DEADLINE_S) for f in futures) == list(range(8))
+
+
+def test_many_threads_call_at_once(pair):
+    server, client = pair
+    server.define("add", lambda a, b: a + b)
+    wrong = []
+
+    def call(base):
+        wrong.extend(i for i in range(200) if client.sync("server", "add", base, i) != base + i)
+
+    threads = [threading.Thread(target=call, args=(t * 1000,)) for t in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+    assert wrong == []
+    futures = [client.async_("server", "add", i, i) for i in range(5000)]
+    assert [f.result(DEADLINE_S) for f in futures] == [2 * i for i in range(5000)]
+
+
+def test_too_many_calls_without_an_answer_are_refused():
+    with reverie.Rpc("server") as server, reverie.Rpc("client", max_pending_calls=10) as client:
+        release = threading.Event()
+        server.define("wait", lambda: release.wait(DEADLINE_S))
+        client.connect(server.listen())
+        futures = [client.async_("server", "wait") for _ in range(10)]
+        with pytest.raises(errors.ResourceExhaustedError, match=r"10 calls.*'wait' on 'server'"):
+            client.async_("server", "wait")
+        release.set()
+        assert all(f.result(DEADLINE_S) for f in futures)
+
+
+def test_after_close_calls_fail_and_others_learn_of_it(pair):
+    server, client = pair
+    release = threading.Event()
+    server.define("wait", lambda: release.wait(DEADLINE_S))
+    theirs = client.async_("server", "wait")
+    wait_until(lambda: server.debug_info()["peers"])
+    client.ping("server")
+    begin = time.monotonic()
+    server.close()
+    assert time.monotonic() - begin < 1.0
+    with pytest.raises(errors.UnavailableError, match="'server' has closed"):
+        theirs.result(DEADLINE_S)
+    release.set()
+    server.close()
+    for call in (
+        lambda: server.sync("client", "f"),
+        lambda: server.define("g", print),
+        lambda: server.connect("127.0.0.1:1"),
+        server.listen,
+    ):
+        with pytest.raises(errors.FailedPreconditionError, match="closed"):
+            call()
+    mine = client.async_("server", "wait")
+    client.close()
+    with pytest.raises(errors.CancelledError):
+        mine.result(DEADLINE_S)
+
+
+def test_a_dropped_rpc_goes_at_once_with_its_threads(pair):
+    server, client = pair
+    server.define("f", lambda: 1)
+    assert client.sync("server", "f") == 1
+
+    def make_and_drop():
+        rpc = reverie.Rpc("brief", transports=["tcp"])
+        rpc.define("g", lambda: 1)
+        rpc.listen()
+
+    def served():
+        return sum(thread.name == "reverie-rpc" for thread in threading.enumerate())
+
+    wait_until(lambda: served() >= 1)
+    before = served()
+    begin = time.monotonic()
+    make_and_drop()
+    gc.collect()
+    assert time.monotonic() - begin < 1.0
+    wait_until(lambda: served() <= before)
+
+
+def test_info(pair):
+    server, client = pair
+    server.define("f", lambda: 1)
+    assert server.name == "server"
+    assert client.functions() == []
+    assert server.functions() == client.functions("server") == ["f"]
+    assert 0 < client.ping("server") < DEADLINE_S
+    assert client.peers() == ["server"]
+    assert server.peers() == ["client"]
+    info = client.debug_info()
+    assert info["name"] == "client"
+    assert info["pending_calls"] == 0
+    assert [peer["name"] for peer in info["peers"]] == ["server"]
+    assert len({reverie.create_uid() for _ in range(100)}) == 100
+    assert str(os.getpid()) in reverie.Rpc().name
+
+
+def test_a_forked_child_gets_an_error_and_harms_nobody(pair):
+    server, client = pair
+    server.define("f", lambda: 1)
+    assert client.sync("server", "f") == 1
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            client.sync("server", "f")
+        except errors.FailedPreconditionError:
+            status = 0
+        os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert client.sync("server", "f") == 1
+
+
+# --- Processes.
+
+_SERVER = """
+import os, sys, time, threading
+import numpy as np
+import reverie
+rpc = reverie.Rpc("server")
+rpc.define("pid", os.getpid)
+rpc.define("double", lambda x: 2 * x)
+rpc.define("wait", lambda s: time.sleep(s))
+print(rpc.listen(sys.argv[1]), flush=True)
+sys.stdin.read()
+"""
+
+
+class Server:
+    """A process that serves; started again at the same address if asked to."""
+
+    def __init__(self, address="127.0.0.1:0"):
+        environment = os.environ | {"PYTHONPATH": str(Path(reverie.__file__).parents[1])}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _SERVER, address],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        self.address = self.process.stdout.readline().strip()
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def server():
+    server = Server()
+    yield server
+    server.end()
+
+
+@pytest.fixture
+def client(server):
+    with reverie.Rpc("client") as client:
+        client.connect(server.address)
+        assert client.sync("server", "pid") == server.process.pid
+        yield client
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_peer_that_dies_or_hangs_fails_its_calls_within_two_seconds(server, client, how):
+    futures = [client.async_("server", "wait", 60) for _ in range(20)]
+    client.ping("server")
+    begin = time.monotonic()
+    server.process.send_signal(how)
+    for future in futures:
+        with pytest.raises(errors.UnavailableError, match="'server'"):
+            future.result(DEADLINE_S)
+    assert time.monotonic() - begin < 4.0  # 2 s where cores are free
+    if how == signal.SIGSTOP:
+        server.process.send_signal(signal.SIGCONT)
+        assert client.sync("server", "double", 4) == 8
+
+
+def test_a_new_run_of_a_peer_gets_no_calls_of_the_old_one(server, client):
+    mine = client.async_("server", "wait", 60)
+    again = client.async_("server", "pid", idempotent=True)
+    assert again.result(DEADLINE_S) == server.process.pid
+    client.ping("server")
+    server.process.kill()
+    server.process.wait()
+    next_run = Server(server.address)
+    try:
+        with pytest.raises(errors.UnavailableError, match="may have been carried out"):
+            mine.result(DEADLINE_S)
+        assert client.sync("server", "pid") == next_run.process.pid
+    finally:
+        next_run.end()
+
+
+def test_ctrl_c_ends_a_wait(client):
+    import _thread
+
+    waits = threading.Timer(0.3, _thread.interrupt_main)
+    waits.start()
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        client.sync("server", "wait", 60)
+    assert time.monotonic() - begin < 10.0
+    waits.join()
+    assert client.sync("server", "double", 2) == 4
+
+
+def test_an_idle_peer_costs_next_to_nothing(client):
+    client.sync("server", "double", 1)
+    time_before = time.process_time()
+    threading.Event().wait(1.0)
+    assert time.process_time() - time_before < 0.05
