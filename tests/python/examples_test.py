@@ -10,6 +10,7 @@ import pytest
 _NEEDS = {
     "atari_recording.py": ("ale_py", "PIL"),
     "sb3_dqn.py": ("stable_baselines3",),
+    "torchrl_dqn.py": ("torchrl",),
 }
 _FOLDER = Path(__file__).resolve().parents[2] / "examples"
 _EXAMPLES = sorted(_FOLDER.rglob("*.py"))

@@ -1,0 +1,196 @@
+"""TorchRL: reverie's replay buffer for what its collectors give and its losses take.
+
+    from reverie.contrib.torchrl import ReplayBuffer
+
+    buffer = ReplayBuffer(100_000, batch_size=256, prioritized=True)
+    for data in collector:
+        buffer.extend(data)
+        sample = buffer.sample()
+        loss = loss_module(sample)["loss"]
+        buffer.update_tensordict_priority(sample)
+
+Tried with TorchRL 0.14.1 and TensorDict 0.15.3.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import reverie
+from reverie import _checks
+from reverie.errors import InvalidArgumentError, MissingPackageError, UnsupportedTypeError
+
+try:
+    import torch
+    from tensordict import TensorDict, TensorDictBase
+except ModuleNotFoundError as error:
+    raise MissingPackageError(
+        f"reverie.contrib.torchrl needs {error.name}: pip install torchrl"
+    ) from None
+
+__all__ = ["ReplayBuffer"]
+
+# Of ("next", ...), what is no observation; and of the root, what says nothing of its own.
+_OUTCOMES = ("reward", "done", "terminated", "truncated")
+_FLAGS = ("done", "terminated", "truncated", "next", "action", "collector", "is_init")
+
+
+class ReplayBuffer:
+    """The last transitions of TensorDicts, each observation stored once.
+
+    Observations are the entries that ``("next", ...)`` has beside reward and flags. Other entries
+    of the root, such as ``sample_log_prob``, are stored and come back too; what a collector says of
+    itself (``collector``) does not. A sample has ``done`` where a transition terminated; what was
+    only cut off is not ``done``.
+
+    Args:
+        capacity: transitions; the oldest make room.
+        batch_size: of ``sample()`` without a number.
+        prioritized: draws by priority.
+        alpha: the exponent of priorities.
+        beta: the exponent of the weights, in a sample's ``_weight``.
+        priority_key: the entry that ``update_tensordict_priority`` reads.
+        device: of samples.
+        seed: of the draws.
+
+    Raises:
+        InvalidArgumentError: a number is out of range.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        *,
+        batch_size: int | None = None,
+        prioritized: bool = False,
+        alpha: float = 0.6,
+        beta: float = 0.4,
+        priority_key: str = "td_error",
+        device: Any = "cpu",  # noqa: ANN401
+        seed: int | None = None,
+    ) -> None:
+        if batch_size is not None:
+            _checks.integer("batch_size", batch_size)
+        self._batch_size = batch_size
+        self._priority_key = _checks.text("priority_key", priority_key)
+        self._device = torch.device(device)
+        self.replay = reverie.ReplayBuffer(
+            capacity, prioritized=prioritized, alpha=alpha, beta=beta, seed=seed
+        )
+        self._names: tuple[list[str], list[str]] | None = None  # observations, other columns
+
+    def __len__(self) -> int:
+        return len(self.replay)
+
+    def add(self, data: TensorDictBase) -> None:
+        """Store one transition: a TensorDict without batch dimensions."""
+        self.extend(data.reshape(1))
+
+    def extend(self, data: TensorDictBase) -> None:
+        """Store transitions, ``[T]`` of one environment in their order, or ``[N, T]`` of several.
+
+        Raises:
+            InvalidArgumentError: no ``action`` or ``next``, or another set of entries than before.
+            UnsupportedTypeError: no TensorDict.
+        """
+        if not isinstance(data, TensorDictBase):
+            raise UnsupportedTypeError(
+                f"data is {_checks.shown(data)}; it must be a TensorDict, as a collector gives it"
+            )
+        flat = data.reshape(-1).detach().cpu()
+        entries = set(flat.keys())  # "in" of a TensorDict itself is another question
+        if not {"action", "next"} <= entries:
+            raise InvalidArgumentError(
+                f"data has the entries {sorted(entries)}; it must have action and next"
+            )
+        following = flat["next"]
+        observed = set(following.keys()).difference(_OUTCOMES)
+        names = (sorted(observed & entries), sorted(entries.difference(_FLAGS, observed)))
+        if self._names is not None and names != self._names:
+            raise InvalidArgumentError(
+                f"data has the observations and columns {names}, and the first had {self._names}"
+            )
+        obs, then = (_arrays(part, names[0]) for part in (flat, following))
+        extra = _arrays(flat, names[1])
+        action = flat["action"].numpy()
+        reward = following["reward"].reshape(-1).numpy()
+        over = following["done"].reshape(-1).numpy()
+        ended = following.get("terminated", following["done"]).reshape(-1).numpy()
+        for i in range(len(flat)):
+            self.replay.add(
+                _row(obs, i),
+                action[i],
+                reward[i],
+                _row(then, i),
+                ended[i],
+                over[i] and not ended[i],
+                **_row(extra, i),
+            )
+        self._names = names
+
+    def sample(self, batch_size: int | None = None) -> TensorDictBase:
+        """Draw transitions, ``[B]``, with ``index`` and ``_weight``.
+
+        Raises:
+            InvalidArgumentError: neither this nor the buffer has a batch size.
+            FailedPreconditionError: nothing was stored yet.
+        """
+        count = self._batch_size if batch_size is None else batch_size
+        if count is None:
+            raise InvalidArgumentError("batch_size is None; give one here, or to the buffer")
+        batch = self.replay.sample(count)
+        observations, columns = self._names or ([], [])
+        terminated = torch.from_numpy(batch["terminated"]).reshape(-1, 1)
+        following = {name: torch.from_numpy(batch["next_obs"][name]) for name in observations}
+        following["reward"] = torch.from_numpy(batch["reward"]).reshape(-1, 1)
+        following |= {
+            "done": terminated,
+            "terminated": terminated.clone(),
+            "truncated": torch.zeros_like(terminated),
+        }
+        root = {name: torch.from_numpy(batch["obs"][name]) for name in observations}
+        root |= {name: torch.from_numpy(batch[name]) for name in columns}
+        root |= {
+            "action": torch.from_numpy(batch["action"]),
+            "next": TensorDict(following, [count]),
+            "_weight": torch.from_numpy(batch["weights"]),
+            "index": torch.from_numpy(batch["tickets"].astype(np.int64)),
+        }
+        return TensorDict(root, [count]).to(self._device)
+
+    def update_tensordict_priority(self, data: TensorDictBase) -> None:
+        """Give a sample's transitions the priorities that a loss has written into it."""
+        if self._priority_key not in set(data.keys()):
+            raise InvalidArgumentError(
+                f"data has no {self._priority_key!r}, which the loss writes; give the buffer the "
+                "loss's priority_key"
+            )
+        self.update_priority(data["index"], data[self._priority_key])
+
+    def update_priority(self, index: Any, priority: Any) -> None:  # noqa: ANN401
+        """Give transitions new priorities, by the ``index`` of a sample."""
+        tickets = index.detach().cpu().numpy().astype(np.uint64)
+        self.replay.update_priorities(tickets, priority.detach().reshape(-1).abs())
+
+    def empty(self) -> None:
+        """Drop all transitions."""
+        self.replay.clear()
+
+
+def _arrays(data: TensorDictBase, names: list[str]) -> dict[str, Any]:
+    """Entries as arrays, those that are TensorDicts themselves as dicts of them."""
+    found = {}
+    for name in names:
+        value = data[name]
+        is_nested = isinstance(value, TensorDictBase)
+        found[name] = _arrays(value, list(value.keys())) if is_nested else value.numpy()
+    return found
+
+
+def _row(arrays: dict[str, Any], index: int) -> dict[str, Any]:
+    return {
+        name: _row(value, index) if isinstance(value, dict) else value[index]
+        for name, value in arrays.items()
+    }

@@ -1,0 +1,88 @@
+"""TorchRL's data and losses over our replay buffer; skipped where it is not installed."""
+
+import pytest
+
+from reverie.errors import FailedPreconditionError, InvalidArgumentError, UnsupportedTypeError
+
+pytest.importorskip("torchrl")
+torch = pytest.importorskip("torch")
+
+from tensordict import TensorDict  # noqa: E402
+
+from reverie.contrib.torchrl import ReplayBuffer  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def episodes(count, length=4):
+    """``[count, length]``: steps that are numbered through, of episodes that end by turns."""
+    number = torch.arange(count * length).reshape(count, length, 1).float()
+    last = torch.zeros(count, length, 1, dtype=torch.bool)
+    last[:, -1] = True
+    ends = last.clone()
+    ends[1::2] = False  # every second one is only cut off
+    following = {
+        "observation": number + 0.5 * last + 1,
+        "reward": number,
+        "done": last,
+        "terminated": ends,
+        "truncated": last & ~ends,
+    }
+    root = {
+        "observation": number,
+        "action": number[..., 0].long(),
+        "sample_log_prob": -number[..., 0],
+        "done": torch.zeros_like(last),
+        "terminated": torch.zeros_like(last),
+        "collector": TensorDict({"traj_ids": torch.zeros(count, length)}, [count, length]),
+        "next": TensorDict(following, [count, length]),
+    }
+    return TensorDict(root, [count, length])
+
+
+def test_transitions_come_back_as_they_went_in():
+    buffer = ReplayBuffer(100, batch_size=64, seed=1)
+    buffer.extend(episodes(4))
+    assert len(buffer) == 16
+    batch = buffer.sample()
+    assert batch.batch_size == torch.Size([64])
+    number = batch["observation"]
+    assert torch.equal(batch["action"], number[:, 0].long())
+    assert torch.equal(batch["sample_log_prob"], -number[:, 0])
+    assert torch.equal(batch["next", "reward"], number)
+    is_last = number.long() % 4 == 3
+    assert torch.equal(batch["next", "observation"], number + 1 + 0.5 * is_last)
+    ended = is_last & (number.long() // 4 % 2 == 0)
+    assert torch.equal(batch["next", "terminated"], ended)
+    assert torch.equal(batch["next", "done"], ended)
+    assert "collector" not in set(batch.keys())
+    assert buffer.sample(5).batch_size == torch.Size([5])
+
+
+def test_priorities_go_back_by_index():
+    buffer = ReplayBuffer(100, batch_size=8, prioritized=True, alpha=1.0, seed=1)
+    buffer.add(episodes(1)[0, 0])
+    buffer.extend(episodes(1)[0, 1:])
+    batch = buffer.sample()
+    with pytest.raises(InvalidArgumentError, match="td_error"):
+        buffer.update_tensordict_priority(batch)
+    batch["td_error"] = torch.where(batch["action"] == 2, -5.0, 1e-6).requires_grad_()
+    buffer.update_tensordict_priority(batch)
+    assert (buffer.sample(64)["action"] == 2).sum() > 10
+    buffer.empty()
+    assert len(buffer) == 0
+
+
+def test_what_does_not_fit_is_refused():
+    buffer = ReplayBuffer(10)
+    with pytest.raises(UnsupportedTypeError, match="must be a TensorDict"):
+        buffer.extend({"action": 1})
+    with pytest.raises(InvalidArgumentError, match="action and next"):
+        buffer.extend(TensorDict({"observation": torch.zeros(2)}, [2]))
+    with pytest.raises(InvalidArgumentError, match="batch_size is None"):
+        buffer.sample()
+    with pytest.raises(FailedPreconditionError, match="add steps first"):
+        buffer.sample(1)
+    buffer.extend(episodes(1))
+    with pytest.raises(InvalidArgumentError, match="the first had"):
+        buffer.extend(episodes(1).exclude("sample_log_prob"))
