@@ -12,8 +12,9 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from reverie.agents.cores import CoreTuning, table, tune_cores
+from reverie.agents.lines import ProgressLines
 from reverie.agents.settings import TrainSettings, algorithms
-from reverie.agents.trainer import Trainer, TrainProgress
+from reverie.agents.trainer import Trainer
 from reverie.agents.training import evaluate, finish, save
 from reverie.errors import ReverieError
 
@@ -201,7 +202,7 @@ def _train(trainer: Trainer, arguments: argparse.Namespace) -> int:
     print(f"{trainer.algorithm} on {trainer.env}")
     options = trainer.settings.options()
     print("  " + " ".join(f"{name}={value}" for name, value in options.items()), flush=True)
-    lines = _Lines(trainer)
+    lines = ProgressLines(trainer)
     trainer.start()
     while not trainer.wait(_LINE_INTERVAL_S):
         if not arguments.quiet:
@@ -224,58 +225,6 @@ def _save(trainer: Trainer, out: Path | None) -> None:
         return
     save(out, trainer, trainer.episodes(), trainer.evaluations(), trainer.best_policy())
     print(f"wrote curve.csv, evaluations.csv, policy.safetensors and settings.json into {out}")
-
-
-class _Lines:
-    """Rates from one line to the next."""
-
-    def __init__(self, trainer: Trainer) -> None:
-        self._trainer = trainer
-        settings = trainer.settings
-        self._steps = settings.steps or 0
-        self._batch_size = settings.batch_size or 0
-        self._interval = settings.update_interval or 1.0
-        self._is_parallel = bool(settings.actors)
-        self._is_asynchronous = bool(settings.asynchronous)
-        self._last: TrainProgress | None = None
-
-    def line(self, now: TrainProgress) -> str:
-        """How it stands, in one line."""
-        last = self._last
-        elapsed = now.elapsed_s - (last.elapsed_s if last else 0.0)
-        per_s = 1.0 / elapsed if elapsed > 0 else 0.0
-        steps_per_s = (now.steps - (last.steps if last else 0)) * per_s
-        updates_per_s = (now.updates - (last.updates if last else 0)) * per_s
-        shown = "-" if now.mean_return is None else f"{now.mean_return:.1f}"
-        parts = [
-            f"{now.steps:>9,} steps",
-            f"return {shown:>7}",
-            f"{steps_per_s:>7,.0f} steps/s",
-            f"{updates_per_s:>7,.0f} gradient steps/s",
-        ]
-        evaluations = self._trainer.evaluations()
-        if evaluations:
-            parts.append(f"without exploration {evaluations[-1][1]:.1f}")
-        if now.measured_interval:
-            parts.append(
-                f"{self._batch_size / now.measured_interval:.1f} samples per insert "
-                f"(wanted {self._batch_size / self._interval:.1f})"
-            )
-        if self._is_parallel:
-            waits = [
-                (now.actors_waited_s - (last.actors_waited_s if last else 0.0)) * per_s,
-                (now.learners_waited_s - (last.learners_waited_s if last else 0.0)) * per_s,
-            ]
-            parts.append(f"waiting: actors {waits[0]:.0%}, learners {waits[1]:.0%}")
-        if self._is_asynchronous:
-            parts.append(
-                f"staleness {now.staleness_mean:.1f} (most {now.staleness_max}, "
-                f"{now.dropped} dropped)"
-            )
-        if steps_per_s > 0 and now.end == "running":
-            parts.append(f"{(self._steps - now.steps) / steps_per_s:.0f} s left")
-        self._last = now
-        return "  ".join(parts)
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:

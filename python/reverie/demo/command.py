@@ -30,8 +30,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "demo",
         help="train CartPole with prioritised replay and show how it went",
         description="Trains a Double DQN with prioritised 3-step replay on CartPole, one process "
-        "a seed; then again with store, learner and actors in processes of their own. Writes "
-        "learning curves.",
+        "a seed; then again with store, learner and actors in processes of their own; at last "
+        "LunarLander on all cores, with actors and learners in C++ threads. Writes learning curves "
+        "and a landing.",
     )
     demo.add_argument(
         "--seeds", type=int, help=f"trainings to run (default: {defaults.seeds}; 1 with --quick)"
@@ -56,6 +57,11 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     demo.add_argument(
         "--out", type=Path, default=defaults.out, help=f"folder (default: {defaults.out})"
     )
+    demo.add_argument(
+        "--lander",
+        action=argparse.BooleanOptionalAction,
+        help="train LunarLander on all cores at the end (default: unless --quick or --steps)",
+    )
     demo.add_argument("--quick", action="store_true", help="one short training: does it work?")
     demo.set_defaults(run=_run)
 
@@ -77,6 +83,9 @@ def _run(arguments: argparse.Namespace) -> int:
             out=arguments.out,
             served_seeds=served_seeds if arguments.served is None else arguments.served,
             actors=arguments.actors,
+            lander=arguments.lander
+            if arguments.lander is not None
+            else not arguments.quick and arguments.steps is None,
         )
     except (ValueError, NotADirectoryError) as error:
         return _refuse(str(error), status=2)

@@ -21,7 +21,8 @@ _EXTRAS = ("gymnasium", "matplotlib", "rich")
 class Options:
     """A run: ``seeds`` trainings, numbered from ``first_seed``, of ``steps`` steps each.
 
-    Then ``served_seeds`` of the same, each with ``actors`` actors over a server.
+    Then ``served_seeds`` of the same, each with ``actors`` actors over a server; then, with
+    ``lander``, one of LunarLander on all cores.
 
     Raises:
         ValueError: a number is out of its range.
@@ -34,6 +35,7 @@ class Options:
     out: Path = Path("reverie-demo")
     served_seeds: int = SERVED_SEEDS
     actors: int = 2
+    lander: bool = False
 
     def __post_init__(self) -> None:
         _check("--seeds", self.seeds, 1, SEEDS_MAX)

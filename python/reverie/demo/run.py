@@ -1,4 +1,4 @@
-"""A whole run: two acts, of the same training; show how the seeds fare, report."""
+"""A whole run: two acts of one training, then LunarLander; show how they fare, report."""
 
 from __future__ import annotations
 
@@ -92,7 +92,22 @@ def run(options: Options) -> int:
             f"reverie demo takes {FULL_STEPS:,}",
         )
     failed = any(act.failures or (is_full and act.missed) for act in acts)
+    if options.lander:
+        _land(options, console)
     return 1 if failed else 0
+
+
+def _land(options: Options, console: Console) -> None:
+    """The last act. It says how it ended: one seed in some misses the goal."""
+    from reverie.demo.lander import is_available, run_lander
+
+    if not is_available():
+        _say(console, "LunarLander is left out: this build has no Box2D")
+        return
+    _say(console, "LunarLander-v3 on all cores: native actors and learners in threads, Double DQN")
+    landing = run_lander(console, options.first_seed + 1, options.out)
+    if not landing.is_reached:
+        _say(console, "The goal of 200 was not reached with this seed; reverie demo --seed N")
 
 
 def _play(act: Act, console: Console, steps: int, *, size: int, actors: int) -> None:
