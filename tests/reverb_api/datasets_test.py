@@ -1,0 +1,297 @@
+"""The datasets and ``TFClient``: what needs TensorFlow."""
+
+import importlib
+import time
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+
+KINDS = ("TrajectoryDataset", "TimestepDataset")
+ONE = {"max_in_flight_samples_per_worker": 1}
+
+
+@pytest.fixture
+def filled(table, serve):
+    """A client of a server whose table has items 0, 1 and 2, each of that many steps and one."""
+    client = serve(table(max_times_sampled=1))
+    with client.trajectory_writer(3) as writer:
+        for steps in (1, 2, 3):
+            for i in range(steps):
+                writer.append({"x": np.float32(10 * steps + i), "n": np.int64(i)})
+            history = writer.history
+            writer.create_item("t", float(steps), {k: history[k][-steps:] for k in ("n", "x")})
+            writer.end_episode()
+    return client
+
+
+def dataset(reverb, client, kind="TrajectoryDataset", **options):
+    leading = (None,) if kind == "TrajectoryDataset" else ()
+    settings = {
+        "server_address": client.server_address,
+        "table": "t",
+        "dtypes": {"n": tf.int64, "x": tf.float32},
+        "shapes": {"n": tf.TensorShape(leading), "x": tf.TensorShape(leading)},
+        "max_in_flight_samples_per_worker": 5,
+        "rate_limiter_timeout_ms": 200,
+    }
+    return getattr(reverb, kind)(**{**settings, **options})
+
+
+def test_trajectories_come_whole(reverb, filled):
+    samples = list(dataset(reverb, filled))
+    assert [sample.data["x"].numpy().tolist() for sample in samples] == [
+        [10],
+        [20, 21],
+        [30, 31, 32],
+    ]
+    first = samples[0]
+    assert isinstance(first, reverb.ReplaySample)
+    assert isinstance(first.info, reverb.SampleInfo)
+    assert [x.dtype for x in first.info] == list(reverb.SampleInfo.tf_dtypes())
+    assert [x.shape for x in first.info] == list(reverb.SampleInfo.tf_shapes())
+    assert [float(sample.info.priority) for sample in samples] == [1.0, 2.0, 3.0]
+
+
+def test_timesteps_come_one_by_one(reverb, filled):
+    samples = list(dataset(reverb, filled, "TimestepDataset"))
+    assert [float(s.data["x"]) for s in samples] == [10, 20, 21, 30, 31, 32]
+    assert [float(s.info.priority) for s in samples] == [1, 2, 2, 3, 3, 3]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_dataset_is_one_of_its_class_and_of_tensorflows(reverb, filled, kind):
+    made = dataset(reverb, filled, kind)
+    assert isinstance(made, tf.data.Dataset)
+    assert isinstance(made, getattr(reverb, kind))
+    assert not isinstance(made, getattr(reverb, next(k for k in KINDS if k != kind)))
+    spec = made.element_spec
+    assert isinstance(spec, reverb.ReplaySample)
+    assert spec.info == reverb.SampleInfo(
+        *(tf.TensorSpec((), dtype) for dtype in reverb.SampleInfo.tf_dtypes())
+    )
+    leading = [None] if kind == "TrajectoryDataset" else []
+    assert spec.data == {
+        "n": tf.TensorSpec(leading, tf.int64),
+        "x": tf.TensorSpec(leading, tf.float32),
+    }
+
+
+def test_lists_become_tuples(reverb, filled):
+    made = dataset(
+        reverb,
+        filled,
+        dtypes=[tf.int64, [tf.float32]],
+        shapes=[tf.TensorShape([None]), [tf.TensorShape([None])]],
+    )
+    assert isinstance(made.element_spec.data, tuple)
+    assert isinstance(made.element_spec.data[1], tuple)
+    assert [s.data[1][0].shape[0] for s in made] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_in_flight_samples_per_worker": 0},
+        {"max_in_flight_samples_per_worker": -1},
+        {"num_workers_per_iterator": 0},
+        {"num_workers_per_iterator": -2},
+        {"max_samples_per_stream": 0},
+        {"max_samples_per_stream": -2},
+        {"rate_limiter_timeout_ms": -2},
+        {"max_samples": 0},
+        {"max_samples": -2},
+        {"shapes": {"n": tf.TensorShape([])}},
+    ],
+)
+def test_a_number_that_lies_outside_is_refused(reverb, kind, options):
+    settings = {
+        "dtypes": {"n": tf.int64, "x": tf.float32},
+        "shapes": {"n": tf.TensorShape([]), "x": tf.TensorShape([])},
+        **ONE,
+    }
+    with pytest.raises((ValueError, TypeError)):
+        getattr(reverb, kind)("localhost:1", "t", **{**settings, **options})
+
+
+def test_a_dataset_ends_after_max_samples(reverb, filled):
+    assert len(list(dataset(reverb, filled, max_samples=2, rate_limiter_timeout_ms=-1))) == 2
+    assert filled.server_info()["t"].current_size == 1
+
+
+def test_a_dataset_ends_when_its_time_is_up(reverb, table, serve):
+    client = serve(table())
+    begun = time.perf_counter()
+    assert list(dataset(reverb, client, rate_limiter_timeout_ms=300)) == []
+    assert 0.25 < time.perf_counter() - begun < 20
+
+
+def test_an_address_may_be_a_tensor(reverb, table):
+    servers = [reverb.Server([table(max_times_sampled=1)]) for _ in range(2)]
+    for i, server in enumerate(servers):
+        for k in range(3):
+            server.localhost_client().insert([np.int64(10 * i + k)], {"t": 1.0})
+    addresses = tf.data.Dataset.from_tensor_slices([f"localhost:{s.port}" for s in servers])
+
+    def samples(address):
+        return reverb.TrajectoryDataset(
+            address,
+            tf.constant("t"),
+            (tf.int64,),
+            (tf.TensorShape([None]),),
+            max_in_flight_samples_per_worker=5,
+            rate_limiter_timeout_ms=500,
+        )
+
+    seen = [int(s.data[0][0]) for s in addresses.interleave(samples, cycle_length=2)]
+    assert sorted(seen) == [0, 1, 2, 10, 11, 12]
+    for server in servers:
+        server.stop()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_signature_makes_a_dataset(reverb, table, serve, spec, kind):
+    leading = (None,) if kind == "TrajectoryDataset" else ()
+    signature = {"a": spec((*leading, 2), "float32"), "b": [spec(leading, "int64")]}
+    client = serve(table(signature=signature, max_times_sampled=1))
+    with client.trajectory_writer(3, validate_items=False) as writer:
+        for i in range(3):
+            writer.append({"a": np.full(2, i, np.float32), "b": [np.int64(i)]})
+        history = writer.history
+        writer.create_item("t", 1.0, {"a": history["a"][:], "b": [history["b"][0][:]]})
+    made = getattr(reverb, kind).from_table_signature(
+        server_address=client.server_address,
+        table="t",
+        max_in_flight_samples_per_worker=2,
+        rate_limiter_timeout_ms=200,
+        get_signature_timeout_secs=10,
+    )
+    assert made.element_spec.data["a"] == tf.TensorSpec((*leading, 2), tf.float32)
+    samples = list(made)
+    if kind == "TrajectoryDataset":
+        assert samples[0].data["a"].shape == (3, 2)
+    else:
+        assert [int(s.data["b"][0]) for s in samples] == [0, 1, 2]
+
+
+def test_a_signature_that_is_not_there_is_missed(reverb, table, serve):
+    client = serve(table())
+    for name in ("t", "u"):
+        with pytest.raises(ValueError, match=name):
+            reverb.TrajectoryDataset.from_table_signature(client.server_address, name, 1)
+    with pytest.raises(reverb.DeadlineExceededError):
+        reverb.TrajectoryDataset.from_table_signature(
+            "localhost:1", "t", 1, get_signature_timeout_secs=1
+        )
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"dtypes": {"n": tf.int64, "x": tf.float64}},
+        {"shapes": {"n": tf.TensorShape([None]), "x": tf.TensorShape([None, 2])}},
+        {"dtypes": {"n": tf.int64}, "shapes": {"n": tf.TensorShape([None])}},
+    ],
+)
+def test_what_the_items_are_not_is_an_invalid_argument(reverb, filled, wrong):
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        list(dataset(reverb, filled, **wrong))
+
+
+def test_a_pipeline_of_tensorflows_takes_a_dataset(reverb, filled):
+    made = dataset(reverb, filled).map(lambda s: tf.reduce_sum(s.data["x"])).batch(2).prefetch(1)
+    assert [batch.numpy().tolist() for batch in made] == [[10, 41], [93]]
+
+
+def test_an_initializable_iterator_of_a_graph_takes_a_dataset(reverb, filled):
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        iterator = tf.compat.v1.data.make_initializable_iterator(dataset(reverb, filled))
+        element = iterator.get_next()
+        session.run(iterator.initializer)
+        assert [session.run(element).data["n"].tolist() for _ in range(3)] == [
+            [0],
+            [0, 1],
+            [0, 1, 2],
+        ]
+        with pytest.raises(tf.errors.OutOfRangeError):
+            session.run(element)
+
+
+def test_a_strategy_takes_a_dataset(reverb, filled):
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    made = strategy.experimental_distribute_dataset(
+        dataset(reverb, filled).map(lambda s: s.data["x"][0]).batch(3)
+    )
+    assert [batch.numpy().tolist() for batch in made] == [[10, 20, 30]]
+
+
+# --- TFClient
+
+
+def test_the_client_of_tensorflow_inserts_and_samples(reverb, table, serve):
+    client = serve(table(), table("u"))
+    made = reverb.TFClient(client.server_address, shared_name=None, name="name")
+    assert made.server_address == client.server_address
+    made.insert(
+        [tf.constant([1, 2], tf.int64), tf.constant(b"text")],
+        tables=tf.constant(["t", "u"]),
+        priorities=tf.constant([2.0, 3.0], tf.float64),
+    )
+    sample = made.sample("t", data_dtypes={"n": tf.int64, "s": tf.string})
+    assert isinstance(sample, reverb.ReplaySample)
+    assert sample.data["n"].numpy().tolist() == [1, 2]
+    assert sample.data["s"].numpy() == b"text"
+    assert [float(x) for x in sample.info[1:]] == [1.0, 1.0, 2.0, 1.0]
+    made.update_priorities(
+        "t", keys=tf.reshape(sample.info.key, [1]), priorities=tf.constant([7.0], tf.float64)
+    )
+    assert float(made.sample("t", [tf.int64, tf.string]).info.priority) == 7.0
+
+
+@pytest.mark.parametrize(
+    ("tables", "priorities"),
+    [
+        (["t"], np.float32([1])),
+        ("t", np.float64([1])),
+        (["t"], np.float64(1)),
+        ([1], np.float64([1])),
+        (["t"], np.float64([1, 2])),
+    ],
+)
+def test_the_client_of_tensorflow_refuses_other_tensors(reverb, tables, priorities):
+    made = reverb.TFClient("localhost:1")
+    with pytest.raises(ValueError):  # noqa: PT011 - the texts differ
+        made.insert([tf.constant(1)], tf.constant(tables), tf.constant(priorities))
+
+
+def test_errors_of_the_client_of_tensorflow_are_tensorflows(reverb, table, serve):
+    client = serve(table())
+    client.insert([np.int64(1)], {"t": 1.0})
+    made = reverb.TFClient(client.server_address)
+    with pytest.raises(tf.errors.NotFoundError):
+        made.sample("u", [tf.int64])
+    for wrong in ([tf.float32], [tf.int64, tf.int64]):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            made.sample("t", wrong)
+    with pytest.raises(tf.errors.NotFoundError):
+        made.update_priorities("u", tf.constant([1], tf.uint64), tf.constant([1.0], tf.float64))
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        made.update_priorities("t", tf.constant([1], tf.uint64), tf.constant([1.0, 2], tf.float64))
+
+
+def test_signatures_are_tensorflows(table, serve):
+    pair = importlib.import_module("collections").namedtuple("Pair", ["a", "b"])
+    signature = pair(
+        tf.TensorSpec((None, 3), tf.float32, name="named"), [tf.TensorSpec((), tf.string)]
+    )
+    client = serve(table(signature=signature))
+    shown = client.server_info()["t"].signature
+    assert shown == signature
+    assert shown._fields == ("a", "b")
+    assert shown.a.name == "named"
+    bounded = importlib.import_module("tensorflow.python.framework.tensor_spec")
+    bounded = bounded.BoundedTensorSpec((2,), tf.int32, 0, 5, name="bounded")
+    client = serve(table(signature={"x": bounded}))
+    assert client.server_info()["t"].signature["x"] == bounded
