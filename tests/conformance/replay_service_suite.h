@@ -13,6 +13,7 @@
 #include <future>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -169,6 +170,39 @@ TEST_P(ReplayServiceSuite, ADeletedQueueItemGivesItsPlaceBack) {
   request.deletes = {&key, 1};
   EXPECT_EQ(mutate_and_wait(*service, request).deleted, 1u);
   EXPECT_TRUE(insert(*service, 3).ok());
+  EXPECT_EQ(keys_of(sample(*service, 2).batch), (std::vector<ItemKey>{2, 3}));
+}
+
+TEST_P(ReplayServiceSuite, AnItemThatCannotBeDecodedLeavesItsTableAsIfItHadNotBeenDrawn) {
+  const auto service = open({fifo_table()});
+  for (ItemKey key = 1; key <= 4; ++key) ASSERT_TRUE(insert(*service, key).ok());
+  const SampleResult drawn = sample(*service, 3);
+  ASSERT_TRUE(drawn.status.ok());
+  std::vector<CorruptItem> corrupt;  // one a draw, of few items or one
+  for (const ItemKey key : drawn.batch.keys()) corrupt.push_back({key, 7, "damaged"});
+  const std::set<ItemKey> gone(drawn.batch.keys().begin(), drawn.batch.keys().end());
+  const auto count = static_cast<std::int64_t>(gone.size());
+  MutateRequest request;
+  request.table = "t";
+  request.corrupt = corrupt;
+  for (int round = 0; round < 2; ++round) {  // the second finds nothing
+    mutate_and_wait(*service, request);
+    EXPECT_EQ(info(*service).current_size, 4 - count);
+    EXPECT_EQ(info(*service).corrupt_items, count);
+    EXPECT_EQ(info(*service).samples, 0);
+  }
+}
+
+TEST_P(ReplayServiceSuite, AQueueItemThatCannotBeDecodedIsCountedThoughItHasLeft) {
+  const auto service = open({queue_table(3)});
+  for (ItemKey key = 1; key <= 3; ++key) ASSERT_TRUE(insert(*service, key).ok());
+  ASSERT_EQ(keys_of(sample(*service, 1).batch), (std::vector<ItemKey>{1}));
+  const std::vector<CorruptItem> corrupt = {{1, 7, "damaged"}};
+  MutateRequest request;
+  request.table = "t";
+  request.corrupt = corrupt;
+  mutate_and_wait(*service, request);
+  EXPECT_EQ(info(*service).corrupt_items, 1);
   EXPECT_EQ(keys_of(sample(*service, 2).batch), (std::vector<ItemKey>{2, 3}));
 }
 
