@@ -59,7 +59,7 @@ test-full: ## Full counts, all sanitizers, clang-tidy, longer fuzzing
 	@tools/apt_install $(APT_BUILD) $(APT_TEST)
 	@$(MAKE) --no-print-directory .venv/with-demo-test-dev
 	@PATH="$(CURDIR)/$(VENV):$$PATH" CMAKE=$(CMAKE) $(VENV)/python tools/test.py --full \
-	  release benchmarks dev asan tsan fuzz tidy
+	  release benchmarks dev asan asan-python tsan fuzz tidy
 
 .PHONY: soak
 soak: build ## An hour of kills, freezes and slow readers on a server with clients beside it
