@@ -144,6 +144,8 @@ void bind_rpc(nb::module_& m) {
            nb::sig("def answer(self, session: int, call: int, value: object) -> None"))
       .def("fail", &RpcPeer::fail, "session"_a, "call"_a, "code"_a, "type"_a, "text"_a,
            "traceback"_a)
+      .def("expect_thread", [](RpcPeer& self) { self.tasks().expect_thread(); })
+      .def("thread_has_come", [](RpcPeer& self) { self.tasks().thread_has_come(); })
       .def("check_open", [](RpcPeer& self) { unwrap(self.peer().check_open()); })
       .def(
           "peers", [](RpcPeer& self) { return peer_list(self.peer()); },

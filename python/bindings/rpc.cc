@@ -53,6 +53,7 @@ void RpcTasks::push(RpcTask task) {
   Waiter* const waiter = idle_.back();
   idle_.pop_back();
   waiter->is_woken = true;
+  ++coming_;
   waiter->changed.notify_all();
 }
 
@@ -63,22 +64,43 @@ void RpcTasks::withdraw(InboundId request) {
   ready_.store(tasks_.size(), std::memory_order_relaxed);
 }
 
-bool RpcTasks::next(RpcTask& task, bool& needs_help) {
+bool RpcTasks::take_locked(RpcTask& task, bool& needs_help) {
+  if (tasks_.empty()) return false;
+  task = std::move(tasks_.front());
+  tasks_.pop_front();
+  ready_.store(tasks_.size(), std::memory_order_relaxed);
+  needs_help = idle_.empty() && coming_ == 0;
+  return true;
+}
+
+bool RpcTasks::take(RpcTask& task, bool& needs_help) {
+  MutexLock lock(mutex_);
+  return take_locked(task, needs_help);
+}
+
+bool RpcTasks::wait(RpcTask& task, bool& needs_help) {
   static thread_local Spinner spinner;
   (void)spinner.look(Clock::system(),
                      [this] { return ready_.load(std::memory_order_relaxed) > 0; });
   MutexLock lock(mutex_);
-  while (tasks_.empty()) {
+  while (!take_locked(task, needs_help)) {
     if (is_closed_ || idle_.size() >= kIdleMax) return false;
     Waiter waiter;
     idle_.push_back(&waiter);
     while (!waiter.is_woken) waiter.changed.wait(mutex_);
+    --coming_;
   }
-  task = std::move(tasks_.front());
-  tasks_.pop_front();
-  ready_.store(tasks_.size(), std::memory_order_relaxed);
-  needs_help = idle_.empty();
   return true;
+}
+
+void RpcTasks::expect_thread() {
+  MutexLock lock(mutex_);
+  ++coming_;
+}
+
+void RpcTasks::thread_has_come() {
+  MutexLock lock(mutex_);
+  --coming_;
 }
 
 void RpcTasks::close() {
@@ -86,6 +108,7 @@ void RpcTasks::close() {
   is_closed_ = true;
   for (Waiter* const waiter : idle_) {
     waiter->is_woken = true;
+    ++coming_;
     waiter->changed.notify_all();
   }
   idle_.clear();
@@ -104,6 +127,7 @@ void RpcPeer::define(const std::string& function) {
 }
 
 void RpcPeer::close() {
+  if (!fork_guard_.check("peer").ok()) return;  // its locks may be held for ever
   without_gil([this] { peer_->close(); });
   // What is left are callbacks of calls that ended so.
   tasks_->close();
@@ -181,8 +205,11 @@ nb::object RpcPeer::next_task() {
     bool needs_help = false;
     bool has_task = false;
     {
+      // One that is there is taken under the interpreter's lock: handing that over for each would
+      // cost more than the task.
       const auto tasks = tasks_;
-      has_task = without_gil([&] { return tasks->next(task, needs_help); });
+      has_task = tasks->take(task, needs_help) ||
+                 without_gil([&] { return tasks->wait(task, needs_help); });
     }
     if (!has_task) return nb::none();
     if (task.done) {

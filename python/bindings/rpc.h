@@ -19,6 +19,7 @@
 
 #include "python/bindings/leaf_view.h"
 #include "reverie/base/clock.h"
+#include "reverie/base/fork.h"
 #include "reverie/base/mutex.h"
 #include "reverie/rpc/peer.h"
 
@@ -54,9 +55,13 @@ class RpcTasks {
   void push(RpcTask task);
   // Requests that nobody waits for any more are not handed out.
   void withdraw(InboundId request);
-  // Waits without the interpreter's lock. False: there is nothing to do, now or ever.
-  // `needs_help`: nobody waits for the next task.
-  bool next(RpcTask& task, bool& needs_help);
+  // A task that is there. `needs_help`: no other thread is there, or on its way, for the next one.
+  bool take(RpcTask& task, bool& needs_help);
+  // Waits for one, without the interpreter's lock. False: there is nothing to do, now or ever.
+  bool wait(RpcTask& task, bool& needs_help);
+  // A thread was started, and has come.
+  void expect_thread();
+  void thread_has_come();
   void close();
 
  private:
@@ -66,7 +71,10 @@ class RpcTasks {
   };
   Mutex mutex_;
   std::deque<RpcTask> tasks_ REVERIE_GUARDED_BY(mutex_);
+  bool take_locked(RpcTask& task, bool& needs_help) REVERIE_REQUIRES(mutex_);
+
   std::vector<Waiter*> idle_ REVERIE_GUARDED_BY(mutex_);  // the last to come is the first to go
+  std::size_t coming_ REVERIE_GUARDED_BY(mutex_) = 0;     // threads that were started or woken
   std::atomic<std::size_t> ready_{0};                     // tasks; for those who look
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
 };
@@ -97,6 +105,7 @@ class RpcPeer {
   // (session, call, caller, function, arguments, needs_help) for a request, where `arguments` is
   // None if they cannot be read, and was answered so; (callbacks, needs_help); None at the end.
   nb::object next_task();
+  RpcTasks& tasks() { return *tasks_; }
   void answer(std::uint64_t session, std::uint64_t call, nb::handle value);
   void fail(std::uint64_t session, std::uint64_t call, int code, const std::string& type,
             const std::string& text, const std::string& traceback);
@@ -104,6 +113,7 @@ class RpcPeer {
  private:
   Payload encode_arguments(nb::handle args, nb::handle kwargs, bool lends);
 
+  ForkGuard fork_guard_;
   std::shared_ptr<RpcTasks> tasks_ = std::make_shared<RpcTasks>();
   std::unique_ptr<Peer> peer_;
   LeafReader reader_;

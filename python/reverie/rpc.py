@@ -257,6 +257,7 @@ class _Pool:
             if self._count >= self.threads_max:
                 return
             self._count += 1
+        self.native.expect_thread()
         threading.Thread(target=self._serve, name="reverie-rpc", daemon=True).start()
 
     def help_if_none(self) -> None:
@@ -265,6 +266,7 @@ class _Pool:
 
     def _serve(self) -> None:
         try:
+            self.native.thread_has_come()
             while (task := self.native.next_task()) is not None:
                 if task[-1]:
                     self.help()

@@ -192,9 +192,25 @@ void PeerCore::end_call(CallId id, const Status& why, CallResult::Kind kind, Tim
 
 // --- Requests.
 
+bool PeerCore::end_request(Session& session, std::uint64_t call) {
+  const auto place = session.running.find(call);
+  if (place == session.running.end()) return false;
+  request_bytes_ -= place->second;
+  session.running.erase(place);
+  return true;
+}
+
+void PeerCore::withdraw_all(std::uint64_t key, Session& session) {
+  for (const auto& [call, size] : session.running) {
+    request_bytes_ -= size;
+    effects_.withdraw({key, call});
+  }
+  session.running.clear();
+}
+
 void PeerCore::answer(InboundId request, Payload payload, TimePoint now) {
   const auto place = sessions_.find(request.session);
-  if (place == sessions_.end() || place->second.running.erase(request.call) == 0) return;
+  if (place == sessions_.end() || !end_request(place->second, request.call)) return;
   const FrameLimits limits;
   if (payload.head.size() > limits.head_bytes_max || payload.bulk_bytes() > limits.bulk_bytes_max) {
     const RemoteError error{
@@ -211,7 +227,7 @@ void PeerCore::answer(InboundId request, Payload payload, TimePoint now) {
 
 void PeerCore::fail(InboundId request, const RemoteError& error, TimePoint now) {
   const auto place = sessions_.find(request.session);
-  if (place == sessions_.end() || place->second.running.erase(request.call) == 0) return;
+  if (place == sessions_.end() || !end_request(place->second, request.call)) return;
   enqueue(place->second, FrameKind::kError, request.call, named({}, encode_error(error)), now);
 }
 
@@ -267,8 +283,7 @@ void PeerCore::acknowledge(Session& session, TimePoint now) {
 
 void PeerCore::forget_sent(std::uint64_t key, TimePoint now) {
   Session& session = sessions_.at(key);
-  for (const std::uint64_t call : session.running) effects_.withdraw({key, call});
-  session.running.clear();
+  withdraw_all(key, session);
   session.last_received = 0;
   std::vector<CallId> lost;
   std::deque<Session::Queued> kept;
@@ -311,7 +326,7 @@ void PeerCore::end_session(std::uint64_t key, const Status& why, CallResult::Kin
     links_.at(session.link).session = 0;
     drop_link(session.link, why, now);
   }
-  for (const std::uint64_t call : session.running) effects_.withdraw({key, call});
+  withdraw_all(key, session);
   for (auto& [name, wanted] : wanted_) std::erase(wanted.to_answer, key);
   std::unordered_set<CallId> unsent;
   for (const Session::Queued& queued : session.queue) {
@@ -359,7 +374,7 @@ void PeerCore::on_message(std::uint64_t key, Frame frame, TimePoint now) {
       on_answer(key, std::move(frame));
       break;
     case FrameKind::kCancel:
-      if (session.running.erase(frame.header.call) > 0) {
+      if (end_request(session, frame.header.call)) {
         effects_.withdraw({key, frame.header.call});
       }
       break;
@@ -403,15 +418,21 @@ void PeerCore::on_call(std::uint64_t key, Frame frame, TimePoint now) {
     enqueue(session, FrameKind::kError, call, named({}, encode_error(error)), now);
     return;
   }
-  if (session.running.size() >= options_.calls_max) {
-    const RemoteError error{StatusCode::kResourceExhausted, "",
-                            format("peer '{}' has {} calls of '{}' to answer, which is the bound",
-                                   options_.name, session.running.size(), session.peer_name),
-                            ""};
+  const std::size_t size = frame.message.size_bytes();
+  if (session.running.size() >= options_.calls_max ||
+      size > options_.call_bytes_max - request_bytes_) {
+    const RemoteError error{
+        StatusCode::kResourceExhausted, "",
+        format("peer '{}' has {} calls of '{}' to answer, and {} bytes of arguments of all peers; "
+               "the bounds are {} calls and {} bytes",
+               options_.name, session.running.size(), session.peer_name, request_bytes_,
+               options_.calls_max, options_.call_bytes_max),
+        ""};
     enqueue(session, FrameKind::kError, call, named({}, encode_error(error)), now);
     return;
   }
-  session.running.insert(call);
+  session.running.emplace(call, size);
+  request_bytes_ += size;
   effects_.deliver({{key, call}, session.peer_name, function, std::move(frame.message)});
 }
 

@@ -254,6 +254,9 @@ class PeerCore {
   void acknowledge(Session& session, TimePoint now);
   void start(CallId id, std::uint64_t key, TimePoint now);
   void finish(CallId id, CallResult result);
+  // False if the request is not there: answered, or given up.
+  bool end_request(Session& session, std::uint64_t call);
+  void withdraw_all(std::uint64_t key, Session& session);
   void wait_for_peer(CallId id, const std::string& peer, TimePoint now);
 
   const PeerOptions options_;
@@ -265,6 +268,7 @@ class PeerCore {
   std::unordered_map<std::string, std::uint64_t> session_by_name_;
   std::unordered_map<CallId, Call> calls_;
   std::size_t call_bytes_ = 0;
+  std::size_t request_bytes_ = 0;  // of calls of others, not answered
   std::map<std::string, Wanted> wanted_;
   std::set<std::string> functions_;
   LinkId next_link_ = 1;

@@ -14,6 +14,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -49,8 +50,9 @@ struct Session {
   std::size_t unacknowledged_bytes = 0;
   std::deque<Queued> queue;
 
-  std::unordered_set<CallId> calls;           // of this side, not answered
-  std::unordered_set<std::uint64_t> running;  // of the other side, not answered
+  std::unordered_set<CallId> calls;  // of this side, not answered
+  // Of the other side, not answered: the call's number, the bytes of its arguments.
+  std::unordered_map<std::uint64_t, std::size_t> running;
 
   // The other side has received all up to `sequence`.
   void acknowledge(std::uint64_t sequence) {
