@@ -13,6 +13,7 @@ from reverie.errors import (
     CancelledError,
     DeadlineExceededError,
     FailedPreconditionError,
+    InvalidArgumentError,
     NotFoundError,
     RemoteError,
     ReverieError,
@@ -352,7 +353,7 @@ class Rpc:
 
 
 def _is_argument_error(error: ReverieError) -> bool:
-    return isinstance(error, (ValueError, TypeError))
+    return isinstance(error, (InvalidArgumentError, UnsupportedTypeError))
 
 
 def _as_rpc_error(error: ReverieError) -> ReverieError:
