@@ -10,9 +10,10 @@
 
 What differs: an ``Rpc`` listens where other machines reach it only with ``token=`` or
 ``insecure=True``; a function that raises gives its caller an error, and a peer that dies does so
-within two seconds; nothing is pickled, and NumPy arrays travel. ``create_env`` is
-a function that can be imported, since workers are fresh processes;
-the environments follow Gymnasium; results keep their values when the pool steps on (unless
+within two seconds; nothing is pickled by an ``Rpc``, and NumPy arrays travel. Environments may be
+moolib's, with ``reset() -> obs`` and ``step(action) -> (obs, reward, done)``, or Gymnasium's.
+Workers are fresh processes: a closure travels to them as its definition, so what it holds must be
+able to; results keep their values when the pool steps on (unless
 ``copy=False``); a pool can be made at any time; an environment that raises, a
 worker that dies and a step that takes too long are errors at once.
 """
@@ -20,18 +21,20 @@ worker that dies and a step that takes too long are errors at once.
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from reverie import _checks
-from reverie.batcher import Batcher
+from reverie.batcher import Batcher as _Batcher
+from reverie.envs.adapters import ClassicEnv
 from reverie.envs.backend import EnvBatch, EnvFuture
 from reverie.envs.pool import EnvPool as _EnvPool
-from reverie.errors import UnsupportedTypeError
+from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 from reverie.moolib_rpc import (
     Future,
     Queue,
@@ -60,11 +63,60 @@ __all__ = [
 ]
 
 
+class WrongArgumentError(InvalidArgumentError, RuntimeError):
+    """An argument that moolib refuses with ``RuntimeError``."""
+
+
+class WrongTypeError(UnsupportedTypeError, RuntimeError):
+    """An argument of a type that moolib refuses with ``RuntimeError``."""
+
+
+_Given = TypeVar("_Given")
+
+
+def _called(function: Callable[..., _Given], *arguments: object) -> _Given:
+    """The call, with errors that are ``RuntimeError`` too."""
+    try:
+        return function(*arguments)
+    except UnsupportedTypeError as error:
+        raise WrongTypeError(str(error)) from None
+    except InvalidArgumentError as error:
+        if isinstance(error, RuntimeError):
+            raise
+        raise WrongArgumentError(str(error)) from None
+
+
+class Batcher(_Batcher):
+    """As ``reverie.Batcher``, with a queue that does not fill and waits that do not end.
+
+    A program that adds and takes in one thread goes on, however much it adds first.
+
+    Args:
+        size: rows of a batch.
+        device: where batches lie.
+        dim: the dimension along which items are put together.
+        options: the others of ``reverie.Batcher``.
+
+    Raises:
+        InvalidArgumentError: a number out of bounds.
+        MissingPackageError: the library of ``output`` is not installed.
+    """
+
+    def __init__(self, size: int, device: object = "cpu", dim: int = 0, **options: Any) -> None:  # noqa: ANN401
+        super().__init__(size, device, dim, **{**_UNBOUNDED, **options})
+        stack, cat = self.stack, self.cat
+        self.stack = lambda nest: _called(stack, nest)  # type: ignore[method-assign]
+        self.cat = lambda nest: _called(cat, nest)  # type: ignore[method-assign]
+
+
+_UNBOUNDED = {"queue_size": 1 << 30, "timeout_s": math.inf}
+
+
 class EnvPool:
     """Batches of environments in worker processes.
 
     Args:
-        create_env: makes an environment; a function that can be imported, or a Gymnasium id.
+        create_env: makes an environment, moolib's or Gymnasium's; or a Gymnasium id.
         num_processes: worker processes.
         batch_size: environments of one batch.
         num_batches: batches that can be in flight at the same time.
@@ -95,6 +147,7 @@ class EnvPool:
             num_batches=num_batches,
             num_workers=min(num_processes, batch_size),
             backend="process",
+            wrappers=[ClassicEnv],
             output=output,
             timeout_s=timeout_s,
             copy=copy,
@@ -103,8 +156,8 @@ class EnvPool:
     def step(self, batch_index: int, action: Any) -> EnvStepperFuture:  # noqa: ANN401
         """Step one batch. The first step of an environment resets it, whatever the action."""
         last = self._pool.num_batches - 1
-        index = _checks.integer("batch_index", batch_index, 0, last)
-        return EnvStepperFuture(self._pool.step(action, index))
+        index = _called(_checks.integer, "batch_index", batch_index, 0, last)
+        return EnvStepperFuture(_called(self._pool.step, action, index))
 
     def close(self) -> None:
         """End the workers."""

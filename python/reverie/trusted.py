@@ -9,8 +9,11 @@ Gymnasium's vector environments.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import pickle
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 from reverie.errors import MissingPackageError, UnsupportedTypeError
@@ -39,13 +42,37 @@ def dumps_code(value: object, what: str) -> bytes:
             "cloudpickle alone: pip install 'reverie[closures]', or use backend=\"thread\""
         ) from None
     try:
-        data: bytes = cloudpickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+        with _by_value(cloudpickle, value):
+            data: bytes = cloudpickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
     except Exception as error:  # each type raises what it likes
         raise UnsupportedTypeError(
             f"{what} cannot travel to a worker process: {error}; make what it holds inside of it, "
             'or use backend="thread"'
         ) from error
     return data
+
+
+@contextlib.contextmanager
+def _by_value(cloudpickle: Any, value: object) -> Iterator[None]:  # noqa: ANN401
+    """Takes the definitions of a module along that a worker could not import by its name."""
+    name = getattr(value, "__module__", None)
+    module = sys.modules.get(name) if isinstance(name, str) else None
+    # cloudpickle itself takes the main program's along.
+    if module is None or module.__name__ == "__main__" or _can_be_imported(module.__name__):
+        yield
+        return
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
+
+
+def _can_be_imported(name: str) -> bool:
+    """Whether a fresh interpreter with this one's ``sys.path`` finds the module's package."""
+    top = name.partition(".")[0]
+    finders = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
+    return any(finder.find_spec(top, None) is not None for finder in finders)
 
 
 def dumps(value: object, what: str) -> bytes:

@@ -229,3 +229,29 @@ def test_a_pool_of_games_gives_what_single_ones_do():
                 for i in range(2):
                     expected = envs[b][i].step(int(actions[b, i]))
                     np.testing.assert_array_equal(batch.observation[i], expected[0])
+
+
+def test_settings_may_have_the_names_of_others():
+    ours = atari.make(
+        "pong", repeat=3, stack=2, sticky=0.25, reward_clip=1.0, height=42, noop_max=0
+    )
+    theirs = atari.make(
+        "pong",
+        frameskip=3,
+        stack_num=2,
+        repeat_action_probability=0.25,
+        reward_clipping=True,
+        img_height=42,
+        grayscale=True,
+        noop_max=0,
+    )
+    for env in (ours, theirs):
+        env.reset(seed=5)
+    for action in range(30):
+        one, other = ours.step(action % 6), theirs.step(action % 6)
+        np.testing.assert_array_equal(one[0], other[0])
+        assert one[1:4] == other[1:4]
+    with pytest.raises(InvalidArgumentError, match="repeat was given by another name too"):
+        atari.make("pong", frame_skip=4, frameskip=4)
+    with pytest.raises(InvalidArgumentError, match="grey"):
+        atari.make("pong", gray_scale=False)

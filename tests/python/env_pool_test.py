@@ -2,6 +2,7 @@
 
 import _thread
 import gc
+import importlib.util
 import os
 import random
 import signal
@@ -489,6 +490,27 @@ def test_what_has_no_name_travels_as_its_definition():
         pool.reset().result()
         ends = [pool.step([0, 0]).result().terminated.tolist() for _ in range(4)]
     assert ends == [[False] * 2, [False] * 2, [True] * 2, [False] * 2]
+
+
+def test_a_module_that_only_this_program_can_find_goes_along(tmp_path):
+    file = tmp_path / "of_a_plugin.py"
+    file.write_text(
+        "import numpy as np\n"
+        "class Plain:\n"
+        "    def reset(self, **_options):\n"
+        "        return np.zeros(2, np.float32), {}\n"
+        "    def step(self, action):\n"
+        "        return np.ones(2, np.float32), 1.0, False, False, {}\n"
+        "def maker():\n"
+        "    return lambda: Plain()\n"
+    )
+    spec = importlib.util.spec_from_file_location("of_a_plugin", file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["of_a_plugin"] = module
+    spec.loader.exec_module(module)
+    with alone(module.maker()) as pool:
+        assert pool.reset().result().observation.shape == (2, 2)
+    del sys.modules["of_a_plugin"]
 
 
 def test_what_can_not_travel_says_why():

@@ -571,6 +571,12 @@ def moolib_pool(world):
     return world.enter_context(moolib.EnvPool("CartPole-v1", 1, 2, 1, output="numpy"))
 
 
+def moolib_batcher(_world):
+    from reverie import moolib
+
+    return moolib.Batcher(2, timeout_s=0.01)
+
+
 def stepped(world):
     pool = world.pool
     future = pool.step([0, 0])
@@ -665,6 +671,7 @@ SUBJECTS = {
     "TrajectoryWriter": lambda world: world.writer,
     "TrajectoryWriter.create_whole_item": whole_writer,
     "Writer": legacy_writer,
+    "moolib.Batcher": moolib_batcher,
     "moolib.EnvPool": moolib_pool,
     "moolib.Future": lambda world: moolib_rpc(world).async_("server", "f"),
     "moolib.Rpc": moolib_rpc,

@@ -76,6 +76,49 @@ class OldGym:
         return getattr(self.env, name)
 
 
+class ClassicEnv:
+    """An environment as moolib takes it; one of Gymnasium's stays what it is.
+
+    ``reset()`` gives an observation, ``step(action)`` an observation, a reward and whether the
+    episode is done; what else it gives is not read.
+
+    Args:
+        env: the environment.
+    """
+
+    def __init__(self, env: Any) -> None:  # noqa: ANN401
+        self.env = _has("env", env, "reset", "step")
+        for name in ("observation_space", "action_space"):
+            space = getattr(env, name, None)
+            if space is not None:
+                setattr(self, name, spaces.as_gymnasiums(space))
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401
+        """Start an episode."""
+        given = self.env.reset(**options)
+        is_pair = isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], dict)
+        return given if is_pair else (given, {})
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:  # noqa: ANN401
+        """One step."""
+        given = self.env.step(action)
+        if not isinstance(given, tuple) or len(given) < 3:
+            raise UnsupportedTypeError(
+                f"step returned {_checks.shown(given)}; it must return an observation, a reward "
+                "and whether the episode is done"
+            )
+        if len(given) == 5:
+            observation, reward, terminated, truncated, info = given
+            return observation, reward, terminated, truncated, info
+        return given[0], given[1], bool(given[2]), False, {}
+
+    def close(self) -> None:
+        """Close the environment, if it can be."""
+        close = getattr(self.env, "close", None)
+        if close is not None:
+            close()
+
+
 class DmEnv:
     """An environment of ``dm_env``, such as those of dm_control.
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reverie import _checks, _reverie
-from reverie.errors import MissingPackageError, NotFoundError
+from reverie.errors import InvalidArgumentError, MissingPackageError, NotFoundError
 
 PRESETS: dict[str, dict[str, Any]] = {
     # The environments of moolib's paper, table 2 (as in IMPALA and TorchBeast).
@@ -44,10 +44,49 @@ def make(game: str, preset: str = "impala", **settings: Any) -> AtariEnv:  # noq
     Args:
         game: ``"pong"``, ``"space_invaders"``; also as in Gymnasium, ``"ALE/SpaceInvaders-v5"``.
         preset: one of ``PRESETS``.
-        settings: arguments of ``AtariEnv`` that differ from the preset.
+        settings: arguments of ``AtariEnv`` that differ from the preset; also by the names that
+            ale-py's ``AtariVectorEnv`` and EnvPool have for them, see ``NAMES``.
+
+    Raises:
+        InvalidArgumentError: a setting is given by two names, or asks for colours.
     """
     _checks.choice("preset", preset, PRESETS)
-    return AtariEnv(game, **{**PRESETS[preset], **settings})
+    return AtariEnv(game, **{**PRESETS[preset], **_translated(settings)})
+
+
+# What others call the arguments of ``AtariEnv``.
+NAMES = {
+    "episodic_life": "ends_on_life_loss",
+    "frame_skip": "repeat",
+    "frameskip": "repeat",
+    "img_height": "height",
+    "img_width": "width",
+    "max_num_frames_per_episode": "max_frames",
+    "maxpool": "pool",
+    "repeat_action_probability": "sticky",
+    "reward_clipping": "reward_clip",
+    "stack_num": "stack",
+    "use_fire_reset": "fires_on_reset",
+}
+
+
+def _translated(settings: dict[str, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name in ("grayscale", "gray_scale"):
+            if not _checks.flag(name, value):
+                raise InvalidArgumentError(f"{name} is False; observations are grey: leave it out")
+            continue
+        ours = NAMES.get(name, name)
+        if ours in made:
+            raise InvalidArgumentError(
+                f"{name} is {_checks.shown(value)}, and {ours} was given by another name too; give "
+                "one of them"
+            )
+        if name == "reward_clipping" or (name == "reward_clip" and isinstance(value, bool)):
+            value = 1.0 if _checks.flag(name, value) else None
+        made[ours] = value
+    return made
 
 
 class AtariEnv:

@@ -119,7 +119,8 @@ def _plain(space: Any) -> Any:  # noqa: ANN401
         each = [_plain(value) for value in space.spaces]
         return None if None in each else {"kind": kind, "spaces": each}
     if kind == "Discrete":
-        return {"kind": kind, "n": int(space.n), "start": int(space.start)}
+        # The old Gym's has no start.
+        return {"kind": kind, "n": int(space.n), "start": int(getattr(space, "start", 0))}
     if kind == "MultiBinary":
         return {"kind": kind, "n": [int(n) for n in space.shape]}
     if kind == "MultiDiscrete":
@@ -196,7 +197,7 @@ def _describe_action(space: Any) -> dict[str, Any]:  # noqa: ANN401
         return {
             "dtype": "int64",
             "shape": [],
-            "start": int(space.start),
+            "start": int(getattr(space, "start", 0)),
             "count": int(space.n),
         }
     if kind not in ("Box", "MultiDiscrete", "MultiBinary"):

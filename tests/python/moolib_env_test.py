@@ -1,0 +1,119 @@
+"""moolib's EnvPool and Batcher, as its programs use them: facts of its interface, one a test."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from reverie import moolib
+from reverie.errors import EnvError
+
+torch = pytest.importorskip("torch")
+
+
+class Classic:
+    """As moolib's environments are: no spaces, no info, three values a step."""
+
+    def __init__(self, length=3):
+        self.length = length
+
+    def reset(self):
+        self.steps = 0
+        return {"board": np.zeros((2, 2), np.uint8)}
+
+    def step(self, action):
+        self.steps += 1
+        board = np.full((2, 2), action, np.uint8)
+        return {"board": board}, 0.5 * action, self.steps == self.length
+
+
+class Four(Classic):
+    """The old Gym's, of which the fourth value is not read."""
+
+    def step(self, action):
+        return *super().step(action), {"anything": object()}
+
+
+@pytest.mark.parametrize("kind", [Classic, Four])
+def test_an_environment_of_three_or_four_values_is_stepped(kind):
+    length = 2
+    with moolib.EnvPool(lambda: kind(length), 2, batch_size=2, num_batches=1) as pool:
+        actions = torch.tensor([3, 4])
+        assert pool.step(0, actions).result()["board"].sum() == 0  # the first step resets
+        outputs = pool.step(0, actions).result()
+        assert outputs["board"][:, 0, 0].tolist() == [3, 4]
+        assert outputs["reward"].tolist() == [1.5, 2.0]
+        assert outputs["done"].tolist() == [False, False]
+        assert outputs["done"].dtype == torch.bool
+        outputs = pool.step(0, actions).result()
+        assert outputs["done"].tolist() == [True, True]
+        assert outputs["board"].sum() == 0
+
+
+def test_what_it_refuses_is_a_runtime_error():
+    with moolib.EnvPool(Classic, 1, batch_size=2, num_batches=1) as pool:
+        future = pool.step(0, torch.tensor([0, 0]))
+        with pytest.raises(RuntimeError, match="result"):
+            pool.step(0, torch.tensor([0, 0]))
+        future.result()
+        for actions in (
+            torch.zeros(3, dtype=torch.int64),
+            torch.zeros(2),
+            torch.zeros(2, 1).long(),
+        ):
+            with pytest.raises(RuntimeError, match="actions"):
+                pool.step(0, actions)
+        with pytest.raises(RuntimeError, match="batch_index is 1"):
+            pool.step(1, torch.tensor([0, 0]))
+    batcher = moolib.Batcher(2)
+    batcher.stack({"a": torch.zeros(3)})
+    with pytest.raises(RuntimeError):
+        batcher.cat({"a": torch.zeros(1, 3)})
+    with pytest.raises(RuntimeError):
+        batcher.stack({"b": torch.zeros(3)})
+
+
+class Broken(Classic):
+    def step(self, _action):
+        return 5
+
+
+def test_a_step_of_another_form_is_told():
+    with moolib.EnvPool(Broken, 1, batch_size=1, num_batches=1) as pool:
+        pool.step(0, torch.tensor([0])).result()
+        with pytest.raises(EnvError, match="step returned 5; it must return an observation"):
+            pool.step(0, torch.tensor([0])).result()
+
+
+def test_a_program_may_add_all_before_it_takes_any():
+    batcher = moolib.Batcher(2, "cpu", 1)
+    for i in range(200):  # 100 batches in one thread
+        batcher.stack({"a": torch.full((3,), i), "b": [np.full(3, i)]})
+    assert batcher.size() == 100
+    for i in range(100):
+        batch = batcher.get()
+        assert batch["a"].shape == (3, 2)
+        assert batch["a"][0].tolist() == [2 * i, 2 * i + 1]
+    assert batcher.empty()
+
+
+def test_get_waits_for_another_thread():
+    batcher = moolib.Batcher(4)
+    taken = []
+    taker = threading.Thread(target=lambda: taken.append(batcher.get()))
+    taker.start()
+    batcher.cat({"a": torch.arange(3)})
+    batcher.cat({"a": torch.arange(3)})  # the second half begins the next batch
+    taker.join()
+    assert taken[0]["a"].tolist() == [0, 1, 2, 0]
+    assert batcher.filled == 2
+
+
+def test_a_batch_goes_to_the_device_it_was_asked_for():
+    batcher = moolib.Batcher(1, device=torch.device("cpu"))
+    batcher.stack(torch.zeros(2))
+    assert batcher.get().device.type == "cpu"
+    if torch.cuda.is_available():
+        batcher = moolib.Batcher(1, "cuda")
+        batcher.stack(torch.zeros(2))
+        assert batcher.get().device.type == "cuda"
