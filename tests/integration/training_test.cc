@@ -187,6 +187,51 @@ TEST(Training, ActorsAndLearnersShareTheWork) {
   }
 }
 
+// Threads take turns as the system has it, so it is the best policy of twenty that is judged.
+TEST(Training, TwoActorsAndALearnerSolveCartPole) {
+  const auto trainer =
+      trained("CartPole-v1", with(cart_pole(2), {{"actors", integer(2)},
+                                                 {"lead_steps", integer(32)},
+                                                 {"evaluation_interval", integer(1'000)}}));
+  const std::vector<double> returns =
+      trainer->evaluate(*trainer->best_policy(), /*seed=*/1'000'000, {.episode_count = 20}).value();
+  EXPECT_GE(std::accumulate(returns.begin(), returns.end(), 0.0) / 20, 450);
+}
+
+TEST(Training, ContinuousActionsAreTrainedByOneThreadAndBySeveral) {
+  for (const char* algorithm : {"ddpg", "td3", "sac"}) {
+    for (const int actors : {0, 2}) {
+      const auto trainer = trained("Pendulum-v1",
+                                   {{"seed", integer(1)},
+                                    {"steps", integer(800)},
+                                    {"warmup_steps", integer(200)},
+                                    {"hidden", std::string("32")},
+                                    {"batch_size", integer(32)},
+                                    {"actors", integer(actors)},
+                                    {"learners", integer(actors == 0 ? 1 : 2)},
+                                    {"asynchronous", actors != 0}},
+                                   algorithm);
+      EXPECT_TRUE(trainer->status().ok()) << trainer->status().to_string();
+      EXPECT_EQ(trainer->progress().batches, 600u);
+      for (const float weight : trainer->policy().span()) ASSERT_TRUE(std::isfinite(weight));
+    }
+  }
+}
+
+// Hanging down costs about -1200 an episode; swinging up and holding about -150.
+TEST(Training, EachContinuousAlgorithmSwingsThePendulumUp) {
+  for (const char* algorithm : {"ddpg", "td3", "sac"}) {
+    const auto trainer = trained("Pendulum-v1",
+                                 {{"seed", integer(1)},
+                                  {"steps", integer(8'000)},
+                                  {"hidden", std::string("64,64")},
+                                  {"batch_size", integer(128)}},
+                                 algorithm);
+    EXPECT_TRUE(trainer->status().ok()) << trainer->status().to_string();
+    EXPECT_GE(greedy_mean(*trainer), -300) << algorithm;
+  }
+}
+
 TEST(Training, EndsWhenTheReturnIsReached) {
   const auto trainer =
       trained("CartPole-v1",

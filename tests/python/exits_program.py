@@ -336,6 +336,13 @@ def _(_w):
     return lambda: server.localhost_client()
 
 
+# --- Trainings, which have threads of their own: whole ones again and again, and one without end.
+SHORT = reverie.TrainSettings(seed=1, steps=60, warmup_steps=50, hidden=(4,), batch_size=4)
+ENDLESS = reverie.TrainSettings(seed=1, steps=10**12, hidden=(4,), actors=1, update_interval=1e6)
+simple("train", lambda _w: lambda: reverie.train("ddqn", "CartPole-v1", SHORT, final_episodes=1))
+simple("train waiting", lambda _w: lambda: reverie.train("ddqn", "CartPole-v1", ENDLESS))
+
+
 # --- Batches.
 for _name in (
     *("data", "keys", "tickets", "probabilities", "priorities", "times_sampled", "ages_s"),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from reverie import _checks, _reverie
 from reverie._options import OptionValue
 from reverie.agents.settings import TrainSettings, checked_algorithm
-from reverie.envs import native
+from reverie.agents.trainer import checked_env
 
 _CORES_MAX = 1024
 
@@ -73,10 +73,10 @@ def tune_cores(
     settings = TrainSettings() if settings is None else settings
     cores = usable_cores() if cores is None else _checks.integer("cores", cores, 1, _CORES_MAX)
     measure_s = _checks.number("measure_s", measure_s, most=60.0, above=0.0)
-    native.spec(env, **(env_options or {}))
+    options = checked_env(env, env_options)
     alone = dataclasses.replace(settings, actors=None, learners=None)
     found = _reverie.tune_cores(
-        checked_algorithm(algorithm), env, env_options or {}, alone.options(), cores, measure_s
+        checked_algorithm(algorithm), env, options, alone.options(), cores, measure_s
     )
     split = dataclasses.replace(
         settings, actors=found["actor_cores"], learners=found["learner_cores"]

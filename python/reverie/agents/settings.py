@@ -116,16 +116,26 @@ class TrainSettings:
     def from_options(cls, options: dict[str, OptionValue]) -> TrainSettings:
         """What `options` gave. ``hidden`` may be text, ``"64,64"``."""
         known = {field.name for field in dataclasses.fields(cls)}
-        fields: dict[str, Any] = dict(options)
+        fields = _checks.mapping("options", options, "values by the names of settings")
         for name in fields:
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=3, cutoff=0.0)
+                near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.0)
                 raise InvalidArgumentError(
-                    f"there is no setting {name!r}; the nearest are: {', '.join(near)}"
+                    f"options has {_checks.shown(name)}, which is no setting; the nearest are: "
+                    f"{', '.join(near)}"
                 )
         if isinstance(fields.get("hidden"), str):
-            fields["hidden"] = tuple(int(width) for width in fields["hidden"].split(",") if width)
+            fields["hidden"] = _widths(fields["hidden"])
         return cls(**fields)
+
+
+def _widths(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(width) for width in text.split(",") if width)
+    except ValueError:
+        raise InvalidArgumentError(
+            f"hidden is {_checks.shown(text)}; it must be widths with commas between, as '64,64'"
+        ) from None
 
 
 def algorithms() -> list[str]:
@@ -136,7 +146,7 @@ def algorithms() -> list[str]:
 def checked_algorithm(name: str) -> str:
     """The name, if there is such an algorithm."""
     known = algorithms()
-    if name in known:
+    if _checks.text("algorithm", name, "dqn") in known:
         return name
     near = difflib.get_close_matches(str(name).lower(), known, n=3, cutoff=0.3) or known
     raise NotFoundError(f"there is no algorithm {name!r}; the nearest are: {', '.join(near)}")

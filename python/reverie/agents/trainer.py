@@ -60,6 +60,25 @@ class TrainProgress:
     """Gradients that were staler than ``staleness_max``."""
 
 
+def checked_env(env: str, env_options: dict[str, OptionValue] | None) -> dict[str, OptionValue]:
+    """The options of a native environment; refuses a name or an option that there is not.
+
+    Loads the plugin of environments that need one.
+    """
+    name = _checks.text("env", env, "CartPole-v1")
+    options = {} if env_options is None else env_options
+    options = _checks.mapping("env_options", options, "the environment's options by name")
+    for option in options:
+        _checks.text("a name in env_options", option)
+    try:
+        native.spec(name, **options)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"env_options: {error}") from None
+    except UnsupportedTypeError as error:
+        raise UnsupportedTypeError(f"env_options: {error}") from None
+    return options
+
+
 # A thread of the library must not outlive what it works with.
 _running: weakref.WeakSet[Trainer] = weakref.WeakSet()
 
@@ -104,18 +123,17 @@ class Trainer:
         env_options: dict[str, OptionValue] | None = None,
     ) -> None:
         checked_algorithm(algorithm)
+        options = checked_env(env, env_options)
         settings = TrainSettings() if settings is None else settings
         if not isinstance(settings, TrainSettings):
             raise UnsupportedTypeError(
                 f"settings is {_checks.shown(settings)}; it must be a TrainSettings"
             )
         checked_seed(settings.seed)
-        # Names the environment if there is none such, and loads the plugin of those that need one.
-        native.spec(env, **(env_options or {}))
-        self._native = _reverie.Trainer(algorithm, env, env_options or {}, settings.options())
+        self._native = _reverie.Trainer(algorithm, env, options, settings.options())
         self.algorithm = algorithm
         self.env = env
-        self.env_options = dict(env_options or {})
+        self.env_options = options
         self.settings = TrainSettings.from_options(self._native.settings())
         _running.add(self)
 

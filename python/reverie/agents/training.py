@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+from reverie import _checks
 from reverie._options import OptionValue
 from reverie.agents.settings import TrainSettings
 from reverie.agents.trainer import Episode, Trainer, TrainProgress
@@ -19,6 +20,7 @@ from reverie.nn import Mlp
 __all__ = ["TrainResult", "evaluate", "train"]
 
 _REPORT_INTERVAL_S = 1.0
+_EPISODES_MAX = 1 << 16
 # Evaluations draw from seeds that no training has.
 _EVALUATION_SEED = 1 << 40
 
@@ -86,6 +88,11 @@ def train(
             environment's actions, or a gradient was not finite: the message names the layer.
         KeyboardInterrupt: Ctrl-C; the training was stopped.
     """
+    final_episodes = _checks.integer("final_episodes", final_episodes, 1, _EPISODES_MAX)
+    if out is not None:
+        out = _checks.path("out", out)
+    if report is not None:
+        _checks.function("report", report, "a function of a TrainProgress")
     with Trainer(algorithm, env, settings, env_options=env_options) as trainer:
         trainer.start()
         while not trainer.wait(_REPORT_INTERVAL_S):
