@@ -88,18 +88,32 @@ KINDS = {
 }
 
 
-@pytest.fixture(params=list(KINDS))
-def make(request):
+def vectors_of(kind):
+    """Makes vector environments of that kind, and closes them."""
     made = []
 
     def vector(fns=None, mode=AutoresetMode.NEXT_STEP):
-        made.append(KINDS[request.param](fns or [scripted()] * COUNT, mode))
+        made.append(KINDS[kind](fns or [scripted()] * COUNT, mode))
         return made[-1]
 
-    vector.kind = request.param
+    vector.kind = kind
     yield vector
     for one in made:
         one.close()
+
+
+# Workers take a while to start; what they do is what threads do, but for what travels.
+FEW = [*list(KINDS)[:3], pytest.param("processes", marks=pytest.mark.full)]
+
+
+@pytest.fixture(params=FEW)
+def make(request):
+    yield from vectors_of(request.param)
+
+
+@pytest.fixture(params=list(KINDS))
+def make_any(request):
+    yield from vectors_of(request.param)
 
 
 def oracle(fns=None, mode=AutoresetMode.NEXT_STEP):
@@ -150,8 +164,8 @@ def same_story(ours, theirs, steps=25):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_each_way_of_resetting_tells_gymnasiums_story(make, mode):
-    ours = make(mode=mode)
+def test_each_way_of_resetting_tells_gymnasiums_story(make_any, mode):
+    ours = make_any(mode=mode)
     assert ours.metadata["autoreset_mode"] == mode
     assert ours.metadata["render_fps"] == 7
     same_story(ours, oracle(mode=mode))
@@ -177,9 +191,9 @@ def names_of(table, make, few):
     return few if make.kind == "processes" else table
 
 
-def test_every_space_of_observations_comes_as_gymnasium_has_it(make):
-    for name in names_of(OBSERVATIONS, make, ("discrete", "dict", "graph")):
-        check_observations(make, name)
+def test_every_space_of_observations_comes_as_gymnasium_has_it(make_any):
+    for name in names_of(OBSERVATIONS, make_any, ("discrete", "dict", "graph")):
+        check_observations(make_any, name)
 
 
 def check_observations(make, name):
@@ -211,9 +225,9 @@ ACTIONS = {
 }
 
 
-def test_every_space_of_actions_reaches_the_environment(make):
-    for name in names_of(ACTIONS, make, ("discrete", "bits", "dict")):
-        check_actions(make, name)
+def test_every_space_of_actions_reaches_the_environment(make_any):
+    for name in names_of(ACTIONS, make_any, ("discrete", "bits", "dict")):
+        check_actions(make_any, name)
 
 
 def check_actions(make, name):
@@ -264,8 +278,8 @@ def test_options_reach_each_environment(make):
     assert infos["_options"].all()
 
 
-def test_a_mask_resets_what_it_names_and_nothing_else(make):
-    envs = make(mode=AutoresetMode.DISABLED)
+def test_a_mask_resets_what_it_names_and_nothing_else(make_any):
+    envs = make_any(mode=AutoresetMode.DISABLED)
     before, _ = envs.reset(seed=1)
     mask = np.array([False, True, False])
     after, _ = envs.reset(options={"reset_mask": mask})
@@ -279,8 +293,8 @@ def test_a_mask_resets_what_it_names_and_nothing_else(make):
             envs.reset(options={"reset_mask": wrong})
 
 
-def test_attributes_are_read_called_and_set(make):
-    envs = make([scripted(render_mode="rgb_array")] * COUNT)
+def test_attributes_are_read_called_and_set(make_any):
+    envs = make_any([scripted(render_mode="rgb_array")] * COUNT)
     envs.reset(seed=1)
     assert envs.get_attr("size") == (4,) * COUNT
     assert envs.call("grown", 2, times=3) == (10,) * COUNT
