@@ -97,7 +97,6 @@ def test_the_inner_module_has_its_names(reverb, module):
 def test_the_messages_are_reached_without_an_import_of_their_module(reverb):
     assert reverb.cc.schema_pb2.TableInfo(name="a").name == "a"
     assert reverb.cc.patterns_pb2.PatternNode(stop=-1).stop == -1
-    assert reverb.cc.checkpointing.checkpoint_pb2.RateLimiterCheckpoint().delete_count == 0
 
 
 def test_the_module_has_no_version(reverb):

@@ -73,6 +73,14 @@ def test_selectors_have_their_message(reverb, table, name, kind, is_deterministi
     assert options.is_deterministic is is_deterministic
 
 
+def test_what_a_table_says_can_be_pickled(table):
+    info = table().info
+    again = pickle.loads(pickle.dumps(info))
+    assert again.name == info.name
+    assert again.rate_limiter_info == info.rate_limiter_info
+    assert again.sampler_options == info.sampler_options
+
+
 def test_the_info_is_the_message_of_the_schema(reverb, table):
     schema = importlib.import_module(f"{reverb.__name__}.cc.schema_pb2")
     info = table(remover=reverb.selectors.MinHeap()).info

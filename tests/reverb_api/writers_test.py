@@ -1,6 +1,7 @@
 """The three writers."""
 
 import importlib
+import pickle
 
 import numpy as np
 import pytest
@@ -455,6 +456,12 @@ def test_configurations_are_messages(reverb):
 def test_conditions_are_messages(reverb, make, fields):
     patterns = importlib.import_module(f"{reverb.__name__}.cc.patterns_pb2")
     assert make(reverb.structured.Condition) == patterns.Condition(**fields)
+
+
+def test_configurations_can_be_pickled(reverb):
+    config = reverb.structured.create_config({"x": steps_of(reverb, a=None)["a"][-2:]}, "t")
+    assert pickle.loads(pickle.dumps(config)) == config
+    assert pickle.loads(pickle.dumps(config.priority)) == config.priority
 
 
 def test_priorities_are_messages(reverb):

@@ -11,6 +11,7 @@ holds the numbers and types against ``proto/reverb.proto``.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from reverie.packages import import_package
@@ -260,6 +261,20 @@ message ReverbServerConfig
 }
 
 
+_MODULES = {
+    file: "reverie." + file.replace("/", ".").replace(".proto", "_pb2")
+    for file in _FILES
+    if file.startswith("reverb/")
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401
+    if name[:1].isupper():  # a message of TensorFlow's, which pickle looks for
+        with contextlib.suppress(KeyError):
+            return message_class(f"{_TENSORFLOW}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def import_protobuf(module: str) -> Any:  # noqa: ANN401
     """A module of protobuf's.
 
@@ -306,6 +321,9 @@ def _class_of(descriptor: Any) -> Any:  # noqa: ANN401
             made = factory.GetMessageClass(descriptor)
         else:  # protobuf 3
             made = factory.MessageFactory(_pool()).GetPrototype(descriptor)
+        # Where pickle finds it.
+        made.__module__ = _MODULES.get(descriptor.file.name, __name__)
+        made.__qualname__ = name.removeprefix(f"{descriptor.file.package}.")
         _made.setdefault(name, made)
     return _made[name]
 
