@@ -143,8 +143,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6_000)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    server = None if options.server else reverb.Server([table()])
-    address = options.server or f"localhost:{server.port}"
+    address, server = options.server, None
+    if not address:
+        server = reverb.Server([table()])
+        address = f"localhost:{server.port}"
     scores = learn(reverb.Client(address), options.steps, options.seed)
     first, last = np.mean(scores[:20]), np.mean(scores[-10:])
     print(f"from {first:.0f} to {last:.0f} a game, {len(scores)} games")

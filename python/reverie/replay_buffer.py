@@ -292,7 +292,7 @@ def _ends(batch: dict[str, Any]) -> np.ndarray:
     for then, now in zip(nexts, nows, strict=True):
         a, b = then[:-1], now[1:]
         differs = (a != b) & ~((a != a) & (b != b))  # NaN is itself
-        ends[:-1] |= differs.reshape(len(differs), -1).any(axis=1)
+        ends[:-1] |= differs.any(axis=tuple(range(1, differs.ndim)))
     return ends
 
 

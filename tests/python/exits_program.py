@@ -350,6 +350,8 @@ for _name in (
 ):
     simple(f"Batch.{_name}", lambda w, name=_name: lambda: getattr(w.batch, name))
 simple("Batch.__len__", lambda w: lambda: len(w.batch))
+simple("Batch.as_dict", lambda w: lambda: w.batch.as_dict())
+simple("Batch.items", lambda w: lambda: list(w.batch.items()))
 
 
 @case("Batch.convert")
@@ -632,6 +634,20 @@ for _name in (
     case(f"ReplayBuffer.{_name}")(_attribute)
 
 
+for _name, _read in {
+    "__getitem__": lambda buffer: buffer[0],
+    "__iter__": lambda buffer: next(iter(buffer)),
+    "episodes": lambda buffer: list(buffer.episodes()),
+    "read": lambda buffer: buffer.read(0, 8),
+}.items():
+
+    def _reading(w, read=_read):
+        buffer = w.buffer()
+        return lambda: read(buffer)
+
+    case(f"ReplayBuffer.{_name}")(_reading)
+
+
 # --- Environments.
 @case("NativePool.step")
 def _(_w):
@@ -824,6 +840,32 @@ def _(_w):
         await batcher()
 
     return lambda: asyncio.run(wait())
+
+
+# moolib's: the queue does not fill, so what is added is taken.
+def emptied(add):
+    def made(_w):
+        batches = reverie.moolib.Batcher(2, output="numpy")
+
+        def call():
+            add(batches)
+            while not batches.empty():
+                batches.get()
+
+        return call
+
+    return made
+
+
+case("moolib.Batcher.__init__")(lambda _w: lambda: reverie.moolib.Batcher(2, output="numpy"))
+case("moolib.Batcher.stack")(emptied(lambda batches: batches.stack(STEP)))
+case("moolib.Batcher.cat")(emptied(lambda batches: batches.cat({"x": np.zeros((2, 3))})))
+
+
+@case("moolib.Batcher.get")
+def _(_w):
+    made = reverie.moolib.Batcher(2, output="numpy")
+    return lambda: made.get()
 
 
 # --- Peers.

@@ -68,11 +68,18 @@ SKIPPED = {
     "TrajectoryWriter.__init__": "Client.trajectory_writer makes it",
     "Dataset.__init__": "Client.dataset makes it",
     "Batch.__init__": "Client.sample_batch makes it",
+    "Batch.to": "Batch.convert's, with torch or JAX",
     "BlockedReport.__init__": "Client.why_blocked makes it",
     "ColumnHistory.__init__": "TrajectoryWriter.history makes it",
     "TrajectoryColumn.__init__": "ColumnHistory.__getitem__ makes it",
     "TrajectoryDataset.as_tf": "tf.data's own threads; needs TensorFlow",
     "TimestepDataset.as_tf": "tf.data's own threads; needs TensorFlow",
+    **{
+        f"moolib.Batcher.{name}": "Batcher's own"
+        for name in (
+            *("__await__", "__enter__", "__exit__", "close", "empty", "filled", "flush", "size"),
+        )
+    },
 }
 
 

@@ -135,3 +135,11 @@ def test_a_thread_may_read_while_another_adds():
     is_over.set()
     reader.join()
     assert not faults
+
+
+def test_a_buffer_of_one_transition_is_one_episode():
+    buffer = reverie.ReplayBuffer(10)
+    obs = np.zeros(2, np.float32)
+    buffer.add(obs, 0, 1.0, obs, terminated=False)
+    (episode,) = buffer.episodes()
+    assert episode["obs"].shape == (1, 2)
