@@ -46,8 +46,8 @@ std::string spec_text(const TensorSpec& spec);
 struct Signature {
   std::vector<TensorSpec> columns;
   std::string structure;
-  // The same as Reverb's clients know it: a serialised StructuredValue, which holds names and bounds
-  // of values besides. Empty if it was not given. Equality ignores it.
+  // The same as Reverb's clients know it: a serialised StructuredValue, which holds names and
+  // bounds of values besides. Empty if it was not given. Equality ignores it.
   std::string original = {};
 
   friend bool operator==(const Signature& a, const Signature& b) {
