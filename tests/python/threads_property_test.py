@@ -263,7 +263,8 @@ class Threads(RuleBasedStateMachine):
         def call():
             batch = self.buffer.sample(count, out=self.buffer_batch if is_shared else None)
             if not is_shared:
-                np.testing.assert_array_equal(batch["obs"][:, 0], batch["reward"])
+                first = batch["obs"].reshape(count, -1)[:, 0]  # whichever shape came first
+                np.testing.assert_array_equal(first, batch["reward"])
                 self.buffer_batch = batch
             self.buffer.update_priorities(batch["tickets"], [priority or 0.0] * count)
 

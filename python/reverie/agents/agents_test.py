@@ -207,7 +207,9 @@ time.sleep(0.2)
 def test_the_command_trains_and_writes(tmp_path, capsys):
     arguments = ["--algorithm", "ddqn", "--env", "CartPole-v1", "--out", str(tmp_path / "run")]
     flags = ["--steps", "2000", "--seed", "3", "--hidden", "16", "--no-prioritized"]
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     assert main(["train", *arguments, *flags, "--n-step", "3"]) == 0
+    assert handlers == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     said = capsys.readouterr().out
     assert "seed=3" in said
     assert "prioritized=False" in said

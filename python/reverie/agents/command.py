@@ -185,17 +185,20 @@ def _run(arguments: argparse.Namespace) -> int:
         return _say_error(str(error), _REFUSED)
     except KeyboardInterrupt:
         return _say_error("interrupted", _INTERRUPTED)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
-    with trainer:
-        try:
+    before = {
+        number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        with trainer:
             return _train(trainer, arguments)
-        except KeyboardInterrupt:
-            trainer.stop()
-            _save(trainer, arguments.out)
-            return _say_error("interrupted; the training was stopped", _INTERRUPTED)
-        except (ReverieError, OSError) as error:
-            return _say_error(str(error), 1)
+    except KeyboardInterrupt:
+        _save(trainer, arguments.out)
+        return _say_error("interrupted; the training was stopped", _INTERRUPTED)
+    except (ReverieError, OSError) as error:
+        return _say_error(str(error), 1)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _train(trainer: Trainer, arguments: argparse.Namespace) -> int:
