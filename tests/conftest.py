@@ -1,4 +1,6 @@
-"""What all Python tests have in common: which of them take minutes, and run when asked for."""
+"""What all Python tests have in common: the log, and which of them take minutes."""
+
+import logging
 
 import pytest
 
@@ -14,3 +16,12 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.get_closest_marker("full"):
             item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True)
+def log_level():
+    """Other tests of this process find the log's level as it was."""
+    logger = logging.getLogger("reverie")
+    level = logger.level
+    yield
+    logger.setLevel(level)

@@ -185,17 +185,6 @@ def test_names_and_transports_are_set_before_use():
         moolib.Rpc().set_transports(["tcp/ip"])
 
 
-@pytest.fixture
-def log_level():
-    """Other tests of this process find the log as it was."""
-    import logging
-
-    level = logging.getLogger("reverie").level
-    yield
-    logging.getLogger("reverie").setLevel(level)
-
-
-@pytest.mark.usefixtures("log_level")
 def test_the_modules_functions():
     assert len(moolib.create_uid()) == 16
     int(moolib.create_uid(), 16)
