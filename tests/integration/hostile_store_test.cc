@@ -27,23 +27,12 @@
 #include "tests/support/items.h"
 #include "tests/support/readable_frames.h"
 #include "tests/support/refusal.h"
+#include "tests/support/resident.h"
 
 namespace reverie {
 namespace {
 
 using testing::float_chunk;
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kIsSanitized = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-constexpr bool kIsSanitized = true;
-#else
-constexpr bool kIsSanitized = false;
-#endif
-#else
-constexpr bool kIsSanitized = false;
-#endif
 
 std::size_t resident_bytes() {
   std::ifstream file("/proc/self/statm");
@@ -424,7 +413,7 @@ TEST_F(HostileStore, IdleConnectionsCostLittleAndNobodyIsTurnedAway) {
   std::printf("%lld idle connections: %zu bytes each (at most 65536)\n",
               static_cast<long long>(count), each);
   // What a sanitizer keeps beside each byte is not the server's.
-  if (!kIsSanitized) {
+  if (!testing::kIsSanitized) {
     EXPECT_LE(each, std::size_t{64} << 10);
   }
   expect_others_unharmed();

@@ -136,7 +136,7 @@ TEST(PackedFrames, TakeAFractionOfTheirMemoryOnceTheirChunkIsSealed) {
 
 // The rows of a chunk are freed behind its encoded columns, which stay: 32 MB in all.
 TEST(PackedFrames, AreResidentAsTheyAreCounted) {
-  if (kIsAddressSanitized) GTEST_SKIP() << "freed memory is kept, so that its use is seen";
+  if (testing::kIsSanitized) GTEST_SKIP() << "its notes are resident too";
   for (const CodecChoice codec : {CodecChoice::kLz4, CodecChoice::kZstd}) {
     const double before = testing::resident_mib();
     const auto service = LocalService::open({uniform(100'000)}, {}).value();

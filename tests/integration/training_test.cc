@@ -183,7 +183,8 @@ TEST(Training, ActorsAndLearnersShareTheWork) {
     EXPECT_EQ(progress.updates, progress.batches / rounds);
     EXPECT_NEAR(*progress.measured_interval, 2.0, 0.05);
     EXPECT_LE(progress.server.staleness_max, 8u);
-    for (const float weight : trainer->policy().span()) ASSERT_TRUE(std::isfinite(weight));
+    const nn::Parameters policy = trainer->policy();
+    for (const float weight : policy.span()) ASSERT_TRUE(std::isfinite(weight));
   }
 }
 
@@ -220,7 +221,8 @@ TEST(Training, ContinuousActionsAreTrainedByOneThreadAndBySeveral) {
                                    algorithm);
       EXPECT_TRUE(trainer->status().ok()) << trainer->status().to_string();
       EXPECT_EQ(trainer->progress().batches, 600u);
-      for (const float weight : trainer->policy().span()) ASSERT_TRUE(std::isfinite(weight));
+      const nn::Parameters policy = trainer->policy();
+      for (const float weight : policy.span()) ASSERT_TRUE(std::isfinite(weight));
     }
   }
 }

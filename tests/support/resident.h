@@ -9,6 +9,19 @@ namespace reverie::testing {
 
 inline constexpr double kMiB = 1 << 20;
 
+// Whether a sanitizer watches: what it notes beside each byte is resident too.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kIsSanitized = true;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+inline constexpr bool kIsSanitized = true;
+#else
+inline constexpr bool kIsSanitized = false;
+#endif
+#else
+inline constexpr bool kIsSanitized = false;
+#endif
+
 // Resident bytes of this process, those that were swapped out included. Counted page by page, so it
 // is exact, and takes about a millisecond a gigabyte; 0 where the system has no such count.
 inline std::size_t resident_bytes() {
