@@ -105,7 +105,7 @@ TEST(ParameterServer, AStaleStepIsShorterWhereThatIsAskedFor) {
 
 TEST(ParameterServer, AnAsynchronousLearnerNeverSeesNetworksOfTwoVersions) {
   SumAgent agent;
-  ParameterServer server(agent, {.learner_count = 2, .asynchronous = true, .staleness_max = 1000});
+  ParameterServer server(agent, {.learner_count = 2, .asynchronous = true, .staleness_max = 4000});
   std::vector<std::thread> learners;
   for (std::size_t i = 0; i < 2; ++i) {
     learners.emplace_back([&, i] {
