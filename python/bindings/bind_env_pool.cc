@@ -145,7 +145,7 @@ Raises:
           },
           "seed"_a = nb::none(), nb::kw_only(), "batch"_a.none() = 0,
           nb::sig("def reset(self, seed: int | None = None, *, batch: int = 0) -> EnvFuture"))
-      .def("close", &EnvPoolCore::close, "timeout_s"_a)
+      .def("close", &EnvPoolCore::close, "timeout_s"_a, "at_exit"_a = false)
       .def("set_closed_text", &EnvPoolCore::set_closed_text, "text"_a)
       .def_prop_ro("is_closed", &EnvPoolCore::is_closed);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include <nanobind/stl/string.h>
@@ -9,6 +10,7 @@
 #include "python/bindings/arrays.h"
 #include "python/bindings/convert.h"
 #include "python/bindings/env_rows.h"
+#include "python/bindings/gil.h"
 #include "reverie/base/format.h"
 
 namespace reverie::python {
@@ -83,7 +85,9 @@ EnvPoolCore::~EnvPoolCore() {
 
 void EnvPoolCore::check() const {
   unwrap(fork_guard_.check("EnvPool"));
-  if (is_closed_) raise(failed_precondition("{}", closed_text_));
+  if (!is_closed_) return;
+  if (ending_thread_ && *ending_thread_ != std::this_thread::get_id()) sleep_until_the_end();
+  raise(failed_precondition("{}", closed_text_));
 }
 
 void EnvPoolCore::set_results(nb::object batch_class, std::string structure, bool is_copied) {
@@ -353,9 +357,10 @@ void EnvPoolCore::restart(std::size_t worker) {
   pool_.restart(worker);
 }
 
-void EnvPoolCore::close(double timeout_s) {
+void EnvPoolCore::close(double timeout_s, bool at_exit) {
   unwrap(fork_guard_.check("EnvPool"));
   if (is_closed_) return;
+  if (at_exit) ending_thread_ = std::this_thread::get_id();
   is_closed_ = true;
   pool_.stop();
   without_gil([&] { workers_->end_all(seconds(timeout_s)); });

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <nanobind/nanobind.h>
@@ -80,7 +81,8 @@ class EnvPoolCore {
   nb::object result(std::size_t batch, std::uint32_t sequence, nb::handle timeout_s);
 
   void restart(std::size_t worker);
-  void close(double timeout_s);
+  // At the program's end, calls of other threads sleep from then on: there is nobody to raise to.
+  void close(double timeout_s, bool at_exit);
   // What calls after close() are refused with. Under the interpreter's lock.
   void set_closed_text(std::string text) { closed_text_ = std::move(text); }
   bool is_closed() const { return is_closed_; }
@@ -106,6 +108,7 @@ class EnvPoolCore {
   PoolOptions options_;
   ForkGuard fork_guard_;
   std::atomic<bool> is_closed_{false};
+  std::optional<std::thread::id> ending_thread_;  // set before is_closed_, if at the program's end
   std::string closed_text_ =
       "this pool is gone, since the program kept no name for it; keep one as long as results are "
       "wanted";

@@ -98,6 +98,11 @@ bool holds_gil() {
   return PyGILState_GetThisThreadState() != nullptr && PyGILState_Check() != 0;
 }
 
+void sleep_until_the_end() {
+  const GilReleased released_for_good;
+  while (true) pause();
+}
+
 void guard_exit() {
   nb::module_::import_("atexit").attr("register")(
       nb::cpp_function([generation = fork_generation()] { end_program(generation); }));

@@ -171,6 +171,34 @@ def test_a_program_ends_while_a_thread_is_inside_one_call(name, door):
         check(door, how, [name])
 
 
+STEPPING = """
+import sys, threading
+import numpy as np
+import reverie.gym
+
+env = reverie.gym.GymVectorEnv("CartPole-v1", 2, backend=sys.argv[1])
+env.reset()
+stepped = threading.Event()
+
+def step():
+    while True:
+        env.step(np.zeros(2, int))
+        stepped.set()
+
+threading.Thread(target=step, daemon=True).start()
+stepped.wait()
+sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("backend", ["native", "process", "thread"])
+def test_a_daemon_thread_that_steps_environments_says_nothing_at_the_end(backend):
+    done = subprocess.run(
+        [sys.executable, "-c", STEPPING, backend], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
+
+
 def test_the_bindings_take_and_let_go_of_the_lock_in_one_place(root):
     # nanobind's own guards end the program where CPython unwinds a thread.
     names = re.compile(r"gil_scoped|PyGILState|PyEval_(Save|Restore)Thread|Py_(BEGIN|END)_ALLOW")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
@@ -311,8 +312,13 @@ class ProcessPool:
         return core
 
 
+def at_exit() -> bool:
+    """Whether the program ends: its main thread is over, and runs what was registered for the end."""
+    return not threading.main_thread().is_alive()
+
+
 def _end(core: _reverie.EnvPoolCore, mails: list[rows.Mail | rows.ThreadMail]) -> None:
-    core.close(_CLOSE_S)
+    core.close(_CLOSE_S, at_exit=at_exit())
     for mail in mails:
         mail.close()
 

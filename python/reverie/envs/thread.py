@@ -17,7 +17,7 @@ from typing import Any
 
 from reverie import _reverie
 from reverie.envs import messages, rows, source, worker
-from reverie.envs.process import ProcessPool
+from reverie.envs.process import ProcessPool, at_exit
 from reverie.errors import UnimplementedError
 
 _CLOSE_S = 2.0
@@ -120,7 +120,7 @@ def _end(
     threads: list[threading.Thread],
     mails: list[rows.Mail | rows.ThreadMail],
 ) -> None:
-    core.close(0.0)
+    core.close(0.0, at_exit=at_exit())
     until = time.monotonic() + _CLOSE_S
     for thread in threads:
         if thread is not threading.current_thread():
