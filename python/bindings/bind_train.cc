@@ -15,6 +15,7 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
+#include "python/bindings/actor_envs.h"
 #include "python/bindings/bind.h"
 #include "python/bindings/convert.h"
 #include "python/bindings/native_envs.h"
@@ -27,17 +28,34 @@ namespace {
 
 constexpr double kPollInterval_s = 0.05;
 
+// Without a `source` the environments are native ones.
+TrainPlan make_plan(const std::string& algorithm, const std::string& env_id,
+                    const Options& env_options, const Options& options, nb::object source) {
+  if (source.is_none()) {
+    return unwrap(without_gil(
+        [&] { return plan_training(native_registry(), algorithm, env_id, env_options, options); }));
+  }
+  return unwrap(plan_training(python_env_source(std::move(source)), algorithm, options));
+}
+
 // A training and the store that it has to itself.
 class PyTrainer {
  public:
   PyTrainer(const std::string& algorithm, const std::string& env_id, const Options& env_options,
-            const Options& options) {
-    TrainPlan plan = unwrap(without_gil(
-        [&] { return plan_training(native_registry(), algorithm, env_id, env_options, options); }));
+            const Options& options, nb::object source) {
+    TrainPlan plan = make_plan(algorithm, env_id, env_options, options, std::move(source));
     auto service = unwrap(LocalService::open({plan.table}, {}));
     trainer_ =
         unwrap(without_gil([&] { return open_training(std::move(plan), std::move(service)); }));
   }
+
+  // Its threads may wait for the interpreter's lock.
+  ~PyTrainer() {
+    const GilReleased released;
+    trainer_.reset();
+  }
+  PyTrainer(const PyTrainer&) = delete;
+  PyTrainer& operator=(const PyTrainer&) = delete;
 
   void start() const { unwrap(trainer().start()); }
   void stop() const { trainer().stop(); }
@@ -143,10 +161,9 @@ class PyTrainer {
 };
 
 nb::dict tune(const std::string& algorithm, const std::string& env_id, const Options& env_options,
-              const Options& options, std::size_t cores, double measure_s) {
+              const Options& options, std::size_t cores, double measure_s, nb::object source) {
+  const TrainPlan plan = make_plan(algorithm, env_id, env_options, options, std::move(source));
   const CoreTuning tuning = unwrap(without_gil([&]() -> Result<CoreTuning> {
-    REVERIE_ASSIGN_OR_RETURN(const TrainPlan plan, plan_training(native_registry(), algorithm,
-                                                                 env_id, env_options, options));
     REVERIE_ASSIGN_OR_RETURN(auto service, LocalService::open({plan.table}, {}));
     CoreProfileOptions profile;
     profile.core_count = cores;
@@ -168,11 +185,13 @@ nb::dict tune(const std::string& algorithm, const std::string& env_id, const Opt
 void bind_train(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<PyTrainer>(m, "Trainer", "See ``reverie.agents.Trainer``.")
-      .def(nb::init<const std::string&, const std::string&, const Options&, const Options&>(),
-           "algorithm"_a, "env"_a, "env_options"_a, "options"_a,
+      .def(nb::init<const std::string&, const std::string&, const Options&, const Options&,
+                    nb::object>(),
+           "algorithm"_a, "env"_a, "env_options"_a, "options"_a, "source"_a.none(),
            nb::sig("def __init__(self, algorithm: str, env: str, "
                    "env_options: dict[str, bool | int | float | str], "
-                   "options: dict[str, bool | int | float | str]) -> None"))
+                   "options: dict[str, bool | int | float | str], "
+                   "source: object | None) -> None"))
       .def("start", &PyTrainer::start)
       .def("stop", &PyTrainer::stop)
       .def("wait", &PyTrainer::wait, "timeout_s"_a.none(),
@@ -187,10 +206,11 @@ void bind_train(nb::module_& m) {
       .def("best_policy", &PyTrainer::best_policy)
       .def("evaluate", &PyTrainer::evaluate, "policy"_a, "episodes"_a, "seed"_a);
   m.def("tune_cores", &tune, "algorithm"_a, "env"_a, "env_options"_a, "options"_a, "cores"_a,
-        "measure_s"_a,
+        "measure_s"_a, "source"_a.none(),
         nb::sig("def tune_cores(algorithm: str, env: str, "
                 "env_options: dict[str, bool | int | float | str], "
-                "options: dict[str, bool | int | float | str], cores: int, measure_s: float) -> "
+                "options: dict[str, bool | int | float | str], cores: int, measure_s: float, "
+                "source: object | None) -> "
                 "dict[str, typing.Any]"));
   m.def("algorithm_names", [] {
     std::vector<std::string> names;
@@ -204,6 +224,16 @@ void bind_train(nb::module_& m) {
       },
       "algorithm"_a,
       nb::sig("def default_settings(algorithm: str) -> dict[str, bool | int | float | str]"));
+  m.def(
+      "checked_settings",
+      [](const std::string& algorithm, const Options& options) {
+        const Algorithm known = unwrap(algorithm_named(algorithm));
+        return write_settings(unwrap(read_settings(options, default_settings(known))));
+      },
+      "algorithm"_a, "options"_a,
+      nb::sig("def checked_settings(algorithm: str, "
+              "options: dict[str, bool | int | float | str]) -> "
+              "dict[str, bool | int | float | str]"));
 }
 
 }  // namespace reverie::python

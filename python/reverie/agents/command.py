@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import signal
 import sys
@@ -11,7 +12,9 @@ from statistics import fmean, pstdev
 from types import FrameType
 from typing import Any, NoReturn
 
+from reverie._options import OptionValue
 from reverie.agents.cores import CoreTuning, table, tune_cores
+from reverie.agents.envs import BACKENDS
 from reverie.agents.lines import ProgressLines
 from reverie.agents.settings import TrainSettings, algorithms
 from reverie.agents.trainer import Trainer
@@ -32,7 +35,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "exploration. Settings that are left out have the algorithm's defaults, which are printed.",
     )
     train.add_argument("--algorithm", required=True, help=", ".join(algorithms()))
-    train.add_argument("--env", required=True, help="a native environment, as CartPole-v1")
+    _add_env(train)
     train.add_argument(
         "--out", type=Path, help="folder for curve.csv, policy.safetensors and settings.json"
     )
@@ -49,7 +52,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "chooses the split at which both keep pace. Takes seconds.",
     )
     tune.add_argument("--algorithm", required=True, help=", ".join(algorithms()))
-    tune.add_argument("--env", required=True, help="a native environment, as CartPole-v1")
+    _add_env(tune)
     tune.add_argument("--cores", type=int, help="how many (default: all that there are)")
     tune.add_argument(
         "--check-s",
@@ -71,6 +74,55 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     evaluation.add_argument("--episodes", type=int, default=100, help="how many (default: 100)")
     evaluation.add_argument("--seed", type=int, default=0, help="of the environments (default: 0)")
     evaluation.set_defaults(run=_run_evaluate)
+
+
+def _add_env(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--env", required=True, help="a native environment or a Gymnasium id, as CartPole-v1"
+    )
+    command.add_argument(
+        "--env-option",
+        dest="env_options",
+        action="append",
+        default=[],
+        type=_env_option,
+        metavar="NAME=VALUE",
+        help="of the environment, as enable_wind=true; may come several times",
+    )
+    command.add_argument(
+        "--env-backend",
+        default="auto",
+        choices=BACKENDS,
+        help="what steps it (default: auto: C++ where there is such an environment, else worker "
+        "processes)",
+    )
+    command.add_argument(
+        "--env-timeout-s",
+        type=float,
+        default=60.0,
+        metavar="N",
+        help="how long a step may take, of an environment that is not native (default: 60)",
+    )
+
+
+def _env_option(text: str) -> tuple[str, OptionValue]:
+    name, is_pair, value = text.partition("=")
+    if not name or not is_pair:
+        raise argparse.ArgumentTypeError(f"{text!r} is no NAME=VALUE, as enable_wind=true")
+    if value.lower() in ("true", "false"):
+        return name, value.lower() == "true"
+    for number in (int, float):
+        with contextlib.suppress(ValueError):
+            return name, number(value)
+    return name, value
+
+
+def _env_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "env_options": dict(arguments.env_options),
+        "env_backend": arguments.env_backend,
+        "env_timeout_s": arguments.env_timeout_s,
+    }
 
 
 def _add_settings(command: argparse.ArgumentParser) -> None:
@@ -124,7 +176,7 @@ def _tuned(arguments: argparse.Namespace) -> TrainSettings:
     automatic = [name for name in ("actors", "learners") if getattr(arguments, name) == "auto"]
     if not automatic:
         return settings
-    tuning = tune_cores(arguments.algorithm, arguments.env, settings)
+    tuning = tune_cores(arguments.algorithm, arguments.env, settings, **_env_arguments(arguments))
     print(table(tuning), flush=True)
     return dataclasses.replace(
         settings, **{name: getattr(tuning.settings, name) for name in automatic}
@@ -134,7 +186,11 @@ def _tuned(arguments: argparse.Namespace) -> TrainSettings:
 def _run_tune(arguments: argparse.Namespace) -> int:
     try:
         tuning = tune_cores(
-            arguments.algorithm, arguments.env, _settings(arguments), cores=arguments.cores
+            arguments.algorithm,
+            arguments.env,
+            _settings(arguments),
+            cores=arguments.cores,
+            **_env_arguments(arguments),
         )
         print(table(tuning), flush=True)
         if arguments.check_s > 0:
@@ -164,7 +220,9 @@ def _run_evaluate(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace, tuning: CoreTuning) -> None:
     # Steps without end; those that fill the table first are not counted.
     settings = dataclasses.replace(tuning.settings, steps=10**12, warmup_steps=2_000)
-    with Trainer(arguments.algorithm, arguments.env, settings) as trainer:
+    with Trainer(
+        arguments.algorithm, arguments.env, settings, **_env_arguments(arguments)
+    ) as trainer:
         trainer.start()
         while trainer.progress().batches == 0:
             trainer.wait(0.01)
@@ -180,7 +238,9 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         if arguments.out is not None:
             arguments.out.mkdir(parents=True, exist_ok=True)
-        trainer = Trainer(arguments.algorithm, arguments.env, _tuned(arguments))
+        trainer = Trainer(
+            arguments.algorithm, arguments.env, _tuned(arguments), **_env_arguments(arguments)
+        )
     except (ReverieError, OSError) as error:
         return _say_error(str(error), _REFUSED)
     except KeyboardInterrupt:

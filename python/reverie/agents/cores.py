@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from reverie import _checks, _reverie
 from reverie._options import OptionValue
+from reverie.agents.envs import env_source
 from reverie.agents.settings import TrainSettings, checked_algorithm
-from reverie.agents.trainer import checked_env
+from reverie.errors import InternalError
 
 _CORES_MAX = 1024
 
@@ -49,6 +50,8 @@ def tune_cores(
     cores: int | None = None,
     measure_s: float = 0.2,
     env_options: dict[str, OptionValue] | None = None,
+    env_backend: str = "auto",
+    env_timeout_s: float = 60.0,
 ) -> CoreTuning:
     """Measures actors and learners on 1, 2, ... cores, and splits the cores between them.
 
@@ -57,14 +60,17 @@ def tune_cores(
 
     Args:
         algorithm: one of `algorithms`.
-        env: a native environment.
+        env: a native environment or a Gymnasium id.
         settings: those of the training; what they say of actors and learners is not used.
         cores: how many; None is what this process may use.
         measure_s: for each point of a curve.
         env_options: of the environment.
+        env_backend: what steps it, as for `Trainer`.
+        env_timeout_s: how long a step may take, of an environment that is not native.
 
     Raises:
         NotFoundError: no such algorithm or environment.
+        EnvError: an environment cannot be made, or raised.
         InvalidArgumentError: a setting or an argument is out of range.
 
     Source:
@@ -73,11 +79,21 @@ def tune_cores(
     settings = TrainSettings() if settings is None else settings
     cores = usable_cores() if cores is None else _checks.integer("cores", cores, 1, _CORES_MAX)
     measure_s = _checks.number("measure_s", measure_s, most=60.0, above=0.0)
-    options = checked_env(env, env_options)
+    checked_algorithm(algorithm)
     alone = dataclasses.replace(settings, actors=None, learners=None)
-    found = _reverie.tune_cores(
-        checked_algorithm(algorithm), env, options, alone.options(), cores, measure_s
+    count = int(_reverie.checked_settings(algorithm, alone.options())["envs_per_actor"])
+    options, source = env_source(
+        env, env_options, backend=env_backend, timeout_s=env_timeout_s, count=count
     )
+    try:
+        found = _reverie.tune_cores(
+            algorithm, env, options, alone.options(), cores, measure_s, source
+        )
+    except InternalError as error:
+        raise (source and source.error_of(str(error))) or error from None
+    finally:
+        if source is not None:
+            source.close()
     split = dataclasses.replace(
         settings, actors=found["actor_cores"], learners=found["learner_cores"]
     )

@@ -5,15 +5,21 @@ from __future__ import annotations
 import atexit
 import contextlib
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple
 
 from reverie import _checks, _reverie
 from reverie._options import OptionValue, checked_seed
+from reverie.agents.envs import env_source
 from reverie.agents.settings import TrainSettings, checked_algorithm
-from reverie.envs import native
-from reverie.errors import FailedPreconditionError, InvalidArgumentError, UnsupportedTypeError
+from reverie.errors import (
+    FailedPreconditionError,
+    InternalError,
+    InvalidArgumentError,
+    UnsupportedTypeError,
+)
 from reverie.nn import Mlp
 
 _EPISODES_MAX = 1 << 16
@@ -60,23 +66,9 @@ class TrainProgress:
     """Gradients that were staler than ``staleness_max``."""
 
 
-def checked_env(env: str, env_options: dict[str, OptionValue] | None) -> dict[str, OptionValue]:
-    """The options of a native environment; refuses a name or an option that there is not.
-
-    Loads the plugin of environments that need one.
-    """
-    name = _checks.text("env", env, "CartPole-v1")
-    options = {} if env_options is None else env_options
-    options = _checks.mapping("env_options", options, "the environment's options by name")
-    for option in options:
-        _checks.text("a name in env_options", option)
-    try:
-        native.spec(name, **options)
-    except InvalidArgumentError as error:
-        raise InvalidArgumentError(f"env_options: {error}") from None
-    except UnsupportedTypeError as error:
-        raise UnsupportedTypeError(f"env_options: {error}") from None
-    return options
+def _env_count(algorithm: str, settings: TrainSettings) -> int:
+    """Environments of an actor; settings that are out of range are refused on the way."""
+    return int(_reverie.checked_settings(algorithm, settings.options())["envs_per_actor"])
 
 
 # A thread of the library must not outlive what it works with.
@@ -99,19 +91,25 @@ class Trainer:
                 print(trainer.progress().mean_return)
             policy = trainer.policy()
 
-    Thread-safe. No Python code runs while it trains.
+    Thread-safe. No Python code runs while it trains in a native environment.
 
     Args:
         algorithm: one of `algorithms`.
-        env: a native environment, one of ``reverie.envs.native.ids()``.
+        env: a native environment, one of ``reverie.envs.native.ids()``, or a Gymnasium id;
+            ``"package.module:Id"`` imports the module first.
         settings: what differs from the algorithm's defaults.
         env_options: of the environment, such as ``{"enable_wind": True}``.
+        env_backend: ``"auto"`` steps native environments in C++ and others in worker processes,
+            a pool of them for each actor; ``"process"``, ``"thread"`` and ``"native"`` insist.
+        env_timeout_s: how long a step may take, of an environment that is not native.
 
     Raises:
         NotFoundError: no such algorithm or environment; the message has the nearest names.
         InvalidArgumentError: a setting is out of range, or the algorithm does not serve the
             environment's actions.
-        UnsupportedTypeError: a setting is of a wrong type.
+        UnsupportedTypeError: a setting is of a wrong type, or the environment's spaces are none
+            that the algorithms take.
+        EnvError: the environment cannot be made.
     """
 
     def __init__(
@@ -121,19 +119,36 @@ class Trainer:
         settings: TrainSettings | None = None,
         *,
         env_options: dict[str, OptionValue] | None = None,
+        env_backend: str = "auto",
+        env_timeout_s: float = 60.0,
     ) -> None:
         checked_algorithm(algorithm)
-        options = checked_env(env, env_options)
         settings = TrainSettings() if settings is None else settings
         if not isinstance(settings, TrainSettings):
             raise UnsupportedTypeError(
                 f"settings is {_checks.shown(settings)}; it must be a TrainSettings"
             )
         checked_seed(settings.seed)
-        self._native = _reverie.Trainer(algorithm, env, options, settings.options())
+        options, source = env_source(
+            env,
+            env_options,
+            backend=env_backend,
+            timeout_s=env_timeout_s,
+            count=_env_count(algorithm, settings),
+        )
+        self._source = source
+        try:
+            self._native = _reverie.Trainer(algorithm, env, options, settings.options(), source)
+        except BaseException as error:
+            if source is not None:
+                source.close()
+                raise source.error_of(str(error)) or error from None
+            raise
         self.algorithm = algorithm
         self.env = env
         self.env_options = options
+        self.env_backend = env_backend
+        self.env_timeout_s = env_timeout_s
         self.settings = TrainSettings.from_options(self._native.settings())
         _running.add(self)
 
@@ -157,15 +172,20 @@ class Trainer:
         Raises:
             InvalidArgumentError: a gradient or an environment's number was not finite; the message
                 names the layer or the environment. The weights are those before it.
+            EnvError: an environment raised, or its worker ended; the weights are kept.
+            DeadlineExceededError: a step of an environment took longer than ``env_timeout_s``.
         """
         is_over = self._native.wait(timeout_s)
         if is_over:
-            self._native.raise_if_failed()
+            with self._raising():
+                self._native.raise_if_failed()
         return is_over
 
     def stop(self) -> None:
         """Ends the training within a step of each thread, and waits for that."""
         self._native.stop()
+        if self._source is not None:
+            self._source.stop()
         self._native.wait(None)
 
     def progress(self) -> TrainProgress:
@@ -210,7 +230,19 @@ class Trainer:
                 f"{tuple(own.widths)}"
             )
         episodes = _checks.integer("episodes", episodes, 1, _EPISODES_MAX)
-        return self._native.evaluate(policy._native, episodes, _checks.integer("seed", seed, 0))
+        seed = _checks.integer("seed", seed, 0)
+        with self._raising():
+            return self._native.evaluate(policy._native, episodes, seed)
+
+    @contextlib.contextmanager
+    def _raising(self) -> Iterator[None]:
+        """Raises what an environment raised, in place of the text that came through C++."""
+        try:
+            yield
+        except InternalError as error:
+            if self._source is not None:
+                raise self._source.error_of(str(error)) or error from None
+            raise
 
     def __enter__(self) -> Trainer:
         return self
@@ -222,6 +254,8 @@ class Trainer:
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
+        if self._source is not None:
+            self._source.close()
 
     def __repr__(self) -> str:
         return f"Trainer({self.algorithm!r}, {self.env!r}, {self.settings!r})"

@@ -32,6 +32,7 @@ class TrainResult:
     algorithm: str
     env: str
     env_options: dict[str, OptionValue]
+    env_backend: str
     settings: TrainSettings
     """All of them, the seed among them."""
     progress: TrainProgress
@@ -67,6 +68,8 @@ def train(
     settings: TrainSettings | None = None,
     *,
     env_options: dict[str, OptionValue] | None = None,
+    env_backend: str = "auto",
+    env_timeout_s: float = 60.0,
     out: str | os.PathLike[str] | None = None,
     final_episodes: int = 20,
     report: Callable[[TrainProgress], None] | None = None,
@@ -75,9 +78,12 @@ def train(
 
     Args:
         algorithm: one of `algorithms`.
-        env: a native environment, one of ``reverie.envs.native.ids()``.
+        env: a native environment, one of ``reverie.envs.native.ids()``, or a Gymnasium id.
         settings: what differs from the algorithm's defaults.
         env_options: of the environment.
+        env_backend: ``"auto"`` steps native environments in C++ and others in worker processes;
+            ``"process"``, ``"thread"`` and ``"native"`` insist.
+        env_timeout_s: how long a step may take, of an environment that is not native.
         out: a folder for the curve, the policy and the settings; see `TrainResult.save`.
         final_episodes: how many it is judged by.
         report: called about once a second with how it stands.
@@ -86,6 +92,7 @@ def train(
         NotFoundError: no such algorithm or environment; the message has the nearest names.
         InvalidArgumentError: a setting is out of range, the algorithm does not serve the
             environment's actions, or a gradient was not finite: the message names the layer.
+        EnvError: an environment cannot be made, or raised.
         KeyboardInterrupt: Ctrl-C; the training was stopped.
     """
     final_episodes = _checks.integer("final_episodes", final_episodes, 1, _EPISODES_MAX)
@@ -93,7 +100,14 @@ def train(
         out = _checks.path("out", out)
     if report is not None:
         _checks.function("report", report, "a function of a TrainProgress")
-    with Trainer(algorithm, env, settings, env_options=env_options) as trainer:
+    with Trainer(
+        algorithm,
+        env,
+        settings,
+        env_options=env_options,
+        env_backend=env_backend,
+        env_timeout_s=env_timeout_s,
+    ) as trainer:
         trainer.start()
         while not trainer.wait(_REPORT_INTERVAL_S):
             if report:
@@ -112,6 +126,7 @@ def finish(trainer: Trainer, final_episodes: int) -> TrainResult:
         trainer.algorithm,
         trainer.env,
         trainer.env_options,
+        trainer.env_backend,
         trainer.settings,
         trainer.progress(),
         trainer.episodes(),
@@ -149,7 +164,8 @@ def evaluate(
     policy = Mlp.load(path / "policy.safetensors")
     settings = TrainSettings.from_options(options)
     env_options = described.get("env_options") or {}
-    with Trainer(algorithm, env, settings, env_options=env_options) as trainer:
+    backend = described.get("env_backend") or "auto"
+    with Trainer(algorithm, env, settings, env_options=env_options, env_backend=backend) as trainer:
         return trainer.evaluate(policy, episodes=episodes, seed=seed)
 
 
@@ -176,6 +192,7 @@ def save(
         "algorithm": training.algorithm,
         "env": training.env,
         "env_options": training.env_options,
+        "env_backend": training.env_backend,
         "settings": training.settings.options(),
     }
     (path / "settings.json").write_text(json.dumps(described, indent=2) + "\n")

@@ -69,22 +69,39 @@ Result<std::unique_ptr<Agent>> make_agent(Algorithm algorithm, const AgentSpec& 
   return internal_error("algorithm {} is unknown", static_cast<int>(algorithm));
 }
 
-Result<TrainPlan> plan_training(const NativeRegistry& registry, std::string_view algorithm,
-                                std::string_view env_id, const Options& env_options,
+Result<EnvSource> native_env_source(const NativeRegistry& registry, std::string_view env_id,
+                                    const Options& env_options) {
+  EnvSource source;
+  REVERIE_ASSIGN_OR_RETURN(const std::unique_ptr<NativeBatch> envs,
+                           registry.make(env_id, env_options, 0));
+  REVERIE_ASSIGN_OR_RETURN(source.spec, agent_spec(envs->spec()));
+  source.make = native_env_maker(registry, std::string(env_id), env_options);
+  return source;
+}
+
+Result<TrainPlan> plan_training(EnvSource envs, std::string_view algorithm,
                                 const Options& options) {
   TrainPlan plan;
   REVERIE_ASSIGN_OR_RETURN(plan.algorithm, algorithm_named(algorithm));
   REVERIE_ASSIGN_OR_RETURN(plan.settings, read_settings(options, default_settings(plan.algorithm)));
   // 63 bits, so that whoever reads the settings can give it back.
   if (!plan.settings.seed) plan.settings.seed = random_seed() >> 1;
-  REVERIE_ASSIGN_OR_RETURN(const std::unique_ptr<NativeBatch> envs,
-                           registry.make(env_id, env_options, 0));
-  REVERIE_ASSIGN_OR_RETURN(plan.spec, agent_spec(envs->spec()));
-  plan.make_envs = native_env_maker(registry, std::string(env_id), env_options);
+  plan.spec = std::move(envs.spec);
+  plan.make_envs = std::move(envs.make);
   plan.table = training_table(plan.settings);
   // Refused now where the algorithm does not serve the environment.
   REVERIE_RETURN_IF_ERROR(make_agent(plan.algorithm, plan.spec, plan.settings).status());
   return plan;
+}
+
+Result<TrainPlan> plan_training(const NativeRegistry& registry, std::string_view algorithm,
+                                std::string_view env_id, const Options& env_options,
+                                const Options& options) {
+  // A wrong name or setting is told before a wrong environment.
+  REVERIE_ASSIGN_OR_RETURN(const Algorithm known, algorithm_named(algorithm));
+  REVERIE_RETURN_IF_ERROR(read_settings(options, default_settings(known)).status());
+  REVERIE_ASSIGN_OR_RETURN(EnvSource envs, native_env_source(registry, env_id, env_options));
+  return plan_training(std::move(envs), algorithm, options);
 }
 
 Result<std::unique_ptr<Trainer>> open_training(TrainPlan plan,

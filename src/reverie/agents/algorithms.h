@@ -44,9 +44,22 @@ struct TrainPlan {
   TableOptions table;  // that the store must have
 };
 
-// `options` name settings that differ from the default ones, `env_options` are the environment's.
-// A seed is drawn where none is given. `registry` outlives the training. NOT_FOUND or
-// INVALID_ARGUMENT for a name or value that does not exist, with the nearest names or the bound.
+// Where a training's environments come from.
+struct EnvSource {
+  AgentSpec spec;  // of each of them
+  EnvMaker make;
+};
+
+// `registry` outlives what is made. NOT_FOUND or INVALID_ARGUMENT for a name or option that does
+// not exist, UNIMPLEMENTED for observations that are no float32.
+Result<EnvSource> native_env_source(const NativeRegistry& registry, std::string_view env_id,
+                                    const Options& env_options);
+
+// `options` name settings that differ from the default ones. A seed is drawn where none is given.
+// NOT_FOUND or INVALID_ARGUMENT for a name or value that does not exist, with the nearest names or
+// the bound.
+Result<TrainPlan> plan_training(EnvSource envs, std::string_view algorithm, const Options& options);
+// The same of native environments; `env_options` are theirs.
 Result<TrainPlan> plan_training(const NativeRegistry& registry, std::string_view algorithm,
                                 std::string_view env_id, const Options& env_options,
                                 const Options& options);

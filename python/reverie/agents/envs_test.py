@@ -1,0 +1,229 @@
+"""Trainings in environments of Gymnasium, in worker processes and threads."""
+
+import sys
+import textwrap
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from reverie.agents import Trainer, TrainSettings, evaluate, train, tune_cores
+from reverie.agents.envs import SeededEpisodes, episode_seed
+from reverie.errors import (
+    DeadlineExceededError,
+    EnvError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnsupportedTypeError,
+)
+
+gymnasium = pytest.importorskip("gymnasium")
+
+SHORT = TrainSettings(seed=1, steps=400, hidden=(16,), warmup_steps=100, batch_size=16)
+
+# What workers import: environments that go wrong after a number of steps.
+MODULE = """
+    import time
+
+    import gymnasium
+    import numpy as np
+
+
+    class Faulty(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(-1, 1, (3,), np.float64)
+        action_space = gymnasium.spaces.Discrete(3, start=5)
+
+        def __init__(self, fault="none", space="box", action="discrete"):
+            self.fault, self.steps = fault, 0
+            if space == "dict":
+                self.observation_space = gymnasium.spaces.Dict({"a": self.observation_space})
+            if action == "multi":
+                self.action_space = gymnasium.spaces.MultiDiscrete([2, 3])
+            if action == "box":
+                self.action_space = gymnasium.spaces.Box(-2, 3, (2, 1), np.float64)
+            if action == "unbounded":
+                self.action_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            return self.np_random.uniform(-1, 1, 3), {}
+
+        def step(self, action):
+            assert self.action_space.contains(action), action
+            self.steps += 1
+            value = 0.5
+            if self.steps > 150:
+                if self.fault == "nan":
+                    value = float("nan")
+                elif self.fault == "raise":
+                    raise ValueError("out of fuel")
+                elif self.fault == "hang":
+                    time.sleep(1000)
+                elif self.fault == "exit":
+                    import os
+                    os._exit(3)
+            return np.full(3, value), 1.0, self.steps % 20 == 0, False, {}
+
+
+    gymnasium.register("Faulty-v0", Faulty)
+"""
+
+
+@pytest.fixture
+def faulty(tmp_path, monkeypatch):
+    (tmp_path / "faulty_envs.py").write_text(textwrap.dedent(MODULE))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield "faulty_envs:Faulty-v0"
+    sys.modules.pop("faulty_envs", None)
+    gymnasium.registry.pop("Faulty-v0", None)
+
+
+def test_episodes_have_seeds_of_their_own():
+    seeds = [episode_seed(seed, episode) for seed in (0, 1, 2**31) for episode in range(100)]
+    assert len(set(seeds)) == len(seeds)
+    assert all(0 <= seed < 2**31 for seed in seeds)
+
+
+def test_an_episode_can_be_begun_again():
+    env = SeededEpisodes(gymnasium.make("CartPole-v1"))
+    first = env.reset(seed=7)[0]
+    second = env.reset()[0]
+    assert (first != second).any()
+    np.testing.assert_array_equal(env.reset(seed=7)[0], first)
+    np.testing.assert_array_equal(env.reset()[0], second)
+
+
+@pytest.mark.parametrize("backend", ["process", "thread"])
+def test_any_environment_of_gymnasium_is_trained_in(backend, tmp_path):
+    runs = [
+        train(
+            "ddqn",
+            "CartPole-v1",
+            SHORT,
+            env_backend=backend,
+            final_episodes=2,
+            out=tmp_path / "run",
+        )
+        for _ in range(2)
+    ]
+    assert runs[0].progress.end == "all steps"
+    assert runs[0].episodes == runs[1].episodes  # one thread: a seed repeats the run
+    np.testing.assert_array_equal(runs[0].policy.parameters, runs[1].policy.parameters)
+    assert len(evaluate(tmp_path / "run", episodes=2)) == 2
+
+
+def test_actors_on_threads_have_pools_of_their_own():
+    settings = TrainSettings(
+        seed=1, steps=600, hidden=(16,), warmup_steps=100, actors=2, envs_per_actor=3, learners=2
+    )
+    result = train("dqn", "CartPole-v1", settings, env_backend="process", final_episodes=1)
+    assert result.progress.end == "all steps"
+    assert result.episodes
+
+
+def test_discrete_observations_are_one_hot():
+    pytest.importorskip("gymnasium.envs.toy_text.frozen_lake")
+    result = train("dqn", "FrozenLake-v1", SHORT, env_backend="thread", final_episodes=1)
+    assert result.policy.widths[0] == 16
+
+
+def test_bounds_and_shapes_of_actions_are_the_environments(faulty):
+    settings = TrainSettings(seed=1, steps=200, hidden=(16,), warmup_steps=100, batch_size=16)
+    result = train(
+        "td3",
+        faulty,
+        settings,
+        env_options={"action": "box"},
+        env_backend="thread",
+        final_episodes=1,
+    )
+    assert result.policy.widths == (3, 16, 2)
+
+
+def test_options_reach_the_environment():
+    with pytest.raises(EnvError, match="no_such_option"):
+        Trainer("dqn", "CartPole-v1", env_options={"no_such_option": 1}, env_backend="process")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options", "error", "words"),
+    [
+        ("dqn", {"space": "dict"}, UnsupportedTypeError, "FlattenObservation"),
+        ("dqn", {"action": "multi"}, UnsupportedTypeError, "MultiDiscrete"),
+        ("dqn", {"action": "box"}, InvalidArgumentError, "use ddpg, td3 or sac"),
+        ("sac", {"action": "discrete"}, InvalidArgumentError, "dqn"),
+        ("sac", {"action": "unbounded"}, InvalidArgumentError, "inf"),
+    ],
+)
+def test_what_an_algorithm_cannot_serve_is_refused(faulty, algorithm, options, error, words):
+    threads = threading.active_count()
+    with pytest.raises(error, match=words):
+        Trainer(algorithm, faulty, env_options=options, env_backend="thread")
+    assert threading.active_count() <= threads
+
+
+def test_an_unknown_environment_is_told_with_near_names():
+    with pytest.raises(NotFoundError, match="CartPole-v1"):
+        Trainer("dqn", "CartPol-v1")
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "words"),
+    [
+        ("raise", EnvError, "out of fuel"),
+        ("nan", InvalidArgumentError, "element 0 is nan"),
+        ("exit", EnvError, "exited with status 3"),
+        ("hang", DeadlineExceededError, "env_timeout_s"),
+    ],
+)
+def test_what_goes_wrong_in_an_environment_keeps_the_training(faulty, fault, error, words):
+    settings = TrainSettings(seed=1, steps=1000, hidden=(16,), warmup_steps=100, batch_size=16)
+    timeout_s = 1.0 if fault == "hang" else 30.0
+    with Trainer(
+        "dqn", faulty, settings, env_options={"fault": fault}, env_timeout_s=timeout_s
+    ) as trainer:
+        trainer.start()
+        with pytest.raises(error, match=words):
+            trainer.wait(timeout_s=30)
+        with pytest.raises(error, match=words):  # as often as it is asked
+            trainer.wait(timeout_s=0)
+        progress = trainer.progress()
+        assert progress.end == "failed"
+        assert progress.steps == 150
+        assert np.isfinite(trainer.policy().parameters).all()
+
+
+def test_a_hanging_step_does_not_hold_stop_up(faulty):
+    settings = TrainSettings(seed=1, steps=1000, hidden=(16,), warmup_steps=100)
+    with Trainer("dqn", faulty, settings, env_options={"fault": "hang"}) as trainer:
+        trainer.start()
+        while trainer.progress().steps < 150:
+            trainer.wait(timeout_s=0.02)
+        begin = time.monotonic()
+        trainer.stop()
+        assert time.monotonic() - begin < 5.0
+        assert trainer.progress().end == "stopped"
+
+
+def test_cores_are_split_for_any_environment():
+    settings = TrainSettings(hidden=(16,), batch_size=16, warmup_steps=200)
+    tuning = tune_cores(
+        "dqn", "CartPole-v1", settings, cores=1, measure_s=0.05, env_backend="thread"
+    )
+    assert tuning.learner_cores == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"env_backend": "gpu"}, "env_backend"),
+        ({"env_backend": "native", "env": "Taxi-v3"}, "Taxi-v3"),
+        ({"env_backend": "process", "env_timeout_s": 0.0}, "env_timeout_s"),
+        ({"env_options": {3: 1}}, "env_options"),
+    ],
+)
+def test_wrong_arguments_are_refused_by_name(arguments, words):
+    given = {"env": "CartPole-v1", **arguments}
+    with pytest.raises((ValueError, TypeError), match=words):
+        Trainer("dqn", given.pop("env"), **given)
