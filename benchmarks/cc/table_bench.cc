@@ -100,8 +100,8 @@ void BM_LongestHold(benchmark::State& state) {
   const std::int64_t count = state.range(0);
   for (auto _ : state) {
     const Registry registry;
-    ChunkStore books{std::nullopt};
-    auto core = TableCore::make(prioritized(count), registry, books).value();
+    ChunkStore chunk_store{std::nullopt};
+    auto core = TableCore::make(prioritized(count), registry, chunk_store).value();
     Random random(std::uint64_t{3});
     double insert = 0, sample = 0, update = 0, update_key = 0, erase = 0;
     const auto timed = [](double& longest, auto operation) {

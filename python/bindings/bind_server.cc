@@ -178,7 +178,7 @@ Result<std::shared_ptr<ReplayService>> open_shards(const std::vector<std::string
                                                    const ReverbClientOptions& options,
                                                    ShardSampling sampling) {
   ShardedOptions sharded;
-  sharded.draws.sampling = sampling;
+  sharded.sampler.sampling = sampling;
   sharded.retry_time = options.retry_time;
   std::vector<Shard> shards;
   for (const std::string& address : addresses) {
@@ -186,7 +186,7 @@ Result<std::shared_ptr<ReplayService>> open_shards(const std::vector<std::string
                              ReverbClient::open(client_threads(), address, options));
     // The service owns the client, and is asked nothing more once it is gone.
     auto probe = [asked = client.get(),
-                  timeout = sharded.lines.probe_timeout](std::function<void(Status)> done) {
+                  timeout = sharded.connections.probe_timeout](std::function<void(Status)> done) {
       asked->ping(Clock::system().now() + timeout, std::move(done));
     };
     shards.push_back({address, std::move(client), std::move(probe)});

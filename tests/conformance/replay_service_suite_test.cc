@@ -67,8 +67,8 @@ ServiceKind with_a_frozen_shard() {
               shards.push_back({"store " + std::to_string(s), std::move(flaky)});
             }
             ShardedOptions options;
-            options.lines.probe_interval = std::chrono::milliseconds(2);
-            options.lines.probe_timeout = std::chrono::milliseconds(20);
+            options.connections.probe_interval = std::chrono::milliseconds(2);
+            options.connections.probe_timeout = std::chrono::milliseconds(20);
             return ShardedService::open(std::move(shards), options).value();
           },
           {Lack::kDistinct, Lack::kReasons, Lack::kAllShards},

@@ -47,10 +47,10 @@ class ShardedStore : public ::testing::Test {
  protected:
   ShardedStore() {
     // Soon, so that tests need not wait.
-    options_.lines.probe_interval = std::chrono::milliseconds(2);
-    options_.lines.probe_timeout = std::chrono::milliseconds(20);
+    options_.connections.probe_interval = std::chrono::milliseconds(2);
+    options_.connections.probe_timeout = std::chrono::milliseconds(20);
     // Never, so that parts are exact; tests of late shards say otherwise.
-    options_.draws.hedge_min = std::chrono::hours(1);
+    options_.sampler.hedge_min = std::chrono::hours(1);
   }
 
   void open(const std::vector<TableOptions>& tables) {
@@ -181,7 +181,7 @@ TEST_F(ShardedStore, EvenPartsMakeProbabilitiesOfTheWhole) {
 }
 
 TEST_F(ShardedStore, MassMakesOneTableOfAll) {
-  options_.draws.sampling = ShardSampling::kMass;
+  options_.sampler.sampling = ShardSampling::kMass;
   TableOptions table = table_of("Prioritized");
   table.sampler.options["priority_exponent"] = 0.5;
   open(3, table);
@@ -206,7 +206,7 @@ TEST_F(ShardedStore, WeightsKeepTheMeanWhereShardsAreUnlike) {
   for (const ShardSampling sampling : {ShardSampling::kEven, ShardSampling::kMass}) {
     stores_.clear();
     flaky_.clear();
-    options_.draws.sampling = sampling;
+    options_.sampler.sampling = sampling;
     open(3, table_of("Prioritized"));
     double truth = 0;
     for (ItemKey key = 1; key <= 300; ++key) {
@@ -235,8 +235,8 @@ TEST_F(ShardedStore, WeightsKeepTheMeanWhereShardsAreUnlike) {
 }
 
 TEST_F(ShardedStore, ASilentShardHoldsNobodyUp) {
-  options_.draws.hedge_min = std::chrono::milliseconds(5);
-  options_.lines.probe_timeout = std::chrono::hours(1);
+  options_.sampler.hedge_min = std::chrono::milliseconds(5);
+  options_.connections.probe_timeout = std::chrono::hours(1);
   open(3, table_of("Uniform"));
   for (ItemKey key = 1; key <= 30; ++key) ASSERT_TRUE(insert(key).ok());
   flaky_[1]->set(Mode::kSilent);
@@ -249,7 +249,7 @@ TEST_F(ShardedStore, ASilentShardHoldsNobodyUp) {
 }
 
 TEST_F(ShardedStore, WhatALateShardDrewIsHandedOutNext) {
-  options_.draws.hedge_min = std::chrono::milliseconds(5);
+  options_.sampler.hedge_min = std::chrono::milliseconds(5);
   open(2, queue());
   for (ItemKey key = 1; key <= 40; ++key) ASSERT_TRUE(insert(key).ok());
   flaky_[1]->set(Mode::kLate);
@@ -269,7 +269,7 @@ TEST_F(ShardedStore, WhatALateShardDrewIsHandedOutNext) {
 }
 
 TEST_F(ShardedStore, AShardWhoseLimiterHoldsItBackIsWaitedForByNobody) {
-  options_.draws.hedge_min = std::chrono::milliseconds(5);
+  options_.sampler.hedge_min = std::chrono::milliseconds(5);
   TableOptions strict = table_of("Uniform");
   strict.rate_limiter = RateLimiter::min_size(1'000);
   open({table_of("Uniform"), strict, table_of("Uniform")});
@@ -284,7 +284,7 @@ TEST_F(ShardedStore, AShardWhoseLimiterHoldsItBackIsWaitedForByNobody) {
 }
 
 TEST_F(ShardedStore, ATimedOutSampleHasWhatTheShardsGave) {
-  options_.draws.hedge_min = std::chrono::milliseconds(5);
+  options_.sampler.hedge_min = std::chrono::milliseconds(5);
   open(3, queue());
   for (ItemKey key = 1; key <= 7; ++key) ASSERT_TRUE(insert(key).ok());
   const SampleResult result = sample(12, in(0.05));
@@ -439,7 +439,7 @@ TEST_F(ShardedStore, AShardThatIsLostOnItsWayBackGivesUpTheSameTheNextTime) {
 }
 
 TEST_F(ShardedStore, AWriterLearnsSignaturesFromWhicheverShardAnswers) {
-  options_.lines.probe_timeout = std::chrono::hours(1);
+  options_.connections.probe_timeout = std::chrono::hours(1);
   open(2, table_of("Uniform"));
   flaky_[0]->set(Mode::kSilent);
   const auto writer = TrajectoryWriter::open(service_, {}).value();
@@ -475,8 +475,8 @@ TEST_F(ShardedStore, TheTableSizeFollowsAShardThatComesBackEmpty) {
 }
 
 TEST_F(ShardedStore, TheTableSizeFollowsAShardThatIsEmptied) {
-  options_.draws.size_interval = std::chrono::milliseconds(1);
-  options_.draws.ask_time = std::chrono::milliseconds(5);
+  options_.sampler.size_interval = std::chrono::milliseconds(1);
+  options_.sampler.ask_time = std::chrono::milliseconds(5);
   open(2, table_of("Uniform"));
   for (ItemKey key = 1; key <= 40; ++key) ASSERT_TRUE(insert(key).ok());
   EXPECT_EQ(sample(20).batch.table_size(), 40);
@@ -576,7 +576,7 @@ TEST_F(ShardedStore, DistinctSamplesAreRefusedUnlessThereIsOneShard) {
 
 // Whatever comes and goes, every confirmed item is in some shard, and nobody gets stuck.
 TEST_F(ShardedStore, WritersAndReadersGoOnWhileShardsComeAndGo) {
-  options_.draws.hedge_min = std::chrono::milliseconds(5);
+  options_.sampler.hedge_min = std::chrono::milliseconds(5);
   constexpr int kBreaks = 60;
   constexpr ItemKey kItemsMax = 20'000;  // of a writer
   open(3, table_of("Uniform"));

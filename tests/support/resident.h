@@ -1,4 +1,4 @@
-// What a process really holds, as the system counts it: not our own books.
+// What a process really holds, as the system counts it: not our own accounting.
 #pragma once
 
 #include <cstddef>

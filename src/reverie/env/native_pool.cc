@@ -3,22 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <deque>
-#include <system_error>
 #include <thread>
 #include <utility>
 
-#include "reverie/base/cpu_pause.h"
-#include "reverie/base/mutex.h"
-#include "reverie/os/futex.h"
+#include "reverie/env/native_steppers.h"
 
 namespace reverie {
 namespace {
 
-constexpr Duration kSignalInterval = std::chrono::milliseconds(50);
-constexpr Duration kLookTime = std::chrono::microseconds(25);  // what waking a thread takes
-constexpr std::size_t kRowsAtOnceMax = 1024;  // a waiter that steps them looks for signals after
-constexpr std::size_t kAlignment = 64;        // each array starts a cache line
+constexpr std::size_t kAlignment = 64;  // each array starts a cache line
 
 Result<std::shared_ptr<NativeArrays>> make_arrays(const NativeSpec& spec, std::size_t count) {
   const auto elements = static_cast<std::size_t>(element_count(spec.observation.shape));
@@ -58,191 +51,7 @@ void swap_rows(const NativeSpec& spec, const NativeRows& rows, std::size_t row) 
   std::swap_ranges(shown, shown + size, rows.final_observation + row * size);
 }
 
-// Looks for a while whether `is_there`, before the caller sleeps.
-template <typename F>
-void look_for(F&& is_there) {
-  constexpr int kLooks = 16;  // between two looks at the clock
-  const TimePoint end = Clock::system().now() + kLookTime;
-  do {
-    for (int i = 0; i < kLooks; ++i) {
-      if (is_there()) return;
-      cpu_pause();
-    }
-  } while (Clock::system().now() < end);
-}
-
 }  // namespace
-
-// The threads of a pool, and the batches that wait for them.
-//
-// Each stepper has rows of its own, so that an environment is stepped on the core whose cache has
-// it; one that is done takes from the end of whoever has most left.
-//
-// Whoever waits for a batch steps rows of it too: it is awake already, and its core would be idle.
-// What is left then are rows that others are at, or the next batch that the program is about to
-// hand over; both take less than waking a thread, so all look for a while before they sleep.
-class NativePool::Crew {
- public:
-  // `stepper_count` is how many step a batch together, waiters among them.
-  Crew(Clock& clock, std::size_t env_count, std::size_t stepper_count)
-      : clock_(clock),
-        env_count_(env_count),
-        stepper_count_(stepper_count),
-        waiters_help_(stepper_count > 1) {}
-  ~Crew() { stop(); }
-  Crew(const Crew&) = delete;
-  Crew& operator=(const Crew&) = delete;
-
-  Status start(std::size_t thread_count);
-
-  // False once stop() was called: nobody will run it.
-  bool hand_over(Batch& batch);
-  // DEADLINE_EXCEEDED or CANCELLED leave it under way.
-  Status wait(Batch& batch, TimePoint deadline, const std::function<bool()>& interrupted);
-  // Lets what was handed over be done, and ends the threads. Idempotent.
-  void stop();
-
- private:
-  // Takes rows that are free. Requires that there are some.
-  FreeRows take_rows(Batch& batch, std::size_t stepper) const REVERIE_REQUIRES(mutex_);
-  // Takes and steps some, with the lock let go meanwhile. Requires that there are some.
-  void run_some(Batch& batch, std::size_t stepper) REVERIE_REQUIRES(mutex_);
-  void work(std::size_t stepper);
-
-  static bool is_running(const Batch& batch) {
-    return batch.phase.load(std::memory_order_acquire) == Phase::kRunning;
-  }
-
-  Clock& clock_;
-  const std::size_t env_count_;
-  const std::size_t stepper_count_;
-  const bool waiters_help_;
-  Mutex mutex_;
-  CondVar work_;
-  CondVar done_;
-  std::deque<Batch*> queue_ REVERIE_GUARDED_BY(mutex_);  // those that have rows nobody is at
-  std::atomic<bool> has_work_{false};                    // whether queue_ holds any, for a look
-  bool is_stopping_ REVERIE_GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> threads_;
-  Mutex stop_mutex_;
-};
-
-Status NativePool::Crew::start(std::size_t thread_count) {
-  try {
-    const std::size_t first = waiters_help_ ? 1 : 0;  // who waits is stepper 0
-    for (std::size_t i = 0; i < thread_count; ++i) {
-      threads_.emplace_back([this, stepper = first + i] { work(stepper); });
-    }
-  } catch (const std::system_error& error) {
-    return resource_exhausted("thread {} of {} cannot be started: {}; ask for fewer",
-                              threads_.size() + 1, thread_count, error.what());
-  }
-  return {};
-}
-
-bool NativePool::Crew::hand_over(Batch& batch) {
-  {
-    MutexLock lock(mutex_);
-    if (is_stopping_) return false;
-    batch.free_rows.resize(stepper_count_);
-    for (std::size_t i = 0; i < stepper_count_; ++i) {
-      batch.free_rows[i] = {i * env_count_ / stepper_count_, (i + 1) * env_count_ / stepper_count_};
-    }
-    batch.free_count = env_count_;
-    batch.rows_left = env_count_;
-    queue_.push_back(&batch);
-    has_work_.store(true, std::memory_order_relaxed);
-  }
-  work_.notify_all();
-  return true;
-}
-
-NativePool::FreeRows NativePool::Crew::take_rows(Batch& batch, std::size_t stepper) const {
-  // Large pieces at first, since each is taken under the lock; single rows at last, so that all end
-  // together.
-  const auto piece = [](const FreeRows& rows) {
-    return std::clamp<std::size_t>(rows.count() / 4, 1, kRowsAtOnceMax);
-  };
-  FreeRows& own = batch.free_rows[stepper];
-  if (own.count() > 0) {
-    const std::size_t begin = std::exchange(own.begin, own.begin + piece(own));
-    return {begin, own.begin};
-  }
-  FreeRows& most =
-      *std::max_element(batch.free_rows.begin(), batch.free_rows.end(),
-                        [](const FreeRows& a, const FreeRows& b) { return a.count() < b.count(); });
-  const std::size_t end = std::exchange(most.end, most.end - piece(most));
-  return {most.end, end};
-}
-
-void NativePool::Crew::run_some(Batch& batch, std::size_t stepper) {
-  const auto [begin, end] = take_rows(batch, stepper);
-  batch.free_count -= end - begin;
-  if (batch.free_count == 0) {
-    queue_.erase(std::find(queue_.begin(), queue_.end(), &batch));
-    has_work_.store(!queue_.empty(), std::memory_order_relaxed);
-  }
-  mutex_.unlock();
-  run(batch, begin, end, batch.actions.data());
-  mutex_.lock();
-  batch.rows_left -= end - begin;
-  if (batch.rows_left == 0) {
-    batch.phase.store(Phase::kReady, std::memory_order_release);
-    done_.notify_all();
-  }
-}
-
-Status NativePool::Crew::wait(Batch& batch, TimePoint deadline,
-                              const std::function<bool()>& interrupted) {
-  TimePoint look = clock_.now() + kSignalInterval;
-  while (true) {
-    look_for([&] { return has_work_.load(std::memory_order_relaxed) || !is_running(batch); });
-    const TimePoint now = clock_.now();
-    {
-      MutexLock lock(mutex_);
-      if (!is_running(batch)) return {};
-      if (now >= deadline) {
-        return deadline_exceeded("the step takes longer: {} of {} environments are left",
-                                 batch.rows_left, env_count_);
-      }
-      if (waiters_help_ && batch.free_count > 0) {
-        run_some(batch, 0);
-      } else if (now < look) {
-        clock_.wait_until(done_, mutex_, std::min(deadline, look));
-      }
-    }
-    if (now < look) continue;
-    look = now + kSignalInterval;
-    if (interrupted && interrupted()) return cancelled("the wait was interrupted");
-  }
-}
-
-void NativePool::Crew::work(std::size_t stepper) {
-  MutexLock lock(mutex_);
-  while (true) {
-    if (!queue_.empty()) {
-      run_some(*queue_.front(), stepper);
-      continue;
-    }
-    if (is_stopping_) return;
-    mutex_.unlock();
-    look_for([&] { return has_work_.load(std::memory_order_relaxed); });
-    mutex_.lock();
-    if (queue_.empty() && !is_stopping_) work_.wait(mutex_);
-  }
-}
-
-void NativePool::Crew::stop() {
-  MutexLock stopping(stop_mutex_);  // of two that stop it the second waits for the first
-  {
-    MutexLock lock(mutex_);
-    is_stopping_ = true;
-  }
-  work_.notify_all();
-  for (std::thread& thread : threads_) {
-    if (thread.joinable()) thread.join();
-  }
-}
 
 NativePool::NativePool(const NativePoolOptions& options) : options_(options) {}
 
@@ -257,6 +66,7 @@ Result<std::unique_ptr<NativePool>> NativePool::open(const NativeRegistry& regis
   const std::uint64_t seed = pool.seed ? *pool.seed : random_seed();
   for (std::size_t b = 0; b < pool.batch_count; ++b) {
     auto batch = std::make_unique<Batch>();
+    batch->index = b;
     REVERIE_ASSIGN_OR_RETURN(batch->envs, registry.make(id, options, pool.env_count));
     for (std::size_t i = 0; i < pool.env_count; ++i) {
       batch->envs->seed(i, seed + b * pool.env_count + i);
@@ -272,8 +82,9 @@ Result<std::unique_ptr<NativePool>> NativePool::open(const NativeRegistry& regis
   const bool wants_threads = is_costly && std::min(cores, rows) > 1;
   const std::size_t threads = pool.thread_count.value_or(wants_threads ? std::min(cores, rows) : 0);
   if (threads > 0) {
-    made->crew_ = std::make_unique<Crew>(*pool.clock, pool.env_count, threads);
-    REVERIE_RETURN_IF_ERROR(made->crew_->start(std::max<std::size_t>(1, threads - 1)));
+    made->steppers_ =
+        std::make_unique<Steppers>(*pool.clock, pool.batch_count, pool.env_count, threads);
+    REVERIE_RETURN_IF_ERROR(made->steppers_->start(std::max<std::size_t>(1, threads - 1)));
     made->thread_count_ = threads;
   }
   return made;
@@ -283,7 +94,7 @@ NativePool::~NativePool() {
   if (fork_guard_.check("pool").ok()) return;
   // In a forked child the threads stayed with the parent: there is nobody to join, what they held
   // stays held, and an environment may be half through a step.
-  (void)crew_.release();
+  (void)steppers_.release();
   for (auto& batch : batches_) (void)batch.release();
 }
 
@@ -351,8 +162,8 @@ Status NativePool::reset(std::size_t index, std::optional<std::uint64_t> seed, T
   REVERIE_RETURN_IF_ERROR(check_usable());
   REVERIE_RETURN_IF_ERROR(check_index(index));
   Batch& batch = *batches_[index];
-  if (crew_ && batch.phase.load(std::memory_order_acquire) == Phase::kRunning) {
-    REVERIE_RETURN_IF_ERROR(crew_->wait(batch, deadline, interrupted));
+  if (steppers_ && batch.phase.load(std::memory_order_acquire) == Phase::kRunning) {
+    REVERIE_RETURN_IF_ERROR(steppers_->wait(batch, deadline, interrupted));
   }
   REVERIE_RETURN_IF_ERROR(claim(batch, /*is_reset=*/true));
   if (seed) {
@@ -367,8 +178,8 @@ Status NativePool::reset_some(std::size_t index, const NativeReset& what, TimePo
   REVERIE_RETURN_IF_ERROR(check_index(index));
   REVERIE_CHECK(what.is_chosen.size() == env_count() && what.seeds.size() == env_count());
   Batch& batch = *batches_[index];
-  if (crew_ && batch.phase.load(std::memory_order_acquire) == Phase::kRunning) {
-    REVERIE_RETURN_IF_ERROR(crew_->wait(batch, deadline, interrupted));
+  if (steppers_ && batch.phase.load(std::memory_order_acquire) == Phase::kRunning) {
+    REVERIE_RETURN_IF_ERROR(steppers_->wait(batch, deadline, interrupted));
   }
   const bool are_all =
       std::find(what.is_chosen.begin(), what.is_chosen.end(), false) == what.is_chosen.end();
@@ -414,13 +225,13 @@ Status NativePool::step(std::size_t index, std::span<const std::byte> actions) {
 }
 
 Status NativePool::start(Batch& batch, std::span<const std::byte> actions) {
-  if (!crew_) {
+  if (!steppers_) {
     run(batch, 0, env_count(), actions.data());
     batch.phase.store(Phase::kReady, std::memory_order_release);
     return {};
   }
   batch.actions.assign(actions.begin(), actions.end());
-  if (crew_->hand_over(batch)) return {};
+  if (steppers_->hand_over(batch)) return {};
   batch.phase.store(Phase::kNew, std::memory_order_release);
   return check_usable();  // closed since this call began
 }
@@ -434,8 +245,8 @@ Status NativePool::wait(std::size_t index, TimePoint deadline,
   REVERIE_RETURN_IF_ERROR(fork_guard_.check("NativePool"));
   REVERIE_RETURN_IF_ERROR(check_index(index));
   Batch& batch = *batches_[index];
-  if (batch.phase.load(std::memory_order_acquire) == Phase::kRunning && crew_) {
-    REVERIE_RETURN_IF_ERROR(crew_->wait(batch, deadline, interrupted));
+  if (batch.phase.load(std::memory_order_acquire) == Phase::kRunning && steppers_) {
+    REVERIE_RETURN_IF_ERROR(steppers_->wait(batch, deadline, interrupted));
   }
   Phase phase = Phase::kReady;
   batch.phase.compare_exchange_strong(phase, Phase::kIdle, std::memory_order_acq_rel);
@@ -544,7 +355,7 @@ void NativePool::show_next(Batch& batch, std::size_t row) {
 void NativePool::close() {
   if (!fork_guard_.check("NativePool").ok()) return;
   is_closed_.store(true, std::memory_order_relaxed);
-  if (crew_) crew_->stop();
+  if (steppers_) steppers_->stop();
 }
 
 }  // namespace reverie

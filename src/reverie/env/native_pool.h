@@ -137,28 +137,19 @@ class NativePool {
     kReady,    // done, not waited for
   };
 
-  // Rows [begin, end) that no thread is at.
-  struct FreeRows {
-    std::size_t begin = 0;
-    std::size_t end = 0;
-    std::size_t count() const { return end - begin; }
-  };
-
   struct Batch {
     std::unique_ptr<NativeBatch> envs;
     std::shared_ptr<NativeArrays> arrays;
     std::atomic<Phase> phase{Phase::kNew};
-    std::vector<std::byte> actions;   // a copy for the threads
-    bool is_reset = false;            // what is under way
-    std::vector<FreeRows> free_rows;  // of each stepper; this and the next under the crew's lock
-    std::size_t free_count = 0;       // of all of them
-    std::size_t rows_left = 0;        // to be done
+    std::size_t index = 0;
+    std::vector<std::byte> actions;  // a copy for the threads
+    bool is_reset = false;           // what is under way
     // Whether each row's episode is over and its reset not shown yet; empty with kSameStep. Such an
     // environment was reset already: `final_observation` holds the first one of its next episode.
     std::vector<std::uint8_t> is_over;
   };
 
-  class Crew;
+  class Steppers;
 
   explicit NativePool(const NativePoolOptions& options);
 
@@ -170,7 +161,7 @@ class NativePool {
   // Claims a batch at rest for a look at one environment; the phase that it had is the caller's to
   // restore.
   Result<Phase> claim_idle(std::size_t batch, std::size_t env);
-  // Runs a claimed batch, here or on the crew.
+  // Runs a claimed batch, here or on its threads.
   Status start(Batch& batch, std::span<const std::byte> actions);
   static void run(Batch& batch, std::size_t begin, std::size_t end, const std::byte* actions);
   // run() where an episode's end is shown before its reset.
@@ -181,7 +172,7 @@ class NativePool {
   const NativePoolOptions options_;
   std::vector<std::unique_ptr<Batch>> batches_;
   std::size_t thread_count_ = 0;
-  std::unique_ptr<Crew> crew_;  // null where the caller's thread steps
+  std::unique_ptr<Steppers> steppers_;  // null where the caller's thread steps
   std::atomic<bool> is_closed_{false};
   ForkGuard fork_guard_;
 };

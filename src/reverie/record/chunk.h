@@ -174,7 +174,7 @@ class Chunk final : public RefCounted<Chunk> {
   // raw ones go once nobody reads them. Requires one entry a column, each inside the storage.
   void replace_rows(EncodedColumns encoded);
 
-  // --- The store's books: how many of its items refer to this chunk.
+  // --- The store's accounting: how many of its items refer to this chunk.
   // True for the first, and for the last.
   bool add_item() const { return item_count_.fetch_add(1, std::memory_order_relaxed) == 0; }
   bool remove_item() const { return item_count_.fetch_sub(1, std::memory_order_relaxed) == 1; }

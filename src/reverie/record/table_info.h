@@ -41,9 +41,9 @@ struct TableOptions {
   RateLimiterSpec rate_limiter;
   std::vector<ComponentSpec> extensions;
   std::optional<Signature> signature;
-  // Without books the table keeps no map from keys to items, 22 bytes an item, and counts no
-  // episodes: the keys that items come with mean nothing, and only a ticket finds an item.
-  bool has_books = true;
+  // Whether items are found by their keys and episodes are counted. Where not, the table saves the
+  // map from keys to items, 22 bytes an item: keys mean nothing, and only a ticket finds an item.
+  bool is_keyed = true;
 };
 
 struct TableInfo {

@@ -32,15 +32,15 @@ std::int64_t ChunkStore::new_bytes(const TrajectoryView& trajectory) {
   return bytes;
 }
 
-void ChunkStore::add(const TrajectoryView& trajectory, bool has_books) {
-  if (has_books) account_->add(item_bytes(trajectory));
+void ChunkStore::add(const TrajectoryView& trajectory, bool is_keyed) {
+  if (is_keyed) account_->add(item_bytes(trajectory));
   for (const Piece& piece : trajectory.pieces()) {
     if (piece.chunk->add_item()) piece.chunk->charge(*account_);
   }
 }
 
-void ChunkStore::remove(const TrajectoryView& trajectory, bool has_books) {
-  if (has_books) account_->add(-item_bytes(trajectory));
+void ChunkStore::remove(const TrajectoryView& trajectory, bool is_keyed) {
+  if (is_keyed) account_->add(-item_bytes(trajectory));
   for (const Piece& piece : trajectory.pieces()) {
     if (piece.chunk->remove_item()) piece.chunk->discharge(*account_);
   }

@@ -1,11 +1,11 @@
-// ChunkStore: the books of a store's memory: how many bytes its items and their chunks take, and
+// ChunkStore: accounts for a store's memory: how many bytes its items and their chunks take, and
 // the bound.
 //
 // Chunks hold themselves by reference counts; nobody looks one up by its key. What is shared is
 // the account: a chunk is charged when the first item of the store refers to it and discharged
 // with the last, in whatever tables they are. So data that is in several tables counts once. A
 // chunk that is compressed meanwhile counts with what is left of it. An item counts in each table
-// that has it. A table without books says itself what its items take (TableCore::memory_bytes).
+// that has it. A table that is not keyed says itself what its items take (TableCore::memory_bytes).
 #pragma once
 
 #include <atomic>
@@ -36,15 +36,15 @@ class ChunkStore {
   bool has_room(std::int64_t bytes) const {
     return !max_bytes_ || used_bytes() + bytes <= *max_bytes_;
   }
-  // What an item takes in a table with books: its slot, its entry in the map of keys, its places in
+  // What an item takes in a keyed table: its slot, its entry in the map of keys, its places in
   // two selectors, and its pieces where they are many.
   static std::int64_t item_bytes(const TrajectoryView& trajectory);
   // The bytes that the item would add: its own, and of its chunks those that no item refers to yet.
   static std::int64_t new_bytes(const TrajectoryView& trajectory);
 
-  // `has_books`: whether the item's own bytes count.
-  void add(const TrajectoryView& trajectory, bool has_books);
-  void remove(const TrajectoryView& trajectory, bool has_books);
+  // `is_keyed`: whether the item's own bytes count.
+  void add(const TrajectoryView& trajectory, bool is_keyed);
+  void remove(const TrajectoryView& trajectory, bool is_keyed);
 
   // Inserts that wait for room. Whoever frees bytes looks here afterwards.
   void add_waiter() { waiters_.fetch_add(1, std::memory_order_seq_cst); }

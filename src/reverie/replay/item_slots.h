@@ -1,9 +1,9 @@
 // ItemSlots: where a table's items lie, found by a dense slot number.
 //
-//     with books      [ trajectory, draws, generation | key, priority, time, version ]   64 bytes
-//     without         [ trajectory, draws, generation ]                                  32 bytes
+//     keyed           [ trajectory, draws, generation | key, priority, time, version ]   64 bytes
+//     not keyed       [ trajectory, draws, generation ]                                  32 bytes
 //
-// With books an item is one cache line, without them half of one. Items live in segments of some
+// In a keyed table an item is one cache line, else half of one. Items live in segments of some
 // hundreds, so growing never moves one, and segments in slabs, which are in large pages once there
 // are many: draws land all over them. A freed slot is the next to be given out. Each occupant of a
 // slot has its own generation: slot and generation together are the ticket that tells an item from
@@ -48,8 +48,8 @@ class ItemSlots {
       512;  // 32 KiB at most: few pages to be faulted in under a lock
   static constexpr std::size_t kMaxSlots = kNoSlot;
 
-  explicit ItemSlots(bool has_books)
-      : slot_shift_(has_books ? 6 : 5), slabs_(SlabAllocator::make(segment_bytes())) {}
+  explicit ItemSlots(bool is_keyed)
+      : slot_shift_(is_keyed ? 6 : 5), slabs_(SlabAllocator::make(segment_bytes())) {}
   ItemSlots(const ItemSlots&) = delete;
   ItemSlots& operator=(const ItemSlots&) = delete;
   ~ItemSlots() {
@@ -58,7 +58,7 @@ class ItemSlots {
     }
   }
 
-  bool has_books() const { return slot_shift_ == 6; }
+  bool is_keyed() const { return slot_shift_ == 6; }
   std::size_t size() const { return size_; }
   std::size_t memory_bytes() const { return segments_.size() * segment_bytes(); }
 
@@ -66,7 +66,7 @@ class ItemSlots {
   const BriefItem& operator[](Slot slot) const {
     return *reinterpret_cast<const BriefItem*>(place_of(slot));
   }
-  // With what the books say. Requires has_books().
+  // The whole record. Requires is_keyed().
   StoredItem& whole(Slot slot) { return static_cast<StoredItem&>((*this)[slot]); }
   const StoredItem& whole(Slot slot) const { return static_cast<const StoredItem&>((*this)[slot]); }
   void prefetch(Slot slot) const { __builtin_prefetch(&(*this)[slot]); }
@@ -124,7 +124,7 @@ class ItemSlots {
     std::byte* const begin = segments_.back().data();
     for (std::size_t i = 0; i < kSegmentSlots; ++i) {
       std::byte* const place = begin + (i << slot_shift_);
-      if (has_books()) {
+      if (is_keyed()) {
         new (place) StoredItem;
       } else {
         new (place) BriefItem;

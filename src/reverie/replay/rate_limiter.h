@@ -29,7 +29,7 @@ class RateLimiter {
   // neither an insert nor a sample allowed, whatever anybody does.
   static Result<RateLimiter> make(const RateLimiterSpec& spec);
 
-  // The named ones. They only fill in the four numbers; make() judges them.
+  // The named ones. They only fill in the four numbers; make() checks them.
   static RateLimiterSpec min_size(std::int64_t min_size_to_sample);
   static RateLimiterSpec queue(std::int64_t size);
 

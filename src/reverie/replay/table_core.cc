@@ -60,7 +60,7 @@ Status check_options(const TableOptions& options) {
 TableCore::State::~State() {
   for (Slot slot = 0; slot < slots.used(); ++slot) {
     const Trajectory& trajectory = slots[slot].trajectory;
-    if (!trajectory.empty()) books.remove(trajectory.view(), slots.has_books());
+    if (!trajectory.empty()) chunk_store.remove(trajectory.view(), slots.is_keyed());
   }
 }
 
@@ -96,10 +96,10 @@ TableCore::TableCore(TableOptions options, RateLimiter limiter, ChunkStore& chun
     : options_(std::move(options)),
       chunks_(chunks),
       limiter_(limiter),
-      sampler_judge_(sampler->make_empty()),
-      remover_judge_(remover->make_empty()),
-      // Extensions read what the books say of an item.
-      state_(std::make_shared<State>(chunks, options_.has_books || !extensions.empty())),
+      sampler_check_(sampler->make_empty()),
+      remover_check_(remover->make_empty()),
+      // Extensions read the record of an item that a keyed table keeps.
+      state_(std::make_shared<State>(chunks, options_.is_keyed || !extensions.empty())),
       extensions_(std::move(extensions)) {
   state_->sampler = std::move(sampler);
   state_->remover = std::move(remover);
@@ -108,12 +108,12 @@ TableCore::TableCore(TableOptions options, RateLimiter limiter, ChunkStore& chun
 TableCore::~TableCore() = default;
 
 Status TableCore::check_priority(double priority) const {
-  REVERIE_RETURN_IF_ERROR(sampler_judge_->check_priority(priority));
-  return remover_judge_->check_priority(priority);
+  REVERIE_RETURN_IF_ERROR(sampler_check_->check_priority(priority));
+  return remover_check_->check_priority(priority);
 }
 
 Status TableCore::check_priorities(std::span<const double> priorities) const {
-  if (sampler_judge_->holds_all(priorities) && remover_judge_->holds_all(priorities)) return {};
+  if (sampler_check_->holds_all(priorities) && remover_check_->holds_all(priorities)) return {};
   for (std::size_t i = 0; i < priorities.size(); ++i) {
     if (Status status = check_priority(priorities[i]); !status.ok()) {
       return status.with_context(
@@ -170,7 +170,7 @@ void TableCore::insert(Item item, TimePoint now, Aftermath& after) {
   const Slot slot = state_->slots.take();
   if (ItemSlots::begins_segment(slot)) [[unlikely]]
     after.growing = state_->slots.slabs();
-  if (options_.has_books && !state_->keys.insert(item.key, slot)) {
+  if (options_.is_keyed && !state_->keys.insert(item.key, slot)) {
     state_->slots.give_back(slot);
     update(*state_->keys.find(item.key), priority);
     after.garbage.add(std::move(item.trajectory));
@@ -180,7 +180,7 @@ void TableCore::insert(Item item, TimePoint now, Aftermath& after) {
   BriefItem& stored = state_->slots[slot];
   stored.trajectory = std::move(item.trajectory);
   stored.times_sampled = 0;
-  if (state_->slots.has_books()) {
+  if (state_->slots.is_keyed()) {
     StoredItem& whole = state_->slots.whole(slot);
     whole.key = item.key;
     whole.priority = priority;
@@ -201,7 +201,7 @@ std::size_t TableCore::take_back(const SampleBatch& batch, std::size_t begin, st
                                  TimePoint now, Aftermath& after) {
   now_ = now;
   ItemSlots& slots = state_->slots;
-  if (!slots.has_books()) return 0;  // its draws do not tell what an item was
+  if (!slots.is_keyed()) return 0;  // its draws do not tell what an item was
   std::size_t count = 0;
   for (std::size_t i = end; i-- > begin;) {
     const Ticket ticket = Ticket::unpack(batch.tickets()[i]);
@@ -223,7 +223,7 @@ std::size_t TableCore::take_back(const SampleBatch& batch, std::size_t begin, st
     if (!was_last) continue;
     const Slot slot = slots.take();
     if (ItemSlots::begins_segment(slot)) after.growing = slots.slabs();
-    if (options_.has_books) state_->keys.insert(batch.keys()[i], slot);
+    if (options_.is_keyed) state_->keys.insert(batch.keys()[i], slot);
     StoredItem& stored = slots.whole(slot);
     const TrajectoryView& view = batch.trajectories()[i];
     stored.trajectory = Trajectory(Ref<const Layout>::share(view.layout), view.pieces());
@@ -361,7 +361,7 @@ void TableCore::add_to_batch(std::size_t begin, std::size_t count, SampleBatch& 
       continue;
     }
     static const StoredItem kNothingKnown;
-    const StoredItem& whole = items.has_books() ? items.whole(slots[i]) : kNothingKnown;
+    const StoredItem& whole = items.is_keyed() ? items.whole(slots[i]) : kNothingKnown;
     rows.set(i, {.key = whole.key,
                  .ticket = stored.ticket(slots[i]),
                  .probability = values_[begin + i],
@@ -429,16 +429,16 @@ void TableCore::update_all() {
   state_->sampler->update(slots_, values_);
   state_->remover->update(slots_, values_);
   double max_priority = max_priority_;
-  const bool has_books = state_->slots.has_books();
+  const bool is_keyed = state_->slots.is_keyed();
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (has_books) state_->slots.whole(slots_[i]).priority = values_[i];
+    if (is_keyed) state_->slots.whole(slots_[i]).priority = values_[i];
     max_priority = std::max(max_priority, values_[i]);
   }
   max_priority_ = max_priority;
 }
 
 void TableCore::update(Slot slot, double priority) {
-  const double old = state_->slots.has_books() ? state_->slots.whole(slot).priority : priority;
+  const double old = state_->slots.is_keyed() ? state_->slots.whole(slot).priority : priority;
   max_priority_ = std::max(max_priority_, priority);
   set_checked_priority(slot, priority);
   for (const auto& extension : extensions_) extension->on_update(*this, slot, old);
@@ -451,7 +451,7 @@ Status TableCore::set_priority(Slot slot, double priority) {
 }
 
 void TableCore::set_checked_priority(Slot slot, double priority) {
-  if (state_->slots.has_books()) state_->slots.whole(slot).priority = priority;
+  if (state_->slots.is_keyed()) state_->slots.whole(slot).priority = priority;
   const std::span<const Slot> slots(&slot, 1);
   const std::span<const double> priorities(&priority, 1);
   state_->sampler->update(slots, priorities);
@@ -505,7 +505,7 @@ void TableCore::remove(Slot slot, Aftermath& after) {
   BriefItem& stored = state_->slots[slot];
   for (const auto& extension : extensions_) extension->on_delete(*this, slot);
   limiter_.did_delete(waived(stored));
-  if (options_.has_books) state_->keys.erase(state_->slots.whole(slot).key);
+  if (options_.is_keyed) state_->keys.erase(state_->slots.whole(slot).key);
   state_->sampler->erase(slot);
   state_->remover->erase(slot);
   count_out(stored.trajectory);
@@ -522,9 +522,9 @@ void TableCore::evict(Aftermath& after) {
 }
 
 void TableCore::count_in(const Trajectory& trajectory) {
-  chunks_.add(trajectory.view(), state_->slots.has_books());
+  chunks_.add(trajectory.view(), state_->slots.is_keyed());
   if (options_.max_bytes) account_->add(ChunkStore::item_bytes(trajectory.view()));
-  if (!options_.has_books && !options_.max_bytes) return;
+  if (!options_.is_keyed && !options_.max_bytes) return;
   for (const Piece& piece : trajectory.pieces()) {
     add_to(state_->episodes, piece.chunk->episode(), 1);
     if (!options_.max_bytes) continue;
@@ -534,9 +534,9 @@ void TableCore::count_in(const Trajectory& trajectory) {
 }
 
 void TableCore::count_out(const Trajectory& trajectory) {
-  chunks_.remove(trajectory.view(), state_->slots.has_books());
+  chunks_.remove(trajectory.view(), state_->slots.is_keyed());
   if (options_.max_bytes) account_->add(-ChunkStore::item_bytes(trajectory.view()));
-  if (!options_.has_books && !options_.max_bytes) return;
+  if (!options_.is_keyed && !options_.max_bytes) return;
   for (const Piece& piece : trajectory.pieces()) {
     if (take_from(state_->episodes, piece.chunk->episode())) ++num_deleted_episodes_;
     if (options_.max_bytes && take_from(state_->chunks, id_of(piece.chunk))) {
@@ -546,7 +546,7 @@ void TableCore::count_out(const Trajectory& trajectory) {
 }
 
 void TableCore::reset(Aftermath& after) {
-  auto fresh = std::make_shared<State>(chunks_, state_->slots.has_books());
+  auto fresh = std::make_shared<State>(chunks_, state_->slots.is_keyed());
   fresh->slots.continue_generations(state_->slots);
   fresh->sampler = state_->sampler->make_empty();
   fresh->remover = state_->remover->make_empty();
@@ -555,8 +555,8 @@ void TableCore::reset(Aftermath& after) {
   after.has_freed_bytes = true;
   for (const auto& extension : extensions_) extension->on_reset();
   limiter_.reset();
-  // Without books it is a replay buffer's, whose learner goes on with priorities as they were.
-  if (options_.has_books) max_priority_ = 1.0;
+  // A table that is not keyed belongs to a replay buffer, whose learner keeps its priorities.
+  if (options_.is_keyed) max_priority_ = 1.0;
   account_ = make_ref<ByteAccount>();
   num_deleted_episodes_ = 0;
   num_unique_samples_ = 0;

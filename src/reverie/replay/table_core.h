@@ -148,10 +148,11 @@ class TableCore final : private TableAccess {
 
   // All that a reset replaces: swapped out under the lock, freed after it.
   struct State {
-    State(ChunkStore& chunk_store, bool has_books) : books(chunk_store), slots(has_books) {}
-    ~State();  // takes its items out of the store's books
+    State(ChunkStore& chunks_of_store, bool is_keyed)
+        : chunk_store(chunks_of_store), slots(is_keyed) {}
+    ~State();  // takes its items out of the store's account
 
-    ChunkStore& books;
+    ChunkStore& chunk_store;
     ItemSlots slots;
     KeyMap keys;
     KeyMap episodes;  // episode -> its pieces in this table
@@ -163,9 +164,9 @@ class TableCore final : private TableAccess {
   const TableOptions options_;
   ChunkStore& chunks_;
   RateLimiter limiter_;
-  // Never replaced, always empty: they judge priorities without the lock.
-  const std::unique_ptr<Selector> sampler_judge_;
-  const std::unique_ptr<Selector> remover_judge_;
+  // Never replaced, always empty: they check priorities without the lock.
+  const std::unique_ptr<Selector> sampler_check_;
+  const std::unique_ptr<Selector> remover_check_;
   std::shared_ptr<State> state_;
   std::vector<std::unique_ptr<TableExtension>> extensions_;
   Limbo limbo_;

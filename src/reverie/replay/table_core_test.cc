@@ -153,8 +153,8 @@ TEST_P(TableCoreAgainstModel, DoesWhatTheNaiveTableDoes) {
   const std::int64_t item_bytes =
       ChunkStore::item_bytes(item_over(*chunk, 1, 1.0, 0, 1).trajectory.view());
   if (scenario.has_max_bytes) options.max_bytes = 5 * (chunk_bytes + item_bytes);
-  ChunkStore books{std::nullopt};
-  auto core = TableCore::make(options, registry(), books).value();
+  ChunkStore chunk_store{std::nullopt};
+  auto core = TableCore::make(options, registry(), chunk_store).value();
   NaiveTable model(options);
   model.chunk_bytes = chunk_bytes;
   model.item_bytes = item_bytes;
@@ -204,7 +204,7 @@ TEST_P(TableCoreAgainstModel, DoesWhatTheNaiveTableDoes) {
       core->reset(after);
       model.reset();
     }
-    after = {};  // a reset's bytes are off the books once it is freed
+    after = {};  // a reset's bytes are discharged once it is freed
     ASSERT_EQ(core->size(), model.entries.size());
     ASSERT_EQ(core->limiter().inserts(), model.inserts);
     ASSERT_EQ(core->limiter().samples(), model.samples);
@@ -218,7 +218,7 @@ TEST_P(TableCoreAgainstModel, DoesWhatTheNaiveTableDoes) {
         ASSERT_TRUE(found.has_value());
         ASSERT_EQ(found->priority, entry.priority);
       }
-      ASSERT_EQ(books.used_bytes(), model.bytes());
+      ASSERT_EQ(chunk_store.used_bytes(), model.bytes());
     }
   }
 }
@@ -242,13 +242,13 @@ INSTANTIATE_TEST_SUITE_P(
                       Scenario{"MaxHeap", "MinHeap", 1'000, 0, unlimited(), true},
                       Scenario{"Fifo", "Lifo", 50, 2, {0.5, 3, -10.0, 10.0}, true}));
 
-std::unique_ptr<TableCore> make_core(const TableOptions& options, ChunkStore& books) {
-  return TableCore::make(options, registry(), books).value();
+std::unique_ptr<TableCore> make_core(const TableOptions& options, ChunkStore& chunk_store) {
+  return TableCore::make(options, registry(), chunk_store).value();
 }
 
 TEST(TableCore, TheBestItemsStayWhereTheRemoverIsAMinHeap) {
-  ChunkStore books{std::nullopt};
-  auto core = make_core(table_options("best", "MaxHeap", "MinHeap", 3, unlimited()), books);
+  ChunkStore chunk_store{std::nullopt};
+  auto core = make_core(table_options("best", "MaxHeap", "MinHeap", 3, unlimited()), chunk_store);
   Aftermath after;
   for (const double priority : {5.0, 1.0, 9.0, 3.0, 7.0, 2.0}) {
     core->insert(make_item(static_cast<ItemKey>(priority), priority), kNow, after);
@@ -260,8 +260,8 @@ TEST(TableCore, TheBestItemsStayWhereTheRemoverIsAMinHeap) {
 }
 
 TEST(TableCore, AnItemWithoutAPriorityGetsTheLargestSoFar) {
-  ChunkStore books{std::nullopt};
-  auto core = make_core(table_options("t", "Prioritized", "Fifo", 10, unlimited()), books);
+  ChunkStore chunk_store{std::nullopt};
+  auto core = make_core(table_options("t", "Prioritized", "Fifo", 10, unlimited()), chunk_store);
   Aftermath after;
   core->insert(make_item(1, std::nullopt), kNow, after);
   EXPECT_EQ(core->find(1)->priority, 1.0) << "1 before anything was seen";
@@ -272,8 +272,8 @@ TEST(TableCore, AnItemWithoutAPriorityGetsTheLargestSoFar) {
 }
 
 TEST(TableCore, AStaleTicketUpdatesNothing) {
-  ChunkStore books{std::nullopt};
-  auto core = make_core(table_options("t", "Uniform", "Fifo", 1, unlimited()), books);
+  ChunkStore chunk_store{std::nullopt};
+  auto core = make_core(table_options("t", "Uniform", "Fifo", 1, unlimited()), chunk_store);
   Aftermath after;
   core->insert(make_item(1, 1.0), kNow, after);
   const std::uint64_t stale = core->find(1)->ticket.packed();
@@ -287,8 +287,8 @@ TEST(TableCore, AStaleTicketUpdatesNothing) {
 }
 
 TEST(TableCore, ASelectorsRefusalLeavesTheTableAsItWas) {
-  ChunkStore books{std::nullopt};
-  auto core = make_core(table_options("t", "Prioritized", "Fifo", 10, unlimited()), books);
+  ChunkStore chunk_store{std::nullopt};
+  auto core = make_core(table_options("t", "Prioritized", "Fifo", 10, unlimited()), chunk_store);
   Aftermath after;
   core->insert(make_item(1, 2.0), kNow, after);
   for (const double priority :
@@ -301,8 +301,8 @@ TEST(TableCore, ASelectorsRefusalLeavesTheTableAsItWas) {
 }
 
 TEST(TableCore, APinKeepsTheRowsOfRemovedItemsReadable) {
-  ChunkStore books{std::nullopt};
-  auto core = make_core(table_options("t", "Fifo", "Fifo", 2, unlimited()), books);
+  ChunkStore chunk_store{std::nullopt};
+  auto core = make_core(table_options("t", "Fifo", "Fifo", 2, unlimited()), chunk_store);
   Aftermath after;
   core->insert(make_item(1, 1.0, 10), kNow, after);
   core->insert(make_item(2, 1.0, 20), kNow, after);
@@ -320,8 +320,8 @@ TEST(TableCore, APinKeepsTheRowsOfRemovedItemsReadable) {
 }
 
 TEST(TableCore, ATicketOfBeforeAResetIsStale) {
-  ChunkStore books{std::nullopt};
-  auto core = make_core(table_options("t", "Fifo", "Fifo", 10, unlimited()), books);
+  ChunkStore chunk_store{std::nullopt};
+  auto core = make_core(table_options("t", "Fifo", "Fifo", 10, unlimited()), chunk_store);
   Aftermath after;
   std::vector<std::uint64_t> tickets;
   for (int round = 0; round < 3; ++round) {
@@ -336,10 +336,10 @@ TEST(TableCore, ATicketOfBeforeAResetIsStale) {
 }
 
 TEST(TableCore, WithoutBooksOnlyATicketFindsAnItem) {
-  ChunkStore books{std::nullopt};
+  ChunkStore chunk_store{std::nullopt};
   TableOptions options = table_options("t", "Prioritized", "Fifo", 3, unlimited());
-  options.has_books = false;
-  auto core = make_core(options, books);
+  options.is_keyed = false;
+  auto core = make_core(options, chunk_store);
   Aftermath after;
   for (int i = 0; i < 5; ++i) {
     core->insert(make_item(7, 1.0, static_cast<float>(i)), kNow, after);
@@ -361,12 +361,12 @@ TEST(TableCore, WithoutBooksOnlyATicketFindsAnItem) {
 }
 
 TEST(TableCore, ABriefBatchHasWhatALearnerNeeds) {
-  ChunkStore books{std::nullopt};
+  ChunkStore chunk_store{std::nullopt};
   TableOptions options = table_options("t", "Prioritized", "Fifo", 10, unlimited());
   options.sampler.options["seed"] = std::int64_t{5};
   SampleBatch batches[2];
   for (SampleBatch& batch : batches) {
-    auto core = make_core(options, books);
+    auto core = make_core(options, chunk_store);
     Aftermath after;
     for (ItemKey key = 1; key <= 9; ++key) {
       core->insert(make_item(key, static_cast<double>(key)), kNow, after);
@@ -386,10 +386,10 @@ TEST(TableCore, ABriefBatchHasWhatALearnerNeeds) {
 }
 
 TEST(TableCore, DistinctDrawsNeverRepeatWithinABatchEvenInBreaths) {
-  ChunkStore books{std::nullopt};
+  ChunkStore chunk_store{std::nullopt};
   TableOptions options = table_options("t", "Prioritized", "Fifo", 100, unlimited());
   options.sampler.options["seed"] = std::int64_t{5};
-  auto core = make_core(options, books);
+  auto core = make_core(options, chunk_store);
   Aftermath after;
   for (ItemKey key = 1; key <= 50; ++key) {
     core->insert(make_item(key, static_cast<double>(key * key)), kNow, after);
@@ -405,8 +405,8 @@ TEST(TableCore, DistinctDrawsNeverRepeatWithinABatchEvenInBreaths) {
 }
 
 TEST(TableCore, EpisodesAreCountedWhileItemsOfThemAreThere) {
-  ChunkStore books{std::nullopt};
-  auto core = make_core(table_options("t", "Fifo", "Fifo", 2, unlimited()), books);
+  ChunkStore chunk_store{std::nullopt};
+  auto core = make_core(table_options("t", "Fifo", "Fifo", 2, unlimited()), chunk_store);
   Aftermath after;
   core->insert(make_item(1, 1.0, 0, 1, {1, 100, 0}), kNow, after);
   core->insert(make_item(2, 1.0, 0, 1, {2, 100, 1}), kNow, after);
@@ -419,9 +419,9 @@ TEST(TableCore, EpisodesAreCountedWhileItemsOfThemAreThere) {
 }
 
 TEST(TableCore, DataInSeveralTablesIsChargedOnce) {
-  ChunkStore books{std::nullopt};
-  auto a = make_core(table_options("a", "Fifo", "Fifo", 10, unlimited()), books);
-  auto b = make_core(table_options("b", "Fifo", "Fifo", 10, unlimited()), books);
+  ChunkStore chunk_store{std::nullopt};
+  auto a = make_core(table_options("a", "Fifo", "Fifo", 10, unlimited()), chunk_store);
+  auto b = make_core(table_options("b", "Fifo", "Fifo", 10, unlimited()), chunk_store);
   const Ref<Chunk> chunk = testing::float_chunk(0, 8);
   Aftermath after;
   const auto chunk_bytes = static_cast<std::int64_t>(chunk->size_bytes());
@@ -429,22 +429,22 @@ TEST(TableCore, DataInSeveralTablesIsChargedOnce) {
       ChunkStore::item_bytes(item_over(*chunk, 1, 1.0, 0, 4).trajectory.view());
   a->insert(item_over(*chunk, 1, 1.0, 0, 4), kNow, after);
   b->insert(item_over(*chunk, 2, 1.0, 2, 4), kNow, after);
-  EXPECT_EQ(books.used_bytes(), chunk_bytes + 2 * item_bytes) << "items are each table's own";
+  EXPECT_EQ(chunk_store.used_bytes(), chunk_bytes + 2 * item_bytes) << "items are each table's own";
   const ItemKey one = 1, two = 2;
   a->erase({&one, 1}, kNow, after);
-  EXPECT_EQ(books.used_bytes(), chunk_bytes + item_bytes);
+  EXPECT_EQ(chunk_store.used_bytes(), chunk_bytes + item_bytes);
   b->erase({&two, 1}, kNow, after);
-  EXPECT_EQ(books.used_bytes(), 0);
+  EXPECT_EQ(chunk_store.used_bytes(), 0);
   after = {};
   EXPECT_EQ(chunk->ref_count(), 1u) << "an idle table holds nothing back";
 }
 
 TEST(TableCore, RefusesOptionsThatMakeNoTable) {
-  ChunkStore books{std::nullopt};
+  ChunkStore chunk_store{std::nullopt};
   const auto refusal = [&](auto change) {
     TableOptions options = table_options("t", "Fifo", "Fifo", 10, unlimited());
     change(options);
-    auto core = TableCore::make(options, registry(), books);
+    auto core = TableCore::make(options, registry(), chunk_store);
     return core.ok() ? std::string("accepted") : core.status().to_string();
   };
   EXPECT_NE(refusal([](auto& o) { o.name = ""; }).find("name"), std::string::npos);
@@ -471,20 +471,20 @@ TEST(TableCore, RefusesOptionsThatMakeNoTable) {
 }
 
 TEST(TableCore, AnItemLargerThanTheBudgetIsRefused) {
-  ChunkStore books{std::nullopt};
+  ChunkStore chunk_store{std::nullopt};
   TableOptions options = table_options("t", "Fifo", "Fifo", 10, unlimited());
   options.max_bytes = 200;
-  auto core = make_core(options, books);
+  auto core = make_core(options, chunk_store);
   const Status status = core->check_item(make_item(1, 1.0, 0, 1000));
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("max_bytes 200"), std::string::npos) << status.message();
 }
 
 TEST(TableCore, ASignatureIsCheckedAtTheDoor) {
-  ChunkStore books{std::nullopt};
+  ChunkStore chunk_store{std::nullopt};
   TableOptions options = table_options("t", "Fifo", "Fifo", 10, unlimited());
   options.signature = Signature{{{"x", DType::kFloat32, {2}}}, ""};
-  auto core = make_core(options, books);
+  auto core = make_core(options, chunk_store);
   EXPECT_TRUE(core->check_item(make_item(1, 1.0, 0, 2)).ok());
   const Status status = core->check_item(make_item(1, 1.0, 0, 3));
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);

@@ -20,10 +20,10 @@ Status closed_status() {
   return cancelled("the client is closed");
 }
 
-ShardDrawOptions draw_options(const ShardedOptions& options) {
-  ShardDrawOptions draws = options.draws;
-  draws.retry_time = options.retry_time;
-  return draws;
+ShardSamplerOptions sampler_options(const ShardedOptions& options) {
+  ShardSamplerOptions sampler = options.sampler;
+  sampler.retry_time = options.retry_time;
+  return sampler;
 }
 
 // The whole table, of its parts.
@@ -94,7 +94,7 @@ struct ShardedService::Insert {
   TimePoint deadline;
   Done<InsertResult> done;
   Mutex mutex;
-  std::optional<ShardLines::Call> call REVERIE_GUARDED_BY(mutex);
+  std::optional<ShardConnections::Call> call REVERIE_GUARDED_BY(mutex);
   bool is_cancelled REVERIE_GUARDED_BY(mutex) = false;
   bool is_refused REVERIE_GUARDED_BY(mutex) = false;
 };
@@ -105,7 +105,7 @@ struct ShardedService::Fan {
   Mutex mutex;
   std::size_t left REVERIE_GUARDED_BY(mutex) = 0;
   std::vector<std::optional<T>> results REVERIE_GUARDED_BY(mutex);
-  std::vector<ShardLines::Call> calls REVERIE_GUARDED_BY(mutex);
+  std::vector<ShardConnections::Call> calls REVERIE_GUARDED_BY(mutex);
   bool is_cancelled REVERIE_GUARDED_BY(mutex) = false;
   bool is_over REVERIE_GUARDED_BY(mutex) = false;
 };
@@ -127,29 +127,31 @@ Result<std::shared_ptr<ShardedService>> ShardedService::open(std::vector<Shard> 
 
 ShardedService::ShardedService(std::vector<Shard> shards, const ShardedOptions& options)
     : clock_(clock_or_system(options.clock)),
-      timers_(clock_or_system(options.pace)),
-      lines_(std::move(shards), options.lines, clock_or_system(options.pace), timers_,
-             {[this](ShardIndex shard, const std::function<void(Status)>& done) {
-                on_return(shard, done);
-              },
-              [this] { on_lines_changed(); }}),
-      draws_(lines_, draw_options(options), clock_, clock_or_system(options.pace), timers_,
-             [this](std::span<const ItemKey> keys, ShardIndex shard) {
-               if (lines_.size() == 1) return;
-               MutexLock lock(keys_mutex_);
-               for (const ItemKey key : keys) keys_.put(key, shard);
-             }),
+      timers_(clock_or_system(options.retry_clock)),
+      connections_(std::move(shards), options.connections, clock_or_system(options.retry_clock),
+                   timers_,
+                   {[this](ShardIndex shard, const std::function<void(Status)>& done) {
+                      on_return(shard, done);
+                    },
+                    [this] { on_connections_changed(); }}),
+      sampler_(connections_, sampler_options(options), clock_, clock_or_system(options.retry_clock),
+               timers_,
+               [this](std::span<const ItemKey> keys, ShardIndex shard) {
+                 if (connections_.size() == 1) return;
+                 MutexLock lock(keys_mutex_);
+                 for (const ItemKey key : keys) keys_.put(key, shard);
+               }),
       park_alarm_(timers_, [this] { look_at_parked(); }),
-      pace_(clock_or_system(options.pace)),
+      retry_clock_(clock_or_system(options.retry_clock)),
       retry_time_(options.retry_time),
-      strays_(lines_.size()),
-      inserts_out_(lines_.size()) {}
+      strays_(connections_.size()),
+      inserts_out_(connections_.size()) {}
 
 ShardedService::~ShardedService() {
   if (!fork_guard_.check("client").ok()) return;  // what is under way is the parent's
   close();
   timers_.stop();
-  lines_.drain();
+  connections_.drain();
 }
 
 void ShardedService::close() {
@@ -159,15 +161,15 @@ void ShardedService::close() {
     if (std::exchange(is_closed_, true)) return;
     parked.swap(parked_);
   }
-  draws_.stop();
-  lines_.close();
-  draws_.close();
+  sampler_.stop();
+  connections_.close();
+  sampler_.close();
   for (const Parked& waiting : parked) waiting.go(closed_status());
   warn_of_strays();
 }
 
 void ShardedService::warn_of_strays() {
-  std::vector<std::size_t> counts(lines_.size());
+  std::vector<std::size_t> counts(connections_.size());
   {
     MutexLock lock(mutex_);
     for (std::size_t s = 0; s < strays_.size(); ++s) {
@@ -180,7 +182,7 @@ void ShardedService::warn_of_strays() {
         "{} did not answer before its client was closed: when it is back, it may have {} items "
         "that "
         "went elsewhere; keep the client until then if that matters",
-        lines_.text(static_cast<ShardIndex>(s)), counts[s]);
+        connections_.text(static_cast<ShardIndex>(s)), counts[s]);
   }
 }
 
@@ -191,9 +193,9 @@ bool ShardedService::is_closed() const {
 
 std::vector<ShardState> ShardedService::shards() const {
   std::vector<ShardState> states;
-  for (std::size_t s = 0; s < lines_.size(); ++s) {
+  for (std::size_t s = 0; s < connections_.size(); ++s) {
     const auto shard = static_cast<ShardIndex>(s);
-    ShardState state{lines_.name(shard), true, lines_.why_down(shard)};
+    ShardState state{connections_.name(shard), true, connections_.why_down(shard)};
     state.is_up = state.why.ok();
     states.push_back(std::move(state));
   }
@@ -202,8 +204,8 @@ std::vector<ShardState> ShardedService::shards() const {
 
 std::vector<ShardIndex> ShardedService::all_up() const {
   std::vector<ShardIndex> up;
-  for (std::size_t s = 0; s < lines_.size(); ++s) {
-    if (lines_.is_up(static_cast<ShardIndex>(s))) up.push_back(static_cast<ShardIndex>(s));
+  for (std::size_t s = 0; s < connections_.size(); ++s) {
+    if (connections_.is_up(static_cast<ShardIndex>(s))) up.push_back(static_cast<ShardIndex>(s));
   }
   return up;
 }
@@ -250,7 +252,7 @@ void ShardedService::park(RequestId id, TimePoint deadline, std::function<void(c
     MutexLock lock(mutex_);
     is_closed = is_closed_;
     if (!is_closed) {
-      parked_.push_back({id, deadline, pace_.now() + retry_time_, std::move(go)});
+      parked_.push_back({id, deadline, retry_clock_.now() + retry_time_, std::move(go)});
     }
   }
   if (is_closed) return go(closed_status());  // NOLINT(bugprone-use-after-move): not moved then
@@ -286,31 +288,32 @@ void ShardedService::look_at_parked() {
   std::list<Parked> given_up;
   TimePoint next = TimePoint::max();
   const TimePoint now = clock_.now();
-  const TimePoint pace = pace_.now();
+  const TimePoint retry_now = retry_clock_.now();
   {
     MutexLock lock(mutex_);
     for (auto at = parked_.begin(); at != parked_.end();) {
       const auto after = std::next(at);
       if (at->deadline <= now) {
         due.splice(due.end(), parked_, at);
-      } else if (at->give_up_at <= pace) {
+      } else if (at->give_up_at <= retry_now) {
         given_up.splice(given_up.end(), parked_, at);
       } else {
         next = std::min(next, at->give_up_at);
-        if (at->deadline != TimePoint::max()) next = std::min(next, pace + (at->deadline - now));
+        if (at->deadline != TimePoint::max())
+          next = std::min(next, retry_now + (at->deadline - now));
       }
       at = after;
     }
   }
   if (next != TimePoint::max()) park_alarm_.set(next);
-  for (const Parked& waiting : given_up) waiting.go(lines_.none_answers());
+  for (const Parked& waiting : given_up) waiting.go(connections_.none_answers());
   for (const Parked& waiting : due) {
-    waiting.go(deadline_exceeded("{}", lines_.none_answers().message()));
+    waiting.go(deadline_exceeded("{}", connections_.none_answers().message()));
   }
 }
 
-void ShardedService::on_lines_changed() {
-  draws_.on_lines_changed();
+void ShardedService::on_connections_changed() {
+  sampler_.on_connections_changed();
   if (!all_up().empty()) wake_parked();
 }
 
@@ -326,15 +329,15 @@ std::optional<ShardIndex> ShardedService::place_of(const Item& item) {
   MutexLock lock(mutex_);
   if (episode) {
     const std::optional<ShardIndex> known = episodes_.find(*episode);
-    if (known && lines_.is_up(*known)) {
+    if (known && connections_.is_up(*known)) {
       ++inserts_out_[*known];
       return known;
     }
   }
-  for (std::size_t i = 0; i < lines_.size(); ++i) {
-    const auto shard = static_cast<ShardIndex>((turn_ + i) % lines_.size());
-    if (!lines_.is_up(shard)) continue;
-    turn_ = (shard + std::size_t{1}) % lines_.size();
+  for (std::size_t i = 0; i < connections_.size(); ++i) {
+    const auto shard = static_cast<ShardIndex>((turn_ + i) % connections_.size());
+    if (!connections_.is_up(shard)) continue;
+    turn_ = (shard + std::size_t{1}) % connections_.size();
     if (episode) episodes_.put(*episode, shard);
     ++inserts_out_[shard];
     return shard;
@@ -356,13 +359,13 @@ RequestId ShardedService::insert(InsertRequest request, Done<InsertResult> done)
   insert->id = begin([this, held = std::weak_ptr<Insert>(insert)] {
     const std::shared_ptr<Insert> pending = held.lock();
     if (!pending) return;
-    std::optional<ShardLines::Call> call;
+    std::optional<ShardConnections::Call> call;
     {
       MutexLock lock(pending->mutex);
       pending->is_cancelled = true;
       call = pending->call;
     }
-    if (call) lines_.cancel(*call);
+    if (call) connections_.cancel(*call);
   });
   const RequestId id = insert->id;
   send(insert);
@@ -388,14 +391,14 @@ void ShardedService::send(const std::shared_ptr<Insert>& insert) {
     });
     return;
   }
-  // The items stay here, for another shard if need be: these are shares in them.
+  // The items stay here, for another shard if need be: these are references to them.
   std::vector<Item> items;
   items.reserve(insert->items.size() - insert->applied);
   for (std::size_t i = insert->applied; i < insert->items.size(); ++i) {
     const Item& item = insert->items[i];
     items.push_back({item.key, item.priority, item.trajectory.copy(), item.version});
   }
-  const ShardLines::Call call = lines_.call<InsertResult>(
+  const ShardConnections::Call call = connections_.call<InsertResult>(
       *shard,
       [&](ReplayService& service, Done<InsertResult> done) {
         return service.insert({insert->table, items, insert->deadline}, std::move(done));
@@ -409,7 +412,7 @@ void ShardedService::send(const std::shared_ptr<Insert>& insert) {
     insert->call = call;
     is_cancelled = insert->is_cancelled;
   }
-  if (is_cancelled) lines_.cancel(call);
+  if (is_cancelled) connections_.cancel(call);
 }
 
 void ShardedService::on_inserted(const std::shared_ptr<Insert>& insert, ShardIndex shard,
@@ -430,7 +433,7 @@ void ShardedService::on_inserted(const std::shared_ptr<Insert>& insert, ShardInd
   }
   if (!is_to_go_on) return complete(insert, std::move(result.status));
   // Back so soon that on_return() did not see these.
-  if (lines_.is_up(shard)) delete_strays(shard, [](const Status&) {});
+  if (connections_.is_up(shard)) delete_strays(shard, [](const Status&) {});
   bool is_cancelled = false;
   {
     MutexLock lock(insert->mutex);
@@ -466,8 +469,8 @@ void ShardedService::on_return(ShardIndex shard, const std::function<void(Status
   }
   delete_strays(shard, [this, shard, done](const Status& deleted) {
     if (!deleted.ok()) return done(deleted);
-    lines_.service(shard).info([this, shard, done](const Result<Infos>& infos) {
-      if (infos.ok()) draws_.learn_sizes(shard, *infos);
+    connections_.service(shard).info([this, shard, done](const Result<Infos>& infos) {
+      if (infos.ok()) sampler_.learn_sizes(shard, *infos);
       const bool is_gone = infos.status().code() == StatusCode::kUnavailable ||
                            infos.status().code() == StatusCode::kCancelled;
       done(is_gone ? infos.status() : Status());
@@ -500,7 +503,7 @@ void ShardedService::delete_strays(ShardIndex shard, std::function<void(Status)>
     MutateRequest request;
     request.table = table;
     request.deletes = keys;
-    lines_.service(shard).mutate(
+    connections_.service(shard).mutate(
         request, [this, shard, deletion, done, table, keys](const MutateResult& result) {
           const bool is_lost = result.status.code() == StatusCode::kUnavailable ||
                                result.status.code() == StatusCode::kCancelled;
@@ -525,29 +528,29 @@ void ShardedService::delete_strays(ShardIndex shard, std::function<void(Status)>
 
 RequestId ShardedService::sample(SampleRequest request, Done<SampleResult> done) {
   Status refused = is_closed() ? closed_status() : check_sample_request(request);
-  if (refused.ok() && request.distinct && lines_.size() > 1) {
+  if (refused.ok() && request.distinct && connections_.size() > 1) {
     refused = unimplemented(
         "distinct samples of {} shards are not possible; sample with replacement, or from one "
         "shard",
-        lines_.size());
+        connections_.size());
   }
   if (!refused.ok()) {
     request.batch.clear();
     done({std::move(refused), std::move(request.batch)});
     return 0;
   }
-  if (draws_.must_learn(request.table)) {
+  if (sampler_.must_learn(request.table)) {
     // What priorities are raised to. Parts are even until it is known.
     info([](const Result<Infos>&) {});
   }
   const auto id = std::make_shared<RequestId>(0);
-  *id = begin([this, id] { draws_.cancel(*id); });
+  *id = begin([this, id] { sampler_.cancel(*id); });
   const RequestId begun = *id;
-  draws_.sample(begun, std::move(request),
-                [this, begun, done = std::move(done)](SampleResult result) {
-                  done(std::move(result));
-                  end(begun);
-                });
+  sampler_.sample(begun, std::move(request),
+                  [this, begun, done = std::move(done)](SampleResult result) {
+                    done(std::move(result));
+                    end(begun);
+                  });
   return if_pending(begun);
 }
 
@@ -561,13 +564,13 @@ RequestId ShardedService::fan_out(RequestId id, const std::vector<ShardIndex>& t
   const std::function<void()> cancel = [this, held = std::weak_ptr<Fan<T>>(fan)] {
     const auto pending = held.lock();
     if (!pending) return;
-    std::vector<ShardLines::Call> calls;
+    std::vector<ShardConnections::Call> calls;
     {
       MutexLock lock(pending->mutex);
       pending->is_cancelled = true;
       calls = pending->calls;
     }
-    for (const ShardLines::Call& call : calls) lines_.cancel(call);
+    for (const ShardConnections::Call& call : calls) connections_.cancel(call);
   };
   const bool is_own = id == 0;
   if (is_own) {
@@ -579,10 +582,10 @@ RequestId ShardedService::fan_out(RequestId id, const std::vector<ShardIndex>& t
   {
     MutexLock lock(fan->mutex);
     fan->left = to.size();
-    fan->results.resize(lines_.size());
+    fan->results.resize(connections_.size());
   }
   for (const ShardIndex shard : to) {
-    const ShardLines::Call call = lines_.call<T>(
+    const ShardConnections::Call call = connections_.call<T>(
         shard,
         [&](ReplayService& service, Done<T> answered) {
           return start(shard, service, std::move(answered));
@@ -606,7 +609,7 @@ RequestId ShardedService::fan_out(RequestId id, const std::vector<ShardIndex>& t
       fan->calls.push_back(call);
       is_cancelled = fan->is_cancelled;
     }
-    if (is_cancelled) lines_.cancel(call);
+    if (is_cancelled) connections_.cancel(call);
   }
   return if_pending(id);
 }
@@ -624,7 +627,7 @@ RequestId ShardedService::mutate(const MutateRequest& request, Done<MutateResult
     done(std::move(refused));
     return 0;
   }
-  std::vector<Part> parts(lines_.size());
+  std::vector<Part> parts(connections_.size());
   {
     MutexLock lock(keys_mutex_);
     const auto each_place = [&](ItemKey key, auto put) {
@@ -653,7 +656,7 @@ RequestId ShardedService::mutate(const MutateRequest& request, Done<MutateResult
   const std::size_t deletes = request.deletes.size() + request.corrupt.size();
   const bool is_empty = updates + deletes == 0;
   std::vector<ShardIndex> to;
-  std::vector<std::uint8_t> has_deletes(lines_.size());
+  std::vector<std::uint8_t> has_deletes(connections_.size());
   Status undone;  // a deletion that nobody is there for
   for (const auto shard : all_up()) {
     // One that asks for nothing still learns whether there is such a table.
@@ -665,11 +668,11 @@ RequestId ShardedService::mutate(const MutateRequest& request, Done<MutateResult
   for (std::size_t s = 0; s < parts.size(); ++s) {
     const auto shard = static_cast<ShardIndex>(s);
     has_deletes[s] = !parts[s].deletes.empty() || !parts[s].corrupt.empty();
-    if (!has_deletes[s] || lines_.is_up(shard)) continue;
-    undone = unavailable("{}: {}; the others deleted theirs", lines_.text(shard),
-                         lines_.why_down(shard).message());
+    if (!has_deletes[s] || connections_.is_up(shard)) continue;
+    undone = unavailable("{}: {}; the others deleted theirs", connections_.text(shard),
+                         connections_.why_down(shard).message());
   }
-  if (!undone.ok() && to.empty()) undone = lines_.none_answers();
+  if (!undone.ok() && to.empty()) undone = connections_.none_answers();
   const auto sum_up = [updates, deletes, has_deletes, undone, done = std::move(done)](
                           const std::vector<std::optional<MutateResult>>& results) {
     MutateResult whole;
@@ -713,7 +716,7 @@ RequestId ShardedService::mutate(const MutateRequest& request, Done<MutateResult
 RequestId ShardedService::lookup(const LookupRequest& request, Done<LookupResult> done) {
   const std::vector<ShardIndex> up = all_up();
   if (is_closed() || up.empty()) {
-    done({is_closed() ? closed_status() : lines_.none_answers(), {}, {}});
+    done({is_closed() ? closed_status() : connections_.none_answers(), {}, {}});
     return 0;
   }
   const std::vector<ItemKey> keys(request.keys.begin(), request.keys.end());
@@ -747,15 +750,15 @@ RequestId ShardedService::lookup(const LookupRequest& request, Done<LookupResult
 RequestId ShardedService::reset(std::string_view table, Done<Status> done) {
   const std::vector<ShardIndex> up = all_up();
   if (is_closed() || up.empty()) {
-    done(is_closed() ? closed_status() : lines_.none_answers());
+    done(is_closed() ? closed_status() : connections_.none_answers());
     return 0;
   }
   Status undone;
-  for (std::size_t s = 0; s < lines_.size(); ++s) {
+  for (std::size_t s = 0; s < connections_.size(); ++s) {
     const auto shard = static_cast<ShardIndex>(s);
-    if (lines_.is_up(shard)) continue;
-    undone = unavailable("{}: {}; the others were reset", lines_.text(shard),
-                         lines_.why_down(shard).message());
+    if (connections_.is_up(shard)) continue;
+    undone = unavailable("{}: {}; the others were reset", connections_.text(shard),
+                         connections_.why_down(shard).message());
   }
   return fan_out<Status>(
       0, up,
@@ -831,7 +834,7 @@ void ShardedService::send_info(RequestId id, bool is_one_enough, const Done<Resu
         if (!is_answered || (is_refused && !is_one_enough)) {
           done(status);
         } else {
-          draws_.learn(whole);
+          sampler_.learn(whole);
           done(std::move(whole));
         }
         end(id);
@@ -842,7 +845,7 @@ void ShardedService::send_info(RequestId id, bool is_one_enough, const Done<Resu
 RequestId ShardedService::why_blocked(std::string_view table, Done<Result<BlockedReport>> done) {
   const std::vector<ShardIndex> up = all_up();
   if (is_closed() || up.empty()) {
-    done(is_closed() ? closed_status() : lines_.none_answers());
+    done(is_closed() ? closed_status() : connections_.none_answers());
     return 0;
   }
   return fan_out<Result<BlockedReport>>(
@@ -859,7 +862,7 @@ RequestId ShardedService::why_blocked(std::string_view table, Done<Result<Blocke
         std::vector<std::pair<const std::string*, const BlockedReport::Side*>> samples;
         for (std::size_t s = 0; s < results.size(); ++s) {
           if (!results[s]) continue;
-          const std::string* const shard = &lines_.text(static_cast<ShardIndex>(s));
+          const std::string* const shard = &connections_.text(static_cast<ShardIndex>(s));
           inserts.emplace_back(shard, &(*results[s])->inserts);
           samples.emplace_back(shard, &(*results[s])->samples);
         }

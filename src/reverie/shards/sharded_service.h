@@ -7,12 +7,13 @@
 // - An episode's items go to one shard, so that they share its chunks; each new episode takes the
 //   next shard, and so does each item that is none's. An insert whose shard is lost goes to
 //   another.
-// - Samples come from all shards; a slow one holds nobody up (shard_draws.h).
+// - Samples come from all shards; a slow one holds nobody up (shard_sampler.h).
 // - Tickets are keys. An update goes to the shard that has the item, as far as that is remembered
 //   from its sampling; to all shards where it is not.
 // - reset() and info() go to all. The info of a table is that of the whole: counts and sizes are
 //   sums, what it is made from is the first shard's.
-// - A shard that does not answer (shard_lines.h says when) is left out: its part of the samples is
+// - A shard that does not answer (shard_connections.h says when) is left out: its part of the
+// samples is
 //   the others', priorities for its items count as missing, deletions and resets say UNAVAILABLE
 //   after the others did theirs. When none answers, inserts, samples and info() wait for one, for
 //   retry_time, and fail with UNAVAILABLE then.
@@ -42,19 +43,19 @@
 #include "reverie/base/timer_queue.h"
 #include "reverie/service/replay_service.h"
 #include "reverie/service/table_describer.h"
-#include "reverie/shards/shard_draws.h"
-#include "reverie/shards/shard_lines.h"
-#include "reverie/shards/shard_routes.h"
+#include "reverie/shards/shard_connections.h"
+#include "reverie/shards/shard_directory.h"
+#include "reverie/shards/shard_sampler.h"
 
 namespace reverie {
 
 struct ShardedOptions {
-  ShardLineOptions lines = {};
-  ShardDrawOptions draws = {};
-  // How long a request waits while no shard answers. The draws' retry_time is set to it.
+  ShardConnectionOptions connections = {};
+  ShardSamplerOptions sampler = {};
+  // How long a request waits while no shard answers. The sampler's retry_time is set to it.
   Duration retry_time = Duration::max();
-  Clock* clock = nullptr;  // that deadlines are on, the shards' too; the system's when null
-  Clock* pace = nullptr;   // that hedges and probes are on; the system's when null
+  Clock* clock = nullptr;        // that deadlines are on, the shards' too; the system's when null
+  Clock* retry_clock = nullptr;  // that hedges and probes are on; the system's when null
 };
 
 // How one shard stands.
@@ -98,7 +99,7 @@ class ShardedService final : public ReplayService, public TableDescriber {
   struct Parked {
     RequestId id = 0;
     TimePoint deadline;
-    TimePoint give_up_at;                   // of pace
+    TimePoint give_up_at;                   // of retry_clock
     std::function<void(const Status&)> go;  // ok: try again
   };
   using Infos = std::vector<TableInfo>;
@@ -134,15 +135,15 @@ class ShardedService final : public ReplayService, public TableDescriber {
   void unpark(RequestId id, const Status& status);
   void wake_parked();
   void look_at_parked();
-  void on_lines_changed();
+  void on_connections_changed();
 
   const ForkGuard fork_guard_;
   Clock& clock_;
   TimerQueue timers_;
-  ShardLines lines_;
-  ShardDraws draws_;
+  ShardConnections connections_;
+  ShardSampler sampler_;
   Alarm park_alarm_;
-  Clock& pace_;
+  Clock& retry_clock_;
   const Duration retry_time_;
 
   mutable Mutex mutex_;
@@ -151,12 +152,12 @@ class ShardedService final : public ReplayService, public TableDescriber {
   std::map<RequestId, std::function<void()>> cancels_ REVERIE_GUARDED_BY(mutex_);
   std::list<Parked> parked_ REVERIE_GUARDED_BY(mutex_);
   std::size_t turn_ REVERIE_GUARDED_BY(mutex_) = 0;
-  ShardRoutes episodes_ REVERIE_GUARDED_BY(mutex_){10};  // 4096 of them
+  ShardDirectory episodes_ REVERIE_GUARDED_BY(mutex_){10};  // 4096 of them
   // By shard. Strays are no more than were under way when it was lost.
   std::vector<Strays> strays_ REVERIE_GUARDED_BY(mutex_);
   std::vector<std::size_t> inserts_out_ REVERIE_GUARDED_BY(mutex_);  // whose answer is to come
   Mutex keys_mutex_;
-  ShardRoutes keys_ REVERIE_GUARDED_BY(keys_mutex_){16};  // 262144 of them
+  ShardDirectory keys_ REVERIE_GUARDED_BY(keys_mutex_){16};  // 262144 of them
 };
 
 }  // namespace reverie

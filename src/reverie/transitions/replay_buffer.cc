@@ -15,7 +15,7 @@ TableOptions ReplayBuffer::table_options(const TransitionOptions& options, std::
   table.max_size = static_cast<std::int64_t>(options.capacity);
   table.rate_limiter = {1.0, 1, std::numeric_limits<double>::lowest(),
                         std::numeric_limits<double>::max()};
-  table.has_books = false;
+  table.is_keyed = false;
   return table;
 }
 

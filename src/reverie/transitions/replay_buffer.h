@@ -47,7 +47,7 @@ struct ReplayBufferDraw {
 // others' out.
 class ReplayBuffer {
  public:
-  // What the buffer needs of its table: no bound on sampling but one item, no books.
+  // What the buffer needs of its table: no bound on sampling but one item, and no keys.
   static TableOptions table_options(const TransitionOptions& options, std::string name);
 
   // `table` is one of table_options(). The specs are those of one environment's leaves.

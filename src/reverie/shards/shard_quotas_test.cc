@@ -1,4 +1,4 @@
-#include "reverie/shards/shard_shares.h"
+#include "reverie/shards/shard_quotas.h"
 
 #include <cmath>
 #include <vector>
@@ -11,12 +11,12 @@ namespace {
 using Counts = std::vector<std::size_t>;
 using Open = std::vector<std::uint8_t>;
 
-TEST(ShardShares, EvenPartsDifferByOneAtMostAndEvenOut) {
-  ShardShares shares(3, ShardSampling::kEven);
+TEST(ShardQuotas, EvenPartsDifferByOneAtMostAndEvenOut) {
+  ShardQuotas quotas(3, ShardSampling::kEven);
   Counts total(3);
   for (int request = 0; request < 300; ++request) {
     Counts out(3);
-    shares.split(64, Open{1, 1, 1}, out);
+    quotas.split(64, Open{1, 1, 1}, out);
     ASSERT_EQ(out[0] + out[1] + out[2], 64u);
     for (std::size_t s = 0; s < 3; ++s) {
       ASSERT_NEAR(static_cast<double>(out[s]), 64.0 / 3, 1.0) << "request " << request;
@@ -26,70 +26,70 @@ TEST(ShardShares, EvenPartsDifferByOneAtMostAndEvenOut) {
   for (const std::size_t count : total) EXPECT_NEAR(static_cast<double>(count), 6'400, 1.5);
 }
 
-TEST(ShardShares, SingleSamplesTakeTurns) {
-  ShardShares shares(4, ShardSampling::kEven);
+TEST(ShardQuotas, SingleSamplesTakeTurns) {
+  ShardQuotas quotas(4, ShardSampling::kEven);
   Counts total(4);
   for (int request = 0; request < 40; ++request) {
     Counts out(4);
-    shares.split(1, Open{1, 1, 1, 1}, out);
+    quotas.split(1, Open{1, 1, 1, 1}, out);
     for (std::size_t s = 0; s < 4; ++s) total[s] += out[s];
   }
   EXPECT_EQ(total, (Counts{10, 10, 10, 10}));
 }
 
-TEST(ShardShares, AShardThatIsNotOpenGetsNothingAndItsPartGoesToTheOthers) {
-  ShardShares shares(3, ShardSampling::kEven);
+TEST(ShardQuotas, AShardThatIsNotOpenGetsNothingAndItsPartGoesToTheOthers) {
+  ShardQuotas quotas(3, ShardSampling::kEven);
   Counts out(3);
-  shares.split(10, Open{1, 0, 1}, out);
+  quotas.split(10, Open{1, 0, 1}, out);
   EXPECT_EQ(out, (Counts{5, 0, 5}));
 }
 
-TEST(ShardShares, MassDividesInProportionToIt) {
-  ShardShares shares(3, ShardSampling::kMass);
-  shares.note_draw(0, 2.0, 0.02);  // mass 100
-  shares.note_draw(1, 30.0, 0.1);  // 300
-  shares.note_draw(2, 6.0, 0.01);  // 600
+TEST(ShardQuotas, MassDividesInProportionToIt) {
+  ShardQuotas quotas(3, ShardSampling::kMass);
+  quotas.note_draw(0, 2.0, 0.02);  // mass 100
+  quotas.note_draw(1, 30.0, 0.1);  // 300
+  quotas.note_draw(2, 6.0, 0.01);  // 600
   Counts out(3);
-  shares.split(1'000, Open{1, 1, 1}, out);
+  quotas.split(1'000, Open{1, 1, 1}, out);
   EXPECT_EQ(out, (Counts{100, 300, 600}));
 }
 
-TEST(ShardShares, AShardOfHardlyAnyMassIsStillLookedAt) {
-  ShardShares shares(2, ShardSampling::kMass);
-  shares.note_draw(0, 1.0, 1e-9);
-  shares.note_draw(1, 1.0, 1.0);
+TEST(ShardQuotas, AShardOfHardlyAnyMassIsStillLookedAt) {
+  ShardQuotas quotas(2, ShardSampling::kMass);
+  quotas.note_draw(0, 1.0, 1e-9);
+  quotas.note_draw(1, 1.0, 1.0);
   std::size_t seen = 0;
   for (int request = 0; request < 100; ++request) {
     Counts out(2);
-    shares.split(64, Open{1, 1}, out);
+    quotas.split(64, Open{1, 1}, out);
     seen += out[1];
   }
-  EXPECT_NEAR(static_cast<double>(seen), 6'400 * ShardShares::kLeastPart / 2, 3);
+  EXPECT_NEAR(static_cast<double>(seen), 6'400 * ShardQuotas::kLeastPart / 2, 3);
 }
 
-TEST(ShardShares, AnUnknownMassCountsAsTheMeanOfTheOthers) {
-  ShardShares shares(3, ShardSampling::kMass);
-  shares.note_draw(0, 1.0, 0.01);
-  shares.note_draw(1, 1.0, 1.0 / 300);
+TEST(ShardQuotas, AnUnknownMassCountsAsTheMeanOfTheOthers) {
+  ShardQuotas quotas(3, ShardSampling::kMass);
+  quotas.note_draw(0, 1.0, 0.01);
+  quotas.note_draw(1, 1.0, 1.0 / 300);
   Counts out(3);
-  shares.split(600, Open{1, 1, 1}, out);
+  quotas.split(600, Open{1, 1, 1}, out);
   EXPECT_EQ(out, (Counts{100, 300, 200}));
 }
 
-TEST(ShardShares, APartIsThatOfTheSamplesThatCame) {
-  ShardShares shares(2, ShardSampling::kEven);
-  shares.note_batch(Counts{3, 1});
-  EXPECT_DOUBLE_EQ(shares.part(0), 0.75);
-  EXPECT_DOUBLE_EQ(shares.part(1), 0.25);
-  for (int i = 0; i < 1'000; ++i) shares.note_batch(Counts{0, 64});
-  EXPECT_LT(shares.part(0), 1e-6) << "a shard that gives no more is forgotten";
-  shares.note_batch(Counts{1, 63});
-  EXPECT_GT(shares.part(0), 0);
+TEST(ShardQuotas, APartIsThatOfTheSamplesThatCame) {
+  ShardQuotas quotas(2, ShardSampling::kEven);
+  quotas.note_batch(Counts{3, 1});
+  EXPECT_DOUBLE_EQ(quotas.part(0), 0.75);
+  EXPECT_DOUBLE_EQ(quotas.part(1), 0.25);
+  for (int i = 0; i < 1'000; ++i) quotas.note_batch(Counts{0, 64});
+  EXPECT_LT(quotas.part(0), 1e-6) << "a shard that gives no more is forgotten";
+  quotas.note_batch(Counts{1, 63});
+  EXPECT_GT(quotas.part(0), 0);
 }
 
 // The estimate of a sum over all items, each draw weighed by 1 / (N q p), with shards of unlike
 // sizes and priorities, and with a shard that gives only half of its part.
-TEST(ShardShares, WeightsByTheMeasuredPartKeepAMeanUnbiased) {
+TEST(ShardQuotas, WeightsByTheMeasuredPartKeepAMeanUnbiased) {
   const std::vector<std::vector<double>> priorities = {{1, 2, 3}, {10, 20}, {0.5, 0.5, 4, 5}};
   double items = 0;
   double truth = 0;
@@ -103,15 +103,15 @@ TEST(ShardShares, WeightsByTheMeasuredPartKeepAMeanUnbiased) {
     }
   }
   for (const ShardSampling sampling : {ShardSampling::kEven, ShardSampling::kMass}) {
-    ShardShares shares(3, sampling);
-    for (std::size_t s = 0; s < 3; ++s) shares.note_draw(s, masses[s], 1.0);
+    ShardQuotas quotas(3, sampling);
+    for (std::size_t s = 0; s < 3; ++s) quotas.note_draw(s, masses[s], 1.0);
     double estimate = 0;
     double draws = 0;
     for (int batch = 0; batch < 2'000; ++batch) {
       Counts counts(3);
-      shares.split(96, Open{1, 1, 1}, counts);
+      quotas.split(96, Open{1, 1, 1}, counts);
       counts[1] /= 2;  // the slow one
-      shares.note_batch(counts);
+      quotas.note_batch(counts);
       if (batch < 500) continue;  // until the parts have settled
       for (std::size_t s = 0; s < 3; ++s) {
         const auto n = static_cast<double>(counts[s]);
@@ -119,7 +119,7 @@ TEST(ShardShares, WeightsByTheMeasuredPartKeepAMeanUnbiased) {
         // The mean over the shard's draws, exactly.
         for (const double x : priorities[s]) {
           const double p = x / masses[s];
-          estimate += n * p * std::sqrt(x) / (items * shares.part(s) * p);
+          estimate += n * p * std::sqrt(x) / (items * quotas.part(s) * p);
         }
       }
     }

@@ -1,4 +1,4 @@
-#include "reverie/shards/shard_draws.h"
+#include "reverie/shards/shard_sampler.h"
 
 #include <algorithm>
 #include <cmath>
@@ -26,24 +26,24 @@ double exponent_of(const ComponentSpec& sampler) {
 
 }  // namespace
 
-ShardDraws::ShardDraws(ShardLines& lines, const ShardDrawOptions& options, Clock& clock,
-                       Clock& pace, TimerQueue& timers, Seen seen)
-    : lines_(lines),
+ShardSampler::ShardSampler(ShardConnections& connections, const ShardSamplerOptions& options,
+                           Clock& clock, Clock& retry_clock, TimerQueue& timers, Seen seen)
+    : connections_(connections),
       options_(options),
       clock_(clock),
-      pace_(pace),
+      retry_clock_(retry_clock),
       seen_(std::move(seen)),
       alarm_(timers, [this] { on_alarm(); }),
-      ask_sizes_at_(lines.size(), pace.now()) {}
+      ask_sizes_at_(connections.size(), retry_clock.now()) {}
 
-ShardDraws::Pool& ShardDraws::pool_of(std::string_view table) {
+ShardSampler::Pool& ShardSampler::pool_of(std::string_view table) {
   const auto found = pools_.find(table);
   if (found != pools_.end()) return *found->second;
-  auto pool = std::make_unique<Pool>(std::string(table), lines_.size(), options_.sampling);
+  auto pool = std::make_unique<Pool>(std::string(table), connections_.size(), options_.sampling);
   return *pools_.emplace(std::string(table), std::move(pool)).first->second;
 }
 
-void ShardDraws::learn(std::span<const TableInfo> infos) {
+void ShardSampler::learn(std::span<const TableInfo> infos) {
   if (options_.sampling != ShardSampling::kMass) return;
   MutexLock lock(mutex_);
   for (const TableInfo& info : infos) {
@@ -54,7 +54,7 @@ void ShardDraws::learn(std::span<const TableInfo> infos) {
   }
 }
 
-void ShardDraws::learn_sizes(ShardIndex shard, std::span<const TableInfo> infos) {
+void ShardSampler::learn_sizes(ShardIndex shard, std::span<const TableInfo> infos) {
   MutexLock lock(mutex_);
   for (const auto& [table, pool] : pools_) {
     std::int64_t& size = pool->sizes[shard];
@@ -65,14 +65,14 @@ void ShardDraws::learn_sizes(ShardIndex shard, std::span<const TableInfo> infos)
   }
 }
 
-bool ShardDraws::must_learn(std::string_view table) {
+bool ShardSampler::must_learn(std::string_view table) {
   if (options_.sampling != ShardSampling::kMass) return false;
   MutexLock lock(mutex_);
   Pool& pool = pool_of(table);
   return !pool.knows_exponent && pool.unknowing++ % kRequestsPerQuestion == 0;
 }
 
-void ShardDraws::sample(RequestId id, SampleRequest request, Done done) {
+void ShardSampler::sample(RequestId id, SampleRequest request, Done done) {
   auto draw = std::make_shared<Draw>();
   draw->id = id;
   draw->min_count = std::clamp<std::size_t>(request.min_count, 1, request.count);
@@ -81,8 +81,8 @@ void ShardDraws::sample(RequestId id, SampleRequest request, Done done) {
   draw->done = std::move(done);
   draw->batch = std::move(request.batch);
   draw->batch.clear();
-  draw->turns.resize(lines_.size(), Turn::kIdle);
-  draw->give_up_at = pace_.now() + options_.retry_time;
+  draw->turns.resize(connections_.size(), Turn::kIdle);
+  draw->give_up_at = retry_clock_.now() + options_.retry_time;
   Work work;
   {
     MutexLock lock(mutex_);
@@ -98,7 +98,7 @@ void ShardDraws::sample(RequestId id, SampleRequest request, Done done) {
 }
 
 // Does what can be done for a draw: hands out what is there, asks who is free, or gives up.
-void ShardDraws::step(const std::shared_ptr<Draw>& draw, Work& work) {
+void ShardSampler::step(const std::shared_ptr<Draw>& draw, Work& work) {
   if (draw->is_over || draw->is_cancelled || is_closed_) return;
   Pool& pool = *draw->pool;
   take_leftovers(*draw);
@@ -106,12 +106,12 @@ void ShardDraws::step(const std::shared_ptr<Draw>& draw, Work& work) {
   const std::size_t missing = draw->min_count - draw->batch.size();
   if (draw->coming >= missing) return;
 
-  std::vector<std::uint8_t> is_open(lines_.size());
+  std::vector<std::uint8_t> is_open(connections_.size());
   bool is_any_open = false;
   bool is_any_late = false;   // of other draws
   bool is_any_spent = false;  // its time was up
-  for (std::size_t s = 0; s < lines_.size(); ++s) {
-    if (!lines_.is_up(static_cast<ShardIndex>(s))) continue;
+  for (std::size_t s = 0; s < connections_.size(); ++s) {
+    if (!connections_.is_up(static_cast<ShardIndex>(s))) continue;
     is_any_spent |= draw->turns[s] == Turn::kSpent;
     if (draw->turns[s] != Turn::kIdle) continue;
     is_any_late |= pool.late[s] > 0;
@@ -123,7 +123,7 @@ void ShardDraws::step(const std::shared_ptr<Draw>& draw, Work& work) {
   const bool is_due = draw->deadline != TimePoint::max() && clock_.now() >= draw->deadline;
   if (is_any_late && !is_due) {
     if (draw->deadline != TimePoint::max()) {
-      work.wake = std::min(work.wake, pace_of(draw->deadline));
+      work.wake = std::min(work.wake, retry_time_of(draw->deadline));
     }
     return;
   }
@@ -135,21 +135,21 @@ void ShardDraws::step(const std::shared_ptr<Draw>& draw, Work& work) {
                                                         : draw->shortage.message()),
                   work);
   }
-  const Status nobody = lines_.none_answers();
+  const Status nobody = connections_.none_answers();
   if (is_due) {
     return finish(draw,
                   deadline_exceeded("{} of {} samples were drawn before the deadline; {}",
                                     draw->batch.size(), draw->min_count, nobody.message()),
                   work);
   }
-  if (pace_.now() >= draw->give_up_at) return finish(draw, nobody, work);
+  if (retry_clock_.now() >= draw->give_up_at) return finish(draw, nobody, work);
   work.wake = std::min(work.wake, draw->give_up_at);
   if (draw->deadline != TimePoint::max()) {
-    work.wake = std::min(work.wake, pace_of(draw->deadline));
+    work.wake = std::min(work.wake, retry_time_of(draw->deadline));
   }
 }
 
-void ShardDraws::take_leftovers(Draw& draw) {
+void ShardSampler::take_leftovers(Draw& draw) {
   std::deque<Leftover>& leftovers = draw.pool->leftovers;
   while (!leftovers.empty() && draw.batch.size() < draw.min_count) {
     Leftover& leftover = leftovers.front();
@@ -161,12 +161,12 @@ void ShardDraws::take_leftovers(Draw& draw) {
   }
 }
 
-void ShardDraws::ask(const std::shared_ptr<Draw>& draw, std::size_t count,
-                     std::span<const std::uint8_t> is_open, Work& work) {
+void ShardSampler::ask(const std::shared_ptr<Draw>& draw, std::size_t count,
+                       std::span<const std::uint8_t> is_open, Work& work) {
   Pool& pool = *draw->pool;
-  const TimePoint now = pace_.now();
-  std::vector<std::size_t> parts(lines_.size());
-  pool.shares.split(count, is_open, parts);
+  const TimePoint now = retry_clock_.now();
+  std::vector<std::size_t> parts(connections_.size());
+  pool.quotas.split(count, is_open, parts);
   for (std::size_t s = 0; s < parts.size(); ++s) {
     if (parts[s] == 0) continue;
     auto made = std::make_shared<Ask>();
@@ -191,11 +191,11 @@ void ShardDraws::ask(const std::shared_ptr<Draw>& draw, std::size_t count,
   draw->hedge_at = now + usual;
   work.wake = std::min(work.wake, draw->hedge_at);
   if (draw->deadline != TimePoint::max()) {
-    work.wake = std::min(work.wake, pace_of(draw->deadline) + options_.answer_grace);
+    work.wake = std::min(work.wake, retry_time_of(draw->deadline) + options_.answer_grace);
   }
 }
 
-void ShardDraws::finish(const std::shared_ptr<Draw>& draw, Status status, Work& work) {
+void ShardSampler::finish(const std::shared_ptr<Draw>& draw, Status status, Work& work) {
   draw->is_over = true;
   Pool& pool = *draw->pool;
   std::erase(pool.draws, draw);
@@ -212,16 +212,16 @@ void ShardDraws::finish(const std::shared_ptr<Draw>& draw, Status status, Work& 
 }
 
 // Makes what the shards said of themselves true of the whole.
-void ShardDraws::weigh(Draw& draw) {
+void ShardSampler::weigh(Draw& draw) {
   Pool& pool = *draw.pool;
-  std::vector<std::size_t> counts(lines_.size());
+  std::vector<std::size_t> counts(connections_.size());
   for (const ShardIndex shard : draw.batch.shards()) ++counts[shard];
-  pool.shares.note_batch(counts);
-  std::vector<double> parts(lines_.size());
+  pool.quotas.note_batch(counts);
+  std::vector<double> parts(connections_.size());
   std::int64_t size = 0;
-  for (std::size_t s = 0; s < lines_.size(); ++s) {
-    parts[s] = pool.shares.part(s);
-    if (counts[s] > 0 || lines_.is_up(static_cast<ShardIndex>(s))) size += pool.sizes[s];
+  for (std::size_t s = 0; s < connections_.size(); ++s) {
+    parts[s] = pool.quotas.part(s);
+    if (counts[s] > 0 || connections_.is_up(static_cast<ShardIndex>(s))) size += pool.sizes[s];
   }
   const SampleRows rows = draw.batch.rows();
   const std::span<const ShardIndex> shards = draw.batch.shards();
@@ -233,31 +233,31 @@ void ShardDraws::weigh(Draw& draw) {
   draw.batch.set_table_size(size);
 }
 
-void ShardDraws::note_empty(const Pool& pool, ShardIndex shard, Work& work) {
-  const TimePoint now = pace_.now();
+void ShardSampler::note_empty(const Pool& pool, ShardIndex shard, Work& work) {
+  const TimePoint now = retry_clock_.now();
   if (pool.sizes[shard] == 0 || now < ask_sizes_at_[shard]) return;
-  if (is_closed_ || !lines_.is_up(shard)) return;
+  if (is_closed_ || !connections_.is_up(shard)) return;
   ask_sizes_at_[shard] = now + options_.size_interval;
   work.sizes_of.push_back(shard);
 }
 
-void ShardDraws::note(Pool& pool, const Ask& ask, const SampleResult& result, Work& work) {
+void ShardSampler::note(Pool& pool, const Ask& ask, const SampleResult& result, Work& work) {
   const SampleBatch& batch = result.batch;
   if (batch.empty()) return note_empty(pool, ask.shard, work);
   pool.sizes[ask.shard] = batch.table_sizes().back();
   if (options_.sampling == ShardSampling::kMass && pool.knows_exponent) {
     // The newest draw knows the mass best.
-    pool.shares.note_draw(ask.shard, std::pow(batch.priorities().back(), pool.exponent),
+    pool.quotas.note_draw(ask.shard, std::pow(batch.priorities().back(), pool.exponent),
                           batch.probabilities().back());
   }
   if (result.status.ok() && !batch.rate_limited()) {
-    const double took_s = to_seconds(pace_.now() - ask.asked_at);
+    const double took_s = to_seconds(retry_clock_.now() - ask.asked_at);
     pool.answer_s +=
         kSmoothing * (std::min(took_s, to_seconds(options_.hedge_max)) - pool.answer_s);
   }
 }
 
-void ShardDraws::on_result(const std::shared_ptr<Ask>& ask, SampleResult result) {
+void ShardSampler::on_result(const std::shared_ptr<Ask>& ask, SampleResult result) {
   if (!result.batch.empty()) seen_(result.batch.keys(), ask->shard);
   Work work;
   {
@@ -290,7 +290,7 @@ void ShardDraws::on_result(const std::shared_ptr<Ask>& ask, SampleResult result)
       --pool.late[ask->shard];
     }
     if (result.batch.empty()) {
-      if (pool.spare.size() < lines_.size()) pool.spare.push_back(std::move(result.batch));
+      if (pool.spare.size() < connections_.size()) pool.spare.push_back(std::move(result.batch));
     } else {
       pool.leftovers.push_back({std::move(result.batch), taken, ask->shard});
       // Pins hold back what their tables free, and these may wait for long.
@@ -301,17 +301,17 @@ void ShardDraws::on_result(const std::shared_ptr<Ask>& ask, SampleResult result)
   run(std::move(work));
 }
 
-void ShardDraws::step_all(Pool& pool, Work& work) {
+void ShardSampler::step_all(Pool& pool, Work& work) {
   const std::vector<std::shared_ptr<Draw>> waiting = pool.draws;
   for (const std::shared_ptr<Draw>& draw : waiting) step(draw, work);
 }
 
-void ShardDraws::run(Work&& work) {
+void ShardSampler::run(Work&& work) {
   if (work.wake != TimePoint::max()) alarm_.set(work.wake);
   for (auto& [done, result] : work.ends) done(std::move(result));
   for (const ShardIndex shard : work.sizes_of) {
     using Infos = Result<std::vector<TableInfo>>;
-    lines_.call<Infos>(
+    connections_.call<Infos>(
         shard,
         [](ReplayService& service, ReplayService::Done<Infos> done) {
           return service.info(std::move(done));
@@ -327,7 +327,7 @@ void ShardDraws::run(Work&& work) {
     request.min_count = ask->count;
     request.deadline = ask->deadline;
     request.batch = std::move(ask->batch);
-    const ShardLines::Call call = lines_.call<SampleResult>(
+    const ShardConnections::Call call = connections_.call<SampleResult>(
         ask->shard,
         [&request](ReplayService& service, ReplayService::Done<SampleResult> done) {
           return service.sample(std::move(request), std::move(done));
@@ -340,19 +340,19 @@ void ShardDraws::run(Work&& work) {
       ask->has_call = true;
       is_cancelled = ask->draw && ask->draw->is_cancelled;
     }
-    if (is_cancelled) lines_.cancel(call);
+    if (is_cancelled) connections_.cancel(call);
   }
 }
 
-TimePoint ShardDraws::pace_of(TimePoint deadline) const {
-  return pace_.now() + std::max(Duration::zero(), deadline - clock_.now());
+TimePoint ShardSampler::retry_time_of(TimePoint deadline) const {
+  return retry_clock_.now() + std::max(Duration::zero(), deadline - clock_.now());
 }
 
-void ShardDraws::on_alarm() {
+void ShardSampler::on_alarm() {
   Work work;
   {
     MutexLock lock(mutex_);
-    const TimePoint now = pace_.now();
+    const TimePoint now = retry_clock_.now();
     for (const auto& [table, pool] : pools_) {
       const std::vector<std::shared_ptr<Draw>> waiting = pool->draws;
       for (const std::shared_ptr<Draw>& draw : waiting) {
@@ -366,7 +366,7 @@ void ShardDraws::on_alarm() {
           continue;
         }
         if (has_deadline) {
-          work.wake = std::min(work.wake, pace_of(draw->deadline + options_.answer_grace));
+          work.wake = std::min(work.wake, retry_time_of(draw->deadline + options_.answer_grace));
         }
         if (draw->coming > 0 && now >= draw->hedge_at) {
           for (const std::shared_ptr<Ask>& ask : draw->asks) ask->is_late = true;
@@ -380,7 +380,7 @@ void ShardDraws::on_alarm() {
   run(std::move(work));
 }
 
-void ShardDraws::on_lines_changed() {
+void ShardSampler::on_connections_changed() {
   Work work;
   {
     MutexLock lock(mutex_);
@@ -389,9 +389,9 @@ void ShardDraws::on_lines_changed() {
   run(std::move(work));
 }
 
-void ShardDraws::cancel(RequestId id) {
+void ShardSampler::cancel(RequestId id) {
   std::shared_ptr<Draw> draw;
-  std::vector<ShardLines::Call> calls;
+  std::vector<ShardConnections::Call> calls;
   {
     MutexLock lock(mutex_);
     for (const auto& [table, pool] : pools_) {
@@ -406,7 +406,7 @@ void ShardDraws::cancel(RequestId id) {
     }
   }
   // Those that complete at once bring what they had drawn.
-  for (const ShardLines::Call& call : calls) lines_.cancel(call);
+  for (const ShardConnections::Call& call : calls) connections_.cancel(call);
   Work work;
   {
     MutexLock lock(mutex_);
@@ -420,12 +420,12 @@ void ShardDraws::cancel(RequestId id) {
   run(std::move(work));
 }
 
-void ShardDraws::stop() {
+void ShardSampler::stop() {
   MutexLock lock(mutex_);
   is_closed_ = true;
 }
 
-void ShardDraws::close() {
+void ShardSampler::close() {
   Work work;
   {
     MutexLock lock(mutex_);

@@ -1,16 +1,15 @@
-// ShardLines: the ways to some services that share one load, and which of them answer.
+// ShardConnections: connections to services that share one load, and which of them answer.
 //
-//      up --- a request ends with UNAVAILABLE, or one waits and the probe finds nobody ---> down
+//      up --- a request ends with UNAVAILABLE, or one waits and a probe is not answered ---> down
 //       ^--------------------------- a probe is answered ------------------------------------|
 //
-// A line that goes down ends its requests: each completes as if the service had said UNAVAILABLE,
-// so whoever made it can turn to another line. A line that is down is probed every probe_interval,
-// for good: that is how long it is left alone once it is back. Before it is used again its owner is
-// told, and may set right what it missed.
+// A connection that goes down ends its requests: each completes as if the service had said
+// UNAVAILABLE, so that its caller can turn to another shard. A connection that is down is probed
+// every probe_interval. Before it is used again its owner is told, and may repair what it missed.
 //
-// A request that waits may do so for a good reason (a limiter, a reader who is slow). So silence is
-// no failure: a line on which something waits and nothing moves is probed, less and less often
-// while it answers, and goes down when a probe is not answered within probe_timeout.
+// A request may wait for a good reason (a limiter, a slow reader), so silence is no failure. A
+// connection on which something waits and nothing moves is probed, less and less often while it
+// answers, and goes down when a probe is not answered within probe_timeout.
 #pragma once
 
 #include <atomic>
@@ -27,7 +26,7 @@
 #include "reverie/base/mutex.h"
 #include "reverie/base/timer_queue.h"
 #include "reverie/service/replay_service.h"
-#include "reverie/shards/shard_routes.h"
+#include "reverie/shards/shard_directory.h"
 
 namespace reverie {
 
@@ -39,9 +38,9 @@ struct Shard {
   std::function<void(std::function<void(Status)> done)> probe = {};
 };
 
-struct ShardLineOptions {
+struct ShardConnectionOptions {
   Duration probe_interval = std::chrono::milliseconds(250);
-  // Between probes of a line that answers them.
+  // Between probes of a connection that answers them.
   Duration probe_interval_max = std::chrono::seconds(2);
   Duration probe_timeout = std::chrono::seconds(2);
 };
@@ -62,35 +61,35 @@ class Alarm {
 };
 
 // Thread-safe. Destroyed after close() and drain().
-class ShardLines {
+class ShardConnections {
  public:
-  // Names a request on one line for cancel().
+  // Names a request on one connection for cancel().
   struct Call {
     ShardIndex shard = 0;
     std::uint64_t id = 0;
   };
 
   struct Events {
-    // A line that was down answers. It stays down until `done` is called with ok; after an error it
-    // is probed again.
+    // A connection that was down answers. It stays down until `done` is called with ok; after an
+    // error it is probed again.
     std::function<void(ShardIndex, std::function<void(Status)> done)> on_return;
-    // A line went down or came up.
+    // A connection went down or came up.
     std::function<void()> on_change;
   };
 
   // Events are called under no lock. `timers` runs on `clock`, and is stopped before this ends.
-  ShardLines(std::vector<Shard> shards, const ShardLineOptions& options, Clock& clock,
-             TimerQueue& timers, Events events);
+  ShardConnections(std::vector<Shard> shards, const ShardConnectionOptions& options, Clock& clock,
+                   TimerQueue& timers, Events events);
 
-  std::size_t size() const { return lines_.size(); }
+  std::size_t size() const { return connections_.size(); }
   // "shard 1 of 3 (10.0.0.6:7000)"; the name alone where there is one.
-  const std::string& text(ShardIndex shard) const { return lines_[shard]->text; }
-  const std::string& name(ShardIndex shard) const { return lines_[shard]->shard.name; }
+  const std::string& text(ShardIndex shard) const { return connections_[shard]->text; }
+  const std::string& name(ShardIndex shard) const { return connections_[shard]->shard.name; }
   bool is_up(ShardIndex shard) const {
-    return lines_[shard]->is_up.load(std::memory_order_acquire);
+    return connections_[shard]->is_up.load(std::memory_order_acquire);
   }
-  // For requests that are no call(): they neither lose the line nor are lost with it.
-  ReplayService& service(ShardIndex shard) const { return *lines_[shard]->shard.service; }
+  // For requests that are no call(): they neither lose the connection nor are lost with it.
+  ReplayService& service(ShardIndex shard) const { return *connections_[shard]->shard.service; }
   // What it said last; ok while it is up.
   Status why_down(ShardIndex shard) const;
   // UNAVAILABLE with all that are down, for a request that none is left for.
@@ -101,12 +100,12 @@ class ShardLines {
   template <typename T, typename Start, typename Then>
   Call call(ShardIndex shard, Start start, Then then) {
     const std::uint64_t id = open_call(shard);
-    const RequestId request =
-        start(*lines_[shard]->shard.service, [this, shard, id, then = std::move(then)](T result) {
-          settle(shard, id, result);
-          then(std::move(result));
-          leave();
-        });
+    const RequestId request = start(*connections_[shard]->shard.service,
+                                    [this, shard, id, then = std::move(then)](T result) {
+                                      settle(shard, id, result);
+                                      then(std::move(result));
+                                      leave();
+                                    });
     attach(shard, id, request);
     return {shard, id};
   }
@@ -123,7 +122,7 @@ class ShardLines {
     bool is_cancelled = false;
     bool is_lost = false;
   };
-  struct Line {
+  struct Connection {
     Shard shard;
     std::string text;
     std::atomic<bool> is_up{true};
@@ -138,8 +137,8 @@ class ShardLines {
 
   std::uint64_t open_call(ShardIndex shard);
   void attach(ShardIndex shard, std::uint64_t id, RequestId request);
-  // The end of a call: what its status means for the line, and what its maker is told.
-  Status judge(ShardIndex shard, std::uint64_t id, Status status);
+  // The end of a call: what its status means for the connection, and what its maker is told.
+  Status classify(ShardIndex shard, std::uint64_t id, Status status);
   void leave();
   void lose(ShardIndex shard, const Status& why);
   void look_around();
@@ -150,19 +149,19 @@ class ShardLines {
   template <typename T>
   void settle(ShardIndex shard, std::uint64_t id, T& result) {
     if constexpr (std::is_same_v<T, Status>) {
-      result = judge(shard, id, std::move(result));
+      result = classify(shard, id, std::move(result));
     } else if constexpr (requires { result.value(); }) {
-      Status status = judge(shard, id, result.status());
+      Status status = classify(shard, id, result.status());
       if (!result.ok()) result = std::move(status);
     } else {
-      result.status = judge(shard, id, std::move(result.status));
+      result.status = classify(shard, id, std::move(result.status));
     }
   }
 
-  const ShardLineOptions options_;
+  const ShardConnectionOptions options_;
   Clock& clock_;
   const Events events_;
-  std::vector<std::unique_ptr<Line>> lines_;
+  std::vector<std::unique_ptr<Connection>> connections_;
   Alarm alarm_;
   mutable Mutex mutex_;
   CondVar left_;

@@ -1,4 +1,4 @@
-// ShardShares: how a sample request is divided among shards, and what that makes of probabilities.
+// ShardQuotas: how a sample request is divided among shards, and what that makes of probabilities.
 //
 // Shard s is meant to give the part t_s of the samples: each the same (kEven), or in proportion to
 // the mass of its table (kMass), the sum of priority^exponent over its items. That mass is no
@@ -27,14 +27,14 @@ namespace reverie {
 enum class ShardSampling { kEven, kMass };
 
 // Not thread-safe.
-class ShardShares {
+class ShardQuotas {
  public:
   static constexpr double kMemory = 4096;  // samples
   // What a shard is asked for at least, so that its mass stays known: of an even part.
   static constexpr double kLeastPart = 0.02;
 
   // Requires shard_count >= 1.
-  ShardShares(std::size_t shard_count, ShardSampling sampling);
+  ShardQuotas(std::size_t shard_count, ShardSampling sampling);
 
   // Divides `count` among the shards that are open, in out[s]; the others get 0. Rounding evens out
   // over the requests. Requires one of each a shard, and that one is open.

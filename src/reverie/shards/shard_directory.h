@@ -1,6 +1,6 @@
-// ShardRoutes: on which shard something is, for as many things as there is room.
+// ShardDirectory: which shard holds a key, for as many keys as there is room.
 //
-// A set-associative table: a key's four places lie in one line, the newest first, and the oldest is
+// A set-associative table: a key's four places lie in one set, the newest first, and the oldest is
 // forgotten for a new one. What was forgotten costs its asker a question to every shard, never a
 // wrong answer.
 #pragma once
@@ -17,11 +17,11 @@ namespace reverie {
 using ShardIndex = std::uint16_t;
 
 // Not thread-safe.
-class ShardRoutes {
+class ShardDirectory {
  public:
   // Room for 4 * 2^set_bits keys, at 12 bytes each, taken with the first. Requires 1 <= set_bits
   // <= 32.
-  explicit ShardRoutes(unsigned set_bits) : set_bits_(set_bits) {}
+  explicit ShardDirectory(unsigned set_bits) : set_bits_(set_bits) {}
 
   void put(std::uint64_t key, ShardIndex shard);
   std::optional<ShardIndex> find(std::uint64_t key) const;

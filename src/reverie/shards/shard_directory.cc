@@ -1,8 +1,8 @@
-#include "reverie/shards/shard_routes.h"
+#include "reverie/shards/shard_directory.h"
 
 namespace reverie {
 
-void ShardRoutes::put(std::uint64_t key, ShardIndex shard) {
+void ShardDirectory::put(std::uint64_t key, ShardIndex shard) {
   if (sets_.empty()) sets_.resize(std::size_t{1} << set_bits_);
   Set& set = sets_[set_of(key)];
   std::size_t way = 0;
@@ -15,7 +15,7 @@ void ShardRoutes::put(std::uint64_t key, ShardIndex shard) {
   set.shards[0] = shard;
 }
 
-std::optional<ShardIndex> ShardRoutes::find(std::uint64_t key) const {
+std::optional<ShardIndex> ShardDirectory::find(std::uint64_t key) const {
   if (sets_.empty()) return std::nullopt;
   const Set& set = sets_[set_of(key)];
   for (std::size_t way = 0; way < kWays; ++way) {
@@ -24,7 +24,7 @@ std::optional<ShardIndex> ShardRoutes::find(std::uint64_t key) const {
   return std::nullopt;
 }
 
-void ShardRoutes::forget(std::uint64_t key) {
+void ShardDirectory::forget(std::uint64_t key) {
   if (sets_.empty()) return;
   Set& set = sets_[set_of(key)];
   for (std::size_t way = 0; way < kWays; ++way) {

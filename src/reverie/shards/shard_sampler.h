@@ -1,4 +1,4 @@
-// ShardDraws: samples of one table on several shards, merged.
+// ShardSampler: samples of one table on several shards, merged.
 //
 //     request for 64 --split--> 22 of A, 21 of B, 21 of C          each shard's part
 //                               A and B answer, C is late
@@ -15,7 +15,7 @@
 // what it has by then, and the others are asked for the rest. So a batch comes whenever the shards
 // together hold it, however it lies.
 //
-// Probabilities are those of the whole: shard_shares.h has the rule. table_size is the sum of the
+// Probabilities are those of the whole: shard_quotas.h has the rule. table_size is the sum of the
 // sizes that the shards last told, with their samples. One that has none to give is asked for its
 // sizes, as it may have become empty.
 #pragma once
@@ -33,12 +33,12 @@
 #include "reverie/base/clock.h"
 #include "reverie/base/mutex.h"
 #include "reverie/service/replay_service.h"
-#include "reverie/shards/shard_lines.h"
-#include "reverie/shards/shard_shares.h"
+#include "reverie/shards/shard_connections.h"
+#include "reverie/shards/shard_quotas.h"
 
 namespace reverie {
 
-struct ShardDrawOptions {
+struct ShardSamplerOptions {
   ShardSampling sampling = ShardSampling::kEven;
   Duration hedge_min = std::chrono::milliseconds(5);
   Duration hedge_max = std::chrono::seconds(1);
@@ -53,23 +53,23 @@ struct ShardDrawOptions {
 };
 
 // Thread-safe. No completion runs under its lock.
-class ShardDraws {
+class ShardSampler {
  public:
   using Done = ReplayService::Done<SampleResult>;
   // Told of every item that a shard gave.
   using Seen = std::function<void(std::span<const ItemKey> keys, ShardIndex shard)>;
 
-  // Deadlines are of `clock`, hedges of `pace`, which `timers` runs on. All outlive this, and
-  // `timers` is stopped and `lines` closed before it ends.
-  ShardDraws(ShardLines& lines, const ShardDrawOptions& options, Clock& clock, Clock& pace,
-             TimerQueue& timers, Seen seen);
+  // Deadlines are of `clock`, hedges of `retry_clock`, which `timers` runs on. All outlive this,
+  // and `timers` is stopped and `connections` closed before it ends.
+  ShardSampler(ShardConnections& connections, const ShardSamplerOptions& options, Clock& clock,
+               Clock& retry_clock, TimerQueue& timers, Seen seen);
 
   // See ReplayService::sample; `id` is for cancel().
   void sample(RequestId id, SampleRequest request, Done done);
   // Completes it with CANCELLED and what it has.
   void cancel(RequestId id);
-  // A line went down or came up.
-  void on_lines_changed();
+  // A connection went down or came up.
+  void on_connections_changed();
   // What the tables draw by, which kMass must know.
   void learn(std::span<const TableInfo> infos);
   // How large a shard's tables are: of those that it gave samples of, which told before.
@@ -78,7 +78,7 @@ class ShardDraws {
   bool must_learn(std::string_view table);
   // Asks nobody any more: what comes is for those that wait.
   void stop();
-  // Completes all with CANCELLED and what they have. After stop(), and the lines' close().
+  // Completes all with CANCELLED and what they have. After stop(), and the connections' close().
   void close();
 
  private:
@@ -95,7 +95,7 @@ class ShardDraws {
     TimePoint deadline;
     TimePoint asked_at;
     bool is_late = false;
-    ShardLines::Call call;  // once has_call
+    ShardConnections::Call call;  // once has_call
     bool has_call = false;
     SampleBatch batch;
   };
@@ -110,8 +110,8 @@ class ShardDraws {
     std::vector<Turn> turns;
     std::vector<std::shared_ptr<Ask>> asks;  // under way
     std::size_t coming = 0;                  // samples of asks that are not late
-    TimePoint hedge_at = TimePoint::max();   // of pace
-    TimePoint give_up_at;                    // of pace: while no shard answers
+    TimePoint hedge_at = TimePoint::max();   // of retry_clock
+    TimePoint give_up_at;                    // of retry_clock: while no shard answers
     Status shortage;                         // what a shard said whose time was up
     bool is_cancelled = false;
     bool is_over = false;
@@ -126,11 +126,11 @@ class ShardDraws {
   struct Pool {
     Pool(std::string name, std::size_t shard_count, ShardSampling sampling)
         : table(std::move(name)),
-          shares(shard_count, sampling),
+          quotas(shard_count, sampling),
           late(shard_count),
           sizes(shard_count) {}
     const std::string table;
-    ShardShares shares;
+    ShardQuotas quotas;
     std::vector<int> late;            // asks under way, by shard, whose draw is over
     std::vector<std::int64_t> sizes;  // that the shards last told; 0 before
     std::deque<Leftover> leftovers;
@@ -146,7 +146,7 @@ class ShardDraws {
     std::vector<std::shared_ptr<Ask>> asks;
     std::vector<std::pair<Done, SampleResult>> ends;
     std::vector<ShardIndex> sizes_of;   // to be asked for their sizes
-    TimePoint wake = TimePoint::max();  // of pace
+    TimePoint wake = TimePoint::max();  // of retry_clock
   };
 
   Pool& pool_of(std::string_view table) REVERIE_REQUIRES(mutex_);
@@ -164,17 +164,17 @@ class ShardDraws {
   void on_result(const std::shared_ptr<Ask>& ask, SampleResult result);
   void on_alarm();
   void run(Work&& work);
-  TimePoint pace_of(TimePoint deadline) const;
+  TimePoint retry_time_of(TimePoint deadline) const;
 
-  ShardLines& lines_;
-  const ShardDrawOptions options_;
+  ShardConnections& connections_;
+  const ShardSamplerOptions options_;
   Clock& clock_;
-  Clock& pace_;
+  Clock& retry_clock_;
   const Seen seen_;
   Alarm alarm_;
   Mutex mutex_;
   std::map<std::string, std::unique_ptr<Pool>, std::less<>> pools_ REVERIE_GUARDED_BY(mutex_);
-  // When a shard may be asked for its sizes again, of pace.
+  // When a shard may be asked for its sizes again, of retry_clock.
   std::vector<TimePoint> ask_sizes_at_ REVERIE_GUARDED_BY(mutex_);
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
 };

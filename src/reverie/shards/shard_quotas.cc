@@ -1,4 +1,4 @@
-#include "reverie/shards/shard_shares.h"
+#include "reverie/shards/shard_quotas.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,10 +8,10 @@
 
 namespace reverie {
 
-ShardShares::ShardShares(std::size_t shard_count, ShardSampling sampling)
+ShardQuotas::ShardQuotas(std::size_t shard_count, ShardSampling sampling)
     : sampling_(sampling), masses_(shard_count), credits_(shard_count), given_(shard_count) {}
 
-void ShardShares::split(std::size_t count, std::span<const std::uint8_t> is_open,
+void ShardQuotas::split(std::size_t count, std::span<const std::uint8_t> is_open,
                         std::span<std::size_t> out) {
   const std::size_t shards = masses_.size();
   std::fill(out.begin(), out.end(), 0);
@@ -58,12 +58,12 @@ void ShardShares::split(std::size_t count, std::span<const std::uint8_t> is_open
   for (double& credit : credits_) credit = std::clamp(credit, -1.0, 1.0);
 }
 
-void ShardShares::note_draw(std::size_t shard, double weight, double probability) {
+void ShardQuotas::note_draw(std::size_t shard, double weight, double probability) {
   const double mass = weight / probability;
   if (weight > 0 && probability > 0 && std::isfinite(mass)) masses_[shard] = mass;
 }
 
-void ShardShares::note_batch(std::span<const std::size_t> counts) {
+void ShardQuotas::note_batch(std::span<const std::size_t> counts) {
   const auto all =
       static_cast<double>(std::accumulate(counts.begin(), counts.end(), std::size_t{0}));
   const double kept = std::exp(-all / kMemory);
@@ -72,7 +72,7 @@ void ShardShares::note_batch(std::span<const std::size_t> counts) {
   }
 }
 
-double ShardShares::part(std::size_t shard) const {
+double ShardQuotas::part(std::size_t shard) const {
   const double all = std::accumulate(given_.begin(), given_.end(), 0.0);
   return all > 0 ? given_[shard] / all : 0;
 }
