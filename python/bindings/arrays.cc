@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "python/bindings/convert.h"
+#include "python/bindings/python_api.h"
 #include "reverie/base/format.h"
 #include "reverie/tensor/shape.h"
 
@@ -88,7 +89,8 @@ std::optional<DType> registered_of(const PyArray_Descr* descr) {
   for (const auto& [number, dtype] : *known) {
     if (number == descr->type_num) return dtype;
   }
-  std::string_view name = descr->typeobj->tp_name;
+  const std::string whole = name_of_type(descr->typeobj);
+  std::string_view name = whole;
   name.remove_prefix(std::min(name.size(), name.rfind('.') + 1));
   const std::optional<DType> dtype = dtype_from_name(name);
   // A package may call a type of its own "float32" or "bytes": only the small floats are meant.

@@ -6,6 +6,7 @@
 
 #include "python/bindings/arrays.h"
 #include "python/bindings/convert.h"
+#include "python/bindings/python_api.h"
 #include "reverie/base/format.h"
 
 namespace reverie::python {
@@ -220,8 +221,7 @@ std::size_t Batcher::check(const Open& open, FillMode mode, std::size_t structur
     if (column.framework == Framework::kNone) continue;
     if (view.framework == Framework::kNone) {
       raise_type_error(format("{} is a {}; the first item of the batch has an array",
-                              column_text(column.fill.item.name),
-                              Py_TYPE(sources[i].leaf)->tp_name));
+                              column_text(column.fill.item.name), type_name_of(sources[i].leaf)));
     }
     const std::size_t count = unwrap(item_rows(mode, column.fill, view.shape));
     if (first != nullptr && count != rows) {

@@ -8,6 +8,7 @@
 #include "python/bindings/arrays.h"
 #include "python/bindings/bind.h"
 #include "python/bindings/convert.h"
+#include "python/bindings/python_api.h"
 #include "reverie/base/format.h"
 #include "reverie/env/atari_frame.h"
 
@@ -77,8 +78,8 @@ std::span<const std::uint8_t> bytes_of(const AtariFrames& frames, nb::handle scr
   auto* const array = reinterpret_cast<PyArrayObject*>(screen.ptr());
   if (!PyArray_Check(screen.ptr()) || PyArray_TYPE(array) != NPY_UINT8 ||
       !PyArray_ISCARRAY_RO(array)) {
-    raise_type_error(format("a screen is a contiguous array of uint8; {} is none",
-                            Py_TYPE(screen.ptr())->tp_name));
+    raise_type_error(
+        format("a screen is a contiguous array of uint8; {} is none", type_name_of(screen.ptr())));
   }
   const auto size = static_cast<std::size_t>(PyArray_SIZE(array));
   if (size != frames.screen_bytes()) {

@@ -20,6 +20,7 @@
 #include "python/bindings/client.h"
 #include "python/bindings/convert.h"
 #include "python/bindings/nest.h"
+#include "python/bindings/python_api.h"
 #include "reverie/base/format.h"
 #include "reverie/client/sample_feed.h"
 #include "reverie/service/table_describer.h"
@@ -36,7 +37,7 @@ constexpr std::int64_t kWorthAsking = 4;
 // An instance of a NamedTuple's class: these are tuples with another name.
 nb::object named_tuple(nb::handle type, std::span<nb::object> fields) {
   auto* const made = reinterpret_cast<PyTypeObject*>(type.ptr());
-  const nb::object tuple = owned(made->tp_alloc(made, static_cast<Py_ssize_t>(fields.size())));
+  const nb::object tuple = owned(new_tuple(made, fields.size()));
   for (std::size_t i = 0; i < fields.size(); ++i) {
     PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), fields[i].release().ptr());
   }

@@ -19,6 +19,7 @@
 #include "python/bindings/convert.h"
 #include "python/bindings/history_nest.h"
 #include "python/bindings/nest.h"
+#include "python/bindings/python_api.h"
 #include "python/bindings/values.h"
 #include "python/bindings/writer_support.h"
 #include "reverie/base/fork.h"
@@ -231,7 +232,7 @@ class Writer {
       raise_type_error(
           format("{} of the trajectory is a {}; give it rows of the writer's history, such as "
                  "writer.history['name'][-1:]",
-                 column_text(path), Py_TYPE(leaf)->tp_name));
+                 column_text(path), type_name_of(leaf)));
     }
     if (picked->history->core != core_) {
       raise(invalid_argument("{} of the trajectory refers to rows of another writer",

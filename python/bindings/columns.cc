@@ -7,6 +7,7 @@
 
 #include "python/bindings/arrays.h"
 #include "python/bindings/convert.h"
+#include "python/bindings/python_api.h"
 #include "reverie/base/format.h"
 
 namespace reverie::python {
@@ -96,12 +97,12 @@ Pick pick_rows(nb::handle key, Py_ssize_t count, std::string_view name) {
   }
   if (PyUnicode_Check(key.ptr()) || PySequence_Check(key.ptr()) == 0) {
     raise_type_error(format("{} is indexed with a {}; give it an int, a slice or a list of ints",
-                            column_text(name), Py_TYPE(key.ptr())->tp_name));
+                            column_text(name), type_name_of(key.ptr())));
   }
   for (nb::handle index : nb::borrow(key)) {
     if (PyIndex_Check(index.ptr()) == 0) {
       raise_type_error(format("{} is indexed with a list that holds a {}; all must be ints",
-                              column_text(name), Py_TYPE(index.ptr())->tp_name));
+                              column_text(name), type_name_of(index.ptr())));
     }
     pick.list.push_back(checked_index(index, count, name));
   }
@@ -260,7 +261,7 @@ void init_picked(PickedColumn* self, nb::handle references, nb::handle squeezed,
     const PickedColumn* const cell = as_picked_column(reference.ptr());
     if (cell == nullptr) {
       raise(invalid_argument("{} refers to a {}; all references must be cells of one history",
-                             column_text(name), Py_TYPE(reference.ptr())->tp_name));
+                             column_text(name), type_name_of(reference.ptr())));
     }
     if (history != nullptr &&
         (history->core != cell->history->core || history->column != cell->history->column)) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "python/bindings/numpy_api.h"
+#include "python/bindings/python_api.h"
 #include "reverie/base/format.h"
 
 namespace reverie::python {

@@ -1,5 +1,6 @@
 #include "python/bindings/env_worker.h"
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -9,6 +10,7 @@
 
 #include "python/bindings/convert.h"
 #include "python/bindings/numpy_api.h"
+#include "python/bindings/python_api.h"
 #include "reverie/base/format.h"
 
 namespace reverie::python {
@@ -29,27 +31,31 @@ std::string traceback_text(const nb::python_error& error) {
 }
 
 // The items of a tuple that an environment returned.
-std::span<PyObject* const> items(nb::handle result, std::size_t count, const char* call,
-                                 const char* form) {
+template <std::size_t kCount>
+std::array<PyObject*, kCount> items(nb::handle result, const char* call, const char* form) {
   if (!PyTuple_Check(result.ptr()) ||
-      static_cast<std::size_t>(PyTuple_GET_SIZE(result.ptr())) != count) {
+      static_cast<std::size_t>(PyTuple_GET_SIZE(result.ptr())) != kCount) {
     const bool is_tuple = PyTuple_Check(result.ptr());
     raise_type_error(
         format("{} returned {}; it must return {}, as Gymnasium has it (one of the "
                "old Gym's kind goes into reverie.envs.OldGym)",
                call,
                is_tuple ? format("{} values", PyTuple_GET_SIZE(result.ptr()))
-                        : format("a {}", Py_TYPE(result.ptr())->tp_name),
+                        : format("a {}", type_name_of(result.ptr())),
                form));
   }
-  return {reinterpret_cast<PyTupleObject*>(result.ptr())->ob_item, count};
+  std::array<PyObject*, kCount> found;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    found[i] = PyTuple_GET_ITEM(result.ptr(), static_cast<Py_ssize_t>(i));
+  }
+  return found;
 }
 
 float reward_of(PyObject* value) {
   const double reward = PyFloat_AsDouble(value);
   if (reward == -1.0 && PyErr_Occurred() != nullptr) {
     PyErr_Clear();
-    raise_type_error(format("the reward is a {}; it must be a number", Py_TYPE(value)->tp_name));
+    raise_type_error(format("the reward is a {}; it must be a number", type_name_of(value)));
   }
   return static_cast<float>(reward);
 }
@@ -67,7 +73,7 @@ nb::object method_of(nb::handle object, const char* name) {
   if (!found.is_valid()) {
     PyErr_Clear();
     raise_type_error(
-        format("the environment is a {}, which has no {}()", Py_TYPE(object.ptr())->tp_name, name));
+        format("the environment is a {}, which has no {}()", type_name_of(object.ptr()), name));
   }
   return found;
 }
@@ -196,7 +202,7 @@ void EnvWorker::step(std::size_t batch, std::size_t env) {
   const nb::object taken = action(batch, env);
   const nb::object result = owned(PyObject_CallOneArg(env_at(batch, env).step.ptr(), taken.ptr()));
   const auto values =
-      items(result, 5, "step", "five, (observation, reward, terminated, truncated, info)");
+      items<5>(result, "step", "five, (observation, reward, terminated, truncated, info)");
   const bool terminated = flag_of(values[2]);
   const bool truncated = flag_of(values[3]);
   set_outcome(batch, env, reward_of(values[1]), terminated, truncated);
@@ -232,7 +238,7 @@ nb::object EnvWorker::begin_episode(std::size_t batch, std::size_t env, nb::hand
   const nb::object& reset = env_at(batch, env).reset;
   const nb::object result =
       seed.is_none() ? owned(PyObject_CallNoArgs(reset.ptr())) : reset(nb::arg("seed") = seed);
-  const auto values = items(result, 2, "reset", "two, (observation, info)");
+  const auto values = items<2>(result, "reset", "two, (observation, info)");
   write_observation(values[0], rows_at(batch, env).observation);
   return nb::borrow(values[1]);
 }

@@ -5,6 +5,7 @@
 #include "python/bindings/convert.h"
 #include "python/bindings/nest.h"
 #include "python/bindings/nest_classes.h"
+#include "python/bindings/python_api.h"
 
 namespace reverie::python {
 namespace {

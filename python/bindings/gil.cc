@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include <dlfcn.h>
 #include <unistd.h>
 #include <unwind.h>
 
@@ -21,7 +22,13 @@ namespace nb = nanobind;
 thread_local PyThreadState* released = nullptr;
 
 bool is_finalizing() {
-#if PY_VERSION_HEX >= 0x030D0000
+#if defined(Py_LIMITED_API)
+  // Not of the stable ABI, but there: by another name before 3.13.
+  using Ask = int (*)();
+  static const auto ask = reinterpret_cast<Ask>(
+      dlsym(RTLD_DEFAULT, Py_Version >= 0x030D0000 ? "Py_IsFinalizing" : "_Py_IsFinalizing"));
+  return ask != nullptr && ask() != 0;
+#elif PY_VERSION_HEX >= 0x030D0000
   return Py_IsFinalizing() != 0;
 #else
   return _Py_IsFinalizing() != 0;
@@ -95,7 +102,15 @@ GilAnywhere::~GilAnywhere() {
 
 bool holds_gil() {
   // Where there is no interpreter any more, the check alone would say yes.
-  return PyGILState_GetThisThreadState() != nullptr && PyGILState_Check() != 0;
+  if (PyGILState_GetThisThreadState() == nullptr) return false;
+#if defined(Py_LIMITED_API)
+  // Not of the stable ABI, but in every Python since 3.4.
+  using Ask = int (*)();
+  static const auto ask = reinterpret_cast<Ask>(dlsym(RTLD_DEFAULT, "PyGILState_Check"));
+  return ask == nullptr || ask() != 0;
+#else
+  return PyGILState_Check() != 0;
+#endif
 }
 
 void sleep_until_the_end() {

@@ -9,6 +9,7 @@
 #include "python/bindings/convert.h"
 #include "python/bindings/nest_classes.h"
 #include "python/bindings/numpy_api.h"
+#include "python/bindings/python_api.h"
 #include "reverie/base/format.h"
 
 namespace reverie::python {
@@ -28,7 +29,7 @@ class Level {
 std::string key_text(nb::handle key) {
   if (!PyUnicode_Check(key.ptr()) && (!PyLong_Check(key.ptr()) || PyBool_Check(key.ptr()))) {
     raise_type_error(format("a dict in the nest has the key {}, a {}; keys must be str or int",
-                            str_of(nb::repr(key)), Py_TYPE(key.ptr())->tp_name));
+                            str_of(nb::repr(key)), type_name_of(key.ptr())));
   }
   nb::object plain = nb::borrow(key);  // an enumerator counts as its number
   if (PyLong_Check(key.ptr())) plain = owned(PyNumber_Long(key.ptr()));

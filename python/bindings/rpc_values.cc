@@ -10,6 +10,7 @@
 
 #include "python/bindings/arrays.h"
 #include "python/bindings/convert.h"
+#include "python/bindings/python_api.h"
 #include "reverie/base/format.h"
 #include "reverie/base/mutex.h"
 
@@ -251,7 +252,7 @@ void drop_lent_arrays() {
 }
 
 void ValueEncoder::refuse(PyObject* value, const char* why) const {
-  raise_type_error(format("{} holds a {}, {}", what_, Py_TYPE(value)->tp_name, why));
+  raise_type_error(format("{} holds a {}, {}", what_, type_name_of(value), why));
 }
 
 void ValueEncoder::encode(nb::handle value, const char* what) {

@@ -9,6 +9,7 @@
 #include "python/bindings/convert.h"
 #include "python/bindings/env_results.h"
 #include "python/bindings/numpy_api.h"
+#include "python/bindings/python_api.h"
 #include "reverie/base/format.h"
 
 namespace reverie::python {
@@ -38,7 +39,7 @@ nb::object to_array(std::string_view name, nb::handle given) {
   if (!array.is_valid()) {
     nb::python_error error;
     raise_type_error(format("{} is a {} that NumPy cannot read: {}", name,
-                            Py_TYPE(given.ptr())->tp_name, str_of(error.value())));
+                            type_name_of(given.ptr()), str_of(error.value())));
   }
   return array;
 }

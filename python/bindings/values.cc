@@ -9,6 +9,7 @@
 #include "python/bindings/arrays.h"
 #include "python/bindings/convert.h"
 #include "python/bindings/env_results.h"
+#include "python/bindings/python_api.h"
 #include "reverie/base/format.h"
 
 namespace reverie::python {
@@ -19,7 +20,7 @@ PyArrayObject* as_array(nb::handle array) {
 }
 
 std::string name_of_type(nb::handle object) {
-  return Py_TYPE(object.ptr())->tp_name;
+  return type_name_of(object.ptr());
 }
 
 std::span<const std::int64_t> shape_of(PyArrayObject* array) {

@@ -1,0 +1,64 @@
+// Python's C interface, in a wheel for every Python from 3.12 on (the stable ABI) and in one for
+// the Python at hand: what the former lacks, under the names of the latter.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include <Python.h>
+
+#if defined(Py_LIMITED_API)
+
+// The checked functions of the same meaning. Only what is known to be of the type is given to them.
+#define PyBytes_AS_STRING(object) PyBytes_AsString(object)
+#define PyBytes_GET_SIZE(object) PyBytes_Size(object)
+#define PyDict_GET_SIZE(object) PyDict_Size(object)
+#define PyFloat_AS_DOUBLE(object) PyFloat_AsDouble(object)
+#define PyList_GET_ITEM(object, i) PyList_GetItem(object, i)
+#define PyList_GET_SIZE(object) PyList_Size(object)
+#define PyList_SET_ITEM(object, i, item) static_cast<void>(PyList_SetItem(object, i, item))
+#define PyTuple_GET_ITEM(object, i) PyTuple_GetItem(object, i)
+#define PyTuple_GET_SIZE(object) PyTuple_Size(object)
+#define PyTuple_SET_ITEM(object, i, item) static_cast<void>(PyTuple_SetItem(object, i, item))
+// Of a list or a tuple.
+#define PySequence_Fast_GET_SIZE(object) PySequence_Size(object)
+#define PySequence_Fast_GET_ITEM(object, i) \
+  (PyList_Check(object) ? PyList_GetItem(object, i) : PyTuple_GetItem(object, i))
+
+inline PyObject* PyObject_CallOneArg(PyObject* function, PyObject* argument) {
+  return PyObject_Vectorcall(function, &argument, 1, nullptr);
+}
+
+#endif
+
+namespace reverie::python {
+
+// Of a class, for messages: "numpy.ndarray" or "int"; the last part alone in the stable ABI.
+inline std::string name_of_type(PyTypeObject* type) {
+#if defined(Py_LIMITED_API)
+  PyObject* const name = PyType_GetName(type);
+  const char* const text = name == nullptr ? nullptr : PyUnicode_AsUTF8AndSize(name, nullptr);
+  std::string made = text == nullptr ? "?" : text;
+  if (text == nullptr) PyErr_Clear();
+  Py_XDECREF(name);
+  return made;
+#else
+  return type->tp_name;
+#endif
+}
+
+inline std::string type_name_of(PyObject* object) {
+  return name_of_type(Py_TYPE(object));
+}
+
+// A tuple of a class derived from tuple, without its __new__; null with an error set.
+inline PyObject* new_tuple(PyTypeObject* type, std::size_t count) {
+#if defined(Py_LIMITED_API)
+  const auto allocate = reinterpret_cast<allocfunc>(PyType_GetSlot(type, Py_tp_alloc));
+  return allocate(type, static_cast<Py_ssize_t>(count));
+#else
+  return type->tp_alloc(type, static_cast<Py_ssize_t>(count));
+#endif
+}
+
+}  // namespace reverie::python
