@@ -312,6 +312,18 @@ Raises:
       .def(
           "__repr__", [](nb::handle self) { return view("shown")(self); },
           nb::sig("def __repr__(self) -> str"))
+      .def(
+          "names", [](nb::handle self) { return nb::list(view("as_dict")(self).attr("keys")()); },
+          nb::sig("def names(self) -> list[str]"),
+          "Of ``as_dict``: what there is. (``keys`` are the keys of the items.)")
+      .def(
+          "__getitem__", [](nb::handle self, nb::handle name) { return view("named")(self, name); },
+          "name"_a.none(), nb::sig("def __getitem__(self, name: str, /) -> typing.Any"),
+          "``batch[\"weights\"]`` is ``batch.weights``.")
+      .def(
+          "__iter__", [](nb::handle self) { return nb::iter(view("unpacked")(self)); },
+          nb::sig("def __iter__(self) -> collections.abc.Iterator[typing.Any]"),
+          "``data, weights, tickets = batch``: what a learner needs.")
       .def("__len__",
            [](const PyBatch& self) { return self.keys.is_none() ? 0 : nb::len(self.keys); })
       .def(

@@ -3,6 +3,7 @@
 #include <limits>
 #include <new>
 #include <optional>
+#include <string_view>
 
 #include <nanobind/nanobind.h>
 
@@ -19,10 +20,23 @@ std::uint32_t small_integer(const char* name, nb::handle value, std::int64_t lea
       integer_argument(name, value, least, std::numeric_limits<std::int32_t>::max()));
 }
 
+// (strategy, share, achieved, desired), which the package has checked, or None.
+std::optional<HindsightOptions> hindsight_argument(nb::handle given) {
+  if (given.is_none()) return std::nullopt;
+  HindsightOptions options;
+  const std::string_view strategy = text_argument("strategy", given[0]);
+  if (strategy == "final") options.strategy = HindsightStrategy::kFinal;
+  if (strategy == "episode") options.strategy = HindsightStrategy::kEpisode;
+  options.share = number_argument("share", given[1]);
+  options.achieved = text_argument("achieved", given[2]);
+  options.goal = text_argument("desired", given[3]);
+  return options;
+}
+
 void init(PyReplayBuffer* self, nb::handle capacity, nb::handle num_envs, nb::handle frame_stack,
           nb::handle n_step, nb::handle gamma, nb::handle alpha, nb::handle beta,
           nb::handle weights, nb::handle seed, nb::handle sequence_length, nb::handle period,
-          nb::handle burn_in, bool pad_sequences) {
+          nb::handle burn_in, bool pad_sequences, nb::handle hindsight, bool is_finished) {
   TransitionOptions options;
   options.capacity = static_cast<std::size_t>(integer_argument("capacity", capacity, 1));
   options.env_count = small_integer("num_envs", num_envs, 1);
@@ -36,12 +50,13 @@ void init(PyReplayBuffer* self, nb::handle capacity, nb::handle num_envs, nb::ha
     options.burn_in = small_integer("burn_in", burn_in, 0);
     options.pad_sequences = pad_sequences;
   }
+  options.hindsight = hindsight_argument(hindsight);
   std::optional<double> exponent;
   if (!alpha.is_none()) exponent = number_argument("alpha", alpha);
   std::optional<std::uint64_t> given_seed;
   if (!seed.is_none()) given_seed = static_cast<std::uint64_t>(integer_argument("seed", seed, 0));
-  new (self)
-      PyReplayBuffer(options, exponent, nb::borrow(beta), weights_argument(weights), given_seed);
+  new (self) PyReplayBuffer(options, exponent, nb::borrow(beta), weights_argument(weights),
+                            given_seed, is_finished);
 }
 
 }  // namespace
@@ -51,12 +66,13 @@ void bind_replay_buffer(nb::module_& m) {
   nb::class_<PyReplayBuffer>(m, "ReplayBuffer", "See ``reverie.ReplayBuffer``.")
       .def("__init__", &init, "capacity"_a, "num_envs"_a, "frame_stack"_a, "n_step"_a, "gamma"_a,
            "alpha"_a.none(), "beta"_a, "weights"_a, "seed"_a.none(), "sequence_length"_a.none(),
-           "period"_a.none(), "burn_in"_a, "pad_sequences"_a,
+           "period"_a.none(), "burn_in"_a, "pad_sequences"_a, "hindsight"_a.none(), "finished"_a,
            nb::sig("def __init__(self, capacity: int, num_envs: int, frame_stack: int, n_step: "
                    "int, gamma: float, alpha: float | None, beta: float | "
                    "collections.abc.Callable[[int], float], weights: str, seed: int | None, "
                    "sequence_length: int "
-                   "| None, period: int | None, burn_in: int, pad_sequences: bool) -> None"))
+                   "| None, period: int | None, burn_in: int, pad_sequences: bool, hindsight: "
+                   "tuple[str, float, str, str] | None, finished: bool) -> None"))
       .def("add", &PyReplayBuffer::add, "obs"_a.none(), "action"_a.none(), "reward"_a.none(),
            "next_obs"_a.none(), "terminated"_a.none(), "truncated"_a.none() = false, nb::kw_only(),
            "mask"_a = nb::none(), "extra"_a,
@@ -122,7 +138,9 @@ Returns:
     ``[B]`` float32, at most 1 (see ``weights`` of the class), ``tickets`` ``[B]`` uint64 for :meth:`update_priorities`, and the
     columns that were added.
     With sequences an axis ``[T]`` follows ``[B]``, weights and tickets excepted, and ``mask``
-    ``[B, T]`` bool is True for steps that count: neither burn-in nor padding.
+    ``[B, T]`` bool is True for steps that count: neither burn-in nor padding. With hindsight
+    ``hindsight`` ``[B]`` bool is True where the goal is another than the episode's. Transforms of
+    the buffer have been applied.
 
 Raises:
     FailedPreconditionError: there is no item, and ``timeout_s`` has passed.
@@ -137,7 +155,7 @@ Args:
     count: how many at most.
 
 Returns:
-    A batch with weights of 1; None where there is no such item.
+    A batch with weights of 1, as it was stored; None where there is no such item.
 
 Raises:
     FailedPreconditionError: nothing was added yet.)")

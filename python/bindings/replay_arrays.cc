@@ -21,13 +21,14 @@ enum Key : std::size_t {
   kDiscount,
   kMask,
   kWeights,
-  kTickets
+  kTickets,
+  kHindsight
 };
 nb::handle key_object(Key key) {
   static auto* const keys = [] {
     auto* const made = new std::vector<nb::object>;
     for (const char* name : {"obs", "action", "reward", "next_obs", "terminated", "discount",
-                             "mask", "weights", "tickets"}) {
+                             "mask", "weights", "tickets", "hindsight"}) {
       made->push_back(owned(PyUnicode_InternFromString(name)));
     }
     return made;
@@ -60,7 +61,7 @@ bool fits(nb::handle array, const TensorSpec& spec) {
 }  // namespace
 
 bool is_batch_name(std::string_view name) {
-  for (std::size_t key = kObs; key <= kTickets; ++key) {
+  for (std::size_t key = kObs; key <= kHindsight; ++key) {
     if (str_of(key_object(static_cast<Key>(key))) == name) return true;
   }
   return name == "truncated";
@@ -70,7 +71,8 @@ ReplayArrays::ReplayArrays(const TransitionPlan& plan, std::size_t count)
     : obs_count_(plan.obs().size()),
       action_count_(plan.action().size()),
       count_(count),
-      has_mask_(plan.options().has_sequences()) {
+      has_mask_(plan.options().has_sequences()),
+      has_hindsight_(plan.options().hindsight.has_value()) {
   const TransitionOptions& options = plan.options();
   const auto item_count = static_cast<std::int64_t>(count);
   const Shape items{item_count};
@@ -98,6 +100,7 @@ ReplayArrays::ReplayArrays(const TransitionPlan& plan, std::size_t count)
   if (has_mask_) add("mask", DType::kBool, steps);
   add("weights", DType::kFloat32, items);
   add("tickets", DType::kUInt64, items);
+  if (has_hindsight_) add("hindsight", DType::kBool, items);
   for (const TensorSpec& spec : specs_) {
     size_bytes_ +=
         static_cast<std::size_t>(element_count(spec.shape)) * dtype_size_bytes(spec.dtype);
@@ -130,6 +133,7 @@ nb::object ReplayArrays::fold(const ReplayStructures& structures,
   if (has_mask_) set(dict, kMask, *next++);
   set(dict, kWeights, *next++);
   set(dict, kTickets, *next++);
+  if (has_hindsight_) set(dict, kHindsight, *next++);
   for (const std::string& name : structures.extra) dict[name.c_str()] = action[name.c_str()];
   return dict;
 }
@@ -179,6 +183,7 @@ std::vector<nb::object> ReplayArrays::find(nb::handle dict,
   if (has_mask_) arrays.push_back(get(dict, kMask));
   arrays.push_back(get(dict, kWeights));
   arrays.push_back(get(dict, kTickets));
+  if (has_hindsight_) arrays.push_back(get(dict, kHindsight));
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     if (fits(arrays[i], specs_[i])) [[likely]] {
       continue;
@@ -208,6 +213,7 @@ ReplayBufferTargets replay_targets(const TransitionPlan& plan, std::span<std::by
   if (plan.options().has_sequences()) to.mask = reinterpret_cast<std::uint8_t*>(take(1)[0]);
   targets.weights = reinterpret_cast<float*>(take(1)[0]);
   targets.tickets = reinterpret_cast<std::uint64_t*>(take(1)[0]);
+  if (plan.options().hindsight) to.hindsight = reinterpret_cast<std::uint8_t*>(take(1)[0]);
   return targets;
 }
 

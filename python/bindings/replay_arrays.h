@@ -1,7 +1,8 @@
 // The arrays of a replay buffer's batch, and the dict that holds them.
 //
 //     {"obs": nest, "action": nest, "reward": [B], "next_obs": nest, "terminated": [B],
-//      "discount": [B], ("mask": [B, T],) "weights": [B], "tickets": [B], (added columns)}
+//      "discount": [B], ("mask": [B, T],) "weights": [B], "tickets": [B], ("hindsight": [B],)
+//      (added columns)}
 #pragma once
 
 #include <cstddef>
@@ -54,6 +55,7 @@ class ReplayArrays {
   std::size_t count_;
   std::size_t size_bytes_ = 0;
   bool has_mask_;
+  bool has_hindsight_;
   std::vector<TensorSpec> specs_;
 };
 

@@ -52,11 +52,12 @@ PyReplayBuffer::FillMark::~FillMark() {
 
 PyReplayBuffer::PyReplayBuffer(TransitionOptions options, std::optional<double> alpha,
                                nb::object beta, bool weighs_over_buffer,
-                               std::optional<std::uint64_t> seed)
+                               std::optional<std::uint64_t> seed, bool is_finished)
     : options_(options),
       is_prioritized_(alpha.has_value()),
       beta_(std::move(beta)),
-      weighs_over_buffer_(weighs_over_buffer) {
+      weighs_over_buffer_(weighs_over_buffer),
+      is_finished_(is_finished) {
   unwrap(TransitionPlan::check(options));
   Random random(seed);
   TableOptions table = ReplayBuffer::table_options(options, kTable);
@@ -220,6 +221,7 @@ nb::object PyReplayBuffer::sample(nb::handle batch_size, nb::handle given_beta, 
   unwrap(without_gil_in_waits(is_brief, waiting.options(), [&](const WaitOptions& wait) {
     return buffer->sample(draw, targets, wait);
   }));
+  if (is_finished_) return nb::find(this).attr("_finished")(batch);
   return batch;
 }
 

@@ -23,7 +23,7 @@ class PyReplayBuffer {
  public:
   // Without `alpha` the draws are uniform. `beta` is a number or a function of update_count().
   PyReplayBuffer(TransitionOptions options, std::optional<double> alpha, nb::object beta,
-                 bool weighs_over_buffer, std::optional<std::uint64_t> seed);
+                 bool weighs_over_buffer, std::optional<std::uint64_t> seed, bool is_finished);
   PyReplayBuffer(const PyReplayBuffer&) = delete;
   PyReplayBuffer& operator=(const PyReplayBuffer&) = delete;
 
@@ -97,6 +97,9 @@ class PyReplayBuffer {
   const bool is_prioritized_;
   const nb::object beta_;
   const bool weighs_over_buffer_;
+  // Whether a sample is handed to the Python object's _finished(batch), which gives what to return.
+  // Python holds the function, so that its garbage collector finds it.
+  const bool is_finished_;
   std::uint64_t chunk_seed_ = 0;
   ForkGuard fork_guard_;
   std::shared_ptr<LocalService> service_;

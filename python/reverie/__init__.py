@@ -1,6 +1,13 @@
 """Reverie: the data plane of reinforcement learning."""
 
+import sys
 from typing import TYPE_CHECKING, Any
+
+if "t" in getattr(sys, "abiflags", ""):
+    raise ImportError(
+        "reverie relies on the global lock of CPython, which this free-threaded build has not; use "
+        f"an ordinary python{sys.version_info[0]}.{sys.version_info[1]}"
+    )
 
 from reverie import errors, extensions, rate_limiters, selectors
 from reverie._reverie import (
@@ -26,9 +33,10 @@ from reverie.trajectory_writer import TrajectoryWriter
 from reverie.writer import Writer
 
 if TYPE_CHECKING:
-    from reverie import agents, nn, rl, structured
+    from reverie import agents, nn, rl, structured, transforms
     from reverie.agents import TrainSettings, train
     from reverie.envs.pool import EnvPool
+    from reverie.hindsight import Hindsight
     from reverie.pattern_dataset import PatternDataset
     from reverie.rpc import Future, Rpc, create_uid
     from reverie.sample_datasets import TimestepDataset, TrajectoryDataset
@@ -46,6 +54,7 @@ __all__ = [
     "DeadlineExceededError",
     "EnvPool",
     "Future",
+    "Hindsight",
     "PatternDataset",
     "ReplayBuffer",
     "ReplaySample",
@@ -78,6 +87,7 @@ __all__ = [
     "selectors",
     "structured",
     "train",
+    "transforms",
     "unbatch",
 ]
 
@@ -86,6 +96,7 @@ _LAZY = {
     "TrainSettings": "reverie.agents",
     "EnvPool": "reverie.envs.pool",
     "Future": "reverie.rpc",
+    "Hindsight": "reverie.hindsight",
     "PatternDataset": "reverie.pattern_dataset",
     "Rpc": "reverie.rpc",
     "TimestepDataset": "reverie.sample_datasets",
@@ -101,6 +112,16 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401
 
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
-    if name in ("agents", "envs", "gym", "moolib", "nn", "reverb", "rl", "structured"):
+    if name in (
+        "agents",
+        "envs",
+        "gym",
+        "moolib",
+        "nn",
+        "reverb",
+        "rl",
+        "structured",
+        "transforms",
+    ):
         return importlib.import_module(f"reverie.{name}")
     raise AttributeError(f"module 'reverie' has no attribute {name!r}")

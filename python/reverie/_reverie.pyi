@@ -205,6 +205,15 @@ class Batch:
 
     def __repr__(self) -> str: ...
 
+    def names(self) -> list[str]:
+        """Of ``as_dict``: what there is. (``keys`` are the keys of the items.)"""
+
+    def __getitem__(self, name: str, /) -> Any:
+        """``batch["weights"]`` is ``batch.weights``."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """``data, weights, tickets = batch``: what a learner needs."""
+
     def __len__(self) -> int: ...
 
     def __reduce__(self) -> Any: ...
@@ -598,7 +607,7 @@ def single_targets(target: str) -> list[str]:
 class ReplayBuffer:
     """See ``reverie.ReplayBuffer``."""
 
-    def __init__(self, capacity: int, num_envs: int, frame_stack: int, n_step: int, gamma: float, alpha: float | None, beta: float | Callable[[int], float], weights: str, seed: int | None, sequence_length: int | None, period: int | None, burn_in: int, pad_sequences: bool) -> None: ...
+    def __init__(self, capacity: int, num_envs: int, frame_stack: int, n_step: int, gamma: float, alpha: float | None, beta: float | Callable[[int], float], weights: str, seed: int | None, sequence_length: int | None, period: int | None, burn_in: int, pad_sequences: bool, hindsight: tuple[str, float, str, str] | None, finished: bool) -> None: ...
 
     def add(self, obs: Any, action: Any, reward: Any, next_obs: Any, terminated: Any, truncated: Any = False, *, mask: Any = None, **extra: Any) -> None:
         """
@@ -658,7 +667,9 @@ class ReplayBuffer:
             ``[B]`` float32, at most 1 (see ``weights`` of the class), ``tickets`` ``[B]`` uint64 for :meth:`update_priorities`, and the
             columns that were added.
             With sequences an axis ``[T]`` follows ``[B]``, weights and tickets excepted, and ``mask``
-            ``[B, T]`` bool is True for steps that count: neither burn-in nor padding.
+            ``[B, T]`` bool is True for steps that count: neither burn-in nor padding. With hindsight
+            ``hindsight`` ``[B]`` bool is True where the goal is another than the episode's. Transforms of
+            the buffer have been applied.
 
         Raises:
             FailedPreconditionError: there is no item, and ``timeout_s`` has passed.
@@ -675,7 +686,7 @@ class ReplayBuffer:
             count: how many at most.
 
         Returns:
-            A batch with weights of 1; None where there is no such item.
+            A batch with weights of 1, as it was stored; None where there is no such item.
 
         Raises:
             FailedPreconditionError: nothing was added yet.

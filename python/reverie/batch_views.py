@@ -31,6 +31,17 @@ def as_dict(batch: Batch) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
+def named(batch: Batch, name: object) -> Any:  # noqa: ANN401
+    """One of them."""
+    found = as_dict(batch)
+    return found[_checks.choice("a batch's array", name, found)]
+
+
+def unpacked(batch: Batch) -> tuple[Any, Any, Any]:
+    """What ``data, weights, tickets = batch`` gives."""
+    return batch.data, batch.weights, batch.tickets
+
+
 def to(batch: Batch, device: object, output: object) -> Batch:
     """Puts what a learner computes with on a device."""
     _checks.choice("output", output, ("torch", "jax"))

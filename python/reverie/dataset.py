@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Output: TypeAlias = Literal["numpy", "torch", "jax"]
+_Replay: TypeAlias = dict[str, Any]
 
 
 _OPENS = "that of a client or buffer; call its dataset()"
@@ -44,15 +46,29 @@ class Dataset:
         self,
         stream: _reverie.TableStream | _reverie.ReplayStream,
         convert: Callable[[Any], Any] | None,
+        *,
+        is_ahead: bool = False,
     ) -> None:
         _checks.instance("stream", stream, (_reverie.TableStream, _reverie.ReplayStream), _OPENS)
         self._stream = stream
         self._convert = convert if convert is None else _checks.function("convert", convert)
+        self._is_ahead = _checks.flag("is_ahead", is_ahead)
+        self._ahead: list[Any] = []  # at most one batch, converted already
 
     def __iter__(self) -> Dataset:
         return self
 
     def __next__(self) -> Any:  # noqa: ANN401
+        if not self._is_ahead:
+            return self._next()
+        if not self._ahead:
+            self._ahead.append(self._next())
+        batch = self._ahead.pop()
+        with contextlib.suppress(StopIteration):  # the next call finds out again
+            self._ahead.append(self._next())
+        return batch
+
+    def _next(self) -> Any:  # noqa: ANN401
         batch = self._stream.next()
         return batch if self._convert is None else self._convert(batch)
 
@@ -62,6 +78,7 @@ class Dataset:
         Batches that wait are dropped; where their items left the table with their samples (a
         queue), they go back to it, or a warning says how many could not.
         """
+        self._ahead.clear()
         self._stream.close()
 
     def __enter__(self) -> Dataset:
@@ -94,19 +111,26 @@ def table_dataset(stream: _reverie.TableStream, output: Output) -> Dataset:
     return _dataset_class(output)(stream, None if convert is None else converted)
 
 
-def replay_dataset(stream: _reverie.ReplayStream, output: Output) -> Dataset:
-    """A dataset of dicts, whose arrays are of the library ``output``, tickets excepted."""
-    convert = converter(output)
+def replay_dataset(
+    stream: _reverie.ReplayStream,
+    output: Output,
+    finish: Callable[[_Replay], _Replay] | None,
+    convert: Callable[[_Replay], _Replay] | None,
+    *,
+    is_ahead: bool,
+) -> Dataset:
+    """A dataset of dicts: what was drawn goes through ``finish``, then ``convert``.
 
-    def converted(batch: dict[str, Any]) -> dict[str, Any]:
-        assert convert is not None
-        tickets = batch.pop("tickets")
-        _, leaves, structure = _reverie.flatten(batch)
-        made: dict[str, Any] = _reverie.fold(structure, [convert(leaf) for leaf in leaves])
-        made["tickets"] = tickets
-        return made
+    Where ``is_ahead`` that is done for one batch before the one ahead of it is handed out.
+    """
+    steps = [step for step in (finish, convert) if step is not None]
 
-    return _dataset_class(output)(stream, None if convert is None else converted)
+    def converted(batch: _Replay) -> _Replay:
+        for step in steps:
+            batch = step(batch)
+        return batch
+
+    return _dataset_class(output)(stream, converted if steps else None, is_ahead=is_ahead)
 
 
 def converter(output: Output) -> Callable[[Any], Any] | None:

@@ -1,8 +1,8 @@
 """Experience replay in one line: transitions or sequences, uniform or prioritised."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from reverie.errors import (
     UnimplementedError,
     UnsupportedTypeError,
 )
+
+if TYPE_CHECKING:
+    from reverie.hindsight import Hindsight
 
 _BLOCK = 4096  # items that are read at once
 
@@ -58,9 +61,13 @@ class ReplayBuffer(_reverie.ReplayBuffer):
             ``burn_in + sequence_length`` steps.
         pad_sequences: steps that an episode's end leaves over make a shorter sequence, filled up
             with zeros; else they are dropped.
+        hindsight: draws some transitions with goals that their episode reached; of single steps.
+        transforms: functions of a batch, applied one after the other to each batch that is drawn
+            (as NumPy arrays): each returns the batch. ``reverie.transforms`` has ready ones.
 
     Raises:
         InvalidArgumentError: an argument is out of range, or ``beta`` gives no number >= 0.
+        UnsupportedTypeError: a transform is no function.
 
     Source:
         Schaul et al. 2016, "Prioritized Experience Replay"; Kapturowski et al. 2019, "Recurrent
@@ -84,6 +91,8 @@ class ReplayBuffer(_reverie.ReplayBuffer):
         period: int | None = None,
         burn_in: int = 0,
         pad_sequences: bool = True,
+        hindsight: "Hindsight | None" = None,
+        transforms: Sequence[Callable[[dict[str, Any]], dict[str, Any]]] = (),
     ) -> None:
         if isinstance(capacity, float) and capacity.is_integer():
             capacity = int(capacity)  # 1e5
@@ -105,6 +114,17 @@ class ReplayBuffer(_reverie.ReplayBuffer):
                 "sequence_length too, or leave them out"
             )
         self._is_folded = n_step > 1 or sequence_length is not None
+        if hindsight is not None:
+            from reverie.hindsight import Hindsight
+
+            what = "a reverie.Hindsight, or None"
+            hindsight = _checks.instance("hindsight", hindsight, Hindsight, what)
+        self._hindsight = hindsight
+        self._gamma = gamma
+        self._transforms = tuple(
+            _checks.function("a transform", one, "a function of a batch")
+            for one in _checks.items("transforms", transforms, "a list of functions of a batch")
+        )
         super().__init__(
             capacity,
             num_envs,
@@ -119,7 +139,26 @@ class ReplayBuffer(_reverie.ReplayBuffer):
             period,
             burn_in,
             pad_sequences,
+            None if hindsight is None else hindsight._spec,
+            self._is_finished,
         )
+
+    @property
+    def _is_finished(self) -> bool:
+        return self._hindsight is not None or len(self._transforms) > 0
+
+    def _finished(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """A batch as it was drawn, with what Python adds to it."""
+        if self._hindsight is not None:
+            self._hindsight._finish(batch, self._gamma)
+        for transform in self._transforms:
+            batch = transform(batch)
+            if not isinstance(batch, dict):
+                raise UnsupportedTypeError(
+                    f"the transform {_checks.shown(transform)} returned {_checks.shown(batch)}; it "
+                    "must return the batch, a dict"
+                )
+        return batch
 
     def dataset(
         self,
@@ -129,6 +168,8 @@ class ReplayBuffer(_reverie.ReplayBuffer):
         distinct: bool = False,
         prefetch: int = 2,
         output: Output = "numpy",
+        device: object = None,
+        pin_memory: bool = False,
     ) -> Dataset:
         """Batches without end, drawn ahead by a thread of its own.
 
@@ -139,16 +180,22 @@ class ReplayBuffer(_reverie.ReplayBuffer):
             prefetch: batches that may wait for their user; in [1, 1024]. They are drawn with the
                 priorities of that time.
             output: ``"numpy"``, ``"torch"`` or ``"jax"``: of what all but ``tickets`` are arrays.
+            device: of torch or JAX: where the arrays go. The copies of one batch are begun before
+                the one ahead of it is handed out.
+            pin_memory: of torch: copies through locked memory, without waiting.
 
         Returns:
             An iterator over dicts as of :meth:`sample`, and a context manager.
 
         Raises:
             FailedPreconditionError: nothing was added yet, so that nobody knows what items are.
-            InvalidArgumentError: a number lies outside, or ``output`` is none of the three.
+            InvalidArgumentError: a number is out of range, an unknown ``output``, or a device that
+                is not there.
             MissingPackageError: the package of ``output`` is not installed.
         """
-        _checks.choice("output", output, ("numpy", "torch", "jax"))
+        from reverie.replay_output import dataset_converter
+
+        convert = dataset_converter(output, device, pin_memory)
         stream = _reverie.ReplayStream(
             self,
             _checks.integer("batch_size", batch_size),
@@ -156,7 +203,8 @@ class ReplayBuffer(_reverie.ReplayBuffer):
             _checks.flag("distinct", distinct),
             _checks.integer("prefetch", prefetch, 1, 1024),
         )
-        return replay_dataset(stream, output)
+        finish = self._finished if self._is_finished else None
+        return replay_dataset(stream, output, finish, convert, is_ahead=device is not None)
 
     def __getitem__(self, index: int | slice) -> dict[str, Any]:
         """Items by age: ``buffer[0]`` is the oldest, ``buffer[-1]`` the newest, a copy.
@@ -219,8 +267,8 @@ class ReplayBuffer(_reverie.ReplayBuffer):
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise UnsupportedTypeError(
-            "a ReplayBuffer lives in this process and cannot be pickled; make one in the other "
-            "process, or serve a Store"
+            "a ReplayBuffer lives in this process and cannot be pickled or copied; make one in the "
+            "other process, or serve a Store"
         )
 
     def __repr__(self) -> str:

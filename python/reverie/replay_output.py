@@ -52,6 +52,25 @@ def converter(output: object, device: object, pin_memory: object) -> Callable[[_
 _NAMES = ("numpy", "torch", "jax")
 
 
+def dataset_converter(
+    output: object, device: object, pin_memory: object
+) -> Callable[[_Batch], _Batch] | None:
+    """As ``converter``, but tickets stay NumPy's; None where nothing changes."""
+    if _checks.choice("output", output, _NAMES) == "numpy":
+        converter(output, device, pin_memory)  # refuses a device
+        return None
+    pinned = _checks.flag("pin_memory", pin_memory)
+    if output != "torch":
+        converter(output, None, pin_memory)
+    move = mover(output, device, pinned=pinned)
+
+    def converted(batch: _Batch) -> _Batch:
+        tickets = batch.pop("tickets")
+        return {**_mapped(batch, move), "tickets": tickets}
+
+    return converted
+
+
 def mover(output: object, device: object, *, pinned: bool) -> Callable[[Any], Any]:
     """What makes an array of torch or JAX of a NumPy array; raises as ``converter``."""
     return _torch_mover(device, pinned=pinned) if output == "torch" else _jax_mover(device)

@@ -43,10 +43,11 @@ PUBLIC = [
     "reverie.reverb",
     "reverie.selectors",
     "reverie.structured",
+    "reverie.transforms",
 ]
 # Programs of the command line, and what the public modules are made of.
 INTERNAL = re.compile(
-    r"reverie\.(_.*|agents\..*|demo.*|serve.*|batch_views|bench|client|completion|contrib.*|dataset|doctor|packages|pattern_dataset|replay_buffer"
+    r"reverie\.(_.*|agents\..*|demo.*|serve.*|batch_views|bench|client|completion|contrib.*|dataset|doctor|hindsight|packages|pattern_dataset|replay_buffer"
     r"|moolib_rpc|replay_output|replay_sample|rpc|rpc_batches|sample_datasets|server|specs|store|table|tf_dataset|tls|trajectory_writer|trusted"
     r"|writer|envs\.(adapters|agent_rows|backend|messages|output|pool|process|rows|source|spaces|thread"
     r"|vector|vector_of_.*|worker)"
@@ -110,6 +111,7 @@ ALIASES = {
     "key": ("slice", "index", "row"),
     "actions": ("action",),
     "tables": ("table",),
+    "transforms": ("transform",),
     "step_structure": ("column", "get_field_from_step_fn", "structure"),
     "create_env": ("env",),
     "num_processes": ("num_workers",),
@@ -319,6 +321,21 @@ VALID = {
     "output": "numpy",
     "pad": False,
     "pad_sequences": True,
+    "hindsight": None,
+    "transforms": (),
+    "is_ahead": False,
+    "Hindsight.reward": lambda _: lambda *_: 0,
+    "Hindsight.terminated": None,
+    "strategy": "future",
+    "goals": 4,
+    "achieved": "achieved_goal",
+    "desired": "desired_goal",
+    "scale": 2.0,
+    "clip": 1.0,
+    "epsilon": 1e-8,
+    "moments": None,
+    "RunningMoments.update.obs": lambda _: np.zeros((2, 3)),
+    "RunningMoments.normalized.obs": lambda _: np.zeros((2, 3)),
     "partial_step": False,
     "path": "a",
     "pattern": lambda world: {"a": world.reference["a"][-1:]},
@@ -666,6 +683,7 @@ SUBJECTS = {
     ),
     "ReferenceNode": lambda world: world.reference["a"],
     "ReplayBuffer": lambda world: world.buffer,
+    "RunningMoments": lambda _: reverie.transforms.RunningMoments(),
     "Queue": closed_queue,
     "Rpc": rpc,
     "RpcDeferredReturn": deferred,

@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "reverie/base/check.h"
+#include "reverie/base/random.h"
 #include "reverie/rl/importance_weights.h"
 
 namespace reverie {
@@ -35,9 +37,12 @@ ReplayBuffer::ReplayBuffer(std::shared_ptr<ReplayService> service, std::string t
       table_(std::move(table)),
       plan_(std::move(plan)),
       slabs_(SlabAllocator::make(plan_.chunk_rows() * plan_.schema()->step_bytes())),
-      writer_(plan_, *slabs_, seed) {}
+      hindsight_(plan_.options().hindsight ? std::make_unique<HindsightIndex>(plan_, mix64(seed))
+                                           : nullptr),
+      writer_(plan_, *slabs_, seed, hindsight_.get()) {}
 
 std::unique_ptr<ReplayBuffer> ReplayBuffer::beside(std::uint64_t seed) const {
+  REVERIE_CHECK(hindsight_ == nullptr);
   // The copy shares the schema, by which items are known as this buffer's.
   return std::unique_ptr<ReplayBuffer>(new ReplayBuffer(service_, table_, plan_, seed));
 }
@@ -85,6 +90,7 @@ Status ReplayBuffer::sample(const ReplayBufferDraw& draw, const ReplayBufferTarg
   if (status.ok()) {
     status = scratch->gather.gather(plan_, batch.trajectories(), targets.transitions);
   }
+  if (status.ok() && hindsight_) hindsight_->relabel(batch.trajectories(), targets.transitions);
   if (status.ok()) {
     std::ranges::copy(batch.tickets(), targets.tickets);
     const std::span<float> weights(targets.weights, batch.size());
@@ -108,6 +114,7 @@ Status ReplayBuffer::gather(std::span<const TrajectoryView> items,
                             const TransitionTargets& targets) {
   std::unique_ptr<Scratch> scratch = take_scratch();
   Status status = scratch->gather.gather(plan_, items, targets);
+  if (hindsight_) std::fill_n(targets.hindsight, items.size(), std::uint8_t{0});
   give_back(std::move(scratch));
   return status;
 }

@@ -19,6 +19,7 @@
 #include "reverie/service/blocking.h"
 #include "reverie/service/replay_service.h"
 #include "reverie/tensor/slab_allocator.h"
+#include "reverie/transitions/hindsight.h"
 #include "reverie/transitions/transition_gather.h"
 #include "reverie/transitions/transition_plan.h"
 #include "reverie/transitions/transition_writer.h"
@@ -58,7 +59,7 @@ class ReplayBuffer {
                                                     std::uint64_t seed);
   // Another way into the same table, with streams of its own: each thread that adds has one, and
   // adds of two do not wait for each other. Either samples what both have added. Requires another
-  // seed, and that no add() runs meanwhile.
+  // seed, and that no add() runs meanwhile, and no hindsight.
   std::unique_ptr<ReplayBuffer> beside(std::uint64_t seed) const;
   ReplayBuffer(const ReplayBuffer&) = delete;
   ReplayBuffer& operator=(const ReplayBuffer&) = delete;
@@ -104,6 +105,8 @@ class ReplayBuffer {
   const std::string table_;
   TransitionPlan plan_;
   const std::shared_ptr<SlabAllocator> slabs_;  // of the chunks, which are of one size
+
+  const std::unique_ptr<HindsightIndex> hindsight_;  // null without
 
   Mutex add_mutex_;  // taken before any lock of the service
   TransitionWriter writer_ REVERIE_GUARDED_BY(add_mutex_);

@@ -31,6 +31,8 @@ struct TransitionTargets {
   std::uint8_t* terminated = nullptr;
   float* discount = nullptr;
   std::uint8_t* mask = nullptr;  // of sequences alone: 1 for steps that count
+  // With hindsight alone: 1 for items with another goal. TransitionGather leaves it.
+  std::uint8_t* hindsight = nullptr;
 };
 
 // Keeps its memory from call to call. Not thread-safe.

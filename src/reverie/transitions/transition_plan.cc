@@ -42,6 +42,20 @@ Status check_range(const char* name, std::uint64_t value, std::uint64_t least, s
   return invalid_argument("{} is {}; it must be between {} and {}", name, value, least, most);
 }
 
+Status check_hindsight(const TransitionOptions& options) {
+  if (options.n_step != 1 || options.frame_stack != 1 || options.has_sequences()) {
+    return invalid_argument(
+        "hindsight is for single steps, but n_step is {}, frame_stack {} and sequence_length {}; "
+        "leave n_step and frame_stack at 1, and sequence_length out",
+        options.n_step, options.frame_stack, options.sequence_length);
+  }
+  if (!(options.hindsight->share >= 0 && options.hindsight->share <= 1)) {
+    return invalid_argument("hindsight's share is {}; it must be between 0 and 1",
+                            options.hindsight->share);
+  }
+  return {};
+}
+
 }  // namespace
 
 Status TransitionPlan::check(const TransitionOptions& options) {
@@ -53,6 +67,7 @@ Status TransitionPlan::check(const TransitionOptions& options) {
   if (!(options.gamma >= 0 && options.gamma <= 1)) {
     return invalid_argument("gamma is {}; it must be between 0 and 1", options.gamma);
   }
+  if (options.hindsight) REVERIE_RETURN_IF_ERROR(check_hindsight(options));
   if (!options.has_sequences()) return {};
   if (options.n_step != 1) {
     return invalid_argument(
@@ -75,6 +90,7 @@ Result<TransitionPlan> TransitionPlan::make(TransitionOptions options, std::vect
   plan.options_ = options;
   plan.obs_ = std::move(obs);
   plan.action_ = std::move(action);
+  if (options.hindsight) REVERIE_RETURN_IF_ERROR(plan.find_goals());
 
   // Column 0 has the small leaves, an observation's first: those of the next row follow what was
   // done about this one.
@@ -111,6 +127,31 @@ Result<TransitionPlan> TransitionPlan::make(TransitionOptions options, std::vect
       std::max(std::bit_ceil(item_rows), std::bit_floor(std::min(wanted, most)));
   plan.chunk_shift_ = static_cast<std::uint32_t>(std::countr_zero(chunk_rows));
   return plan;
+}
+
+Status TransitionPlan::find_goals() {
+  const auto find = [&](const char* what, const std::string& name) -> Result<std::size_t> {
+    std::string names;
+    for (std::size_t i = 0; i < obs_.size(); ++i) {
+      if (obs_[i].name == name) return i;
+      names += (i == 0 ? "" : ", ") + (obs_[i].name.empty() ? "one array" : obs_[i].name);
+    }
+    return invalid_argument(
+        "hindsight's {} is '{}', but an observation has {}; give add() dicts with that entry, or "
+        "name another",
+        what, name, names);
+  };
+  REVERIE_ASSIGN_OR_RETURN(achieved_leaf_, find("achieved", options_.hindsight->achieved));
+  REVERIE_ASSIGN_OR_RETURN(goal_leaf_, find("desired", options_.hindsight->goal));
+  const TensorSpec& achieved = obs_[achieved_leaf_];
+  const TensorSpec& goal = obs_[goal_leaf_];
+  if (achieved.dtype == goal.dtype && achieved.shape == goal.shape) return {};
+  return invalid_argument(
+      "'{}' is {} {} and '{}' {} {}; what was achieved takes the goal's place, so give both one "
+      "type "
+      "and shape",
+      achieved.name, dtype_name(achieved.dtype), shape_text(achieved.shape), goal.name,
+      dtype_name(goal.dtype), shape_text(goal.shape));
 }
 
 const Ref<const Layout>& TransitionPlan::layout(ItemShape shape, std::uint32_t piece_count) {

@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -28,6 +29,17 @@
 
 namespace reverie {
 
+// Where the goals of an episode come from that it was not given: hindsight.h.
+enum class HindsightStrategy : std::uint8_t { kFuture, kFinal, kEpisode };
+
+struct HindsightOptions {
+  HindsightStrategy strategy = HindsightStrategy::kFuture;
+  double share = 0.8;  // of the items drawn that get another goal, in [0, 1]
+  // Columns of the observation, of one type and shape.
+  std::string achieved = "achieved_goal";
+  std::string goal = "desired_goal";
+};
+
 struct TransitionOptions {
   std::size_t capacity = 0;     // items
   std::uint32_t env_count = 1;  // streams that are written side by side
@@ -40,6 +52,8 @@ struct TransitionOptions {
   std::uint32_t burn_in = 0;  // steps before those that count, as far as the episode has them
   // Steps that an episode's end leaves over make a shorter sequence; else they are dropped.
   bool pad_sequences = true;
+  // For single steps alone: n_step 1, frame_stack 1, no sequences.
+  std::optional<HindsightOptions> hindsight = {};
 
   bool has_sequences() const { return sequence_length > 0; }
   // Steps of an item at most.
@@ -98,6 +112,10 @@ class TransitionPlan {
   std::span<const LeafPlace> action_places() const { return action_places_; }
   const LeafPlace& reward_place() const { return reward_place_; }
   const LeafPlace& flags_place() const { return flags_place_; }
+  // With hindsight alone: where an observation has what it achieved, and which of its leaves is the
+  // goal.
+  const LeafPlace& achieved_place() const { return obs_places_[achieved_leaf_]; }
+  std::size_t goal_leaf() const { return goal_leaf_; }
   // Bytes before row 0 of a column in a chunk, and those of one of its rows.
   std::size_t column_begin(std::size_t column) const {
     return chunk_rows() * schema_->bytes_before(column);
@@ -109,6 +127,7 @@ class TransitionPlan {
 
  private:
   TransitionPlan() = default;
+  Status find_goals();
 
   TransitionOptions options_;
   std::vector<TensorSpec> obs_;
@@ -119,6 +138,8 @@ class TransitionPlan {
   std::vector<LeafPlace> action_places_;
   LeafPlace reward_place_;
   LeafPlace flags_place_;
+  std::size_t achieved_leaf_ = 0;
+  std::size_t goal_leaf_ = 0;
 
   struct Kind {
     std::uint64_t shape = 0;

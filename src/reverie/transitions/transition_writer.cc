@@ -7,6 +7,7 @@
 
 #include "reverie/client/copy_row.h"
 #include "reverie/tensor/shape.h"
+#include "reverie/transitions/hindsight.h"
 
 namespace reverie {
 namespace {
@@ -69,9 +70,11 @@ bool have_equal_values(DType dtype, const std::byte* a, const std::byte* b, std:
 
 }  // namespace
 
-TransitionWriter::TransitionWriter(TransitionPlan& plan, Allocator& allocator, std::uint64_t seed)
+TransitionWriter::TransitionWriter(TransitionPlan& plan, Allocator& allocator, std::uint64_t seed,
+                                   HindsightIndex* hindsight)
     : plan_(plan),
       allocator_(allocator),
+      hindsight_(hindsight),
       chunk_shift_(plan.chunk_shift()),
       chunk_rows_(plan.chunk_rows()),
       reward_(leaf_at(plan.reward_place())),
@@ -84,6 +87,7 @@ TransitionWriter::TransitionWriter(TransitionPlan& plan, Allocator& allocator, s
 
 void TransitionWriter::clear() {
   for (Stream& stream : streams_) stream = Stream();
+  if (hindsight_ != nullptr) hindsight_->clear();
 }
 
 // --- Checks ------------------------------------------------------------------------------------
@@ -141,6 +145,8 @@ Status TransitionWriter::reserve(Stream& stream, std::uint32_t env) {
     const ChunkOrigin origin{next_key_++, env, 0};
     REVERIE_ASSIGN_OR_RETURN(Ref<Chunk> chunk,
                              Chunk::open(plan_.schema(), origin, chunk_rows_, 0, allocator_));
+    const std::uint64_t number = stream.first_chunk + stream.chunks.size();
+    if (hindsight_ != nullptr) hindsight_->add_chunk(env, number, chunk);
     stream.chunks.push_back(std::move(chunk));
   }
   return {};
@@ -293,6 +299,7 @@ void TransitionWriter::append_one(Stream& stream, const StepArrays& step, std::s
   ++counts_.steps;
   counts_.episodes += is_over ? 1 : 0;
   publish(stream, row + (is_over ? 2 : 1));
+  if (hindsight_ != nullptr) hindsight_->add_step(env, stream.episode_begin, row);
 
   add_whole_items(stream, row + 1, items);
   if (is_over) {

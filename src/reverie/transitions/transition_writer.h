@@ -26,6 +26,8 @@
 
 namespace reverie {
 
+class HindsightIndex;
+
 // One step of each environment. Leaves are those of the plan, in its order.
 struct StepArrays {
   std::span<const TensorView> obs;
@@ -51,8 +53,9 @@ struct StepCounts {
 // item looks at, and the row is published with it.
 class TransitionWriter {
  public:
-  // `plan` outlives it.
-  TransitionWriter(TransitionPlan& plan, Allocator& allocator, std::uint64_t seed);
+  // `plan` outlives it, and so does `hindsight`, which is told of all rows unless it is null.
+  TransitionWriter(TransitionPlan& plan, Allocator& allocator, std::uint64_t seed,
+                   HindsightIndex* hindsight = nullptr);
 
   // Adds the items that the step completes to `items`, without keys or priorities. Nothing is
   // written unless all of it can be. INVALID_ARGUMENT, naming the column or the array, for another
@@ -125,6 +128,7 @@ class TransitionWriter {
 
   TransitionPlan& plan_;
   Allocator& allocator_;
+  HindsightIndex* const hindsight_;
   const std::uint32_t chunk_shift_;
   const std::uint32_t chunk_rows_;
   std::vector<Leaf> obs_;

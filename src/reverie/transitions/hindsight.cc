@@ -1,0 +1,107 @@
+#include "reverie/transitions/hindsight.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <iterator>
+#include <utility>
+
+#include "reverie/base/check.h"
+
+namespace reverie {
+
+HindsightIndex::HindsightIndex(const TransitionPlan& plan, std::uint64_t seed)
+    : plan_(plan),
+      options_(*plan.options().hindsight),
+      achieved_begin_(plan.column_begin(plan.achieved_place().chunk_column) +
+                      plan.achieved_place().offset),
+      row_bytes_(plan.row_bytes(plan.achieved_place().chunk_column)),
+      goal_bytes_(plan.achieved_place().size_bytes),
+      random_(seed),
+      streams_(plan.options().env_count) {}
+
+void HindsightIndex::clear() {
+  MutexLock lock(mutex_);
+  for (Stream& stream : streams_) stream = Stream();
+  places_.clear();
+  step_count_ = 0;
+}
+
+void HindsightIndex::add_chunk(std::size_t env, std::uint64_t number, Ref<const Chunk> chunk) {
+  MutexLock lock(mutex_);
+  Stream& stream = streams_[env];
+  if (stream.chunks.empty()) stream.first_chunk = number;
+  REVERIE_CHECK(number == stream.first_chunk + stream.chunks.size());
+  places_[chunk->key()] = {env, number};
+  stream.chunks.push_back({std::move(chunk), 0});
+  drop_old(env);
+  // A stream that makes no steps has nobody else to let its chunks go.
+  drop_old(next_swept_);
+  next_swept_ = (next_swept_ + 1) % streams_.size();
+}
+
+void HindsightIndex::add_step(std::size_t env, std::uint64_t episode_begin, std::uint64_t row) {
+  MutexLock lock(mutex_);
+  Stream& stream = streams_[env];
+  if (stream.episodes.empty() || stream.episodes.back().begin != episode_begin) {
+    stream.episodes.push_back({episode_begin, episode_begin});
+  }
+  stream.episodes.back().end = row + 2;
+  const std::uint64_t number = row >> plan_.chunk_shift();
+  stream.chunks[number - stream.first_chunk].last_step = ++step_count_;
+}
+
+void HindsightIndex::drop_old(std::size_t env) {
+  Stream& stream = streams_[env];
+  const std::uint64_t capacity = plan_.options().capacity;
+  if (step_count_ <= capacity || stream.episodes.empty()) return;
+  const std::uint64_t gone = step_count_ - capacity;
+  const std::uint64_t last = (stream.episodes.back().end - 1) >> plan_.chunk_shift();
+  while (stream.first_chunk + 1 < last && stream.chunks.front().last_step <= gone) {
+    places_.erase(stream.chunks.front().chunk->key());
+    stream.chunks.pop_front();
+    ++stream.first_chunk;
+  }
+  const std::uint64_t kept = stream.first_chunk << plan_.chunk_shift();
+  while (stream.episodes.size() > 1 && stream.episodes.front().end <= kept) {
+    stream.episodes.pop_front();
+  }
+}
+
+const std::byte* HindsightIndex::pick(const Stream& stream, std::uint64_t row) {
+  const auto behind = std::ranges::upper_bound(stream.episodes, row, std::less(), &Episode::begin);
+  if (behind == stream.episodes.begin()) return nullptr;
+  const Episode& episode = *std::prev(behind);
+  if (row + 1 >= episode.end) return nullptr;
+  std::uint64_t begin = row + 1;  // what the step itself achieved counts too
+  if (options_.strategy == HindsightStrategy::kFinal) begin = episode.end - 1;
+  if (options_.strategy == HindsightStrategy::kEpisode) {
+    begin = std::max(episode.begin + 1, stream.first_chunk << plan_.chunk_shift());
+  }
+  const std::uint64_t picked = begin + random_.below(episode.end - begin);
+  const std::uint64_t number = picked >> plan_.chunk_shift();
+  const Chunk& chunk = *stream.chunks[number - stream.first_chunk].chunk;
+  return chunk.begin() + achieved_begin_ + (picked & (plan_.chunk_rows() - 1)) * row_bytes_;
+}
+
+void HindsightIndex::relabel(std::span<const TrajectoryView> items,
+                             const TransitionTargets& targets) {
+  std::byte* const goals = targets.obs[plan_.goal_leaf()];
+  std::byte* const next_goals = targets.next_obs[plan_.goal_leaf()];
+  MutexLock lock(mutex_);
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    targets.hindsight[i] = 0;
+    if (random_.uniform() >= options_.share) continue;
+    const Piece& piece = items[i].pieces().front();
+    const auto place = places_.find(piece.chunk->key());
+    if (place == places_.end()) continue;
+    const std::uint64_t row = (place->second.number << plan_.chunk_shift()) + piece.offset;
+    const std::byte* const achieved = pick(streams_[place->second.env], row);
+    if (achieved == nullptr) continue;
+    std::memcpy(goals + i * goal_bytes_, achieved, goal_bytes_);
+    std::memcpy(next_goals + i * goal_bytes_, achieved, goal_bytes_);
+    targets.hindsight[i] = 1;
+  }
+}
+
+}  // namespace reverie

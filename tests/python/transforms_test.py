@@ -1,0 +1,118 @@
+"""What a replay buffer does to each batch that it draws."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import reverie
+from reverie import transforms as rt
+from reverie.errors import InvalidArgumentError, UnsupportedTypeError
+
+
+def filled(shape=(3,), count=50, **options):
+    rng = np.random.default_rng(1)
+    buffer = reverie.ReplayBuffer(1000, seed=1, **options)
+    obs = rng.normal(5, 2, shape).astype(np.float32)
+    for index in range(count):
+        then = rng.normal(5, 2, shape).astype(np.float32)
+        buffer.add(obs, index, float(index), then, terminated=False)
+        obs = then
+    return buffer
+
+
+def test_each_transform_gets_what_the_one_before_gave():
+    def first(batch):
+        return {**batch, "mine": batch["reward"] + 1}
+
+    def second(batch):
+        batch["mine"] *= 2
+        return batch
+
+    batch = filled(transforms=[first, second]).sample(16)
+    np.testing.assert_array_equal(batch["mine"], 2 * (batch["reward"] + 1))
+
+
+def test_what_is_stored_stays_as_it_was_given():
+    buffer = filled(transforms=[rt.ScaleReward(0.1, clip=1)])
+    batch = buffer.sample(64)
+    np.testing.assert_allclose(batch["reward"], np.minimum(batch["action"] * 0.1, 1), rtol=1e-6)
+    assert buffer[-1]["reward"] == 49
+
+
+def test_batches_that_are_drawn_ahead_are_transformed_too():
+    with filled(transforms=[rt.ScaleReward(2)]).dataset(8) as batches:
+        batch = next(batches)
+    np.testing.assert_array_equal(batch["reward"], 2 * batch["action"])
+
+
+def test_tensors_are_made_of_what_the_transforms_gave():
+    torch = pytest.importorskip("torch")
+    batch = filled(transforms=[rt.ScaleReward(2)]).sample(8, output="torch")
+    assert torch.equal(batch["reward"], 2 * batch["action"].float())
+
+
+def test_moments_are_those_of_all_that_was_seen():
+    rng = np.random.default_rng(3)
+    seen = rng.normal(3, 4, (1000, 5))
+    moments = rt.RunningMoments()
+    assert moments.mean is None
+    for part in np.split(seen, [1, 10, 10, 400]):
+        moments.update(part)
+    np.testing.assert_allclose(moments.mean, seen.mean(axis=0))
+    np.testing.assert_allclose(moments.variance, seen.var(axis=0))
+    assert moments.count == 1000
+    for twin in (copy.deepcopy(moments), pickle.loads(pickle.dumps(moments))):
+        twin.update(seen[:10])
+        assert twin.count == 1010
+    one = moments.normalized(seen[0])
+    assert one.shape == (5,)
+    assert one.dtype == np.float32
+
+
+def test_observations_come_with_mean_0_and_variance_1():
+    moments = rt.RunningMoments()
+    buffer = filled(count=500, transforms=[rt.NormalizeObs(moments)])
+    moments.update(buffer[:]["obs"])
+    batch = buffer.sample(2000)
+    assert abs(batch["obs"].mean()) < 0.1
+    assert abs(batch["next_obs"].std() - 1) < 0.1
+    own = filled(count=500, transforms=[rt.NormalizeObs(clip=1.5)])
+    batch = own.sample(2000)
+    assert abs(batch["obs"].mean()) < 0.1
+    assert batch["obs"].max() == 1.5
+
+
+def test_nests_are_normalised_leaf_by_leaf():
+    moments = rt.RunningMoments()
+    moments.update({"a": np.array([[1.0], [3.0]]), "b": np.array([[0, 10], [0, 30]])})
+    assert moments.mean["b"].tolist() == [0, 20]
+    made = moments.normalized({"a": np.array([3.0]), "b": np.array([0, 30])})
+    np.testing.assert_allclose(made["a"], [1], rtol=1e-6)
+    np.testing.assert_allclose(made["b"], [0, 1], rtol=1e-6)
+
+
+def test_stacks_of_pictures_become_pictures_of_many_channels():
+    buffer = filled((3, 4, 5), frame_stack=2, transforms=[rt.JoinStack()])
+    raw = filled((3, 4, 5), frame_stack=2).sample(8)
+    batch = buffer.sample(8)
+    assert batch["obs"].shape == (8, 6, 4, 5)
+    np.testing.assert_array_equal(batch["next_obs"][:, 3:], raw["next_obs"][:, 1])
+
+
+def test_wrong_arguments_are_refused():
+    with pytest.raises(UnsupportedTypeError, match="a transform is 3; it must be a function"):
+        reverie.ReplayBuffer(10, transforms=[3])
+    with pytest.raises(UnsupportedTypeError, match="returned None; it must return the batch"):
+        filled(transforms=[lambda _: None]).sample(4)
+    with pytest.raises(InvalidArgumentError, match="clip is 0"):
+        rt.ScaleReward(clip=0)
+    with pytest.raises(UnsupportedTypeError, match="moments is 3"):
+        rt.NormalizeObs(3)
+    moments = rt.RunningMoments()
+    moments.update(np.zeros((2, 3)))
+    with pytest.raises(InvalidArgumentError, match="it must be"):
+        moments.update(np.zeros((2, 4)))
+    with pytest.raises(UnsupportedTypeError, match="with a leading axis"):
+        moments.update(1.0)
