@@ -12,7 +12,7 @@ VENV := .venv/bin
 APT_BUILD := ccache cmake g++ libasio-dev libbenchmark-dev libbox2d-dev libfmt-dev libgtest-dev \
 	liblz4-dev libnghttp2-dev libprotobuf-dev libprotozero-dev libsnappy-dev libssl-dev libzstd-dev \
 	ninja-build protobuf-compiler python3-dev python3-venv zlib1g-dev
-APT_TEST := clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev
+APT_TEST := clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev spin
 APT_REVERB := nginx-light
 
 .PHONY: help

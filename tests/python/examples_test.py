@@ -9,6 +9,7 @@ import pytest
 # Of extras that a machine may lack.
 _NEEDS = {
     "atari_recording.py": ("ale_py", "PIL"),
+    "index_server.py": ("torch",),
     "sb3_dqn.py": ("stable_baselines3",),
     "torchrl_dqn.py": ("torchrl",),
 }
