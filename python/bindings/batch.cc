@@ -11,7 +11,6 @@
 #include "python/bindings/convert.h"
 #include "python/bindings/nest.h"
 #include "reverie/base/format.h"
-#include "reverie/rl/importance_weights.h"
 
 namespace reverie::python {
 namespace {
@@ -73,51 +72,8 @@ Weighing weighing_argument(nb::handle beta, nb::handle weights) {
   return weighing;
 }
 
-namespace {
-
-// What makes a request again, save for its batch.
-SampleRequest like_of(const SampleRequest& request) {
-  SampleRequest like;
-  like.table = request.table;
-  like.count = request.count;
-  like.min_count = request.min_count;
-  like.distinct = request.distinct;
-  like.wants_least = request.wants_least;
-  like.deadline = request.deadline;
-  return like;
-}
-
-Status weigh(const Weighing& weighing, Drawn& drawn) {
-  const SampleBatch& samples = drawn.samples;
-  if (!weighing.beta || samples.empty()) return {};
-  drawn.weights.resize(samples.size());
-  if (!weighing.over_table) {
-    return importance_weights(samples.probabilities(),
-                              static_cast<std::size_t>(samples.table_size()), *weighing.beta,
-                              WeightScale::kBatchMaximum, drawn.weights);
-  }
-  if (samples.least_probability() <= 0) {
-    return unimplemented(
-        "weights='buffer' needs the smallest probability in the table, which only a store in this "
-        "process tells, and a sampler that ships with it; use weights='batch'");
-  }
-  return importance_weights_over(samples.probabilities(), samples.least_probability(),
-                                 *weighing.beta, drawn.weights);
-}
-
-}  // namespace
-
-Status gather(ReplayService& service, const SampleRequest& like, SampleResult& result,
-              const Gathering& gathering, const WaitOptions& wait, Drawn& drawn) {
-  REVERIE_RETURN_IF_ERROR(assemble_decodable(service, like, gathering.on_corrupt, wait,
-                                             gathering.options, result, drawn.batch));
-  drawn.samples = std::move(result.batch);
-  REVERIE_RETURN_IF_ERROR(weigh(gathering.weighing, drawn));
-  return result.status;
-}
-
 Status draw_briefly(ReplayService& service, SampleRequest request, const Gathering& gathering,
-                    const WaitOptions& wait, bool is_local, Drawn& drawn) {
+                    const WaitOptions& wait, bool is_local, DrawnBatch& drawn) {
   request.wants_least = gathering.weighing.beta && gathering.weighing.over_table;
   const SampleRequest like = like_of(request);
   if (!is_local || request.count > kBriefItems) {
@@ -160,7 +116,7 @@ Batch PyBatch::lend() {
   return batch;
 }
 
-void PyBatch::take(Drawn drawn) {
+void PyBatch::take(DrawnBatch drawn) {
   std::vector<Column> columns;
   std::vector<nb::object> leaves;
   for (std::size_t i = 0; i < drawn.batch.columns.size(); ++i) {
@@ -239,12 +195,14 @@ nb::object view(const char* function) {
 
 void bind_batch(nb::module_& m) {
   using namespace nb::literals;
-  nb::class_<PyBatch>(m, "Batch", nb::is_final(), R"(Sampled items as arrays, B of them.
+  nb::class_<PyBatch>(m, "Batch", nb::is_final(), nb::is_generic(),
+                      nb::sig("class Batch(typing.Generic[DataT])"),
+                      R"(Sampled items as arrays, B of them.
 
 The arrays own their memory and may be written to. Given as ``out`` to another ``sample_batch`` they
 are filled again; until that returns the batch is in use, and other threads are refused.)")
       .def_prop_ro(
-          "data", at_rest<&PyBatch::data>, nb::sig("def data(self) -> typing.Any"),
+          "data", at_rest<&PyBatch::data>, nb::sig("def data(self) -> DataT"),
           "The nest that was written, of arrays ``[B, T, ...]``; ``[B, ...]`` where the column "
           "was a single row.")
       .def_prop_ro("keys", at_rest<&PyBatch::keys>, nb::sig("def keys(self) -> numpy.ndarray"),
@@ -292,7 +250,7 @@ are filled again; until that returns the batch is in use, and other threads are 
       .def(
           "items", [](nb::handle self) { return view("as_dict")(self).attr("items")(); },
           nb::sig("def items(self) -> collections.abc.ItemsView[str, typing.Any]"),
-          "Of ``as_dict``.")
+          "The items of ``as_dict``.")
       .def(
           "to",
           [](nb::handle self, nb::handle device, nb::handle output) {
@@ -315,7 +273,7 @@ Raises:
       .def(
           "names", [](nb::handle self) { return nb::list(view("as_dict")(self).attr("keys")()); },
           nb::sig("def names(self) -> list[str]"),
-          "Of ``as_dict``: what there is. (``keys`` are the keys of the items.)")
+          "What ``as_dict`` has. (``keys`` are the keys of the items.)")
       .def(
           "__getitem__", [](nb::handle self, nb::handle name) { return view("named")(self, name); },
           "name"_a.none(), nb::sig("def __getitem__(self, name: str, /) -> typing.Any"),
@@ -324,8 +282,10 @@ Raises:
           "__iter__", [](nb::handle self) { return nb::iter(view("unpacked")(self)); },
           nb::sig("def __iter__(self) -> collections.abc.Iterator[typing.Any]"),
           "``data, weights, tickets = batch``: what a learner needs.")
-      .def("__len__",
-           [](const PyBatch& self) { return self.keys.is_none() ? 0 : nb::len(self.keys); })
+      .def(
+          "__len__",
+          [](const PyBatch& self) { return self.keys.is_none() ? 0 : nb::len(self.keys); },
+          "How many items there are.")
       .def(
           "__reduce__",
           [](const PyBatch&) -> nb::object {

@@ -1,55 +1,28 @@
 // A sampled batch as Python sees it: NumPy arrays, filled again when the batch is given as `out`.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
 #include <nanobind/nanobind.h>
 
 #include "python/bindings/one_call.h"
-#include "reverie/client/batch.h"
-#include "reverie/client/corrupt_items.h"
+#include "reverie/client/drawn_batch.h"
 #include "reverie/service/blocking.h"
 
 namespace reverie::python {
 
 namespace nb = nanobind;
 
-// One call's outcome before it becomes Python's: everything that is done without the lock.
-struct Drawn {
-  SampleBatch samples;
-  Batch batch;
-  std::vector<float> weights;  // empty unless they were asked for
-};
-
-// How a batch's weights are made.
-struct Weighing {
-  std::optional<double> beta = {};  // none without
-  bool over_table = false;          // divided by the largest weight of the table, not of the batch
-};
-
 // Whether "weights" is "buffer", not "batch". Raises for anything else.
 bool weights_argument(nb::handle weights);
 // The arguments `beta` and `weights` as calls take them.
 Weighing weighing_argument(nb::handle beta, nb::handle weights);
 
-// How a batch's arrays are made.
-struct Gathering {
-  BatchOptions options = {};
-  Weighing weighing = {};
-  OnCorrupt on_corrupt = OnCorrupt::kRemove;
-};
-
 // Draws and gathers, with Python's lock; it is let go where that is not brief (convert.h). What was
 // drawn is in `drawn` even if that was not all. `is_local`: the store is in this process.
 Status draw_briefly(ReplayService& service, SampleRequest request, const Gathering& gathering,
-                    const WaitOptions& wait, bool is_local, Drawn& drawn);
-
-// The second half of it, for samples that came already: of a request like `like`. Python's lock is
-// not needed. On an error the samples may still be in `result`.
-Status gather(ReplayService& service, const SampleRequest& like, SampleResult& result,
-              const Gathering& gathering, const WaitOptions& wait, Drawn& drawn);
+                    const WaitOptions& wait, bool is_local, DrawnBatch& drawn);
 
 class PyBatch {
  public:
@@ -61,7 +34,7 @@ class PyBatch {
   // caller has the batch in use until take().
   Batch lend();
   // Takes what was drawn over. Arrays whose buffers came back are kept.
-  void take(Drawn drawn);
+  void take(DrawnBatch drawn);
   // Puts convert(array) in the place of each array of data, weights and lengths, text excepted.
   void convert(nb::handle convert);
 
@@ -78,7 +51,7 @@ class PyBatch {
   nb::object lengths = nb::none();
   std::int64_t table_size = 0;
   bool rate_limited = false;
-  // Of the last call: its memory serves the next.
+  // The samples of the last call: their memory serves the next.
   SampleBatch samples;
   OneCallAtATime calls{"batch"};
 

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "python/bindings/arrays.h"
 #include "python/bindings/convert.h"
+#include "python/bindings/gil.h"
 #include "python/bindings/python_api.h"
 #include "reverie/base/format.h"
 
@@ -80,40 +82,22 @@ LeafView converted(const LeafView& view, const TensorSpec& wanted) {
 }  // namespace
 
 Batcher::Batcher(Options options)
-    : options_(std::move(options)), memory_(BatchMemory::make(kKeptColumns)) {}
+    : options_(std::move(options)),
+      finished_(options_.queue_size),
+      memory_(BatchMemory::make(kKeptColumns)) {}
 
 void Batcher::check_open() const {
-  if (is_closed_) raise(cancelled("this batcher is closed"));
+  if (is_closed()) raise(cancelled("this batcher is closed"));
 }
 
-void Batcher::notify() {
-  {
-    MutexLock lock(mutex_);
-    ++version_;
-  }
-  changed_.notify_all();
+// A wait asks on its own thread whether a signal came.
+bool Batcher::is_interrupted() {
+  const GilHeld held;
+  return PyErr_CheckSignals() != 0;
 }
 
-template <typename F>
-bool Batcher::wait(F is_so, TimePoint deadline) {
-  constexpr Duration kSlice = std::chrono::milliseconds(50);
-  Clock& clock = Clock::system();
-  while (true) {
-    std::uint64_t seen = 0;
-    {
-      MutexLock lock(mutex_);
-      seen = version_;
-    }
-    if (is_so()) return true;
-    if (clock.now() >= deadline) return false;
-    without_gil([&] {
-      MutexLock lock(mutex_);
-      const TimePoint until = std::min(deadline, clock.now() + kSlice);
-      while (version_ == seen && clock.wait_until(changed_, mutex_, until)) {
-      }
-    });
-    if (PyErr_CheckSignals() != 0) raise_pending();
-  }
+TimePoint Batcher::own_deadline() const {
+  return Clock::system().now() + seconds(options_.timeout_s);
 }
 
 std::size_t Batcher::read(nb::handle nest, Leaves& leaves, std::vector<Source>& sources) {
@@ -257,7 +241,7 @@ void Batcher::copy(Open& open, std::vector<Source>& sources, std::size_t item_ro
                    std::size_t item_begin, std::size_t count) {
   const std::size_t at = open.filled;
   open.filled += count;
-  const Copying copying(open);
+  Copying copying(open, finished_);
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const Column& column = open.columns[i];
@@ -277,15 +261,15 @@ void Batcher::copy(Open& open, std::vector<Source>& sources, std::size_t item_ro
     }
   };
   if (bytes < kLargeBytes) return copy_all();
+  copying.set_long();
   const GilReleased released;
   copy_all();
 }
 
 void Batcher::make_room(std::size_t taken, std::size_t rows) {
-  const TimePoint until = Clock::system().now() + seconds(options_.timeout_s);
-  const bool has_room =
-      finished_.size() < options_.queue_size ||
-      wait([&] { return is_closed_ || finished_.size() < options_.queue_size; }, until);
+  const TimePoint until = own_deadline();
+  const bool has_room = finished_.has_room() ||
+                        without_gil([&] { return finished_.wait_for_room(until, is_interrupted); });
   check_open();
   if (has_room) return;
   raise(deadline_exceeded(
@@ -306,11 +290,11 @@ void Batcher::add(FillMode mode, nb::handle nest) {
   std::size_t rows = 1;
   do {
     check_open();
-    if (!open_ && finished_.size() >= options_.queue_size) make_room(taken, rows);
+    if (!open_ && !finished_.has_room()) make_room(taken, rows);
     if (!open_) {
       std::shared_ptr<Open> made = open(mode, structure, sources);
       // Python code ran: another thread may have opened one, or closed the batcher.
-      if (!open_ && !is_closed_) open_ = std::move(made);
+      if (!open_ && !is_closed()) open_ = std::move(made);
       if (!open_) continue;
     }
     const std::shared_ptr<Open> open = open_;
@@ -344,11 +328,7 @@ void Batcher::finish(const std::shared_ptr<Open>& open, std::size_t rows) {
     }
     leaves.push_back(std::move(array));
   }
-  finished_.push_back(fold(structures_[open->structure - 1].text, leaves));
-  notify();
-  std::vector<nb::object> callbacks = std::move(callbacks_);
-  callbacks_.clear();
-  for (const nb::object& callback : callbacks) callback();
+  finished_.push(fold(structures_[open->structure - 1].text, leaves));
 }
 
 bool Batcher::flush() {
@@ -358,8 +338,12 @@ bool Batcher::flush() {
   if (!open_ || open_->filled == 0) return false;  // another thread finished it meanwhile
   const std::shared_ptr<Open> open = std::move(open_);
   open_.reset();
-  if (!wait([&] { return open->copying == 0; },
-            Clock::system().now() + seconds(options_.timeout_s))) {
+  const TimePoint until = own_deadline();
+  const bool is_copied = without_gil([&] {
+    return finished_.wait_until([&] { return open->copying == 0; }, until, is_interrupted);
+  });
+  check_open();
+  if (!is_copied) {
     raise(deadline_exceeded("a copy into the batch does not end within {} s", options_.timeout_s));
   }
   finish(open, open->filled);
@@ -367,45 +351,29 @@ bool Batcher::flush() {
 }
 
 nb::object Batcher::get_now() {
-  if (finished_.empty()) {
-    check_open();
-    return nb::none();
-  }
-  nb::object batch = std::move(finished_.front());
-  finished_.pop_front();
-  notify();
-  return batch;
+  if (std::optional<nb::object> batch = finished_.pop()) return std::move(*batch);
+  check_open();
+  return nb::none();
 }
 
 nb::object Batcher::get(nb::handle timeout_s) {
-  if (finished_.empty()) {
-    const TimePoint until = timeout_s.is_none()
-                                ? Clock::system().now() + seconds(options_.timeout_s)
-                                : deadline(timeout_s);
-    if (!wait([&] { return is_closed_ || !finished_.empty(); }, until)) {
-      raise(deadline_exceeded("no batch is finished; the open one has {} of {} rows", filled(),
-                              options_.size));
-    }
+  const TimePoint until = timeout_s.is_none() ? own_deadline() : deadline(timeout_s);
+  while (true) {
+    if (std::optional<nb::object> batch = finished_.pop()) return std::move(*batch);
+    check_open();
+    if (without_gil([&] { return finished_.wait_for_batch(until, is_interrupted); })) continue;
+    raise(deadline_exceeded("no batch is finished; the open one has {} of {} rows", filled(),
+                            options_.size));
   }
-  return get_now();
 }
 
 void Batcher::call_when_finished(nb::object callback) {
-  if (is_closed_ || !finished_.empty()) {
-    callback();
-  } else {
-    callbacks_.push_back(std::move(callback));
-  }
+  finished_.call_when_ready([callback = std::move(callback)] { callback(); });
 }
 
 void Batcher::close() {
-  if (is_closed_) return;
-  is_closed_ = true;
   open_.reset();
-  notify();
-  std::vector<nb::object> callbacks = std::move(callbacks_);
-  callbacks_.clear();
-  for (const nb::object& callback : callbacks) callback();
+  finished_.close();
 }
 
 }  // namespace reverie::python

@@ -13,7 +13,7 @@
 #include "python/bindings/leaf_view.h"
 #include "python/bindings/nest.h"
 #include "reverie/base/clock.h"
-#include "reverie/base/mutex.h"
+#include "reverie/env/batch_queue.h"
 #include "reverie/env/batcher_fill.h"
 #include "reverie/tensor/batch_memory.h"
 
@@ -48,7 +48,7 @@ class Batcher {
   // Called once, when there is a batch or the batcher closes.
   void call_when_finished(nb::object callback);
   void close();
-  bool is_closed() const { return is_closed_; }
+  bool is_closed() const { return finished_.is_closed(); }
 
  private:
   struct Column {
@@ -61,18 +61,28 @@ class Batcher {
     FillMode mode = FillMode::kStack;
     std::size_t structure = 0;
     std::vector<Column> columns;
-    std::size_t filled = 0;   // rows that are taken, copied or not
-    std::size_t copying = 0;  // calls that copy, which may let the interpreter's lock go
+    std::size_t filled = 0;  // rows that are taken, copied or not
+    // Calls that copy, which may let the interpreter's lock go.
+    std::atomic<std::size_t> copying = 0;
   };
   class Copying {
    public:
-    explicit Copying(Open& open) : open_(open) { ++open_.copying; }
+    Copying(Open& open, BatchQueue<nb::object>& waited) : open_(open), waited_(waited) {
+      ++open_.copying;
+    }
     Copying(const Copying&) = delete;
     Copying& operator=(const Copying&) = delete;
-    ~Copying() { --open_.copying; }
+    ~Copying() {
+      --open_.copying;
+      if (is_long_) waited_.change();
+    }
+    // The interpreter's lock is let go, so others may wait for the end.
+    void set_long() { is_long_ = true; }
 
    private:
     Open& open_;
+    BatchQueue<nb::object>& waited_;
+    bool is_long_ = false;
   };
   struct Note {
     std::size_t structure = 0;  // equal texts, equal numbers; 0 is none yet
@@ -102,10 +112,8 @@ class Batcher {
   void finish(const std::shared_ptr<Open>& open, std::size_t rows);
   void make_room(std::size_t taken, std::size_t rows);
   void check_open() const;
-  void notify();
-  // Waits until `is_so`, asked under the interpreter's lock. False when the time is up first.
-  template <typename F>
-  bool wait(F is_so, TimePoint deadline);
+  static bool is_interrupted();
+  TimePoint own_deadline() const;
 
   Options options_;
   NestCache<Note> nests_;
@@ -114,13 +122,8 @@ class Batcher {
   std::deque<Structure> structures_;  // a number is a place here, and 1
   std::vector<Source> sources_;
   std::shared_ptr<Open> open_;
-  std::deque<nb::object> finished_;
-  std::vector<nb::object> callbacks_;
-  bool is_closed_ = false;
+  BatchQueue<nb::object> finished_;
   std::shared_ptr<BatchMemory> memory_;
-  Mutex mutex_;
-  CondVar changed_;
-  std::uint64_t version_ REVERIE_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace reverie::python

@@ -32,8 +32,8 @@ std::span<const T> flat(nb::handle array, DType dtype) {
   auto* const given = reinterpret_cast<PyArrayObject*>(array.ptr());
   if (!PyArray_Check(array.ptr()) || PyArray_NDIM(given) != 1 ||
       dtype_of(PyArray_DESCR(given)) != dtype || !PyArray_ISCARRAY_RO(given)) {
-    raise_type_error(format("this takes flat, contiguous arrays of {}; {} is none",
-                            dtype_name(dtype), str_of(nb::repr(array))));
+    raise_type_error(format("this takes flat, contiguous arrays of {}, got {}", dtype_name(dtype),
+                            str_of(nb::repr(array))));
   }
   return {static_cast<const T*>(PyArray_DATA(given)),
           static_cast<std::size_t>(PyArray_SIZE(given))};
@@ -103,7 +103,7 @@ nb::object sample_batch(const ClientHandle& self, nb::handle table, nb::handle b
   }
   auto& filled = nb::cast<PyBatch&>(batch);
   const InUse in_use(filled.calls);
-  Drawn drawn;
+  DrawnBatch drawn;
   drawn.batch = filled.lend();
   request.batch = std::move(filled.samples);
   Waiting waiting(*self.service(), request.table);
@@ -132,7 +132,7 @@ nb::tuple sample_one(const ClientHandle& self, nb::handle table, nb::handle time
   request.deadline = deadline(timeout_s);
   Waiting waiting(*self.service(), request.table);
   const WaitOptions wait = waiting.options();
-  Drawn drawn;
+  DrawnBatch drawn;
   std::vector<bool> is_squeezed;
   unwrap(draw_briefly(*self.service(), std::move(request), {{}, {}, self.on_corrupt()}, wait,
                       self.local() != nullptr, drawn));
@@ -273,7 +273,7 @@ std::string checkpoint(const ClientHandle& self, nb::handle timeout_s) {
   return std::move(path).value();
 }
 
-// Whoever has the store in this process can ask its limiter.
+// A client of a store in this process can ask its limiter.
 Table& local_table(const ClientHandle& self, nb::handle table) {
   unwrap(self.check());
   if (!self.local()) {
@@ -306,17 +306,22 @@ NamedReport why_blocked(const ClientHandle& self, nb::handle table) {
 }
 
 void bind_report(nb::module_& m) {
-  nb::class_<BlockedReport::Side>(m, "BlockedSide", "The requests of one kind that wait.")
+  nb::class_<BlockedReport::Side>(m, "BlockedSide", nb::is_final(),
+                                  "The requests of one kind that wait.")
       .def_ro("waiting", &BlockedReport::Side::waiting, "How many.")
       .def_ro("longest_wait_s", &BlockedReport::Side::longest_wait_s,
               "For how long the one that waits longest has.")
       .def_ro("longest_request", &BlockedReport::Side::longest_request, "What that one is.")
       .def_ro("reason", &BlockedReport::Side::reason,
               "Which bound holds, at which value and by how much; empty if none does.");
-  nb::class_<NamedReport>(m, "BlockedReport", "Why requests of a table wait.")
-      .def_ro("table", &NamedReport::table)
-      .def_prop_ro("inserts", [](const NamedReport& self) { return self.report.inserts; })
-      .def_prop_ro("samples", [](const NamedReport& self) { return self.report.samples; })
+  nb::class_<NamedReport>(m, "BlockedReport", nb::is_final(), "Why requests of a table wait.")
+      .def_ro("table", &NamedReport::table, "The name of the table.")
+      .def_prop_ro(
+          "inserts", [](const NamedReport& self) { return self.report.inserts; },
+          "The inserts that wait.")
+      .def_prop_ro(
+          "samples", [](const NamedReport& self) { return self.report.samples; },
+          "The samples that wait.")
       .def("__str__", [](const NamedReport& self) { return self.report.text(self.table); })
       .def("__repr__", [](const NamedReport& self) {
         return format("<BlockedReport {}>", self.report.text(self.table));

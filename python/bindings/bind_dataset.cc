@@ -1,4 +1,4 @@
-// Binds client/prefetcher.h: batches of a table, and of a replay buffer, made ahead.
+// Binds client/batch_stream.h, client/sample_feed.h and batches of a replay buffer, made ahead.
 #include <atomic>
 #include <cmath>
 #include <cstdint>
@@ -21,7 +21,7 @@
 #include "python/bindings/replay_arrays.h"
 #include "python/bindings/replay_buffer.h"
 #include "reverie/base/fork.h"
-#include "reverie/base/log.h"
+#include "reverie/client/batch_stream.h"
 #include "reverie/client/hand_back.h"
 #include "reverie/client/prefetcher.h"
 #include "reverie/client/sample_feed.h"
@@ -31,7 +31,6 @@ namespace {
 
 constexpr std::int64_t kBatchMax = std::int64_t{1} << 31;
 constexpr std::int64_t kDepthMax = 1024;
-constexpr std::size_t kBuffersKept = 16;  // of batches that were let go, for the next ones
 
 std::optional<Duration> duration(nb::handle timeout_s) {
   if (timeout_s.is_none()) return std::nullopt;
@@ -54,7 +53,24 @@ TimePoint deadline_of(std::optional<Duration> timeout) {
   raise_pending();
 }
 
-// A stream of batches: what both kinds have in common. `T` is a batch before it is Python's.
+// Raises what ended a stream; StopIteration where that is good order.
+[[noreturn]] void stop_or_raise(const Status& why) {
+  if (why.code() == StatusCode::kDeadlineExceeded || why.code() == StatusCode::kOutOfRange) {
+    stop_iteration();
+  }
+  raise(why);
+}
+
+// False in a forked child, where `stream` is let go: its thread stayed with the parent, so there is
+// nothing to join, and locks may be held.
+template <typename T>
+bool is_of_this_process(const ForkGuard& guard, std::unique_ptr<T>& stream) {
+  if (guard.check("dataset").ok()) return true;
+  stream.release();  // NOLINT(bugprone-unused-return-value)
+  return false;
+}
+
+// A stream of batches that a prefetcher makes. `T` is a batch before it is Python's.
 template <typename T>
 class Stream {
  public:
@@ -68,12 +84,7 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
   ~Stream() {
-    if (!fork_guard_.check("dataset").ok()) {
-      // The thread stayed with the parent: there is nothing to join, and locks may be held.
-      prefetcher_.release();  // NOLINT(bugprone-unused-return-value)
-      return;
-    }
-    close();
+    if (is_of_this_process()) close();
   }
 
   // Raises StopIteration when no batch came in time, or this is closed.
@@ -97,19 +108,17 @@ class Stream {
     if (is_closed_) stop_iteration();
     if (is_late) return std::nullopt;
     is_over_ = true;
-    const StatusCode code = batch.status().code();
-    if (code == StatusCode::kDeadlineExceeded || code == StatusCode::kOutOfRange) stop_iteration();
-    raise(batch.status());
+    stop_or_raise(batch.status());
   }
 
-  // Ends the thread. Returns the batches that nobody had.
+  // Ends the thread. Returns the batches that were not taken.
   std::deque<T> close() {
     unwrap(fork_guard_.check("dataset"));
     is_closed_ = true;
     const GilReleased released;
     return prefetcher_->close();
   }
-  bool is_of_this_process() const { return fork_guard_.check("dataset").ok(); }
+  bool is_of_this_process() { return python::is_of_this_process(fork_guard_, prefetcher_); }
 
  private:
   ForkGuard fork_guard_;
@@ -121,204 +130,49 @@ class Stream {
 
 // --- Of a table.
 
-struct TableStreamOptions {
-  std::string table;
-  std::size_t batch_size = 1;
-  std::optional<Duration> timeout;
-  Weighing weighing;
-  bool distinct = false;
-  bool pad = false;
-  bool drop_last = false;
-  OnCorrupt on_corrupt = OnCorrupt::kRemove;
-  // Samples after which an item leaves its table; below 1: none leaves so.
-  std::int64_t max_times_sampled = 0;
-};
-
-// Without the interpreter's lock. `remedy` names the argument that says how much is drawn ahead.
-void hand_back_or_warn(ReplayService& service, const std::string& table,
-                       std::int64_t max_times_sampled, std::span<SampleBatch> batches,
-                       const char* remedy) {
-  constexpr double kPatienceS = 2;
-  const std::size_t lost = hand_back(service, table, max_times_sampled, batches,
-                                     Clock::system().now() + seconds(kPatienceS));
-  if (lost == 0) return;
-  log_warning(
-      "a dataset of table '{}' was closed with {} samples drawn ahead that could not be handed "
-      "back: they are lost; a smaller {} draws less ahead",
-      table, lost, remedy);
-}
-
-// Makes batches until one does not come in time; what was drawn of that one is the last. With
-// `asks_ahead` the samples of the next are on their way while one is made.
-class TableMaker {
- public:
-  TableMaker(std::shared_ptr<ReplayService> service, TableStreamOptions options, bool asks_ahead)
-      : service_(std::move(service)),
-        options_(std::move(options)),
-        memory_(BatchMemory::make(kBuffersKept)),
-        asks_ahead_(asks_ahead) {}
-
-  Result<Drawn> make(const WaitOptions& wait) {
-    if (!end_.ok()) return end_;
-    PendingSample asked = next_ ? std::move(*next_) : ask(0);
-    next_.reset();
-    if (asks_ahead_) next_.emplace(ask(asked.id()));
-    Drawn drawn;
-    SampleResult result = asked.wait(wait);
-    const Status status = gather(
-        *service_, request(), result,
-        {{options_.pad, memory_.get()}, options_.weighing, options_.on_corrupt}, wait, drawn);
-    if (drawn.samples.empty()) drawn.samples = std::move(result.batch);
-    if (!status.ok()) {
-      const bool is_last = status.code() == StatusCode::kDeadlineExceeded &&
-                           !drawn.samples.empty() && !options_.drop_last;
-      if (!is_last) {
-        keep(std::move(drawn.samples));
-        give_up_next();
-        return status;
-      }
-      give_up_next();
-      end_ = status;
-    }
-    if (are_spent()) {
-      drawn.samples.retain();  // until somebody has the batch
-    } else {
-      drawn.samples.unpin();
-    }
-    return drawn;
-  }
-
-  // Whether items leave their table with their samples, so that a batch is the only one to have
-  // them.
-  bool are_spent() const { return options_.max_times_sampled >= 1; }
-
-  // Gives `unused`, and what else was drawn for nobody, back to the table. Warns with the number
-  // of samples that are lost. Once no thread is in make().
-  void hand_back(std::deque<Drawn> unused) {
-    give_up_next();
-    if (!are_spent()) return;
-    std::vector<SampleBatch> batches;
-    for (Drawn& drawn : unused) batches.push_back(std::move(drawn.samples));
-    for (SampleBatch& samples : left_) batches.push_back(std::move(samples));
-    left_.clear();
-    hand_back_or_warn(*service_, options_.table, options_.max_times_sampled, batches, "prefetch");
-  }
-
- private:
-  void keep(SampleBatch samples) {
-    if (!are_spent() || samples.empty()) return;
-    samples.retain();
-    left_.push_back(std::move(samples));
-  }
-  // Cancels the request that is ahead. What a server has drawn for it may be on its way: that is
-  // worth a moment where it would be lost.
-  void give_up_next() {
-    constexpr double kOnItsWayS = 0.25;
-    if (!next_) return;
-    if (are_spent()) {
-      WaitOptions wait;
-      wait.interrupted = [until = Clock::system().now() + seconds(kOnItsWayS)] {
-        return Clock::system().now() >= until;
-      };
-      keep(next_->wait(wait).batch);
-    }
-    next_.reset();
-  }
-
-  PendingSample ask(RequestId follows) {
-    SampleRequest asked = request();
-    asked.follows = follows;
-    return {*service_, std::move(asked)};
-  }
-
-  SampleRequest request() const {
-    SampleRequest request;
-    request.table = options_.table;
-    request.count = request.min_count = options_.batch_size;
-    request.distinct = options_.distinct;
-    request.wants_least = options_.weighing.beta && options_.weighing.over_table;
-    request.deadline = deadline_of(options_.timeout);
-    return request;
-  }
-
-  std::shared_ptr<ReplayService> service_;
-  TableStreamOptions options_;
-  std::shared_ptr<BatchMemory> memory_;  // of the arrays
-  bool asks_ahead_;
-  std::optional<PendingSample> next_;
-  std::vector<SampleBatch> left_;  // drawn for a batch that nobody gets
-  Status end_;
-};
-
 class TableStream {
  public:
-  // Without a depth nothing is drawn ahead from a table whose items leave with their samples, else
-  // as much as kDepth. A server is asked which it is when the first batch is.
-  TableStream(std::shared_ptr<ReplayService> service, TableStreamOptions options,
-              std::optional<std::int64_t> depth, bool is_far)
-      : service_(std::move(service)), options_(std::move(options)), depth_(depth), is_far_(is_far) {
-    if (!is_far_) start();
-  }
+  TableStream(std::shared_ptr<ReplayService> service, BatchStreamOptions options)
+      : service_(std::move(service)),
+        table_(options.table),
+        stream_(std::make_unique<BatchStream>(service_, std::move(options))) {}
   ~TableStream() {
-    if (stream_ && stream_->is_of_this_process()) close();
+    if (is_of_this_process(fork_guard_, stream_)) close();
   }
 
   nb::object next() {
-    if (!stream_ && !is_closed_) {
-      options_.max_times_sampled = ask_max_times_sampled();
-      if (!stream_) start();
+    unwrap(fork_guard_.check("dataset"));
+    if (ended_) stop_iteration();
+    Waiting waiting(*service_, table_);
+    const WaitOptions wait = waiting.options();
+    std::optional<DrawnBatch> ready = stream_->next_now();
+    if (!ready) {
+      Result<DrawnBatch> next = without_gil([&] { return stream_->next(wait); });
+      if (!next.ok()) end(next.status());
+      ready = std::move(next).value();
     }
-    if (!stream_) stop_iteration();
-    Drawn drawn = stream_->next();
     nb::object batch = nb::cast(PyBatch());
-    nb::cast<PyBatch&>(batch).take(std::move(drawn));
+    nb::cast<PyBatch&>(batch).take(std::move(*ready));
     return batch;
   }
   void close() {
-    is_closed_ = true;
-    if (!stream_) return;
-    std::deque<Drawn> unused = stream_->close();
+    unwrap(fork_guard_.check("dataset"));
     const GilReleased released;
-    maker_->hand_back(std::move(unused));
+    stream_->close();
   }
 
  private:
-  static constexpr std::int64_t kDepth = 2;
-
-  // One of the batches may be on its way instead of waiting: a far service has something to do
-  // meanwhile.
-  void start() {
-    const std::int64_t depth = depth_.value_or(options_.max_times_sampled >= 1 ? 0 : kDepth);
-    const bool asks_ahead = is_far_ && depth > 1;
-    maker_ = std::make_shared<TableMaker>(service_, options_, asks_ahead);
-    stream_.emplace(asks_ahead ? depth - 1 : depth,
-                    [maker = maker_](const WaitOptions& wait) { return maker->make(wait); });
+  [[noreturn]] void end(const Status& why) {
+    ended_ = why.code() != StatusCode::kUnavailable;  // that may be over soon
+    if (stream_->is_closed()) stop_iteration();
+    stop_or_raise(why);
   }
 
-  // 0 if nobody says in time: then sampling will tell why.
-  std::int64_t ask_max_times_sampled() {
-    const TimePoint until = deadline_of(options_.timeout);
-    Waiting waiting(*service_, options_.table);
-    WaitOptions wait = waiting.options();
-    wait.interrupted = [until, asked = std::move(wait.interrupted)] {
-      return Clock::system().now() >= until || asked();
-    };
-    const auto infos = without_gil([&] { return info_and_wait(*service_, wait); });
-    if (infos.status().code() == StatusCode::kUnavailable) raise(infos.status());
-    if (!infos.ok()) return 0;
-    for (const TableInfo& info : infos.value()) {
-      if (info.options.name == options_.table) return info.options.max_times_sampled;
-    }
-    return 0;
-  }
-
+  ForkGuard fork_guard_;
   const std::shared_ptr<ReplayService> service_;
-  TableStreamOptions options_;
-  const std::optional<std::int64_t> depth_;
-  const bool is_far_;
-  bool is_closed_ = false;
-  std::shared_ptr<TableMaker> maker_;  // null until the stream starts
-  std::optional<Stream<Drawn>> stream_;
+  const std::string table_;
+  std::unique_ptr<BatchStream> stream_;
+  bool ended_ = false;  // the interpreter's lock guards it
 };
 
 void init_table_stream(TableStream* self, const ClientHandle& client, nb::handle table,
@@ -326,7 +180,7 @@ void init_table_stream(TableStream* self, const ClientHandle& client, nb::handle
                        nb::handle weights, bool distinct, bool pad, bool drop_last,
                        nb::handle prefetch) {
   unwrap(client.check());
-  TableStreamOptions options;
+  BatchStreamOptions options;
   options.table = text_argument("table", table);
   options.batch_size =
       static_cast<std::size_t>(integer_argument("batch_size", batch_size, 1, kBatchMax));
@@ -336,14 +190,15 @@ void init_table_stream(TableStream* self, const ClientHandle& client, nb::handle
   options.pad = pad;
   options.drop_last = drop_last;
   options.on_corrupt = client.on_corrupt();
-  std::optional<std::int64_t> depth;
-  if (!prefetch.is_none()) depth = integer_argument("prefetch", prefetch, 0, kDepthMax);
-  if (client.local()) {
-    const Result<Table*> found = client.local()->table(options.table);
-    if (found.ok()) options.max_times_sampled = (*found)->options().max_times_sampled;
+  if (!prefetch.is_none()) {
+    options.depth = static_cast<std::size_t>(integer_argument("prefetch", prefetch, 0, kDepthMax));
   }
-  new (self) TableStream(client.service(), std::move(options), depth,
-                         /*is_far=*/client.local() == nullptr);
+  options.is_far = client.local() == nullptr;
+  if (!options.is_far) {
+    const Result<Table*> found = client.local()->table(options.table);
+    options.max_times_sampled = found.ok() ? (*found)->options().max_times_sampled : 0;
+  }
+  new (self) TableStream(client.service(), std::move(options));
 }
 
 // --- Of a table, item by item.
@@ -492,7 +347,7 @@ class ReplayStream {
       if (draw.beta) draw.beta = beta->load(std::memory_order_relaxed);
       draw.deadline = deadline_of(timeout);
       Status status = buffer->sample(draw, replay_targets(buffer->plan(), places), wait);
-      // An empty buffer is an end in good order: nobody adds any more.
+      // An empty buffer is an end in good order: no thread adds any more.
       if (status.code() == StatusCode::kFailedPrecondition) {
         status = deadline_exceeded("{}", status.message());
       }

@@ -43,8 +43,8 @@ SharedLayout layout_of(nb::dict shape) {
   return unwrap(SharedLayout::make(std::move(made)));
 }
 
-void init_core(EnvPoolCore* self, std::shared_ptr<Workers> workers, nb::dict shape, double spin_s,
-               double timeout_s, std::optional<std::int64_t> action_count,
+void init_core(EnvPoolCore* self, std::shared_ptr<PoolWorkers> workers, nb::dict shape,
+               double spin_s, double timeout_s, std::optional<std::int64_t> action_count,
                std::optional<std::size_t> result_rows) {
   SharedLayout layout = layout_of(shape);
   SharedMemory memory = unwrap(SharedMemory::create("reverie-env-pool", layout.size_bytes()));
@@ -95,24 +95,24 @@ Raises:
         where that is None. Names the worker that is late. It may be waited for again.
     EnvError: an environment raised or its worker died.
     FailedPreconditionError: another step or reset of the batch came after this one.)");
-  nb::class_<Workers>(m, "WorkerProcesses", "The processes of ``reverie.EnvPool``.")
+  nb::class_<PoolWorkers>(m, "WorkerProcesses", "The processes of ``reverie.EnvPool``.")
       .def(nb::init<std::size_t>(), "count"_a)
       .def(
           "start",
-          [](Workers& self, std::size_t worker, std::vector<std::string> command,
+          [](PoolWorkers& self, std::size_t worker, std::vector<std::string> command,
              std::vector<int> descriptors) {
             const ChildProcess::Options options{std::move(command), std::move(descriptors)};
             return unwrap(without_gil([&] { return self.start(worker, options); }));
           },
           "worker"_a, "command"_a, "descriptors"_a,
           "Starts one, in the place of an earlier one, which is killed. Gives its process id.")
-      .def("end_text", &Workers::end_text, "worker"_a, "How it ended, or None while it lives.")
-      .def("set_thread", &Workers::set_thread, "worker"_a, "end_text"_a.none(),
+      .def("end_text", &PoolWorkers::end_text, "worker"_a, "How it ended, or None while it lives.")
+      .def("set_thread", &PoolWorkers::set_thread, "worker"_a, "end_text"_a.none(),
            "Says that a worker is a thread of this process: it lives, or has ended as told.")
-      .def("pid", &Workers::pid, "worker"_a, "Its process id, or None where it has ended.")
+      .def("pid", &PoolWorkers::pid, "worker"_a, "Its process id, or None where it has ended.")
       .def(
           "end_all",
-          [](Workers& self, double at_most_s) {
+          [](PoolWorkers& self, double at_most_s) {
             without_gil([&] { self.end_all(seconds(at_most_s)); });
           },
           "at_most_s"_a, "Waits for all to end, then kills those that have not.");

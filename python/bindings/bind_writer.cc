@@ -2,7 +2,6 @@
 //
 // A step or a trajectory of the same structure as an earlier one goes through without an
 // allocation: its nest is matched against the one remembered, whose columns are known.
-#include <algorithm>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -24,6 +23,7 @@
 #include "python/bindings/writer_support.h"
 #include "reverie/base/fork.h"
 #include "reverie/base/format.h"
+#include "reverie/client/whole_steps.h"
 
 namespace reverie::python {
 namespace {
@@ -92,9 +92,18 @@ class Writer {
     const InUse in_use(*core_);
     const LeavesOfCall leaves(leaves_);
     auto& [nest, note] = steps_.flatten(step, leaves_);
-    if (!whole_.empty() && whole_text_ != nest->text()) refuse_structure(*nest);
+    if (!whole_.empty() && whole_.structure() != nest->text()) {
+      std::vector<std::string> names;
+      for (std::size_t i = 0; i < nest->leaf_count(); ++i) names.push_back(nest->path(i));
+      raise(whole_.refusal(names));
+    }
     write(*nest, note, false);
-    if (whole_.empty()) keep_whole(*nest, note.columns);
+    if (!whole_.empty()) return;
+    std::vector<ColumnId> columns;
+    for (std::size_t i = 0; i < nest->leaf_count(); ++i) {
+      columns.push_back(note.columns[nest->leaf_of_column(i)]);
+    }
+    whole_.keep(writer(), columns, nest->text());
   }
 
   void create_item(nb::handle table, nb::handle priority, nb::handle trajectory, nb::handle version,
@@ -121,13 +130,10 @@ class Writer {
     const InUse in_use(*core_);
     const auto available = static_cast<std::int64_t>(core_->history_length());
     const std::int64_t count = integer_argument("num_timesteps", num_timesteps, 1);
-    if (count > available) {
-      raise(invalid_argument("num_timesteps is {}, but {} steps were appended", count, available));
-    }
-    const StepRange range{writer().next_step() - static_cast<StepIndex>(count),
-                          static_cast<std::uint32_t>(count)};
-    for (TrajectoryColumn& column : whole_) column.ranges = {&range, 1};
-    create(text_argument("table", table), priority, whole_, whole_text_, /*version=*/0, timeout_s);
+    const std::span<const TrajectoryColumn> columns =
+        unwrap(whole_.last(count, available, writer().next_step()));
+    create(text_argument("table", table), priority, columns, whole_.structure(), /*version=*/0,
+           timeout_s);
   }
 
   nb::object history() {
@@ -260,32 +266,6 @@ class Writer {
     }
   }
 
-  [[noreturn]] void refuse_structure(const Nest& nest) const {
-    for (std::size_t i = 0; i < nest.leaf_count(); ++i) {
-      const std::string& path = nest.path(i);
-      const bool known = std::any_of(whole_.begin(), whole_.end(),
-                                     [&](const TrajectoryColumn& c) { return c.name == path; });
-      if (!known) {
-        raise(
-            invalid_argument("the step has {}, which earlier steps lack; all steps of this "
-                             "writer must have the same structure",
-                             column_text(path)));
-      }
-    }
-    raise(invalid_argument(
-        "the step has {} columns in another structure than earlier steps, which had {}; all steps "
-        "of this writer must have the same",
-        nest.leaf_count(), whole_.size()));
-  }
-
-  void keep_whole(const Nest& nest, const std::vector<ColumnId>& columns) {
-    for (std::size_t i = 0; i < nest.leaf_count(); ++i) {
-      const ColumnId column = columns[nest.leaf_of_column(i)];
-      whole_.push_back({writer().column_name(column), column, {}, false, /*stepwise=*/true});
-    }
-    whole_text_ = nest.text();
-  }
-
   std::shared_ptr<WriterCore> core_;
   ForkGuard fork_guard_;
   CodecChoice codec_;  // of columns that are not configured
@@ -301,8 +281,7 @@ class Writer {
   HistoryNest history_;
   nb::object history_nest_;  // made when it is asked for
 
-  std::vector<TrajectoryColumn> whole_;
-  std::string whole_text_;
+  WholeSteps whole_;
 };
 
 void init_writer(Writer* self, const ClientHandle& client, nb::handle num_keep_alive_refs,
@@ -374,7 +353,7 @@ Raises:
            nb::sig("def create_whole_item(self, table: str, num_timesteps: int, "
                    "priority: float | None, *, timeout_s: float | None = None) -> None"),
            "Makes an item of the last steps, all columns of them.")
-      .def_prop_ro("history", &Writer::history, nb::sig("def history(self) -> typing.Any"),
+      .def_prop_ro("history", &Writer::history, nb::sig("def history(self) -> HistoryNest"),
                    R"(The nest of ``ColumnHistory``: every column of any step so far.
 
 Raises:
@@ -396,7 +375,7 @@ Args:
     timeout_s: the same in seconds; 0 does not wait.
 
 Raises:
-    InvalidArgumentError: a number lies outside.
+    InvalidArgumentError: an argument is out of range.
     DeadlineExceededError: the time is up; the message says how many items wait.)")
       .def("end_episode", &Writer::end_episode, "clear_buffers"_a.none() = true,
            "timeout_ms"_a = nb::none(), nb::kw_only(), "timeout_s"_a = nb::none(),
@@ -426,7 +405,7 @@ Args:
         writer was given.
 
 Raises:
-    InvalidArgumentError: a number lies outside, or there is no such codec.
+    InvalidArgumentError: an argument is out of range, or there is no such codec.
     FailedPreconditionError: the column has steps that were not flushed.)")
       .def("close", &Writer::close,
            R"(Ends the writer: what is queued is dropped. Closing again does nothing.

@@ -12,6 +12,7 @@
 #include "python/bindings/env_rows.h"
 #include "python/bindings/gil.h"
 #include "reverie/base/format.h"
+#include "reverie/env/action_rows.h"
 
 namespace reverie::python {
 namespace {
@@ -34,49 +35,12 @@ nb::object on_cpu(nb::handle actions) {
 
 }  // namespace
 
-Result<int> Workers::start(std::size_t worker, const ChildProcess::Options& options) {
-  MutexLock lock(mutex_);
-  if (children_[worker]) children_[worker]->kill();
-  children_[worker].reset();
-  REVERIE_ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::start(options));
-  const int pid = child.pid();
-  children_[worker].emplace(std::move(child));
-  return pid;
-}
-
-std::optional<std::string> Workers::end_text(std::size_t worker) {
-  MutexLock lock(mutex_);
-  if (threads_[worker].is_there) return threads_[worker].end_text;
-  if (!children_[worker]) return "was not started";
-  if (!children_[worker]->has_ended()) return std::nullopt;
-  return children_[worker]->end_text();
-}
-
-std::optional<int> Workers::pid(std::size_t worker) {
-  MutexLock lock(mutex_);
-  if (!children_[worker] || children_[worker]->has_ended()) return std::nullopt;
-  return children_[worker]->pid();
-}
-
-void Workers::set_thread(std::size_t worker, std::optional<std::string> end_text) {
-  MutexLock lock(mutex_);
-  threads_[worker] = {true, std::move(end_text)};
-}
-
-void Workers::end_all(Duration at_most) {
-  MutexLock lock(mutex_);
-  const TimePoint end = Clock::system().now() + at_most;
-  for (auto& child : children_) {
-    if (child) child->wait(std::max(Duration(0), end - Clock::system().now()));
-  }
-  for (auto& child : children_) child.reset();
-}
-
-EnvPoolCore::EnvPoolCore(std::shared_ptr<Workers> workers, SharedMemory memory, SharedLayout layout,
-                         Duration spin, PoolOptions options)
+EnvPoolCore::EnvPoolCore(std::shared_ptr<PoolWorkers> workers, SharedMemory memory,
+                         SharedLayout layout, Duration spin, PoolOptions options)
     : memory_(std::make_shared<SharedMemory>(std::move(memory))),
       pool_(SharedView(std::move(layout), memory_->bytes()), spin),
       workers_(std::move(workers)),
+      watched_(pool_, *workers_, options.is_ready_mode ? options.result_rows : 0),
       options_(options) {}
 
 EnvPoolCore::~EnvPoolCore() {
@@ -126,26 +90,8 @@ std::vector<std::int32_t> EnvPoolCore::env_argument(nb::handle env_ids) const {
   }
   const auto* const ids = reinterpret_cast<const std::int32_t*>(array_data(array));
   std::vector<std::int32_t> envs(ids, ids + PyArray_SIZE(as_array(array)));
-  std::vector<bool> seen(view().shape().env_count);
-  for (const std::int32_t env : envs) {
-    if (env < 0 || static_cast<std::size_t>(env) >= seen.size()) {
-      raise(invalid_argument("env_ids has {}; they are 0 to {}", env, seen.size() - 1));
-    }
-    if (seen[static_cast<std::size_t>(env)]) {
-      raise(invalid_argument("env_ids has {} twice; give each environment one action", env));
-    }
-    seen[static_cast<std::size_t>(env)] = true;
-  }
+  unwrap(check_env_ids(envs, view().shape().env_count));
   return envs;
-}
-
-void EnvPoolCore::check_discrete(const std::int64_t* actions, std::size_t count) const {
-  if (!options_.action_count) return;
-  const auto bound = static_cast<std::uint64_t>(*options_.action_count);
-  for (std::size_t i = 0; i < count; ++i) {
-    if (static_cast<std::uint64_t>(actions[i]) < bound) continue;
-    raise(invalid_argument("actions[{}] is {}; actions are 0 to {}", i, actions[i], bound - 1));
-  }
 }
 
 // `envs` says whose rows they are; all of the batch in order if it is empty.
@@ -181,16 +127,11 @@ void EnvPoolCore::write_actions(nb::handle actions, std::size_t batch,
                            rows, shape_text(wanted)));
   }
   const std::byte* const from = array_data(array);
-  check_discrete(reinterpret_cast<const std::int64_t*>(from), options_.action_count ? rows : 0);
-  const SharedLayout::Column& column = view().layout().batch(batch).actions;
-  if (envs.empty()) {
-    std::memcpy(view().row(column, 0), from, rows * column.row_bytes);
-    return;
+  if (options_.action_count) {
+    unwrap(check_discrete_actions({reinterpret_cast<const std::int64_t*>(from), rows},
+                                  *options_.action_count));
   }
-  for (std::size_t i = 0; i < rows; ++i) {
-    std::memcpy(view().row(column, static_cast<std::size_t>(envs[i])), from + i * column.row_bytes,
-                column.row_bytes);
-  }
+  write_action_rows(view(), batch, envs, from);
 }
 
 std::uint32_t EnvPoolCore::step(nb::handle actions, nb::handle batch_index, nb::handle env_ids) {
@@ -236,19 +177,11 @@ std::uint32_t EnvPoolCore::reset(nb::handle seed, nb::handle batch_index) {
     return sequence;
   }
 
-  while (true) {
-    const TimePoint until = Clock::system().now() + seconds(options_.timeout_s);
-    const Status drained = without_gil([&] {
-      return pool_.drain(until, [this] {
-        const GilHeld held;
-        return PyErr_CheckSignals() == 0 && !dead_worker(0);
-      });
-    });
-    if (drained.ok()) break;
-    const auto dead = dead_worker(0);
-    if (!dead) unwrap(drained);
-    handle_dead(*dead);
-  }
+  const Duration limit = seconds(options_.timeout_s);
+  std::exception_ptr raised;
+  const WatchedPool::Waited drained =
+      without_gil([&] { return watched_.drain(limit, waiter(raised)); });
+  unwrap_wait(drained, raised);
   std::vector<std::int32_t> envs(view().shape().env_count);
   for (std::size_t env = 0; env < envs.size(); ++env) envs[env] = static_cast<std::int32_t>(env);
   unwrap(pool_.post_envs(envs, PoolOp::kReset, given));
@@ -261,95 +194,58 @@ bool EnvPoolCore::is_done(std::size_t batch, std::uint32_t sequence) {
   return pool_.is_done(batch, sequence);
 }
 
-std::optional<std::size_t> EnvPoolCore::dead_worker(std::size_t batch) {
-  for (const std::size_t worker : pool_.late_workers(batch)) {
-    if (workers_->end_text(worker)) return worker;
-  }
-  return std::nullopt;
+// A callback that raises must not unwind the library's frames: it ends the wait.
+WatchedPool::Waiter EnvPoolCore::waiter(std::exception_ptr& raised) {
+  WatchedPool::Waiter waiter;
+  waiter.may_go_on = [this] {
+    if (is_closed_) return false;
+    const GilHeld held;
+    return PyErr_CheckSignals() == 0;
+  };
+  waiter.replaced = [this, &raised](std::size_t worker) {
+    const GilHeld held;
+    try {
+      return !on_failure_.is_none() && nb::cast<bool>(on_failure_(worker));
+    } catch (...) {
+      raised = std::current_exception();
+      return false;
+    }
+  };
+  return waiter;
+}
+
+void EnvPoolCore::unwrap_wait(const WatchedPool::Waited& waited,
+                              const std::exception_ptr& raised) const {
+  if (raised) std::rethrow_exception(raised);
+  check();
+  if (waited.failure) raise_env_error(*waited.failure);
+  unwrap(waited.status);
 }
 
 nb::object EnvPoolCore::result(std::size_t batch, std::uint32_t sequence, nb::handle timeout_s) {
   const TimePoint until = timeout_s.is_none() ? Clock::system().now() + seconds(options_.timeout_s)
                                               : deadline(timeout_s);
-  const SharedPool::Check go_on = [this, batch] {
-    if (is_closed_ || dead_worker(batch)) return false;
-    const GilHeld held;
-    return PyErr_CheckSignals() == 0;
-  };
+  check();
+  std::exception_ptr raised;
   std::vector<std::int32_t> ready;
-  while (true) {
-    check();
-    if (options_.is_ready_mode && pool_.in_flight_count() < options_.result_rows) {
-      raise(failed_precondition(
-          "{} environments are in flight and a result holds {}; step some more first",
-          pool_.in_flight_count(), options_.result_rows));
-    }
-    const Status waited = without_gil([&] {
-      return options_.is_ready_mode ? pool_.wait_ready(options_.result_rows, until, go_on, ready)
-                                    : pool_.wait(batch, sequence, until, go_on);
-    });
-    if (!waited.ok()) {
-      check();
-      const auto dead = dead_worker(batch);
-      if (!dead) unwrap(waited);
-      handle_dead(*dead);
-      continue;
-    }
-    const auto failure = pool_.failure(batch);
-    if (failure && (!options_.is_ready_mode || ready.empty())) {
-      handle_raised(*failure);
-      continue;
-    }
-    check();
-    const std::shared_ptr<EnvResults> results =
-        results_;  // a close() may come while rows are copied
-    return options_.is_ready_mode ? results->of_envs(ready) : results->of_batch(batch);
-  }
+  const WatchedPool::Waited waited =
+      without_gil([&] { return watched_.wait(batch, sequence, until, waiter(raised), ready); });
+  unwrap_wait(waited, raised);
+  const std::shared_ptr<EnvResults> results = results_;  // a close() may come while rows are copied
+  return options_.is_ready_mode ? results->of_envs(ready) : results->of_batch(batch);
 }
 
-bool EnvPoolCore::may_go_on(std::size_t worker) {
-  return !on_failure_.is_none() && nb::cast<bool>(on_failure_(worker));
-}
-
-void EnvPoolCore::raise_env_error(const std::string& text, nb::object batch, nb::object env,
-                                  std::size_t worker, const std::string& traceback) const {
+void EnvPoolCore::raise_env_error(const PoolFailure& failure) const {
+  const auto number = [](const std::optional<std::size_t>& value) {
+    return value ? nb::object(nb::int_(*value)) : nb::object(nb::none());
+  };
   const nb::object type = nb::module_::import_("reverie.errors").attr("EnvError");
-  nb::object error = type(text);
-  error.attr("batch") = batch;
-  error.attr("env_id") = env;
-  error.attr("worker") = worker;
-  error.attr("traceback_text") = traceback;
+  nb::object error = type(failure.text);
+  error.attr("batch") = number(failure.batch);
+  error.attr("env_id") = number(failure.env);
+  error.attr("worker") = failure.worker;
+  error.attr("traceback_text") = failure.traceback;
   raise_object(error);
-}
-
-void EnvPoolCore::handle_dead(std::size_t worker) {
-  const std::string how = workers_->end_text(worker).value_or("ended");
-  const auto at = pool_.position(worker);
-  if (may_go_on(worker)) return;
-  nb::object batch = nb::none();
-  nb::object env = nb::none();
-  std::string where;
-  if (at) {
-    batch = nb::int_(at->first);
-    env = nb::int_(at->second);
-    where = format(" while it stepped environment {} of batch {}", at->second, at->first);
-  }
-  raise_env_error(
-      format("worker {} {}{}; pool.restart({}) replaces it, and the result can be taken "
-             "then",
-             worker, how, where, worker),
-      batch, env, worker, "");
-}
-
-void EnvPoolCore::handle_raised(const EnvFailure& failure) {
-  if (may_go_on(failure.worker)) return;
-  const std::string text = failure.text.empty()
-                               ? std::string("it raised earlier, and was not reset since")
-                               : failure.text;
-  raise_env_error(format("environment {} of batch {}, in worker {}, raised; pool.restart({}) or "
-                         "pool.reset() makes it anew:\n{}",
-                         failure.env, failure.batch, failure.worker, failure.worker, text),
-                  nb::int_(failure.batch), nb::int_(failure.env), failure.worker, text);
 }
 
 void EnvPoolCore::restart(std::size_t worker) {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,9 +14,7 @@
 
 #include "python/bindings/env_results.h"
 #include "reverie/base/fork.h"
-#include "reverie/base/mutex.h"
-#include "reverie/env/shared_pool.h"
-#include "reverie/os/child_process.h"
+#include "reverie/env/watched_pool.h"
 #include "reverie/os/shared_memory.h"
 
 namespace reverie::python {
@@ -30,36 +29,9 @@ struct PoolOptions {
   std::size_t result_rows = 0;               // then: of one result
 };
 
-// The child processes of a pool; or, of one whose workers are threads of this process, what is
-// known of them. Thread-safe.
-class Workers {
- public:
-  explicit Workers(std::size_t count) : children_(count), threads_(count) {}
-
-  // Starts one, in the place of an earlier one, which is killed.
-  Result<int> start(std::size_t worker, const ChildProcess::Options& options);
-  // How it ended, or nothing while it lives.
-  std::optional<std::string> end_text(std::size_t worker);
-  std::optional<int> pid(std::size_t worker);
-  // A worker is a thread: it lives until `end_text` says how it ended.
-  void set_thread(std::size_t worker, std::optional<std::string> end_text);
-  // Waits for all to end, then kills those that have not.
-  void end_all(Duration at_most);
-
- private:
-  struct Thread {
-    bool is_there = false;
-    std::optional<std::string> end_text;
-  };
-
-  Mutex mutex_;
-  std::vector<std::optional<ChildProcess>> children_ REVERIE_GUARDED_BY(mutex_);
-  std::vector<Thread> threads_ REVERIE_GUARDED_BY(mutex_);
-};
-
 class EnvPoolCore {
  public:
-  EnvPoolCore(std::shared_ptr<Workers> workers, SharedMemory memory, SharedLayout layout,
+  EnvPoolCore(std::shared_ptr<PoolWorkers> workers, SharedMemory memory, SharedLayout layout,
               Duration spin, PoolOptions options);
   ~EnvPoolCore();
   EnvPoolCore(const EnvPoolCore&) = delete;
@@ -81,7 +53,7 @@ class EnvPoolCore {
   nb::object result(std::size_t batch, std::uint32_t sequence, nb::handle timeout_s);
 
   void restart(std::size_t worker);
-  // At the program's end, calls of other threads sleep from then on: there is nobody to raise to.
+  // At the program's end, calls of other threads sleep from then on: no caller is left to raise to.
   void close(double timeout_s, bool at_exit);
   // What calls after close() are refused with. Under the interpreter's lock.
   void set_closed_text(std::string text) { closed_text_ = std::move(text); }
@@ -91,20 +63,17 @@ class EnvPoolCore {
   void check() const;
   std::size_t batch_argument(nb::handle batch) const;
   void write_actions(nb::handle actions, std::size_t batch, std::span<const std::int32_t> envs);
-  void check_discrete(const std::int64_t* actions, std::size_t count) const;
   std::vector<std::int32_t> env_argument(nb::handle env_ids) const;
-  // A worker that was asked for something and has ended.
-  std::optional<std::size_t> dead_worker(std::size_t batch);
-  // Raises, or returns if what failed was restarted.
-  void handle_dead(std::size_t worker);
-  void handle_raised(const EnvFailure& failure);
-  [[noreturn]] void raise_env_error(const std::string& text, nb::object batch, nb::object env,
-                                    std::size_t worker, const std::string& traceback) const;
-  bool may_go_on(std::size_t worker);
+  [[noreturn]] void raise_env_error(const PoolFailure& failure) const;
+  // What a wait came to, or `raised` by its callback: returns if the rows are there.
+  void unwrap_wait(const WatchedPool::Waited& waited, const std::exception_ptr& raised) const;
+  // `raised` gets what the callback raises, and outlives the waiter.
+  WatchedPool::Waiter waiter(std::exception_ptr& raised);
 
   std::shared_ptr<SharedMemory> memory_;
   SharedPool pool_;
-  std::shared_ptr<Workers> workers_;
+  std::shared_ptr<PoolWorkers> workers_;
+  WatchedPool watched_;
   PoolOptions options_;
   ForkGuard fork_guard_;
   std::atomic<bool> is_closed_{false};

@@ -3,12 +3,13 @@
 #include <utility>
 #include <vector>
 
+#include "reverie/base/log.h"
 #include "reverie/service/blocking.h"
 
 namespace reverie {
 namespace {
 
-// Of a service that cannot undo a draw: items that left their table come in again, and a sample of
+// For a service that cannot undo a draw: items that left their table come in again, and a sample of
 // one that is still there is lost.
 std::size_t insert_again(ReplayService& service, std::string_view table,
                          std::int64_t max_times_sampled, const SampleBatch& batch,
@@ -41,6 +42,19 @@ std::size_t hand_back(ReplayService& service, std::string_view table,
     lost += batch.size() - insert_again(service, table, max_times_sampled, batch, deadline);
   }
   return lost;
+}
+
+void hand_back_or_warn(ReplayService& service, std::string_view table,
+                       std::int64_t max_times_sampled, std::span<SampleBatch> batches,
+                       std::string_view remedy) {
+  constexpr double kPatienceS = 2;
+  const std::size_t lost = hand_back(service, table, max_times_sampled, batches,
+                                     Clock::system().now() + seconds(kPatienceS));
+  if (lost == 0) return;
+  log_warning(
+      "a dataset of table '{}' was closed with {} samples drawn ahead that could not be handed "
+      "back: they are lost; a smaller {} draws less ahead",
+      table, lost, remedy);
 }
 
 }  // namespace reverie

@@ -21,4 +21,10 @@ std::size_t hand_back(ReplayService& service, std::string_view table,
                       std::int64_t max_times_sampled, std::span<SampleBatch> batches,
                       TimePoint deadline);
 
+// The same, which waits for at most two seconds, and warns in the log of samples that are lost.
+// `remedy` names the option that says how much is drawn ahead.
+void hand_back_or_warn(ReplayService& service, std::string_view table,
+                       std::int64_t max_times_sampled, std::span<SampleBatch> batches,
+                       std::string_view remedy);
+
 }  // namespace reverie

@@ -1,0 +1,155 @@
+// BatchQueue: finished batches that wait to be taken, at most so many, and who waits for either.
+//
+//     push() --> [ batch ][ batch ] at most `size_max` --> pop()
+//     wait_for_room()                                      wait_for_batch(), call_when_ready()
+//
+// A push never waits, so that a batch that is finished has its place; a caller that begins one
+// waits for room before.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "reverie/base/clock.h"
+#include "reverie/base/mutex.h"
+
+namespace reverie {
+
+// Thread-safe.
+template <typename T>
+class BatchQueue {
+ public:
+  // Asked on the waiting thread about twenty times a second, without a lock; true ends the wait.
+  using Interrupted = std::function<bool()>;
+
+  // Requires size_max >= 1.
+  explicit BatchQueue(std::size_t size_max) : size_max_(size_max) {}
+  BatchQueue(const BatchQueue&) = delete;
+  BatchQueue& operator=(const BatchQueue&) = delete;
+
+  bool has_room() const {
+    MutexLock lock(mutex_);
+    return queue_.size() < size_max_;
+  }
+  std::size_t size() const {
+    MutexLock lock(mutex_);
+    return queue_.size();
+  }
+  bool is_closed() const { return is_closed_.load(std::memory_order_acquire); }
+
+  // Calls those who asked for it, on this thread.
+  void push(T batch) {
+    std::vector<std::function<void()>> callbacks;
+    {
+      MutexLock lock(mutex_);
+      queue_.push_back(std::move(batch));
+      ++version_;
+      callbacks.swap(callbacks_);
+    }
+    changed_.notify_all();
+    for (const auto& callback : callbacks) callback();
+  }
+
+  // The oldest batch, if there is one.
+  std::optional<T> pop() {
+    std::optional<T> batch;
+    {
+      MutexLock lock(mutex_);
+      if (queue_.empty()) return batch;
+      batch.emplace(std::move(queue_.front()));
+      queue_.pop_front();
+      ++version_;
+    }
+    changed_.notify_all();
+    return batch;
+  }
+
+  // Each waits until it is so or the queue is closed. False if neither is so at `deadline`, or when
+  // interrupted.
+  bool wait_for_batch(TimePoint deadline, const Interrupted& interrupted) {
+    return wait([this] { return has_batch(); }, deadline, interrupted);
+  }
+  bool wait_for_room(TimePoint deadline, const Interrupted& interrupted) {
+    return wait([this] { return has_room(); }, deadline, interrupted);
+  }
+  // `is_so` is asked without a lock, after each change() too.
+  bool wait_until(const std::function<bool()>& is_so, TimePoint deadline,
+                  const Interrupted& interrupted) {
+    return wait(is_so, deadline, interrupted);
+  }
+  // Something changed that a wait_until() may be for.
+  void change() {
+    {
+      MutexLock lock(mutex_);
+      ++version_;
+    }
+    changed_.notify_all();
+  }
+
+  // Calls `callback` once: now if there is a batch or the queue is closed, else when that is so.
+  void call_when_ready(std::function<void()> callback) {
+    {
+      MutexLock lock(mutex_);
+      if (queue_.empty() && !is_closed_) {
+        callbacks_.push_back(std::move(callback));
+        return;
+      }
+    }
+    callback();
+  }
+
+  // Ends all waits. Batches that are there can still be taken. Idempotent.
+  void close() {
+    std::vector<std::function<void()>> callbacks;
+    {
+      MutexLock lock(mutex_);
+      is_closed_ = true;
+      callbacks.swap(callbacks_);
+    }
+    changed_.notify_all();
+    for (const auto& callback : callbacks) callback();
+  }
+
+ private:
+  static constexpr auto kPollInterval = std::chrono::milliseconds(50);
+
+  bool has_batch() const {
+    MutexLock lock(mutex_);
+    return !queue_.empty();
+  }
+
+  template <typename F>
+  bool wait(const F& is_so, TimePoint deadline, const Interrupted& interrupted) {
+    Clock& clock = Clock::system();
+    while (true) {
+      std::size_t seen = 0;
+      {
+        MutexLock lock(mutex_);
+        seen = version_;
+        if (is_closed_) return true;
+      }
+      if (is_so()) return true;
+      const TimePoint now = clock.now();
+      if (now >= deadline || (interrupted && interrupted())) return false;
+      MutexLock lock(mutex_);
+      if (version_ != seen || is_closed_) continue;
+      clock.wait_until(changed_, mutex_, std::min(deadline, now + kPollInterval));
+    }
+  }
+  const std::size_t size_max_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::deque<T> queue_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<std::function<void()>> callbacks_ REVERIE_GUARDED_BY(mutex_);
+  std::size_t version_ REVERIE_GUARDED_BY(mutex_) = 0;  // one more with each change
+  std::atomic<bool> is_closed_ = false;  // set under the mutex, so that no wait misses it
+};
+
+}  // namespace reverie
