@@ -84,7 +84,7 @@ Result<TrainPlan> plan_training(EnvSource envs, std::string_view algorithm,
   TrainPlan plan;
   REVERIE_ASSIGN_OR_RETURN(plan.algorithm, algorithm_named(algorithm));
   REVERIE_ASSIGN_OR_RETURN(plan.settings, read_settings(options, default_settings(plan.algorithm)));
-  // 63 bits, so that whoever reads the settings can give it back.
+  // 63 bits, so that a reader of the settings can give it back.
   if (!plan.settings.seed) plan.settings.seed = random_seed() >> 1;
   plan.spec = std::move(envs.spec);
   plan.make_envs = std::move(envs.make);

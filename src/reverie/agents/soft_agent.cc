@@ -319,7 +319,7 @@ Result<std::unique_ptr<Agent>> make_soft_agent(const AgentSpec& spec,
   shape.widths.push_back(2 * spec.action_width);
   REVERIE_ASSIGN_OR_RETURN(nn::Mlp policy, nn::Mlp::make(std::move(shape)));
   REVERIE_ASSIGN_OR_RETURN(nn::Mlp critic, make_critic(spec, settings.hidden));
-  // One number: the weight of a network that nobody runs.
+  // One number: the weight of a network that is never run.
   REVERIE_ASSIGN_OR_RETURN(nn::Mlp number, nn::Mlp::make({.widths = {1, 1}}));
   const std::array<nn::Mlp, 4> shapes{policy, critic, critic, number};
   constexpr std::array<const char*, 4> kNames{"the policy", "critic 0", "critic 1",

@@ -2,7 +2,7 @@
 
 namespace reverie {
 
-// The thread stayed with the parent: there is nothing to join, and the lock may be held by nobody.
+// The thread stayed with the parent: there is nothing to join, and the lock may never be released.
 void TimerQueue::leave_thread_to_parent() {
   (void)new std::thread(std::move(thread_));
 }

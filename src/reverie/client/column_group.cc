@@ -45,7 +45,7 @@ void ColumnGroup::remove_column(std::uint16_t index) {
   member.is_live = false;
   member.unset.clear();
   schema_ = {};
-  if (--live_columns_ == 0) expire_all();  // nobody else would ever drop the rows
+  if (--live_columns_ == 0) expire_all();  // nothing else would ever drop the rows
 }
 
 Status ColumnGroup::open_chunk(const ChunkPlace& place, std::size_t var_bytes) {

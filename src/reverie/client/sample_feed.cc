@@ -8,7 +8,7 @@ namespace {
 
 // A request for several items is cut short after so long, and the next asks for fewer.
 constexpr double kPatienceS = 0.05;
-// Of the first request when it is told that it may ask for several.
+// Items of the first request when it is told that it may ask for several.
 constexpr std::size_t kSeveral = 4;
 // An item that came within this is followed by a larger request.
 constexpr double kQuickS = 0.005;

@@ -92,7 +92,7 @@ Result<std::unique_ptr<NativePool>> NativePool::open(const NativeRegistry& regis
 
 NativePool::~NativePool() {
   if (fork_guard_.check("pool").ok()) return;
-  // In a forked child the threads stayed with the parent: there is nobody to join, what they held
+  // In a forked child the threads stayed with the parent: there is nothing to join, what they held
   // stays held, and an environment may be half through a step.
   (void)steppers_.release();
   for (auto& batch : batches_) (void)batch.release();
@@ -148,7 +148,7 @@ Status NativePool::claim(Batch& batch, bool is_reset) const {
         return failed_precondition("this batch was not reset yet; call reset() and its result()");
       }
       return failed_precondition(
-          "the last step of this batch is done, but nobody took it; call "
+          "the last step of this batch is done, but its result was not taken; call "
           "result() of it first");
     }
   } while (!batch.phase.compare_exchange_weak(phase, Phase::kRunning, std::memory_order_acquire,

@@ -112,7 +112,7 @@ Status SharedPool::wait_for_arrivals(std::size_t batch, const std::function<std:
     if (!check()) return cancelled("the wait was ended from outside");
     block.target.store(arrived + static_cast<std::uint32_t>(left));
     block.is_awaited.store(1);
-    // Those that came before the flag was up have woken nobody.
+    // Those that came before the flag was up have woken no thread.
     const std::uint32_t seen = block.arrived.load();
     if (static_cast<std::int32_t>(seen - block.target.load()) < 0) {
       futex_wait(block.arrived, seen, std::min(deadline - now, kSlice));
@@ -155,7 +155,7 @@ Status SharedPool::late(std::size_t batch) const {
       who += format(" (at environment {} of batch {})", at->second, at->first);
     }
   }
-  if (who.empty()) who = "nobody: too few environments are in flight";
+  if (who.empty()) who = "none: too few environments are in flight";
   return deadline_exceeded(
       "batch {} is not ready in time; late is {}; wait again with a longer timeout_s, or restart "
       "the "

@@ -37,7 +37,7 @@ std::optional<Varint> read_varint(FieldScan::Bytes bytes, std::size_t size_bytes
 
 std::optional<FieldScan::Head> FieldScan::read_head(Bytes bytes, std::size_t left_bytes) const {
   const Head unknown{.size_bytes = 0, .content_bytes = left_bytes};
-  // A message that ends in a head is none that could be read.
+  // A message that ends in a head cannot be read.
   const std::optional<Head> cut =
       bytes.size() == left_bytes ? std::optional(unknown) : std::nullopt;
   const auto tag = read_varint(bytes, kShortBytesMax);

@@ -268,7 +268,7 @@ void GrpcClient::Impl::dispatch_waiting() {
 }
 
 void GrpcClient::Impl::connect(Channel& channel) {
-  if (channel.is_adopted) {  // nobody can open it again
+  if (channel.is_adopted) {  // it cannot be opened again
     channel.state = Channel::State::kPausing;
     return;
   }

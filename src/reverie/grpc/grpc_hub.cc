@@ -17,7 +17,7 @@ void GrpcHub::submit(GrpcRequest request) {
   {
     MutexLock lock(mutex_);
     requests_.push_back(std::move(request));
-    if (requests_.size() > 1) return;  // whoever put the first in has seen to it
+    if (requests_.size() > 1) return;  // the thread that put the first in has seen to it
   }
   if (loop_.is_current() && depth_ > 0) return;
   post();

@@ -33,7 +33,7 @@ constexpr Duration kGoodbyeTime = std::chrono::seconds(5);
 
 constexpr std::size_t kNotScarce = std::numeric_limits<std::size_t>::max();
 constexpr int kClosedAtOnce = 16;
-// Of one connection at once: more than programs have, short of an attack.
+// Calls of one connection at once: more than programs have, short of an attack.
 constexpr std::size_t kManyCalls = 256;
 
 // From this number on a new descriptor says that they run out: the lowest free one is given out.
@@ -142,7 +142,7 @@ class GrpcServer::Impl : public std::enable_shared_from_this<Impl> {
   void accept(int socket, const SocketAddress& peer);
   bool make_room(int socket);
   bool is_scarce(int socket);
-  // The connection that has been without a call for longest is to go; false when there is none.
+  // The connection that has been without a call for longest is closed; false when there is none.
   bool close_longest_idle();
   void on_scarce();
   void add_session(Part& part, std::unique_ptr<Connection> connection, std::string_view received);
@@ -158,7 +158,7 @@ class GrpcServer::Impl : public std::enable_shared_from_this<Impl> {
   std::shared_ptr<const TlsContext> tls_;
   std::map<std::string, GrpcMethod, std::less<>> methods_;
   std::map<std::string, GrpcUnaryMethod, std::less<>> unary_methods_;
-  std::vector<std::unique_ptr<Part>> parts_;  // one a loop
+  std::vector<std::unique_ptr<Part>> parts_;  // one for each loop
   std::atomic<bool> has_warned_{false};
   std::atomic<std::size_t> scarce_count_{kNotScarce};  // listeners may be several
 
@@ -191,7 +191,7 @@ class GrpcServer::Impl::Session final : public GrpcSession {
           [](Session& session) { session.close(deadline_exceeded("no hello came in time")); });
   }
 
-  // Of any thread. IdleTime::kBusy while there is a call.
+  // Any thread. IdleTime::kBusy while there is a call.
   std::int64_t idle_since_ns() const { return idle_.since_ns.load(std::memory_order_relaxed); }
   // Any thread: the connection is to go, unless a call begins before it is told.
   void make_way() {
@@ -349,7 +349,7 @@ void GrpcServer::Impl::accept(int socket, const SocketAddress& peer) {
   serve(make_connection(loop, socket, peer, tls_), {});
 }
 
-// A high number is a sign, a low one is none: connections that made way, the oldest, leave low
+// A high number is a sign, a low one is not: connections that made way, the oldest, leave low
 // numbers free. So as many connections as there were at the last sign are the bound, until there
 // are half as many. On the listener's thread.
 bool GrpcServer::Impl::is_scarce(int socket) {
@@ -374,7 +374,7 @@ bool GrpcServer::Impl::make_room(int socket) {
   return close_longest_idle();
 }
 
-// There are none at all: the program has taken what was kept for new connections.
+// No descriptor is left: the program has taken what was kept for new connections.
 void GrpcServer::Impl::on_scarce() {
   for (int i = 0; i < kClosedAtOnce && close_longest_idle(); ++i) {
   }
@@ -404,7 +404,7 @@ void GrpcServer::Impl::serve(std::unique_ptr<Connection> connection, std::string
     add_session(part, std::move(connection), received);
     return;
   }
-  // A connection is its loop's, also when there is nobody to serve it.
+  // A connection is its loop's, also when no service is left.
   auto held = std::make_shared<std::unique_ptr<Connection>>(std::move(connection));
   loop.post([self = shared_from_this(), &part, held, received = std::move(received)] {
     self->add_session(part, std::move(*held), received);
@@ -462,7 +462,7 @@ void GrpcServer::Impl::begin_stop() {
     is_stopping_ = true;
     listeners.swap(listeners_);
   }
-  listeners.clear();  // nobody is accepted from here on
+  listeners.clear();  // no connection is accepted from here on
   for (const auto& part : parts_) {
     part->hub->loop().post([self = shared_from_this(), &part = *part] {
       part.is_stopping = true;

@@ -144,7 +144,7 @@ void GrpcServerStream::on_headers_done() {
   const bool is_grpc =
       headers_->method == "POST" && headers_->content_type.starts_with("application/grpc");
   if (!is_grpc) {
-    // Somebody else's client: the answer is HTTP's.
+    // Another program's client: the answer is HTTP's.
     headers_.reset();
     is_finished_ = has_sent_headers_ = true;
     session_->submit_response({{":status", "415"}}, *this, /*has_body=*/false);

@@ -98,7 +98,7 @@ struct GrpcSession::Callbacks {
         }
         return 0;
       case NGHTTP2_PING:
-        // Whoever answers has seen the announcement sent before it: its last calls are here.
+        // A peer that answers has seen the announcement sent before it: its last calls are here.
         if ((frame->hd.flags & NGHTTP2_FLAG_ACK) != 0 && session.is_goodbye_said_ &&
             std::equal(kGoodbyePing, kGoodbyePing + 8, frame->ping.opaque_data)) {
           nghttp2_submit_goaway(http2, NGHTTP2_FLAG_NONE,
@@ -421,7 +421,8 @@ void GrpcSession::await_room(std::shared_ptr<GrpcStream> stream, bool is_to_draw
   hub_->touch(*this);
 }
 
-// Each of those that wait now is told at most once: whoever finds no room waits again, as the last.
+// Each of those that wait now is told at most once: one that finds no room waits again, as the
+// last.
 void GrpcSession::tell_room() {
   for (std::size_t n = waits_to_send_.size(); n > 0 && budget_->may_send(); --n) {
     waits_to_send_.pop()->tell_connection_room();

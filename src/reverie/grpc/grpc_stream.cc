@@ -49,7 +49,7 @@ bool GrpcStream::ask_for_room(bool is_to_draw) {
   if (has_ended()) return false;
   if (queued_bytes_.load() >= limits_.room_bytes) {
     wants_room_.store(true);
-    // Between the two the queue may have emptied, with nobody told to tell.
+    // Between the two the queue may have emptied, with no one told to tell.
     if (queued_bytes_.load() >= limits_.room_bytes || !wants_room_.exchange(false)) return false;
   }
   if (has_connection_room(is_to_draw)) return true;

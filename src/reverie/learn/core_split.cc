@@ -51,7 +51,7 @@ Result<CoreSplit> split_cores(std::span<const double> actor_curve,
   const CoreSplit* best = nullptr;
   for (const CoreSplit& split : splits) {
     if (distance(split) > nearest + options.tolerance) continue;
-    // Of equally fast ones the one with fewer threads, which comes first.
+    // Among equally fast splits, the one with fewer threads, which comes first.
     if (best == nullptr || split.steps_per_s > best->steps_per_s) best = &split;
   }
   return *best;

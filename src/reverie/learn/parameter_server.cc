@@ -25,7 +25,7 @@ ParameterServer::ParameterServer(Agent& agent, const ParameterServerOptions& opt
 
 WeightsView ParameterServer::weights(std::size_t learner) {
   REVERIE_CHECK(learner < options_.learner_count);
-  // Nobody steps between a round's end and the last submit() of the next.
+  // No thread steps between a round's end and the last submit() of the next.
   if (!options_.asynchronous) return agent_.weights();
   return published_.acquire(options_.reader_count + learner);
 }

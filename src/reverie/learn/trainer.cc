@@ -10,7 +10,7 @@
 namespace reverie {
 namespace {
 
-// Where one thread acts and learns nobody needs every version.
+// Where one thread acts and learns, not every version is needed.
 constexpr std::uint64_t kPublishInTurn = 64;
 
 }  // namespace
@@ -74,7 +74,7 @@ PaceOptions Trainer::pace_options() const {
 Trainer::~Trainer() {
   if (!check_usable().ok()) {
     // A forked child: the threads are the parent's, and what they held or waited for at the fork
-    // stays so for ever. All that has a lock in it is left alone.
+    // stays so. All that has a lock in it is left alone.
     for (std::thread& thread : threads_) thread.detach();
     (void)new Loops(std::move(loops_));
     (void)new std::shared_ptr<ReplayService>(std::move(service_));

@@ -74,7 +74,7 @@ std::uint32_t PackedWriter::layout_of(const TrajectoryView& trajectory) {
   }
   KnownLayout& made = layouts_.emplace_back();
   made.layout = trajectory.layout;
-  // Of each piece's chunk the columns that are used; all, where that would number a column in two
+  // The columns of each piece's chunk that are used; all, where that would number a column in two
   // ways.
   std::vector<std::vector<std::uint16_t>> used(pieces.size());
   for (const LayoutColumn& column : trajectory.layout->columns()) {

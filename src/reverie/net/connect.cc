@@ -53,7 +53,7 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
       begin(std::move(addresses));
       return;
     }
-    // The system's look-up cannot be ended from outside, so nobody waits for its thread: it finds
+    // The system's look-up cannot be ended from outside, so no call waits for its thread: it finds
     // the attempt gone, or the loop stopped.
     struct LookUp {
       Mutex mutex;

@@ -28,7 +28,7 @@ Status no_socket(const std::string& path) {
   return already_exists("{} is a file and no socket; choose another path", path);
 }
 
-// A file of a Unix socket that nobody listens at any more is in the way.
+// A file of a Unix socket that no process listens at any more is in the way.
 Status make_room(const SocketAddress& address, const std::string& path) {
   struct stat file {};
   if (::lstat(path.c_str(), &file) != 0) return {};

@@ -34,7 +34,7 @@ int no_password(char*, int, int, void*) {
   return 0;
 }
 
-// Nobody accepts a certificate before and after the time that it is valid for.
+// No peer accepts a certificate before and after the time that it is valid for.
 Status check_time(const X509* certificate) {
   const auto refuse = [](const char* what, const ASN1_TIME* when, const char* remedy) {
     const Bio text(BIO_new(BIO_s_mem()));

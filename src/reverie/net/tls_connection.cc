@@ -280,7 +280,7 @@ class TlsConnection final : public Connection, private ConnectionEvents {
     if (is_reading_ && does_read_want_write_) tell_readable();
     if (*alive && is_writing_ && !does_write_want_read_) tell_writable();
   }
-  // A write that waits for bytes of the peer's waits for ever if a read has taken them: those that
+  // A write that waits for bytes of the peer's never ends if a read has taken them: those that
   // end the handshake.
   void resume_write() {
     if (!is_writing_ || !does_write_want_read_ || !is_handshake_done()) return;

@@ -49,7 +49,8 @@ void Adam::step(const Parameters& gradient, float gradient_scale, Parameters& pa
   step.square_decay = static_cast<float>(options_.square_decay);
   step.mean_share = static_cast<float>(1.0 - options_.mean_decay);
   step.square_share = static_cast<float>(1.0 - options_.square_decay);
-  // Both sides of the quotient times the correction of v: one number a step, none an element.
+  // Both sides of the quotient times the correction of v: one number for each step, none for each
+  // element.
   step.step_size = static_cast<float>(options_.learning_rate * square_correction / mean_correction);
   step.epsilon = static_cast<float>(options_.epsilon * square_correction);
   kernels().adam(step);

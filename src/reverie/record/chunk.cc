@@ -165,7 +165,7 @@ void Chunk::discharge(ByteAccount& account) const {
   const MutexLock lock(form_->mutex);
   for (Charge& charge : form_->charges) {
     if (charge.account.get() != &account) continue;
-    // Of a last item that goes and a first one that comes, the second may get here first.
+    // When a last item goes as a first one comes, the second may get here first.
     if (--charge.count != 0) return;
     account.add(-static_cast<std::int64_t>(form_->size_bytes));
     std::swap(charge, form_->charges.back());

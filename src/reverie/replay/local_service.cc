@@ -180,7 +180,7 @@ Result<Table*> LocalService::table(std::string_view name) {
 }
 
 void LocalService::serve_all() {
-  // Serving may free bytes again: whoever serves already does another round instead.
+  // Serving may free bytes again: the thread that serves already does another round instead.
   if (serve_wanted_.fetch_add(1) > 0) return;
   int served = 1;
   do {

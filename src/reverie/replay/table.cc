@@ -248,7 +248,7 @@ std::size_t Table::hand_back(const SampleBatch& batch) {
     const std::size_t begin = end - std::min(end, kBreath);
     apply([&](TimePoint now, Effects& effects) {
       mutex_.assert_held();
-      // Of a closed store nobody draws any more: nothing is lost.
+      // No more draws come from a closed store: nothing is lost.
       count += closed_ ? end - begin : core_->take_back(batch, begin, end, now, effects.after);
     });
     end = begin;
@@ -304,7 +304,7 @@ MutateResult Table::mutate(const MutateRequest& request) {
 }
 
 // Rare, so each has a critical section of its own. An item that left with its last sample is not
-// found, and is counted all the same; one that was evicted, or told by another reader, is not.
+// found, and is still counted; one that was evicted, or told by another reader, is not.
 void Table::take_out(std::span<const CorruptItem> corrupt, MutateResult& result) {
   struct Told {
     const CorruptItem* item;

@@ -159,7 +159,7 @@ Status TableCore::check_item(const Item& item) const {
 
 bool TableCore::has_room(const Item& item) const {
   if (!chunks_.max_bytes()) return true;
-  // A full table evicts as much as it takes in, by and by; were it to wait it would wait for ever.
+  // A full table evicts as much as it takes in, by and by; were it to wait, it would never end.
   if (size() >= static_cast<std::size_t>(options_.max_size)) return true;
   return chunks_.has_room(ChunkStore::new_bytes(item.trajectory.view()));
 }

@@ -15,12 +15,12 @@ namespace reverie::wire {
 namespace {
 
 constexpr std::size_t kColumnsMax = std::numeric_limits<std::uint16_t>::max();
-// Of one row of a chunk. Products of it with a number of rows cannot overflow.
+// The bytes of one row of a chunk, at most. Products of it with a number of rows cannot overflow.
 constexpr std::size_t kRowBytesMax = std::size_t{1} << 32;
 // Rows may have no bytes: what is announced costs nothing to send, but time to walk.
 constexpr std::int64_t kRowsMax = 1 << 24;
 
-// Of a schema, its shape apart.
+// The bytes of a schema, apart from its shape.
 constexpr std::size_t kColumnBytes = 128;
 constexpr std::size_t kColumnBytesFree = std::size_t{1} << 20;
 

@@ -66,7 +66,7 @@ Status SignatureReader::read_value(Bytes message, const std::string& path, int d
   if (depth > kNestingMax) {
     return invalid_argument("a signature is nested deeper than {}", kNestingMax);
   }
-  // Of a oneof the last member that came counts.
+  // The last member of a oneof that came counts.
   std::uint32_t kind = 0;
   Bytes value;
   REVERIE_RETURN_IF_ERROR(for_each_field(message, [&](Reader& reader, std::uint32_t tag) {

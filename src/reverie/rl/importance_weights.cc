@@ -16,7 +16,7 @@ namespace {
 #else
 #define REVERIE_WIDE_CLONES
 #endif
-// GCC must be told that nobody traps a comparison with NaN; clang assumes so.
+// GCC must be told that no code traps a comparison with NaN; clang assumes so.
 #if defined(__clang__)
 #define REVERIE_NO_TRAPS
 #else

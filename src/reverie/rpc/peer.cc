@@ -473,7 +473,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   const std::shared_ptr<BatchMemory> memory_ = BatchMemory::make(kKeptBuffers);
   IoThreads io_{1};
   WireLink::Events events_;
-  // Of the loop's thread.
+  // Loop thread only.
   std::unordered_map<LinkId, ConnectHandle> dials_;
   std::unique_ptr<LoopTimer> timer_;
 

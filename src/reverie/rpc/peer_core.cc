@@ -438,7 +438,7 @@ void PeerCore::on_call(std::uint64_t key, Frame frame, TimePoint now) {
 
 void PeerCore::on_answer(std::uint64_t key, Frame frame) {
   const auto place = calls_.find(frame.header.call);
-  // Cancelled, timed out, or of another session: nobody waits for it.
+  // Cancelled, timed out, or of another session: no caller waits for it.
   if (place == calls_.end() || place->second.session != key) return;
   CallResult result;
   if (frame.header.kind == FrameKind::kAnswer) {

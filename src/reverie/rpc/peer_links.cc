@@ -468,7 +468,7 @@ void PeerCore::open(LinkId id, std::uint64_t key, std::uint64_t received, TimePo
     wanted_.erase(wanted);
     for (const CallId call : calls) start(call, key, now);
   }
-  // Whom others wait for, this peer may know.
+  // The peer that others wait for, this one may know.
   for (auto& [name, other] : wanted_) ask_for(name, other, now);
   tick_by(now + options_.dead_after / 6);
 }

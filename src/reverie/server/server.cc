@@ -9,7 +9,7 @@
 namespace reverie {
 namespace {
 
-// Of the memory there is, what clients can have in flight unless the server is told otherwise.
+// One part in so many of the memory is what clients can have in flight, unless told otherwise.
 constexpr std::size_t kMemoryPart = 8;
 
 }  // namespace

@@ -30,7 +30,7 @@ Spinner& thread_spinner() {
 template <typename T>
 class Arrival {
  public:
-  // REQUIRES: called once, by whoever completes the request.
+  // REQUIRES: called once, by the thread that completes the request.
   void complete(T value) REVERIE_NO_THREAD_SAFETY_ANALYSIS {
     if (this_thread() == waiter_) {
       value_.emplace(std::move(value));

@@ -154,7 +154,7 @@ void ShardConnections::lose(ShardIndex shard, const Status& why) {
   for (const RequestId request : lost) connection.shard.service->cancel(request);
   events_.on_change();
   alarm_.set(clock_.now() + options_.probe_interval);
-  // Last: whoever keeps the log may let this thread wait, and requests are not to wait with it.
+  // Last: the log's keeper may let this thread wait, and requests are not to wait with it.
   log_warning("{} does not answer and is left out until it does: {}", connection.text,
               why.message());
 }
@@ -206,7 +206,7 @@ void ShardConnections::probe(ShardIndex shard) {
 }
 
 void ShardConnections::take_probe(ShardIndex shard, const Status& status) {
-  // Whoever refuses us is there; requests will say so.
+  // A shard that refuses us is there; requests will say so.
   const bool is_gone = status.code() == StatusCode::kUnavailable ||
                        status.code() == StatusCode::kCancelled ||
                        status.code() == StatusCode::kDeadlineExceeded;

@@ -30,7 +30,7 @@ void ShardQuotas::split(std::size_t count, std::span<const std::uint8_t> is_open
     if (!is_open[s]) continue;
     parts[s] = 1 / open;
     if (sampling_ == ShardSampling::kEven || known == 0) continue;
-    // A shard whose mass nobody knows yet counts as the mean of the others.
+    // A shard whose mass is not known yet counts as the mean of the others.
     const double mass = masses_[s] > 0 ? masses_[s] : sum / known;
     const double all = sum + (open - known) * sum / known;
     parts[s] = std::max(mass / all, kLeastPart / open);
@@ -45,7 +45,7 @@ void ShardQuotas::split(std::size_t count, std::span<const std::uint8_t> is_open
     given += out[s];
     credits_[s] -= static_cast<double>(out[s]);
   }
-  // What rounding left goes to whom it owes most.
+  // What rounding left goes to the shard that it owes most.
   for (; given < count; ++given) {
     std::size_t best = shards;
     for (std::size_t s = 0; s < shards; ++s) {

@@ -52,8 +52,8 @@ void add_up(TableInfo& whole, const TableInfo& part) {
   add(whole.corrupt_items, part.corrupt_items);
 }
 
-// The requests of one kind that wait at any shard. A bound that holds where nobody waits is only
-// told when it holds everywhere.
+// The requests of one kind that wait at any shard. A bound that holds where no request waits is
+// only told when it holds everywhere.
 BlockedReport::Side add_up(
     const std::vector<std::pair<const std::string*, const BlockedReport::Side*>>& parts) {
   BlockedReport::Side whole;
@@ -71,7 +71,7 @@ BlockedReport::Side add_up(
   return whole;
 }
 
-// The first error that is none of a shard that is gone; then one of those.
+// The first error that is not of a shard that is gone; then one of those.
 template <typename T, typename StatusOf>
 Status worst(const std::vector<std::optional<T>>& results, StatusOf status_of) {
   Status gone;
@@ -378,7 +378,7 @@ RequestId ShardedService::insert(InsertRequest request, Done<InsertResult> done)
   return if_pending(id);
 }
 
-// To a shard, or to nobody until there is one.
+// To a shard, or to none until there is one.
 void ShardedService::send(const std::shared_ptr<Insert>& insert) {
   const std::optional<ShardIndex> shard = place_of(insert->items[insert->applied]);
   if (!shard) {
@@ -657,7 +657,7 @@ RequestId ShardedService::mutate(const MutateRequest& request, Done<MutateResult
   const bool is_empty = updates + deletes == 0;
   std::vector<ShardIndex> to;
   std::vector<std::uint8_t> has_deletes(connections_.size());
-  Status undone;  // a deletion that nobody is there for
+  Status undone;  // a deletion whose shard is not there
   for (const auto shard : all_up()) {
     // One that asks for nothing still learns whether there is such a table.
     const Part& part = parts[shard];

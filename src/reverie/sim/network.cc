@@ -63,7 +63,7 @@ EndId Network::connect(NodeId from, const std::string& address) {
       (cut_off_.contains({from, listener->second}) || cut_off_.contains({listener->second, from}));
   const TimePoint there = now_ + delay();
   if (listener == listeners_.end() || is_lost) {
-    // Nobody answers, or nothing comes back.
+    // No answer is sent, or none comes back.
     const TimePoint told = is_lost ? there + std::chrono::seconds(3) : there;
     push(told, {from, lives_[from], "refused", mine, 0, [this, mine, from] {
                   sides_.erase(mine);

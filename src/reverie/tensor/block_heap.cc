@@ -68,7 +68,7 @@ BlockHeap& BlockHeap::shared() {
   static BlockHeap* const heap = [] {
     static BlockHeap* made = nullptr;
     made = new BlockHeap;
-    // A child that was forked while another thread held a lock would wait for it for ever.
+    // A child that was forked while another thread held a lock would wait for it without end.
     pthread_atfork([] { made->lock_all(); }, [] { made->unlock_all(); },
                    [] { made->unlock_all(); });
     return made;

@@ -11,7 +11,7 @@ namespace {
 
 // A leaf as large as this has a column of its own: the frames of a stack then lie side by side.
 constexpr std::size_t kLargeBytes = 512;
-// Small rows share pages: an item's cost one miss of the address cache, not one a column.
+// Small rows share pages: an item's cost one miss of the address cache, not one for each column.
 constexpr std::size_t kChunkBytes = 4096 - 64;  // with what the heap puts around it
 // An item over two chunks costs 48 bytes more, so let few be.
 constexpr std::uint64_t kItemsPerChunk = 16;

@@ -50,7 +50,7 @@ bool are_equal_floats(const std::byte* a, const std::byte* b, std::size_t size, 
   return true;
 }
 
-// Whether rows of different bits have the same values all the same.
+// Whether rows of different bits still have the same values.
 bool have_equal_values(DType dtype, const std::byte* a, const std::byte* b, std::size_t size) {
   switch (dtype) {
     case DType::kFloat32:

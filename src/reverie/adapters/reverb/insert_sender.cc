@@ -14,7 +14,7 @@ constexpr Duration kPauseMin = std::chrono::milliseconds(10);
 constexpr Duration kPauseMax = std::chrono::seconds(1);
 // A stream that lived so long was no failure, though nothing came back on it: items may wait long.
 constexpr Duration kLifeGood = std::chrono::seconds(2);
-// Of one message.
+// The bounds of one message.
 constexpr std::size_t kItemsMax = 1000;
 constexpr std::size_t kMessageBytesMax = std::size_t{256} << 10;
 // So much that waits goes though the server is busy: a large message costs as much by the byte.
@@ -243,7 +243,7 @@ void InsertSender::cancel(std::uint64_t request, const Status& status) {
   finish(outcome);
 }
 
-// Whoever cancels one request often cancels others next: one stream for all of that.
+// A caller that cancels one request often cancels others next: one stream for all of that.
 void InsertSender::resume_soon() {
   if (std::exchange(is_resuming_, true)) return;
   client_.loop().post([self = shared_from_this()] {

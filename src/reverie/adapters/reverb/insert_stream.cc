@@ -16,12 +16,13 @@ namespace {
 // item that stays for long is not to hold what was sent with it. Long chunks come in such memory.
 constexpr std::size_t kPartOfMessage = 8;
 
-// Of items that wait for their table; then the stream is read no further.
+// Bytes of items that wait for their table; then the stream is read no further.
 constexpr std::size_t kWaitingBytesMax = std::size_t{64} << 20;
-// Of answers that are not read, whatever else the connection has to send; then likewise.
+// Bytes of answers that are not read, whatever else the connection has to send; then likewise.
 constexpr std::size_t kUnreadBytesMax = std::size_t{4} << 10;
 
-// Of the kinds of columns of a stream's chunks; beyond, they take at most twice what was sent.
+// Bytes of the kinds of columns of a stream's chunks; beyond, they take at most twice what was
+// sent.
 constexpr std::size_t kSchemaBytesFree = std::size_t{128} << 10;
 constexpr std::size_t kSwollenBytesMin = 4096;
 
@@ -31,7 +32,7 @@ Status status_for_writer(const Status& status) {
   return status;
 }
 
-// What can be told of a chunk without decoding it: whoever sends rubbish is told so, before an item
+// What can be told of a chunk without decoding it: a sender of rubbish is told so, before an item
 // refers to it.
 Status check_columns(const Chunk& chunk) {
   if (chunk.is_raw()) return {};

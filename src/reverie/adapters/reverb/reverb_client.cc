@@ -49,7 +49,7 @@ Status check_item(const Item& item) {
   return {};
 }
 
-// Milliseconds that the limiter may take; the protocol's 0 means for ever, so now is 1.
+// Milliseconds that the limiter may take; the protocol's 0 means without limit, so now is 1.
 std::int64_t timeout_ms(TimePoint deadline) {
   if (deadline == TimePoint::max()) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::system().now());

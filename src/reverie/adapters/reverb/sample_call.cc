@@ -41,7 +41,7 @@ Status SampleCall::take_entry(const Ref<GrpcMessage>& message, const wire::Sampl
     const auto offset = static_cast<std::size_t>(bytes.data() - message->bytes().data());
     Result<Ref<Chunk>> chunk =
         wire::read_chunk(Ref<GrpcMessage>(message)->view(offset, bytes.size()), schemas_);
-    if (!chunk.ok()) return chunk.status().with_context("the server sent a chunk that is none");
+    if (!chunk.ok()) return chunk.status().with_context("the server sent a malformed chunk");
     const ChunkKey key = (*chunk)->key();
     chunks_.insert_or_assign(key, std::move(chunk).value());
   }

@@ -196,7 +196,7 @@ void SampleStream::hold() {
   call_->hold(held_bytes_);
 }
 
-// Of the batch that is written or dropped.
+// Lets go of the memory of the batch that is written or dropped.
 void SampleStream::let_go() {
   call_->let_go(std::exchange(held_bytes_, 0) + std::exchange(reserved_bytes_, 0));
 }
