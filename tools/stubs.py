@@ -18,6 +18,28 @@ _SLOTS = {
     ),
 }
 
+# The types of a call that depend on its arguments.
+_OVERLOADS = {
+    "ReplayBuffer.sample": (
+        ("output: str | None = None", "-> dict[str, Any]:"),
+        ('output: Literal["numpy"] | None = None', "-> dict[str, ArrayNest]: ..."),
+        ('output: Literal["torch"]', "-> dict[str, TensorNest]: ..."),
+    ),
+    "Batch.to": (
+        ("output: str = 'torch'", "-> Batch:"),
+        ('output: Literal["torch"] = "torch"', "-> Batch[TensorNest]: ..."),
+    ),
+}
+_IMPORTS = "from typing import Annotated, Any, Generic\n"
+_TYPING = """from typing import Annotated, Any, Generic, Literal, overload
+from typing_extensions import TypeVar
+"""
+_DATA = """from reverie.nests import ArrayNest, HistoryNest, TensorNest
+
+# The nest of a batch, of NumPy arrays unless the program asked for others.
+DataT = TypeVar("DataT", default=ArrayNest)
+"""
+
 STUB = Path(__file__).resolve().parent.parent / "python" / "reverie" / "_reverie.pyi"
 
 
@@ -29,7 +51,25 @@ def generate() -> str:
     text: str = generator.get()
     for found, typed in _SLOTS.items():
         text = text.replace(found, typed)
-    return text
+    for name, overloads in _OVERLOADS.items():
+        text = _with_overloads(text, name, *overloads)
+    head, imports, rest = text.partition("from numpy.typing import NDArray\n")
+    return head.replace(_IMPORTS, _TYPING) + imports + "\n" + _DATA + rest
+
+
+def _with_overloads(text: str, name: str, last: tuple[str, str], *others: tuple[str, str]) -> str:
+    """The stub with typed overloads before a method, which becomes the last of them."""
+    kind, method = name.split(".")
+    begin = text.index(f"    def {method}(self", text.index(f"\nclass {kind}"))
+    end = text.index("\n", begin)
+    line = text[begin:end]
+    if any(part not in line for part in last):
+        raise ValueError(f"{line.strip()} has not {last}")
+    made = "".join(
+        "    @overload\n" + line.replace(last[0], argument).replace(last[1], result) + "\n"
+        for argument, result in others
+    )
+    return text[:begin] + made + "    @overload\n" + text[begin:]
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ class PyAtariFrames {
   }
 
  private:
-  // Of a film, beside a stack: few, that they stay in the cache, and a stack is copied seldom.
+  // Pictures of a film beside a stack: few enough for the cache, and a stack is seldom copied.
   static constexpr std::size_t kPictures = 12;
 
   std::size_t capacity() const { return kPictures + static_cast<std::size_t>(shape_[0]); }
@@ -79,7 +79,7 @@ std::span<const std::uint8_t> bytes_of(const AtariFrames& frames, nb::handle scr
   if (!PyArray_Check(screen.ptr()) || PyArray_TYPE(array) != NPY_UINT8 ||
       !PyArray_ISCARRAY_RO(array)) {
     raise_type_error(
-        format("a screen is a contiguous array of uint8; {} is none", type_name_of(screen.ptr())));
+        format("a screen is a contiguous array of uint8, got {}", type_name_of(screen.ptr())));
   }
   const auto size = static_cast<std::size_t>(PyArray_SIZE(array));
   if (size != frames.screen_bytes()) {

@@ -144,10 +144,10 @@ Returns:
 
 Raises:
     FailedPreconditionError: there is no item, and ``timeout_s`` has passed.
-    InvalidArgumentError: a number lies outside, an array of ``out`` does not fit, or there are
+    InvalidArgumentError: an argument is out of range, an array of ``out`` does not fit, or there are
         fewer items than distinct ones were asked for.)")
       .def("read", &PyReplayBuffer::read, "begin"_a.none(), "count"_a.none(),
-           nb::sig("def read(self, begin: int, count: int) -> dict[str, typing.Any] | None"),
+           nb::sig("def read(self, begin: int, count: int) -> dict[str, ArrayNest] | None"),
            R"(Items by their age, as a batch of :meth:`sample`; no draw, which nothing counts.
 
 Args:
@@ -173,17 +173,22 @@ Returns:
     How many items were updated. The others add to ``stale_updates``.
 
 Raises:
-    InvalidArgumentError: the lengths differ, or a priority is none: nothing was updated.)")
+    InvalidArgumentError: the lengths differ, or a priority is negative or not finite: nothing was updated.)")
       .def("clear", &PyReplayBuffer::clear,
            "Drops all items. The streams begin anew; shapes, dtypes, counts and the largest "
            "priority "
            "so far stay.")
       .def("close", &PyReplayBuffer::close,
            "Ends calls that wait, with ``CancelledError``; those to come end so too.")
-      .def("__len__", &PyReplayBuffer::size)
-      .def_prop_ro("capacity", [](const PyReplayBuffer& self) { return self.options().capacity; })
-      .def_prop_ro("num_envs", [](const PyReplayBuffer& self) { return self.options().env_count; })
-      .def_prop_ro("prioritized", &PyReplayBuffer::is_prioritized)
+      .def("__len__", &PyReplayBuffer::size, "How many items can be drawn.")
+      .def_prop_ro(
+          "capacity", [](const PyReplayBuffer& self) { return self.options().capacity; },
+          "How many items the buffer holds at most.")
+      .def_prop_ro(
+          "num_envs", [](const PyReplayBuffer& self) { return self.options().env_count; },
+          "How many environments add steps.")
+      .def_prop_ro("prioritized", &PyReplayBuffer::is_prioritized,
+                   "Whether items are drawn by their priorities.")
       .def_prop_ro("max_priority", &PyReplayBuffer::max_priority,
                    "The largest priority so far, which new items get; 1 before the first update.")
       .def_prop_ro("update_count", &PyReplayBuffer::update_count,
@@ -191,9 +196,9 @@ Raises:
       .def_prop_ro("stale_updates", &PyReplayBuffer::stale_updates,
                    "Priorities that came for items that were gone.")
       .def_prop_ro("stats", &PyReplayBuffer::stats, nb::sig("def stats(self) -> dict[str, int]"),
-                   R"(How the buffer stands: counts since it was made, save ``items``.
+                   R"(How the buffer stands: counts since it was made, except for ``items``.
 
-``items`` that can be drawn now; ``steps`` that were added, one an environment; ``episodes`` that
+``items`` that can be drawn now; ``steps`` that were added, one for each environment; ``episodes`` that
 were terminated or truncated; ``cuts`` where a stream went on with another observation than the step
 before had announced; ``updates``, the calls of ``update_priorities``; ``stale_updates``,
 the priorities among them that came for items that were gone.)")

@@ -28,7 +28,7 @@
 namespace reverie::python {
 namespace {
 
-// Of one request, and of the memory that its items take.
+// The bounds of one request, and of the memory that its items take.
 constexpr std::size_t kItemsAhead = 64;
 constexpr std::size_t kBytesAhead = std::size_t{1} << 20;
 // With fewer items to come, asking whether they may be drawn ahead costs more than it saves.
@@ -269,7 +269,7 @@ void init_sample_items(SampleItems* self, const ClientHandle& client, nb::handle
   }
   std::optional<Duration> timeout;
   if (!timeout_s.is_none()) {
-    (void)deadline(timeout_s);  // refuses what is none
+    (void)deadline(timeout_s);  // refuses a value that is not a time
     timeout = seconds(number_argument("timeout_s", timeout_s));
   }
   new (self) SampleItems(client, name, count, timeout, emit_timesteps, unpack, std::move(info),

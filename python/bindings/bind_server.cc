@@ -158,9 +158,9 @@ void check_server(nb::list tables, nb::handle max_bytes, std::vector<std::string
 // A shard that was gone is looked for again about this often at the least.
 constexpr Duration kShardBackoffMax = std::chrono::seconds(1);
 
-// Whoever lets go of the last handle may hold the interpreter's lock, which a thread of the service
-// may want in order to log. A forked child leaves it to its parent, whose threads may hold its
-// locks.
+// The thread that drops the last handle may hold the interpreter's lock, which a thread of the
+// service may want in order to log. A forked child leaves it to its parent, whose threads may hold
+// its locks.
 std::shared_ptr<ReplayService> released_without_gil(std::shared_ptr<ReplayService> service) {
   auto* const held = new std::shared_ptr<ReplayService>(std::move(service));
   return {held->get(), [held, guard = ForkGuard()](ReplayService*) {
@@ -266,7 +266,7 @@ void bind_server(nb::module_& m) {
         nb::sig("def check_server(tables: list[dict[str, typing.Any]], max_bytes: int | None, "
                 "addresses: list[str], token: str, insecure: bool, "
                 "tls: tuple[str, str, str] | None, limits: dict[str, int]) -> None"),
-        "Raises what ``Server`` would, save where a port is in use; listens nowhere.");
+        "Raises what ``Server`` would, except where a port is in use; listens nowhere.");
   m.def("connect", &connect, "addresses"_a, "token"_a, "tls"_a.none(), "retry_timeout_s"_a.none(),
         "sharded"_a, "sampling"_a, "seed"_a.none(), "raises_corrupt"_a = false,
         nb::sig("def connect(addresses: list[str], token: str, "

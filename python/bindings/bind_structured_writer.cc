@@ -223,7 +223,7 @@ Args:
     timeout_s: the same in seconds; 0 does not wait.
 
 Raises:
-    InvalidArgumentError: a number lies outside.
+    InvalidArgumentError: an argument is out of range.
     NotFoundError: there is no such table; its items are lost.
     DeadlineExceededError: the time is up; the message says how many items wait.)")
       .def(

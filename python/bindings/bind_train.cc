@@ -121,7 +121,7 @@ class PyTrainer {
     return given;
   }
 
-  // Of the policy that did best, or else the latest.
+  // A copy of the best policy, or else of the latest.
   Network best_policy() const {
     Trainer& trainer = this->trainer();
     std::optional<nn::Parameters> best = trainer.best_policy();
@@ -217,6 +217,10 @@ void bind_train(nb::module_& m) {
     for (const std::string_view name : algorithm_names()) names.emplace_back(name);
     return names;
   });
+  m.def(
+      "check_settings", [](const Options& options) { unwrap(check_options(options)); }, "options"_a,
+      nb::sig("def check_settings(options: dict[str, bool | int | float | str]) -> None"),
+      "Raises InvalidArgumentError for a setting that there is not, or that is out of range.");
   m.def(
       "default_settings",
       [](const std::string& algorithm) {

@@ -43,7 +43,7 @@ class ClientHandle {
 
   const std::shared_ptr<ReplayService>& service() const { return service_; }
   const std::shared_ptr<LocalService>& local() const { return local_; }
-  // Of the steps that insert() was given, by all copies.
+  // The kinds of steps that insert() was given, shared by all copies.
   StepKinds& step_kinds() const { return *step_kinds_; }
   // What becomes of items that cannot be decoded when they are drawn.
   OnCorrupt on_corrupt() const { return on_corrupt_; }
@@ -52,7 +52,7 @@ class ClientHandle {
   std::map<std::string, bool>& tables_drawn_ahead() const { return *tables_drawn_ahead_; }
   // FAILED_PRECONDITION in a forked child.
   Status check() const { return fork_guard_.check("Client"); }
-  // Of the next insert or writer. Thread-safe; may wait for a server.
+  // The seed of the next insert or writer. Thread-safe; may wait for a server.
   Result<std::uint64_t> next_seed(const WaitOptions& wait) const {
     MutexLock lock(seeds_->mutex);
     if (!seeds_->random) {

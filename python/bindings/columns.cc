@@ -360,7 +360,7 @@ last ``num_keep_alive_refs`` steps can be referred to.)")
                                          R"(Rows of one column, to make an item of.
 
 Comes from indexing a column of ``writer.history``. Refers to the writer's rows and copies nothing,
-save in :meth:`numpy`.)");
+except in :meth:`numpy`.)");
   picked_type = picked;
   picked
       .def("__init__", &init_picked, "data_references"_a.none(), nb::kw_only(),
@@ -368,10 +368,11 @@ save in :meth:`numpy`.)");
            nb::sig("def __init__(self, data_references: collections.abc.Iterable[TrajectoryColumn],"
                    " *, squeeze: bool = False, path: object = None) -> None"),
            "One column from cells of a history.")
-      .def("__len__", &PickedColumn::row_count)
+      .def("__len__", &PickedColumn::row_count, "How many rows there are.")
       .def(
           "__iter__", [](const PickedColumn& self) { return nb::iter(picked_cells(self)); },
-          nb::sig("def __iter__(self) -> collections.abc.Iterator[TrajectoryColumn]"))
+          nb::sig("def __iter__(self) -> collections.abc.Iterator[TrajectoryColumn]"),
+          "The rows, each a column of one.")
       .def_prop_ro(
           "is_squeezed", [](const PickedColumn& self) { return self.is_squeezed; },
           "Whether this is one row without its leading axis.")
@@ -381,7 +382,7 @@ save in :meth:`numpy`.)");
           "``(rows, ...)``, or the shape of the row when squeezed.")
       .def_prop_ro(
           "dtype", [](const PickedColumn& self) { return numpy_dtype(spec_of(self).dtype); },
-          nb::sig("def dtype(self) -> numpy.dtype"))
+          nb::sig("def dtype(self) -> numpy.dtype"), "The element type of the rows.")
       .def_prop_ro("expired", &is_expired,
                    "Whether a row can no longer be referred to: see ``num_keep_alive_refs``.")
       .def("numpy", &to_array, nb::sig("def numpy(self) -> numpy.ndarray"),

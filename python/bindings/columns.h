@@ -69,7 +69,7 @@ struct PickedColumn {
 
 nb::object make_history(std::shared_ptr<WriterCore> core, ColumnId column);
 
-// The column behind `object`, or null if it is none.
+// The column behind `object`, or null if it is not a column.
 const PickedColumn* as_picked_column(PyObject* object);
 
 }  // namespace reverie::python

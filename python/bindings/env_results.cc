@@ -17,7 +17,7 @@ namespace {
 constexpr const char* kViewName = "reverie.pool_view";
 // Giving the interpreter's lock up for fewer bytes costs more than copying them.
 constexpr std::size_t kLargeBytes = 256 * 1024;
-// Results that a program may keep without new memory for each, beyond one a batch.
+// Results that a program may keep without new memory for each, beyond one for each batch.
 constexpr std::size_t kSparePlaces = 3;
 
 PyArrayObject* as_array(nb::handle array) {

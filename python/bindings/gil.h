@@ -40,7 +40,7 @@ class GilHeld {
 
 // Holds the lock for a scope on any thread, one of the library's included, if it can be had: not
 // once the program ends. A thread of the library that waits for the lock then is waited for, so
-// that no destructor joins one that sleeps for ever.
+// that no destructor joins one that never wakes.
 class GilAnywhere {
  public:
   GilAnywhere();
@@ -53,7 +53,7 @@ class GilAnywhere {
  private:
   PyThreadState* state_ = nullptr;
   PyGILState_STATE ensured_{};
-  bool is_foreign_ = false;  // the thread is none of Python's
+  bool is_foreign_ = false;  // the thread was not started by Python
   bool is_held_ = false;
 };
 

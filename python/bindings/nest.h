@@ -40,7 +40,7 @@ class Leaves {
     owned_count_ = 0;
   }
   void add(PyObject* borrowed) { found_.push_back(borrowed); }
-  // A leaf, or a container made on the way, that nobody else keeps.
+  // A leaf, or a container made on the way, that only this list keeps.
   PyObject* keep(nb::object object) {
     held_.push_back(std::move(object));
     return held_.back().ptr();

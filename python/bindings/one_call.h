@@ -3,7 +3,7 @@
 
 namespace reverie::python {
 
-// The interpreter's lock guards it, save while a call waits or copies without: then it is in use,
+// The interpreter's lock guards it, except while a call waits or copies without: then it is in use,
 // and other calls are refused.
 struct OneCallAtATime {
   explicit OneCallAtATime(const char* name) : what(name) {}

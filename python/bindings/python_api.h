@@ -20,7 +20,7 @@
 #define PyTuple_GET_ITEM(object, i) PyTuple_GetItem(object, i)
 #define PyTuple_GET_SIZE(object) PyTuple_Size(object)
 #define PyTuple_SET_ITEM(object, i, item) static_cast<void>(PyTuple_SetItem(object, i, item))
-// Of a list or a tuple.
+// The size of a list or a tuple.
 #define PySequence_Fast_GET_SIZE(object) PySequence_Size(object)
 #define PySequence_Fast_GET_ITEM(object, i) \
   (PyList_Check(object) ? PyList_GetItem(object, i) : PyTuple_GetItem(object, i))
@@ -33,7 +33,8 @@ inline PyObject* PyObject_CallOneArg(PyObject* function, PyObject* argument) {
 
 namespace reverie::python {
 
-// Of a class, for messages: "numpy.ndarray" or "int"; the last part alone in the stable ABI.
+// The name of a class, for messages: "numpy.ndarray" or "int"; the last part alone in the stable
+// ABI.
 inline std::string name_of_type(PyTypeObject* type) {
 #if defined(Py_LIMITED_API)
   PyObject* const name = PyType_GetName(type);

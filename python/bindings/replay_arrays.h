@@ -38,9 +38,9 @@ class ReplayArrays {
   ReplayArrays(const TransitionPlan& plan, std::size_t count);
 
   std::size_t count() const { return count_; }
-  // Of all arrays together.
+  // The bytes of all arrays together.
   std::size_t size_bytes() const { return size_bytes_; }
-  // Of each array. The names are for messages: "obs", or "obs/position".
+  // One for each array. The names are for messages: "obs", or "obs/position".
   std::span<const TensorSpec> specs() const { return specs_; }
 
   // New arrays, and the dict around them.

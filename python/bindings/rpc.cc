@@ -127,7 +127,7 @@ void RpcPeer::define(const std::string& function) {
 }
 
 void RpcPeer::close() {
-  if (!fork_guard_.check("peer").ok()) return;  // its locks may be held for ever
+  if (!fork_guard_.check("peer").ok()) return;  // its locks may never be released
   without_gil([this] { peer_->close(); });
   // What is left are callbacks of calls that ended so.
   tasks_->close();

@@ -53,7 +53,7 @@ class RpcTasks {
   static constexpr std::size_t kIdleMax = 4;
 
   void push(RpcTask task);
-  // Requests that nobody waits for any more are not handed out.
+  // Requests that no caller waits for any more are not handed out.
   void withdraw(InboundId request);
   // A task that is there. `needs_help`: no other thread is there, or on its way, for the next one.
   bool take(RpcTask& task, bool& needs_help);
@@ -122,7 +122,7 @@ class RpcPeer {
 
 // Waits for `call` as long as `deadline`. False when the time is up first. Raises for Ctrl-C.
 bool wait_for(CallState& call, TimePoint deadline);
-// Of a call that is done: its value, or raises what it ended with.
+// The value of a call that is done, or raises what it ended with.
 nb::object value_of(CallState& call);
 
 // The exception classes of calls, from reverie/errors.py: one for what a handler raised, one for a

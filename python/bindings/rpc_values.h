@@ -17,7 +17,7 @@ namespace nb = nanobind;
 // Under the interpreter's lock, as all of this file.
 class ValueEncoder {
  public:
-  // With `lends`, large arrays are not copied: the payload refers to them, and nobody may change
+  // With `lends`, large arrays are not copied: the payload refers to them, and no thread may change
   // them before it has been sent.
   ValueEncoder(Payload& payload, LeafReader& reader, bool lends)
       : writer_(payload), reader_(reader), lends_(lends) {}

@@ -36,7 +36,7 @@ class NestArgument {
 
   std::span<const TensorView> leaves() const { return views_; }
   const std::string& structure() const { return nest_->text(); }
-  // Of the leaf that is column i.
+  // The path of column i.
   const std::string& path(std::size_t i) const { return nest_->path(nest_->leaf_of_column(i)); }
 
  private:

@@ -12,7 +12,7 @@ namespace nb = nanobind;
 
 // From what reverie.Table makes of itself.
 TableOptions table_options(nb::dict table);
-// The same keys, and the counts besides; one a table.
+// The same keys, and the counts besides; one for each table.
 nb::list table_infos(ReplayService& service, const WaitOptions& wait = {});
 
 }  // namespace reverie::python

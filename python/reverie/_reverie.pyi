@@ -8,10 +8,16 @@ from collections.abc import (
     Mapping,
     Sequence
 )
-from typing import Annotated, Any
+from typing import Annotated, Any, Generic, Literal, overload
+from typing_extensions import TypeVar
 
 import numpy
 from numpy.typing import NDArray
+
+from reverie.nests import ArrayNest, HistoryNest, TensorNest
+
+# The nest of a batch, of NumPy arrays unless the program asked for others.
+DataT = TypeVar("DataT", default=ArrayNest)
 
 
 def version() -> str:
@@ -75,7 +81,7 @@ class TrajectoryColumn:
     Rows of one column, to make an item of.
 
     Comes from indexing a column of ``writer.history``. Refers to the writer's rows and copies nothing,
-    save in :meth:`numpy`.
+    except in :meth:`numpy`.
     """
 
     def __init__(self, data_references: Iterable[TrajectoryColumn], *, squeeze: bool = False, path: object = None) -> None:
@@ -84,9 +90,11 @@ class TrajectoryColumn:
     def __getitem__(self, key: int | slice | Sequence[int]) -> TrajectoryColumn:
         """Return self[key]."""
 
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        """How many rows there are."""
 
-    def __iter__(self) -> Iterator[TrajectoryColumn]: ...
+    def __iter__(self) -> Iterator[TrajectoryColumn]:
+        """The rows, each a column of one."""
 
     @property
     def is_squeezed(self) -> bool:
@@ -97,7 +105,8 @@ class TrajectoryColumn:
         """``(rows, ...)``, or the shape of the row when squeezed."""
 
     @property
-    def dtype(self) -> numpy.dtype: ...
+    def dtype(self) -> numpy.dtype:
+        """The element type of the rows."""
 
     @property
     def expired(self) -> bool:
@@ -115,7 +124,7 @@ class TrajectoryColumn:
 
     def __repr__(self) -> str: ...
 
-class Batch:
+class Batch(Generic[DataT]):
     """
     Sampled items as arrays, B of them.
 
@@ -124,7 +133,7 @@ class Batch:
     """
 
     @property
-    def data(self) -> Any:
+    def data(self) -> DataT:
         """
         The nest that was written, of arrays ``[B, T, ...]``; ``[B, ...]`` where the column was a single row.
         """
@@ -188,8 +197,11 @@ class Batch:
         """All that there is by name: ``data``, ``keys``, ``tickets`` and so on."""
 
     def items(self) -> ItemsView[str, Any]:
-        """Of ``as_dict``."""
+        """The items of ``as_dict``."""
 
+    @overload
+    def to(self, device: Any, *, output: Literal["torch"] = "torch") -> Batch[TensorNest]: ...
+    @overload
     def to(self, device: Any, *, output: str = 'torch') -> Batch:
         """
         Copies ``data``, ``weights`` and ``lengths`` to a device; gives this batch.
@@ -206,7 +218,7 @@ class Batch:
     def __repr__(self) -> str: ...
 
     def names(self) -> list[str]:
-        """Of ``as_dict``: what there is. (``keys`` are the keys of the items.)"""
+        """What ``as_dict`` has. (``keys`` are the keys of the items.)"""
 
     def __getitem__(self, name: str, /) -> Any:
         """``batch["weights"]`` is ``batch.weights``."""
@@ -214,7 +226,8 @@ class Batch:
     def __iter__(self) -> Iterator[Any]:
         """``data, weights, tickets = batch``: what a learner needs."""
 
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        """How many items there are."""
 
     def __reduce__(self) -> Any: ...
 
@@ -241,13 +254,16 @@ class BlockedReport:
     """Why requests of a table wait."""
 
     @property
-    def table(self) -> str: ...
+    def table(self) -> str:
+        """The name of the table."""
 
     @property
-    def inserts(self) -> BlockedSide: ...
+    def inserts(self) -> BlockedSide:
+        """The inserts that wait."""
 
     @property
-    def samples(self) -> BlockedSide: ...
+    def samples(self) -> BlockedSide:
+        """The samples that wait."""
 
     def __str__(self) -> str: ...
 
@@ -329,7 +345,7 @@ class TrajectoryWriter:
         """Makes an item of the last steps, all columns of them."""
 
     @property
-    def history(self) -> Any:
+    def history(self) -> HistoryNest:
         """
         The nest of ``ColumnHistory``: every column of any step so far.
 
@@ -359,7 +375,7 @@ class TrajectoryWriter:
             timeout_s: the same in seconds; 0 does not wait.
 
         Raises:
-            InvalidArgumentError: a number lies outside.
+            InvalidArgumentError: an argument is out of range.
             DeadlineExceededError: the time is up; the message says how many items wait.
         """
 
@@ -388,7 +404,7 @@ class TrajectoryWriter:
                 writer was given.
 
         Raises:
-            InvalidArgumentError: a number lies outside, or there is no such codec.
+            InvalidArgumentError: an argument is out of range, or there is no such codec.
             FailedPreconditionError: the column has steps that were not flushed.
         """
 
@@ -432,7 +448,7 @@ class StructuredWriter:
             timeout_s: the same in seconds; 0 does not wait.
 
         Raises:
-            InvalidArgumentError: a number lies outside.
+            InvalidArgumentError: an argument is out of range.
             NotFoundError: there is no such table; its items are lost.
             DeadlineExceededError: the time is up; the message says how many items wait.
         """
@@ -588,7 +604,7 @@ class Server:
 
 def check_server(tables: list[dict[str, Any]], max_bytes: int | None, addresses: list[str], token: str, insecure: bool, tls: tuple[str, str, str] | None, limits: dict[str, int]) -> None:
     """
-    Raises what ``Server`` would, save where a port is in use; listens nowhere.
+    Raises what ``Server`` would, except where a port is in use; listens nowhere.
     """
 
 def connect(addresses: list[str], token: str, tls: tuple[str, str, str, str] | None, retry_timeout_s: float | None, sharded: bool, sampling: str, seed: int | None, raises_corrupt: bool = False) -> Client:
@@ -641,6 +657,11 @@ class ReplayBuffer:
             CancelledError: the buffer is closed.
         """
 
+    @overload
+    def sample(self, batch_size: int, *, beta: float | None = None, distinct: bool = False, timeout_s: float | None = 0.0, out: dict[str, Any] | None = None, output: Literal["numpy"] | None = None, device: Any = None, pin_memory: bool = False) -> dict[str, ArrayNest]: ...
+    @overload
+    def sample(self, batch_size: int, *, beta: float | None = None, distinct: bool = False, timeout_s: float | None = 0.0, out: dict[str, Any] | None = None, output: Literal["torch"], device: Any = None, pin_memory: bool = False) -> dict[str, TensorNest]: ...
+    @overload
     def sample(self, batch_size: int, *, beta: float | None = None, distinct: bool = False, timeout_s: float | None = 0.0, out: dict[str, Any] | None = None, output: str | None = None, device: Any = None, pin_memory: bool = False) -> dict[str, Any]:
         """
         Draws a batch; with replacement unless ``distinct``.
@@ -673,11 +694,11 @@ class ReplayBuffer:
 
         Raises:
             FailedPreconditionError: there is no item, and ``timeout_s`` has passed.
-            InvalidArgumentError: a number lies outside, an array of ``out`` does not fit, or there are
+            InvalidArgumentError: an argument is out of range, an array of ``out`` does not fit, or there are
                 fewer items than distinct ones were asked for.
         """
 
-    def read(self, begin: int, count: int) -> dict[str, Any] | None:
+    def read(self, begin: int, count: int) -> dict[str, ArrayNest] | None:
         """
         Items by their age, as a batch of :meth:`sample`; no draw, which nothing counts.
 
@@ -704,7 +725,7 @@ class ReplayBuffer:
             How many items were updated. The others add to ``stale_updates``.
 
         Raises:
-            InvalidArgumentError: the lengths differ, or a priority is none: nothing was updated.
+            InvalidArgumentError: the lengths differ, or a priority is negative or not finite: nothing was updated.
         """
 
     def clear(self) -> None:
@@ -717,16 +738,20 @@ class ReplayBuffer:
         Ends calls that wait, with ``CancelledError``; those to come end so too.
         """
 
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        """How many items can be drawn."""
 
     @property
-    def capacity(self) -> int: ...
+    def capacity(self) -> int:
+        """How many items the buffer holds at most."""
 
     @property
-    def num_envs(self) -> int: ...
+    def num_envs(self) -> int:
+        """How many environments add steps."""
 
     @property
-    def prioritized(self) -> bool: ...
+    def prioritized(self) -> bool:
+        """Whether items are drawn by their priorities."""
 
     @property
     def max_priority(self) -> float:
@@ -747,9 +772,9 @@ class ReplayBuffer:
     @property
     def stats(self) -> dict[str, int]:
         """
-        How the buffer stands: counts since it was made, save ``items``.
+        How the buffer stands: counts since it was made, except for ``items``.
 
-        ``items`` that can be drawn now; ``steps`` that were added, one an environment; ``episodes`` that
+        ``items`` that can be drawn now; ``steps`` that were added, one for each environment; ``episodes`` that
         were terminated or truncated; ``cuts`` where a stream went on with another observation than the step
         before had announced; ``updates``, the calls of ``update_priorities``; ``stale_updates``,
         the priorities among them that came for items that were gone.
@@ -1053,6 +1078,11 @@ class Trainer:
 def tune_cores(algorithm: str, env: str, env_options: dict[str, bool | int | float | str], options: dict[str, bool | int | float | str], cores: int, measure_s: float, source: object | None) -> dict[str, Any]: ...
 
 def algorithm_names() -> list[str]: ...
+
+def check_settings(options: dict[str, bool | int | float | str]) -> None:
+    """
+    Raises InvalidArgumentError for a setting that there is not, or that is out of range.
+    """
 
 def default_settings(algorithm: str) -> dict[str, bool | int | float | str]: ...
 

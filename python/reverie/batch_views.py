@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from reverie import _checks, _reverie
-from reverie.replay_output import mover
+from reverie.frameworks import converter
 
 if TYPE_CHECKING:
     from reverie._reverie import Batch
@@ -45,7 +45,9 @@ def unpacked(batch: Batch) -> tuple[Any, Any, Any]:
 def to(batch: Batch, device: object, output: object) -> Batch:
     """Puts what a learner computes with on a device."""
     _checks.choice("output", output, ("torch", "jax"))
-    batch.convert(mover(output, device, pinned=False))
+    convert = converter(output, device)
+    assert convert is not None
+    batch.convert(convert)
     return batch
 
 

@@ -7,18 +7,23 @@ from types import TracebackType
 from typing import Any
 
 from reverie import _checks, _reverie
-from reverie.errors import InvalidArgumentError, MissingPackageError, UnsupportedTypeError
+from reverie._hot_methods import take_methods
+from reverie._process_bound import ProcessBound
+from reverie.errors import InvalidArgumentError
+from reverie.frameworks import OUTPUTS
+from reverie.packages import import_package
 
 __all__ = ["Batcher", "unbatch"]
 
 
-class Batcher:
+class Batcher(ProcessBound):
     """Gathers nests of arrays into batches of ``size`` rows along ``dim``.
 
     Each item is copied once, into its place in the batch. The first item of a batch settles its
     nest, shapes and element types; later ones are converted where NumPy calls their type the same
     kind. Python's numbers count as arrays without dimensions; other leaves (``None``, text) are
-    kept from the first item. Any thread may add and take. See docs/concepts/batcher.md.
+    kept from the first item. Any thread may add and take. A subclass may override any method. See
+    docs/concepts/batcher.md.
 
     Args:
         size: rows of a batch.
@@ -34,6 +39,11 @@ class Batcher:
         MissingPackageError: torch or JAX is not installed.
     """
 
+    _stays_because = (
+        "a Batcher lives in this process and cannot be pickled or copied; make one in the "
+        "other process"
+    )
+
     def __init__(
         self,
         size: int,
@@ -45,7 +55,7 @@ class Batcher:
         output: str | None = None,
     ) -> None:
         if output is not None:
-            _checks.choice("output", output, ("numpy", "torch", "jax"))
+            _checks.choice("output", output, OUTPUTS)
         timeout_s = _checks.number("timeout_s", timeout_s, 0.0, finite=False)
         place: object = None if str(device) == "cpu" else device
         if place is not None and output == "numpy":
@@ -53,16 +63,10 @@ class Batcher:
                 f'device is {device!r} with output "numpy"; devices are for "torch" and "jax"'
             )
         if output == "torch":
-            try:
-                import torch  # noqa: F401
-            except ModuleNotFoundError:
-                raise MissingPackageError('output "torch" needs torch: install it') from None
+            import_package("torch")
         core = _reverie.Batcher(size, dim, queue_size, timeout_s, output or "", place)
         self._core = core
-        # The native methods: nothing of this class runs for an item.
-        self.stack = core.stack  # type: ignore[method-assign]
-        self.cat = core.cat  # type: ignore[method-assign]
-        self.get = core.get  # type: ignore[method-assign]
+        take_methods(self, Batcher, core, ("stack", "cat", "get"))
 
     def stack(self, nest: object) -> None:
         """Copy each array of ``nest`` into the next slot of a new dimension ``dim``.
@@ -74,7 +78,7 @@ class Batcher:
             DeadlineExceededError: ``queue_size`` batches wait, and none is taken in time.
             CancelledError: the batcher is closed.
         """
-        raise NotImplementedError  # the native one, set in __init__
+        self._core.stack(nest)
 
     def cat(self, nest: object) -> None:
         """Copy each array of ``nest`` behind the rows that there are, along its dimension ``dim``.
@@ -82,7 +86,7 @@ class Batcher:
         What does not fit begins the next batch, so one call may finish several. Raises as ``stack``
         does, and where the arrays have different lengths along ``dim``.
         """
-        raise NotImplementedError  # the native one, set in __init__
+        self._core.cat(nest)
 
     def get(self, timeout_s: float | None = None) -> Any:  # noqa: ANN401
         """Take the oldest finished batch, waiting for it.
@@ -92,7 +96,7 @@ class Batcher:
                 limit where that is None.
             CancelledError: the batcher is closed and nothing is left.
         """
-        raise NotImplementedError  # the native one, set in __init__
+        return self._core.get(timeout_s)
 
     def __await__(self) -> Generator[Any, None, Any]:
         """``await batcher`` takes the oldest finished batch."""
@@ -135,12 +139,6 @@ class Batcher:
     def close(self) -> None:
         """End all waits. Finished batches can still be taken; the open one is dropped."""
         self._core.close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise UnsupportedTypeError(
-            "a Batcher lives in this process and cannot be pickled or copied; make one in the "
-            "other process"
-        )
 
     def __enter__(self) -> Batcher:
         return self

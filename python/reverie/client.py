@@ -1,15 +1,18 @@
-"""What a program does with a store: insert, sample, update, ask."""
+"""What a program does with a store: insert, sample, update, ask.
+
+One class, and more than half of the file is its documentation.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
-from reverie import _checks, _reverie
+from reverie import _checks, _keys, _reverie
 from reverie._options import checked_seed, raises_on_corrupt
-from reverie.dataset import Dataset, Output, table_dataset
+from reverie.dataset import Dataset, table_dataset
 from reverie.errors import (
     InvalidArgumentError,
     NotFoundError,
@@ -24,22 +27,20 @@ from reverie.trajectory_writer import TrajectoryWriter
 from reverie.writer import Writer
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
     import numpy.typing as npt
 
+    from reverie._keys import Keys, Priorities
     from reverie._options import OnCorrupt
     from reverie._reverie import Batch, BlockedReport
+    from reverie.frameworks import Output
+    from reverie.nests import TensorNest
     from reverie.structured import Config, StructuredWriter
-
-    Keys: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
-    Priorities: TypeAlias = Sequence[float] | npt.NDArray[Any]
 
 
 class Client:
     """A door to a store: of a server elsewhere, or (``reverie.Store.client()``) of this process.
 
-    Thread-safe, save for the writers and iterators that it makes: one thread each. Every call
+    Thread-safe, except for the writers and iterators that it makes: one thread each. Every call
     that may wait takes ``timeout_s``: None waits without limit, 0 is now or never.
     ``KeyboardInterrupt`` ends any wait of the main thread.
 
@@ -78,9 +79,9 @@ class Client:
             place; ``"raise"`` raises ``DataLossError`` and leaves the item where it is.
 
     Raises:
-        InvalidArgumentError: an address is none or is given twice, ``tls`` holds no certificates,
-            ``token`` is malformed, ``retry_timeout_s`` is not above 0, there is no such
-            ``sampling`` or ``on_corrupt``, or ``seed`` is given with several shards.
+        InvalidArgumentError: an address is malformed or is given twice, ``tls`` holds no
+            certificates, ``token`` is malformed, ``retry_timeout_s`` is not above 0, there is no
+            such ``sampling`` or ``on_corrupt``, or ``seed`` is given with several shards.
         UnavailableError: a name cannot be looked up, with ``each_address``.
     """
 
@@ -217,7 +218,7 @@ class Client:
                 None for a million.
 
         Raises:
-            InvalidArgumentError: a number lies outside.
+            InvalidArgumentError: an argument is out of range.
         """
         return Writer(
             self._native,
@@ -250,7 +251,7 @@ class Client:
                 for the store's; ``"auto"`` over a network. What is drawn is the same with any.
 
         Raises:
-            InvalidArgumentError: a number lies outside, or there is no such codec.
+            InvalidArgumentError: an argument is out of range, or there is no such codec.
         """
         return TrajectoryWriter(
             self._native,
@@ -274,14 +275,14 @@ class Client:
         Args:
             configs: at least one, of ``structured.create_config``. They are tried in this order.
             chunk_length: as for :meth:`trajectory_writer`, as are ``max_in_flight_items``, of which
-                there is at least one a configuration, and ``codec``.
+                there is at least one for each configuration, and ``codec``.
             max_in_flight_items: items that wait for their table before ``append`` waits too.
             codec: how full chunks are kept.
 
         Raises:
             InvalidArgumentError: there are no configurations, or one can make no items; the message
                 begins "Invalid configuration at position i".
-            UnsupportedTypeError: one of them is none.
+            UnsupportedTypeError: one of them is not a configuration.
         """
         # Loaded here: most programs write without patterns.
         from reverie.structured import open_writer
@@ -296,6 +297,36 @@ class Client:
 
     # --- Reading
 
+    @overload
+    def sample(
+        self,
+        table: str,
+        num_samples: int = 1,
+        *,
+        emit_timesteps: Literal[True] = True,
+        unpack_as_table_signature: bool = False,
+        timeout_s: float | None = None,
+    ) -> Iterator[list[ReplaySample]]: ...
+    @overload
+    def sample(
+        self,
+        table: str,
+        num_samples: int = 1,
+        *,
+        emit_timesteps: Literal[False],
+        unpack_as_table_signature: bool = False,
+        timeout_s: float | None = None,
+    ) -> Iterator[ReplaySample]: ...
+    @overload
+    def sample(
+        self,
+        table: str,
+        num_samples: int = 1,
+        *,
+        emit_timesteps: bool,
+        unpack_as_table_signature: bool = False,
+        timeout_s: float | None = None,
+    ) -> Iterator[Any]: ...
     def sample(
         self,
         table: str,
@@ -316,8 +347,8 @@ class Client:
         Args:
             table: its name.
             num_samples: items; >= 1.
-            emit_timesteps: give each item as a list of ``ReplaySample``, one a step; else as one
-                ``ReplaySample`` over all its steps.
+            emit_timesteps: give each item as a list of ``ReplaySample``, one for each step; else as
+                one ``ReplaySample`` over all its steps.
             unpack_as_table_signature: give ``data`` as the nest that was written, not as a flat
                 list. The table must have a signature.
             timeout_s: how long to wait for each item.
@@ -385,7 +416,7 @@ class Client:
             The batch; ``out`` if that was given.
 
         Raises:
-            InvalidArgumentError: a number lies outside, or the items differ in their columns.
+            InvalidArgumentError: an argument is out of range, or the items differ in their columns.
             NotFoundError: there is no such table.
             DeadlineExceededError: the time is up; its ``batch`` holds what was drawn, or None.
         """
@@ -393,6 +424,51 @@ class Client:
             table, batch_size, timeout_s, beta, weights, distinct, pad, out
         )
 
+    @overload
+    def dataset(
+        self,
+        table: str,
+        batch_size: int,
+        *,
+        timeout_s: float | None = None,
+        beta: float | None = None,
+        weights: Literal["batch", "buffer"] = "batch",
+        distinct: bool = False,
+        pad: bool = False,
+        drop_last: bool = False,
+        prefetch: int | None = None,
+        output: Literal["numpy"] = "numpy",
+    ) -> Dataset[Batch]: ...
+    @overload
+    def dataset(
+        self,
+        table: str,
+        batch_size: int,
+        *,
+        timeout_s: float | None = None,
+        beta: float | None = None,
+        weights: Literal["batch", "buffer"] = "batch",
+        distinct: bool = False,
+        pad: bool = False,
+        drop_last: bool = False,
+        prefetch: int | None = None,
+        output: Literal["torch"],
+    ) -> Dataset[Batch[TensorNest]]: ...
+    @overload
+    def dataset(
+        self,
+        table: str,
+        batch_size: int,
+        *,
+        timeout_s: float | None = None,
+        beta: float | None = None,
+        weights: Literal["batch", "buffer"] = "batch",
+        distinct: bool = False,
+        pad: bool = False,
+        drop_last: bool = False,
+        prefetch: int | None = None,
+        output: Output,
+    ) -> Dataset[Batch[Any]]: ...
     def dataset(
         self,
         table: str,
@@ -406,14 +482,14 @@ class Client:
         drop_last: bool = False,
         prefetch: int | None = None,
         output: Output = "numpy",
-    ) -> Dataset:
+    ) -> Dataset[Any]:
         """Batches without end, drawn ahead by a thread of its own.
 
         Args:
             table: its name.
             batch_size: items of a batch; >= 1.
-            timeout_s: how long to wait for a batch before the iteration ends; None for ever. What
-                was drawn of the last batch by then is handed out, unless ``drop_last``.
+            timeout_s: how long to wait for a batch before the iteration ends; None waits without
+                limit. What was drawn of the last batch by then is handed out, unless ``drop_last``.
             beta: as for :meth:`sample_batch`, as are ``weights``, ``distinct`` and ``pad``.
             weights: whose largest weight is 1.
             distinct: no item twice in a batch.
@@ -432,7 +508,8 @@ class Client:
             An iterator over :class:`Batch`, and a context manager.
 
         Raises:
-            InvalidArgumentError: a number lies outside, or ``output`` is none of the three.
+            InvalidArgumentError: an argument is out of range, or ``output`` is not one of the
+                three.
             MissingPackageError: the package of ``output`` is not installed.
         """
         _checks.choice("output", output, ("numpy", "torch", "jax"))
@@ -479,17 +556,17 @@ class Client:
             InvalidArgumentError: the lengths differ, a priority is out of range, or what is given
                 as tickets can be none (keys, or indices): nothing was updated.
             NotFoundError: there is no such table.
-            DeadlineExceededError: no server answered in time; it may have been done all the same.
+            DeadlineExceededError: no server answered in time; it may still have been applied.
         """
         if (tickets is None) == (keys is None):
             raise InvalidArgumentError("give either tickets or keys, with one priority for each")
-        values = _priorities(priorities)
+        values = _keys.priorities_of(priorities)
         if keys is not None:
-            given = _keys("keys", keys)
-            _same_length("keys", given, values)
+            given = _keys.keys_of("keys", keys)
+            _keys.check_same_length("keys", given, values)
             return self._mutate(table, keys=given, key_priorities=values, timeout_s=timeout_s)[0]
-        given = _keys("tickets", tickets)
-        _same_length("tickets", given, values)
+        given = _keys.keys_of("tickets", tickets)
+        _keys.check_same_length("tickets", given, values)
         return self._mutate(table, tickets=given, ticket_priorities=values, timeout_s=timeout_s)[0]
 
     def mutate_priorities(
@@ -509,14 +586,14 @@ class Client:
             timeout_s: how long to wait for a server.
 
         Raises:
-            InvalidArgumentError: a priority is none: nothing was changed.
+            InvalidArgumentError: a priority is negative or not finite: nothing was changed.
             NotFoundError: there is no such table.
-            DeadlineExceededError: no server answered in time; it may have been done all the same.
+            DeadlineExceededError: no server answered in time; it may still have been applied.
         """
-        keys, values = _NO_KEYS, _NO_VALUES
+        keys, values = _keys.NO_KEYS, _keys.NO_VALUES
         if isinstance(updates, Mapping):
-            keys = _keys("updates", list(updates))
-            values = _priorities(list(updates.values()), "updates")
+            keys = _keys.keys_of("updates", list(updates))
+            values = _keys.priorities_of(list(updates.values()), "updates")
         elif updates is not None:
             pair = _checks.items("updates", updates, "keys, and one of priorities; or a dict")
             if len(pair) != 2:
@@ -524,14 +601,17 @@ class Client:
                     f"updates has {len(pair)} entries; it must be a dict of priorities by key, or "
                     "a pair of keys and priorities"
                 )
-            keys, values = _keys("updates", pair[0]), _priorities(pair[1], "updates")
-            _same_length("updates", keys, values)
-        gone = _NO_KEYS if deletes is None else _keys("deletes", deletes)
+            keys, values = (
+                _keys.keys_of("updates", pair[0]),
+                _keys.priorities_of(pair[1], "updates"),
+            )
+            _keys.check_same_length("updates", keys, values)
+        gone = _keys.NO_KEYS if deletes is None else _keys.keys_of("deletes", deletes)
         self._mutate(table, gone, keys=keys, key_priorities=values, timeout_s=timeout_s)
 
     def priorities(self, table: str, keys: Keys) -> npt.NDArray[np.float64]:
         """The priorities of items, float64; NaN for a key that is gone."""
-        return self._native.lookup(table, _keys("keys", keys))[0]
+        return self._native.lookup(table, _keys.keys_of("keys", keys))[0]
 
     def max_priority(self, table: str) -> float:
         """The largest priority since the table was opened or reset; 1 before the first."""
@@ -539,7 +619,7 @@ class Client:
 
     def delete(self, table: str, keys: Keys, *, timeout_s: float | None = None) -> int:
         """Deletes items; returns how many there were. Keys that are gone are ignored."""
-        return self._mutate(table, _keys("keys", keys), timeout_s=timeout_s)[1]
+        return self._mutate(table, _keys.keys_of("keys", keys), timeout_s=timeout_s)[1]
 
     def reset(self, table: str, *, timeout_s: float | None = None) -> None:
         """Drops all items of a table and sets its counts back. Calls that wait go on waiting.
@@ -571,7 +651,8 @@ class Client:
     def checkpoint(self, *, timeout_s: float | None = None) -> str:
         """Has the server write a checkpoint; returns its path on the server's disk.
 
-        Each of several shards writes its own, one after the other, and the paths come one a line.
+        Each of several shards writes its own, one after the other, and each path is on a line of
+        its own.
 
         Args:
             timeout_s: how long to wait for it, at each shard.
@@ -634,11 +715,11 @@ class Client:
         """How many items were updated, deleted, and not found."""
         return self._native.mutate(
             table,
-            _NO_KEYS if deletes is None else deletes,
-            _NO_KEYS if tickets is None else tickets,
-            _NO_VALUES if ticket_priorities is None else ticket_priorities,
-            _NO_KEYS if keys is None else keys,
-            _NO_VALUES if key_priorities is None else key_priorities,
+            _keys.NO_KEYS if deletes is None else deletes,
+            _keys.NO_KEYS if tickets is None else tickets,
+            _keys.NO_VALUES if ticket_priorities is None else ticket_priorities,
+            _keys.NO_KEYS if keys is None else keys,
+            _keys.NO_VALUES if key_priorities is None else key_priorities,
             timeout_s,
         )
 
@@ -689,71 +770,3 @@ def _addresses(server_address: object) -> list[str]:
 
 def _connect(server_address: str | tuple[str, ...], options: dict[str, Any]) -> Client:
     return Client(server_address, **options)
-
-
-_NO_KEYS: npt.NDArray[np.uint64] = np.empty(0, np.uint64)
-_NO_VALUES: npt.NDArray[np.float64] = np.empty(0, np.float64)
-
-
-def _keys(argument: str, keys: Keys | None) -> npt.NDArray[np.uint64]:
-    """Keys or tickets as the native store takes them."""
-    _refuse_masked(argument, keys)
-    if isinstance(keys, np.ndarray):
-        if keys.dtype.kind not in "iu":
-            raise UnsupportedTypeError(f"{argument} holds {keys.dtype}; it must hold integers")
-        if keys.ndim != 1:
-            raise InvalidArgumentError(
-                f"{argument} has shape {keys.shape}; it must be a flat sequence"
-            )
-        if keys.dtype.kind == "i" and (keys < 0).any():
-            raise _no_key(argument, keys.min())
-        return np.ascontiguousarray(keys, np.uint64)
-    # NumPy would make floats of a list of small and large keys.
-    given = [] if keys is None else _checks.items(argument, keys, "keys")
-    for key in given:
-        if not isinstance(key, (int, np.integer)) and not hasattr(key, "__index__"):
-            raise _no_key(argument, key)
-        if isinstance(key, np.ndarray) or not 0 <= key < 2**64:
-            raise _no_key(argument, key)
-    return np.array(given, np.uint64)
-
-
-def _no_key(argument: str, key: object) -> UnsupportedTypeError:
-    return UnsupportedTypeError(
-        f"{argument} holds {_checks.shown(key)}; keys are integers in [0, 2**64)"
-    )
-
-
-def _priorities(priorities: Priorities, argument: str = "priorities") -> npt.NDArray[np.float64]:
-    """Priorities as the native store takes them."""
-    _refuse_masked(argument, priorities)
-    try:
-        array = np.asarray(priorities)
-    except (TypeError, ValueError):  # a ragged list, or what has no elements
-        raise UnsupportedTypeError(
-            f"{argument} is {_checks.shown(priorities)}; it must hold numbers"
-        ) from None
-    if array.dtype.kind not in "fiub" and array.dtype.name != "bfloat16":
-        raise UnsupportedTypeError(f"{argument} holds {array.dtype}; it must hold numbers")
-    if array.ndim != 1:
-        raise InvalidArgumentError(
-            f"{argument} has shape {array.shape}; it must be a flat sequence"
-        )
-    return np.ascontiguousarray(array, np.float64)
-
-
-def _refuse_masked(argument: str, array: object) -> None:
-    if isinstance(array, np.ma.MaskedArray):
-        raise UnsupportedTypeError(
-            f"{argument} is a masked array, whose mask would be lost; give "
-            f"{argument}.compressed(), or .filled(value)"
-        )
-
-
-def _same_length(
-    argument: str, keys: npt.NDArray[np.uint64], values: npt.NDArray[np.float64]
-) -> None:
-    if len(keys) != len(values):
-        raise InvalidArgumentError(
-            f"{argument} has {len(keys)} entries and priorities {len(values)}; give one for each"
-        )

@@ -5,25 +5,23 @@ from __future__ import annotations
 import contextlib
 import functools
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from reverie import _checks, _reverie
-from reverie.errors import UnsupportedTypeError
+from reverie._process_bound import ProcessBound
+from reverie.frameworks import Output, converter
 from reverie.packages import import_package
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Output: TypeAlias = Literal["numpy", "torch", "jax"]
 _Replay: TypeAlias = dict[str, Any]
-
+BatchT = TypeVar("BatchT")
 
 _OPENS = "that of a client or buffer; call its dataset()"
 
 
-class Dataset:
+class Dataset(ProcessBound, Generic[BatchT]):
     """An iterator over batches that a thread of its own draws ahead.
 
     ``reverie.Client.dataset()`` and ``reverie.ReplayBuffer.dataset()`` make one::
@@ -36,16 +34,22 @@ class Dataset:
     has where another iterator over it left off. At most ``prefetch`` batches wait for their user.
     A context manager: leaving it ends the thread. One thread at a time.
 
-    With ``output="torch"`` it is a ``torch.utils.data.IterableDataset`` too: a ``DataLoader`` takes
+    ``Dataset[reverie.Batch]`` is the type of a client's, for annotations. With ``output="torch"``
+    it is a ``torch.utils.data.IterableDataset`` too: a ``DataLoader`` takes
     it with ``batch_size=None`` and ``num_workers=0``. A worker process cannot reach a store that
     lives in this one: there it raises ``FailedPreconditionError``. Threads do not need one either:
     drawing and copying happen outside the interpreter's lock.
     """
 
+    _stays_because = (
+        "a dataset cannot be pickled for another process; use it with num_workers=0 (it draws "
+        "ahead in a thread of its own), or open a client of a server's address there"
+    )
+
     def __init__(
         self,
         stream: _reverie.TableStream | _reverie.ReplayStream,
-        convert: Callable[[Any], Any] | None,
+        convert: Callable[[Any], BatchT] | None,
         *,
         is_ahead: bool = False,
     ) -> None:
@@ -53,12 +57,14 @@ class Dataset:
         self._stream = stream
         self._convert = convert if convert is None else _checks.function("convert", convert)
         self._is_ahead = _checks.flag("is_ahead", is_ahead)
-        self._ahead: list[Any] = []  # at most one batch, converted already
+        self._ahead: list[BatchT] = []  # at most one batch, converted already
 
-    def __iter__(self) -> Dataset:
+    def __iter__(self) -> Dataset[BatchT]:
+        """The dataset itself: it goes on where the last iteration stopped."""
         return self
 
-    def __next__(self) -> Any:  # noqa: ANN401
+    def __next__(self) -> BatchT:
+        """The next batch, waited for up to ``timeout_s``."""
         if not self._is_ahead:
             return self._next()
         if not self._ahead:
@@ -68,9 +74,10 @@ class Dataset:
             self._ahead.append(self._next())
         return batch
 
-    def _next(self) -> Any:  # noqa: ANN401
-        batch = self._stream.next()
-        return batch if self._convert is None else self._convert(batch)
+    def _next(self) -> BatchT:
+        drawn: Any = self._stream.next()
+        batch: BatchT = drawn if self._convert is None else self._convert(drawn)
+        return batch
 
     def close(self) -> None:
         """Ends the thread and the iteration. May be repeated.
@@ -81,7 +88,7 @@ class Dataset:
         self._ahead.clear()
         self._stream.close()
 
-    def __enter__(self) -> Dataset:
+    def __enter__(self) -> Dataset[BatchT]:
         return self
 
     def __exit__(
@@ -92,18 +99,12 @@ class Dataset:
     ) -> None:
         self.close()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise UnsupportedTypeError(
-            "a dataset cannot be pickled for another process; use it with num_workers=0 (it draws "
-            "ahead in a thread of its own), or open a client of a server's address there"
-        )
 
-
-def table_dataset(stream: _reverie.TableStream, output: Output) -> Dataset:
+def table_dataset(stream: _reverie.TableStream, output: Output) -> Dataset[Any]:
     """A dataset of ``reverie.Batch``, whose arrays are of the library ``output``."""
     convert = converter(output)
 
-    def converted(batch: _reverie.Batch) -> _reverie.Batch:
+    def converted(batch: _reverie.Batch[Any]) -> _reverie.Batch[Any]:
         assert convert is not None
         batch.convert(convert)
         return batch
@@ -118,7 +119,7 @@ def replay_dataset(
     convert: Callable[[_Replay], _Replay] | None,
     *,
     is_ahead: bool,
-) -> Dataset:
+) -> Dataset[Any]:
     """A dataset of dicts: what was drawn goes through ``finish``, then ``convert``.
 
     Where ``is_ahead`` that is done for one batch before the one ahead of it is handed out.
@@ -133,47 +134,11 @@ def replay_dataset(
     return _dataset_class(output)(stream, converted if steps else None, is_ahead=is_ahead)
 
 
-def converter(output: Output) -> Callable[[Any], Any] | None:
-    """What makes an array of that library of a NumPy array over the same memory.
-
-    Raises:
-        InvalidArgumentError: the library is none of the three.
-        MissingPackageError: it is not installed.
-    """
-    _checks.choice("output", output, ("numpy", "torch", "jax"))
-    if output == "numpy":
-        return None
-    if output == "torch":
-        import_package("torch")
-        return _to_torch
-    import_package("jax.dlpack")
-    return _to_jax
-
-
-def _to_torch(array: np.ndarray[Any, Any]) -> Any:  # noqa: ANN401
-    torch = import_package("torch")
-    name = array.dtype.name
-    if name == "bfloat16" or name.startswith("float8"):
-        # NumPy hands these over as bits alone.
-        bits = array.view(np.uint16 if name == "bfloat16" else np.uint8)
-        return torch.from_numpy(bits).view(getattr(torch, name))
-    return torch.from_numpy(array)
-
-
-def _to_jax(array: np.ndarray[Any, Any]) -> Any:  # noqa: ANN401
-    jax = import_package("jax")
-    narrowed = array.dtype.itemsize == 8 and not jax.config.jax_enable_x64
-    if narrowed or array.dtype.kind in "cV" or array.dtype == np.bool_:
-        # What JAX would refuse, or hold in fewer bits than it is told.
-        return jax.numpy.asarray(array)
-    return import_package("jax.dlpack").from_dlpack(array)
-
-
-def _dataset_class(output: Output) -> type[Dataset]:
+def _dataset_class(output: Output) -> type[Dataset[Any]]:
     return _torch_class() if output == "torch" else Dataset
 
 
 @functools.cache
-def _torch_class() -> type[Dataset]:
+def _torch_class() -> type[Dataset[Any]]:
     data = import_package("torch.utils.data")
     return type("TorchDataset", (Dataset, data.IterableDataset), {"__doc__": Dataset.__doc__})

@@ -62,7 +62,7 @@ class FailedPreconditionError(ReverieError, RuntimeError):
 
 
 class OutOfRangeError(ReverieError, IndexError, RuntimeError):
-    """An index lies outside."""
+    """An index is out of range."""
 
 
 class UnimplementedError(ReverieError, NotImplementedError):
@@ -74,7 +74,7 @@ class InternalError(ReverieError, RuntimeError):
 
 
 class UnavailableError(ReverieError, RuntimeError):
-    """Whoever should answer cannot be reached."""
+    """The server or peer that should answer cannot be reached."""
 
 
 class DataLossError(ReverieError, RuntimeError):

@@ -56,7 +56,7 @@ class PriorityDiffusion(Extension):
             (0, 1].
 
     Raises:
-        InvalidArgumentError: ``radius`` or ``decay`` lies outside.
+        InvalidArgumentError: ``radius`` or ``decay`` is out of range.
 
     Source:
         Gruslys et al. 2017, "The Reactor", section 3.3.

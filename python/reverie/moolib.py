@@ -104,9 +104,14 @@ class Batcher(_Batcher):
 
     def __init__(self, size: int, device: object = "cpu", dim: int = 0, **options: Any) -> None:  # noqa: ANN401
         super().__init__(size, device, dim, **{**_UNBOUNDED, **options})
-        stack, cat = self.stack, self.cat
-        self.stack = lambda nest: _called(stack, nest)  # type: ignore[method-assign]
-        self.cat = lambda nest: _called(cat, nest)  # type: ignore[method-assign]
+
+    def stack(self, nest: object) -> None:
+        """As ``reverie.Batcher.stack``; what it refuses is a ``RuntimeError`` too."""
+        _called(self._core.stack, nest)
+
+    def cat(self, nest: object) -> None:
+        """As ``reverie.Batcher.cat``; what it refuses is a ``RuntimeError`` too."""
+        _called(self._core.cat, nest)
 
 
 _UNBOUNDED = {"queue_size": 1 << 30, "timeout_s": math.inf}

@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 from reverie import _checks, _reverie, rpc, rpc_batches
+from reverie._process_bound import ProcessBound
 from reverie.errors import (
     CancelledError,
     DeadlineExceededError,
@@ -52,7 +53,7 @@ class RpcError(ReverieError, RuntimeError):
 
 
 def create_uid() -> str:
-    """16 hexadecimal digits that nobody else has."""
+    """16 hexadecimal digits, different at each call."""
     return f"{_reverie.random_seed():016x}"
 
 
@@ -152,7 +153,7 @@ def _address(given: object) -> str:
     return text
 
 
-class Rpc:
+class Rpc(ProcessBound):
     """A peer, as moolib has it.
 
     Args:
@@ -160,6 +161,8 @@ class Rpc:
             machine alone.
         insecure: listen where other machines reach it, without a token.
     """
+
+    _stays_because = "an Rpc lives in this process and cannot be pickled or copied"
 
     def __init__(self, *, token: str | None = None, insecure: bool = False) -> None:
         self._token = None if token is None else _checks.text("token", token)
@@ -220,7 +223,7 @@ class Rpc:
             raise _as_rpc_error(error) from error
 
     def connect(self, address: str) -> None:
-        """Keep a connection to whoever listens there, now or later."""
+        """Keep a connection to the peer that listens there, now or later."""
         self._rpc().connect(_address(address))
 
     def define(
@@ -347,9 +350,6 @@ class Rpc:
         """End it, and free its port. Dropping the last reference does the same."""
         if self._made is not None:
             self._made.close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise UnsupportedTypeError("an Rpc lives in this process and cannot be pickled or copied")
 
 
 def _is_argument_error(error: ReverieError) -> bool:

@@ -59,8 +59,8 @@ class RateLimiter:
         max_diff: upper bound of the same; inserts wait at it.
 
     Raises:
-        InvalidArgumentError: a number lies outside, or the limiter would come to stand still, with
-            neither an insert nor a sample allowed.
+        InvalidArgumentError: an argument is out of range, or the limiter would come to stand still,
+            with neither an insert nor a sample allowed.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class SampleToInsertRatio(RateLimiter):
 
     Raises:
         InvalidArgumentError: the bounds are closer than ``2 * max(1, samples_per_insert)``, so that
-            inserts and samples could block each other; or a number lies outside.
+            inserts and samples could block each other; or an argument is out of range.
     """
 
     def __init__(

@@ -1,13 +1,16 @@
 """Experience replay in one line: transitions or sequences, uniform or prioritised."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
 from reverie import _checks, _options, _reverie
-from reverie.dataset import Dataset, Output, replay_dataset
+from reverie._process_bound import ProcessBound
+from reverie.dataset import Dataset, replay_dataset
 from reverie.errors import (
     InvalidArgumentError,
     OutOfRangeError,
@@ -16,12 +19,14 @@ from reverie.errors import (
 )
 
 if TYPE_CHECKING:
+    from reverie.frameworks import Output
     from reverie.hindsight import Hindsight
+    from reverie.nests import ArrayNest, TensorNest
 
 _BLOCK = 4096  # items that are read at once
 
 
-class ReplayBuffer(_reverie.ReplayBuffer):
+class ReplayBuffer(ProcessBound, _reverie.ReplayBuffer):
     """The last steps of one or many environments, for a learner in the same process.
 
     A table of a store of its own, with what a learner needs around it::
@@ -31,7 +36,7 @@ class ReplayBuffer(_reverie.ReplayBuffer):
         batch = buffer.sample(256)
         buffer.update_priorities(batch["tickets"], td_errors)
 
-    Each observation is stored once: the one after a step is the next step's, save at an episode's
+    Each observation is stored once: the one after a step is the next step's, except at an episode's
     end, whose last observation has a row of its own. Where an observation is given that is not
     the one that was announced, the stream is cut there as a truncation would. Steps over several
     rewards, stacks of frames and sequences are made when they are sampled.
@@ -74,6 +79,11 @@ class ReplayBuffer(_reverie.ReplayBuffer):
         Experience Replay in Distributed Reinforcement Learning", for sequences with burn-in.
     """
 
+    _stays_because = (
+        "a ReplayBuffer lives in this process and cannot be pickled or copied; make one in the "
+        "other process, or serve a Store"
+    )
+
     def __init__(
         self,
         capacity: int | float,
@@ -91,7 +101,7 @@ class ReplayBuffer(_reverie.ReplayBuffer):
         period: int | None = None,
         burn_in: int = 0,
         pad_sequences: bool = True,
-        hindsight: "Hindsight | None" = None,
+        hindsight: Hindsight | None = None,
         transforms: Sequence[Callable[[dict[str, Any]], dict[str, Any]]] = (),
     ) -> None:
         if isinstance(capacity, float) and capacity.is_integer():
@@ -160,6 +170,42 @@ class ReplayBuffer(_reverie.ReplayBuffer):
                 )
         return batch
 
+    @overload
+    def dataset(
+        self,
+        batch_size: int,
+        *,
+        timeout_s: float | None = None,
+        distinct: bool = False,
+        prefetch: int = 2,
+        output: Literal["numpy"] = "numpy",
+        device: object = None,
+        pin_memory: bool = False,
+    ) -> Dataset[dict[str, ArrayNest]]: ...
+    @overload
+    def dataset(
+        self,
+        batch_size: int,
+        *,
+        timeout_s: float | None = None,
+        distinct: bool = False,
+        prefetch: int = 2,
+        output: Literal["torch"],
+        device: object = None,
+        pin_memory: bool = False,
+    ) -> Dataset[dict[str, TensorNest]]: ...
+    @overload
+    def dataset(
+        self,
+        batch_size: int,
+        *,
+        timeout_s: float | None = None,
+        distinct: bool = False,
+        prefetch: int = 2,
+        output: Output,
+        device: object = None,
+        pin_memory: bool = False,
+    ) -> Dataset[dict[str, Any]]: ...
     def dataset(
         self,
         batch_size: int,
@@ -170,12 +216,13 @@ class ReplayBuffer(_reverie.ReplayBuffer):
         output: Output = "numpy",
         device: object = None,
         pin_memory: bool = False,
-    ) -> Dataset:
+    ) -> Dataset[Any]:
         """Batches without end, drawn ahead by a thread of its own.
 
         Args:
             batch_size: items of a batch; >= 1.
-            timeout_s: how long to wait for the first item before the iteration ends; None for ever.
+            timeout_s: how long to wait for the first item before the iteration ends; None waits
+                without limit.
             distinct: no item twice in a batch.
             prefetch: batches that may wait for their user; in [1, 1024]. They are drawn with the
                 priorities of that time.
@@ -188,9 +235,9 @@ class ReplayBuffer(_reverie.ReplayBuffer):
             An iterator over dicts as of :meth:`sample`, and a context manager.
 
         Raises:
-            FailedPreconditionError: nothing was added yet, so that nobody knows what items are.
-            InvalidArgumentError: a number is out of range, an unknown ``output``, or a device that
-                is not there.
+            FailedPreconditionError: nothing was added yet, so the columns are not known.
+            InvalidArgumentError: an argument is out of range, an unknown ``output``, or a device
+                that is not there.
             MissingPackageError: the package of ``output`` is not installed.
         """
         from reverie.replay_output import dataset_converter
@@ -206,7 +253,7 @@ class ReplayBuffer(_reverie.ReplayBuffer):
         finish = self._finished if self._is_finished else None
         return replay_dataset(stream, output, finish, convert, is_ahead=device is not None)
 
-    def __getitem__(self, index: int | slice) -> dict[str, Any]:
+    def __getitem__(self, index: int | slice) -> dict[str, ArrayNest]:
         """Items by age: ``buffer[0]`` is the oldest, ``buffer[-1]`` the newest, a copy.
 
         A slice is a batch of :meth:`sample`, a number one row of it. Nothing counts it as a draw.
@@ -227,7 +274,7 @@ class ReplayBuffer(_reverie.ReplayBuffer):
             raise OutOfRangeError(f"index is {place}; the buffer has no items any more")
         return _rows(batch, 0)
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[dict[str, ArrayNest]]:
         """Items from the oldest to the newest, as ``buffer[i]`` gives them.
 
         What is added meanwhile comes too; where the oldest make room for it, items are left out.
@@ -236,7 +283,7 @@ class ReplayBuffer(_reverie.ReplayBuffer):
             for index in range(len(batch["tickets"])):
                 yield _rows(batch, index)
 
-    def episodes(self) -> Iterator[dict[str, Any]]:
+    def episodes(self) -> Iterator[dict[str, ArrayNest]]:
         """Runs of transitions of one episode, the oldest first: batches ``[T, ...]``.
 
         An episode ends where one terminated, or where the next observation is not the one that was
@@ -254,7 +301,7 @@ class ReplayBuffer(_reverie.ReplayBuffer):
             )
         return _episodes(self)
 
-    def __enter__(self) -> "ReplayBuffer":
+    def __enter__(self) -> ReplayBuffer:
         return self
 
     def __exit__(
@@ -264,12 +311,6 @@ class ReplayBuffer(_reverie.ReplayBuffer):
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise UnsupportedTypeError(
-            "a ReplayBuffer lives in this process and cannot be pickled or copied; make one in the "
-            "other process, or serve a Store"
-        )
 
     def __repr__(self) -> str:
         kind = "prioritized" if self.prioritized else "uniform"

@@ -9,6 +9,9 @@ termination.
 Every function raises `reverie.errors.InvalidArgumentError`, a ``ValueError``, for arrays that do
 not fit and for numbers out of range. Each is a call into the C++ library, whose headers in
 ``src/reverie/rl`` draw what happens.
+
+One file, so that a rule and its neighbours are read together: each function is a few lines of
+checks under its documentation.
 """
 
 from __future__ import annotations

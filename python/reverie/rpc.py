@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any
 
 from reverie import _checks, _reverie, rpc_batches
+from reverie._process_bound import ProcessBound
 from reverie.errors import (
     CancelledError,
     DeadlineExceededError,
@@ -64,16 +65,20 @@ _NOUNS = [
 
 
 def create_uid() -> str:
-    """A name that nobody else has: ``"host:pid:two-words"`` and eight digits."""
+    """A unique name: ``"host:pid:two-words"`` and eight digits."""
     draw = _reverie.random_seed()
     words = f"{_ADJECTIVES[draw % len(_ADJECTIVES)]}-{_NOUNS[(draw >> 16) % len(_NOUNS)]}"
     return f"{socket.gethostname()[:64]}:{os.getpid()}:{words}-{draw >> 32:08x}"
 
 
-class Future:
+class Future(ProcessBound):
     """A call under way. Made by ``Rpc.async_``; any thread may use it, and ``await`` it."""
 
     __slots__ = ("__weakref__", "_call", "_pool")
+
+    _stays_because = (
+        "a Future lives in this process and cannot be pickled or copied; send its result"
+    )
 
     def __init__(self, call: _reverie.RpcCall, pool: _Pool) -> None:
         if not isinstance(call, _reverie.RpcCall):
@@ -145,11 +150,6 @@ class Future:
         if not self._pool.native.when_done(self._call, lambda: callback(self)):
             callback(self)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise UnsupportedTypeError(
-            "a Future lives in this process and cannot be pickled or copied; send its result"
-        )
-
     def __await__(self) -> Generator[Any, None, Any]:
         """``await future`` gives the result."""
         import asyncio  # costs more to import than all of this package
@@ -170,10 +170,14 @@ class Future:
         return self._call.value()
 
 
-class DeferredReturn:
+class DeferredReturn(ProcessBound):
     """Answers one call, once, from any thread: ``deferred(value)``, or ``deferred.fail(error)``."""
 
     __slots__ = ("_answered", "_call", "_native", "_session", "caller", "function")
+
+    _stays_because = (
+        "a DeferredReturn lives in this process and cannot be pickled or copied; answer here"
+    )
 
     _native: _reverie.RpcPeer
     _session: int
@@ -212,11 +216,6 @@ class DeferredReturn:
         _checks.instance("error", error, (BaseException, str), "an exception or a str")
         self._take()
         self._fail(error)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise UnsupportedTypeError(
-            "a DeferredReturn lives in this process and cannot be pickled or copied; answer here"
-        )
 
     def _take(self) -> None:
         if self._answered:
@@ -312,12 +311,12 @@ def _run(callback: Callable[[], object]) -> None:
         logging.getLogger("reverie").exception("a callback of a call raised")
 
 
-class Rpc:
+class Rpc(ProcessBound):
     """A peer: it calls functions of other peers by name, and serves functions of its own.
 
-    Peers find each other from one address: whoever this peer is connected to tells where others
-    are. On one machine they talk through Unix sockets, else through TCP. A call runs at most once,
-    also where connections are lost meanwhile. See docs/concepts/rpc.md.
+    Peers find each other from one address: each peer that this one is connected to tells where
+    others are. On one machine they talk through Unix sockets, else through TCP. A call runs at most
+    once, also where connections are lost meanwhile. See docs/concepts/rpc.md.
 
     Args:
         name: unique among the peers that meet; None makes one with ``create_uid``.
@@ -334,6 +333,11 @@ class Rpc:
     Raises:
         InvalidArgumentError: a name or number out of bounds.
     """
+
+    _stays_because = (
+        "an Rpc lives in this process and cannot be pickled or copied; make one in the other "
+        "process, and connect() it"
+    )
 
     def __init__(
         self,
@@ -394,7 +398,7 @@ class Rpc:
         return self._native.listen(address)
 
     def connect(self, address: str) -> None:
-        """Keep a connection to whoever listens at ``address``, now or later. Never waits.
+        """Keep a connection to the peer that listens at ``address``, now or later. Never waits.
 
         Raises:
             InvalidArgumentError: a malformed address.
@@ -633,12 +637,6 @@ class Rpc:
         native = getattr(self, "_native", None)
         if native is not None:
             native.close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise UnsupportedTypeError(
-            "an Rpc lives in this process and cannot be pickled or copied; make one in the other "
-            "process, and connect() it"
-        )
 
     def __repr__(self) -> str:
         return f"<reverie.Rpc {self._name!r}>"

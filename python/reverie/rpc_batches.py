@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from reverie import _checks
+from reverie._process_bound import ProcessBound
 from reverie.errors import (
     CancelledError,
     DeadlineExceededError,
     InvalidArgumentError,
     ReverieError,
-    UnsupportedTypeError,
 )
 
 if TYPE_CHECKING:
@@ -326,13 +326,15 @@ def run(calls: Sequence[Waiting], options: BatchOptions, function: Callable[...,
         batch.fail(error)
 
 
-class Queue:
+class Queue(ProcessBound):
     """Calls that a program takes when it likes; made by ``Rpc.define_queue``.
 
     ``get`` and ``await queue`` give ``(answer, args, kwargs)``: ``answer(value)`` answers the call,
     ``answer.fail(error)`` fails it. With a batch size they give the calls that wait as one, their
     arguments stacked, and ``answer`` deals the result out. Any thread may take.
     """
+
+    _stays_because = "a Queue of calls lives in this process and cannot be pickled or copied"
 
     def __init__(self, gatherer: Gatherer, is_batched: bool) -> None:
         self._gatherer = _checks.instance(
@@ -411,11 +413,6 @@ class Queue:
                     self._gatherer._check_open()
                 except ReverieError:
                     raise CancelledError("the Rpc of this queue is closed") from None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise UnsupportedTypeError(
-            "a Queue of calls lives in this process and cannot be pickled or copied"
-        )
 
     def __iter__(self) -> Iterable[Any]:
         """The calls as they come, until the Rpc is closed."""

@@ -1,6 +1,6 @@
 """Datasets of sampled items, one by one, with Reverb's names, arguments and defaults.
 
-They are for programs written for Reverb, and for items of unequal length. Whoever begins anew takes
+They are for programs written for Reverb, and for items of unequal length. A new program takes
 ``reverie.Client.dataset``, whose batches cost no loop over items.
 """
 
@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 import numpy as np
 
 from reverie import _checks, _reverie
+from reverie._process_bound import ProcessBound
 from reverie.client import Client
-from reverie.dataset import converter
-from reverie.errors import InvalidArgumentError, NotFoundError, UnsupportedTypeError
+from reverie.errors import InvalidArgumentError, NotFoundError
+from reverie.frameworks import converter
 from reverie.replay_sample import INFO_DTYPES, ReplaySample, SampleInfo
 from reverie.specs import TensorSpec, leaf_spec
 
@@ -37,12 +38,14 @@ _SIGNATURE_TIMEOUT_S = 30.0
 _TF_METHODS = ("batch", "cache", "interleave", "map", "options", "prefetch", "shuffle", "take")
 
 
-class SampleIterator(Generic[_Element]):
+class SampleIterator(ProcessBound, Generic[_Element]):
     """One pass over a dataset; see ``TrajectoryDataset``.
 
     Ends when no item comes in time, when ``max_samples`` were drawn, or when it is closed. A
     context manager: leaving it closes it. One thread at a time; ``close()`` from any.
     """
+
+    _stays_because = "an iterator over samples cannot be pickled; make one in the other process"
 
     def __init__(self, stream: _reverie.SampleStream, elements: Generator[_Element]) -> None:
         self._stream = stream
@@ -75,11 +78,6 @@ class SampleIterator(Generic[_Element]):
     ) -> None:
         self.close()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise UnsupportedTypeError(
-            "an iterator over samples cannot be pickled; make one in the other process"
-        )
-
 
 class SampleDataset:
     """What ``TrajectoryDataset`` and ``TimestepDataset`` have in common.
@@ -103,7 +101,7 @@ class SampleDataset:
         framework: of what ``data`` is made: ``"numpy"``, ``"torch"`` or ``"jax"``.
 
     Raises:
-        InvalidArgumentError: a number lies outside, or the nests differ.
+        InvalidArgumentError: an argument is out of range, or the nests differ.
         MissingPackageError: the package of ``framework`` is not installed.
     """
 
@@ -308,8 +306,8 @@ class SampleDataset:
         """The five arrays of infos, and the columns, of elements that are alike.
 
         None each time that nothing came for ``poll_s``. What was not used by the end goes back to
-        a table that items leave with their samples: whoever uses less than a whole batch says so
-        in ``progress``.
+        a table that items leave with their samples: a caller that uses less than a whole batch says
+        so in ``progress``.
         """
         progress = progress or _Progress()
         try:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from reverie import _checks, _reverie
 from reverie._options import OnCorrupt, raises_on_corrupt
+from reverie._process_bound import ProcessBound
 from reverie.client import Client
 from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 from reverie.store import checked_tables
@@ -61,7 +62,7 @@ class ServerLimits(NamedTuple):
         """These, if each is one.
 
         Raises:
-            InvalidArgumentError: one lies outside.
+            InvalidArgumentError: a limit is out of range.
             UnsupportedTypeError: one is no integer.
         """
         for name, value in self._asdict().items():
@@ -90,7 +91,7 @@ _LIMITS_MAX = {
 }
 
 
-class Server:
+class Server(ProcessBound):
     """A store with a door: clients of reverie and of dm-reverb insert into it and sample from it.
 
     It listens at this machine alone unless it is told otherwise, and stops when it is deleted. A
@@ -105,18 +106,22 @@ class Server:
         token: a secret that clients must send: printable ASCII, with spaces only inside it, of at
             most 4096 bytes. Empty for none.
         tls: how to encrypt; None does not.
-        insecure: let in whoever can reach ``host``.
+        insecure: let in everyone who can reach ``host``.
         unix_path: of a Unix socket to listen at too, for clients of this machine and this user:
             ``Client("unix:" + unix_path)``. Half the time of a round trip. None for no such socket.
         max_bytes: of all steps and items together; inserts wait for room. None for no bound.
         limits: of connections and messages.
 
     Raises:
-        InvalidArgumentError: no tables, a name twice, a port that is none, a limit below 1, a
+        InvalidArgumentError: no tables, a name twice, a port out of range, a limit below 1, a
             malformed token, or TLS files without a certificate that is valid now and its key.
         AlreadyExistsError: the port is in use.
         FailedPreconditionError: a table belongs to a store already.
     """
+
+    _stays_because = (
+        "a Server lives in this process and cannot be pickled; give the other process its address"
+    )
 
     def __init__(
         self,
@@ -216,12 +221,6 @@ class Server:
     ) -> None:
         self.stop()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise UnsupportedTypeError(
-            "a Server lives in this process and cannot be pickled; give the other process its "
-            "address"
-        )
-
     def __repr__(self) -> str:
         return f"Server(tables={list(self._tables)!r}, port={self.port})"
 
@@ -241,7 +240,7 @@ def check_server(
     """Does all that a :class:`Server` of these arguments does, but listen.
 
     Raises:
-        ReverieError: as :class:`Server`, save for a port that is in use.
+        ReverieError: as :class:`Server`, except for a port that is in use.
     """
     _reverie.check_server(
         [table._options() for table in checked_tables(tables, max_bytes)],

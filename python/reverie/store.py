@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
 
 from reverie import _checks, _options, _reverie
 from reverie._options import OnCorrupt, raises_on_corrupt
+from reverie._process_bound import ProcessBound
 from reverie.client import Client
 from reverie.errors import InvalidArgumentError, NotFoundError, UnsupportedTypeError
 from reverie.table import Table
@@ -41,7 +41,7 @@ def checked_tables(tables: Sequence[Table], max_bytes: int | None) -> tuple[Tabl
     return checked
 
 
-class Store:
+class Store(ProcessBound):
     """Tables that share one memory of steps.
 
     Nothing to configure and no server to start: :meth:`client` gives what a client of a server
@@ -62,6 +62,10 @@ class Store:
         InvalidArgumentError: no tables, a name twice, a bound below 1, or no such codec.
         FailedPreconditionError: a table belongs to a store already.
     """
+
+    _stays_because = (
+        "a Store lives in this process and cannot be pickled; open one in the other process"
+    )
 
     def __init__(
         self,
@@ -115,16 +119,12 @@ class Store:
         self.close()
 
     def __getitem__(self, name: str) -> Table:
+        """The table of that name."""
         for table in self._tables:
             if isinstance(name, str) and table.name == name:
                 return table
         names = [table.name for table in self._tables]
         raise NotFoundError(f"table {_checks.shown(name)} does not exist; the tables are {names}")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise UnsupportedTypeError(
-            "a Store lives in this process and cannot be pickled; open one in the other process"
-        )
 
     def __repr__(self) -> str:
         return f"Store({list(self._tables)!r})"

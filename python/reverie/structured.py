@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from reverie import _checks, _reverie
+from reverie._process_bound import ProcessBound
 from reverie.errors import InvalidArgumentError, ReverieError, UnsupportedTypeError
 from reverie.specs import TensorSpec, leaf_spec
 
@@ -413,7 +414,7 @@ def create_config(
         priority: ``constant_priority_fn`` or ``td_error``; None for 1.0.
 
     Raises:
-        UnsupportedTypeError: something in the pattern or the conditions is none.
+        UnsupportedTypeError: the pattern or the conditions hold something else.
     """
     paths, nodes, structure = _reverie.flatten(pattern)
     for path, node in zip(paths, nodes, strict=True):
@@ -523,7 +524,7 @@ def _merged(path: str, specs: Sequence[TensorSpec]) -> TensorSpec:
 _OPENS = "that of a reverie.Client; call its structured_writer()"
 
 
-class StructuredWriter(_reverie.StructuredWriter):
+class StructuredWriter(ProcessBound, _reverie.StructuredWriter):
     """Turns a stream of steps into the items that its configurations say.
 
     ``reverie.Client.structured_writer()`` makes one. After each append, partial ones too, and at an
@@ -537,6 +538,11 @@ class StructuredWriter(_reverie.StructuredWriter):
     """
 
     __slots__ = ()
+
+    _stays_because = (
+        "a StructuredWriter cannot be pickled; open one in the other process, with a client of "
+        "its own"
+    )
 
     def __init__(
         self,
@@ -566,12 +572,6 @@ class StructuredWriter(_reverie.StructuredWriter):
     ) -> None:
         if kind is None or not issubclass(kind, ReverieError):
             self.flush()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise UnsupportedTypeError(
-            "a StructuredWriter cannot be pickled; open one in the other process, with a client of "
-            "its own"
-        )
 
 
 def open_writer(

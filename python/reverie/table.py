@@ -81,8 +81,8 @@ class Table:
             until they fit. None for no bound.
 
     Raises:
-        InvalidArgumentError: the name is empty, a size lies outside, or the rate limiter asks for
-            more items than the table can hold.
+        InvalidArgumentError: the name is empty, a size is out of range, or the rate limiter asks
+            for more items than the table can hold.
         UnsupportedTypeError: an argument is no selector, limiter, extension or specification.
     """
 
@@ -231,7 +231,7 @@ class Table:
         *,
         max_bytes: int | None = None,
     ) -> "Table":
-        """A new, empty table of the same settings, save those given here."""
+        """A new, empty table of the same settings, except those given here."""
         return Table(
             self._name if name is None else name,
             self._sampler if sampler is None else sampler,

@@ -1,15 +1,15 @@
 """The writer whose items are any rows of the last steps."""
 
 from types import TracebackType
-from typing import Any
 
 from reverie import _checks, _reverie
-from reverie.errors import ReverieError, UnsupportedTypeError
+from reverie._process_bound import ProcessBound
+from reverie.errors import ReverieError
 
 _OPENS = "that of a reverie.Client; call its trajectory_writer()"
 
 
-class TrajectoryWriter(_reverie.TrajectoryWriter):
+class TrajectoryWriter(ProcessBound, _reverie.TrajectoryWriter):
     """Turns a stream of steps into items that share their rows.
 
     ``reverie.Client.trajectory_writer()`` makes one::
@@ -26,6 +26,11 @@ class TrajectoryWriter(_reverie.TrajectoryWriter):
     """
 
     __slots__ = ()
+
+    _stays_because = (
+        "a TrajectoryWriter cannot be pickled; open one in the other process, with a client of "
+        "its own"
+    )
 
     def __init__(
         self,
@@ -57,9 +62,3 @@ class TrajectoryWriter(_reverie.TrajectoryWriter):
     ) -> None:
         if kind is None or not issubclass(kind, ReverieError):
             self.flush()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise UnsupportedTypeError(
-            "a TrajectoryWriter cannot be pickled; open one in the other process, with a client of "
-            "its own"
-        )

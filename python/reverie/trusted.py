@@ -2,7 +2,7 @@
 
 Unpickling runs code. So nothing here reads a file or a socket that others can reach: what is
 written by ``dumps`` is read by ``loads`` in a child that this program started, or comes back from
-it through memory that the two share and nobody else has. Pools use it where a program asks for
+it through memory that only the two share. Pools use it where a program asks for
 what names and plain values cannot say: a lambda as an environment, the info dicts and attributes of
 Gymnasium's vector environments.
 """

@@ -4,18 +4,23 @@ from types import TracebackType
 from typing import Any
 
 from reverie import _checks, _reverie
-from reverie.errors import InvalidArgumentError, UnsupportedTypeError
+from reverie._process_bound import ProcessBound
+from reverie.errors import InvalidArgumentError
 
 _DEFAULT_CHUNK_LENGTH = 10
 _UNLIMITED_IN_FLIGHT = 1_000_000
 
 
-class Writer:
+class Writer(ProcessBound):
     """Appends steps, and makes items of the last ones.
 
     ``reverie.Client.writer()`` makes one. All steps must have the same structure. A context
     manager: leaving it closes the writer. One thread at a time.
     """
+
+    _stays_because = (
+        "a Writer cannot be pickled; open one in the other process, with a client of its own"
+    )
 
     def __init__(
         self,
@@ -100,8 +105,8 @@ class Writer:
             timeout_s: how long to wait where ``max_in_flight_items`` wait already.
 
         Raises:
-            InvalidArgumentError: ``num_timesteps`` or ``priority`` lies outside, or the table has
-                another signature.
+            InvalidArgumentError: ``num_timesteps`` or ``priority`` is out of range, or the table
+                has another signature.
             NotFoundError: there is no such table.
             FailedPreconditionError: the writer is closed.
         """
@@ -150,8 +155,3 @@ class Writer:
     ) -> None:
         if not self._writer.closed:
             self.close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise UnsupportedTypeError(
-            "a Writer cannot be pickled; open one in the other process, with a client of its own"
-        )

@@ -4,13 +4,13 @@ import itertools
 import pickle
 import struct
 import threading
-import time
 
 import numpy as np
 import pytest
 from attack_peer import Peer, block, grpc_message, item, number
 
 import reverie
+from eventually import eventually
 from reverie.errors import DataLossError, InvalidArgumentError, UnsupportedTypeError
 
 ROWS = 16
@@ -59,9 +59,7 @@ def fill(server, name, bad_keys):
                 writer.append({"x": np.float32(at * ROWS + row)})
             writer.create_item(name, 1.0, {"x": writer.history["x"][-ROWS:]})
     insert_rubbish(server.address, name, bad_keys)
-    until = time.monotonic() + 30
-    while client.server_info()[name].current_size < GOOD + len(bad_keys):
-        assert time.monotonic() < until
+    eventually(lambda: client.server_info()[name].current_size == GOOD + len(bad_keys))
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import reverie
+from eventually import eventually
 from reverie import errors
 
 
@@ -181,8 +182,7 @@ def test_what_cannot_go_back_is_warned_of_with_its_number(caplog):
     fill(client, 40)
     batches = client.dataset("t", 4, prefetch=2)
     next(batches)
-    while client.server_info()["t"].current_size > 28:
-        pass
+    eventually(lambda: client.server_info()["t"].current_size <= 28)
     server.stop()
     batches.close()
     assert "8 samples drawn ahead that could not be handed back: they are lost" in caplog.text

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import reverie
+from eventually import eventually
 from reverie.errors import (
     DeadlineExceededError,
     EnvError,
@@ -177,14 +178,6 @@ def is_alive(pid):
         return False
 
 
-def wait_until(is_so, limit_s=60.0):
-    end = time.monotonic() + limit_s
-    pause = threading.Event()
-    while not is_so():
-        assert time.monotonic() < end
-        pause.wait(0.005)
-
-
 # --- What a pool gives.
 
 
@@ -342,7 +335,7 @@ def test_a_first_step_resets():
 def test_a_result_may_be_asked_for_before_it_is_there():
     with alone(Counter) as pool:
         future = pool.reset()
-        wait_until(future.done)
+        eventually(future.done)
         assert future.result(0).observation.shape == (2, 4)
 
 
@@ -602,7 +595,7 @@ def test_a_dropped_pool_leaves_no_process():
     assert all(is_alive(pid) for pid in pids)
     del pool
     gc.collect()
-    wait_until(lambda: not any(is_alive(pid) for pid in pids))
+    eventually(lambda: not any(is_alive(pid) for pid in pids))
 
 
 # --- Environments that go wrong.
@@ -751,15 +744,14 @@ def test_workers_killed_while_stepping_are_typed_errors_and_replaced(batch_size,
             future = pool.step(np.ones(pool.batch_size, int), env_ids=ids)
             killed = rng.choice(pool.worker_pids)
             os.kill(killed, signal.SIGKILL)
-            while True:
-                try:
-                    batch = future.result()
-                    break
-                except EnvError as error:
-                    errors.append(str(error))
-                    pool.restart(error.worker)
+            try:
+                batch = future.result()
+            except EnvError as error:
+                errors.append(str(error))
+                pool.restart(error.worker)
+                batch = future.result()
             # Its share of the step may have been done before it died.
-            wait_until(lambda pid=killed: pid not in pool.worker_pids)
+            eventually(lambda pid=killed: pid not in pool.worker_pids)
             pool.restart()
         assert pool.restart_count == kills
         assert len(errors) <= kills
@@ -819,7 +811,7 @@ def test_no_worker_outlives_a_killed_program(tmp_path, ended_within):
     program.kill()
     program.communicate()
     killed = time.monotonic()
-    wait_until(lambda: not any(is_alive(pid) for pid in pids))
+    eventually(lambda: not any(is_alive(pid) for pid in pids))
     assert ended_within(killed, 2.0)
     assert {path.name for path in Path("/dev/shm").iterdir()} <= before
 
@@ -832,7 +824,7 @@ def test_ctrl_c_in_mid_step_ends_a_program_and_its_workers_quietly(tmp_path):
     assert program.returncode == -signal.SIGINT
     assert said.count("Traceback") == 1
     assert "KeyboardInterrupt" in said
-    wait_until(lambda: not any(is_alive(pid) for pid in pids))
+    eventually(lambda: not any(is_alive(pid) for pid in pids))
 
 
 def test_a_program_without_a_main_guard_is_told(tmp_path):

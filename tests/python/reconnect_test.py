@@ -8,11 +8,13 @@ import sys
 import textwrap
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import reverie
+from eventually import eventually
 from reverie import errors
 
 QUEUE_SIZE = 3
@@ -56,11 +58,6 @@ def run(program, **options):
     )
 
 
-def until(is_so):
-    while not is_so():
-        threading.Event().wait(0.005)
-
-
 def test_clients_go_on_within_two_seconds_of_a_restart_under_load(ended_within):
     server = reverie.Server(tables())
     port = server.port
@@ -85,13 +82,15 @@ def test_clients_go_on_within_two_seconds_of_a_restart_under_load(ended_within):
     for thread in threads:
         thread.start()
     try:
-        until(lambda: failed or min(confirmed) > 100)
+        eventually(lambda: failed or min(confirmed) > 100)
         server.stop()
         server = reverie.Server(tables(), port=port)
         back = time.monotonic()
         before = list(confirmed)
         # Each has more than one round behind it: that one may have been confirmed already.
-        until(lambda: failed or all(c > b + 20 for c, b in zip(confirmed, before, strict=True)))
+        eventually(
+            lambda: failed or all(c > b + 20 for c, b in zip(confirmed, before, strict=True))
+        )
         assert ended_within(back, 2.0)
     finally:
         is_over.set()
@@ -115,10 +114,10 @@ def test_a_client_killed_while_its_insert_waits_leaves_nothing_queued(server):
     )
     inside = server.client()
     assert child.stdout.readline() == "written\n"
-    until(lambda: inside.why_blocked("q").inserts.waiting > 0)
+    eventually(lambda: inside.why_blocked("q").inserts.waiting > 0)
     child.kill()
     child.communicate()
-    until(lambda: inside.why_blocked("q").inserts.waiting == 0)
+    eventually(lambda: inside.why_blocked("q").inserts.waiting == 0)
     assert inside.server_info()["q"].current_size == QUEUE_SIZE
     # Others have the room that comes up.
     inside.sample_batch("q", 1)
@@ -196,10 +195,14 @@ def test_ctrl_c_ends_a_wait_for_a_server(server, call):
         """
     )
     assert child.stdout.readline() == "ready\n"
-    threading.Event().wait(0.2)  # it waits, or is about to
+    eventually(lambda: state_of(child.pid) == "S")  # it waits
     os.kill(child.pid, signal.SIGINT)
     out, err = child.communicate(timeout=30)
     assert out == "interrupted\n", err
+
+
+def state_of(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
 
 
 def test_items_of_one_writer_stay_in_order():

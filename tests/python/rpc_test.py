@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import reverie
+from eventually import eventually
 from reverie import errors
 
 DEADLINE_S = 30.0
@@ -43,14 +44,6 @@ def echo(pair):
     server, client = pair
     server.define("echo", lambda value: value)
     return lambda value: client.sync("server", "echo", value)
-
-
-def wait_until(is_so):
-    deadline = time.monotonic() + DEADLINE_S
-    pause = threading.Event()
-    while not is_so():
-        assert time.monotonic() < deadline
-        pause.wait(0.002)
 
 
 Point = collections.namedtuple("Point", ["x", "y"])
@@ -306,7 +299,7 @@ def test_peers_of_one_machine_move_to_the_unix_socket():
         server.define("f", lambda: 1)
         client.connect(server.listen())
         assert client.sync("server", "f") == 1
-        wait_until(lambda: client.debug_info()["peers"][0]["link"].startswith("unix:@"))
+        eventually(lambda: client.debug_info()["peers"][0]["link"].startswith("unix:@"))
         assert client.sync("server", "f") == 1
 
 
@@ -326,7 +319,7 @@ def test_peers_find_each_other_through_one_that_knows_both(transport):
             assert a.peers() == ["b", "broker"]
 
 
-def test_a_call_waits_for_a_server_that_starts_later():
+def test_a_call_waits_for_a_server_that_starts_later(ended_within):
     with reverie.Rpc("server") as probe:
         address = probe.listen()
     with reverie.Rpc("client") as client:
@@ -338,17 +331,18 @@ def test_a_call_waits_for_a_server_that_starts_later():
             server.listen(address)
             begin = time.monotonic()
             assert future.result(DEADLINE_S) == "late"
-            assert time.monotonic() - begin < 3.0
+            assert ended_within(begin, 3.0)
 
 
-def test_a_call_ends_at_its_deadline_and_says_why(pair):
+def test_a_call_ends_at_its_deadline_and_says_why(pair, ended_within):
     server, client = pair
     release = threading.Event()
     server.define("slow", release.wait)
     begin = time.monotonic()
     with pytest.raises(reverie.DeadlineExceededError, match="'slow' on 'server'"):
         client.sync("server", "slow", timeout_s=0.1)
-    assert 0.1 <= time.monotonic() - begin < 5.0
+    assert time.monotonic() - begin >= 0.1
+    assert ended_within(begin, 5.0)
     with pytest.raises(errors.DeadlineExceededError, match="goes on"):
         client.async_("server", "slow").result(0.01)
     release.set()
@@ -425,7 +419,7 @@ def test_deferred_answers_come_from_any_thread(pair):
     waiting = []
     server.define_deferred("later", lambda deferred, x: waiting.append((deferred, x)))
     futures = [client.async_("server", "later", i) for i in range(5)]
-    wait_until(lambda: len(waiting) == 5)
+    eventually(lambda: len(waiting) == 5)
     for deferred, x in waiting:
         assert deferred.caller == "client"
         threading.Thread(target=deferred, args=(x * 10,)).start()
@@ -433,7 +427,7 @@ def test_deferred_answers_come_from_any_thread(pair):
     with pytest.raises(errors.FailedPreconditionError, match="answered"):
         waiting[0][0](1)
     failing = client.async_("server", "later", 1)
-    wait_until(lambda: len(waiting) == 6)
+    eventually(lambda: len(waiting) == 6)
     waiting[5][0].fail("not today")
     with pytest.raises(errors.RemoteError, match="not today"):
         failing.result(DEADLINE_S)
@@ -478,16 +472,16 @@ def test_too_many_calls_without_an_answer_are_refused():
         assert all(f.result(DEADLINE_S) for f in futures)
 
 
-def test_after_close_calls_fail_and_others_learn_of_it(pair):
+def test_after_close_calls_fail_and_others_learn_of_it(pair, ended_within):
     server, client = pair
     release = threading.Event()
     server.define("wait", lambda: release.wait(DEADLINE_S))
     theirs = client.async_("server", "wait")
-    wait_until(lambda: server.debug_info()["peers"])
+    eventually(lambda: server.debug_info()["peers"])
     client.ping("server")
     begin = time.monotonic()
     server.close()
-    assert time.monotonic() - begin < 1.0
+    assert ended_within(begin, 1.0)
     with pytest.raises(errors.UnavailableError, match="'server' has closed"):
         theirs.result(DEADLINE_S)
     release.set()
@@ -506,7 +500,7 @@ def test_after_close_calls_fail_and_others_learn_of_it(pair):
         mine.result(DEADLINE_S)
 
 
-def test_a_dropped_rpc_goes_at_once_with_its_threads(pair):
+def test_a_dropped_rpc_goes_at_once_with_its_threads(pair, ended_within):
     server, client = pair
     server.define("f", lambda: 1)
     assert client.sync("server", "f") == 1
@@ -519,13 +513,13 @@ def test_a_dropped_rpc_goes_at_once_with_its_threads(pair):
     def served():
         return sum(thread.name == "reverie-rpc" for thread in threading.enumerate())
 
-    wait_until(lambda: served() >= 1)
+    eventually(lambda: served() >= 1)
     before = served()
     begin = time.monotonic()
     make_and_drop()
     gc.collect()
-    assert time.monotonic() - begin < 1.0
-    wait_until(lambda: served() <= before)
+    assert ended_within(begin, 1.0)
+    eventually(lambda: served() <= before)
 
 
 def test_info(pair):
@@ -613,7 +607,9 @@ def client(server):
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_peer_that_dies_or_hangs_fails_its_calls_within_two_seconds(server, client, how):
+def test_a_peer_that_dies_or_hangs_fails_its_calls_within_two_seconds(
+    server, client, how, ended_within
+):
     futures = [client.async_("server", "wait", 60) for _ in range(20)]
     client.ping("server")
     begin = time.monotonic()
@@ -621,7 +617,7 @@ def test_a_peer_that_dies_or_hangs_fails_its_calls_within_two_seconds(server, cl
     for future in futures:
         with pytest.raises(errors.UnavailableError, match="'server'"):
             future.result(DEADLINE_S)
-    assert time.monotonic() - begin < 4.0  # 2 s where cores are free
+    assert ended_within(begin, 4.0)
     if how == signal.SIGSTOP:
         server.process.send_signal(signal.SIGCONT)
         assert client.sync("server", "double", 4) == 8
@@ -643,7 +639,7 @@ def test_a_new_run_of_a_peer_gets_no_calls_of_the_old_one(server, client):
         next_run.end()
 
 
-def test_ctrl_c_ends_a_wait(client):
+def test_ctrl_c_ends_a_wait(client, ended_within):
     import _thread
 
     waits = threading.Timer(0.3, _thread.interrupt_main)
@@ -651,13 +647,13 @@ def test_ctrl_c_ends_a_wait(client):
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         client.sync("server", "wait", 60)
-    assert time.monotonic() - begin < 10.0
+    assert ended_within(begin, 10.0)
     waits.join()
     assert client.sync("server", "double", 2) == 4
 
 
-def test_an_idle_peer_costs_next_to_nothing(client):
+def test_a_peer_that_waits_costs_next_to_nothing(client):
     client.sync("server", "double", 1)
     time_before = time.process_time()
-    threading.Event().wait(1.0)
+    client.sync("server", "wait", 1)
     assert time.process_time() - time_before < 0.05

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import reverie
+from eventually import eventually
 from reverie import errors
 
 QUEUE_SIZE = 3
@@ -233,13 +234,11 @@ def test_a_killed_client_leaves_nothing_waiting(server, client):
     child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert child.stdout.readline() == "ready\n"
     inside = server.client()
-    while inside.why_blocked("q").samples.waiting == 0:
-        threading.Event().wait(0.01)
+    eventually(lambda: inside.why_blocked("q").samples.waiting > 0)
     child.kill()
     child.wait()
     child.stdout.close()
-    while inside.why_blocked("q").samples.waiting > 0:
-        threading.Event().wait(0.01)
+    eventually(lambda: inside.why_blocked("q").samples.waiting == 0)
     client.insert(1, {"q": 1.0})
     assert client.server_info()["q"].current_size == 1
 
@@ -258,8 +257,7 @@ def test_ctrl_c_ends_a_wait_for_samples(server):
     )
     child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert child.stdout.readline() == "ready\n"
-    while server.client().why_blocked("q").samples.waiting == 0:
-        threading.Event().wait(0.01)
+    eventually(lambda: server.client().why_blocked("q").samples.waiting > 0)
     child.send_signal(signal.SIGINT)
     assert child.stdout.readline() == "interrupted\n"
     child.wait(timeout=300)
@@ -281,8 +279,7 @@ def test_stopping_ends_whoever_waits(server, client):
     ]
     for thread in threads:
         thread.start()
-    while server.client().why_blocked("q").samples.waiting == 0:
-        threading.Event().wait(0.01)
+    eventually(lambda: server.client().why_blocked("q").samples.waiting > 0)
     server.stop()
     server.stop()
     for thread in threads:

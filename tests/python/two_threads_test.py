@@ -4,13 +4,13 @@ import contextlib
 import gc
 import sys
 import threading
-import time
 
 import gymnasium
 import numpy as np
 import pytest
 
 import reverie
+from eventually import eventually
 
 DEADLINE_S = 60.0
 IN_USE = "in use by another call, in another thread"
@@ -35,14 +35,6 @@ def eager_switches():
     sys.setswitchinterval(1e-5)
     yield
     sys.setswitchinterval(interval)
-
-
-def wait_until(is_so):
-    deadline = time.monotonic() + DEADLINE_S
-    pause = threading.Event()
-    while not is_so():
-        assert time.monotonic() < deadline
-        pause.wait(0.001)
 
 
 def at_once(*calls):
@@ -91,7 +83,7 @@ def refilled(client, batch):
     taker = client.sample_batch
     thread = threading.Thread(target=lambda: taker("empty", 1, out=batch), daemon=True)
     thread.start()
-    wait_until(lambda: is_in_use(batch))
+    eventually(lambda: is_in_use(batch))
     yield
     client.insert([np.zeros((4, 4), np.float32)], {"empty": 1.0})
     thread.join(DEADLINE_S)
@@ -158,7 +150,7 @@ def test_a_buffers_batch_that_is_being_filled_is_refused_to_others():
         except reverie.errors.FailedPreconditionError as error:
             return IN_USE in str(error)
 
-    wait_until(is_refused)
+    eventually(is_refused)
     add(buffer, 1)
     thread.join(DEADLINE_S)
     assert not thread.is_alive()
@@ -312,8 +304,7 @@ class Other:
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
         sys.setswitchinterval(1000.0)
-        for _ in range(3):  # for a request that was made before
-            threading.Event().wait(0.002)
+        eventually(lambda: self.turns > 3)  # a request that was made before is over
         return self
 
     def _run(self):
@@ -366,7 +357,7 @@ def test_brief_calls_keep_the_interpreters_lock():
         )
 
     with Other() as other:
-        wait_until(lambda: turns() <= 3)  # one that lets it go each time has 100
+        eventually(lambda: turns() <= 3)  # one that lets it go each time has 100
 
 
 def test_large_calls_and_waits_let_other_threads_run():
@@ -381,5 +372,5 @@ def test_large_calls_and_waits_let_other_threads_run():
             client.sample_batch("t", 1, timeout_s=0.05)
 
     with Other() as other:
-        wait_until(lambda: other.turns_during(lambda: buffer.sample(256)) > 0)
-        wait_until(lambda: other.turns_during(wait) > 0)
+        eventually(lambda: other.turns_during(lambda: buffer.sample(256)) > 0)
+        eventually(lambda: other.turns_during(wait) > 0)

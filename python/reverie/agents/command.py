@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from reverie._options import OptionValue
 from reverie.agents.cores import CoreTuning, table, tune_cores
 from reverie.agents.envs import BACKENDS
-from reverie.agents.lines import ProgressLines
+from reverie.agents.progress_lines import ProgressLines
 from reverie.agents.settings import TrainSettings, algorithms
 from reverie.agents.trainer import Trainer
 from reverie.agents.training import evaluate, finish, save

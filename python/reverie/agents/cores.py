@@ -28,7 +28,7 @@ class CoreTuning:
     """0: one thread acts and learns in turn."""
     learner_cores: int
     ratio: float
-    """Of both sides, at the split: steps collected for each that is learned from."""
+    """Steps collected for each that is learned from, at the split."""
     steps_per_s: float
     """What the slower side allows: the prediction."""
     settings: TrainSettings

@@ -4,25 +4,46 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from reverie import _checks, _reverie
 from reverie._options import OptionValue
 from reverie.errors import InvalidArgumentError, NotFoundError, UnsupportedTypeError
+
+_Class = TypeVar("_Class")
 
 
 def _setting(text: str) -> Any:  # noqa: ANN401  (what dataclasses.field has)
     return dataclasses.field(default=None, metadata={"help": text})
 
 
+def _with_checked_names(cls: type[_Class]) -> type[_Class]:
+    """A dataclass that answers a keyword that it does not have with the nearest that it has."""
+    make: Any = cls.__init__
+
+    @functools.wraps(make)
+    def checked(self: _Class, *args: object, **given: object) -> None:
+        _check_names(cls.__name__, cls, given)
+        make(self, *args, **given)
+
+    cls.__init__ = checked  # type: ignore[assignment]
+    return cls
+
+
+@_with_checked_names
 @dataclass(frozen=True, kw_only=True)
 class TrainSettings:
     """All settings of a training. None is the algorithm's own default, which `of` fills in.
 
-    Out of range values are refused where the training is made, by name, with value and bound.
     ``docs/concepts/learn.md`` has the defaults, and which algorithm uses what.
+
+    Raises:
+        InvalidArgumentError: there is no such setting (the message has the nearest names), or a
+            value is out of range. How settings fit together is checked where a training is made.
+        UnsupportedTypeError: a value has a type that the setting does not take.
     """
 
     # The run.
@@ -94,6 +115,9 @@ class TrainSettings:
     temperature: float | None = _setting("of sac; 0: learned, for target_entropy")
     target_entropy: float | None = _setting("left out: minus the number of the action's elements")
 
+    def __post_init__(self) -> None:
+        _reverie.check_settings(self.options())
+
     def options(self) -> dict[str, OptionValue]:
         """What was given, as the native side takes it."""
         given: dict[str, OptionValue] = {}
@@ -115,18 +139,22 @@ class TrainSettings:
     @classmethod
     def from_options(cls, options: dict[str, OptionValue]) -> TrainSettings:
         """What `options` gave. ``hidden`` may be text, ``"64,64"``."""
-        known = {field.name for field in dataclasses.fields(cls)}
         fields = _checks.mapping("options", options, "values by the names of settings")
-        for name in fields:
-            if name not in known:
-                near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.0)
-                raise InvalidArgumentError(
-                    f"options has {_checks.shown(name)}, which is no setting; the nearest are: "
-                    f"{', '.join(near)}"
-                )
+        _check_names("options", cls, fields)
         if isinstance(fields.get("hidden"), str):
             fields["hidden"] = _widths(fields["hidden"])
         return cls(**fields)
+
+
+def _check_names(where: str, cls: type[Any], given: Iterable[object]) -> None:
+    known = [field.name for field in dataclasses.fields(cls)]
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.0)
+            raise InvalidArgumentError(
+                f"{where} has {_checks.shown(name)}, which is no setting; the nearest are: "
+                f"{', '.join(near)}"
+            )
 
 
 def _widths(text: str) -> tuple[int, ...]:

@@ -50,7 +50,7 @@ class TrainProgress:
     """Steps of the optimiser: fewer than batches where several learners' gradients make one."""
     episodes: int
     mean_return: float | None
-    """Of the last ``return_window`` episodes, or of fewer."""
+    """The mean return of the last ``return_window`` episodes, or of fewer."""
     measured_interval: float | None
     """Environment steps a batch since the warm-up: what is held near ``update_interval``."""
     elapsed_s: float

@@ -43,7 +43,7 @@ class TrainResult:
     policy: Mlp
     """The best of these, or the last."""
     greedy_returns: list[float]
-    """Of the policy without exploration, after the training."""
+    """Returns of the policy without exploration, after the training."""
 
     @property
     def greedy_return(self) -> float:

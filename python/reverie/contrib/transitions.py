@@ -32,9 +32,9 @@ class TransitionBuffer:
 
     replay: reverie.ReplayBuffer
     tickets: Any
-    """Of the last batch: for :meth:`update_priorities`."""
+    """The tickets of the last batch: for :meth:`update_priorities`."""
     weights: Any
-    """Of the last batch, ``[B, 1]``: what each loss is to be multiplied with."""
+    """The weights of the last batch, ``[B, 1]``: a factor of each loss."""
 
     def _open(
         self,

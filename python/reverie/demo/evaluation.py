@@ -1,4 +1,4 @@
-"""Greedy episodes that teach nobody: what a network is worth."""
+"""Greedy episodes without learning: how well a network plays."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from reverie.agents import Episode, Trainer, TrainSettings, tune_cores
 from reverie.agents.cores import table
-from reverie.agents.lines import ProgressLines
+from reverie.agents.progress_lines import ProgressLines
 from reverie.agents.training import TrainResult, finish
 from reverie.envs import native
 from reverie.nn import Mlp

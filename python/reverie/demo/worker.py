@@ -3,7 +3,7 @@
 With 0 actors it is the whole training, in one thread over an embedded store; else the learner of
 one over sockets, which starts a server and the actors.
 
-Writes messages to stdout, one a line. Ends when that is closed, as it is when the parent has
+Writes messages to stdout, one on each line. Ends when that is closed, as it is when the parent has
 gone, whichever way it went.
 """
 

@@ -101,7 +101,7 @@ class AtariEnv:
         height: of an observation.
         width: of an observation.
         stack: how many of the last pictures an observation holds; a reset repeats its first.
-        noop_max: a reset is followed by 1 to this many frames without an action; 0 is none.
+        noop_max: a reset is followed by 1 to this many frames without an action; 0 for none.
         max_frames: after how many frames an episode is truncated; 0 is never.
         full_action_space: all 18 actions; otherwise those that the game knows.
         sticky: probability that the emulator repeats the last action instead.

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from reverie import _checks, _reverie
 from reverie._options import OptionValue
+from reverie._process_bound import ProcessBound
 from reverie.envs.backend import EnvBatch, EnvFuture, EnvSpec, no_env_ids
 from reverie.errors import (
     AlreadyExistsError,
@@ -80,7 +81,7 @@ def spec(env_id: str, /, **options: OptionValue) -> EnvSpec:
         options: of the environment, as for ``NativePool``.
 
     Raises:
-        NotFoundError: there is none of that name; the message has the names nearest to it.
+        NotFoundError: there is no environment of that name; the message has the nearest names.
         InvalidArgumentError: an option is unknown, or its value out of bounds.
     """
     _box2d.load()
@@ -90,7 +91,7 @@ def spec(env_id: str, /, **options: OptionValue) -> EnvSpec:
         raise _explained(error) from None
 
 
-class NativePool:
+class NativePool(ProcessBound):
     """Batches of native environments. A ``Backend``.
 
     Args:
@@ -99,7 +100,7 @@ class NativePool:
         num_batches: batches, which are stepped independently of each other.
         num_threads: threads that step. 0 steps on the caller's own, inside ``step``; 1 on one of
             the pool's. Of more, the one that waits in ``result`` is one: it steps as long as it
-            waits. None decides by what a step costs: 0 for classic control, one a core for
+            waits. None decides by what a step costs: 0 for classic control, one for each core for
             LunarLander.
         seed: environment ``i`` of batch ``b`` draws from the seed ``seed + b * num_envs + i``. None
             takes seeds from the system.
@@ -116,10 +117,15 @@ class NativePool:
         options: of the environment, such as ``enable_wind=True``.
 
     Raises:
-        NotFoundError: there is none of that name; the message has the names nearest to it.
+        NotFoundError: there is no environment of that name; the message has the nearest names.
         InvalidArgumentError: a count, an option or its value is out of bounds.
         UnsupportedTypeError: an argument is of a wrong type.
     """
+
+    _stays_because = (
+        "a NativePool lives in this process and cannot be pickled or copied; make one in the "
+        "other process"
+    )
 
     def __init__(
         self,
@@ -279,12 +285,6 @@ class NativePool:
     def close(self) -> None:
         """Let running steps end and stop the threads. Arrays that were given stay valid."""
         self._native.close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise UnsupportedTypeError(
-            "a NativePool lives in this process and cannot be pickled or copied; make one in the "
-            "other process"
-        )
 
     def __enter__(self) -> NativePool:
         return self

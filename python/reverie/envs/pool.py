@@ -8,6 +8,8 @@ from types import TracebackType
 from typing import Any
 
 from reverie import _checks
+from reverie._hot_methods import take_methods
+from reverie._process_bound import ProcessBound
 from reverie.envs import output as outputs
 from reverie.envs.backend import Backend, EnvFuture, EnvSpec
 from reverie.errors import (
@@ -19,11 +21,12 @@ from reverie.errors import (
 _BACKENDS = ("auto", "native", "process", "thread", "vector")
 
 
-class EnvPool:
+class EnvPool(ProcessBound):
     """``num_batches`` batches of ``num_envs`` environments, each stepped as a whole.
 
     Actions go in as one array, observations come out as one. While a batch is stepped, the actions
-    of another can be computed. See docs/concepts/env_pool.md.
+    of another can be computed. See docs/concepts/env_pool.md. A subclass may override any method;
+    ``step`` and ``reset`` of one that does not run no Python code in between.
 
     Args:
         env: a Gymnasium id (``"package.module:Id"`` imports the module first), an ``EnvSpec``, a
@@ -64,6 +67,11 @@ class EnvPool:
             neither be imported by a worker nor travel to it.
         DeadlineExceededError: a worker does not start within ``timeout_s``.
     """
+
+    _stays_because = (
+        "an EnvPool lives in this process and cannot be pickled or copied; make one in the "
+        "other process"
+    )
 
     def __init__(
         self,
@@ -184,21 +192,16 @@ class EnvPool:
         self.num_batches: int = made.num_batches
         self.copy: bool = copy
         self.batch_size: int = made.num_envs if batch_size is None else batch_size
-        # The backend's own methods: nothing of this class runs in a step.
-        if convert is None:
-            self.reset = made.reset  # type: ignore[method-assign]
-            self.step = made.step  # type: ignore[assignment, method-assign]
-        else:
-            bound = outputs.Converted(made, convert)
-            self.reset = bound.reset  # type: ignore[method-assign]
-            self.step = bound.step  # type: ignore[method-assign]
+        self._stepper: Any = made if convert is None else outputs.Converted(made, convert)
+        take_methods(self, EnvPool, self._stepper, ("reset", "step"))
 
     def reset(self, seed: int | None = None, *, batch: int = 0) -> EnvFuture:
         """Start every environment of a batch anew; environment i gets the seed ``seed + i``.
 
         A step of the batch that is in flight is given up. Environments that raised are made anew.
         """
-        raise NotImplementedError  # the backend's own, set in __init__
+        started: EnvFuture = self._stepper.reset(seed, batch=batch)
+        return started
 
     def step(self, actions: Any, batch: int = 0, *, env_ids: Any = None) -> EnvFuture:  # noqa: ANN401
         """Step every environment of a batch with its row of ``actions``, ``[B, ...]``.
@@ -216,7 +219,9 @@ class EnvPool:
             InvalidArgumentError: actions of another shape or out of range; nothing was stepped.
             FailedPreconditionError: the batch is in flight already.
         """
-        raise NotImplementedError  # the backend's own, set in __init__
+        options = {} if env_ids is None else {"env_ids": env_ids}
+        started: EnvFuture = self._stepper.step(actions, batch, **options)
+        return started
 
     def restart(self, worker: int | None = None) -> None:
         """Replace a worker process; without a number, each that has ended.
@@ -260,12 +265,6 @@ class EnvPool:
     def close(self) -> None:
         """Stop what was started. Again does nothing; any other call after it raises."""
         self._backend.close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise UnsupportedTypeError(
-            "an EnvPool lives in this process and cannot be pickled or copied; make one in the "
-            "other process"
-        )
 
     def __enter__(self) -> EnvPool:
         return self

@@ -5,7 +5,7 @@
     result()      <-- rows, one word a worker -------  written where the batch lies
 
 Actions, observations and outcomes lie in shared memory; a step is handed over by changing a word
-that the other side waits on. Nothing is serialised, no socket is read, nobody polls.
+that the other side waits on. Nothing is serialised, no socket is read, and nothing polls.
 """
 
 from __future__ import annotations
@@ -313,7 +313,7 @@ class ProcessPool:
 
 
 def at_exit() -> bool:
-    """Whether the program ends: its main thread is over, and runs what was registered for the end."""
+    """Whether the program ends: its main thread is over, and atexit callbacks run."""
     return not threading.main_thread().is_alive()
 
 

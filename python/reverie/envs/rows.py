@@ -46,7 +46,7 @@ class Mail:
         self._request: tuple[int, Any] = (0, None)
 
     def descriptors(self) -> list[int]:
-        """Of the two files, for the worker."""
+        """The descriptors of the two files, for the worker."""
         return [self._requests, self._notes]
 
     def close(self) -> None:

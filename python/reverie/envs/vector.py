@@ -267,7 +267,7 @@ def _maker(env: object, num_envs: int, kwargs: dict[str, object]) -> Callable[[]
 def _reset_mode(env: Any) -> str:  # noqa: ANN401
     if not hasattr(env, "single_observation_space") or not hasattr(env, "num_envs"):
         raise UnsupportedTypeError(
-            f'backend "vector" steps vector environments; {env!r} is none: use backend "process"'
+            f'backend "vector" steps vector environments; {env!r} is not one: use backend "process"'
         )
     mode = env.metadata.get("autoreset_mode")
     name = str(getattr(mode, "value", mode))

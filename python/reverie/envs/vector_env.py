@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 
 from reverie import _checks
 from reverie.envs.pool import EnvPool
-from reverie.errors import InvalidArgumentError, MissingPackageError, UnsupportedTypeError
+from reverie.errors import InvalidArgumentError, MissingPackageError
 
 _IS_OLD = gymnasium.__version__.startswith("0.29.")
 
@@ -178,7 +178,7 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):  # type: ignore[misc]
 
         Args:
             seed: environment i gets ``seed + i``; or a list with a seed, or None, for each.
-            options: passed on to each environment, save ``"reset_mask"``: a ``[num_envs]`` bool
+            options: passed on to each environment, except ``"reset_mask"``: a ``[num_envs]`` bool
                 array of those to reset, the others stay as they are.
 
         Returns:
@@ -262,12 +262,6 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):  # type: ignore[misc]
     def np_random_seed(self) -> tuple[Any, ...]:
         """The seed of each environment's generator."""
         return self.get_attr("np_random_seed")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise UnsupportedTypeError(
-            "a GymVectorEnv lives in this process and cannot be pickled or copied; make one in the "
-            "other process"
-        )
 
     def __enter__(self) -> GymVectorEnv:
         return self

@@ -30,11 +30,11 @@ def native_engine(
     is_asked_for: bool,
     wrappers: list[object],
 ) -> NativeEngine | None:
-    """The engine; None where the environment is none of the native ones, nor has to be one.
+    """The engine; None where the environment is not native and need not be.
 
     Raises:
         InvalidArgumentError: it has to be native, and is not, or has wrappers.
-        NotFoundError: it has to be native, and there is none of that name.
+        NotFoundError: it has to be native, and there is no native one of that name.
     """
     if not isinstance(env, str) or wrappers:
         if is_asked_for:

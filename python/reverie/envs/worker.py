@@ -38,7 +38,7 @@ def main() -> None:
     """Serves one pool, until it closes or its process is gone."""
     global is_starting
     connection = socket.socket(fileno=3)
-    # The pool's process may end at any time; nobody wants to read of that.
+    # The pool's process may end at any time; that is not worth a message.
     with contextlib.suppress(EOFError, ConnectionError):
         task, descriptors = messages.receive(connection)
         try:

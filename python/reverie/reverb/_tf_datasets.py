@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import reverie
 from reverie.reverb._specs import tensorflow
 from reverie.tf_dataset import tf_dataset
 
@@ -17,10 +18,78 @@ _NOWHERE = "localhost:1"
 
 
 class Kind(type):
-    """Of classes whose objects are datasets of TensorFlow's own classes."""
+    """The metaclass of classes whose objects are datasets of TensorFlow's own classes."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return getattr(instance, "_reverb_kind", None) is cls
+
+
+class TfDataset(metaclass=Kind):
+    """A class of Reverb's whose objects are ``tf.data.Dataset``."""
+
+    _kind: str  # the class of ``reverie`` that gives the samples
+
+    def __new__(
+        cls,
+        server_address: Any,  # noqa: ANN401
+        table: Any,  # noqa: ANN401
+        dtypes: Any,  # noqa: ANN401
+        shapes: Any,  # noqa: ANN401
+        max_in_flight_samples_per_worker: int,
+        num_workers_per_iterator: int = -1,
+        max_samples_per_stream: int = -1,
+        rate_limiter_timeout_ms: int = -1,
+        max_samples: int = -1,
+        **options: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401
+        """The dataset, which ``isinstance`` takes for one of this class."""
+        return dataset(
+            cls,
+            getattr(reverie, cls._kind),
+            server_address,
+            table,
+            dtypes=dtypes,
+            shapes=shapes,
+            max_in_flight_samples_per_worker=max_in_flight_samples_per_worker,
+            num_workers_per_iterator=num_workers_per_iterator,
+            max_samples_per_stream=max_samples_per_stream,
+            rate_limiter_timeout_ms=rate_limiter_timeout_ms,
+            max_samples=max_samples,
+            **options,
+        )
+
+    @classmethod
+    def from_table_signature(
+        cls,
+        server_address: Any,  # noqa: ANN401
+        table: str,
+        max_in_flight_samples_per_worker: int,
+        num_workers_per_iterator: int = -1,
+        max_samples_per_stream: int = -1,
+        rate_limiter_timeout_ms: int = -1,
+        get_signature_timeout_secs: float | None = None,
+        max_samples: int = -1,
+        **options: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401
+        """The same, with the dtypes and shapes of the table's signature.
+
+        Raises:
+            ValueError: there is no such table, or it has no signature.
+            DeadlineExceededError: no server answered within ``get_signature_timeout_secs``.
+        """
+        return dataset_of_signature(
+            cls,
+            getattr(reverie, cls._kind),
+            server_address,
+            table,
+            max_in_flight_samples_per_worker=max_in_flight_samples_per_worker,
+            num_workers_per_iterator=num_workers_per_iterator,
+            max_samples_per_stream=max_samples_per_stream,
+            rate_limiter_timeout_ms=rate_limiter_timeout_ms,
+            get_signature_timeout_secs=get_signature_timeout_secs,
+            max_samples=max_samples,
+            **options,
+        )
 
 
 def dataset(

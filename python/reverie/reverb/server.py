@@ -160,7 +160,7 @@ class Table(table.Table):
         *,
         max_bytes: int | None = None,
     ) -> Table:
-        """A new, empty table of the same settings, save those given here."""
+        """A new, empty table of the same settings, except those given here."""
         return Table(
             self._name if name is None else name,
             sampler or self._sampler,

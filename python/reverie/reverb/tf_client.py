@@ -119,7 +119,7 @@ class TFClient:
         Args:
             data: the tensors of the step.
             tables: their names, a string tensor of rank 1.
-            priorities: one a table, a float64 tensor of rank 1.
+            priorities: one for each table, a float64 tensor of rank 1.
             name: of the operation.
 
         Raises:

@@ -85,7 +85,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--insecure",
         action="store_true",
         default=None,
-        help="let in whoever can reach --host, without a secret",
+        help="let in everyone who can reach --host, without a secret",
     )
     parser.add_argument("--max-bytes", type=int, help="of all steps and items together")
     for name, what in _LIMITS.items():
@@ -306,7 +306,7 @@ def _say(program: str, text: str) -> None:
     try:
         print(f"{program}: {text}", file=sys.stderr, flush=True)
     except OSError:
-        # Whoever listened is gone; the server is not. What was not read goes nowhere: left where it
+        # The reader is gone; the server is not. What was not read goes nowhere: left where it
         # is, it would be written once more at the end, and fail the program.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stderr.fileno())

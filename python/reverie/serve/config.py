@@ -46,7 +46,7 @@ class ServerConfig(NamedTuple):
         """Does all that :meth:`open` does, but listen.
 
         Raises:
-            ReverieError: what ``reverie.Server`` refuses, save for a port that is in use.
+            ReverieError: what ``reverie.Server`` refuses, except for a port that is in use.
             OSError: a file of the token or of TLS cannot be read.
         """
         check_server(self.tables, self.port, **self._options())

@@ -40,7 +40,7 @@ class Document:
         source: the file's name, for messages.
 
     Raises:
-        InvalidArgumentError: it is none.
+        InvalidArgumentError: it is not TOML.
         MissingPackageError: a Python older than 3.11, without the package tomli.
     """
 
@@ -163,7 +163,7 @@ class Section:
         return None if values is None else Section(self._document, values, (*self.path, name))
 
     def end(self) -> None:
-        """Refuses the fields that nobody took."""
+        """Refuses the fields that were not read."""
         for name in self._values:
             if name not in self._known:
                 self._document.fail(

@@ -134,7 +134,7 @@ Status no_such_field(std::string_view name) {
 
 }  // namespace
 
-Status check_settings(const TrainSettings& s) {
+Status check_ranges(const TrainSettings& s) {
   Checker check;
   check.count("steps", s.steps, 1);
   check.count("actors", s.actors, 0, 1024);
@@ -178,6 +178,12 @@ Status check_settings(const TrainSettings& s) {
   if (s.target_entropy && !std::isfinite(*s.target_entropy)) {
     check.keep(invalid_argument("target_entropy is {}; it must be finite", *s.target_entropy));
   }
+  return check.status();
+}
+
+Status check_settings(const TrainSettings& s) {
+  REVERIE_RETURN_IF_ERROR(check_ranges(s));
+  Checker check;
   if (s.actors == 0 && s.learners > 1) {
     check.keep(invalid_argument(
         "learners is {} but actors is 0, which is one thread that does both; give actors too",
@@ -193,7 +199,10 @@ Status check_settings(const TrainSettings& s) {
   return check.status();
 }
 
-Result<TrainSettings> read_settings(const Options& options, TrainSettings defaults) {
+namespace {
+
+// `defaults` with the fields that `options` name, not yet checked.
+Result<TrainSettings> read_fields(const Options& options, TrainSettings defaults) {
   TrainSettings settings = std::move(defaults);
   std::set<std::string_view> known;
   Status status;
@@ -207,8 +216,20 @@ Result<TrainSettings> read_settings(const Options& options, TrainSettings defaul
     if (!known.contains(name)) return no_such_field(name);
   }
   REVERIE_RETURN_IF_ERROR(status);
+  return settings;
+}
+
+}  // namespace
+
+Result<TrainSettings> read_settings(const Options& options, TrainSettings defaults) {
+  REVERIE_ASSIGN_OR_RETURN(TrainSettings settings, read_fields(options, std::move(defaults)));
   REVERIE_RETURN_IF_ERROR(check_settings(settings));
   return settings;
+}
+
+Status check_options(const Options& options) {
+  REVERIE_ASSIGN_OR_RETURN(const TrainSettings settings, read_fields(options, {}));
+  return check_ranges(settings);
 }
 
 Options write_settings(const TrainSettings& settings) {

@@ -148,13 +148,17 @@ void visit_settings(Settings& s, Visit&& visit) {
   visit("target_entropy", s.target_entropy);
 }
 
-// INVALID_ARGUMENT names the field, its value and the bound.
+// Each field by itself. INVALID_ARGUMENT names the field, its value and the bound.
+Status check_ranges(const TrainSettings& settings);
+// The same, and what the fields must be to one another.
 Status check_settings(const TrainSettings& settings);
 
 // `defaults` with the fields that `options` name. `hidden` is text, "256,256". INVALID_ARGUMENT
 // for a field that there is not, with the nearest names, one of another type, or what
 // check_settings() says.
 Result<TrainSettings> read_settings(const Options& options, TrainSettings defaults = {});
+// Whether each option is a setting within its range; the others may still be anything.
+Status check_options(const Options& options);
 // Every field that has a value; read_settings() gives the same settings back.
 Options write_settings(const TrainSettings& settings);
 
