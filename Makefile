@@ -96,7 +96,7 @@ figures: build ## Draw the papers' figures of this machine into build/figures
 	  $(if $(wildcard .venv-reverb/made),--reverb .venv-reverb/bin/python)
 
 .PHONY: wheel
-wheel: deps-build .venv/with-demo ## Build dist/*.tar.gz and dist/*.whl, and try the wheel in a bare environment
+wheel: deps-build .venv/with-demo-wheel ## Build dist/*.tar.gz and dist/*.whl, and try the wheels on every Python at hand
 	@$(VENV)/python tools/wheel.py
 
 # The peers want versions of their own; 2 GB.
@@ -111,6 +111,18 @@ wheel: deps-build .venv/with-demo ## Build dist/*.tar.gz and dist/*.whl, and try
 .PHONY: bench-peers
 bench-peers: build .venv-peers/made ## Measure replay buffers beside peers (2 GB of packages)
 	@.venv-peers/bin/python benchmarks/replay_loop.py
+
+.venv-site/made: pyproject.toml tools/requirements.py
+	@echo "Python: installing into .venv-site: closures, demo, site"
+	@$(PYTHON) -m venv .venv-site
+	@.venv-site/bin/python tools/requirements.py closures demo site > .venv-site/requirements.txt
+	@.venv-site/bin/python -m pip install -q --progress-bar off -r .venv-site/requirements.txt
+	@.venv-site/bin/python tools/link_checkout.py
+	@touch $@
+
+.PHONY: docs-site
+docs-site: build .venv-site/made ## Build the documentation as a site into build/site, and follow its links
+	@.venv-site/bin/python tools/docs_site.py
 
 .PHONY: docs stubs
 docs: ## Draw the pictures of docs/ anew

@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pytest
 
+import reverie
 from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 
 pytest.importorskip("stable_baselines3")
@@ -210,3 +211,52 @@ def test_ppo_dqn_and_sac_learn_a_little():
     model = SAC("MlpPolicy", sb3.VecEnv("Pendulum-v1", 1), **options)
     model.learn(80)
     assert isinstance(model.replay_buffer, sb3.ReplayBuffer)
+
+
+class Goals(gymnasium.Env):
+    """Counts up; the goal is a number that it never reaches."""
+
+    def __init__(self):
+        space = gymnasium.spaces.Box(0, 99, (1,), np.float32)
+        names = ("observation", "achieved_goal", "desired_goal")
+        self.observation_space = gymnasium.spaces.Dict(dict.fromkeys(names, space))
+        self.action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):  # noqa: ARG002
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.seen(), {}
+
+    def step(self, _action):
+        self.steps += 1
+        return self.seen(), -1.0, False, self.steps == 10, {}
+
+    def seen(self):
+        at = np.array([self.steps], np.float32)
+        return {"observation": at, "achieved_goal": at, "desired_goal": np.full(1, 99, np.float32)}
+
+    @staticmethod
+    def compute_reward(achieved, desired, _info):
+        return np.where((achieved == desired)[:, 0], 0.0, -1.0)
+
+
+def test_goals_come_in_hindsight():
+    hindsight = reverie.Hindsight(Goals.compute_reward, "future", goals=4)
+    model = DQN(
+        "MultiInputPolicy",
+        DummyVecEnv([Goals, Goals]),
+        replay_buffer_class=sb3.ReplayBuffer,
+        replay_buffer_kwargs={"hindsight": hindsight, "seed": 1},
+        buffer_size=1000,
+        learning_starts=20,
+        seed=1,
+    )
+    model.learn(60)
+    samples = model.replay_buffer.sample(200)
+    goals = samples.observations["desired_goal"][:, 0].numpy()
+    assert 0.6 < (goals != 99).mean() < 0.95
+    chosen = goals != 99
+    now = samples.observations["achieved_goal"][:, 0].numpy()
+    assert (goals[chosen] > now[chosen]).all()
+    wanted = np.where(goals == now + 1, 0.0, -1.0)
+    np.testing.assert_array_equal(samples.rewards[:, 0].numpy()[chosen], wanted[chosen])

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from reverie.errors import MissingPackageError
+from reverie.hindsight import Hindsight
 
 try:
     from reverie.contrib.transitions import Samples, TransitionBuffer
@@ -43,6 +44,8 @@ class ReplayBuffer(TransitionBuffer):
         frame_stack: of observations that are stacks of so many frames along the first axis: the
             newest alone is stored. Where an episode is too young, its first frame is repeated, as
             ``FrameStackObservation`` does.
+        hindsight: a ``reverie.Hindsight``: draws some transitions with goals that their episode
+            reached, of Dict observations.
         seed: of the draws.
 
     Raises:
@@ -66,6 +69,7 @@ class ReplayBuffer(TransitionBuffer):
         alpha: float = 0.6,
         beta: float = 0.4,
         frame_stack: int = 1,
+        hindsight: Hindsight | None = None,
         seed: int | None = None,
     ) -> None:
         self._open(
@@ -81,5 +85,6 @@ class ReplayBuffer(TransitionBuffer):
             alpha=alpha,
             beta=beta,
             frame_stack=frame_stack,
+            hindsight=hindsight,
             seed=seed,
         )

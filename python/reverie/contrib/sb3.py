@@ -33,6 +33,7 @@ except ModuleNotFoundError as error:
 
 from reverie.contrib.transitions import TransitionBuffer
 from reverie.envs.vector_env import GymVectorEnv
+from reverie.hindsight import Hindsight
 
 __all__ = ["ReplayBuffer", "VecEnv"]
 
@@ -196,6 +197,8 @@ class ReplayBuffer(TransitionBuffer, sb3_buffers.ReplayBuffer):  # type: ignore[
         frame_stack: for observations of ``VecFrameStack`` (or ``FrameStackObservation``): how many
             frames one has. The newest alone is stored; where an episode is too young, its first
             frame is repeated.
+        hindsight: a ``reverie.Hindsight``: draws some transitions with goals that their episode
+            reached, of Dict observations.
         seed: of the draws.
 
     Raises:
@@ -219,6 +222,7 @@ class ReplayBuffer(TransitionBuffer, sb3_buffers.ReplayBuffer):  # type: ignore[
         alpha: float = 0.6,
         beta: float = 0.4,
         frame_stack: int = 1,
+        hindsight: Hindsight | None = None,
         seed: int | None = None,
     ) -> None:
         if optimize_memory_usage:
@@ -243,6 +247,7 @@ class ReplayBuffer(TransitionBuffer, sb3_buffers.ReplayBuffer):  # type: ignore[
             alpha=alpha,
             beta=beta,
             frame_stack=frame_stack,
+            hindsight=hindsight,
             seed=seed,
         )
 

@@ -11,6 +11,7 @@ import torch
 import reverie
 from reverie import _checks
 from reverie.errors import InvalidArgumentError, UnsupportedTypeError
+from reverie.hindsight import Hindsight
 
 
 class Samples(NamedTuple):
@@ -51,6 +52,7 @@ class TransitionBuffer:
         alpha: float,
         beta: float,
         frame_stack: int,
+        hindsight: Hindsight | None,
         seed: int | None,
     ) -> None:
         self.observation_space = observation_space
@@ -76,6 +78,7 @@ class TransitionBuffer:
             prioritized=prioritized,
             alpha=alpha,
             beta=beta,
+            hindsight=hindsight,
             seed=seed,
         )
         self.tickets = None
