@@ -53,7 +53,7 @@ API = {
     "nn": ("Networks", ["nn"]),
     "contrib": (
         "Other libraries",
-        ["contrib.sb3", "contrib.cleanrl", "contrib.torchrl", "gym", "moolib"],
+        ["contrib.sb3", "contrib.cleanrl", "contrib.torchrl", "contrib.flashbax", "gym", "moolib"],
     ),
     "errors": ("Errors", ["errors"]),
 }

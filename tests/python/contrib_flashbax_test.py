@@ -1,0 +1,110 @@
+"""Flashbax's functions over our buffer: pairs and runs of timesteps, as they were added."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from reverie.errors import InvalidArgumentError, UnsupportedTypeError
+
+jax = pytest.importorskip("jax")
+
+from reverie.contrib import flashbax as fbx  # noqa: E402
+
+
+class Step(NamedTuple):
+    obs: object
+    done: object
+
+
+def timestep(time, stream=0):
+    obs = np.array([stream, time], np.float32)
+    return {"step": Step(obs, np.bool_(time % 5 == 4)), "reward": np.float32(time)}
+
+
+def stacked(times, streams):
+    """``[streams, T, ...]``."""
+    rows = [[timestep(t, s) for t in times] for s in range(streams)]
+    return jax.tree.map(
+        lambda *x: np.stack(x), *[jax.tree.map(lambda *x: np.stack(x), *row) for row in rows]
+    )
+
+
+def test_pairs_are_neighbouring_timesteps():
+    buffer = fbx.make_flat_buffer(100, min_length=10, sample_batch_size=32, seed=1)
+    state = buffer.init(timestep(0))
+    for time in range(20):
+        assert buffer.can_sample(state) == (time >= 10)
+        state = buffer.add(state, timestep(time))
+    batch = buffer.sample(state, jax.random.key(0))
+    first, second = batch.experience
+    assert isinstance(first["step"], Step)
+    assert first["step"].obs.shape == (32, 2)
+    assert isinstance(first["reward"], jax.Array)
+    np.testing.assert_array_equal(second["reward"], first["reward"] + 1)
+    np.testing.assert_array_equal(first["step"].done, first["reward"] % 5 == 4)
+
+
+@pytest.mark.parametrize("add_sequences", [True, False])
+def test_streams_do_not_mix(add_sequences):
+    buffer = fbx.make_flat_buffer(
+        60, 1, sample_batch_size=64, add_sequences=add_sequences, add_batch_size=3, seed=1
+    )
+    state = buffer.init(timestep(0))
+    steps = stacked(range(40), 3)
+    if add_sequences:
+        for part in (range(25), range(25, 40)):
+            state = buffer.add(state, jax.tree.map(lambda x, p=part: x[:, p.start : p.stop], steps))
+    else:
+        for time in range(40):
+            state = buffer.add(state, jax.tree.map(lambda x, t=time: x[:, t], steps))
+    first, second = buffer.sample(state, None).experience
+    np.testing.assert_array_equal(second["step"].obs, first["step"].obs + np.array([0, 1]))
+    assert set(np.asarray(first["step"].obs)[:, 0]) == {0, 1, 2}
+    assert first["reward"].min() >= 40 - 60 / 3 - 1  # the oldest have made room
+
+
+def test_runs_have_the_length_and_begin_a_period_apart():
+    buffer = fbx.make_trajectory_buffer(
+        2, 32, sample_sequence_length=4, period=2, min_length_time_axis=4, max_size=1000, seed=1
+    )
+    state = buffer.init(timestep(0))
+    state = buffer.add(state, stacked(range(21), 2))
+    assert buffer.can_sample(state)
+    experience = buffer.sample(state, None).experience
+    assert experience["step"].obs.shape == (32, 4, 2)
+    times = np.asarray(experience["reward"])
+    np.testing.assert_array_equal(times - times[:, :1], np.tile(np.arange(4), (32, 1)))
+    assert (times[:, 0] % 2 == 0).all()
+
+
+def test_priorities_say_what_is_drawn():
+    buffer = fbx.make_prioritised_flat_buffer(100, 1, 256, priority_exponent=1.0, seed=1)
+    state = buffer.init(timestep(0))
+    for time in range(11):
+        state = buffer.add(state, timestep(time))
+    for _ in range(3):
+        batch = buffer.sample(state, None)
+        times = np.asarray(batch.experience.first["reward"])
+        state = buffer.set_priorities(state, batch.indices, np.where(times == 3, 9.0, 1.0))
+    batch = buffer.sample(state, None)
+    times = np.asarray(batch.experience.first["reward"])
+    assert 0.35 < (times == 3).mean() < 0.65  # 9 of 18
+    likely = np.asarray(batch.probabilities)
+    np.testing.assert_allclose(likely[times == 3].mean() / likely[times != 3].mean(), 9, rtol=1e-3)
+
+
+def test_wrong_uses_are_refused():
+    buffer = fbx.make_flat_buffer(100, 1, 4)
+    state = buffer.init(timestep(0))
+    with pytest.raises(InvalidArgumentError, match="but init"):
+        buffer.add(state, {"other": np.zeros(3)})
+    with pytest.raises(UnsupportedTypeError, match="the experience is traced"):
+        jax.jit(lambda step: buffer.add(state, step) and 0)(timestep(0))
+    with pytest.raises(InvalidArgumentError, match="sample_batch_size is 0"):
+        fbx.make_flat_buffer(100, 1, 0)
+    with pytest.raises(UnsupportedTypeError, match="state is None"):
+        buffer.sample(None, None)
+    many = fbx.make_flat_buffer(100, 1, 4, add_batch_size=2)
+    with pytest.raises(InvalidArgumentError, match="num_envs=2"):
+        many.add(many.init(timestep(0)), jax.tree.map(lambda x: np.stack([x] * 3), timestep(0)))
