@@ -10,14 +10,15 @@ Stacks of four 84x84 frames: draw 256 observations and their successors. The bou
 take needs to copy the same rows into the same arrays.
 
 In every round each buffer is measured once, so that a machine that gets busy is busy for all.
-Printed: the median of the rounds, the smallest and the largest, and the ratio to Reverie's median.
+Printed: the median of the rounds, the smallest and the largest, and the median of the rounds'
+ratios to Reverie's prioritised buffer.
 
 Peers are those of the extra ``peers``, each in its usual way of use: cpprb, Tianshou,
 Stable-Baselines3 (uniform draws alone), Flashbax (compiled, state donated). ``make bench-peers``
 has them in an environment of its own. RLlib and torchrl are left out: Ray alone is larger than all
 of them, and torchrl's wheels do not load beside this PyTorch.
 
-Usage: replay_loop.py [--rounds N] [--items N] [--frames N]
+Usage: replay_loop.py [--rounds N] [--items N] [--frames N] [--only transitions|inserts|frames]
 """
 
 from __future__ import annotations
@@ -87,11 +88,12 @@ class Reverie(Buffer):
     """Observations follow each other here, as an environment's do: each is stored once."""
 
     name = "reverie"
+    prioritized = True
 
     def __init__(self, items: int, envs: int) -> None:
         super().__init__(items, envs)
         self.buffer = reverie.ReplayBuffer(
-            items, num_envs=envs, prioritized=True, alpha=ALPHA, beta=BETA, seed=1
+            items, num_envs=envs, prioritized=self.prioritized, alpha=ALPHA, beta=BETA, seed=1
         )
         self.out: dict[int, Any] = {}
         self.at = 0
@@ -109,6 +111,13 @@ class Reverie(Buffer):
         batch = self.buffer.sample(batch_size, out=self.out.get(batch_size))
         self.out[batch_size] = batch
         self.buffer.update_priorities(batch["tickets"], self.priorities[:batch_size])
+
+
+class ReverieUniform(Reverie):
+    """Without priorities; those of an update change nothing."""
+
+    name = "reverie (uniform)"
+    prioritized = False
 
 
 class Cpprb(Buffer):
@@ -260,7 +269,7 @@ class Flashbax(Buffer):
         self.jax.block_until_ready((batch, self.state))
 
 
-PEERS: list[type[Buffer]] = [Reverie, Cpprb, Tianshou, StableBaselines, Flashbax]
+PEERS: list[type[Buffer]] = [Reverie, ReverieUniform, Cpprb, Tianshou, StableBaselines, Flashbax]
 
 
 def us(call: Call, at_least_s: float = 0.05) -> float:
@@ -284,12 +293,11 @@ def report(title: str, calls: dict[str, Call], rounds: int) -> None:
     for _ in range(rounds):
         for name, call in calls.items():
             took[name].append(us(call))
-    reference = statistics.median(took["reverie"])
     for name, times in took.items():
-        median = statistics.median(times)
+        ratio = statistics.median(a / b for a, b in zip(times, took["reverie"], strict=True))
         print(
-            f"  {name:22} {median:10.1f} us   {min(times):8.1f} to {max(times):<9.1f}"
-            f"{median / reference:8.2f} x"
+            f"  {name:22} {statistics.median(times):10.1f} us   {min(times):8.1f} to "
+            f"{max(times):<9.1f}{ratio:8.2f} x"
         )
 
 
@@ -307,10 +315,10 @@ def made(items: int, envs: int) -> dict[str, Buffer]:
     return buffers
 
 
-def transitions(items: int, rounds: int) -> None:
+def transitions(items: int, rounds: int, only_inserts: bool) -> None:
     """Small transitions: the loop, and inserts."""
     many = made(items, ENVS)
-    for batch_size in (64, 256):
+    for batch_size in () if only_inserts else (64, 256):
         report(
             f"sample+update, batch {batch_size}, {items:,} transitions",
             {
@@ -390,15 +398,18 @@ def frames(count: int, rounds: int) -> None:
 
 
 def main() -> None:
-    """Prints all of it."""
+    """Prints all of it, or what was asked for."""
     parser = argparse.ArgumentParser(description="A learner's loop, beside peers.")
+    parser.add_argument("--only", choices=["transitions", "inserts", "frames"])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--items", type=int, default=100_000)
     parser.add_argument("--frames", type=int, default=20_000)
     options = parser.parse_args()
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, NumPy {np.__version__}")
-    transitions(options.items, options.rounds)
-    frames(options.frames, options.rounds)
+    if options.only != "frames":
+        transitions(options.items, options.rounds, options.only == "inserts")
+    if options.only in (None, "frames"):
+        frames(options.frames, options.rounds)
 
 
 if __name__ == "__main__":
