@@ -11,6 +11,7 @@ Everything runs in C++, on threads of its own: environments, networks, replay. T
 """
 
 from reverie.agents.cores import CoreTuning, tune_cores
+from reverie.agents.loop import Learner, Loop, Policy
 from reverie.agents.settings import TrainSettings, algorithms
 from reverie.agents.trainer import Episode, Trainer, TrainProgress
 from reverie.agents.training import TrainResult, evaluate, train
@@ -18,6 +19,9 @@ from reverie.agents.training import TrainResult, evaluate, train
 __all__ = [
     "CoreTuning",
     "Episode",
+    "Learner",
+    "Loop",
+    "Policy",
     "TrainProgress",
     "TrainResult",
     "TrainSettings",

@@ -18,7 +18,7 @@ from reverie.agents.envs import BACKENDS
 from reverie.agents.progress_lines import ProgressLines
 from reverie.agents.settings import TrainSettings, algorithms
 from reverie.agents.trainer import Trainer
-from reverie.agents.training import evaluate, finish, save
+from reverie.agents.training import LEARNERS, AnyTrainer, evaluate, finish, make_trainer, save
 from reverie.errors import ReverieError
 
 _INTERRUPTED = 130  # as shells number it: 128 + SIGINT
@@ -36,6 +36,14 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     train.add_argument("--algorithm", required=True, help=", ".join(algorithms()))
     _add_env(train)
+    train.add_argument(
+        "--learner",
+        default="native",
+        choices=LEARNERS,
+        help="native: C++ on the CPU; torch: PyTorch, with convolutions for pictures "
+        "(default: native)",
+    )
+    train.add_argument("--device", default="cpu", help="of PyTorch, as cuda:0 (default: cpu)")
     train.add_argument(
         "--out", type=Path, help="folder for curve.csv, policy.safetensors and settings.json"
     )
@@ -238,8 +246,13 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         if arguments.out is not None:
             arguments.out.mkdir(parents=True, exist_ok=True)
-        trainer = Trainer(
-            arguments.algorithm, arguments.env, _tuned(arguments), **_env_arguments(arguments)
+        trainer = make_trainer(
+            arguments.algorithm,
+            arguments.env,
+            _tuned(arguments),
+            learner=arguments.learner,
+            device=arguments.device,
+            **_env_arguments(arguments),
         )
     except (ReverieError, OSError) as error:
         return _say_error(str(error), _REFUSED)
@@ -261,7 +274,7 @@ def _run(arguments: argparse.Namespace) -> int:
             signal.signal(number, handler)
 
 
-def _train(trainer: Trainer, arguments: argparse.Namespace) -> int:
+def _train(trainer: AnyTrainer, arguments: argparse.Namespace) -> int:
     print(f"{trainer.algorithm} on {trainer.env}")
     options = trainer.settings.options()
     print("  " + " ".join(f"{name}={value}" for name, value in options.items()), flush=True)
@@ -283,7 +296,7 @@ def _train(trainer: Trainer, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _save(trainer: Trainer, out: Path | None) -> None:
+def _save(trainer: AnyTrainer, out: Path | None) -> None:
     if out is None:
         return
     save(out, trainer, trainer.episodes(), trainer.evaluations(), trainer.best_policy())

@@ -266,7 +266,7 @@ def env_source(
     checked = _checks.mapping("env_options", given, "the environment's options by name")
     for option in checked:
         _checks.text("a name in env_options", option)
-    if backend == "native" or (backend == "auto" and _is_native(name)):
+    if is_native(name, backend):
         try:
             native.spec(name, **checked)
         except InvalidArgumentError as error:
@@ -279,8 +279,11 @@ def env_source(
     return checked, made
 
 
-def _is_native(env: str) -> bool:
-    return env in native.ids()
+def is_native(env: object, backend: str) -> bool:
+    """Whether the environment is stepped in C++, in this process."""
+    if backend == "native":
+        return True
+    return backend == "auto" and isinstance(env, str) and env in native.ids()
 
 
 class _Spaces:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from reverie.agents.trainer import Trainer, TrainProgress
+
+if TYPE_CHECKING:
+    from reverie.agents.torch_training import TorchTrainer
 
 
 class ProgressLines:
     """Rates from one line to the next."""
 
-    def __init__(self, trainer: Trainer) -> None:
+    def __init__(self, trainer: Trainer | TorchTrainer) -> None:
         self._trainer = trainer
         settings = trainer.settings
         self._steps = settings.steps or 0
@@ -46,6 +51,8 @@ class ProgressLines:
                 (now.learners_waited_s - (last.learners_waited_s if last else 0.0)) * per_s,
             ]
             parts.append(f"waiting: actors {waits[0]:.0%}, learners {waits[1]:.0%}")
+        if not isinstance(self._trainer, Trainer) and self._is_parallel:
+            parts.append(f"learner idle {self._trainer.idle_share():.0%}")
         if self._is_asynchronous:
             parts.append(
                 f"staleness {now.staleness_mean:.1f} (most {now.staleness_max}, "

@@ -9,16 +9,22 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from reverie import _checks
 from reverie._options import OptionValue
 from reverie.agents.settings import TrainSettings
 from reverie.agents.trainer import Episode, Trainer, TrainProgress
-from reverie.errors import DataLossError
+from reverie.errors import DataLossError, InvalidArgumentError
 from reverie.nn import Mlp
+
+if TYPE_CHECKING:
+    from reverie.agents.torch_training import TorchPolicy, TorchTrainer
 
 __all__ = ["TrainResult", "evaluate", "train"]
 
+AnyTrainer: TypeAlias = "Trainer | TorchTrainer"
+LEARNERS = ("native", "torch")
 _REPORT_INTERVAL_S = 1.0
 _EPISODES_MAX = 1 << 16
 # Evaluations draw from seeds that no training has.
@@ -40,10 +46,12 @@ class TrainResult:
     episodes: list[Episode]
     evaluations: list[tuple[int, float]]
     """Steps and mean return of those on the way, one every ``evaluation_interval`` steps."""
-    policy: Mlp
+    policy: Mlp | TorchPolicy
     """The best of these, or the last."""
     greedy_returns: list[float]
     """Returns of the policy without exploration, after the training."""
+    learner: str = "native"
+    """``"native"`` or ``"torch"``."""
 
     @property
     def greedy_return(self) -> float:
@@ -70,6 +78,8 @@ def train(
     env_options: dict[str, OptionValue] | None = None,
     env_backend: str = "auto",
     env_timeout_s: float = 60.0,
+    learner: str = "native",
+    device: str = "cpu",
     out: str | os.PathLike[str] | None = None,
     final_episodes: int = 20,
     report: Callable[[TrainProgress], None] | None = None,
@@ -84,6 +94,9 @@ def train(
         env_backend: ``"auto"`` steps native environments in C++ and others in worker processes;
             ``"process"``, ``"thread"`` and ``"native"`` insist.
         env_timeout_s: how long a step may take, of an environment that is not native.
+        learner: ``"native"``: in C++; ``"torch"``: the same algorithms in PyTorch, with
+            convolutions where observations are pictures.
+        device: where PyTorch computes, ``"cpu"`` or ``"cuda:0"``.
         out: a folder for the curve, the policy and the settings; see `TrainResult.save`.
         final_episodes: how many it is judged by.
         report: called about once a second with how it stands.
@@ -100,10 +113,12 @@ def train(
         out = _checks.path("out", out)
     if report is not None:
         _checks.function("report", report, "a function of a TrainProgress")
-    with Trainer(
+    with make_trainer(
         algorithm,
         env,
         settings,
+        learner=learner,
+        device=device,
         env_options=env_options,
         env_backend=env_backend,
         env_timeout_s=env_timeout_s,
@@ -118,10 +133,40 @@ def train(
     return result
 
 
-def finish(trainer: Trainer, final_episodes: int) -> TrainResult:
+def make_trainer(
+    algorithm: str,
+    env: str,
+    settings: TrainSettings | None,
+    *,
+    learner: str = "native",
+    device: str = "cpu",
+    **options: Any,  # noqa: ANN401
+) -> AnyTrainer:
+    """The trainer of that learner; ``options`` are the environment's.
+
+    Raises:
+        MissingPackageError: ``learner`` is ``"torch"``, and PyTorch is not installed.
+    """
+    if _checks.choice("learner", learner, LEARNERS) == "torch":
+        from reverie.agents.torch_training import TorchTrainer
+
+        return TorchTrainer(algorithm, env, settings, device=device, **options)
+    if device != "cpu":
+        raise InvalidArgumentError(
+            f"device is {device!r} with learner='native', which computes on the CPU; give "
+            "learner='torch'"
+        )
+    return Trainer(algorithm, env, settings, **options)
+
+
+def finish(trainer: AnyTrainer, final_episodes: int) -> TrainResult:
     """The result of a training that is over."""
     policy = trainer.best_policy()
-    returns = trainer.evaluate(policy, episodes=final_episodes, seed=_EVALUATION_SEED)
+    returns = trainer.evaluate(
+        policy,  # type: ignore[arg-type]  # its own
+        episodes=final_episodes,
+        seed=_EVALUATION_SEED,
+    )
     return TrainResult(
         trainer.algorithm,
         trainer.env,
@@ -133,6 +178,7 @@ def finish(trainer: Trainer, final_episodes: int) -> TrainResult:
         trainer.evaluations(),
         policy,
         returns,
+        _learner_of(trainer),
     )
 
 
@@ -161,6 +207,10 @@ def evaluate(
         raise DataLossError(
             f"{path / 'settings.json'} is damaged: {error!r}; it must be as training wrote it"
         ) from None
+    if described.get("learner") == "torch":
+        from reverie.agents.torch_training import evaluate_saved
+
+        return evaluate_saved(path, described, episodes=episodes, seed=seed)
     policy = Mlp.load(path / "policy.safetensors")
     settings = TrainSettings.from_options(options)
     env_options = described.get("env_options") or {}
@@ -176,12 +226,18 @@ def _write(path: Path, names: Sequence[str], rows: Iterable[Sequence[float]]) ->
         writer.writerows(rows)
 
 
+def _learner_of(training: AnyTrainer | TrainResult) -> str:
+    if isinstance(training, TrainResult):
+        return training.learner
+    return "native" if isinstance(training, Trainer) else "torch"
+
+
 def save(
     folder: str | os.PathLike[str],
-    training: Trainer | TrainResult,
+    training: AnyTrainer | TrainResult,
     episodes: list[Episode],
     evaluations: list[tuple[int, float]],
-    policy: Mlp,
+    policy: Mlp | TorchPolicy,
 ) -> None:
     """What `TrainResult.save` writes."""
     path = Path(folder)
@@ -193,6 +249,7 @@ def save(
         "env": training.env,
         "env_options": training.env_options,
         "env_backend": training.env_backend,
+        "learner": _learner_of(training),
         "settings": training.settings.options(),
     }
     (path / "settings.json").write_text(json.dumps(described, indent=2) + "\n")

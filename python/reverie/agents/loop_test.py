@@ -1,0 +1,315 @@
+"""Trainings around a policy and a learner of one's own, and the ones with PyTorch."""
+
+import json
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+import reverie
+from reverie.agents import Loop, TrainSettings, evaluate, train
+from reverie.errors import (
+    EnvError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    UnsupportedTypeError,
+)
+
+SHORT = TrainSettings(seed=1, steps=400, hidden=(16,), warmup_steps=100, batch_size=16)
+
+
+class Tabular:
+    """Linear values of four numbers, learned with NumPy alone."""
+
+    def __init__(self, seed=1):
+        self.random = np.random.default_rng(seed)
+        self.weights = np.zeros((4, 2), np.float32)
+        self.batches = 0
+        self.progress = []
+
+    def act(self, observation, *, step, explore):
+        if explore and step < 200:
+            return self.random.integers(2, size=len(observation))
+        return (observation @ self.weights).argmax(1)
+
+    def learn(self, batch, *, progress):
+        self.batches += 1
+        self.progress.append(progress)
+        rows = np.arange(len(batch["reward"]))
+        value = (batch["next_obs"] @ self.weights).max(1)
+        target = batch["reward"] + batch["discount"] * value
+        error = (batch["obs"] @ self.weights)[rows, batch["action"]] - target
+        for row, action in enumerate(batch["action"]):
+            self.weights[:, action] -= 1e-3 * error[row] * batch["obs"][row] / len(rows)
+        return np.abs(error)
+
+
+def run(agent, settings=SHORT, **options):
+    with Loop(agent, agent, "CartPole-v1", settings, **options) as loop:
+        loop.start()
+        assert loop.wait(60)
+        return loop
+
+
+def test_a_learner_of_ones_own_is_trained():
+    agent = Tabular()
+    loop = run(agent)
+    progress = loop.progress()
+    assert (progress.end, progress.steps, progress.batches) == ("all steps", 400, 300)
+    assert progress.measured_interval == 1.0
+    assert agent.batches == 300
+    assert agent.progress == sorted(agent.progress)
+    assert sum(episode.length for episode in loop.episodes()) <= 400
+    assert loop.buffer.max_priority > 0
+
+
+def test_a_seed_repeats_a_run_in_turn():
+    first, again = Tabular(), Tabular()
+    episodes = [run(agent).episodes() for agent in (first, again)]
+    assert episodes[0] == episodes[1]
+    np.testing.assert_array_equal(first.weights, again.weights)
+
+
+@pytest.mark.parametrize("backend", ["native", "thread"])
+def test_threads_act_draw_and_learn(backend):
+    settings = TrainSettings(
+        seed=1,
+        steps=600,
+        warmup_steps=100,
+        batch_size=16,
+        actors=1,
+        envs_per_actor=4,
+        update_interval=2.0,
+        evaluation_interval=200,
+        evaluation_episodes=2,
+    )
+    agent = Tabular()
+    loop = run(agent, settings, env_backend=backend)
+    progress = loop.progress()
+    assert progress.batches == progress.batch_count == 250
+    assert abs(progress.measured_interval - 2.0) < 0.1
+    assert len(loop.evaluations()) == 3
+    assert 0 <= loop.idle_share() <= 1
+
+
+def test_stop_ends_every_thread():
+    settings = TrainSettings(seed=1, steps=10**9, warmup_steps=100, batch_size=16, actors=1)
+    agent = Tabular()
+    with Loop(agent, agent, "CartPole-v1", settings) as loop:
+        assert not loop.wait(0)
+        loop.start()
+        with pytest.raises(FailedPreconditionError):
+            loop.start()
+        while loop.progress().batches < 20:
+            assert not loop.wait(0.01)
+        loop.stop()
+        assert loop.wait(0)
+        assert loop.progress().end == "stopped"
+    with pytest.raises(FailedPreconditionError):
+        loop.start()
+
+
+@pytest.mark.parametrize("actors", [0, 1])
+@pytest.mark.parametrize("what", ["act", "learn", "nan"])
+def test_what_the_agent_raises_ends_the_training(actors, what):
+    class Broken(Tabular):
+        def act(self, observation, *, step, explore):
+            if what == "act" and step > 150:
+                raise ZeroDivisionError("act")
+            return super().act(observation, step=step, explore=explore)
+
+        def learn(self, batch, *, progress):
+            if what == "learn":
+                raise ZeroDivisionError("learn")
+            errors = super().learn(batch, progress=progress)
+            return np.full_like(errors, np.nan) if what == "nan" else errors
+
+    settings = TrainSettings(seed=1, steps=400, warmup_steps=100, batch_size=16, actors=actors)
+    agent = Broken()
+    expected = InvalidArgumentError if what == "nan" else ZeroDivisionError
+    with Loop(agent, agent, "CartPole-v1", settings) as loop:
+        loop.start()
+        with pytest.raises(expected, match="finite" if what == "nan" else what):
+            loop.wait(60)
+        assert loop.progress().end == "failed"
+
+
+def test_wrong_arguments_are_refused():
+    agent = Tabular()
+    with pytest.raises(UnsupportedTypeError, match="act"):
+        Loop(object(), agent, "CartPole-v1")
+    with pytest.raises(UnsupportedTypeError, match="learn"):
+        Loop(agent, object(), "CartPole-v1")
+    with pytest.raises(InvalidArgumentError, match="learners"):
+        Loop(agent, agent, "CartPole-v1", TrainSettings(learners=2))
+    with pytest.raises(InvalidArgumentError, match="batch_size"):
+        Loop(agent, agent, "CartPole-v1", TrainSettings(batch_size=0))
+    with pytest.raises(reverie.ReverieError, match="CartPol"):
+        Loop(agent, agent, "CartPol-v1")
+    with pytest.raises(InvalidArgumentError, match="device"):
+        train("dqn", "CartPole-v1", SHORT, device="cuda:0")
+    with pytest.raises(InvalidArgumentError, match="learner"):
+        train("dqn", "CartPole-v1", SHORT, learner="tensorflow")
+
+
+# --- PyTorch.
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Networks as small as these gain nothing by more, and wait for each other's threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+PICTURES = """
+    import gymnasium
+    import numpy as np
+
+
+    class Squares(gymnasium.Env):
+        '''A bright half: the action is its side.'''
+
+        observation_space = gymnasium.spaces.Box(0, 255, (12, 12, 1), np.uint8)
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            self.count = 0
+            return self._picture(), {}
+
+        def step(self, action):
+            reward = float(action == self.side)
+            self.count += 1
+            return self._picture(), reward, self.count == 10, False, {}
+
+        def _picture(self):
+            self.side = int(self.np_random.integers(2))
+            picture = np.zeros((12, 12, 1), np.uint8)
+            picture[:, 6 * self.side : 6 * self.side + 6] = 255
+            return picture
+
+
+    gymnasium.register("Squares-v0", Squares)
+"""
+
+
+@pytest.fixture
+def squares(tmp_path, monkeypatch):
+    gymnasium = pytest.importorskip("gymnasium")
+    (tmp_path / "square_envs.py").write_text(textwrap.dedent(PICTURES))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield "square_envs:Squares-v0"
+    sys.modules.pop("square_envs", None)
+    gymnasium.registry.pop("Squares-v0", None)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "settings"),
+    [
+        ("dqn", "CartPole-v1", {"actors": 1}),
+        ("ddqn", "CartPole-v1", {"n_step": 3, "prioritized": False}),
+        ("ddpg", "Pendulum-v1", {"steps": 200}),
+        ("td3", "Pendulum-v1", {"steps": 200, "actors": 1, "envs_per_actor": 2}),
+        ("sac", "Pendulum-v1", {"steps": 200}),
+    ],
+)
+def test_the_five_algorithms_with_torch(algorithm, env, settings, tmp_path):
+    given = TrainSettings(**{**vars(SHORT), **settings})
+    out = tmp_path / "run"
+    result = train(algorithm, env, given, learner="torch", final_episodes=2, out=out)
+    assert result.progress.end == "all steps"
+    assert result.progress.batches == result.progress.batch_count
+    assert all(tensor.isfinite().all() for tensor in result.policy.state.values())
+    assert json.loads((out / "settings.json").read_text())["learner"] == "torch"
+    assert len(evaluate(out, episodes=2)) == 2
+
+
+def test_torch_repeats_a_seed_in_turn():
+    runs = [train("ddqn", "CartPole-v1", SHORT, learner="torch", final_episodes=1) for _ in "ab"]
+    assert runs[0].episodes == runs[1].episodes
+
+
+def test_a_step_of_torch_is_that_of_the_native_learner():
+    """The TD errors of one batch, from the rule worked out in NumPy with the same weights."""
+    from reverie.agents.torch_agent import TorchAgent
+    from reverie.envs.pool import EnvPool
+
+    with EnvPool("CartPole-v1", 1, num_workers=0) as pool:
+        spec = pool.spec
+    settings = TrainSettings(seed=2, hidden=(8,), learning_rate=1e-3)
+    agent = TorchAgent("ddqn", spec, settings)
+    draw = np.random.default_rng(1)
+    batch = {
+        "obs": draw.normal(size=(5, 4)).astype(np.float32),
+        "next_obs": draw.normal(size=(5, 4)).astype(np.float32),
+        "action": draw.integers(2, size=5),
+        "reward": draw.normal(size=5).astype(np.float32),
+        "discount": np.array([0.9, 0.9, 0, 0.9, 0.9], np.float32),
+        "weights": np.ones(5, np.float32),
+    }
+    state = {k: v.numpy().copy() for k, v in agent.actor.state_dict().items()}
+
+    def values(obs):
+        hidden = np.maximum(obs @ state["dense.0.weight"].T + state["dense.0.bias"], 0)
+        return hidden @ state["dense.2.weight"].T + state["dense.2.bias"]
+
+    rows = np.arange(5)
+    best = values(batch["next_obs"]).argmax(1)
+    target = batch["reward"] + batch["discount"] * values(batch["next_obs"])[rows, best]
+    error = values(batch["obs"])[rows, batch["action"]] - target
+    errors = agent.learn(batch, progress=0.0)
+    np.testing.assert_allclose(errors.numpy(), np.abs(error), rtol=1e-4, atol=1e-5)
+    # Adam's first step is the learning rate in the gradient's direction.
+    moved = agent.actor.state_dict()["dense.2.bias"].numpy() - state["dense.2.bias"]
+    slope = np.zeros(2)
+    np.add.at(slope, batch["action"], np.clip(error, -1, 1) / 5)
+    np.testing.assert_allclose(moved, -1e-3 * np.sign(slope), rtol=1e-3)
+
+
+def test_pictures_are_learned_from_by_convolutions(squares):
+    settings = TrainSettings(
+        seed=1,
+        steps=500,
+        hidden=(32,),
+        warmup_steps=100,
+        batch_size=32,
+        gamma=0.0,
+        epsilon_share=0.3,
+        epsilon_last=0.02,
+        learning_rate=2e-3,
+    )
+    result = train(
+        "dqn", squares, settings, learner="torch", env_backend="thread", final_episodes=5
+    )
+    assert result.greedy_return > 8.5  # of 10; 5 by chance
+
+
+def test_what_torch_cannot_serve_is_refused():
+    with pytest.raises(InvalidArgumentError, match="use ddpg, td3 or sac"):
+        train("dqn", "Pendulum-v1", SHORT, learner="torch")
+    with pytest.raises(InvalidArgumentError, match="use dqn or ddqn"):
+        train("sac", "CartPole-v1", SHORT, learner="torch")
+    with pytest.raises(InvalidArgumentError, match="device"):
+        train("dqn", "CartPole-v1", SHORT, learner="torch", device="cuda:97")
+    with pytest.raises(EnvError):
+        train(
+            "dqn",
+            "CartPole-v1",
+            SHORT,
+            learner="torch",
+            env_backend="thread",
+            env_options={"no_such": 1},
+        )
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_learns_while_the_next_batch_travels():
+    settings = TrainSettings(seed=1, steps=3_000, batch_size=256, actors=1, envs_per_actor=16)
+    result = train("ddqn", "LunarLander-v3", settings, learner="torch", device="cuda:0")
+    assert result.progress.end == "all steps"

@@ -1,0 +1,437 @@
+"""The five algorithms with PyTorch, on a CPU or an accelerator: a policy and a learner for `Loop`.
+
+The rules, defaults and settings are those of the native ones (docs/algorithms/); networks are
+dense, with convolutions before them where observations are pictures.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from reverie import _checks, _reverie
+from reverie.agents.settings import TrainSettings, checked_algorithm
+from reverie.envs.backend import EnvSpec
+from reverie.errors import InvalidArgumentError, MissingPackageError, UnsupportedTypeError
+
+try:
+    import torch
+    from torch import Tensor, nn
+except ImportError as error:
+    raise MissingPackageError(
+        "reverie.agents.torch_agent needs PyTorch: pip install torch"
+    ) from error
+
+_DISCRETE = ("dqn", "ddqn")
+_LOG_STD = (-20.0, 2.0)
+_PUBLISH = 16  # gradient steps between two copies for the actor
+
+
+class TorchAgent:
+    """A policy and a learner in one, for `Loop`.
+
+        agent = TorchAgent("ddqn", spec, settings, device="cuda:0")
+        with Loop(agent, agent, env, settings, output="torch", device="cuda:0") as loop:
+            loop.start()
+            loop.wait()
+
+    Thread-safe between one thread that acts and one that learns: the actor's networks are copies.
+
+    Args:
+        algorithm: one of ``algorithms()``.
+        spec: of the environment; `EnvPool.spec`.
+        settings: what differs from the algorithm's defaults.
+        device: where it computes, ``"cpu"`` or ``"cuda:0"``.
+
+    Raises:
+        InvalidArgumentError: the algorithm does not serve the actions, or there is no such device.
+        UnsupportedTypeError: observations that are no single array of numbers.
+    """
+
+    def __init__(
+        self,
+        algorithm: str,
+        spec: EnvSpec,
+        settings: TrainSettings | None = None,
+        *,
+        device: str = "cpu",
+    ) -> None:
+        self.algorithm = checked_algorithm(algorithm)
+        settings = TrainSettings() if settings is None else settings
+        self._s: dict[str, Any] = _reverie.checked_settings(algorithm, settings.options())
+        self.device = checked_device(device)
+        self._hidden = [int(width) for width in str(self._s["hidden"]).split(",") if width]
+        self._obs = _Observations(spec)
+        self._is_discrete = spec.action_count is not None
+        _check_actions(algorithm, spec)
+        seed = int(self._s.get("seed", 0))
+        # The generator of the first weights is the program's; it goes on where it was.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed % 2**63)
+            self._make_networks(spec)
+        self._numbers = np.random.default_rng(seed)
+        self._draws = torch.Generator(device=self.device)
+        self._draws.manual_seed(seed % 2**63)
+        self._updates = 0
+        self.loss = float("nan")
+        self._lock = threading.Lock()
+        self._acting = copy.deepcopy(self.actor)
+        self._best: dict[str, Tensor] | None = None
+
+    # --- Networks.
+
+    def _make_networks(self, spec: EnvSpec) -> None:
+        optimizer = {"eps": float(self._s["adam_epsilon"])}
+        if self._is_discrete:
+            self._action_count = int(spec.action_count or 0)
+            self.actor = self._network(self._action_count)
+            self.critics = nn.ModuleList([self.actor])
+        else:
+            low = torch.as_tensor(np.asarray(spec.action_low, np.float32).ravel())
+            high = torch.as_tensor(np.asarray(spec.action_high, np.float32).ravel())
+            self._middle = ((low + high) / 2).to(self.device)
+            self._half = ((high - low) / 2).to(self.device)
+            self._action_shape = tuple(n or 1 for n in spec.action.shape)
+            self._action_dtype = np.dtype(spec.action.dtype)
+            self._bounds = spec.action_low, spec.action_high
+            width = low.numel()
+            self.actor = self._network(2 * width if self.algorithm == "sac" else width)
+            count = 1 if self.algorithm == "ddpg" else 2
+            self.critics = nn.ModuleList([self._network(1, width) for _ in range(count)])
+            entropy = self._s.get("target_entropy")
+            self._target_entropy = -float(width) if entropy is None else float(entropy)
+            first = float(self._s["temperature"]) or 1.0
+            self._log_temperature = torch.tensor(
+                np.log(first), dtype=torch.float32, device=self.device, requires_grad=True
+            )
+            rate = float(self._s["policy_learning_rate"])
+            self._actor_step = torch.optim.Adam(self.actor.parameters(), rate, **optimizer)
+            self._temperature_step = torch.optim.Adam([self._log_temperature], rate, **optimizer)
+        self._target_critics = copy.deepcopy(self.critics).requires_grad_(False)
+        self._target_actor = copy.deepcopy(self.actor).requires_grad_(False)
+        rate = float(self._s["learning_rate"])
+        self._critic_step = torch.optim.Adam(self.critics.parameters(), rate, **optimizer)
+        self._rates = [
+            (optimizer, group["lr"])
+            for optimizer in vars(self).values()
+            if isinstance(optimizer, torch.optim.Optimizer)
+            for group in optimizer.param_groups
+        ]
+
+    def _network(self, outputs: int, more_inputs: int = 0) -> _Network:
+        made: _Network = _Network(self._obs, self._hidden, outputs, more_inputs).to(self.device)
+        return made
+
+    # --- Acting.
+
+    def act(self, observation: Any, *, step: int, explore: bool) -> np.ndarray:  # noqa: ANN401
+        """Actions as the environment takes them; see `Policy`."""
+        rows = len(observation)
+        if self._is_discrete:
+            is_random = np.zeros(rows, bool)
+            if explore:
+                is_random = self._numbers.random(rows) < self._epsilon(step)
+            chosen = self._numbers.integers(self._action_count, size=rows)
+            if not is_random.all():
+                values = self._forward(observation)
+                chosen = np.where(is_random, chosen, values.argmax(1).cpu().numpy())
+            return chosen
+        width = self._half.numel()
+        if explore and step < self._s["warmup_steps"]:
+            unit = self._numbers.uniform(-1, 1, (rows, width)).astype(np.float32)
+        else:
+            out = self._forward(observation)
+            if self.algorithm == "sac":
+                mean, log_std = out.chunk(2, 1)
+                noise = self._numbers.standard_normal((rows, width)) if explore else 0.0
+                out = mean + log_std.clamp(*_LOG_STD).exp() * torch.as_tensor(
+                    noise, dtype=torch.float32, device=self.device
+                )
+            unit = out.tanh().cpu().numpy()
+            if explore and self.algorithm != "sac":
+                noise = self._numbers.standard_normal((rows, width)) * self._s["noise_sigma"]
+                unit = np.clip(unit + noise, -1, 1)
+        scaled = self._middle.cpu().numpy() + unit * self._half.cpu().numpy()
+        shaped = scaled.reshape(rows, *self._action_shape).astype(self._action_dtype)
+        bounded: np.ndarray = np.clip(shaped, *self._bounds)
+        return bounded
+
+    def _epsilon(self, step: int) -> float:
+        first, last = float(self._s["epsilon_first"]), float(self._s["epsilon_last"])
+        over = float(self._s["epsilon_share"]) * float(self._s["steps"])
+        return last if step >= over else first + (last - first) * step / over
+
+    @torch.no_grad()  # type: ignore[untyped-decorator,unused-ignore]
+    def _forward(self, observation: Any) -> Tensor:  # noqa: ANN401
+        inputs = torch.as_tensor(np.ascontiguousarray(observation), device=self.device)
+        with self._lock:
+            made: Tensor = self._acting(inputs)
+        return made
+
+    # --- Learning.
+
+    def learn(self, batch: dict[str, Any], *, progress: float) -> Tensor:
+        """One gradient step, by the algorithm's rule; gives the absolute TD errors."""
+        left = 1.0 - progress * (1.0 - float(self._s["learning_rate_last_share"]))
+        for optimizer, rate in self._rates:
+            for group in optimizer.param_groups:
+                group["lr"] = rate * left
+        tensors = {
+            name: torch.as_tensor(value, device=self.device)
+            for name, value in batch.items()
+            if name != "tickets"
+        }
+        rule = self._learn_q if self._is_discrete else self._learn_continuous
+        errors = rule(tensors)
+        self._updates += 1
+        self._follow()
+        if self._updates % _PUBLISH == 0:
+            self.publish()
+        return errors
+
+    def publish(self) -> None:
+        """Gives the actor the networks as they are."""
+        with self._lock, torch.no_grad():
+            _copy(self.actor, self._acting, 1.0)
+
+    def _learn_q(self, batch: dict[str, Tensor]) -> Tensor:
+        with torch.no_grad():
+            after = self._target_critics[0](batch["next_obs"])
+            if self.algorithm == "ddqn":
+                best = self.actor(batch["next_obs"]).argmax(1, keepdim=True)
+                value = after.gather(1, best).squeeze(1)
+            else:
+                value = after.amax(1)
+            target = batch["reward"] + batch["discount"] * value
+        chosen = self.actor(batch["obs"]).gather(1, batch["action"].long().view(-1, 1)).squeeze(1)
+        error = chosen - target
+        self._step(self._critic_step, self._regression(error, batch), "the value network")
+        return error.detach().abs()
+
+    def _learn_continuous(self, batch: dict[str, Tensor]) -> Tensor:
+        taken = batch["action"].reshape(len(batch["reward"]), -1).float()
+        unit = ((taken - self._middle) / self._half).clamp(-1, 1)
+        with torch.no_grad():
+            after, log_density = self._target_action(batch["next_obs"])
+            values = [critic(batch["next_obs"], after) for critic in self._target_critics]
+            value = torch.stack(values).amin(0).squeeze(1)
+            if self.algorithm == "sac":
+                value = value - self._log_temperature.exp() * log_density
+            target = batch["reward"] + batch["discount"] * value
+        errors = [critic(batch["obs"], unit).squeeze(1) - target for critic in self.critics]
+        loss = torch.stack([self._regression(error, batch) for error in errors]).sum()
+        self._step(self._critic_step, loss, "a critic")
+        if (self._updates + 1) % int(self._s["policy_delay"]) == 0:
+            self._learn_policy(batch["obs"])
+        return torch.stack(errors).detach().abs().mean(0)
+
+    def _learn_policy(self, obs: Tensor) -> None:
+        self.critics.requires_grad_(False)
+        if self.algorithm == "sac":
+            action, log_density = self._sampled(self.actor(obs))
+            values = torch.stack([critic(obs, action) for critic in self.critics])
+            value = values.amin(0).squeeze(1)
+            temperature = self._log_temperature.detach().exp()
+            loss = (temperature * log_density - value).mean()
+        else:
+            loss = -self.critics[0](obs, self.actor(obs).tanh()).mean()
+        self._step(self._actor_step, loss, "the policy")
+        self.critics.requires_grad_(True)
+        if self.algorithm == "sac" and float(self._s["temperature"]) == 0:
+            wanted = (log_density.detach() + self._target_entropy).mean()
+            self._step(self._temperature_step, -self._log_temperature * wanted, "the temperature")
+
+    def _target_action(self, obs: Tensor) -> tuple[Tensor, Tensor | float]:
+        if self.algorithm == "sac":
+            return self._sampled(self.actor(obs))
+        action = self._target_actor(obs).tanh()
+        sigma = float(self._s["target_noise"])
+        if sigma > 0:
+            most = float(self._s["target_noise_max"])
+            noise = self._normal(action.shape) * sigma
+            action = (action + noise.clamp(-most, most)).clamp(-1, 1)
+        return action, 0.0
+
+    def _sampled(self, out: Tensor) -> tuple[Tensor, Tensor]:
+        mean, log_std = out.chunk(2, 1)
+        log_std = log_std.clamp(*_LOG_STD)
+        noise = self._normal(mean.shape)
+        before = mean + log_std.exp() * noise
+        density = -0.5 * noise**2 - log_std - 0.5 * float(np.log(2 * np.pi))
+        # log(1 - tanh(x)^2), without the difference of numbers near 1.
+        squash = 2 * (float(np.log(2)) - before - nn.functional.softplus(-2 * before))
+        return before.tanh(), (density - squash).sum(1)
+
+    def _normal(self, shape: Sequence[int]) -> Tensor:
+        return torch.randn(*shape, generator=self._draws, device=self.device)
+
+    def _regression(self, error: Tensor, batch: dict[str, Tensor]) -> Tensor:
+        """mean(w * Huber(error))."""
+        delta = float(self._s["huber_delta"])
+        if np.isinf(delta):
+            losses = 0.5 * error**2
+        else:
+            losses = nn.functional.huber_loss(
+                error, torch.zeros_like(error), reduction="none", delta=delta
+            )
+        return (batch["weights"] * losses).mean()
+
+    def _step(self, optimizer: torch.optim.Optimizer, loss: Tensor, name: str) -> None:
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        most = float(self._s["gradient_norm_max"]) or float("inf")
+        norm = nn.utils.clip_grad_norm_(parameters, most)
+        # Asked for now and then on an accelerator, where every question waits for the device.
+        if (self.device.type == "cpu" or self._updates % 64 == 0) and not bool(norm.isfinite()):
+            raise InvalidArgumentError(
+                f"the gradient of {name} is not finite; no step was taken. Look for NaN or "
+                "infinite rewards and observations, or lower the learning rate"
+            )
+        optimizer.step()
+
+    @torch.no_grad()  # type: ignore[untyped-decorator,unused-ignore]
+    def _follow(self) -> None:
+        tau = float(self._s["tau"])
+        if tau == 0 and self._updates % int(self._s["target_interval"]) != 0:
+            return
+        _copy(self.critics, self._target_critics, tau or 1.0)
+        _copy(self.actor, self._target_actor, tau or 1.0)
+
+    # --- What is kept.
+
+    def keep_best(self) -> None:
+        """Keeps the networks that act now, as the best so far."""
+        with self._lock:
+            state = self._acting.state_dict()
+            self._best = {name: tensor.detach().cpu().clone() for name, tensor in state.items()}
+
+    def policy_state(self) -> dict[str, Tensor]:
+        """The networks that act: the best kept, or the latest."""
+        if self._best is not None:
+            return dict(self._best)
+        state = self.actor.state_dict()
+        return {name: tensor.detach().cpu().clone() for name, tensor in state.items()}
+
+    def load_policy(self, state: dict[str, Tensor]) -> None:
+        """Acts by these networks from now on.
+
+        Raises:
+            InvalidArgumentError: they are of another shape.
+        """
+        try:
+            self.actor.load_state_dict(state)
+        except RuntimeError as error:
+            raise InvalidArgumentError(f"the policy is of another shape: {error}") from None
+        self.publish()
+
+
+def checked_device(device: str) -> torch.device:
+    """The device, if PyTorch has it."""
+    name = _checks.text("device", device, "cpu")
+    try:
+        made = torch.device(name)
+        torch.zeros(1, device=made)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise InvalidArgumentError(
+            f"device is {name!r}, which PyTorch cannot use: {error}; give cpu, or a device that "
+            "torch.cuda.is_available() tells of"
+        ) from None
+    return made
+
+
+def _check_actions(algorithm: str, spec: EnvSpec) -> None:
+    takes_discrete = algorithm in _DISCRETE
+    if takes_discrete != (spec.action_count is not None):
+        others = "ddpg, td3 or sac" if takes_discrete else "dqn or ddqn"
+        kind = "numbers" if takes_discrete else "discrete actions"
+        raise InvalidArgumentError(f"{algorithm} does not serve {kind} as actions; use {others}")
+    if takes_discrete:
+        return
+    bounds = np.asarray([spec.action_low, spec.action_high], np.float64)
+    if not np.isfinite(bounds).all() or not (bounds[0] < bounds[1]).all():
+        raise InvalidArgumentError(
+            f"{spec.id} has actions without finite bounds; {algorithm} needs them: rescale them "
+            "with a wrapper"
+        )
+
+
+class _Observations:
+    """What observations are, and what a network's first layers make of them."""
+
+    def __init__(self, spec: EnvSpec) -> None:
+        shape = getattr(spec.observation, "shape", None)
+        if shape is None:
+            raise UnsupportedTypeError(
+                f"{spec.id} observes a nest; the algorithms take a single array: wrap it with "
+                "gymnasium.wrappers.FlattenObservation"
+            )
+        self.shape = tuple(int(n or 1) for n in shape)
+        dtype = np.dtype(spec.observation.dtype)
+        self.is_picture = len(self.shape) == 3 and dtype == np.uint8
+        # Channels first, or last as most environments have them.
+        self.is_last = self.is_picture and self.shape[2] <= 4 < self.shape[0]
+        plain = spec.spaces[0] if spec.spaces else {}
+        self.count = int(plain["n"]) if plain.get("kind") == "Discrete" else 0
+        self.first = int(plain.get("start", 0))
+
+
+class _Network(nn.Module):  # type: ignore[misc,unused-ignore]
+    """Dense layers with rectifiers, behind convolutions where observations are pictures."""
+
+    def __init__(
+        self, observations: _Observations, hidden: Sequence[int], outputs: int, more_inputs: int
+    ) -> None:
+        super().__init__()
+        self._obs = observations
+        self.front: nn.Module | None = None
+        width = observations.count or int(np.prod(observations.shape, dtype=np.int64))
+        if observations.is_picture:
+            shape = observations.shape
+            channels, height, across = (shape[2], *shape[:2]) if observations.is_last else shape
+            self.front = _convolutions(channels, min(height, across))
+            with torch.no_grad():
+                width = self.front(torch.zeros(1, channels, height, across)).shape[1]
+        layers: list[nn.Module] = []
+        for before, after in zip([width + more_inputs, *hidden], hidden, strict=False):
+            layers += [nn.Linear(before, after), nn.ReLU()]
+        layers.append(nn.Linear(hidden[-1] if hidden else width + more_inputs, outputs))
+        self.dense = nn.Sequential(*layers)
+
+    def forward(self, observation: Tensor, action: Tensor | None = None) -> Tensor:
+        """``[B, outputs]`` for ``[B, ...]`` observations, and ``[B, width]`` actions."""
+        if self._obs.count:
+            inputs = nn.functional.one_hot(observation.long() - self._obs.first, self._obs.count)
+            inputs = inputs.float()
+        elif self.front is not None:
+            picture = observation.permute(0, 3, 1, 2) if self._obs.is_last else observation
+            inputs = self.front(picture.float() / 255)
+        else:
+            inputs = observation.reshape(len(observation), -1).float()
+        if action is not None:
+            inputs = torch.cat([inputs, action], 1)
+        made: Tensor = self.dense(inputs)
+        return made
+
+
+def _convolutions(channels: int, side: int) -> nn.Module:
+    """Those of Mnih et al. 2015; smaller ones for pictures that these would not fit."""
+    if side >= 36:
+        sizes = [(32, 8, 4), (64, 4, 2), (64, 3, 1)]
+    else:
+        sizes = [(16, 3, 2 if side > 12 else 1), (32, 3, 2 if side > 8 else 1)]
+    padding = 0 if side >= 36 else 1
+    layers: list[nn.Module] = []
+    for outputs, kernel, stride in sizes:
+        layers += [nn.Conv2d(channels, outputs, kernel, stride, padding), nn.ReLU()]
+        channels = outputs
+    return nn.Sequential(*layers, nn.Flatten())
+
+
+def _copy(source: nn.Module, target: nn.Module, share: float) -> None:
+    for to, of in zip(target.parameters(), source.parameters(), strict=True):
+        to.lerp_(of, share) if share < 1 else to.copy_(of)

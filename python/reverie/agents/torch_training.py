@@ -1,0 +1,217 @@
+"""``learner="torch"``: a training as `Trainer` has it, with PyTorch's learners."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from reverie._options import OptionValue, checked_seed
+from reverie.agents.envs import is_native
+from reverie.agents.loop import Loop
+from reverie.agents.settings import TrainSettings, checked_algorithm
+from reverie.agents.torch_agent import TorchAgent, checked_device
+from reverie.agents.trainer import Episode, TrainProgress
+from reverie.envs.pool import EnvPool
+from reverie.errors import DataLossError, MissingPackageError, NotFoundError, UnsupportedTypeError
+
+
+class TorchPolicy:
+    """The networks that act, as a state dict of tensors on the CPU."""
+
+    def __init__(self, state: dict[str, Any]) -> None:
+        self.state = state
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes them as safetensors, which replaces a file whole."""
+        data = _safetensors().save({name: one.contiguous() for name, one in self.state.items()})
+        beside = Path(f"{os.fspath(path)}.new")
+        beside.write_bytes(data)
+        beside.replace(path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> TorchPolicy:
+        """What `save` wrote.
+
+        Raises:
+            NotFoundError: there is no such file.
+            DataLossError: it is damaged.
+        """
+        try:
+            return cls(_safetensors().load(Path(path).read_bytes()))
+        except FileNotFoundError as error:
+            raise NotFoundError(f"{os.fspath(path)!r} cannot be read: {error}") from None
+        except Exception as error:
+            raise DataLossError(f"{os.fspath(path)!r} is damaged: {error}") from None
+
+
+class TorchTrainer:
+    """A training whose learner is PyTorch's, with the methods of `Trainer`.
+
+    Args:
+        algorithm: one of `algorithms`.
+        env: a native environment or a Gymnasium id.
+        settings: what differs from the algorithm's defaults; ``learners`` is 1.
+        env_options: of the environment.
+        env_backend: what steps it.
+        env_timeout_s: how long a step may take.
+        device: ``"cpu"``, or where PyTorch computes else, as ``"cuda:0"``.
+
+    Raises:
+        NotFoundError: no such algorithm or environment.
+        InvalidArgumentError: a setting is out of range, the algorithm does not serve the actions,
+            or PyTorch has no such device.
+        MissingPackageError: PyTorch is not installed.
+    """
+
+    def __init__(
+        self,
+        algorithm: str,
+        env: str,
+        settings: TrainSettings | None = None,
+        *,
+        env_options: dict[str, OptionValue] | None = None,
+        env_backend: str = "auto",
+        env_timeout_s: float = 60.0,
+        device: str = "cpu",
+    ) -> None:
+        checked_algorithm(algorithm)
+        settings = TrainSettings() if settings is None else settings
+        if not isinstance(settings, TrainSettings):
+            raise UnsupportedTypeError(f"settings is {settings!r}; it must be a TrainSettings")
+        checked_seed(settings.seed)
+        checked_device(device)
+        self.algorithm, self.env, self.device = algorithm, env, device
+        self.env_options = dict(env_options or {})
+        self.env_backend = env_backend
+        self._agent: TorchAgent | None = None
+        self._loop = Loop(
+            self,
+            self,
+            env,
+            settings,
+            env_options=self.env_options,
+            env_backend=env_backend,
+            env_timeout_s=env_timeout_s,
+            output="torch",
+            device=None if device == "cpu" else device,
+            algorithm=algorithm,
+        )
+        self.settings = self._loop.settings
+        try:
+            self._agent = TorchAgent(algorithm, self._loop.spec, self.settings, device=device)
+        except BaseException:
+            self._loop.__exit__(None, None, None)
+            raise
+
+    @property
+    def agent(self) -> TorchAgent:
+        """The policy and learner."""
+        assert self._agent is not None
+        return self._agent
+
+    # What the loop asks; it is made before the agent, which needs its spaces.
+
+    def act(self, observation: Any, *, step: int, explore: bool) -> Any:  # noqa: ANN401
+        """See `Policy`."""
+        return self.agent.act(observation, step=step, explore=explore)
+
+    def learn(self, batch: dict[str, Any], *, progress: float) -> Any:  # noqa: ANN401
+        """See `Learner`."""
+        return self.agent.learn(batch, progress=progress)
+
+    def keep_best(self) -> None:
+        """Keeps the networks that act now as the best so far."""
+        self.agent.keep_best()
+
+    # What a caller asks.
+
+    def start(self) -> None:
+        """Starts the threads."""
+        self._loop.start()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Waits until the training is over; see `Trainer.wait`."""
+        return self._loop.wait(timeout_s)
+
+    def stop(self) -> None:
+        """Ends the training within a step of each thread, and waits for that."""
+        self._loop.stop()
+
+    def progress(self) -> TrainProgress:
+        """How it stands."""
+        return self._loop.progress()
+
+    def idle_share(self) -> float:
+        """How much of its time the learner waited for batches."""
+        return self._loop.idle_share()
+
+    def episodes(self, first: int = 0) -> list[Episode]:
+        """The finished episodes from number ``first`` on."""
+        return self._loop.episodes(first)
+
+    def evaluations(self) -> list[tuple[int, float]]:
+        """Steps and mean return of each evaluation so far."""
+        return self._loop.evaluations()
+
+    def best_policy(self) -> TorchPolicy:
+        """The policy of the best evaluation; else the latest."""
+        return TorchPolicy(self.agent.policy_state())
+
+    def evaluate(
+        self, policy: TorchPolicy | None = None, *, episodes: int = 20, seed: int = 0
+    ) -> list[float]:
+        """The returns of episodes without exploration; not while it trains."""
+        if policy is not None:
+            self.agent.load_policy(policy.state)
+        else:
+            self.agent.publish()
+        return self._loop.evaluate(episodes=episodes, seed=seed)
+
+    def __enter__(self) -> TorchTrainer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._loop.__exit__(kind, error, traceback)
+
+
+def evaluate_saved(
+    folder: Path, described: dict[str, Any], *, episodes: int, seed: int
+) -> list[float]:
+    """The returns of a policy that was trained with PyTorch; ``described`` is its settings.json."""
+    env, backend = described["env"], described["env_backend"]
+    options = described["env_options"]
+    settings = TrainSettings.from_options({**described["settings"], "actors": 0})
+    policy = TorchPolicy.load(folder / "policy.safetensors")
+    is_here = is_native(env, backend)
+    with EnvPool(
+        env, 1, backend=backend, env_kwargs=options, num_workers=0 if is_here else None
+    ) as pool:
+        agent = TorchAgent(described["algorithm"], pool.spec, settings)
+    agent.load_policy(policy.state)
+    with Loop(
+        agent,
+        agent,
+        env,
+        settings,
+        env_options=options,
+        env_backend=backend,
+        algorithm=described["algorithm"],
+    ) as loop:
+        return loop.evaluate(episodes=episodes, seed=seed)
+
+
+def _safetensors() -> Any:  # noqa: ANN401
+    try:
+        import safetensors.torch
+    except ImportError:
+        raise MissingPackageError(
+            "policies of PyTorch are written as safetensors: pip install safetensors"
+        ) from None
+    return safetensors.torch
