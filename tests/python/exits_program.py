@@ -352,6 +352,9 @@ for _name in (
 simple("Batch.__len__", lambda w: lambda: len(w.batch))
 simple("Batch.as_dict", lambda w: lambda: w.batch.as_dict())
 simple("Batch.items", lambda w: lambda: list(w.batch.items()))
+simple("Batch.names", lambda w: lambda: w.batch.names())
+simple("Batch.__getitem__", lambda w: lambda: w.batch["keys"])
+simple("Batch.__iter__", lambda w: lambda: list(w.batch))
 
 
 @case("Batch.convert")

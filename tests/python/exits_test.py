@@ -39,7 +39,7 @@ PLAIN = {
     *("ClientTls", "DeadlineExceededError", "ReplaySample", "ReverbError", "ReverieError"),
     *("SampleInfo", "ServerLimits", "ServerTls", "Table", "TableInfo", "TensorSpec"),
     *("Condition", "ConditionBuilder", "ConditionProto", "Config", "PatternNode", "Priority"),
-    *("ReferenceNode", "ModuleType", "TrainSettings"),
+    *("ReferenceNode", "ModuleType", "TrainSettings", "Hindsight"),
 }
 # Functions that neither wait nor let the interpreter's lock go, with what says so.
 BRIEF_FUNCTIONS = {
