@@ -471,6 +471,26 @@ def test_handles_cannot_be_pickled():
     assert repr(pickle.loads(pickle.dumps(unopened))) == repr(unopened)
 
 
+def test_a_batch_cannot_be_pickled_or_copied(client):
+    client.insert([np.zeros(2, np.float32), 1], {"t": 1.0})
+    batch = client.sample_batch("t", 2)
+    for copying in (pickle.dumps, copy.copy, copy.deepcopy):
+        with refused(TypeError, "a Batch cannot be pickled or copied", "batch.data"):
+            copying(batch)
+
+
+@in_this_process
+def test_too_few_distinct_items_are_said_to_be_too_few(client):
+    for _ in range(5):
+        client.insert([np.zeros(2, np.float32), 1], {"t": 1.0})
+    with refused(
+        errors.DeadlineExceededError,
+        "5 of 8 items drawn",
+        "all items of the table are in the batch",
+    ):
+        client.sample_batch("t", 8, distinct=True, timeout_s=0.05)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
