@@ -23,6 +23,7 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -89,7 +90,8 @@ def _called(function: Callable[..., _Given], *arguments: object) -> _Given:
 class Batcher(_Batcher):
     """As ``reverie.Batcher``, with a queue that does not fill and waits that do not end.
 
-    A program that adds and takes in one thread goes on, however much it adds first.
+    A program that adds and takes in one thread goes on, however much it adds first. Arrays are
+    batched; numbers, like all else, stay those of a batch's first item.
 
     Args:
         size: rows of a batch.
@@ -103,15 +105,66 @@ class Batcher(_Batcher):
     """
 
     def __init__(self, size: int, device: object = "cpu", dim: int = 0, **options: Any) -> None:  # noqa: ANN401
-        super().__init__(size, device, dim, **{**_UNBOUNDED, **options})
+        options = {**_UNBOUNDED, **options}
+        _called(partial(super().__init__, size, device, dim, **options))
+        self._has_numbers = False
 
     def stack(self, nest: object) -> None:
         """As ``reverie.Batcher.stack``; what it refuses is a ``RuntimeError`` too."""
-        _called(self._core.stack, nest)
+        _called(self._core.stack, self._held(nest))
 
     def cat(self, nest: object) -> None:
         """As ``reverie.Batcher.cat``; what it refuses is a ``RuntimeError`` too."""
-        _called(self._core.cat, nest)
+        _called(self._core.cat, self._held(nest))
+
+    def get(self, timeout_s: float | None = None) -> Any:  # noqa: ANN401
+        """As ``reverie.Batcher.get``."""
+        return self._freed(self._core.get(timeout_s))
+
+    async def _take(self) -> Any:  # noqa: ANN401
+        return self._freed(await super()._take())
+
+    def _held(self, nest: object) -> object:
+        if not _has_number(nest):
+            return nest
+        self._has_numbers = True
+        return _mapped(nest, lambda leaf: _Number(leaf) if isinstance(leaf, _NUMBERS) else leaf)
+
+    def _freed(self, batch: object) -> object:
+        if not self._has_numbers:
+            return batch
+        return _mapped(batch, lambda leaf: leaf.value if isinstance(leaf, _Number) else leaf)
+
+
+_NUMBERS = (bool, int, float)
+
+
+class _Number:
+    """A number that is not to become an array."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+
+def _has_number(nest: object) -> bool:
+    if isinstance(nest, dict):
+        return any(map(_has_number, nest.values()))
+    if isinstance(nest, (list, tuple)):
+        return any(map(_has_number, nest))
+    return isinstance(nest, _NUMBERS)
+
+
+def _mapped(nest: object, function: Callable[[Any], Any]) -> Any:  # noqa: ANN401
+    """Dicts, lists and tuples become plain ones, as moolib's do."""
+    if isinstance(nest, dict):
+        return {key: _mapped(value, function) for key, value in nest.items()}
+    if isinstance(nest, list):
+        return [_mapped(value, function) for value in nest]
+    if isinstance(nest, tuple):
+        return tuple(_mapped(value, function) for value in nest)
+    return function(nest)
 
 
 _UNBOUNDED = {"queue_size": 1 << 30, "timeout_s": math.inf}

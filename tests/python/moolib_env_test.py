@@ -1,5 +1,6 @@
 """moolib's EnvPool and Batcher, as its programs use them: facts of its interface, one a test."""
 
+import asyncio
 import threading
 
 import numpy as np
@@ -117,3 +118,44 @@ def test_a_batch_goes_to_the_device_it_was_asked_for():
         batcher = moolib.Batcher(1, "cuda")
         batcher.stack(torch.zeros(2))
         assert batcher.get().device.type == "cuda"
+
+
+def test_what_is_no_array_stays_that_of_the_first_item():
+    batcher = moolib.Batcher(2)
+    for i in range(4):
+        batcher.stack({"x": torch.full((3,), i), "n": 5 + i, "l": [i / 2, (True, f"{i}")]})
+    batch = batcher.get()
+    assert batch["x"].tolist() == [[0, 0, 0], [1, 1, 1]]
+    assert (batch["n"], batch["l"]) == (5, [0.0, (True, "0")])
+    assert batcher.get()["n"] == 7
+
+
+def test_later_items_are_converted_to_the_type_of_the_first():
+    batcher = moolib.Batcher(2)
+    batcher.stack(torch.zeros(1))
+    batcher.stack(torch.ones(1, dtype=torch.float64))
+    assert batcher.get().dtype == torch.float32
+
+
+def test_a_batcher_can_be_awaited():
+    async def take():
+        batcher = moolib.Batcher(1)
+        batcher.stack({"x": torch.ones(2), "n": 3})
+        return await batcher
+
+    batch = asyncio.run(take())
+    assert batch["x"].tolist() == [[1, 1]]
+    assert batch["n"] == 3
+
+
+def test_what_does_not_belong_into_a_batch_is_a_runtime_error():
+    batcher = moolib.Batcher(4)
+    batcher.stack({"x": torch.zeros(2)})
+    with pytest.raises(RuntimeError, match="made by stack"):
+        batcher.cat({"x": torch.zeros(2)})
+    with pytest.raises(RuntimeError, match="structure"):
+        batcher.stack({"x": torch.zeros(2), "y": torch.zeros(2)})
+    with pytest.raises(RuntimeError, match="rows along dim 0"):
+        moolib.Batcher(4).cat({"x": torch.zeros(2), "y": torch.zeros(1)})
+    with pytest.raises(RuntimeError, match="size is 0"):
+        moolib.Batcher(0)
