@@ -16,14 +16,15 @@ class SampleInfo(NamedTuple):
         probability: with which it was drawn.
         table_size: items in the table, before a removal that the draw caused.
         priority: of the item.
-        times_sampled: this draw included.
+        times_sampled: this draw included. Reverb's earlier releases had no such field, so programs
+            written for those leave it out.
     """
 
     key: int
     probability: float
     table_size: int
     priority: float
-    times_sampled: int
+    times_sampled: int = 0
 
     @classmethod
     def zeros(cls) -> "SampleInfo":

@@ -18,7 +18,7 @@ from reverie.client import Client
 from reverie.errors import InvalidArgumentError, NotFoundError
 from reverie.frameworks import converter
 from reverie.replay_sample import INFO_DTYPES, ReplaySample, SampleInfo
-from reverie.specs import TensorSpec, leaf_spec
+from reverie.specs import TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -181,26 +181,24 @@ class SampleDataset:
         timeout_s = _checks.timeout("get_signature_timeout_secs", get_signature_timeout_secs)
         client = _client(server_address)
         _checks.text("table", table)
-        tables = client._tables(timeout_s or None)
+        tables = _tables(client, timeout_s or None)
         if table not in tables:
             raise InvalidArgumentError(
                 f"table '{table}' does not exist; the tables are {sorted(tables)}"
             )
-        signature = tables[table].signature
-        if signature is None:
+        if tables[table]["signature"] is None:
             raise InvalidArgumentError(
                 f"table '{table}' has no signature; give dtypes and shapes yourself"
             )
-        paths, leaves, structure = _reverie.flatten(signature)
-        specs = [leaf_spec(path, leaf) for path, leaf in zip(paths, leaves, strict=True)]
+        paths, specs, structure = cls._signature(tables[table])
         shapes = [spec.shape for spec in specs]
         if cls._takes_steps and all(shape[:1] == (None,) for shape in shapes):
             shapes = [shape[1:] for shape in shapes]  # of whole trajectories
-        return cls(
+        made = cls(
             client,
             table,
-            _reverie.fold(structure, [spec.dtype_name for spec in specs]),
-            _reverie.fold(structure, [_Shape(shape) for shape in shapes]),
+            [spec.dtype_name for spec in specs],
+            [_Shape(shape) for shape in shapes],
             max_in_flight_samples_per_worker,
             num_workers_per_iterator,
             max_samples_per_stream,
@@ -209,6 +207,19 @@ class SampleDataset:
             flexible_batch_size=flexible_batch_size,
             framework=framework,
         )
+        # The columns have the signature's order, which that of a dict's keys need not be.
+        made._paths, made._structure = paths, structure
+        made._specs = [
+            TensorSpec(spec.shape, spec.dtype_name, path or None)
+            for path, spec in zip(paths, made._specs, strict=True)
+        ]
+        return made
+
+    @classmethod
+    def _signature(cls, table: dict[str, Any]) -> tuple[list[str], list[TensorSpec], str]:
+        """The signature that a server tells of: paths and specifications, and the nest of both."""
+        columns, structure = table["signature"]
+        return [path for path, _, _ in columns], _column_specs(columns), structure
 
     @property
     def element_spec(self) -> ReplaySample:
@@ -244,14 +255,14 @@ class SampleDataset:
         )
 
     def _open(self) -> _reverie.SampleStream:
-        tables = self._client._tables(_SIGNATURE_TIMEOUT_S)
+        tables = _tables(self._client, _SIGNATURE_TIMEOUT_S)
         if self._table not in tables:
             raise NotFoundError(
                 f"table '{self._table}' does not exist; the tables are {sorted(tables)}"
             )
-        signature = tables[self._table].signature
-        if signature is not None:
-            self._check_signature(_reverie.flatten(signature)[1])
+        table = tables[self._table]
+        if table["signature"] is not None:
+            self._check_signature(_column_specs(table["signature"][0]))
         return _reverie.SampleStream(
             self._client._native,
             self._table,
@@ -259,7 +270,7 @@ class SampleDataset:
             self._workers,
             self._timeout_s,
             self._max_samples,
-            tables[self._table].max_times_sampled,
+            table["max_times_sampled"],
         )
 
     def _check_signature(self, signature: list[TensorSpec]) -> None:
@@ -453,6 +464,18 @@ def _client(server_address: object) -> Client:
         return server_address
     what = "an address such as 'localhost:8000', or a reverie.Client"
     return Client(_checks.instance("server_address", server_address, str, what))
+
+
+def _tables(client: Client, timeout_s: float | None) -> dict[str, dict[str, Any]]:
+    """What a client's store tells of its tables, by name."""
+    return {table["name"]: table for table in client._native.info(timeout_s)}
+
+
+def _column_specs(columns: list[tuple[str, str, list[int]]]) -> list[TensorSpec]:
+    return [
+        TensorSpec([None if extent < 0 else extent for extent in shape], dtype)
+        for _, dtype, shape in columns
+    ]
 
 
 def _is_compatible(a: tuple[int | None, ...], b: tuple[int | None, ...]) -> bool:

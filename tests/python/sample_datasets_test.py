@@ -4,6 +4,7 @@ import gc
 import subprocess
 import sys
 import threading
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -202,6 +203,42 @@ def test_a_signature_says_what_a_dataset_is(client, kind):
         kind.from_table_signature(client, "none", 1)
     with pytest.raises(ValueError, match="'bare' has no signature"):
         kind.from_table_signature(client, "bare", 1)
+
+
+class Transition(NamedTuple):
+    """Its fields are in no alphabetical order."""
+
+    observation: Any
+    action: Any
+
+
+@pytest.mark.parametrize("is_served", [True, False])
+def test_a_named_tuple_keeps_the_order_of_its_fields(is_served):
+    spec = reverie.TensorSpec
+    table = reverie.Table(
+        "t",
+        reverie.selectors.Fifo(),
+        reverie.selectors.Fifo(),
+        10,
+        reverie.rate_limiters.MinSize(1),
+        signature=Transition(spec((None, 3), np.float32), spec((None,), np.int64)),
+    )
+    with reverie.Server([table]) as server:
+        client = server.localhost_client() if is_served else server.client()
+        with client.trajectory_writer(1) as writer:
+            writer.append(Transition(np.zeros(3, np.float32), np.int64(7)))
+            history = writer.history
+            last = Transition(history.observation[-1:], history.action[-1:])
+            writer.create_item("t", 1.0, last)
+        made = reverie.TrajectoryDataset.from_table_signature(client, "t", 1, max_samples=1)
+        (sample,) = made
+        shown = made.element_spec.data
+        if not is_served:  # this process has the class
+            assert isinstance(sample.data, Transition)
+            sample, shown = sample._replace(data=sample.data._asdict()), shown._asdict()
+        assert sample.data["observation"].shape == (1, 3)
+        assert sample.data["action"].tolist() == [7]
+        assert shown["action"] == spec((None,), np.int64, "action")
 
 
 def test_an_address_will_do_for_a_client():

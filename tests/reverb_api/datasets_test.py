@@ -2,6 +2,7 @@
 
 import importlib
 import time
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -174,6 +175,31 @@ def test_a_signature_makes_a_dataset(reverb, table, serve, spec, kind):
         assert samples[0].data["a"].shape == (3, 2)
     else:
         assert [int(s.data["b"][0]) for s in samples] == [0, 1, 2]
+
+
+class Transition(NamedTuple):
+    """As Acme has it; its fields are in no alphabetical order."""
+
+    observation: Any
+    action: Any
+
+
+def test_a_signature_may_be_a_named_tuple(reverb, table, serve, spec):
+    signature = Transition(spec((3,), "float32"), spec((), "int64"))
+    client = serve(table(signature=signature))
+    client.insert(Transition(np.ones(3, np.float32), np.int64(7)), {"t": 1.0})
+    unpacked = next(client.sample("t", unpack_as_table_signature=True))[0].data
+    assert unpacked.observation.tolist() == [1, 1, 1]
+    assert unpacked.action == 7
+    whole = client.sample("t", emit_timesteps=False, unpack_as_table_signature=True)
+    assert next(whole).data.action.tolist() == [7]
+    made = reverb.TimestepDataset.from_table_signature(
+        client.server_address, "t", max_in_flight_samples_per_worker=1, max_samples=1
+    )
+    assert made.element_spec.data._fields == ("observation", "action")
+    (sample,) = made
+    assert sample.data.observation.numpy().tolist() == [1, 1, 1]
+    assert int(sample.data.action) == 7
 
 
 def test_a_signature_that_is_not_there_is_missed(reverb, table, serve):

@@ -101,6 +101,10 @@ def test_a_table_that_is_not_there_is_both_errors(table, serve):
     assert isinstance(raised.value, RuntimeError)
 
 
+def test_a_field_that_earlier_releases_lacked_may_be_left_out(reverb):
+    assert reverb.SampleInfo((), (), (), ()).times_sampled == 0
+
+
 def test_an_argument_of_earlier_releases_is_taken(table, serve):
     writer = serve(table()).trajectory_writer(3, get_signature_timeout_ms=300_000)
     writer.append([1])

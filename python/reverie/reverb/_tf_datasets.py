@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import reverie
-from reverie.reverb._specs import tensorflow
+from reverie import _reverie
+from reverie.reverb._specs import decoded_signature, tensorflow
 from reverie.tf_dataset import tf_dataset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from reverie.sample_datasets import SampleDataset
+    from reverie.specs import TensorSpec
 
 # Whose specifications are looked at before the address is known.
 _NOWHERE = "localhost:1"
@@ -139,5 +141,17 @@ def dataset_of_signature(
         args: of ``kind.from_table_signature``.
         kwargs: as ``args``.
     """
-    made = kind.from_table_signature(server_address, table, **kwargs)
+
+    class OfSignature(kind):  # type: ignore[misc, valid-type]
+        """With the containers that TensorFlow reads of the signature: named tuples too."""
+
+        @classmethod
+        def _signature(cls, table: dict[str, Any]) -> tuple[list[str], list[TensorSpec], str]:
+            paths, specs, structure = super()._signature(table)
+            nest = decoded_signature(table.get("signature_message", b""))
+            if nest is not None:
+                paths, _, structure = _reverie.flatten(nest)
+            return paths, specs, structure
+
+    made = OfSignature.from_table_signature(server_address, table, **kwargs)
     return _marked(made.as_tf(), shown_as)

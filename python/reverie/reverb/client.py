@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from reverie import _checks, client
+from reverie import _checks, _reverie, client
 from reverie.errors import InvalidArgumentError
 from reverie.replay_sample import ReplaySample, SampleInfo
 from reverie.reverb._specs import decoded_signature
@@ -84,15 +84,19 @@ class Client(client.Client):
         """
         if num_samples < 0:
             return iter(())
+        nest = None
         if unpack_as_table_signature:
-            unpack_as_table_signature = self._get_signature_for_table(table) is not None
-        return super().sample(
+            nest = self._get_signature_for_table(table)
+            unpack_as_table_signature = nest is not None
+        has_classes = _holds_named_tuples(nest)
+        samples = super().sample(
             table,
             num_samples,
             emit_timesteps=bool(emit_timesteps),
-            unpack_as_table_signature=unpack_as_table_signature,
+            unpack_as_table_signature=bool(unpack_as_table_signature) and not has_classes,
             timeout_s=timeout_s,
         )
+        return _folded(samples, nest, bool(emit_timesteps)) if has_classes else samples
 
     def mutate_priorities(  # type: ignore[override]
         self,
@@ -125,7 +129,7 @@ class Client(client.Client):
         return shown
 
     def _get_signature_for_table(self, table: str) -> Any:  # noqa: ANN401
-        tables = self._tables()
+        tables = self.server_info()
         if table not in tables:
             raise InvalidArgumentError(
                 f'Could not find table "{table}". The following tables exists: {", ".join(tables)}.'
@@ -140,6 +144,31 @@ class Client(client.Client):
         if self._connection is None:
             return "<reverb.Client of an embedded store>"
         return f"Client, server_address={self.server_address}"
+
+
+def _holds_named_tuples(nest: Any) -> bool:  # noqa: ANN401
+    """Whether a nest has containers that the server's own words for it do not name."""
+    if isinstance(nest, dict):
+        return any(_holds_named_tuples(value) for value in nest.values())
+    if isinstance(nest, (list, tuple)):
+        return hasattr(nest, "_fields") or any(_holds_named_tuples(value) for value in nest)
+    return False
+
+
+def _folded(samples: Iterator[Any], nest: Any, emit_timesteps: bool) -> Iterator[Any]:  # noqa: ANN401
+    """The samples with their flat data in the containers of ``nest``."""
+    _, leaves, structure = _reverie.flatten(nest)
+
+    def fold(sample: ReplaySample) -> ReplaySample:
+        if len(sample.data) != len(leaves):
+            raise InvalidArgumentError(
+                f"the signature has {len(leaves)} columns, but the item has {len(sample.data)}; "
+                "leave unpack_as_table_signature out"
+            )
+        return sample._replace(data=_reverie.fold(structure, list(sample.data)))
+
+    for sample in samples:
+        yield [fold(step) for step in sample] if emit_timesteps else fold(sample)
 
 
 def _connect(server_address: str | tuple[str, ...], options: dict[str, Any]) -> Client:

@@ -1,0 +1,65 @@
+"""A plugin of pytest: programs keep dm-reverb's clients, and get servers of ours.
+
+``reverb.Server`` starts one of ours, as ``reverie serve`` does, with tables as those it was given.
+"""
+
+import dm_reverb  # noqa: F401
+import reverb
+import tensorflow  # noqa: F401 - before ours, as in programs
+from reverb import server
+
+import reverie.reverb as ours
+
+
+def selector(options):
+    kind = options.WhichOneof("distribution")
+    if kind == "prioritized":
+        return ours.selectors.Prioritized(options.prioritized.priority_exponent)
+    if kind == "heap":
+        return ours.selectors.MinHeap() if options.heap.min_heap else ours.selectors.MaxHeap()
+    return {
+        "fifo": ours.selectors.Fifo,
+        "lifo": ours.selectors.Lifo,
+        "uniform": ours.selectors.Uniform,
+    }[kind]()
+
+
+def like(table):
+    """A table of ours with the settings of one of dm-reverb's."""
+    info = table.info
+    limiter = info.rate_limiter_info
+    return ours.Table(
+        info.name,
+        selector(info.sampler_options),
+        selector(info.remover_options),
+        info.max_size,
+        ours.rate_limiters.RateLimiter(
+            limiter.samples_per_insert,
+            limiter.min_size_to_sample,
+            limiter.min_diff,
+            limiter.max_diff,
+        ),
+        info.max_times_sampled,
+        signature=info.signature,
+    )
+
+
+class Server:
+    def __init__(self, tables=None, port=None, checkpointer=None):  # noqa: ARG002
+        self._server = ours.Server([like(table) for table in tables], port)
+
+    @property
+    def port(self):
+        return self._server.port
+
+    def localhost_client(self):
+        return reverb.Client(f"localhost:{self.port}")
+
+    def stop(self):
+        self._server.stop()
+
+    def wait(self):
+        self._server.wait()
+
+
+reverb.Server = server.Server = Server
