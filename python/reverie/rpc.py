@@ -8,7 +8,7 @@
         rpc.connect("127.0.0.1:7000")
         action = rpc.sync("learner", "policy", observation)
 
-See docs/concepts/rpc.md.
+See docs/concepts/rpc.md. Both sides of a call are here, since an ``Rpc`` is both.
 """
 
 from __future__ import annotations

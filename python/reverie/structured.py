@@ -13,6 +13,8 @@ A pattern says beforehand what items are made of, in terms of a reference step::
 From then on each ``writer.append`` makes the items whose conditions hold. Rows are counted back
 from the newest step: ``[-3:]`` are the last three, ``[-3:-1]`` the two before the newest,
 ``[-5::2]`` each second of five; ``[-1]`` is one row without a leading axis.
+
+One file, since patterns, conditions and priorities are one small language, read as a whole.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -92,6 +92,7 @@ def run_lander(
     )
     result.save(out / "lander")
     draw_curve(result.episodes, out / "lander.png")
+    assert isinstance(result.policy, Mlp)  # the native learner's
     record_landing(result.policy, out / "lander.gif")
     console.print(
         f"Learning curve: {out / 'lander.png'}, a landing: {out / 'lander.gif'}",
