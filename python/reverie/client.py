@@ -70,9 +70,9 @@ class Client:
             now.
         sampling: how shards share the samples: ``"even"`` takes as many of each, ``"mass"`` takes
             them in proportion to the priorities that lie there, as one prioritised table would.
-        seed: of the keys that ``insert`` and the writers choose; None takes one from the system.
-            The server numbers its clients, so that two of one seed, or one that begins anew, never
-            choose the same. For one server, of Reverie's.
+        seed: seeds the keys that ``insert`` and the writers choose; None takes a seed from the
+            system. The server numbers its clients, so that two of one seed, or one that begins
+            anew, never choose the same. For one server, of Reverie's.
         on_corrupt: what becomes of items that cannot be decoded when they are drawn (a chunk is
             damaged, or was never one): ``"remove"`` takes each out of its table, where it is
             counted (``server_info()[table].corrupt_items``) and logged, and draws another in its
@@ -544,9 +544,9 @@ class Client:
 
         Args:
             table: its name.
-            tickets: of a batch (``batch.tickets``): found without a look-up.
+            tickets: those of a batch (``batch.tickets``), found without a look-up.
             priorities: one for each.
-            keys: of the items, instead of tickets.
+            keys: the items' keys, instead of tickets.
             timeout_s: how long to wait for a server.
 
         Returns:

@@ -21,7 +21,7 @@ def converter(output: object, device: object = None, *, pinned: bool = False) ->
 
     Args:
         output: one of ``OUTPUTS``.
-        device: of torch or JAX, or its name; None shares the array's memory on the CPU.
+        device: a device of torch or JAX, or its name; None shares the array's memory on the CPU.
         pinned: has torch copy through locked memory, without waiting.
 
     Returns:

@@ -58,7 +58,7 @@ class Mlp:
             within ``1 / sqrt(in)``; ``"orthogonal"`` draws orthogonal weights and biases of 0.
         gains: for ``"orthogonal"``, what each layer's weights are multiplied by. Omitted: sqrt(2)
             behind ReLU, 5/3 behind tanh, 1 for the outputs.
-        seed: of the first parameters. Omitted: another one each time; `seed` tells which.
+        seed: seeds the first parameters. Omitted: another seed each time; `seed` tells which.
 
     Raises:
         InvalidArgumentError: widths, an activation, an initializer or a gain that makes no network.
@@ -182,7 +182,7 @@ class Mlp:
         """The weight ``[in, out]`` and the bias ``[out]`` of each layer, as views into ``vector``.
 
         Args:
-            vector: of the length of `parameters`, such as a gradient. Omitted: the parameters.
+            vector: as long as `parameters`, such as a gradient. Omitted: the parameters.
         """
         flat = self._vector("vector", self.parameters if vector is None else vector)
         views = []
@@ -372,7 +372,7 @@ class Adam:
         """Moves the parameters against ``gradient``.
 
         Args:
-            network: of the widths that this was made for.
+            network: a network of the widths that this was made for.
             gradient: what `Mlp.backward` gave.
             norm_max: a longer gradient is shortened to this norm first.
 

@@ -30,7 +30,7 @@ class PatternDataset:
             not exist. Their priorities mean nothing.
         respect_episode_boundaries: whether an episode's end forgets its steps; else items may span
             both episodes.
-        is_end_of_episode: of a step, whether it is the last of its episode: a single bool.
+        is_end_of_episode: whether a step is the last of its episode: a single bool.
 
     Raises:
         InvalidArgumentError: there are no configurations, they differ in table, or one can make no

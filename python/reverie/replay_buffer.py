@@ -50,7 +50,7 @@ class ReplayBuffer(ProcessBound, _reverie.ReplayBuffer):
         frame_stack: frames that make an observation. Give :meth:`add` the newest one; where an
             episode has too few yet, its first is repeated.
         n_step: rewards that make a transition, fewer where the episode ends before.
-        gamma: of the sum of rewards and of ``discount``; in [0, 1].
+        gamma: the discount of one step, in the sums of rewards and in ``discount``; in [0, 1].
         prioritized: sample by priority. New items get the largest priority so far.
         alpha: the exponent of priorities; finite and >= 0.
         beta: the exponent of the weights, or a function that gives it for the number of updates
@@ -58,7 +58,7 @@ class ReplayBuffer(ProcessBound, _reverie.ReplayBuffer):
         weights: which item has the weight 1: ``"batch"``, the least likely one of the batch, or
             ``"buffer"``, that of the whole buffer, so that weights mean the same from batch to
             batch (as OpenAI Baselines has it).
-        seed: of the draws; None takes one from the system.
+        seed: seeds the draws; None takes a seed from the system.
         sequence_length: steps of a sequence that count; None for transitions.
         period: steps from the start of one sequence to that of the next; None for
             ``sequence_length``, so that none overlap.
@@ -227,9 +227,9 @@ class ReplayBuffer(ProcessBound, _reverie.ReplayBuffer):
             prefetch: batches that may wait for their user; in [1, 1024]. They are drawn with the
                 priorities of that time.
             output: ``"numpy"``, ``"torch"`` or ``"jax"``: of what all but ``tickets`` are arrays.
-            device: of torch or JAX: where the arrays go. The copies of one batch are begun before
-                the one ahead of it is handed out.
-            pin_memory: of torch: copies through locked memory, without waiting.
+            device: a device of torch or JAX, where the arrays go. The copies of one batch are begun
+                before the one ahead of it is handed out.
+            pin_memory: for torch: copies through locked memory, without waiting.
 
         Returns:
             An iterator over dicts as of :meth:`sample`, and a context manager.

@@ -12,10 +12,10 @@ class SampleInfo(NamedTuple):
     """What is known of a sampled item.
 
     Attributes:
-        key: of the item.
+        key: the item's key.
         probability: with which it was drawn.
         table_size: items in the table, before a removal that the draw caused.
-        priority: of the item.
+        priority: the item's priority.
         times_sampled: this draw included. Reverb's earlier releases had no such field, so programs
             written for those leave it out.
     """

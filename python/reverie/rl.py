@@ -628,7 +628,7 @@ def ornstein_uhlenbeck_step(
 
     Args:
         state: ``[B, D]``, or any other shape.
-        normals: of the same shape, draws from the standard normal distribution.
+        normals: draws, of the same shape, from the standard normal distribution.
         theta: how strongly it is drawn back, a second; at least 0.
         sigma: how strongly it is pushed; at least 0.
         dt: seconds a step; above 0.

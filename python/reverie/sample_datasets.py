@@ -83,8 +83,8 @@ class SampleDataset:
     """What ``TrajectoryDataset`` and ``TimestepDataset`` have in common.
 
     Args:
-        server_address: of a server, or a ``Client``: of a server elsewhere, or of a store in this
-            process.
+        server_address: a server's address, or a ``Client`` of a server elsewhere or of a store in
+            this process.
         table: its name.
         dtypes: a nest of the element types of the columns: NumPy's, TensorFlow's or by name.
         shapes: their shapes, in the same nest; None where any extent will do.
@@ -98,7 +98,7 @@ class SampleDataset:
         flexible_batch_size: items drawn by one request; -1 for half of
             ``max_in_flight_samples_per_worker``, which is the most: one half is drawn while the
             other is handed out.
-        framework: of what ``data`` is made: ``"numpy"``, ``"torch"`` or ``"jax"``.
+        framework: what the arrays of ``data`` are: ``"numpy"``, ``"torch"`` or ``"jax"``.
 
     Raises:
         InvalidArgumentError: an argument is out of range, or the nests differ.

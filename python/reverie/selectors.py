@@ -30,7 +30,7 @@ class Uniform(Selector):
     """Any item, each with the same probability.
 
     Args:
-        seed: of the generator; None takes one from the system.
+        seed: seeds the generator; None takes a seed from the system.
     """
 
     def __init__(self, seed: int | None = None) -> None:
@@ -44,7 +44,7 @@ class Prioritized(Selector):
 
     Args:
         priority_exponent: finite and >= 0; 0 makes all priorities but 0 equal.
-        seed: of the generator; None takes one from the system.
+        seed: seeds the generator; None takes a seed from the system.
 
     Raises:
         InvalidArgumentError: ``priority_exponent`` is negative or not finite.

@@ -32,16 +32,16 @@ class ServerLimits(NamedTuple):
 
     Attributes:
         connections: at a time.
-        calls: of one connection at a time; a call that waits counts. Further ones wait at their
-            client.
-        message_bytes: of one message; at most 2**32 - 1.
-        connection_bytes: of all that is held for one connection: messages on their way in and out,
+        calls: how many one connection may have at a time; a call that waits counts. Further ones
+            wait at their client.
+        message_bytes: the largest message; at most 2**32 - 1.
+        connection_bytes: what may be held for one connection: messages on their way in and out,
             and what was drawn for them. Beyond it nothing further is asked for or drawn; one
             larger message or batch passes alone.
-        bytes_in_flight: of all that is held for all connections, beyond a megabyte each, and of the
+        bytes_in_flight: what may be held for all connections, beyond a megabyte each, and of the
             chunks that writers have sent for items to come; None for an eighth of the machine's
             memory.
-        stream_bytes: of the chunks that one writer has sent for items to come.
+        stream_bytes: the chunks that one writer may have sent for items to come.
         unread_bytes: written to one call whose client does not read.
         first_call_s: seconds from a connection's hello to its first call.
         idle_s: seconds that a connection may be without a call. Its client connects again with the
@@ -107,10 +107,11 @@ class Server(ProcessBound):
             most 4096 bytes. Empty for none.
         tls: how to encrypt; None does not.
         insecure: let in everyone who can reach ``host``.
-        unix_path: of a Unix socket to listen at too, for clients of this machine and this user:
+        unix_path: a Unix socket to listen at too, for clients of this machine and this user:
             ``Client("unix:" + unix_path)``. Half the time of a round trip. None for no such socket.
-        max_bytes: of all steps and items together; inserts wait for room. None for no bound.
-        limits: of connections and messages.
+        max_bytes: the bound of all steps and items together; inserts wait for room. None for no
+            bound.
+        limits: the limits of connections and messages.
 
     Raises:
         InvalidArgumentError: no tables, a name twice, a port out of range, a limit below 1, a

@@ -50,9 +50,9 @@ class Store(ProcessBound):
 
     Args:
         tables: at least one, of different names. Each belongs to this store from now on.
-        max_bytes: of all steps and items together; inserts wait for room, and fail if there never
-            is. None for no bound.
-        seed: of the keys that clients choose for items, chunks and episodes, in one thread each;
+        max_bytes: the bound of all steps and items together; inserts wait for room, and fail if
+            there never is. None for no bound.
+        seed: seeds the keys that clients choose for items, chunks and episodes, in one thread each;
             None takes one from the system. Each client has a number of its own, so that two never
             choose the same. Selectors have seeds of their own.
         codec: how its writers keep full chunks of steps, where they are not told otherwise:

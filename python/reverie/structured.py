@@ -281,7 +281,7 @@ class Config(_Record):
         flat: a ``PatternNode`` for each column of the items, in flat order.
         pattern_structure: the text that folds them back into the nest that was given.
         table: the name of the table.
-        priority: of the items.
+        priority: the items' priority.
         conditions: all of them must hold.
     """
 
@@ -458,7 +458,7 @@ def infer_signature(configs: Sequence[Config], step_spec: Any) -> Any:  # noqa: 
     """The signature of a table whose items these configurations make.
 
     Args:
-        configs: of one table, whose patterns have one structure.
+        configs: those of one table, whose patterns have one structure.
         step_spec: a nest as steps have it, of specifications: ``TensorSpec``, those of TensorFlow
             or JAX, NumPy arrays.
 

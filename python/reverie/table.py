@@ -34,7 +34,7 @@ class TableInfo(NamedTuple):
     """What a table is and how it stands.
 
     Attributes:
-        size_bytes: of its items and the chunks they refer to, each counted once; only where
+        size_bytes: what its items and their chunks take, each counted once; only where
             ``max_bytes`` is set.
         num_episodes: that have items in the table.
         num_deleted_episodes: whose last item is gone.
@@ -77,7 +77,7 @@ class Table:
         extensions: see ``reverie.extensions``.
         signature: a nest of ``TensorSpec`` (or of what other libraries specify arrays with) that
             items must match, leading axis included; None for any items.
-        max_bytes: of the items and the chunks they refer to, each counted once; the remover evicts
+        max_bytes: the bound of the items and their chunks, each counted once; the remover evicts
             until they fit. None for no bound.
 
     Raises:

@@ -101,7 +101,7 @@ class Writer(ProcessBound):
         Args:
             table: its name.
             num_timesteps: at most those that were appended, and ``max_sequence_length``.
-            priority: of the item.
+            priority: the item's priority.
             timeout_s: how long to wait where ``max_in_flight_items`` wait already.
 
         Raises:

@@ -64,7 +64,7 @@ def tune_cores(
         settings: those of the training; what they say of actors and learners is not used.
         cores: how many; None is what this process may use.
         measure_s: for each point of a curve.
-        env_options: of the environment.
+        env_options: keyword arguments of the environment.
         env_backend: what steps it, as for `Trainer`.
         env_timeout_s: how long a step may take, of an environment that is not native.
 

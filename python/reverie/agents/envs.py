@@ -249,10 +249,10 @@ def env_source(
 
     Args:
         env: a native environment or a Gymnasium id.
-        options: of the environment.
+        options: keyword arguments of the environment.
         backend: one of ``BACKENDS``; ``"auto"`` is native where there is such an environment, and
             else worker processes.
-        timeout_s: of a step, of one that is not native.
+        timeout_s: how long a step may take that is not native.
         count: environments of an actor.
 
     Raises:

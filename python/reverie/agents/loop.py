@@ -95,7 +95,7 @@ class Loop:
         env_backend: as for ``EnvPool``.
         env_timeout_s: how long a step may take.
         output: ``"numpy"``, ``"torch"`` or ``"jax"``: what batches are.
-        device: of torch or JAX, where batches go while the last one is learned from.
+        device: a device of torch or JAX, where batches go while the last one is learned from.
 
     Raises:
         InvalidArgumentError: a setting is out of range, or ``learners`` is above 1.

@@ -43,7 +43,7 @@ class TorchAgent:
 
     Args:
         algorithm: one of ``algorithms()``.
-        spec: of the environment; `EnvPool.spec`.
+        spec: the environment's; `EnvPool.spec`.
         settings: what differs from the algorithm's defaults.
         device: where it computes, ``"cpu"`` or ``"cuda:0"``.
 

@@ -53,7 +53,7 @@ class TorchTrainer:
         algorithm: one of `algorithms`.
         env: a native environment or a Gymnasium id.
         settings: what differs from the algorithm's defaults; ``learners`` is 1.
-        env_options: of the environment.
+        env_options: keyword arguments of the environment.
         env_backend: what steps it.
         env_timeout_s: how long a step may take.
         device: ``"cpu"``, or where PyTorch computes else, as ``"cuda:0"``.

@@ -98,7 +98,7 @@ class Trainer:
         env: a native environment, one of ``reverie.envs.native.ids()``, or a Gymnasium id;
             ``"package.module:Id"`` imports the module first.
         settings: what differs from the algorithm's defaults.
-        env_options: of the environment, such as ``{"enable_wind": True}``.
+        env_options: keyword arguments of the environment, such as ``{"enable_wind": True}``.
         env_backend: ``"auto"`` steps native environments in C++ and others in worker processes,
             a pool of them for each actor; ``"process"``, ``"thread"`` and ``"native"`` insist.
         env_timeout_s: how long a step may take, of an environment that is not native.
@@ -217,7 +217,7 @@ class Trainer:
         Args:
             policy: whose; None is the latest.
             episodes: how many; each the first of an environment of its own.
-            seed: of the environments.
+            seed: seeds the environments.
 
         Raises:
             InvalidArgumentError: a number out of range, or a network of another shape.

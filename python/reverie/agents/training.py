@@ -90,7 +90,7 @@ def train(
         algorithm: one of `algorithms`.
         env: a native environment, one of ``reverie.envs.native.ids()``, or a Gymnasium id.
         settings: what differs from the algorithm's defaults.
-        env_options: of the environment.
+        env_options: keyword arguments of the environment.
         env_backend: ``"auto"`` steps native environments in C++ and others in worker processes;
             ``"process"``, ``"thread"`` and ``"native"`` insist.
         env_timeout_s: how long a step may take, of an environment that is not native.
@@ -190,7 +190,7 @@ def evaluate(
     Args:
         folder: what `TrainResult.save` wrote.
         episodes: how many; each the first of an environment of its own.
-        seed: of the environments.
+        seed: seeds the environments.
 
     Raises:
         FileNotFoundError: ``settings.json`` is missing.

@@ -29,24 +29,24 @@ class ReplayBuffer(TransitionBuffer):
 
     Args:
         buffer_size: transitions of all environments together.
-        observation_space: of one environment; Dict spaces too.
-        action_space: of one environment.
+        observation_space: that of one environment; Dict spaces too.
+        action_space: that of one environment.
         device: where batches go.
         n_envs: environments.
         optimize_memory_usage: changes nothing: observations are stored once in any case.
         handle_timeout_termination: tells by ``info["TimeLimit.truncated"]`` what a time limit cut
             off from what ended.
         n_steps: rewards of a transition.
-        gamma: of the sum of rewards and of the discount, with ``n_steps`` above 1.
+        gamma: the discount of one step in sums of rewards, with ``n_steps`` above 1.
         prioritized: draws by priority; give them with :meth:`update_priorities`.
         alpha: the exponent of priorities.
         beta: the exponent of ``weights``, which are of the last batch that was sampled.
-        frame_stack: of observations that are stacks of so many frames along the first axis: the
+        frame_stack: how many frames an observation stacks along its first axis: the
             newest alone is stored. Where an episode is too young, its first frame is repeated, as
             ``FrameStackObservation`` does.
         hindsight: a ``reverie.Hindsight``: draws some transitions with goals that their episode
             reached, of Dict observations.
-        seed: of the draws.
+        seed: seeds the draws.
 
     Raises:
         InvalidArgumentError: a number is out of range, or a ``frame_stack`` that does not divide

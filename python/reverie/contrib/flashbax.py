@@ -120,7 +120,7 @@ def make_flat_buffer(
         sample_batch_size: B.
         add_sequences: ``add`` takes an axis ``[T]``.
         add_batch_size: ``add`` takes a first axis of so many streams; None for one, without axis.
-        seed: of the draws.
+        seed: seeds the draws.
 
     Raises:
         InvalidArgumentError: a number is out of range.
@@ -166,7 +166,7 @@ def make_trajectory_buffer(
         period: timesteps from the start of a run to that of the next.
         min_length_time_axis: timesteps of a stream before ``can_sample`` is true.
         max_size: timesteps of all streams together; the oldest make room.
-        seed: of the draws.
+        seed: seeds the draws.
 
     Raises:
         InvalidArgumentError: a number is out of range.

@@ -182,14 +182,14 @@ class ReplayBuffer(TransitionBuffer, sb3_buffers.ReplayBuffer):  # type: ignore[
 
     Args:
         buffer_size: transitions of all environments together.
-        observation_space: of the environments; Dict spaces too.
-        action_space: of the environments.
+        observation_space: that of the environments; Dict spaces too.
+        action_space: that of the environments.
         device: where batches go.
         n_envs: environments.
         optimize_memory_usage: must be False: observations are stored once in any case.
         handle_timeout_termination: tells what a time limit cut off from what ended.
         n_steps: rewards of a transition.
-        gamma: of the sum of rewards and of the discount, with ``n_steps`` above 1. Give the
+        gamma: the discount of one step in sums of rewards, with ``n_steps`` above 1. Give the
             algorithm's.
         prioritized: draws by priority; give them with :meth:`update_priorities`.
         alpha: the exponent of priorities.
@@ -199,7 +199,7 @@ class ReplayBuffer(TransitionBuffer, sb3_buffers.ReplayBuffer):  # type: ignore[
             frame is repeated.
         hindsight: a ``reverie.Hindsight``: draws some transitions with goals that their episode
             reached, of Dict observations.
-        seed: of the draws.
+        seed: seeds the draws.
 
     Raises:
         InvalidArgumentError: ``optimize_memory_usage``, or a ``frame_stack`` that does not divide

@@ -47,13 +47,13 @@ class ReplayBuffer:
 
     Args:
         capacity: transitions; the oldest make room.
-        batch_size: of ``sample()`` without a number.
+        batch_size: what ``sample()`` draws without a number.
         prioritized: draws by priority.
         alpha: the exponent of priorities.
         beta: the exponent of the weights, in a sample's ``_weight``.
         priority_key: the entry that ``update_tensordict_priority`` reads.
-        device: of samples.
-        seed: of the draws.
+        device: where samples go.
+        seed: seeds the draws.
 
     Raises:
         InvalidArgumentError: a number is out of range.

@@ -98,8 +98,8 @@ class AtariEnv:
         game: see ``make``.
         repeat: frames for which an action is held; their rewards are summed.
         pool: takes the brighter of the last two frames, pixel by pixel; otherwise the last alone.
-        height: of an observation.
-        width: of an observation.
+        height: pixels of an observation.
+        width: pixels of an observation.
         stack: how many of the last pictures an observation holds; a reset repeats its first.
         noop_max: a reset is followed by 1 to this many frames without an action; 0 for none.
         max_frames: after how many frames an episode is truncated; 0 is never.
@@ -194,7 +194,7 @@ class AtariEnv:
         """Begin an episode.
 
         Args:
-            seed: of the count of no-ops and of the emulator, from now on.
+            seed: seeds the count of no-ops and the emulator, from now on.
             options: none are known.
         """
         _checks.no_options("options", options, "none are known")

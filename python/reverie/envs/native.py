@@ -78,7 +78,7 @@ def spec(env_id: str, /, **options: OptionValue) -> EnvSpec:
 
     Args:
         env_id: its name, one of ``ids()``.
-        options: of the environment, as for ``NativePool``.
+        options: keyword arguments of the environment, as for ``NativePool``.
 
     Raises:
         NotFoundError: there is no environment of that name; the message has the nearest names.
@@ -114,7 +114,7 @@ class NativePool(ProcessBound):
             ``observation`` and resets it in the next step, whatever the action says.
             ``"Disabled"`` shows the same, and refuses steps until ``reset_some`` has reset it. With
             both ``final_observation`` means nothing.
-        options: of the environment, such as ``enable_wind=True``.
+        options: keyword arguments of the environment, such as ``enable_wind=True``.
 
     Raises:
         NotFoundError: there is no environment of that name; the message has the nearest names.

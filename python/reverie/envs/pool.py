@@ -43,13 +43,14 @@ class EnvPool(ProcessBound):
             processes. ``"thread"`` is for environments that wait rather than compute: threads of
             this process, one each unless ``num_workers`` says otherwise.
         env_kwargs: keyword arguments of the environment.
-        seed: of the first reset: environment i of batch b gets ``seed + b * num_envs + i``.
+        seed: seeds the first reset: environment i of batch b gets ``seed + b * num_envs + i``.
         batch_size: less than ``num_envs``: a result then holds the first ``batch_size``
             environments that are ready, ``env_ids`` says which, and
             ``step(actions, env_ids=ids)`` steps some.
         timeout_s: how long a step may take, and a worker to start.
         output: ``"numpy"``, ``"torch"`` or ``"jax"``: what a batch's arrays are.
-        device: of torch or JAX; a copy to a GPU goes on while the caller does something else.
+        device: a device of torch or JAX; a copy to a GPU goes on while the caller does something
+            else.
         info: names of numeric entries of the environments' info that become columns of float64
             (``"episode/r"`` for nested ones), or a mapping of names to dtypes or ``TensorSpec``.
         refuse_nan: makes an observation that holds a NaN an ``EnvError``; else it is passed on.

@@ -46,7 +46,7 @@ class ProcessPool:
         num_workers: processes; each has its share of every batch. ``None`` takes as many as this
             process may use processors, at most ``num_envs``.
         env_kwargs: keyword arguments of ``env``, of plain values.
-        seed: of the first reset: environment i of batch b gets ``seed + b * num_envs + i``.
+        seed: seeds the first reset: environment i of batch b gets ``seed + b * num_envs + i``.
         batch_size: makes a result hold the first ``batch_size`` environments that are ready.
         timeout_s: how long a worker may take to start, and a step to be done.
         info: names of numeric entries of the environments' info ("episode/r" for nested ones),

@@ -147,7 +147,7 @@ class Row:
         index: its number in the vector environment.
         is_first: whether it is the first that its worker steps.
         mode: one of ``MODES``, how it is reset behind an episode's end.
-        mail: of its worker.
+        mail: its worker's.
     """
 
     def __init__(

@@ -38,7 +38,7 @@ class VectorPool:
         num_envs: environments of one batch.
         num_batches: vector environments.
         env_kwargs: further keyword arguments of ``env``.
-        seed: of the first reset: batch b gets ``seed + b * num_envs``.
+        seed: seeds the first reset: batch b gets ``seed + b * num_envs``.
         timeout_s: how long a step may take.
         info: names of numeric entries of the environments' info that become columns.
         copy: gives each result arrays of its own. Else they are those of the vector environment,

@@ -74,7 +74,7 @@ def start(
         connection: to the pool.
         task: the pool's, as it came.
         maker: gives the function that makes environment i, for ``task["env"]``.
-        mail: of the rows of a ``VectorEnv``; None for those of a pool.
+        mail: carries the rows of a ``VectorEnv``; None for a pool's.
 
     Returns:
         The environments, none if one could not be made, which the pool was told then; and the

@@ -12,7 +12,7 @@ class PlainMessage:
     """Fields that were set, and defaults for those that were not, with protobuf's questions.
 
     Args:
-        defaults: of all fields, by name.
+        defaults: the defaults of all fields, by name.
         fields: those that are set.
         oneof: the name of the choice that some fields are members of.
         members: those fields.

@@ -135,10 +135,10 @@ def dataset_of_signature(
 
     Args:
         shown_as: the class that the dataset is taken for.
-        kind: of samples.
-        server_address: of the server.
+        kind: the class of samples.
+        server_address: the server's.
         table: its name.
-        args: of ``kind.from_table_signature``.
+        args: those of ``kind.from_table_signature``.
         kwargs: as ``args``.
     """
 

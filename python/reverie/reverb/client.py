@@ -41,8 +41,8 @@ class Client(client.Client):
             num_keep_alive_refs: steps that items can refer back to; >= 1.
             validate_items: look at the table's signature when an item is created, not only when it
                 reaches the table.
-            options: of ``reverie.Client.trajectory_writer``. Without ``max_in_flight_items`` any
-                number of items may wait for their table, as Reverb has it. The argument
+            options: those of ``reverie.Client.trajectory_writer``. Without ``max_in_flight_items``
+                any number of items may wait for their table, as Reverb has it. The argument
                 ``get_signature_timeout_ms`` of Reverb's earlier releases means nothing: how long a
                 client waits for its server is its ``retry_timeout_s``.
         """
@@ -62,7 +62,7 @@ class Client(client.Client):
         Args:
             configs: messages of ``create_config`` or ``patterns_pb2``, or what
                 ``reverie.structured.create_config`` makes.
-            options: of ``reverie.Client.structured_writer``.
+            options: those of ``reverie.Client.structured_writer``.
         """
         from reverie.reverb.structured_writer import native_configs
 

@@ -151,9 +151,9 @@ class Checkpointer:
     """Where checkpoints would lie; see ``reverb.checkpointers``.
 
     Args:
-        path: of the directory.
+        path: the directory.
         group: must be empty.
-        fallback_checkpoint_path: of a checkpoint to begin with.
+        fallback_checkpoint_path: the checkpoint to begin with.
     """
 
     def __init__(self, path: str, group: str, fallback_checkpoint_path: str | None) -> None:

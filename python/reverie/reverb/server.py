@@ -40,7 +40,7 @@ class Table(table.Table):
         max_size: items; >= 1.
         rate_limiter: see ``reverb.rate_limiters``.
         max_times_sampled: an item is removed once it was sampled so often; < 1 for never.
-        extensions: of ``reverie.extensions``, or ``TableExtensionBase``.
+        extensions: from ``reverie.extensions``, or ``TableExtensionBase``.
         signature: a nest of ``TensorSpec``, of TensorFlow's or ours; None for any items.
 
     Raises:
@@ -190,8 +190,9 @@ class Server(server.Server):
     Args:
         tables: at least one, of different names.
         port: to listen at; None takes a free one.
-        checkpointer: of ``reverb.checkpointers``. Servers write no checkpoints: see there.
-        options: of ``reverie.Server``: ``host``, ``token``, ``tls``, ``insecure`` and the others.
+        checkpointer: from ``reverb.checkpointers``. Servers write no checkpoints: see there.
+        options: those of ``reverie.Server``: ``host``, ``token``, ``tls``, ``insecure`` and the
+            others.
 
     Raises:
         ValueError: no tables, or a name twice.

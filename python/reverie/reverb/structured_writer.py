@@ -78,7 +78,7 @@ def infer_signature(configs: Sequence[Any], step_spec: Any) -> Any:  # noqa: ANN
     """The signature of a table whose items these configurations make.
 
     Args:
-        configs: of one table, whose patterns have one structure.
+        configs: those of one table, whose patterns have one structure.
         step_spec: a nest of specifications as steps have it.
 
     Raises:

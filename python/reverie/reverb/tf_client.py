@@ -36,9 +36,9 @@ class TFClient:
     codes of Python functions, ``InvalidArgumentError`` or ``UnknownError``.
 
     Args:
-        server_address: of a server.
+        server_address: a server's address.
         shared_name: means nothing.
-        name: of the operations.
+        name: the name of the operations.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class TFClient:
         Args:
             table: its name.
             data_dtypes: a nest of the dtypes of its columns.
-            name: of the operation.
+            name: the name of the operation.
         """
         tf = self._tf
         dtypes = tf.nest.flatten(data_dtypes)
@@ -120,7 +120,7 @@ class TFClient:
             data: the tensors of the step.
             tables: their names, a string tensor of rank 1.
             priorities: one for each table, a float64 tensor of rank 1.
-            name: of the operation.
+            name: the name of the operation.
 
         Raises:
             ValueError: ``tables`` or ``priorities`` is another tensor, or their shapes differ.
@@ -165,9 +165,9 @@ class TFClient:
 
         Args:
             table: its name.
-            keys: of the items, a uint64 tensor of rank 1.
+            keys: the items' keys, a uint64 tensor of rank 1.
             priorities: one for each, a float64 tensor.
-            name: of the operation.
+            name: the name of the operation.
         """
 
         def update(table: Any, keys: Any, priorities: Any) -> list[Any]:  # noqa: ANN401

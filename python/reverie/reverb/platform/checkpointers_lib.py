@@ -24,9 +24,9 @@ class DefaultCheckpointer(CheckpointerBase):
     """A directory of checkpoints.
 
     Args:
-        path: of the directory; need not exist.
+        path: the directory, which need not exist.
         group: must be empty.
-        fallback_checkpoint_path: of a checkpoint to begin with where the directory has none.
+        fallback_checkpoint_path: the checkpoint to begin with where the directory has none.
     """
 
     def __init__(
