@@ -1,0 +1,19 @@
+// CRC32C: the checksum of everything that we write to a disk.
+//
+// The Castagnoli polynomial, as iSCSI, ext4 and Reverb's records have it: crc32c("123456789") is
+// 0xe3069283.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace reverie {
+
+// Of `bytes`; or, with the checksum of the bytes before them, of both together. 8 GB/s where the
+// processor has an instruction for it, else 1.
+std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before = 0);
+// The same by tables, on any processor.
+std::uint32_t crc32c_portable(std::span<const std::byte> bytes, std::uint32_t before = 0);
+
+}  // namespace reverie

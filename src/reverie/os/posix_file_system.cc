@@ -1,0 +1,331 @@
+// FileSystem over plain system calls.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "reverie/os/file_system.h"
+
+namespace reverie {
+namespace {
+
+// Bytes after which the kernel is told to begin writing, so that a sync finds little left to do.
+constexpr std::uint64_t kWriteBehindBytes = 8u << 20;
+
+StatusCode code_of(int error) {
+  switch (error) {
+    case ENOENT:
+      return StatusCode::kNotFound;
+    case EEXIST:
+      return StatusCode::kAlreadyExists;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return StatusCode::kPermissionDenied;
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+      return StatusCode::kResourceExhausted;
+    case ENOTDIR:
+    case EISDIR:
+    case ENAMETOOLONG:
+    case EINVAL:
+    case ELOOP:
+    case EXDEV:
+      return StatusCode::kInvalidArgument;
+    case ENOTEMPTY:
+    case EBUSY:
+    case EWOULDBLOCK:
+      return StatusCode::kFailedPrecondition;
+    case EOPNOTSUPP:
+    case EMLINK:
+    case ENOSYS:
+      return StatusCode::kUnimplemented;
+    default:
+      return StatusCode::kDataLoss;
+  }
+}
+
+Status error_of(int error, const char* what, const std::string& path) {
+  const StatusCode code = code_of(error);
+  const char* advice = "";
+  if (error == ENOSPC || error == EDQUOT) advice = "; free some space";
+  if (code == StatusCode::kPermissionDenied) advice = "; give a folder that this user may write to";
+  return Status(code, format("cannot {} '{}': {}{}", what, path, std::strerror(error), advice));
+}
+
+// A name with a NUL would be cut short there by the system.
+Status check_path(const std::string& path) {
+  if (path.empty()) return invalid_argument("a path is empty; give one");
+  if (path.find('\0') != std::string::npos) {
+    return invalid_argument("path '{}' holds a NUL; give one without", path.c_str());
+  }
+  return {};
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&&) = delete;
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+Result<Descriptor> open_path(const std::string& path, int flags, const char* what) {
+  REVERIE_RETURN_IF_ERROR(check_path(path));
+  while (true) {
+    const int fd = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
+    if (fd >= 0) return Descriptor(fd);
+    if (errno != EINTR) return error_of(errno, what, path);
+  }
+}
+
+class PosixFile final : public File {
+ public:
+  PosixFile(Descriptor fd, std::string path, std::uint64_t size)
+      : fd_(std::move(fd)), path_(std::move(path)), end_(size), begun_(size) {}
+
+  Status append(std::span<const std::byte> bytes) override {
+    REVERIE_RETURN_IF_ERROR(write_at(end_, bytes));
+    if (end_ - begun_ >= kWriteBehindBytes) {
+      // A hint: where it is refused the sync does it all.
+      (void)sync_file_range(fd_.get(), static_cast<off_t>(begun_),
+                            static_cast<off_t>(end_ - begun_), SYNC_FILE_RANGE_WRITE);
+      begun_ = end_;
+    }
+    return {};
+  }
+  Status write_at(std::uint64_t offset, std::span<const std::byte> bytes) override {
+    REVERIE_RETURN_IF_ERROR(failed_);
+    while (!bytes.empty()) {
+      const ssize_t written =
+          pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+      if (written < 0) {
+        if (errno == EINTR) continue;
+        return error_of(errno, "write", path_);
+      }
+      offset += static_cast<std::uint64_t>(written);
+      bytes = bytes.subspan(static_cast<std::size_t>(written));
+    }
+    end_ = std::max(end_, offset);
+    return {};
+  }
+  Status sync() override {
+    REVERIE_RETURN_IF_ERROR(failed_);
+    if (fdatasync(fd_.get()) != 0) failed_ = error_of(errno, "sync", path_);
+    return failed_;
+  }
+
+ private:
+  const Descriptor fd_;
+  const std::string path_;
+  std::uint64_t end_;
+  std::uint64_t begun_;  // up to here the kernel was told to write
+  Status failed_;
+};
+
+class PosixReadableFile final : public ReadableFile {
+ public:
+  PosixReadableFile(Descriptor fd, std::string path, std::uint64_t size)
+      : fd_(std::move(fd)), path_(std::move(path)), size_bytes_(size) {}
+
+  std::uint64_t size_bytes() const override { return size_bytes_; }
+  Status read_at(std::uint64_t offset, std::span<std::byte> out) const override {
+    while (!out.empty()) {
+      const ssize_t got = pread(fd_.get(), out.data(), out.size(), static_cast<off_t>(offset));
+      if (got < 0) {
+        if (errno == EINTR) continue;
+        return error_of(errno, "read", path_);
+      }
+      if (got == 0) {
+        return data_loss("'{}' ends at byte {}; {} more are wanted there", path_, offset,
+                         out.size());
+      }
+      offset += static_cast<std::uint64_t>(got);
+      out = out.subspan(static_cast<std::size_t>(got));
+    }
+    return {};
+  }
+
+ private:
+  const Descriptor fd_;
+  const std::string path_;
+  const std::uint64_t size_bytes_;
+};
+
+class PosixMappedFile final : public MappedFile {
+ public:
+  PosixMappedFile(void* at, std::size_t size) : at_(at), size_bytes_(size) {}
+  ~PosixMappedFile() override {
+    if (size_bytes_ > 0) munmap(at_, size_bytes_);
+  }
+  std::span<const std::byte> bytes() const override {
+    return {static_cast<const std::byte*>(at_), size_bytes_};
+  }
+
+ private:
+  void* const at_;
+  const std::size_t size_bytes_;
+};
+
+class PosixFileLock final : public FileLock {
+ public:
+  explicit PosixFileLock(Descriptor fd) : fd_(std::move(fd)) {}
+
+ private:
+  const Descriptor fd_;
+};
+
+class PosixFileSystem final : public FileSystem {
+ public:
+  Result<std::unique_ptr<File>> create(const std::string& path) override {
+    REVERIE_ASSIGN_OR_RETURN(Descriptor fd, open_path(path, O_WRONLY | O_CREAT | O_EXCL, "create"));
+    return std::unique_ptr<File>(std::make_unique<PosixFile>(std::move(fd), path, 0));
+  }
+  Result<std::unique_ptr<File>> open_to_append(const std::string& path) override {
+    REVERIE_ASSIGN_OR_RETURN(Descriptor fd, open_path(path, O_WRONLY, "open"));
+    REVERIE_ASSIGN_OR_RETURN(const std::uint64_t size, size_of(fd, path));
+    return std::unique_ptr<File>(std::make_unique<PosixFile>(std::move(fd), path, size));
+  }
+  Result<std::unique_ptr<ReadableFile>> open(const std::string& path) override {
+    REVERIE_ASSIGN_OR_RETURN(Descriptor fd, open_path(path, O_RDONLY, "open"));
+    REVERIE_ASSIGN_OR_RETURN(const std::uint64_t size, size_of(fd, path));
+    return std::unique_ptr<ReadableFile>(
+        std::make_unique<PosixReadableFile>(std::move(fd), path, size));
+  }
+  Result<std::unique_ptr<MappedFile>> map(const std::string& path) override {
+    REVERIE_ASSIGN_OR_RETURN(const Descriptor fd, open_path(path, O_RDONLY, "open"));
+    REVERIE_ASSIGN_OR_RETURN(const std::uint64_t size, size_of(fd, path));
+    void* at = nullptr;
+    if (size > 0) {
+      at = mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
+      if (at == MAP_FAILED) return error_of(errno, "map", path);
+    }
+    return std::unique_ptr<MappedFile>(std::make_unique<PosixMappedFile>(at, size));
+  }
+
+  Result<PathKind> kind(const std::string& path) override {
+    REVERIE_RETURN_IF_ERROR(check_path(path));
+    struct stat about {};
+    if (stat(path.c_str(), &about) != 0) {
+      // A path that leads through a file leads nowhere.
+      if (errno == ENOENT || errno == ENOTDIR) return PathKind::kNothing;
+      return error_of(errno, "look at", path);
+    }
+    if (S_ISREG(about.st_mode)) return PathKind::kFile;
+    return S_ISDIR(about.st_mode) ? PathKind::kFolder : PathKind::kOther;
+  }
+  Result<std::vector<std::string>> list(const std::string& folder) override {
+    REVERIE_RETURN_IF_ERROR(check_path(folder));
+    std::error_code error;
+    std::vector<std::string> names;
+    for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+         entry.increment(error)) {
+      names.push_back(entry->path().filename().string());
+    }
+    if (error) return error_of(error.value(), "list", folder);
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  Status create_folder(const std::string& path) override {
+    REVERIE_RETURN_IF_ERROR(check_path(path));
+    return mkdir(path.c_str(), 0777) == 0 ? Status() : error_of(errno, "make the folder", path);
+  }
+  Status link(const std::string& file, const std::string& second_name) override {
+    REVERIE_RETURN_IF_ERROR(check_path(file));
+    REVERIE_RETURN_IF_ERROR(check_path(second_name));
+    if (::link(file.c_str(), second_name.c_str()) == 0) return {};
+    // So say file systems that have no second names, and those that keep them from other users.
+    if (errno == EPERM || errno == EXDEV) errno = EOPNOTSUPP;
+    return error_of(errno, "give a second name to", file);
+  }
+  Status remove_file(const std::string& path) override {
+    REVERIE_RETURN_IF_ERROR(check_path(path));
+    return unlink(path.c_str()) == 0 ? Status() : error_of(errno, "remove", path);
+  }
+  Status remove_folder(const std::string& path) override {
+    REVERIE_RETURN_IF_ERROR(check_path(path));
+    return rmdir(path.c_str()) == 0 ? Status() : error_of(errno, "remove the folder", path);
+  }
+  Status sync_folder(const std::string& path) override {
+    REVERIE_ASSIGN_OR_RETURN(const Descriptor fd,
+                             open_path(path, O_RDONLY | O_DIRECTORY, "open the folder"));
+    return fsync(fd.get()) == 0 ? Status() : error_of(errno, "sync the folder", path);
+  }
+  Status sync_file(const std::string& path) override {
+    REVERIE_ASSIGN_OR_RETURN(const Descriptor fd, open_path(path, O_RDONLY, "open"));
+    return fdatasync(fd.get()) == 0 ? Status() : error_of(errno, "sync", path);
+  }
+
+  Result<std::unique_ptr<FileLock>> lock(const std::string& path) override {
+    REVERIE_ASSIGN_OR_RETURN(Descriptor fd, open_path(path, O_RDWR | O_CREAT, "lock"));
+    if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno != EWOULDBLOCK) return error_of(errno, "lock", path);
+      char holder[32] = {};
+      const ssize_t size = pread(fd.get(), holder, sizeof(holder) - 1, 0);
+      return failed_precondition(
+          "'{}' is locked by {}; end that one first, or use another folder", path,
+          size > 0 ? format("process {}", holder) : std::string("another process"));
+    }
+    const std::string pid = format("{}", getpid());
+    // For people: whether it can be written does not matter.
+    if (ftruncate(fd.get(), 0) == 0) (void)!pwrite(fd.get(), pid.data(), pid.size(), 0);
+    return std::unique_ptr<FileLock>(std::make_unique<PosixFileLock>(std::move(fd)));
+  }
+
+ private:
+  static Result<std::uint64_t> size_of(const Descriptor& fd, const std::string& path) {
+    struct stat about {};
+    if (fstat(fd.get(), &about) != 0) return error_of(errno, "look at", path);
+    if (!S_ISREG(about.st_mode)) {
+      return invalid_argument("'{}' is no ordinary file; give the path of one", path);
+    }
+    return static_cast<std::uint64_t>(about.st_size);
+  }
+
+  Status rename(const std::string& from, const std::string& to, IfThere if_there) override {
+    REVERIE_RETURN_IF_ERROR(check_path(from));
+    REVERIE_RETURN_IF_ERROR(check_path(to));
+    if (if_there == IfThere::kReplace) {
+      return ::rename(from.c_str(), to.c_str()) == 0 ? Status() : error_of(errno, "rename to", to);
+    }
+    if (syscall(SYS_renameat2, AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) ==
+        0) {
+      return {};
+    }
+    // Some file systems cannot refuse by themselves.
+    if (errno != EINVAL && errno != ENOSYS) return error_of(errno, "rename to", to);
+    REVERIE_ASSIGN_OR_RETURN(const PathKind there, kind(to));
+    if (there != PathKind::kNothing) return error_of(EEXIST, "rename to", to);
+    return ::rename(from.c_str(), to.c_str()) == 0 ? Status() : error_of(errno, "rename to", to);
+  }
+};
+
+}  // namespace
+
+FileSystem& FileSystem::system() {
+  static auto* const files = new PosixFileSystem;
+  return *files;
+}
+
+}  // namespace reverie

@@ -1,0 +1,133 @@
+// sim::FileSystem: files in memory that fail, tear and forget as a seed says.
+//
+//     what programs see     folder { name -> node }        node: all bytes written
+//     what a disk has       folder { name -> node }        node: the bytes of its last sync
+//                             + changes of names             + writes since, in order
+//                               since its last sync
+//
+// Each call has a number, from 1 on. A call can be made to fail alone (an error of the device, a
+// full disk), or to be the one at which the power goes: a write is done in part then, any other
+// call is done or not, and every later call is refused until restart(). restart() decides, by
+// draws of the seed, what of the unsynced writes and names the disk has: any subset, writes in any
+// part, lost bytes as zeros. What was synced is there.
+//
+// A sync of a file keeps its bytes and its size, not its name; a sync of a folder the names in it,
+// not the bytes behind them. Disks of today promise no less, and some file systems no more.
+//
+// The same seed gives the same run: trace() is a hash of every call and its outcome.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "reverie/base/random.h"
+#include "reverie/os/file_system.h"
+
+namespace reverie::sim {
+
+class SimFile;
+
+// Not thread-safe. Outlives what it opens.
+class FileSystem final : public reverie::FileSystem {
+ public:
+  explicit FileSystem(std::uint64_t seed);
+  ~FileSystem() override;
+
+  // Calls so far.
+  std::int64_t calls() const { return calls_; }
+  std::uint64_t trace() const { return trace_; }
+
+  // Call `call` fails with `status`, and has done nothing or, if it is a write, a part.
+  void fail_at(std::int64_t call, Status status);
+  // Call `call` is the last one before the power goes.
+  void stop_at(std::int64_t call) { stop_call_ = call; }
+  // A disk of so many bytes in all files; RESOURCE_EXHAUSTED beyond.
+  void set_disk_bytes(std::uint64_t size_bytes) { disk_bytes_ = size_bytes; }
+  bool is_stopped() const { return stopped_; }
+  // The power goes, if it has not, and comes back. Locks are let go.
+  void restart();
+
+  // All files below `folder`, path and bytes, as programs see them. No call.
+  std::map<std::string, std::vector<std::byte>> content(const std::string& folder) const;
+  // Changes a byte in place, behind everybody's back, or cuts the file. No calls. Require the file,
+  // and an offset in it.
+  void flip(const std::string& path, std::uint64_t offset, std::byte by);
+  void cut(const std::string& path, std::uint64_t size_bytes);
+
+  Result<std::unique_ptr<File>> create(const std::string& path) override;
+  Result<std::unique_ptr<File>> open_to_append(const std::string& path) override;
+  Result<std::unique_ptr<ReadableFile>> open(const std::string& path) override;
+  Result<std::unique_ptr<MappedFile>> map(const std::string& path) override;
+  Result<PathKind> kind(const std::string& path) override;
+  Result<std::vector<std::string>> list(const std::string& folder) override;
+  Status create_folder(const std::string& path) override;
+  Status link(const std::string& file, const std::string& second_name) override;
+  Status remove_file(const std::string& path) override;
+  Status remove_folder(const std::string& path) override;
+  Status sync_folder(const std::string& path) override;
+  Status sync_file(const std::string& path) override;
+  Result<std::unique_ptr<FileLock>> lock(const std::string& path) override;
+
+ private:
+  friend class SimFile;
+  friend class SimReadableFile;
+  friend class SimFileLock;
+
+  struct Write {
+    std::uint64_t offset;
+    std::vector<std::byte> bytes;
+  };
+  struct Node;
+  struct Change {
+    std::string name;
+    std::shared_ptr<Node> node;  // null: the name goes
+  };
+  // What one call changes in a folder: all of it or nothing is on the disk.
+  using Changes = std::vector<Change>;
+  struct Node {
+    bool is_folder = false;
+    std::vector<std::byte> bytes;
+    std::vector<std::byte> synced_bytes;
+    std::vector<Write> unsynced;
+    std::map<std::string, std::shared_ptr<Node>> names;
+    std::map<std::string, std::shared_ptr<Node>> synced_names;
+    std::vector<Changes> unsynced_names;
+  };
+
+  // Counts the call. Ok, or why it must not be done; `is_last` when the power goes with it.
+  Status begin(const char* what, const std::string& path, bool& is_last);
+  // A call that is done whole or not at all, by `change`.
+  template <typename Do>
+  Status whole(const char* what, const std::string& path, Do change);
+  Status stopped() const;
+  Status write(Node& node, const std::string& path, std::uint64_t offset,
+               std::span<const std::byte> bytes);
+  Status sync(Node& node, const std::string& path);
+  Status rename(const std::string& from, const std::string& to, IfThere if_there) override;
+
+  std::shared_ptr<Node> find(const std::string& path) const;
+  // The folder that holds the last name of `path`, and that name.
+  Result<std::shared_ptr<Node>> folder_of(const std::string& path, std::string& name) const;
+  Result<std::shared_ptr<Node>> file_at(const std::string& path) const;
+  void apply(Node& folder, Changes changes);
+  void forget(Node& node, std::set<const Node*>& seen);
+  std::uint64_t used_bytes() const;
+  void note(std::uint64_t value) { trace_ = mix64(trace_ ^ value); }
+
+  Random random_;
+  std::shared_ptr<Node> root_;
+  std::set<std::string> locks_;
+  std::map<std::int64_t, Status> failures_;
+  std::int64_t calls_ = 0;
+  std::int64_t stop_call_ = 0;
+  std::uint64_t life_ = 0;  // handles of an earlier one are dead
+  std::uint64_t disk_bytes_ = ~std::uint64_t{0};
+  std::uint64_t trace_ = 0;
+  bool stopped_ = false;
+};
+
+}  // namespace reverie::sim
