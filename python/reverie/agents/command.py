@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import difflib
 import signal
 import sys
 from pathlib import Path
@@ -14,16 +15,17 @@ from typing import Any, NoReturn
 
 from reverie._options import OptionValue
 from reverie.agents.cores import CoreTuning, table, tune_cores
-from reverie.agents.envs import BACKENDS
+from reverie.agents.envs import BACKENDS, is_native
 from reverie.agents.progress_lines import ProgressLines
+from reverie.agents.run_folder import save_episode
 from reverie.agents.settings import TrainSettings, algorithms
-from reverie.agents.trainer import Trainer
-from reverie.agents.training import LEARNERS, AnyTrainer, evaluate, finish, make_trainer, save
-from reverie.errors import ReverieError
+from reverie.agents.trainer import Trainer, TrainProgress
+from reverie.agents.training import LEARNERS, AnyTrainer, evaluate, finish, make_trainer, run, save
+from reverie.errors import InvalidArgumentError, ReverieError
+from reverie.serve.toml_document import toml_reader
 
 _INTERRUPTED = 130  # as shells number it: 128 + SIGINT
 _REFUSED = 2  # as argparse: an argument is wrong
-_LINE_INTERVAL_S = 1.0
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -34,8 +36,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         description="Trains an agent in an environment and judges it by episodes without "
         "exploration. Settings that are left out have the algorithm's defaults, which are printed.",
     )
-    train.add_argument("--algorithm", required=True, help=", ".join(algorithms()))
-    _add_env(train)
+    _add_training(train)
     train.add_argument(
         "--learner",
         default="native",
@@ -59,8 +60,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         description="Measures what actors and learners of a training give on 1, 2, ... cores, and "
         "chooses the split at which both keep pace. Takes seconds.",
     )
-    tune.add_argument("--algorithm", required=True, help=", ".join(algorithms()))
-    _add_env(tune)
+    _add_training(tune)
     tune.add_argument("--cores", type=int, help="how many (default: all that there are)")
     tune.add_argument(
         "--check-s",
@@ -84,10 +84,15 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     evaluation.set_defaults(run=_run_evaluate)
 
 
-def _add_env(command: argparse.ArgumentParser) -> None:
+def _add_training(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--env", required=True, help="a native environment or a Gymnasium id, as CartPole-v1"
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="TOML with what is not given here: algorithm, env, a table env_options, and settings",
     )
+    command.add_argument("--algorithm", help=", ".join(algorithms()))
+    command.add_argument("--env", help="a native environment or a Gymnasium id, as CartPole-v1")
     command.add_argument(
         "--env-option",
         dest="env_options",
@@ -99,7 +104,6 @@ def _add_env(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--env-backend",
-        default="auto",
         choices=BACKENDS,
         help="what steps it (default: auto: C++ where there is such an environment, else worker "
         "processes)",
@@ -107,7 +111,6 @@ def _add_env(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--env-timeout-s",
         type=float,
-        default=60.0,
         metavar="N",
         help="how long a step may take, of an environment that is not native (default: 60)",
     )
@@ -128,9 +131,50 @@ def _env_option(text: str) -> tuple[str, OptionValue]:
 def _env_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "env_options": dict(arguments.env_options),
-        "env_backend": arguments.env_backend,
+        "env_backend": arguments.env_backend or "auto",
         "env_timeout_s": arguments.env_timeout_s,
     }
+
+
+def _completed(arguments: argparse.Namespace) -> argparse.Namespace:
+    """The arguments, with those that were left out from ``--config``."""
+    given: dict[str, Any] = {}
+    where = ""
+    if arguments.config is not None:
+        given, where = _read_config(arguments.config), str(arguments.config)
+    fields = {field.name for field in dataclasses.fields(TrainSettings)}
+    known = {*fields, "algorithm", "env", "env_options", "env_backend", "env_timeout_s"}
+    for name, value in given.items():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=3, cutoff=0.0)
+            raise InvalidArgumentError(
+                f"{where} has {name!r}, which is no setting; the nearest are: {', '.join(near)}"
+            )
+        if name == "env_options":
+            if not isinstance(value, dict):
+                raise InvalidArgumentError(f"{where}: env_options is {value!r}; it is a table")
+            arguments.env_options = [*value.items(), *arguments.env_options]
+        elif getattr(arguments, name, None) is None:
+            is_text = name == "hidden" and isinstance(value, str)
+            setattr(arguments, name, _widths(value) if is_text else value)
+    if arguments.env_timeout_s is None:
+        arguments.env_timeout_s = 60.0
+    for name in ("algorithm", "env"):
+        if getattr(arguments, name) is None:
+            raise InvalidArgumentError(f"--{name} is missing; give it, or a --config that has it")
+    return arguments
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    """Settings by name; those of a table ``[settings]`` as well."""
+    try:
+        document = toml_reader()(path.read_text())
+    except ValueError as error:
+        raise InvalidArgumentError(f"{path}: {error}") from None
+    settings = document.pop("settings", {})
+    if not isinstance(settings, dict):
+        raise InvalidArgumentError(f"{path}: settings is {settings!r}; it must be a table")
+    return {**document, **settings}
 
 
 def _add_settings(command: argparse.ArgumentParser) -> None:
@@ -193,6 +237,7 @@ def _tuned(arguments: argparse.Namespace) -> TrainSettings:
 
 def _run_tune(arguments: argparse.Namespace) -> int:
     try:
+        arguments = _completed(arguments)
         tuning = tune_cores(
             arguments.algorithm,
             arguments.env,
@@ -203,7 +248,7 @@ def _run_tune(arguments: argparse.Namespace) -> int:
         print(table(tuning), flush=True)
         if arguments.check_s > 0:
             _check(arguments, tuning)
-    except ReverieError as error:
+    except (ReverieError, OSError) as error:
         return _say_error(str(error), _REFUSED, "tune-cores")
     except KeyboardInterrupt:
         return _say_error("interrupted", _INTERRUPTED, "tune-cores")
@@ -244,6 +289,7 @@ def _check(arguments: argparse.Namespace, tuning: CoreTuning) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     try:
+        arguments = _completed(arguments)
         if arguments.out is not None:
             arguments.out.mkdir(parents=True, exist_ok=True)
         trainer = make_trainer(
@@ -279,10 +325,12 @@ def _train(trainer: AnyTrainer, arguments: argparse.Namespace) -> int:
     options = trainer.settings.options()
     print("  " + " ".join(f"{name}={value}" for name, value in options.items()), flush=True)
     lines = ProgressLines(trainer)
-    trainer.start()
-    while not trainer.wait(_LINE_INTERVAL_S):
+
+    def report(progress: TrainProgress) -> None:
         if not arguments.quiet:
-            print(lines.line(trainer.progress()), flush=True)
+            print(lines.line(progress), flush=True)
+
+    run(trainer, report, arguments.out)
     result = finish(trainer, arguments.final_episodes)
     if not arguments.quiet:
         print(lines.line(result.progress))
@@ -293,7 +341,22 @@ def _train(trainer: AnyTrainer, arguments: argparse.Namespace) -> int:
         f"(from {min(result.greedy_returns):.1f} to {max(result.greedy_returns):.1f})"
     )
     _save(trainer, arguments.out)
+    _save_episode(trainer, arguments.out)
     return 0
+
+
+def _save_episode(trainer: AnyTrainer, out: Path | None) -> None:
+    """``episode.gif``, of what a native environment draws."""
+    if out is None or not isinstance(trainer, Trainer):
+        return
+    if is_native(trainer.env, trainer.env_backend) and save_episode(
+        out / "episode.gif",
+        trainer.algorithm,
+        trainer.env,
+        trainer.env_options,
+        trainer.best_policy(),
+    ):
+        print(f"wrote episode.gif into {out}")
 
 
 def _save(trainer: AnyTrainer, out: Path | None) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from reverie import _checks
 from reverie._options import OptionValue
+from reverie.agents.run_folder import Events, save_curve
 from reverie.agents.settings import TrainSettings
 from reverie.agents.trainer import Episode, Trainer, TrainProgress
 from reverie.errors import DataLossError, InvalidArgumentError
@@ -61,7 +62,8 @@ class TrainResult:
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes the curve, the evaluations, the policy and the settings into a folder.
 
-        ``curve.csv``, ``evaluations.csv``, ``policy.safetensors``, ``settings.json``.
+        ``curve.csv``, ``evaluations.csv``, ``policy.safetensors``, ``settings.json``; with
+        matplotlib ``curve.png``.
 
         Raises:
             OSError: the folder cannot be made or written.
@@ -123,14 +125,36 @@ def train(
         env_backend=env_backend,
         env_timeout_s=env_timeout_s,
     ) as trainer:
-        trainer.start()
-        while not trainer.wait(_REPORT_INTERVAL_S):
-            if report:
-                report(trainer.progress())
+        run(trainer, report or _say_nothing, out)
         result = finish(trainer, final_episodes)
     if out is not None:
         result.save(out)
     return result
+
+
+def run(
+    trainer: AnyTrainer,
+    report: Callable[[TrainProgress], None],
+    out: str | os.PathLike[str] | None = None,
+) -> None:
+    """Trains until it is over, telling how it stands about once a second.
+
+    Where TensorBoard is installed, ``out`` gets event files for it.
+    """
+    if out is not None:
+        Path(out).mkdir(parents=True, exist_ok=True)
+    with Events(trainer, out) as events:
+        trainer.start()
+        is_over = False
+        while not is_over:
+            is_over = trainer.wait(_REPORT_INTERVAL_S)
+            events.add(trainer.progress())
+            if not is_over:
+                report(trainer.progress())
+
+
+def _say_nothing(_progress: TrainProgress) -> None:
+    pass
 
 
 def make_trainer(
@@ -243,6 +267,7 @@ def save(
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
     _write(path / "curve.csv", ("step", "return", "length"), episodes)
+    save_curve(path / "curve.png", episodes, evaluations)
     _write(path / "evaluations.csv", ("step", "mean_return"), evaluations)
     described = {
         "algorithm": training.algorithm,

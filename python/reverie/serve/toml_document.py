@@ -48,7 +48,7 @@ class Document:
         self._text = text
         self._source = source
         self._folder = Path(source).parent if Path(source).is_file() else Path()
-        self._loads = _toml_reader()
+        self._loads = toml_reader()
         try:
             self._values = self._loads(text)
         except RecursionError:
@@ -194,7 +194,7 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "..."
 
 
-def _toml_reader() -> Callable[[str], dict[str, Any]]:
+def toml_reader() -> Callable[[str], dict[str, Any]]:
     """From Python 3.11 on the standard library's, else that of which it was made."""
     for name in ("tomllib", "tomli"):
         if importlib.util.find_spec(name) is not None:
