@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include <asio/io_context.hpp>
 #include <asio/posix/stream_descriptor.hpp>
@@ -19,7 +20,8 @@
 namespace reverie {
 namespace {
 
-constexpr std::size_t kPiecesMax = 256;  // of one system call; it takes up to 1024
+constexpr std::size_t kPiecesMax = 256;     // of one system call; it takes up to 1024
+constexpr std::size_t kDescriptorsMax = 2;  // kept of a peer that sends them
 
 // The socket and its waits: held by the waits too, so that a connection may go in an event.
 struct Socket {
@@ -39,6 +41,7 @@ class SocketConnection final : public Connection {
 
   ~SocketConnection() override {
     socket_->events = nullptr;
+    for (const int descriptor : descriptors_) ::close(descriptor);
     const int fd = socket_->descriptor.native_handle();
     // What lies unread would turn the hang-up into a reset, which takes what was sent with it.
     std::byte rest[4096];
@@ -55,7 +58,8 @@ class SocketConnection final : public Connection {
 
   IoResult read(std::span<std::byte> into) override {
     while (true) {
-      const ssize_t got = ::recv(fd(), into.data(), into.size(), 0);
+      const ssize_t got = takes_descriptors_ ? receive_with_descriptors(into)
+                                             : ::recv(fd(), into.data(), into.size(), 0);
       if (got > 0) return {.size_bytes = static_cast<std::size_t>(got)};
       if (got == 0) return {.is_end = true};
       if (errno == EINTR) continue;
@@ -73,16 +77,43 @@ class SocketConnection final : public Connection {
     msghdr message{};
     message.msg_iov = parts;
     message.msg_iovlen = count;
-    while (true) {
-      const ssize_t sent = ::sendmsg(fd(), &message, MSG_NOSIGNAL);
-      if (sent >= 0) return {.size_bytes = static_cast<std::size_t>(sent)};
-      if (errno == EINTR) continue;
-      if (errno == EAGAIN || errno == EWOULDBLOCK) return {};
-      return lost(errno);
-    }
+    return send(message);
   }
 
   bool can_write_on_any_thread() const override { return true; }
+
+  bool accept_descriptors() override {
+    takes_descriptors_ = peer_.family() == AF_UNIX;
+    return takes_descriptors_;
+  }
+
+  bool accepts_descriptors() const override { return takes_descriptors_; }
+  bool is_unix() const override { return peer_.family() == AF_UNIX; }
+  void shut_down() override { ::shutdown(fd(), SHUT_RDWR); }
+
+  int take_descriptor() override {
+    if (descriptors_.empty()) return -1;
+    const int first = descriptors_.front();
+    descriptors_.erase(descriptors_.begin());
+    return first;
+  }
+
+  IoResult write_with_descriptor(std::span<const std::byte> piece, int descriptor) override {
+    if (peer_.family() != AF_UNIX) return Connection::write_with_descriptor(piece, descriptor);
+    iovec part{const_cast<std::byte*>(piece.data()), piece.size()};
+    alignas(cmsghdr) std::byte control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
+    return send(message);
+  }
 
   void want_read() override {
     if (std::exchange(socket_->is_waiting_to_read, true)) return;
@@ -106,6 +137,44 @@ class SocketConnection final : public Connection {
 
  private:
   int fd() { return socket_->descriptor.native_handle(); }
+
+  IoResult send(const msghdr& message) {
+    while (true) {
+      const ssize_t sent = ::sendmsg(fd(), &message, MSG_NOSIGNAL);
+      if (sent >= 0) return {.size_bytes = static_cast<std::size_t>(sent)};
+      if (errno == EINTR) continue;
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return {};
+      return lost(errno);
+    }
+  }
+
+  ssize_t receive_with_descriptors(std::span<std::byte> into) {
+    iovec part{into.data(), into.size()};
+    alignas(cmsghdr) std::byte control[CMSG_SPACE(kDescriptorsMax * sizeof(int))];
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    const ssize_t got = ::recvmsg(fd(), &message, MSG_CMSG_CLOEXEC);
+    if (got < 0) return got;
+    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+         header = CMSG_NXTHDR(&message, header)) {
+      if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+      const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+      for (std::size_t i = 0; i < count; ++i) {
+        int descriptor = -1;
+        std::memcpy(&descriptor, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
+        if (descriptors_.size() < kDescriptorsMax) {
+          descriptors_.push_back(descriptor);
+        } else {
+          ::close(descriptor);
+        }
+      }
+    }
+    return got;
+  }
+
   IoResult lost(int error) const {
     return {.status =
                 unavailable("the connection to {} was lost: {}", peer(), std::strerror(error))};
@@ -113,6 +182,8 @@ class SocketConnection final : public Connection {
 
   std::shared_ptr<Socket> socket_;
   SocketAddress peer_;
+  bool takes_descriptors_ = false;
+  std::vector<int> descriptors_;
 };
 
 // Small messages leave at once, and a peer whose machine is gone is noticed within a minute.
@@ -129,6 +200,10 @@ void tune_tcp(int fd) {
 }
 
 }  // namespace
+
+IoResult Connection::write_with_descriptor(std::span<const std::byte>, int) {
+  return {.status = unavailable("the connection to {} carries no descriptors", peer())};
+}
 
 Result<ConnectionPair> make_connection_pair(IoLoop& first, IoLoop& second) {
   int ends[2];

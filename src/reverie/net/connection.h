@@ -56,12 +56,25 @@ class Connection {
   // while the connection is destroyed: its owner has a lock for that.
   virtual bool can_write_on_any_thread() const { return false; }
 
+  // Unix sockets carry descriptors beside bytes. From here on those that come are kept, few at a
+  // time; what is not taken is closed with the connection. False: this connection carries none.
+  virtual bool accept_descriptors() { return false; }
+  virtual bool accepts_descriptors() const { return false; }
+  // The next one that came with what was read, which is the caller's then; -1: there is none.
+  virtual int take_descriptor() { return -1; }
+  // As write() of one piece, with a descriptor beside its first byte; it stays the caller's.
+  virtual IoResult write_with_descriptor(std::span<const std::byte> piece, int descriptor);
+
+  // Both sides see the end of the stream; may be called wherever write() may.
+  virtual void shut_down() {}
+
   // Asks for one on_readable() or on_writable(). Asking again before it came changes nothing.
   virtual void want_read() = 0;
   virtual void want_write() = 0;
 
   // Whether the peer is on this machine, and what to call it.
   virtual bool is_peer_local() const = 0;
+  virtual bool is_unix() const { return false; }
   virtual std::string peer() const = 0;
 
   // With TLS: whether the handshake has ended, and then the protocol by ALPN and the common name of

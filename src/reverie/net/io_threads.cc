@@ -77,7 +77,11 @@ void IoLoop::run() {
   current_loop = this;
   const auto guard = asio::make_work_guard(*context_);
   while (!context_->stopped()) {
-    if (context_->poll() == 0 && !look()) context_->run_one();
+    if (context_->poll() > 0 || look()) continue;
+    LoopWatch* const watch = watch_;
+    if (watch != nullptr) watch->before_sleep();
+    context_->run_one();
+    if (watch != nullptr && watch == watch_) watch->after_sleep();
   }
   current_loop = nullptr;
 }
@@ -89,7 +93,8 @@ bool IoLoop::look() {
     is_looking_ = true;
   }
   const bool has_come = spinner_.look(Clock::system(), [this] {
-    return has_posted_.load(std::memory_order_relaxed) || context_->poll() > 0;
+    return has_posted_.load(std::memory_order_relaxed) || (watch_ != nullptr && watch_->look()) ||
+           context_->poll() > 0;
   });
   {
     MutexLock lock(mutex_);

@@ -30,6 +30,18 @@ class io_context;
 
 namespace reverie {
 
+// What else a loop's thread looks for before it sleeps: a place that no descriptor tells about, as
+// shared memory is. On the loop's thread.
+class LoopWatch {
+ public:
+  virtual ~LoopWatch() = default;
+  // Does what is to be done there now; false if nothing is.
+  virtual bool look() = 0;
+  // From here on somebody else, or a descriptor, has to wake the thread.
+  virtual void before_sleep() = 0;
+  virtual void after_sleep() = 0;
+};
+
 // One event loop and its thread. Thread-safe unless said otherwise.
 class IoLoop {
  public:
@@ -47,6 +59,9 @@ class IoLoop {
   bool run_and_wait(const std::function<void()>& work);
   // Whether the caller is the loop's thread.
   bool is_current() const;
+
+  // One a loop; null: none any more. REQUIRES: on the loop's thread.
+  void set_watch(LoopWatch* watch) { watch_ = watch; }
 
   // Memory for what is read next, shared by all connections of the loop: valid until the event that
   // reads into it returns. REQUIRES: on the loop's thread.
@@ -74,6 +89,7 @@ class IoLoop {
   // Of the loop's thread.
   std::vector<std::function<void()>> running_;  // keeps its memory
   Spinner spinner_;
+  LoopWatch* watch_ = nullptr;
   std::thread thread_;
 };
 

@@ -1,0 +1,92 @@
+// A stream of bytes through shared memory, from one process to another.
+//
+//     page 0    [ tail ][ head ][ reader sleeps ][ writer sleeps ][ nonce ]    a cache line each
+//     page 1    [ . . . . read . . . . | head: not read yet | tail: free . . . . ]      the ring
+//
+// One writer, one reader; each keeps its own position in memory of its own and publishes it. What
+// the other side publishes is copied, and checked before it is used: rubbish in shared memory gives
+// DATA_LOSS and nothing else. Nothing here sleeps or wakes: each side says that it is about to
+// sleep, and the other one is told by owes_bell() that it has to wake it.
+//
+//     reader                                       writer
+//     if (ring.ask_for_bell()) wait for a bell            write(pieces)
+//                                                  if (ring.owes_bell()) ring the bell
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "reverie/base/status.h"
+
+namespace reverie {
+
+// What lies in the first page. Both sides see it at different addresses; no address is in it.
+struct RingPage {
+  alignas(64) std::atomic<std::uint64_t> tail;  // bytes written so far; the writer stores it
+  alignas(64) std::atomic<std::uint64_t> head;  // bytes read so far; the reader stores it
+  alignas(64) std::atomic<std::uint32_t> reader_sleeps;
+  alignas(64) std::atomic<std::uint32_t> writer_sleeps;
+  alignas(64) std::uint64_t nonce[2];  // written before the memory is shared
+};
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "other processes see the words");
+
+inline constexpr std::size_t kRingPageBytes = 4096;
+static_assert(sizeof(RingPage) <= kRingPageBytes);
+
+// The stores of the protocol, in order: tests stop or kill a process at each.
+enum class RingStep { kCopied, kTail, kReaderWoken, kRead, kHead, kWriterWoken, kSleeps, kAwake };
+using RingHook = void (*)(RingStep);
+// Called behind each store; null outside tests.
+extern std::atomic<RingHook> ring_hook;
+
+// Not thread-safe. `memory` is the page and a ring whose size is a power of two; it outlives this.
+class RingWriter {
+ public:
+  explicit RingWriter(std::span<std::byte> memory);
+
+  // Appends as much of the pieces as there is room for, and gives that. DATA_LOSS when the reader's
+  // position is impossible.
+  Result<std::size_t> write(std::span<const std::span<const std::byte>> pieces);
+  // Whether at least a quarter is free. On any thread.
+  bool has_room() const;
+  // Whether the reader was about to sleep: then the caller, and it alone, wakes it.
+  bool owes_bell();
+  // Asks to be woken when there is room. False: there is some.
+  bool ask_for_bell();
+  void need_no_bell();
+
+ private:
+  RingPage& page_;
+  std::byte* const ring_;
+  const std::size_t size_bytes_;
+  std::atomic<std::uint64_t> tail_{0};  // has_room() reads it
+  std::uint64_t head_seen_ = 0;
+};
+
+// The other side. Not thread-safe.
+class RingReader {
+ public:
+  explicit RingReader(std::span<std::byte> memory);
+
+  // Copies out what there is, as far as `into` takes it. DATA_LOSS when the writer's position is
+  // impossible.
+  Result<std::size_t> read(std::span<std::byte> into);
+  // On any thread; also true for a position that is impossible.
+  bool has_input() const;
+  // As for the writer, once half of the ring is free.
+  bool owes_bell();
+  // Asks to be woken when something comes. False: something is there.
+  bool ask_for_bell();
+  void need_no_bell();
+
+ private:
+  RingPage& page_;
+  const std::byte* const ring_;
+  const std::size_t size_bytes_;
+  std::atomic<std::uint64_t> head_{0};  // has_input() reads it
+  std::uint64_t tail_seen_ = 0;
+};
+
+}  // namespace reverie
