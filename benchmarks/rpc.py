@@ -2,7 +2,8 @@
 
 Usage: rpc.py [--seconds S] [--large-mb MB]
 
-A closed loop from Python to a Python function in another process, over a Unix socket and over TCP.
+A closed loop from Python to a Python function in another process, through shared memory,
+over a Unix socket and over TCP.
 As the measure beside it: the same question and answer, one byte each, over a bare socket of the
 same kind between two Python processes, which is what the system alone takes.
 """
@@ -131,8 +132,9 @@ def main() -> None:
     arguments = parser.parse_args()
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory() as folder:
-        for kind in ("unix", "tcp"):
-            bare(kind, folder, arguments.seconds)
+        for kind in ("shm", "unix", "tcp"):
+            if kind != "shm":
+                bare(kind, folder, arguments.seconds)
             measure(kind, folder, arguments.seconds, arguments.large_mb)
 
 

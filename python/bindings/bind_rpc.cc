@@ -14,11 +14,23 @@
 namespace reverie::python {
 namespace {
 
-// What a Future holds.
+// What reverie.Future is made of.
 struct RpcCall {
   std::shared_ptr<CallState> state;
+  nb::object pool;   // of the threads that run its callbacks
   nb::object value;  // once it was asked for
 };
+
+nb::object value_once(RpcCall& call) {
+  if (!call.value.is_valid()) call.value = value_of(*call.state);
+  return call.value;
+}
+
+// Never destroyed: the interpreter may be gone when the library's statics are.
+nb::object& future_class() {
+  static auto* const instance = new nb::object;
+  return *instance;
+}
 
 nb::list peer_list(Peer& peer) {
   nb::list found;
@@ -27,6 +39,8 @@ nb::list peer_list(Peer& peer) {
     entry["name"] = info.name;
     entry["is_connected"] = info.is_connected;
     entry["link"] = info.link_address;
+    entry["transport"] = info.transport;
+    entry["transport_reason"] = info.transport_reason;
     entry["calls"] = info.calls;
     entry["requests"] = info.requests;
     found.append(entry);
@@ -40,7 +54,12 @@ void bind_rpc(nb::module_& m) {
   using namespace nb::literals;
   m.def("set_rpc_error_classes", &set_rpc_error_classes, "remote"_a, "restarted"_a);
   m.def("random_seed", &random_seed, "64 bits of the system's random device.");
-  nb::class_<RpcCall>(m, "RpcCall", "See ``reverie.rpc.Future``.")
+  m.def(
+      "set_rpc_future_class", [](nb::object type) { future_class() = std::move(type); }, "type"_a);
+  nb::class_<RpcCall>(m, "RpcCall", nb::is_weak_referenceable(), "See ``reverie.rpc.Future``.")
+      .def_prop_ro(
+          "_pool", [](const RpcCall& self) { return self.pool; },
+          nb::sig("def _pool(self) -> typing.Any"))
       .def("done", [](const RpcCall& self) { return self.state->is_done.load(); })
       .def(
           "wait",
@@ -49,24 +68,33 @@ void bind_rpc(nb::module_& m) {
           },
           "timeout_s"_a.none(), nb::sig("def wait(self, timeout_s: float | None) -> bool"))
       .def(
-          "value",
-          [](RpcCall& self) {
-            if (!self.value.is_valid()) self.value = value_of(*self.state);
-            return self.value;
+          "_value", [](RpcCall& self) { return value_once(self); },
+          nb::sig("def _value(self) -> typing.Any"))
+      .def(
+          "_value_within",
+          [](RpcCall& self, nb::handle timeout_s) {
+            if (!wait_for(*self.state, deadline(timeout_s))) {
+              raise(deadline_exceeded(
+                  "no answer within {} s; the call goes on, ask again or cancel()",
+                  str_of(timeout_s)));
+            }
+            return value_once(self);
           },
-          nb::sig("def value(self) -> typing.Any"));
+          "timeout_s"_a.none(),
+          nb::sig("def _value_within(self, timeout_s: float | None) -> typing.Any"));
   nb::class_<RpcPeer>(m, "RpcPeer", nb::is_weak_referenceable(), "See ``reverie.Rpc``.")
       .def(
           "__init__",
           [](RpcPeer* self, nb::handle name, nb::handle token, bool is_insecure_allowed,
-             bool uses_unix, bool uses_tcp, nb::handle calls_max, double dead_after_s,
-             double find_timeout_s) {
+             bool uses_unix, bool uses_tcp, bool uses_shared_memory, nb::handle calls_max,
+             double dead_after_s, double find_timeout_s) {
             Peer::Options options;
             options.name = text_argument("name", name);
             options.token = text_argument("token", token);
             options.is_insecure_allowed = is_insecure_allowed;
             options.uses_unix = uses_unix;
             options.uses_tcp = uses_tcp;
+            options.uses_shared_memory = uses_shared_memory;
             options.calls_max = static_cast<std::size_t>(
                 integer_argument("max_pending_calls", calls_max, 1, 1 << 24));
             options.dead_after = seconds(dead_after_s);
@@ -74,9 +102,10 @@ void bind_rpc(nb::module_& m) {
             new (self) RpcPeer(options);
           },
           "name"_a.none(), "token"_a.none(), "insecure"_a, "uses_unix"_a, "uses_tcp"_a,
-          "calls_max"_a.none(), "dead_after_s"_a, "find_timeout_s"_a,
+          "uses_shared_memory"_a, "calls_max"_a.none(), "dead_after_s"_a, "find_timeout_s"_a,
           nb::sig("def __init__(self, name: str, token: str, insecure: bool, uses_unix: bool, "
-                  "uses_tcp: bool, calls_max: int, dead_after_s: float, find_timeout_s: float) -> "
+                  "uses_tcp: bool, uses_shared_memory: bool, calls_max: int, dead_after_s: float, "
+                  "find_timeout_s: float) -> "
                   "None"))
       .def(
           "listen",
@@ -94,14 +123,16 @@ void bind_rpc(nb::module_& m) {
           "address"_a.none(), nb::sig("def connect(self, address: str) -> None"))
       .def(
           "define",
-          [](RpcPeer& self, nb::handle name) {
-            self.define(std::string(text_argument("name", name)));
+          [](RpcPeer& self, nb::handle name, nb::object handler) {
+            self.define(std::string(text_argument("name", name)), std::move(handler));
           },
-          "name"_a.none(), nb::sig("def define(self, name: str) -> None"))
+          "name"_a.none(), "handler"_a.none(),
+          nb::sig("def define(self, name: str, handler: collections.abc.Callable[..., object] | "
+                  "None) -> None"))
       .def(
           "undefine",
           [](RpcPeer& self, nb::handle name) {
-            return self.peer().undefine(std::string(text_argument("name", name)));
+            return self.undefine(std::string(text_argument("name", name)));
           },
           "name"_a.none(), nb::sig("def undefine(self, name: str) -> bool"))
       .def(
@@ -118,16 +149,19 @@ void bind_rpc(nb::module_& m) {
       .def(
           "begin",
           [](RpcPeer& self, nb::handle peer, nb::handle function, nb::handle args,
-             nb::handle kwargs, nb::handle timeout_s, bool is_idempotent) {
-            return RpcCall{self.begin(peer, function, args, kwargs, timeout_s, is_idempotent,
-                                      /*lends=*/false),
-                           {}};
+             nb::handle kwargs, nb::handle timeout_s, bool is_idempotent, nb::object pool) {
+            auto state = self.begin(peer, function, args, kwargs, timeout_s, is_idempotent,
+                                    /*lends=*/false);
+            nb::object future = nb::inst_alloc(future_class());
+            new (nb::inst_ptr<RpcCall>(future)) RpcCall{std::move(state), std::move(pool), {}};
+            nb::inst_mark_ready(future);
+            return future;
           },
           "peer"_a.none(), "function"_a.none(), "args"_a, "kwargs"_a, "timeout_s"_a.none(),
-          "idempotent"_a,
+          "idempotent"_a, "pool"_a,
           nb::sig("def begin(self, peer: str, function: str, args: tuple[object, ...], kwargs: "
-                  "dict[str, object], timeout_s: "
-                  "float | None, idempotent: bool) -> RpcCall"))
+                  "dict[str, object], timeout_s: float | None, idempotent: bool, pool: object) -> "
+                  "typing.Any"))
       .def(
           "cancel", [](RpcPeer& self, RpcCall& call) { self.cancel(*call.state); }, "call"_a)
       .def(
@@ -138,12 +172,19 @@ void bind_rpc(nb::module_& m) {
           "call"_a, "callback"_a,
           nb::sig("def when_done(self, call: RpcCall, callback: "
                   "collections.abc.Callable[[], object]) -> bool"))
-      .def("next_task", &RpcPeer::next_task,
-           nb::sig("def next_task(self) -> tuple[typing.Any, ...] | None"))
+      .def("next_task", &RpcPeer::next_task, "may_get_help"_a,
+           nb::sig("def next_task(self, may_get_help: bool) -> tuple[typing.Any, ...] | None"))
       .def("answer", &RpcPeer::answer, "session"_a, "call"_a, "value"_a.none(),
            nb::sig("def answer(self, session: int, call: int, value: object) -> None"))
       .def("fail", &RpcPeer::fail, "session"_a, "call"_a, "code"_a, "type"_a, "text"_a,
            "traceback"_a)
+      .def("tell_withdrawn", [](RpcPeer& self) { self.tasks().tell_withdrawn(); })
+      .def(
+          "is_wanted",
+          [](RpcPeer& self, std::uint64_t session, std::uint64_t call) {
+            return self.peer().is_wanted({session, call});
+          },
+          "session"_a, "call"_a)
       .def("expect_thread", [](RpcPeer& self) { self.tasks().expect_thread(); })
       .def("thread_has_come", [](RpcPeer& self) { self.tasks().thread_has_come(); })
       .def("check_open", [](RpcPeer& self) { unwrap(self.peer().check_open()); })

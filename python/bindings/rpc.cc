@@ -6,8 +6,8 @@
 #include <nanobind/stl/string.h>
 
 #include "python/bindings/convert.h"
+#include "python/bindings/python_api.h"
 #include "python/bindings/rpc_values.h"
-#include "reverie/base/spin.h"
 
 namespace reverie::python {
 namespace {
@@ -34,7 +34,20 @@ void complete(CallState& call, CallResult result, const std::weak_ptr<RpcTasks>&
     call.changed.notify_all();
   }
   if (!has_callbacks) return;
-  if (const auto open = tasks.lock()) open->push({{}, shared});
+  if (const auto open = tasks.lock()) open->push({{}, shared, false});
+}
+
+// None if they cannot be read, and the caller was told so.
+nb::object arguments_of(Peer& peer, const Request& request) {
+  try {
+    return decode_value(request.message.payload);
+  } catch (nb::python_error& error) {
+    const std::string text = str_of(error.value());
+    peer.fail(request.id,
+              {StatusCode::kInvalidArgument, "",
+               format("the arguments of '{}' cannot be read: {}", request.function, text), ""});
+    return nb::none();
+  }
 }
 
 }  // namespace
@@ -47,9 +60,13 @@ void set_rpc_error_classes(nb::object remote, nb::object restarted) {
 
 void RpcTasks::push(RpcTask task) {
   MutexLock lock(mutex_);
+  push_locked(std::move(task));
+}
+
+void RpcTasks::push_locked(RpcTask task) {
   tasks_.push_back(std::move(task));
   ready_.store(tasks_.size(), std::memory_order_relaxed);
-  if (idle_.empty()) return;
+  if (idle_.empty() || (tasks_.size() == 1 && is_looking_.load())) return;
   Waiter* const waiter = idle_.back();
   idle_.pop_back();
   waiter->is_woken = true;
@@ -59,8 +76,24 @@ void RpcTasks::push(RpcTask task) {
 
 void RpcTasks::withdraw(InboundId request) {
   MutexLock lock(mutex_);
-  std::erase_if(tasks_,
-                [&](const RpcTask& task) { return !task.done && task.request.id == request; });
+  const std::size_t gone = std::erase_if(
+      tasks_, [&](const RpcTask& task) { return !task.done && task.request.id == request; });
+  ready_.store(tasks_.size(), std::memory_order_relaxed);
+  if (gone > 0 || !tells_withdrawn_) return;
+  RpcTask told;
+  told.request.id = request;
+  told.is_withdrawn = true;
+  push_locked(std::move(told));
+}
+
+void RpcTasks::tell_withdrawn() {
+  MutexLock lock(mutex_);
+  tells_withdrawn_ = true;
+}
+
+void RpcTasks::give_back(RpcTask task) {
+  MutexLock lock(mutex_);
+  tasks_.push_front(std::move(task));
   ready_.store(tasks_.size(), std::memory_order_relaxed);
 }
 
@@ -78,10 +111,11 @@ bool RpcTasks::take(RpcTask& task, bool& needs_help) {
   return take_locked(task, needs_help);
 }
 
-bool RpcTasks::wait(RpcTask& task, bool& needs_help) {
-  static thread_local Spinner spinner;
-  (void)spinner.look(Clock::system(),
-                     [this] { return ready_.load(std::memory_order_relaxed) > 0; });
+bool RpcTasks::wait(const Peer& peer, RpcTask& task, bool& needs_help) {
+  if (!is_looking_.exchange(true)) {
+    (void)peer.look([this] { return ready_.load(std::memory_order_relaxed) > 0; });
+    is_looking_.store(false);
+  }
   MutexLock lock(mutex_);
   while (!take_locked(task, needs_help)) {
     if (is_closed_ || idle_.size() >= kIdleMax) return false;
@@ -120,10 +154,22 @@ RpcPeer::RpcPeer(const Peer::Options& options) : peer_(unwrap(Peer::make(options
   peer_->set_withdrawn([tasks = tasks_](InboundId request) { tasks->withdraw(request); });
 }
 
-void RpcPeer::define(const std::string& function) {
+void RpcPeer::define(const std::string& function, nb::object handler) {
   unwrap(peer_->define(function, [tasks = tasks_](Request request) {
-    tasks->push({std::move(request), nullptr});
+    tasks->push({std::move(request), nullptr, false});
   }));
+  if (!handler.is_none()) handlers_[function] = std::move(handler);
+}
+
+bool RpcPeer::undefine(const std::string& function) {
+  const bool was_defined = peer_->undefine(function);
+  nb::object gone;  // its end may run Python code
+  const auto place = handlers_.find(function);
+  if (place != handlers_.end()) {
+    gone = std::move(place->second);
+    handlers_.erase(place);
+  }
+  return was_defined;
 }
 
 void RpcPeer::close() {
@@ -132,6 +178,8 @@ void RpcPeer::close() {
   // What is left are callbacks of calls that ended so.
   tasks_->close();
   drop_lent_arrays();
+  std::unordered_map<std::string, nb::object> gone;
+  gone.swap(handlers_);
 }
 
 Payload RpcPeer::encode_arguments(nb::handle args, nb::handle kwargs, bool lends) {
@@ -154,6 +202,7 @@ std::shared_ptr<CallState> RpcPeer::begin(nb::handle peer, nb::handle function, 
   options.is_idempotent = is_idempotent;
   Payload payload = encode_arguments(args, kwargs, lends);
   auto call = std::make_shared<CallState>();
+  call->caller = peer_;
   call->peer = peer_name;
   call->function = function_name;
   const std::weak_ptr<RpcTasks> tasks = tasks_;
@@ -199,7 +248,7 @@ bool RpcPeer::when_done(const std::shared_ptr<CallState>& call, nb::object callb
   return true;
 }
 
-nb::object RpcPeer::next_task() {
+nb::object RpcPeer::next_task(bool may_get_help) {
   while (true) {
     RpcTask task;
     bool needs_help = false;
@@ -208,8 +257,9 @@ nb::object RpcPeer::next_task() {
       // One that is there is taken under the interpreter's lock: handing that over for each would
       // cost more than the task.
       const auto tasks = tasks_;
+      const auto peer = peer_;
       has_task = tasks->take(task, needs_help) ||
-                 without_gil([&] { return tasks->wait(task, needs_help); });
+                 without_gil([&] { return tasks->wait(*peer, task, needs_help); });
     }
     if (!has_task) return nb::none();
     if (task.done) {
@@ -224,19 +274,51 @@ nb::object RpcPeer::next_task() {
       }
       return nb::make_tuple(callbacks, needs_help);
     }
-    const Request& request = task.request;
-    nb::object arguments = nb::none();
-    try {
-      arguments = decode_value(request.message.payload);
-    } catch (nb::python_error& error) {
-      const std::string text = str_of(error.value());
-      peer_->fail(request.id,
-                  {StatusCode::kInvalidArgument, "",
-                   format("the arguments of '{}' cannot be read: {}", request.function, text), ""});
+    if (task.is_withdrawn) {
+      return nb::make_tuple(task.request.id.session, task.request.id.call, nb::none(), needs_help);
     }
+    const auto found = handlers_.find(task.request.function);
+    const nb::object handler = found != handlers_.end() ? found->second : nb::object();
+    if (handler.is_valid()) {
+      if (needs_help && may_get_help) {
+        tasks_->give_back(std::move(task));
+        return nb::tuple();
+      }
+      nb::object left = serve(task.request, handler);
+      if (left.is_valid()) return left;
+      continue;
+    }
+    const Request& request = task.request;
+    nb::object arguments = arguments_of(*peer_, request);
     return nb::make_tuple(request.id.session, request.id.call, request.caller, request.function,
                           arguments, needs_help);
   }
+}
+
+nb::object RpcPeer::serve(const Request& request, nb::handle handler) {
+  const nb::object arguments = arguments_of(*peer_, request);
+  if (arguments.is_none()) return {};
+  // A hostile peer may have sent anything.
+  if (PyTuple_CheckExact(arguments.ptr()) && PyTuple_GET_SIZE(arguments.ptr()) == 2) {
+    PyObject* const args = PyTuple_GET_ITEM(arguments.ptr(), 0);
+    PyObject* const kwargs = PyTuple_GET_ITEM(arguments.ptr(), 1);
+    if (PyTuple_CheckExact(args) && PyDict_CheckExact(kwargs)) {
+      const bool has_names = PyDict_GET_SIZE(kwargs) > 0;
+      const nb::object value =
+          nb::steal(PyObject_Call(handler.ptr(), args, has_names ? kwargs : nullptr));
+      try {
+        if (!value.is_valid()) throw nb::python_error();
+        answer(request.id.session, request.id.call, value);
+        return {};
+      } catch (nb::python_error& error) {
+        return nb::make_tuple(request.id.session, request.id.call, nb::borrow(error.value()));
+      }
+    }
+  }
+  peer_->fail(request.id,
+              {StatusCode::kInvalidArgument, "",
+               format("the arguments of '{}' are no tuple and dict", request.function), ""});
+  return {};
 }
 
 void RpcPeer::answer(std::uint64_t session, std::uint64_t call, nb::handle value) {
@@ -259,13 +341,13 @@ void RpcPeer::fail(std::uint64_t session, std::uint64_t call, int code, const st
 
 bool wait_for(CallState& call, TimePoint deadline) {
   constexpr Duration kSlice = std::chrono::milliseconds(50);
-  static thread_local Spinner spinner;
   const auto is_done = [&call] { return call.is_done.load(std::memory_order_acquire); };
   if (is_done()) return true;
   Clock& clock = Clock::system();
+  const std::shared_ptr<Peer> peer = call.caller.lock();
   while (true) {
     const bool is_over = without_gil([&] {
-      if (spinner.look(clock, is_done)) return true;
+      if (peer && peer->look(is_done)) return true;
       MutexLock lock(call.mutex);
       const TimePoint until = std::min(deadline, clock.now() + kSlice);
       while (!is_done() && clock.wait_until(call.changed, call.mutex, until)) {

@@ -35,6 +35,7 @@ struct CallState {
   CallResult result;  // once it is done
   bool has_callbacks REVERIE_GUARDED_BY(mutex) = false;
   std::atomic<CallId> id{0};
+  std::weak_ptr<Peer> caller;
   // For messages.
   std::string peer;
   std::string function;
@@ -44,6 +45,7 @@ struct CallState {
 struct RpcTask {
   Request request;
   std::shared_ptr<CallState> done;  // or: run this call's callbacks
+  bool is_withdrawn = false;        // or: the request that was taken earlier is not wanted any more
 };
 
 // The part that the I/O thread and the threads of Python share. No Python object is in it.
@@ -53,12 +55,17 @@ class RpcTasks {
   static constexpr std::size_t kIdleMax = 4;
 
   void push(RpcTask task);
-  // Requests that no caller waits for any more are not handed out.
+  // Requests that no caller waits for any more are not handed out. Of one that was handed out the
+  // threads are told, once tell_withdrawn() was called.
   void withdraw(InboundId request);
+  void tell_withdrawn();
+  // A task that was taken, back in front of the others.
+  void give_back(RpcTask task);
   // A task that is there. `needs_help`: no other thread is there, or on its way, for the next one.
   bool take(RpcTask& task, bool& needs_help);
-  // Waits for one, without the interpreter's lock. False: there is nothing to do, now or ever.
-  bool wait(RpcTask& task, bool& needs_help);
+  // Waits for one, without the interpreter's lock; one thread looks into shared memory meanwhile.
+  // False: there is nothing to do, now or ever.
+  bool wait(const Peer& peer, RpcTask& task, bool& needs_help);
   // A thread was started, and has come.
   void expect_thread();
   void thread_has_come();
@@ -72,10 +79,13 @@ class RpcTasks {
   Mutex mutex_;
   std::deque<RpcTask> tasks_ REVERIE_GUARDED_BY(mutex_);
   bool take_locked(RpcTask& task, bool& needs_help) REVERIE_REQUIRES(mutex_);
+  void push_locked(RpcTask task) REVERIE_REQUIRES(mutex_);
 
   std::vector<Waiter*> idle_ REVERIE_GUARDED_BY(mutex_);  // the last to come is the first to go
   std::size_t coming_ REVERIE_GUARDED_BY(mutex_) = 0;     // threads that were started or woken
   std::atomic<std::size_t> ready_{0};                     // tasks; for those who look
+  std::atomic<bool> is_looking_{false};                   // a thread sees the next task by itself
+  bool tells_withdrawn_ REVERIE_GUARDED_BY(mutex_) = false;
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
 };
 
@@ -88,7 +98,10 @@ class RpcPeer {
   RpcPeer& operator=(const RpcPeer&) = delete;
 
   Peer& peer() { return *peer_; }
-  void define(const std::string& function);
+  // Requests of `function` are answered with what `handler(*args, **kwargs)` gives; without a
+  // handler, None, they are tasks for the caller of next_task().
+  void define(const std::string& function, nb::object handler);
+  bool undefine(const std::string& function);
   void close();
 
   // The future of a call. With `lends`, its arrays are not copied: the caller waits.
@@ -102,22 +115,29 @@ class RpcPeer {
   // Calls `callback` once the call is done, on a thread that serves tasks; false: it is done.
   bool when_done(const std::shared_ptr<CallState>& call, nb::object callback);
 
+  // Serves requests that have a handler, and gives the next task that is Python's to do:
   // (session, call, caller, function, arguments, needs_help) for a request, where `arguments` is
-  // None if they cannot be read, and was answered so; (callbacks, needs_help); None at the end.
-  nb::object next_task();
+  // None if they cannot be read, and was answered so; (callbacks, needs_help);
+  // (session, call, error) for what a handler raised; (session, call, None, needs_help) for a
+  // request that is not wanted any more, after tell_withdrawn(); () if a thread is needed beside
+  // this one and `may_get_help`; None at the end.
+  nb::object next_task(bool may_get_help);
   RpcTasks& tasks() { return *tasks_; }
   void answer(std::uint64_t session, std::uint64_t call, nb::handle value);
   void fail(std::uint64_t session, std::uint64_t call, int code, const std::string& type,
             const std::string& text, const std::string& traceback);
 
  private:
+  // What a handler, if there is one, makes of the request; invalid once it is answered.
+  nb::object serve(const Request& request, nb::handle handler);
   Payload encode_arguments(nb::handle args, nb::handle kwargs, bool lends);
 
   ForkGuard fork_guard_;
   std::shared_ptr<RpcTasks> tasks_ = std::make_shared<RpcTasks>();
-  std::unique_ptr<Peer> peer_;
+  const std::shared_ptr<Peer> peer_;
   LeafReader reader_;
   std::unordered_map<const CallState*, std::vector<nb::object>> callbacks_;
+  std::unordered_map<std::string, nb::object> handlers_;
 };
 
 // Waits for `call` as long as `deadline`. False when the time is up first. Raises for Ctrl-C.

@@ -169,7 +169,7 @@ class Rpc(ProcessBound):
         self._insecure = _checks.flag("insecure", insecure)
         self._name = f"{create_uid()}-{create_uid()}"
         self._timeout_s = 120.0
-        self._transports: tuple[str, ...] = ("unix", "tcp")
+        self._transports: tuple[str, ...] = ("shm", "unix", "tcp")
         self._made: rpc.Rpc | None = None
 
     def _rpc(self) -> rpc.Rpc:
@@ -204,10 +204,11 @@ class Rpc(ProcessBound):
 
     def set_transports(self, names: Iterable[str]) -> None:
         """``"tcp"``, ``"ipc"`` or both; before anything else."""
-        known = {"tcp": "tcp", "ipc": "unix"}
+        known = {"tcp": ("tcp",), "ipc": ("shm", "unix")}
         chosen = [
-            known[_checks.choice("names", str(name).lower(), known)]
+            used
             for name in _checks.items("names", names, "'tcp' and 'ipc'")
+            for used in known[_checks.choice("names", str(name).lower(), known)]
         ]
         if not chosen:
             raise RpcError("names is empty; it must hold 'tcp', 'ipc' or both")
@@ -314,12 +315,14 @@ class Rpc(ProcessBound):
         """Begin a call."""
         made = self._rpc()
         try:
-            call = made._native.begin(peer, function, args, kwargs, self._timeout_s, False)
+            future = made._native.begin(
+                peer, function, args, kwargs, self._timeout_s, False, made._pool
+            )
         except ReverieError as error:
             if _is_argument_error(error):
                 raise
             raise _translated(error, peer, function) from error
-        return Future(rpc.Future(call, made._pool), peer, function)
+        return Future(future, peer, function)
 
     def async_callback(
         self,

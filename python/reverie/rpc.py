@@ -22,7 +22,7 @@ from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
 from typing import Any
 
-from reverie import _checks, _reverie, rpc_batches
+from reverie import _checks, _reverie, rpc_batches, rpc_streams
 from reverie._process_bound import ProcessBound
 from reverie.errors import (
     CancelledError,
@@ -36,7 +36,7 @@ from reverie.errors import (
 __all__ = ["DeferredReturn", "Future", "Rpc", "create_uid"]
 
 _NOT_FOUND, _INTERNAL = 5, 13
-_TRANSPORTS = ("unix", "tcp")
+_TRANSPORTS = ("shm", "unix", "tcp")
 _Handler = Callable[["DeferredReturn", tuple[Any, ...], dict[str, Any]], None]
 
 _ADJECTIVES = [
@@ -71,37 +71,29 @@ def create_uid() -> str:
     return f"{socket.gethostname()[:64]}:{os.getpid()}:{words}-{draw >> 32:08x}"
 
 
-class Future(ProcessBound):
+class Future(_reverie.RpcCall):
     """A call under way. Made by ``Rpc.async_``; any thread may use it, and ``await`` it."""
 
-    __slots__ = ("__weakref__", "_call", "_pool")
+    __slots__ = ()
 
-    _stays_because = (
-        "a Future lives in this process and cannot be pickled or copied; send its result"
-    )
+    def __init__(self) -> None:
+        raise UnsupportedTypeError("futures are made by Rpc.async_")
 
-    def __init__(self, call: _reverie.RpcCall, pool: _Pool) -> None:
-        if not isinstance(call, _reverie.RpcCall):
-            raise UnsupportedTypeError(
-                f"call is {_checks.shown(call)}; futures are made by Rpc.async_"
-            )
-        if not isinstance(pool, _Pool):
-            raise UnsupportedTypeError(
-                f"pool is {_checks.shown(pool)}; futures are made by Rpc.async_"
-            )
-        self._call = call
-        self._pool = pool
+    def __reduce__(self) -> tuple[Any, ...]:  # a native base leaves no room for ProcessBound
+        raise UnsupportedTypeError(
+            "a Future lives in this process and cannot be pickled or copied; send its result"
+        )
 
     def done(self) -> bool:
         """Whether the call has ended, by whatever: ``result`` would return or raise at once."""
-        return self._call.done()
+        return super().done()
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the call has ended; False when ``timeout_s`` is up first.
 
         None waits as long as the call may take.
         """
-        return self._call.wait(_checks.timeout("timeout_s", timeout_s))
+        return super().wait(_checks.timeout("timeout_s", timeout_s))
 
     def result(self, timeout_s: float | None = None) -> Any:  # noqa: ANN401
         """What the function returned. Can be asked for again.
@@ -115,11 +107,9 @@ class Future(ProcessBound):
             NotFoundError: no peer, or no function, of that name.
             CancelledError: the call was cancelled, or the Rpc was closed.
         """
-        if not self.wait(timeout_s):
-            raise DeadlineExceededError(
-                f"no answer within {timeout_s} s; the call goes on, ask again or cancel()"
-            )
-        return self._call.value()
+        if timeout_s is not None:
+            timeout_s = _checks.timeout("timeout_s", timeout_s)
+        return self._value_within(timeout_s)
 
     def exception(self, timeout_s: float | None = None) -> ReverieError | None:
         """What ``result`` would raise once the call has ended, or None."""
@@ -128,16 +118,16 @@ class Future(ProcessBound):
                 f"no answer within {timeout_s} s; the call goes on, ask again or cancel()"
             )
         try:
-            self._call.value()
+            self._value()
         except ReverieError as error:
             return error
         return None
 
     def cancel(self) -> bool:
         """Give the call up; its peer is told. False if it had ended."""
-        if self._call.done():
+        if self.done():
             return False
-        self._pool.native.cancel(self._call)
+        self._pool.native.cancel(self)
         return isinstance(self.exception(), CancelledError)
 
     def add_done_callback(self, callback: Callable[[Future], object]) -> None:
@@ -147,7 +137,7 @@ class Future(ProcessBound):
         """
         _checks.function("callback", callback)
         self._pool.help_if_none()
-        if not self._pool.native.when_done(self._call, lambda: callback(self)):
+        if not self._pool.native.when_done(self, lambda: callback(self)):
             callback(self)
 
     def __await__(self) -> Generator[Any, None, Any]:
@@ -167,19 +157,23 @@ class Future(ProcessBound):
 
         self.add_done_callback(on_done)
         yield from ended
-        return self._call.value()
+        return self._value()
+
+
+_reverie.set_rpc_future_class(Future)
 
 
 class DeferredReturn(ProcessBound):
     """Answers one call, once, from any thread: ``deferred(value)``, or ``deferred.fail(error)``."""
 
-    __slots__ = ("_answered", "_call", "_native", "_session", "caller", "function")
+    __slots__ = ("_answered", "_call", "_native", "_pool", "_session", "caller", "function")
 
     _stays_because = (
         "a DeferredReturn lives in this process and cannot be pickled or copied; answer here"
     )
 
     _native: _reverie.RpcPeer
+    _pool: _Pool
     _session: int
     _call: int
     _answered: bool
@@ -191,10 +185,11 @@ class DeferredReturn(ProcessBound):
 
     @classmethod
     def _of(
-        cls, native: _reverie.RpcPeer, session: int, call: int, caller: str, function: str
+        cls, pool: _Pool, session: int, call: int, caller: str, function: str
     ) -> DeferredReturn:
         made = object.__new__(cls)
-        made._native = native
+        made._pool = pool
+        made._native = pool.native
         made._session = session
         made._call = call
         made._answered = False
@@ -217,24 +212,40 @@ class DeferredReturn(ProcessBound):
         self._take()
         self._fail(error)
 
+    def when_withdrawn(self, callback: Callable[[], object]) -> None:
+        """Call ``callback()`` once no caller waits for the answer, on a thread of the Rpc's.
+
+        The caller has cancelled, its time is up, or it is gone. One callback a call, before the
+        answer; it is not called once the call is answered.
+        """
+        _checks.function("callback", callback)
+        self._pool.when_withdrawn((self._session, self._call), callback)
+
     def _take(self) -> None:
         if self._answered:
             raise FailedPreconditionError(
                 f"this call of {self.function!r} by {self.caller!r} has been answered"
             )
         self._answered = True
+        if self._pool.withdrawals:
+            self._pool.withdrawals.pop((self._session, self._call), None)
 
     def _fail(self, error: BaseException | str) -> None:
-        if isinstance(error, str):
-            self._native.fail(self._session, self._call, _INTERNAL, "Error", error, "")
-            return
-        kind = type(error)
-        name = kind.__qualname__
-        if kind.__module__ not in ("builtins", "__main__"):
-            name = f"{kind.__module__}.{name}"
-        trace = "".join(traceback.format_exception(error))
-        text, trace = (t.encode(errors="replace").decode() for t in (str(error), trace))
-        self._native.fail(self._session, self._call, _INTERNAL, name, text, trace)
+        _fail(self._native, self._session, self._call, error)
+
+
+def _fail(native: _reverie.RpcPeer, session: int, call: int, error: BaseException | str) -> None:
+    """Tell the caller what went wrong."""
+    if isinstance(error, str):
+        native.fail(session, call, _INTERNAL, "Error", error, "")
+        return
+    kind = type(error)
+    name = kind.__qualname__
+    if kind.__module__ not in ("builtins", "__main__"):
+        name = f"{kind.__module__}.{name}"
+    trace = "".join(traceback.format_exception(error))
+    text, trace = (t.encode(errors="replace").decode() for t in (str(error), trace))
+    native.fail(session, call, _INTERNAL, name, text, trace)
 
 
 class _Pool:
@@ -247,6 +258,7 @@ class _Pool:
         self.native = native
         self.threads_max = threads_max
         self.handlers: dict[str, _Handler] = {}
+        self.withdrawals: dict[tuple[int, int], Callable[[], object]] = {}
         self._lock = threading.Lock()
         self._count = 0
 
@@ -259,6 +271,18 @@ class _Pool:
         self.native.expect_thread()
         threading.Thread(target=self._serve, name="reverie-rpc", daemon=True).start()
 
+    def when_withdrawn(self, request: tuple[int, int], callback: Callable[[], object]) -> None:
+        self.native.tell_withdrawn()
+        self.withdrawals[request] = callback
+        # What was withdrawn before is not told of.
+        if not self.native.is_wanted(*request):
+            self.withdraw(request)
+
+    def withdraw(self, request: tuple[int, int]) -> None:
+        callback = self.withdrawals.pop(request, None)
+        if callback is not None:
+            _run(callback)
+
     def help_if_none(self) -> None:
         if self._count == 0:
             self.help()
@@ -266,14 +290,24 @@ class _Pool:
     def _serve(self) -> None:
         try:
             self.native.thread_has_come()
-            while (task := self.native.next_task()) is not None:
-                if task[-1]:
+            while (task := self.native.next_task(self._count < self.threads_max)) is not None:
+                if not task:
                     self.help()
-                if len(task) == 2:
-                    for callback in task[0]:
-                        _run(callback)
+                elif len(task) == 3:
+                    session, call, error = task
+                    _fail(self.native, session, call, error)
+                elif len(task) == 4:
+                    if task[-1]:
+                        self.help()
+                    self.withdraw(task[:2])
                 else:
-                    self._run_request(*task[:-1])
+                    if task[-1]:
+                        self.help()
+                    if len(task) == 2:
+                        for callback in task[0]:
+                            _run(callback)
+                    else:
+                        self._run_request(*task[:-1])
                 del task  # what it holds goes now, not with the next one
         finally:
             with self._lock:
@@ -289,7 +323,7 @@ class _Pool:
     ) -> None:
         if arguments is None:
             return  # they could not be read, and the caller knows
-        answer = DeferredReturn._of(self.native, session, call, caller, function)
+        answer = DeferredReturn._of(self, session, call, caller, function)
         handler = self.handlers.get(function)
         if handler is None:
             self.native.fail(session, call, _NOT_FOUND, "", f"{function!r} is not defined", "")
@@ -315,8 +349,8 @@ class Rpc(ProcessBound):
     """A peer: it calls functions of other peers by name, and serves functions of its own.
 
     Peers find each other from one address: each peer that this one is connected to tells where
-    others are. On one machine they talk through Unix sockets, else through TCP. A call runs at most
-    once, also where connections are lost meanwhile. See docs/concepts/rpc.md.
+    others are. On one machine they talk through shared memory, else through TCP. A call runs at
+    most once, also where connections are lost meanwhile. See docs/concepts/rpc.md.
 
     Args:
         name: unique among the peers that meet; None makes one with ``create_uid``.
@@ -324,7 +358,8 @@ class Rpc(ProcessBound):
             ``insecure`` is set. It is never sent, only proved.
         timeout_s: how long a call may take, where it does not say so itself.
         insecure: lets a peer without a token listen where other machines can reach it.
-        transports: ``"unix"``, ``"tcp"`` or both.
+        transports: which of ``"shm"``, ``"unix"`` and ``"tcp"`` are used; the first that leads to a
+            peer is. Shared memory begins with a Unix socket, and falls back to it.
         max_threads: how many handlers and callbacks may run at the same time.
         max_pending_calls: calls without an answer; one more is refused.
         dead_after_s: a peer that is silent or out of reach for so long is dead: its calls fail.
@@ -356,23 +391,27 @@ class Rpc(ProcessBound):
         self._timeout_s = _checks.timeout("timeout_s", timeout_s)
         used = [
             _checks.choice("transports", one, _TRANSPORTS)
-            for one in _checks.items("transports", transports, "'unix' and 'tcp'")
+            for one in _checks.items("transports", transports, "'shm', 'unix' and 'tcp'")
         ]
         if not used:
-            raise InvalidArgumentError("transports is empty; it must hold 'unix', 'tcp' or both")
+            raise InvalidArgumentError(
+                "transports is empty; it must hold at least one of 'shm', 'unix' and 'tcp'"
+            )
         threads_max = _checks.integer("max_threads", max_threads, 1, 1024)
         native = _reverie.RpcPeer(
             self._name,
             "" if token is None else _checks.text("token", token),
             _checks.flag("insecure", insecure),
-            "unix" in used,
+            "unix" in used or "shm" in used,
             "tcp" in used,
+            "shm" in used,
             _checks.integer("max_pending_calls", max_pending_calls, 1, 1 << 24),
             _checks.number("dead_after_s", dead_after_s, 0.1, 3600.0),
             _checks.number("find_timeout_s", find_timeout_s, 0.0, 3600.0),
         )
         self._pool = _Pool(native, threads_max)
         self._native = native
+        self._streams: rpc_streams.Streams | None = None
         self._batch_leaves = "stack"
 
     # --- Who and where.
@@ -426,7 +465,11 @@ class Rpc(ProcessBound):
         return time.perf_counter() - begin
 
     def debug_info(self) -> dict[str, Any]:
-        """What there is to know about connections and calls, as plain data."""
+        """What there is to know about connections and calls, as plain data.
+
+        Of each peer: its ``transport`` is ``"shared memory"``, ``"Unix socket"`` or ``"TCP"``, and
+        ``transport_reason`` says why it is that.
+        """
         return {
             "name": self._name,
             "addresses": self._native.addresses(),
@@ -492,10 +535,8 @@ class Rpc(ProcessBound):
             self._define(name, gather)
             return
 
-        def handler(answer: DeferredReturn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            answer(function(*args, **kwargs))
-
-        self._define(name, handler)
+        self._native.define(_checks.text("name", name), function)
+        self._pool.help_if_none()
 
     def define_deferred(self, name: str, function: Callable[..., Any]) -> None:
         """Serve ``function(deferred, *args, **kwargs)``, which answers by ``deferred(value)``.
@@ -506,6 +547,43 @@ class Rpc(ProcessBound):
 
         def handler(answer: DeferredReturn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             function(answer, *args, **kwargs)
+
+        self._define(name, handler)
+
+    def define_stream(
+        self, name: str, function: Callable[..., Any], *, takes_values: bool = False
+    ) -> None:
+        """Serve the values that ``function(*args, **kwargs)`` gives, one after the other.
+
+        The function is a generator, or returns another iterable. It runs as far as the caller has
+        room for values. When the caller closes the stream or is gone, the generator is closed: its
+        ``finally`` runs. What it raises reaches the caller as ``RemoteError``, behind the values
+        before; what it returns is the ``result`` of the caller's stream.
+
+        With ``takes_values`` it is called as ``function(inbox, *args, **kwargs)``: to iterate over
+        ``inbox`` gives what the caller sends.
+
+        Raises:
+            AlreadyExistsError: there is a function of that name.
+        """
+        _checks.function("function", function)
+        takes = _checks.flag("takes_values", takes_values)
+        if self._streams is None:
+            self._streams = streams = rpc_streams.Streams()
+
+            def serve(
+                answer: DeferredReturn, args: tuple[Any, ...], kwargs: dict[str, Any]
+            ) -> None:
+                streams.serve(answer, *args, **kwargs)
+
+            self._define(rpc_streams.STREAMS, serve)
+        served = self._streams
+
+        def handler(answer: DeferredReturn, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            def make(inbox: rpc_streams.Inbox) -> object:
+                return function(inbox, *args, **kwargs) if takes else function(*args, **kwargs)
+
+            served.begin(answer, make, takes_values=takes)
 
         self._define(name, handler)
 
@@ -556,7 +634,7 @@ class Rpc(ProcessBound):
         return self._native.undefine(name)
 
     def _define(self, name: str, handler: _Handler) -> None:
-        self._native.define(_checks.text("name", name))
+        self._native.define(_checks.text("name", name), None)
         self._pool.handlers[name] = handler
         self._pool.help_if_none()
 
@@ -579,9 +657,9 @@ class Rpc(ProcessBound):
         ``Future.result`` raises, and ``UnsupportedTypeError`` for arguments that cannot be sent.
         """
         limit = self._timeout_s if timeout_s is ... else _checks.timeout("timeout_s", timeout_s)
-        return self._native.sync(
-            peer, function, args, kwargs, limit, _checks.flag("idempotent", idempotent)
-        )
+        if idempotent is not False:
+            idempotent = _checks.flag("idempotent", idempotent)
+        return self._native.sync(peer, function, args, kwargs, limit, idempotent)
 
     def async_(
         self,
@@ -600,10 +678,9 @@ class Rpc(ProcessBound):
             ResourceExhaustedError: ``max_pending_calls`` calls wait for answers.
         """
         limit = self._timeout_s if timeout_s is ... else _checks.timeout("timeout_s", timeout_s)
-        call = self._native.begin(
-            peer, function, args, kwargs, limit, _checks.flag("idempotent", idempotent)
-        )
-        return Future(call, self._pool)
+        if idempotent is not False:
+            idempotent = _checks.flag("idempotent", idempotent)
+        return self._native.begin(peer, function, args, kwargs, limit, idempotent, self._pool)
 
     def async_callback(
         self,
@@ -626,6 +703,34 @@ class Rpc(ProcessBound):
         self.async_(
             peer, function, *args, timeout_s=timeout_s, idempotent=idempotent, **kwargs
         ).add_done_callback(on_done)
+
+    def stream(
+        self,
+        peer: str,
+        function: str,
+        /,
+        *args: Any,  # noqa: ANN401
+        window: int = 16,
+        timeout_s: Any = ...,  # noqa: ANN401
+        **kwargs: Any,  # noqa: ANN401
+    ) -> rpc_streams.Stream:
+        """Call a function that ``peer`` serves with ``define_stream``; gives its values.
+
+            with rpc.stream("server", "rows", 1000) as rows:
+                for row in rows:
+                    ...
+
+        ``window`` values at most are on their way or not yet read, and as many that ``send`` sent.
+        ``timeout_s`` is how long each of them is waited for. Raises what ``Future.result`` raises.
+        """
+        limit = self._timeout_s if timeout_s is ... else _checks.timeout("timeout_s", timeout_s)
+        width = _checks.integer("window", window, 1, 1 << 16)
+        number = self.sync(peer, function, *args, timeout_s=limit, **kwargs)
+        if type(number) is not int:
+            raise FailedPreconditionError(
+                f"{function!r} on {peer!r} gives one value; streams are served by define_stream"
+            )
+        return rpc_streams.Stream._of(self, peer, number, width, limit)
 
     # --- The end.
 

@@ -24,7 +24,9 @@ class NoEffects final : public PeerEffects {
   void dial(LinkId, const std::string&) override {}
   void send(LinkId, const FrameHeader&, std::shared_ptr<const Message>) override {}
   void hang_up(LinkId) override {}
-  void trust(LinkId) override { std::abort(); }  // it has a token that no input knows
+  void trust(LinkId, const std::string&) override {
+    std::abort();
+  }  // it has a token that no input knows
   void deliver(Request) override { std::abort(); }
   void withdraw(InboundId) override {}
   void complete(CallId, CallResult) override {}

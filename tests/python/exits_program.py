@@ -927,6 +927,28 @@ def _(w):
     return call
 
 
+@case("Rpc.define_stream")
+def _(w):
+    def call():
+        w.rpc.define_stream("stream", lambda: range(3))
+        w.rpc.undefine("stream")
+
+    return call
+
+
+@case("Rpc.stream")
+def _(w):
+    w.rpc.sync("server", "echo", 1)
+    w.rpc_server.define_stream("range", lambda: range(1000))
+
+    def call():
+        with w.rpc.stream("server", "range") as stream:
+            next(stream)
+            next(stream)
+
+    return call
+
+
 @case("Rpc.define batched")
 def _(w):
     w.rpc.sync("server", "echo", 1)

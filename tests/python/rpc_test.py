@@ -2,10 +2,12 @@
 
 import asyncio
 import collections
+import contextlib
 import gc
 import math
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -22,7 +24,7 @@ from reverie import errors
 DEADLINE_S = 30.0
 
 
-@pytest.fixture(params=["unix", "tcp"])
+@pytest.fixture(params=["shm", "unix", "tcp"])
 def transport(request):
     return request.param
 
@@ -539,6 +541,18 @@ def test_info(pair):
     assert str(os.getpid()) in reverie.Rpc().name
 
 
+def test_the_transport_and_its_reason_are_shown(pair, transport):
+    server, client = pair
+    server.define("f", lambda: 1)
+    assert client.sync("server", "f") == 1
+    name = {"shm": "shared memory", "unix": "Unix socket", "tcp": "TCP"}[transport]
+    for rpc in pair:
+        eventually(lambda rpc=rpc: rpc.debug_info()["peers"][0]["transport"] == name)
+        reason = rpc.debug_info()["peers"][0]["transport_reason"]
+        assert ("nonce" in reason) == (transport == "shm")
+        assert reason
+
+
 def test_a_forked_child_gets_an_error_and_harms_nobody(pair):
     server, client = pair
     server.define("f", lambda: 1)
@@ -657,3 +671,58 @@ def test_a_peer_that_waits_costs_next_to_nothing(client):
     time_before = time.process_time()
     client.sync("server", "wait", 1)
     assert time.process_time() - time_before < 0.05
+
+
+class _Forwarder:
+    """A Unix socket that leads to another one, as a tunnel does: bytes go through it, no more."""
+
+    def __init__(self, target):
+        self.name = f"unix:@reverie-forwarder-{os.getpid()}-{time.monotonic_ns()}"
+        self._target = target
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind("\0" + self.name.removeprefix("unix:@"))
+        self._listener.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                one = self._listener.accept()[0]
+            except OSError:
+                return
+            other = socket.socket(socket.AF_UNIX)
+            other.connect("\0" + self._target.removeprefix("unix:@"))
+            for ends in ((one, other), (other, one)):
+                threading.Thread(target=self._carry, args=ends, daemon=True).start()
+
+    def _carry(self, source, sink):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_RDWR)
+        source.close()
+
+    def close(self):
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+def test_a_socket_that_leads_through_a_tunnel_is_no_sign_of_one_host():
+    with (
+        reverie.Rpc("server", transports=["shm"]) as server,
+        reverie.Rpc("client", transports=["shm"]) as client,
+    ):
+        server.define("double", lambda x: 2 * x)
+        forwarder = _Forwarder(
+            server.listen(f"unix:@reverie-test-{os.getpid()}-{time.monotonic_ns()}")
+        )
+        client.connect(forwarder.name)
+        array = np.arange(1_000_000)
+        assert np.array_equal(client.sync("server", "double", array), 2 * array)
+        peer = client.debug_info()["peers"][0]
+        assert peer["link"] == forwarder.name
+        assert peer["transport"] == "Unix socket"
+        # The server's answer, or what the client itself missed, whichever was the later.
+        assert any(word in peer["transport_reason"] for word in ("descriptor", "cannot map"))
+        forwarder.close()

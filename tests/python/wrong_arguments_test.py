@@ -48,7 +48,7 @@ PUBLIC = [
 # Programs of the command line, and what the public modules are made of.
 INTERNAL = re.compile(
     r"reverie\.(_.*|agents\..*|demo.*|serve.*|batch_views|bench|client|completion|contrib.*|dataset|doctor|frameworks|hindsight|nests|packages|pattern_dataset|replay_buffer"
-    r"|moolib_rpc|replay_output|replay_sample|rpc|rpc_batches|sample_datasets|server|specs|store|table|tf_dataset|tls|trajectory_writer|trusted"
+    r"|moolib_rpc|replay_output|replay_sample|rpc|rpc_batches|rpc_streams|sample_datasets|server|specs|store|table|tf_dataset|tls|trajectory_writer|trusted"
     r"|writer|envs\.(adapters|agent_rows|backend|messages|output|pool|process|rows|source|spaces|thread"
     r"|vector|vector_of_.*|worker)"
     r"|reverb\..*)$"
@@ -387,7 +387,9 @@ VALID = {
     "weights": "batch",
     "timeout": 1.0,
     "timeout_ms": None,
+    "takes_values": False,
     "timeout_s": 1.0,
+    "window": 4,
     "tls": None,
     "token": "",
     "trajectory": lambda world: {"a": world.writer.history["a"][-1:]},
@@ -416,8 +418,9 @@ VALID = {
     "Rpc.async_callback.function": "f",
     "Rpc.define.function": lambda _: lambda *_: 0,
     "Rpc.define_deferred.function": lambda _: lambda *_: 0,
-    "Future.call": lambda world: rpc(world).async_("server", "f")._call,
-    "Future.pool": lambda world: rpc(world)._pool,
+    "Rpc.define_stream.name": "f",
+    "Rpc.define_stream.function": lambda _: lambda *_: (),
+    "Rpc.stream.function": "f",
     "callback": lambda _: lambda *_: 0,
     "cat": False,
     "dynamic_batching": False,
@@ -440,7 +443,7 @@ VALID = {
     "max_pending_calls": 10,
     "max_threads": 2,
     "peer": "server",
-    "transports": ("unix", "tcp"),
+    "transports": ("shm", "unix", "tcp"),
     # Where a name means something else.
     "AtariEnv.pool": True,
     "Batch.to.device": "cpu",
@@ -657,7 +660,7 @@ def closed_queue(world):
 def deferred(world):
     from reverie.rpc import DeferredReturn
 
-    return DeferredReturn._of(rpc(world)._native, 1, 1, "caller", "f")
+    return DeferredReturn._of(rpc(world)._pool, 1, 1, "caller", "f")
 
 
 # What methods are called on, by the name of the class.

@@ -137,7 +137,7 @@ class SimPeer final : public sim::Node, public PeerEffects {
     network_.close(ends_.at(link));
     forget(link);
   }
-  void trust(LinkId) override {}
+  void trust(LinkId, const std::string&) override {}
   void deliver(Request request) override {
     const std::int64_t number = number_of(request.message.payload);
     const int runs = ++oracle_.runs[number];

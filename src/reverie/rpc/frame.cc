@@ -7,7 +7,7 @@
 namespace reverie {
 namespace {
 
-constexpr std::array<char, 4> kMagic = {'R', 'v', 'R', '1'};
+constexpr std::array<char, 4> kMagic = {'R', 'v', 'R', '2'};
 // Smaller rests are taken along with what follows them.
 constexpr std::size_t kDirectMin = std::size_t{32} << 10;
 // Smaller bulk is not worth memory that is kept.
@@ -26,7 +26,7 @@ T get(const std::byte* from) {
 }
 
 bool is_known(std::uint8_t kind) {
-  return (kind >= 1 && kind <= 7) || (kind >= 16 && kind <= 21);
+  return (kind >= 1 && kind <= 12) || (kind >= 16 && kind <= 21);
 }
 
 }  // namespace
@@ -47,7 +47,7 @@ std::array<std::byte, kFrameHeaderBytes> encode_frame_header(const FrameHeader& 
 
 Status FrameReader::begin_frame() {
   if (std::memcmp(header_.data(), kMagic.data(), kMagic.size()) != 0) {
-    return invalid_argument("the stream holds no frame of version 1 where one must begin");
+    return invalid_argument("the stream holds no frame of version 2 where one must begin");
   }
   const auto kind = get<std::uint8_t>(&header_[4]);
   if (!is_known(kind)) return invalid_argument("a frame is of kind {}, which is unknown", kind);

@@ -1,7 +1,7 @@
 // Frames: how messages lie on a stream of bytes.
 //
 //     0        4      5      6          8            12       16           24         32         40
-//     48 "RvR1" | kind | zero | name size | head size  | zero   | bulk size  | sequence | received
+//     48 "RvR2" | kind | zero | name size | head size  | zero   | bulk size  | sequence | received
 //     | call | then the name, the head, the bulk (little-endian)
 //
 // `sequence` numbers what must arrive, `received` acknowledges the other direction, `call` tells
@@ -31,6 +31,12 @@ enum class FrameKind : std::uint8_t {
   // Without a sequence.
   kAck = 6,  // also says that the sender is alive
   kBye = 7,
+  // Between two links of one host: shared memory instead of the socket (link_share.h).
+  kShare = 8,
+  kShared = 9,
+  kSwitch = 10,
+  kBell = 11,
+  kReturn = 12,
   // With one.
   kCall = 16,
   kAnswer = 17,

@@ -1,6 +1,7 @@
 #include "reverie/rpc/peer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "reverie/base/random.h"
 #include "reverie/net/connection.h"
 #include "reverie/net/listener.h"
+#include "reverie/rpc/link_polls.h"
 #include "reverie/rpc/wire_link.h"
 #include "reverie/tensor/batch_memory.h"
 
@@ -196,9 +198,25 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     });
   }
 
+  bool is_wanted(InboundId request) {
+    MutexLock lock(mutex_);
+    return core_.is_wanted(request);
+  }
+
+  bool look(const std::function<bool()>& is_done) {
+    return fork_guard_.check("peer").ok() ? polls_.look(clock_, is_done) : is_done();
+  }
+
   std::vector<PeerInfo> peers() {
     MutexLock lock(mutex_);
-    return core_.peers();
+    std::vector<PeerInfo> found = core_.peers();
+    for (PeerInfo& info : found) {
+      const auto link = links_.find(info.link);
+      if (link == links_.end()) continue;
+      info.transport = link->second->transport();
+      info.transport_reason = link->second->why();
+    }
+    return found;
   }
   std::vector<std::string> functions() {
     MutexLock lock(mutex_);
@@ -228,7 +246,9 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
       core_.close(clock_.now());
     });
     listeners.clear();
+    polls_.clear();
     io_.loop(0).run_and_wait([this] {
+      io_.loop(0).set_watch(nullptr);
       dials_.clear();
       timer_.reset();
     });
@@ -253,6 +273,10 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     const auto place = links_.find(link);
     if (place == links_.end()) return;
     place->second->queue(header, std::move(message));
+    if (place->second->shares_next) {
+      place->second->shares_next = false;
+      place->second->offer_share({random_seed(), random_seed()});
+    }
     dirty_.push_back(link);
   }
   void hang_up(LinkId link) override {
@@ -264,15 +288,23 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     const auto place = links_.find(link);
     if (place == links_.end()) return;
     place->second->flush();
-    place->second->end();
-    // Goes on the loop's thread.
-    io_.loop(0).post([gone = std::move(place->second)]() mutable { gone.reset(); });
-    links_.erase(place);
+    end_link(place);
   }
-  void trust(LinkId link) override {
+  void trust(LinkId link, const std::string& peer) override {
     mutex_.assert_held();
     const auto place = links_.find(link);
-    if (place != links_.end()) place->second->trust();
+    if (place == links_.end()) return;
+    WireLink& trusted = *place->second;
+    trusted.trust();
+    trusted.peer_name = peer;
+    if (!trusted.connection().accepts_descriptors()) {
+      trusted.set_why(options_.uses_shared_memory ? "shared memory needs a Unix socket"
+                                                  : "this peer may not use shared memory");
+    } else if (unshared_.contains(peer)) {
+      trusted.set_why("what '" + peer + "' wrote to shared memory was rubbish");
+    } else {
+      trusted.shares_next = true;
+    }
   }
   void deliver(Request request) override {
     mutex_.assert_held();
@@ -296,6 +328,36 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     };
     events_.lost = [this](LinkId link, const Status& why) { on_lost(link, why); };
     events_.writable = [this](LinkId link) { on_writable(link); };
+    events_.shared = [this](LinkId link, const Frame& frame, int descriptor) {
+      return on_share_frame(link, frame, descriptor);
+    };
+    events_.rings = [this](LinkId link) { ring_bell(link); };
+    events_.rung = [this](LinkId link) { on_rung(link); };
+    io_.loop(0).run_and_wait([this] {
+      polls_.enter();
+      io_.loop(0).set_watch(&polls_);
+    });
+  }
+
+  using Links = std::unordered_map<LinkId, std::shared_ptr<WireLink>>;
+
+  // It goes on the loop's thread, whoever lets it go last.
+  std::shared_ptr<WireLink> make_link(LinkId id, std::unique_ptr<Connection> connection) {
+    IoLoop& loop = io_.loop(0);
+    if (options_.uses_shared_memory) connection->accept_descriptors();
+    return {new WireLink(id, std::move(connection), memory_.get(), polls_.count(), events_),
+            [&loop](WireLink* link) {
+              std::shared_ptr<WireLink> last(link);
+              if (!loop.is_current()) loop.post([kept = std::move(last)] {});
+            }};
+  }
+
+  void end_link(Links::iterator place) REVERIE_REQUIRES(mutex_) {
+    place->second->end();
+    polls_.unwatch(place->second.get());
+    // Later: it may be what runs now.
+    io_.loop(0).post([gone = std::move(place->second)] {});
+    links_.erase(place);
   }
 
   static PeerOptions core_options(const Options& options, RunId run) {
@@ -364,7 +426,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   void dialled(LinkId id, const std::string& host, Result<std::unique_ptr<Connection>> connection) {
     std::shared_ptr<WireLink> link;
     if (connection.ok()) {
-      link = std::make_shared<WireLink>(id, std::move(connection).value(), memory_.get(), events_);
+      link = make_link(id, std::move(connection).value());
     }
     turn([&] {
       mutex_.assert_held();
@@ -383,7 +445,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
       mutex_.assert_held();
       if (is_closed_ || links_.size() >= kLinksMax) return;
       const LinkId id = core_.accepted(peer.to_string(), clock_.now());
-      link = std::make_shared<WireLink>(id, std::move(connection), memory_.get(), events_);
+      link = make_link(id, std::move(connection));
       links_[id] = link;
     });
     if (link) link->start();
@@ -403,12 +465,35 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
       mutex_.assert_held();
       const auto place = links_.find(id);
       if (place == links_.end()) return;
-      place->second->end();
-      const auto gone = std::move(place->second);
-      links_.erase(place);
-      io_.loop(0).post([gone] {});
+      if (place->second->is_broken()) unshared_.insert(place->second->peer_name);
+      end_link(place);
       core_.link_down(id, why, clock_.now());
     });
+  }
+
+  Status on_share_frame(LinkId id, const Frame& frame, int descriptor) {
+    MutexLock lock(mutex_);
+    const auto place = links_.find(id);
+    if (place == links_.end()) return {};
+    const Status status = place->second->on_share_frame(frame, descriptor);
+    if (status.ok() && !place->second->is_flush_posted) write_on(*place->second);
+    return status;
+  }
+
+  void ring_bell(LinkId id) {
+    MutexLock lock(mutex_);
+    const auto place = links_.find(id);
+    if (place != links_.end()) place->second->ring_bell();
+  }
+
+  void on_rung(LinkId id) {
+    std::shared_ptr<WireLink> link;
+    {
+      MutexLock lock(mutex_);
+      const auto place = links_.find(id);
+      if (place != links_.end() && place->second->has_ring()) link = place->second;
+    }
+    if (link) polls_.watch(link);
   }
 
   void on_writable(LinkId id) {
@@ -416,12 +501,13 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     const auto place = links_.find(id);
     if (place == links_.end()) return;
     place->second->is_flush_posted = false;
-    write_on(id, *place->second);
+    write_on(*place->second);
   }
 
-  // Writes, and asks to go on when the connection takes more. On the loop's thread.
-  void write_on(LinkId, WireLink& link) REVERIE_REQUIRES(mutex_) {
-    if (link.flush()) return;
+  // Writes, and asks to go on when the connection takes more. On the loop's thread, if the link
+  // writes to its socket.
+  void write_on(WireLink& link) REVERIE_REQUIRES(mutex_) {
+    if (link.flush() || link.is_out_ring()) return;
     link.is_flush_posted = true;
     link.connection().want_write();
   }
@@ -434,8 +520,8 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
       if (place == links_.end()) continue;
       WireLink& link = *place->second;
       if (link.is_flush_posted || !link.has_output()) continue;
-      if (is_loop) {
-        write_on(id, link);
+      if (is_loop || link.is_out_ring()) {
+        write_on(link);
         continue;
       }
       if (is_lone && link.connection().can_write_on_any_thread() && link.flush()) continue;
@@ -471,6 +557,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   ForkGuard fork_guard_;
   Clock& clock_ = Clock::system();
   const std::shared_ptr<BatchMemory> memory_ = BatchMemory::make(kKeptBuffers);
+  LinkPolls polls_;
   IoThreads io_{1};
   WireLink::Events events_;
   // Loop thread only.
@@ -486,7 +573,8 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   std::unordered_map<std::string, Handler> handlers_ REVERIE_GUARDED_BY(mutex_);
   Withdrawn withdrawn_ REVERIE_GUARDED_BY(mutex_);
   std::unordered_map<CallId, Done> done_ REVERIE_GUARDED_BY(mutex_);
-  std::unordered_map<LinkId, std::shared_ptr<WireLink>> links_ REVERIE_GUARDED_BY(mutex_);
+  Links links_ REVERIE_GUARDED_BY(mutex_);
+  std::unordered_set<std::string> unshared_ REVERIE_GUARDED_BY(mutex_);  // peers that wrote rubbish
   std::unordered_set<LinkId> dialling_ REVERIE_GUARDED_BY(mutex_);
   std::vector<LinkId> dirty_ REVERIE_GUARDED_BY(mutex_);
   std::vector<Request> deliveries_ REVERIE_GUARDED_BY(mutex_);
@@ -544,11 +632,39 @@ Result<CallId> Peer::call(const std::string& peer, const std::string& function, 
 void Peer::cancel(CallId call) {
   impl_->cancel(call);
 }
+bool Peer::look(const std::function<bool()>& is_done) const {
+  return impl_->look(is_done);
+}
+CallResult Peer::sync(const std::string& peer, const std::string& function, Payload payload,
+                      const CallOptions& options) {
+  struct Waiting {
+    Mutex mutex;
+    CondVar changed;
+    std::atomic<bool> is_done{false};
+    CallResult result REVERIE_GUARDED_BY(mutex);
+  };
+  const auto waiting = std::make_shared<Waiting>();
+  const Result<CallId> id =
+      call(peer, function, std::move(payload), options, [waiting](CallResult result) {
+        MutexLock lock(waiting->mutex);
+        waiting->result = std::move(result);
+        waiting->is_done.store(true, std::memory_order_release);
+        waiting->changed.notify_all();
+      });
+  if (!id.ok()) return {CallResult::Kind::kFailed, id.status(), {}, {}, {}};
+  (void)look([&] { return waiting->is_done.load(std::memory_order_acquire); });
+  MutexLock lock(waiting->mutex);
+  while (!waiting->is_done.load(std::memory_order_relaxed)) waiting->changed.wait(waiting->mutex);
+  return std::move(waiting->result);
+}
 void Peer::answer(InboundId request, Payload payload) {
   impl_->answer(request, std::move(payload));
 }
 void Peer::fail(InboundId request, const RemoteError& error) {
   impl_->fail(request, error);
+}
+bool Peer::is_wanted(InboundId request) const {
+  return impl_->is_wanted(request);
 }
 std::vector<PeerInfo> Peer::peers() const {
   return impl_->peers();

@@ -5,8 +5,9 @@
 //     REVERIE_RETURN_IF_ERROR(peer->connect("localhost:7000"));
 //     peer->call("learner", "policy", payload, {}, [](CallResult result) { ... });
 //
-// A thin shell around PeerCore: a lock, one I/O thread, sockets. A call writes to the socket on the
-// caller's thread where it is the only one under way; many share one write of the I/O thread.
+// A thin shell around PeerCore: a lock, one I/O thread, sockets, and shared memory between
+// processes of one host. A call writes to shared memory on its caller's thread, to a socket where
+// it is the only one under way; many share one write of the I/O thread.
 #pragma once
 
 #include <cstddef>
@@ -32,6 +33,8 @@ class Peer {
     // What it listens and connects by. Peers on one machine prefer the Unix socket.
     bool uses_unix = true;
     bool uses_tcp = true;
+    // Whether frames go through shared memory where a Unix socket leads to the peer.
+    bool uses_shared_memory = true;
     // Whether others are told where it listens. If not, they reach it by what they were given.
     bool tells_addresses = true;
     std::size_t calls_max = 65'536;
@@ -41,11 +44,12 @@ class Peer {
     // How long a name is looked for.
     Duration find_timeout = std::chrono::seconds(2);
   };
-  // On the I/O thread, under no lock: hands the request on, or answers it; does not wait.
+  // On the I/O thread or one that looks, under no lock: hands the request on, or answers it; does
+  // not wait.
   using Handler = std::function<void(Request)>;
   // A request's caller gave it up. On any thread, under no lock.
   using Withdrawn = std::function<void(InboundId)>;
-  // On the I/O thread, or within call() or cancel(); under no lock. Does not wait.
+  // On the I/O thread, one that looks, or within call() or cancel(); under no lock. Does not wait.
   using Done = std::function<void(CallResult)>;
 
   // INVALID_ARGUMENT for a name or bound that cannot be.
@@ -72,9 +76,19 @@ class Peer {
   Result<CallId> call(const std::string& peer, const std::string& function, Payload payload,
                       const CallOptions& options, Done done);
   void cancel(CallId call);
+  // Calls and waits, at most until the deadline.
+  CallResult sync(const std::string& peer, const std::string& function, Payload payload,
+                  const CallOptions& options);
+  // Reads shared memory on the caller's thread until `is_done`, for as long as looking pays: some
+  // 50 us beyond the last thing that came, and not at all where it was in vain lately. Gives
+  // `is_done`. Handlers and what waits for calls run on this thread meanwhile.
+  bool look(const std::function<bool()>& is_done) const;
   // Without effect once the caller is gone, or has given up.
   void answer(InboundId request, Payload payload);
   void fail(InboundId request, const RemoteError& error);
+
+  // Whether somebody waits for the request's answer.
+  bool is_wanted(InboundId request) const;
 
   std::vector<PeerInfo> peers() const;
   std::vector<std::string> functions() const;

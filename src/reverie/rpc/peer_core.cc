@@ -61,6 +61,7 @@ std::vector<PeerInfo> PeerCore::peers() const {
     PeerInfo& info = found.emplace_back();
     info.name = session.peer_name;
     info.is_connected = session.link != 0;
+    info.link = session.link;
     if (info.is_connected) info.link_address = links_.at(session.link).address;
     info.calls = session.calls.size();
     info.requests = session.running.size();
@@ -229,6 +230,11 @@ void PeerCore::fail(InboundId request, const RemoteError& error, TimePoint now) 
   const auto place = sessions_.find(request.session);
   if (place == sessions_.end() || !end_request(place->second, request.call)) return;
   enqueue(place->second, FrameKind::kError, request.call, named({}, encode_error(error)), now);
+}
+
+bool PeerCore::is_wanted(InboundId request) const {
+  const auto place = sessions_.find(request.session);
+  return place != sessions_.end() && place->second.running.contains(request.call);
 }
 
 void PeerCore::close(TimePoint now) {

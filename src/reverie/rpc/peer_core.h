@@ -87,8 +87,8 @@ class PeerEffects {
                     std::shared_ptr<const Message> message) = 0;
   // Behind what was sent. No event of the link comes any more.
   virtual void hang_up(LinkId link) = 0;
-  // The peer has proved who it is: larger frames may come.
-  virtual void trust(LinkId link) = 0;
+  // The peer has proved who it is: larger frames may come. One frame of the handshake follows.
+  virtual void trust(LinkId link, const std::string& peer) = 0;
   virtual void deliver(Request request) = 0;
   // Its caller does not wait for an answer any more.
   virtual void withdraw(InboundId request) = 0;
@@ -118,7 +118,10 @@ struct CallOptions {
 struct PeerInfo {
   std::string name;
   std::string link_address;
+  LinkId link = 0;
   bool is_connected = false;
+  std::string transport;  // of the link, and why it is that
+  std::string transport_reason;
   std::size_t calls = 0;     // of ours, not answered
   std::size_t requests = 0;  // of theirs, not answered
 };
@@ -145,6 +148,7 @@ class PeerCore {
   void cancel(CallId call, TimePoint now);
   void answer(InboundId request, Payload payload, TimePoint now);
   void fail(InboundId request, const RemoteError& error, TimePoint now);
+  bool is_wanted(InboundId request) const;
   // Says goodbye; all calls fail. Nothing is done afterwards.
   void close(TimePoint now);
   std::size_t pending_calls() const { return calls_.size(); }

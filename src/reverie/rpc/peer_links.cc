@@ -347,7 +347,7 @@ void PeerCore::on_welcome(LinkId id, Link& link, const Message& message, TimePoi
     return drop_link(id, {}, now);  // the one that is there is the faster
   }
   link.stage = Stage::kResumed;
-  effects_.trust(id);
+  effects_.trust(id, link.theirs.name);
   send(id, {FrameKind::kResume, 0, 0, 0},
        shared(encode(
            Resumption{make_proof(options_.token, /*is_dialler=*/true, link.mine, link.theirs),
@@ -404,7 +404,7 @@ void PeerCore::on_resume(LinkId id, Link& link, const Message& message, TimePoin
     while (session.nonce == 0) session.nonce = options_.random();
   }
   session.peer_nonce = theirs->session;
-  effects_.trust(id);
+  effects_.trust(id, link.theirs.name);
   send(id, {FrameKind::kResumed, 0, 0, 0},
        shared(encode(Resumption{{}, session.nonce, session.peer_nonce, session.last_received})),
        now);

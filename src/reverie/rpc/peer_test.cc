@@ -105,7 +105,9 @@ class PeerSuite : public ::testing::TestWithParam<std::string> {
   }
 
   Peer::Options options(const std::string& name) {
-    return named(name, "secret", GetParam() == "unix", GetParam() == "tcp");
+    Peer::Options made = named(name, "secret", GetParam() != "tcp", GetParam() == "tcp");
+    made.uses_shared_memory = GetParam() == "shm";
+    return made;
   }
 
   const std::unique_ptr<Peer> server_ = make_peer(options("server"));
@@ -113,7 +115,7 @@ class PeerSuite : public ::testing::TestWithParam<std::string> {
   std::string address_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Transports, PeerSuite, ::testing::Values("tcp", "unix"),
+INSTANTIATE_TEST_SUITE_P(Transports, PeerSuite, ::testing::Values("tcp", "unix", "shm"),
                          [](const auto& entry) { return entry.param; });
 
 TEST_P(PeerSuite, CarriesCallsAndAnswers) {

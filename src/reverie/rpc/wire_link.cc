@@ -3,11 +3,17 @@
 #include <algorithm>
 #include <utility>
 
+#include <unistd.h>
+
+#include "reverie/base/cpu_pause.h"
+
 namespace reverie {
 namespace {
 
 constexpr int kReadsAtOnce = 16;  // then other connections have their turn
 constexpr std::size_t kPiecesMax = 128;
+constexpr int kRingReadsAtOnce = 64;
+constexpr std::size_t kRingScratchBytes = std::size_t{16} << 10;
 constexpr std::array<std::byte, kBulkAlignment> kPadding{};
 
 // The pieces of a frame from byte `from` on, as many as there is room for. True if all were added.
@@ -35,48 +41,284 @@ bool add_pieces(const std::array<std::byte, kFrameHeaderBytes>& header, const Me
   return true;
 }
 
+bool is_of_link(FrameKind kind) {
+  return kind >= FrameKind::kShare && kind <= FrameKind::kReturn;
+}
+
 }  // namespace
 
 WireLink::WireLink(LinkId id, std::unique_ptr<Connection> connection, Allocator* bulk_memory,
-                   const Events& events)
+                   const std::atomic<int>& poller_count, const Events& events)
     : id_(id),
       connection_(std::move(connection)),
+      poller_count_(poller_count),
       events_(events),
-      reader_(FrameLimits::stranger(), bulk_memory) {
+      reader_(FrameLimits::stranger(), bulk_memory),
+      ring_frames_(FrameLimits(), bulk_memory) {
   connection_->set_events(this);
 }
+
+// --- Out.
 
 void WireLink::queue(const FrameHeader& header, std::shared_ptr<const Message> message) {
   Out& out = out_.emplace_back();
   out.header = encode_frame_header(header, *message);
   out.size_bytes = kFrameHeaderBytes + message->size_bytes();
   out.message = std::move(message);
+  out.brings_share = header.kind == FrameKind::kShare;
+  out.is_switch = header.kind == FrameKind::kSwitch;
+}
+
+// What is written next. With `stops`, as far as the socket takes it in one go.
+void WireLink::gather(bool stops) {
+  pieces_.clear();
+  std::size_t from = written_;
+  for (const Out& out : out_) {
+    if (stops && out.brings_share && !pieces_.empty()) return;
+    if (!add_pieces(out.header, *out.message, from, pieces_)) return;
+    if (stops && (out.brings_share || out.is_switch)) return;
+    from = 0;
+  }
+}
+
+void WireLink::took(std::size_t size_bytes) {
+  written_ += size_bytes;
+  while (!out_.empty() && written_ >= out_.front().size_bytes) {
+    written_ -= out_.front().size_bytes;
+    is_out_ring_ = is_out_ring_ || out_.front().is_switch;
+    out_.pop_front();
+  }
 }
 
 bool WireLink::flush() {
-  std::vector<std::span<const std::byte>> pieces;
   while (!out_.empty() && !is_over()) {
-    pieces.clear();
-    std::size_t from = written_;
-    for (const Out& out : out_) {
-      if (!add_pieces(out.header, *out.message, from, pieces)) break;
-      from = 0;
-    }
-    const IoResult result = connection_->write(pieces);
+    if (is_out_ring_) return flush_ring();
+    gather(/*stops=*/true);
+    const IoResult result = out_.front().brings_share && written_ == 0
+                                ? connection_->write_with_descriptor(pieces_.front(), share_->fd())
+                                : connection_->write(pieces_);
     // What is lost shows to the reader too, on the loop's thread.
     if (!result.status.ok()) return true;
     if (result.size_bytes == 0) return false;
-    written_ += result.size_bytes;
-    while (!out_.empty() && written_ >= out_.front().size_bytes) {
-      written_ -= out_.front().size_bytes;
-      out_.pop_front();
-    }
+    took(result.size_bytes);
   }
   return true;
 }
 
-void WireLink::lose(const Status& why) {
-  events_.lost(id_, why);
+bool WireLink::flush_ring() {
+  RingWriter& ring = share_->out();
+  bool is_all = true;
+  while (!out_.empty() && !is_over()) {
+    gather(/*stops=*/false);
+    const Result<std::size_t> size = ring.write(pieces_);
+    if (!size.ok()) {
+      // The reader of the socket tells of it.
+      why_ = size.status().message();
+      is_broken_.store(true, std::memory_order_release);
+      connection_->shut_down();
+      break;
+    }
+    if (*size > 0) {
+      took(*size);
+      continue;
+    }
+    waits_for_room_.store(true);
+    // Those who poll see it.
+    if ((poller_count_.load() > 0 && is_watched.load()) || ring.ask_for_bell()) {
+      is_all = false;
+      break;
+    }
+  }
+  if (is_all) waits_for_room_.store(false, std::memory_order_relaxed);
+  if (ring.owes_bell()) ring_bell();
+  return is_all;
+}
+
+void WireLink::ring_bell() {
+  static const std::array<std::byte, kFrameHeaderBytes> bell =
+      encode_frame_header({FrameKind::kBell, 0, 0, 0}, {});
+  const std::span<const std::byte> piece = bell;
+  // A socket that takes no more holds bells enough. One that takes a part of it, which none does
+  // for so few bytes, is of no more use.
+  const IoResult result = connection_->write({&piece, 1});
+  if (result.size_bytes > 0 && result.size_bytes < bell.size()) connection_->shut_down();
+}
+
+// --- Shared memory.
+
+void WireLink::queue_of_link(FrameKind kind, const ShareNonce& nonce, bool is_good) {
+  queue({kind, nonce[0], nonce[1], is_good ? 1u : 0u}, std::make_shared<const Message>());
+}
+
+void WireLink::offer_share(const ShareNonce& nonce) {
+  if (share_ || !connection_->accepts_descriptors()) return;
+  Result<std::unique_ptr<LinkShare>> share = LinkShare::make(nonce);
+  if (!share.ok()) {
+    why_ = share.status().message();
+    return;
+  }
+  share_ = std::move(*share);
+  why_ = "the other side has not answered yet";
+  queue_of_link(FrameKind::kShare, {}, true);
+}
+
+Status WireLink::on_share_frame(const Frame& frame, int descriptor) {
+  switch (frame.header.kind) {
+    case FrameKind::kShare: {
+      if (share_ && share_->is_open()) return data_loss("the other side shares memory twice");
+      ShareNonce nonce{};
+      if (share_ && descriptor >= 0) {
+        const Result<ShareNonce> found = share_->open(descriptor);
+        if (found.ok()) {
+          nonce = *found;
+        } else {
+          why_ = found.status().message();
+        }
+      } else if (share_) {
+        why_ = "no descriptor comes through this socket";
+      }
+      queue_of_link(FrameKind::kShared, nonce, share_ && share_->is_open());
+      break;
+    }
+    case FrameKind::kShared:
+      if (!share_ || is_confirmed_) return data_loss("the other side answers what was not asked");
+      if (frame.header.call == 0) {
+        why_ = "the other side cannot map this peer's memory";
+        return {};
+      }
+      if (ShareNonce{frame.header.sequence, frame.header.received} != share_->nonce()) {
+        return data_loss("the other side has read another nonce than the one that was written");
+      }
+      is_confirmed_ = true;
+      break;
+    case FrameKind::kSwitch:
+      if (!share_ || !share_->is_open()) return data_loss("the other side shares no memory");
+      return {};  // the caller reads the ring from here on
+    default:
+      return data_loss("a frame of kind {} came where none may",
+                       static_cast<int>(frame.header.kind));
+  }
+  try_switch();
+  return {};
+}
+
+void WireLink::try_switch() {
+  if (!is_confirmed_ || !share_->is_open() || std::exchange(has_switched_, true)) return;
+  why_ = "both sides have read the other's nonce";
+  queue_of_link(FrameKind::kSwitch, {}, true);
+}
+
+const char* WireLink::transport() const {
+  if (is_out_ring_) return "shared memory";
+  return connection_->is_unix() ? "Unix socket" : "TCP";
+}
+
+// --- Rings.
+
+bool WireLink::has_work() const {
+  if (is_over() || is_broken()) return false;
+  return (has_ring() && share_->in().has_input()) ||
+         (waits_for_room_.load(std::memory_order_acquire) && share_->out().has_room());
+}
+
+bool WireLink::poll() {
+  if (is_over() || is_broken()) return false;
+  bool has_moved = false;
+  if (waits_for_room_.load(std::memory_order_acquire) && share_->out().has_room()) {
+    events_.writable(id_);
+    has_moved = true;
+  }
+  if (!has_ring() || !share_->in().has_input() || is_over()) return has_moved;
+  if (is_reading_.exchange(true, std::memory_order_acquire)) return has_moved;
+  read_ring();
+  is_reading_.store(false, std::memory_order_release);
+  return true;
+}
+
+bool WireLink::arm() {
+  if (is_over() || is_broken()) return true;
+  bool is_quiet = true;
+  if (has_ring()) is_quiet = share_->in().ask_for_bell();
+  if (waits_for_room_.load()) is_quiet = share_->out().ask_for_bell() && is_quiet;
+  return is_quiet;
+}
+
+void WireLink::disarm() {
+  if (has_ring()) share_->in().need_no_bell();
+  if (waits_for_room_.load(std::memory_order_relaxed)) share_->out().need_no_bell();
+}
+
+void WireLink::read_ring() {
+  RingReader& ring = share_->in();
+  std::array<std::byte, kRingScratchBytes> scratch;
+  std::vector<Frame> frames;
+  Status status;
+  for (int i = 0; i < kRingReadsAtOnce && status.ok(); ++i) {
+    const std::span<std::byte> direct = ring_frames_.direct();
+    const std::span<std::byte> into = direct.empty() ? std::span<std::byte>(scratch) : direct;
+    const Result<std::size_t> size = ring.read(into);
+    if (!size.ok()) {
+      status = size.status();
+      break;
+    }
+    if (ring.owes_bell()) events_.rings(id_);
+    if (*size == 0) break;
+    if (direct.empty()) {
+      status = ring_frames_.feed(into.first(*size), frames);
+      if (*size < into.size()) break;
+    } else {
+      ring_frames_.advance(*size, frames);
+    }
+  }
+  if (!is_over()) hand_on(std::move(frames), /*is_socket=*/false);
+  if (status.ok() || is_over()) return;
+  is_broken_.store(true, std::memory_order_release);
+  lose(status);
+}
+
+// What the other side wrote before it hung up; a ring at most.
+void WireLink::drain_ring() {
+  for (int i = 0; i < kRingReadsAtOnce && has_ring() && !is_over() && !is_broken(); ++i) {
+    while (!poll() && share_->in().has_input() && !is_over() && !is_broken()) cpu_pause();
+    if (!share_->in().has_input()) return;
+  }
+}
+
+// --- In.
+
+void WireLink::hand_on(std::vector<Frame> frames, bool is_socket) {
+  std::vector<Frame> batch;
+  batch.swap(frames);
+  const bool has_link_frame = std::any_of(batch.begin(), batch.end(),
+                                          [](const Frame& f) { return is_of_link(f.header.kind); });
+  if (!has_link_frame) return events_.received(id_, std::move(batch));
+  for (Frame& frame : batch) {
+    if (!is_of_link(frame.header.kind)) {
+      frames.push_back(std::move(frame));
+      continue;
+    }
+    events_.received(id_, std::move(frames));
+    frames.clear();
+    if (is_over()) return;
+    if (!is_socket || !is_trusted_.load(std::memory_order_acquire)) {
+      return lose(
+          data_loss("a frame of kind {} came where none may", static_cast<int>(frame.header.kind)));
+    }
+    if (frame.header.kind == FrameKind::kBell) {
+      events_.rung(id_);
+      continue;
+    }
+    const int descriptor =
+        frame.header.kind == FrameKind::kShare ? connection_->take_descriptor() : -1;
+    const Status status = events_.shared(id_, frame, descriptor);
+    if (descriptor >= 0) ::close(descriptor);
+    if (!status.ok()) return lose(status);
+    if (frame.header.kind == FrameKind::kSwitch) {
+      is_in_ring_.store(true, std::memory_order_release);
+      events_.rung(id_);
+    }
+  }
+  if (!frames.empty()) events_.received(id_, std::move(frames));
 }
 
 void WireLink::on_readable() {
@@ -109,7 +351,9 @@ void WireLink::on_readable() {
     if (!has_trusted_limits_ || (direct.empty() && got.size_bytes < into.size())) break;
   }
   if (is_over()) return;
-  if (has_come) events_.received(id_, std::move(frames));
+  if (has_come) hand_on(std::move(frames), /*is_socket=*/true);
+  if (is_over()) return;
+  if (is_end || !status.ok()) drain_ring();
   if (is_over()) return;
   if (is_end) status = unavailable("{} has hung up", connection_->peer());
   if (!status.ok()) return lose(status);

@@ -1,4 +1,5 @@
-// One connection of a peer: frames in, frames out.
+// One connection of a peer: frames in, frames out; over its socket or, between processes of one
+// host, through shared memory.
 #pragma once
 
 #include <array>
@@ -8,27 +9,35 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "reverie/net/connection.h"
 #include "reverie/rpc/frame.h"
+#include "reverie/rpc/link_share.h"
 #include "reverie/rpc/peer_core.h"
 
 namespace reverie {
 
-// Reading is the loop's thread's. What goes out is guarded by the lock of the peer that owns it, on
-// any thread.
+// The socket is read on the loop's thread, a ring by whoever polls, one thread at a time. What goes
+// out is guarded by the lock of the peer that owns it, on any thread.
 class WireLink final : public ConnectionEvents, public std::enable_shared_from_this<WireLink> {
  public:
-  // All on the loop's thread.
+  // On the loop's thread, or a thread that polls.
   struct Events {
     std::function<void(LinkId, std::vector<Frame>)> received;  // or bytes of a frame: none yet
     std::function<void(LinkId, const Status&)> lost;
     std::function<void(LinkId)> writable;
+    // A frame about shared memory, with the descriptor that came along or -1, which is closed
+    // behind it. The loop's thread.
+    std::function<Status(LinkId, const Frame&, int)> shared;
+    std::function<void(LinkId)> rings;  // is to ring the other side's bell
+    std::function<void(LinkId)> rung;   // the other side rang
   };
 
+  // `poller_count` says how many threads poll now.
   WireLink(LinkId id, std::unique_ptr<Connection> connection, Allocator* bulk_memory,
-           const Events& events);
+           const std::atomic<int>& poller_count, const Events& events);
   // On the loop's thread.
   ~WireLink() override = default;
 
@@ -39,13 +48,40 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   // --- Under the owner's lock.
   void queue(const FrameHeader& header, std::shared_ptr<const Message> message);
   bool has_output() const { return !out_.empty(); }
-  std::size_t output_count() const { return out_.size(); }
-  // Writes what can be written now. False: the rest waits until the connection is writable.
+  // Writes what can be written now. False: the rest waits until there is room: a socket has to be
+  // asked for word of that, a ring is polled.
   bool flush();
   // No event comes any more, and nothing is written.
   void end() { is_over_.store(true, std::memory_order_release); }
   bool is_over() const { return is_over_.load(std::memory_order_acquire); }
   bool is_flush_posted = false;
+  std::string peer_name;     // once it is trusted
+  bool shares_next = false;  // offer_share() behind the next frame
+
+  // --- Shared memory, under the owner's lock too.
+  // Proposes it, behind what is queued. Why it cannot shows in why().
+  void offer_share(const ShareNonce& nonce);
+  Status on_share_frame(const Frame& frame, int descriptor);
+  // Whether what is queued goes to the ring.
+  bool is_out_ring() const { return is_out_ring_; }
+  void ring_bell();
+  // What carries frames now, and why it is that.
+  const char* transport() const;
+  const std::string& why() const { return why_; }
+  void set_why(std::string why) { why_ = std::move(why); }
+
+  // --- The rings, on any thread, under no lock.
+  bool has_ring() const { return is_in_ring_.load(std::memory_order_acquire); }
+  bool has_work() const;
+  // Reads, and goes on writing. False if there was nothing to do.
+  bool poll();
+  // From here on bells are needed. False: there is something to do first.
+  bool arm();
+  void disarm();
+  // Whether the other side wrote what no peer writes: its memory is used no more.
+  bool is_broken() const { return is_broken_.load(std::memory_order_acquire); }
+  // Whether those who poll look at this link. Set by its owner.
+  std::atomic<bool> is_watched{false};
 
   void on_readable() override;
   void on_writable() override;
@@ -55,11 +91,22 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
     std::array<std::byte, kFrameHeaderBytes> header;
     std::shared_ptr<const Message> message;
     std::size_t size_bytes;
+    bool brings_share;  // goes alone, with the descriptor
+    bool is_switch;     // the last one on the socket
   };
-  void lose(const Status& why);
+  bool flush_ring();
+  void gather(bool stops);
+  void took(std::size_t size_bytes);
+  void try_switch();
+  void queue_of_link(FrameKind kind, const ShareNonce& nonce, bool is_good);
+  void read_ring();
+  void drain_ring();
+  void hand_on(std::vector<Frame> frames, bool is_socket);
+  void lose(const Status& why) { events_.lost(id_, why); }
 
   const LinkId id_;
   const std::unique_ptr<Connection> connection_;
+  const std::atomic<int>& poller_count_;
   const Events& events_;
   FrameReader reader_;
   std::atomic<bool> is_trusted_{false};
@@ -67,6 +114,18 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   std::atomic<bool> is_over_{false};
   std::deque<Out> out_;
   std::size_t written_ = 0;  // of the first
+  std::vector<std::span<const std::byte>> pieces_;
+
+  std::unique_ptr<LinkShare> share_;  // set once
+  bool is_confirmed_ = false;         // the other side has read our nonce
+  bool has_switched_ = false;         // SWITCH is queued
+  bool is_out_ring_ = false;          // and written
+  std::string why_ = "no shared memory was proposed yet";
+  std::atomic<bool> waits_for_room_{false};
+  std::atomic<bool> is_in_ring_{false};
+  std::atomic<bool> is_reading_{false};  // the ring
+  std::atomic<bool> is_broken_{false};
+  FrameReader ring_frames_;
 };
 
 }  // namespace reverie

@@ -1,0 +1,362 @@
+"""Calls that give many values: what ``Rpc.define_stream`` and ``Rpc.stream`` are made of.
+
+    caller                                           server
+    stream(...)         --call of the name-->        function(*args): an iterator
+    next, next, next    --"next" 0, 1, 2-->          value 0, value 1, value 2: one for each
+    send(value)         --"send" 0-->                the next value of the function's inbox
+    close(), or dies    --"watch" ends-->            the iterator is closed
+
+Each value answers a call of its own, so a stream has what calls have: an order, each once, over
+connections that are cut. As many "next" as the caller's window are under way, and no more values
+are made: a slow reader holds the server up, and a full inbox the caller.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from reverie._process_bound import ProcessBound
+from reverie.errors import (
+    CancelledError,
+    DeadlineExceededError,
+    FailedPreconditionError,
+    UnsupportedTypeError,
+)
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from reverie.rpc import DeferredReturn, Future, Rpc
+
+# The function through which all streams of a peer go on; it is no name that programs choose.
+STREAMS = "reverie.streams"
+_VALUE, _END = 0, 1
+
+
+class Inbox:
+    """What the caller of a stream sends, in order; ends where the caller calls ``finish``.
+
+    Raises ``CancelledError`` once the caller has closed the stream, or is gone.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._sent: dict[int, tuple[Any, DeferredReturn]] = {}
+        self._taken = 0
+        self._count: int | None = None  # of all, once it is known
+        self._is_cancelled = False
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:  # noqa: ANN401
+        """The next value; waits for it."""
+        with self._changed:
+            while not self._is_cancelled and self._taken not in self._sent:
+                if self._taken == self._count:
+                    raise StopIteration
+                self._changed.wait()
+            if self._is_cancelled:
+                raise CancelledError("the caller of this stream has closed it, or is gone")
+            value, answer = self._sent.pop(self._taken)
+            self._taken += 1
+        answer(None)  # there is room for another one
+        return value
+
+    def _add(self, number: int, value: object, answer: DeferredReturn) -> None:
+        with self._changed:
+            is_wanted = not self._is_cancelled
+            if is_wanted:
+                self._sent[number] = (value, answer)
+                self._changed.notify_all()
+        if not is_wanted:
+            answer(None)
+
+    def _finish(self, count: int) -> None:
+        with self._changed:
+            self._count = count
+            self._changed.notify_all()
+
+    def _cancel(self) -> None:
+        with self._changed:
+            self._is_cancelled = True
+            left = [answer for _, answer in self._sent.values()]
+            self._sent.clear()
+            self._changed.notify_all()
+        for answer in left:
+            answer(None)  # nobody reads it, and nobody is to wait for that
+
+
+class _Served:
+    """One stream at its server: an iterator, and the "next" that wait for its values."""
+
+    def __init__(self, values: Iterator[Any], inbox: Inbox, on_over: Callable[[], None]) -> None:
+        self.inbox = inbox
+        self._values = values
+        self._on_over = on_over
+        self._lock = threading.Lock()
+        self._wanted: dict[int, DeferredReturn] = {}
+        self._at = 0
+        self._is_running = False
+        self._is_closed = False
+        self._is_over = False
+
+    def want(self, number: int, answer: DeferredReturn) -> None:
+        """The caller has room for the value of this number."""
+        with self._lock:
+            if not self._is_over:
+                self._wanted[number] = answer
+                if self._is_running:
+                    return
+                self._is_running = True
+        if self._is_over:
+            answer((_END, None))
+            return
+        self._run()
+
+    def close(self) -> None:
+        """The caller wants no more, or is gone."""
+        self.inbox._cancel()
+        with self._lock:
+            self._is_closed = True
+            if self._is_running or self._is_over:
+                return
+            self._is_running = True
+        self._run()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                answer = self._wanted.pop(self._at, None)
+                is_closed = self._is_closed
+                if answer is None and not is_closed:
+                    self._is_running = False
+                    return
+            if is_closed:
+                self._end(answer, None)
+                return
+            assert answer is not None
+            try:
+                value = next(self._values)
+            except StopIteration as end:
+                self._end(answer, end.value)
+                return
+            except BaseException as error:  # the caller is to know
+                self._end(None, None)
+                answer.fail(error)
+                return
+            self._at += 1
+            try:
+                answer((_VALUE, value))
+            except Exception:  # a value that has no encoding: the caller was told
+                self._end(None, None)
+                return
+
+    def _end(self, answer: DeferredReturn | None, result: object) -> None:
+        with self._lock:
+            self._is_over = True
+            self._is_running = False
+            left = list(self._wanted.values())
+            self._wanted.clear()
+        self._on_over()
+        self.inbox._cancel()
+        close = getattr(self._values, "close", None)
+        try:
+            if close is not None:
+                close()
+        finally:
+            if answer is not None:
+                answer((_END, result))
+            for other in left:
+                other((_END, None))
+
+
+class Streams:
+    """The streams that a peer serves."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._served: dict[int, _Served] = {}
+        self._owners: dict[int, str] = {}
+        self._next = 1
+
+    def begin(
+        self, answer: DeferredReturn, make: Callable[[Inbox], object], *, takes_values: bool
+    ) -> None:
+        """Serve what ``make(inbox)`` gives, and tell the caller the stream's number."""
+        inbox = Inbox()
+        if not takes_values:
+            inbox._finish(0)
+        values = iter(make(inbox))  # type: ignore[call-overload]
+        with self._lock:
+            number = self._next
+            self._next += 1
+            self._served[number] = _Served(values, inbox, lambda: self._forget(number))
+            self._owners[number] = answer.caller
+        answer(number)
+
+    def serve(self, answer: DeferredReturn, stream: int, what: str, *rest: Any) -> None:  # noqa: ANN401
+        """What a caller says about a stream of its own."""
+        with self._lock:
+            served = self._served.get(stream)
+            if served is not None and self._owners[stream] != answer.caller:
+                served = None
+        if served is None:
+            answer((_END, None))
+        elif what == "next":
+            served.want(int(rest[0]), answer)
+        elif what == "send":
+            served.inbox._add(int(rest[0]), rest[1], answer)
+        elif what == "finish":
+            served.inbox._finish(int(rest[0]))
+            answer(None)
+        elif what == "watch":
+            answer.when_withdrawn(served.close)
+        elif what == "close":
+            answer(None)
+            served.close()
+        else:
+            answer.fail(f"{what!r} is nothing that a stream knows")
+
+    def _forget(self, number: int) -> None:
+        with self._lock:
+            self._served.pop(number, None)
+            self._owners.pop(number, None)
+
+
+class Stream(ProcessBound):
+    """The values of a call, as they come. Made by ``Rpc.stream``; for one thread at a time.
+
+    An iterator, and a context manager that closes it. ``result`` is what the function returned,
+    once the values have ended.
+    """
+
+    _stays_because = (
+        "a Stream lives in this process and cannot be pickled or copied; send its values"
+    )
+
+    _rpc: Rpc
+    _peer: str
+    _number: int
+    _timeout_s: float | None
+    _window: int
+    _asked: int
+    _sent: int
+    _wanted: deque[Future]
+    _unread: deque[Future]
+    _watch: Future
+    _is_over: bool
+    result: Any
+
+    def __init__(self) -> None:
+        raise UnsupportedTypeError("streams are made by Rpc.stream")
+
+    @classmethod
+    def _of(cls, rpc: Rpc, peer: str, number: int, window: int, timeout_s: float | None) -> Stream:
+        made = object.__new__(cls)
+        made._rpc = rpc
+        made._peer = peer
+        made._number = number
+        made._timeout_s = timeout_s
+        made._window = window
+        made._asked = 0
+        made._sent = 0
+        made._wanted = deque()
+        made._unread = deque()
+        made._is_over = False
+        made.result = None
+        made._watch = made._say("watch", timeout_s=None)
+        for _ in range(window):
+            made._ask()
+        return made
+
+    def _say(self, *what: Any, timeout_s: Any = ...) -> Future:  # noqa: ANN401
+        return self._rpc.async_(self._peer, STREAMS, self._number, *what, timeout_s=timeout_s)
+
+    def _ask(self) -> None:
+        self._wanted.append(self._say("next", self._asked, timeout_s=None))
+        self._asked += 1
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:  # noqa: ANN401
+        """The next value; waits for it as long as the stream's ``timeout_s``.
+
+        Raises what ``Future.result`` raises. After ``DeadlineExceededError`` the stream goes on.
+        """
+        if self._is_over:
+            raise StopIteration
+        future = self._wanted[0]
+        if not future.wait(self._timeout_s):
+            raise DeadlineExceededError(
+                f"no value of the stream came within {self._timeout_s} s; ask again, or close it"
+            )
+        self._wanted.popleft()
+        try:
+            kind, value = future.result()
+        except BaseException:
+            self.close()
+            raise
+        if kind == _END:
+            self.result = value
+            self.close()
+            raise StopIteration
+        self._ask()
+        return value
+
+    def send(self, value: object) -> None:
+        """Send a value to the function's inbox; waits while ``window`` of them are not taken.
+
+        Raises:
+            DeadlineExceededError: none was taken within ``timeout_s``; the value was not sent.
+            FailedPreconditionError: the stream is over.
+        """
+        if self._is_over:
+            raise FailedPreconditionError("this stream is over; what is sent reaches nobody")
+        while len(self._unread) >= self._window:
+            if not self._unread[0].wait(self._timeout_s):
+                raise DeadlineExceededError(
+                    f"{self._window} values that were sent are not taken within "
+                    f"{self._timeout_s} s; send again, or close the stream"
+                )
+            self._unread.popleft().result()
+        self._unread.append(self._say("send", self._sent, value, timeout_s=None))
+        self._sent += 1
+
+    def finish(self) -> None:
+        """Say that nothing more is sent: the function's inbox ends."""
+        if not self._is_over:
+            self._say("finish", self._sent).result()
+
+    def close(self) -> None:
+        """Want no more values; the function's iterator is closed. Idempotent."""
+        if self._is_over:
+            return
+        self._is_over = True
+        for future in (*self._wanted, *self._unread, self._watch):
+            if not future.done():
+                self._rpc._native.cancel(future)
+        self._wanted.clear()
+        self._unread.clear()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_is_over", True) is False:
+            self.close()
+
+
+__all__ = ["Inbox", "Stream", "Streams"]

@@ -1,0 +1,59 @@
+// Looking into shared memory, by whoever has nothing better to do.
+//
+//     a thread that waits for an answer      |
+//     a thread that waits for a request      |-> enter   poll poll poll   exit: bells are needed
+//     the I/O thread, while it is awake      |
+//
+// Rings say nothing when they are written to, as sockets do. While at least one thread polls, the
+// other sides need no bell, and a message is read by a thread that runs already, mostly the one
+// that waits for it. The last one to leave says in each ring that it has to be woken.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "reverie/base/clock.h"
+#include "reverie/base/mutex.h"
+#include "reverie/net/io_threads.h"
+
+namespace reverie {
+
+class WireLink;
+
+// Thread-safe, save for what is the I/O thread's.
+class LinkPolls final : public LoopWatch {
+ public:
+  // So many links are polled, those that were rung for last; others ring.
+  static constexpr std::size_t kWatchedMax = 16;
+
+  // How many threads poll now.
+  const std::atomic<int>& count() const { return count_; }
+
+  void watch(const std::shared_ptr<WireLink>& link);
+  void unwatch(const WireLink* link);
+  void clear();
+
+  void enter();
+  void exit();
+  // Reads what is there. False if nothing is.
+  bool poll();
+  // Polls until `is_done`, or for as long as looking pays (base/spin.h); gives `is_done`.
+  bool look(const Clock& clock, const std::function<bool()>& is_done);
+
+  // --- The I/O thread's: it polls while it is awake and no other thread does.
+  bool look() override { return count_.load(std::memory_order_relaxed) <= 1 && poll(); }
+  void before_sleep() override { exit(); }
+  void after_sleep() override { enter(); }
+
+ private:
+  std::atomic<int> count_{0};
+  std::atomic<std::size_t> watched_count_{0};
+  Mutex mutex_;
+  std::vector<std::shared_ptr<WireLink>> watched_ REVERIE_GUARDED_BY(mutex_);  // the oldest first
+};
+
+}  // namespace reverie

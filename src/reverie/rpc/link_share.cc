@@ -1,0 +1,36 @@
+#include "reverie/rpc/link_share.h"
+
+#include <utility>
+
+namespace reverie {
+namespace {
+
+constexpr std::size_t kBytes = kRingPageBytes + kShareRingBytes;
+
+}  // namespace
+
+Result<std::unique_ptr<LinkShare>> LinkShare::make(const ShareNonce& nonce) {
+  REVERIE_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::create("reverie-link", kBytes));
+  auto* const page = reinterpret_cast<RingPage*>(memory.bytes().data());
+  page->nonce[0] = nonce[0];
+  page->nonce[1] = nonce[1];
+  page->reader_sleeps.store(1);  // until it looks
+  return std::unique_ptr<LinkShare>(new LinkShare(std::move(memory), nonce));
+}
+
+LinkShare::LinkShare(SharedMemory mine, const ShareNonce& nonce)
+    : nonce_(nonce), mine_(std::move(mine)), out_(mine_.bytes().first(kBytes)) {}
+
+Result<ShareNonce> LinkShare::open(int fd) {
+  REVERIE_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::open(fd));
+  if (memory.bytes().size() < kBytes) {
+    return invalid_argument("the other side's shared memory has {} bytes; it must have {}",
+                            memory.bytes().size(), kBytes);
+  }
+  theirs_ = std::move(memory);
+  const auto* const page = reinterpret_cast<const RingPage*>(theirs_->bytes().data());
+  in_.emplace(theirs_->bytes().first(kBytes));
+  return ShareNonce{page->nonce[0], page->nonce[1]};
+}
+
+}  // namespace reverie

@@ -1,0 +1,204 @@
+"""Streams: calls that give many values, with room said by the caller and an end on either side."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import reverie
+from eventually import eventually
+from reverie import errors
+
+DEADLINE_S = 30.0
+
+
+@pytest.fixture(params=["shm", "tcp"])
+def pair(request):
+    with reverie.Rpc("server", transports=[request.param]) as server:
+        name = f"unix:@reverie-test-{os.getpid()}-{time.monotonic_ns()}"
+        address = server.listen("127.0.0.1:0" if request.param == "tcp" else name)
+        with reverie.Rpc("client", transports=[request.param]) as client:
+            client.connect(address)
+            yield server, client
+
+
+def test_values_come_in_order_and_the_end_brings_the_result(pair):
+    server, client = pair
+
+    def count(until, scale=1):
+        for i in range(until):
+            yield np.full(10, i * scale)
+        return "done"
+
+    server.define_stream("count", count)
+    stream = client.stream("server", "count", 500, scale=3, window=7)
+    for i, value in enumerate(stream):
+        assert (value == 3 * i).all()
+    assert i == 499
+    assert stream.result == "done"
+    assert list(stream) == []
+    server.define_stream("list", lambda: [1, 2, 3])
+    with client.stream("server", "list") as stream:
+        assert list(stream) == [1, 2, 3]
+
+
+def test_no_more_values_are_made_than_the_caller_has_room_for(pair):
+    server, client = pair
+    made = []
+
+    def endless():
+        i = 0
+        while True:
+            made.append(i)
+            yield i
+            i += 1
+
+    server.define_stream("endless", endless)
+    with client.stream("server", "endless", window=5) as stream:
+        eventually(lambda: len(made) == 5)
+        client.ping("server")  # behind it no more is on its way
+        assert len(made) == 5
+        assert [next(stream) for _ in range(20)] == list(range(20))
+        eventually(lambda: len(made) == 25)
+
+
+def test_a_stream_that_is_closed_closes_its_generator(pair):
+    server, client = pair
+    is_closed = threading.Event()
+
+    def endless():
+        try:
+            while True:
+                yield 1
+        finally:
+            is_closed.set()
+
+    server.define_stream("endless", endless)
+    stream = client.stream("server", "endless")
+    assert next(stream) == 1
+    stream.close()
+    stream.close()
+    assert is_closed.wait(DEADLINE_S)
+    assert list(stream) == []
+    eventually(lambda: not server._streams._served)
+    assert client.debug_info()["pending_calls"] == 0
+
+
+def test_an_error_comes_behind_the_values_before_it(pair):
+    server, client = pair
+
+    def breaks():
+        yield 1
+        yield 2
+        raise KeyError("three")
+
+    server.define_stream("breaks", breaks)
+    stream = client.stream("server", "breaks")
+    assert [next(stream), next(stream)] == [1, 2]
+    with pytest.raises(errors.RemoteError, match="three"):
+        next(stream)
+    assert list(stream) == []
+    server.define_stream("unsendable", lambda: iter([1, object()]))
+    stream = client.stream("server", "unsendable")
+    assert next(stream) == 1
+    with pytest.raises(errors.RemoteError, match="encoding"):
+        next(stream)
+
+
+def test_values_go_both_ways_and_a_full_inbox_holds_the_caller_up(pair):
+    server, client = pair
+    gate = threading.Event()
+    taken = []
+
+    def sums(inbox, scale):
+        gate.wait(DEADLINE_S)
+        total = 0
+        for value in inbox:
+            taken.append(value)
+            total += value
+            yield scale * total
+        return len(taken)
+
+    server.define_stream("sums", sums, takes_values=True)
+    with client.stream("server", "sums", 10, window=4, timeout_s=0.2) as stream:
+        for value in range(4):
+            stream.send(value)
+        with pytest.raises(errors.DeadlineExceededError, match="4 values"):
+            stream.send(4)
+        gate.set()
+        assert next(stream) == 0
+        for value in range(4, 30):
+            stream.send(value)
+            next(stream)
+        stream.finish()
+        rest = list(stream)
+        assert stream.result == 30
+        assert rest[-1] == 10 * sum(range(30))
+    assert taken == list(range(30))
+    with pytest.raises(errors.FailedPreconditionError, match="over"):
+        stream.send(1)
+
+
+def test_wrong_uses_are_refused(pair):
+    server, client = pair
+    server.define("plain", lambda: "text")
+    with pytest.raises(errors.FailedPreconditionError, match="define_stream"):
+        client.stream("server", "plain")
+    with pytest.raises(errors.NotFoundError, match="nothing"):
+        client.stream("server", "nothing")
+    with pytest.raises(errors.InvalidArgumentError, match="window"):
+        client.stream("server", "plain", window=0)
+    with pytest.raises(errors.UnsupportedTypeError, match="function"):
+        server.define_stream("bad", 3)
+    with pytest.raises(errors.UnsupportedTypeError, match=r"Rpc\.stream"):
+        reverie.rpc_streams.Stream()
+    server.define_stream("numbers", lambda: range(3))
+    with pytest.raises(errors.AlreadyExistsError, match="numbers"):
+        server.define_stream("numbers", lambda: range(3))
+    # A peer has no hand in the streams of another one, nor in numbers that are none's.
+    assert client.sync("server", "reverie.streams", 999, "next", 0)[0] == 1
+
+
+_CALLER = """
+import sys, reverie
+rpc = reverie.Rpc("caller")
+rpc.connect(sys.argv[1])
+stream = rpc.stream("server", "endless", window=3)
+print(next(stream), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_caller_that_dies_ends_its_streams():
+    is_closed = threading.Event()
+
+    def endless():
+        try:
+            while True:
+                yield 1
+        finally:
+            is_closed.set()
+
+    with reverie.Rpc("server") as server:
+        server.define_stream("endless", endless)
+        caller = subprocess.Popen(
+            [sys.executable, "-c", _CALLER, server.listen()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": str(Path(reverie.__file__).parents[1])},
+        )
+        assert caller.stdout.readline().strip() == "1"
+        assert not is_closed.is_set()
+        caller.send_signal(signal.SIGKILL)
+        caller.wait()
+        assert is_closed.wait(DEADLINE_S)
+        eventually(lambda: not server._streams._served)
+        caller.stdin.close()
+        caller.stdout.close()
