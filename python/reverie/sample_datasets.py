@@ -7,6 +7,8 @@ They are for programs written for Reverb, and for items of unequal length. A new
 from __future__ import annotations
 
 import contextlib
+import math
+import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
@@ -15,7 +17,13 @@ import numpy as np
 from reverie import _checks, _reverie
 from reverie._process_bound import ProcessBound
 from reverie.client import Client
-from reverie.errors import InvalidArgumentError, NotFoundError
+from reverie.errors import (
+    CancelledError,
+    DeadlineExceededError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnavailableError,
+)
 from reverie.frameworks import converter
 from reverie.replay_sample import INFO_DTYPES, ReplaySample, SampleInfo
 from reverie.specs import TensorSpec
@@ -34,6 +42,7 @@ _Element = TypeVar("_Element")
 
 _FOR_EVER = -1
 _SIGNATURE_TIMEOUT_S = 30.0
+_REOPEN_TIMEOUT_S = 1.0  # of one look for a server that went away
 # What tf.data's datasets can do, and an iterable cannot.
 _TF_METHODS = ("batch", "cache", "interleave", "map", "options", "prefetch", "shuffle", "take")
 
@@ -250,12 +259,50 @@ class SampleDataset:
         """
         from reverie.tf_dataset import tf_dataset
 
-        return tf_dataset(
-            self._specs, self._structure, lambda poll_s: self._batches(self._open(), poll_s)
-        )
+        return tf_dataset(self._specs, self._structure, self._persistent_batches)
 
-    def _open(self) -> _reverie.SampleStream:
-        tables = _tables(self._client, _SIGNATURE_TIMEOUT_S)
+    def _persistent_batches(
+        self, poll_s: float
+    ) -> Generator[tuple[list[Array], list[Array]] | None]:
+        """As ``_batches``, of a pipeline that goes on when its server is back.
+
+        A server that went away is looked for as long as the client would. Not where the number of
+        samples is bound: what was drawn and lost would have to be counted.
+        """
+        stream: _reverie.SampleStream | None = self._open()
+        patience_s = self._patience_s()
+        lost_since: float | None = None
+        while True:
+            try:
+                if stream is None:
+                    stream = self._open(_REOPEN_TIMEOUT_S)
+                for batch in self._batches(stream, poll_s):
+                    lost_since = None if batch is not None else lost_since
+                    yield batch
+                return
+            except (UnavailableError, CancelledError, DeadlineExceededError) as error:
+                now = time.monotonic()
+                if lost_since is None:
+                    lost_since = now
+                    _warn(
+                        f"the server of table '{self._table}' went away, and is looked for: {error}"
+                    )
+                if now - lost_since >= patience_s:
+                    raise
+                stream = None
+            yield None
+            time.sleep(poll_s)
+
+    def _patience_s(self) -> float:
+        """For how long a server that went away is looked for."""
+        connection = self._client._connection
+        if connection is None or self._max_samples > 0:
+            return 0.0
+        given = connection[1]["retry_timeout_s"]
+        return math.inf if given is None else given
+
+    def _open(self, timeout_s: float = _SIGNATURE_TIMEOUT_S) -> _reverie.SampleStream:
+        tables = _tables(self._client, timeout_s)
         if self._table not in tables:
             raise NotFoundError(
                 f"table '{self._table}' does not exist; the tables are {sorted(tables)}"
@@ -464,6 +511,12 @@ def _client(server_address: object) -> Client:
         return server_address
     what = "an address such as 'localhost:8000', or a reverie.Client"
     return Client(_checks.instance("server_address", server_address, str, what))
+
+
+def _warn(text: str) -> None:
+    import logging
+
+    logging.getLogger("reverie").warning(text)
 
 
 def _tables(client: Client, timeout_s: float | None) -> dict[str, dict[str, Any]]:

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+import reverie
+
 tf = pytest.importorskip("tensorflow")
 
 KINDS = ("TrajectoryDataset", "TimestepDataset")
@@ -200,6 +202,65 @@ def test_a_signature_may_be_a_named_tuple(reverb, table, serve, spec):
     (sample,) = made
     assert sample.data.observation.numpy().tolist() == [1, 1, 1]
     assert int(sample.data.action) == 7
+
+
+def test_a_dataset_goes_on_when_its_server_is_back(reverb, table, is_ours):
+    if not is_ours:
+        pytest.skip("a difference: dm-reverb's has not come back within 40 s")
+    server = reverb.Server([table(max_times_sampled=1)])
+    port = server.port
+    server.localhost_client().insert([np.int64(1)], {"t": 1.0})
+    made = reverb.TrajectoryDataset(
+        f"localhost:{port}",
+        "t",
+        (tf.int64,),
+        (tf.TensorShape([None]),),
+        max_in_flight_samples_per_worker=1,
+    )
+    samples = iter(made)
+    assert next(samples).data[0].numpy().tolist() == [1]
+    server.stop()
+    again = reverb.Server([table(max_times_sampled=1)], port=port)
+    again.localhost_client().insert([np.int64(2)], {"t": 1.0})
+    assert next(samples).data[0].numpy().tolist() == [2]
+    again.localhost_client().insert([np.int64(3)], {"t": 1.0})
+    assert next(samples).data[0].numpy().tolist() == [3]
+    del samples
+    again.stop()
+
+
+def test_a_dataset_gives_up_with_its_client(reverb, table, is_ours):
+    if not is_ours:
+        pytest.skip("a difference: dm-reverb tries without end")
+    server = reverb.Server([table()])
+    server.localhost_client().insert([np.int64(1)], {"t": 1.0})
+    client = reverb.Client(f"localhost:{server.port}", retry_timeout_s=0.5)
+    made = reverie.TrajectoryDataset(client, "t", (np.int64,), ((None,),), 1)
+    samples = iter(made.as_tf())
+    assert next(samples).data[0].numpy().tolist() == [1]
+    server.stop()
+    given_up = "DeadlineExceededError|UnavailableError|CancelledError"
+    with pytest.raises(tf.errors.UnknownError, match=given_up):
+        list(samples)
+
+
+def test_a_table_may_come_back_with_another_signature(reverb, table, spec):
+    server = reverb.Server([table(signature={"a": spec((), "int64")})])
+    port = server.port
+    client = reverb.Client(f"localhost:{port}")
+    client.insert({"a": np.int64(1)}, {"t": 1.0})
+    assert next(client.sample("t", unpack_as_table_signature=True))[0].data == {"a": 1}
+    server.stop()
+    other = {"b": spec((2,), "float32"), "c": spec((), "int64")}
+    again = reverb.Server([table(signature=other)], port=port)
+    client = reverb.Client(f"localhost:{port}")
+    with pytest.raises(ValueError, match="signature"):
+        client.insert({"a": np.int64(1)}, {"t": 1.0})
+    client.insert({"b": np.ones(2, np.float32), "c": np.int64(2)}, {"t": 1.0})
+    data = next(client.sample("t", unpack_as_table_signature=True))[0].data
+    assert data["b"].tolist() == [1, 1]
+    assert data["c"] == 2
+    again.stop()
 
 
 def test_a_signature_that_is_not_there_is_missed(reverb, table, serve):

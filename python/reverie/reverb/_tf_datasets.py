@@ -113,7 +113,7 @@ def dataset(
 
     def draw(poll_s: float, address: bytes, name: bytes) -> Iterator[Any]:
         samples = kind(address.decode(), name.decode(), **kwargs)
-        return samples._batches(samples._open(), poll_s)
+        return samples._persistent_batches(poll_s)
 
     made = tf_dataset(shown._specs, shown._structure, draw, (server_address, table))
     return _marked(made, shown_as)
