@@ -4,7 +4,7 @@
                         one item a game        <-- sample_batch <--
 
 A step holds the whole colour screen, 100 KB. A chunk is compressed as soon as it is full, behind a
-filter that keeps what changed since the step before; nobody who reads an item notices. The paddle
+filter that keeps what changed since the step before; readers of an item do not notice. The paddle
 follows the ball, whose place is read from the console's memory, and now and then does not.
 
 Needs ``pip install reverie[atari]``. Writes ``breakout.gif``.

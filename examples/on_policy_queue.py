@@ -3,7 +3,7 @@
     actor    acts with weights of version v --> [ queue of 2 unrolls ] --> learner makes v + 1
 
 The queue is what keeps learning on-policy. An actor that is ahead waits in ``flush``, a learner
-that is ahead in ``sample_batch``; nobody polls. With room for two unrolls none is more than three
+that is ahead in ``sample_batch``; nothing polls. With room for two unrolls none is more than three
 versions old when it is learnt from: one is being learnt from and two lie before it when its acting
 begins.
 """
