@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from reverie._options import OptionValue
-from reverie.agents.cores import CoreTuning, table, tune_cores
+from reverie.agents.cores import CoreTuning, plot, table, tune_cores
 from reverie.agents.envs import BACKENDS, is_native
 from reverie.agents.progress_lines import ProgressLines
 from reverie.agents.run_folder import save_episode
@@ -62,6 +62,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     _add_training(tune)
     tune.add_argument("--cores", type=int, help="how many (default: all that there are)")
+    tune.add_argument(
+        "--plot", type=Path, metavar="FILE", help="draw both curves and the choice, as cores.png"
+    )
     tune.add_argument(
         "--check-s",
         type=float,
@@ -246,6 +249,9 @@ def _run_tune(arguments: argparse.Namespace) -> int:
             **_env_arguments(arguments),
         )
         print(table(tuning), flush=True)
+        if arguments.plot is not None:
+            plot(tuning, arguments.plot)
+            print(f"wrote {arguments.plot}")
         if arguments.check_s > 0:
             _check(arguments, tuning)
     except (ReverieError, OSError) as error:

@@ -10,7 +10,7 @@ from reverie import _checks, _reverie
 from reverie._options import OptionValue
 from reverie.agents.envs import env_source
 from reverie.agents.settings import TrainSettings, checked_algorithm
-from reverie.errors import InternalError
+from reverie.errors import InternalError, InvalidArgumentError, MissingPackageError
 
 _CORES_MAX = 1024
 
@@ -120,3 +120,54 @@ def table(tuning: CoreTuning) -> str:
         )
     lines[-1] += f"; predicted: {tuning.steps_per_s:,.0f} steps/s"
     return "\n".join(lines)
+
+
+def plot(tuning: CoreTuning, path: str | os.PathLike[str]) -> None:
+    """Draws both curves and the choice, as the paper's figure 12.
+
+    The learners' curve is in environment steps: batches times ``update_interval``. Where both are
+    level, cores are split well.
+
+    Args:
+        tuning: of `tune_cores`.
+        path: a file whose ending says what is written, as ``cores.png``.
+
+    Raises:
+        MissingPackageError: matplotlib is not installed.
+        InvalidArgumentError: no picture of that kind can be written.
+    """
+    name = _checks.path("path", path)
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingPackageError("plot() needs matplotlib: pip install matplotlib") from None
+    interval = tuning.settings.update_interval or 1.0
+    cores = range(1, tuning.cores + 1)
+    figure = Figure(figsize=(6, 3.8), layout="constrained")
+    canvas = FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    sides = [
+        ("acting", tuning.actor_curve, tuning.actor_cores, "o"),
+        (
+            "learning",
+            [interval * value for value in tuning.learner_curve],
+            tuning.learner_cores,
+            "s",
+        ),
+    ]
+    for side, curve, chosen, marker in sides:
+        (line,) = axes.plot(cores, curve, label=side)
+        if chosen > 0:
+            label = f"{chosen} of {tuning.cores} for {side}"
+            axes.plot(chosen, curve[chosen - 1], marker, color=line.get_color(), label=label)
+    axes.axhline(tuning.steps_per_s, linestyle=":", color="gray", label="predicted")
+    axes.set_xlabel("cores")
+    axes.set_ylabel("environment steps/s")
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    if os.path.splitext(name)[1].lstrip(".") not in canvas.get_supported_filetypes():
+        known = ", ".join(sorted(canvas.get_supported_filetypes()))
+        raise InvalidArgumentError(f"path is {name!r}; its ending must be one of: {known}")
+    figure.savefig(name, dpi=120)

@@ -7,7 +7,8 @@ import struct
 import pytest
 
 from reverie.__main__ import main
-from reverie.agents import TrainSettings, train
+from reverie.agents import CoreTuning, TrainSettings, train
+from reverie.agents.cores import plot
 from reverie.agents.event_file import EventFile, crc32c, masked_crc32c
 
 FLAGS = "--seed 1 --steps 400 --hidden 8 --warmup-steps 100 --batch-size 16 --quiet"
@@ -112,6 +113,40 @@ def test_pictures_of_the_curve_and_of_an_episode(tmp_path, capsys):
             assert picture.n_frames > 1
     with image.open(out / "curve.png") as picture:
         assert picture.width > 300
+
+
+def test_the_split_of_cores_is_drawn(tmp_path, capsys):
+    image = pytest.importorskip("PIL.Image")
+    pytest.importorskip("matplotlib")
+    flags = "--algorithm dqn --env CartPole-v1 --hidden 8 --cores 2 --batch-size 8"
+    arguments = flags.split()
+    path = tmp_path / "cores.png"
+    assert main(["tune-cores", *arguments, "--plot", str(path)]) == 0
+    assert str(path) in capsys.readouterr().out
+    with image.open(path) as picture:
+        assert picture.width > 300
+    assert main(["tune-cores", *arguments, "--plot", str(tmp_path / "cores.text")]) == 2
+    assert "png" in capsys.readouterr().err
+    assert main(["tune-cores", *arguments, "--plot", str(tmp_path / "none" / "cores.png")]) == 2
+
+
+def test_many_cores_are_drawn_as_well_as_one(tmp_path):
+    pytest.importorskip("matplotlib")
+    settings = TrainSettings(update_interval=2.0)
+    for cores, chosen in ((1, (0, 1)), (56, (7, 49))):
+        curve = [1_000.0 * x**0.9 for x in range(1, cores + 1)]
+        tuning = CoreTuning(
+            cores=cores,
+            actor_curve=curve,
+            learner_curve=[value / 8 for value in curve],
+            actor_cores=chosen[0],
+            learner_cores=chosen[1],
+            ratio=1.0,
+            steps_per_s=5_000.0,
+            settings=settings,
+        )
+        plot(tuning, tmp_path / f"{cores}.svg")
+        assert (tmp_path / f"{cores}.svg").stat().st_size > 1_000
 
 
 def test_settings_come_from_a_file(tmp_path, capsys):
