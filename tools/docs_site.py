@@ -53,7 +53,15 @@ API = {
     "nn": ("Networks", ["nn"]),
     "contrib": (
         "Other libraries",
-        ["contrib.sb3", "contrib.cleanrl", "contrib.torchrl", "contrib.flashbax", "gym", "moolib"],
+        [
+            "contrib.sb3",
+            "contrib.cleanrl",
+            "contrib.torchrl",
+            "contrib.rllib",
+            "contrib.flashbax",
+            "gym",
+            "moolib",
+        ],
     ),
     "errors": ("Errors", ["errors"]),
 }
