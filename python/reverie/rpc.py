@@ -20,7 +20,7 @@ import time
 import traceback
 from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reverie import _checks, _reverie, rpc_batches, rpc_streams
 from reverie._process_bound import ProcessBound
@@ -75,6 +75,12 @@ class Future(_reverie.RpcCall):
     """A call under way. Made by ``Rpc.async_``; any thread may use it, and ``await`` it."""
 
     __slots__ = ()
+
+    if TYPE_CHECKING:  # what the native base has, and its stub does not show
+        _pool: Any
+
+        def _value(self) -> Any: ...  # noqa: ANN401
+        def _value_within(self, timeout_s: float | None) -> Any: ...  # noqa: ANN401
 
     def __init__(self) -> None:
         raise UnsupportedTypeError("futures are made by Rpc.async_")
@@ -680,7 +686,9 @@ class Rpc(ProcessBound):
         limit = self._timeout_s if timeout_s is ... else _checks.timeout("timeout_s", timeout_s)
         if idempotent is not False:
             idempotent = _checks.flag("idempotent", idempotent)
-        return self._native.begin(peer, function, args, kwargs, limit, idempotent, self._pool)
+        return self._native.begin(  # type: ignore[no-any-return]
+            peer, function, args, kwargs, limit, idempotent, self._pool
+        )
 
     def async_callback(
         self,
