@@ -169,7 +169,7 @@ class Rpc(ProcessBound):
         self._insecure = _checks.flag("insecure", insecure)
         self._name = f"{create_uid()}-{create_uid()}"
         self._timeout_s = 120.0
-        self._transports: tuple[str, ...] = ("shm", "unix", "tcp")
+        self._transports: tuple[str, ...] = ("unix", "tcp")
         self._made: rpc.Rpc | None = None
 
     def _rpc(self) -> rpc.Rpc:
@@ -204,11 +204,10 @@ class Rpc(ProcessBound):
 
     def set_transports(self, names: Iterable[str]) -> None:
         """``"tcp"``, ``"ipc"`` or both; before anything else."""
-        known = {"tcp": ("tcp",), "ipc": ("shm", "unix")}
+        known = {"tcp": "tcp", "ipc": "unix"}
         chosen = [
-            used
+            known[_checks.choice("names", str(name).lower(), known)]
             for name in _checks.items("names", names, "'tcp' and 'ipc'")
-            for used in known[_checks.choice("names", str(name).lower(), known)]
         ]
         if not chosen:
             raise RpcError("names is empty; it must hold 'tcp', 'ipc' or both")

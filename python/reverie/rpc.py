@@ -76,8 +76,8 @@ class Future(_reverie.RpcCall):
 
     __slots__ = ()
 
-    if TYPE_CHECKING:  # what the native base has, and its stub does not show
-        _pool: Any
+    if TYPE_CHECKING:  # of the native class, whose stubs leave out what is private
+        _pool: _Pool
 
         def _value(self) -> Any: ...  # noqa: ANN401
         def _value_within(self, timeout_s: float | None) -> Any: ...  # noqa: ANN401
@@ -355,7 +355,7 @@ class Rpc(ProcessBound):
     """A peer: it calls functions of other peers by name, and serves functions of its own.
 
     Peers find each other from one address: each peer that this one is connected to tells where
-    others are. On one machine they talk through shared memory, else through TCP. A call runs at
+    others are. On one machine they talk through Unix sockets, else through TCP. A call runs at
     most once, also where connections are lost meanwhile. See docs/concepts/rpc.md.
 
     Args:
@@ -365,7 +365,8 @@ class Rpc(ProcessBound):
         timeout_s: how long a call may take, where it does not say so itself.
         insecure: lets a peer without a token listen where other machines can reach it.
         transports: which of ``"shm"``, ``"unix"`` and ``"tcp"`` are used; the first that leads to a
-            peer is. Shared memory begins with a Unix socket, and falls back to it.
+            peer is. Shared memory needs both peers to say so, begins with a Unix socket and falls
+            back to it. It is faster where there is a core for each peer, and slower where not.
         max_threads: how many handlers and callbacks may run at the same time.
         max_pending_calls: calls without an answer; one more is refused.
         dead_after_s: a peer that is silent or out of reach for so long is dead: its calls fail.
@@ -387,7 +388,7 @@ class Rpc(ProcessBound):
         token: str | None = None,
         timeout_s: float | None = 120.0,
         insecure: bool = False,
-        transports: Sequence[str] = _TRANSPORTS,
+        transports: Sequence[str] = ("unix", "tcp"),
         max_threads: int = 32,
         max_pending_calls: int = 65_536,
         dead_after_s: float = 1.5,
@@ -686,9 +687,10 @@ class Rpc(ProcessBound):
         limit = self._timeout_s if timeout_s is ... else _checks.timeout("timeout_s", timeout_s)
         if idempotent is not False:
             idempotent = _checks.flag("idempotent", idempotent)
-        return self._native.begin(  # type: ignore[no-any-return]
+        future: Future = self._native.begin(
             peer, function, args, kwargs, limit, idempotent, self._pool
         )
+        return future
 
     def async_callback(
         self,
