@@ -222,6 +222,37 @@ nb::tuple mutate(const ClientHandle& self, nb::handle table, nb::handle deletes,
   return nb::make_tuple(result.updated, result.deleted, result.missing);
 }
 
+// Priorities by ticket or by key, without waiting for the store.
+void update(const ClientHandle& self, nb::handle table, nb::handle tickets,
+            nb::handle ticket_priorities, nb::handle keys, nb::handle key_priorities,
+            nb::handle timeout_s) {
+  unwrap(self.check());
+  MutateRequest request;
+  request.table = text_argument("table", table);
+  const auto by_ticket = copy_of(flat_keys(tickets));
+  const auto by_ticket_priorities = copy_of(flat_priorities(ticket_priorities));
+  const auto by_key = copy_of(flat_keys(keys));
+  const auto by_key_priorities = copy_of(flat_priorities(key_priorities));
+  request.tickets = by_ticket;
+  request.ticket_priorities = by_ticket_priorities;
+  request.keys = by_key;
+  request.key_priorities = by_key_priorities;
+  const TimePoint until = deadline(timeout_s);
+  Waiting waiting(*self.service(), request.table);
+  const bool is_brief = self.local() != nullptr && by_ticket.size() + by_key.size() <= kBriefItems;
+  unwrap(without_gil_in_waits(is_brief, waiting.options(), [&](const WaitOptions& wait) {
+    return self.updates().update(request, until, wait);
+  }));
+}
+
+void flush(const ClientHandle& self, nb::handle timeout_s) {
+  unwrap(self.check());
+  const TimePoint until = deadline(timeout_s);
+  Waiting waiting(*self.service(), "");
+  const WaitOptions wait = waiting.options();
+  unwrap(without_gil([&] { return self.updates().flush(until, wait); }));
+}
+
 nb::tuple lookup(const ClientHandle& self, nb::handle table, nb::handle keys) {
   unwrap(self.check());
   const auto asked = copy_of(flat_keys(keys));
@@ -355,6 +386,16 @@ void bind_client(nb::module_& m) {
                    "key_priorities: numpy.ndarray, timeout_s: float | None) -> "
                    "tuple[int, int, int]"),
            "How many items were updated, deleted, and not found.")
+      .def("update", &update, "table"_a.none(), "tickets"_a, "ticket_priorities"_a, "keys"_a,
+           "key_priorities"_a, "timeout_s"_a.none(),
+           nb::sig("def update(self, table: str, tickets: numpy.ndarray, "
+                   "ticket_priorities: numpy.ndarray, keys: numpy.ndarray, "
+                   "key_priorities: numpy.ndarray, timeout_s: float | None) -> None"),
+           "As mutate, but does not wait for the store: the error of one comes with the next, or "
+           "with flush.")
+      .def("flush", &flush, "timeout_s"_a.none(),
+           nb::sig("def flush(self, timeout_s: float | None) -> None"),
+           "Waits for the updates that are under way.")
       .def("lookup", &lookup, "table"_a.none(), "keys"_a,
            nb::sig("def lookup(self, table: str, keys: numpy.ndarray) -> "
                    "tuple[numpy.ndarray, numpy.ndarray]"),

@@ -73,9 +73,12 @@ class PyServer {
     return {{"inserts", figures.inserts},
             {"samples", figures.samples},
             {"unsent_samples", figures.unsent_samples},
+            {"undone_samples", figures.undone_samples},
             {"connections", door.connection_count},
             {"calls", door.call_count},
-            {"held_bytes", door.held_bytes}};
+            {"held_bytes", door.held_bytes},
+            {"bytes_received", door.bytes_received},
+            {"bytes_sent", door.bytes_sent}};
   }
   void stop(nb::handle grace_s) const {
     check();
@@ -120,8 +123,14 @@ std::vector<TableOptions> tables_options(nb::list tables) {
 
 ServerOptions server_options(nb::handle max_bytes, std::vector<std::string> addresses,
                              std::string token, bool insecure, nb::handle tls,
-                             const std::map<std::string, std::size_t>& limits) {
+                             const std::map<std::string, std::size_t>& limits,
+                             const std::string& codec) {
   ServerOptions server;
+  const std::optional<CodecChoice> choice = codec_choice_from_name(codec);
+  if (!choice) {
+    raise(invalid_argument("codec is '{}'; it must be 'auto', 'raw', 'lz4' or 'zstd'", codec));
+  }
+  server.reverb.codec = *choice;
   if (!max_bytes.is_none()) server.store.max_bytes = integer_argument("max_bytes", max_bytes, 1);
   server.store.registry = &registry();
   server.addresses = std::move(addresses);
@@ -138,20 +147,21 @@ ServerOptions server_options(nb::handle max_bytes, std::vector<std::string> addr
 
 void init_server(PyServer* self, nb::list tables, nb::handle max_bytes,
                  std::vector<std::string> addresses, std::string token, bool insecure,
-                 nb::handle tls, const std::map<std::string, std::size_t>& limits) {
+                 nb::handle tls, const std::map<std::string, std::size_t>& limits,
+                 const std::string& codec) {
   std::vector<TableOptions> given = tables_options(tables);
-  ServerOptions options =
-      server_options(max_bytes, std::move(addresses), std::move(token), insecure, tls, limits);
+  ServerOptions options = server_options(max_bytes, std::move(addresses), std::move(token),
+                                         insecure, tls, limits, codec);
   new (self) PyServer(
       unwrap(without_gil([&] { return Server::open(std::move(given), std::move(options)); })));
 }
 
 void check_server(nb::list tables, nb::handle max_bytes, std::vector<std::string> addresses,
                   std::string token, bool insecure, nb::handle tls,
-                  const std::map<std::string, std::size_t>& limits) {
+                  const std::map<std::string, std::size_t>& limits, const std::string& codec) {
   std::vector<TableOptions> given = tables_options(tables);
-  ServerOptions options =
-      server_options(max_bytes, std::move(addresses), std::move(token), insecure, tls, limits);
+  ServerOptions options = server_options(max_bytes, std::move(addresses), std::move(token),
+                                         insecure, tls, limits, codec);
   unwrap(without_gil([&] { return Server::check(std::move(given), std::move(options)); }));
 }
 
@@ -248,10 +258,11 @@ void bind_server(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<PyServer>(m, "Server", "See ``reverie.Server``.")
       .def("__init__", &init_server, "tables"_a, "max_bytes"_a.none(), "addresses"_a, "token"_a,
-           "insecure"_a, "tls"_a.none(), "limits"_a,
+           "insecure"_a, "tls"_a.none(), "limits"_a, "codec"_a,
            nb::sig("def __init__(self, tables: list[dict[str, typing.Any]], "
                    "max_bytes: int | None, addresses: list[str], token: str, insecure: bool, "
-                   "tls: tuple[str, str, str] | None, limits: dict[str, int]) -> None"))
+                   "tls: tuple[str, str, str] | None, limits: dict[str, int], "
+                   "codec: str) -> None"))
       .def("client", &PyServer::client, "raises_corrupt"_a = false,
            nb::sig("def client(self, raises_corrupt: bool = False) -> Client"))
       .def("info", &PyServer::info, nb::sig("def info(self) -> list[dict[str, typing.Any]]"))
@@ -262,10 +273,11 @@ void bind_server(nb::module_& m) {
       .def_prop_ro("port", &PyServer::port)
       .def_prop_ro("figures", &PyServer::figures);
   m.def("check_server", &check_server, "tables"_a, "max_bytes"_a.none(), "addresses"_a, "token"_a,
-        "insecure"_a, "tls"_a.none(), "limits"_a,
+        "insecure"_a, "tls"_a.none(), "limits"_a, "codec"_a,
         nb::sig("def check_server(tables: list[dict[str, typing.Any]], max_bytes: int | None, "
                 "addresses: list[str], token: str, insecure: bool, "
-                "tls: tuple[str, str, str] | None, limits: dict[str, int]) -> None"),
+                "tls: tuple[str, str, str] | None, limits: dict[str, int], "
+                "codec: str) -> None"),
         "Raises what ``Server`` would, except where a port is in use; listens nowhere.");
   m.def("connect", &connect, "addresses"_a, "token"_a, "tls"_a.none(), "retry_timeout_s"_a.none(),
         "sharded"_a, "sampling"_a, "seed"_a.none(), "raises_corrupt"_a = false,

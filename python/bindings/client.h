@@ -13,6 +13,7 @@
 #include "reverie/base/random.h"
 #include "reverie/client/corrupt_items.h"
 #include "reverie/client/insert_step.h"
+#include "reverie/client/update_window.h"
 #include "reverie/replay/local_service.h"
 #include "reverie/service/blocking.h"
 #include "reverie/service/replay_service.h"
@@ -35,6 +36,7 @@ class ClientHandle {
       : service_(std::move(service)),
         local_(std::move(local)),
         on_corrupt_(on_corrupt),
+        updates_(std::make_shared<UpdateWindow>(service_)),
         seeds_(std::make_shared<Seeds>()) {
     if (!seed) seeds_->random.emplace(std::optional<std::uint64_t>());
     seeds_->seed = seed.value_or(0);
@@ -50,6 +52,8 @@ class ClientHandle {
   // By table, as far as it was asked: whether its samples may be drawn ahead of their reader, as
   // they are not spent. For all copies; guarded by the interpreter's lock.
   std::map<std::string, bool>& tables_drawn_ahead() const { return *tables_drawn_ahead_; }
+  // Updates that go without waiting, of all copies.
+  UpdateWindow& updates() const { return *updates_; }
   // FAILED_PRECONDITION in a forked child.
   Status check() const { return fork_guard_.check("Client"); }
   // The seed of the next insert or writer. Thread-safe; may wait for a server.
@@ -69,6 +73,7 @@ class ClientHandle {
   std::shared_ptr<std::map<std::string, bool>> tables_drawn_ahead_ =
       std::make_shared<std::map<std::string, bool>>();
   std::shared_ptr<StepKinds> step_kinds_ = std::make_shared<StepKinds>();
+  std::shared_ptr<UpdateWindow> updates_;
   struct Seeds {
     Mutex mutex;
     std::uint64_t seed = 0;

@@ -107,6 +107,10 @@ TableOptions table_options(nb::dict table) {
     const auto original = nb::cast<nb::bytes>(table["signature_message"]);
     options.signature->original.assign(original.c_str(), original.size());
   }
+  if (table.contains("checks_items")) options.checks_items = nb::cast<bool>(table["checks_items"]);
+  if (table.contains("undoes_unsent")) {
+    options.undoes_unsent = nb::cast<bool>(table["undoes_unsent"]);
+  }
   return options;
 }
 

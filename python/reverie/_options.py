@@ -9,6 +9,9 @@ from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 OptionValue: TypeAlias = bool | int | float | str
 ComponentSpec: TypeAlias = tuple[str, dict[str, OptionValue]]
 OnCorrupt: TypeAlias = Literal["remove", "raise"]
+Codec: TypeAlias = Literal["auto", "raw", "lz4", "zstd"]
+
+CODECS = ("auto", "raw", "lz4", "zstd")
 
 
 def raises_on_corrupt(on_corrupt: OnCorrupt) -> bool:

@@ -281,6 +281,14 @@ class Client:
     def mutate(self, table: str, deletes: numpy.ndarray, tickets: numpy.ndarray, ticket_priorities: numpy.ndarray, keys: numpy.ndarray, key_priorities: numpy.ndarray, timeout_s: float | None) -> tuple[int, int, int]:
         """How many items were updated, deleted, and not found."""
 
+    def update(self, table: str, tickets: numpy.ndarray, ticket_priorities: numpy.ndarray, keys: numpy.ndarray, key_priorities: numpy.ndarray, timeout_s: float | None) -> None:
+        """
+        As mutate, but does not wait for the store: the error of one comes with the next, or with flush.
+        """
+
+    def flush(self, timeout_s: float | None) -> None:
+        """Waits for the updates that are under way."""
+
     def lookup(self, table: str, keys: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray]:
         """The priorities of items, and their tickets."""
 
@@ -583,7 +591,7 @@ def load_env_plugin(path: str) -> None:
 class Server:
     """See ``reverie.Server``."""
 
-    def __init__(self, tables: list[dict[str, Any]], max_bytes: int | None, addresses: list[str], token: str, insecure: bool, tls: tuple[str, str, str] | None, limits: dict[str, int]) -> None: ...
+    def __init__(self, tables: list[dict[str, Any]], max_bytes: int | None, addresses: list[str], token: str, insecure: bool, tls: tuple[str, str, str] | None, limits: dict[str, int], codec: str) -> None: ...
 
     def client(self, raises_corrupt: bool = False) -> Client: ...
 
@@ -602,7 +610,7 @@ class Server:
     @property
     def figures(self) -> dict[str, int]: ...
 
-def check_server(tables: list[dict[str, Any]], max_bytes: int | None, addresses: list[str], token: str, insecure: bool, tls: tuple[str, str, str] | None, limits: dict[str, int]) -> None:
+def check_server(tables: list[dict[str, Any]], max_bytes: int | None, addresses: list[str], token: str, insecure: bool, tls: tuple[str, str, str] | None, limits: dict[str, int], codec: str) -> None:
     """
     Raises what ``Server`` would, except where a port is in use; listens nowhere.
     """

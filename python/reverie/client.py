@@ -5,6 +5,7 @@ One class, and more than half of the file is its documentation.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -126,6 +127,7 @@ class Client:
             raises_on_corrupt(on_corrupt),
         )
         self._codec = "auto"
+        self._datasets: dict[str, weakref.WeakSet[Dataset[Any]]] = {}  # of a server, by table
         self._addresses = addresses
         self._is_sharded = each_address or not is_one
         self._connection: tuple[str | tuple[str, ...], dict[str, Any]] | None = (
@@ -146,6 +148,7 @@ class Client:
         client = cls.__new__(cls)
         client._native = native
         client._codec = codec
+        client._datasets = {}
         client._addresses = []
         client._is_sharded = False
         client._connection = None
@@ -513,7 +516,7 @@ class Client:
             MissingPackageError: the package of ``output`` is not installed.
         """
         _checks.choice("output", output, ("numpy", "torch", "jax"))
-        return table_dataset(
+        made = table_dataset(
             _reverie.TableStream(
                 self._native,
                 _checks.text("table", table),
@@ -528,6 +531,10 @@ class Client:
             ),
             output,
         )
+        if self._connection is not None:
+            made._flush = self.flush
+            self._datasets.setdefault(table, weakref.WeakSet()).add(made)
+        return made
 
     # --- Priorities
 
@@ -539,6 +546,7 @@ class Client:
         *,
         keys: Keys | None = None,
         timeout_s: float | None = None,
+        wait: bool | None = None,
     ) -> int:
         """Gives items new priorities; those that are gone are ignored.
 
@@ -548,9 +556,13 @@ class Client:
             priorities: one for each.
             keys: the items' keys, instead of tickets.
             timeout_s: how long to wait for a server.
+            wait: for its answer. None does not while a :meth:`dataset` of this client over the
+                table is open. Updates that go without waiting take effect in their order, at most
+                32 are under way, and what the server refuses of one is raised by the next, by
+                :meth:`flush` or by the dataset's ``close``: that call does nothing else.
 
         Returns:
-            How many items were updated.
+            How many items were updated; without waiting, how many were sent.
 
         Raises:
             InvalidArgumentError: the lengths differ, a priority is out of range, or what is given
@@ -561,6 +573,10 @@ class Client:
         if (tickets is None) == (keys is None):
             raise InvalidArgumentError("give either tickets or keys, with one priority for each")
         values = _keys.priorities_of(priorities)
+        if wait is None:
+            wait = not self._has_open_dataset(table)
+        if not _checks.flag("wait", wait):
+            return self._send_priorities(table, tickets, keys, values, timeout_s)
         if keys is not None:
             given = _keys.keys_of("keys", keys)
             _keys.check_same_length("keys", given, values)
@@ -568,6 +584,18 @@ class Client:
         given = _keys.keys_of("tickets", tickets)
         _keys.check_same_length("tickets", given, values)
         return self._mutate(table, tickets=given, ticket_priorities=values, timeout_s=timeout_s)[0]
+
+    def flush(self, *, timeout_s: float | None = None) -> None:
+        """Waits until the server has answered all updates that went without waiting.
+
+        Args:
+            timeout_s: how long.
+
+        Raises:
+            ReverieError: what the server refused of one, if nobody was told yet.
+            DeadlineExceededError: the time is up; the message says how many are under way.
+        """
+        self._native.flush(_checks.timeout("timeout_s", timeout_s))
 
     def mutate_priorities(
         self,
@@ -700,6 +728,27 @@ class Client:
     def can_insert(self, table: str, num_inserts: int = 1) -> bool:
         """Whether the rate limiter would let so many inserts through now."""
         return self._native.can_insert(table, num_inserts)
+
+    def _send_priorities(
+        self,
+        table: str,
+        tickets: Keys | None,
+        keys: Keys | None,
+        values: npt.NDArray[np.float64],
+        timeout_s: float | None,
+    ) -> int:
+        """Updates without waiting; returns how many."""
+        argument = "keys" if tickets is None else "tickets"
+        given = _keys.keys_of(argument, keys if tickets is None else tickets)
+        _keys.check_same_length(argument, given, values)
+        none = (_keys.NO_KEYS, _keys.NO_VALUES)
+        by_ticket, by_key = (none, (given, values)) if tickets is None else ((given, values), none)
+        self._native.update(table, *by_ticket, *by_key, timeout_s)
+        return len(given)
+
+    def _has_open_dataset(self, table: str) -> bool:
+        datasets = self._datasets.get(table, ()) if self._datasets else ()
+        return any(dataset._is_open for dataset in datasets)
 
     def _mutate(
         self,

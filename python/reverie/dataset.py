@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _Replay: TypeAlias = dict[str, Any]
 BatchT = TypeVar("BatchT")
 
+_FLUSH_S = 10.0  # for the answers to updates, at the end
 _OPENS = "that of a client or buffer; call its dataset()"
 
 
@@ -33,6 +34,9 @@ class Dataset(ProcessBound, Generic[BatchT]):
     It ends when no batch comes within ``timeout_s`` or when it is closed, and begins with what it
     has where another iterator over it left off. At most ``prefetch`` batches wait for their user.
     A context manager: leaving it ends the thread. One thread at a time.
+
+    While one of a server is open its client's ``update_priorities`` does not wait for the answers;
+    :meth:`close` and the end of the iteration do.
 
     ``Dataset[reverie.Batch]`` is the type of a client's, for annotations. With ``output="torch"``
     it is a ``torch.utils.data.IterableDataset`` too: a ``DataLoader`` takes
@@ -55,6 +59,8 @@ class Dataset(ProcessBound, Generic[BatchT]):
     ) -> None:
         _checks.instance("stream", stream, (_reverie.TableStream, _reverie.ReplayStream), _OPENS)
         self._stream = stream
+        self._is_open = True
+        self._flush: Callable[..., None] | None = None  # of the client's updates
         self._convert = convert if convert is None else _checks.function("convert", convert)
         self._is_ahead = _checks.flag("is_ahead", is_ahead)
         self._ahead: list[BatchT] = []  # at most one batch, converted already
@@ -75,7 +81,12 @@ class Dataset(ProcessBound, Generic[BatchT]):
         return batch
 
     def _next(self) -> BatchT:
-        drawn: Any = self._stream.next()
+        try:
+            drawn: Any = self._stream.next()
+        except StopIteration:
+            if not self._ahead:
+                self._end()
+            raise
         batch: BatchT = drawn if self._convert is None else self._convert(drawn)
         return batch
 
@@ -84,9 +95,20 @@ class Dataset(ProcessBound, Generic[BatchT]):
 
         Batches that wait are dropped; where their items left the table with their samples (a
         queue), they go back to it, or a warning says how many could not.
+
+        Raises:
+            ReverieError: what the server refused of an update of priorities, if nobody was told
+                yet.
         """
         self._ahead.clear()
         self._stream.close()
+        self._end()
+
+    def _end(self) -> None:
+        """Waits for the answers to the updates that were made meanwhile."""
+        was_open, self._is_open = self._is_open, False
+        if was_open and self._flush is not None:
+            self._flush(timeout_s=_FLUSH_S)
 
     def __enter__(self) -> Dataset[BatchT]:
         return self
@@ -97,6 +119,8 @@ class Dataset(ProcessBound, Generic[BatchT]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if error is not None:  # which tells more than what its updates came to
+            self._flush = None
         self.close()
 
 

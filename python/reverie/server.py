@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from reverie import _checks, _reverie
-from reverie._options import OnCorrupt, raises_on_corrupt
+from reverie._options import CODECS, Codec, OnCorrupt, raises_on_corrupt
 from reverie._process_bound import ProcessBound
 from reverie.client import Client
 from reverie.errors import InvalidArgumentError, UnsupportedTypeError
@@ -109,9 +109,16 @@ class Server(ProcessBound):
         insecure: let in everyone who can reach ``host``.
         unix_path: a Unix socket to listen at too, for clients of this machine and this user:
             ``Client("unix:" + unix_path)``. Half the time of a round trip. None for no such socket.
+            Without TLS there is another beside each port, without a file, which such clients of
+            ``host:port`` take by themselves.
         max_bytes: the bound of all steps and items together; inserts wait for room. None for no
             bound.
         limits: the limits of connections and messages.
+        codec: how chunks are kept, whoever wrote them: ``"lz4"`` or ``"zstd"`` compresses each
+            column of a raw chunk that comes from one of our writers, floats too, where that makes
+            it smaller, and is what this process's writers take unless told otherwise. ``"auto"``
+            and ``"raw"`` keep what comes as it came. Chunks of dm-reverb's writers are compressed
+            by them.
 
     Raises:
         InvalidArgumentError: no tables, a name twice, a port out of range, a limit below 1, a
@@ -137,6 +144,7 @@ class Server(ProcessBound):
         max_bytes: int | None = None,
         unix_path: str | None = None,
         limits: ServerLimits = ServerLimits(),  # noqa: B008 - immutable
+        codec: Codec = "auto",
     ) -> None:
         if checkpointer is not None:
             raise UnsupportedTypeError("checkpointer must be None: a Server writes no checkpoints")
@@ -151,7 +159,9 @@ class Server(ProcessBound):
             insecure,
             None if tls is None else tls._options(),
             limits._options(),
+            _checks.choice("codec", codec, CODECS),
         )
+        self._codec = codec
         for table in self._tables:
             table._attach(self._native)
         self._token = token
@@ -176,8 +186,10 @@ class Server(ProcessBound):
     def figures(self) -> dict[str, int]:
         """Items inserted and samples sent through the door, and what its clients hold of it now.
 
-        ``unsent_samples`` were drawn for clients that went away before they were sent;
-        ``held_bytes`` is what ``ServerLimits`` bounds by connection and by all ``connections``.
+        ``unsent_samples`` were drawn for clients that went away before they were sent, and
+        ``undone_samples`` likewise, of tables that have them back (``undo_unsent``);
+        ``held_bytes`` is what ``ServerLimits`` bounds by connection and by all ``connections``;
+        ``bytes_received`` and ``bytes_sent`` went through the door.
         """
         return self._native.figures
 
@@ -191,7 +203,8 @@ class Server(ProcessBound):
         Args:
             on_corrupt: what becomes of items that cannot be decoded, as for ``reverie.Client``.
         """
-        return Client._embedded(self._native.client(raises_on_corrupt(on_corrupt)), "auto")
+        native = self._native.client(raises_on_corrupt(on_corrupt))
+        return Client._embedded(native, self._codec)
 
     def stop(self, *, grace_s: float = _GRACE_S) -> None:
         """Ends all that waits, then the connections. Stopping again does nothing.
@@ -237,6 +250,7 @@ def check_server(
     max_bytes: int | None = None,
     unix_path: str | None = None,
     limits: ServerLimits = ServerLimits(),  # noqa: B008 - immutable
+    codec: Codec = "auto",
 ) -> None:
     """Does all that a :class:`Server` of these arguments does, but listen.
 
@@ -251,6 +265,7 @@ def check_server(
         insecure,
         None if tls is None else tls._options(),
         limits._options(),
+        _checks.choice("codec", codec, CODECS),
     )
 
 

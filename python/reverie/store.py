@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from reverie import _checks, _options, _reverie
-from reverie._options import OnCorrupt, raises_on_corrupt
+from reverie._options import CODECS, OnCorrupt, raises_on_corrupt
 from reverie._process_bound import ProcessBound
 from reverie.client import Client
 from reverie.errors import InvalidArgumentError, NotFoundError, UnsupportedTypeError
 from reverie.table import Table
-
-_CODECS = ("auto", "raw", "lz4", "zstd")
 
 
 def checked_tables(tables: Sequence[Table], max_bytes: int | None) -> tuple[Table, ...]:
@@ -76,7 +74,7 @@ class Store(ProcessBound):
         seed: int | None = None,
     ) -> None:
         self._tables = checked_tables(tables, max_bytes)
-        self._codec = _checks.choice("codec", codec, _CODECS)
+        self._codec = _checks.choice("codec", codec, CODECS)
         self._native = _reverie.Store(
             [table._options() for table in self._tables], max_bytes, _options.checked_seed(seed)
         )

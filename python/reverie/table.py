@@ -79,6 +79,11 @@ class Table:
             items must match, leading axis included; None for any items.
         max_bytes: the bound of the items and their chunks, each counted once; the remover evicts
             until they fit. None for no bound.
+        undo_unsent: for tables with ``max_times_sampled``, of a server: samples that were drawn for
+            a reader who went away, and were not sent yet, are undone. Their items are in the table
+            again, first in its order, and ``Server.figures["undone_samples"]`` counts them; readers
+            that came meanwhile have what stood behind them already. Without, they are gone, and
+            counted as ``"unsent_samples"``.
 
     Raises:
         InvalidArgumentError: the name is empty, a size is out of range, or the rate limiter asks
@@ -98,6 +103,7 @@ class Table:
         signature: Any = None,  # noqa: ANN401
         *,
         max_bytes: int | None = None,
+        undo_unsent: bool = False,
     ) -> None:
         if not isinstance(name, str) or not name:
             raise InvalidArgumentError(f"name is {name!r}; a table needs a non-empty str")
@@ -132,6 +138,7 @@ class Table:
         self._extensions = tuple(extensions)
         self._signature = signature if self._columns is not None else None
         self._max_bytes = max_bytes
+        self._undo_unsent = _checks.flag("undo_unsent", undo_unsent)
         self._store: _reverie.Store | _reverie.Server | None = None
 
     @classmethod
@@ -230,6 +237,7 @@ class Table:
         signature: Any = None,  # noqa: ANN401
         *,
         max_bytes: int | None = None,
+        undo_unsent: bool | None = None,
     ) -> "Table":
         """A new, empty table of the same settings, except those given here."""
         return Table(
@@ -242,6 +250,7 @@ class Table:
             self._extensions if extensions is None else extensions,
             self._signature if signature is None else signature,
             max_bytes=self._max_bytes if max_bytes is None else max_bytes,
+            undo_unsent=self._undo_unsent if undo_unsent is None else undo_unsent,
         )
 
     def _options(self) -> dict[str, Any]:
@@ -256,6 +265,7 @@ class Table:
             "rate_limiter": self._rate_limiter.numbers,
             "extensions": [extension.spec for extension in self._extensions],
             "signature": self._columns,
+            "undoes_unsent": self._undo_unsent,
         }
 
     def _check_unattached(self) -> None:

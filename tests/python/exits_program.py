@@ -252,6 +252,15 @@ simple(
     lambda w: lambda: w.client.update_priorities("full", [1, 2], [1.0, 2.0]),
 )
 simple(
+    "Client.flush",
+    lambda w: (
+        lambda: (
+            w.client.update_priorities("full", keys=[1], priorities=[1.0], wait=False),
+            w.client.flush(),
+        )
+    ),
+)
+simple(
     "Client.mutate_priorities", lambda w: lambda: w.client.mutate_priorities("full", {1: 2.0}, [3])
 )
 simple("Client.priorities", lambda w: lambda: w.client.priorities("full", [1, 2]))

@@ -31,12 +31,6 @@ PROGRAMS = {
 # They give SampleInfo the four fields of earlier releases: dm-reverb 0.14 cannot import them.
 OF_EARLIER_RELEASES = {"acme.utils.reverb_utils_test": 2}
 
-# Items of seven columns for a table whose signature has six, by a writer that was told not to look.
-# dm-reverb's server takes them; ours refuses them (docs/reverb_compatibility.md).
-BREAKS_SIGNATURE = {
-    f"test_push_to_reverb_with_policy_{kind}_episode{plural}"
-    for kind, plural in (("complete", ""), ("multiple", "s"), ("truncated", ""))
-}
 # They ask the table that dm-reverb made, which no server of ours has, how many items it holds.
 ASKS_THE_TABLE = {
     "test_prioritized_table_max_sample",
@@ -85,15 +79,11 @@ def test_loops_run_with_either_library_on_either_side(plugin):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("module", [*PROGRAMS, *OF_EARLIER_RELEASES])
 def test_a_program_passes_its_own_tests(module):
-    refused = BREAKS_SIGNATURE if "rlds" in module else set()
-    passes = {**PROGRAMS, **OF_EARLIER_RELEASES}[module]
-    assert run("as_reverb", module) == (passes - len(refused), refused)
+    assert run("as_reverb", module) == ({**PROGRAMS, **OF_EARLIER_RELEASES}[module], set())
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("module", PROGRAMS)
 def test_with_dm_reverbs_clients_it_passes_on_our_server(module):
     lacks = ASKS_THE_TABLE if "reverb_utils" in module else set()
-    if "rlds" in module:
-        lacks = BREAKS_SIGNATURE
     assert run("our_server", module) == (PROGRAMS[module] - len(lacks), lacks)

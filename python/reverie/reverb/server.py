@@ -41,7 +41,11 @@ class Table(table.Table):
         rate_limiter: see ``reverb.rate_limiters``.
         max_times_sampled: an item is removed once it was sampled so often; < 1 for never.
         extensions: from ``reverie.extensions``, or ``TableExtensionBase``.
-        signature: a nest of ``TensorSpec``, of TensorFlow's or ours; None for any items.
+        signature: a nest of ``TensorSpec``, of TensorFlow's or ours; None for any items. As in
+            Reverb clients look at it, and the table does not: what a writer creates with
+            ``validate_items=False`` goes in.
+        max_bytes: as for ``reverie.Table``, as is ``undo_unsent``.
+        undo_unsent: see there.
 
     Raises:
         ValueError: the name is empty, ``max_size`` is below 1, or a leaf of the signature is no
@@ -61,6 +65,7 @@ class Table(table.Table):
         signature: reverb_types.SpecNest | None = None,
         *,
         max_bytes: int | None = None,
+        undo_unsent: bool = False,
     ) -> None:
         if isinstance(name, str) and not name:
             raise InvalidArgumentError("name must be nonempty: a table is spoken of by its name")
@@ -87,6 +92,7 @@ class Table(table.Table):
             native,
             signature,
             max_bytes=max_bytes,
+            undo_unsent=undo_unsent,
         )
         self._given_extensions = tuple(extensions)
 
@@ -140,7 +146,11 @@ class Table(table.Table):
         return info
 
     def _options(self) -> dict[str, Any]:
-        return {**super()._options(), "signature_message": signature_message(self._signature)}
+        return {
+            **super()._options(),
+            "signature_message": signature_message(self._signature),
+            "checks_items": False,
+        }
 
     @property
     def internal_table(self) -> Table:
@@ -159,6 +169,7 @@ class Table(table.Table):
         signature: reverb_types.SpecNest | None = None,
         *,
         max_bytes: int | None = None,
+        undo_unsent: bool | None = None,
     ) -> Table:
         """A new, empty table of the same settings, except those given here."""
         return Table(
@@ -171,6 +182,7 @@ class Table(table.Table):
             self._given_extensions if extensions is None else extensions,
             self._signature if signature is None else signature,
             max_bytes=self._max_bytes if max_bytes is None else max_bytes,
+            undo_unsent=self._undo_unsent if undo_unsent is None else undo_unsent,
         )
 
     def __repr__(self) -> str:
@@ -230,7 +242,7 @@ class Server(server.Server):
     def client(self, *, on_corrupt: OnCorrupt = "remove") -> Client:
         """A client within this process: nothing travels."""
         native = self._native.client(raises_on_corrupt(on_corrupt))
-        made: Client = Client._embedded(native, "auto")  # type: ignore[assignment]
+        made: Client = Client._embedded(native, self._codec)  # type: ignore[assignment]
         return made
 
     def __repr__(self) -> str:

@@ -6,6 +6,7 @@ import stat
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from reverie._options import Codec
 from reverie.errors import InvalidArgumentError
 from reverie.server import Server, ServerLimits, check_server
 from reverie.table import Table
@@ -31,6 +32,7 @@ class ServerConfig(NamedTuple):
     unix_path: Path | None = None
     max_bytes: int | None = None
     limits: ServerLimits = ServerLimits()
+    codec: Codec = "auto"
     remarks: tuple[str, ...] = ()
 
     def open(self) -> Server:
@@ -60,6 +62,7 @@ class ServerConfig(NamedTuple):
             "unix_path": None if self.unix_path is None else str(self.unix_path),
             "max_bytes": self.max_bytes,
             "limits": self.limits,
+            "codec": self.codec,
         }
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import reverie
 from reverie import extensions, rate_limiters, selectors
+from reverie._options import CODECS, Codec
 from reverie.errors import ReverieError
 from reverie.serve.config import ServerConfig
 from reverie.serve.toml_document import NEEDED, Document, Place, RefusedError, Section, hint, shown
@@ -119,6 +120,7 @@ class _Reader:
             unix_path=self._file(top, "unix_path", None),
             max_bytes=top.take("max_bytes", int, None, least=1),
             limits=self._limits(top.section("limits")),
+            codec=self._codec(top),
         )
         top.end()
         return config
@@ -132,6 +134,14 @@ class _Reader:
             reverie.load_plugin(str(self._document.path(name)))
         except ReverieError as error:
             self._document.fail(("plugins",), str(error))
+
+    def _codec(self, top: Section) -> Codec:
+        given: Codec = top.take("codec", str, "auto")
+        if given not in CODECS:
+            self._document.fail(
+                ("codec",), f"codec is {given!r}; it must be 'auto', 'raw', 'lz4' or 'zstd'"
+            )
+        return given
 
     def _tls(self, section: Section | None) -> ServerTls | None:
         if section is None:
@@ -185,6 +195,7 @@ class _Reader:
                 extras,
                 nest,
                 max_bytes=section.take("max_bytes", int, None, least=1),
+                undo_unsent=section.take("undo_unsent", bool, False),
             )
         except RefusedError:
             raise

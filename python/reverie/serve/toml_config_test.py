@@ -82,6 +82,15 @@ def test_the_server_is_what_the_top_of_the_file_says():
     assert config.limits == reverie.ServerLimits(connections=100, message_bytes=1_000_000)
 
 
+def test_a_codec_and_tables_that_have_unsent_samples_back():
+    text = CONFIG.replace("max_size = 200", "max_size = 200\nundo_unsent = true")
+    config = read('codec = "zstd"\n' + text)
+    assert config.codec == "zstd"
+    assert [table._options()["undoes_unsent"] for table in config.tables] == [True, False]
+    with pytest.raises(InvalidArgumentError, match="1: codec: codec is 'gif'; it must be 'auto'"):
+        read('codec = "gif"\n' + CONFIG)
+
+
 def test_files_lie_beside_the_one_that_names_them(tmp_path):
     path = tmp_path / "server.toml"
     path.write_text(CONFIG)

@@ -13,14 +13,15 @@ constexpr std::size_t kLookItemsMax = 4;
 
 }  // namespace
 
-Status InFlight::insert(ReplayService& service, std::string_view table, Item item) {
+Status InFlight::insert(ReplayService& service, std::string_view table, Item item,
+                        std::uint64_t writer) {
   if (!spare_) spare_ = std::make_unique<Record>();
   Record* const record = spare_.get();
   record->owner = this;
   record->phase.store(Record::kInserting, std::memory_order_relaxed);
   // One pointer: small enough that the function object takes no memory of its own.
   const RequestId id =
-      service.insert({table, {&item, 1}, TimePoint::max()},
+      service.insert({table, {&item, 1}, TimePoint::max(), writer},
                      [record](InsertResult result) { complete(record, std::move(result)); });
   if (id != 0) return enlist(service, table, id);
   REVERIE_CHECK(record->phase.load(std::memory_order_acquire) == Record::kDone);

@@ -30,7 +30,7 @@ class InFlight final : public RefCounted<InFlight> {
 
   // Hands one item over. The status of an insert that completed at once; ok for one that is
   // queued.
-  Status insert(ReplayService& service, std::string_view table, Item item);
+  Status insert(ReplayService& service, std::string_view table, Item item, std::uint64_t writer);
 
   std::size_t queued() const { return queued_.load(std::memory_order_acquire); }
   // Waits until at most `max_queued` are queued, or there are news. DEADLINE_EXCEEDED says how many

@@ -1,6 +1,8 @@
 #include "reverie/client/trajectory_writer.h"
 
+#include <atomic>
 #include <cmath>
+#include <string>
 #include <utility>
 
 #include "reverie/base/fork.h"
@@ -15,6 +17,13 @@ namespace reverie {
 namespace {
 
 constexpr double kLastFlushS = 1.0;
+
+// Of writers of this process that need one.
+std::uint64_t next_writer_number() {
+  static std::atomic<std::uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
 constexpr std::string_view kName = "TrajectoryWriter";
 
 }  // namespace
@@ -29,6 +38,9 @@ class TrajectoryWriter::State {
         steps_(std::move(steps)),
         keys_(seed),
         in_flight_(make_ref<InFlight>(clock)) {}
+  ~State() {
+    if (has_own_way_ && fork_guard_.check(kName).ok()) service_->end_writer(number_);
+  }
 
   // Ok where a call may go on; else what it must answer. Losses are told once.
   Status enter() {
@@ -53,6 +65,7 @@ class TrajectoryWriter::State {
 
  private:
   Status news();
+  std::uint64_t number_for(std::string_view table);
 
   std::shared_ptr<ReplayService> service_;
   TrajectoryWriterOptions options_;
@@ -63,7 +76,25 @@ class TrajectoryWriter::State {
   ItemBuilder builder_;
   TableSignatures signatures_;
   Ref<InFlight> in_flight_;
+  std::string first_table_;
+  std::uint64_t number_ = 0;  // once there is a second
+  bool has_own_way_ = false;
 };
+
+// InsertRequest::writer. What goes the other way must be in before, lest it be overtaken.
+std::uint64_t TrajectoryWriter::State::number_for(std::string_view table) {
+  if (has_own_way_) return number_;
+  if (number_ == 0) {
+    if (first_table_ == table) return 0;
+    if (first_table_.empty()) {
+      first_table_ = table;
+      return 0;
+    }
+    number_ = next_writer_number();
+  }
+  has_own_way_ = pending_items() == 0;
+  return has_own_way_ ? number_ : 0;
+}
 
 Status TrajectoryWriter::State::news() {
   if (closed()) {
@@ -95,7 +126,8 @@ Status TrajectoryWriter::State::create_item(const NewItem& item, TimePoint deadl
   }
   builder_.note_use();
   return in_flight_->insert(*service_, item.table,
-                            {keys_.next(), item.priority, std::move(trajectory), item.version});
+                            {keys_.next(), item.priority, std::move(trajectory), item.version},
+                            number_for(item.table));
 }
 
 Status TrajectoryWriter::State::flush(std::size_t max_pending, TimePoint deadline,

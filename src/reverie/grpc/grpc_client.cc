@@ -284,7 +284,8 @@ void GrpcClient::Impl::connect(Channel& channel) {
                              note_failure(channel, connection.status());
                            }
                          });
-                       });
+                       },
+                       options_.uses_local_door && tls_ == nullptr);
 }
 
 void GrpcClient::Impl::take_connection(Channel& channel, std::unique_ptr<Connection> connection) {

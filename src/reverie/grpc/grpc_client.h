@@ -75,6 +75,9 @@ struct GrpcClientOptions {
   // Pause before another attempt to connect: doubled after each failure, with a random part.
   Duration backoff_min = std::chrono::milliseconds(100);
   Duration backoff_max = std::chrono::seconds(1);
+  // Without TLS: takes the Unix socket that a server of ours on this machine has beside its TCP
+  // address (net/local_door.h).
+  bool uses_local_door = true;
   // Seeds the random part; drawn when there is none.
   std::optional<std::uint64_t> seed;
 };

@@ -16,13 +16,15 @@ std::size_t payload_bytes(const Item& item) {
 
 }  // namespace
 
-InsertWindow::Request& InsertWindow::add(std::span<Item> items, TimePoint deadline, Done done) {
+InsertWindow::Request& InsertWindow::add(std::span<Item> items, TimePoint deadline, Done done,
+                                         std::string_view table) {
   auto owned = std::make_unique<Request>();
   Request& request = *owned;
   request.first = end();
   request.count = items.size();
   request.deadline = deadline;
   request.done = std::move(done);
+  request.table = table;
   for (Item& item : items) {
     if (is_keyed_) numbers_.emplace(item.key, end());
     Entry& entry = entries_.emplace_back();
@@ -51,8 +53,8 @@ InsertWindow::Batch InsertWindow::take(std::size_t items_max, std::size_t bytes_
       break;
     }
     if (batch.items.empty()) batch.first = next_;
-    batch.items.push_back(
-        {entry.item.key, entry.item.priority.value_or(1.0), entry.item.trajectory.copy()});
+    batch.items.push_back({entry.item.key, entry.item.priority.value_or(1.0),
+                           entry.item.trajectory.copy(), entry.request->table});
     size_bytes += entry.size_bytes;
     --waiting_count_;
     waiting_bytes_ -= entry.size_bytes;

@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -41,12 +42,14 @@ class InsertWindow {
     TimePoint deadline = TimePoint::max();
     std::uint64_t timer = 0;
     Done done;
+    std::string_view table = {};  // its owner's
   };
   // A copy of an item, for whoever writes it.
   struct Outgoing {
     ItemKey key = 0;
     double priority = 0;
     Trajectory trajectory;
+    std::string_view table = {};
   };
   // Items with the numbers first, first + 1, ...
   struct Batch {
@@ -54,8 +57,9 @@ class InsertWindow {
     std::vector<Outgoing> items;
   };
 
-  // Takes the items. Requires at least one. The request stays until it is complete.
-  Request& add(std::span<Item> items, TimePoint deadline, Done done);
+  // Takes the items. Requires at least one. The request stays until it is complete; `table`
+  // outlives the window.
+  Request& add(std::span<Item> items, TimePoint deadline, Done done, std::string_view table = {});
   // The request whose first item has the number; null when it is complete, or none.
   Request* find(std::uint64_t first);
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "reverie/net/connection.h"
+#include "reverie/net/local_door.h"
 
 namespace reverie {
 
@@ -19,11 +20,12 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
   using Done = std::function<void(Result<std::unique_ptr<Connection>>)>;
 
   ConnectAttempt(IoLoop& loop, Endpoint endpoint, std::shared_ptr<const TlsContext> tls,
-                 std::string server_name, Done done)
+                 std::string server_name, bool uses_local_door, Done done)
       : loop_(loop),
         endpoint_(std::move(endpoint)),
         tls_(std::move(tls)),
         server_name_(std::move(server_name)),
+        uses_local_door_(uses_local_door),
         done_(std::move(done)),
         deadline_(loop),
         turn_(loop) {}
@@ -91,6 +93,7 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
     descriptor_.reset();
     while (next_ < addresses_.size()) {
       const SocketAddress& address = addresses_[next_++];
+      if (uses_local_door_ && try_doors(address)) return;
       const int fd = ::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
       if (fd < 0) {
         note_failure(address, errno);
@@ -112,6 +115,20 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
     finish(failures_.empty()
                ? unavailable("'{}' has no address", endpoint_.to_string())
                : unavailable("no connection to {}: {}", endpoint_.to_string(), failures_));
+  }
+
+  // At once: a Unix socket connects or it does not.
+  bool try_doors(const SocketAddress& address) {
+    for (const SocketAddress& door : local_doors_to(address)) {
+      const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+      if (fd < 0) return false;
+      if (::connect(fd, door.data(), door.size()) == 0 && is_of_same_user(fd)) {
+        connected(fd, door);
+        return true;
+      }
+      ::close(fd);
+    }
+    return false;
   }
 
   void wait_for(int fd) {
@@ -175,6 +192,7 @@ class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
   const Endpoint endpoint_;
   const std::shared_ptr<const TlsContext> tls_;
   const std::string server_name_;
+  const bool uses_local_door_;
   Done done_;
   TimePoint end_;
   LoopTimer deadline_;
@@ -194,9 +212,10 @@ void ConnectAttemptDeleter::operator()(ConnectAttempt* attempt) const {
 
 ConnectHandle connect(IoLoop& loop, const Endpoint& endpoint, std::shared_ptr<const TlsContext> tls,
                       std::string server_name, Duration timeout,
-                      std::function<void(Result<std::unique_ptr<Connection>>)> done) {
-  auto attempt = std::make_shared<ConnectAttempt>(loop, endpoint, std::move(tls),
-                                                  std::move(server_name), std::move(done));
+                      std::function<void(Result<std::unique_ptr<Connection>>)> done,
+                      bool uses_local_door) {
+  auto attempt = std::make_shared<ConnectAttempt>(
+      loop, endpoint, std::move(tls), std::move(server_name), uses_local_door, std::move(done));
   attempt->hold();
   attempt->start(timeout);
   return ConnectHandle(attempt.get());

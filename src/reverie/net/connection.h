@@ -100,7 +100,8 @@ std::unique_ptr<Connection> make_connection(IoLoop& loop, int socket, const Sock
 
 // Connects to the first address that answers. `done` is called once, on the loop's thread:
 // UNAVAILABLE when none answers, DEADLINE_EXCEEDED after `timeout`. Returns a handle; dropping it
-// cancels the attempt and `done` with it. REQUIRES: on the loop's thread, the drop too.
+// cancels the attempt and `done` with it. With `uses_local_door` the Unix socket beside an address
+// of this machine comes first (local_door.h). REQUIRES: on the loop's thread, the drop too.
 class ConnectAttempt;
 struct ConnectAttemptDeleter {
   void operator()(ConnectAttempt* attempt) const;
@@ -108,6 +109,7 @@ struct ConnectAttemptDeleter {
 using ConnectHandle = std::unique_ptr<ConnectAttempt, ConnectAttemptDeleter>;
 ConnectHandle connect(IoLoop& loop, const Endpoint& endpoint, std::shared_ptr<const TlsContext> tls,
                       std::string server_name, Duration timeout,
-                      std::function<void(Result<std::unique_ptr<Connection>>)> done);
+                      std::function<void(Result<std::unique_ptr<Connection>>)> done,
+                      bool uses_local_door = false);
 
 }  // namespace reverie

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "reverie/base/log.h"
+#include "reverie/net/local_door.h"
 
 namespace reverie {
 namespace {
@@ -73,6 +74,7 @@ class Listener::Impl : public std::enable_shared_from_this<Impl> {
         pause_(loop) {
     if (address.family() != AF_UNIX) return;
     const std::string text = address.to_string();
+    is_door_ = text.starts_with("unix:@reverie/");
     if (text.starts_with("unix:@")) return;
     path_ = text.substr(std::strlen("unix:"));
     ::lstat(path_.c_str(), &file_);
@@ -117,6 +119,10 @@ class Listener::Impl : public std::enable_shared_from_this<Impl> {
       socklen_t size = sizeof(peer);
       const int fd = ::accept4(descriptor_.native_handle(), reinterpret_cast<sockaddr*>(&peer),
                                &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
+      if (fd >= 0 && is_door_ && !is_of_same_user(fd)) {
+        ::close(fd);
+        continue;
+      }
       if (fd >= 0) {
         accept_(fd, SocketAddress(reinterpret_cast<const sockaddr*>(&peer), size));
         continue;
@@ -144,6 +150,7 @@ class Listener::Impl : public std::enable_shared_from_this<Impl> {
   Scarce when_scarce_;
   asio::posix::stream_descriptor descriptor_;
   LoopTimer pause_;
+  bool is_door_ = false;  // local_door.h
   std::string path_;
   struct stat file_ {};
   bool has_warned_ = false;

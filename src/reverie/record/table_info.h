@@ -41,6 +41,11 @@ struct TableOptions {
   RateLimiterSpec rate_limiter;
   std::vector<ComponentSpec> extensions;
   std::optional<Signature> signature;
+  // Whether items must fit the signature. If not it is what readers and writers are told.
+  bool checks_items = true;
+  // Of a table with max_times_sampled: whether samples that a server drew for a reader who went
+  // away, and had not sent yet, are undone.
+  bool undoes_unsent = false;
   // Whether items are found by their keys and episodes are counted. Where not, the table saves the
   // map from keys to items, 22 bytes an item: keys mean nothing, and only a ticket finds an item.
   bool is_keyed = true;

@@ -4,6 +4,7 @@
 
 #include "reverie/base/format.h"
 #include "reverie/net/address.h"
+#include "reverie/net/local_door.h"
 #include "reverie/os/memory_size.h"
 
 namespace reverie {
@@ -47,13 +48,24 @@ Status Server::check(std::vector<TableOptions> tables, ServerOptions options) {
 Result<std::unique_ptr<Server>> Server::open(std::vector<TableOptions> tables,
                                              ServerOptions options) {
   const std::vector<std::string> addresses = options.addresses;
+  const bool has_tls = options.grpc.tls.has_value();
   REVERIE_ASSIGN_OR_RETURN(auto server, make(std::move(tables), std::move(options)));
   REVERIE_ASSIGN_OR_RETURN(server->addresses_, server->grpc_.listen(addresses));
   REVERIE_ASSIGN_OR_RETURN(const Endpoint endpoint, parse_endpoint(server->addresses_.front()));
   server->port_ = endpoint.port;
+  std::vector<std::string> doors = server->addresses_;
   if (addresses.front().starts_with("localhost:")) {
     // "localhost" is [::1] too, where the machine has IPv6 and the port is free there.
-    static_cast<void>(server->grpc_.listen({format("[::1]:{}", server->port_)}));
+    const std::string also = format("[::1]:{}", server->port_);
+    if (server->grpc_.listen({also}).ok()) doors.push_back(also);
+  }
+  if (has_tls) return server;
+  for (const std::string& address : doors) {
+    // Who took the name keeps his clients from nothing: they find TCP.
+    if (address.starts_with("unix:")) continue;
+    REVERIE_ASSIGN_OR_RETURN(const Endpoint at, parse_endpoint(address));
+    REVERIE_ASSIGN_OR_RETURN(const auto resolved, resolve(at));
+    static_cast<void>(server->grpc_.listen({local_door(resolved.front()).to_string()}));
   }
   return server;
 }

@@ -3,7 +3,8 @@
 //     Server = LocalService + ReverbService + GrpcServer on threads of its own
 //
 // It listens at loopback unless it is given a secret (GrpcServerOptions), and refuses a port that
-// somebody else has.
+// somebody else has. Without TLS each TCP address has a Unix socket beside it for this user's
+// clients on the same machine (net/local_door.h).
 #pragma once
 
 #include <cstddef>

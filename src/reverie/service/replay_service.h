@@ -46,6 +46,10 @@ struct InsertRequest {
   std::string_view table = {};
   std::span<Item> items = {};  // moved from, unless the request is refused as a whole
   TimePoint deadline = TimePoint::max();
+  // Whose items these are: a number of a writer that puts rows of its chunks into several tables. A
+  // service far away then sends all that is of this writer on one way, each chunk once, in order
+  // for each table; its items of before must be in. 0: nobody's in particular.
+  std::uint64_t writer = 0;
 };
 
 struct InsertResult {
@@ -159,6 +163,9 @@ class ReplayService {
     done(unimplemented("this store does not number its clients"));
     return 0;
   }
+
+  // The writer of that number inserts no more.
+  virtual void end_writer(std::uint64_t writer) { (void)writer; }
 
   // Completes the request with CANCELLED and what was done so far; no effect once it completed.
   virtual void cancel(RequestId id) = 0;

@@ -57,9 +57,9 @@ class InsertSender::Stream final : public GrpcClientEvents,
   const std::shared_ptr<InsertSender> sender_;
 };
 
-InsertSender::InsertSender(std::string table, GrpcClient& client, TimerQueue& timers, Clock& clock,
+InsertSender::InsertSender(std::string what, GrpcClient& client, TimerQueue& timers, Clock& clock,
                            const Options& options)
-    : table_(std::move(table)),
+    : what_(std::move(what)),
       session_(name_of_session(options.seed)),
       retry_time_(options.retry_time),
       client_(client),
@@ -82,15 +82,17 @@ std::uint64_t InsertSender::insert(const InsertRequest& request, Done done) {
       outcome.ended.emplace_back(std::move(done),
                                  InsertResult{cancelled("the client is closed"), 0});
     } else {
-      InsertWindow::Request& made = window_.add(request.items, request.deadline, std::move(done));
+      InsertWindow::Request& made =
+          window_.add(request.items, request.deadline, std::move(done), kept(request.table));
       first = made.first;
       if (request.deadline != TimePoint::max()) {
         made.timer = timers_.schedule(
-            request.deadline, [self = shared_from_this(), first, count = request.items.size()] {
+            request.deadline,
+            [self = shared_from_this(), first, count = request.items.size(), table = made.table] {
               self->cancel(first,
                            deadline_exceeded("the server took fewer than {} items for table '{}' "
                                              "before the deadline",
-                                             count, self->table_));
+                                             count, table));
             });
       }
     }
@@ -98,6 +100,12 @@ std::uint64_t InsertSender::insert(const InsertRequest& request, Done done) {
   pump(outcome);
   finish(outcome);
   return first;
+}
+
+// The name, for as long as this lives.
+std::string_view InsertSender::kept(std::string_view table) {
+  const auto found = std::ranges::find(tables_, table);
+  return found != tables_.end() ? *found : tables_.emplace_back(table);
 }
 
 bool InsertSender::is_busy() const {
@@ -160,7 +168,7 @@ Result<GrpcPayload> InsertSender::write_message(const InsertWindow::Batch& batch
   std::string items;
   for (const InsertWindow::Outgoing& item : batch.items) {
     scratch_.key = item.key;
-    scratch_.table = table_;
+    scratch_.table = item.table;
     scratch_.priority = item.priority;
     chunks_.add(item.trajectory, scratch_);
     wire::put_item(items, scratch_);
@@ -286,9 +294,10 @@ void InsertSender::on_end(const StreamPtr& stream, const Status& status) {
       window_.give_up_all(status, outcome);
     } else if (!is_patient(now)) {
       window_.give_up_all(
-          unavailable("no server took items for table '{}' for {:.3g} s, the time to retry: {}; "
-                      "see that it runs and can be reached, or let the client retry for longer",
-                      table_, to_seconds(retry_time_), status.message()),
+          unavailable(
+              "no server took items for {} for {:.3g} s, the time to retry: {}; see that it "
+              "runs and can be reached, or let the client retry for longer",
+              what_, to_seconds(retry_time_), status.message()),
           outcome);
     } else if (!window_.empty() && !progress.has_confirmed) {
       try_later();
@@ -299,8 +308,8 @@ void InsertSender::on_end(const StreamPtr& stream, const Status& status) {
   pump(outcome);
   finish(outcome);
   if (!is_to_be_told) return;
-  log_warning("no server has taken items for table '{}' for {:.3g} s, and they are sent again: {}",
-              table_, to_seconds(kSilentRetries), status.message());
+  log_warning("no server has taken items for {} for {:.3g} s, and they are sent again: {}", what_,
+              to_seconds(kSilentRetries), status.message());
 }
 
 bool InsertSender::is_patient(TimePoint now) const {

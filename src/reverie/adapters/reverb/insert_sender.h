@@ -1,4 +1,4 @@
-// InsertSender: a client's items on their way to one table of a server.
+// InsertSender: a client's items on their way to a table of a server, or a writer's to several.
 //
 //     insert --> [ waiting ] --message--> [ unconfirmed ] --confirmed--> done
 //                     ^----- the stream broke: sent again on the next ----|
@@ -12,12 +12,15 @@
 // priority, and inserts one that is gone already again.
 //
 // Each table has a stream of its own: a table whose limiter holds items back does not hold up
-// another.
+// another. But what a writer puts into several tables (InsertRequest::writer) goes on one stream of
+// that writer, as dm-reverb's does: its chunks travel once.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "reverie/adapters/reverb/chunk_sender.h"
@@ -41,8 +44,8 @@ class InsertSender final : public std::enable_shared_from_this<InsertSender> {
     std::uint64_t seed = 0;  // of the session's name, and of the keys of chunks
   };
 
-  // What it is made with outlives it, until close().
-  InsertSender(std::string table, GrpcClient& client, TimerQueue& timers, Clock& clock,
+  // What it is made with outlives it, until close(). `what` is named in errors: "table 't'".
+  InsertSender(std::string what, GrpcClient& client, TimerQueue& timers, Clock& clock,
                const Options& options);
 
   // See ReplayService::insert. Names the request for cancel(), never 0. Requires at least one item.
@@ -84,8 +87,9 @@ class InsertSender final : public std::enable_shared_from_this<InsertSender> {
   Result<GrpcPayload> write_message(const InsertWindow::Batch& batch, std::uint64_t settled_below,
                                     bool takes_stored);
   void finish(Outcome& outcome);
+  std::string_view kept(std::string_view table) REVERIE_REQUIRES(mutex_);
 
-  const std::string table_;
+  const std::string what_;
   const std::string session_;
   const Duration retry_time_;
   GrpcClient& client_;
@@ -97,6 +101,7 @@ class InsertSender final : public std::enable_shared_from_this<InsertSender> {
   wire::WireItem scratch_;
 
   Mutex mutex_;
+  std::deque<std::string> tables_ REVERIE_GUARDED_BY(mutex_);  // that requests named
   InsertWindow window_ REVERIE_GUARDED_BY(mutex_);
   bool is_writing_ REVERIE_GUARDED_BY(mutex_) = false;
   StreamPtr stream_ REVERIE_GUARDED_BY(mutex_);

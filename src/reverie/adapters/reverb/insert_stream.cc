@@ -7,6 +7,7 @@
 #include "reverie/codec/column_codec.h"
 #include "reverie/grpc/field_scan.h"
 #include "reverie/native_wire/stored_chunk.h"
+#include "reverie/record/compact.h"
 #include "reverie/tensor/block_heap.h"
 
 namespace reverie {
@@ -18,6 +19,8 @@ constexpr std::size_t kPartOfMessage = 8;
 
 // Bytes of items that wait for their table; then the stream is read no further.
 constexpr std::size_t kWaitingBytesMax = std::size_t{64} << 20;
+// Items of a writer to several tables that wait.
+constexpr std::size_t kSeveralPendingMax = 1000;
 // Bytes of answers that are not read, whatever else the connection has to send; then likewise.
 constexpr std::size_t kUnreadBytesMax = std::size_t{4} << 10;
 
@@ -45,6 +48,23 @@ Status check_columns(const Chunk& chunk) {
     }
   }
   return {};
+}
+
+// Too small to be worth an encoder's time.
+constexpr std::size_t kPackedBytesMin = 256;
+
+// The same chunk in less memory; itself where it would take no less, or does not hold raw rows.
+Ref<Chunk> packed(Ref<Chunk> chunk, CodecChoice choice) {
+  if (choice != CodecChoice::kLz4 && choice != CodecChoice::kZstd) return chunk;
+  if (!chunk->is_raw_for_good() || chunk->size_bytes() < kPackedBytesMin) return chunk;
+  const ChunkSchema& schema = chunk->schema();
+  const CodecId codec = choice == CodecChoice::kLz4 ? CodecId::kLz4 : CodecId::kZstd;
+  const std::vector<ColumnTry> tries(schema.column_count(), {.codec = codec, .at_most = 1.0});
+  Result<Chunk::EncodedColumns> encoded = encode_columns(*chunk, tries, BlockHeap::shared());
+  if (!encoded.ok() || encoded->storage.size_bytes() >= chunk->raw_bytes()) return chunk;
+  return Chunk::encoded(chunk->shared_schema(),
+                        {chunk->key(), chunk->episode(), chunk->first_step()}, chunk->rows(),
+                        std::move(encoded->storage), std::move(encoded->columns));
 }
 
 std::string session_of(const GrpcMetadata& metadata) {
@@ -155,8 +175,11 @@ Result<Buffer> InsertStream::keep_part(const Ref<GrpcMessage>& message, wire::By
 Result<Ref<Chunk>> InsertStream::read_chunk(const Ref<GrpcMessage>& message, wire::Bytes bytes,
                                             bool is_stored) {
   if (is_stored) {
-    return read_stored_chunk(bytes, schemas_,
-                             [&](wire::Bytes part) { return keep_part(message, part); });
+    REVERIE_ASSIGN_OR_RETURN(Ref<Chunk> chunk,
+                             read_stored_chunk(bytes, schemas_, [&](wire::Bytes part) {
+                               return keep_part(message, part);
+                             }));
+    return packed(std::move(chunk), store_->codec);
   }
   REVERIE_ASSIGN_OR_RETURN(Buffer kept, keep_part(message, bytes));
   return wire::read_chunk(std::move(kept), schemas_);
@@ -216,6 +239,9 @@ Status InsertStream::take_items(const wire::InsertStreamRequest& request) {
   for (const wire::WireItem& wire_item : request.items) {
     const Place place{number++, &wire_item};
     if (!session_) last_number_ = place.number;
+    if (wire_item.table != table_) {
+      has_several_tables_ |= !std::exchange(table_, wire_item.table).empty();
+    }
     if (!places_.empty() && places_.front().item->table != wire_item.table) {
       REVERIE_RETURN_IF_ERROR(insert_items());
     }
@@ -316,7 +342,9 @@ Status InsertStream::insert_waiting(const Place& place, Item item) {
       [self = shared_from_this(), number, key = place.item->key](const InsertResult& result) {
         self->on_inserted(number, key, result);
       });
-  const std::size_t pending_max = store_->find(place.item->table)->pending_max;
+  std::size_t pending_max = store_->find(place.item->table)->pending_max;
+  // One table does not hold up another before it holds back what a writer of ours lets wait.
+  if (session_ && has_several_tables_) pending_max = std::max(pending_max, kSeveralPendingMax);
   MutexLock lock(mutex_);
   under_way_ = {};
   const auto found = waiting_.find(number);

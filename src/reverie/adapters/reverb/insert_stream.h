@@ -87,7 +87,9 @@ class InsertStream final : public GrpcServerEvents,
   std::size_t received_bytes_ = 0;  // of chunks, since it began
   wire::SchemaCache schemas_;
   wire::TrajectoryReader trajectories_;
-  std::uint64_t last_number_ = 0;  // without a session
+  std::uint64_t last_number_ = 0;    // without a session
+  std::string table_;                // of the last item
+  bool has_several_tables_ = false;  // among its items
   // Items of this message that are on their way into one table, and where they were in it.
   std::vector<Item> items_;
   std::vector<Place> places_;

@@ -20,6 +20,8 @@ constexpr Duration kPauseMin = std::chrono::milliseconds(10);
 constexpr Duration kPauseMax = std::chrono::milliseconds(250);
 // An insert's id: its sender's number above, its own below.
 constexpr int kSenderShift = 48;
+// Beyond so many a writer has no way of its own.
+constexpr std::size_t kSendersMax = 60'000;
 // Sample streams that stay open with nothing to do.
 constexpr std::size_t kIdleChannelsMax = 16;
 
@@ -95,7 +97,9 @@ void ReverbClient::close() {
       if (pending.paused) paused.push_back(std::exchange(pending.paused, nullptr));
     }
   }
-  for (const auto& sender : senders) sender->close(closed_status());
+  for (const auto& sender : senders) {
+    if (sender) sender->close(closed_status());
+  }
   for (const QuestionPtr& question : paused) {
     forget(question->id);
     question->fail(closed_status());
@@ -234,18 +238,40 @@ ReverbClient::QuestionPtr ReverbClient::take_paused(RequestId id) {
 
 // --- Inserts --------------------------------------------------------------------------------
 
-ReverbClient::Sender ReverbClient::sender_of(std::string_view table) {
+ReverbClient::Sender ReverbClient::sender_of(std::string_view table, std::uint64_t writer) {
   MutexLock lock(mutex_);
+  if (writer != 0) {
+    if (const auto found = writers_.find(writer); found != writers_.end()) return found->second;
+    if (senders_by_number_.size() < kSendersMax) {
+      return writers_.emplace(writer, make_sender("a writer's tables")).first->second;
+    }
+  }
   if (const auto found = senders_.find(table); found != senders_.end()) return found->second;
+  return senders_.emplace(std::string(table), make_sender(format("table '{}'", table)))
+      .first->second;
+}
+
+ReverbClient::Sender ReverbClient::make_sender(std::string what) {
   InsertSender::Options options;
   options.retry_time = retry_time_;
   options.seed = random_.next();
-  auto made = std::make_shared<InsertSender>(std::string(table), *client_, timers_, Clock::system(),
-                                             options);
+  auto made =
+      std::make_shared<InsertSender>(std::move(what), *client_, timers_, Clock::system(), options);
   senders_by_number_.push_back(made);
-  Sender sender{std::move(made), senders_by_number_.size()};
-  senders_.emplace(std::string(table), sender);
-  return sender;
+  return {std::move(made), senders_by_number_.size()};
+}
+
+void ReverbClient::end_writer(std::uint64_t writer) {
+  std::shared_ptr<InsertSender> sender;
+  {
+    MutexLock lock(mutex_);
+    const auto found = writers_.find(writer);
+    if (found == writers_.end()) return;
+    sender = std::move(found->second.sender);
+    senders_by_number_[found->second.number - 1] = nullptr;
+    writers_.erase(found);
+  }
+  sender->close(cancelled("the writer has ended"));
 }
 
 RequestId ReverbClient::insert(InsertRequest request, Done<InsertResult> done) {
@@ -262,7 +288,7 @@ RequestId ReverbClient::insert(InsertRequest request, Done<InsertResult> done) {
     done({std::move(status), 0});
     return 0;
   }
-  const Sender sender = sender_of(request.table);
+  const Sender sender = sender_of(request.table, request.writer);
   return (sender.number << kSenderShift) | sender.sender->insert(request, std::move(done));
 }
 

@@ -62,6 +62,7 @@ class ReverbClient final : public ReplayService, private SampleChannel::Owner {
   RequestId new_client(Done<Result<std::uint64_t>> done) override;
   void cancel(RequestId id) override;
   void close() override;
+  void end_writer(std::uint64_t writer) override;
 
   // Where the server wrote its checkpoint, on its own disk. Waits; see grpc_blocking.h.
   Result<std::string> checkpoint_and_wait(const Interrupted& interrupted);
@@ -87,7 +88,7 @@ class ReverbClient final : public ReplayService, private SampleChannel::Owner {
   };
   using Names = std::shared_ptr<const wire::ColumnNames>;
 
-  // A table's sender, and its number, which the ids of its requests begin with.
+  // A table's or a writer's sender, and its number, which the ids of its requests begin with.
   struct Sender {
     std::shared_ptr<InsertSender> sender;
     RequestId number = 0;
@@ -101,7 +102,8 @@ class ReverbClient final : public ReplayService, private SampleChannel::Owner {
         timers_(Clock::system()),
         random_(seed) {}
 
-  Sender sender_of(std::string_view table);
+  Sender sender_of(std::string_view table, std::uint64_t writer);
+  Sender make_sender(std::string what) REVERIE_REQUIRES(mutex_);
   RequestId begin() REVERIE_REQUIRES(mutex_) { return ++last_id_; }
   // Keeps `call` for cancel(), unless the request is complete already, or at a later step. A
   // request that was cancelled meanwhile cancels it at once.
@@ -139,6 +141,9 @@ class ReverbClient final : public ReplayService, private SampleChannel::Owner {
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
   std::map<RequestId, Pending> pending_ REVERIE_GUARDED_BY(mutex_);
   std::map<std::string, Sender, std::less<>> senders_ REVERIE_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, Sender> writers_
+      REVERIE_GUARDED_BY(mutex_);  // of writers of several tables
+  // Null for those of writers that ended.
   std::vector<std::shared_ptr<InsertSender>> senders_by_number_ REVERIE_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<SampleChannel>> idle_channels_ REVERIE_GUARDED_BY(mutex_);
   std::map<std::string, Names, std::less<>> names_ REVERIE_GUARDED_BY(mutex_);

@@ -123,12 +123,14 @@ Result<std::unique_ptr<ReverbService>> ReverbService::make(std::shared_ptr<Repla
                                              options.clock ? *options.clock : Clock::system());
   store->kept_bytes_max = options.kept_bytes_max;
   store->in_flight = options.in_flight;
+  store->codec = options.codec;
   Random random(options.seed);
   store->state_high = random.next();
   store->state_low = random.next();
   for (const TableInfo& info : infos) {
     store->tables[info.options.name] = {wire::ColumnNames::of(info.options.signature),
-                                        pending_max(info.options.max_size)};
+                                        pending_max(info.options.max_size),
+                                        info.options.undoes_unsent};
   }
   return std::unique_ptr<ReverbService>(new ReverbService(std::move(store)));
 }
@@ -180,7 +182,8 @@ void ReverbService::close() {
 ReverbFigures ReverbService::figures() const {
   return {store_->inserts.load(std::memory_order_relaxed),
           store_->samples.load(std::memory_order_relaxed),
-          store_->unsent_samples.load(std::memory_order_relaxed)};
+          store_->unsent_samples.load(std::memory_order_relaxed),
+          store_->undone_samples.load(std::memory_order_relaxed)};
 }
 
 }  // namespace reverie

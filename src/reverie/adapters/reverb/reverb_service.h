@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "reverie/base/clock.h"
+#include "reverie/codec/codec.h"
 #include "reverie/grpc/grpc_server.h"
 #include "reverie/service/replay_service.h"
 
@@ -23,6 +24,9 @@ struct ReverbServiceOptions {
   std::size_t kept_bytes_max = std::size_t{4} << 30;
   // The chunks that all streams keep come out of this one too. Null: of nothing else.
   std::shared_ptr<ByteBudget> in_flight = nullptr;
+  // With kLz4 or kZstd raw chunks that writers send are compressed when they come, on the thread of
+  // their connection, and each column stays raw where that does not make it smaller.
+  CodecChoice codec = CodecChoice::kAuto;
   Clock* clock = nullptr;  // that the service's deadlines are on; null: the system's
   std::optional<std::uint64_t> seed = {};  // of the id that tells clients of a restart
 };
@@ -32,6 +36,8 @@ struct ReverbFigures {
   std::uint64_t samples = 0;  // written to clients
   // Drawn for clients that went away before they were written: they count as sampled.
   std::uint64_t unsent_samples = 0;
+  // Drawn likewise, of tables with undoes_unsent: they are in their table again.
+  std::uint64_t undone_samples = 0;
 };
 
 struct ReverbStore;

@@ -13,6 +13,7 @@
 #include "reverie/adapters/reverb/chunk_transcoder.h"
 #include "reverie/base/clock.h"
 #include "reverie/base/mutex.h"
+#include "reverie/codec/codec.h"
 #include "reverie/grpc/grpc_server.h"
 #include "reverie/native_wire/insert_session.h"
 #include "reverie/reverb_wire/item.h"
@@ -25,6 +26,8 @@ struct ReverbTable {
   wire::ColumnNames names;
   // Inserts of one stream that wait before it is read no further.
   std::size_t pending_max = 1;
+  // Whether samples that were drawn for a client and not sent are undone once it went away.
+  bool undoes_unsent = false;
 };
 
 // Memory of batches that were written, for the next draws: streams are many, and few of them draw
@@ -100,7 +103,9 @@ struct ReverbStore {
   std::map<std::string, ReverbTable, std::less<>> tables;  // fixed once the service stands
   std::uint64_t state_high = 0;                            // drawn at the start: tells of a restart
   std::uint64_t state_low = 0;
-  std::size_t kept_bytes_max = 0;         // of chunks that one stream keeps for items to come
+  CodecChoice codec =
+      CodecChoice::kAuto;          // that raw chunks are kept with; kAuto, kRaw: as they came
+  std::size_t kept_bytes_max = 0;  // of chunks that one stream keeps for items to come
   std::shared_ptr<ByteBudget> in_flight;  // of those of all streams; null: no bound
   InsertSessions sessions;
   SpareBatches spare_batches;
@@ -111,7 +116,8 @@ struct ReverbStore {
   // Counted since the start.
   std::atomic<std::uint64_t> inserts{0};
   std::atomic<std::uint64_t> samples{0};         // written to a stream
-  std::atomic<std::uint64_t> unsent_samples{0};  // drawn for a client that went away
+  std::atomic<std::uint64_t> unsent_samples{0};  // drawn for a client that went away, and lost
+  std::atomic<std::uint64_t> undone_samples{0};  // drawn likewise, and undone
 };
 
 // Reverb's own words, which clients look for.

@@ -63,18 +63,36 @@ void SampleStream::on_half_close() {
 
 void SampleStream::on_end(const Status&) {
   RequestId id = 0;
-  std::size_t unsent = 0;
+  SampleBatch unsent;
   {
     MutexLock lock(mutex_);
     is_over_ = true;
     id = draw_id_;
-    unsent = drawn_.size();
-    drawn_.clear();
+    unsent = std::exchange(drawn_, SampleBatch());
     requests_.clear();
   }
-  store_->unsent_samples.fetch_add(unsent, std::memory_order_relaxed);
+  drop_unsent(std::move(unsent));
   if (id != 0) store_->service->cancel(id);
   pump();  // lets go of what the writer has
+}
+
+// Of a client that went away. Without the lock: what is undone may be drawn at once by others.
+void SampleStream::drop_unsent(SampleBatch batch) {
+  if (batch.empty()) return;
+  std::string name;
+  {
+    MutexLock lock(mutex_);
+    name = table_;
+  }
+  const ReverbTable* const table = store_->find(name);
+  const std::size_t count = batch.size();
+  if (table != nullptr && table->undoes_unsent) {
+    if (const auto undone = store_->service->hand_back(name, batch)) {
+      store_->undone_samples.fetch_add(*undone, std::memory_order_relaxed);
+      return;
+    }
+  }
+  store_->unsent_samples.fetch_add(count, std::memory_order_relaxed);
 }
 
 void SampleStream::end(const Status& status) {
@@ -109,14 +127,13 @@ void SampleStream::pump() {
 
 bool SampleStream::step() {
   bool must_draw = false;
+  bool is_over = false;
   {
     MutexLock lock(mutex_);
-    if (is_over_) {
-      store_->unsent_samples.fetch_add(writer_.drop(), std::memory_order_relaxed);
+    is_over = is_over_;
+    if (is_over) {
       let_go();
-      return false;
-    }
-    if (writer_.is_done()) {
+    } else if (writer_.is_done()) {
       if (!drawn_.empty()) {
         writer_.begin(requests_.front().table, std::exchange(drawn_, SampleBatch()),
                       requests_.front().is_packed);
@@ -144,6 +161,10 @@ bool SampleStream::step() {
       }
     }
   }
+  if (is_over) {
+    drop_unsent(writer_.take_rest());
+    return false;
+  }
   if (must_draw) {
     draw();
     return true;
@@ -157,7 +178,8 @@ bool SampleStream::step() {
   if (!response.ok()) {
     MutexLock lock(mutex_);
     is_over_ = true;
-    store_->unsent_samples.fetch_add(writer_.drop(), std::memory_order_relaxed);
+    // Not undone: whoever drew it next could not read it either.
+    store_->unsent_samples.fetch_add(writer_.take_rest().size(), std::memory_order_relaxed);
     let_go();
     call_->finish(response.status());
     return false;
@@ -212,6 +234,7 @@ void SampleStream::draw() {
     }
     const Request& front = requests_.front();
     table = front.table;
+    table_ = table;
     request.count = call_->hold_up_to(
         static_cast<std::size_t>(std::min<std::uint64_t>(front.left, front.breath)), kSampleBytes);
     request.min_count = 1;
@@ -238,30 +261,30 @@ void SampleStream::draw() {
 }
 
 void SampleStream::on_drawn(SampleResult result) {
+  SampleBatch unsent;
   {
     MutexLock lock(mutex_);
     is_drawing_ = false;
     draw_id_ = 0;
-    take_batch(std::move(result));
+    unsent = take_batch(std::move(result));
   }
+  drop_unsent(std::move(unsent));
   pump();
 }
 
-void SampleStream::take_batch(SampleResult result) {
-  if (is_over_) {
-    store_->unsent_samples.fetch_add(result.batch.size(), std::memory_order_relaxed);
-    return;
-  }
+SampleBatch SampleStream::take_batch(SampleResult result) {
+  if (is_over_) return std::move(result.batch);
   if (!result.status.ok() && ending_.ok()) ending_ = status_for_sampler(result.status);
   if (result.batch.empty()) {
     let_go();
     store_->spare_batches.keep(std::move(result.batch));
-    return;
+    return {};
   }
   Request& front = requests_.front();
   front.left -= result.batch.size();
   if (!front.is_packed) front.breath = std::min(2 * result.batch.size(), kBreathMax);
   drawn_ = std::move(result.batch);
+  return {};
 }
 
 }  // namespace reverie

@@ -7,7 +7,8 @@
 // So a client that does not read holds back its own draws; and what is drawn counts for its
 // connection (ConnectionBudget): places of a batch from when they are asked for, chunks from when
 // they are held for it. One that goes away while it waits leaves
-// nothing behind; samples that were drawn for it and not written are counted.
+// nothing behind; samples that were drawn for it and not written are counted, or undone where their
+// table has that (TableOptions::undoes_unsent).
 #pragma once
 
 #include <cstdint>
@@ -49,7 +50,9 @@ class SampleStream final : public GrpcServerEvents,
   bool step();
   void draw();
   void on_drawn(SampleResult result);
-  void take_batch(SampleResult result) REVERIE_REQUIRES(mutex_);
+  // The batch, where the stream is over.
+  SampleBatch take_batch(SampleResult result) REVERIE_REQUIRES(mutex_);
+  void drop_unsent(SampleBatch batch);
   void end(const Status& status);
   // Of what the writer left out; how many samples that is. They are drawn again.
   std::size_t take_out_corrupt();
@@ -73,7 +76,8 @@ class SampleStream final : public GrpcServerEvents,
   RequestId draw_id_ REVERIE_GUARDED_BY(mutex_) = 0;
   std::size_t reserved_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;  // of the batch that is drawn, or was
   SampleBatch drawn_ REVERIE_GUARDED_BY(mutex_);
-  Status ending_ REVERIE_GUARDED_BY(mutex_);  // what the stream ends with once all is written
+  std::string table_ REVERIE_GUARDED_BY(mutex_);  // of what is drawn, or was
+  Status ending_ REVERIE_GUARDED_BY(mutex_);      // what the stream ends with once all is written
 };
 
 }  // namespace reverie

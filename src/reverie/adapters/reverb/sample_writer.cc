@@ -1,7 +1,9 @@
 #include "reverie/adapters/reverb/sample_writer.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
+#include <vector>
 
 #include "reverie/base/clock.h"
 #include "reverie/native_wire/payload_builder.h"
@@ -23,13 +25,15 @@ SampleBatch SampleWriter::take_spent() {
   return std::exchange(batch_, SampleBatch());
 }
 
-std::size_t SampleWriter::drop() {
-  const std::size_t dropped = left();
-  batch_.clear();
+SampleBatch SampleWriter::take_rest() {
+  std::vector<std::size_t> written(at_);
+  std::iota(written.begin(), written.end(), std::size_t{0});
+  SampleBatch rest = std::exchange(batch_, SampleBatch());
+  rest.remove(written);
   parts_.clear();
   at_ = 0;
   has_begun_ = false;
-  return dropped;
+  return rest;
 }
 
 std::size_t SampleWriter::hold() {

@@ -44,8 +44,9 @@ class SampleWriter {
   // Samples of which the end is not written.
   std::size_t left() const { return batch_.size() - at_; }
 
-  // Lets go of the rest; how many samples that is.
-  std::size_t drop();
+  // Hands the rest over: the samples of which the end is not written, in the order in which they
+  // were drawn.
+  SampleBatch take_rest();
 
   // The next response; none where all that was left is corrupt. Requires !is_done(). Whoever does
   // not call it again at once holds what is left. An error is one of an item that Reverb's clients

@@ -1,0 +1,170 @@
+"""Priorities that are updated without waiting for the server."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import reverie
+from reverie import errors
+
+
+def prioritized(name="t", **options):
+    return reverie.Table(
+        name,
+        sampler=reverie.selectors.Prioritized(1.0),
+        remover=reverie.selectors.Fifo(),
+        max_size=1000,
+        rate_limiter=reverie.rate_limiters.MinSize(1),
+        **options,
+    )
+
+
+@pytest.fixture
+def server():
+    with reverie.Server([prioritized()]) as made:
+        for i in range(64):
+            made.client().insert([np.int64(i)], {"t": 1.0})
+        yield made
+
+
+def keys_of(client):
+    return client.sample_batch("t", 64).keys
+
+
+def test_updates_take_effect_in_their_order(server):
+    client = server.localhost_client()
+    keys = np.unique(keys_of(client))
+    for priority in range(1, 200):
+        assert client.update_priorities(
+            "t", keys=keys, priorities=np.full(len(keys), float(priority)), wait=False
+        ) == len(keys)
+    client.flush(timeout_s=10)
+    assert server.client().priorities("t", keys).tolist() == [199.0] * len(keys)
+
+
+def test_a_waiting_call_comes_behind_them(server):
+    client = server.localhost_client()
+    keys = np.unique(keys_of(client))
+    client.update_priorities("t", keys=keys, priorities=np.full(len(keys), 5.0), wait=False)
+    client.update_priorities("t", keys=keys[:1], priorities=[7.0], wait=True)
+    assert server.client().priorities("t", keys).tolist() == [7.0] + [5.0] * (len(keys) - 1)
+
+
+def test_the_error_of_one_comes_with_the_next_or_with_flush(server):
+    client = server.localhost_client()
+    client.update_priorities("u", keys=[1], priorities=[1.0], wait=False)
+    with pytest.raises(errors.NotFoundError, match="earlier update of priorities of table 'u'"):
+        client.flush(timeout_s=10)
+    client.flush(timeout_s=10)  # told once
+    key = keys_of(client)[0]
+    client.update_priorities("t", keys=[key], priorities=[-1.0], wait=False)
+    with pytest.raises(errors.InvalidArgumentError, match="earlier update"):
+        update_for(10, client, key)
+    client.update_priorities("t", keys=[key], priorities=[4.0], wait=False)
+    client.flush(timeout_s=10)
+    assert server.client().priorities("t", [key]).tolist() == [4.0]
+
+
+def update_for(seconds, client, key):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        client.update_priorities("t", keys=[key], priorities=[3.0], wait=False)
+
+
+def test_wrong_arguments_are_refused_at_once(server):
+    client = server.localhost_client()
+    with pytest.raises(errors.InvalidArgumentError, match="give one for each"):
+        client.update_priorities("t", keys=[1, 2], priorities=[1.0], wait=False)
+    with pytest.raises(errors.UnsupportedTypeError, match="wait"):
+        client.update_priorities("t", keys=[1], priorities=[1.0], wait="no")
+    with pytest.raises(errors.InvalidArgumentError, match="timeout_s"):
+        client.flush(timeout_s=-1)
+    client.flush()
+
+
+def test_a_store_of_this_process_answers_at_once():
+    with reverie.Store([prioritized()]) as store:
+        client = store.client()
+        client.insert([1], {"t": 1.0})
+        key = client.sample_batch("t", 1).keys
+        assert client.update_priorities("t", keys=key, priorities=[2.0], wait=False) == 1
+        assert client.priorities("t", key).tolist() == [2.0]
+        with pytest.raises(errors.NotFoundError) as raised:
+            client.update_priorities("u", keys=key, priorities=[2.0], wait=False)
+        assert "earlier" not in str(raised.value)
+        client.flush()
+
+
+def test_a_loop_over_a_dataset_does_not_wait(server):
+    client = server.localhost_client()
+    sent = []
+    native = client._native
+    with client.dataset("t", 16, timeout_s=5) as batches:
+        for i, batch in enumerate(batches):
+            sent.append(
+                client.update_priorities("t", batch.tickets, np.full(16, 2.0 + i, np.float32))
+            )
+            if i == 20:
+                break
+        assert client._has_open_dataset("t")
+    assert sent == [16] * 21
+    assert not client._has_open_dataset("t")
+    keys = batch.keys
+    assert (server.client().priorities("t", keys) == 22.0).all()  # closed: all have arrived
+    assert native is client._native
+
+
+def spoil(client, error=None):
+    with client.dataset("t", 4) as batches:
+        batch = next(batches)
+        client.update_priorities("t", keys=batch.keys, priorities=[-1.0] * 4)
+        if error is not None:
+            raise error
+
+
+def test_what_went_wrong_in_the_loop_is_raised_at_its_end(server):
+    client = server.localhost_client()
+    with pytest.raises(errors.InvalidArgumentError, match="earlier update"):
+        spoil(client)
+    with pytest.raises(RuntimeError, match="the loop's own"):
+        spoil(client, RuntimeError("the loop's own"))
+    with pytest.raises(errors.InvalidArgumentError, match="earlier update"):
+        client.flush()  # the loop's own error was told of in its place
+    client.dataset("t", 4).close()
+
+
+def test_a_server_that_is_gone_is_told_of():
+    server = reverie.Server([prioritized()])
+    client = reverie.Client(f"localhost:{server.port}", retry_timeout_s=0.3)
+    client.insert([1], {"t": 1.0})
+    key = client.sample_batch("t", 1).keys
+    server.stop(grace_s=0)
+    client.update_priorities("t", keys=key, priorities=[1.0], wait=False)
+    with pytest.raises(errors.UnavailableError):
+        client.flush(timeout_s=20)
+
+
+def test_threads_may_share_the_window(server):
+    client = server.localhost_client()
+    keys = np.unique(keys_of(client))
+    failed = []
+
+    def update():
+        try:
+            for i in range(200):
+                client.update_priorities(
+                    "t", keys=keys, priorities=np.full(len(keys), 1.0 + i), wait=False
+                )
+        except errors.ReverieError as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=update) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    client.flush(timeout_s=10)
+    assert not failed
+    assert (server.client().priorities("t", keys) == 200.0).all()
