@@ -3,9 +3,9 @@
 import threading
 
 import numpy as np
-from eventually import eventually
 
 import reverie
+from eventually import eventually
 
 ROW = 40_000  # bytes
 
