@@ -57,6 +57,7 @@ test: ## The same, then every test that fits in minutes; one summary at the end
 .PHONY: test-full
 test-full: ## Full counts, all sanitizers, clang-tidy, longer fuzzing
 	@tools/apt_install $(APT_BUILD) $(APT_TEST)
+	@$(MAKE) --no-print-directory .venv/with-wheel
 	@$(MAKE) --no-print-directory .venv/with-demo-test-dev
 	@PATH="$(CURDIR)/$(VENV):$$PATH" CMAKE=$(CMAKE) $(VENV)/python tools/test.py --full \
 	  release benchmarks dev asan asan-python tsan fuzz tidy
@@ -96,7 +97,7 @@ figures: build ## Draw the papers' figures of this machine into build/figures
 	  $(if $(wildcard .venv-reverb/made),--reverb .venv-reverb/bin/python)
 
 .PHONY: wheel
-wheel: deps-build .venv/with-demo-wheel ## Build dist/*.tar.gz and dist/*.whl, and try the wheels on every Python at hand
+wheel: deps-build .venv/with-demo-wheel ## Build dist/*.tar.gz and dist/*.whl, and try the wheel in a bare environment
 	@$(VENV)/python tools/wheel.py
 
 # The peers want versions of their own; 2 GB.

@@ -164,5 +164,7 @@ print(reverie.__file__, reverie.__version__)
 @pytest.mark.full
 @pytest.mark.timeout(0)  # a compiler takes its time
 def test_a_wheel_made_of_the_source_archive_works_in_a_bare_environment(root, tmp_path):
+    pytest.importorskip("auditwheel")
     said = run(sys.executable, root / "tools" / "wheel.py", "--out", tmp_path)
-    assert "reverie-" in said
+    assert "manylinux" in said
+    assert "works in a bare environment" in said
