@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
@@ -51,6 +52,17 @@ class TableExtension {
   virtual void on_delete(TableAccess&, Slot) {}
   // Instead of one on_delete an item.
   virtual void on_reset() {}
+
+  // --- Checkpoints. What an extension can tell again from the items needs no state.
+  // Kept in a checkpoint. Called under the lock too. Times as nanoseconds since 1970: a TimePoint
+  // plus `calendar_offset_ns`.
+  virtual std::string save(std::int64_t /*calendar_offset_ns*/) const { return {}; }
+  // Instead of on_insert, for each item that comes out of a checkpoint, in the order of slots.
+  virtual void on_restore(TableAccess& table, Slot slot) { on_insert(table, slot); }
+  // Once, behind these: what save() gave. DATA_LOSS for what it cannot have.
+  virtual Status restore(std::string_view /*state*/, std::int64_t /*calendar_offset_ns*/) {
+    return {};
+  }
 
   // Figures for people, by name. Called under the lock too.
   virtual std::map<std::string, double> summary(TimePoint /*now*/) const { return {}; }

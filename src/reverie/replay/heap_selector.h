@@ -6,7 +6,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <memory>
 #include <queue>
 #include <utility>
 #include <vector>
@@ -65,6 +67,30 @@ class HeapSelector : public Selector {
     return sizeof(*this) + heap_.memory_bytes() + place_.memory_bytes();
   }
 
+  // The clock, then the heap in its order: slot, when it was renewed, priority.
+  std::unique_ptr<SelectorState> freeze() final {
+    return std::make_unique<State>(heap_.freeze(), size_, clock_, sign_);
+  }
+  void thaw() final { heap_.thaw(); }
+  Status restore(ByteReader& state, const SlotChecks& slots) final {
+    clock_ = state.u64();
+    const std::size_t count = state.count64(sizeof(Slot) + 2 * sizeof(double));
+    for (std::size_t i = 0; i < count; ++i) {
+      const Slot slot = state.u32();
+      const std::uint64_t renewed = state.u64();
+      const Entry entry{rank(state.f64()), renewed, slot};
+      REVERIE_RETURN_IF_ERROR(slots.take(slot));
+      const bool is_heap = i == 0 || !entry.before(heap_[(i - 1) / 2]);
+      if (!is_heap || std::isnan(entry.rank) || renewed > clock_) {
+        return data_loss("a heap's order is broken at place {} of {}", i, count);
+      }
+      heap_.reach(size_, {});
+      place_.reach(slot, kNoSlot);
+      put(size_++, entry);
+    }
+    return {};
+  }
+
  protected:
   // `sign` times the priority is the rank; the lowest rank is at the top.
   explicit HeapSelector(double sign) : sign_(sign) {}
@@ -79,9 +105,29 @@ class HeapSelector : public Selector {
     }
   };
 
+  class State final : public SelectorState {
+   public:
+    State(std::shared_ptr<const SegmentedArray<Entry>::Frozen> heap, std::size_t size,
+          std::uint64_t clock, double sign)
+        : heap_(std::move(heap)), size_(size), clock_(clock), sign_(sign) {}
+    void write(ByteWriter& out) const override {
+      out.u64(clock_).u64(size_);
+      for (std::size_t i = 0; i < size_; ++i) {
+        const Entry& entry = (*heap_)[i];
+        out.u32(entry.slot).u64(entry.renewed).f64(sign_ * entry.rank);
+      }
+    }
+
+   private:
+    const std::shared_ptr<const SegmentedArray<Entry>::Frozen> heap_;
+    const std::size_t size_;
+    const std::uint64_t clock_;
+    const double sign_;
+  };
+
   double rank(double priority) const { return sign_ * priority; }
   void put(std::size_t place, const Entry& entry) {
-    heap_[place] = entry;
+    heap_.write(place) = entry;
     place_[entry.slot] = static_cast<Slot>(place);
   }
   // Puts the entry where it belongs, on the way up from `place`, which is free.

@@ -41,6 +41,18 @@ struct alignas(64) StoredItem : BriefItem {
 };
 static_assert(sizeof(StoredItem) == 64);
 
+// One slot as it was when its table was frozen. Plain: the table's pin keeps what it refers to.
+struct SlotRecord {
+  TrajectoryView trajectory;       // no layout: the slot was free
+  std::int32_t times_sampled = 0;  // of a free slot: the next free one
+  std::uint32_t generation = 0;
+  // Zeros where the table is not keyed.
+  ItemKey key = 0;
+  double priority = 0;
+  std::int64_t inserted_at_ns = 0;
+  std::int64_t version = 0;
+};
+
 // Not thread-safe.
 class ItemSlots {
  public:
@@ -73,6 +85,7 @@ class ItemSlots {
 
   // A free slot, with a generation of its own. Requires size() < kMaxSlots.
   Slot take() {
+    if (first_free_ != kNoSlot) will_change(first_free_);
     Slot slot = first_free_;
     if (slot == kNoSlot) {
       slot = used_++;
@@ -93,6 +106,7 @@ class ItemSlots {
   }
   // Requires that the item's trajectory was taken out.
   void give_back(Slot slot) {
+    will_change(slot);
     (*this)[slot].times_sampled = static_cast<std::int32_t>(first_free_);
     first_free_ = slot;
     --size_;
@@ -112,11 +126,94 @@ class ItemSlots {
   // Slots below this one were in use at some time.
   Slot used() const { return used_; }
 
+  // --- Checkpoints. Between freeze() and thaw() each segment is copied out as it was, in order by
+  // next_frozen(), or earlier by whoever is about to change a slot of it.
+
+  // The numbers beside the slots.
+  struct Numbers {
+    Slot used = 0;
+    Slot first_free = kNoSlot;
+    std::uint32_t first_generation = 0;
+    std::uint32_t newest_generation = 0;
+  };
+  Numbers numbers() const { return {used_, first_free_, first_generation_, newest_generation_}; }
+  // One at a time.
+  void freeze() { frozen_ = std::make_unique<Frozen>(used_); }
+  void thaw() { frozen_.reset(); }
+  // Before any change of a slot's item, but for those that take() and give_back() make.
+  void will_change(Slot slot) {
+    if (frozen_) [[unlikely]] {
+      keep(slot / kSegmentSlots);
+    }
+  }
+  // The next records, a segment's at most; none at the end. Requires freeze().
+  std::vector<SlotRecord> next_frozen() {
+    Frozen& frozen = *frozen_;
+    if (frozen.next == frozen.copies.size()) return {};
+    keep(frozen.next);
+    return std::move(frozen.copies[frozen.next++]);
+  }
+  // Makes an empty object what it was: `numbers`, then restore_slot() for each slot below
+  // numbers.used, in order. Requires that take() was never called.
+  void restore(const Numbers& numbers) {
+    while (segments_.size() * kSegmentSlots < numbers.used) add_segment();
+    used_ = numbers.used;
+    first_free_ = numbers.first_free;
+    first_generation_ = numbers.first_generation;
+    newest_generation_ = numbers.newest_generation;
+  }
+  // The record's trajectory is not looked at: `trajectory` is its like, or empty.
+  void restore_slot(Slot slot, const SlotRecord& record, Trajectory trajectory) {
+    BriefItem& item = (*this)[slot];
+    if (!trajectory.empty()) ++size_;
+    item.trajectory = std::move(trajectory);
+    item.times_sampled = record.times_sampled;
+    item.generation = record.generation;
+    if (!is_keyed()) return;
+    StoredItem& stored = whole(slot);
+    stored.key = record.key;
+    stored.priority = record.priority;
+    stored.inserted_at_ns = record.inserted_at_ns;
+    stored.version = record.version;
+  }
+
  private:
   std::size_t segment_bytes() const { return kSegmentSlots << slot_shift_; }
   std::byte* place_of(Slot slot) const {
     return const_cast<std::byte*>(segments_[slot / kSegmentSlots].data()) +
            ((slot % kSegmentSlots) << slot_shift_);
+  }
+
+  struct Frozen {
+    explicit Frozen(Slot slot_count)
+        : used(slot_count), copies((slot_count + kSegmentSlots - 1) / kSegmentSlots) {}
+    Slot used;
+    std::size_t next = 0;                         // the first that is not handed out
+    std::vector<std::vector<SlotRecord>> copies;  // empty: not copied yet, or handed out
+  };
+
+  void keep(std::size_t segment) {
+    Frozen& frozen = *frozen_;
+    if (segment < frozen.next || segment >= frozen.copies.size()) return;
+    std::vector<SlotRecord>& copy = frozen.copies[segment];
+    if (!copy.empty()) return;
+    const std::size_t begin = segment * kSegmentSlots;
+    const std::size_t end = std::min<std::size_t>(begin + kSegmentSlots, frozen.used);
+    copy.resize(end - begin);
+    for (std::size_t i = begin; i < end; ++i) {
+      const auto slot = static_cast<Slot>(i);
+      const BriefItem& item = (*this)[slot];
+      SlotRecord& record = copy[i - begin];
+      record.trajectory = item.trajectory.view();
+      record.times_sampled = item.times_sampled;
+      record.generation = item.generation;
+      if (!is_keyed()) continue;
+      const StoredItem& stored = whole(slot);
+      record.key = stored.key;
+      record.priority = stored.priority;
+      record.inserted_at_ns = stored.inserted_at_ns;
+      record.version = stored.version;
+    }
   }
 
   void add_segment() {
@@ -140,6 +237,7 @@ class ItemSlots {
   Slot first_free_ = kNoSlot;
   std::uint32_t first_generation_ = 0;   // of no occupant here: generations begin above
   std::uint32_t newest_generation_ = 0;  // of any occupant
+  std::unique_ptr<Frozen> frozen_;
 };
 
 }  // namespace reverie

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 #include "reverie/replay/segmented_array.h"
 #include "reverie/replay/selector.h"
@@ -17,16 +19,16 @@ class ListSelector : public Selector {
   }
   void insert(Slot slot, double) final {
     links_.reach(slot, {});
-    links_[slot] = {newest_, kNoSlot};
-    (newest_ == kNoSlot ? oldest_ : links_[newest_].newer) = slot;
+    links_.write(slot) = {newest_, kNoSlot};
+    (newest_ == kNoSlot ? oldest_ : links_.write(newest_).newer) = slot;
     newest_ = slot;
     ++size_;
   }
   void update(std::span<const Slot>, std::span<const double>) final {}
   void erase(Slot slot) final {
     const Links links = links_[slot];
-    (links.older == kNoSlot ? oldest_ : links_[links.older].newer) = links.newer;
-    (links.newer == kNoSlot ? newest_ : links_[links.newer].older) = links.older;
+    (links.older == kNoSlot ? oldest_ : links_.write(links.older).newer) = links.newer;
+    (links.newer == kNoSlot ? newest_ : links_.write(links.newer).older) = links.older;
     --size_;
   }
   std::size_t size() const final { return size_; }
@@ -44,6 +46,20 @@ class ListSelector : public Selector {
   }
   std::optional<double> least_probability() final { return 1.0; }
   std::size_t memory_bytes() const final { return sizeof(*this) + links_.memory_bytes(); }
+  // The slots, oldest first.
+  std::unique_ptr<SelectorState> freeze() final {
+    return std::make_unique<State>(links_.freeze(), oldest_, size_);
+  }
+  void thaw() final { links_.thaw(); }
+  Status restore(ByteReader& state, const SlotChecks& slots) final {
+    const std::size_t count = state.count64(sizeof(Slot));
+    for (std::size_t i = 0; i < count; ++i) {
+      const Slot slot = state.u32();
+      REVERIE_RETURN_IF_ERROR(slots.take(slot));
+      insert(slot, 0);
+    }
+    return {};
+  }
 
  protected:
   struct Links {
@@ -56,13 +72,28 @@ class ListSelector : public Selector {
   // As if it had been inserted before all others.
   void insert_oldest(Slot slot) {
     links_.reach(slot, {});
-    links_[slot] = {kNoSlot, oldest_};
-    (oldest_ == kNoSlot ? newest_ : links_[oldest_].older) = slot;
+    links_.write(slot) = {kNoSlot, oldest_};
+    (oldest_ == kNoSlot ? newest_ : links_.write(oldest_).older) = slot;
     oldest_ = slot;
     ++size_;
   }
 
  private:
+  class State final : public SelectorState {
+   public:
+    State(std::shared_ptr<const SegmentedArray<Links>::Frozen> links, Slot oldest, std::size_t size)
+        : links_(std::move(links)), oldest_(oldest), size_(size) {}
+    void write(ByteWriter& out) const override {
+      out.u64(size_);
+      for (Slot slot = oldest_; slot != kNoSlot; slot = (*links_)[slot].newer) out.u32(slot);
+    }
+
+   private:
+    const std::shared_ptr<const SegmentedArray<Links>::Frozen> links_;
+    const Slot oldest_;
+    const std::size_t size_;
+  };
+
   virtual Slot first() const = 0;
   virtual Slot after(Slot slot) const = 0;
 

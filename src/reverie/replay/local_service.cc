@@ -144,7 +144,28 @@ RequestId LocalService::new_client(Done<Result<std::uint64_t>> done) {
   return 0;
 }
 
+RequestId LocalService::checkpoint(std::span<const std::byte> payload,
+                                   Done<Result<std::string>> done) {
+  Status status = fork_guard_.check("store");
+  if (status.ok()) status = check_open();
+  if (!status.ok()) {
+    done(std::move(status));
+    return 0;
+  }
+  if (!checkpoints_) {
+    done(unimplemented("this store writes no checkpoints; open it with a checkpointer"));
+    return 0;
+  }
+  return checkpoints_->checkpoint({payload.begin(), payload.end()}, std::move(done));
+}
+
 void LocalService::cancel(RequestId id) {
+  const bool is_checkpoint =
+      (id & StoreCheckpoints::kCheckpointIds) == StoreCheckpoints::kCheckpointIds;
+  if (is_checkpoint && fork_guard_.check("store").ok()) {
+    if (checkpoints_) checkpoints_->cancel(id);
+    return;
+  }
   const auto index = static_cast<std::size_t>(id >> kTableShift);
   if (id != 0 && index < tables_.size() && fork_guard_.check("store").ok()) {
     tables_[index]->cancel(id);
@@ -154,6 +175,7 @@ void LocalService::cancel(RequestId id) {
 void LocalService::close() {
   if (!fork_guard_.check("store").ok()) return;
   closed_ = true;
+  if (checkpoints_) checkpoints_->stop();
   for (const auto& table : tables_) table->close();
 }
 
@@ -177,6 +199,11 @@ Result<Table*> LocalService::table(std::string_view name) {
     names += (names.empty() ? "'" : ", '") + table->options().name + "'";
   }
   return not_found("there is no table '{}'; the tables are {}", name, names);
+}
+
+Result<std::vector<std::unique_ptr<TableSnapshot>>> LocalService::freeze() {
+  REVERIE_RETURN_IF_ERROR(fork_guard_.check("store"));
+  return Table::freeze(tables_);
 }
 
 void LocalService::serve_all() {

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "reverie/base/fork.h"
@@ -27,6 +28,23 @@ struct StoreOptions {
   std::optional<std::int64_t> max_bytes;
   Clock* clock = nullptr;              // the system's when null; outlives the service
   const Registry* registry = nullptr;  // the components that ship when null
+};
+
+// Who writes a store's checkpoints: checkpoint/checkpoint_worker.h. Thread-safe.
+class StoreCheckpoints {
+ public:
+  using Done = ReplayService::Done<Result<std::string>>;
+  // What its requests' ids begin with: of no table.
+  static constexpr RequestId kCheckpointIds = RequestId{0xffff} << 48;
+
+  virtual ~StoreCheckpoints() = default;
+  virtual RequestId checkpoint(std::vector<std::byte> payload, Done done) = 0;
+  virtual void cancel(RequestId id) = 0;
+  // Ends what is being written, and all that waits, with CANCELLED.
+  virtual void stop() = 0;
+  // The checkpoint that the store began with, and its payload; "" for none.
+  virtual std::string loaded() const = 0;
+  virtual std::vector<std::byte> loaded_payload() const = 0;
 };
 
 class LocalService final : public ReplayService {
@@ -53,6 +71,21 @@ class LocalService final : public ReplayService {
   Result<Table*> table(std::string_view name);
   // CANCELLED once closed.
   Status check_open() const;
+  // All tables at one moment, in their order. CANCELLED once closed, FAILED_PRECONDITION while an
+  // earlier snapshot is held.
+  Result<std::vector<std::unique_ptr<TableSnapshot>>> freeze();
+  // Of a time of this store from nanoseconds since 1970.
+  std::int64_t calendar_offset_ns() const { return context_->calendar_offset_ns; }
+  // Writes all tables, as they are at one moment, to where they outlive the process, with `payload`
+  // beside them, and tells where that is once it is durable. UNIMPLEMENTED for a store that was not
+  // told where.
+  RequestId checkpoint(std::span<const std::byte> payload, Done<Result<std::string>> done);
+  // Before anybody else has the store.
+  void set_checkpoints(std::unique_ptr<StoreCheckpoints> checkpoints) {
+    checkpoints_ = std::move(checkpoints);
+  }
+  // Null for a store that writes none.
+  const StoreCheckpoints* checkpoints() const { return checkpoints_.get(); }
   // Bytes of the chunks that items refer to.
   std::int64_t used_bytes() const { return context_->chunks.used_bytes(); }
 
@@ -68,6 +101,7 @@ class LocalService final : public ReplayService {
   std::atomic<int> serve_wanted_{0};
   std::atomic<bool> closed_{false};
   std::atomic<std::uint64_t> client_count_{0};
+  std::unique_ptr<StoreCheckpoints> checkpoints_;
   ForkGuard fork_guard_;
 };
 

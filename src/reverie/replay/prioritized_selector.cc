@@ -1,6 +1,7 @@
 #include "reverie/replay/prioritized_selector.h"
 
 #include <algorithm>
+#include <array>
 #include <cfloat>
 #include <cmath>
 
@@ -157,6 +158,65 @@ std::unique_ptr<Selector> Prioritized::make_empty() {
   std::unique_ptr<Prioritized> made(new Prioritized(exponent_, random_.next()));
   if (least_) made->least_ = std::make_unique<LeastTree>();
   return made;
+}
+
+class Prioritized::State final : public SelectorState {
+ public:
+  State(std::shared_ptr<const SumTree::Frozen> tree, const Random& random, const RandomLanes& lanes)
+      : tree_(std::move(tree)), random_(random), lanes_(lanes) {}
+  void write(ByteWriter& out) const override {
+    write_random(random_, out);
+    for (const auto& word : lanes_.words()) {
+      for (const std::uint64_t lane : word) out.u64(lane);
+    }
+    std::size_t count = tree_->capacity();
+    while (count > 0 && tree_->weight(static_cast<Slot>(count - 1)) == 0) --count;
+    out.u64(count);
+    for (std::size_t slot = 0; slot < count; ++slot) {
+      out.f32(tree_->weight(static_cast<Slot>(slot)));
+    }
+  }
+
+ private:
+  const std::shared_ptr<const SumTree::Frozen> tree_;
+  const Random random_;
+  const RandomLanes lanes_;
+};
+
+std::unique_ptr<SelectorState> Prioritized::freeze() {
+  return std::make_unique<State>(tree_.freeze(), random_, lanes_);
+}
+
+Status Prioritized::restore(ByteReader& state, const SlotChecks& slots) {
+  REVERIE_RETURN_IF_ERROR(read_random(state, random_));
+  std::array<std::uint64_t, RandomLanes::kLanes> any{};
+  for (auto& word : lanes_.words()) {
+    for (std::size_t l = 0; l < any.size(); ++l) any[l] |= word[l] = state.u64();
+  }
+  for (const std::uint64_t lane : any) {
+    if (lane == 0) return data_loss("the state of a random generator is all zeros");
+  }
+  const std::size_t count = state.count64(sizeof(float));
+  std::vector<Slot> in;
+  std::vector<float> weights;
+  for (std::size_t i = 0; i < std::max(count, slots.size()); ++i) {
+    const auto slot = static_cast<Slot>(i);
+    const float weight = i < count ? state.f32() : 0.0f;
+    const bool is_in = i < slots.size() && slots.is_left(slot);
+    const bool is_weight = weight == 0 || (weight >= FLT_MIN && weight <= FLT_MAX);
+    if (!is_weight || (!is_in && weight != 0)) {
+      return data_loss("the weight of slot {} is {}; it holds {}", i, weight,
+                       is_in ? "an item, of a weight from 1.2e-38 to 3.4e38" : "no item");
+    }
+    if (!is_in) continue;
+    REVERIE_RETURN_IF_ERROR(slots.take(slot));
+    slots_.insert(slot);
+    in.push_back(slot);
+    weights.push_back(weight);
+  }
+  if (slots.size() > 0) tree_.reach(static_cast<Slot>(slots.size() - 1));
+  tree_.update(in, weights);
+  return {};
 }
 
 std::size_t Prioritized::memory_bytes() const {

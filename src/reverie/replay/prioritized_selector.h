@@ -41,8 +41,13 @@ class Prioritized final : public Selector {
   std::optional<double> least_probability() override;
   std::unique_ptr<Selector> make_empty() override;
   std::size_t memory_bytes() const override;
+  // Both generators, then the weights by slot, up to the last that is not 0.
+  std::unique_ptr<SelectorState> freeze() override;
+  void thaw() override { tree_.thaw(); }
+  Status restore(ByteReader& state, const SlotChecks& slots) override;
 
  private:
+  class State;
   Prioritized(double exponent, std::optional<std::uint64_t> seed);
   // The slots of the set alike; requires total weight 0.
   void draw_uniform(std::span<Slot> slots, std::span<double> probabilities);

@@ -25,6 +25,7 @@ class RandomLanes {
 
   // Word w of the state of generator l.
   std::uint64_t (&words())[4][kLanes] { return words_; }
+  const std::uint64_t (&words() const)[4][kLanes] { return words_; }
 
   // Uniform in [0, scale), 52 random bits each. Requires count to be a multiple of kLanes,
   // scale > 0.

@@ -56,6 +56,21 @@ class RateLimiter {
   void take_back_delete() { --deletes_; }
   void reset();
 
+  // All that is counted, for checkpoints.
+  struct Counts {
+    std::int64_t inserts = 0;
+    std::int64_t samples = 0;
+    std::int64_t deletes = 0;
+    std::int64_t waived = 0;
+  };
+  Counts counts() const { return {inserts_, samples_, deletes_, waived_}; }
+  void set_counts(const Counts& counts) {
+    inserts_ = counts.inserts;
+    samples_ = counts.samples;
+    deletes_ = counts.deletes;
+    waived_ = counts.waived;
+  }
+
   // Which bound holds one insert, or one sample, back: its value, the bound, and by how much.
   // Empty when none does.
   std::string why_no_insert() const;

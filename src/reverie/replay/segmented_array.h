@@ -2,12 +2,17 @@
 //
 // A directory of pointers leads to segments of a few thousand elements. Only the directory is ever
 // copied: 20 KB at 10 million elements.
+//
+// freeze() keeps what the array holds at that moment for a reader without its owner's lock: whoever
+// then writes to a segment for the first time does it in a copy, and leaves the old one to the
+// reader. Writes of an array that may be frozen go through write().
 #pragma once
 
 #include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace reverie {
@@ -18,6 +23,21 @@ class SegmentedArray {
   static_assert(std::has_single_bit(kSegmentSize));
 
  public:
+  // What an array held when it was frozen. Read by any thread until thaw().
+  class Frozen {
+   public:
+    // Requires an index below the capacity that the array had.
+    const T& operator[](std::size_t index) const {
+      return segments_[index / kSegmentSize][index % kSegmentSize];
+    }
+
+   private:
+    friend class SegmentedArray;
+    std::vector<const T*> segments_;
+    std::vector<std::unique_ptr<T[]>> kept_;  // those that were written to since; the writer's
+    std::vector<bool> is_kept_;
+  };
+
   // Elements that exist; those beyond the largest one reached are copies of `fill` too.
   std::size_t capacity() const { return segments_.size() * kSegmentSize; }
 
@@ -36,12 +56,41 @@ class SegmentedArray {
     return segments_[index / kSegmentSize][index % kSegmentSize];
   }
 
+  // The element to be written to. Requires index < capacity().
+  T& write(std::size_t index) {
+    if (frozen_) [[unlikely]] {
+      keep(index / kSegmentSize);
+    }
+    return (*this)[index];
+  }
+
+  // One at a time: thaw() comes before the next, and once nobody reads it any more.
+  std::shared_ptr<const Frozen> freeze() {
+    frozen_ = std::make_shared<Frozen>();
+    frozen_->segments_.reserve(segments_.size());
+    for (const auto& segment : segments_) frozen_->segments_.push_back(segment.get());
+    frozen_->kept_.reserve(segments_.size());
+    frozen_->is_kept_.resize(segments_.size());
+    return frozen_;
+  }
+  void thaw() { frozen_.reset(); }
+
   std::size_t memory_bytes() const {
     return capacity() * sizeof(T) + segments_.capacity() * sizeof(std::unique_ptr<T[]>);
   }
 
  private:
+  void keep(std::size_t index) {
+    if (index >= frozen_->is_kept_.size() || frozen_->is_kept_[index]) return;
+    auto copy = std::make_unique_for_overwrite<T[]>(kSegmentSize);
+    std::copy_n(segments_[index].get(), kSegmentSize, copy.get());
+    std::swap(copy, segments_[index]);
+    frozen_->kept_.push_back(std::move(copy));
+    frozen_->is_kept_[index] = true;
+  }
+
   std::vector<std::unique_ptr<T[]>> segments_;
+  std::shared_ptr<Frozen> frozen_;
 };
 
 }  // namespace reverie

@@ -9,17 +9,63 @@
 // are: grow by segments (segmented_array.h), never rebuild or copy the whole.
 #pragma once
 
+#include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
+#include <type_traits>
+#include <vector>
 
+#include "reverie/base/random.h"
 #include "reverie/base/status.h"
+#include "reverie/codec/byte_stream.h"
 #include "reverie/replay/slot.h"
 
 namespace reverie {
+
+// What a selector was when it was frozen, for a checkpoint. Read without its table's lock, by one
+// thread, until the selector is thawed.
+class SelectorState {
+ public:
+  virtual ~SelectorState() = default;
+  // In the form of docs/formats/checkpoint.md.
+  virtual void write(ByteWriter& out) const = 0;
+};
+
+// Which slots a restored table has, and which of them a selector has taken so far.
+class SlotChecks {
+ public:
+  // `is_in`: one entry a slot.
+  explicit SlotChecks(std::span<const std::uint8_t> is_in) : left_(is_in.begin(), is_in.end()) {
+    for (const std::uint8_t in : left_) count_ += in;
+  }
+  // DATA_LOSS unless the slot is in and was not taken before.
+  Status take(Slot slot) const {
+    if (slot >= left_.size() || left_[slot] == 0) {
+      return data_loss("slot {} holds no item, or comes twice in a selector", slot);
+    }
+    left_[slot] = 0;
+    --count_;
+    return {};
+  }
+  // DATA_LOSS unless all were taken.
+  Status finish() const {
+    if (count_ == 0) return {};
+    return data_loss("{} items are in no place of a selector", count_);
+  }
+  // Slots that are in and not yet taken.
+  bool is_left(Slot slot) const { return left_[slot] != 0; }
+  std::size_t size() const { return left_.size(); }
+
+ private:
+  mutable std::vector<std::uint8_t> left_;
+  mutable std::size_t count_ = 0;
+};
 
 // Not thread-safe: the table that owns it locks.
 class Selector {
@@ -85,6 +131,22 @@ class Selector {
   // is freed outside the lock. A random one gets a generator that continues this one's run.
   virtual std::unique_ptr<Selector> make_empty() = 0;
 
+  // --- Checkpoints. A selector that does not have them is restored by insert(), item after item in
+  // the order of their times of insertion.
+
+  // The state as it is now; what is drawn later depends on nothing else. One at a time: thaw()
+  // comes before the next. Costs no more than a directory of pointers; the state keeps nothing
+  // alive.
+  virtual std::unique_ptr<SelectorState> freeze() { return nullptr; }
+  virtual void thaw() {}
+  // Makes an empty selector of the same options what the frozen one was. Takes each slot that is in
+  // once. DATA_LOSS for what cannot be a state; the selector is useless then.
+  virtual Status restore(ByteReader& state, const SlotChecks& slots) {
+    (void)state;
+    (void)slots;
+    return unimplemented("selector '{}' has no state to restore", name());
+  }
+
   // What it holds in memory, itself included.
   virtual std::size_t memory_bytes() const = 0;
 
@@ -96,5 +158,22 @@ class Selector {
     return !has_nan;
   }
 };
+
+// A generator among a selector's state: its seed and its four words, which are all that it has.
+using RandomWords = std::array<std::uint64_t, 5>;
+static_assert(sizeof(RandomWords) == sizeof(Random) && std::is_trivially_copyable_v<Random>);
+inline void write_random(const Random& random, ByteWriter& out) {
+  for (const std::uint64_t word : std::bit_cast<RandomWords>(random)) out.u64(word);
+}
+inline Status read_random(ByteReader& in, Random& random) {
+  RandomWords words;
+  for (std::uint64_t& word : words) word = in.u64();
+  // A state that no generator ever has, and that none leaves.
+  if ((words[1] | words[2] | words[3] | words[4]) == 0) {
+    return data_loss("the state of a random generator is all zeros");
+  }
+  random = std::bit_cast<Random>(words);
+  return {};
+}
 
 }  // namespace reverie

@@ -44,8 +44,32 @@ void SumTree::reach(Slot slot) {
   }
 }
 
+std::shared_ptr<const SumTree::Frozen> SumTree::freeze() {
+  frozen_ = std::make_shared<Frozen>();
+  const std::size_t count = tree_.segments.size();
+  frozen_->segments_.reserve(count);
+  for (const auto& segment : tree_.segments) frozen_->segments_.push_back(segment.get());
+  frozen_->kept_.reserve(count);
+  frozen_->is_kept_.resize(count);
+  return frozen_;
+}
+
+void SumTree::keep(std::span<const Slot> slots) {
+  for (const Slot slot : slots) {
+    const std::size_t index = slot / kSegmentSlots;
+    if (index >= frozen_->is_kept_.size() || frozen_->is_kept_[index]) continue;
+    auto copy = std::make_unique<Segment>(*tree_.segments[index]);
+    std::swap(copy, tree_.segments[index]);
+    frozen_->kept_.push_back(std::move(copy));
+    frozen_->is_kept_[index] = true;
+  }
+}
+
 void SumTree::update(std::span<const Slot> slots, std::span<const float> weights) {
   REVERIE_CHECK(slots.size() == weights.size());
+  if (frozen_) [[unlikely]] {
+    keep(slots);
+  }
   const std::unique_ptr<Segment>* const segments = tree_.segments.data();
   while (!slots.empty()) {
     const std::size_t count = std::min(slots.size(), kRefreshMax - waiting_count_);

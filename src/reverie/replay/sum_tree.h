@@ -28,7 +28,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <vector>
 
 #include "reverie/replay/random_lanes.h"
 #include "reverie/replay/slot.h"
@@ -83,7 +85,28 @@ class SumTree {
 
   std::size_t memory_bytes() const;
 
+  // The weights as they were when the tree was frozen; read by any thread until thaw(). Whoever
+  // then changes a segment for the first time does it in a copy.
+  class Frozen {
+   public:
+    std::size_t capacity() const { return segments_.size() * sum_tree::kSegmentSlots; }
+    // Requires slot < capacity().
+    float weight(Slot slot) const {
+      return segments_[slot / sum_tree::kSegmentSlots]->weights[slot % sum_tree::kSegmentSlots];
+    }
+
+   private:
+    friend class SumTree;
+    std::vector<const sum_tree::Segment*> segments_;
+    std::vector<std::unique_ptr<sum_tree::Segment>> kept_;  // those that were changed since
+    std::vector<bool> is_kept_;
+  };
+  // One at a time.
+  std::shared_ptr<const Frozen> freeze();
+  void thaw() { frozen_.reset(); }
+
  private:
+  void keep(std::span<const Slot> slots);
   void refresh() {
     if (waiting_count_ == 0) return;
     kernels_->refresh(tree_, waiting_.data(), waiting_count_);
@@ -92,6 +115,7 @@ class SumTree {
   }
 
   sum_tree::Tree tree_;
+  std::shared_ptr<Frozen> frozen_;
   const sum_tree::Kernels* kernels_;
   // Groups whose weights are newer than the sums above them.
   std::array<std::uint32_t, sum_tree::kRefreshMax> waiting_;

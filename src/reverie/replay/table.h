@@ -31,9 +31,14 @@ namespace reverie {
 // What the tables of a store share. Pins keep it alive after the store.
 struct StoreContext {
   StoreContext(std::optional<std::int64_t> max_bytes, Clock& the_clock)
-      : clock(the_clock), timers(the_clock), chunks(max_bytes) {}
+      : clock(the_clock),
+        calendar_offset_ns(calendar_ns() - the_clock.now().ns),
+        timers(the_clock),
+        chunks(max_bytes) {}
 
   Clock& clock;
+  // Of a TimePoint from nanoseconds since 1970: how checkpoints tell times.
+  const std::int64_t calendar_offset_ns;
   TimerQueue timers;
   ChunkStore chunks;
   // Called, under no lock, when bytes came free while some table's insert waits for them.
@@ -84,7 +89,17 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
 
   void unpin(std::uint64_t token) noexcept override;
 
+  // --- Checkpoints
+  // All of these tables at one moment, in their order. FAILED_PRECONDITION while one is frozen.
+  static Result<std::vector<std::unique_ptr<TableSnapshot>>> freeze(
+      std::span<const std::shared_ptr<Table>> tables);
+  // See TableCore::restore().
+  Status restore(RestoredTable& table);
+
  private:
+  friend class FrozenTable;
+  static Status freeze_from(std::span<const std::shared_ptr<Table>> tables,
+                            std::vector<std::unique_ptr<TableSnapshot>>& snapshots);
   struct Waiting {
     RequestId id = 0;
     TimePoint since;

@@ -212,6 +212,7 @@ std::size_t TableCore::take_back(const SampleBatch& batch, std::size_t begin, st
     if (there == nullptr && same_key) there = &slots[*same_key];
     if (there != nullptr) {
       if (there->times_sampled < batch.times_sampled()[i]) continue;
+      slots.will_change(same_key && slots.find(ticket) == nullptr ? *same_key : ticket.slot);
       --there->times_sampled;
       limiter_.take_back_sample();
       ++count;
@@ -351,6 +352,7 @@ void TableCore::add_to_batch(std::size_t begin, std::size_t count, SampleBatch& 
   batch.set_table_size(table_size);
   std::int64_t unique_count = 0;
   for (std::size_t i = 0; i < count; ++i) {
+    items.will_change(slots[i]);
     BriefItem& stored = items[slots[i]];
     unique_count += stored.times_sampled == 0 ? 1 : 0;
     stored.times_sampled += stored.times_sampled < kSampledMax ? 1 : 0;
@@ -431,7 +433,10 @@ void TableCore::update_all() {
   double max_priority = max_priority_;
   const bool is_keyed = state_->slots.is_keyed();
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (is_keyed) state_->slots.whole(slots_[i]).priority = values_[i];
+    if (is_keyed) {
+      state_->slots.will_change(slots_[i]);
+      state_->slots.whole(slots_[i]).priority = values_[i];
+    }
     max_priority = std::max(max_priority, values_[i]);
   }
   max_priority_ = max_priority;
@@ -451,6 +456,7 @@ Status TableCore::set_priority(Slot slot, double priority) {
 }
 
 void TableCore::set_checked_priority(Slot slot, double priority) {
+  state_->slots.will_change(slot);
   if (state_->slots.is_keyed()) state_->slots.whole(slot).priority = priority;
   const std::span<const Slot> slots(&slot, 1);
   const std::span<const double> priorities(&priority, 1);
@@ -475,6 +481,7 @@ std::vector<ChunkKey> TableCore::erase_corrupt(ItemKey key, std::size_t draws, T
   now_ = now;
   const auto slot = state_->keys.find(key);
   if (!slot) return {};
+  state_->slots.will_change(*slot);
   BriefItem& stored = state_->slots[*slot];
   for (std::size_t i = 0; i < draws && stored.times_sampled > 0; ++i) {
     --stored.times_sampled;
@@ -502,6 +509,7 @@ std::int64_t TableCore::waived(const BriefItem& item) const {
 }
 
 void TableCore::remove(Slot slot, Aftermath& after) {
+  state_->slots.will_change(slot);
   BriefItem& stored = state_->slots[slot];
   for (const auto& extension : extensions_) extension->on_delete(*this, slot);
   limiter_.did_delete(waived(stored));

@@ -29,6 +29,7 @@
 #include "reverie/replay/rate_limiter.h"
 #include "reverie/replay/registry.h"
 #include "reverie/replay/selector.h"
+#include "reverie/replay/table_image.h"
 #include "reverie/service/sample_batch.h"
 
 namespace reverie {
@@ -117,7 +118,32 @@ class TableCore final : private TableAccess {
   // What the table costs beyond the data of its chunks.
   std::size_t memory_bytes() const;
 
+  // --- Checkpoints (table_freeze.cc).
  private:
+  struct State;
+
+ public:
+  // The table as it was, until thaw().
+  struct Frozen {
+    TableImage image;
+    std::shared_ptr<State> state;
+    std::unique_ptr<SelectorState> sampler;  // null where it has no state; read without the lock
+    std::unique_ptr<SelectorState> remover;
+    std::uint64_t pin = 0;
+  };
+  // FAILED_PRECONDITION while the table is frozen already. Costs a directory of pointers.
+  Result<Frozen> freeze(std::int64_t calendar_offset_ns);
+  // A segment's records at most, in order; none at the end.
+  static std::vector<SlotRecord> next_frozen(Frozen& frozen);
+  void thaw(Frozen& frozen, Aftermath& after);
+  // Makes an unused table what `table` says; takes its trajectories. DATA_LOSS for what no table
+  // can be, FAILED_PRECONDITION for one that was used: the table is useless then.
+  Status restore(RestoredTable& table, TimePoint now, std::int64_t calendar_offset_ns);
+
+ private:
+  Status check_restored(const SlotRecord& record, const TrajectoryView& trajectory,
+                        const ItemSlots::Numbers& numbers) const;
+
   TableCore(TableOptions options, RateLimiter limiter, ChunkStore& chunks,
             std::unique_ptr<Selector> sampler, std::unique_ptr<Selector> remover,
             std::vector<std::unique_ptr<TableExtension>> extensions);
@@ -175,6 +201,7 @@ class TableCore final : private TableAccess {
   Ref<ByteAccount> account_ = make_ref<ByteAccount>();  // of this table's chunks, with max_bytes
   std::int64_t num_deleted_episodes_ = 0;
   std::int64_t num_unique_samples_ = 0;
+  bool is_frozen_ = false;
   // Room of an operation, kept from call to call.
   std::vector<Slot> slots_;
   std::vector<double> values_;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -60,9 +61,42 @@ class Uniform final : public Selector {
     return sizeof(*this) + order_.memory_bytes() + place_.memory_bytes();
   }
 
+  // The generator, then the slots in their order.
+  std::unique_ptr<SelectorState> freeze() override {
+    return std::make_unique<State>(order_.freeze(), size_, random_);
+  }
+  void thaw() override { order_.thaw(); }
+  Status restore(ByteReader& state, const SlotChecks& slots) override {
+    REVERIE_RETURN_IF_ERROR(read_random(state, random_));
+    const std::size_t count = state.count64(sizeof(Slot));
+    for (std::size_t i = 0; i < count; ++i) {
+      const Slot slot = state.u32();
+      REVERIE_RETURN_IF_ERROR(slots.take(slot));
+      insert(slot, 0);
+    }
+    return {};
+  }
+
  private:
+  class State final : public SelectorState {
+   public:
+    State(std::shared_ptr<const SegmentedArray<Slot>::Frozen> order, std::size_t size,
+          const Random& random)
+        : order_(std::move(order)), size_(size), random_(random) {}
+    void write(ByteWriter& out) const override {
+      write_random(random_, out);
+      out.u64(size_);
+      for (std::size_t i = 0; i < size_; ++i) out.u32((*order_)[i]);
+    }
+
+   private:
+    const std::shared_ptr<const SegmentedArray<Slot>::Frozen> order_;
+    const std::size_t size_;
+    const Random random_;
+  };
+
   void put(Slot slot, std::size_t place) {
-    order_[place] = slot;
+    order_.write(place) = slot;
     place_[slot] = static_cast<Slot>(place);
   }
 

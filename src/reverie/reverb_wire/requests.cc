@@ -429,6 +429,12 @@ Result<std::string_view> read_checkpoint_response(Bytes message) {
   return read_first_text("CheckpointResponse", message);
 }
 
+std::string write_checkpoint_response(std::string_view path) {
+  std::string out;
+  put_text(out, 1, path);
+  return out;
+}
+
 std::string write_reset_request(std::string_view table) {
   std::string out;
   put_text(out, 1, table);

@@ -172,6 +172,7 @@ std::string write_reset_request(std::string_view table);
 
 // CheckpointResponse: the path on the server's disk.
 Result<std::string_view> read_checkpoint_response(Bytes message);
+std::string write_checkpoint_response(std::string_view path);
 
 // ServerInfoRequest is empty in Reverb's protocol. Ours may ask for a number that no other client
 // has: field 1000, and the same field of the answer, which dm-reverb's servers leave out.

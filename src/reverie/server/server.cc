@@ -30,10 +30,20 @@ Result<std::unique_ptr<Server>> Server::make(std::vector<TableOptions> tables,
   if (options.addresses.empty()) {
     return invalid_argument("a server needs at least one address to listen at; none was given");
   }
-  REVERIE_ASSIGN_OR_RETURN(auto store, LocalService::open(std::move(tables), options.store));
+  auto opened = options.checkpoints ? checkpoint::open_checkpointed(
+                                          std::move(tables), options.store, *options.checkpoints)
+                                    : LocalService::open(std::move(tables), options.store);
+  REVERIE_ASSIGN_OR_RETURN(auto store, std::move(opened));
   options.grpc.in_flight = std::make_shared<ByteBudget>(
       options.in_flight_bytes_max.value_or(memory_size_bytes() / kMemoryPart));
   options.reverb.in_flight = options.grpc.in_flight;
+  if (store->checkpoints() != nullptr) {
+    options.reverb.checkpoint = [weak = std::weak_ptr(store)](auto done) {
+      const std::shared_ptr<LocalService> alive = weak.lock();
+      if (!alive) return done(cancelled("the store is closed"));
+      alive->checkpoint({}, std::move(done));
+    };
+  }
   if (!options.reverb.clock) options.reverb.clock = options.store.clock;
   REVERIE_ASSIGN_OR_RETURN(auto reverb, ReverbService::make(store, options.reverb));
   return std::unique_ptr<Server>(new Server(std::move(store), std::move(reverb), options));
@@ -41,6 +51,7 @@ Result<std::unique_ptr<Server>> Server::make(std::vector<TableOptions> tables,
 
 Status Server::check(std::vector<TableOptions> tables, ServerOptions options) {
   const std::vector<std::string> addresses = options.addresses;
+  options.checkpoints.reset();  // nothing is made or locked for a look
   REVERIE_ASSIGN_OR_RETURN(const auto server, make(std::move(tables), std::move(options)));
   return server->grpc_.check(addresses);
 }

@@ -18,6 +18,7 @@
 #include "reverie/base/fork.h"
 #include "reverie/base/mutex.h"
 #include "reverie/base/status.h"
+#include "reverie/checkpoint/checkpoint_worker.h"
 #include "reverie/grpc/grpc_server.h"
 #include "reverie/net/io_threads.h"
 #include "reverie/replay/local_service.h"
@@ -26,6 +27,8 @@ namespace reverie {
 
 struct ServerOptions {
   StoreOptions store = {};
+  // Where the store begins from, and where it writes checkpoints; none without a value.
+  std::optional<checkpoint::WorkerOptions> checkpoints = {};
   // "localhost:0" takes a free port. At least one.
   std::vector<std::string> addresses = {"localhost:0"};
   GrpcServerOptions grpc = {};

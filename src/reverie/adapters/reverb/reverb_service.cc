@@ -132,7 +132,7 @@ Result<std::unique_ptr<ReverbService>> ReverbService::make(std::shared_ptr<Repla
                                         pending_max(info.options.max_size),
                                         info.options.undoes_unsent};
   }
-  return std::unique_ptr<ReverbService>(new ReverbService(std::move(store)));
+  return std::unique_ptr<ReverbService>(new ReverbService(std::move(store), options.checkpoint));
 }
 
 GrpcMethod reverb_insert_stream(std::shared_ptr<ReverbStore> store) {
@@ -167,9 +167,17 @@ void ReverbService::add_to(GrpcServer& server) const {
   server.add_unary(path_of("ServerInfo"),
                    [store = store_](const Call&, const Ref<GrpcMessage>& request,
                                     const GrpcUnaryReply& reply) { info(store, request, reply); });
+  // Written to its end, whether the client waits for it or not.
   server.add_unary(
-      path_of("Checkpoint"), [](const Call&, const Ref<GrpcMessage>&, const GrpcUnaryReply& reply) {
-        reply(unimplemented("this server writes no checkpoints; it has no Checkpointer"));
+      path_of("Checkpoint"), [checkpoint = checkpoint_](const Call&, const Ref<GrpcMessage>&,
+                                                        const GrpcUnaryReply& reply) {
+        if (!checkpoint) {
+          return reply(unimplemented("this server writes no checkpoints; it has no checkpointer"));
+        }
+        checkpoint([reply](const Result<std::string>& path) {
+          if (!path.ok()) return reply(path.status());
+          reply(GrpcPayload::of(wire::write_checkpoint_response(*path)));
+        });
       });
 }
 

@@ -7,8 +7,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "reverie/base/clock.h"
 #include "reverie/codec/codec.h"
@@ -27,6 +30,9 @@ struct ReverbServiceOptions {
   // With kLz4 or kZstd raw chunks that writers send are compressed when they come, on the thread of
   // their connection, and each column stays raw where that does not make it smaller.
   CodecChoice codec = CodecChoice::kAuto;
+  // Writes a checkpoint and tells its path, at any time, from any thread. Without it there are
+  // none.
+  std::function<void(std::function<void(Result<std::string>)>)> checkpoint = {};
   Clock* clock = nullptr;  // that the service's deadlines are on; null: the system's
   std::optional<std::uint64_t> seed = {};  // of the id that tells clients of a restart
 };
@@ -59,9 +65,12 @@ class ReverbService {
   ReverbFigures figures() const;
 
  private:
-  explicit ReverbService(std::shared_ptr<ReverbStore> store) : store_(std::move(store)) {}
+  using Checkpoint = decltype(ReverbServiceOptions::checkpoint);
+  ReverbService(std::shared_ptr<ReverbStore> store, Checkpoint checkpoint)
+      : store_(std::move(store)), checkpoint_(std::move(checkpoint)) {}
 
   std::shared_ptr<ReverbStore> store_;
+  Checkpoint checkpoint_;
 };
 
 // One method for each kind of call, as GrpcServer takes them; for tests without a socket.

@@ -1,6 +1,11 @@
 #include "reverie/replay/extensions/statistics.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <span>
+
+#include "reverie/codec/byte_stream.h"
 
 namespace reverie {
 namespace {
@@ -70,6 +75,44 @@ std::map<std::string, double> Statistics::summary(TimePoint now) const {
       {"inserts_per_s", rate(f.inserts)},
       {"samples_per_s", rate(f.samples)},
   };
+}
+
+std::string Statistics::save(std::int64_t calendar_offset_ns) const {
+  const Figures& f = figures_;
+  std::string state;
+  const auto put = [&state](std::uint64_t word) {
+    for (int bits = 0; bits < 64; bits += 8) state.push_back(static_cast<char>(word >> bits));
+  };
+  for (const std::int64_t count :
+       {f.inserts, f.samples, f.updates, f.deletes, f.deleted_never_sampled}) {
+    put(static_cast<std::uint64_t>(count));
+  }
+  for (const double number :
+       {f.priority_min, f.priority_max, f.priority_sum, f.sampled_age_sum_s, f.sampled_age_max_s,
+        f.deleted_age_sum_s, f.deleted_times_sampled_sum}) {
+    put(std::bit_cast<std::uint64_t>(number));
+  }
+  put(static_cast<std::uint64_t>(f.inserts == 0 ? 0 : f.first_insert.ns + calendar_offset_ns));
+  return state;
+}
+
+Status Statistics::restore(std::string_view state, std::int64_t calendar_offset_ns) {
+  Figures f;
+  ByteReader in(std::as_bytes(std::span(state)));
+  for (std::int64_t* const count :
+       {&f.inserts, &f.samples, &f.updates, &f.deletes, &f.deleted_never_sampled}) {
+    *count = in.i64();
+  }
+  for (double* const number :
+       {&f.priority_min, &f.priority_max, &f.priority_sum, &f.sampled_age_sum_s,
+        &f.sampled_age_max_s, &f.deleted_age_sum_s, &f.deleted_times_sampled_sum}) {
+    *number = in.f64();
+  }
+  const std::int64_t first_insert = in.i64();
+  if (f.inserts != 0) f.first_insert = {first_insert - calendar_offset_ns};
+  if (!in.is_done()) return data_loss("its state has {} bytes; it must have 104", state.size());
+  figures_ = f;
+  return {};
 }
 
 }  // namespace reverie

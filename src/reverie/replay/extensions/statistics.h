@@ -23,6 +23,9 @@ class Statistics final : public TableExtension {
   void on_update(TableAccess& table, Slot slot, double old_priority) override;
   void on_delete(TableAccess& table, Slot slot) override;
   void on_reset() override { figures_ = {}; }
+  std::string save(std::int64_t calendar_offset_ns) const override;
+  void on_restore(TableAccess&, Slot) override {}
+  Status restore(std::string_view state, std::int64_t calendar_offset_ns) override;
   std::map<std::string, double> summary(TimePoint now) const override;
 
  private:

@@ -1,0 +1,422 @@
+#include "reverie/checkpoint/checkpoint_reader.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "reverie/checkpoint/folder.h"
+#include "reverie/checkpoint/section_file.h"
+#include "reverie/checkpoint/table_codec.h"
+#include "reverie/codec/crc32c.h"
+
+namespace reverie::checkpoint {
+namespace {
+
+// What is read of a file of chunks at once.
+constexpr std::uint64_t kReadBytes = std::uint64_t{8} << 20;
+
+// Reads a file front to back, and hands out views of what it has read.
+class Window {
+ public:
+  Window(std::unique_ptr<ReadableFile> file, std::uint64_t size)
+      : file_(std::move(file)), size_bytes_(size) {}
+  // Views until the next call. Requires that it lies in the file.
+  Result<std::span<const std::byte>> at(std::uint64_t offset, std::uint64_t size) {
+    if (offset < begin_ || offset + size > begin_ + bytes_.size()) {
+      bytes_.resize(std::min<std::uint64_t>(std::max(size, kReadBytes), size_bytes_ - offset));
+      begin_ = offset;
+      REVERIE_RETURN_IF_ERROR(file_->read_at(offset, bytes_));
+    }
+    return std::span<const std::byte>(bytes_).subspan(offset - begin_, size);
+  }
+
+ private:
+  const std::unique_ptr<ReadableFile> file_;
+  const std::uint64_t size_bytes_;
+  std::uint64_t begin_ = 0;
+  std::vector<std::byte> bytes_;
+};
+
+class Reader {
+ public:
+  Reader(FileSystem& files, std::string folder) : files_(files), folder_(std::move(folder)) {}
+
+  Result<Manifest> manifest() {
+    const std::string path = join_path(folder_, kManifestName);
+    auto manifest = read_manifest(files_, path);
+    if (manifest.status().code() == StatusCode::kNotFound) {
+      return not_found("'{}' holds no {}; give a folder of checkpoints, or one of them", folder_,
+                       kManifestName);
+    }
+    return manifest;
+  }
+
+  // The sections of `tables`, which view bytes_.
+  Result<std::vector<Section>> sections(const Manifest& manifest) {
+    path_ = join_path(folder_, kTablesName);
+    const ManifestFile& file = manifest.files[0];
+    REVERIE_ASSIGN_OR_RETURN(bytes_, read_file(files_, path_, file.size_bytes));
+    if (bytes_.size() != file.size_bytes) {
+      return data_loss("'{}' has {} bytes; its manifest says {}", path_, bytes_.size(),
+                       file.size_bytes);
+    }
+    // Each section first: its message says where the damage is.
+    REVERIE_ASSIGN_OR_RETURN(std::vector<Section> found,
+                             read_sections(bytes_, FileKind::kTables, path_));
+    if (crc32c(bytes_) != file.crc) {
+      return data_loss("'{}' is not the file that its manifest was written for", path_);
+    }
+    return found;
+  }
+
+  Status read_lists(const std::vector<Section>& sections, const Manifest& manifest) {
+    for (const Section& section : sections) {
+      ByteReader in(section.payload);
+      if (section.type == SectionType::kSchemas) {
+        const std::size_t count = in.count32(4);
+        for (std::size_t i = 0; i < count; ++i) {
+          REVERIE_ASSIGN_OR_RETURN(Ref<const ChunkSchema> schema, read_schema(in));
+          schemas_.push_back(std::move(schema));
+        }
+      } else if (section.type == SectionType::kLayouts) {
+        const std::size_t count = in.count32(16);
+        for (std::size_t i = 0; i < count; ++i) {
+          REVERIE_ASSIGN_OR_RETURN(Ref<const Layout> layout, read_layout(in));
+          layouts_.push_back(std::move(layout));
+        }
+      } else if (section.type == SectionType::kChunks) {
+        const std::size_t count = in.count32(ChunkEntry::kBytes);
+        for (std::size_t i = 0; i < count; ++i) entries_.push_back(read_entry(in));
+      } else {
+        continue;
+      }
+      if (!in.is_done()) return malformed(section);
+    }
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+      const ChunkEntry& entry = entries_[i];
+      if (entry.schema >= schemas_.size() || entry.file == 0 ||
+          entry.file >= manifest.files.size() || entry.offset < kFileHeaderBytes ||
+          entry.offset > manifest.files[entry.file].size_bytes ||
+          entry.size_bytes > manifest.files[entry.file].size_bytes - entry.offset) {
+        return data_loss("chunk {} of '{}' lies in no file of the checkpoint", i, path_);
+      }
+    }
+    return {};
+  }
+
+  Status read_chunks(const Manifest& manifest, StoredChunks& stored) {
+    // Front to back through each file.
+    std::vector<std::uint32_t> order(entries_.size());
+    std::iota(order.begin(), order.end(), 0u);
+    std::sort(order.begin(), order.end(), [this](std::uint32_t a, std::uint32_t b) {
+      const ChunkEntry& x = entries_[a];
+      const ChunkEntry& y = entries_[b];
+      return std::pair(x.file, x.offset) < std::pair(y.file, y.offset);
+    });
+    chunks_.resize(entries_.size());
+    std::unique_ptr<Window> window;
+    std::uint32_t file = 0;
+    std::string path;
+    for (const std::uint32_t index : order) {
+      const ChunkEntry& entry = entries_[index];
+      const ManifestFile& listed = manifest.files[entry.file];
+      if (entry.file != file) {
+        file = entry.file;
+        path = join_path(folder_, listed.name);
+        REVERIE_ASSIGN_OR_RETURN(window, open_chunks(path, listed.size_bytes));
+        stored.file_bytes[*chunks_number(listed.name)] = listed.size_bytes;
+      }
+      REVERIE_ASSIGN_OR_RETURN(const auto bytes, window->at(entry.offset, entry.size_bytes));
+      if (crc32c(bytes) != entry.crc) {
+        return data_loss(
+            "chunk {} in '{}', {} bytes from byte {} on, does not have its checksum; restore the "
+            "file from a copy, or remove this checkpoint to load the one before",
+            entry.origin.key, path, entry.size_bytes, entry.offset);
+      }
+      auto chunk = read_chunk(entry, schemas_[entry.schema], bytes, Allocator::heap());
+      if (!chunk.ok()) {
+        return chunk.status().with_context(format("chunk {} in '{}', {} bytes from byte {} on",
+                                                  entry.origin.key, path, entry.size_bytes,
+                                                  entry.offset));
+      }
+      stored.chunks[{entry.origin, entry.rows, entry.crc, entry.size_bytes}] = {
+          *chunks_number(listed.name), entry.offset};
+      chunks_[index] = std::move(*chunk);
+    }
+    stored.folder = folder_;
+    return {};
+  }
+
+  Status read_tables(const std::vector<Section>& sections, std::vector<RestoredTable>& tables) {
+    for (const Section& section : sections) {
+      ByteReader in(section.payload);
+      switch (section.type) {
+        case SectionType::kTable:
+          REVERIE_RETURN_IF_ERROR(finish(tables));
+          tables.emplace_back().image = read_table(in);
+          if (!in.is_done()) return malformed(section);
+          break;
+        case SectionType::kItems:
+          if (tables.empty() || !read_items(in, tables.back())) return malformed(section);
+          break;
+        case SectionType::kSampler:
+        case SectionType::kRemover:
+          if (tables.empty()) return malformed(section);
+          (section.type == SectionType::kSampler ? tables.back().sampler : tables.back().remover)
+              .emplace(section.payload.begin(), section.payload.end());
+          break;
+        case SectionType::kSchemas:
+        case SectionType::kLayouts:
+        case SectionType::kChunks:
+          break;
+        default:
+          return malformed(section);
+      }
+    }
+    return finish(tables);
+  }
+
+  // Of the images alone.
+  Status read_images(const std::vector<Section>& sections, Summary& summary) {
+    for (const Section& section : sections) {
+      ByteReader in(section.payload);
+      if (section.type == SectionType::kTable) {
+        summary.tables.push_back(read_table(in));
+        if (!in.is_done()) return malformed(section);
+      } else if (section.type == SectionType::kChunks) {
+        summary.chunk_count = in.u32();
+      }
+    }
+    return {};
+  }
+
+ private:
+  Status malformed(const Section& section) const {
+    return data_loss("the section of type {} at byte {} of '{}' is malformed",
+                     static_cast<std::uint32_t>(section.type), section.offset, path_);
+  }
+
+  Status finish(const std::vector<RestoredTable>& tables) const {
+    if (tables.empty() || tables.back().records.size() == tables.back().image.slots.used) return {};
+    return data_loss("table '{}' in '{}' has {} slots; {} are there",
+                     tables.back().image.options.name, path_, tables.back().image.slots.used,
+                     tables.back().records.size());
+  }
+
+  Result<std::unique_ptr<Window>> open_chunks(const std::string& path, std::uint64_t size) {
+    REVERIE_ASSIGN_OR_RETURN(std::unique_ptr<ReadableFile> file, files_.open(path));
+    if (file->size_bytes() != size) {
+      return data_loss("'{}' has {} bytes; its manifest says {}", path, file->size_bytes(), size);
+    }
+    auto window = std::make_unique<Window>(std::move(file), size);
+    REVERIE_ASSIGN_OR_RETURN(const auto header, window->at(0, kFileHeaderBytes));
+    REVERIE_RETURN_IF_ERROR(check_file_header(header, FileKind::kChunks, path));
+    return window;
+  }
+
+  bool read_items(ByteReader& in, RestoredTable& table) {
+    const std::uint64_t first = in.u64();
+    const std::size_t count = in.count32(12);
+    if (!in.ok() || first != table.records.size()) return false;
+    std::vector<Piece> pieces;
+    for (std::size_t i = 0; i < count; ++i) {
+      SlotRecord& record = table.records.emplace_back();
+      const std::uint32_t layout = in.u32();
+      record.times_sampled = static_cast<std::int32_t>(in.u32());
+      record.generation = in.u32();
+      if (layout == kNoLayout) {
+        table.trajectories.emplace_back();
+        continue;
+      }
+      if (layout >= layouts_.size()) return false;
+      if (table.image.has_records) {
+        record.key = in.u64();
+        record.priority = in.f64();
+        record.inserted_at_ns = in.i64();
+        record.version = in.i64();
+      }
+      pieces.clear();
+      for (std::uint32_t p = 0; p < layouts_[layout]->piece_count(); ++p) {
+        const std::uint32_t chunk = in.u32();
+        const std::uint32_t offset = in.u32();
+        const std::uint32_t length = in.u32();
+        if (!in.ok() || chunk >= chunks_.size()) return false;
+        pieces.push_back({chunks_[chunk].get(), offset, length});
+      }
+      table.trajectories.emplace_back(layouts_[layout], pieces);
+    }
+    return in.is_done();
+  }
+
+  FileSystem& files_;
+  const std::string folder_;
+  std::string path_;  // of `tables`
+  std::vector<std::byte> bytes_;
+  std::vector<Ref<const ChunkSchema>> schemas_;
+  std::vector<Ref<const Layout>> layouts_;
+  std::vector<ChunkEntry> entries_;
+  std::vector<Ref<Chunk>> chunks_;
+};
+
+bool same(const ComponentSpec& a, const ComponentSpec& b) {
+  // A seed makes no other selector; its generator goes on from the checkpoint's state.
+  ComponentSpec x = a;
+  ComponentSpec y = b;
+  x.options.erase("seed");
+  y.options.erase("seed");
+  return x == y;
+}
+
+const TableImage* find(const std::vector<TableImage>& images, const std::string& name) {
+  for (const TableImage& image : images) {
+    if (image.options.name == name) return &image;
+  }
+  return nullptr;
+}
+
+std::string component_text(const ComponentSpec& spec) {
+  std::string text = spec.name + "(";
+  for (const auto& [name, value] : spec.options) {
+    text += (text.back() == '(' ? "" : ", ") + name + "=";
+    text += std::visit([](const auto& plain) { return format("{}", plain); }, value);
+  }
+  return text + ")";
+}
+
+std::string components_text(const std::vector<ComponentSpec>& specs) {
+  std::string text = "[";
+  for (const ComponentSpec& spec : specs) {
+    text += (text.size() == 1 ? "" : ", ") + component_text(spec);
+  }
+  return text + "]";
+}
+
+std::string signature_text(const std::optional<Signature>& signature) {
+  if (!signature) return "none";
+  std::string text;
+  for (const TensorSpec& spec : signature->columns) {
+    text += (text.empty() ? "" : ", ") + spec_text(spec);
+  }
+  return text;
+}
+
+std::string limiter_text(const RateLimiterSpec& spec) {
+  return format("(samples_per_insert {}, min_size_to_sample {}, min_diff {}, max_diff {})",
+                spec.samples_per_insert, spec.min_size_to_sample, spec.min_diff, spec.max_diff);
+}
+
+}  // namespace
+
+Result<LoadedCheckpoint> read_checkpoint(FileSystem& files, const std::string& folder) {
+  LoadedCheckpoint loaded;
+  loaded.folder = folder;
+  Reader reader(files, folder);
+  REVERIE_ASSIGN_OR_RETURN(loaded.manifest, reader.manifest());
+  REVERIE_ASSIGN_OR_RETURN(const std::vector<Section> sections, reader.sections(loaded.manifest));
+  REVERIE_RETURN_IF_ERROR(reader.read_lists(sections, loaded.manifest));
+  REVERIE_RETURN_IF_ERROR(reader.read_chunks(loaded.manifest, loaded.stored));
+  REVERIE_RETURN_IF_ERROR(reader.read_tables(sections, loaded.tables));
+  return loaded;
+}
+
+Result<Summary> read_summary(FileSystem& files, const std::string& folder) {
+  Summary summary;
+  Reader reader(files, folder);
+  REVERIE_ASSIGN_OR_RETURN(summary.manifest, reader.manifest());
+  REVERIE_ASSIGN_OR_RETURN(const std::vector<Section> sections, reader.sections(summary.manifest));
+  REVERIE_RETURN_IF_ERROR(reader.read_images(sections, summary));
+  return summary;
+}
+
+std::string difference(const TableOptions& mine, const TableOptions& theirs) {
+  std::string text;
+  const auto note = [&text](const char* what, const std::string& here, const std::string& there) {
+    if (here == there) return;
+    text +=
+        format("{}{} is {}, and {} in the checkpoint", text.empty() ? "" : "; ", what, here, there);
+  };
+  if (!same(mine.sampler, theirs.sampler)) {
+    note("sampler", component_text(mine.sampler), component_text(theirs.sampler));
+  }
+  if (!same(mine.remover, theirs.remover)) {
+    note("remover", component_text(mine.remover), component_text(theirs.remover));
+  }
+  note("max_size", format("{}", mine.max_size), format("{}", theirs.max_size));
+  note("max_bytes", mine.max_bytes ? format("{}", *mine.max_bytes) : "none",
+       theirs.max_bytes ? format("{}", *theirs.max_bytes) : "none");
+  note("max_times_sampled", format("{}", std::max<std::int64_t>(mine.max_times_sampled, 0)),
+       format("{}", std::max<std::int64_t>(theirs.max_times_sampled, 0)));
+  note("rate_limiter", limiter_text(mine.rate_limiter), limiter_text(theirs.rate_limiter));
+  note("extensions", components_text(mine.extensions), components_text(theirs.extensions));
+  if (mine.signature != theirs.signature) {
+    std::string here = signature_text(mine.signature);
+    std::string there = signature_text(theirs.signature);
+    if (here == there) there += ", of another structure";
+    note("signature", here, there);
+  }
+  note("is_keyed", format("{}", mine.is_keyed), format("{}", theirs.is_keyed));
+  return text;
+}
+
+Result<std::vector<TableOptions>> options_for(std::vector<TableOptions> mine,
+                                              const std::vector<TableImage>& theirs,
+                                              OnMismatch on_mismatch) {
+  if (on_mismatch == OnMismatch::kDrop) return mine;
+  for (const TableImage& image : theirs) {
+    const bool is_mine = std::any_of(mine.begin(), mine.end(), [&](const TableOptions& table) {
+      return table.name == image.options.name;
+    });
+    if (is_mine) continue;
+    if (on_mismatch == OnMismatch::kTheirs) {
+      mine.push_back(image.options);
+      continue;
+    }
+    return failed_precondition(
+        "the checkpoint has a table '{}' that the store does not have; give the store one of that "
+        "name, or on_mismatch=\"drop\"",
+        image.options.name);
+  }
+  for (TableOptions& table : mine) {
+    const TableImage* const image = find(theirs, table.name);
+    if (image == nullptr) continue;
+    const std::string text = difference(table, image->options);
+    if (text.empty()) continue;
+    if (on_mismatch == OnMismatch::kTheirs) {
+      table = image->options;
+    } else if (on_mismatch == OnMismatch::kRefuse) {
+      return failed_precondition(
+          "table '{}' is not the one that the checkpoint holds: {}; make them alike, or give "
+          "on_mismatch=\"mine\", \"theirs\" or \"drop\"",
+          table.name, text);
+    } else if (table.is_keyed != image->options.is_keyed ||
+               table.extensions.empty() != image->options.extensions.empty()) {
+      // Items of the one kind do not say what those of the other need.
+      return failed_precondition("table '{}' cannot take the checkpoint's items: {}", table.name,
+                                 text);
+    }
+  }
+  return mine;
+}
+
+Status restore(LocalService& service, LoadedCheckpoint& loaded, OnMismatch on_mismatch) {
+  for (RestoredTable& stored : loaded.tables) {
+    const TableOptions& theirs = stored.image.options;
+    auto found = service.table(theirs.name);
+    if (!found.ok()) {
+      if (on_mismatch == OnMismatch::kDrop) continue;
+      return found.status();
+    }
+    const TableOptions& mine = (*found)->options();
+    const std::string text = difference(mine, theirs);
+    if (!text.empty() && on_mismatch == OnMismatch::kDrop) continue;
+    if (!same(mine.sampler, theirs.sampler)) stored.sampler.reset();
+    if (!same(mine.remover, theirs.remover)) stored.remover.reset();
+    for (SlotRecord& record : stored.records) record.inserted_at_ns -= service.calendar_offset_ns();
+    REVERIE_RETURN_IF_ERROR(
+        (*found)->restore(stored).with_context(format("checkpoint '{}'", loaded.folder)));
+  }
+  return {};
+}
+
+}  // namespace reverie::checkpoint

@@ -1,0 +1,56 @@
+// Reads a checkpoint back, whole and checked, or says what is wrong with it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "reverie/checkpoint/checkpoint_writer.h"
+#include "reverie/checkpoint/manifest.h"
+#include "reverie/os/file_system.h"
+#include "reverie/replay/table_image.h"
+
+namespace reverie::checkpoint {
+
+struct LoadedCheckpoint {
+  std::string folder;
+  Manifest manifest;
+  // Their times are still nanoseconds since 1970: restore() makes them the store's.
+  std::vector<RestoredTable> tables;
+  StoredChunks stored;
+};
+
+// DATA_LOSS names the file, the section or chunk, and its offset; UNIMPLEMENTED a version that is
+// not known. Reads every byte that the checkpoint refers to.
+Result<LoadedCheckpoint> read_checkpoint(FileSystem& files, const std::string& folder);
+
+// What a checkpoint says of itself and of its tables, without items and chunks. Checks `manifest`
+// and `tables`, not the chunks.
+struct Summary {
+  Manifest manifest;
+  std::vector<TableImage> tables;
+  std::uint64_t chunk_count = 0;
+};
+Result<Summary> read_summary(FileSystem& files, const std::string& folder);
+
+// What a store does with a table that is not what the checkpoint says it was.
+enum class OnMismatch {
+  kRefuse,  // FAILED_PRECONDITION, naming the difference
+  kMine,    // the store's options; items that do not fit leave by its remover
+  kTheirs,  // the checkpoint's options
+  kDrop,    // what differs, or is in one of the two alone, begins empty
+};
+
+// How two tables of one name differ, for people; empty where a checkpoint of the one fits the
+// other.
+std::string difference(const TableOptions& mine, const TableOptions& theirs);
+
+// The options that the store's tables are to be opened with. With kRefuse and kMine a table of the
+// checkpoint that the store does not have is an error; one that only the store has begins empty.
+Result<std::vector<TableOptions>> options_for(std::vector<TableOptions> mine,
+                                              const std::vector<TableImage>& theirs,
+                                              OnMismatch on_mismatch);
+
+// Fills a store that nobody has used, opened with options_for().
+Status restore(LocalService& service, LoadedCheckpoint& loaded, OnMismatch on_mismatch);
+
+}  // namespace reverie::checkpoint

@@ -1,0 +1,203 @@
+#include "reverie/checkpoint/checkpoint_worker.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "reverie/base/log.h"
+#include "reverie/service/blocking.h"
+
+namespace reverie::checkpoint {
+namespace {
+
+// How often the inserts are counted.
+constexpr Duration kCountInterval = std::chrono::milliseconds(250);
+constexpr Duration kPollInterval = std::chrono::milliseconds(50);
+
+// Where the path arrives. Shared by who waits and who completes.
+struct Arrival {
+  Mutex mutex;
+  CondVar changed;
+  std::optional<Result<std::string>> path REVERIE_GUARDED_BY(mutex);
+};
+
+}  // namespace
+
+CheckpointWorker::CheckpointWorker(LocalService& store, std::unique_ptr<Checkpointer> checkpointer,
+                                   const WorkerOptions& options)
+    : store_(store),
+      checkpointer_(std::move(checkpointer)),
+      options_(options),
+      last_time_(Clock::system().now()),
+      last_inserts_(inserts()) {
+  const MutexLock lock(mutex_);
+  if (options_.every_time > Duration::zero() || options_.every_inserts > 0) start();
+}
+
+// In a forked child the thread stayed with the parent, and so may the lock.
+CheckpointWorker::~CheckpointWorker() REVERIE_NO_THREAD_SAFETY_ANALYSIS {
+  if (fork_guard_.check("store").ok()) {
+    stop();
+  } else {
+    static_cast<void>(thread_.release());
+  }
+}
+
+void CheckpointWorker::start() {
+  if (!thread_) thread_ = std::make_unique<std::thread>([this] { run(); });
+}
+
+RequestId CheckpointWorker::checkpoint(std::vector<std::byte> payload, Done done) {
+  {
+    const MutexLock lock(mutex_);
+    if (!is_stopped_) {
+      const RequestId id = kCheckpointIds | ++last_id_;
+      requests_.push_back({id, std::move(payload), std::move(done)});
+      start();
+      changed_.notify_all();
+      return id;
+    }
+  }
+  done(cancelled("the store is closed"));
+  return 0;
+}
+
+void CheckpointWorker::cancel(RequestId id) {
+  Done done;
+  {
+    const MutexLock lock(mutex_);
+    for (std::size_t i = 0; i < requests_.size(); ++i) {
+      if (requests_[i].id != id) continue;
+      done = std::exchange(requests_[i].done, nullptr);
+      if (i == 0) is_cancelled_ = true;
+    }
+  }
+  if (done) done(cancelled("the call was cancelled; the checkpoint is given up"));
+}
+
+void CheckpointWorker::stop() {
+  std::unique_ptr<std::thread> thread;
+  {
+    const MutexLock lock(mutex_);
+    is_stopped_ = true;
+    is_cancelled_ = true;
+    thread = std::move(thread_);
+    changed_.notify_all();
+  }
+  if (thread) thread->join();
+}
+
+std::int64_t CheckpointWorker::inserts() const {
+  std::int64_t count = 0;
+  const auto infos = info_and_wait(store_);
+  if (!infos.ok()) return 0;
+  for (const TableInfo& info : *infos) count += info.inserts;
+  return count;
+}
+
+bool CheckpointWorker::is_due(TimePoint now) {
+  if (options_.every_time > Duration::zero() && now - last_time_ >= options_.every_time) {
+    return true;
+  }
+  if (options_.every_inserts <= 0) return false;
+  const std::int64_t count = inserts();
+  last_inserts_ = std::min(last_inserts_, count);  // a table was reset
+  return count - last_inserts_ >= options_.every_inserts;
+}
+
+void CheckpointWorker::run() {
+  Clock& clock = Clock::system();
+  while (true) {
+    std::vector<std::byte> payload;
+    bool is_asked = false;
+    {
+      const MutexLock lock(mutex_);
+      TimePoint until = TimePoint::max();
+      if (options_.every_time > Duration::zero()) until = last_time_ + options_.every_time;
+      if (options_.every_inserts > 0) until = std::min(until, clock.now() + kCountInterval);
+      while (requests_.empty() && !is_stopped_) {
+        if (!clock.wait_until(changed_, mutex_, until)) break;
+      }
+      // Whoever was cancelled before its turn is not waiting any more.
+      while (!is_stopped_ && !requests_.empty() && !requests_.front().done) requests_.pop_front();
+      if (is_stopped_) break;
+      is_cancelled_ = false;
+      if (!requests_.empty()) {
+        is_asked = true;
+        payload = std::move(requests_.front().payload);
+      }
+    }
+    if (!is_asked && !is_due(clock.now())) continue;
+    const TimePoint begun = clock.now();
+    const std::int64_t begun_inserts = options_.every_inserts > 0 ? inserts() : 0;
+    const Result<Written> written = checkpointer_->write(store_, payload, &is_cancelled_);
+    last_time_ = begun;
+    last_inserts_ = begun_inserts;
+    if (!written.ok() && !is_asked && written.status().code() != StatusCode::kCancelled) {
+      log_warning("a checkpoint could not be written: {}", written.status().message());
+    }
+    Done done;
+    if (is_asked) {
+      const MutexLock lock(mutex_);
+      done = std::move(requests_.front().done);
+      requests_.pop_front();
+    }
+    if (!done) continue;
+    if (written.ok()) {
+      done(written->folder);
+    } else {
+      done(written.status());
+    }
+  }
+  // Nobody else is asked any more.
+  std::deque<Request> left;
+  {
+    const MutexLock lock(mutex_);
+    left.swap(requests_);
+  }
+  for (const Request& request : left) {
+    if (request.done) request.done(cancelled("the store was closed"));
+  }
+}
+
+Result<std::shared_ptr<LocalService>> open_checkpointed(std::vector<TableOptions> tables,
+                                                        StoreOptions store,
+                                                        const WorkerOptions& options) {
+  REVERIE_ASSIGN_OR_RETURN(std::unique_ptr<Checkpointer> checkpointer,
+                           Checkpointer::open(options.path, options.checkpointer));
+  std::string loaded;
+  REVERIE_ASSIGN_OR_RETURN(std::shared_ptr<LocalService> service,
+                           checkpointer->open_store(std::move(tables), store, &loaded));
+  auto worker = std::make_unique<CheckpointWorker>(*service, std::move(checkpointer), options);
+  worker->set_loaded(std::move(loaded));
+  service->set_checkpoints(std::move(worker));
+  return service;
+}
+
+Result<std::string> checkpoint_and_wait(LocalService& store, std::span<const std::byte> payload,
+                                        const std::function<bool()>& interrupted) {
+  const auto arrival = std::make_shared<Arrival>();
+  const RequestId id = store.checkpoint(payload, [arrival](Result<std::string> path) {
+    const MutexLock lock(arrival->mutex);
+    arrival->path = std::move(path);
+    arrival->changed.notify_all();
+  });
+  Clock& clock = Clock::system();
+  bool is_cancelled = false;
+  while (true) {
+    {
+      const TimePoint until = clock.now() + kPollInterval;
+      const MutexLock lock(arrival->mutex);
+      while (!arrival->path) {
+        if (!clock.wait_until(arrival->changed, arrival->mutex, until)) break;
+      }
+      if (arrival->path) return *arrival->path;
+    }
+    if (!is_cancelled && interrupted && interrupted()) {
+      is_cancelled = true;
+      store.cancel(id);
+    }
+  }
+}
+
+}  // namespace reverie::checkpoint

@@ -1,0 +1,92 @@
+// CheckpointWorker: writes a store's checkpoints on a thread of its own, when it is asked to and
+// from time to time.
+//
+//     auto store = open_checkpointed(tables, store_options, {.path = "/data/replay"});
+//     (*store)->checkpoint(payload, done)          done("/data/replay/checkpoint-0000000001")
+//
+// The store owns its worker. Closing the store ends what is being written; nothing of it is left.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "reverie/base/clock.h"
+#include "reverie/base/fork.h"
+#include "reverie/base/mutex.h"
+#include "reverie/checkpoint/checkpointer.h"
+
+namespace reverie::checkpoint {
+
+struct WorkerOptions {
+  // A folder of checkpoints, or one of them; see Checkpointer::open().
+  std::string path;
+  CheckpointerOptions checkpointer = {};
+  // Writes one by itself when so much time has passed, or so many items have come, since the last.
+  // Zero: not.
+  Duration every_time = Duration::zero();
+  std::int64_t every_inserts = 0;
+};
+
+class CheckpointWorker final : public StoreCheckpoints {
+ public:
+  // `store` outlives it.
+  CheckpointWorker(LocalService& store, std::unique_ptr<Checkpointer> checkpointer,
+                   const WorkerOptions& options);
+  ~CheckpointWorker() override;
+
+  RequestId checkpoint(std::vector<std::byte> payload, Done done) override;
+  // Completes at once. What is being written for it is given up, unless it is published by then.
+  void cancel(RequestId id) override;
+  void stop() override;
+  std::string loaded() const override { return loaded_; }
+  std::vector<std::byte> loaded_payload() const override { return checkpointer_->loaded_payload(); }
+  void set_loaded(std::string path) { loaded_ = std::move(path); }
+
+ private:
+  struct Request {
+    RequestId id;
+    std::vector<std::byte> payload;
+    Done done;  // null once it was cancelled
+  };
+
+  void run();
+  void start() REVERIE_REQUIRES(mutex_);
+  // Whether it is time for one that nobody asked for.
+  bool is_due(TimePoint now);
+  std::int64_t inserts() const;
+
+  LocalService& store_;
+  const std::unique_ptr<Checkpointer> checkpointer_;
+  const WorkerOptions options_;
+  std::string loaded_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<Request> requests_ REVERIE_GUARDED_BY(mutex_);  // the first is being written
+  bool is_stopped_ REVERIE_GUARDED_BY(mutex_) = false;
+  RequestId last_id_ REVERIE_GUARDED_BY(mutex_) = 0;
+  std::atomic<bool> is_cancelled_{false};  // of the one that is being written
+  // Of the thread alone, once it runs.
+  TimePoint last_time_;
+  std::int64_t last_inserts_ = 0;
+  std::unique_ptr<std::thread> thread_ REVERIE_GUARDED_BY(mutex_);
+  ForkGuard fork_guard_;
+};
+
+// A store with what the newest checkpoint of options.path holds, and a worker that writes there.
+Result<std::shared_ptr<LocalService>> open_checkpointed(std::vector<TableOptions> tables,
+                                                        StoreOptions store,
+                                                        const WorkerOptions& options);
+
+// store.checkpoint() for a thread that has nothing else to do. Where `interrupted`, asked about
+// twenty times a second, becomes true, the checkpoint is given up.
+Result<std::string> checkpoint_and_wait(LocalService& store, std::span<const std::byte> payload,
+                                        const std::function<bool()>& interrupted = {});
+
+}  // namespace reverie::checkpoint

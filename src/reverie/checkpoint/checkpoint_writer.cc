@@ -1,0 +1,318 @@
+#include "reverie/checkpoint/checkpoint_writer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "reverie/checkpoint/folder.h"
+#include "reverie/checkpoint/section_file.h"
+
+namespace reverie::checkpoint {
+namespace {
+
+// What is collected before it is written.
+constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
+// Slots of one section of items.
+constexpr std::size_t kSectionSlots = 8 * ItemSlots::kSegmentSlots;
+// A file of which less than this share is referred to is written anew with the next checkpoint.
+constexpr double kLiveShareMin = 0.5;
+// Files a checkpoint has at most, before the oldest are written anew.
+constexpr std::size_t kFilesMax = 64;
+
+class Writer {
+ public:
+  Writer(LocalService& service, const WriteRequest& request, const StoredChunks& stored)
+      : service_(service),
+        request_(request),
+        stored_(stored),
+        folder_(join_path(request.root, temporary_name(request.number))) {}
+
+  Result<Written> write() {
+    REVERIE_RETURN_IF_ERROR(request_.files.create_folder(folder_));
+    // The files are there before the tables are frozen, so that a full disk holds nothing up.
+    REVERIE_ASSIGN_OR_RETURN(tables_file_, create(std::string(kTablesName)));
+    tables_ = std::make_unique<SectionWriter>(*tables_file_);
+    REVERIE_RETURN_IF_ERROR(tables_->begin(FileKind::kTables));
+    {
+      REVERIE_ASSIGN_OR_RETURN(const auto snapshots, service_.freeze());
+      for (const auto& snapshot : snapshots) REVERIE_RETURN_IF_ERROR(write_table(*snapshot));
+      REVERIE_RETURN_IF_ERROR(flush_chunks());
+    }
+    REVERIE_RETURN_IF_ERROR(write_lists());
+    REVERIE_RETURN_IF_ERROR(tables_file_->sync());
+    if (chunks_file_) REVERIE_RETURN_IF_ERROR(chunks_file_->sync());
+    REVERIE_RETURN_IF_ERROR(check_cancelled());
+    Written written;
+    REVERIE_RETURN_IF_ERROR(publish(written));
+    return written;
+  }
+
+  // After write(): what the next one may build on.
+  StoredChunks known() {
+    StoredChunks known;
+    known.folder = join_path(request_.root, checkpoint_name(request_.number));
+    std::map<std::uint64_t, std::uint64_t> live;
+    for (const auto& [name, place] : now_stored_) live[place.file] += name.size_bytes;
+    for (const auto& [file, size] : file_bytes_) {
+      const bool is_oldest = file_bytes_.size() > kFilesMax && file == file_bytes_.begin()->first;
+      const bool is_live =
+          static_cast<double>(live[file]) >= kLiveShareMin * static_cast<double>(size);
+      if (is_live && !is_oldest) known.file_bytes[file] = size;
+    }
+    for (const auto& [name, place] : now_stored_) {
+      if (known.file_bytes.contains(place.file)) known.chunks.emplace(name, place);
+    }
+    return known;
+  }
+
+ private:
+  Result<std::unique_ptr<File>> create(const std::string& name) {
+    return request_.files.create(join_path(folder_, name));
+  }
+
+  Status check_cancelled() const {
+    if (!request_.is_cancelled.load(std::memory_order_relaxed)) return {};
+    return cancelled("the checkpoint was cancelled; nothing of it is left");
+  }
+
+  Status write_table(TableSnapshot& snapshot) {
+    std::vector<std::byte> bytes;
+    ByteWriter out(bytes);
+    checkpoint::write_table(snapshot.image(), out);
+    REVERIE_RETURN_IF_ERROR(tables_->add(SectionType::kTable, bytes));
+    has_records_ = snapshot.image().has_records;
+
+    // u64 first slot, u32 count, records
+    std::vector<std::byte> records;
+    std::uint64_t first = 0;
+    std::uint64_t slot = 0;
+    const auto flush = [&]() -> Status {
+      if (slot == first) return {};
+      bytes.clear();
+      out.u64(first).u32(static_cast<std::uint32_t>(slot - first)).raw(records);
+      records.clear();
+      first = slot;
+      return tables_->add(SectionType::kItems, bytes);
+    };
+    while (true) {
+      REVERIE_RETURN_IF_ERROR(check_cancelled());
+      const std::vector<SlotRecord> segment = snapshot.next();
+      if (segment.empty()) break;
+      ByteWriter items(records);
+      for (const SlotRecord& record : segment) {
+        REVERIE_RETURN_IF_ERROR(write_item(record, items));
+      }
+      slot += segment.size();
+      if (slot - first >= kSectionSlots || records.size() >= kBufferBytes) {
+        REVERIE_RETURN_IF_ERROR(flush());
+      }
+    }
+    REVERIE_RETURN_IF_ERROR(flush());
+
+    bytes.clear();
+    if (snapshot.write_sampler(out)) {
+      REVERIE_RETURN_IF_ERROR(tables_->add(SectionType::kSampler, bytes));
+    }
+    bytes.clear();
+    if (snapshot.write_remover(out)) {
+      REVERIE_RETURN_IF_ERROR(tables_->add(SectionType::kRemover, bytes));
+    }
+    return {};
+  }
+
+  Status write_item(const SlotRecord& record, ByteWriter& out) {
+    const TrajectoryView& trajectory = record.trajectory;
+    const bool is_free = trajectory.layout == nullptr;
+    out.u32(is_free ? kNoLayout : layout_index(trajectory.layout));
+    out.u32(static_cast<std::uint32_t>(record.times_sampled)).u32(record.generation);
+    if (is_free) return {};
+    if (has_records_) {
+      out.u64(record.key).f64(record.priority);
+      out.i64(record.inserted_at_ns + service_.calendar_offset_ns()).i64(record.version);
+    }
+    for (const Piece& piece : trajectory.pieces()) {
+      std::uint32_t index = 0;
+      REVERIE_RETURN_IF_ERROR(chunk_index(*piece.chunk, piece.offset + piece.length, index));
+      out.u32(index).u32(piece.offset).u32(piece.length);
+    }
+    return {};
+  }
+
+  std::uint32_t layout_index(const Layout* layout) {
+    const auto [found, is_new] =
+        layout_indices_.try_emplace(layout, static_cast<std::uint32_t>(layout_indices_.size()));
+    if (is_new) checkpoint::write_layout(*layout, layouts_);
+    return found->second;
+  }
+
+  std::uint32_t schema_index(const ChunkSchema* schema) {
+    const auto [found, is_new] =
+        schema_indices_.try_emplace(schema, static_cast<std::uint32_t>(schema_indices_.size()));
+    if (is_new) checkpoint::write_schema(*schema, schemas_);
+    return found->second;
+  }
+
+  // The chunk's place in the list; it is written if it is not there.
+  Status chunk_index(const Chunk& chunk, std::uint32_t rows_wanted, std::uint32_t& index) {
+    const auto [found, is_new] =
+        chunk_indices_.try_emplace(&chunk, static_cast<std::uint32_t>(entries_.size()));
+    index = found->second;
+    if (!is_new) return {};
+    const std::uint32_t rows = chunk.rows();
+    REVERIE_CHECK(rows >= rows_wanted && rows > 0);
+    REVERIE_ASSIGN_OR_RETURN(const ChunkBytes bytes, chunk_bytes(chunk, rows));
+    const ChunkName name{
+        {chunk.key(), chunk.episode(), chunk.first_step()}, rows, bytes.crc(), bytes.size_bytes()};
+    const auto [stored, is_new_name] = now_stored_.try_emplace(name);
+    if (is_new_name) {
+      const auto known = stored_.chunks.find(name);
+      if (known != stored_.chunks.end() && has_link(known->second.file)) {
+        stored->second = known->second;
+      } else {
+        REVERIE_RETURN_IF_ERROR(write_chunk(bytes, stored->second));
+      }
+    }
+    ChunkEntry entry;
+    entry.origin = name.origin;
+    entry.rows = rows;
+    entry.schema = schema_index(&chunk.schema());
+    entry.file = file_index(stored->second.file);
+    entry.offset = stored->second.offset;
+    entry.size_bytes = name.size_bytes;
+    entry.crc = name.crc;
+    entries_.push_back(entry);
+    return {};
+  }
+
+  // Gives a file of an earlier checkpoint a name in this one; false where that cannot be done.
+  bool has_link(std::uint64_t file) {
+    const auto [found, is_new] = links_.try_emplace(file, false);
+    if (is_new && stored_.file_bytes.contains(file)) {
+      const std::string name = chunks_name(file);
+      found->second =
+          request_.files.link(join_path(stored_.folder, name), join_path(folder_, name)).ok();
+      if (found->second) file_bytes_[file] = stored_.file_bytes.at(file);
+    }
+    return found->second;
+  }
+
+  // In the manifest, `tables` is file 0.
+  std::uint32_t file_index(std::uint64_t file) {
+    const auto [found, is_new] =
+        file_indices_.try_emplace(file, static_cast<std::uint32_t>(file_indices_.size() + 1));
+    return found->second;
+  }
+
+  Status write_chunk(const ChunkBytes& bytes, StoredChunk& place) {
+    if (!chunks_file_) {
+      REVERIE_ASSIGN_OR_RETURN(chunks_file_, create(chunks_name(request_.number)));
+      const std::vector<std::byte> header = file_header(FileKind::kChunks);
+      REVERIE_RETURN_IF_ERROR(append(header));
+    }
+    REVERIE_RETURN_IF_ERROR(check_cancelled());
+    place = {request_.number, chunks_bytes_};
+    REVERIE_RETURN_IF_ERROR(append(bytes.head));
+    for (const auto part : bytes.parts) REVERIE_RETURN_IF_ERROR(append(part));
+    file_bytes_[request_.number] = chunks_bytes_;
+    return {};
+  }
+
+  Status append(std::span<const std::byte> bytes) {
+    chunks_bytes_ += bytes.size();
+    if (buffer_.size() + bytes.size() > kBufferBytes) REVERIE_RETURN_IF_ERROR(flush_chunks());
+    if (bytes.size() >= kBufferBytes / 4) return chunks_file_->append(bytes);
+    buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+    return {};
+  }
+
+  Status flush_chunks() {
+    if (buffer_.empty()) return {};
+    const Status status = chunks_file_->append(buffer_);
+    buffer_.clear();
+    return status;
+  }
+
+  // Schemas, layouts and chunks, which the items have brought up.
+  Status write_lists() {
+    const auto add = [this](SectionType type, std::size_t count, std::span<const std::byte> list) {
+      std::vector<std::byte> bytes;
+      ByteWriter(bytes).u32(static_cast<std::uint32_t>(count)).raw(list);
+      return tables_->add(type, bytes);
+    };
+    REVERIE_RETURN_IF_ERROR(add(SectionType::kSchemas, schema_indices_.size(), schema_bytes_));
+    REVERIE_RETURN_IF_ERROR(add(SectionType::kLayouts, layout_indices_.size(), layout_bytes_));
+    std::vector<std::byte> entries;
+    entries.reserve(entries_.size() * ChunkEntry::kBytes);
+    ByteWriter out(entries);
+    for (const ChunkEntry& entry : entries_) write_entry(entry, out);
+    return add(SectionType::kChunks, entries_.size(), entries);
+  }
+
+  Status publish(Written& written) {
+    Manifest manifest;
+    manifest.number = request_.number;
+    manifest.created_ns = request_.created_ns;
+    manifest.payload.assign(request_.payload.begin(), request_.payload.end());
+    manifest.files.resize(file_indices_.size() + 1);
+    manifest.files[0] = {std::string(kTablesName), tables_->size_bytes(), tables_->crc()};
+    for (const auto& [file, index] : file_indices_) {
+      manifest.files[index] = {chunks_name(file), file_bytes_.at(file), 0};
+    }
+    REVERIE_RETURN_IF_ERROR(
+        write_manifest(request_.files, join_path(folder_, std::string(kManifestName)), manifest));
+    written.folder = join_path(request_.root, checkpoint_name(request_.number));
+    written.new_bytes = tables_->size_bytes() + (chunks_file_ ? chunks_bytes_ : 0);
+    for (const ManifestFile& file : manifest.files) written.all_bytes += file.size_bytes;
+    return durable_rename(request_.files, folder_, written.folder);
+  }
+
+  LocalService& service_;
+  const WriteRequest& request_;
+  const StoredChunks& stored_;
+  const std::string folder_;
+
+  std::unique_ptr<File> tables_file_;
+  std::unique_ptr<SectionWriter> tables_;
+  std::unique_ptr<File> chunks_file_;  // once there is a new chunk
+  std::vector<std::byte> buffer_;      // of what is to go there
+  std::uint64_t chunks_bytes_ = 0;
+  bool has_records_ = true;
+
+  std::vector<std::byte> schema_bytes_;
+  std::vector<std::byte> layout_bytes_;
+  ByteWriter schemas_{schema_bytes_};
+  ByteWriter layouts_{layout_bytes_};
+  std::vector<ChunkEntry> entries_;
+  std::unordered_map<const ChunkSchema*, std::uint32_t> schema_indices_;
+  std::unordered_map<const Layout*, std::uint32_t> layout_indices_;
+  std::unordered_map<const Chunk*, std::uint32_t> chunk_indices_;
+  std::map<std::uint64_t, std::uint32_t> file_indices_;
+  std::map<std::uint64_t, bool> links_;
+  std::map<std::uint64_t, std::uint64_t> file_bytes_;
+  std::unordered_map<ChunkName, StoredChunk, ChunkName::Hash> now_stored_;
+};
+
+}  // namespace
+
+Result<Written> write_checkpoint(LocalService& service, const WriteRequest& request,
+                                 StoredChunks& stored) {
+  if (request.payload.size() > kPayloadBytesMax) {
+    return invalid_argument("the payload has {} bytes; the bound is {}; keep large things in files",
+                            request.payload.size(), kPayloadBytesMax);
+  }
+  Result<Written> written = Status(StatusCode::kInternal, "not written");
+  StoredChunks known;
+  {
+    Writer writer(service, request, stored);
+    written = writer.write();
+    if (written.ok()) known = writer.known();
+  }
+  if (written.ok()) {
+    stored = std::move(known);
+  } else {
+    // What cannot be removed now is removed when the folder is next opened.
+    (void)remove_temporaries(request.files, request.root);
+  }
+  return written;
+}
+
+}  // namespace reverie::checkpoint

@@ -1,0 +1,77 @@
+// Writes one checkpoint: tables, segment by segment, and the chunks that are not on the disk yet.
+//
+//     freeze --> items, selectors --> `tables`        chunk seen for the first time --> `chunks-N`
+//                                                     chunk of an earlier checkpoint --> a link
+//            --> manifest --> durable_rename
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "reverie/base/random.h"
+#include "reverie/checkpoint/manifest.h"
+#include "reverie/checkpoint/table_codec.h"
+#include "reverie/os/file_system.h"
+#include "reverie/replay/local_service.h"
+
+namespace reverie::checkpoint {
+
+// What a chunk is known by: who made it, and what is in it.
+struct ChunkName {
+  ChunkOrigin origin;
+  std::uint32_t rows = 0;
+  std::uint32_t crc = 0;
+  std::uint64_t size_bytes = 0;
+
+  friend bool operator==(const ChunkName& a, const ChunkName& b) {
+    return a.origin.key == b.origin.key && a.origin.episode == b.origin.episode &&
+           a.origin.first_step == b.origin.first_step && a.rows == b.rows && a.crc == b.crc &&
+           a.size_bytes == b.size_bytes;
+  }
+  struct Hash {
+    std::size_t operator()(const ChunkName& name) const {
+      return mix64(name.origin.key ^ (std::uint64_t{name.crc} << 32) ^ name.rows);
+    }
+  };
+};
+
+// Where its bytes lie.
+struct StoredChunk {
+  std::uint64_t file = 0;  // its number
+  std::uint64_t offset = 0;
+};
+
+// What is known of the files of the newest checkpoint.
+struct StoredChunks {
+  std::string folder;  // where they have a name; empty: none are known
+  std::unordered_map<ChunkName, StoredChunk, ChunkName::Hash> chunks;
+  std::map<std::uint64_t, std::uint64_t> file_bytes;  // size of each file
+};
+
+struct WriteRequest {
+  FileSystem& files;
+  const std::string& root;
+  std::uint64_t number;
+  std::span<const std::byte> payload;
+  std::int64_t created_ns;
+  const std::atomic<bool>& is_cancelled;
+};
+
+struct Written {
+  std::string folder;
+  std::uint64_t new_bytes = 0;  // written for it
+  std::uint64_t all_bytes = 0;  // of all its files
+};
+
+// Writes `service` as checkpoint `number`, and makes `stored` what is known afterwards. CANCELLED
+// soon after `is_cancelled`. On an error nothing is published and `stored` stays as it was.
+Result<Written> write_checkpoint(LocalService& service, const WriteRequest& request,
+                                 StoredChunks& stored);
+
+}  // namespace reverie::checkpoint

@@ -1,0 +1,53 @@
+// A folder of checkpoints: which are there, which is the newest, and what may be removed.
+//
+//     root/
+//       checkpoint-0000000006/    manifest  tables  chunks-0000000004  chunks-0000000006
+//       checkpoint-0000000007/    manifest  tables  chunks-0000000006  chunks-0000000007
+//       tmp-0000000008/           being written, or left behind by a crash
+//       reverie.lock              held by the store that writes here
+//
+// What has another name is somebody else's and is never touched; nor is a folder that holds
+// something else among our files.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reverie/base/status.h"
+#include "reverie/os/file_system.h"
+
+namespace reverie::checkpoint {
+
+inline constexpr std::string_view kManifestName = "manifest";
+inline constexpr std::string_view kTablesName = "tables";
+inline constexpr std::string_view kLockName = "reverie.lock";
+
+// "checkpoint-0000000007", "tmp-0000000007", "chunks-0000000007".
+std::string checkpoint_name(std::uint64_t number);
+std::string temporary_name(std::uint64_t number);
+std::string chunks_name(std::uint64_t number);
+// The numbers of such names; none for any other.
+std::optional<std::uint64_t> checkpoint_number(std::string_view name);
+std::optional<std::uint64_t> chunks_number(std::string_view name);
+
+// The numbers of all checkpoints, ascending. Each is complete, unless somebody damaged it: they
+// come by rename alone. NOT_FOUND without the folder.
+Result<std::vector<std::uint64_t>> checkpoints(FileSystem& files, const std::string& root);
+
+// Where a path leads: to a folder of checkpoints, or to one of them.
+struct Place {
+  std::string root;
+  std::optional<std::uint64_t> number;  // of the one
+};
+// INVALID_ARGUMENT for a file. A path that is not there is a folder to be.
+Result<Place> place_of(FileSystem& files, const std::string& path);
+
+// Removes a checkpoint, first by its name. Does nothing to one that holds a file of another name.
+Status remove_checkpoint(FileSystem& files, const std::string& root, std::uint64_t number);
+// Removes what crashes left behind. Requires that nobody writes there.
+Status remove_temporaries(FileSystem& files, const std::string& root);
+
+}  // namespace reverie::checkpoint

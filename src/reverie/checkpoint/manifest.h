@@ -1,0 +1,34 @@
+// The manifest: which files a checkpoint has, and what their bytes must be.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "reverie/base/status.h"
+#include "reverie/os/file_system.h"
+
+namespace reverie::checkpoint {
+
+// Of a user's payload.
+inline constexpr std::uint64_t kPayloadBytesMax = std::uint64_t{16} << 20;
+
+struct ManifestFile {
+  std::string name;
+  std::uint64_t size_bytes = 0;
+  // Of all bytes of `tables`. 0 for a file of chunks: each of these has its own, in `tables`.
+  std::uint32_t crc = 0;
+};
+
+struct Manifest {
+  std::uint64_t number = 0;
+  std::int64_t created_ns = 0;      // since 1970
+  std::vector<ManifestFile> files;  // `tables` first
+  std::vector<std::byte> payload;   // the user's
+};
+
+Status write_manifest(FileSystem& files, const std::string& path, const Manifest& manifest);
+// DATA_LOSS for one that is damaged, or that names a file which cannot be one of a checkpoint.
+Result<Manifest> read_manifest(FileSystem& files, const std::string& path);
+
+}  // namespace reverie::checkpoint

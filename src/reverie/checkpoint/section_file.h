@@ -1,0 +1,78 @@
+// SectionFile: a file of sections, each with its checksum.
+//
+//     | magic, 8 bytes | version u32 | kind u32 |
+//     | type u32 | crc u32 | size u64 | payload |   section after section
+//
+// The checksum is CRC32C over type, size and payload. docs/formats/checkpoint.md is the page.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "reverie/base/status.h"
+#include "reverie/os/file_system.h"
+
+namespace reverie::checkpoint {
+
+inline constexpr std::uint32_t kFormatVersion = 1;
+inline constexpr std::size_t kFileHeaderBytes = 16;
+inline constexpr std::size_t kSectionHeaderBytes = 16;
+
+enum class FileKind : std::uint32_t { kManifest = 1, kTables = 2, kChunks = 3 };
+
+enum class SectionType : std::uint32_t {
+  kManifest = 1,
+  kUserPayload = 2,
+  kTable = 16,
+  kItems = 17,
+  kSampler = 18,
+  kRemover = 19,
+  kSchemas = 32,
+  kLayouts = 33,
+  kChunks = 34,
+};
+
+// The header that such a file begins with.
+std::vector<std::byte> file_header(FileKind kind);
+// Ok for that of a file of this kind and version. DATA_LOSS for bytes that are none; UNIMPLEMENTED
+// for a version that this library does not know.
+Status check_file_header(std::span<const std::byte> bytes, FileKind kind, const std::string& path);
+
+// Not thread-safe.
+class SectionWriter {
+ public:
+  // Writes to `file`, from its begin; it outlives this object.
+  explicit SectionWriter(File& file) : file_(file) {}
+  Status begin(FileKind kind);
+  Status add(SectionType type, std::span<const std::byte> payload);
+  std::uint64_t size_bytes() const { return size_bytes_; }
+  // Of all bytes so far.
+  std::uint32_t crc() const { return crc_; }
+
+ private:
+  Status append(std::span<const std::byte> bytes);
+
+  File& file_;
+  std::uint64_t size_bytes_ = 0;
+  std::uint32_t crc_ = 0;
+};
+
+struct Section {
+  SectionType type;
+  std::span<const std::byte> payload;
+  std::uint64_t offset;  // of its header, for messages
+};
+
+// All sections of a file, whose bytes they view; each checksum is right. DATA_LOSS names the file,
+// the section and its offset.
+Result<std::vector<Section>> read_sections(std::span<const std::byte> bytes, FileKind kind,
+                                           const std::string& path);
+
+// A whole file of at most `size_bytes_max`. DATA_LOSS beyond.
+Result<std::vector<std::byte>> read_file(FileSystem& files, const std::string& path,
+                                         std::uint64_t size_bytes_max);
+
+}  // namespace reverie::checkpoint

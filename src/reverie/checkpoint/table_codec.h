@@ -1,0 +1,58 @@
+// What a table, a schema and a layout are as bytes in a checkpoint.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "reverie/codec/byte_stream.h"
+#include "reverie/record/trajectory.h"
+#include "reverie/replay/table_image.h"
+
+namespace reverie::checkpoint {
+
+// No layout: the slot is free.
+inline constexpr std::uint32_t kNoLayout = 0xffffffff;
+
+void write_table(const TableImage& image, ByteWriter& out);
+// All of a section. A reader that has failed gives a table of no meaning; so do those below.
+TableImage read_table(ByteReader& in);
+
+void write_schema(const ChunkSchema& schema, ByteWriter& out);
+Result<Ref<const ChunkSchema>> read_schema(ByteReader& in);
+
+void write_layout(const Layout& layout, ByteWriter& out);
+Result<Ref<const Layout>> read_layout(ByteReader& in);
+
+// Where a chunk lies, and what it is but for its columns.
+struct ChunkEntry {
+  ChunkOrigin origin;
+  std::uint32_t rows = 0;
+  std::uint32_t schema = 0;
+  std::uint32_t file = 0;  // in the manifest's list
+  std::uint64_t offset = 0;
+  std::uint64_t size_bytes = 0;
+  std::uint32_t crc = 0;
+
+  static constexpr std::size_t kBytes = 52;
+};
+void write_entry(const ChunkEntry& entry, ByteWriter& out);
+ChunkEntry read_entry(ByteReader& in);
+
+// The columns of a chunk, as they lie in a file: `head` and then `parts`, which view the chunk and
+// `own`. `raw` keeps its rows meanwhile.
+struct ChunkBytes {
+  std::vector<std::byte> head;
+  std::vector<std::span<const std::byte>> parts;
+  std::vector<std::vector<std::byte>> own;
+  RawRows raw;
+
+  std::uint64_t size_bytes() const;
+  std::uint32_t crc() const;
+};
+// The first `rows` rows of `chunk`, which are published.
+Result<ChunkBytes> chunk_bytes(const Chunk& chunk, std::uint32_t rows);
+// A chunk of such bytes. DATA_LOSS for what can be none.
+Result<Ref<Chunk>> read_chunk(const ChunkEntry& entry, const Ref<const ChunkSchema>& schema,
+                              std::span<const std::byte> bytes, Allocator& allocator);
+
+}  // namespace reverie::checkpoint

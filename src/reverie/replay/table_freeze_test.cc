@@ -1,0 +1,251 @@
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "reverie/base/random.h"
+#include "reverie/replay/local_service.h"
+#include "reverie/service/blocking.h"
+#include "tests/support/items.h"
+
+namespace reverie {
+namespace {
+
+using testing::make_item;
+using testing::table_options;
+using testing::value_of;
+
+// A store that is worked on by draws of a seed, and says what it answered.
+struct Worked {
+  Worked(std::vector<TableOptions> tables, Clock& clock) {
+    StoreOptions options;
+    options.clock = &clock;
+    service = LocalService::open(std::move(tables), options).value();
+  }
+
+  // `steps` requests of all kinds on table "t".
+  std::vector<std::uint64_t> work(std::uint64_t seed, int steps) {
+    Random random(seed);
+    std::vector<std::uint64_t> told;
+    for (int step = 0; step < steps; ++step) {
+      const std::uint64_t kind = random.below(10);
+      if (kind < 4) {
+        Item item = make_item(random.below(20'000), 1.0 + static_cast<double>(random.below(50)),
+                              static_cast<float>(random.below(1000)));
+        told.push_back(insert_and_wait(*service, {"t", {&item, 1}, TimePoint{0}}).applied);
+      } else if (kind < 7) {
+        SampleRequest request;
+        request.table = "t";
+        request.count = 1 + random.below(8);
+        request.distinct = random.below(3) == 0;
+        request.deadline = TimePoint{0};
+        SampleResult result = sample_and_wait(*service, std::move(request));
+        const SampleBatch& batch = result.batch;
+        for (std::size_t i = 0; i < batch.size(); ++i) {
+          told.push_back(batch.keys()[i]);
+          told.push_back(batch.tickets()[i]);
+          told.push_back(std::bit_cast<std::uint64_t>(batch.probabilities()[i]));
+          told.push_back(static_cast<std::uint64_t>(batch.times_sampled()[i]));
+          told.push_back(std::bit_cast<std::uint64_t>(batch.priorities()[i]));
+          told.push_back(static_cast<std::uint64_t>(batch.inserted_at_ns()[i]));
+          told.push_back(static_cast<std::uint64_t>(value_of(batch.trajectories()[i])));
+          tickets.push_back(batch.tickets()[i]);
+        }
+        if (random.below(4) == 0) told.push_back(service->hand_back("t", result.batch).value());
+      } else {
+        std::vector<ItemKey> keys(1 + random.below(kind == 9 ? 4 : 30));
+        for (ItemKey& key : keys) key = random.below(20'000);
+        std::vector<double> priorities(keys.size());
+        for (double& priority : priorities) priority = static_cast<double>(random.below(60));
+        MutateRequest request;
+        request.table = "t";
+        if (kind == 9) {
+          request.deletes = keys;
+        } else if (kind == 8 || tickets.empty()) {
+          request.keys = keys;
+          request.key_priorities = priorities;
+        } else {
+          for (std::size_t i = 0; i < keys.size(); ++i) {
+            keys[i] = tickets[random.below(tickets.size())];
+          }
+          request.tickets = keys;
+          request.ticket_priorities = priorities;
+        }
+        const MutateResult result = mutate_and_wait(*service, request);
+        told.push_back(result.updated * 1000 + result.deleted * 100 + result.missing);
+      }
+    }
+    const TableInfo info = info_and_wait(*service).value()[0];
+    for (const std::int64_t count :
+         {info.current_size, info.inserts, info.samples, info.deletes, info.num_episodes,
+          info.num_deleted_episodes, info.num_unique_samples, info.missing_updates}) {
+      told.push_back(static_cast<std::uint64_t>(count));
+    }
+    told.push_back(std::bit_cast<std::uint64_t>(info.max_priority));
+    return told;
+  }
+
+  std::shared_ptr<LocalService> service;
+  std::vector<std::uint64_t> tickets;  // that were told
+};
+
+std::optional<std::vector<std::byte>> state_of(const TableSnapshot& snapshot, bool is_sampler) {
+  std::vector<std::byte> bytes;
+  ByteWriter out(bytes);
+  const bool has_state = is_sampler ? snapshot.write_sampler(out) : snapshot.write_remover(out);
+  return has_state ? std::optional(bytes) : std::nullopt;
+}
+
+// As a checkpoint would have it, over the same chunks.
+RestoredTable restored_from(TableSnapshot& snapshot, std::vector<SlotRecord> begun = {}) {
+  RestoredTable table;
+  table.image = snapshot.image();
+  table.records = std::move(begun);
+  for (auto more = snapshot.next(); !more.empty(); more = snapshot.next()) {
+    table.records.insert(table.records.end(), more.begin(), more.end());
+  }
+  for (const SlotRecord& record : table.records) {
+    const TrajectoryView& view = record.trajectory;
+    if (view.layout == nullptr) {
+      table.trajectories.emplace_back();
+    } else {
+      table.trajectories.emplace_back(Ref<const Layout>::share(view.layout), view.pieces());
+    }
+  }
+  table.sampler = state_of(snapshot, true);
+  table.remover = state_of(snapshot, false);
+  return table;
+}
+
+TableOptions seeded(std::string sampler, std::string remover) {
+  TableOptions options =
+      table_options("t", std::move(sampler), std::move(remover), 6'000, RateLimiter::min_size(1));
+  for (ComponentSpec* const spec : {&options.sampler, &options.remover}) {
+    if (spec->name == "Uniform") spec->options["seed"] = std::int64_t{3};
+    if (spec->name == "Prioritized") {
+      spec->options["seed"] = std::int64_t{4};
+      spec->options["priority_exponent"] = 0.7;
+    }
+  }
+  return options;
+}
+
+class TableFreeze : public ::testing::TestWithParam<TableOptions> {};
+
+TEST_P(TableFreeze, ARestoredTableGoesOnAsTheFrozenOneDid) {
+  ManualClock clock;
+  clock.advance(std::chrono::seconds(5));
+  Worked first({GetParam()}, clock);
+  first.work(1, 14'000);  // several segments of each array
+  const std::vector<std::uint64_t> tickets = first.tickets;
+  auto snapshots = first.service->freeze().value();
+  EXPECT_EQ(first.service->freeze().status().code(), StatusCode::kFailedPrecondition);
+  // Some is copied before, some while and some after the table is changed.
+  std::vector<SlotRecord> begun = snapshots[0]->next();
+  const std::vector<std::uint64_t> told = first.work(2, 3'000);
+  RestoredTable table = restored_from(*snapshots[0], std::move(begun));
+  snapshots.clear();
+  EXPECT_TRUE(first.service->freeze().ok());
+
+  Worked second({GetParam()}, clock);
+  ASSERT_TRUE(second.service->table("t").value()->restore(table).ok());
+  second.tickets = tickets;
+  EXPECT_EQ(second.work(2, 3'000), told);
+  EXPECT_EQ(second.work(3, 500), first.work(3, 500));
+}
+
+INSTANTIATE_TEST_SUITE_P(Selectors, TableFreeze,
+                         ::testing::Values(
+                             seeded("Fifo", "Fifo"), seeded("Lifo", "Uniform"),
+                             seeded("Uniform", "Fifo"), seeded("MinHeap", "MaxHeap"),
+                             seeded("MaxHeap", "Lifo"), seeded("Prioritized", "Fifo"),
+                             seeded("Prioritized", "MinHeap"),
+                             [] {
+                               TableOptions queue = seeded("Fifo", "Fifo");
+                               queue.max_times_sampled = 1;
+                               queue.rate_limiter = RateLimiter::queue(6'000);
+                               return queue;
+                             }(),
+                             [] {
+                               TableOptions counted = seeded("Uniform", "Fifo");
+                               counted.extensions = {{"Statistics", {}}, {"PriorityDiffusion", {}}};
+                               return counted;
+                             }()),
+                         [](const auto& about) {
+                           return about.param.sampler.name + about.param.remover.name +
+                                  (about.param.max_times_sampled > 0 ? "Queue" : "") +
+                                  (about.param.extensions.empty() ? "" : "Extensions");
+                         });
+
+TEST(TableFreezing, AResetMeanwhileTakesNothingFromTheSnapshot) {
+  ManualClock clock;
+  Worked store({seeded("Prioritized", "Fifo")}, clock);
+  store.work(1, 2'000);
+  const std::int64_t size = info_and_wait(*store.service).value()[0].current_size;
+  auto snapshots = store.service->freeze().value();
+  bool is_reset = false;
+  store.service->reset("t", [&](const Status& status) { is_reset = status.ok(); });
+  ASSERT_TRUE(is_reset);
+  store.work(2, 100);
+  RestoredTable table = restored_from(*snapshots[0]);
+  EXPECT_EQ(std::count_if(table.trajectories.begin(), table.trajectories.end(),
+                          [](const Trajectory& t) { return !t.empty(); }),
+            size);
+  snapshots.clear();
+  table = {};
+  store.service->reset("t", [](const Status&) {});
+  EXPECT_EQ(store.service->used_bytes(), 0);
+}
+
+TEST(TableFreezing, ATableThatWasUsedTakesNoCheckpoint) {
+  ManualClock clock;
+  Worked store({seeded("Fifo", "Fifo")}, clock);
+  store.work(1, 100);
+  auto snapshots = store.service->freeze().value();
+  RestoredTable table = restored_from(*snapshots[0]);
+  const Status status = store.service->table("t").value()->restore(table);
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+}
+
+TEST(TableFreezing, WhatCanBeNoTableIsRefused) {
+  ManualClock clock;
+  Worked store({seeded("MinHeap", "Prioritized")}, clock);
+  store.work(1, 300);
+  auto snapshots = store.service->freeze().value();
+  const auto table_of = [&] {
+    snapshots.clear();
+    snapshots = store.service->freeze().value();
+    return restored_from(*snapshots[0]);
+  };
+  const auto refused = [&](auto damage) {
+    RestoredTable table = table_of();
+    damage(table);
+    Worked other({seeded("MinHeap", "Prioritized")}, clock);
+    return other.service->table("t").value()->restore(table).code();
+  };
+  EXPECT_EQ(refused([](RestoredTable&) {}), StatusCode::kOk);
+  const auto in_at = [](const RestoredTable& table) {
+    std::size_t slot = 0;
+    while (table.trajectories[slot].empty()) ++slot;
+    return slot;
+  };
+  EXPECT_EQ(refused([&](RestoredTable& t) { t.trajectories[in_at(t)] = {}; }),
+            StatusCode::kDataLoss);
+  EXPECT_EQ(refused([&](RestoredTable& t) { t.records[in_at(t)].generation = 0; }),
+            StatusCode::kDataLoss);
+  EXPECT_EQ(refused([&](RestoredTable& t) { t.records[in_at(t)].priority = -1; }),
+            StatusCode::kDataLoss);
+  EXPECT_EQ(refused([&](RestoredTable& t) { ++t.image.limiter.inserts; }), StatusCode::kDataLoss);
+  EXPECT_EQ(refused([&](RestoredTable& t) { t.image.slots.first_free = kNoSlot - 1; }),
+            StatusCode::kDataLoss);
+  EXPECT_EQ(refused([&](RestoredTable& t) { t.sampler->pop_back(); }), StatusCode::kDataLoss);
+  EXPECT_EQ(refused([&](RestoredTable& t) { t.remover->push_back(std::byte{0}); }),
+            StatusCode::kDataLoss);
+  // The heap's first entry behind its clock and its number of entries: the slot.
+  EXPECT_EQ(refused([&](RestoredTable& t) { (*t.sampler)[18] = std::byte{0xff}; }),
+            StatusCode::kDataLoss);
+}
+
+}  // namespace
+}  // namespace reverie
