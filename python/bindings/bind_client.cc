@@ -18,6 +18,7 @@
 #include "python/bindings/values.h"
 #include "reverie/adapters/reverb/reverb_client.h"
 #include "reverie/base/format.h"
+#include "reverie/checkpoint/checkpoint_worker.h"
 #include "reverie/client/batch.h"
 #include "reverie/client/insert_step.h"
 
@@ -289,17 +290,26 @@ nb::list info(const ClientHandle& self, nb::handle timeout_s) {
   raise(time.lateness());
 }
 
-std::string checkpoint(const ClientHandle& self, nb::handle timeout_s) {
+std::string checkpoint(const ClientHandle& self, nb::bytes payload, nb::handle timeout_s) {
   unwrap(self.check());
   auto* const remote = dynamic_cast<ReverbClient*>(self.service().get());
-  if (remote == nullptr) {
-    raise(unimplemented("an embedded store writes no checkpoints"));
+  if (remote != nullptr && payload.size() > 0) {
+    raise(unimplemented(
+        "a payload does not travel to a server; give it where the store is: Server.checkpoint"));
   }
   TimeLimit time(timeout_s);
   Waiting waiting(*self.service(), "");
   const WaitOptions wait = time.limit(waiting.options());
-  Result<std::string> path =
-      without_gil([&] { return remote->checkpoint_and_wait(wait.interrupted); });
+  const std::span<const std::byte> bytes(static_cast<const std::byte*>(payload.data()),
+                                         payload.size());
+  if (remote == nullptr && !self.local()) {
+    raise(unimplemented("this client has several services; have each write its checkpoint"));
+  }
+  Result<std::string> path = without_gil([&] {
+    return remote != nullptr
+               ? remote->checkpoint_and_wait(wait.interrupted)
+               : checkpoint::checkpoint_and_wait(*self.local(), bytes, wait.interrupted);
+  });
   unwrap(time.judge(path.status()));
   return std::move(path).value();
 }
@@ -404,8 +414,8 @@ void bind_client(nb::module_& m) {
            nb::sig("def reset(self, table: str, timeout_s: float | None) -> None"))
       .def("info", &info, "timeout_s"_a.none(),
            nb::sig("def info(self, timeout_s: float | None) -> list[dict[str, typing.Any]]"))
-      .def("checkpoint", &checkpoint, "timeout_s"_a.none(),
-           nb::sig("def checkpoint(self, timeout_s: float | None) -> str"))
+      .def("checkpoint", &checkpoint, "payload"_a, "timeout_s"_a.none(),
+           nb::sig("def checkpoint(self, payload: bytes, timeout_s: float | None) -> str"))
       .def("can_sample", &can_sample, "table"_a.none(), "num_samples"_a.none(),
            nb::sig("def can_sample(self, table: str, num_samples: int) -> bool"))
       .def("can_insert", &can_insert, "table"_a.none(), "num_inserts"_a.none(),

@@ -11,6 +11,7 @@
 #include <nanobind/stl/string.h>
 
 #include "python/bindings/bind.h"
+#include "python/bindings/checkpoints.h"
 #include "python/bindings/client.h"
 #include "python/bindings/convert.h"
 #include "python/bindings/registry.h"
@@ -53,6 +54,10 @@ class Store {
     return without_gil([&] { return found->extension_summary(index); });
   }
   std::int64_t used_bytes() const { return service_->used_bytes(); }
+  nb::object loaded() const {
+    check();
+    return loaded_checkpoint(*service_);
+  }
 
  private:
   void check() const { unwrap(fork_guard_.check("Store")); }
@@ -62,7 +67,8 @@ class Store {
   ForkGuard fork_guard_;
 };
 
-void init_store(Store* self, nb::list tables, nb::handle max_bytes, nb::handle seed) {
+void init_store(Store* self, nb::list tables, nb::handle max_bytes, nb::handle seed,
+                nb::handle checkpoints) {
   std::vector<TableOptions> options;
   for (nb::handle table : tables) options.push_back(table_options(nb::cast<nb::dict>(table)));
   StoreOptions store;
@@ -70,7 +76,13 @@ void init_store(Store* self, nb::list tables, nb::handle max_bytes, nb::handle s
   store.registry = &registry();
   std::optional<std::uint64_t> given;
   if (!seed.is_none()) given = static_cast<std::uint64_t>(integer_argument("seed", seed, 0));
-  new (self) Store(unwrap(LocalService::open(std::move(options), store)), given);
+  const std::optional<checkpoint::WorkerOptions> worker = checkpoint_options(checkpoints);
+  new (self) Store(unwrap(without_gil([&] {
+                     return worker
+                                ? checkpoint::open_checkpointed(std::move(options), store, *worker)
+                                : LocalService::open(std::move(options), store);
+                   })),
+                   given);
 }
 
 RateLimiter make_limiter(double samples_per_insert, std::int64_t min_size_to_sample,
@@ -84,11 +96,15 @@ void bind_replay(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<Store>(m, "Store", "See ``reverie.Store``.")
       .def("__init__", &init_store, "tables"_a, "max_bytes"_a.none(), "seed"_a.none(),
+           "checkpoints"_a.none(),
            nb::sig("def __init__(self, tables: list[dict[str, typing.Any]], "
-                   "max_bytes: int | None, seed: int | None) -> None"))
+                   "max_bytes: int | None, seed: int | None, "
+                   "checkpoints: dict[str, typing.Any] | None) -> None"))
       .def("client", &Store::client, "raises_corrupt"_a = false,
            nb::sig("def client(self, raises_corrupt: bool = False) -> Client"))
       .def("close", &Store::close)
+      .def("loaded_checkpoint", &Store::loaded,
+           nb::sig("def loaded_checkpoint(self) -> tuple[str, bytes] | None"))
       .def("info", &Store::info, nb::sig("def info(self) -> list[dict[str, typing.Any]]"))
       .def("extension_summary", &Store::extension_summary, "table"_a, "index"_a,
            nb::sig("def extension_summary(self, table: str, index: int) -> dict[str, float]"))

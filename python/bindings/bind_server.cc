@@ -15,6 +15,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "python/bindings/bind.h"
+#include "python/bindings/checkpoints.h"
 #include "python/bindings/client.h"
 #include "python/bindings/convert.h"
 #include "python/bindings/registry.h"
@@ -64,6 +65,10 @@ class PyServer {
     check();
     Table* const found = unwrap(server_->store()->table(text_argument("table", table)));
     return without_gil([&] { return found->extension_summary(index); });
+  }
+  nb::object loaded() const {
+    check();
+    return loaded_checkpoint(*server_->store());
   }
   std::vector<std::string> addresses() const { return server_->addresses(); }
   std::uint16_t port() const { return server_->port(); }
@@ -148,10 +153,11 @@ ServerOptions server_options(nb::handle max_bytes, std::vector<std::string> addr
 void init_server(PyServer* self, nb::list tables, nb::handle max_bytes,
                  std::vector<std::string> addresses, std::string token, bool insecure,
                  nb::handle tls, const std::map<std::string, std::size_t>& limits,
-                 const std::string& codec) {
+                 const std::string& codec, nb::handle checkpoints) {
   std::vector<TableOptions> given = tables_options(tables);
   ServerOptions options = server_options(max_bytes, std::move(addresses), std::move(token),
                                          insecure, tls, limits, codec);
+  options.checkpoints = checkpoint_options(checkpoints);
   new (self) PyServer(
       unwrap(without_gil([&] { return Server::open(std::move(given), std::move(options)); })));
 }
@@ -258,17 +264,19 @@ void bind_server(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<PyServer>(m, "Server", "See ``reverie.Server``.")
       .def("__init__", &init_server, "tables"_a, "max_bytes"_a.none(), "addresses"_a, "token"_a,
-           "insecure"_a, "tls"_a.none(), "limits"_a, "codec"_a,
+           "insecure"_a, "tls"_a.none(), "limits"_a, "codec"_a, "checkpoints"_a.none(),
            nb::sig("def __init__(self, tables: list[dict[str, typing.Any]], "
                    "max_bytes: int | None, addresses: list[str], token: str, insecure: bool, "
                    "tls: tuple[str, str, str] | None, limits: dict[str, int], "
-                   "codec: str) -> None"))
+                   "codec: str, checkpoints: dict[str, typing.Any] | None) -> None"))
       .def("client", &PyServer::client, "raises_corrupt"_a = false,
            nb::sig("def client(self, raises_corrupt: bool = False) -> Client"))
       .def("info", &PyServer::info, nb::sig("def info(self) -> list[dict[str, typing.Any]]"))
       .def("extension_summary", &PyServer::extension_summary, "table"_a, "index"_a,
            nb::sig("def extension_summary(self, table: str, index: int) -> dict[str, float]"))
       .def("stop", &PyServer::stop, "grace_s"_a, nb::sig("def stop(self, grace_s: float) -> None"))
+      .def("loaded_checkpoint", &PyServer::loaded,
+           nb::sig("def loaded_checkpoint(self) -> tuple[str, bytes] | None"))
       .def_prop_ro("addresses", &PyServer::addresses)
       .def_prop_ro("port", &PyServer::port)
       .def_prop_ro("figures", &PyServer::figures);

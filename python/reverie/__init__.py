@@ -9,7 +9,7 @@ if "t" in getattr(sys, "abiflags", ""):
         f"an ordinary python{sys.version_info[0]}.{sys.version_info[1]}"
     )
 
-from reverie import errors, extensions, rate_limiters, selectors
+from reverie import checkpointers, errors, extensions, rate_limiters, selectors
 from reverie._reverie import (
     Batch,
     BlockedReport,
@@ -77,6 +77,7 @@ __all__ = [
     "Writer",
     "__version__",
     "agents",
+    "checkpointers",
     "create_uid",
     "errors",
     "extensions",

@@ -677,7 +677,10 @@ class Client:
         return self._tables(timeout)
 
     def checkpoint(self, *, timeout_s: float | None = None) -> str:
-        """Has the server write a checkpoint; returns its path on the server's disk.
+        """Has the server, or the store, write a checkpoint; returns its path on the server's disk.
+
+        All tables are written as they are at one moment, and everybody goes on meanwhile. A server
+        writes to the end what a client no longer waits for.
 
         Each of several shards writes its own, one after the other, and each path is on a line of
         its own.
@@ -687,11 +690,11 @@ class Client:
 
         Raises:
             DeadlineExceededError: it was not written in time; the server may still do it.
-            UnimplementedError: the server writes none, or the store is in this process.
+            UnimplementedError: the server or the store has no checkpointer.
             UnavailableError: a shard does not answer; the message has the paths of the others.
         """
         if not self._is_sharded:
-            return self._native.checkpoint(timeout_s)
+            return self._native.checkpoint(b"", timeout_s)
         down = self.shards_down()
         paths: list[str] = []
         failed: list[ReverieError] = []
@@ -713,7 +716,7 @@ class Client:
         if why_down is not None:
             return "", UnavailableError(f"shard {address}: {why_down}")
         try:
-            return self._native.checkpoint(timeout_s), None
+            return self._native.checkpoint(b"", timeout_s), None
         except ReverieError as error:
             return "", type(error)(f"shard {address}: {error}")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from reverie import _checks, _reverie
 from reverie._options import CODECS, Codec, OnCorrupt, raises_on_corrupt
 from reverie._process_bound import ProcessBound
+from reverie.checkpointers import DefaultCheckpointer, native_options
 from reverie.client import Client
 from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 from reverie.store import checked_tables
@@ -100,7 +101,8 @@ class Server(ProcessBound):
     Args:
         tables: at least one, of different names. Each belongs to this server from now on.
         port: to listen at; None takes a free one.
-        checkpointer: not supported; must be None.
+        checkpointer: of ``reverie.checkpointers``: where ``Client.checkpoint`` has it write, and
+            where it begins: with the newest checkpoint there. None for neither.
         host: name or number to listen at. Any but this machine's loopback wants a secret: TLS with
             ``client_authorities``, a token under TLS, or ``insecure=True``.
         token: a secret that clients must send: printable ASCII, with spaces only inside it, of at
@@ -119,12 +121,16 @@ class Server(ProcessBound):
             it smaller, and is what this process's writers take unless told otherwise. ``"auto"``
             and ``"raw"`` keep what comes as it came. Chunks of dm-reverb's writers are compressed
             by them.
+        checkpoint_every: seconds after which a checkpoint is written by itself; None for none.
+        checkpoint_every_inserts: the same, counted in items that were inserted.
 
     Raises:
         InvalidArgumentError: no tables, a name twice, a port out of range, a limit below 1, a
             malformed token, or TLS files without a certificate that is valid now and its key.
         AlreadyExistsError: the port is in use.
-        FailedPreconditionError: a table belongs to a store already.
+        FailedPreconditionError: a table belongs to a store already, the checkpointer's folder to
+            another one, or a table is not what the checkpoint holds.
+        DataLossError: the newest checkpoint is damaged.
     """
 
     _stays_because = (
@@ -135,7 +141,7 @@ class Server(ProcessBound):
         self,
         tables: Sequence[Table],
         port: int | None = None,
-        checkpointer: None = None,
+        checkpointer: DefaultCheckpointer | None = None,
         *,
         host: str = "localhost",
         token: str = "",
@@ -145,9 +151,9 @@ class Server(ProcessBound):
         unix_path: str | None = None,
         limits: ServerLimits = ServerLimits(),  # noqa: B008 - immutable
         codec: Codec = "auto",
+        checkpoint_every: float | None = None,
+        checkpoint_every_inserts: int | None = None,
     ) -> None:
-        if checkpointer is not None:
-            raise UnsupportedTypeError("checkpointer must be None: a Server writes no checkpoints")
         import logging  # noqa: F401 - a warning may come when no descriptor is left
 
         self._tables = checked_tables(tables, max_bytes)
@@ -160,6 +166,7 @@ class Server(ProcessBound):
             None if tls is None else tls._options(),
             limits._options(),
             _checks.choice("codec", codec, CODECS),
+            native_options(checkpointer, checkpoint_every, checkpoint_every_inserts),
         )
         self._codec = codec
         for table in self._tables:
@@ -205,6 +212,38 @@ class Server(ProcessBound):
         """
         native = self._native.client(raises_on_corrupt(on_corrupt))
         return Client._embedded(native, self._codec)
+
+    def checkpoint(self, payload: bytes = b"", *, timeout_s: float | None = None) -> str:
+        """Writes a checkpoint of all tables, as they are at one moment; returns its path.
+
+        Clients go on meanwhile. Once this returns, the checkpoint outlives a power cut. Ctrl-C and
+        the end of the time give it up; nothing of it is left then.
+
+        Args:
+            payload: any bytes to be kept with it, at most 16 MiB: a step number, the name of the
+                weights. :attr:`loaded_payload` gives them back.
+            timeout_s: how long to wait for it; None for as long as it takes.
+
+        Raises:
+            DeadlineExceededError: it was not written in time.
+            ResourceExhaustedError: the disk is full.
+            UnimplementedError: there is no checkpointer.
+        """
+        if not isinstance(payload, bytes):
+            raise UnsupportedTypeError(f"payload is {_checks.shown(payload)}; it must be bytes")
+        return self._native.client().checkpoint(payload, timeout_s)
+
+    @property
+    def loaded_checkpoint(self) -> str | None:
+        """The path of the checkpoint that the tables began with; None if they began empty."""
+        loaded = self._native.loaded_checkpoint()
+        return None if loaded is None else loaded[0]
+
+    @property
+    def loaded_payload(self) -> bytes | None:
+        """The payload of the checkpoint that the tables began with; None if they began empty."""
+        loaded = self._native.loaded_checkpoint()
+        return None if loaded is None else loaded[1]
 
     def stop(self, *, grace_s: float = _GRACE_S) -> None:
         """Ends all that waits, then the connections. Stopping again does nothing.

@@ -6,6 +6,7 @@ from types import TracebackType
 from reverie import _checks, _options, _reverie
 from reverie._options import CODECS, OnCorrupt, raises_on_corrupt
 from reverie._process_bound import ProcessBound
+from reverie.checkpointers import DefaultCheckpointer, native_options
 from reverie.client import Client
 from reverie.errors import InvalidArgumentError, NotFoundError, UnsupportedTypeError
 from reverie.table import Table
@@ -55,10 +56,16 @@ class Store(ProcessBound):
             choose the same. Selectors have seeds of their own.
         codec: how its writers keep full chunks of steps, where they are not told otherwise:
             ``"auto"``, ``"raw"``, ``"lz4"`` or ``"zstd"``; see ``Client.trajectory_writer``.
+        checkpointer: of ``reverie.checkpointers``: where :meth:`checkpoint` writes, and where the
+            store begins: with the newest checkpoint there. None for neither.
+        checkpoint_every: seconds after which a checkpoint is written by itself; None for none.
+        checkpoint_every_inserts: the same, counted in items that were inserted.
 
     Raises:
         InvalidArgumentError: no tables, a name twice, a bound below 1, or no such codec.
-        FailedPreconditionError: a table belongs to a store already.
+        FailedPreconditionError: a table belongs to a store already, the checkpointer's folder to
+            another store, or a table is not what the checkpoint holds.
+        DataLossError: the newest checkpoint is damaged.
     """
 
     _stays_because = (
@@ -72,11 +79,17 @@ class Store(ProcessBound):
         max_bytes: int | None = None,
         codec: str = "auto",
         seed: int | None = None,
+        checkpointer: DefaultCheckpointer | None = None,
+        checkpoint_every: float | None = None,
+        checkpoint_every_inserts: int | None = None,
     ) -> None:
         self._tables = checked_tables(tables, max_bytes)
         self._codec = _checks.choice("codec", codec, CODECS)
         self._native = _reverie.Store(
-            [table._options() for table in self._tables], max_bytes, _options.checked_seed(seed)
+            [table._options() for table in self._tables],
+            max_bytes,
+            _options.checked_seed(seed),
+            native_options(checkpointer, checkpoint_every, checkpoint_every_inserts),
         )
         for table in self._tables:
             table._attach(self._native)
@@ -97,6 +110,38 @@ class Store(ProcessBound):
         """
         native = self._native.client(raises_on_corrupt(on_corrupt))
         return Client._embedded(native, self._codec)
+
+    def checkpoint(self, payload: bytes = b"", *, timeout_s: float | None = None) -> str:
+        """Writes a checkpoint of all tables, as they are at one moment; returns its path.
+
+        Clients go on meanwhile. Once this returns, the checkpoint outlives a power cut. Ctrl-C and
+        the end of the time give it up; nothing of it is left then.
+
+        Args:
+            payload: any bytes to be kept with it, at most 16 MiB: a step number, the name of the
+                weights. :attr:`loaded_payload` gives them back.
+            timeout_s: how long to wait for it; None for as long as it takes.
+
+        Raises:
+            DeadlineExceededError: it was not written in time.
+            ResourceExhaustedError: the disk is full.
+            UnimplementedError: there is no checkpointer.
+        """
+        if not isinstance(payload, bytes):
+            raise UnsupportedTypeError(f"payload is {_checks.shown(payload)}; it must be bytes")
+        return self._native.client().checkpoint(payload, timeout_s)
+
+    @property
+    def loaded_checkpoint(self) -> str | None:
+        """The path of the checkpoint that the tables began with; None if they began empty."""
+        loaded = self._native.loaded_checkpoint()
+        return None if loaded is None else loaded[0]
+
+    @property
+    def loaded_payload(self) -> bytes | None:
+        """The payload of the checkpoint that the tables began with; None if they began empty."""
+        loaded = self._native.loaded_checkpoint()
+        return None if loaded is None else loaded[1]
 
     def close(self) -> None:
         """Ends all calls that wait, with ``CancelledError``; those to come end so too.

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import abc
 import collections
-import os
 from collections.abc import Sequence
 from typing import Any
 
 from reverie import _checks, _reverie, server, table
 from reverie._options import OnCorrupt, raises_on_corrupt
-from reverie.errors import InvalidArgumentError, UnimplementedError, UnsupportedTypeError
+from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 from reverie.extensions import Extension
 from reverie.rate_limiters import RateLimiter
 from reverie.reverb import item_selectors, rate_limiters, reverb_types
@@ -202,13 +201,13 @@ class Server(server.Server):
     Args:
         tables: at least one, of different names.
         port: to listen at; None takes a free one.
-        checkpointer: from ``reverb.checkpointers``. Servers write no checkpoints: see there.
+        checkpointer: from ``reverb.checkpointers``; None for none, where Reverb makes a directory.
         options: those of ``reverie.Server``: ``host``, ``token``, ``tls``, ``insecure`` and the
             others.
 
     Raises:
         ValueError: no tables, or a name twice.
-        NotImplementedError: the checkpointer has a checkpoint to load.
+        NotImplementedError: the checkpointer has a checkpoint of dm-reverb's to load.
     """
 
     def __init__(
@@ -230,10 +229,13 @@ class Server(server.Server):
             raise InvalidArgumentError(
                 f"Multiple items in tables have the same name: {', '.join(repeated)}"
             )
-        if checkpointer is None:
-            checkpointer = checkpointers.default_checkpointer()
-        self._checkpointer = _checked_checkpointer(checkpointer)
-        super().__init__(tables, port, **options)
+        self._checkpointer = (
+            checkpointers.default_checkpointer()
+            if checkpointer is None
+            else _checked_checkpointer(checkpointer)
+        )
+        native = self._checkpointer if checkpointer is not None else None
+        super().__init__(tables, port, native, **options)  # type: ignore[arg-type]
 
     def localhost_client(self, *, on_corrupt: OnCorrupt = "remove") -> Client:
         """A client that connects to the server as those of other processes do."""
@@ -253,17 +255,9 @@ class Server(server.Server):
 
 
 def _checked_checkpointer(given: object) -> checkpointers.CheckpointerBase:
-    """A checkpointer, if it has nothing that must be loaded."""
+    """A checkpointer, if it is one."""
     if not isinstance(given, checkpointers.CheckpointerBase):
         raise UnsupportedTypeError(
             f"checkpointer is {_checks.shown(given)}; it must be of reverb.checkpointers"
         )
-    path = getattr(given, "path", None)
-    if path and os.path.isdir(path):
-        for entry in sorted(os.listdir(path)):
-            if os.path.exists(os.path.join(path, entry, "DONE")):
-                raise UnimplementedError(
-                    f"the checkpointer's path {path} holds the checkpoint {entry}, which cannot be "
-                    "loaded; give a path without checkpoints to begin empty"
-                )
     return given

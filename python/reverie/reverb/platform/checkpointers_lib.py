@@ -1,14 +1,17 @@
-"""Reverb's checkpointers, by name.
+"""Reverb's checkpointers, by name: those of ``reverie.checkpointers``.
 
-A server takes one, but writes and reads no checkpoints: ``Client.checkpoint`` raises
-``NotImplementedError``, and so does a server whose checkpointer has a checkpoint to load. Nothing
-is written to their paths.
+What they write is this package's own format. A folder that holds a checkpoint of dm-reverb's is
+refused.
 """
 
 from __future__ import annotations
 
 import abc
+import os
+from typing import Any
 
+from reverie import checkpointers
+from reverie.errors import UnimplementedError
 from reverie.reverb import pybind
 
 
@@ -20,21 +23,26 @@ class CheckpointerBase(metaclass=abc.ABCMeta):
         """The place."""
 
 
-class DefaultCheckpointer(CheckpointerBase):
+class DefaultCheckpointer(checkpointers.DefaultCheckpointer, CheckpointerBase):
     """A directory of checkpoints.
 
     Args:
         path: the directory, which need not exist.
         group: must be empty.
         fallback_checkpoint_path: the checkpoint to begin with where the directory has none.
+        options: those of ``reverie.checkpointers.DefaultCheckpointer``: ``keep`` and
+            ``on_mismatch``, which is ``"theirs"`` here, as Reverb has it.
     """
 
     def __init__(
-        self, path: str, group: str = "", fallback_checkpoint_path: str | None = None
+        self,
+        path: str,
+        group: str = "",
+        fallback_checkpoint_path: str | None = None,
+        **options: Any,  # noqa: ANN401
     ) -> None:
-        self.path = path
-        self.group = group
-        self.fallback_checkpoint_path = fallback_checkpoint_path
+        options.setdefault("on_mismatch", "theirs")
+        super().__init__(path, group, fallback_checkpoint_path, **options)
 
     def internal_checkpointer(self) -> pybind.Checkpointer:
         """The place."""
@@ -42,15 +50,35 @@ class DefaultCheckpointer(CheckpointerBase):
             self.path, self.group, self.fallback_checkpoint_path
         )
 
+    def _options(self, every_s: float | None, every_inserts: int | None) -> dict[str, Any]:
+        for path in (self.path, self.fallback_checkpoint_path):
+            if path and os.path.isdir(path):
+                for entry in sorted(os.listdir(path)):
+                    if os.path.exists(os.path.join(path, entry, "DONE")):
+                        raise UnimplementedError(
+                            f"{path} holds dm-reverb's checkpoint {entry}, which cannot be loaded; "
+                            "give a path without one to begin empty"
+                        )
+        return super()._options(every_s, every_inserts)
+
     def __repr__(self) -> str:
         return repr(self.internal_checkpointer())
 
 
 class TempDirCheckpointer(DefaultCheckpointer):
-    """No directory: a server that was given none. Reverb makes a temporary one."""
+    """A new directory among the temporary files, made when a server is given this."""
 
     def __init__(self) -> None:
-        super().__init__("")
+        self.path = ""
+        self.group = ""
+        self.fallback_checkpoint_path = None
+        self.keep = 1
+        self.on_mismatch = "theirs"
+
+    def _options(self, every_s: float | None, every_inserts: int | None) -> dict[str, Any]:
+        if not self.path:
+            self.path = checkpointers.TempDirCheckpointer().path
+        return super()._options(every_s, every_inserts)
 
 
 __all__ = ["CheckpointerBase", "DefaultCheckpointer", "TempDirCheckpointer"]

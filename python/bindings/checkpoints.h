@@ -1,0 +1,21 @@
+// Checkpoints of a store, as Python tells of them.
+#pragma once
+
+#include <optional>
+
+#include <nanobind/nanobind.h>
+
+#include "reverie/checkpoint/checkpoint_worker.h"
+#include "reverie/replay/local_service.h"
+
+namespace reverie::python {
+
+namespace nb = nanobind;
+
+// Of what `DefaultCheckpointer._options()` gives, or None.
+std::optional<checkpoint::WorkerOptions> checkpoint_options(nb::handle given);
+
+// The path of the checkpoint that the store began with, and its payload; None if it began empty.
+nb::object loaded_checkpoint(const LocalService& store);
+
+}  // namespace reverie::python

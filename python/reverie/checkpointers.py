@@ -1,0 +1,122 @@
+"""Where stores and servers keep checkpoints of their tables.
+
+    checkpointer = reverie.checkpointers.DefaultCheckpointer("/data/replay")
+    with reverie.Store([table], checkpointer=checkpointer) as store:  # begins with the newest one
+        ...
+        store.checkpoint()  # all tables, as they are at one moment; others go on meanwhile
+
+``docs/durability.md`` says what is kept, and what a crash costs.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import Any
+
+from reverie import _checks
+from reverie.errors import InvalidArgumentError
+
+_ON_MISMATCH = ("refuse", "mine", "theirs", "drop")
+
+
+class DefaultCheckpointer:
+    """A folder of checkpoints.
+
+    Args:
+        path: of the folder, which is made if it is not there; or of one checkpoint in it, as
+            ``checkpoint()`` returned it, to begin with that one. Other files in the folder are not
+            touched. One store at a time has it.
+        group: must be empty. Reverb's sets rights by it.
+        fallback_checkpoint_path: of a checkpoint, or a folder of them, to begin with where ``path``
+            has none.
+        keep: how many checkpoints stay; older ones are removed once a new one is on the disk.
+        on_mismatch: what becomes of a table that is not as the checkpoint says it was.
+            ``"refuse"``: the store is not opened, and the error names the difference. ``"mine"``:
+            the items are taken into the table as it is given. ``"theirs"``: the table is made as
+            it was. ``"drop"``: it begins empty.
+
+    Raises:
+        InvalidArgumentError: an empty path, a group, ``keep`` below 1, or no such choice.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        group: str = "",
+        fallback_checkpoint_path: str | os.PathLike[str] | None = None,
+        *,
+        keep: int = 1,
+        on_mismatch: str = "refuse",
+    ) -> None:
+        self.path = _checks.path("path", path)
+        if not self.path:
+            raise InvalidArgumentError("path is empty; give the path of a folder")
+        self.group = _checks.text("group", group)
+        if self.group:
+            raise InvalidArgumentError(f"group is {_checks.shown(group)}; it must be empty")
+        self.fallback_checkpoint_path = (
+            None
+            if fallback_checkpoint_path is None
+            else _checks.path("fallback_checkpoint_path", fallback_checkpoint_path)
+        )
+        self.keep = _checks.integer("keep", keep)
+        self.on_mismatch = _checks.choice("on_mismatch", on_mismatch, _ON_MISMATCH)
+
+    def _options(self, every_s: float | None, every_inserts: int | None) -> dict[str, Any]:
+        """As the native store takes it."""
+        if every_s is not None:
+            every_s = _checks.number("checkpoint_every", every_s, 0.0)
+            if every_s <= 0:
+                raise InvalidArgumentError("checkpoint_every is 0; it must be seconds above 0")
+        if every_inserts is not None:
+            _checks.integer("checkpoint_every_inserts", every_inserts)
+        return {
+            "path": os.path.abspath(self.path),
+            "keep": self.keep,
+            "fallback": self.fallback_checkpoint_path or "",
+            "on_mismatch": self.on_mismatch,
+            "every_s": every_s or 0.0,
+            "every_inserts": every_inserts or 0,
+        }
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.path!r})"
+
+
+class TempDirCheckpointer(DefaultCheckpointer):
+    """A new folder of checkpoints among the temporary files: for trying things out.
+
+    The folder stays when the program ends.
+
+    Args:
+        keep: how many checkpoints stay.
+    """
+
+    def __init__(self, *, keep: int = 1) -> None:
+        super().__init__(tempfile.mkdtemp(prefix="reverie-checkpoints-"), keep=keep)
+
+
+def native_options(
+    checkpointer: DefaultCheckpointer | None,
+    every_s: float | None,
+    every_inserts: int | None,
+) -> dict[str, Any] | None:
+    """Of a store's arguments, what the native store takes.
+
+    Raises:
+        InvalidArgumentError: an interval without a checkpointer, or out of range.
+        UnsupportedTypeError: something that is no checkpointer.
+    """
+    if checkpointer is None:
+        if every_s is not None or every_inserts is not None:
+            raise InvalidArgumentError(
+                "checkpoint_every is given without a checkpointer; give "
+                "checkpointer=reverie.checkpointers.DefaultCheckpointer(path)"
+            )
+        return None
+    _checks.instance("checkpointer", checkpointer, DefaultCheckpointer)
+    return checkpointer._options(every_s, every_inserts)
+
+
+__all__ = ["DefaultCheckpointer", "TempDirCheckpointer"]
