@@ -94,6 +94,7 @@ class TempDirCheckpointer(DefaultCheckpointer):
     """
 
     def __init__(self, *, keep: int = 1) -> None:
+        _checks.integer("keep", keep)
         super().__init__(tempfile.mkdtemp(prefix="reverie-checkpoints-"), keep=keep)
 
 
@@ -110,8 +111,9 @@ def native_options(
     """
     if checkpointer is None:
         if every_s is not None or every_inserts is not None:
+            name = "checkpoint_every" if every_s is not None else "checkpoint_every_inserts"
             raise InvalidArgumentError(
-                "checkpoint_every is given without a checkpointer; give "
+                f"{name} is given without a checkpointer; give "
                 "checkpointer=reverie.checkpointers.DefaultCheckpointer(path)"
             )
         return None

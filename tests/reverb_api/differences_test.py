@@ -82,7 +82,7 @@ def test_a_longer_buffer_than_the_pattern_needs_cannot_be_asked_for(reverb, tabl
         serve(table()).structured_writer([config])
 
 
-def test_checkpoints_are_not_written(reverb, table, serve, tmp_path):
+def test_checkpoints_of_dm_reverb_are_not_loaded(reverb, table, serve, tmp_path):
     with pytest.raises(NotImplementedError):
         serve(table()).checkpoint()
     os.makedirs(tmp_path / "2026" / "DONE")

@@ -1,0 +1,310 @@
+"""Checkpoints of stores and servers, through Python."""
+
+import os
+import struct
+import threading
+
+import numpy as np
+import pytest
+
+import reverie
+from reverie import errors
+
+
+def table(name="t", max_size=100):
+    return reverie.Table(
+        name,
+        sampler=reverie.selectors.Prioritized(0.8, seed=3),
+        remover=reverie.selectors.Fifo(),
+        max_size=max_size,
+        rate_limiter=reverie.rate_limiters.MinSize(1),
+    )
+
+
+def checkpointer(path, **options):
+    return reverie.checkpointers.DefaultCheckpointer(path, **options)
+
+
+def fill(client, begin, end):
+    for i in range(begin, end):
+        client.insert({"x": np.float32(i), "name": f"step {i}"}, {"t": 1.0 + i % 5})
+
+
+def draws(client, count=50):
+    batch = client.sample_batch("t", count)
+    return batch.keys.tolist(), batch.tickets.tolist(), np.ravel(batch.data["x"]).tolist()
+
+
+def test_a_store_goes_on_where_its_checkpoint_was(tmp_path):
+    with reverie.Store([table()], checkpointer=checkpointer(tmp_path)) as store:
+        assert store.loaded_checkpoint is None
+        assert store.loaded_payload is None
+        fill(store.client(), 0, 60)
+        draws(store.client())
+        path = store.checkpoint(b"step 60")
+        assert path == str(tmp_path / "checkpoint-0000000001")
+        expected = draws(store.client())
+        assert draws(store.client()) != expected
+    with reverie.Store([table()], checkpointer=checkpointer(tmp_path)) as store:
+        assert store.loaded_checkpoint == path
+        assert store.loaded_payload == b"step 60"
+        assert draws(store.client()) == expected
+        assert store["t"].info.current_size == 60
+        fill(store.client(), 60, 61)
+        assert store.client().checkpoint() == str(tmp_path / "checkpoint-0000000002")
+    with reverie.Store([table()], checkpointer=checkpointer(tmp_path)) as store:
+        assert store["t"].info.current_size == 61
+    assert not (tmp_path / "checkpoint-0000000001").exists()
+
+
+def test_a_server_goes_on_where_its_checkpoint_was(tmp_path):
+    server = reverie.Server([table()], checkpointer=checkpointer(tmp_path, keep=2))
+    client = server.localhost_client()
+    fill(client, 0, 20)
+    path = client.checkpoint(timeout_s=20.0)
+    assert os.path.isdir(path)
+    server.checkpoint(b"second")
+    server.stop()
+    server = reverie.Server([table()], checkpointer=checkpointer(path))
+    assert server.loaded_payload == b""
+    assert server.localhost_client().server_info()["t"].current_size == 20
+    server.stop()
+
+
+def test_others_go_on_while_one_is_written(tmp_path):
+    with reverie.Store([table(max_size=500)], checkpointer=checkpointer(tmp_path)) as store:
+        fill(store.client(), 0, 200)
+        is_over = threading.Event()
+
+        def work():
+            client = store.client()
+            i = 200
+            while not is_over.is_set():
+                fill(client, i, i + 1)
+                client.sample_batch("t", 8)
+                i += 1
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        try:
+            for _ in range(10):
+                store.checkpoint(timeout_s=20.0)
+        finally:
+            is_over.set()
+            worker.join()
+    with reverie.Store([table(max_size=500)], checkpointer=checkpointer(tmp_path)) as store:
+        assert store["t"].info.current_size >= 200
+
+
+def test_one_is_written_by_itself_after_so_many_inserts(tmp_path):
+    with reverie.Store(
+        [table()], checkpointer=checkpointer(tmp_path), checkpoint_every_inserts=10
+    ) as store:
+        fill(store.client(), 0, 10)
+        deadline = threading.Event()
+        for _ in range(200):
+            if any(name.startswith("checkpoint-") for name in os.listdir(tmp_path)):
+                break
+            deadline.wait(0.05)
+        else:
+            pytest.fail("no checkpoint was written")
+
+
+def test_what_does_not_fit_is_refused_by_name(tmp_path):
+    with reverie.Store([table()], checkpointer=checkpointer(tmp_path)) as store:
+        fill(store.client(), 0, 5)
+        store.checkpoint()
+        with pytest.raises(errors.FailedPreconditionError, match=r"reverie\.lock"):
+            reverie.Store([table()], checkpointer=checkpointer(tmp_path))
+    with pytest.raises(errors.FailedPreconditionError, match="max_size is 4, and 100"):
+        reverie.Store([table(max_size=4)], checkpointer=checkpointer(tmp_path))
+    with reverie.Store(
+        [table(max_size=4)], checkpointer=checkpointer(tmp_path, on_mismatch="mine")
+    ) as store:
+        assert store["t"].info.current_size == 4
+    with open(tmp_path / "a file", "w") as file:
+        file.write("mine")
+    with pytest.raises(errors.InvalidArgumentError, match="a file"):
+        reverie.Store([table()], checkpointer=checkpointer(tmp_path / "a file"))
+    with open(tmp_path / "checkpoint-0000000001" / "tables", "r+b") as file:
+        file.seek(40)
+        file.write(b"\xff\xff")
+    with pytest.raises(errors.DataLossError, match="tables"):
+        reverie.Store([table()], checkpointer=checkpointer(tmp_path))
+    assert (tmp_path / "a file").read_text() == "mine"
+    with reverie.Store([table()]) as store, pytest.raises(errors.UnimplementedError):
+        store.checkpoint()
+    with pytest.raises(errors.UnsupportedTypeError, match="payload"):
+        reverie.Store([table()]).checkpoint("text")
+
+
+# --- A reader of the format, written from docs/formats/checkpoint.md alone.
+
+
+def crc32c(data, crc=0):
+    crc ^= 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+class Bytes:
+    def __init__(self, data):
+        self.data, self.at = data, 0
+
+    def raw(self, size):
+        assert self.at + size <= len(self.data)
+        self.at += size
+        return self.data[self.at - size : self.at]
+
+    def take(self, form):
+        values = struct.unpack("<" + form, self.raw(struct.calcsize("<" + form)))
+        return values if len(values) > 1 else values[0]
+
+    def text(self):
+        return self.raw(self.take("I")).decode()
+
+    def is_done(self):
+        return self.at == len(self.data)
+
+
+def read_file(path, kind):
+    data = Bytes(path.read_bytes())
+    assert data.raw(8) == bytes.fromhex("525652434b500d0a")
+    assert data.take("II") == (1, kind)
+    return data
+
+
+def sections(path, kind):
+    data = read_file(path, kind)
+    found = []
+    while not data.is_done():
+        code, crc, size = data.take("IIQ")
+        payload = data.raw(size)
+        assert crc32c(struct.pack("<IQ", code, size) + payload) == crc
+        found.append((code, payload))
+    return found
+
+
+def read_spec(data):
+    name, dtype, rank = data.text(), data.take("B"), data.take("I")
+    return name, dtype, [data.take("q") for _ in range(rank)]
+
+
+def read_component(data):
+    name, options = data.text(), {}
+    for _ in range(data.take("I")):
+        key, form = data.text(), data.take("B")
+        options[key] = data.text() if form == 3 else data.take("Bqd"[form])
+    return name, options
+
+
+def read_table(data):
+    made = {"name": data.text(), "sampler": read_component(data), "remover": read_component(data)}
+    made["max_size"], made["max_bytes"], made["max_times_sampled"] = data.take("qqq")
+    made["limiter"] = data.take("dqdd")
+    for _ in range(data.take("I")):
+        read_component(data)
+        data.raw(data.take("I"))
+    if data.take("B"):
+        for _ in range(data.take("I")):
+            read_spec(data)
+        data.text()
+        data.raw(data.take("I"))
+    made["is_keyed"], made["has_records"] = data.take("BB")
+    made["inserts"], made["samples"], made["deletes"], _ = data.take("qqqq")
+    data.take("dqqqq")
+    made["slots"] = data.take("IIII")
+    assert data.is_done()
+    return made
+
+
+def read_items(data, made, layouts, items):
+    first, count = data.take("QI")
+    assert first == len(items)
+    for _ in range(count):
+        layout, times_sampled, generation = data.take("III")
+        item = {"times_sampled": times_sampled, "generation": generation}
+        if layout == 0xFFFFFFFF:
+            items.append(None)
+            continue
+        if made["has_records"]:
+            item["key"], item["priority"], item["time"], item["version"] = data.take("Qdqq")
+        item["pieces"] = [data.take("III") for _ in range(layouts[layout][1])]
+        item["columns"] = layouts[layout][0]
+        items.append(item)
+    assert data.is_done()
+
+
+def read_checkpoint(folder):
+    (code, manifest), (payload_code, payload) = sections(folder / "manifest", 1)
+    assert (code, payload_code) == (1, 2)
+    data = Bytes(manifest)
+    data.take("Qq")
+    files = [(data.text(), *data.take("QI")) for _ in range(data.take("I"))]
+    tables_bytes = (folder / "tables").read_bytes()
+    assert files[0] == ("tables", len(tables_bytes), crc32c(tables_bytes))
+    found = sections(folder / "tables", 2)
+    schemas, layouts, chunks = [], [], []
+    for code, section in found:
+        data = Bytes(section)
+        if code == 32:
+            schemas.extend(
+                [read_spec(data) for _ in range(data.take("I"))] for _ in range(data.take("I"))
+            )
+        elif code == 33:
+            for _ in range(data.take("I")):
+                data.text()
+                data.take("Q")
+                columns = [(read_spec(data), data.take("IIIBB")) for _ in range(data.take("I"))]
+                layouts.append((columns, max(end for _, (_, _, end, _, _) in columns)))
+        elif code == 34:
+            chunks.extend(data.take("QQIIIIQQI") for _ in range(data.take("I")))
+    tables = []
+    for code, section in found:
+        if code == 16:
+            tables.append((read_table(Bytes(section)), []))
+        elif code == 17:
+            read_items(Bytes(section), tables[-1][0], layouts, tables[-1][1])
+    rows = []
+    for _, _, _, count, schema, file, offset, size, crc in chunks:
+        name, file_size, _ = files[file]
+        assert (folder / name).stat().st_size == file_size
+        read_file(folder / name, 3)
+        chunk = (folder / name).read_bytes()[offset : offset + size]
+        assert crc32c(chunk) == crc
+        data = Bytes(chunk)
+        form, _, columns = data.take("BBI")
+        places = [data.take("BQQ") for _ in range(columns)]
+        body = data.raw(len(chunk) - data.at)
+        assert form == 0
+        rows.append((count, schemas[schema], [body[at : at + n] for _, at, n in places]))
+    return payload, tables, rows
+
+
+def test_a_reader_written_from_the_page_finds_what_was_stored(tmp_path):
+    with reverie.Store([table()], checkpointer=checkpointer(tmp_path)) as store:
+        fill(store.client(), 0, 130)  # the first 30 are gone
+        folder = store.checkpoint(b"mine")
+        lookup = store.client().sample_batch("t", 20)
+        by_key = dict(zip(lookup.keys.tolist(), np.ravel(lookup.data["x"]).tolist(), strict=True))
+    payload, tables, rows = read_checkpoint(tmp_path / os.path.basename(folder))
+    assert payload == b"mine"
+    ((made, items),) = tables
+    assert made["name"] == "t"
+    assert made["sampler"][0] == "Prioritized"
+    assert (made["inserts"], made["deletes"]) == (130, 30)
+    values = {}
+    for item in filter(None, items):
+        for (name, dtype, _), (column, begin, _, _, _) in (
+            (spec, about) for spec, about in item["columns"]
+        ):
+            if name != "x":
+                continue
+            assert dtype == 11
+            chunk, first, _ = item["pieces"][begin]
+            values[item["key"]] = struct.unpack_from("<f", rows[chunk][2][column], 4 * first)[0]
+    assert sorted(values.values()) == list(range(30, 130))
+    assert {key: values[key] for key in by_key} == by_key
