@@ -213,7 +213,7 @@ def read_table(data):
             read_spec(data)
         data.text()
         data.raw(data.take("I"))
-    made["is_keyed"], made["has_records"] = data.take("BB")
+    _, _, made["is_keyed"], made["has_records"] = data.take("BBBB")
     made["inserts"], made["samples"], made["deletes"], _ = data.take("qqqq")
     data.take("dqqqq")
     made["slots"] = data.take("IIII")

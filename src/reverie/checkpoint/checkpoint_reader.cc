@@ -355,6 +355,8 @@ std::string difference(const TableOptions& mine, const TableOptions& theirs) {
     if (here == there) there += ", of another structure";
     note("signature", here, there);
   }
+  note("checks_items", format("{}", mine.checks_items), format("{}", theirs.checks_items));
+  note("undoes_unsent", format("{}", mine.undoes_unsent), format("{}", theirs.undoes_unsent));
   note("is_keyed", format("{}", mine.is_keyed), format("{}", theirs.is_keyed));
   return text;
 }

@@ -118,6 +118,7 @@ void write_table(const TableImage& image, ByteWriter& out) {
     for (const TensorSpec& spec : options.signature->columns) write_spec(spec, out);
     out.text(options.signature->structure).text(options.signature->original);
   }
+  out.u8(options.checks_items ? 1 : 0).u8(options.undoes_unsent ? 1 : 0);
   out.u8(options.is_keyed ? 1 : 0).u8(image.has_records ? 1 : 0);
   const RateLimiter::Counts& counts = image.limiter;
   out.i64(counts.inserts).i64(counts.samples).i64(counts.deletes).i64(counts.waived);
@@ -155,6 +156,8 @@ TableImage read_table(ByteReader& in) {
     signature.original = in.text();
     options.signature = std::move(signature);
   }
+  options.checks_items = in.u8() != 0;
+  options.undoes_unsent = in.u8() != 0;
   options.is_keyed = in.u8() != 0;
   image.has_records = in.u8() != 0;
   RateLimiter::Counts& counts = image.limiter;

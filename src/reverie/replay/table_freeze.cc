@@ -169,7 +169,8 @@ Status TableCore::restore(RestoredTable& table, TimePoint now, std::int64_t cale
 Status TableCore::check_restored(const SlotRecord& record, const TrajectoryView& trajectory,
                                  const ItemSlots::Numbers& numbers) const {
   Status status = check_trajectory(trajectory);
-  if (status.ok() && options_.signature) status = check_signature(trajectory, *options_.signature);
+  if (status.ok() && options_.signature && options_.checks_items)
+    status = check_signature(trajectory, *options_.signature);
   if (status.ok() && state_->slots.is_keyed()) status = check_priority(record.priority);
   if (status.ok() && (record.times_sampled < 0 || record.generation == 0 ||
                       record.generation > numbers.newest_generation)) {
