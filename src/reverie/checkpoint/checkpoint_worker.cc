@@ -85,6 +85,7 @@ void CheckpointWorker::stop() {
     changed_.notify_all();
   }
   if (thread) thread->join();
+  checkpointer_->release();
 }
 
 std::int64_t CheckpointWorker::inserts() const {

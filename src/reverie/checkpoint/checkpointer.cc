@@ -82,6 +82,7 @@ Result<Written> Checkpointer::write(LocalService& store, std::span<const std::by
                                     const std::atomic<bool>* is_cancelled) {
   static const std::atomic<bool> kNever{false};
   const MutexLock lock(mutex_);
+  if (!lock_) return cancelled("the store is closed, and '{}' was let go", place_.root);
   REVERIE_ASSIGN_OR_RETURN(const auto numbers, checkpoints(files_, place_.root));
   const WriteRequest request{
       files_,  place_.root,   numbers.empty() ? 1 : numbers.back() + 1,
@@ -108,6 +109,11 @@ void Checkpointer::remove_old(std::uint64_t newest) {
   if (!status.ok()) {
     log_warning("old checkpoints in '{}' stay: {}", place_.root, status.message());
   }
+}
+
+void Checkpointer::release() {
+  const MutexLock lock(mutex_);
+  lock_.reset();
 }
 
 Result<std::optional<std::string>> Checkpointer::latest() {

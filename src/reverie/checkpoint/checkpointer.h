@@ -4,9 +4,9 @@
 //     auto loaded = (*checkpointer)->load();      the newest, or none
 //     (*checkpointer)->write(*store, payload)     "/data/replay/checkpoint-0000000008"
 //
-// It holds the folder's lock as long as it lives, so that no two stores write there. The newest
-// checkpoint is the one with the greatest number: they come into being by rename alone, so each is
-// complete. One that was damaged since is an error, never passed over in silence.
+// It holds the folder's lock until it ends or lets it go, so that no two stores write there. The
+// newest checkpoint is the one with the greatest number: they come into being by rename alone, so
+// each is complete. One that was damaged since is an error, never passed over in silence.
 #pragma once
 
 #include <atomic>
@@ -61,6 +61,10 @@ class Checkpointer {
   Result<Written> write(LocalService& store, std::span<const std::byte> payload,
                         const std::atomic<bool>* is_cancelled = nullptr);
 
+  // Lets the folder go, so that another store may have it. Waits for what is being written; nothing
+  // is written afterwards.
+  void release();
+
   // The newest one's path; none where there is none.
   Result<std::optional<std::string>> latest();
 
@@ -76,8 +80,8 @@ class Checkpointer {
   FileSystem& files_;
   const Place place_;
   const CheckpointerOptions options_;
-  const std::unique_ptr<FileLock> lock_;
   Mutex mutex_;
+  std::unique_ptr<FileLock> lock_ REVERIE_GUARDED_BY(mutex_);  // null once the folder was let go
   StoredChunks stored_ REVERIE_GUARDED_BY(mutex_);
   std::vector<std::byte> loaded_payload_ REVERIE_GUARDED_BY(mutex_);
 };
