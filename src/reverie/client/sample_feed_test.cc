@@ -1,94 +1,15 @@
 #include "reverie/client/sample_feed.h"
 
 #include <algorithm>
-#include <deque>
+#include <cstring>
 #include <utility>
 
 #include <gtest/gtest.h>
 
-#include "reverie/record/trajectory.h"
-#include "tests/support/values.h"
+#include "tests/support/faucet.h"
 
 namespace reverie {
 namespace {
-
-// A service with nothing but items, each once. It never waits: a request that cannot be served
-// whole gets what there is, as if its deadline had come; one without a deadline is cancelled.
-class Faucet final : public ReplayService {
- public:
-  struct Asked {
-    std::size_t count;
-    std::size_t min_count;
-    bool has_deadline;
-    friend bool operator==(const Asked&, const Asked&) = default;
-  };
-
-  // Items of one column, an int64 a row: their number, over and over.
-  void add(std::int64_t number, std::uint32_t rows) {
-    const auto schema = make_ref<ChunkSchema>(std::vector<TensorSpec>{{"n", DType::kInt64, {}}});
-    const Ref<Chunk> chunk = Chunk::open(schema, {}, rows, 0, Allocator::heap()).value();
-    for (std::uint32_t r = 0; r < rows; ++r) chunk->set_row(0, r, i64(number).bytes);
-    chunk->publish(rows);
-    const auto layout = make_ref<Layout>(
-        std::vector<LayoutColumn>{{schema->column(0), 0, 0, 1, false}}, std::string("*"));
-    items_.emplace_back(layout, std::vector<Piece>{{chunk.get(), 0, rows}});
-    waiting_.push_back(items_.size() - 1);
-  }
-  void add_ones(int count) {
-    for (int i = 0; i < count; ++i) add(i, 1);
-  }
-
-  RequestId sample(SampleRequest request, Done<SampleResult> done) override {
-    asked.push_back({request.count, request.min_count, request.deadline != TimePoint::max()});
-    SampleResult result;
-    while (result.batch.size() < request.count && !waiting_.empty()) {
-      SampledItem item;
-      item.key = waiting_.front();
-      item.trajectory = items_[waiting_.front()].view();
-      waiting_.pop_front();
-      result.batch.add(item);
-    }
-    if (result.batch.size() < request.min_count) {
-      result.status = asked.back().has_deadline ? deadline_exceeded("too late")
-                                                : cancelled("there will never be more");
-    }
-    done(std::move(result));
-    return 0;
-  }
-
-  std::vector<Asked> asked;
-
-  RequestId insert(InsertRequest, Done<InsertResult> done) override {
-    done({unimplemented("no inserts"), 0});
-    return 0;
-  }
-  RequestId mutate(const MutateRequest&, Done<MutateResult> done) override {
-    done({.status = unimplemented("no updates")});
-    return 0;
-  }
-  RequestId lookup(const LookupRequest&, Done<LookupResult> done) override {
-    done({unimplemented("no look-ups"), {}, {}});
-    return 0;
-  }
-  RequestId reset(std::string_view, Done<Status> done) override {
-    done(unimplemented("no resets"));
-    return 0;
-  }
-  RequestId info(Done<Result<std::vector<TableInfo>>> done) override {
-    done(unimplemented("no infos"));
-    return 0;
-  }
-  RequestId why_blocked(std::string_view, Done<Result<BlockedReport>> done) override {
-    done(unimplemented("no reports"));
-    return 0;
-  }
-  void cancel(RequestId) override {}
-  void close() override {}
-
- private:
-  std::deque<Trajectory> items_;
-  std::deque<std::size_t> waiting_;
-};
 
 class SampleFeedTest : public testing::Test {
  protected:

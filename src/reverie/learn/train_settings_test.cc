@@ -9,6 +9,15 @@
 namespace reverie {
 namespace {
 
+TEST(TrainSettings, AnOptionIsCheckedByItselfWhateverTheOthersWillBe) {
+  EXPECT_TRUE(check_options({{"warmup_steps", std::int64_t{1}}, {"n_step", std::int64_t{5}}}).ok());
+  const Status wrong = check_options({{"batch_size", std::int64_t{0}}});
+  EXPECT_EQ(wrong.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(wrong.message().find("batch_size is 0"), std::string::npos) << wrong.message();
+  const Status unknown = check_options({{"stepz", std::int64_t{3}}});
+  EXPECT_NE(unknown.message().find("steps"), std::string::npos) << unknown.message();
+}
+
 TEST(TrainSettings, TheDefaultsAreInRange) {
   EXPECT_TRUE(check_settings({}).ok());
 }
