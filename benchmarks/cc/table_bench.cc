@@ -115,7 +115,8 @@ void BM_LongestHold(benchmark::State& state) {
       Item item = item_over(*chunk, static_cast<ItemKey>(i), 1.0 + random.uniform(),
                             static_cast<std::uint32_t>(i % 64), 1);
       Aftermath after;
-      timed(insert, [&] { core->insert(std::move(item), TimePoint{i}, after); });
+      timed(insert,
+            [&] { REVERIE_CHECK(core->insert(std::move(item), TimePoint{i}, after).ok()); });
       if (after.growing) after.growing->populate_ahead();  // as Table does, without the lock
     }
     std::vector<double> priorities(kBreath);

@@ -49,12 +49,12 @@ std::size_t touch(const Piece& piece, std::size_t c) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const Ref<GrpcMessage> message =
       grpc_message(std::string(reinterpret_cast<const char*>(data), size));
-  const auto packed = wire::read_packed_samples(message->bytes());
+  const auto packed = wire::read_packed_response(message->bytes());
   if (!packed.ok()) return 0;
   SampleBatch batch;
   PackedSamples samples;
-  const Status status =
-      read_packed(message, *packed, wire::ColumnNames::numbered(2), kCountMax, batch, samples);
+  const Status status = read_packed(message, packed->samples, wire::ColumnNames::numbered(2),
+                                    kCountMax, batch, samples);
   require(status.ok() ? batch.size() <= kCountMax : batch.empty());
   std::size_t looked_at = 0;
   for (const TrajectoryView& trajectory : batch.trajectories()) {

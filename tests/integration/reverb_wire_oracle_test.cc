@@ -256,6 +256,35 @@ TEST_F(ReverbWireOracle, InsertRequestsAreReadAndWrittenAlike) {
   }
 }
 
+TEST_F(ReverbWireOracle, StoredChunksAreReadAlike) {
+  for (int round = 0; round < kRounds; ++round) {
+    proto::InsertStreamRequest theirs;
+    for (std::uint64_t i = below(4); i > 0; --i) theirs.add_stored_chunks(word());
+    const std::string bytes = theirs.SerializeAsString();
+    const auto ours = wire::read_insert_request(wire::bytes_of(bytes)).value();
+    ASSERT_EQ(ours.stored_chunks.size(), static_cast<std::size_t>(theirs.stored_chunks_size()));
+    for (std::size_t i = 0; i < ours.stored_chunks.size(); ++i) {
+      EXPECT_EQ(wire::text_of(ours.stored_chunks[i]), theirs.stored_chunks(static_cast<int>(i)));
+    }
+  }
+}
+
+TEST_F(ReverbWireOracle, PackedResponsesAreReadAndWrittenAlike) {
+  for (int round = 0; round < kRounds; ++round) {
+    proto::SampleStreamResponse theirs;
+    theirs.set_packed("packed " + word());
+    theirs.set_sampler_mass(real());
+    const std::string bytes = theirs.SerializeAsString();
+    const auto ours = wire::read_packed_response(wire::bytes_of(bytes)).value();
+    std::string again = wire::packed_response_head(ours.samples.size());
+    again += wire::text_of(ours.samples);
+    wire::put_packed_response_tail(again, ours.sampler_mass);
+    expect_equal(parsed<proto::SampleStreamResponse>(again), theirs);
+    expect_same_prefixes<proto::SampleStreamResponse>(
+        bytes, [](Bytes cut) { return wire::read_packed_response(cut).ok(); });
+  }
+}
+
 TEST_F(ReverbWireOracle, SampleResponsesAreReadAndWrittenAlike) {
   for (int round = 0; round < kRounds; ++round) {
     proto::SampleStreamResponse theirs;
@@ -313,10 +342,11 @@ TEST_F(ReverbWireOracle, SmallRequestsAreReadAndWrittenAlike) {
     proto::InsertStreamResponse numbered;
     numbered.set_requests_taken(number());
     for (std::uint64_t i = 2 * below(4); i > 0; --i) numbered.add_confirmed(number());
+    numbered.set_stored_chunk_version(number());
     const std::string numbered_bytes = numbered.SerializeAsString();
     const auto taken = wire::read_insert_response(wire::bytes_of(numbered_bytes)).value();
-    expect_equal(parsed<proto::InsertStreamResponse>(
-                     wire::write_numbered_response(taken.confirmed, taken.requests_taken)),
+    expect_equal(parsed<proto::InsertStreamResponse>(wire::write_numbered_response(
+                     taken.confirmed, taken.requests_taken, taken.stored_chunk_version)),
                  numbered);
 
     proto::ResetRequest reset;
@@ -408,7 +438,7 @@ TEST_F(ReverbWireOracle, ChunksKeepTheirMessageAndDescribeItsTensors) {
     const auto chunk = wire::read_chunk(buffer_of(bytes), schemas);
     ASSERT_TRUE(chunk.ok()) << chunk.status().to_string() << theirs.DebugString();
     const Chunk& ours = **chunk;
-    EXPECT_EQ(wire::text_of(ours.enveloped(Chunk::Envelope::kReverbChunkData)), bytes);
+    EXPECT_EQ(wire::text_of(ours.enveloped(Chunk::Envelope::kWireMessage)), bytes);
     EXPECT_EQ(ours.key(), theirs.chunk_key());
     EXPECT_EQ(wire::chunk_key_of(wire::bytes_of(bytes)).value(), theirs.chunk_key());
     EXPECT_EQ(ours.episode(), theirs.sequence_range().episode_id());

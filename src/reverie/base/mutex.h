@@ -21,6 +21,7 @@
 #define REVERIE_CAPABILITY(x) REVERIE_THREAD_ANNOTATION(capability(x))
 #define REVERIE_SCOPED_CAPABILITY REVERIE_THREAD_ANNOTATION(scoped_lockable)
 #define REVERIE_GUARDED_BY(x) REVERIE_THREAD_ANNOTATION(guarded_by(x))
+#define REVERIE_PT_GUARDED_BY(x) REVERIE_THREAD_ANNOTATION(pt_guarded_by(x))  // what it points to
 #define REVERIE_REQUIRES(...) REVERIE_THREAD_ANNOTATION(requires_capability(__VA_ARGS__))
 #define REVERIE_EXCLUDES(...) REVERIE_THREAD_ANNOTATION(locks_excluded(__VA_ARGS__))
 #define REVERIE_ACQUIRE(...) REVERIE_THREAD_ANNOTATION(acquire_capability(__VA_ARGS__))

@@ -98,10 +98,12 @@ class PackedSamplesTest : public ::testing::Test {
   }
   Status read(const std::string& message, std::size_t count_max = 1u << 20) {
     const Ref<GrpcMessage> received = grpc_message(message);
-    const auto packed = wire::read_packed_samples(received->bytes());
+    const auto packed = wire::read_packed_response(received->bytes());
     if (!packed.ok()) return packed.status();
-    if (packed->empty()) return data_loss("there are no packed samples");
-    return read_packed(received, *packed, names_, count_max, read_, samples_.emplace_back());
+    if (packed->samples.empty()) return data_loss("there are no packed samples");
+    sampler_mass_ = packed->sampler_mass;
+    return read_packed(received, packed->samples, names_, count_max, read_,
+                       samples_.emplace_back());
   }
   // Compares with what was drawn, column by column and row by row.
   void expect_all() {
@@ -153,7 +155,19 @@ class PackedSamplesTest : public ::testing::Test {
   wire::ColumnNames names_;
   SampleBatch read_;
   std::vector<PackedSamples> samples_;
+  double sampler_mass_ = 0;
 };
+
+TEST_F(PackedSamplesTest, AResponseTellsTheMassOfItsTableBehindTheSamples) {
+  const auto kind = schema(5'000);
+  const Ref<Chunk> chunk = raw_chunk(kind, 8, 10);
+  draw(layout(kind), {{chunk.get(), 2, 3}});
+  ASSERT_TRUE(read(write().front()).ok());
+  EXPECT_EQ(sampler_mass_, 0) << "unless nothing is known of it";
+  drawn_.set_sampler_mass(12.5);
+  ASSERT_TRUE(read(write().front()).ok());
+  EXPECT_EQ(sampler_mass_, 12.5);
+}
 
 TEST_F(PackedSamplesTest, RawRowsComeBackWhateverLiesAroundThem) {
   const auto small = schema(3);
@@ -299,8 +313,8 @@ class HostilePackedSamples : public PackedSamplesTest {
   }
   // Of the packed bytes, which follow the response's head.
   static std::string body(const std::string& message) {
-    const auto packed = wire::read_packed_samples(wire::bytes_of(message)).value();
-    return std::string(wire::text_of(packed));
+    const auto packed = wire::read_packed_response(wire::bytes_of(message)).value();
+    return std::string(wire::text_of(packed.samples));
   }
   static std::string message_of(const std::string& body) {
     return wire::packed_response_head(body.size()) + body;

@@ -320,7 +320,9 @@ Result<GrpcPayload> PackedWriter::try_write(const SampleBatch& batch, std::size_
   for (KeptRows& rows : raw_) message.keep_rows(*rows.first, std::move(rows.second));
   message.keep(std::make_shared<const std::vector<Encoded>>(std::move(encoded_)));
   *next = end;
-  return message.build(wire::packed_response_head(message.message().size_bytes()));
+  const std::string head = wire::packed_response_head(message.message().size_bytes());
+  wire::put_packed_response_tail(message.own(), batch.sampler_mass());
+  return message.build(head);
 }
 
 Result<GrpcPayload> PackedWriter::write(const SampleBatch& batch, std::size_t* next) {

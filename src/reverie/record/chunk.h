@@ -107,7 +107,7 @@ class Chunk final : public RefCounted<Chunk> {
   // What the bytes around the columns of an encoded chunk are.
   enum class Envelope : std::uint8_t {
     kNone,
-    kReverbChunkData,  // the message that the chunk came in: reverb_wire/chunk_data.h
+    kWireMessage,  // the message that the chunk came in, to be sent on as it is
   };
 
   // A sealed chunk whose columns stay as they were sent. Requires one entry a column, each

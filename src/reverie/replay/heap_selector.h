@@ -23,6 +23,10 @@ class HeapSelector : public Selector {
   bool holds_all(std::span<const double> priorities) const override {
     return has_no_nan(priorities);
   }
+  void reserve(Slot reach) final {
+    heap_.reach(reach - 1, {});
+    place_.reach(reach - 1, kNoSlot);
+  }
   void insert(Slot slot, double priority) final {
     heap_.reach(size_, {});
     place_.reach(slot, kNoSlot);
@@ -40,6 +44,7 @@ class HeapSelector : public Selector {
   }
   std::size_t size() const final { return size_; }
   std::optional<double> least_probability() final { return 1.0; }
+  double mass() final { return size() > 0 ? 1.0 : 0.0; }
   void draw(std::span<Slot> slots, std::span<double> probabilities) final {
     if (slots.empty()) return;
     std::fill(slots.begin(), slots.end(), heap_[0].slot);

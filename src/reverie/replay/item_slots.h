@@ -60,8 +60,11 @@ class ItemSlots {
       512;  // 32 KiB at most: few pages to be faulted in under a lock
   static constexpr std::size_t kMaxSlots = kNoSlot;
 
-  explicit ItemSlots(bool is_keyed)
-      : slot_shift_(is_keyed ? 6 : 5), slabs_(SlabAllocator::make(segment_bytes())) {}
+  // Where `memory` is null, in slabs of its own. It outlives this.
+  explicit ItemSlots(bool is_keyed, Allocator* memory = nullptr)
+      : slot_shift_(is_keyed ? 6 : 5),
+        slabs_(memory == nullptr ? SlabAllocator::make(segment_bytes()) : nullptr),
+        memory_(memory == nullptr ? *slabs_ : *memory) {}
   ItemSlots(const ItemSlots&) = delete;
   ItemSlots& operator=(const ItemSlots&) = delete;
   ~ItemSlots() {
@@ -83,13 +86,14 @@ class ItemSlots {
   const StoredItem& whole(Slot slot) const { return static_cast<const StoredItem&>((*this)[slot]); }
   void prefetch(Slot slot) const { __builtin_prefetch(&(*this)[slot]); }
 
-  // A free slot, with a generation of its own. Requires size() < kMaxSlots.
+  // A free slot, with a generation of its own; kNoSlot, and nothing changed, where no memory can be
+  // had. Requires size() < kMaxSlots.
   Slot take() {
     if (first_free_ != kNoSlot) will_change(first_free_);
     Slot slot = first_free_;
     if (slot == kNoSlot) {
+      if (used_ == reach() && !add_segment()) return kNoSlot;
       slot = used_++;
-      if (slot / kSegmentSlots == segments_.size()) add_segment();
     } else {
       first_free_ = static_cast<Slot>((*this)[slot].times_sampled);
     }
@@ -111,7 +115,10 @@ class ItemSlots {
     first_free_ = slot;
     --size_;
   }
-  // Where the slots lie. Slot 0 of a segment is the time to populate_ahead(), not under a lock.
+  // Slots that take no more memory are those below.
+  Slot reach() const { return static_cast<Slot>(segments_.size() * kSegmentSlots); }
+  // Where the slots lie, if not in a memory that was given. Slot 0 of a segment is the time to
+  // populate_ahead(), not under a lock.
   static bool begins_segment(Slot slot) { return slot % kSegmentSlots == 0; }
   const std::shared_ptr<SlabAllocator>& slabs() const { return slabs_; }
 
@@ -154,13 +161,16 @@ class ItemSlots {
     return std::move(frozen.copies[frozen.next++]);
   }
   // Makes an empty object what it was: `numbers`, then restore_slot() for each slot below
-  // numbers.used, in order. Requires that take() was never called.
-  void restore(const Numbers& numbers) {
-    while (segments_.size() * kSegmentSlots < numbers.used) add_segment();
+  // numbers.used, in order. False where no memory can be had. Requires that take() was never called.
+  bool restore(const Numbers& numbers) {
+    while (reach() < numbers.used) {
+      if (!add_segment()) return false;
+    }
     used_ = numbers.used;
     first_free_ = numbers.first_free;
     first_generation_ = numbers.first_generation;
     newest_generation_ = numbers.newest_generation;
+    return true;
   }
   // The record's trajectory is not looked at: `trajectory` is its like, or empty.
   void restore_slot(Slot slot, const SlotRecord& record, Trajectory trajectory) {
@@ -216,8 +226,15 @@ class ItemSlots {
     }
   }
 
-  void add_segment() {
-    segments_.push_back(slabs_->allocate(segment_bytes()).value());
+  // False where no memory can be had.
+  bool add_segment() {
+    Result<Buffer> memory = memory_.allocate(segment_bytes());
+    if (!memory.ok()) return false;
+    try {
+      segments_.push_back(std::move(memory).value());
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
     std::byte* const begin = segments_.back().data();
     for (std::size_t i = 0; i < kSegmentSlots; ++i) {
       std::byte* const place = begin + (i << slot_shift_);
@@ -227,10 +244,12 @@ class ItemSlots {
         new (place) BriefItem;
       }
     }
+    return true;
   }
 
-  const int slot_shift_;  // of the size of a slot
-  std::shared_ptr<SlabAllocator> slabs_;
+  const int slot_shift_;                        // of the size of a slot
+  const std::shared_ptr<SlabAllocator> slabs_;  // null where memory was given
+  Allocator& memory_;
   std::vector<Buffer> segments_;
   std::size_t size_ = 0;
   Slot used_ = 0;

@@ -98,7 +98,9 @@ void KeyMap::split(std::uint64_t mixed) {
     ++depth_;
   }
   const int bit = old->depth + 1;
+  // All memory is taken before an entry moves: without it the map stays as it is.
   auto upper = std::make_unique<Segment>(bit);
+  if (segments_.size() == segments_.capacity()) segments_.reserve(2 * segments_.size());
   const auto moved =
       std::make_unique<Segment>(*old);  // read from a copy: both halves are laid out afresh
   old->depth = bit;

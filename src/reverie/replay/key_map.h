@@ -46,7 +46,8 @@ class KeyMap {
   // Where the key's value lies, until the next insert or erase; null if it is not there.
   Slot* find_value(std::uint64_t key);
 
-  // False, and no change, if the key is there already.
+  // False, and no change, if the key is there already. May throw std::bad_alloc, and the key is not
+  // there then.
   bool insert(std::uint64_t key, Slot value);
   // The value it had, if it was there.
   std::optional<Slot> erase(std::uint64_t key);

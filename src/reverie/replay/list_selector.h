@@ -17,6 +17,7 @@ class ListSelector : public Selector {
   bool holds_all(std::span<const double> priorities) const override {
     return has_no_nan(priorities);
   }
+  void reserve(Slot reach) final { links_.reach(reach - 1, {}); }
   void insert(Slot slot, double) final {
     links_.reach(slot, {});
     links_.write(slot) = {newest_, kNoSlot};
@@ -45,6 +46,7 @@ class ListSelector : public Selector {
     return count;
   }
   std::optional<double> least_probability() final { return 1.0; }
+  double mass() final { return size() > 0 ? 1.0 : 0.0; }
   std::size_t memory_bytes() const final { return sizeof(*this) + links_.memory_bytes(); }
   // The slots, oldest first.
   std::unique_ptr<SelectorState> freeze() final {

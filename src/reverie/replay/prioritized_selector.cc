@@ -43,6 +43,11 @@ bool Prioritized::holds_all(std::span<const double> priorities) const {
   return all;
 }
 
+void Prioritized::reserve(Slot reach) {
+  slots_.reserve(reach);
+  tree_.reach(reach - 1);
+}
+
 void Prioritized::insert(Slot slot, double priority) {
   if (priority != inserted_priority_) {
     priority_power(exponent_, {&priority, 1}, {&inserted_weight_, 1});

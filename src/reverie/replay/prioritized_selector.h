@@ -32,6 +32,7 @@ class Prioritized final : public Selector {
   // Refuses what is negative, not finite, or beyond 3.4e38 once raised to the exponent.
   Status check_priority(double priority) const override;
   bool holds_all(std::span<const double> priorities) const override;
+  void reserve(Slot reach) override;
   void insert(Slot slot, double priority) override;
   void update(std::span<const Slot> slots, std::span<const double> priorities) override;
   void erase(Slot slot) override;
@@ -39,6 +40,7 @@ class Prioritized final : public Selector {
   void draw(std::span<Slot> slots, std::span<double> probabilities) override;
   std::size_t draw_distinct(std::span<Slot> slots, std::span<double> probabilities) override;
   std::optional<double> least_probability() override;
+  double mass() override { return tree_.total(); }
   std::unique_ptr<Selector> make_empty() override;
   std::size_t memory_bytes() const override;
   // Both generators, then the weights by slot, up to the last that is not 0.

@@ -96,6 +96,11 @@ class Selector {
     return true;
   }
 
+  // Takes the memory that insert() of the slots below `reach` will need, so that those take none.
+  // May throw std::bad_alloc, and holds what it held then. Asked for some hundreds of slots at
+  // once.
+  virtual void reserve(Slot reach) { (void)reach; }
+
   // Requires a slot that is not in, and a checked priority.
   virtual void insert(Slot slot, double priority) = 0;
 
@@ -126,6 +131,13 @@ class Selector {
   // it can draw; none where the selector does not know. May look at all items when it is asked for
   // the first time. Requires size() > 0.
   virtual std::optional<double> least_probability() { return std::nullopt; }
+
+  // What all items together weigh in a draw: an item of weight w is drawn with probability w /
+  // mass(). Tables on several servers are sampled as one, each in proportion to its mass (a
+  // client's sampling="mass"), so a selector that weighs its items overrides this; else each
+  // weighs 1. Where there is no chance, the item that comes next weighs 1 and the others nothing.
+  // O(1).
+  virtual double mass() { return static_cast<double>(size()); }
 
   // An empty selector with the same options, for a table that starts afresh while the old content
   // is freed outside the lock. A random one gets a generator that continues this one's run.

@@ -23,11 +23,16 @@ class SlotSet {
     return slot / kWordSlots < words_.capacity() &&
            (words_[slot / kWordSlots] >> (slot % kWordSlots) & 1) != 0;
   }
+  // Takes the memory that the slots below `reach` need. Requires reach > 0.
+  void reserve(Slot reach) {
+    const Slot last = reach - 1;
+    words_.reach(last / kWordSlots, 0);
+    if (last / kRunSlots >= runs_.size()) runs_.resize(last / kRunSlots + 1);
+    if (last / kStretchSlots >= stretches_.size()) stretches_.resize(last / kStretchSlots + 1);
+  }
   // Requires !contains(slot).
   void insert(Slot slot) {
-    words_.reach(slot / kWordSlots, 0);
-    if (slot / kRunSlots >= runs_.size()) runs_.resize(slot / kRunSlots + 1);
-    if (slot / kStretchSlots >= stretches_.size()) stretches_.resize(slot / kStretchSlots + 1);
+    reserve(slot + 1);
     words_[slot / kWordSlots] |= std::uint64_t{1} << (slot % kWordSlots);
     ++runs_[slot / kRunSlots];
     ++stretches_[slot / kStretchSlots];

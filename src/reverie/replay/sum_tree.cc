@@ -15,6 +15,16 @@ using sum_tree::Level;
 using sum_tree::Segment;
 using sum_tree::Tree;
 
+namespace {
+
+// For `count` elements, twice as many as before at least.
+template <typename Vector>
+void make_room(Vector& vector, std::size_t count) {
+  if (vector.capacity() < count) vector.reserve(std::max(count, 2 * vector.capacity()));
+}
+
+}  // namespace
+
 SumTree::SumTree(Kernel kernel) : kernels_(&sum_tree::portable_kernels()) {
   if (kernel == Kernel::kPortable) return;
   if (const sum_tree::Kernels* avx2 = sum_tree::avx2_kernels()) kernels_ = avx2;
@@ -23,25 +33,50 @@ SumTree::SumTree(Kernel kernel) : kernels_(&sum_tree::portable_kernels()) {
 }
 
 void SumTree::reach(Slot slot) {
-  while (slot >= capacity()) {
-    tree_.segments.push_back(std::make_unique<Segment>());
-    tree_.dirty.push_back(0);
-    // The new segment weighs nothing, so the sums above stand; there only have to be enough nodes.
-    std::size_t children = tree_.segments.size();
+  while (slot >= capacity()) add_segment();
+}
+
+// All that takes memory comes first: without it the tree stays as it is.
+void SumTree::add_segment() {
+  auto segment = std::make_unique<Segment>();
+  make_room(tree_.segments, tree_.segments.size() + 1);
+  make_room(tree_.dirty, tree_.segments.size() + 1);
+  Level fresh;
+  const auto each_level = [count = tree_.segments.size() + 1](auto act) {
+    std::size_t children = count;
     for (std::size_t k = 0; children > 1; ++k) {
-      const bool is_new = k == tree_.levels.size();
-      Level& level = is_new ? tree_.levels.emplace_back() : tree_.levels[k];
       children = (children + kFanout - 1) / kFanout;
-      level.below.resize(children);
-      level.sums.resize(children);
-      level.dirty.resize(children);
-      if (is_new) {
-        // Its first child is what was the root: whatever is new lies further along the mass.
-        level.sums[0].values[0] = tree_.total;
-        std::fill_n(level.below[0].values + 1, kFanout - 1, tree_.total);
-      }
+      act(k, children);
     }
-  }
+  };
+  each_level([&](std::size_t k, std::size_t children) {
+    if (k == tree_.levels.size()) {  // one at most
+      fresh.below.resize(children);
+      fresh.sums.resize(children);
+      fresh.dirty.resize(children);
+      make_room(tree_.levels, k + 1);
+      return;
+    }
+    make_room(tree_.levels[k].below, children);
+    make_room(tree_.levels[k].sums, children);
+    make_room(tree_.levels[k].dirty, children);
+  });
+
+  tree_.segments.push_back(std::move(segment));
+  tree_.dirty.push_back(0);
+  // The new segment weighs nothing, so the sums above stand; there only have to be enough nodes.
+  each_level([&](std::size_t k, std::size_t children) {
+    if (k == tree_.levels.size()) {
+      // Its first child is what was the root: whatever is new lies further along the mass.
+      fresh.sums[0].values[0] = tree_.total;
+      std::fill_n(fresh.below[0].values + 1, kFanout - 1, tree_.total);
+      tree_.levels.push_back(std::move(fresh));
+      return;
+    }
+    tree_.levels[k].below.resize(children);
+    tree_.levels[k].sums.resize(children);
+    tree_.levels[k].dirty.resize(children);
+  });
 }
 
 std::shared_ptr<const SumTree::Frozen> SumTree::freeze() {

@@ -107,6 +107,7 @@ class SumTree {
 
  private:
   void keep(std::span<const Slot> slots);
+  void add_segment();
   void refresh() {
     if (waiting_count_ == 0) return;
     kernels_->refresh(tree_, waiting_.data(), waiting_count_);

@@ -13,7 +13,10 @@ namespace reverie {
 
 Table::Table(std::unique_ptr<TableCore> core, std::shared_ptr<StoreContext> context,
              RequestId id_base)
-    : context_(std::move(context)), id_base_(id_base), core_(std::move(core)) {}
+    : context_(std::move(context)),
+      id_base_(id_base),
+      rules_(core->shared_rules()),
+      core_(std::move(core)) {}
 
 // --- Critical sections ---------------------------------------------------------------------
 
@@ -76,16 +79,18 @@ void Table::serve_waiting(TimePoint now, Effects& effects) {
 bool Table::serve_insert(TimePoint now, std::size_t& breath, Effects& effects) {
   if (inserts_.empty() || breath == 0) return false;
   WaitingInsert& front = inserts_.front();
+  Status refusal;
   const std::size_t applied =
-      insert_now(std::span(front.items).subspan(front.applied, 1), now, effects);
+      insert_now(std::span(front.items).subspan(front.applied, 1), now, effects, refusal);
   front.applied += applied;
   breath -= applied;
-  if (front.applied == front.items.size()) {
+  const bool is_over = front.applied == front.items.size() || !refusal.ok();
+  if (is_over) {
     WaitingInsert served = std::move(front);
     inserts_.pop_front();
-    complete(std::move(served), {}, now, effects);
+    complete(std::move(served), std::move(refusal), now, effects);
   }
-  return applied > 0;
+  return applied > 0 || is_over;
 }
 
 // In the order of their arrival. Only one that lacks items which it does not have yet (distinct)
@@ -109,11 +114,13 @@ bool Table::serve_samples(TimePoint now, std::size_t& breath, Effects& effects) 
   return false;
 }
 
-std::size_t Table::insert_now(std::span<Item> items, TimePoint now, Effects& effects) {
+std::size_t Table::insert_now(std::span<Item> items, TimePoint now, Effects& effects,
+                              Status& refusal) {
   std::size_t applied = 0;
   for (Item& item : items) {
     if (!core_->can_insert() || !core_->has_room(item)) break;
-    core_->insert(std::move(item), now, effects.after);
+    refusal = core_->insert(std::move(item), now, effects.after);
+    if (!refusal.ok()) break;
     ++applied;
   }
   return applied;
@@ -129,6 +136,7 @@ bool Table::sample_now(SampleRequest& request, TimePoint now, Effects& effects) 
   } else {
     request.batch.add_pin(Pin(shared_from_this(), pin));
     request.batch.set_drawn_at(now);
+    request.batch.set_sampler_mass(core_->sampler_mass());
     if (request.wants_least) request.batch.set_least_probability(core_->least_probability());
   }
   // Short of a whole breath means that no more can be drawn at once.
@@ -140,7 +148,7 @@ bool Table::sample_now(SampleRequest& request, TimePoint now, Effects& effects) 
 
 RequestId Table::insert(std::span<Item> items, TimePoint deadline, Done<InsertResult> done) {
   for (std::size_t i = 0; i < items.size(); ++i) {
-    Status status = core_->check_item(items[i]);
+    Status status = rules_->check_item(items[i]);
     if (status.ok()) continue;
     if (items.size() > 1) status = status.with_context(format("item {} of {}", i, items.size()));
     done({std::move(status), 0});
@@ -155,9 +163,10 @@ RequestId Table::insert(std::span<Item> items, TimePoint deadline, Done<InsertRe
       return;
     }
     if (inserts_.empty()) {
-      result.applied = insert_now(items.first(std::min(items.size(), kBreath)), now, effects);
+      result.applied =
+          insert_now(items.first(std::min(items.size(), kBreath)), now, effects, result.status);
     }
-    if (result.applied == items.size()) return;
+    if (result.applied == items.size() || !result.status.ok()) return;
     // Behind others, or halfway in, it may have to wait for no more than their turn or its own.
     if (deadline <= now && result.applied == 0 && inserts_.empty() && samples_.empty()) {
       result.status = insert_timed_out(0, items.size());
@@ -178,7 +187,7 @@ RequestId Table::insert(std::span<Item> items, TimePoint deadline, Done<InsertRe
 
 std::size_t Table::insert_at_once(std::span<Item> items) {
   std::size_t good = 0;
-  while (good < items.size() && core_->check_item(items[good]).ok()) ++good;
+  while (good < items.size() && rules_->check_item(items[good]).ok()) ++good;
   std::size_t applied = 0;
   while (applied < good) {
     const std::size_t wanted = std::min(good - applied, kBreath);
@@ -186,7 +195,8 @@ std::size_t Table::insert_at_once(std::span<Item> items) {
     apply([&](TimePoint now, Effects& effects) {
       mutex_.assert_held();
       if (!closed_ && inserts_.empty()) {
-        taken = insert_now(items.subspan(applied, wanted), now, effects);
+        Status refusal;  // insert() will meet it again
+        taken = insert_now(items.subspan(applied, wanted), now, effects, refusal);
       }
     });
     applied += taken;
@@ -259,9 +269,9 @@ std::size_t Table::hand_back(const SampleBatch& batch) {
 MutateResult Table::mutate(const MutateRequest& request) {
   MutateResult result;
   result.status = check_mutate_request(request);
-  if (result.status.ok()) result.status = core_->check_tickets(request.tickets);
+  if (result.status.ok()) result.status = rules_->check_tickets(request.tickets);
   for (const auto priorities : {request.ticket_priorities, request.key_priorities}) {
-    if (result.status.ok()) result.status = core_->check_priorities(priorities);
+    if (result.status.ok()) result.status = rules_->check_priorities(priorities);
   }
   if (!result.status.ok()) return result;
   if (!request.corrupt.empty()) take_out(request.corrupt, result);
@@ -282,6 +292,7 @@ MutateResult Table::mutate(const MutateRequest& request) {
   };
   std::size_t deleted = 0;
   for_each_breath(request.deletes.size(), [&](auto begin, auto size, TimePoint now, Effects& fx) {
+    mutex_.assert_held();
     deleted += core_->erase(request.deletes.subspan(begin, size), now, fx.after);
   });
   for_each_breath(request.tickets.size(), [&](auto begin, auto size, TimePoint now, Effects&) {
@@ -361,7 +372,10 @@ LookupResult Table::lookup(std::span<const ItemKey> keys) {
 }
 
 void Table::reset() {
-  apply([&](TimePoint, Effects& effects) { core_->reset(effects.after); });
+  apply([&](TimePoint, Effects& effects) {
+    mutex_.assert_held();
+    core_->reset(effects.after);
+  });
 }
 
 void Table::serve() {
@@ -415,35 +429,7 @@ std::size_t Table::memory_bytes() {
   return core_->memory_bytes();
 }
 
-// --- Waiting -------------------------------------------------------------------------------
-
-void Table::start_waiting(Waiting& waiting, TimePoint now, TimePoint deadline) {
-  waiting.id = id_base_ + ++last_id_;
-  waiting.since = now;
-  waiting.deadline = deadline;
-  first_deadline_ = std::min(first_deadline_, deadline);
-  if (deadline == TimePoint::max()) return;
-  if (deadline <= now) return;  // goes on as far as the table lets it, then completes
-  waiting.timer = context_->timers.schedule(deadline, [weak = weak_from_this()] {
-    if (const auto self = weak.lock()) self->serve();
-  });
-}
-
-void Table::complete(WaitingInsert waiting, Status status, TimePoint now, Effects& effects) {
-  if (waiting.timer != 0) context_->timers.cancel(waiting.timer, waiting.deadline);
-  insert_wait_ += now - waiting.since;
-  effects.inserts.emplace_back(std::move(waiting.done),
-                               InsertResult{std::move(status), waiting.applied});
-  for (Item& item : waiting.items) effects.after.garbage.add(std::move(item.trajectory));
-}
-
-void Table::complete(WaitingSample waiting, Status status, TimePoint now, Effects& effects) {
-  if (waiting.timer != 0) context_->timers.cancel(waiting.timer, waiting.deadline);
-  sample_wait_ += now - waiting.since;
-  effects.samples.push_back({std::move(waiting.done),
-                             {std::move(status), std::move(waiting.request.batch)},
-                             waiting.request.distinct});
-}
+// --- Requests that end before they are served ---------------------------------------------------
 
 template <typename Pick>
 void Table::complete_if(Pick pick, TimePoint now, Effects& effects) {
@@ -509,106 +495,6 @@ void Table::close() {
     closed_ = true;
     complete_if([&](const Waiting&, auto) { return closed_status(); }, now, effects);
   });
-}
-
-bool Table::lacks_room() const {
-  if (inserts_.empty() || !core_->can_insert()) return false;
-  const WaitingInsert& front = inserts_.front();
-  return !core_->has_room(front.items[front.applied]);
-}
-
-void Table::watch_room() {
-  const bool lacks = lacks_room();
-  if (lacks == watches_room_) return;
-  watches_room_ = lacks;
-  if (lacks) {
-    context_->chunks.add_waiter();
-  } else {
-    context_->chunks.remove_waiter();
-  }
-}
-
-// --- Explaining ----------------------------------------------------------------------------
-
-std::string Table::why_no_insert() const {
-  std::string reason = core_->limiter().why_no_insert();
-  if (reason.empty() && lacks_room()) {
-    const WaitingInsert& front = inserts_.front();
-    reason = format(
-        "the store's items hold {} bytes and the next one brings {} more, over max_bytes {}; "
-        "delete "
-        "or sample items out, or raise max_bytes",
-        context_->chunks.used_bytes(),
-        ChunkStore::new_bytes(front.items[front.applied].trajectory.view()),
-        *context_->chunks.max_bytes());
-  }
-  if (reason.empty() && !inserts_.empty()) reason = "requests that came before are waiting";
-  return reason;
-}
-
-Status Table::insert_timed_out(std::size_t applied, std::size_t count) const {
-  std::string reason = why_no_insert();
-  if (reason.empty()) {
-    reason = format("the store's items hold {} of max_bytes {}", context_->chunks.used_bytes(),
-                    context_->chunks.max_bytes().value_or(0));
-  }
-  return deadline_exceeded("insert into table '{}' timed out with {} of {} items in: {}",
-                           options().name, applied, count, reason);
-}
-
-Status Table::sample_timed_out(std::size_t drawn, std::size_t count) const {
-  std::string reason = core_->limiter().why_no_sample();
-  if (reason.empty()) {
-    reason = core_->size() == 0 ? "the table is empty"
-                                : "all items of the table are in the batch already";
-  }
-  return deadline_exceeded("sample from table '{}' timed out with {} of {} items drawn: {}",
-                           options().name, drawn, count, reason);
-}
-
-Status Table::closed_status() const {
-  return cancelled("the store of table '{}' is closed", options().name);
-}
-
-TableInfo Table::info() {
-  MutexLock lock(mutex_);
-  TableInfo info = core_->info();
-  info.pending_inserts = static_cast<std::int64_t>(inserts_.size());
-  info.pending_samples = static_cast<std::int64_t>(samples_.size());
-  info.missing_updates = missing_updates_;
-  info.corrupt_items = corrupt_items_;
-  // Those who wait now count with what they have waited so far.
-  const TimePoint now = context_->clock.now();
-  Duration insert_wait = insert_wait_;
-  for (const WaitingInsert& waiting : inserts_) insert_wait += now - waiting.since;
-  Duration sample_wait = sample_wait_;
-  for (const WaitingSample& waiting : samples_) sample_wait += now - waiting.since;
-  info.insert_wait_s = to_seconds(insert_wait);
-  info.sample_wait_s = to_seconds(sample_wait);
-  return info;
-}
-
-BlockedReport Table::why_blocked() {
-  MutexLock lock(mutex_);
-  const TimePoint now = context_->clock.now();
-  BlockedReport report;
-  report.inserts.waiting = static_cast<std::int64_t>(inserts_.size());
-  report.inserts.reason = why_no_insert();
-  if (!inserts_.empty()) {
-    const WaitingInsert& longest = inserts_.front();
-    report.inserts.longest_wait_s = to_seconds(now - longest.since);
-    report.inserts.longest_request =
-        format("insert of {} item(s), {} done", longest.items.size(), longest.applied);
-  }
-  report.samples.waiting = static_cast<std::int64_t>(samples_.size());
-  report.samples.reason = core_->limiter().why_no_sample();
-  if (!samples_.empty()) {
-    const WaitingSample& longest = samples_.front();
-    report.samples.longest_wait_s = to_seconds(now - longest.since);
-    report.samples.longest_request = format("sample of {} item(s), {} done", longest.request.count,
-                                            longest.request.batch.size());
-  }
-  return report;
 }
 
 }  // namespace reverie

@@ -9,7 +9,7 @@
 // A deadline ends a request that the table's bounds hold back, never one that only waits for its
 // turn: with a deadline of now, too, all is done that can be.
 //
-// There is no thread a table. A critical section is a few hundred items at most (a *breath*);
+// No table has a thread of its own. A critical section is a few hundred items at most (a *breath*);
 // copying, checking, freeing and completing happen outside it.
 #pragma once
 
@@ -24,6 +24,7 @@
 #include "reverie/base/mutex.h"
 #include "reverie/base/timer_queue.h"
 #include "reverie/replay/table_core.h"
+#include "reverie/replay/table_rules.h"
 #include "reverie/service/replay_service.h"
 
 namespace reverie {
@@ -60,7 +61,7 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   // `id_base` is added to every request id.
   Table(std::unique_ptr<TableCore> core, std::shared_ptr<StoreContext> context, RequestId id_base);
 
-  const TableOptions& options() const { return core_->options(); }
+  const TableOptions& options() const { return rules_->options(); }
 
   RequestId insert(std::span<Item> items, TimePoint deadline, Done<InsertResult> done);
   std::size_t insert_at_once(std::span<Item> items);
@@ -136,7 +137,8 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   // The probabilities of a batch without repeats as they are told. Without the lock.
   static void finish_distinct(SampleBatch& batch);
 
-  std::size_t insert_now(std::span<Item> items, TimePoint now, Effects& effects)
+  // Inserts the first items as far as the bounds let it; `refusal` says what ended it otherwise.
+  std::size_t insert_now(std::span<Item> items, TimePoint now, Effects& effects, Status& refusal)
       REVERIE_REQUIRES(mutex_);
   // True if the request is complete.
   bool sample_now(SampleRequest& request, TimePoint now, Effects& effects) REVERIE_REQUIRES(mutex_);
@@ -167,7 +169,8 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   const std::shared_ptr<StoreContext> context_;
   const RequestId id_base_;
   Mutex mutex_;
-  const std::unique_ptr<TableCore> core_;  // its changing parts are guarded by mutex_
+  const std::shared_ptr<const TableRules> rules_;
+  const std::unique_ptr<TableCore> core_ REVERIE_PT_GUARDED_BY(mutex_);
   std::deque<WaitingInsert> inserts_ REVERIE_GUARDED_BY(mutex_);
   std::deque<WaitingSample> samples_ REVERIE_GUARDED_BY(mutex_);
   RequestId last_id_ REVERIE_GUARDED_BY(mutex_) = 0;

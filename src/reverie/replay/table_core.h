@@ -30,6 +30,7 @@
 #include "reverie/replay/registry.h"
 #include "reverie/replay/selector.h"
 #include "reverie/replay/table_image.h"
+#include "reverie/replay/table_rules.h"
 #include "reverie/service/sample_batch.h"
 
 namespace reverie {
@@ -44,29 +45,28 @@ struct Aftermath {
 // Not thread-safe.
 class TableCore final : private TableAccess {
  public:
-  // NOT_FOUND and INVALID_ARGUMENT name the option, its value and the bound. `chunks` outlives it.
+  // NOT_FOUND and INVALID_ARGUMENT name the option, its value and the bound.
+  // `item_memory` is where the items lie; slabs of the table's own when null. Both outlive it.
   static Result<std::unique_ptr<TableCore>> make(TableOptions options, const Registry& registry,
-                                                 ChunkStore& chunks);
+                                                 ChunkStore& chunks,
+                                                 Allocator* item_memory = nullptr);
   ~TableCore();
 
   const TableOptions& options() const { return options_; }
+  // What never changes; needs no lock.
+  const std::shared_ptr<const TableRules>& shared_rules() const { return rules_; }
+  const TableRules& rules() const { return *rules_; }
   const RateLimiter& limiter() const { return limiter_; }
   std::size_t size() const override { return state_->slots.size(); }
   double max_priority() const { return max_priority_; }
-
-  // --- Checks that read only what never changes; need no lock.
-  // Priority, trajectory, signature, and whether the item alone fits max_bytes.
-  Status check_item(const Item& item) const;
-  Status check_priority(double priority) const;
-  // All of them, naming the first that is refused.
-  Status check_priorities(std::span<const double> priorities) const;
 
   // --- Inserts
   bool can_insert() const { return limiter_.can_insert(1); }
   // Whether the store's budget holds this item back now. A full table makes room as it goes.
   bool has_room(const Item& item) const;
   // Requires a checked item and can_insert(). An existing key only gets the new priority.
-  void insert(Item item, TimePoint now, Aftermath& after);
+  // RESOURCE_EXHAUSTED where no memory can be had: the item and the table are as they were.
+  Status insert(Item&& item, TimePoint now, Aftermath& after);
 
   // --- Samples
   // How many draws the limiter allows now.
@@ -82,15 +82,14 @@ class TableCore final : private TableAccess {
   std::size_t read(std::size_t skip, std::size_t count, SampleBatch& batch);
   // Of a single draw now, that of the least likely item; 0 where the sampler cannot tell.
   double least_probability();
+  // What the items weigh in a draw; see Selector::mass().
+  double sampler_mass() { return state_->sampler->mass(); }
   // Undoes draws [begin, end) of `batch`, the last first; see ReplayService::hand_back(). Returns
   // how many items can be drawn again: not those that were deleted or evicted since.
   std::size_t take_back(const SampleBatch& batch, std::size_t begin, std::size_t end, TimePoint now,
                         Aftermath& after);
   std::uint64_t pin() { return limbo_.pin(); }
   void unpin(std::uint64_t pin, Aftermath& after) { limbo_.unpin(pin, after.garbage); }
-
-  // INVALID_ARGUMENT for what can be no ticket of this table, such as a key or an index.
-  Status check_tickets(std::span<const std::uint64_t> tickets) const;
 
   // --- By key or ticket. Require checked priorities. Return how many were found.
   std::size_t update_by_ticket(std::span<const std::uint64_t> tickets,
@@ -144,15 +143,20 @@ class TableCore final : private TableAccess {
   Status check_restored(const SlotRecord& record, const TrajectoryView& trajectory,
                         const ItemSlots::Numbers& numbers) const;
 
-  TableCore(TableOptions options, RateLimiter limiter, ChunkStore& chunks,
+  TableCore(std::shared_ptr<const TableRules> rules, RateLimiter limiter, ChunkStore& chunks,
             std::unique_ptr<Selector> sampler, std::unique_ptr<Selector> remover,
-            std::vector<std::unique_ptr<TableExtension>> extensions);
+            std::vector<std::unique_ptr<TableExtension>> extensions, Allocator* item_memory);
 
   // TableAccess, for the extensions.
   TimePoint now() const override { return now_; }
   const StoredItem& item(Slot slot) const override { return state_->slots.whole(slot); }
   Status set_priority(Slot slot, double priority) override;
 
+  // With room in the selectors; kNoSlot where no memory can be had.
+  Slot take_slot(Aftermath& after);
+  enum class KeyInsert { kDone, kThere, kNoMemory };
+  KeyInsert insert_key(ItemKey key, Slot slot);
+  Status no_memory() const;
   void set_checked_priority(Slot slot, double priority);
   void update(Slot slot, double priority);
   // How many more samples the limiter must not wait for once the item is gone.
@@ -166,7 +170,8 @@ class TableCore final : private TableAccess {
   // The items of slots_ get the priorities in values_.
   void update_all();
 
-  void count_in(const Trajectory& trajectory);
+  // False, and nothing counted, where no memory can be had.
+  bool count_in(const Trajectory& trajectory);
   void count_out(const Trajectory& trajectory);
   bool is_over_bytes() const {
     return options_.max_bytes && account_->bytes() > *options_.max_bytes;
@@ -174,8 +179,8 @@ class TableCore final : private TableAccess {
 
   // All that a reset replaces: swapped out under the lock, freed after it.
   struct State {
-    State(ChunkStore& chunks_of_store, bool is_keyed)
-        : chunk_store(chunks_of_store), slots(is_keyed) {}
+    State(ChunkStore& chunks_of_store, bool is_keyed, Allocator* item_memory)
+        : chunk_store(chunks_of_store), slots(is_keyed, item_memory) {}
     ~State();  // takes its items out of the store's account
 
     ChunkStore& chunk_store;
@@ -187,12 +192,11 @@ class TableCore final : private TableAccess {
     std::unique_ptr<Selector> remover;
   };
 
-  const TableOptions options_;
+  const std::shared_ptr<const TableRules> rules_;
+  const TableOptions& options_;  // those of the rules
   ChunkStore& chunks_;
+  Allocator* const item_memory_;
   RateLimiter limiter_;
-  // Never replaced, always empty: they check priorities without the lock.
-  const std::unique_ptr<Selector> sampler_check_;
-  const std::unique_ptr<Selector> remover_check_;
   std::shared_ptr<State> state_;
   std::vector<std::unique_ptr<TableExtension>> extensions_;
   Limbo limbo_;

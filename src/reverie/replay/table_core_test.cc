@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <new>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "reverie/base/random.h"
+#include "reverie/replay/list_selector.h"
+#include "reverie/replay/local_service.h"
+#include "reverie/service/blocking.h"
 #include "tests/support/items.h"
 
 namespace reverie {
@@ -178,7 +182,7 @@ TEST_P(TableCoreAgainstModel, DoesWhatTheNaiveTableDoes) {
       const ItemKey key = is_known ? some_key() : next_key++;
       keys.push_back(key);
       if (keys.size() > 200) keys.erase(keys.begin(), keys.begin() + 100);
-      core->insert(item_over(*chunk, key, priority, 0, 4), kNow, after);
+      EXPECT_TRUE(core->insert(item_over(*chunk, key, priority, 0, 4), kNow, after).ok());
       model.insert(key, priority, chunk->key());
     } else if (dice < 80) {
       const bool can = core->sample_allowance() > 0;
@@ -251,7 +255,8 @@ TEST(TableCore, TheBestItemsStayWhereTheRemoverIsAMinHeap) {
   auto core = make_core(table_options("best", "MaxHeap", "MinHeap", 3, unlimited()), chunk_store);
   Aftermath after;
   for (const double priority : {5.0, 1.0, 9.0, 3.0, 7.0, 2.0}) {
-    core->insert(make_item(static_cast<ItemKey>(priority), priority), kNow, after);
+    EXPECT_TRUE(
+        core->insert(make_item(static_cast<ItemKey>(priority), priority), kNow, after).ok());
   }
   SampleBatch batch;
   ASSERT_EQ(core->sample(3, true, kNow, batch, after), 3u);
@@ -263,10 +268,10 @@ TEST(TableCore, AnItemWithoutAPriorityGetsTheLargestSoFar) {
   ChunkStore chunk_store{std::nullopt};
   auto core = make_core(table_options("t", "Prioritized", "Fifo", 10, unlimited()), chunk_store);
   Aftermath after;
-  core->insert(make_item(1, std::nullopt), kNow, after);
+  EXPECT_TRUE(core->insert(make_item(1, std::nullopt), kNow, after).ok());
   EXPECT_EQ(core->find(1)->priority, 1.0) << "1 before anything was seen";
-  core->insert(make_item(2, 7.5), kNow, after);
-  core->insert(make_item(3, std::nullopt), kNow, after);
+  EXPECT_TRUE(core->insert(make_item(2, 7.5), kNow, after).ok());
+  EXPECT_TRUE(core->insert(make_item(3, std::nullopt), kNow, after).ok());
   EXPECT_EQ(core->find(3)->priority, 7.5);
   EXPECT_EQ(core->max_priority(), 7.5);
 }
@@ -275,9 +280,10 @@ TEST(TableCore, AStaleTicketUpdatesNothing) {
   ChunkStore chunk_store{std::nullopt};
   auto core = make_core(table_options("t", "Uniform", "Fifo", 1, unlimited()), chunk_store);
   Aftermath after;
-  core->insert(make_item(1, 1.0), kNow, after);
+  EXPECT_TRUE(core->insert(make_item(1, 1.0), kNow, after).ok());
   const std::uint64_t stale = core->find(1)->ticket.packed();
-  core->insert(make_item(2, 1.0), kNow, after);  // evicts the first, in the same slot or another
+  EXPECT_TRUE(core->insert(make_item(2, 1.0), kNow, after)
+                  .ok());  // evicts the first, in the same slot or another
   const std::uint64_t fresh = core->find(2)->ticket.packed();
   ASSERT_NE(stale, fresh);
   const std::vector<std::uint64_t> tickets = {stale, 0, ~std::uint64_t{0}, fresh};
@@ -290,10 +296,10 @@ TEST(TableCore, ASelectorsRefusalLeavesTheTableAsItWas) {
   ChunkStore chunk_store{std::nullopt};
   auto core = make_core(table_options("t", "Prioritized", "Fifo", 10, unlimited()), chunk_store);
   Aftermath after;
-  core->insert(make_item(1, 2.0), kNow, after);
+  EXPECT_TRUE(core->insert(make_item(1, 2.0), kNow, after).ok());
   for (const double priority :
        {-1.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
-    const Status status = core->check_item(make_item(2, priority));
+    const Status status = core->rules().check_item(make_item(2, priority));
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << priority;
     EXPECT_NE(status.message().find("'t'"), std::string::npos) << status.message();
   }
@@ -304,13 +310,13 @@ TEST(TableCore, APinKeepsTheRowsOfRemovedItemsReadable) {
   ChunkStore chunk_store{std::nullopt};
   auto core = make_core(table_options("t", "Fifo", "Fifo", 2, unlimited()), chunk_store);
   Aftermath after;
-  core->insert(make_item(1, 1.0, 10), kNow, after);
-  core->insert(make_item(2, 1.0, 20), kNow, after);
+  EXPECT_TRUE(core->insert(make_item(1, 1.0, 10), kNow, after).ok());
+  EXPECT_TRUE(core->insert(make_item(2, 1.0, 20), kNow, after).ok());
   const std::uint64_t pin = core->pin();
   SampleBatch batch;
   core->sample(1, false, kNow, batch, after);
-  core->insert(make_item(3, 1.0, 30), kNow, after);
-  core->insert(make_item(4, 1.0, 40), kNow, after);
+  EXPECT_TRUE(core->insert(make_item(3, 1.0, 30), kNow, after).ok());
+  EXPECT_TRUE(core->insert(make_item(4, 1.0, 40), kNow, after).ok());
   after = {};  // would free item 1
   EXPECT_EQ(value_of(batch.trajectories()[0]), 10) << "read after its item was evicted";
   core->reset(after);
@@ -325,7 +331,9 @@ TEST(TableCore, ATicketOfBeforeAResetIsStale) {
   Aftermath after;
   std::vector<std::uint64_t> tickets;
   for (int round = 0; round < 3; ++round) {
-    for (ItemKey key = 1; key <= 3; ++key) core->insert(make_item(key, 1.0), kNow, after);
+    for (ItemKey key = 1; key <= 3; ++key) {
+      EXPECT_TRUE(core->insert(make_item(key, 1.0), kNow, after).ok());
+    }
     EXPECT_EQ(core->update_by_ticket(tickets, std::vector<double>(tickets.size(), 2.0), kNow), 0u)
         << "the same slots have other items now";
     SampleBatch batch;
@@ -342,7 +350,7 @@ TEST(TableCore, WithoutBooksOnlyATicketFindsAnItem) {
   auto core = make_core(options, chunk_store);
   Aftermath after;
   for (int i = 0; i < 5; ++i) {
-    core->insert(make_item(7, 1.0, static_cast<float>(i)), kNow, after);
+    EXPECT_TRUE(core->insert(make_item(7, 1.0, static_cast<float>(i)), kNow, after).ok());
   }
   EXPECT_EQ(core->size(), 3u) << "equal keys are items of their own, and two made room";
   EXPECT_FALSE(core->find(7).has_value());
@@ -369,7 +377,7 @@ TEST(TableCore, ABriefBatchHasWhatALearnerNeeds) {
     auto core = make_core(options, chunk_store);
     Aftermath after;
     for (ItemKey key = 1; key <= 9; ++key) {
-      core->insert(make_item(key, static_cast<double>(key)), kNow, after);
+      EXPECT_TRUE(core->insert(make_item(key, static_cast<double>(key)), kNow, after).ok());
     }
     batch.reserve(20, /*is_brief=*/&batch == &batches[1]);
     core->sample(20, false, kNow, batch, after);
@@ -392,7 +400,7 @@ TEST(TableCore, DistinctDrawsNeverRepeatWithinABatchEvenInBreaths) {
   auto core = make_core(options, chunk_store);
   Aftermath after;
   for (ItemKey key = 1; key <= 50; ++key) {
-    core->insert(make_item(key, static_cast<double>(key * key)), kNow, after);
+    EXPECT_TRUE(core->insert(make_item(key, static_cast<double>(key * key)), kNow, after).ok());
   }
   SampleBatch batch;
   EXPECT_EQ(core->sample(20, true, kNow, batch, after), 20u);
@@ -408,12 +416,12 @@ TEST(TableCore, EpisodesAreCountedWhileItemsOfThemAreThere) {
   ChunkStore chunk_store{std::nullopt};
   auto core = make_core(table_options("t", "Fifo", "Fifo", 2, unlimited()), chunk_store);
   Aftermath after;
-  core->insert(make_item(1, 1.0, 0, 1, {1, 100, 0}), kNow, after);
-  core->insert(make_item(2, 1.0, 0, 1, {2, 100, 1}), kNow, after);
+  EXPECT_TRUE(core->insert(make_item(1, 1.0, 0, 1, {1, 100, 0}), kNow, after).ok());
+  EXPECT_TRUE(core->insert(make_item(2, 1.0, 0, 1, {2, 100, 1}), kNow, after).ok());
   EXPECT_EQ(core->info().num_episodes, 1);
-  core->insert(make_item(3, 1.0, 0, 1, {3, 200, 0}), kNow, after);
+  EXPECT_TRUE(core->insert(make_item(3, 1.0, 0, 1, {3, 200, 0}), kNow, after).ok());
   EXPECT_EQ(core->info().num_episodes, 2);
-  core->insert(make_item(4, 1.0, 0, 1, {4, 200, 1}), kNow, after);
+  EXPECT_TRUE(core->insert(make_item(4, 1.0, 0, 1, {4, 200, 1}), kNow, after).ok());
   EXPECT_EQ(core->info().num_episodes, 1);
   EXPECT_EQ(core->info().num_deleted_episodes, 1);
 }
@@ -427,8 +435,8 @@ TEST(TableCore, DataInSeveralTablesIsChargedOnce) {
   const auto chunk_bytes = static_cast<std::int64_t>(chunk->size_bytes());
   const std::int64_t item_bytes =
       ChunkStore::item_bytes(item_over(*chunk, 1, 1.0, 0, 4).trajectory.view());
-  a->insert(item_over(*chunk, 1, 1.0, 0, 4), kNow, after);
-  b->insert(item_over(*chunk, 2, 1.0, 2, 4), kNow, after);
+  EXPECT_TRUE(a->insert(item_over(*chunk, 1, 1.0, 0, 4), kNow, after).ok());
+  EXPECT_TRUE(b->insert(item_over(*chunk, 2, 1.0, 2, 4), kNow, after).ok());
   EXPECT_EQ(chunk_store.used_bytes(), chunk_bytes + 2 * item_bytes) << "items are each table's own";
   const ItemKey one = 1, two = 2;
   a->erase({&one, 1}, kNow, after);
@@ -475,7 +483,7 @@ TEST(TableCore, AnItemLargerThanTheBudgetIsRefused) {
   TableOptions options = table_options("t", "Fifo", "Fifo", 10, unlimited());
   options.max_bytes = 200;
   auto core = make_core(options, chunk_store);
-  const Status status = core->check_item(make_item(1, 1.0, 0, 1000));
+  const Status status = core->rules().check_item(make_item(1, 1.0, 0, 1000));
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("max_bytes 200"), std::string::npos) << status.message();
 }
@@ -485,11 +493,112 @@ TEST(TableCore, ASignatureIsCheckedAtTheDoor) {
   TableOptions options = table_options("t", "Fifo", "Fifo", 10, unlimited());
   options.signature = Signature{{{"x", DType::kFloat32, {2}}}, ""};
   auto core = make_core(options, chunk_store);
-  EXPECT_TRUE(core->check_item(make_item(1, 1.0, 0, 2)).ok());
-  const Status status = core->check_item(make_item(1, 1.0, 0, 3));
+  EXPECT_TRUE(core->rules().check_item(make_item(1, 1.0, 0, 2)).ok());
+  const Status status = core->rules().check_item(make_item(1, 1.0, 0, 3));
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("x: float32 (3,)"), std::string::npos) << status.message();
   EXPECT_NE(status.message().find("x: float32 (2,)"), std::string::npos) << status.message();
+}
+
+// Memory for so many blocks, then none.
+class ShortMemory final : public Allocator {
+ public:
+  Result<Buffer> allocate(std::size_t size_bytes) override {
+    if (blocks_left == 0) return resource_exhausted("{} bytes could not be had", size_bytes);
+    --blocks_left;
+    return Allocator::heap().allocate(size_bytes);
+  }
+  int blocks_left = 1;
+};
+
+TEST(TableCore, AnInsertWithoutMemoryIsRefusedAndAllElseStaysAsItWas) {
+  for (const bool is_keyed : {true, false}) {
+    ShortMemory memory;
+    ChunkStore chunk_store{std::nullopt};
+    TableOptions options = table_options("t", "Prioritized", "Fifo", 10'000, unlimited());
+    options.is_keyed = is_keyed;
+    auto core = TableCore::make(options, registry(), chunk_store, &memory).value();
+    Aftermath after;
+    for (ItemKey key = 1; key <= ItemSlots::kSegmentSlots; ++key) {
+      ASSERT_TRUE(core->insert(make_item(key, 1.0), kNow, after).ok());
+    }
+    const TableInfo before = core->info();
+    const std::int64_t bytes = chunk_store.used_bytes();
+    Item item = make_item(1'000, 2.0);
+    const Status refused = core->insert(std::move(item), kNow, after);
+    EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted);
+    EXPECT_NE(refused.message().find("one more item of table 't', which holds 512"),
+              std::string::npos)
+        << refused.message();
+    EXPECT_FALSE(item.trajectory.empty()) << "it is the caller's still";
+    const TableInfo now = core->info();
+    EXPECT_EQ(now.current_size, before.current_size);
+    EXPECT_EQ(now.inserts, before.inserts);
+    EXPECT_EQ(now.max_priority, before.max_priority);
+    EXPECT_EQ(now.num_episodes, before.num_episodes);
+    EXPECT_EQ(chunk_store.used_bytes(), bytes);
+    SampleBatch batch;
+    EXPECT_EQ(core->sample(64, false, kNow, batch, after), 64u);
+    if (is_keyed) {
+      EXPECT_FALSE(core->find(1'000));
+      // An item that makes way leaves its place, and an update needs none.
+      const ItemKey oldest = 1;
+      EXPECT_EQ(core->erase({&oldest, 1}, kNow, after), 1u);
+      EXPECT_TRUE(core->insert(make_item(2, 3.0), kNow, after).ok());
+      EXPECT_TRUE(core->insert(std::move(item), kNow, after).ok());
+      item = make_item(1'001, 2.0);
+    }
+    memory.blocks_left = 1;
+    EXPECT_TRUE(core->insert(std::move(item), kNow, after).ok());
+  }
+}
+
+// A selector that takes no more memory after its first hundreds of slots.
+class ShortSelector final : public Selector {
+ public:
+  std::string_view name() const override { return "Short"; }
+  void reserve(Slot reach) override {
+    if (reach > ItemSlots::kSegmentSlots) throw std::bad_alloc();
+  }
+  void insert(Slot slot, double priority) override { inner_.insert(slot, priority); }
+  void update(std::span<const Slot>, std::span<const double>) override {}
+  void erase(Slot slot) override { inner_.erase(slot); }
+  std::size_t size() const override { return inner_.size(); }
+  void draw(std::span<Slot> slots, std::span<double> probabilities) override {
+    inner_.draw(slots, probabilities);
+  }
+  std::size_t draw_distinct(std::span<Slot> slots, std::span<double> probabilities) override {
+    return inner_.draw_distinct(slots, probabilities);
+  }
+  std::unique_ptr<Selector> make_empty() override { return std::make_unique<ShortSelector>(); }
+  std::size_t memory_bytes() const override { return inner_.memory_bytes(); }
+
+ private:
+  Fifo inner_;
+};
+
+TEST(TableCore, ARequestWhoseSelectorLacksMemoryEndsWithWhatIsIn) {
+  Registry with_short;
+  ASSERT_TRUE(with_short
+                  .add_selector("Short",
+                                [](const Options&) -> Result<std::unique_ptr<Selector>> {
+                                  return std::unique_ptr<Selector>(new ShortSelector());
+                                })
+                  .ok());
+  StoreOptions store;
+  store.registry = &with_short;
+  const auto service =
+      LocalService::open({table_options("t", "Short", "Fifo", 10'000, unlimited())}, store).value();
+  std::vector<Item> items;
+  for (ItemKey key = 1; key <= 600; ++key) items.push_back(make_item(key, 1.0));
+  const InsertResult result = insert_and_wait(*service, {"t", items});
+  EXPECT_EQ(result.status.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(result.applied, ItemSlots::kSegmentSlots);
+  Item next = make_item(1'000, 1.0);
+  EXPECT_EQ(insert_and_wait(*service, {"t", {&next, 1}}).status.code(),
+            StatusCode::kResourceExhausted);
+  EXPECT_FALSE(next.trajectory.empty()) << "a request that is refused as a whole keeps its items";
+  EXPECT_EQ(info_and_wait(*service).value().front().current_size, 512);
 }
 
 }  // namespace

@@ -114,7 +114,7 @@ Status TableCore::restore(RestoredTable& table, TimePoint now, std::int64_t cale
   for (std::size_t i = 0; i < records.size(); ++i) is_in[i] = table.trajectories[i].empty() ? 0 : 1;
   REVERIE_RETURN_IF_ERROR(check_free_list(records, is_in, image.slots.first_free));
 
-  slots.restore(image.slots);
+  if (!slots.restore(image.slots)) return no_memory();
   for (std::size_t i = 0; i < records.size(); ++i) {
     const SlotRecord& record = records[i];
     const auto slot = static_cast<Slot>(i);
@@ -125,7 +125,7 @@ Status TableCore::restore(RestoredTable& table, TimePoint now, std::int64_t cale
       }
     }
     slots.restore_slot(slot, record, std::move(table.trajectories[i]));
-    if (is_in[i] != 0) count_in(slots[slot].trajectory);
+    if (is_in[i] != 0 && !count_in(slots[slot].trajectory)) return no_memory();
   }
   const RateLimiter::Counts& counts = image.limiter;
   if (counts.inserts - counts.deletes != static_cast<std::int64_t>(slots.size())) {
@@ -137,6 +137,9 @@ Status TableCore::restore(RestoredTable& table, TimePoint now, std::int64_t cale
                               .with_context(format("table '{}', sampler", options_.name)));
   REVERIE_RETURN_IF_ERROR(restore_selector(*state_->remover, table.remover, records, is_in)
                               .with_context(format("table '{}', remover", options_.name)));
+  // As take_slot() does when it begins a segment; this one may be half full.
+  state_->sampler->reserve(slots.reach());
+  state_->remover->reserve(slots.reach());
   max_priority_ = image.max_priority;
   num_deleted_episodes_ = image.num_deleted_episodes;
   num_unique_samples_ = image.num_unique_samples;
@@ -171,7 +174,7 @@ Status TableCore::check_restored(const SlotRecord& record, const TrajectoryView&
   Status status = check_trajectory(trajectory);
   if (status.ok() && options_.signature && options_.checks_items)
     status = check_signature(trajectory, *options_.signature);
-  if (status.ok() && state_->slots.is_keyed()) status = check_priority(record.priority);
+  if (status.ok() && state_->slots.is_keyed()) status = rules_->check_priority(record.priority);
   if (status.ok() && (record.times_sampled < 0 || record.generation == 0 ||
                       record.generation > numbers.newest_generation)) {
     status = data_loss("times_sampled is {} and generation {} of at most {}", record.times_sampled,

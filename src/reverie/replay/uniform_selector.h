@@ -24,6 +24,10 @@ class Uniform final : public Selector {
   bool holds_all(std::span<const double> priorities) const override {
     return has_no_nan(priorities);
   }
+  void reserve(Slot reach) override {
+    order_.reach(reach - 1, kNoSlot);
+    place_.reach(reach - 1, kNoSlot);
+  }
   void insert(Slot slot, double) override {
     order_.reach(size_, kNoSlot);
     place_.reach(slot, kNoSlot);

@@ -301,7 +301,7 @@ Result<Ref<Chunk>> read_chunk(Buffer message, SchemaCache& schemas) {
   }
   return Chunk::encoded(schemas.find(std::move(specs)), parts.origin,
                         static_cast<std::uint32_t>(parts.tensors.front().rows), std::move(message),
-                        std::move(columns), Chunk::Envelope::kReverbChunkData);
+                        std::move(columns), Chunk::Envelope::kWireMessage);
 }
 
 Result<WrittenChunk> encode_chunk(const Chunk& chunk, std::uint32_t begin, std::uint32_t end,

@@ -84,8 +84,7 @@ TEST(ReverbChunk, StringsInFieldsOfTheirOwnAreMovedIntoTheContent) {
           .value();
   EXPECT_EQ(text_of(rows[1]), std::string("\1\0\0\0c\3\0\0\0def", 12));
   // What is handed on is a message that says the same.
-  EXPECT_TRUE(
-      read(std::string(text_of(read_back->enveloped(Chunk::Envelope::kReverbChunkData)))).ok());
+  EXPECT_TRUE(read(std::string(text_of(read_back->enveloped(Chunk::Envelope::kWireMessage)))).ok());
 }
 
 TEST(ReverbChunk, RefusesAnotherNumberOfStringsThanElements) {

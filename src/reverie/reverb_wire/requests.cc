@@ -17,7 +17,6 @@ constexpr std::uint32_t kRequestsTaken = 15;
 constexpr std::uint32_t kConfirmed = 16;
 constexpr std::uint32_t kStoredChunkVersion = 17;
 // Far from the numbers that Reverb may give.
-constexpr std::uint32_t kPackedField = 1000;
 constexpr std::uint32_t kCorruptField = 1000;
 // What honest items, columns and slices take at least: memory for more of them than there can be in
 // a message is not taken.
@@ -61,48 +60,6 @@ Result<MutatePrioritiesRequest::Corrupt> read_corrupt(Bytes message) {
   return corrupt;
 }
 
-Status read_info(Bytes message, WireSampleInfo& info) {
-  return for_each_field(message, [&](Reader& reader, std::uint32_t tag) -> Status {
-    switch (tag) {
-      case bytes_field(1): {
-        REVERIE_ASSIGN_OR_RETURN(info.item, read_item(get_bytes(reader)));
-        return {};
-      }
-      case double_field(2):
-        info.probability = reader.get_double();
-        return {};
-      case varint_field(3):
-        info.table_size = reader.get_int64();
-        return {};
-      case varint_field(4):
-        info.rate_limited = get_flag(reader);
-        return {};
-      default:
-        reader.skip();
-        return {};
-    }
-  });
-}
-
-Status read_entry(Bytes message, SampleEntry& entry) {
-  return for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
-    switch (tag) {
-      case bytes_field(1):
-        return read_info(get_bytes(reader), entry.info.emplace());
-      case bytes_field(2):
-        entry.chunks.push_back(get_bytes(reader));
-        return Status();
-      case varint_field(3):
-        entry.end_of_sequence = get_flag(reader);
-        return Status();
-      default:
-        reader.skip();
-        return Status();
-    }
-  });
-}
-
-// The text in field 1, which is all that some messages have.
 Result<std::string_view> read_first_text(const char* what, Bytes message) {
   return read_message(what, [&]() -> Result<std::string_view> {
     std::string_view text;
@@ -273,99 +230,6 @@ std::string write_numbered_response(std::span<const NumberRun> confirmed,
     put_varint(out, run.first);
     put_varint(out, run.count);
   }
-  return out;
-}
-
-Result<SampleStreamRequest> read_sample_request(Bytes message) {
-  return read_message("SampleStreamRequest", [&]() -> Result<SampleStreamRequest> {
-    SampleStreamRequest request;
-    REVERIE_RETURN_IF_ERROR(for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
-      switch (tag) {
-        case bytes_field(1):
-          request.table = text_of(get_bytes(reader));
-          return Status();
-        case varint_field(2):
-          request.num_samples = reader.get_int64();
-          return Status();
-        case bytes_field(3):
-          return for_each_field(get_bytes(reader), [&](Reader& inner, std::uint32_t inner_tag) {
-            if (inner_tag == varint_field(1)) {
-              request.timeout_ms = inner.get_int64();
-            } else {
-              inner.skip();
-            }
-            return Status();
-          });
-        case varint_field(kPackedField):
-          request.packed_version = reader.get_uint64();
-          return Status();
-        default:
-          reader.skip();
-          return Status();
-      }
-    }));
-    return request;
-  });
-}
-
-std::string write_sample_request(const SampleStreamRequest& request) {
-  std::string timeout;
-  put_int(timeout, 1, request.timeout_ms);
-  std::string out;
-  put_text(out, 1, request.table);
-  put_int(out, 2, request.num_samples);
-  put_message(out, 3, timeout);
-  put_uint(out, kPackedField, request.packed_version);
-  return out;
-}
-
-Result<Bytes> read_packed_samples(Bytes message) {
-  return read_message("SampleStreamResponse", [&]() -> Result<Bytes> {
-    Reader reader = reader_of(message);
-    // In front, or not at all: entries are not walked twice.
-    if (!reader.next() || reader.tag_and_type() != bytes_field(kPackedField)) return Bytes();
-    return get_bytes(reader);
-  });
-}
-
-std::string packed_response_head(std::size_t size_bytes) {
-  std::string out;
-  put_head(out, kPackedField, size_bytes);
-  return out;
-}
-
-Result<std::vector<SampleEntry>> read_sample_response(Bytes message) {
-  return read_message("SampleStreamResponse", [&]() -> Result<std::vector<SampleEntry>> {
-    std::vector<SampleEntry> entries;
-    REVERIE_RETURN_IF_ERROR(for_each_field(message, [&](Reader& reader, std::uint32_t tag) {
-      if (tag == bytes_field(1)) return read_entry(get_bytes(reader), entries.emplace_back());
-      reader.skip();
-      return Status();
-    }));
-    return entries;
-  });
-}
-
-void put_sample_entry(PiecedMessage& response, std::string_view info, std::span<const Bytes> chunks,
-                      bool end_of_sequence) {
-  std::size_t size = end_of_sequence ? 2 : 0;
-  if (!info.empty()) size += head_bytes(1, info.size()) + info.size();
-  for (const Bytes chunk : chunks) size += head_bytes(2, chunk.size()) + chunk.size();
-  put_head(response.own, 1, size);
-  if (!info.empty()) put_message(response.own, 1, info);
-  for (const Bytes chunk : chunks) {
-    put_head(response.own, 2, chunk.size());
-    response.put(chunk);
-  }
-  put_bool(response.own, 3, end_of_sequence);
-}
-
-std::string write_sample_info(const WireSampleInfo& info) {
-  std::string out;
-  put_message(out, 1, write_item(info.item));
-  put_double(out, 2, info.probability);
-  put_int(out, 3, info.table_size);
-  put_bool(out, 4, info.rate_limited);
   return out;
 }
 

@@ -137,11 +137,16 @@ struct SampleEntry {
   bool end_of_sequence = false;
 };
 Result<std::vector<SampleEntry>> read_sample_response(Bytes message);
-// The packed samples of a SampleStreamResponse, which has nothing else then; empty where it has
-// none.
-Result<Bytes> read_packed_samples(Bytes message);
-// What stands before `size_bytes` of packed samples: together they are a SampleStreamResponse.
+// Our own fields of a SampleStreamResponse, which has no others then.
+struct PackedResponse {
+  Bytes samples;            // empty: the response has entries instead
+  double sampler_mass = 0;  // of the table (Selector::mass); 0 where the server does not say
+};
+Result<PackedResponse> read_packed_response(Bytes message);
+// What stands before and behind `size_bytes` of packed samples: together they are a
+// SampleStreamResponse.
 std::string packed_response_head(std::size_t size_bytes);
+void put_packed_response_tail(std::string& message, double sampler_mass);
 // Appends one part to a SampleStreamResponse; `info` is a written SampleInfo, empty for none.
 void put_sample_entry(PiecedMessage& response, std::string_view info, std::span<const Bytes> chunks,
                       bool end_of_sequence);

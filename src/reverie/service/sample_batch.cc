@@ -133,6 +133,7 @@ void SampleBatch::append(SampleBatch& other) {
   drawn_at_ns_ = other.drawn_at_ns_;
   table_size_ = other.table_size_;
   least_probability_ = other.least_probability_;
+  sampler_mass_ = other.sampler_mass_;
   rate_limited_ |= other.rate_limited_;
   other.clear();
 }
@@ -163,6 +164,7 @@ void SampleBatch::clear() {
   drawn_at_ns_ = 0;
   table_size_ = 0;
   least_probability_ = 0;
+  sampler_mass_ = 0;
   is_brief_ = false;
   rate_limited_ = false;
 }

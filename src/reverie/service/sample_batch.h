@@ -134,6 +134,9 @@ class SampleBatch {
   // Of the table's items at the last draw, that of the least likely one, on the scale of
   // probabilities(); 0 where nobody asked or can tell.
   double least_probability() const { return least_probability_; }
+  // What the items of the table weighed together after the last draw, on the scale that the table's
+  // sampler has (Selector::mass); 0 where the service does not say, or nothing is left.
+  double sampler_mass() const { return sampler_mass_; }
 
   // --- For those who fill it. All of a batch is brief, or none.
   void reserve(std::size_t count, bool is_brief = false);
@@ -157,6 +160,7 @@ class SampleBatch {
   void set_table_size(std::int64_t size) { table_size_ = size; }
   void set_drawn_at(TimePoint now) { drawn_at_ns_ = now.ns; }
   void set_rate_limited() { rate_limited_ = true; }
+  void set_sampler_mass(double mass) { sampler_mass_ = mass; }
   void set_least_probability(double least) { least_probability_ = least; }
   // A batch drawn in several breaths has a pin for each.
   void add_pin(Pin pin) { pins_.push_back(std::move(pin)); }
@@ -188,6 +192,7 @@ class SampleBatch {
   std::int64_t drawn_at_ns_ = 0;
   std::int64_t table_size_ = 0;
   double least_probability_ = 0;
+  double sampler_mass_ = 0;
   bool rate_limited_ = false;
   bool is_brief_ = false;
 };

@@ -9,7 +9,7 @@ namespace reverie {
 namespace {
 
 bool is_enveloped(const Chunk& chunk) {
-  return !chunk.enveloped(Chunk::Envelope::kReverbChunkData).empty();
+  return !chunk.enveloped(Chunk::Envelope::kWireMessage).empty();
 }
 
 }  // namespace
@@ -98,7 +98,7 @@ void ChunkSender::add_slices(const Piece& piece, std::int32_t index, wire::WireI
 Status ChunkSender::put(PayloadBuilder& message, const Chunk& chunk, const Segment& segment,
                         bool takes_stored) {
   if (is_enveloped(chunk)) {
-    const wire::Bytes bytes = chunk.enveloped(Chunk::Envelope::kReverbChunkData);
+    const wire::Bytes bytes = chunk.enveloped(Chunk::Envelope::kWireMessage);
     wire::put_head(message.own(), wire::kChunksField, bytes.size());
     message.put(bytes, chunk);
     return {};

@@ -6,7 +6,7 @@ namespace reverie {
 
 Result<TranscodedChunk> ChunkTranscoder::transcode(const Chunk& chunk, std::uint32_t begin,
                                                    std::uint32_t end) {
-  const wire::Bytes as_sent = chunk.enveloped(Chunk::Envelope::kReverbChunkData);
+  const wire::Bytes as_sent = chunk.enveloped(Chunk::Envelope::kWireMessage);
   if (!as_sent.empty()) return TranscodedChunk{as_sent, 0, nullptr};
   const std::uint32_t rows = chunk.rows();
   REVERIE_CHECK(begin < end && end <= rows);

@@ -13,11 +13,12 @@ SampleCall::SampleCall(std::size_t count, std::shared_ptr<const wire::ColumnName
 }
 
 Status SampleCall::take(const Ref<GrpcMessage>& message) {
-  const auto packed = wire::read_packed_samples(message->bytes());
+  const auto packed = wire::read_packed_response(message->bytes());
   if (!packed.ok()) return internal_error("the server sent: {}", packed.status().message());
-  if (!packed->empty()) {
+  if (!packed->samples.empty()) {
     is_packed_ = true;
-    return read_packed(message, *packed, *names_, count_ - batch_.size(), batch_,
+    batch_.set_sampler_mass(packed->sampler_mass);
+    return read_packed(message, packed->samples, *names_, count_ - batch_.size(), batch_,
                        held_->packed.emplace_back());
   }
   const auto entries = wire::read_sample_response(message->bytes());

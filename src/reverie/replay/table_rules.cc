@@ -1,0 +1,94 @@
+#include "reverie/replay/table_rules.h"
+
+#include "reverie/replay/chunk_store.h"
+
+namespace reverie {
+
+Status TableRules::check_options(const TableOptions& options) {
+  if (options.name.empty()) {
+    return invalid_argument("a table's name is empty; give each table a name");
+  }
+  if (options.max_size < 1) {
+    return invalid_argument("max_size of table '{}' is {}; it must be at least 1", options.name,
+                            options.max_size);
+  }
+  if (options.max_bytes && *options.max_bytes < 1) {
+    return invalid_argument("max_bytes of table '{}' is {}; it must be at least 1", options.name,
+                            *options.max_bytes);
+  }
+  if (options.rate_limiter.min_size_to_sample > options.max_size) {
+    return invalid_argument(
+        "the rate limiter of table '{}' can never be met: min_size_to_sample is {} but max_size is "
+        "{}; raise max_size or lower min_size_to_sample",
+        options.name, options.rate_limiter.min_size_to_sample, options.max_size);
+  }
+  return {};
+}
+
+Status TableRules::check_priority(double priority) const {
+  REVERIE_RETURN_IF_ERROR(sampler_->check_priority(priority));
+  return remover_->check_priority(priority);
+}
+
+Status TableRules::check_priorities(std::span<const double> priorities) const {
+  if (sampler_->holds_all(priorities) && remover_->holds_all(priorities)) return {};
+  for (std::size_t i = 0; i < priorities.size(); ++i) {
+    if (Status status = check_priority(priorities[i]); !status.ok()) {
+      return status.with_context(
+          format("update {} of {} of table '{}'", i, priorities.size(), options_.name));
+    }
+  }
+  return {};
+}
+
+Status TableRules::check_item(const Item& item) const {
+  if (item.trajectory.empty()) {
+    return invalid_argument(
+        "the item for table '{}' has no trajectory; give it at least one column", options_.name);
+  }
+  if (item.priority) {
+    if (Status status = check_priority(*item.priority); !status.ok()) {
+      return status.with_context(format("item for table '{}'", options_.name));
+    }
+  }
+  if (options_.signature) {
+    if (Status status = check_signature(item.trajectory.view(), *options_.signature);
+        !status.ok()) {
+      return status.with_context(format("table '{}'", options_.name));
+    }
+  }
+  if (!options_.max_bytes && !store_max_bytes_) return {};
+  std::int64_t bytes = ChunkStore::item_bytes(item.trajectory.view());
+  const Chunk* last = nullptr;
+  for (const Piece& piece : item.trajectory.pieces()) {
+    if (piece.chunk != last) bytes += static_cast<std::int64_t>(piece.chunk->size_bytes());
+    last = piece.chunk;
+  }
+  const auto check = [&](const char* whose, std::optional<std::int64_t> bound) -> Status {
+    if (!bound || bytes <= *bound) return {};
+    return invalid_argument(
+        "the item for table '{}' and its chunks take {} bytes, more than {} max_bytes {}; use a "
+        "smaller chunk_length or raise max_bytes",
+        options_.name, bytes, whose, *bound);
+  };
+  REVERIE_RETURN_IF_ERROR(check("the table's", options_.max_bytes));
+  return check("the store's", store_max_bytes_);
+}
+
+Status TableRules::check_tickets(std::span<const std::uint64_t> tickets) const {
+  // Slots are dense, and generations begin with 1; items that were handed back take a few more.
+  const std::uint64_t slot_count = 2 * static_cast<std::uint64_t>(options_.max_size) + 1024;
+  for (std::size_t i = 0; i < tickets.size(); ++i) {
+    const Ticket ticket = Ticket::unpack(tickets[i]);
+    if (ticket.generation != 0 && ticket.slot < slot_count) [[likely]] {
+      continue;
+    }
+    return invalid_argument(
+        "tickets holds {} at place {} of {}, which no batch of table '{}' has given; give the "
+        "batch's tickets, or name keys as such (keys=)",
+        tickets[i], i, tickets.size(), options_.name);
+  }
+  return {};
+}
+
+}  // namespace reverie

@@ -1,0 +1,51 @@
+// TableRules: what of a table never changes, and the checks that need nothing else: they take no
+// lock.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "reverie/base/status.h"
+#include "reverie/record/item.h"
+#include "reverie/record/table_info.h"
+#include "reverie/replay/selector.h"
+
+namespace reverie {
+
+// Immutable, and so thread-safe.
+class TableRules {
+ public:
+  // INVALID_ARGUMENT for options that no table can have, their selectors and extensions apart.
+  static Status check_options(const TableOptions& options);
+
+  // Requires checked options, and empty selectors of their kinds. `store_max_bytes` is the bound of
+  // the store that the table is in.
+  TableRules(TableOptions options, std::unique_ptr<const Selector> sampler,
+             std::unique_ptr<const Selector> remover, std::optional<std::int64_t> store_max_bytes)
+      : options_(std::move(options)),
+        sampler_(std::move(sampler)),
+        remover_(std::move(remover)),
+        store_max_bytes_(store_max_bytes) {}
+
+  const TableOptions& options() const { return options_; }
+
+  // Each INVALID_ARGUMENT for what the table cannot take.
+  // Priority, trajectory, signature, and whether the item alone fits max_bytes.
+  Status check_item(const Item& item) const;
+  Status check_priority(double priority) const;
+  // All of them, naming the first that is refused.
+  Status check_priorities(std::span<const double> priorities) const;
+  // Refuses what can be no ticket of this table, such as a key or an index.
+  Status check_tickets(std::span<const std::uint64_t> tickets) const;
+
+ private:
+  const TableOptions options_;
+  // Always empty: they only check.
+  const std::unique_ptr<const Selector> sampler_;
+  const std::unique_ptr<const Selector> remover_;
+  const std::optional<std::int64_t> store_max_bytes_;
+};
+
+}  // namespace reverie

@@ -1,0 +1,140 @@
+// Requests of a Table that wait, and why they do: the second source of table.h.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "reverie/replay/table.h"
+
+namespace reverie {
+
+// --- Waiting -------------------------------------------------------------------------------
+
+void Table::start_waiting(Waiting& waiting, TimePoint now, TimePoint deadline) {
+  waiting.id = id_base_ + ++last_id_;
+  waiting.since = now;
+  waiting.deadline = deadline;
+  first_deadline_ = std::min(first_deadline_, deadline);
+  if (deadline == TimePoint::max()) return;
+  if (deadline <= now) return;  // goes on as far as the table lets it, then completes
+  waiting.timer = context_->timers.schedule(deadline, [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->serve();
+  });
+}
+
+void Table::complete(WaitingInsert waiting, Status status, TimePoint now, Effects& effects) {
+  if (waiting.timer != 0) context_->timers.cancel(waiting.timer, waiting.deadline);
+  insert_wait_ += now - waiting.since;
+  effects.inserts.emplace_back(std::move(waiting.done),
+                               InsertResult{std::move(status), waiting.applied});
+  for (Item& item : waiting.items) effects.after.garbage.add(std::move(item.trajectory));
+}
+
+void Table::complete(WaitingSample waiting, Status status, TimePoint now, Effects& effects) {
+  if (waiting.timer != 0) context_->timers.cancel(waiting.timer, waiting.deadline);
+  sample_wait_ += now - waiting.since;
+  effects.samples.push_back({std::move(waiting.done),
+                             {std::move(status), std::move(waiting.request.batch)},
+                             waiting.request.distinct});
+}
+
+bool Table::lacks_room() const {
+  if (inserts_.empty() || !core_->can_insert()) return false;
+  const WaitingInsert& front = inserts_.front();
+  return !core_->has_room(front.items[front.applied]);
+}
+
+void Table::watch_room() {
+  const bool lacks = lacks_room();
+  if (lacks == watches_room_) return;
+  watches_room_ = lacks;
+  if (lacks) {
+    context_->chunks.add_waiter();
+  } else {
+    context_->chunks.remove_waiter();
+  }
+}
+
+// --- Explaining ----------------------------------------------------------------------------
+
+std::string Table::why_no_insert() const {
+  std::string reason = core_->limiter().why_no_insert();
+  if (reason.empty() && lacks_room()) {
+    const WaitingInsert& front = inserts_.front();
+    reason = format(
+        "the store's items hold {} bytes and the next one brings {} more, over max_bytes {}; "
+        "delete "
+        "or sample items out, or raise max_bytes",
+        context_->chunks.used_bytes(),
+        ChunkStore::new_bytes(front.items[front.applied].trajectory.view()),
+        *context_->chunks.max_bytes());
+  }
+  if (reason.empty() && !inserts_.empty()) reason = "requests that came before are waiting";
+  return reason;
+}
+
+Status Table::insert_timed_out(std::size_t applied, std::size_t count) const {
+  std::string reason = why_no_insert();
+  if (reason.empty()) {
+    reason = format("the store's items hold {} of max_bytes {}", context_->chunks.used_bytes(),
+                    context_->chunks.max_bytes().value_or(0));
+  }
+  return deadline_exceeded("insert into table '{}' timed out with {} of {} items in: {}",
+                           options().name, applied, count, reason);
+}
+
+Status Table::sample_timed_out(std::size_t drawn, std::size_t count) const {
+  std::string reason = core_->limiter().why_no_sample();
+  if (reason.empty()) {
+    reason = core_->size() == 0 ? "the table is empty"
+                                : "all items of the table are in the batch already";
+  }
+  return deadline_exceeded("sample from table '{}' timed out with {} of {} items drawn: {}",
+                           options().name, drawn, count, reason);
+}
+
+Status Table::closed_status() const {
+  return cancelled("the store of table '{}' is closed", options().name);
+}
+
+TableInfo Table::info() {
+  MutexLock lock(mutex_);
+  TableInfo info = core_->info();
+  info.pending_inserts = static_cast<std::int64_t>(inserts_.size());
+  info.pending_samples = static_cast<std::int64_t>(samples_.size());
+  info.missing_updates = missing_updates_;
+  info.corrupt_items = corrupt_items_;
+  // Those who wait now count with what they have waited so far.
+  const TimePoint now = context_->clock.now();
+  Duration insert_wait = insert_wait_;
+  for (const WaitingInsert& waiting : inserts_) insert_wait += now - waiting.since;
+  Duration sample_wait = sample_wait_;
+  for (const WaitingSample& waiting : samples_) sample_wait += now - waiting.since;
+  info.insert_wait_s = to_seconds(insert_wait);
+  info.sample_wait_s = to_seconds(sample_wait);
+  return info;
+}
+
+BlockedReport Table::why_blocked() {
+  MutexLock lock(mutex_);
+  const TimePoint now = context_->clock.now();
+  BlockedReport report;
+  report.inserts.waiting = static_cast<std::int64_t>(inserts_.size());
+  report.inserts.reason = why_no_insert();
+  if (!inserts_.empty()) {
+    const WaitingInsert& longest = inserts_.front();
+    report.inserts.longest_wait_s = to_seconds(now - longest.since);
+    report.inserts.longest_request =
+        format("insert of {} item(s), {} done", longest.items.size(), longest.applied);
+  }
+  report.samples.waiting = static_cast<std::int64_t>(samples_.size());
+  report.samples.reason = core_->limiter().why_no_sample();
+  if (!samples_.empty()) {
+    const WaitingSample& longest = samples_.front();
+    report.samples.longest_wait_s = to_seconds(now - longest.since);
+    report.samples.longest_request = format("sample of {} item(s), {} done", longest.request.count,
+                                            longest.request.batch.size());
+  }
+  return report;
+}
+
+}  // namespace reverie
