@@ -34,5 +34,6 @@ if(REVERIE_BUILD_TESTS)
   reverie_add_plugin(stale_plugin ${PROJECT_SOURCE_DIR}/tests/integration/stale_plugin.cc)
   set_source_files_properties(
     ${PROJECT_SOURCE_DIR}/tests/integration/plugin_test.cc
+    ${PROJECT_SOURCE_DIR}/tests/integration/sharded_store_test.cc
     PROPERTIES COMPILE_DEFINITIONS REVERIE_EXAMPLES_DIR="${reverie_examples_dir}")
 endif()

@@ -1,4 +1,4 @@
-// client/sharded_service.h over stores of this process, some of which go away.
+// shards/sharded_service.h over stores of this process, some of which go away.
 #include <array>
 #include <atomic>
 #include <cmath>
@@ -16,10 +16,13 @@
 
 #include "reverie/client/trajectory_writer.h"
 #include "reverie/replay/local_service.h"
+#include "reverie/replay/plugin.h"
+#include "reverie/replay/prioritized_selector.h"
 #include "reverie/replay/rate_limiter.h"
 #include "reverie/rl/importance_weights.h"
 #include "reverie/service/blocking.h"
 #include "reverie/shards/sharded_service.h"
+#include "tests/support/eventually.h"
 #include "tests/support/flaky_service.h"
 #include "tests/support/items.h"
 #include "tests/support/refusal.h"
@@ -56,7 +59,7 @@ class ShardedStore : public ::testing::Test {
   void open(const std::vector<TableOptions>& tables) {
     std::vector<Shard> shards;
     for (const TableOptions& table : tables) {
-      stores_.push_back(LocalService::open({table}, {}).value());
+      stores_.push_back(LocalService::open({table}, store_).value());
       flaky_.push_back(std::make_shared<FlakyService>(stores_.back()));
       shards.push_back({"s" + std::to_string(shards.size()), flaky_.back(),
                         [probed = flaky_.back().get()](std::function<void(Status)> done) {
@@ -94,9 +97,9 @@ class ShardedStore : public ::testing::Test {
     for (const ShardIndex shard : batch.shards()) ++counts[shard];
     return counts;
   }
-  // Until a shard is told to be up, or not; every look lets others run.
+  // Until a shard is told to be up, or not.
   void wait_until(std::size_t shard, bool is_up) {
-    while (service_->shards()[shard].is_up != is_up) std::this_thread::yield();
+    EXPECT_TRUE(test::eventually([&] { return service_->shards()[shard].is_up == is_up; }));
   }
 
   static WaitOptions interrupted_at_once() {
@@ -107,6 +110,8 @@ class ShardedStore : public ::testing::Test {
 
   // A wait that ends at the first look.
   WaitOptions interrupted_ = interrupted_at_once();
+  Registry registry_;
+  StoreOptions store_;
   ShardedOptions options_;
   std::vector<std::shared_ptr<LocalService>> stores_;
   std::vector<std::shared_ptr<FlakyService>> flaky_;
@@ -199,6 +204,74 @@ TEST_F(ShardedStore, MassMakesOneTableOfAll) {
     const double p = std::sqrt(result.batch.priorities()[row]) / mass;
     ASSERT_NEAR(result.batch.probabilities()[row], p, 0.03 * p);
   }
+}
+
+// A selector that a plugin might bring: the squares of priorities weigh.
+class Squared final : public Selector {
+ public:
+  explicit Squared(std::unique_ptr<Selector> inner) : inner_(std::move(inner)) {}
+  static Result<std::unique_ptr<Selector>> make(const Options&) {
+    REVERIE_ASSIGN_OR_RETURN(std::unique_ptr<Selector> inner, Prioritized::make(2.0, 7));
+    return std::unique_ptr<Selector>(new Squared(std::move(inner)));
+  }
+  std::string_view name() const override { return "Squared"; }
+  void insert(Slot slot, double priority) override { inner_->insert(slot, priority); }
+  void update(std::span<const Slot> slots, std::span<const double> priorities) override {
+    inner_->update(slots, priorities);
+  }
+  void erase(Slot slot) override { inner_->erase(slot); }
+  std::size_t size() const override { return inner_->size(); }
+  void draw(std::span<Slot> slots, std::span<double> probabilities) override {
+    inner_->draw(slots, probabilities);
+  }
+  std::size_t draw_distinct(std::span<Slot> slots, std::span<double> probabilities) override {
+    return inner_->draw_distinct(slots, probabilities);
+  }
+  double mass() override { return inner_->mass(); }
+  std::unique_ptr<Selector> make_empty() override {
+    return std::make_unique<Squared>(inner_->make_empty());
+  }
+  std::size_t memory_bytes() const override { return inner_->memory_bytes(); }
+
+ private:
+  const std::unique_ptr<Selector> inner_;
+};
+
+TEST_F(ShardedStore, MassMakesOneTableOfASelectorOfAPlugin) {
+  ASSERT_TRUE(registry_.add_selector("Squared", Squared::make).ok());
+  store_.registry = &registry_;
+  options_.sampler.sampling = ShardSampling::kMass;
+  open(3, table_of("Squared"));
+  double mass = 0;
+  for (ItemKey key = 1; key <= 60; ++key) {
+    const double priority = static_cast<double>(key) * std::pow(4.0, (key - 1) % 3);
+    mass += priority * priority;
+    ASSERT_TRUE(insert(key, priority).ok());
+  }
+  for (int i = 0; i < 300; ++i) ASSERT_TRUE(sample(256).status.ok());
+  const SampleResult result = sample(256);
+  ASSERT_TRUE(result.status.ok());
+  for (std::size_t row = 0; row < 256; ++row) {
+    const double p = std::pow(result.batch.priorities()[row], 2.0) / mass;
+    ASSERT_NEAR(result.batch.probabilities()[row], p, 0.03 * p);
+  }
+}
+
+TEST_F(ShardedStore, MassCountsItemsOfAPluginsSelectorThatDoesNotWeighThem) {
+  ASSERT_TRUE(
+      load_plugin(std::string(REVERIE_EXAMPLES_DIR) + "/plugin_selector.so", registry_).ok());
+  store_.registry = &registry_;
+  options_.sampler.sampling = ShardSampling::kMass;
+  TableOptions table = table_of("Combined");
+  table.sampler.options["newest_share"] = 0.0;
+  open(2, table);
+  for (ItemKey key = 1; key <= 100; ++key) {
+    Item item = make_item(key, 1.0);
+    const auto& store = stores_[key <= 80 ? 0 : 1];
+    ASSERT_TRUE(insert_and_wait(*store, {"t", {&item, 1}, in(10)}).status.ok());
+  }
+  ASSERT_TRUE(sample(20).status.ok());
+  EXPECT_EQ(counts_of(sample(100).batch), (Counts{80, 20}));
 }
 
 // The mean of a loss over all items, estimated from draws that are weighed by (1 / (N p)) ** 1.
@@ -481,8 +554,7 @@ TEST_F(ShardedStore, TheTableSizeFollowsAShardThatIsEmptied) {
   for (ItemKey key = 1; key <= 40; ++key) ASSERT_TRUE(insert(key).ok());
   EXPECT_EQ(sample(20).batch.table_size(), 40);
   ASSERT_TRUE(reset_and_wait(*stores_[0], "t").ok());
-  const TimePoint until = in(20);
-  while (sample(20).batch.table_size() != 20) ASSERT_LT(Clock::system().now(), until);
+  EXPECT_TRUE(test::eventually([&] { return sample(20).batch.table_size() == 20; }));
 }
 
 TEST_F(ShardedStore, WhenNoneAnswersRequestsWaitForOne) {

@@ -62,4 +62,19 @@ void TimerQueue::loop() {
   }
 }
 
+void Alarm::set(TimePoint when) {
+  {
+    MutexLock lock(mutex_);
+    if (armed_ <= when) return;
+    armed_ = when;
+  }
+  timers_.schedule(when, [this, when] {
+    {
+      MutexLock lock(mutex_);
+      if (armed_ == when) armed_ = TimePoint::max();
+    }
+    ring_();
+  });
+}
+
 }  // namespace reverie

@@ -1,6 +1,7 @@
 // Runs things at their time: the deadlines of requests that wait.
 //
-// One thread, started with the first timer, so that a store that never blocks has none.
+// One thread, started with the first timer, so that a store that never blocks has none. Code that
+// runs on an event loop uses that loop's LoopTimer (net/io_threads.h) instead.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +42,22 @@ class TimerQueue {
   std::uint64_t last_id_ REVERIE_GUARDED_BY(mutex_) = 0;
   bool stopping_ REVERIE_GUARDED_BY(mutex_) = false;
   std::thread thread_ REVERIE_GUARDED_BY(mutex_);
+};
+
+// Rings on a queue's thread at a time that may be moved nearer, and is armed again for the next
+// one. Thread-safe.
+class Alarm {
+ public:
+  // `timers` is stopped before this ends.
+  Alarm(TimerQueue& timers, std::function<void()> ring) : timers_(timers), ring_(std::move(ring)) {}
+  // Rings at `when`, and maybe before.
+  void set(TimePoint when);
+
+ private:
+  TimerQueue& timers_;
+  const std::function<void()> ring_;
+  Mutex mutex_;
+  TimePoint armed_ REVERIE_GUARDED_BY(mutex_) = TimePoint::max();
 };
 
 }  // namespace reverie

@@ -59,8 +59,11 @@ void ShardQuotas::split(std::size_t count, std::span<const std::uint8_t> is_open
 }
 
 void ShardQuotas::note_draw(std::size_t shard, double weight, double probability) {
-  const double mass = weight / probability;
-  if (weight > 0 && probability > 0 && std::isfinite(mass)) masses_[shard] = mass;
+  if (weight > 0 && probability > 0) note_mass(shard, weight / probability);
+}
+
+void ShardQuotas::note_mass(std::size_t shard, double mass) {
+  if (mass > 0 && std::isfinite(mass)) masses_[shard] = mass;
 }
 
 void ShardQuotas::note_batch(std::span<const std::size_t> counts) {

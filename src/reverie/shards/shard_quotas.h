@@ -1,12 +1,14 @@
 // ShardQuotas: how a sample request is divided among shards, and what that makes of probabilities.
 //
 // Shard s is meant to give the part t_s of the samples: each the same (kEven), or in proportion to
-// the mass of its table (kMass), the sum of priority^exponent over its items. That mass is no
-// question to the server: an item of priority x that its shard drew with probability p tells it,
+// the mass of its table (kMass): what all its items weigh in a draw, as its sampler tells with each
+// batch (Selector::mass). A server of dm-reverb's tells none. There the items weigh
+// priority^exponent, and an item of priority x that was drawn with probability p gives the mass
+// away:
 //
 //     p = x^exponent / mass        =>        mass = x^exponent / p
 //
-// and every batch brings some. (A uniform table has p = 1 / size: its mass is its size.)
+// (A uniform table has p = 1 / size: its mass is its size.)
 //
 // Item i of shard s comes with probability q_s p_i, where q_s is the part of the samples that shard
 // s gives. A slow or dead shard gives less than it is meant to, so q_s is measured: its part of the
@@ -40,7 +42,10 @@ class ShardQuotas {
   // over the requests. Requires one of each a shard, and that one is open.
   void split(std::size_t count, std::span<const std::uint8_t> is_open, std::span<std::size_t> out);
 
-  // A draw of a shard: `weight` is priority^exponent. No effect unless both are above 0.
+  // The mass that a shard told. No effect unless it is finite and above 0.
+  void note_mass(std::size_t shard, double mass);
+  // A draw of a shard that tells none: `weight` is priority^exponent. No effect unless both are
+  // above 0.
   void note_draw(std::size_t shard, double weight, double probability);
   // What a batch was made of. Requires one count a shard.
   void note_batch(std::span<const std::size_t> counts);

@@ -54,6 +54,17 @@ TEST(ShardQuotas, MassDividesInProportionToIt) {
   EXPECT_EQ(out, (Counts{100, 300, 600}));
 }
 
+TEST(ShardQuotas, AMassThatIsToldCountsUnlessItIsNoMass) {
+  ShardQuotas quotas(2, ShardSampling::kMass);
+  quotas.note_mass(0, 100.0);
+  quotas.note_mass(1, 300.0);
+  for (const double none : {0.0, -1.0, std::nan(""), HUGE_VAL}) quotas.note_mass(1, none);
+  EXPECT_EQ(quotas.mass(1), 300.0);
+  Counts out(2);
+  quotas.split(400, Open{1, 1}, out);
+  EXPECT_EQ(out, (Counts{100, 300}));
+}
+
 TEST(ShardQuotas, AShardOfHardlyAnyMassIsStillLookedAt) {
   ShardQuotas quotas(2, ShardSampling::kMass);
   quotas.note_draw(0, 1.0, 1e-9);

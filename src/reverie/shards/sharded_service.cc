@@ -1,13 +1,11 @@
 #include "reverie/shards/sharded_service.h"
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
 #include <set>
 #include <utility>
 
-#include "reverie/base/log.h"
 #include "reverie/service/request_checks.h"
+#include "reverie/shards/shard_mutation.h"
+#include "reverie/shards/shard_totals.h"
 
 namespace reverie {
 namespace {
@@ -16,88 +14,17 @@ Clock& clock_or_system(Clock* clock) {
   return clock ? *clock : Clock::system();
 }
 
-Status closed_status() {
-  return cancelled("the client is closed");
-}
-
 ShardSamplerOptions sampler_options(const ShardedOptions& options) {
   ShardSamplerOptions sampler = options.sampler;
   sampler.retry_time = options.retry_time;
   return sampler;
 }
 
-// The whole table, of its parts.
-void add_up(TableInfo& whole, const TableInfo& part) {
-  const auto add = [](std::int64_t& to, std::int64_t from) {
-    if (__builtin_add_overflow(to, from, &to)) to = std::numeric_limits<std::int64_t>::max();
-  };
-  add(whole.options.max_size, part.options.max_size);
-  if (whole.options.max_bytes && part.options.max_bytes) {
-    add(*whole.options.max_bytes, *part.options.max_bytes);
-  }
-  add(whole.current_size, part.current_size);
-  add(whole.size_bytes, part.size_bytes);
-  add(whole.num_episodes, part.num_episodes);
-  add(whole.num_deleted_episodes, part.num_deleted_episodes);
-  add(whole.num_unique_samples, part.num_unique_samples);
-  add(whole.inserts, part.inserts);
-  add(whole.samples, part.samples);
-  add(whole.deletes, part.deletes);
-  whole.max_priority = std::max(whole.max_priority, part.max_priority);
-  add(whole.pending_inserts, part.pending_inserts);
-  add(whole.pending_samples, part.pending_samples);
-  whole.insert_wait_s += part.insert_wait_s;
-  whole.sample_wait_s += part.sample_wait_s;
-  add(whole.missing_updates, part.missing_updates);
-  add(whole.corrupt_items, part.corrupt_items);
-}
-
-// The requests of one kind that wait at any shard. A bound that holds where no request waits is
-// only told when it holds everywhere.
-BlockedReport::Side add_up(
-    const std::vector<std::pair<const std::string*, const BlockedReport::Side*>>& parts) {
-  BlockedReport::Side whole;
-  const bool is_everywhere =
-      std::ranges::none_of(parts, [](const auto& part) { return part.second->reason.empty(); });
-  for (const auto& [shard, part] : parts) {
-    whole.waiting += part->waiting;
-    if (part->longest_wait_s > whole.longest_wait_s) {
-      whole.longest_wait_s = part->longest_wait_s;
-      whole.longest_request = part->longest_request;
-    }
-    if (part->reason.empty() || (part->waiting == 0 && !is_everywhere)) continue;
-    whole.reason += format("{}{}: {}", whole.reason.empty() ? "" : "; ", *shard, part->reason);
-  }
-  return whole;
-}
-
-// The first error that is not of a shard that is gone; then one of those.
-template <typename T, typename StatusOf>
-Status worst(const std::vector<std::optional<T>>& results, StatusOf status_of) {
-  Status gone;
-  for (const std::optional<T>& result : results) {
-    if (!result || status_of(*result).ok()) continue;
-    if (status_of(*result).code() != StatusCode::kUnavailable) return status_of(*result);
-    if (gone.ok()) gone = status_of(*result);
-  }
-  return gone;
-}
-
 }  // namespace
 
-// An insert on its way.
-struct ShardedService::Insert {
-  RequestId id = 0;
-  std::string table;
-  std::vector<Item> items;
-  std::size_t applied = 0;
-  TimePoint deadline;
-  Done<InsertResult> done;
-  Mutex mutex;
-  std::optional<ShardConnections::Call> call REVERIE_GUARDED_BY(mutex);
-  bool is_cancelled REVERIE_GUARDED_BY(mutex) = false;
-  bool is_refused REVERIE_GUARDED_BY(mutex) = false;
-};
+Status ShardedService::closed_status() {
+  return cancelled("the client is closed");
+}
 
 // One question to several shards.
 template <typename T>
@@ -144,8 +71,8 @@ ShardedService::ShardedService(std::vector<Shard> shards, const ShardedOptions& 
       park_alarm_(timers_, [this] { look_at_parked(); }),
       retry_clock_(clock_or_system(options.retry_clock)),
       retry_time_(options.retry_time),
-      strays_(connections_.size()),
-      inserts_out_(connections_.size()) {}
+      placement_(connections_.size(),
+                 [this](ShardIndex shard) { return connections_.is_up(shard); }) {}
 
 ShardedService::~ShardedService() {
   if (!fork_guard_.check("client").ok()) return;  // what is under way is the parent's
@@ -155,35 +82,17 @@ ShardedService::~ShardedService() {
 }
 
 void ShardedService::close() {
-  std::list<Parked> parked;
+  std::list<RetryQueue::Waiting> parked;
   {
     MutexLock lock(mutex_);
     if (std::exchange(is_closed_, true)) return;
-    parked.swap(parked_);
+    parked = parked_.take_all();
   }
   sampler_.stop();
   connections_.close();
   sampler_.close();
-  for (const Parked& waiting : parked) waiting.go(closed_status());
+  for (const RetryQueue::Waiting& waiting : parked) waiting.go(closed_status());
   warn_of_strays();
-}
-
-void ShardedService::warn_of_strays() {
-  std::vector<std::size_t> counts(connections_.size());
-  {
-    MutexLock lock(mutex_);
-    for (std::size_t s = 0; s < strays_.size(); ++s) {
-      for (const auto& [table, keys] : strays_[s]) counts[s] += keys.size();
-    }
-  }
-  for (std::size_t s = 0; s < counts.size(); ++s) {
-    if (counts[s] == 0) continue;
-    log_warning(
-        "{} did not answer before its client was closed: when it is back, it may have {} items "
-        "that "
-        "went elsewhere; keep the client until then if that matters",
-        connections_.text(static_cast<ShardIndex>(s)), counts[s]);
-  }
 }
 
 bool ShardedService::is_closed() const {
@@ -252,7 +161,7 @@ void ShardedService::park(RequestId id, TimePoint deadline, std::function<void(c
     MutexLock lock(mutex_);
     is_closed = is_closed_;
     if (!is_closed) {
-      parked_.push_back({id, deadline, retry_clock_.now() + retry_time_, std::move(go)});
+      parked_.add({id, deadline, retry_clock_.now() + retry_time_, std::move(go)});
     }
   }
   if (is_closed) return go(closed_status());  // NOLINT(bugprone-use-after-move): not moved then
@@ -261,53 +170,35 @@ void ShardedService::park(RequestId id, TimePoint deadline, std::function<void(c
 }
 
 void ShardedService::unpark(RequestId id, const Status& status) {
-  std::list<Parked> found;
+  std::list<RetryQueue::Waiting> found;
   {
     MutexLock lock(mutex_);
-    for (auto at = parked_.begin(); at != parked_.end();) {
-      const auto next = std::next(at);
-      if (at->id == id) found.splice(found.end(), parked_, at);
-      at = next;
-    }
+    found = parked_.take(id);
   }
-  for (const Parked& parked : found) parked.go(status);
+  for (const RetryQueue::Waiting& waiting : found) waiting.go(status);
 }
 
 void ShardedService::wake_parked() {
-  std::list<Parked> parked;
+  std::list<RetryQueue::Waiting> all;
   {
     MutexLock lock(mutex_);
-    parked.swap(parked_);
+    all = parked_.take_all();
   }
-  for (const Parked& waiting : parked) waiting.go({});
+  for (const RetryQueue::Waiting& waiting : all) waiting.go({});
 }
 
 // Ends those whose time is up.
 void ShardedService::look_at_parked() {
-  std::list<Parked> due;
-  std::list<Parked> given_up;
-  TimePoint next = TimePoint::max();
   const TimePoint now = clock_.now();
   const TimePoint retry_now = retry_clock_.now();
+  RetryQueue::Due due;
   {
     MutexLock lock(mutex_);
-    for (auto at = parked_.begin(); at != parked_.end();) {
-      const auto after = std::next(at);
-      if (at->deadline <= now) {
-        due.splice(due.end(), parked_, at);
-      } else if (at->give_up_at <= retry_now) {
-        given_up.splice(given_up.end(), parked_, at);
-      } else {
-        next = std::min(next, at->give_up_at);
-        if (at->deadline != TimePoint::max())
-          next = std::min(next, retry_now + (at->deadline - now));
-      }
-      at = after;
-    }
+    due = parked_.take_due(now, retry_now);
   }
-  if (next != TimePoint::max()) park_alarm_.set(next);
-  for (const Parked& waiting : given_up) waiting.go(connections_.none_answers());
-  for (const Parked& waiting : due) {
+  if (due.next != TimePoint::max()) park_alarm_.set(due.next);
+  for (const RetryQueue::Waiting& waiting : due.given_up) waiting.go(connections_.none_answers());
+  for (const RetryQueue::Waiting& waiting : due.expired) {
     waiting.go(deadline_exceeded("{}", connections_.none_answers().message()));
   }
 }
@@ -315,213 +206,6 @@ void ShardedService::look_at_parked() {
 void ShardedService::on_connections_changed() {
   sampler_.on_connections_changed();
   if (!all_up().empty()) wake_parked();
-}
-
-// --- Inserts --------------------------------------------------------------------------------
-
-// Where an item goes: where its episode went, or to the next in turn. One more is out there then.
-std::optional<ShardIndex> ShardedService::place_of(const Item& item) {
-  std::optional<std::uint64_t> episode;
-  if (!item.trajectory.empty() && !item.trajectory.pieces().empty()) {
-    const Chunk* const newest = item.trajectory.pieces().back().chunk;
-    if (newest) episode = newest->episode();
-  }
-  MutexLock lock(mutex_);
-  if (episode) {
-    const std::optional<ShardIndex> known = episodes_.find(*episode);
-    if (known && connections_.is_up(*known)) {
-      ++inserts_out_[*known];
-      return known;
-    }
-  }
-  for (std::size_t i = 0; i < connections_.size(); ++i) {
-    const auto shard = static_cast<ShardIndex>((turn_ + i) % connections_.size());
-    if (!connections_.is_up(shard)) continue;
-    turn_ = (shard + std::size_t{1}) % connections_.size();
-    if (episode) episodes_.put(*episode, shard);
-    ++inserts_out_[shard];
-    return shard;
-  }
-  return std::nullopt;
-}
-
-RequestId ShardedService::insert(InsertRequest request, Done<InsertResult> done) {
-  if (is_closed() || request.items.empty()) {
-    done({is_closed() ? closed_status() : Status(), 0});
-    return 0;
-  }
-  auto insert = std::make_shared<Insert>();
-  insert->table = request.table;
-  insert->items.reserve(request.items.size());
-  for (Item& item : request.items) insert->items.push_back(std::move(item));
-  insert->deadline = request.deadline;
-  insert->done = std::move(done);
-  insert->id = begin([this, held = std::weak_ptr<Insert>(insert)] {
-    const std::shared_ptr<Insert> pending = held.lock();
-    if (!pending) return;
-    std::optional<ShardConnections::Call> call;
-    {
-      MutexLock lock(pending->mutex);
-      pending->is_cancelled = true;
-      call = pending->call;
-    }
-    if (call) connections_.cancel(*call);
-  });
-  const RequestId id = insert->id;
-  send(insert);
-  bool is_refused = false;
-  {
-    MutexLock lock(insert->mutex);
-    is_refused = insert->is_refused;
-  }
-  if (is_refused) std::ranges::move(insert->items, request.items.begin());
-  return if_pending(id);
-}
-
-// To a shard, or to none until there is one.
-void ShardedService::send(const std::shared_ptr<Insert>& insert) {
-  const std::optional<ShardIndex> shard = place_of(insert->items[insert->applied]);
-  if (!shard) {
-    park(insert->id, insert->deadline, [this, insert](const Status& status) {
-      if (status.ok()) {
-        send(insert);
-      } else {
-        complete(insert, status);
-      }
-    });
-    return;
-  }
-  // The items stay here, for another shard if need be: these are references to them.
-  std::vector<Item> items;
-  items.reserve(insert->items.size() - insert->applied);
-  for (std::size_t i = insert->applied; i < insert->items.size(); ++i) {
-    const Item& item = insert->items[i];
-    items.push_back({item.key, item.priority, item.trajectory.copy(), item.version});
-  }
-  const ShardConnections::Call call = connections_.call<InsertResult>(
-      *shard,
-      [&](ReplayService& service, Done<InsertResult> done) {
-        return service.insert({insert->table, items, insert->deadline}, std::move(done));
-      },
-      [this, insert, shard = *shard](InsertResult result) {
-        on_inserted(insert, shard, std::move(result));
-      });
-  bool is_cancelled = false;
-  {
-    MutexLock lock(insert->mutex);
-    insert->call = call;
-    is_cancelled = insert->is_cancelled;
-  }
-  if (is_cancelled) connections_.cancel(call);
-}
-
-void ShardedService::on_inserted(const std::shared_ptr<Insert>& insert, ShardIndex shard,
-                                 InsertResult result) {
-  insert->applied += result.applied;
-  const bool is_lost = result.status.code() == StatusCode::kUnavailable;
-  if (is_lost && insert->applied == insert->items.size()) result.status = {};
-  const bool is_to_go_on = is_lost && !result.status.ok();
-  {
-    MutexLock lock(mutex_);
-    --inserts_out_[shard];
-    if (is_to_go_on) {
-      std::vector<ItemKey>& keys = strays_[shard][insert->table];
-      for (std::size_t i = insert->applied; i < insert->items.size(); ++i) {
-        keys.push_back(insert->items[i].key);
-      }
-    }
-  }
-  if (!is_to_go_on) return complete(insert, std::move(result.status));
-  // Back so soon that on_return() did not see these.
-  if (connections_.is_up(shard)) delete_strays(shard, [](const Status&) {});
-  bool is_cancelled = false;
-  {
-    MutexLock lock(insert->mutex);
-    is_cancelled = insert->is_cancelled;
-  }
-  if (is_cancelled) return complete(insert, cancelled("the insert was cancelled"));
-  if (is_closed()) return complete(insert, closed_status());
-  send(insert);
-}
-
-void ShardedService::complete(const std::shared_ptr<Insert>& insert, Status status) {
-  {
-    MutexLock lock(insert->mutex);
-    insert->is_refused = insert->applied == 0 && !status.ok();
-  }
-  insert->done({std::move(status), insert->applied});
-  end(insert->id);
-}
-
-// --- Shards that come back ------------------------------------------------------------------
-
-// A shard that answers again may have read what was sent before it was lost, and gone elsewhere
-// since. It gives that up, and says how large its tables are, before it is used.
-void ShardedService::on_return(ShardIndex shard, const std::function<void(Status)>& done) {
-  bool is_too_soon = false;
-  {
-    MutexLock lock(mutex_);
-    is_too_soon = inserts_out_[shard] > 0;
-  }
-  if (is_too_soon) {
-    done(unavailable("inserts of before are being taken back"));
-    return;
-  }
-  delete_strays(shard, [this, shard, done](const Status& deleted) {
-    if (!deleted.ok()) return done(deleted);
-    connections_.service(shard).info([this, shard, done](const Result<Infos>& infos) {
-      if (infos.ok()) sampler_.learn_sizes(shard, *infos);
-      const bool is_gone = infos.status().code() == StatusCode::kUnavailable ||
-                           infos.status().code() == StatusCode::kCancelled;
-      done(is_gone ? infos.status() : Status());
-    });
-  });
-}
-
-// Strays come back to strays_ where the shard is lost again. `done` is told that, and nothing else:
-// what a shard refuses it would refuse again.
-void ShardedService::delete_strays(ShardIndex shard, std::function<void(Status)> done) {
-  struct Deletion {
-    Mutex mutex;
-    std::size_t left REVERIE_GUARDED_BY(mutex) = 0;
-    Status failure REVERIE_GUARDED_BY(mutex);
-  };
-  Strays strays;
-  {
-    MutexLock lock(mutex_);
-    strays.swap(strays_[shard]);
-  }
-  if (strays.empty()) return done({});
-  const auto deletion = std::make_shared<Deletion>();
-  {
-    MutexLock lock(deletion->mutex);
-    deletion->left = strays.size();
-  }
-  for (const auto& entry : strays) {
-    const std::string& table = entry.first;
-    const std::vector<ItemKey>& keys = entry.second;
-    MutateRequest request;
-    request.table = table;
-    request.deletes = keys;
-    connections_.service(shard).mutate(
-        request, [this, shard, deletion, done, table, keys](const MutateResult& result) {
-          const bool is_lost = result.status.code() == StatusCode::kUnavailable ||
-                               result.status.code() == StatusCode::kCancelled;
-          if (is_lost) {
-            MutexLock lock(mutex_);
-            std::vector<ItemKey>& kept = strays_[shard][table];
-            kept.insert(kept.end(), keys.begin(), keys.end());
-          }
-          Status failure;
-          {
-            MutexLock lock(deletion->mutex);
-            if (is_lost) deletion->failure = result.status;
-            if (--deletion->left > 0) return;
-            failure = deletion->failure;
-          }
-          done(failure);
-        });
-  }
 }
 
 // --- Samples --------------------------------------------------------------------------------
@@ -540,7 +224,8 @@ RequestId ShardedService::sample(SampleRequest request, Done<SampleResult> done)
     return 0;
   }
   if (sampler_.must_learn(request.table)) {
-    // What priorities are raised to. Parts are even until it is known.
+    // What shards that do not tell their mass raise priorities to. Their parts are even until it is
+    // known.
     info([](const Result<Infos>&) {});
   }
   const auto id = std::make_shared<RequestId>(0);
@@ -615,102 +300,49 @@ RequestId ShardedService::fan_out(RequestId id, const std::vector<ShardIndex>& t
 }
 
 RequestId ShardedService::mutate(const MutateRequest& request, Done<MutateResult> done) {
-  struct Part {
-    std::vector<CorruptItem> corrupt;
-    std::vector<ItemKey> deletes;
-    std::vector<ItemKey> keys;
-    std::vector<double> priorities;
-  };
   MutateResult refused;
   refused.status = is_closed() ? closed_status() : check_mutate_request(request);
   if (!refused.status.ok()) {
     done(std::move(refused));
     return 0;
   }
-  std::vector<Part> parts(connections_.size());
+  std::vector<ShardMutationPart> parts;
   {
     MutexLock lock(keys_mutex_);
-    const auto each_place = [&](ItemKey key, auto put) {
-      keys_mutex_.assert_held();
-      if (const std::optional<ShardIndex> shard = keys_.find(key)) return put(parts[*shard]);
-      for (Part& part : parts) put(part);
-    };
-    for (const CorruptItem& item : request.corrupt) {
-      each_place(item.key, [&item](Part& part) { part.corrupt.push_back(item); });
-    }
-    for (const ItemKey key : request.deletes) {
-      each_place(key, [key](Part& part) { part.deletes.push_back(key); });
-    }
-    const auto update = [&](std::span<const ItemKey> keys, std::span<const double> priorities) {
-      for (std::size_t i = 0; i < keys.size(); ++i) {
-        each_place(keys[i], [&, i](Part& part) {
-          part.keys.push_back(keys[i]);
-          part.priorities.push_back(priorities[i]);
-        });
-      }
-    };
-    update(request.tickets, request.ticket_priorities);
-    update(request.keys, request.key_priorities);
+    parts = divide_mutation(request, keys_, connections_.size());
   }
-  const std::size_t updates = request.tickets.size() + request.keys.size();
-  const std::size_t deletes = request.deletes.size() + request.corrupt.size();
-  const bool is_empty = updates + deletes == 0;
+  ShardMutationTotal total{
+      .update_count = request.tickets.size() + request.keys.size(),
+      .delete_count = request.deletes.size() + request.corrupt.size(),
+      .has_deletes = std::vector<bool>(parts.size()),
+      .undone = {},
+  };
+  // A request for nothing still learns whether there is such a table.
+  const bool is_empty = total.update_count + total.delete_count == 0;
   std::vector<ShardIndex> to;
-  std::vector<std::uint8_t> has_deletes(connections_.size());
-  Status undone;  // a deletion whose shard is not there
-  for (const auto shard : all_up()) {
-    // One that asks for nothing still learns whether there is such a table.
-    const Part& part = parts[shard];
-    if (is_empty || !part.corrupt.empty() || !part.deletes.empty() || !part.keys.empty()) {
-      to.push_back(shard);
-    }
-  }
   for (std::size_t s = 0; s < parts.size(); ++s) {
     const auto shard = static_cast<ShardIndex>(s);
-    has_deletes[s] = !parts[s].deletes.empty() || !parts[s].corrupt.empty();
-    if (!has_deletes[s] || connections_.is_up(shard)) continue;
-    undone = unavailable("{}: {}; the others deleted theirs", connections_.text(shard),
-                         connections_.why_down(shard).message());
+    total.has_deletes[s] = parts[s].has_deletes();
+    if (connections_.is_up(shard)) {
+      if (is_empty || !parts[s].empty()) to.push_back(shard);
+    } else if (total.has_deletes[s]) {
+      total.undone = unavailable("{}: {}; the others deleted theirs", connections_.text(shard),
+                                 connections_.why_down(shard).message());
+    }
   }
-  if (!undone.ok() && to.empty()) undone = connections_.none_answers();
-  const auto sum_up = [updates, deletes, has_deletes, undone, done = std::move(done)](
-                          const std::vector<std::optional<MutateResult>>& results) {
-    MutateResult whole;
-    for (const auto& result : results) {
-      if (!result) continue;
-      whole.updated += result->updated;
-      whole.deleted += result->deleted;
-    }
-    // A service that cannot know counts all it was asked for.
-    whole.updated = std::min(whole.updated, updates);
-    whole.deleted = std::min(whole.deleted, deletes);
-    whole.missing = updates - whole.updated + deletes - whole.deleted;
-    whole.status = undone;
-    for (std::size_t s = 0; s < results.size(); ++s) {
-      if (!results[s] || results[s]->status.ok()) continue;
-      // Priorities for a shard that is gone are those of items that are gone.
-      const bool is_gone = results[s]->status.code() == StatusCode::kUnavailable;
-      if (!is_gone || (whole.status.ok() && has_deletes[s])) whole.status = results[s]->status;
-      if (!is_gone) break;
-    }
-    done(std::move(whole));
-  };
   if (to.empty()) {
-    sum_up({});
+    if (!total.undone.ok()) total.undone = connections_.none_answers();
+    done(total.sum_up({}));
     return 0;
   }
   return fan_out<MutateResult>(
       0, to,
       [&](ShardIndex shard, ReplayService& service, Done<MutateResult> answered) {
-        MutateRequest part;
-        part.table = request.table;
-        part.corrupt = parts[shard].corrupt;
-        part.deletes = parts[shard].deletes;
-        part.keys = parts[shard].keys;
-        part.key_priorities = parts[shard].priorities;
-        return service.mutate(part, std::move(answered));
+        return service.mutate(parts[shard].request(request.table), std::move(answered));
       },
-      sum_up);
+      [total, done = std::move(done)](const std::vector<std::optional<MutateResult>>& results) {
+        done(total.sum_up(results));
+      });
 }
 
 RequestId ShardedService::lookup(const LookupRequest& request, Done<LookupResult> done) {
@@ -726,24 +358,7 @@ RequestId ShardedService::lookup(const LookupRequest& request, Done<LookupResult
         return service.lookup(request, std::move(answered));
       },
       [keys, done = std::move(done)](const std::vector<std::optional<LookupResult>>& results) {
-        LookupResult whole;
-        whole.status = worst(results, [](const LookupResult& result) { return result.status; });
-        bool is_answered = false;
-        whole.priorities.assign(keys.size(), std::numeric_limits<double>::quiet_NaN());
-        whole.tickets.assign(keys.size(), 0);
-        for (const auto& result : results) {
-          if (!result || !result->status.ok()) continue;
-          is_answered = true;
-          for (std::size_t i = 0; i < keys.size(); ++i) {
-            if (std::isnan(result->priorities[i])) continue;
-            whole.priorities[i] = result->priorities[i];
-            whole.tickets[i] = keys[i];
-          }
-        }
-        // Items of a shard that is gone are not there.
-        if (is_answered && whole.status.code() == StatusCode::kUnavailable) whole.status = {};
-        if (!whole.status.ok()) whole = {whole.status, {}, {}};
-        done(std::move(whole));
+        done(add_up(keys, results));
       });
 }
 
@@ -809,33 +424,17 @@ void ShardedService::send_info(RequestId id, bool is_one_enough, const Done<Resu
       [this, id, is_one_enough, done](std::vector<std::optional<Result<Infos>>> results) {
         const Status status =
             worst(results, [](const Result<Infos>& result) { return result.status(); });
-        Infos whole;
-        bool is_answered = false;
-        for (auto& result : results) {
-          if (!result || !result->ok()) continue;
-          is_answered = true;
-          for (TableInfo& part : result->value()) {
-            const auto same = [&part](const TableInfo& info) {
-              return info.options.name == part.options.name;
-            };
-            const auto found = std::ranges::find_if(whole, same);
-            if (found == whole.end()) {
-              whole.push_back(std::move(part));
-            } else {
-              add_up(*found, part);
-            }
-          }
-        }
-        if (!is_answered && status.code() == StatusCode::kUnavailable && !is_closed()) {
+        std::optional<Infos> whole = add_up(results);
+        if (!whole && status.code() == StatusCode::kUnavailable && !is_closed()) {
           send_info(id, is_one_enough, done);  // all were lost meanwhile: wait for one
           return;
         }
         const bool is_refused = !status.ok() && status.code() != StatusCode::kUnavailable;
-        if (!is_answered || (is_refused && !is_one_enough)) {
+        if (!whole || (is_refused && !is_one_enough)) {
           done(status);
         } else {
-          sampler_.learn(whole);
-          done(std::move(whole));
+          sampler_.learn(*whole);
+          done(std::move(*whole));
         }
         end(id);
       },

@@ -5,18 +5,18 @@
 //                 priorities, deletions   <--> [ shard 2 ]   to the shard that has the key
 //
 // - An episode's items go to one shard, so that they share its chunks; each new episode takes the
-//   next shard, and so does each item that is none's. An insert whose shard is lost goes to
-//   another.
-// - Samples come from all shards; a slow one holds nobody up (shard_sampler.h).
+//   next shard, and so does each item that belongs to no episode. An insert whose shard is lost
+//   goes to another (shard_placement.h).
+// - Samples come from all shards; a slow one delays no request (shard_sampler_core.h).
 // - Tickets are keys. An update goes to the shard that has the item, as far as that is remembered
 //   from its sampling; to all shards where it is not.
 // - reset() and info() go to all. The info of a table is that of the whole: counts and sizes are
 //   sums, what it is made from is the first shard's.
-// - A shard that does not answer (shard_connections.h says when) is left out: its part of the
-// samples is
-//   the others', priorities for its items count as missing, deletions and resets say UNAVAILABLE
+// - A shard that does not answer (shard_health.h says when) is left out: the others give its part
+// of
+//   the samples, priorities for its items count as missing, deletions and resets say UNAVAILABLE
 //   after the others did theirs. When none answers, inserts, samples and info() wait for one, for
-//   retry_time, and fail with UNAVAILABLE then.
+//   retry_time, and fail with UNAVAILABLE then (retry_queue.h).
 //
 // - An item whose insert was not confirmed when its shard was lost goes to another. The first may
 //   have it all the same: it is deleted there before that shard is used again. So an item is in one
@@ -29,7 +29,6 @@
 #pragma once
 
 #include <functional>
-#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -43,8 +42,10 @@
 #include "reverie/base/timer_queue.h"
 #include "reverie/service/replay_service.h"
 #include "reverie/service/table_describer.h"
+#include "reverie/shards/retry_queue.h"
 #include "reverie/shards/shard_connections.h"
 #include "reverie/shards/shard_directory.h"
+#include "reverie/shards/shard_placement.h"
 #include "reverie/shards/shard_sampler.h"
 
 namespace reverie {
@@ -93,15 +94,6 @@ class ShardedService final : public ReplayService, public TableDescriber {
   struct Insert;
   template <typename T>
   struct Fan;
-  // Items that went elsewhere and that a shard may have, too: keys by table.
-  using Strays = std::map<std::string, std::vector<ItemKey>>;
-  // Until a shard is up.
-  struct Parked {
-    RequestId id = 0;
-    TimePoint deadline;
-    TimePoint give_up_at;                   // of retry_clock
-    std::function<void(const Status&)> go;  // ok: try again
-  };
   using Infos = std::vector<TableInfo>;
 
   ShardedService(std::vector<Shard> shards, const ShardedOptions& options);
@@ -110,14 +102,17 @@ class ShardedService final : public ReplayService, public TableDescriber {
   void end(RequestId id);
   RequestId if_pending(RequestId id);
   bool is_closed() const;
+  static Status closed_status();
 
-  std::optional<ShardIndex> place_of(const Item& item);
+  // --- sharded_inserts.cc
   void send(const std::shared_ptr<Insert>& insert);
   void on_inserted(const std::shared_ptr<Insert>& insert, ShardIndex shard, InsertResult result);
   void complete(const std::shared_ptr<Insert>& insert, Status status);
   void on_return(ShardIndex shard, const std::function<void(Status)>& done);
   void warn_of_strays();
   void delete_strays(ShardIndex shard, std::function<void(Status)> done);
+
+  // --- sharded_service.cc
   // Asks all that are up what their tables are: each, or until one has answered.
   RequestId ask_info(bool is_one_enough, Done<Result<Infos>> done);
   void send_info(RequestId id, bool is_one_enough, const Done<Result<Infos>>& done);
@@ -150,12 +145,8 @@ class ShardedService final : public ReplayService, public TableDescriber {
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
   RequestId last_id_ REVERIE_GUARDED_BY(mutex_) = 0;
   std::map<RequestId, std::function<void()>> cancels_ REVERIE_GUARDED_BY(mutex_);
-  std::list<Parked> parked_ REVERIE_GUARDED_BY(mutex_);
-  std::size_t turn_ REVERIE_GUARDED_BY(mutex_) = 0;
-  ShardDirectory episodes_ REVERIE_GUARDED_BY(mutex_){10};  // 4096 of them
-  // By shard. Strays are no more than were under way when it was lost.
-  std::vector<Strays> strays_ REVERIE_GUARDED_BY(mutex_);
-  std::vector<std::size_t> inserts_out_ REVERIE_GUARDED_BY(mutex_);  // whose answer is to come
+  RetryQueue parked_ REVERIE_GUARDED_BY(mutex_);  // until a shard is up
+  ShardPlacement placement_ REVERIE_GUARDED_BY(mutex_);
   Mutex keys_mutex_;
   ShardDirectory keys_ REVERIE_GUARDED_BY(keys_mutex_){16};  // 262144 of them
 };
