@@ -2,49 +2,28 @@
 
 #include <algorithm>
 #include <atomic>
-#include <limits>
 #include <map>
 #include <unordered_set>
 #include <utility>
 
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include "reverie/base/fork.h"
-#include "reverie/base/log.h"
+#include "reverie/door/door.h"
 #include "reverie/grpc/grpc_hub.h"
 #include "reverie/grpc/grpc_server_stream.h"
 #include "reverie/grpc/grpc_session.h"
 #include "reverie/grpc/token.h"
-#include "reverie/net/listener.h"
 #include "reverie/os/memory_size.h"
 
 namespace reverie {
 namespace {
 
-constexpr int kPortTries = 16;
 // Free memory that is kept for the next messages; beyond it, stored chunks may have it.
 constexpr std::size_t kPooledBytesMax = std::size_t{8} << 20;
-// Descriptors that connections leave to everything else in the process, and to those that are
-// accepted before others have gone.
-constexpr std::size_t kReservedDescriptors = 96;
 // How long a peer may take to take note of a goodbye.
 constexpr Duration kGoodbyeTime = std::chrono::seconds(5);
 
-constexpr std::size_t kNotScarce = std::numeric_limits<std::size_t>::max();
-constexpr int kClosedAtOnce = 16;
-// Calls of one connection at once: more than programs have, short of an attack.
+// Of one connection at once: more than programs have, short of an attack.
 constexpr std::size_t kManyCalls = 256;
-
-// From this number on a new descriptor says that they run out: the lowest free one is given out.
-std::size_t scarce_descriptor() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
-    return std::numeric_limits<std::size_t>::max();
-  }
-  const auto count = static_cast<std::size_t>(limit.rlim_cur);
-  return count - std::min(count / 2, kReservedDescriptors);
-}
 
 // Since when a connection has had no call. Written on its loop's thread, read on the listener's.
 struct IdleTime {
@@ -93,9 +72,9 @@ class UnaryReceiver final : public GrpcServerEvents {
 class GrpcServer::Impl : public std::enable_shared_from_this<Impl> {
  public:
   Impl(IoThreads& io_threads, GrpcServerOptions options)
-      : io_threads_(io_threads),
-        options_(std::move(options)),
-        pool_(make_ref<MessagePool>(kPooledBytesMax)) {
+      : options_(std::move(options)),
+        pool_(make_ref<MessagePool>(kPooledBytesMax)),
+        door_(io_threads, door_options(options_)) {
     shared_.limits = options_.limits;
     shared_.token = options_.token;
     shared_.begin = [this](const auto& stream) { return begin(stream); };
@@ -117,9 +96,11 @@ class GrpcServer::Impl : public std::enable_shared_from_this<Impl> {
     });
   }
 
+  // The door knows this from now on. Before the first listen().
+  void open_door();
   Result<std::vector<std::string>> listen(const std::vector<std::string>& addresses);
   Status check(const std::vector<std::string>& addresses);
-  void serve(std::unique_ptr<Connection> connection, std::string received);
+  void serve(DoorGuest guest);
   void begin_stop();
   void stop(Duration grace);
   GrpcServerFigures figures();
@@ -138,51 +119,53 @@ class GrpcServer::Impl : public std::enable_shared_from_this<Impl> {
     bool is_stopping = false;
   };
 
-  Result<std::vector<SocketAddress>> prepare(const std::vector<std::string>& addresses);
-  void accept(int socket, const SocketAddress& peer);
-  bool make_room(int socket);
-  bool is_scarce(int socket);
-  // The connection that has been without a call for longest is closed; false when there is none.
+  static DoorOptions door_options(const GrpcServerOptions& options) {
+    return {.tls = options.tls,
+            .has_token = !options.token.empty(),
+            .is_insecure_allowed = options.is_insecure_allowed,
+            .connection_count_max = options.connection_count_max,
+            .first_bytes_timeout = options.hello_timeout};
+  }
+  Status check_before_listening() const;
+  // The connection that has been without a call for longest is to go; false when there is none.
   bool close_longest_idle();
-  void on_scarce();
-  void add_session(Part& part, std::unique_ptr<Connection> connection, std::string_view received);
+  void add_session(Part& part, DoorGuest guest);
   Part& part_of(const IoLoop& loop);
   Result<std::shared_ptr<GrpcCallEvents>> begin(const std::shared_ptr<GrpcServerStream>& stream);
   void note_call_over();
 
-  IoThreads& io_threads_;
   const GrpcServerOptions options_;
   ForkGuard fork_guard_;
   Ref<MessagePool> pool_;
   GrpcServerStream::Shared shared_;
-  std::shared_ptr<const TlsContext> tls_;
   std::map<std::string, GrpcMethod, std::less<>> methods_;
   std::map<std::string, GrpcUnaryMethod, std::less<>> unary_methods_;
-  std::vector<std::unique_ptr<Part>> parts_;  // one for each loop
-  std::atomic<bool> has_warned_{false};
-  std::atomic<std::size_t> scarce_count_{kNotScarce};  // listeners may be several
+  std::vector<std::unique_ptr<Part>> parts_;  // one a loop
+  Door door_;
 
-  Mutex idle_mutex_;
-  std::map<const Session*, std::weak_ptr<Session>> open_ REVERIE_GUARDED_BY(idle_mutex_);
+  Mutex open_mutex_;
+  // Each from its first event to its last: until then it is there.
+  std::map<const Session*, std::weak_ptr<Session>> open_ REVERIE_GUARDED_BY(open_mutex_);
+  // Of connections that are closed.
+  std::uint64_t bytes_received_ REVERIE_GUARDED_BY(open_mutex_) = 0;
+  std::uint64_t bytes_sent_ REVERIE_GUARDED_BY(open_mutex_) = 0;
   Mutex mutex_;
   CondVar calls_changed_;
-  std::vector<std::unique_ptr<Listener>> listeners_ REVERIE_GUARDED_BY(mutex_);
-  bool is_stopping_ REVERIE_GUARDED_BY(mutex_) = false;
   std::atomic<std::size_t> connection_count_{0};
   std::atomic<std::size_t> call_count_{0};
   std::atomic<std::uint64_t> calls_begun_{0};
-  std::atomic<std::uint64_t> bytes_received_{0};  // of connections that are closed
-  std::atomic<std::uint64_t> bytes_sent_{0};
 };
 
 // One connection of the server's.
 class GrpcServer::Impl::Session final : public GrpcSession {
  public:
-  Session(std::shared_ptr<Impl> server, Part& part, std::unique_ptr<Connection> connection)
+  Session(std::shared_ptr<Impl> server, Part& part, std::unique_ptr<Connection> connection,
+          std::shared_ptr<void> place)
       : GrpcSession(Role::kServer, part.hub, std::move(connection), server->shared_.limits,
                     server->pool_, server->options_.in_flight),
         server_(std::move(server)),
         part_(part),
+        place_(std::move(place)),
         timer_(hub_->loop()) {}
 
   void expect_hello() {
@@ -191,7 +174,7 @@ class GrpcServer::Impl::Session final : public GrpcSession {
           [](Session& session) { session.close(deadline_exceeded("no hello came in time")); });
   }
 
-  // Any thread. IdleTime::kBusy while there is a call.
+  // Of any thread. IdleTime::kBusy while there is a call.
   std::int64_t idle_since_ns() const { return idle_.since_ns.load(std::memory_order_relaxed); }
   // Any thread: the connection is to go, unless a call begins before it is told.
   void make_way() {
@@ -256,12 +239,13 @@ class GrpcServer::Impl::Session final : public GrpcSession {
   void on_close(const Status&) override {
     timer_.cancel();
     {
-      MutexLock lock(server_->idle_mutex_);
+      MutexLock lock(server_->open_mutex_);
       server_->open_.erase(this);
+      server_->bytes_received_ += received_bytes();
+      server_->bytes_sent_ += sent_bytes();
     }
-    server_->bytes_received_ += received_bytes();
-    server_->bytes_sent_ += sent_bytes();
     --server_->connection_count_;
+    place_.reset();
     part_.sessions.erase(std::static_pointer_cast<Session>(shared_from_this()));
     // What the calls had in small pieces stays with the C heap otherwise. Once they are gone.
     if (had_many_calls_) hub_->loop().post(give_back_free_memory);
@@ -269,121 +253,47 @@ class GrpcServer::Impl::Session final : public GrpcSession {
 
   const std::shared_ptr<Impl> server_;
   Part& part_;
-  LoopTimer timer_;  // of what must come next
+  std::shared_ptr<void> place_;  // at the door
+  LoopTimer timer_;              // of what must come next
   IdleTime idle_;
   bool had_call_ = false;
   bool had_many_calls_ = false;
 };
 
-// All that comes before listening: makes tls_, and looks addresses up.
-Result<std::vector<SocketAddress>> GrpcServer::Impl::prepare(
-    const std::vector<std::string>& addresses) {
+void GrpcServer::Impl::open_door() {
+  door_.add_protocol({.name = "h2",
+                      .first_bytes = {"PRI * HTTP/2.0"},
+                      .serve =
+                          [weak = weak_from_this()](DoorGuest guest) {
+                            if (const auto self = weak.lock()) self->serve(std::move(guest));
+                          },
+                      .make_way =
+                          [weak = weak_from_this()] {
+                            const auto self = weak.lock();
+                            return self && self->close_longest_idle();
+                          }});
+}
+
+Status GrpcServer::Impl::check_before_listening() const {
   REVERIE_RETURN_IF_ERROR(check_fork());
-  REVERIE_RETURN_IF_ERROR(check_token(options_.token));
-  if (options_.tls && !tls_) {
-    REVERIE_ASSIGN_OR_RETURN(tls_, TlsContext::server(*options_.tls, {"h2"}));
-  }
-  const DoorGuard guard{.has_token = !options_.token.empty(),
-                        .has_tls = tls_ != nullptr,
-                        .has_client_certificates = tls_ && tls_->requires_client_certificate(),
-                        .is_insecure_allowed = options_.is_insecure_allowed};
-  std::vector<SocketAddress> resolved;
-  for (const std::string& address : addresses) {
-    REVERIE_ASSIGN_OR_RETURN(const Endpoint endpoint, parse_endpoint(address));
-    REVERIE_ASSIGN_OR_RETURN(const auto found, resolve(endpoint));
-    if (found.empty()) return unavailable("'{}' has no address", address);
-    REVERIE_RETURN_IF_ERROR(check_bind(found.front(), guard));
-    resolved.push_back(found.front());
-  }
-  return resolved;
+  return check_token(options_.token);
 }
 
 Status GrpcServer::Impl::check(const std::vector<std::string>& addresses) {
-  REVERIE_ASSIGN_OR_RETURN(const std::vector<SocketAddress> resolved, prepare(addresses));
-  for (const SocketAddress& address : resolved) {
-    REVERIE_RETURN_IF_ERROR(Listener::check(address));
-  }
-  return {};
+  REVERIE_RETURN_IF_ERROR(check_before_listening());
+  return door_.check(addresses);
 }
 
 Result<std::vector<std::string>> GrpcServer::Impl::listen(
     const std::vector<std::string>& addresses) {
-  REVERIE_ASSIGN_OR_RETURN(const std::vector<SocketAddress> resolved, prepare(addresses));
-  std::vector<std::unique_ptr<Listener>> opened;
-  std::vector<std::string> chosen;
-  for (const SocketAddress& address : resolved) {
-    const auto accept_here = [weak = weak_from_this()](int socket, const SocketAddress& peer) {
-      const auto self = weak.lock();
-      self ? self->accept(socket, peer) : static_cast<void>(::close(socket));
-    };
-    const auto when_scarce = [weak = weak_from_this()] {
-      if (const auto self = weak.lock()) self->on_scarce();
-    };
-    auto listener = Listener::open(io_threads_.loop(0), address, accept_here, when_scarce);
-    // The port that the system chose may have been taken in the moment between.
-    for (int i = 0; i < kPortTries && address.port() == 0 &&
-                    listener.status().code() == StatusCode::kAlreadyExists;
-         ++i) {
-      listener = Listener::open(io_threads_.loop(0), address, accept_here, when_scarce);
-    }
-    if (!listener.ok()) return listener.status();
-    chosen.push_back((*listener)->address().to_string());
-    opened.push_back(std::move(listener).value());
-  }
-  MutexLock lock(mutex_);
-  if (is_stopping_) return failed_precondition("the server was stopped; make a new one");
-  for (auto& listener : opened) listeners_.push_back(std::move(listener));
-  return chosen;
-}
-
-void GrpcServer::Impl::accept(int socket, const SocketAddress& peer) {
-  if (connection_count_.load() >= options_.connection_count_max) {
-    ::close(socket);
-    return;
-  }
-  if (!make_room(socket)) {
-    ::close(socket);
-    return;
-  }
-  IoLoop& loop = io_threads_.next();
-  serve(make_connection(loop, socket, peer, tls_), {});
-}
-
-// A high number is a sign, a low one is not: connections that made way, the oldest, leave low
-// numbers free. So as many connections as there were at the last sign are the bound, until there
-// are half as many. On the listener's thread.
-bool GrpcServer::Impl::is_scarce(int socket) {
-  const std::size_t count = connection_count_.load();
-  if (static_cast<std::size_t>(socket) >= scarce_descriptor()) {
-    scarce_count_ = std::min(scarce_count_.load(), std::max<std::size_t>(count, 1));
-    return true;
-  }
-  if (count < scarce_count_ / 2) scarce_count_ = kNotScarce;
-  return count >= scarce_count_;
-}
-
-// When descriptors run out, one connection goes for each that comes.
-bool GrpcServer::Impl::make_room(int socket) {
-  if (!is_scarce(socket)) return true;
-  if (!has_warned_.exchange(true)) {
-    log_warning(
-        "descriptors run out at {} connections: each new one takes the place of the one that has "
-        "been without a call for longest; raise the limit (ulimit -n)",
-        connection_count_.load());
-  }
-  return close_longest_idle();
-}
-
-// No descriptor is left: the program has taken what was kept for new connections.
-void GrpcServer::Impl::on_scarce() {
-  for (int i = 0; i < kClosedAtOnce && close_longest_idle(); ++i) {
-  }
+  REVERIE_RETURN_IF_ERROR(check_before_listening());
+  return door_.listen(addresses);
 }
 
 bool GrpcServer::Impl::close_longest_idle() {
   std::shared_ptr<Session> longest;
   {
-    MutexLock lock(idle_mutex_);
+    MutexLock lock(open_mutex_);
     std::int64_t since = IdleTime::kBusy;
     for (const auto& [address, weak] : open_) {
       const auto session = weak.lock();
@@ -396,35 +306,34 @@ bool GrpcServer::Impl::close_longest_idle() {
   return longest != nullptr;
 }
 
-void GrpcServer::Impl::serve(std::unique_ptr<Connection> connection, std::string received) {
+void GrpcServer::Impl::serve(DoorGuest guest) {
   ++connection_count_;
-  IoLoop& loop = connection->loop();
+  IoLoop& loop = guest.connection->loop();
   Part& part = part_of(loop);
   if (loop.is_current()) {
-    add_session(part, std::move(connection), received);
+    add_session(part, std::move(guest));
     return;
   }
-  // A connection is its loop's, also when no service is left.
-  auto held = std::make_shared<std::unique_ptr<Connection>>(std::move(connection));
-  loop.post([self = shared_from_this(), &part, held, received = std::move(received)] {
-    self->add_session(part, std::move(*held), received);
-  });
+  // A connection belongs to its loop, also when the server stops meanwhile.
+  auto held = std::make_shared<DoorGuest>(std::move(guest));
+  loop.post(
+      [self = shared_from_this(), &part, held] { self->add_session(part, std::move(*held)); });
 }
 
-void GrpcServer::Impl::add_session(Part& part, std::unique_ptr<Connection> connection,
-                                   std::string_view received) {
+void GrpcServer::Impl::add_session(Part& part, DoorGuest guest) {
   if (part.is_stopping) {
     --connection_count_;
     return;
   }
-  const auto session = std::make_shared<Session>(shared_from_this(), part, std::move(connection));
+  const auto session = std::make_shared<Session>(
+      shared_from_this(), part, std::move(guest.connection), std::move(guest.place));
   part.sessions.insert(session);
   {
-    MutexLock lock(idle_mutex_);
+    MutexLock lock(open_mutex_);
     open_.emplace(session.get(), session);
   }
   session->expect_hello();
-  session->start(received);
+  session->start(guest.received);
 }
 
 GrpcServer::Impl::Part& GrpcServer::Impl::part_of(const IoLoop& loop) {
@@ -456,13 +365,7 @@ void GrpcServer::Impl::note_call_over() {
 
 void GrpcServer::Impl::begin_stop() {
   if (!check_fork().ok()) return;
-  std::vector<std::unique_ptr<Listener>> listeners;
-  {
-    MutexLock lock(mutex_);
-    is_stopping_ = true;
-    listeners.swap(listeners_);
-  }
-  listeners.clear();  // no connection is accepted from here on
+  door_.close();
   for (const auto& part : parts_) {
     part->hub->loop().post([self = shared_from_this(), &part = *part] {
       part.is_stopping = true;
@@ -507,22 +410,21 @@ GrpcServerFigures GrpcServer::Impl::figures() {
   figures.connection_count = connection_count_.load();
   figures.call_count = call_count_.load();
   figures.calls_begun = calls_begun_.load();
-  figures.bytes_received = bytes_received_.load();
-  figures.bytes_sent = bytes_sent_.load();
-  for (const auto& part : parts_) {
-    part->hub->loop().run_and_wait([&figures, &part = *part] {
-      for (const auto& session : part.sessions) {
-        figures.bytes_received += session->received_bytes();
-        figures.bytes_sent += session->sent_bytes();
-        figures.held_bytes += session->budget()->in_bytes() + session->budget()->out_bytes();
-      }
-    });
+  MutexLock lock(open_mutex_);
+  figures.bytes_received = bytes_received_;
+  figures.bytes_sent = bytes_sent_;
+  for (const auto& [session, weak] : open_) {
+    figures.bytes_received += session->received_bytes();
+    figures.bytes_sent += session->sent_bytes();
+    figures.held_bytes += session->budget()->in_bytes() + session->budget()->out_bytes();
   }
   return figures;
 }
 
 GrpcServer::GrpcServer(IoThreads& io_threads, GrpcServerOptions options)
-    : impl_(std::make_shared<Impl>(io_threads, std::move(options))) {}
+    : impl_(std::make_shared<Impl>(io_threads, std::move(options))) {
+  impl_->open_door();
+}
 
 GrpcServer::~GrpcServer() {
   stop();
@@ -546,7 +448,7 @@ Status GrpcServer::check(const std::vector<std::string>& addresses) {
 }
 
 void GrpcServer::serve(std::unique_ptr<Connection> connection, std::string received) {
-  impl_->serve(std::move(connection), std::move(received));
+  impl_->serve({std::move(connection), std::move(received), nullptr});
 }
 
 void GrpcServer::begin_stop() {

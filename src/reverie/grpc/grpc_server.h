@@ -128,7 +128,7 @@ struct GrpcServerFigures {
 };
 
 // Thread-safe, but for the order: methods before listen(). `io_threads` outlives it. Not to be
-// destroyed, stopped or asked for figures on an I/O thread.
+// destroyed or stopped on an I/O thread.
 class GrpcServer {
  public:
   GrpcServer(IoThreads& io_threads, GrpcServerOptions options);
@@ -142,8 +142,8 @@ class GrpcServer {
 
   // Listens on all of `addresses`, or on none: "localhost:0", "[::1]:7000", "unix:/run/x.sock".
   // Returns them with the ports that were chosen for 0. Refuses an address that others can reach
-  // without a secret, a token over cleartext, a malformed token, TLS texts that are none, and a
-  // port in use.
+  // without a secret, a token over cleartext, a malformed token, malformed TLS texts, and
+  // a port in use. See door/door.h.
   Result<std::vector<std::string>> listen(const std::vector<std::string>& addresses);
 
   // Whether listen() may succeed, as far as can be known without listening: all that it refuses,
@@ -161,6 +161,8 @@ class GrpcServer {
   // closes the connections and returns when no event is running or to come. Idempotent.
   void stop(Duration grace = Duration::zero());
 
+  // On any thread, I/O threads included: it waits for none. Of what happens meanwhile, some is
+  // told.
   GrpcServerFigures figures() const;
 
  private:

@@ -319,12 +319,12 @@ std::span<std::byte> GrpcSession::place_to_read() {
 }
 
 bool GrpcSession::receive(std::span<const std::byte> bytes) {
-  if (role_ == Role::kClient && received_bytes_ == 0 && is_tls_alert(bytes)) {
+  if (role_ == Role::kClient && received_bytes_.count() == 0 && is_tls_alert(bytes)) {
     close(failed_precondition("{} speaks TLS, and this client does not; give it TLS too",
                               connection_->peer()));
     return false;
   }
-  received_bytes_ += bytes.size();
+  received_bytes_.add(bytes.size());
   hub_->touch(*this);  // acknowledgements and windows
   const ssize_t taken = nghttp2_session_mem_recv(
       http2_, reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());

@@ -17,6 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "reverie/base/stat_counter.h"
 #include "reverie/grpc/fifo_queue.h"
 #include "reverie/grpc/grpc_call.h"
 #include "reverie/grpc/grpc_hub.h"
@@ -83,7 +84,8 @@ class GrpcSession : public ConnectionEvents, public std::enable_shared_from_this
   void widen(const GrpcStream& stream);
   std::size_t stream_count() const { return streams_.size(); }
   std::vector<std::shared_ptr<GrpcStream>> streams() const;
-  std::uint64_t received_bytes() const { return received_bytes_; }
+  // Readable on any thread.
+  std::uint64_t received_bytes() const { return received_bytes_.count(); }
   std::uint64_t sent_bytes() const { return batch_.sent_bytes(); }
 
  protected:
@@ -142,7 +144,7 @@ class GrpcSession : public ConnectionEvents, public std::enable_shared_from_this
   bool is_ready_ = false;
   bool is_touched_ = false;  // waits in the hub to be flushed
   bool is_goodbye_said_ = false;
-  std::uint64_t received_bytes_ = 0;
+  StatCounter received_bytes_;
   // Resets are counted over short spans of time.
   std::uint32_t reset_count_ = 0;
   TimePoint reset_span_end_;

@@ -32,7 +32,7 @@ OutBatch::Outcome OutBatch::write_to(Connection& connection, Status* why_lost) {
   }
   while (next_ < spans_.size()) {
     const IoResult result = connection.write(std::span(spans_).subspan(next_));
-    sent_bytes_ += result.size_bytes;
+    sent_bytes_.add(result.size_bytes);
     std::size_t left = result.size_bytes;
     while (next_ < spans_.size() && left >= spans_[next_].size()) left -= spans_[next_++].size();
     if (left > 0) spans_[next_] = spans_[next_].subspan(left);

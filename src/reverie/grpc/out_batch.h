@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "reverie/base/stat_counter.h"
 #include "reverie/base/status.h"
 #include "reverie/grpc/grpc_message.h"
 #include "reverie/net/connection.h"
@@ -31,7 +32,7 @@ class OutBatch {
   enum class Outcome { kWritten, kBlocked, kLost };
   // Goes on where it stopped. kWritten: the batch is empty again.
   Outcome write_to(Connection& connection, Status* why_lost);
-  std::uint64_t sent_bytes() const { return sent_bytes_; }
+  std::uint64_t sent_bytes() const { return sent_bytes_.count(); }
 
  private:
   static constexpr std::size_t kBytesMax = std::size_t{256} << 10;
@@ -52,7 +53,7 @@ class OutBatch {
   // While it is written.
   std::vector<std::span<const std::byte>> spans_;
   std::size_t next_ = 0;
-  std::uint64_t sent_bytes_ = 0;
+  StatCounter sent_bytes_;
 };
 
 }  // namespace reverie

@@ -1,0 +1,338 @@
+#include "reverie/door/door.h"
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <unordered_set>
+#include <utility>
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "reverie/base/fork.h"
+#include "reverie/base/log.h"
+#include "reverie/base/mutex.h"
+#include "reverie/door/first_bytes.h"
+#include "reverie/net/address.h"
+#include "reverie/net/listener.h"
+
+namespace reverie {
+namespace {
+
+constexpr int kPortTries = 16;
+// Descriptors that connections leave to everything else in the process, and to those that are
+// accepted before others have gone.
+constexpr std::size_t kReservedDescriptors = 96;
+constexpr std::size_t kNotScarce = std::numeric_limits<std::size_t>::max();
+constexpr int kClosedAtOnce = 16;
+// What a connection whose protocol is not known yet may have sent.
+constexpr std::size_t kUndecidedBytesMax = 1024;
+
+// From this number on a new descriptor says that they run out: the lowest free one is given out.
+std::size_t scarce_descriptor() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+    return std::numeric_limits<std::size_t>::max();
+  }
+  const auto count = static_cast<std::size_t>(limit.rlim_cur);
+  return count - std::min(count / 2, kReservedDescriptors);
+}
+
+}  // namespace
+
+class Door::Impl : public std::enable_shared_from_this<Impl> {
+ public:
+  Impl(IoThreads& io_threads, DoorOptions options)
+      : io_threads_(io_threads), options_(std::move(options)) {}
+
+  void add_protocol(DoorProtocol protocol) { protocols_.push_back(std::move(protocol)); }
+  Result<std::vector<std::string>> listen(const std::vector<std::string>& addresses);
+  Status check(const std::vector<std::string>& addresses);
+  void close();
+  std::size_t connection_count() const { return places_->load(); }
+  // A forked child shares sockets and loops with its parent: it takes none of them apart.
+  static void leave_to_parent(std::shared_ptr<Impl> impl) {
+    (void)new std::shared_ptr<Impl>(std::move(impl));
+  }
+  Status check_fork() const { return fork_guard_.check("server"); }
+
+ private:
+  class Look;
+
+  Result<std::vector<SocketAddress>> prepare(const std::vector<std::string>& addresses);
+  Result<std::unique_ptr<Listener>> open(const SocketAddress& address);
+  void accept(int socket, const SocketAddress& peer);
+  bool is_scarce(int socket);
+  bool make_room(int socket);
+  bool make_way();
+  void on_scarce();
+  void look_at(DoorGuest guest);
+  // The one whose name is `alpn`, else by the first bytes.
+  FirstBytes::Found protocol_of(const std::string& alpn, std::string_view received) const;
+
+  IoThreads& io_threads_;
+  const DoorOptions options_;
+  ForkGuard fork_guard_;
+  std::vector<DoorProtocol> protocols_;
+  // Set by the first listen() or check(), before a connection comes.
+  std::shared_ptr<const TlsContext> tls_;
+  std::unique_ptr<const FirstBytes> first_bytes_;
+  const std::shared_ptr<std::atomic<std::size_t>> places_ =
+      std::make_shared<std::atomic<std::size_t>>(0);
+  std::atomic<bool> has_warned_{false};
+  std::atomic<std::size_t> scarce_count_{kNotScarce};  // listeners may be several
+
+  Mutex mutex_;
+  std::vector<std::unique_ptr<Listener>> listeners_ REVERIE_GUARDED_BY(mutex_);
+  std::unordered_set<std::shared_ptr<Look>> looks_ REVERIE_GUARDED_BY(mutex_);
+  bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
+};
+
+// A connection whose protocol is not known yet. Loop thread only.
+class Door::Impl::Look final : public ConnectionEvents, public std::enable_shared_from_this<Look> {
+ public:
+  Look(std::shared_ptr<Impl> door, DoorGuest guest)
+      : door_(std::move(door)), guest_(std::move(guest)), timer_(guest_.connection->loop()) {}
+
+  void start() {
+    guest_.connection->set_events(this);
+    timer_.start(door_->options_.first_bytes_timeout, [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->end();
+    });
+    on_readable();
+  }
+  void on_readable() override {
+    const auto self = shared_from_this();
+    if (!guest_.connection) return;
+    Connection& connection = *guest_.connection;
+    const IoResult got = connection.read(connection.loop().scratch());
+    if (!got.status.ok() || got.is_end) return end();
+    guest_.received.append(reinterpret_cast<const char*>(connection.loop().scratch().data()),
+                           got.size_bytes);
+    const std::string alpn = connection.is_handshake_done() ? connection.protocol() : "";
+    const FirstBytes::Found found = door_->protocol_of(alpn, guest_.received);
+    if (found.protocol) {
+      DoorGuest guest = std::move(guest_);
+      end();
+      door_->protocols_[*found.protocol].serve(std::move(guest));
+    } else if (found.is_known || guest_.received.size() > kUndecidedBytesMax) {
+      end();
+    } else {
+      connection.want_read();
+    }
+  }
+  void on_writable() override {}
+
+  IoLoop& loop() { return loop_; }
+  // Closes the connection, unless it was handed over.
+  void end() {
+    timer_.cancel();
+    guest_ = {};
+    MutexLock lock(door_->mutex_);
+    door_->looks_.erase(shared_from_this());
+  }
+
+ private:
+  const std::shared_ptr<Impl> door_;
+  DoorGuest guest_;
+  IoLoop& loop_ = guest_.connection->loop();
+  LoopTimer timer_;
+};
+
+// All that comes before listening: makes tls_, and looks addresses up.
+Result<std::vector<SocketAddress>> Door::Impl::prepare(const std::vector<std::string>& addresses) {
+  REVERIE_RETURN_IF_ERROR(check_fork());
+  if (options_.tls && !tls_) {
+    std::vector<std::string> names;
+    for (const DoorProtocol& protocol : protocols_) names.push_back(protocol.name);
+    REVERIE_ASSIGN_OR_RETURN(tls_, TlsContext::server(*options_.tls, names));
+  }
+  if (!first_bytes_) {
+    std::vector<std::vector<std::string>> beginnings;
+    for (const DoorProtocol& protocol : protocols_) beginnings.push_back(protocol.first_bytes);
+    first_bytes_ = std::make_unique<const FirstBytes>(std::move(beginnings));
+  }
+  const DoorGuard guard{.has_token = options_.has_token,
+                        .has_tls = tls_ != nullptr,
+                        .has_client_certificates = tls_ && tls_->requires_client_certificate(),
+                        .is_insecure_allowed = options_.is_insecure_allowed};
+  std::vector<SocketAddress> resolved;
+  for (const std::string& address : addresses) {
+    REVERIE_ASSIGN_OR_RETURN(const Endpoint endpoint, parse_endpoint(address));
+    REVERIE_ASSIGN_OR_RETURN(const auto found, resolve(endpoint));
+    if (found.empty()) return unavailable("'{}' has no address", address);
+    REVERIE_RETURN_IF_ERROR(check_bind(found.front(), guard));
+    resolved.push_back(found.front());
+  }
+  return resolved;
+}
+
+Status Door::Impl::check(const std::vector<std::string>& addresses) {
+  REVERIE_ASSIGN_OR_RETURN(const std::vector<SocketAddress> resolved, prepare(addresses));
+  for (const SocketAddress& address : resolved) {
+    REVERIE_RETURN_IF_ERROR(Listener::check(address));
+  }
+  return {};
+}
+
+Result<std::unique_ptr<Listener>> Door::Impl::open(const SocketAddress& address) {
+  const auto accept_here = [weak = weak_from_this()](int socket, const SocketAddress& peer) {
+    const auto self = weak.lock();
+    self ? self->accept(socket, peer) : static_cast<void>(::close(socket));
+  };
+  const auto when_scarce = [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->on_scarce();
+  };
+  auto listener = Listener::open(io_threads_.loop(0), address, accept_here, when_scarce);
+  // The port that the system chose may have been taken in the moment between.
+  for (int i = 0; i < kPortTries && address.port() == 0 &&
+                  listener.status().code() == StatusCode::kAlreadyExists;
+       ++i) {
+    listener = Listener::open(io_threads_.loop(0), address, accept_here, when_scarce);
+  }
+  return listener;
+}
+
+Result<std::vector<std::string>> Door::Impl::listen(const std::vector<std::string>& addresses) {
+  REVERIE_ASSIGN_OR_RETURN(const std::vector<SocketAddress> resolved, prepare(addresses));
+  std::vector<std::unique_ptr<Listener>> opened;
+  std::vector<std::string> chosen;
+  for (const SocketAddress& address : resolved) {
+    REVERIE_ASSIGN_OR_RETURN(std::unique_ptr<Listener> listener, open(address));
+    chosen.push_back(listener->address().to_string());
+    opened.push_back(std::move(listener));
+  }
+  MutexLock lock(mutex_);
+  if (is_closed_) return failed_precondition("the server was stopped; make a new one");
+  for (auto& listener : opened) listeners_.push_back(std::move(listener));
+  return chosen;
+}
+
+void Door::Impl::accept(int socket, const SocketAddress& peer) {
+  if (connection_count() >= options_.connection_count_max || !make_room(socket)) {
+    ::close(socket);
+    return;
+  }
+  ++*places_;
+  DoorGuest guest;
+  guest.place = std::shared_ptr<void>(nullptr, [places = places_](void*) { --*places; });
+  guest.connection = make_connection(io_threads_.next(), socket, peer, tls_);
+  if (protocols_.size() == 1) return protocols_.front().serve(std::move(guest));
+  look_at(std::move(guest));
+}
+
+// A high number is a sign, a low one is none: connections that made way, the oldest, leave low
+// numbers free. So as many connections as there were at the last sign are the bound, until there
+// are half as many. On the listener's thread.
+bool Door::Impl::is_scarce(int socket) {
+  const std::size_t count = connection_count();
+  if (static_cast<std::size_t>(socket) >= scarce_descriptor()) {
+    scarce_count_ = std::min(scarce_count_.load(), std::max<std::size_t>(count, 1));
+    return true;
+  }
+  if (count < scarce_count_ / 2) scarce_count_ = kNotScarce;
+  return count >= scarce_count_;
+}
+
+// When descriptors run out, one connection goes for each that comes.
+bool Door::Impl::make_room(int socket) {
+  if (!is_scarce(socket)) return true;
+  if (!has_warned_.exchange(true)) {
+    log_warning(
+        "descriptors run out at {} connections: each new one takes the place of the one that has "
+        "been without a call for longest; raise the limit (ulimit -n)",
+        connection_count());
+  }
+  return make_way();
+}
+
+bool Door::Impl::make_way() {
+  return std::ranges::any_of(protocols_, [](const DoorProtocol& protocol) {
+    return protocol.make_way && protocol.make_way();
+  });
+}
+
+// There are none at all: the program has taken what was kept for new connections.
+void Door::Impl::on_scarce() {
+  for (int i = 0; i < kClosedAtOnce && make_way(); ++i) {
+  }
+}
+
+FirstBytes::Found Door::Impl::protocol_of(const std::string& alpn,
+                                          std::string_view received) const {
+  const auto named = std::ranges::find(protocols_, alpn, &DoorProtocol::name);
+  if (!alpn.empty() && named != protocols_.end()) {
+    return {static_cast<std::size_t>(named - protocols_.begin()), true};
+  }
+  return first_bytes_->find(received);
+}
+
+void Door::Impl::look_at(DoorGuest guest) {
+  auto look = std::make_shared<Look>(shared_from_this(), std::move(guest));
+  {
+    MutexLock lock(mutex_);
+    looks_.insert(look);
+  }
+  // A connection belongs to its loop, and so do the last references to what has it.
+  IoLoop& loop = look->loop();
+  loop.post([this, look = std::move(look)] {
+    bool is_closed = false;
+    {
+      MutexLock lock(mutex_);
+      is_closed = is_closed_;
+    }
+    is_closed ? look->end() : look->start();
+  });
+}
+
+void Door::Impl::close() {
+  if (!check_fork().ok()) return;
+  std::vector<std::unique_ptr<Listener>> listeners;
+  {
+    MutexLock lock(mutex_);
+    is_closed_ = true;
+    listeners.swap(listeners_);
+  }
+  listeners.clear();  // no connection is accepted from here on
+  std::vector<std::shared_ptr<Look>> looks;
+  {
+    MutexLock lock(mutex_);
+    looks.assign(looks_.begin(), looks_.end());
+  }
+  for (auto& look : looks) {
+    look->loop().run_and_wait([&look] {
+      look->end();
+      look.reset();
+    });
+  }
+}
+
+Door::Door(IoThreads& io_threads, DoorOptions options)
+    : impl_(std::make_shared<Impl>(io_threads, std::move(options))) {}
+
+Door::~Door() {
+  close();
+  if (!impl_->check_fork().ok()) Impl::leave_to_parent(std::move(impl_));
+}
+
+void Door::add_protocol(DoorProtocol protocol) {
+  impl_->add_protocol(std::move(protocol));
+}
+
+Result<std::vector<std::string>> Door::listen(const std::vector<std::string>& addresses) {
+  return impl_->listen(addresses);
+}
+
+Status Door::check(const std::vector<std::string>& addresses) {
+  return impl_->check(addresses);
+}
+
+void Door::close() {
+  impl_->close();
+}
+
+std::size_t Door::connection_count() const {
+  return impl_->connection_count();
+}
+
+}  // namespace reverie

@@ -1,0 +1,43 @@
+// Which protocol a connection speaks, by its first bytes.
+//
+//     "PRI * HTTP/2.0..."  gRPC      "P"    not known yet: "PUT " may follow
+//     "GET / HTTP/1.1"     a page    "PRX"  none of them
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace reverie {
+
+// Immutable.
+class FirstBytes {
+ public:
+  // The beginnings of each protocol; none is the beginning of another protocol's. Those of one
+  // protocol are found by its place in the outer vector.
+  explicit FirstBytes(std::vector<std::vector<std::string>> protocols)
+      : protocols_(std::move(protocols)) {}
+
+  struct Found {
+    std::optional<std::size_t> protocol;
+    bool is_known = false;  // more bytes change nothing: with no protocol, it is none of them
+  };
+  Found find(std::string_view received) const {
+    bool may_become_one = false;
+    for (std::size_t p = 0; p < protocols_.size(); ++p) {
+      for (const std::string& beginning : protocols_[p]) {
+        if (received.starts_with(beginning)) return {p, true};
+        may_become_one |= std::string_view(beginning).starts_with(received);
+      }
+    }
+    return {std::nullopt, !may_become_one};
+  }
+
+ private:
+  const std::vector<std::vector<std::string>> protocols_;
+};
+
+}  // namespace reverie
