@@ -15,6 +15,7 @@
 #include "reverie/replay/rate_limiter.h"
 #include "reverie/reverb_wire/chunk_data.h"
 #include "reverie/service/blocking.h"
+#include "tests/support/eventually.h"
 #include "tests/support/fake_grpc_call.h"
 #include "tests/support/items.h"
 #include "tests/support/refusal.h"
@@ -563,7 +564,7 @@ TEST_F(ReverbStreams, SamplesComeBeforeTheTimeoutThatEndsTheStream) {
   EXPECT_FALSE(sampler.call->finished().has_value());
   clock_.advance(std::chrono::milliseconds(101));
   // The timer's thread notices in its own time.
-  while (!sampler.call->finished()) std::this_thread::yield();
+  ASSERT_TRUE(test::eventually([&] { return sampler.call->finished().has_value(); }));
   EXPECT_EQ(sampler.call->finished()->code(), StatusCode::kDeadlineExceeded);
   EXPECT_EQ(sampler.call->finished()->message(),
             "Rate Limiter: Timeout exceeded before the right to insert was acquired.");

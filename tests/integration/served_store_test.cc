@@ -15,6 +15,7 @@
 #include "reverie/replay/rate_limiter.h"
 #include "reverie/server/server.h"
 #include "reverie/service/blocking.h"
+#include "tests/support/eventually.h"
 #include "tests/support/items.h"
 #include "tests/support/refusal.h"
 #include "tests/support/values.h"
@@ -113,18 +114,16 @@ TEST_F(ServedStore, ACancelledRequestLeavesNothingBehind) {
   wait.interrupted = [&] { return ++asked > 2; };
   EXPECT_EQ(sample_and_wait(*shared, std::move(request), wait).status.code(),
             StatusCode::kCancelled);
-  while (why_blocked_and_wait(*server_->store(), "q").value().samples.waiting > 0) {
-    std::this_thread::yield();
-  }
+  EXPECT_TRUE(test::eventually(
+      [&] { return why_blocked_and_wait(*server_->store(), "q").value().samples.waiting == 0; }));
   std::vector<Item> items;
   for (ItemKey key = 1; key <= kQueueSize + 2; ++key) items.push_back(testing::make_item(key, 1.0));
   asked = 0;
   const InsertResult result = insert_and_wait(*shared, {"q", items, TimePoint::max()}, wait);
   EXPECT_EQ(result.status.code(), StatusCode::kCancelled);
   EXPECT_EQ(result.applied, static_cast<std::size_t>(kQueueSize));
-  while (why_blocked_and_wait(*server_->store(), "q").value().inserts.waiting > 0) {
-    std::this_thread::yield();
-  }
+  EXPECT_TRUE(test::eventually(
+      [&] { return why_blocked_and_wait(*server_->store(), "q").value().inserts.waiting == 0; }));
 }
 
 TEST_F(ServedStore, UnconfirmedItemsReachTheServerThatComesNext) {
@@ -138,14 +137,14 @@ TEST_F(ServedStore, UnconfirmedItemsReachTheServerThatComesNext) {
     result = std::move(r);
     is_done = true;
   });
-  while (server_->figures().inserts < kQueueSize) std::this_thread::yield();
+  ASSERT_TRUE(test::eventually([&] { return server_->figures().inserts >= kQueueSize; }));
   server_.reset();
   open(address);
   // At least the last was not confirmed; with all of them on the way again one has to make room.
   const auto sampled = sample(*shared, 1, 60);
   ASSERT_TRUE(sampled.ok()) << sampled.status().to_string();
   EXPECT_EQ(sampled->size(), 1u);
-  while (!is_done) std::this_thread::yield();
+  ASSERT_TRUE(test::eventually([&] { return is_done.load(); }));
   EXPECT_TRUE(result.status.ok()) << result.status.to_string();
   EXPECT_EQ(result.applied, items.size());
 }

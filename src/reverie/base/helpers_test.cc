@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/eventually.h"
+
 namespace reverie {
 namespace {
 
@@ -39,7 +41,7 @@ TEST(Helpers, APartThatTakesLongerHoldsNobodyElseBack) {
     }
     // Ends at once where there are no helpers, else when they have done the rest.
     is_alone = std::thread::hardware_concurrency() < 2;
-    while (!is_alone && others < 4) std::this_thread::yield();
+    EXPECT_TRUE(test::eventually([&] { return is_alone || others == 4; }));
   });
   EXPECT_EQ(others.load(), 4);
 }

@@ -9,6 +9,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/eventually.h"
+
 namespace reverie {
 namespace {
 
@@ -23,7 +25,7 @@ auto numbers(int count, std::atomic<int>& made) {
 
 // Waits for ever, as a sample of an empty table does.
 Result<int> wait_for_ever(const WaitOptions& wait) {
-  while (!wait.interrupted()) std::this_thread::yield();
+  EXPECT_TRUE(test::eventually([&] { return wait.interrupted(); }));
   return cancelled("interrupted");
 }
 
@@ -42,7 +44,7 @@ TEST(Prefetcher, WhatIsThereIsTakenWithoutAWait) {
   Prefetcher<std::unique_ptr<int>> prefetcher(3, numbers(100, made));
   for (int i = 0; i < 100; ++i) {
     std::optional<std::unique_ptr<int>> ready;
-    while (!(ready = prefetcher.next_now())) std::this_thread::yield();
+    ASSERT_TRUE(test::eventually([&] { return (ready = prefetcher.next_now()).has_value(); }));
     EXPECT_EQ(**ready, i);
   }
   EXPECT_EQ(prefetcher.next({}).status().message(), "no more than 100");
@@ -73,7 +75,7 @@ TEST(Prefetcher, CloseGivesBackWhatNobodyHad) {
   std::atomic<int> made{0};
   Prefetcher<std::unique_ptr<int>> prefetcher(3, numbers(1'000, made));
   EXPECT_EQ(*prefetcher.next({}).value(), 0);
-  while (made < 4) std::this_thread::yield();
+  ASSERT_TRUE(test::eventually([&] { return made >= 4; }));
   const auto left = prefetcher.close();
   ASSERT_EQ(left.size(), static_cast<std::size_t>(made - 1));
   for (std::size_t i = 0; i < left.size(); ++i) EXPECT_EQ(*left[i], static_cast<int>(i) + 1);
@@ -96,7 +98,7 @@ TEST(Prefetcher, CloseEndsBothSidesOfAWait) {
 TEST(Prefetcher, AnInterruptedWaitLeavesTheOthersAlone) {
   std::atomic<bool> may_go_on{false};
   Prefetcher<int> prefetcher(1, [&](const WaitOptions& wait) -> Result<int> {
-    while (!may_go_on && !wait.interrupted()) std::this_thread::yield();
+    EXPECT_TRUE(test::eventually([&] { return may_go_on || wait.interrupted(); }));
     return 7;
   });
   WaitOptions wait;
@@ -135,12 +137,13 @@ TEST(Prefetcher, ALateOneThatNobodyWaitedForIsMadeAgain) {
   std::atomic<bool> may_make{false};
   const auto make = [&](const WaitOptions& wait) -> Result<int> {
     if (++calls < 5) return deadline_exceeded("late");
-    while (!may_make && !wait.interrupted()) std::this_thread::yield();
+    EXPECT_TRUE(test::eventually([&] { return may_make || wait.interrupted(); }));
     if (calls == 5) return 7;
     return deadline_exceeded("late again");
   };
   Prefetcher<int> prefetcher(1, std::vector<Prefetcher<int>::Make>(1, make), true);
-  while (calls < 5) std::this_thread::yield();  // four times late, and forgiven
+  // Four times late, and forgiven.
+  ASSERT_TRUE(test::eventually([&] { return calls >= 5; }));
   may_make = true;
   EXPECT_EQ(prefetcher.next({}).value(), 7);
   EXPECT_EQ(prefetcher.next({}).status().message(), "late again");

@@ -15,6 +15,7 @@
 #include "reverie/grpc/grpc_server.h"
 #include "tests/scale.h"
 #include "tests/support/connection_end.h"
+#include "tests/support/eventually.h"
 #include "tests/support/grpc_methods.h"
 #include "tests/support/http2_frames.h"
 #include "tests/support/readable_frames.h"
@@ -62,8 +63,10 @@ class GrpcHostile : public testing::Test {
   }
   // Until all but the good client are gone, and no call of theirs is left.
   void wait_until_alone() {
-    while (server_->figures().connection_count > 1) {
-    }
+    EXPECT_TRUE(test::eventually([&] {
+      const GrpcServerFigures figures = server_->figures();
+      return figures.connection_count <= 1 && figures.call_count == 0;
+    }));
     EXPECT_EQ(server_->figures().call_count, 0u);
   }
   void expect_others_unharmed() {
@@ -481,8 +484,7 @@ TEST_F(GrpcHostile, ConnectionsWithoutCallsAreClosed) {
     within.deadline = Clock::system().now() + std::chrono::seconds(60);
     const auto response = unary_and_wait(*client, "/t/Upper", GrpcPayload::of("again"), within);
     ASSERT_TRUE(response.ok()) << response.status().to_string();
-    while (server.figures().connection_count > 0) {
-    }
+    EXPECT_TRUE(test::eventually([&] { return server.figures().connection_count == 0; }));
   }
 }
 

@@ -16,6 +16,7 @@
 #include "reverie/grpc/grpc_server.h"
 #include "tests/scale.h"
 #include "tests/support/certificates.h"
+#include "tests/support/eventually.h"
 #include "tests/support/grpc_methods.h"
 
 namespace reverie {
@@ -214,8 +215,7 @@ TEST_F(Grpc, ACancelEndsTheCallOnBothEnds) {
   const auto client = open();
   GrpcBlockingStream stream(*client, "/t/Never");
   ASSERT_TRUE(stream.write(GrpcPayload::of("x")).ok());
-  while (server_->figures().call_count == 0) {
-  }
+  ASSERT_TRUE(test::eventually([&] { return server_->figures().call_count > 0; }));
   std::jthread canceller([&] { stream.cancel(); });
   EXPECT_FALSE(stream.read());
   EXPECT_EQ(stream.status().code(), StatusCode::kCancelled);
@@ -501,8 +501,7 @@ TEST_F(Grpc, AStopWithoutGraceEndsCallsWithUnavailable) {
   const auto client = open();
   GrpcBlockingStream stream(*client, "/t/Never", within(60));
   ASSERT_TRUE(stream.write(GrpcPayload::of("a")).ok());
-  while (server_->figures().call_count == 0) {
-  }
+  ASSERT_TRUE(test::eventually([&] { return server_->figures().call_count > 0; }));
   server_->stop();
   EXPECT_FALSE(stream.read());
   EXPECT_EQ(stream.status().to_string(),
@@ -539,9 +538,10 @@ TEST_F(Grpc, CallsTakeTurnsAmongTheAddressesThatAnswer) {
   auto client = GrpcClient::open(threads_, format("ipv4:{},127.0.0.1:1,{}", address_, other), {});
   ASSERT_TRUE(client.ok());
   for (int i = 0; i < 3; ++i) {  // until both are connected to
-    while (server_->figures().connection_count + second.figures().connection_count < 2) {
+    EXPECT_TRUE(test::eventually([&] {
       EXPECT_EQ(ask(**client, "/t/Upper", "a"), "A");
-    }
+      return server_->figures().connection_count + second.figures().connection_count >= 2;
+    }));
   }
   const auto before = server_->figures().calls_begun;
   const auto before_second = second.figures().calls_begun;
@@ -596,8 +596,7 @@ TEST_F(Grpc, APeerThatSaysNoHelloIsDropped) {
   open_server(options);
   ConnectionPair pair = make_connection_pair(threads_.loop(0), threads_.loop(1)).value();
   server_->serve(std::move(pair.first));
-  while (server_->figures().connection_count > 0) {
-  }
+  EXPECT_TRUE(test::eventually([&] { return server_->figures().connection_count == 0; }));
   threads_.loop(1).run_and_wait([&] { pair.second.reset(); });
 }
 

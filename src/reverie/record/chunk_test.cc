@@ -8,6 +8,7 @@
 #include "reverie/codec/column_codec.h"
 #include "reverie/record/compact.h"
 #include "tests/scale.h"
+#include "tests/support/eventually.h"
 #include "tests/support/frames.h"
 #include "tests/support/values.h"
 
@@ -179,7 +180,7 @@ TEST(CompressibleChunk, ReadersAndItsWriterNeedNoLock) {
         }
       });
     }
-    while (ready.load() < 3) std::this_thread::yield();
+    EXPECT_TRUE(test::eventually([&] { return ready.load() == 3; }));
     compress(*chunk, allocator);
     for (std::thread& reader : readers) reader.join();
     EXPECT_LT(allocator.out(), 4'000u) << "the rows went with their last reader";

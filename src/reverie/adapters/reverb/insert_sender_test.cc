@@ -12,6 +12,7 @@
 
 #include "reverie/adapters/reverb/reverb_client.h"
 #include "reverie/grpc/grpc_server.h"
+#include "tests/support/eventually.h"
 #include "tests/support/items.h"
 
 namespace reverie {
@@ -47,7 +48,7 @@ class ScriptedServer {
   }
   // The requests once there are so many.
   std::vector<Request> wait_for(std::size_t count) {
-    while (requests().size() < count) std::this_thread::yield();
+    EXPECT_TRUE(test::eventually([&] { return requests().size() >= count; }));
     return requests();
   }
   void write(std::size_t stream, std::string response) {
@@ -111,7 +112,7 @@ class InsertSenderTest : public ::testing::Test {
     return keys;
   }
   void wait_for_done(const std::set<ItemKey>& keys) {
-    while (done() != keys) std::this_thread::yield();
+    EXPECT_TRUE(test::eventually([&] { return done() == keys; }));
   }
   // All that was sent of the numbers [first, first + count) is in, so many requests were taken.
   static std::string answer(std::uint64_t first, std::uint64_t count, std::uint64_t taken) {
@@ -145,7 +146,7 @@ TEST_F(InsertSenderTest, AnItemAloneGoesAtOnceAndOthersShareTheNextMessage) {
   EXPECT_EQ(requests[2].settled_below, 2u);
   EXPECT_EQ(done(), (std::set<ItemKey>{1}));
   server_.write(0, answer(2, 29, 3));
-  while (done().size() < 30) std::this_thread::yield();
+  EXPECT_TRUE(test::eventually([&] { return done().size() >= 30; }));
 }
 
 TEST_F(InsertSenderTest, AServerThatConfirmsByKeyIsSentAFewMessagesAhead) {
