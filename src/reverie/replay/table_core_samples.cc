@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "reverie/replay/distinct_probabilities.h"
 #include "reverie/replay/table_core.h"
 
 namespace reverie {
