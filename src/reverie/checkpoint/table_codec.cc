@@ -279,7 +279,7 @@ Result<ChunkBytes> chunk_bytes(const Chunk& chunk, std::uint32_t rows) {
   bytes.raw = RawRows(chunk);
   if (!bytes.raw) {
     // Its storage may be a message, which is kept whole.
-    const std::span<const std::byte> enveloped = chunk.enveloped(Chunk::Envelope::kReverbChunkData);
+    const std::span<const std::byte> enveloped = chunk.enveloped(Chunk::Envelope::kWireMessage);
     const bool is_enveloped = !enveloped.empty();
     head.u8(1).u8(is_enveloped ? 1 : 0).u32(count);
     std::uint64_t offset = 0;
