@@ -9,6 +9,7 @@ which a thread of its own repeats for ever, or which never returns. All cases ru
 import atexit
 import contextlib
 import sys
+import tempfile
 import threading
 import time
 from functools import cached_property
@@ -337,6 +338,30 @@ for _name in ("port", "address", "tables", "figures"):
         return lambda: getattr(server, name)
 
     case(f"Server.{_name}")(_attribute)
+
+
+def kept(kind):
+    """A store or server whose tables come from a checkpoint."""
+    checkpointer = reverie.checkpointers.DefaultCheckpointer(tempfile.mkdtemp())
+    with reverie.Store(tables(), checkpointer=checkpointer) as store:
+        store.checkpoint(b"7")
+    return kind(tables(), checkpointer=checkpointer)
+
+
+for _kind in (reverie.Store, reverie.Server):
+
+    @case(f"{_kind.__name__}.checkpoint")
+    def _(_w, kind=_kind):
+        made = kept(kind)
+        return lambda: made.checkpoint()
+
+    for _name in ("loaded_checkpoint", "loaded_payload"):
+
+        def _loaded(_w, kind=_kind, name=_name):
+            made = kept(kind)
+            return lambda: getattr(made, name)
+
+        case(f"{_kind.__name__}.{_name}")(_loaded)
 
 
 @case("Server.localhost_client")

@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -128,10 +129,17 @@ def test_every_public_method_has_a_case():
 def run(door, how, names=()):
     """Runs the program; its status, its stderr, and the seconds that finalization took."""
     command = [sys.executable, str(PROGRAM), door, how, *names]
-    environment = os.environ | {"PYTHONPATH": str(Path(reverie.__file__).parents[1])}
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, env=environment, check=False
-    )
+    # A checkpoint may be on its way when the program ends, so its folder is removed afterwards.
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {"PYTHONPATH": str(Path(reverie.__file__).parents[1]), "TMPDIR": folder}
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env=os.environ | environment,
+            check=False,
+        )
     end = time.monotonic()
     assert done.stdout, done.stderr
     return done.returncode, done.stderr, end - float(done.stdout)

@@ -1,5 +1,3 @@
-#include "reverie/checkpoint/checkpointer.h"
-
 #include <algorithm>
 #include <map>
 #include <set>
@@ -9,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "reverie/base/random.h"
+#include "reverie/checkpoint/checkpointer.h"
 #include "reverie/service/blocking.h"
 #include "reverie/sim/file_system.h"
 #include "tests/scale.h"

@@ -175,7 +175,7 @@ def make_trainer(
         from reverie.agents.torch_training import TorchTrainer
 
         return TorchTrainer(algorithm, env, settings, device=device, **options)
-    if device != "cpu":
+    if _checks.text("device", device) != "cpu":
         raise InvalidArgumentError(
             f"device is {device!r} with learner='native', which computes on the CPU; give "
             "learner='torch'"

@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium.vector.utils import batch_space
 
 from reverie import _checks
+from reverie._process_bound import ProcessBound
 from reverie.envs.pool import EnvPool
 from reverie.errors import InvalidArgumentError, MissingPackageError
 
@@ -73,7 +74,7 @@ class Engine(Protocol):
         """Ends the environments."""
 
 
-class GymVectorEnv(gymnasium.vector.VectorEnv):  # type: ignore[misc]
+class GymVectorEnv(ProcessBound, gymnasium.vector.VectorEnv):  # type: ignore[misc]
     """Environments stepped together, with all that Gymnasium's vector environments have.
 
         envs = GymVectorEnv("CartPole-v1", 8)                          # C++, in this process
@@ -106,6 +107,11 @@ class GymVectorEnv(gymnasium.vector.VectorEnv):  # type: ignore[misc]
         InvalidArgumentError: an unknown mode, a list of another length than ``num_envs``, spaces
             that differ from environment to environment, or a pool with several batches.
     """
+
+    _stays_because = (
+        "a GymVectorEnv lives in this process and cannot be pickled or copied; make one in the "
+        "other process"
+    )
 
     def __init__(
         self,

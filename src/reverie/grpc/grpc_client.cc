@@ -273,19 +273,19 @@ void GrpcClient::Impl::connect(Channel& channel) {
     return;
   }
   channel.state = Channel::State::kConnecting;
-  channel.attempt =
-      reverie::connect(hub_->loop(), channel.endpoint, tls_, {}, options_.connect_timeout,
-                       [this, &channel](Result<std::unique_ptr<Connection>> connection) {
-                         hub_->run([&] {
-                           const ConnectHandle attempt = std::move(channel.attempt);
-                           if (connection.ok()) {
-                             take_connection(channel, std::move(connection).value());
-                           } else {
-                             note_failure(channel, connection.status());
-                           }
-                         });
-                       },
-                       options_.uses_local_door && tls_ == nullptr);
+  channel.attempt = reverie::connect(
+      hub_->loop(), channel.endpoint, tls_, {}, options_.connect_timeout,
+      [this, &channel](Result<std::unique_ptr<Connection>> connection) {
+        hub_->run([&] {
+          const ConnectHandle attempt = std::move(channel.attempt);
+          if (connection.ok()) {
+            take_connection(channel, std::move(connection).value());
+          } else {
+            note_failure(channel, connection.status());
+          }
+        });
+      },
+      options_.uses_local_door && tls_ == nullptr);
 }
 
 void GrpcClient::Impl::take_connection(Channel& channel, std::unique_ptr<Connection> connection) {

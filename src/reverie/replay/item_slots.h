@@ -161,7 +161,8 @@ class ItemSlots {
     return std::move(frozen.copies[frozen.next++]);
   }
   // Makes an empty object what it was: `numbers`, then restore_slot() for each slot below
-  // numbers.used, in order. False where no memory can be had. Requires that take() was never called.
+  // numbers.used, in order. False where no memory can be had. Requires that take() was never
+  // called.
   bool restore(const Numbers& numbers) {
     while (reach() < numbers.used) {
       if (!add_segment()) return false;

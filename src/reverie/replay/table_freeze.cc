@@ -138,8 +138,10 @@ Status TableCore::restore(RestoredTable& table, TimePoint now, std::int64_t cale
   REVERIE_RETURN_IF_ERROR(restore_selector(*state_->remover, table.remover, records, is_in)
                               .with_context(format("table '{}', remover", options_.name)));
   // As take_slot() does when it begins a segment; this one may be half full.
-  state_->sampler->reserve(slots.reach());
-  state_->remover->reserve(slots.reach());
+  if (slots.reach() > 0) {
+    state_->sampler->reserve(slots.reach());
+    state_->remover->reserve(slots.reach());
+  }
   max_priority_ = image.max_priority;
   num_deleted_episodes_ = image.num_deleted_episodes;
   num_unique_samples_ = image.num_unique_samples;
