@@ -14,6 +14,7 @@ are filled with steps without reward and discount.
 """
 
 import argparse
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -75,7 +76,8 @@ class Actor:
         self._writer.append(step)
         if self._writer.episode_steps <= N_STEP:
             return
-        observations, actions, rewards, discounts = self._writer.history
+        history: Any = self._writer.history
+        observations, actions, rewards, discounts = history
         window = slice(-N_STEP - 1, -1)
         self._writer.create_item(
             TABLE,

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from typing import Any
 
 from reverie import _checks
@@ -95,6 +94,8 @@ class TempDirCheckpointer(DefaultCheckpointer):
 
     def __init__(self, *, keep: int = 1) -> None:
         _checks.integer("keep", keep)
+        import tempfile
+
         super().__init__(tempfile.mkdtemp(prefix="reverie-checkpoints-"), keep=keep)
 
 
