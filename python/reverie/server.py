@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from reverie import _checks, _reverie
+from reverie._checkpointed import Checkpointed
 from reverie._options import CODECS, Codec, OnCorrupt, raises_on_corrupt
 from reverie._process_bound import ProcessBound
 from reverie.checkpointers import DefaultCheckpointer, native_options
@@ -92,7 +93,7 @@ _LIMITS_MAX = {
 }
 
 
-class Server(ProcessBound):
+class Server(Checkpointed, ProcessBound):
     """A store with a door: clients of reverie and of dm-reverb insert into it and sample from it.
 
     It listens at this machine alone unless it is told otherwise, and stops when it is deleted. A
@@ -212,38 +213,6 @@ class Server(ProcessBound):
         """
         native = self._native.client(raises_on_corrupt(on_corrupt))
         return Client._embedded(native, self._codec)
-
-    def checkpoint(self, payload: bytes = b"", *, timeout_s: float | None = None) -> str:
-        """Writes a checkpoint of all tables, as they are at one moment; returns its path.
-
-        Clients go on meanwhile. Once this returns, the checkpoint outlives a power cut. Ctrl-C and
-        the end of the time give it up; nothing of it is left then.
-
-        Args:
-            payload: any bytes to be kept with it, at most 16 MiB: a step number, the name of the
-                weights. :attr:`loaded_payload` gives them back.
-            timeout_s: how long to wait for it; None for as long as it takes.
-
-        Raises:
-            DeadlineExceededError: it was not written in time.
-            ResourceExhaustedError: the disk is full.
-            UnimplementedError: there is no checkpointer.
-        """
-        if not isinstance(payload, bytes):
-            raise UnsupportedTypeError(f"payload is {_checks.shown(payload)}; it must be bytes")
-        return self._native.client().checkpoint(payload, timeout_s)
-
-    @property
-    def loaded_checkpoint(self) -> str | None:
-        """The path of the checkpoint that the tables began with; None if they began empty."""
-        loaded = self._native.loaded_checkpoint()
-        return None if loaded is None else loaded[0]
-
-    @property
-    def loaded_payload(self) -> bytes | None:
-        """The payload of the checkpoint that the tables began with; None if they began empty."""
-        loaded = self._native.loaded_checkpoint()
-        return None if loaded is None else loaded[1]
 
     def stop(self, *, grace_s: float = _GRACE_S) -> None:
         """Ends all that waits, then the connections. Stopping again does nothing.

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from reverie import _checks, _options, _reverie
+from reverie._checkpointed import Checkpointed
 from reverie._options import CODECS, OnCorrupt, raises_on_corrupt
 from reverie._process_bound import ProcessBound
 from reverie.checkpointers import DefaultCheckpointer, native_options
@@ -40,7 +41,7 @@ def checked_tables(tables: Sequence[Table], max_bytes: int | None) -> tuple[Tabl
     return checked
 
 
-class Store(ProcessBound):
+class Store(Checkpointed, ProcessBound):
     """Tables that share one memory of steps.
 
     Nothing to configure and no server to start: :meth:`client` gives what a client of a server
@@ -110,38 +111,6 @@ class Store(ProcessBound):
         """
         native = self._native.client(raises_on_corrupt(on_corrupt))
         return Client._embedded(native, self._codec)
-
-    def checkpoint(self, payload: bytes = b"", *, timeout_s: float | None = None) -> str:
-        """Writes a checkpoint of all tables, as they are at one moment; returns its path.
-
-        Clients go on meanwhile. Once this returns, the checkpoint outlives a power cut. Ctrl-C and
-        the end of the time give it up; nothing of it is left then.
-
-        Args:
-            payload: any bytes to be kept with it, at most 16 MiB: a step number, the name of the
-                weights. :attr:`loaded_payload` gives them back.
-            timeout_s: how long to wait for it; None for as long as it takes.
-
-        Raises:
-            DeadlineExceededError: it was not written in time.
-            ResourceExhaustedError: the disk is full.
-            UnimplementedError: there is no checkpointer.
-        """
-        if not isinstance(payload, bytes):
-            raise UnsupportedTypeError(f"payload is {_checks.shown(payload)}; it must be bytes")
-        return self._native.client().checkpoint(payload, timeout_s)
-
-    @property
-    def loaded_checkpoint(self) -> str | None:
-        """The path of the checkpoint that the tables began with; None if they began empty."""
-        loaded = self._native.loaded_checkpoint()
-        return None if loaded is None else loaded[0]
-
-    @property
-    def loaded_payload(self) -> bytes | None:
-        """The payload of the checkpoint that the tables began with; None if they began empty."""
-        loaded = self._native.loaded_checkpoint()
-        return None if loaded is None else loaded[1]
 
     def close(self) -> None:
         """Ends all calls that wait, with ``CancelledError``; those to come end so too.

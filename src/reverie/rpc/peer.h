@@ -33,8 +33,9 @@ class Peer {
     // What it listens and connects by. Peers on one machine prefer the Unix socket.
     bool uses_unix = true;
     bool uses_tcp = true;
-    // Whether frames go through shared memory where a Unix socket leads to the peer.
-    bool uses_shared_memory = true;
+    // Whether frames go through shared memory where a Unix socket leads to the peer. Faster while a
+    // core is free; much slower than the socket while none is.
+    bool uses_shared_memory = false;
     // Whether others are told where it listens. If not, they reach it by what they were given.
     bool tells_addresses = true;
     std::size_t calls_max = 65'536;

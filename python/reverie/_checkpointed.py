@@ -1,0 +1,46 @@
+"""What stores and servers have of checkpoints."""
+
+from __future__ import annotations
+
+from reverie import _checks, _reverie
+from reverie.errors import UnsupportedTypeError
+
+
+class Checkpointed:
+    """A mixin for what holds tables that a checkpointer keeps."""
+
+    __slots__ = ()
+
+    _native: _reverie.Store | _reverie.Server
+
+    def checkpoint(self, payload: bytes = b"", *, timeout_s: float | None = None) -> str:
+        """Writes a checkpoint of all tables, as they are at one moment; returns its path.
+
+        Clients go on meanwhile. Once this returns, the checkpoint outlives a power cut. Ctrl-C and
+        the end of the time give it up; nothing of it is left then.
+
+        Args:
+            payload: any bytes to be kept with it, at most 16 MiB: a step number, the name of the
+                weights. :attr:`loaded_payload` gives them back.
+            timeout_s: how long to wait for it; None for as long as it takes.
+
+        Raises:
+            DeadlineExceededError: it was not written in time.
+            ResourceExhaustedError: the disk is full.
+            UnimplementedError: there is no checkpointer.
+        """
+        if not isinstance(payload, bytes):
+            raise UnsupportedTypeError(f"payload is {_checks.shown(payload)}; it must be bytes")
+        return self._native.client().checkpoint(payload, timeout_s)
+
+    @property
+    def loaded_checkpoint(self) -> str | None:
+        """The path of the checkpoint that the tables began with; None if they began empty."""
+        loaded = self._native.loaded_checkpoint()
+        return None if loaded is None else loaded[0]
+
+    @property
+    def loaded_payload(self) -> bytes | None:
+        """The payload of the checkpoint that the tables began with; None if they began empty."""
+        loaded = self._native.loaded_checkpoint()
+        return None if loaded is None else loaded[1]
