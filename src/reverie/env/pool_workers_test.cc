@@ -23,10 +23,10 @@ TEST(PoolWorkers, OneThatWasNotStartedIsNotThere) {
 
 TEST(PoolWorkers, OneThatLivesIsReplacedByTheNext) {
   PoolWorkers workers(2);
-  const int first = workers.start(1, shell("sleep 600")).value();
+  const int first = workers.start(1, shell("exec sleep 600")).value();
   EXPECT_FALSE(workers.end_text(1));
   EXPECT_EQ(workers.pid(1), first);
-  const int second = workers.start(1, shell("sleep 600")).value();
+  const int second = workers.start(1, shell("exec sleep 600")).value();
   EXPECT_NE(first, second);
   EXPECT_EQ(workers.pid(1), second);
   workers.end_all(Duration::zero());
