@@ -138,6 +138,8 @@ class Server(Checkpointed, ProcessBound):
         "a Server lives in this process and cannot be pickled; give the other process its address"
     )
 
+    _native: _reverie.Server
+
     def __init__(
         self,
         tables: Sequence[Table],

@@ -73,6 +73,8 @@ class Store(Checkpointed, ProcessBound):
         "a Store lives in this process and cannot be pickled; open one in the other process"
     )
 
+    _native: _reverie.Store
+
     def __init__(
         self,
         tables: Sequence[Table],

@@ -23,7 +23,7 @@ MODULES = [
     "reverie.structured",
 ]
 # Made by the library alone.
-NOT_MADE = {"Batch", "BlockedReport", "ColumnHistory"}
+NOT_MADE = {"Batch", "BlockedReport", "ColumnHistory", "TrajectoryColumn"}
 SPECIAL = ("__getitem__", "__iter__", "__len__", "__next__")
 
 
