@@ -1,0 +1,116 @@
+"""Writes a checkpoint of this format version, to be kept.
+
+    python tests/data/make_checkpoint.py
+
+``tests/data/checkpoint/`` then holds a checkpoint, and in ``expected.json`` what the store that
+wrote it was and drew afterwards; every later version must open it (``checkpoint_kept_test.py``).
+So this is run once for a format version, and what it writes is committed.
+"""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import reverie
+from reverie import extensions, rate_limiters, selectors
+
+HERE = Path(__file__).resolve().parent
+KEPT = HERE / "checkpoint"
+DRAWS = 25
+NAMES = ("uniform", "prioritized", "ratio", "heap", "queue")
+
+
+def tables(max_size: int = 12) -> list[reverie.Table]:
+    """One of each: selectors, limiters, a signature, an extension, bounds."""
+    signature = {"x": reverie.TensorSpec((1,), np.float32), "who": reverie.TensorSpec((1,), str)}
+    anyhow = rate_limiters.MinSize(1)
+    return [
+        reverie.Table("uniform", selectors.Uniform(seed=1), selectors.Fifo(), max_size, anyhow),
+        reverie.Table(
+            "prioritized",
+            selectors.Prioritized(0.7, seed=2),
+            selectors.MinHeap(),
+            max_size,
+            anyhow,
+            extensions=[extensions.Statistics()],
+        ),
+        reverie.Table(
+            "ratio",
+            selectors.Lifo(),
+            selectors.Uniform(seed=3),
+            max_size,
+            rate_limiters.SampleToInsertRatio(4.0, 2, 1000.0),
+            max_times_sampled=40,
+            signature=signature,
+        ),
+        reverie.Table(
+            "heap", selectors.MaxHeap(), selectors.Lifo(), max_size, anyhow, max_bytes=100_000
+        ),
+        reverie.Table.queue("queue", 60),
+    ]
+
+
+def fill(client: reverie.Client, names: Iterable[str], begin: int, end: int) -> None:
+    """Items over neighbouring steps that share chunks; three steps in four are in the last one."""
+    with client.trajectory_writer(4) as writer:
+        for i in range(begin, end):
+            writer.append({"x": np.float32(i), "who": f"step {i}", "image": np.full(400, i, "u1")})
+            for name in names:
+                columns = ("x", "who") if name == "ratio" else ("x", "who", "image")
+                trajectory = {c: writer.history[c][-1:] for c in columns}
+                writer.create_item(name, 1.0 + i % 5, trajectory)
+        writer.flush()
+
+
+def about(store: reverie.Store) -> dict[str, Any]:
+    """What the tables are and draw next, as JSON knows it."""
+    found = {}
+    for name in NAMES:
+        info = store[name].info
+        batch = store.client().sample_batch(name, DRAWS)
+        found[name] = {
+            "size": info.current_size,
+            "inserts": info.rate_limiter_info.insert_stats.completed,
+            "samples": info.rate_limiter_info.sample_stats.completed,
+            "deletes": info.rate_limiter_info.deletes,
+            "keys": [str(key) for key in batch.keys.tolist()],
+            "x": np.ravel(batch.data["x"]).tolist(),
+            "who": np.ravel(batch.data["who"]).tolist(),
+            "priorities": batch.priorities.tolist(),
+            "times_sampled": batch.times_sampled.tolist(),
+        }
+    return found
+
+
+def use(store: reverie.Store) -> None:
+    """A history: evictions, samples, updates, deletions."""
+    client = store.client()
+    fill(client, NAMES, 0, 30)
+    for name in NAMES:
+        batch = client.sample_batch(name, 7)
+        keys = np.unique(batch.keys)
+        client.mutate_priorities(name, {int(key): 2.5 for key in keys[:3]}, [int(keys[-1])])
+    fill(client, NAMES, 30, 34)
+
+
+def main() -> None:
+    """Writes it."""
+    with tempfile.TemporaryDirectory() as scratch:
+        root = Path(scratch)
+        checkpointer = reverie.checkpointers.DefaultCheckpointer(root / "kept")
+        with reverie.Store(tables(), checkpointer=checkpointer) as store:
+            use(store)
+            folder = Path(store.checkpoint(b"kept"))
+            expected = about(store)
+        shutil.rmtree(KEPT, ignore_errors=True)
+        shutil.copytree(folder, KEPT / folder.name)
+        (KEPT / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
