@@ -72,6 +72,9 @@ soak: build ## An hour of kills, freezes and slow readers on a server with clien
 	@.venv-reverb/bin/python -m pip install -q --progress-bar off -r $<
 	@.venv-reverb/bin/python -m pip install -q --progress-bar off --no-deps \
 	  -r tests/reverb/requirements-programs.txt
+	@for major in 3 4 5 6 7; do \
+	  .venv-reverb/bin/python -m pip install -q --progress-bar off --no-deps --upgrade \
+	    --target .venv-reverb/protobuf-$$major "protobuf==$$major.*" || exit 1; done
 	@touch $@
 
 .PHONY: test-reverb

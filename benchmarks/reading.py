@@ -194,14 +194,14 @@ def in_batches(client: reverie.Client, name: str, size: int) -> Callable[[], int
     return work
 
 
-def loop(client: reverie.Client, name: str) -> Callable[[], int]:
-    """A learner that does nothing but draw and give priorities."""
+def loop(client: reverie.Client, name: str, wait: bool | None = None) -> Callable[[], int]:
+    """A learner that does nothing but draw and give priorities, whose arrival it may wait for."""
     batches = iter(client.dataset(name, BATCH, prefetch=2))
     priorities = np.linspace(0.1, 1.0, BATCH)
 
     def work() -> int:
         batch = next(batches)
-        client.update_priorities(name, batch.tickets, priorities)
+        client.update_priorities(name, batch.tickets, priorities, wait=wait)
         return 1
 
     return work
@@ -356,6 +356,8 @@ def measure(clients: dict[str, reverie.Client], seconds: float, rounds: int) -> 
             for name in ("CartPole", "84x84x4"):
                 note(f"{door}: {name} loops/s", *rate(seconds, bare_loop(client, name)))
                 note(f"{door}: {name} dataset loops/s", *rate(seconds, loop(client, name)))
+                waiting = rate(seconds, loop(client, name, wait=True))
+                note(f"{door}: {name} waiting loops/s", *waiting)
         note("copy, GB/s", copy_gb_s(seconds))
         if peer is not None:
             note("dm-reverb: 400 B, items/s", *rate(seconds, peer.items()))
@@ -378,6 +380,15 @@ def measure(clients: dict[str, reverie.Client], seconds: float, rounds: int) -> 
     for door in clients:
         raw = f"{door}: raw socket, GB/s"
         targets[f"{door}: 400 kB dataset, GB/s"] = f"raw socket {statistics.median(found[raw]):.3g}"
+        for name in ("CartPole", "84x84x4"):
+            pairs = zip(
+                found[f"{door}: {name} dataset loops/s"],
+                found[f"{door}: {name} waiting loops/s"],
+                strict=True,
+            )
+            ratio = statistics.median(without / waiting for without, waiting in pairs)
+            bound = " (to reach: 1.5)" if name == "CartPole" else ""
+            targets[f"{door}: {name} waiting loops/s"] = f"without: {ratio:.2f} x{bound}"
     print(f"{seconds:g} s each, medians of {rounds} rounds (range); load {os.getloadavg()[0]:.1f}")
     for what, figures in found.items():
         text = f"{statistics.median(figures):.4g} ({min(figures):.4g} to {max(figures):.4g})"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from reverie import _reverie
+from reverie.errors import NotFoundError
 from reverie.packages import import_package
 from reverie.replay_sample import INFO_DTYPES, ReplaySample, SampleInfo
 from reverie.specs import TensorSpec
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 # Rows of elements that are this large are handed out where they lie in their batch.
 _SLICED_BYTES = 32 * 1024
 _POLL_S = 0.1
+_FILE_NAME_BYTES_MAX = 250  # a longer one is another error
 
 
 def tf_dataset(
@@ -45,16 +48,62 @@ def tf_dataset(
         [_empty_array(spec) for spec in specs],
     )
 
-    def batches(*arguments: Any) -> Iterator[ReplaySample]:  # noqa: ANN401
-        for batch in draw(_POLL_S, *arguments):
-            infos, arrays = empty if batch is None else batch
-            data = tuples(_reverie.fold(structure, arrays))
-            yield ReplaySample(SampleInfo(*infos), data)
+    # TensorFlow knows few codes of Python functions, and NOT_FOUND is none of them. So the batches
+    # of an iterator end, and a second dataset behind them raises what is told of here.
+    numbers = itertools.count()
+    untold: dict[int, str] = {}
 
-    made = tf.data.Dataset.from_generator(batches, output_signature=signature, args=arguments)
+    def batches(number: Any, *arguments: Any) -> Iterator[ReplaySample]:  # noqa: ANN401
+        try:
+            for batch in draw(_POLL_S, *arguments):
+                infos, arrays = empty if batch is None else batch
+                data = tuples(_reverie.fold(structure, arrays))
+                yield ReplaySample(SampleInfo(*infos), data)
+        except NotFoundError as error:
+            untold[int(number)] = missing_file(error)
+
+    def errors(number: Any) -> Iterator[str]:  # noqa: ANN401
+        text = untold.pop(int(number), None)
+        if text is not None:
+            yield text
+
+    def raised(text: Any) -> Any:  # noqa: ANN401
+        rows = tf.strings.length(raise_not_found(text))
+        return tf.nest.map_structure(
+            lambda spec: tf.zeros([rows, *(extent or 0 for extent in spec.shape[1:])], spec.dtype),
+            signature,
+        )
+
+    def iterator_of(number: Any) -> Any:  # noqa: ANN401
+        drawn = tf.data.Dataset.from_generator(
+            batches, output_signature=signature, args=(number, *arguments)
+        )
+        told = tf.data.Dataset.from_generator(
+            errors, output_signature=tf.TensorSpec((), tf.string), args=(number,)
+        )
+        return drawn.concatenate(told.map(as_is(raised)))
+
+    as_is = tf.autograph.experimental.do_not_convert
+    number_of = as_is(lambda _: tf.numpy_function(lambda: np.int64(next(numbers)), [], tf.int64))
+    made = tf.data.Dataset.from_tensors(0).map(number_of).flat_map(as_is(iterator_of))
     if _row_bytes(specs) < _SLICED_BYTES:
         return made.unbatch()
     return made.flat_map(tf.data.Dataset.from_tensor_slices)
+
+
+def missing_file(error: NotFoundError) -> str:
+    """The text of an error, for ``raise_not_found``."""
+    name = str(error).replace("/", "|").encode()[:_FILE_NAME_BYTES_MAX]
+    return name.decode(errors="ignore")
+
+
+def raise_not_found(missing_file: Any) -> Any:  # noqa: ANN401
+    """An operation that fails with ``tf.errors.NotFoundError``, which has the tensor's text.
+
+    No operation of TensorFlow's fails with a code of choice. One that reads a file that is not
+    there fails with this one, and names the file.
+    """
+    return import_package("tensorflow").io.read_file(missing_file)
 
 
 def tf_spec(spec: TensorSpec) -> Any:  # noqa: ANN401

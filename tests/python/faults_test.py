@@ -1,4 +1,4 @@
-"""The page of faults names tests that exist; those of the Python package are here."""
+"""The pages of faults and of differences name tests that exist; some of the package are here."""
 
 import re
 
@@ -7,9 +7,19 @@ import pytest
 
 import reverie
 
+PAGES = ["faults.md", "reverb_compatibility.md"]
+TESTS = (
+    "python/**/*_test.py",
+    "tests/attacks/*_test.py",
+    "tests/python/*_test.py",
+    "tests/reverb/*_test.py",
+    "tests/reverb_api/*_test.py",
+)
 
-def test_the_tests_that_the_page_names_exist(root):
-    page = (root / "docs" / "faults.md").read_text()
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_tests_that_the_page_names_exist(root, name):
+    page = (root / "docs" / name).read_text()
     sources = [
         *root.glob("src/**/*_test.cc"),
         *root.glob("tests/**/*.cc"),
@@ -20,20 +30,27 @@ def test_the_tests_that_the_page_names_exist(root):
         f"{suite}.{name}"
         for suite, name in re.findall(r"^TEST(?:_P|_F)?\((\w+),\s*(\w+)\)", native, re.MULTILINE)
     }
-    for pattern in ("python/**/*_test.py", "tests/attacks/*_test.py", "tests/python/*_test.py"):
+    for pattern in TESTS:
         for path in root.glob(pattern):
             found.update(re.findall(r"^def (test_\w+)\(", path.read_text(), re.MULTILINE))
-    named = set(re.findall(r"`(\w+\.[A-Z]\w+|test_\w+)`", page))
+    named = set(re.findall(r"`([A-Z]\w+\.[A-Z]\w+|test_\w+)`", page))
     assert len(named) > 30
     assert named - found == set()
 
 
-def test_every_fault_of_the_page_names_a_test(root):
-    page = (root / "docs" / "faults.md").read_text()
-    rows = [line for line in page.splitlines() if line.startswith("| ") and "shown by" not in line]
-    assert rows
+@pytest.mark.parametrize("name", PAGES)
+def test_every_fault_or_difference_of_the_page_names_a_test(root, name):
+    heading, rows = "", []
+    for line in (root / "docs" / name).read_text().splitlines():
+        if not line.startswith("|"):
+            heading = ""
+        elif not heading:
+            heading = line
+        elif line.startswith("| ") and ("shown by" in heading or "differs" in heading):
+            rows.append(line)
+    assert len(rows) > 30
     for row in rows:
-        assert re.search(r"`(\w+\.[A-Z]\w+|test_\w+)`[^|]*\|$", row), row
+        assert re.search(r"`([A-Z]\w+\.[A-Z]\w+|test_\w+)`[^|]*\|$", row), row
 
 
 def table(name, sampler, limiter):

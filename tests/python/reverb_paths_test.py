@@ -139,6 +139,11 @@ def test_messages_have_the_numbers_of_the_protocol(tmp_path):
     assert seen > 90
 
 
+def test_messages_are_made_beside_others_of_their_names_that_were_loaded_before():
+    program = Path(__file__).parents[1] / "support" / "protobuf_first.py"
+    subprocess.run([sys.executable, program], check=True)
+
+
 @pytest.mark.parametrize(
     "make",
     [

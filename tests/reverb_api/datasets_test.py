@@ -287,6 +287,19 @@ def test_what_the_items_are_not_is_an_invalid_argument(reverb, filled, wrong):
         list(dataset(reverb, filled, **wrong))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_table_that_is_not_there_is_not_found(reverb, filled, kind):
+    made = dataset(reverb, filled, kind, table="u")
+    for pipeline in (made, made.map(lambda s: s.data["x"]).batch(2).prefetch(1)):
+        with pytest.raises(tf.errors.NotFoundError, match="u"):
+            next(iter(pipeline))
+    # One iterator's error is no other's.
+    failing, fine = iter(made), iter(dataset(reverb, filled, kind))
+    with pytest.raises(tf.errors.NotFoundError):
+        next(failing)
+    assert float(next(fine).info.priority) == 1.0
+
+
 def test_a_pipeline_of_tensorflows_takes_a_dataset(reverb, filled):
     made = dataset(reverb, filled).map(lambda s: tf.reduce_sum(s.data["x"])).batch(2).prefetch(1)
     assert [batch.numpy().tolist() for batch in made] == [[10, 41], [93]]
@@ -366,6 +379,38 @@ def test_errors_of_the_client_of_tensorflow_are_tensorflows(reverb, table, serve
         made.update_priorities("u", tf.constant([1], tf.uint64), tf.constant([1.0], tf.float64))
     with pytest.raises(tf.errors.InvalidArgumentError):
         made.update_priorities("t", tf.constant([1], tf.uint64), tf.constant([1.0, 2], tf.float64))
+
+
+def test_in_a_graph_errors_of_the_client_of_tensorflow_are_the_same(reverb, table, serve):
+    client = serve(table())
+    client.insert([np.int64(1)], {"t": 1.0})
+    made = reverb.TFClient(client.server_address)
+    keys, priorities = tf.constant([1], tf.uint64), tf.constant([1.0], tf.float64)
+
+    @tf.function
+    def sample(name, dtype):
+        return made.sample(name, [dtype]).data[0]
+
+    @tf.function
+    def update(name):
+        made.update_priorities(name, keys, priorities)
+        return keys
+
+    assert int(sample("t", tf.int64)) == 1
+    assert int(update("t")[0]) == 1
+    for call in (lambda: sample("u", tf.int64), lambda: update("u")):
+        with pytest.raises(tf.errors.NotFoundError, match="u"):
+            call()
+    # In dm-reverb's graphs it is TensorFlow that notices, in its own words.
+    with pytest.raises((tf.errors.InvalidArgumentError, tf.errors.InternalError)):
+        sample("t", tf.float32)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        made = reverb.TFClient(client.server_address)
+        drawn = made.sample("t", [tf.int64])
+        missing = made.sample("u", [tf.int64])
+        assert int(session.run(drawn.data[0])) == 1
+        with pytest.raises(tf.errors.NotFoundError):
+            session.run(missing.info.key)
 
 
 def test_signatures_are_tensorflows(table, serve):

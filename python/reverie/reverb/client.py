@@ -84,19 +84,22 @@ class Client(client.Client):
         """
         if num_samples < 0:
             return iter(())
-        nest = None
+        emit_timesteps = bool(emit_timesteps)
         if unpack_as_table_signature:
             nest = self._get_signature_for_table(table)
+            if _holds_named_tuples(nest):
+                flat = super().sample(
+                    table, num_samples, emit_timesteps=emit_timesteps, timeout_s=timeout_s
+                )
+                return _folded(flat, nest, emit_timesteps)
             unpack_as_table_signature = nest is not None
-        has_classes = _holds_named_tuples(nest)
-        samples = super().sample(
+        return super().sample(
             table,
             num_samples,
-            emit_timesteps=bool(emit_timesteps),
-            unpack_as_table_signature=bool(unpack_as_table_signature) and not has_classes,
+            emit_timesteps=emit_timesteps,
+            unpack_as_table_signature=bool(unpack_as_table_signature),
             timeout_s=timeout_s,
         )
-        return _folded(samples, nest, bool(emit_timesteps)) if has_classes else samples
 
     def mutate_priorities(  # type: ignore[override]
         self,

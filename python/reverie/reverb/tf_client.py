@@ -1,16 +1,16 @@
 """Reverb's client for programs whose steps are TensorFlow's tensors."""
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from reverie import errors
 from reverie.client import Client
-from reverie.errors import InvalidArgumentError, ReverieError
+from reverie.errors import InvalidArgumentError, NotFoundError, ReverieError
 from reverie.packages import import_package
 from reverie.replay_sample import INFO_DTYPES, ReplaySample, SampleInfo
+from reverie.tf_dataset import missing_file, raise_not_found
 
 _TF_NAMES: dict[type, str] = {
     errors.CancelledError: "CancelledError",
@@ -32,8 +32,9 @@ class TFClient:
     """Calls of a client that work in eager mode and in graphs; imports TensorFlow.
 
     In a graph they run as Python functions, so a graph cannot be saved with them. Errors are
-    TensorFlow's: of the class of their code in eager mode; in a graph, which knows nothing of the
-    codes of Python functions, ``InvalidArgumentError`` or ``UnknownError``.
+    TensorFlow's: of the class of their code in eager mode. A graph knows few codes of Python
+    functions: there they are ``InvalidArgumentError``, ``NotFoundError``, ``UnimplementedError``
+    or else ``UnknownError``.
 
     Args:
         server_address: a server's address.
@@ -54,14 +55,39 @@ class TFClient:
         """Where the server is."""
         return self._client.server_address
 
-    @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Our errors as TensorFlow's."""
-        try:
-            yield
-        except ReverieError as error:
-            name = _TF_NAMES.get(type(error), "UnknownError")
-            raise getattr(self._tf.errors, name)(None, None, str(error)) from error
+    def _call(
+        self, function: Callable[..., list[Any]], inputs: list[Any], dtypes: list[Any], name: str
+    ) -> Any:  # noqa: ANN401
+        """The tensors that a Python function gives, at once or when a graph runs."""
+        tf = self._tf
+        if tf.executing_eagerly():
+            try:
+                return tf.numpy_function(function, inputs, dtypes, name=name)
+            except ReverieError as error:
+                kind = _TF_NAMES.get(type(error), "UnknownError")
+                raise getattr(tf.errors, kind)(None, None, str(error)) from error
+
+        def told(*arrays: Any) -> list[Any]:  # noqa: ANN401
+            try:
+                return [b"", *function(*arrays)]
+            except NotFoundError as error:
+                nothing = [
+                    b"" if dtype == tf.string else dtype.as_numpy_dtype() for dtype in dtypes
+                ]
+                return [missing_file(error).encode(), *nothing]
+
+        missing, *given = tf.numpy_function(told, inputs, [tf.string, *dtypes], name=name)
+        missing.set_shape(())
+
+        def fail() -> Any:  # noqa: ANN401
+            size = tf.strings.length(raise_not_found(missing))
+            # Not reached, but has an effect: a graph keeps no operation that has none.
+            with tf.control_dependencies([tf.debugging.Assert(size < 0, [missing])]):
+                return tf.constant(False)
+
+        found = tf.cond(tf.equal(missing, b""), lambda: tf.constant(True), fail)
+        with tf.control_dependencies([found]):
+            return [tf.identity(tensor) for tensor in given] if given else tf.no_op()
 
     def sample(self, table: str, data_dtypes: Any, name: str | None = None) -> ReplaySample:  # noqa: ANN401
         """Draws an item and gives the first of its steps.
@@ -72,13 +98,9 @@ class TFClient:
             name: the name of the operation.
         """
         tf = self._tf
-        dtypes = tf.nest.flatten(data_dtypes)
+        dtypes = [tf.as_dtype(dtype) for dtype in tf.nest.flatten(data_dtypes)]
 
         def draw(table: Any) -> list[Any]:  # noqa: ANN401
-            with self._errors():
-                return draw_one(table)
-
-        def draw_one(table: Any) -> list[Any]:  # noqa: ANN401
             step = next(self._client.sample(_text(table)))[0]
             if len(step.data) != len(dtypes):
                 raise InvalidArgumentError(
@@ -96,12 +118,8 @@ class TFClient:
             info = [np.asarray(x, d) for x, d in zip(step.info, INFO_DTYPES, strict=True)]
             return info + columns
 
-        flat = tf.numpy_function(
-            draw,
-            [table],
-            [*map(tf.as_dtype, INFO_DTYPES), *dtypes],
-            name=name or f"{self._name}_sample",
-        )
+        info_dtypes = [*map(tf.as_dtype, INFO_DTYPES)]
+        flat = self._call(draw, [table], info_dtypes + dtypes, name or f"{self._name}_sample")
         for scalar in flat[: len(INFO_DTYPES)]:
             scalar.set_shape(())
         data = tf.nest.pack_sequence_as(data_dtypes, flat[len(INFO_DTYPES) :])
@@ -146,13 +164,10 @@ class TFClient:
                 table.decode(): float(priority)
                 for table, priority in zip(tables, priorities, strict=True)
             }
-            with self._errors():
-                self._client.insert(list(step), by_table)
+            self._client.insert(list(step), by_table)
             return []
 
-        return tf.numpy_function(
-            put, [tables, priorities, *data], [], name=name or f"{self._name}_insert"
-        )
+        return self._call(put, [tables, priorities, *data], [], name or f"{self._name}_insert")
 
     def update_priorities(
         self,
@@ -171,13 +186,11 @@ class TFClient:
         """
 
         def update(table: Any, keys: Any, priorities: Any) -> list[Any]:  # noqa: ANN401
-            with self._errors():
-                self._client.update_priorities(_text(table), priorities=priorities, keys=keys)
+            self._client.update_priorities(_text(table), priorities=priorities, keys=keys)
             return []
 
-        return self._tf.numpy_function(
-            update, [table, keys, priorities], [], name=name or f"{self._name}_update_priorities"
-        )
+        name = name or f"{self._name}_update_priorities"
+        return self._call(update, [table, keys, priorities], [], name)
 
 
 def _text(value: Any) -> str:  # noqa: ANN401

@@ -1,0 +1,32 @@
+"""Every release of protobuf that a user may have; see ``Makefile`` for where they lie."""
+
+import os
+import site
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RELEASES = sorted(ROOT.glob(".venv-reverb/protobuf-*"))
+
+
+@pytest.mark.parametrize("folder", RELEASES, ids=lambda folder: folder.name)
+def test_messages_are_made_with_any_release(folder):
+    paths = [ROOT / "python", *site.getsitepackages()]
+    done = subprocess.run(
+        # Without the files that put another release's package in its place.
+        [sys.executable, "-S", ROOT / "tests" / "support" / "protobuf_first.py", folder],
+        env={**os.environ, "PYTHONPATH": ":".join(map(str, paths))},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"protobuf-{done.stdout.split('.')[0]}" == folder.name
+
+
+def test_there_are_releases_to_try():
+    assert len(RELEASES) >= 4
