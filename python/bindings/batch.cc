@@ -261,7 +261,7 @@ are filled again; until that returns the batch is in use, and other threads are 
           R"(Copies ``data``, ``weights`` and ``lengths`` to a device; gives this batch.
 
 Args:
-    device: of torch (``"cuda"``), or of JAX.
+    device: a device of torch (``"cuda"``) or JAX.
     output: ``"torch"`` or ``"jax"``.
 
 Raises:

@@ -126,8 +126,8 @@ Args:
     output: ``"torch"`` or ``"jax"``: whose arrays the batch holds, over the same memory on the
         CPU. JAX holds 64-bit numbers in 32 bits unless told otherwise, which is said once;
         ``tickets`` stay NumPy's there.
-    device: of torch or JAX, to which the arrays are copied.
-    pin_memory: of torch: gives arrays in locked memory, or copies through it to ``device``
+    device: a device of torch or JAX, to which the arrays are copied.
+    pin_memory: for torch: gives arrays in locked memory, or copies through it to ``device``
         without waiting.
 
 Returns:
@@ -166,7 +166,7 @@ Raises:
            R"(Gives sampled items new priorities; those that are gone are ignored, and counted.
 
 Args:
-    tickets: of a batch.
+    tickets: those of a batch.
     priorities: one for each, finite and >= 0: absolute TD errors, say.
 
 Returns:
