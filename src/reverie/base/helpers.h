@@ -3,8 +3,8 @@
 //     run_in_parts(8, [&](std::size_t part) { decode(parts[part]); });
 //
 // The caller works too, and does all of it alone where cores are few or somebody else has the
-// helpers: nobody waits for them to be free. They are started with the first work and sleep without
-// any.
+// helpers: no call waits for them to be free. They are started with the first work and sleep
+// without any.
 #pragma once
 
 #include <cstddef>

@@ -19,7 +19,7 @@
 
 namespace reverie {
 
-// Not thread-safe: one a waiting thread.
+// Not thread-safe: one for each waiting thread.
 class Spinner {
  public:
   static constexpr Duration kLookMax = std::chrono::microseconds(150);

@@ -1,4 +1,4 @@
-// Batch: sampled items as arrays [B, T, ...], one a column.
+// Batch: sampled items as arrays [B, T, ...], one for each column.
 //
 //     item 3:  pieces { chunk 7, rows 6..9 } { chunk 8, rows 0..1 }
 //     obs   [B, 6, 84, 84]    row 3 = two memcpy

@@ -35,7 +35,7 @@ class ChunkPacker {
   // Compresses the published rows of a sealed, compressible chunk in place, if that saves memory.
   // Leaves it raw when it does not, or when there is no memory for the copy.
   void pack(Chunk& chunk, Allocator& allocator);
-  // A chunk was sealed that nobody wanted packed.
+  // A chunk was sealed that was not to be packed.
   void note_unpacked();
 
   // Bytes that a row of the latest packed chunk takes in the mean; 0 before the first.

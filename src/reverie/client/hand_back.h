@@ -1,4 +1,4 @@
-// What becomes of items that were drawn ahead and that nobody will use.
+// What becomes of items that were drawn ahead and that will not be used.
 //
 // Where an item leaves its table with its last sample (a queue), a batch that is thrown away is
 // lost. So it goes back: undrawn where the service can do that, else inserted anew, as the newest

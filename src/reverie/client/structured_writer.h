@@ -5,7 +5,7 @@
 //
 // After each append, partial ones too, and at an episode's end, the patterns are tried in order.
 // One that has made an item of the newest step is not tried again on it. A pattern over rows that
-// are not there (too few steps, a leaf that was left out) is passed over, and all of them are while
+// are not there (too few steps, a leaf that was left out) is skipped, and all of them are while
 // the newest step has none of the leaves that they use.
 //
 // Leaves that no pattern refers to are not written; those of conditions alone are only looked at.
@@ -37,8 +37,8 @@ struct LeafValue {
 
 class StructuredWriter final {
  public:
-  // `options` as for a TrajectoryWriter, save that num_keep_alive_refs is at least what the
-  // patterns reach back, and max_in_flight_items at least one a pattern. INVALID_ARGUMENT as
+  // `options` as for a TrajectoryWriter, except that num_keep_alive_refs is at least what the
+  // patterns reach back, and max_in_flight_items at least one for each pattern. INVALID_ARGUMENT as
   // check_patterns.
   static Result<std::unique_ptr<StructuredWriter>> open(std::shared_ptr<ReplayService> service,
                                                         std::vector<ItemPattern> patterns,

@@ -44,7 +44,7 @@ Status compress_rows(CodecId codec, const TensorSpec& spec, std::size_t row_coun
 Status compress_raw(CodecId codec, const TensorSpec& spec, std::span<const std::byte> raw,
                     std::vector<std::byte>& out);
 
-// Reads the header. DATA_LOSS when it is none, or when `bytes` cannot be that much.
+// Reads the header. DATA_LOSS when it is malformed, or when `bytes` cannot be that much.
 Result<CompressedColumn> parse_compressed(CodecId codec, const TensorSpec& spec,
                                           std::span<const std::byte> bytes);
 // Fills `plain`, of column.plain_bytes.

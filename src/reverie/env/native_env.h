@@ -88,7 +88,7 @@ struct NativeSpec {
 };
 
 // Of an environment whose actions are arrays: one array, of spec().action_shape, all finite. What
-// lies outside [action_low, action_high] is the environment's to clip.
+// is outside [action_low, action_high] is clipped by the environment.
 using ContinuousAction = std::span<const float>;
 
 struct NativeStep {
@@ -105,8 +105,8 @@ struct NativeRows {
   bool* truncated = nullptr;
 };
 
-// Environments of one kind, stepped together: one virtual call a range, none an environment.
-// Not thread-safe, save that calls for ranges that do not meet may run at once.
+// Environments of one kind, stepped together: one virtual call for each range, none for each
+// environment. Not thread-safe, except that calls for ranges that do not meet may run at once.
 class NativeBatch {
  public:
   virtual ~NativeBatch() = default;

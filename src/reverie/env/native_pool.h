@@ -40,7 +40,7 @@ struct NativePoolOptions {
   std::size_t batch_count = 1;
   // Threads that step. 0: the caller's own, inside step(). 1: one of the pool. More: the one in
   // wait() counts, which steps rows as long as it waits. Absent: as the environment's cost says,
-  // one a core, and 0 for a single environment.
+  // one for each core, and 0 for a single environment.
   std::optional<std::size_t> thread_count = std::nullopt;
   // Environment i of batch b draws from Random(seed + b * env_count + i). Absent: seeds from the
   // system.
@@ -52,7 +52,7 @@ struct NativePoolOptions {
   Clock* clock = &Clock::system();
 };
 
-// The arrays of one batch, in one piece of memory: whoever holds this may read them after the pool
+// The arrays of one batch, in one piece of memory: the holder may read them after the pool
 // is gone.
 struct NativeArrays {
   Buffer memory;
@@ -94,7 +94,7 @@ class NativePool {
   }
 
   // Starts every environment of the batch anew, seeded with seed + i when a seed is given. Waits,
-  // as wait() does, for a step that is under way; nobody has to take its result.
+  // as wait() does, for a step that is under way; its result need not be taken.
   Status reset(std::size_t batch, std::optional<std::uint64_t> seed,
                TimePoint deadline = TimePoint::max(),
                const std::function<bool()>& interrupted = {});

@@ -1,11 +1,11 @@
 // NativePool::Steppers: the threads of a pool, and the batches that wait for them.
 //
 // Each stepper has rows of its own, so that an environment is stepped on the core whose cache has
-// it; one that is done takes from the end of whoever has most left.
+// it; one that is done takes from the end of the thread that has most left.
 //
-// Whoever waits for a batch steps rows of it too: it is awake already, and its core would be idle.
-// What is left then are rows that others are at, or the next batch that the program is about to
-// hand over; both take less than waking a thread, so all look for a while before they sleep.
+// A thread that waits for a batch steps rows of it too: it is awake already, and its core would be
+// idle. What is left then are rows that others are at, or the next batch that the program is about
+// to hand over; both take less than waking a thread, so all look for a while before they sleep.
 #pragma once
 
 #include <atomic>
@@ -37,7 +37,7 @@ class NativePool::Steppers {
 
   Status start(std::size_t thread_count);
 
-  // False once stop() was called: nobody will run it.
+  // False once stop() was called: it will not be run.
   bool hand_over(Batch& batch);
   // DEADLINE_EXCEEDED or CANCELLED leave it under way.
   Status wait(Batch& batch, TimePoint deadline, const std::function<bool()>& interrupted);
@@ -76,8 +76,8 @@ class NativePool::Steppers {
   CondVar work_;
   CondVar done_;
   std::vector<Progress> progress_ REVERIE_GUARDED_BY(mutex_);  // by batch
-  std::deque<Batch*> queue_ REVERIE_GUARDED_BY(mutex_);        // those that have rows nobody is at
-  std::atomic<bool> has_work_{false};  // whether queue_ holds any, for a look
+  std::deque<Batch*> queue_ REVERIE_GUARDED_BY(mutex_);  // those that have rows no thread is at
+  std::atomic<bool> has_work_{false};                    // whether queue_ holds any, for a look
   bool is_stopping_ REVERIE_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
   Mutex stop_mutex_;

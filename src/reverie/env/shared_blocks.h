@@ -7,7 +7,7 @@
 //                                                      wake once `arrived` has reached `target`
 //
 // A side that sleeps says so first (`is_asleep`, `is_awaited`) and then looks once more, so that
-// nobody is woken who does not sleep, and none who does is forgotten.
+// no thread is woken that does not sleep, and none that does is forgotten.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,6 @@
 // The owner's side of a pool of environments in shared memory: it posts steps and waits for rows.
 //
-// Workers are whoever runs a WorkerPort over the same memory: processes, or threads in a test. This
+// Workers run a WorkerPort over the same memory: processes, or threads in a test. This
 // knows of no process; whether a worker lives is for the caller to find out, in the `check` of a
 // wait, and one that has died is replaced with restart().
 //
@@ -67,7 +67,7 @@ class SharedPool {
   Status wait_ready(std::size_t count, TimePoint deadline, const Check& check,
                     std::vector<std::int32_t>& ready);
 
-  // Waits until nothing is in flight, save environments that raised, and forgets what is ready.
+  // Waits until nothing is in flight, except environments that raised, and forgets what is ready.
   Status drain(TimePoint deadline, const Check& check);
 
   // The first environment of the batch that raised and was not yet reset, if any.

@@ -29,7 +29,7 @@ class ConnectionBudget : public std::enable_shared_from_this<ConnectionBudget> {
   // Null `of_all`: nothing but the connection's own bound.
   explicit ConnectionBudget(std::size_t bytes_max, std::shared_ptr<ByteBudget> of_all = nullptr)
       : bytes_max_(bytes_max), of_all_(std::move(of_all)) {}
-  // Gives back what nobody else did.
+  // Gives back what was not given back before.
   ~ConnectionBudget() {
     if (!of_all_) return;
     of_all_->give_back(beyond_own(in_.bytes.load()) + beyond_own(out_.bytes.load()));

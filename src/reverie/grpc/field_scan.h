@@ -3,10 +3,10 @@
 //     bytes   [head, content][head|            |head, con]  ...  in pieces, wherever they are cut
 //     found    `plain`             `apart_bytes`  `plain`        a head that is cut is `held` back
 //
-// So whoever fills memory with a message can have a long content (a chunk) in memory of its own, as
-// if it had come alone. Only the fields of the message itself are looked at, not those inside them.
-// At bytes that are no fields the scan gives up: all that follows is plain, and whoever reads the
-// message says what is wrong with it.
+// So code that fills memory with a message can have a long content (a chunk) in memory of its own,
+// as if it had come alone. Only the fields of the message itself are looked at, not those inside
+// them. At bytes that are no fields the scan gives up: all that follows is plain, and the reader of
+// the message says what is wrong with it.
 #pragma once
 
 #include <cstddef>

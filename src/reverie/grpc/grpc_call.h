@@ -52,8 +52,8 @@ class GrpcCall {
  public:
   virtual ~GrpcCall() = default;
 
-  // No further message is handed on, save one that is on its way, and the peer is let send no more
-  // than its window, until resume_reading().
+  // No further message is handed on, except one that is on its way, and the peer is let send no
+  // more than its window, until resume_reading().
   virtual void pause_reading() = 0;
   virtual void resume_reading() = 0;
 

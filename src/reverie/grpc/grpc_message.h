@@ -72,7 +72,7 @@ class GrpcMessage final : public RefCounted<GrpcMessage>, private BufferOwner {
     std::size_t at = 0;
     Ref<GrpcMessage> content;
   };
-  // In the order they came, out of the message: views of it do not keep them. Whoever gets the
+  // In the order they came, out of the message: views of it do not keep them. The reader of the
   // message may take them, once.
   std::vector<Part> take_parts() { return std::exchange(parts_, {}); }
 

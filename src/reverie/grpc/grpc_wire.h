@@ -20,7 +20,7 @@ std::string percent_encode(std::string_view text, std::size_t size_bytes_max);
 // The other way. What is no %XX stays as it is.
 std::string percent_decode(std::string_view text);
 
-// A status from a peer's grpc-status and grpc-message. A number that is none of ours (UNKNOWN,
+// A status from a peer's grpc-status and grpc-message. A number that is not one of ours (UNKNOWN,
 // ABORTED, beyond 16) becomes INTERNAL, with its name before the text; UNKNOWN "Stream removed",
 // which gRPC gives for a lost connection, UNAVAILABLE.
 Status status_from_wire(std::string_view number, std::string_view message);
@@ -30,7 +30,7 @@ std::optional<Duration> parse_timeout(std::string_view text);
 // Rounded up to 8 digits of the finest unit that can hold it; at least "1n".
 std::string format_timeout(Duration timeout);
 
-// Base64 as "-bin" metadata has it: padding may be missing. None if it is none.
+// Base64 as "-bin" metadata has it: padding may be missing. None if it is malformed.
 std::optional<std::string> base64_decode(std::string_view text);
 // Without padding.
 std::string base64_encode(std::string_view bytes);

@@ -43,9 +43,9 @@ class MessageReader {
   // into `message`. Call again with what is left. After an error the stream is of no more use.
   Status feed(std::span<const std::byte>* bytes, Ref<GrpcMessage>* message);
 
-  // Where the next bytes of the message that is coming in belong: whoever reads them from a socket
-  // straight to there has feed() copy nothing. Empty between messages, and where that depends on
-  // the bytes; valid until feed() or reset().
+  // Where the next bytes of the message that is coming in belong: a reader that takes them from a
+  // socket straight to there has feed() copy nothing. Empty between messages, and where that
+  // depends on the bytes; valid until feed() or reset().
   std::span<std::byte> room();
 
   // Whether the stream may end here.

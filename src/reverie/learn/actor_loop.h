@@ -2,7 +2,7 @@
 //
 //     obs --> policy (weights handed in) --> actions --> environments --> replay
 //
-// It has no thread and waits for nothing: whoever calls step() has both.
+// It has no thread and waits for nothing: the caller of step() has both.
 #pragma once
 
 #include <cstddef>

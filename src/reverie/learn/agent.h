@@ -6,7 +6,7 @@
 //     weights
 //
 // Neither a policy nor a learner changes weights: so actors read while learners compute, several
-// learners' gradients can be added, and whoever holds the Agent decides when a step is taken.
+// learners' gradients can be added, and the holder of the Agent decides when a step is taken.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ struct WeightsView {
   std::uint64_t version = 0;  // steps taken so far
 };
 
-// Not thread-safe; one a thread, with memory of its own.
+// Not thread-safe; one for each thread, with memory of its own.
 class Policy {
  public:
   virtual ~Policy() = default;
@@ -54,7 +54,7 @@ struct Gradients {
   double loss = 0;               // mean over the batch, weighed
 };
 
-// Not thread-safe; one a thread, with memory of its own.
+// Not thread-safe; one for each thread, with memory of its own.
 class Learner {
  public:
   virtual ~Learner() = default;
@@ -63,7 +63,7 @@ class Learner {
                      Gradients& out) = 0;
 };
 
-// Not thread-safe, save the makers.
+// Not thread-safe, except for the makers.
 class Agent {
  public:
   virtual ~Agent() = default;

@@ -1,5 +1,5 @@
 // The actors and learners of a training, put together: environments, policies, streams into one
-// replay table, and whoever draws from it.
+// replay table, and what draws from it.
 #pragma once
 
 #include <cstdint>

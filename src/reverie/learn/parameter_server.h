@@ -7,7 +7,7 @@
 //                     learner 1 --------g-- step --> v+2      that may have moved: its staleness
 //
 // Actors read the policy by versions that are never torn, without a lock; so do asynchronous
-// learners. Synchronous ones read the agent itself, which nobody changes while they compute.
+// learners. Synchronous ones read the agent itself, which does not change while they compute.
 //
 // Sources: Li et al. 2014; "Parallel Actors and Learners" IV-C, which leaves the aggregation open.
 #pragma once
@@ -44,7 +44,7 @@ class ParameterServer {
     std::uint64_t staleness_max = 0;
   };
 
-  // `agent` outlives it, and is nobody else's until the learners have ended.
+  // `agent` outlives it, and is used by nothing else until the learners have ended.
   ParameterServer(Agent& agent, const ParameterServerOptions& options);
 
   // What the learner computes its next gradient at; valid until its submit().

@@ -68,7 +68,7 @@ struct Evaluation {
   double mean_return = 0;
 };
 
-// Thread-safe, save start(). Not for a forked child, which has none of the threads.
+// Thread-safe, except start(). Not for a forked child, which has none of the threads.
 class Trainer {
  public:
   // INVALID_ARGUMENT for settings that check_settings() refuses, or environments that the agent

@@ -6,7 +6,7 @@
 // A number is never used twice, and an item keeps its number on every stream that it is sent on.
 // Items go out in the order of their numbers.
 //
-// Plain state: whoever has it locks, sends and tells.
+// Plain state: its owner locks, sends and tells.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ class InsertWindow {
  public:
   using Done = ReplayService::Done<InsertResult>;
 
-  // What is to be done once nobody holds a lock: results to be told, items to be freed.
+  // What is to be done once no lock is held: results to be told, items to be freed.
   struct Outcome {
     std::vector<std::pair<Done, InsertResult>> ended;
     std::vector<Item> freed;
@@ -44,7 +44,7 @@ class InsertWindow {
     Done done;
     std::string_view table = {};  // its owner's
   };
-  // A copy of an item, for whoever writes it.
+  // A copy of an item, for the thread that writes it.
   struct Outgoing {
     ItemKey key = 0;
     double priority = 0;

@@ -1,4 +1,4 @@
-// Addresses as users write them, and whom an address lets in.
+// Addresses as users write them, and who may connect to each.
 //
 //     "localhost:7000"  "10.0.0.5:7000"  "[::1]:7000"     one TCP address
 //     "unix:/run/reverie.sock"  "unix:///run/x"            a Unix socket ("unix:@name": abstract)
@@ -30,7 +30,7 @@ struct Endpoint {
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
 
-// One or more addresses. INVALID_ARGUMENT, with what is wrong, for text that is none.
+// One or more addresses. INVALID_ARGUMENT, with what is wrong, for malformed text.
 Result<std::vector<Endpoint>> parse_target(std::string_view target);
 // Exactly one address.
 Result<Endpoint> parse_endpoint(std::string_view address);
@@ -44,7 +44,7 @@ class SocketAddress {
   const sockaddr* data() const { return reinterpret_cast<const sockaddr*>(&storage_); }
   socklen_t size() const { return size_; }
   int family() const { return storage_.ss_family; }
-  // Nobody on another machine can reach it, or be reached by it: 127.0.0.0/8, ::1, a Unix socket.
+  // No other machine can reach it, or be reached by it: 127.0.0.0/8, ::1, a Unix socket.
   bool is_loopback() const;
   std::uint16_t port() const;
   // "127.0.0.1:7000", "[::1]:7000", "unix:/run/x.sock"; "unix:" for a socket without a name.

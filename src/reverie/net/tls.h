@@ -18,7 +18,7 @@ struct TlsServerOptions {
 };
 
 struct TlsClientOptions {
-  // Who may have signed the server's certificate; empty: whom the system trusts.
+  // Who may have signed the server's certificate; empty: those that the system trusts.
   std::string authorities;
   // What the client shows a server that asks for a certificate.
   std::string certificate_chain;

@@ -5,10 +5,10 @@
 //     readers    7  9  -                           each names the block it reads, or none
 //
 // A reader writes the block that it reads into a slot of its own; the publisher copies into a block
-// that nobody names and that is not the latest. With two more blocks than readers there is always
+// that no reader uses and that is not the latest. With two more blocks than readers there is always
 // one: neither side ever waits for the other, takes a lock, counts references or allocates. What is
 // read is one whole version, unchanged for as long as it is held. An actor that holds a version for
-// an hour holds up nobody.
+// an hour delays no other.
 #pragma once
 
 #include <atomic>

@@ -10,7 +10,7 @@
 
 namespace reverie {
 
-// One child. Move-only; a living child is killed and collected with it, save in a forked copy of
+// One child. Move-only; a living child is killed and collected with it, except in a forked copy of
 // this process, which has no say over it. Not thread-safe.
 class ChildProcess {
  public:

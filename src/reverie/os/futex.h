@@ -5,7 +5,7 @@
 //     if not yet: futex_wait(word, seen, limit)  futex_wake_all(word)
 //
 // The kernel compares the word with `seen` before the waiter sleeps, so a change in between is
-// never slept through. Nobody polls; a short spin before the sleep is the caller's choice.
+// never slept through. No thread polls; a short spin before the sleep is the caller's choice.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@ static_assert(FutexWord::is_always_lock_free && sizeof(FutexWord) == 4,
 // on a signal, or for no reason: callers look again.
 void futex_wait(const FutexWord& word, std::uint32_t seen, Duration at_most);
 
-// Wakes whoever sleeps on `word`, in any process.
+// Wakes all that sleep on `word`, in any process.
 void futex_wake_all(FutexWord& word);
 
 // Spins until `word` differs from `seen`, for `at_most`. True if it differs.

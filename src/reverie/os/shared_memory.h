@@ -2,8 +2,8 @@
 //
 // It has no name in any file system (memfd_create), so nothing stays behind however its processes
 // end: the kernel frees it with the last mapping and descriptor. Who is to share it gets the
-// descriptor, inherited or sent through a socket. The size is sealed: nobody can shrink it under
-// another's feet.
+// descriptor, inherited or sent through a socket. The size is sealed: no process can shrink it
+// under another's feet.
 #pragma once
 
 #include <cstddef>

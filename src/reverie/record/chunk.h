@@ -110,7 +110,7 @@ class Chunk final : public RefCounted<Chunk> {
     kWireMessage,  // the message that the chunk came in, to be sent on as it is
   };
 
-  // A sealed chunk whose columns stay as they were sent. Requires one entry a column, each
+  // A sealed chunk whose columns stay as they were sent. Requires one entry for each column, each
   // inside `storage`.
   static Ref<Chunk> encoded(Ref<const ChunkSchema> schema, ChunkOrigin origin, std::uint32_t rows,
                             Buffer storage, std::vector<EncodedColumn> columns,
@@ -171,7 +171,8 @@ class Chunk final : public RefCounted<Chunk> {
   // Rows below `rows` are complete. Requires rows <= capacity().
   void publish(std::uint32_t rows) { rows_.store(rows, std::memory_order_release); }
   // Seals a compressible chunk for good: its published rows are these columns from now on, and the
-  // raw ones go once nobody reads them. Requires one entry a column, each inside the storage.
+  // raw ones go once no reader is left. Requires one entry for each column, each inside the
+  // storage.
   void replace_rows(EncodedColumns encoded);
 
   // --- The store's accounting: how many of its items refer to this chunk.

@@ -1,7 +1,7 @@
 // ChunkStore: accounts for a store's memory: how many bytes its items and their chunks take, and
 // the bound.
 //
-// Chunks hold themselves by reference counts; nobody looks one up by its key. What is shared is
+// Chunks hold themselves by reference counts; none is looked up by its key. What is shared is
 // the account: a chunk is charged when the first item of the store refers to it and discharged
 // with the last, in whatever tables they are. So data that is in several tables counts once. A
 // chunk that is compressed meanwhile counts with what is left of it. An item counts in each table
@@ -27,7 +27,8 @@ class ChunkStore {
 
   std::optional<std::int64_t> max_bytes() const { return max_bytes_; }
   std::int64_t used_bytes() const { return account_->bytes(); }
-  // Called, under no lock, by whoever made a chunk smaller that counts. Set before the first chunk.
+  // Called, under no lock, by the thread that made a counted chunk smaller. Set before the first
+  // chunk.
   void set_on_shrunk(std::function<void()> on_shrunk) {
     account_->set_on_shrunk(std::move(on_shrunk));
   }
@@ -46,7 +47,7 @@ class ChunkStore {
   void add(const TrajectoryView& trajectory, bool is_keyed);
   void remove(const TrajectoryView& trajectory, bool is_keyed);
 
-  // Inserts that wait for room. Whoever frees bytes looks here afterwards.
+  // Inserts that wait for room. A thread that frees bytes looks here afterwards.
   void add_waiter() { waiters_.fetch_add(1, std::memory_order_seq_cst); }
   void remove_waiter() { waiters_.fetch_sub(1, std::memory_order_seq_cst); }
   bool has_waiters() const { return waiters_.load(std::memory_order_seq_cst) > 0; }

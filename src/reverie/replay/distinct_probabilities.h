@@ -34,7 +34,7 @@ void to_first_draw(std::span<double> probabilities);
 // From there to q_i / n, for a batch of n from a table of `table_size` items: what one of n draws
 // with replacement would need, so that "1 / (N p)" means the same in both. Relative error below
 // 1e-5. About 0.3 us an item. `least` (not drawn; the smallest probability of a single draw in the
-// table) becomes what an item like that would have been told; null where nobody asks.
+// table) becomes what an item like that would have been told; null where it is not asked for.
 void to_inclusion(std::span<double> probabilities, std::size_t table_size, double* least);
 
 }  // namespace reverie

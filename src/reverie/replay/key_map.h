@@ -9,7 +9,7 @@
 // pointers doubles when a segment needs more bits than it has. So the longest an insert takes is
 // to move a thousand entries (and to copy some kilobytes of pointers), however many keys there are;
 // a table that is one array would stop its store for half a second at 10 million.
-// Clients may choose keys: a secret of each map goes into the mixing, so that nobody can choose
+// Clients may choose keys: a secret of each map goes into the mixing, so that no client can choose
 // keys that all want one segment, which would double the directory again and again. 12 bytes a
 // place, at 37 to 75 % load: about 22 bytes an entry.
 #pragma once

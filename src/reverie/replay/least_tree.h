@@ -3,7 +3,8 @@
 //     level 1    [ m m m .. m ]                     each the least of 16 below
 //     level 0    [ w w w .. w ][ w w w .. w ] ...   infinity where there is none
 //
-// A change goes up until a group's least stays what it was: mostly one line, at worst one a level.
+// A change goes up until a group's least stays what it was: mostly one line, at worst one on each
+// level.
 #pragma once
 
 #include <algorithm>

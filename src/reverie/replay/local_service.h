@@ -3,8 +3,8 @@
 //     auto service = LocalService::open({table_options}, {});
 //     sample_and_wait(**service, {.table = "replay", .count = 256});
 //
-// A set of tables over one chunk store, behind the door. It has no thread of its own, save one for
-// deadlines that starts with the first request that waits with one.
+// A set of tables over one chunk store, behind the door. It has no thread of its own, except one
+// for deadlines that starts with the first request that waits with one.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Random numbers by the batch: four xoshiro256++ side by side, one a vector lane.
+// Random numbers by the batch: four xoshiro256++ side by side, one in each vector lane.
 //
 // Seeded from a Random, so that the same seed gives the same numbers on every processor. One
 // generator alone is a chain of dependent steps; four keep a vector unit busy.

@@ -5,7 +5,7 @@
 
 #include "reverie/replay/sum_tree_walk.h"
 
-// Every processor with AVX2 has the others too; avx2_kernels() asks all the same.
+// Every processor with AVX2 has the others too; avx2_kernels() still asks.
 #define REVERIE_AVX2 __attribute__((target("avx2,bmi,lzcnt")))
 
 namespace reverie::sum_tree {

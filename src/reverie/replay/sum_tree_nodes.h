@@ -45,12 +45,12 @@ struct alignas(128) Fan {
 struct Level {
   std::vector<Fan> below;
   std::vector<Fan> sums;
-  std::vector<std::uint8_t> dirty;  // one a node; all 0 between calls
+  std::vector<std::uint8_t> dirty;  // one for each node; all 0 between calls
 };
 
 struct Tree {
   std::vector<std::unique_ptr<Segment>> segments;
-  std::vector<std::uint8_t> dirty;  // one a segment; all 0 between calls
+  std::vector<std::uint8_t> dirty;  // one for each segment; all 0 between calls
   std::vector<Level> levels;        // none while one segment is enough; the last has one node
   double total = 0;
 };

@@ -4,7 +4,7 @@
 //                        | no
 //                        v
 //              [ waiting inserts ]  [ waiting samples ]   each first come, first served
-//                        ^ looked at again whenever the table changed, by whoever changed it
+//                        ^ looked at again whenever the table changed
 //
 // A deadline ends a request that the table's bounds hold back, never one that only waits for its
 // turn: with a deadline of now, too, all is done that can be.
@@ -75,7 +75,7 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   void cancel(RequestId id);
   void close();
 
-  // Whether the limiter would let n go through now, whoever waits. Require n >= 1.
+  // Whether the limiter would let n go through now, whatever waits. Require n >= 1.
   bool can_insert(std::int64_t n);
   bool can_sample(std::int64_t n);
   // A brief batch of up to `count` items in the remover's order, those after the first `skip`,

@@ -5,7 +5,7 @@
 //                                                 ^ a column's bytes, never looked into
 //
 // A chunk that comes in is kept as the message that it came in: its columns view that message, and
-// whoever speaks Reverb's protocol gets the message back byte for byte. A chunk of our own is
+// a reader that speaks Reverb's protocol gets the message back byte for byte. A chunk of our own is
 // encoded when somebody asks who cannot read it as it is.
 //
 // Two layouts exist and are one to us: a chunk of all columns, and a chunk of one.

@@ -114,7 +114,7 @@ std::string write_numbered_response(std::span<const NumberRun> confirmed,
 struct SampleStreamRequest {
   std::string_view table;
   std::int64_t num_samples = 0;
-  // Of the limiter; 0 and less wait for ever.
+  // Of the limiter; 0 and less wait without limit.
   std::int64_t timeout_ms = 0;
   // Our own field: the highest version of packed samples that the client reads, 0 for none
   // (adapters/reverb/packed_format.h).
@@ -155,7 +155,7 @@ std::string write_sample_info(const WireSampleInfo& info);
 struct MutatePrioritiesRequest {
   std::string_view table;
   std::vector<ItemKey> keys;
-  std::vector<double> priorities;  // one a key
+  std::vector<double> priorities;  // one for each key
   std::vector<ItemKey> deletes;
   // Ours: those of the deletes that their reader could not decode, one entry a draw.
   struct Corrupt {

@@ -65,7 +65,7 @@ class Peer {
   // Peers of this machine get a Unix socket beside it. INVALID_ARGUMENT for an address that other
   // machines reach, without a token; ALREADY_EXISTS when somebody listens there.
   Result<std::string> listen(const std::string& address);
-  // Keeps a connection to whoever listens there, now or later. Returns at once.
+  // Keeps a connection to the peer that listens there, now or later. Returns at once.
   Status connect(const std::string& address);
   // ALREADY_EXISTS for a name that is defined.
   Status define(const std::string& function, Handler handler);

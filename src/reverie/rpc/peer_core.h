@@ -14,9 +14,9 @@
 // The rules:
 // - A call belongs to one run of the peer that is called, and gets there at most once: sessions
 //   (session.h) carry it over as many connections as it takes.
-// - A run that is gone, or silent for `dead_after`, takes its calls with it: they fail, save those
-//   marked idempotent that have not been answered, which go to the next run.
-// - A name that no connection leads to is asked for, one hop around; names that nobody knows are
+// - A run that is gone, or silent for `dead_after`, takes its calls with it: they fail, except
+//   those marked idempotent that have not been answered, which go to the next run.
+// - A name that no connection leads to is asked for, one hop around; names that no peer knows are
 //   refused after `find_timeout`. While an address that was given has not answered yet, calls wait.
 #pragma once
 
@@ -135,7 +135,7 @@ class PeerCore {
   const PeerOptions& options() const { return options_; }
   // Where others reach this peer; told to all that connect from now on.
   void add_address(std::string address) { addresses_.push_back(std::move(address)); }
-  // Keeps a connection to whoever listens there.
+  // Keeps a connection to the peer that listens there.
   void connect(const std::string& address, TimePoint now);
   Status define(const std::string& function);
   bool undefine(const std::string& function);
@@ -154,7 +154,7 @@ class PeerCore {
   std::size_t pending_calls() const { return calls_.size(); }
 
   // --- What connections tell.
-  // Somebody connected; gives the link its number.
+  // A peer connected; gives the link its number.
   LinkId accepted(const std::string& address, TimePoint now);
   // A dialled link is there; `remote` is what a wildcard of the peer's addresses stands for.
   void link_up(LinkId link, const std::string& remote, TimePoint now);

@@ -43,7 +43,7 @@ struct ServerOptions {
 // Thread-safe.
 class Server {
  public:
-  // INVALID_ARGUMENT for tables that make no store or an address that is none, PERMISSION_DENIED or
+  // INVALID_ARGUMENT for tables that make no store or a malformed address, PERMISSION_DENIED or
   // the like for one that others could reach, ALREADY_EXISTS for a port in use.
   static Result<std::unique_ptr<Server>> open(std::vector<TableOptions> tables,
                                               ServerOptions options);

@@ -12,7 +12,7 @@
 // - A request's arguments are checked whole before anything is applied. Admission then goes
 //   item by item, as one-by-one calls would. At the deadline or a cancel, the result says what
 //   was applied; samples already drawn are in it, never lost.
-// - Requests of one kind on one table are served in the order of their arrival, save that a
+// - Requests of one kind on one table are served in the order of their arrival, except that a
 //   sample which lacks distinct items lets others pass; inserts and samples alternate, so neither
 //   starves the other.
 // - A deadline ends a request that a bound of its table holds back, never one that could be served
@@ -118,7 +118,7 @@ struct LookupRequest {
 
 struct LookupResult {
   Status status;
-  std::vector<double> priorities;      // one a key; NaN where there is no such item
+  std::vector<double> priorities;      // one for each key; NaN where there is no such item
   std::vector<std::uint64_t> tickets;  // packed; 0 where there is no such item
 };
 
@@ -133,14 +133,14 @@ class ReplayService {
 
   virtual RequestId insert(InsertRequest request, Done<InsertResult> done) = 0;
   // Inserts those first items that can be in now, and returns how many; the others are left as they
-  // are, for insert() to take or refuse. 0 where nobody can tell at once.
+  // are, for insert() to take or refuse. 0 where that is not known at once.
   virtual std::size_t insert_at_once(std::string_view table, std::span<Item> items) {
     (void)table;
     (void)items;
     return 0;
   }
   virtual RequestId sample(SampleRequest request, Done<SampleResult> done) = 0;
-  // Undoes draws that nobody has used, of a batch that is not brief and still has its trajectories:
+  // Undoes draws that were not used, of a batch that is not brief and still has its trajectories:
   // each item gets its sample back, and is in its table again, first in its order, if this one was
   // its last. Returns how many items were still to be had or are again; none where the service
   // cannot undo a draw.

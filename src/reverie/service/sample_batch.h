@@ -132,7 +132,7 @@ class SampleBatch {
   // Whether the request had to wait for the limiter.
   bool rate_limited() const { return rate_limited_; }
   // Of the table's items at the last draw, that of the least likely one, on the scale of
-  // probabilities(); 0 where nobody asked or can tell.
+  // probabilities(); 0 where it was not asked for or is not known.
   double least_probability() const { return least_probability_; }
   // What the items of the table weighed together after the last draw, on the scale that the table's
   // sampler has (Selector::mass); 0 where the service does not say, or nothing is left.

@@ -1,7 +1,7 @@
 // BatchMemory: memory that comes back is kept for the next batch of the same size, so that a stream
 // of batches touches no fresh pages.
 //
-//     lent   [ 12 MB ] [ 4 KB ]      whoever holds the batch gives them back
+//     lent   [ 12 MB ] [ 4 KB ]      the holder of the batch gives them back
 //     kept   [ 12 MB ] [ 4 KB ]      at most `kept_max`; one too many drops the oldest
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace reverie {
 
-// Thread-safe. Lives until the last of its buffers has come back, whoever holds it.
+// Thread-safe. Lives until the last of its buffers has come back, whichever thread holds it.
 class BatchMemory final : public Allocator,
                           private BufferOwner,
                           public std::enable_shared_from_this<BatchMemory> {

@@ -1,7 +1,7 @@
 // Bytes with an owner, and the allocators that make them.
 //
-// A Buffer is a pointer, a size and whoever gets the bytes back: a heap, a receive buffer that
-// many buffers view, later a shared arena. It is move-only; what many share is the counted
+// A Buffer is a pointer, a size and the owner that gets the bytes back: a heap, a receive buffer
+// that many buffers view, later a shared arena. It is move-only; what many share is the counted
 // object around it (a Chunk), never the bytes. No reference count lies in the bytes.
 #pragma once
 

@@ -4,7 +4,7 @@
 //     slab 1   [ b b . . ]                 in pages of 2 MiB once there are 8 MiB, if it can be
 //     free     b -> b                      given back; the next to be handed out
 //
-// For whoever makes and drops many buffers of one size, as a writer its chunks: no call to the
+// For code that makes and drops many buffers of one size, as a writer its chunks: no call to the
 // heap, nothing between the blocks, and in large pages few misses of the address cache where rows
 // all over memory are read. Memory goes back to the system with the allocator, not before.
 //
@@ -22,7 +22,7 @@
 
 namespace reverie {
 
-// Thread-safe. Lives until the last buffer is given back, whoever holds it.
+// Thread-safe. Lives until the last buffer is given back, whichever thread holds it.
 class SlabAllocator final : public Allocator,
                             private BufferOwner,
                             public std::enable_shared_from_this<SlabAllocator> {

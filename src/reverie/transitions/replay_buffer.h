@@ -75,7 +75,8 @@ class ReplayBuffer {
   Status sample(const ReplayBufferDraw& draw, const ReplayBufferTargets& targets,
                 const WaitOptions& wait);
 
-  // Gathers items of this buffer, still pinned, whoever picked them. Leaves tickets and weights.
+  // Gathers items of this buffer, still pinned, however they were picked. Leaves tickets and
+  // weights.
   Status gather(std::span<const TrajectoryView> items, const TransitionTargets& targets);
 
   // Returns how many items got their priority: those that are gone are ignored.

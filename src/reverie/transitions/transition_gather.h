@@ -38,7 +38,7 @@ struct TransitionTargets {
 // Keeps its memory from call to call. Not thread-safe.
 class TransitionGather {
  public:
-  // Requires items of that plan, still pinned. DATA_LOSS when they are none.
+  // Requires items of that plan, still pinned. DATA_LOSS when they are not.
   Status gather(const TransitionPlan& plan, std::span<const TrajectoryView> items,
                 const TransitionTargets& targets);
 

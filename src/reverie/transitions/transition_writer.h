@@ -64,7 +64,7 @@ class TransitionWriter {
 
   const StepCounts& counts() const { return counts_; }
 
-  // Forgets the steps so far, save their counts: all streams begin anew.
+  // Forgets the steps so far, except their counts: all streams begin anew.
   void clear();
 
  private:

@@ -96,7 +96,7 @@ class InsertSender final : public std::enable_shared_from_this<InsertSender> {
   TimerQueue& timers_;
   Clock& clock_;
 
-  // Of whoever has set is_writing_.
+  // Of the thread that has set is_writing_.
   ChunkSender chunks_;
   wire::WireItem scratch_;
 

@@ -47,7 +47,7 @@ struct ReverbClientOptions {
 // Thread-safe. Deadlines are of Clock::system(). `io_threads` outlives it.
 class ReverbClient final : public ReplayService, private SampleChannel::Owner {
  public:
-  // Connects to nothing yet. INVALID_ARGUMENT for a target that is none.
+  // Connects to nothing yet. INVALID_ARGUMENT for a malformed target.
   static Result<std::shared_ptr<ReverbClient>> open(IoThreads& io_threads, std::string_view target,
                                                     ReverbClientOptions options = {});
   ~ReverbClient() override;

@@ -35,7 +35,7 @@ class SampleChannel final : public GrpcClientEvents,
     Duration answer_max = Duration::max();
     std::function<void(SampleResult)> done;
   };
-  // Whoever keeps the channel; told on the I/O thread.
+  // The owner of the channel; called on the I/O thread.
   struct Owner {
     virtual ~Owner() = default;
     // All requests are answered: it may be given another.

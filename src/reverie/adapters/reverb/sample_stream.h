@@ -62,7 +62,7 @@ class SampleStream final : public GrpcServerEvents,
   const std::shared_ptr<ReverbStore> store_;
   const std::shared_ptr<GrpcServerCall> call_;
 
-  // Of whoever pumps.
+  // Of the thread that pumps.
   SampleWriter writer_;
   std::size_t held_bytes_ = 0;  // chunks of what is left, while the call has no room
 

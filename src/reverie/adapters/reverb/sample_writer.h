@@ -48,9 +48,9 @@ class SampleWriter {
   // were drawn.
   SampleBatch take_rest();
 
-  // The next response; none where all that was left is corrupt. Requires !is_done(). Whoever does
-  // not call it again at once holds what is left. An error is one of an item that Reverb's clients
-  // could not read: nothing of it was written.
+  // The next response; none where all that was left is corrupt. Requires !is_done(). A caller that
+  // does not call it again at once holds what is left. An error is one of an item that Reverb's
+  // clients could not read: nothing of it was written.
   Result<std::optional<GrpcPayload>> next();
   // The items since the last call that were left out, as their chunks cannot be decoded. Clients of
   // ours get such an item, and find out themselves.

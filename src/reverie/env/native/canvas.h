@@ -37,7 +37,7 @@ inline constexpr Colour kRed{204, 77, 77};
 // `p` turned by `angle` (radians, against the clock) around the origin, then moved to `origin`.
 Point turned(Point p, double angle, Point origin);
 
-// Not thread-safe. Parts of shapes that lie outside are cut off.
+// Not thread-safe. Parts of shapes outside the canvas are cut off.
 class Canvas {
  public:
   // White. Requires both extents in [1, 4096].

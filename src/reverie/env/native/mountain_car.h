@@ -44,8 +44,8 @@ class MountainCar {
 // One action, the force; it counts in [-1, 1]. 100 at 0.45, less 0.1 times the square of each
 // action (as it was given: one outside costs more than it pushes).
 //
-// Gymnasium holds the state in float32, save for the first step of an episode, which it computes in
-// float64; so does this. The third number of its state says which: 1 before the first step.
+// Gymnasium holds the state in float32, except for the first step of an episode, which it computes
+// in float64; so does this. The third number of its state says which: 1 before the first step.
 class MountainCarContinuous {
  public:
   using Config = MountainCarConfig;
