@@ -53,14 +53,14 @@ class Stopwatch:
         self._begin = time.perf_counter()
 
     def rate(self, batches: int, envs: int = ENVS) -> Rate:
-        """Of so many batches that were stepped meanwhile."""
+        """The time of a number of batches that were stepped meanwhile."""
         took_s = time.perf_counter() - self._begin
         cpu_s = time.process_time() - self._cpu
         return Rate(batches * envs / took_s, cpu_s / batches * ENVS / envs * 1e6)
 
 
 def rate(step: Step, actions: list[np.ndarray], batches: int) -> Rate:
-    """Steps so many batches, after a few that do not count."""
+    """Steps a number of batches, after a few that do not count."""
     for i in range(5):
         step(actions[i % len(actions)])
     watch = Stopwatch()

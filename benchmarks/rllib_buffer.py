@@ -37,7 +37,7 @@ def episode(length: int, rng: np.random.Generator) -> SingleAgentEpisode:
 
 
 def median_us(call: Callable[[int], None]) -> float:
-    """Of CALLS calls, each with its number."""
+    """The times of CALLS calls, each with its number."""
     spent = []
     for index in range(CALLS):
         begin = time.thread_time()

@@ -9,8 +9,8 @@ AMD EPYC (58 thousand items of 400 B a second, 28.8 thousand of 40 kB):
     PYTHONPATH=python .venv-reverb/bin/python benchmarks/served_inserts.py
 
 Items are one step of float32 each, in a table with uniform sampling, FIFO removal, ``MinSize(1)``.
-An item counts once it is confirmed. CPU is of the whole process, user and system: CPU of a client
-an item is Python's, the writer's and its I/O thread's together.
+An item counts once it is confirmed. CPU is that of the whole process, user and system: a client's
+is that of Python, the writer and its I/O thread together.
 """
 
 import importlib

@@ -5,7 +5,7 @@
                 [1  2  3]
     ends              [4]        the last step of each episode, in a table of its own
 
-The loop only appends. Which items come of it is said beforehand, and could come from a file of
+The loop only appends. Which items it makes is declared beforehand, and could come from a file of
 settings.
 """
 

@@ -72,7 +72,7 @@ def told(client: reverie.Client) -> tuple[int, np.ndarray]:
 
 def learn(client: reverie.Client) -> None:
     publish(client, 1)
-    for _ in range(ACTORS):  # who has no weights yet waits for them
+    for _ in range(ACTORS):  # an actor without weights waits for them
         _, versions = told(client)
         assert versions.tolist() == [1]
     for version in range(2, VERSIONS + 1):

@@ -1,7 +1,7 @@
 // What it costs to compress a chunk of pictures, and to have its rows back.
 //
 // Frames: a file of 84 x 84 bytes each, named by the environment variable REVERIE_FRAMES
-// (benchmarks/atari_frames.py writes one a game); without it, a still background over which a few
+// (benchmarks/atari_frames.py writes one per game); without it, a still background over which a few
 // sprites move. A chunk is 40 frames; bytes/s count raw frames; `ratio` is stored by raw bytes.
 //
 // Estimates. Undoing the row filter: one pass of 7 KB for the copy out, 0.1 us in L2, and some 15

@@ -202,7 +202,7 @@ class TwoLocks : public Replay {
   using Replay::Replay;
   void loop(Thread& thread) {
     const Slot slot = next_slot();
-    set(slot, 0);  // nobody draws it while it is written
+    set(slot, 0);  // it is not drawn while it is written
     rows_[slot] = thread.row;
     set(slot, 1);
     for (Slot& drawn : thread.slots) {

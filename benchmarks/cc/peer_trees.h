@@ -12,7 +12,8 @@
 namespace reverie {
 
 // The paper's: every level in one array of cache lines, the sum of a node's children in the node.
-// With `kShift`, nodes begin so many floats behind the start of a line: the layout without padding.
+// With `kShift`, nodes begin that many floats behind the start of a line: the layout without
+// padding.
 template <std::size_t kChildren, std::size_t kShift = 0>
 class Paper {
  public:

@@ -4,7 +4,7 @@
 // Each insert is timed; after each 1,000 inserts also an update and a draw of 256, and at the end,
 // with all items in, 100,000 erasures and insertions in turn. The whole is done three times over,
 // call for call the same, with the freed memory given back in between, and the shortest of the
-// three counts: whatever takes long in all three runs is the call's own doing, not that of whoever
+// three counts: whatever takes long in all three runs is caused by the call itself, not by what
 // else wanted the processor. Expected: the first touch of a new segment, 12 to 96 KB whose pages
 // fault in, 5 to 40 us; a split of a key map segment, 1,000 entries, 10 us.
 #include <algorithm>

@@ -121,7 +121,7 @@ void BM_Update(benchmark::State& state) {
   tell_per_item(state);
 }
 
-// The same with nobody asking in between: ours then makes its sums once in four batches.
+// The same without draws in between: ours then makes its sums once in four batches.
 template <typename Tree>
 void BM_UpdateStream(benchmark::State& state) {
   auto& work = workload<Tree>(state);

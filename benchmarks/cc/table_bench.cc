@@ -85,7 +85,7 @@ void BM_DrawAndUpdateBatch(benchmark::State& state) {
 BENCHMARK(BM_DrawAndUpdateBatch)->Arg(1 << 10)->Arg(100'000)->Arg(1'000'000);
 
 // CPU time of this thread: what the operation itself took, page faults included, without the time
-// in which the machine ran somebody else.
+// in which the machine ran another program.
 double cpu_us() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

@@ -1,6 +1,6 @@
 """Servers and crews of clients, of Reverie or dm-reverb: what the figures of a served store load.
 
-    server LIBRARY TABLES    a server with so many tables; prints its port, stops at end of input
+    server LIBRARY TABLES    a server with that many tables; prints its port, stops at end of input
     client LIBRARY           does the jobs that standard input brings, a line of JSON each
 
 A crew is a few processes with many clients each: 200 processes would measure the machine's
@@ -45,7 +45,7 @@ class Job:
     """float32 numbers of an item, which is one step in a chunk of its own."""
     clients: int
     tables: int
-    """Each client goes round so many tables, item by item."""
+    """Each client goes round the tables, item by item."""
     seconds: float
     pace: float | None
     """Items a second of the process at most."""

@@ -81,7 +81,7 @@ class Policy:
         return action, self._log_density(action, noise, log_scale)
 
     def gradient(self, obs: np.ndarray, in_action_of: "Critics") -> np.ndarray:
-        """Of ``ENTROPY_WEIGHT * log density - value`` in the parameters, the mean over ``obs``."""
+        """The gradient of ``ENTROPY_WEIGHT * log density - value``, the mean over ``obs``."""
         outputs = self.network.forward(obs)
         action, noise, log_scale = self._draw(outputs)
         value_in_action = in_action_of.gradient(obs, action)
@@ -117,7 +117,7 @@ class Critics:
         return np.minimum(*(network(pair)[:, 0] for network in self._targets))
 
     def gradient(self, obs: np.ndarray, action: np.ndarray) -> np.ndarray:
-        """Of the lower value in the action."""
+        """The gradient of the lower value in the action."""
         pair = np.hstack([obs, action])
         values = np.hstack([network.forward(pair) for network in self._networks])
         is_lower = np.eye(2, dtype=np.float32)[values.argmin(axis=1)]

@@ -26,7 +26,7 @@ def prioritized() -> reverb.Table:
 
 
 def queue(name: str) -> reverb.Table:
-    """Up to 1000 items, each sampled once, the oldest first; who comes too early waits."""
+    """Up to 1000 items, each sampled once, the oldest first; a call that comes too early waits."""
     return reverb.Table(
         name=name,
         sampler=reverb.selectors.Fifo(),

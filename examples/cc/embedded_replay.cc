@@ -177,7 +177,7 @@ class Learner {
     update.ticket_priorities = priorities;
     REVERIE_RETURN_IF_ERROR(mutate_and_wait(*service_, update).status);
     step_size_ *= 0.9995f;
-    samples_.clear();  // lets go of the items' memory
+    samples_.clear();  // releases the items' memory
     return {};
   }
 

@@ -19,7 +19,7 @@ Status at_exit() {
   return cancelled("the program ends");
 }
 
-// A Python object that any thread may let go of.
+// A Python object that any thread may release.
 class HeldObject {
  public:
   explicit HeldObject(nb::object object) : object_(std::move(object)) {}

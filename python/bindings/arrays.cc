@@ -255,7 +255,7 @@ nb::object array_of_text(DType dtype, std::span<const std::int64_t> shape,
     nb::object element =
         owned(dtype == DType::kString ? PyUnicode_DecodeUTF8(text, size, "surrogatepass")
                                       : PyBytes_FromStringAndSize(text, size));
-    // NumPy starts an array of objects with None (or null): the old one is let go.
+    // NumPy starts an array of objects with None (or null): the old one is released.
     Py_XDECREF(std::exchange(elements[i], element.release().ptr()));
     bytes = bytes.subspan(size);
   }

@@ -43,7 +43,7 @@ nb::object view_array(DType dtype, std::span<const std::int64_t> shape, std::byt
                       const nb::object& base);
 
 // An array of bytes or str objects from `bytes`: element after element, a 32-bit little-endian
-// length and that many bytes. Raises when `bytes` is cut short or is no UTF-8.
+// length and that many bytes. Raises when `bytes` is cut short or not UTF-8.
 nb::object array_of_text(DType dtype, std::span<const std::int64_t> shape,
                          std::span<const std::byte> bytes);
 

@@ -19,8 +19,8 @@ bool weights_argument(nb::handle weights);
 // The arguments `beta` and `weights` as calls take them.
 Weighing weighing_argument(nb::handle beta, nb::handle weights);
 
-// Draws and gathers, with Python's lock; it is let go where that is not brief (convert.h). What was
-// drawn is in `drawn` even if that was not all. `is_local`: the store is in this process.
+// Draws and gathers, with Python's lock; it is released where that is not brief (convert.h). What
+// was drawn is in `drawn` even if that was not all. `is_local`: the store is in this process.
 Status draw_briefly(ReplayService& service, SampleRequest request, const Gathering& gathering,
                     const WaitOptions& wait, bool is_local, DrawnBatch& drawn);
 

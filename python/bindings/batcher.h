@@ -76,7 +76,7 @@ class Batcher {
       --open_.copying;
       if (is_long_) waited_.change();
     }
-    // The interpreter's lock is let go, so others may wait for the end.
+    // The interpreter's lock is released, so other threads may wait for the end.
     void set_long() { is_long_ = true; }
 
    private:
@@ -85,7 +85,7 @@ class Batcher {
     bool is_long_ = false;
   };
   struct Note {
-    std::size_t structure = 0;  // equal texts, equal numbers; 0 is none yet
+    std::size_t structure = 0;  // equal texts have equal numbers; 0: none yet
   };
   struct Structure {
     std::string text;

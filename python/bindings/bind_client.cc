@@ -145,7 +145,7 @@ nb::tuple sample_one(const ClientHandle& self, nb::handle table, nb::handle time
   nb::list squeezed;
   for (std::size_t i = 0; i < drawn.batch.columns.size(); ++i) {
     BatchColumn& column = drawn.batch.columns[i];
-    // A batch of one: its leading axis says nothing.
+    // A batch of one: its leading axis carries no information.
     const auto shape = std::span<const std::int64_t>(column.spec.shape).subspan(1);
     columns.append(column_array(column.spec.dtype, shape, std::move(column.bytes)));
     paths.append(column.spec.name);

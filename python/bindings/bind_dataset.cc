@@ -61,8 +61,8 @@ TimePoint deadline_of(std::optional<Duration> timeout) {
   raise(why);
 }
 
-// False in a forked child, where `stream` is let go: its thread stayed with the parent, so there is
-// nothing to join, and locks may be held.
+// False in a forked child, where `stream` is released: its thread stayed with the parent, so there
+// is nothing to join, and locks may be held.
 template <typename T>
 bool is_of_this_process(const ForkGuard& guard, std::unique_ptr<T>& stream) {
   if (guard.check("dataset").ok()) return true;
@@ -90,7 +90,7 @@ class Stream {
   // Raises StopIteration when no batch came in time, or this is closed.
   T next() { return *next_until(TimePoint::max()); }
 
-  // The same, but none if there is none at `until`: then it may be called again.
+  // The same, but empty if no batch came by `until`: then it may be called again.
   std::optional<T> next_until(TimePoint until) {
     unwrap(fork_guard_.check("dataset"));
     if (is_closed_ || is_over_) stop_iteration();

@@ -104,7 +104,7 @@ class SampleItems {
     row_ = 0;
     Waiting waiting(*client_.service(), table_);
     const WaitOptions wait = waiting.options();
-    // The first item comes alone, and shows that there is somebody to ask about the others.
+    // The first item comes alone, and shows that a server answers requests for the others.
     if (has_begun_ && !has_asked_ && left_ >= kWorthAsking && !client_.local()) {
       has_asked_ = true;
       if (may_draw_ahead(wait)) feed_->set_request_max(kItemsAhead);

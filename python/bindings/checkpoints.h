@@ -12,7 +12,7 @@ namespace reverie::python {
 
 namespace nb = nanobind;
 
-// Of what `DefaultCheckpointer._options()` gives, or None.
+// The options from what `DefaultCheckpointer._options()` returns, or None.
 std::optional<checkpoint::WorkerOptions> checkpoint_options(nb::handle given);
 
 // The path of the checkpoint that the store began with, and its payload; None if it began empty.

@@ -47,7 +47,7 @@ class ClientHandle {
   const std::shared_ptr<LocalService>& local() const { return local_; }
   // The kinds of steps that insert() was given, shared by all copies.
   StepKinds& step_kinds() const { return *step_kinds_; }
-  // What becomes of items that cannot be decoded when they are drawn.
+  // What to do with items that cannot be decoded when they are drawn.
   OnCorrupt on_corrupt() const { return on_corrupt_; }
   // By table, as far as it was asked: whether its samples may be drawn ahead of their reader, as
   // they are not spent. For all copies; guarded by the interpreter's lock.

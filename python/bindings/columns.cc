@@ -166,7 +166,7 @@ nb::object picked_item(const PickedColumn& column, nb::handle key) {
   return make_picked(column.owner, *column.history, picked, pick.is_one);
 }
 
-// One entry a step: the cell as a squeezed column, or None where there is none.
+// One entry per step: the cell as a squeezed column, or None without one.
 nb::list history_cells(nb::handle self, const ColumnHistory& history) {
   InUse::check(*history.core);
   nb::list cells;

@@ -26,7 +26,7 @@ namespace nb = nanobind;
 
 // The exception class that stands for each code; reverie/errors.py hands them over when it is
 // imported. `type_error` is raised for a value of a type that cannot be stored, `missing_package`
-// where a package that is no requirement is needed.
+// where an optional package is needed.
 void set_error_classes(nb::dict by_code, nb::object type_error, nb::object missing_package);
 
 // Raises the exception that stands for `status`; an exception that is already set goes first.

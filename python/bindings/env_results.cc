@@ -170,7 +170,7 @@ void EnvResults::copy_rows(const Place& place, std::size_t batch,
 nb::object EnvResults::of_envs(std::span<const std::int32_t> envs) {
   REVERIE_CHECK(is_copied_ && envs.size() == spec_.row_count);
   const PlacePtr place = take_place(0);
-  const nb::object result = batch_of(*place);  // from here on the place is no other result's
+  const nb::object result = batch_of(*place);  // from here on no other result uses the place
   std::memcpy(array_data(place->arrays[0]), envs.data(), envs.size_bytes());
   const auto copy = [&] { copy_rows(*place, 0, envs); };
   copied_bytes_ < kLargeBytes ? copy() : without_gil(copy);

@@ -19,7 +19,7 @@ namespace {
 // The traceback of an exception, as Python prints it.
 std::string traceback_text(const nb::python_error& error) {
   try {
-    // There is none where our own code raised.
+    // Empty where our own code raised.
     const nb::object traceback =
         error.traceback().is_valid() ? nb::borrow(error.traceback()) : nb::none();
     const nb::object lines = nb::module_::import_("traceback")
@@ -78,7 +78,7 @@ nb::object method_of(nb::handle object, const char* name) {
   return found;
 }
 
-// What a column holds where info has no such entry: NaN, or 0 where there is none.
+// What a column holds where info has no such entry: NaN, or 0 for types without NaN.
 void write_missing(const TensorSpec& spec, std::byte* to) {
   const auto count = static_cast<std::size_t>(element_count(spec.shape));
   std::memset(to, 0, count * dtype_size_bytes(spec.dtype));

@@ -153,10 +153,10 @@ const Fold& parsed(const std::string& text) {
     const nb::object json = nb::module_::import_("json").attr("loads")(nb::str(text.c_str()));
     return cache->emplace(text, parse(json, 0)).first->second;
   } catch (const nb::cast_error&) {
-    raise(data_loss("'{}' is no structure of a nest", text));
+    raise(data_loss("'{}' is not the structure of a nest", text));
   } catch (nb::python_error& error) {
     if (!error.matches(PyExc_ValueError) && !error.matches(PyExc_LookupError)) throw;
-    raise(data_loss("'{}' is no structure of a nest", text));
+    raise(data_loss("'{}' is not the structure of a nest", text));
   }
 }
 

@@ -61,7 +61,7 @@ class GilAnywhere {
 bool holds_gil();
 
 // Never returns: for a thread that comes to what the program's end has already ended. Requires that
-// it holds the lock, which it lets go.
+// it holds the lock, which it releases.
 [[noreturn]] void sleep_until_the_end();
 
 // Has GilAnywhere refuse threads of the library from the program's end on. Once, in the module.

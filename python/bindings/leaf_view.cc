@@ -65,7 +65,7 @@ std::optional<DType> dtype_of_dlpack(nb::dlpack::dtype dtype) {
 
 bool is_row_major(const nb::dlpack::dltensor& tensor) {
   if (tensor.strides == nullptr) return true;
-  // Without elements strides say nothing, and copying changes none of them.
+  // Without elements strides mean nothing, and copying changes none of them.
   if (std::any_of(tensor.shape, tensor.shape + tensor.ndim, [](auto n) { return n == 0; })) {
     return true;
   }

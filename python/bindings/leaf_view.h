@@ -39,7 +39,7 @@ class LeafReader {
 
  private:
   LeafView read_numpy(PyObject* leaf) const;
-  // False if `leaf` is of no type that shows its memory through DLPack's table of C functions.
+  // False if the type of `leaf` does not export its memory through DLPack's table of C functions.
   bool read_exchange(PyObject* leaf, LeafView& view);
   LeafView read_any(PyObject* leaf, std::string_view path);
 

@@ -9,7 +9,7 @@ namespace nb = nanobind;
 
 NB_MODULE(_reverie, m) {
   m.doc() = "Native half of the reverie package; import reverie instead.";
-  // Objects that a program still holds when the interpreter ends are no leak.
+  // Objects that a program still holds when the interpreter ends are not leaks.
   nb::set_leak_warnings(false);
   reverie::python::import_numpy();
   reverie::python::guard_exit();

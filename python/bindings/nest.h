@@ -138,7 +138,7 @@ class NestCache {
 };
 
 // Puts `leaves`, in canonical order, back together as `text` says. Raises DataLossError when the
-// text is none of ours or has another number of leaves.
+// text is malformed or has another number of leaves.
 nb::object fold(const std::string& text, std::span<const nb::object> leaves);
 
 }  // namespace reverie::python

@@ -12,7 +12,7 @@
 namespace reverie::python {
 
 // A dict or other mapping, a list, a tuple, a named tuple, an instance of a dataclass; a leaf is
-// whatever is none of these. Runs no Python code for a type that was seen before.
+// any other type. Runs no Python code for a type that was seen before.
 NestKind nest_kind(PyObject* object);
 
 // A mapping's items as a dict: itself if it is one, else a copy that `leaves` keeps.
@@ -25,7 +25,7 @@ std::vector<nb::object> field_names(NestKind kind, PyObject* object);
 std::string class_name(nb::handle type);
 // From now on class_name(type) stands for `type`.
 void remember_class(nb::handle type);
-// The class last remembered by that name; an invalid object if there is none.
+// The class last remembered by that name; an invalid object without one.
 nb::object find_class(const std::string& name);
 // Goes up whenever a name gets another class: what was built from find_class() may be stale.
 std::uint64_t class_generation();

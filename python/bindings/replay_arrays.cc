@@ -189,7 +189,7 @@ std::vector<nb::object> ReplayArrays::find(nb::handle dict,
       continue;
     }
     raise(invalid_argument(
-        "out['{}'] is no writable, row-major {} array of shape {}, which this batch needs; give "
+        "out['{}'] is not a writable, row-major {} array of shape {}, which this batch needs; give "
         "out=None for new arrays",
         specs_[i].name, dtype_name(specs_[i].dtype), shape_text(specs_[i].shape)));
   }

@@ -317,7 +317,7 @@ nb::object RpcPeer::serve(const Request& request, nb::handle handler) {
   }
   peer_->fail(request.id,
               {StatusCode::kInvalidArgument, "",
-               format("the arguments of '{}' are no tuple and dict", request.function), ""});
+               format("the arguments of '{}' are not a tuple and a dict", request.function), ""});
   return {};
 }
 

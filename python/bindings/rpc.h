@@ -27,7 +27,7 @@ namespace reverie::python {
 
 namespace nb = nanobind;
 
-// One call, from its begin to its result. Shared by who waits and who completes it.
+// One call, from its begin to its result. Shared by the waiting and the completing thread.
 struct CallState {
   Mutex mutex;
   CondVar changed;
@@ -51,7 +51,7 @@ struct RpcTask {
 // The part that the I/O thread and the threads of Python share. No Python object is in it.
 class RpcTasks {
  public:
-  // At most so many threads wait for a task; one more is told to end.
+  // At most this many threads wait for a task; one more ends.
   static constexpr std::size_t kIdleMax = 4;
 
   void push(RpcTask task);

@@ -21,11 +21,11 @@ namespace {
 constexpr std::size_t kLentBytesMin = std::size_t{64} << 10;
 // Larger copies let the interpreter's lock go.
 constexpr std::size_t kLongCopyBytes = std::size_t{1} << 20;
-// Named tuples come back as classes of their own, of which so many are kept.
+// Named tuples come back as classes of their own; at most this many classes are kept.
 constexpr std::size_t kTupleClassesMax = 1024;
 
 // --- Arrays that a message refers to. The I/O thread lets messages go, without the lock that an
-// array's end needs: they are put here until somebody has it.
+// array's end needs: they are put here until a thread holds it.
 struct Returned {
   Mutex mutex;
   std::vector<PyObject*> objects REVERIE_GUARDED_BY(mutex);
@@ -401,7 +401,7 @@ bool ValueEncoder::encode_array(PyObject* value) {
                                                   : nb::borrow(value);
     writer_.lent_tensor(local.dtype, local.shape, bytes, maker, lend(kept));
   } else {
-    // Copied while the interpreter's lock may be let go: the array stays.
+    // Copied while the interpreter's lock may be released: the array stays.
     const nb::object held = nb::borrow(value);
     auto copy = copied(local.data, size);
     const std::span<const std::byte> mine(static_cast<const std::byte*>(copy.get()), size);

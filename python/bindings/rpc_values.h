@@ -34,7 +34,7 @@ class ValueEncoder {
   void encode_tuple(PyObject* value, std::size_t depth);
   void encode_dict(PyObject* value, std::size_t depth);
   void encode_set(PyObject* value, std::size_t depth);
-  // False if it is no array.
+  // False if it is not an array.
   bool encode_array(PyObject* value);
   [[noreturn]] void refuse(PyObject* value, const char* why) const;
 
@@ -45,7 +45,7 @@ class ValueEncoder {
 };
 
 // The single value of a payload. Arrays lie in the payload's memory, which they keep. Raises
-// DataLossError for what is no value.
+// DataLossError for malformed values.
 nb::object decode_value(const Payload& payload);
 
 // Gives back what lent arrays kept. Called wherever calls begin and end.

@@ -6,7 +6,7 @@
 //     torch, JAX, ...            through DLPack or __array__, on the CPU
 //     any other layout           a row-major copy
 //
-// Taking a leaf that is no plain array or number may run Python code, so a caller that borrows
+// Taking a leaf that is not a plain array or number may run Python code, so a caller that borrows
 // leaves must own them before: add() says so by returning false.
 #pragma once
 

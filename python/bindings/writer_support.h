@@ -23,7 +23,7 @@ CodecChoice codec_argument(nb::handle codec);
 // Rows of a chunk; none where it is None. `name` is for messages.
 std::optional<std::uint32_t> chunk_length_argument(std::string_view name, nb::handle length);
 
-// Reverb's milliseconds, where none or less than 1 is no limit, beside our seconds.
+// Reverb's milliseconds, where None or less than 1 means no limit, beside our seconds.
 TimePoint deadline(nb::handle timeout_ms, nb::handle timeout_s);
 
 // Issues a ResourceWarning; one that is turned into an error is written to stderr.

@@ -150,7 +150,7 @@ def function(name: str, value: object, what: str = "a function") -> Callable[...
 
 
 def items(name: str, value: object, what: str) -> list[Any]:
-    """The elements of an iterable that is no text and no mapping; ``what`` it must hold."""
+    """The elements of an iterable that is neither text nor a mapping; ``what`` it must hold."""
     if not isinstance(value, (str, bytes, Mapping)) and hasattr(value, "__iter__"):
         try:
             return list(value)
@@ -167,7 +167,7 @@ def mapping(name: str, value: object, what: str) -> dict[Any, Any]:
 
 
 def no_options(name: str, value: object, what: str) -> None:
-    """Refuses options where none are known; None and an empty dict are none."""
+    """Refuses any option; None and an empty dict are no options."""
     if value is not None and mapping(name, value, "options"):
         raise InvalidArgumentError(f"{name} is {shown(value)}; {what}")
 

@@ -12,7 +12,7 @@ from typing import Any
 def signature_of(function: Any) -> inspect.Signature:  # noqa: ANN401
     """The signature of a native function, of a method, or of a method of an object.
 
-    The native module calls it when somebody asks a function for its ``__signature__``.
+    The native module calls it when a function's ``__signature__`` is read.
     """
     import numpy
 

@@ -31,7 +31,7 @@ class Batcher(ProcessBound):
             is copied without waiting.
         dim: the dimension along which items are put together.
         timeout_s: how long ``get``, and ``stack`` or ``cat`` into a full queue, wait at most.
-        queue_size: finished batches that are kept; with so many, adding waits.
+        queue_size: finished batches that are kept; with this many, adding waits.
         output: ``"numpy"``, ``"torch"`` or ``"jax"``; ``None`` is what the first item's arrays are.
 
     Raises:

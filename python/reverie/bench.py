@@ -132,7 +132,7 @@ def _us(seconds: float) -> str:
 
 
 def _misses(count: int, load_ns: float) -> str:
-    """What so many loads from memory take with ten of them under way."""
+    """How long a number of loads from memory takes with ten of them under way."""
     return f"{count} misses, 10 at once: {count * load_ns / 1e4:.1f} us"
 
 

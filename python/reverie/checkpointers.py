@@ -30,7 +30,7 @@ class DefaultCheckpointer:
         fallback_checkpoint_path: of a checkpoint, or a folder of them, to begin with where ``path``
             has none.
         keep: how many checkpoints stay; older ones are removed once a new one is on the disk.
-        on_mismatch: what becomes of a table that is not as the checkpoint says it was.
+        on_mismatch: what to do with a table that differs from what the checkpoint says.
             ``"refuse"``: the store is not opened, and the error names the difference. ``"mine"``:
             the items are taken into the table as it is given. ``"theirs"``: the table is made as
             it was. ``"drop"``: it begins empty.
@@ -104,11 +104,11 @@ def native_options(
     every_s: float | None,
     every_inserts: int | None,
 ) -> dict[str, Any] | None:
-    """Of a store's arguments, what the native store takes.
+    """The arguments of a store in the form that the native store takes.
 
     Raises:
         InvalidArgumentError: an interval without a checkpointer, or out of range.
-        UnsupportedTypeError: something that is no checkpointer.
+        UnsupportedTypeError: something that is not a checkpointer.
     """
     if checkpointer is None:
         if every_s is not None or every_inserts is not None:

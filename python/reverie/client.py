@@ -74,7 +74,7 @@ class Client:
         seed: seeds the keys that ``insert`` and the writers choose; None takes a seed from the
             system. The server numbers its clients, so that two of one seed, or one that begins
             anew, never choose the same. For one server, of Reverie's.
-        on_corrupt: what becomes of items that cannot be decoded when they are drawn (a chunk is
+        on_corrupt: what to do with items that cannot be decoded when they are drawn (a chunk is
             damaged, or was never one): ``"remove"`` takes each out of its table, where it is
             counted (``server_info()[table].corrupt_items``) and logged, and draws another in its
             place; ``"raise"`` raises ``DataLossError`` and leaves the item where it is.
@@ -193,7 +193,7 @@ class Client:
             timeout_s: how long to wait for the rate limiters.
 
         Raises:
-            InvalidArgumentError: no table, a priority that is no number, another signature.
+            InvalidArgumentError: no table, a priority that is not a number, another signature.
             NotFoundError: there is no such table.
             DeadlineExceededError: the time is up; the message says how many tables have the item.
         """
@@ -403,7 +403,7 @@ class Client:
 
         Args:
             table: its name.
-            batch_size: B; >= 1. The call waits until so many are drawn.
+            batch_size: B; >= 1. The call waits until this many are drawn.
             timeout_s: how long to wait.
             beta: if given, ``weights`` holds ``(1 / (N p)) ** beta`` over the largest weight.
             weights: whose largest weight is 1: that of the ``"batch"``, or of the ``"buffer"``, all
@@ -592,7 +592,7 @@ class Client:
             timeout_s: how long.
 
         Raises:
-            ReverieError: what the server refused of one, if nobody was told yet.
+            ReverieError: the server refused an earlier update, and no call has reported that yet.
             DeadlineExceededError: the time is up; the message says how many are under way.
         """
         self._native.flush(_checks.timeout("timeout_s", timeout_s))
@@ -725,11 +725,11 @@ class Client:
         return self._native.why_blocked(table)
 
     def can_sample(self, table: str, num_samples: int = 1) -> bool:
-        """Whether the rate limiter would let so many samples through now."""
+        """Whether the rate limiter would let this many samples through now."""
         return self._native.can_sample(table, num_samples)
 
     def can_insert(self, table: str, num_inserts: int = 1) -> bool:
-        """Whether the rate limiter would let so many inserts through now."""
+        """Whether the rate limiter would let this many inserts through now."""
         return self._native.can_insert(table, num_inserts)
 
     def _send_priorities(

@@ -97,8 +97,8 @@ class Dataset(ProcessBound, Generic[BatchT]):
         queue), they go back to it, or a warning says how many could not.
 
         Raises:
-            ReverieError: what the server refused of an update of priorities, if nobody was told
-                yet.
+            ReverieError: the server refused an update of priorities, and no call has reported
+                that yet.
         """
         self._ahead.clear()
         self._stream.close()

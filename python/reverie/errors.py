@@ -26,7 +26,7 @@ class InvalidArgumentError(ReverieError, ValueError):
 
 
 class UnsupportedTypeError(ReverieError, TypeError):
-    """A value is of a type that cannot be stored or used there."""
+    """A value has a type that cannot be stored or used there."""
 
 
 class DeadlineExceededError(ReverieError, TimeoutError, RuntimeError):
@@ -40,7 +40,7 @@ class DeadlineExceededError(ReverieError, TimeoutError, RuntimeError):
 
 
 class NotFoundError(ReverieError, KeyError, ValueError, RuntimeError):
-    """There is no table of that name. Reverb raises the one or the other builtin, by the call."""
+    """There is no table of that name. Reverb raises either builtin, depending on the call."""
 
     __str__ = Exception.__str__  # KeyError would show the message in quotes
 
@@ -86,7 +86,7 @@ class UnauthenticatedError(ReverieError, RuntimeError):
 
 
 class MissingPackageError(ReverieError, ImportError):
-    """A package that is no requirement is needed for this, and not installed."""
+    """An optional package is needed for this, and not installed."""
 
 
 class EnvError(ReverieError, RuntimeError):

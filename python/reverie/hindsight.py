@@ -43,7 +43,7 @@ class Hindsight:
 
     Raises:
         InvalidArgumentError: ``goals`` is out of range, or an unknown strategy.
-        UnsupportedTypeError: ``reward`` is no function.
+        UnsupportedTypeError: ``reward`` is not a function.
 
     Source:
         Andrychowicz et al. 2017, "Hindsight Experience Replay".

@@ -234,7 +234,7 @@ class Rpc(ProcessBound):
         batch_size: int | None = None,
         device: str | None = None,
     ) -> None:
-        """Serve a function. With a ``batch_size``, one run for so many calls."""
+        """Serve a function. With a ``batch_size``, one run serves that many calls."""
         made = self._rpc()
         made._batch_leaves = "first"
         try:

@@ -1,4 +1,4 @@
-"""Packages that are no requirement, imported when something needs them."""
+"""Optional packages, imported when something needs them."""
 
 import importlib
 from typing import Any
@@ -7,7 +7,7 @@ from reverie.errors import MissingPackageError
 
 
 def import_package(name: str, package: str | None = None) -> Any:  # noqa: ANN401
-    """A module of a package that is no requirement; ``package`` is what installs it.
+    """A module of an optional package; ``package`` is what installs it.
 
     Raises:
         MissingPackageError: it is not installed.

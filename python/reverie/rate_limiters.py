@@ -120,7 +120,7 @@ class RateLimiter:
 
 
 class MinSize(RateLimiter):
-    """Samples wait until the table holds so many items; nothing else waits.
+    """Samples wait until the table holds this many items; nothing else waits.
 
     Args:
         min_size_to_sample: >= 1.

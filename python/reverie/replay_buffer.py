@@ -72,7 +72,7 @@ class ReplayBuffer(ProcessBound, _reverie.ReplayBuffer):
 
     Raises:
         InvalidArgumentError: an argument is out of range, or ``beta`` gives no number >= 0.
-        UnsupportedTypeError: a transform is no function.
+        UnsupportedTypeError: a transform is not a function.
 
     Source:
         Schaul et al. 2016, "Prioritized Experience Replay"; Kapturowski et al. 2019, "Recurrent

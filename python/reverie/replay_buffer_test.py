@@ -723,7 +723,7 @@ def test_an_out_that_does_not_fit_is_refused():
     with pytest.raises(errors.InvalidArgumentError, match="out has no 'weights'"):
         buffer.sample(4, out={k: v for k, v in batch.items() if k != "weights"})
     batch["reward"].flags.writeable = False
-    with pytest.raises(errors.InvalidArgumentError, match=r"out\['reward'\] is no writable"):
+    with pytest.raises(errors.InvalidArgumentError, match=r"out\['reward'\] is not a writable"):
         buffer.sample(4, out=batch)
 
 

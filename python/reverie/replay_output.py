@@ -22,7 +22,7 @@ def converter(output: object, device: object, pin_memory: object) -> Callable[[_
 
     Raises:
         InvalidArgumentError: an unknown library or device, or a device for NumPy.
-        UnsupportedTypeError: ``output`` is no name.
+        UnsupportedTypeError: ``output`` is not a str.
         MissingPackageError: the library is not installed.
     """
     name = _checks.choice("output", "numpy" if output is None else output, frameworks.OUTPUTS)

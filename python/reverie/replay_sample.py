@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from reverie.packages import import_package
 
-# Of SampleInfo's fields.
+# The fields of SampleInfo.
 INFO_DTYPES = ("uint64", "float64", "int64", "float64", "int32")
 
 

@@ -204,7 +204,7 @@ class DeferredReturn(ProcessBound):
         return made
 
     def __call__(self, value: object = None) -> None:
-        """Answer with ``value``. Nothing happens where the caller has given up."""
+        """Answer with ``value``. Ignored when the caller has given up."""
         self._take()
         try:
             self._native.answer(self._session, self._call, value)
@@ -280,7 +280,7 @@ class _Pool:
     def when_withdrawn(self, request: tuple[int, int], callback: Callable[[], object]) -> None:
         self.native.tell_withdrawn()
         self.withdrawals[request] = callback
-        # What was withdrawn before is not told of.
+        # Requests that were withdrawn before are not reported.
         if not self.native.is_wanted(*request):
             self.withdraw(request)
 
@@ -439,7 +439,7 @@ class Rpc(ProcessBound):
         Raises:
             InvalidArgumentError: a malformed address, or one that other machines reach although
                 there is no token.
-            AlreadyExistsError: somebody listens there.
+            AlreadyExistsError: another process listens there.
         """
         return self._native.listen(address)
 

@@ -46,7 +46,7 @@ class BatchOptions(NamedTuple):
         pad: fills the batch up to ``size`` by repeating the last row.
         device: where torch's tensors go.
         is_ready: called with the number of calls that wait; True closes the batch.
-        leaves: what becomes of values that are no arrays. ``"stack"``: numbers are stacked as
+        leaves: how values other than arrays are batched. ``"stack"``: numbers are stacked as
             arrays are, of others there is a tuple with one entry a call. ``"each"``: the tuple for
             numbers too. ``"first"``: those of the first call, and results reach all callers.
     """

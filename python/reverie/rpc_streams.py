@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from reverie.rpc import DeferredReturn, Future, Rpc
 
-# The function through which all streams of a peer go on; it is no name that programs choose.
+# The function through which all streams of a peer go on; it is not a name that programs choose.
 STREAMS = "reverie.streams"
 _VALUE, _END = 0, 1
 
@@ -87,7 +87,7 @@ class Inbox:
             self._sent.clear()
             self._changed.notify_all()
         for answer in left:
-            answer(None)  # nobody reads it, and nobody is to wait for that
+            answer(None)  # the answer is not read, and must not block the caller
 
 
 class _Served:
@@ -316,7 +316,7 @@ class Stream(ProcessBound):
             FailedPreconditionError: the stream is over.
         """
         if self._is_over:
-            raise FailedPreconditionError("this stream is over; what is sent reaches nobody")
+            raise FailedPreconditionError("this stream is over; what is sent reaches no peer")
         while len(self._unread) >= self._window:
             if not self._unread[0].wait(self._timeout_s):
                 raise DeadlineExceededError(

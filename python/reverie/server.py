@@ -65,7 +65,7 @@ class ServerLimits(NamedTuple):
 
         Raises:
             InvalidArgumentError: a limit is out of range.
-            UnsupportedTypeError: one is no integer.
+            UnsupportedTypeError: one is not an integer.
         """
         for name, value in self._asdict().items():
             if value is None and name == "bytes_in_flight":
@@ -96,7 +96,7 @@ _LIMITS_MAX = {
 class Server(Checkpointed, ProcessBound):
     """A store with a door: clients of reverie and of dm-reverb insert into it and sample from it.
 
-    It listens at this machine alone unless it is told otherwise, and stops when it is deleted. A
+    It listens on this machine only unless told otherwise, and stops when it is deleted. A
     context manager: leaving it stops the server. Thread-safe.
 
     Args:
@@ -117,7 +117,7 @@ class Server(Checkpointed, ProcessBound):
         max_bytes: the bound of all steps and items together; inserts wait for room. None for no
             bound.
         limits: the limits of connections and messages.
-        codec: how chunks are kept, whoever wrote them: ``"lz4"`` or ``"zstd"`` compresses each
+        codec: how chunks of all writers are kept: ``"lz4"`` or ``"zstd"`` compresses each
             column of a raw chunk that comes from one of our writers, floats too, where that makes
             it smaller, and is what this process's writers take unless told otherwise. ``"auto"``
             and ``"raw"`` keep what comes as it came. Chunks of dm-reverb's writers are compressed
@@ -211,7 +211,7 @@ class Server(Checkpointed, ProcessBound):
         """A client within this process, as that of a ``Store``: nothing travels.
 
         Args:
-            on_corrupt: what becomes of items that cannot be decoded, as for ``reverie.Client``.
+            on_corrupt: what to do with items that cannot be decoded, as for ``reverie.Client``.
         """
         native = self._native.client(raises_on_corrupt(on_corrupt))
         return Client._embedded(native, self._codec)

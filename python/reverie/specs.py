@@ -89,11 +89,11 @@ class TensorSpec:
 
 
 def signature_columns(signature: object) -> tuple[list[tuple[str, str, list[int]]], str] | None:
-    """A signature as the native store takes it, or None where there is none.
+    """A signature as the native store takes it, or None without one.
 
     Args:
         signature: a nest whose leaves are ``TensorSpec``, the specifications of TensorFlow or JAX,
-            NumPy arrays or dtypes, or spaces of Gymnasium. None or an empty nest is none.
+            NumPy arrays or dtypes, or spaces of Gymnasium. None or an empty nest: none.
 
     Returns:
         The columns as ``(path, dtype name, shape with -1 for any)``, and the text that folds them

@@ -18,7 +18,7 @@ def checked_tables(tables: Sequence[Table], max_bytes: int | None) -> tuple[Tabl
 
     Raises:
         InvalidArgumentError: no tables, a name twice, or a bound below 1.
-        UnsupportedTypeError: something that is no table.
+        UnsupportedTypeError: something that is not a table.
         FailedPreconditionError: a table belongs to a store already.
     """
     checked = tuple(_checks.items("tables", tables, "reverie.Table, such as [table]"))
@@ -106,7 +106,7 @@ class Store(Checkpointed, ProcessBound):
         """A client; it may be used by many threads, and there may be many.
 
         Args:
-            on_corrupt: what becomes of items that cannot be decoded, as for ``reverie.Client``.
+            on_corrupt: what to do with items that cannot be decoded, as for ``reverie.Client``.
 
         Raises:
             InvalidArgumentError: ``on_corrupt`` is neither.

@@ -368,7 +368,7 @@ def constant_priority_fn(value: float) -> Priority:
     """One priority for all items.
 
     Raises:
-        UnsupportedTypeError: ``value`` is no number.
+        UnsupportedTypeError: ``value`` is not a number.
     """
     return Priority(_number("value", value))
 
@@ -388,7 +388,7 @@ def td_error(
             it makes none the priority is 0.
 
     Raises:
-        UnsupportedTypeError: the weight is no number, or no leaf was picked.
+        UnsupportedTypeError: the weight is not a number, or no leaf was picked.
     """
     _checks.function("get_field_from_step_fn", get_field_from_step_fn, "a function of a step")
     node = get_field_from_step_fn(create_reference_step(step_structure))
@@ -599,8 +599,8 @@ def _configs(configs: object) -> list[Config]:
     for config in given:
         if not isinstance(config, Config):
             raise UnsupportedTypeError(
-                f"configs holds {_checks.shown(config)}, which is no configuration; make it with "
-                "structured.create_config()"
+                f"configs holds {_checks.shown(config)}, which is not a configuration; make it "
+                "with structured.create_config()"
             )
     if not given:
         raise InvalidArgumentError(

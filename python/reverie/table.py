@@ -88,7 +88,7 @@ class Table:
     Raises:
         InvalidArgumentError: the name is empty, a size is out of range, or the rate limiter asks
             for more items than the table can hold.
-        UnsupportedTypeError: an argument is no selector, limiter, extension or specification.
+        UnsupportedTypeError: an argument is not a selector, limiter, extension or specification.
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class Table:
         return table_info(self._options())
 
     def can_sample(self, num_samples: int) -> bool:
-        """Whether the rate limiter would let so many samples through now.
+        """Whether the rate limiter would let this many samples through now.
 
         Raises:
             InvalidArgumentError: ``num_samples`` is below 1.
@@ -215,7 +215,7 @@ class Table:
         return _reverie.empty_table_allows(*self._rate_limiter.numbers, num_samples)[1]
 
     def can_insert(self, num_inserts: int) -> bool:
-        """Whether the rate limiter would let so many inserts through now.
+        """Whether the rate limiter would let this many inserts through now.
 
         Raises:
             InvalidArgumentError: ``num_inserts`` is below 1.
@@ -272,7 +272,7 @@ class Table:
         """Raises when a store has the table already."""
         if self._store is not None:
             raise FailedPreconditionError(
-                f"table '{self._name}' belongs to a store already; give this one a copy: "
+                f"table '{self._name}' belongs to a store already; give this store a copy:  "
                 "table.replace()"
             )
 

@@ -124,7 +124,7 @@ def tuples(nest: Any, convert: Callable[[Any], Any] = lambda leaf: leaf) -> Any:
 
 
 def _empty_array(spec: TensorSpec) -> np.ndarray[Any, Any]:
-    """An array of no elements of a column."""
+    """An empty array with the type and shape of a column."""
     dtype = np.dtype(object) if spec.dtype_name in ("bytes", "str") else spec.dtype
     return np.empty((0, *(extent or 0 for extent in spec.shape)), dtype)
 

@@ -43,7 +43,7 @@ class ScaleReward:
         self.clip = None if clip is None else _checks.number("clip", clip, above=0.0)
 
     def __call__(self, batch: _Batch) -> _Batch:
-        """Of a batch, in place."""
+        """Transform a batch in place."""
         reward = batch["reward"]
         reward *= self.scale
         if self.clip is not None:
@@ -59,7 +59,7 @@ class JoinStack:
     """
 
     def __call__(self, batch: _Batch) -> _Batch:
-        """Of both observations."""
+        """Transform both observations."""
         for name in _OBSERVATIONS:
             batch[name] = _mapped(batch[name], self._joined)
         return batch
@@ -207,7 +207,7 @@ class NormalizeObs:
         self.epsilon = _checks.number("epsilon", epsilon, above=0.0)
 
     def __call__(self, batch: _Batch) -> _Batch:
-        """Of both observations; the moments of a batch are learnt before."""
+        """Transform both observations; the moments of a batch are learnt first."""
         if self._learns:
             self.moments.update(batch["obs"])
         for name in _OBSERVATIONS:

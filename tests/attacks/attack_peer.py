@@ -135,7 +135,7 @@ def literal(content):
 
 
 def repeats(length, size):
-    """A Snappy block of that size and more, which unfolds to so many bytes, all alike."""
+    """A Snappy block that decodes to that many equal bytes, or more."""
     copied = 64 if length // 64 * 3 >= size else 32
     count, rest = divmod(length - 1, copied)
     rest_block = b"" if rest == 0 else bytes([(rest - 1) << 2 | 2, 1, 0])
@@ -223,7 +223,7 @@ class Peer:
             pass
 
     def error_code(self):
-        """Of the GOAWAY that the server ends the connection with; None when it says nothing."""
+        """The code of the GOAWAY that ends the connection; None when the server sends none."""
         code = None
         while (found := self.read_frame()) is not None:
             if found[0] == GOAWAY:

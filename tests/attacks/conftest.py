@@ -60,7 +60,7 @@ class Honest(_Process):
         super().__init__("honest.py", address)
 
     def report(self, least):
-        """Of the calls since the last report, once there were so many."""
+        """The figures of the calls since the last report, once there were `least` of them."""
         report = self.ask(json.dumps([least, PATIENCE_S]))
         assert not report["errors"], report["errors"][:3]
         assert report["calls"] >= least, "the honest client was not served"

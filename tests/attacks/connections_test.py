@@ -65,7 +65,7 @@ def test_connections_that_call_nothing_are_closed():
 
 
 def test_what_never_says_hello_is_dropped_in_the_end(target):
-    """The deadline is 20 s: here only that they harm nobody and take nothing."""
+    """The deadline is 20 s: here only that they harm no other client and take nothing."""
     with target.attacked("half a hello", growth_mib=10), contextlib.ExitStack() as stack:
         before = target.resident_mib()
         for at in range(100):

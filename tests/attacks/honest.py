@@ -34,7 +34,7 @@ class Worker:
         self._thread.join()
 
     def report(self, least: int, timeout_s: float) -> dict[str, object]:
-        """Of the time since the last report, once there were so many calls, or one failed."""
+        """The figures since the last report, once there were `least` calls, or one failed."""
         with self._changed:
             self._changed.wait_for(
                 lambda: len(self._latencies) >= least or bool(self._errors), timeout_s

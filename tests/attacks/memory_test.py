@@ -31,7 +31,7 @@ from attack_peer import (
 
 CONNECTION_MIB = 64
 SLACK_MIB = 40  # pieces on their way, what the C heap keeps
-UNFOLDED_MIB = 128  # what the columns of one chunk may become at whoever decodes them
+UNFOLDED_MIB = 128  # what the columns of one chunk may become when they are decoded
 
 
 def bound_mib(before, *peers):
@@ -78,7 +78,7 @@ def test_calls_whose_headers_unfold_take_what_calls_take(target, is_full):
 def test_chunks_of_tensors_that_hold_nothing_take_what_they_are(target, is_full):
     """Each tensor is a few bytes of a message, and a column."""
     chunks = 64 if is_full else 3
-    tensors = [tensor(b"\0", (1, 0))] * 60_000  # of no bytes, as Snappy has them
+    tensors = [tensor(b"\0", (1, 0))] * 60_000  # empty, as Snappy has them
     with target.attacked("tensors of no bytes"), target.peer() as peer:
         before = target.resident_mib()
         for key in range(1, chunks + 1):

@@ -52,7 +52,7 @@ TYPE = ("content-type", "application/grpc")
 # Section, what is sent behind the hello, the codes of the connection's end.
 OF_CONNECTION = {
     "4.2 a frame beyond the size that was offered": (b"\xff\xff\xff\0\0\0\0\0\1", {SIZE}),
-    "4.3 a header block that is none": (
+    "4.3 a malformed header block": (
         frame(HEADERS, END_HEADERS, 1, b"\xff" * 20),
         {COMPRESSION},
     ),
@@ -115,7 +115,7 @@ OF_STREAM = {
         request(METHOD, SCHEME, PATH, TYPE, ("connection", "keep-alive")),
         {PROTOCOL},
     ),
-    "8.2.2 a te that is no trailers": (
+    "8.2.2 a te other than trailers": (
         request(METHOD, SCHEME, PATH, TYPE, ("te", "gzip")),
         {PROTOCOL},
     ),

@@ -29,7 +29,7 @@ class CodecSuite : public ::testing::TestWithParam<CodecId> {
   static Result<ColumnRows> decode(const TensorSpec& spec, std::size_t rows,
                                    std::span<const std::byte> bytes) {
     Result<ColumnRows> decoded = decode_column(GetParam(), spec, rows, bytes);
-    // What is told without decoding is never told of what can be decoded.
+    // What is refused without decoding is never something that can be decoded.
     if (decoded.ok()) {
       const Status checked = check_column(GetParam(), spec, rows, bytes);
       EXPECT_TRUE(checked.ok()) << checked.to_string();

@@ -178,7 +178,7 @@ TEST_P(ReplayServiceSuite, AnItemThatCannotBeDecodedLeavesItsTableAsIfItHadNotBe
   for (ItemKey key = 1; key <= 4; ++key) ASSERT_TRUE(insert(*service, key).ok());
   const SampleResult drawn = sample(*service, 3);
   ASSERT_TRUE(drawn.status.ok());
-  std::vector<CorruptItem> corrupt;  // one a draw, of few items or one
+  std::vector<CorruptItem> corrupt;  // one per draw, of few items or one
   for (const ItemKey key : drawn.batch.keys()) corrupt.push_back({key, 7, "damaged"});
   const std::set<ItemKey> gone(drawn.batch.keys().begin(), drawn.batch.keys().end());
   const auto count = static_cast<std::int64_t>(gone.size());
@@ -480,7 +480,7 @@ TEST_P(ReplayServiceSuite, ABriefBatchHasTheTicketsAndTheTrajectories) {
   update.tickets = result.batch.tickets().first(1);
   update.ticket_priorities = seven;
   EXPECT_EQ(mutate_and_wait(*service, update).updated, 1u);
-  // A batch that is given again is of the kind that is asked for then.
+  // A batch that is passed in again becomes the kind that is asked for then.
   SampleRequest again;
   again.table = "t";
   again.deadline = in(0);

@@ -1,5 +1,5 @@
-// Items whose chunks nobody can decode, which is only found when they are drawn: each costs itself
-// alone, embedded and served, whoever reads.
+// Items whose chunks cannot be decoded, which is only found when they are drawn: only these items
+// are lost, embedded and served, for every kind of reader.
 #include "reverie/client/corrupt_items.h"
 
 #include <cstring>
@@ -80,7 +80,7 @@ class CorruptItems : public ::testing::TestWithParam<Damaged> {
     }
     set_log_sink(nullptr);
   }
-  // Item i is of values i * kRows on; each kBadEvery-th has a chunk that is damaged.
+  // Item i holds the values from i * kRows on; each kBadEvery-th has a damaged chunk.
   void open(TableOptions table) {
     store_ = LocalService::open({std::move(table)}, {}).value();
     for (int i = 0; i < kItems; ++i) {
@@ -286,7 +286,8 @@ TEST_P(CorruptItems, AreTakenOutForAReaderWhoTakesItemsOneByOne) {
     count += fed.value().samples.size();
   }
   EXPECT_EQ(count, static_cast<std::size_t>(kItems - kBad));
-  EXPECT_EQ(budget->load(), 1000 - (kItems - kBad)) << "a corrupt item is none of those asked for";
+  EXPECT_EQ(budget->load(), 1000 - (kItems - kBad))
+      << "a corrupt item does not count as one of those asked for";
   EXPECT_EQ(info(*store_).corrupt_items, kBad);
 }
 

@@ -324,11 +324,11 @@ TEST_F(HostileStore, ThousandsOfWrongTokensLetNobodyIn) {
   GrpcClientOptions guess;
   guess.token = "the wrong one";  // of the same length
   const auto guesser = connect(guess);
-  const auto nobody = connect();
+  const auto outsider = connect();
   std::atomic<std::int64_t> refused{0};
   std::atomic<std::int64_t> answered{0};
   for (std::int64_t i = 0; i < count; ++i) {
-    const auto& client = i % 2 == 0 ? guesser : nobody;
+    const auto& client = i % 2 == 0 ? guesser : outsider;
     client->unary(format("{}ServerInfo", wire::kServicePath), GrpcPayload(), within(60),
                   [&](const Result<Ref<GrpcMessage>>& response) {
                     if (response.status().code() == StatusCode::kUnauthenticated) ++refused;

@@ -176,7 +176,7 @@ TEST(PackedFrames, AreGatheredWhileTheyAreCompressed) {
   for (std::thread& learner : learners) learner.join();
 }
 
-// An insert that waits for room goes on when a chunk of somebody else becomes smaller.
+// An insert that waits for room goes on when a chunk of another writer becomes smaller.
 TEST(PackedFrames, MakeRoomForInsertsThatWaitForIt) {
   const std::int64_t chunk_bytes = 40 * (kFrameBytes + 8);
   StoreOptions options;

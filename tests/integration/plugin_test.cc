@@ -169,7 +169,7 @@ TEST(LoadPlugin, RefusesAFileThatIsNotThere) {
 TEST(LoadPlugin, RefusesALibraryThatIsNoPlugin) {
   Registry registry;
   expect_refused(load_plugin("libm.so.6", registry), StatusCode::kFailedPrecondition,
-                 {"libm.so.6", "no plugin", "REVERIE_PLUGIN"});
+                 {"libm.so.6", "not a plugin", "REVERIE_PLUGIN"});
 }
 
 TEST(LoadPlugin, RefusesAPluginOfAnotherVersionBeforeItRunsAnyOfIt) {

@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kBatch = 32;
 constexpr std::int64_t kWidth = 3;
 
-// Observations of `kWidth` numbers that are all the same, and no action but a number.
+// Observations of `kWidth` equal numbers, and actions of one number.
 class NumberBuffer {
  public:
   explicit NumberBuffer(TransitionOptions options) : options_(options) {

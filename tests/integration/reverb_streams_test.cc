@@ -39,8 +39,8 @@ class ReverbStreams : public ::testing::Test {
                                     table.max_size >= 20 ? 2u : 1u};
     }
   }
-  // What waits in a store holds the stream that asked, which holds the store: whoever opened a
-  // store closes it, as a server does.
+  // What waits in a store holds the stream that asked, which holds the store: so
+  // the code that opens a store closes it, as a server does.
   void TearDown() override {
     if (service_) service_->close();
   }
@@ -503,7 +503,7 @@ TEST_F(ReverbStreams, ASmallChunkDoesNotHoldItsMessage) {
   EXPECT_EQ(message->ref_count(), 1u);
   Ref<GrpcMessage> alone = insert_request({chunk(30, 1)}, {item(2, 30)}, {});
   writer.stream->on_message(alone);
-  EXPECT_EQ(alone->ref_count(), 1u) << "the memory of short messages is none to stay in";
+  EXPECT_EQ(alone->ref_count(), 1u) << "no chunk may stay in the memory of short messages";
 }
 
 TEST_F(ReverbStreams, SamplesAreWhatWasSentAndOneRequestIsServedAfterAnother) {

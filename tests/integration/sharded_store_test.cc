@@ -376,7 +376,8 @@ TEST_F(ShardedStore, UpdatesGoToTheShardThatGaveTheItem) {
   const ItemKey unknown = 2;
   request.keys = {&unknown, 1};
   EXPECT_EQ(mutate_and_wait(*service_, request).updated, 1u);
-  for (const auto& shard : flaky_) EXPECT_EQ(shard->mutations(), 1) << "nobody knew where it was";
+  for (const auto& shard : flaky_)
+    EXPECT_EQ(shard->mutations(), 1) << "no shard was known to have it";
   const SampleResult drawn = sample(3);
   ASSERT_TRUE(drawn.status.ok());
   for (std::size_t row = 0; row < 3; ++row) {
@@ -646,7 +647,7 @@ TEST_F(ShardedStore, DistinctSamplesAreRefusedUnlessThereIsOneShard) {
             StatusCode::kUnimplemented);
 }
 
-// Whatever comes and goes, every confirmed item is in some shard, and nobody gets stuck.
+// While shards come and go, every confirmed item is in some shard, and no caller gets stuck.
 TEST_F(ShardedStore, WritersAndReadersGoOnWhileShardsComeAndGo) {
   options_.sampler.hedge_min = std::chrono::milliseconds(5);
   constexpr int kBreaks = 60;
@@ -677,7 +678,7 @@ TEST_F(ShardedStore, WritersAndReadersGoOnWhileShardsComeAndGo) {
       ASSERT_TRUE(mutate_and_wait(*service_, update).status.ok());
     }
   });
-  // Shard 0 stays: somebody always answers.
+  // Shard 0 stays: one shard always answers.
   for (std::size_t i = 0; i < kBreaks; ++i) {
     const std::size_t shard = 1 + i % 2;
     const Mode mode = std::array{Mode::kSilent, Mode::kGone, Mode::kLate}[i % 3];

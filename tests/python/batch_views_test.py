@@ -36,7 +36,7 @@ def test_a_batch_has_names(batch):
     assert batch["weights"] is batch.weights
     assert batch.names() == list(batch.as_dict())
     assert set(batch.names()) >= {"data", "keys", "tickets", "weights"}
-    assert "shards" not in batch.names()  # there are none
+    assert "shards" not in batch.names()  # there is one server
     with pytest.raises(InvalidArgumentError, match="a batch's array is 'weight'"):
         batch["weight"]
     with pytest.raises(UnsupportedTypeError, match="a batch's array is 0"):

@@ -118,7 +118,7 @@ def test_a_batch_is_what_sb3_learns_from():
     assert batch.actions.shape == batch.rewards.shape == batch.dones.shape == (64, 1)
     assert batch.actions.dtype == torch.int64
     assert batch.discounts is None
-    # Of the same episode, one step further; only what ended for good is done.
+    # One step further in the same episode; only a terminated one is done.
     assert torch.equal(batch.next_observations[:, 0], batch.observations[:, 0])
     assert torch.equal(batch.next_observations[:, 1], batch.observations[:, 1] + 1)
     ended = (batch.next_observations[:, 0] % 2 == 0) & (batch.next_observations[:, 1] == 3)

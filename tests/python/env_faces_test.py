@@ -197,7 +197,7 @@ def test_ale_pys_vector_environment_is_a_backend():
 
 
 class Stuck(gymnasium.vector.VectorEnv):
-    """Waits until it is let go, then raises."""
+    """Waits until it is released, then raises."""
 
     def __init__(self, num_envs):
         import threading

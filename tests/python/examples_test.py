@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-# Of extras that a machine may lack.
+# Extras that a machine may lack.
 _NEEDS = {
     "atari_recording.py": ("ale_py", "PIL"),
     "index_server.py": ("torch",),

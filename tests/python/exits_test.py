@@ -25,7 +25,7 @@ _spec = importlib.util.spec_from_file_location("exits_program", PROGRAM)
 exits_program = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(exits_program)
 EXIT_MAX_S = 1.0
-# On a machine that is busy with other things: as long as so many programs take that do nothing.
+# On a busy machine: as long as the same number of programs takes that do nothing.
 EXIT_MAX_PROGRAMS = 20
 STATUS = {"plain": 0, "exit": 3, "error": 1}
 TRACEBACK = re.compile(

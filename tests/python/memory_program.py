@@ -111,7 +111,7 @@ class Home:
         self.home = reverie.Store([table]) if door == "embedded" else reverie.Server([table])
         self.client = self.home.client()
         self.kept = []
-        # What Python and NumPy take when they are used for the first time is no store's.
+        # What Python and NumPy take on first use does not belong to a store.
         write(self.client, "raw", 10, 1, 20, noise=1)[0].close()
         fill(self.client, 1, columns=1)
         self.client.reset("t")
@@ -129,7 +129,7 @@ class Home:
         self.kept = write(self.client, **options)
 
     def begin_pong(self):
-        """What the emulator takes is no store's either."""
+        """What the emulator takes does not belong to a store either."""
         for _ in pong(200):
             pass
         self.empty = resident_bytes()

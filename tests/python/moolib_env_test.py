@@ -1,4 +1,4 @@
-"""moolib's EnvPool and Batcher, as its programs use them: facts of its interface, one a test."""
+"""moolib's EnvPool and Batcher, as its programs use them: facts of its interface, one per test."""
 
 import asyncio
 import threading

@@ -68,8 +68,8 @@ def test_errors_have_one_type_and_moolibs_texts(pair):
     client.set_timeout(0.1)
     with pytest.raises(RuntimeError, match=r"^Call \(host::slow\) timed out$"):
         client.sync("host", "slow")
-    with pytest.raises(RuntimeError, match=r"^Call \(nobody::f\) timed out$"):
-        client.sync("nobody", "f")
+    with pytest.raises(RuntimeError, match=r"^Call \(absent::f\) timed out$"):
+        client.sync("absent", "f")
     release.set()
     with pytest.raises(RuntimeError):
         host.define("slow", print)

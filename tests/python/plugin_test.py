@@ -76,7 +76,7 @@ def test_a_path_that_leads_nowhere_is_refused(tmp_path):
 
 
 def test_a_library_that_is_no_plugin_is_refused():
-    with pytest.raises(reverie.errors.FailedPreconditionError, match="is no plugin"):
+    with pytest.raises(reverie.errors.FailedPreconditionError, match="is not a plugin"):
         reverie.load_plugin("libm.so.6")
 
 

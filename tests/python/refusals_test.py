@@ -32,7 +32,7 @@ def tables():
 
 @pytest.fixture(params=["embedded", "served"])
 def client(request):
-    """Of a store in this process, and through a socket: what is refused is the same."""
+    """A store in this process, and through a socket: both refuse the same."""
     if request.param == "embedded":
         with reverie.Store(tables()) as store:
             yield store.client()

@@ -161,7 +161,7 @@ def test_wrong_uses_are_refused(pair):
     server.define_stream("numbers", lambda: range(3))
     with pytest.raises(errors.AlreadyExistsError, match="numbers"):
         server.define_stream("numbers", lambda: range(3))
-    # A peer has no hand in the streams of another one, nor in numbers that are none's.
+    # A peer cannot touch the streams of another one, nor numbers that belong to no stream.
     assert client.sync("server", "reverie.streams", 999, "next", 0)[0] == 1
 
 

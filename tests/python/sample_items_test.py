@@ -57,7 +57,7 @@ def test_every_item_is_whole_and_its_own(store):
         assert sample.info.table_size <= 50  # the first knows one shard
         assert sample.info.times_sampled >= 1
         assert [type(field) for field in sample.info] == [int, float, int, float, int]
-        x += 1  # writes to nobody else's
+        x += 1  # changes no other item
     first, second = samples[-2:]
     assert first.info.table_size == 50
     assert not np.shares_memory(first.data[0], second.data[0])

@@ -176,7 +176,7 @@ def test_what_cannot_be_had_in_time_raises(client):
     with pytest.raises(errors.DeadlineExceededError) as caught:
         client.sample_batch("q", 5, timeout_s=0.2)
     assert caught.value.batch.data[0].tolist() == [[0], [1], [2]]
-    # What was given up was taken back.
+    # The abandoned call was taken back.
     assert client.server_info()["q"].current_size == 0
 
 

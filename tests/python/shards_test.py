@@ -167,12 +167,12 @@ def test_a_shard_whose_limiter_says_no_is_left_to_the_others(serve):
     for _ in range(3):
         assert 1 not in client.sample_batch("t", 30).shards
     assert client.shards_down() == {}
-    # Whoever wants one of them alone has a client of it.
+    # A program that wants one of them alone has a client of it.
     strict = client.shards[1]
     assert strict.server_info()["t"].current_size == 10
     with pytest.raises(errors.DeadlineExceededError):
         strict.sample_batch("t", 1, timeout_s=0.1)
-    # One that is full holds up the writers whose turn it is, and nobody else's.
+    # One that is full holds up the writers whose turn it is, and no others.
     servers, queues = serve(reverie.Table.queue("q", 1), reverie.Table.queue("q", 100))
     queues = reverie.Client([f"localhost:{server.port}" for server in servers[3:]])
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Who trusts whom: what no retry can heal is said at once, and what is tried again is told."""
+"""Which peers trust each other: what no retry can heal fails at once, and retries are logged."""
 
 import logging
 import socket
@@ -178,7 +178,7 @@ def log():
 
 
 @pytest.fixture
-def nobody():
+def silent():
     """An address at which connections are refused."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # and does not listen
@@ -186,8 +186,8 @@ def nobody():
 
 
 @pytest.mark.parametrize("door", ["insert", "sample_batch", "trajectory_writer", "dataset"])
-def test_a_retry_is_told_of_after_two_seconds(nobody, log, door):
-    client = reverie.Client(nobody, retry_timeout_s=4)
+def test_a_retry_is_told_of_after_two_seconds(silent, log, door):
+    client = reverie.Client(silent, retry_timeout_s=4)
     begun = time.monotonic()
     errors_seen = []
 
@@ -203,19 +203,19 @@ def test_a_retry_is_told_of_after_two_seconds(nobody, log, door):
     assert time.monotonic() - begun >= 2
     level, line = log.lines[0]
     assert level == "WARNING"
-    assert f"no server has answered at {nobody} for 2 s" in line
+    assert f"no server has answered at {silent} for 2 s" in line
     assert "Connection refused" in line
     thread.join()
     assert isinstance(errors_seen[0], errors.UnavailableError)
 
 
-def test_shards_that_do_not_answer_are_told_of(nobody, log):
+def test_shards_that_do_not_answer_are_told_of(silent, log):
     with reverie.Server([table()]) as server:
         address = f"localhost:{server.port}"
-        client = reverie.Client([address, nobody])
+        client = reverie.Client([address, silent])
         for _ in range(3):
             insert(client)
-    assert any(nobody in line and level == "WARNING" for level, line in log.lines)
+    assert any(silent in line and level == "WARNING" for level, line in log.lines)
 
 
 @pytest.mark.parametrize("token", [" ", "a\nb", " a", "a\t", "gr\u00fcn", "\0", "x" * 4097])

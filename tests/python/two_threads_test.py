@@ -292,9 +292,9 @@ def test_a_server_may_be_stopped_by_several_threads_at_once():
 
 
 class Other:
-    """A thread that runs whenever a call lets the interpreter's lock go, and not else.
+    """A thread that runs whenever a call releases the interpreter's lock, and not otherwise.
 
-    Nobody is made to hand the lock over meanwhile: what this thread counts was given to it.
+    No thread is forced to hand the lock over meanwhile: what this one counts was given to it.
     """
 
     def __enter__(self):

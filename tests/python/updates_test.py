@@ -131,7 +131,7 @@ def test_what_went_wrong_in_the_loop_is_raised_at_its_end(server):
     with pytest.raises(RuntimeError, match="the loop's own"):
         spoil(client, RuntimeError("the loop's own"))
     with pytest.raises(errors.InvalidArgumentError, match="earlier update"):
-        client.flush()  # the loop's own error was told of in its place
+        client.flush()  # the loop's own error was reported instead
     client.dataset("t", 4).close()
 
 

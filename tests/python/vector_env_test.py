@@ -27,7 +27,7 @@ class Scripted(gymnasium.Env):
     metadata = {"render_modes": ["rgb_array"], "render_fps": 7}  # noqa: RUF012
 
     def __init__(self, observation_space=None, action_space=None, render_mode=None):
-        # Of its own: spaces hold a generator.
+        # A copy of its own: spaces hold a generator.
         self.observation_space = copy.deepcopy(observation_space) or spaces.Box(
             -3, 2, (2,), np.float32
         )
@@ -102,7 +102,7 @@ def vectors_of(kind):
         one.close()
 
 
-# Workers take a while to start; what they do is what threads do, but for what travels.
+# Workers take a while to start; apart from that they do what threads do.
 FEW = [*list(KINDS)[:3], pytest.param("processes", marks=pytest.mark.full)]
 
 

@@ -415,7 +415,7 @@ VALID = {
     "width": 84,
     "worker": None,
     "wrappers": (),
-    # Of peers.
+    # Peers.
     "Rpc.name": None,
     "Rpc.define.name": "f",
     "Rpc.define_deferred.name": "f",
@@ -733,7 +733,7 @@ LEFT_OUT = {
     ("ReplayBuffer.sample", "timeout_s"),
 }
 FOR_EVER = {"huge", "infinite"}
-# After these a subject is of no more use.
+# After these a subject cannot be used any more.
 ENDS = {"close", "stop"}
 
 
@@ -925,7 +925,7 @@ _SIMPLE |= {"<class 'str'>", "<class 'bool'>"}
 
 
 def must_refuse(parameter):
-    """Whether the type says that an object of no type is wrong."""
+    """Whether the annotation says that an arbitrary object is wrong."""
     return all(part.strip() in _SIMPLE for part in parameter.annotation.split("|"))
 
 

@@ -39,7 +39,7 @@ ASKS_THE_TABLE = {
     "test_trajectory_observer_no_mock",
 }
 
-# Of our own, beside this file: what users make of both.
+# Our own programs, beside this file: what users build on both.
 LOOPS = "loops_test"
 
 

@@ -83,7 +83,7 @@ def test_every_type_comes_back_from_the_trajectory_writer(serve):
     theirs = next(client.sample("t", 1, emit_timesteps=False)).data
     for name, column in zip(names, theirs, strict=True):
         assert_same(column, want[name])
-    # And drawn by whoever has the store in his process, whose columns are numbered.
+    # And drawn by a client in the store's process, whose columns are numbered.
     ours = server.client().sample_batch("t", 1).data
     for i, name in enumerate(names):
         assert ours[i].shape[0] == 1

@@ -56,7 +56,7 @@ def serve(reverb: ModuleType) -> Iterator[Callable[..., Any]]:
 
 @pytest.fixture
 def table(reverb: ModuleType) -> Callable[..., Any]:
-    """Makes a table of ordinary settings, save those given."""
+    """Makes a table of ordinary settings, except those given."""
 
     def make(name: str = "t", **options: Any) -> Any:
         settings = {

@@ -462,7 +462,7 @@ TEST(CheckpointDamage, NoFlipAndNoCutIsAcceptedInSilence) {
       damaged.flip(path, offset, bit);
     }
     const auto loaded = read_checkpoint(damaged, "/data/replay/checkpoint-0000000002");
-    // A chunk that nobody refers to any more may lie in a file that others are in.
+    // A chunk that no item refers to any more may lie in a file with others.
     if (loaded.ok() && path.find("chunks-") != std::string::npos && !is_cut) continue;
     ASSERT_FALSE(loaded.ok()) << path << " at " << offset << (is_cut ? ", cut" : ", flipped");
     const StatusCode code = loaded.status().code();

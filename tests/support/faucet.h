@@ -17,7 +17,7 @@ namespace reverie {
 // A service with nothing but items, each once. It never waits: a request that cannot be served
 // whole gets what there is, as if its deadline had come; one without a deadline is cancelled.
 //
-// Tables named in `spent_after` say that their items leave them after so many samples. Whatever is
+// Tables named in `spent_after` say after how many samples their items leave them. Whatever is
 // inserted counts as handed back. One thread at a time; `asked` and `returned` while none is in it.
 class Faucet final : public ReplayService {
  public:

@@ -30,7 +30,7 @@ class FlakyService final : public ReplayService {
   explicit FlakyService(std::shared_ptr<ReplayService> inner) : inner_(std::move(inner)) {}
   ~FlakyService() override { close(); }
 
-  // What was held is lost, save late samples: they arrive when it is kUp.
+  // What was held is lost, except late samples: they arrive when it is kUp.
   void set(Mode mode) {
     std::map<RequestId, Held> held;
     std::vector<std::function<void()>> late;

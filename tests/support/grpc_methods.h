@@ -47,7 +47,7 @@ class Echo final : public GrpcServerEvents {
 inline constexpr std::size_t kSizeMax = std::size_t{64} << 20;
 inline constexpr std::size_t kCountMax = 10'000'000;
 
-// "COUNT SIZE": sends so many messages of so many bytes, each when there is room for it.
+// "COUNT SIZE": sends COUNT messages of SIZE bytes, each when there is room for it.
 class Count final : public GrpcServerEvents {
  public:
   explicit Count(std::shared_ptr<GrpcServerCall> call) : call_(std::move(call)) {}

@@ -70,7 +70,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         type=float,
         default=0.0,
         metavar="N",
-        help="then train for so many seconds and tell how fast that was (default: 0)",
+        help="then train for this many seconds and report the speed (default: 0)",
     )
     _add_settings(tune)
     tune.set_defaults(run=_run_tune)
@@ -151,7 +151,7 @@ def _completed(arguments: argparse.Namespace) -> argparse.Namespace:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=3, cutoff=0.0)
             raise InvalidArgumentError(
-                f"{where} has {name!r}, which is no setting; the nearest are: {', '.join(near)}"
+                f"{where} has {name!r}, which is not a setting; the nearest are: {', '.join(near)}"
             )
         if name == "env_options":
             if not isinstance(value, dict):

@@ -87,7 +87,7 @@ class PoolEnvs:
             backend=owner.backend,
             num_workers=None if owner.backend == "process" else count,
             env_kwargs={"env_id": owner.env, "env_options": owner.options},
-            # Of a worker's start as well; a step's own bound is watched in _result.
+            # Bounds a worker's start as well; a step's own bound is watched in _result.
             timeout_s=max(owner.timeout_s, _START_S),
             copy=False,
         )
@@ -174,7 +174,7 @@ class EnvSource:
     Raises:
         NotFoundError: there is no environment of that id; near ones are named.
         EnvError: it cannot be made.
-        UnsupportedTypeError: its observations or actions are none that the algorithms take.
+        UnsupportedTypeError: the algorithms do not take its observations or actions.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A training around a policy and a learner of one's own, written in PyTorch, JAX or anything else.
+"""A training around your own policy and learner, written in PyTorch, JAX or anything else.
 
     actor     environments, stepped together --> policy.act(observations) --> replay
     sampler   replay --> batches, drawn and sent to the device ahead
@@ -133,7 +133,7 @@ class Loop:
         self._s: dict[str, Any] = dict(options)
         if self._s["learners"] > 1:
             raise InvalidArgumentError(
-                f"learners is {self._s['learners']}; a learner of one's own is one: learners=1"
+                f"learners is {self._s['learners']}; with your own learner it must be 1"
             )
         self._policy, self._learner = policy, learner
         self._env, self._env_options = env, dict(env_options or {})
@@ -244,7 +244,7 @@ class Loop:
             )
 
     def idle_share(self) -> float:
-        """Of the learner: how much of its time it waited for batches, since the first one."""
+        """The share of its time that the learner waited for batches, since the first one."""
         with self._lock:
             first = getattr(self, "_first_batch", None)
             if first is None:

@@ -1,4 +1,4 @@
-"""Trainings around a policy and a learner of one's own, and the ones with PyTorch."""
+"""Trainings around the user's own policy and learner, and the ones with PyTorch."""
 
 import json
 import sys

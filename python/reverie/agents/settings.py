@@ -152,7 +152,7 @@ def _check_names(where: str, cls: type[Any], given: Iterable[object]) -> None:
         if name not in known:
             near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.0)
             raise InvalidArgumentError(
-                f"{where} has {_checks.shown(name)}, which is no setting; the nearest are: "
+                f"{where} has {_checks.shown(name)}, which is not a setting; the nearest are: "
                 f"{', '.join(near)}"
             )
 

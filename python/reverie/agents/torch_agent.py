@@ -49,7 +49,7 @@ class TorchAgent:
 
     Raises:
         InvalidArgumentError: the algorithm does not serve the actions, or there is no such device.
-        UnsupportedTypeError: observations that are no single array of numbers.
+        UnsupportedTypeError: observations other than a single array of numbers.
     """
 
     def __init__(

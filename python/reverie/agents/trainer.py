@@ -78,7 +78,7 @@ _running: weakref.WeakSet[Trainer] = weakref.WeakSet()
 @atexit.register
 def _stop_all() -> None:
     for trainer in list(_running):
-        with contextlib.suppress(FailedPreconditionError):  # in a forked child there are none
+        with contextlib.suppress(FailedPreconditionError):  # in a forked child there are no threads
             trainer.stop()
 
 
@@ -107,8 +107,8 @@ class Trainer:
         NotFoundError: no such algorithm or environment; the message has the nearest names.
         InvalidArgumentError: a setting is out of range, or the algorithm does not serve the
             environment's actions.
-        UnsupportedTypeError: a setting is of a wrong type, or the environment's spaces are none
-            that the algorithms take.
+        UnsupportedTypeError: a setting has a wrong type, or the algorithms do not take the
+            environment's spaces.
         EnvError: the environment cannot be made.
     """
 

@@ -119,7 +119,7 @@ def make_flat_buffer(
         min_length: timesteps before ``can_sample`` is true.
         sample_batch_size: B.
         add_sequences: ``add`` takes an axis ``[T]``.
-        add_batch_size: ``add`` takes a first axis of so many streams; None for one, without axis.
+        add_batch_size: ``add`` takes a first axis of this many streams; None for one, without axis.
         seed: seeds the draws.
 
     Raises:

@@ -230,7 +230,7 @@ class PrioritizedEpisodeReplayBuffer(_Theirs):  # type: ignore[misc]
 
     def _episode(self, batch: dict[str, Any], row: int, taken: int) -> Any:  # noqa: ANN401
         if self._template is None:
-            # Without spaces: they are for steps before the first, of which there are none.
+            # Without spaces: they are for steps before the first, and there are no such steps.
             self._template = SingleAgentEpisode(
                 observations=[_row(batch["obs"], row), _row(batch["next_obs"], row)],
                 actions=[_row(batch["action"], row)],

@@ -32,7 +32,7 @@ except ModuleNotFoundError as error:
 
 __all__ = ["ReplayBuffer"]
 
-# Of ("next", ...), what is no observation; and of the root, what says nothing of its own.
+# Keys of ("next", ...) that are not observations, and keys of the root that carry nothing new.
 _OUTCOMES = ("reward", "done", "terminated", "truncated")
 _FLAGS = ("done", "terminated", "truncated", "next", "action", "collector", "is_init")
 

@@ -42,9 +42,9 @@ class Settings:
     priority_least: float = 1e-4
     """Added to the size of a TD error, so that a window of error 0 can be drawn again."""
     beta: float = 0.4
-    """Of the importance weights; rises linearly to 1."""
+    """The exponent of the importance weights at the start; rises linearly to 1."""
     epsilon: float = 0.04
-    """Of the random actions, reached after ``epsilon_share`` of the steps."""
+    """The share of random actions after ``epsilon_share`` of the steps."""
     epsilon_share: float = 0.5
     """Cut down to a tenth, the cart meets too few of the states far from the middle, and one
     seed in five goes on drifting off the track."""
@@ -121,11 +121,11 @@ class Learning:
         self._best_step = 0
         self._best_parameters = self.parameters.copy()
         self.loss: float | None = None
-        """Of the last batch."""
+        """The loss of the last batch."""
 
     @property
     def parameters(self) -> FloatArray:
-        """Of the network that acts, in one flat array."""
+        """The parameters of the network that acts, in one flat array."""
         return self._learner.online.parameters
 
     def act(self, obs: FloatArray) -> int:
@@ -171,7 +171,7 @@ class Learning:
         )
 
     def _greedy_returns(self, rng: np.random.Generator, episodes: int) -> NDArray[np.float64]:
-        """Of one episode each, ``[episodes]``, begun with seeds that ``rng`` draws."""
+        """The return of each episode, ``[episodes]``, begun with seeds that ``rng`` draws."""
         envs = self._envs
         rounds = [
             greedy_returns(

@@ -68,7 +68,7 @@ def from_line(line: str) -> Message:
     """The message that `to_line` wrote.
 
     Raises:
-        ValueError: the line is none.
+        ValueError: the line is malformed.
     """
     try:
         fields = json.loads(line)

@@ -123,14 +123,14 @@ class DmEnv:
     """An environment of ``dm_env``, such as those of dm_control.
 
     The last step of an episode is a termination where its discount is 0, else a truncation. A seed
-    goes to the task's generator (dm_control's ``task.random``); where there is none, it is ignored
+    goes to the task's generator (dm_control's ``task.random``); without one it is ignored
     with a warning, as such environments are seeded when they are made.
 
     Args:
         env: the environment.
 
     Raises:
-        UnsupportedTypeError: it is no environment of dm_env, or a specification has no shape.
+        UnsupportedTypeError: it is not an environment of dm_env, or a specification has no shape.
         MissingPackageError: Gymnasium, whose spaces it gets, is not installed.
     """
 
@@ -245,7 +245,7 @@ def AgentRows(  # noqa: N802 - it makes an object, as a class does
     """The agents of one environment of PettingZoo's parallel API as rows of a ``VectorEnv``.
 
     Row i is agent ``agent_ids[i]`` of ``env.possible_agents``. An agent that is over for good shows
-    zeros, with reward 0 and ``infos["alive"]`` False: such rows are no experience. When the last
+    zeros, with reward 0 and ``infos["alive"]`` False: such rows are not experience. When the last
     agent is over all begin anew in the same step; ``infos["final_obs"]`` has the last observations
     of agents whose episode ended in it. With ``EnvPool(functools.partial(AgentRows, make), n,
     backend="vector", info=["alive"])`` it is a pool.
@@ -256,7 +256,7 @@ def AgentRows(  # noqa: N802 - it makes an object, as a class does
 
     Raises:
         InvalidArgumentError: another number of agents, or agents whose spaces differ.
-        UnsupportedTypeError: it is no parallel environment.
+        UnsupportedTypeError: it is not a parallel environment.
         EnvError: the function raised.
     """
     from reverie.envs.agent_rows import rows_class

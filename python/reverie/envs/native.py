@@ -109,7 +109,7 @@ class NativePool(ProcessBound):
         timeout_s: the limit of a wait without a limit of its own.
         copy: gives each result arrays of its own. Else they are views of the pool's memory, which
             the next step of the batch overwrites.
-        autoreset_mode: what becomes of an environment whose episode ended, by Gymnasium's names.
+        autoreset_mode: when an environment whose episode ended is reset, by Gymnasium's names.
             ``"SameStep"`` resets it at once. ``"NextStep"`` shows its last observation as
             ``observation`` and resets it in the next step, whatever the action says.
             ``"Disabled"`` shows the same, and refuses steps until ``reset_some`` has reset it. With
@@ -119,7 +119,7 @@ class NativePool(ProcessBound):
     Raises:
         NotFoundError: there is no environment of that name; the message has the nearest names.
         InvalidArgumentError: a count, an option or its value is out of bounds.
-        UnsupportedTypeError: an argument is of a wrong type.
+        UnsupportedTypeError: an argument has a wrong type.
     """
 
     _stays_because = (
@@ -238,7 +238,7 @@ class NativePool(ProcessBound):
         Raises:
             InvalidArgumentError: a wrong shape, an action out of range or not finite; nothing is
                 stepped.
-            UnsupportedTypeError: the actions are no numbers, or no integers where there must be.
+            UnsupportedTypeError: the actions are not numbers, or not integers where required.
             FailedPreconditionError: the batch was never reset, the result of its last step was not
                 taken, or the pool is closed.
         """

@@ -12,7 +12,7 @@ from reverie import errors
 from reverie.envs import EnvSpec, native
 from reverie.specs import TensorSpec
 
-MANY = 200_000  # a step of so many acrobots takes tens of milliseconds
+MANY = 200_000  # a step of this many acrobots takes tens of milliseconds
 
 
 @pytest.fixture
@@ -252,7 +252,7 @@ def test_a_step_needs_the_result_of_the_last_one(num_threads):
         with pytest.raises(errors.FailedPreconditionError, match="result"):
             pool.step([0, 0])
         future.result()
-        future.result()  # again is no harm
+        future.result()  # taking it again is harmless
         pool.step([0, 0]).result()
 
 
@@ -320,7 +320,7 @@ def test_one_thread_of_the_pool_lets_the_caller_go_on():
     with native.NativePool("LunarLander-v3", 64, seed=1, num_threads=1) as pool:
         pool.reset().result()
         future = pool.step(np.zeros(64, dtype=np.int64))
-        while not future.done():  # nobody waits in result(): the pool's own thread does it all
+        while not future.done():  # no thread waits in result(): the pool's own thread does it all
             pass
         assert future.result().reward.shape == (64,)
 

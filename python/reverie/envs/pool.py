@@ -199,7 +199,7 @@ class EnvPool(ProcessBound):
     def reset(self, seed: int | None = None, *, batch: int = 0) -> EnvFuture:
         """Start every environment of a batch anew; environment i gets the seed ``seed + i``.
 
-        A step of the batch that is in flight is given up. Environments that raised are made anew.
+        A step of the batch that is in flight is abandoned. Environments that raised are made anew.
         """
         started: EnvFuture = self._stepper.reset(seed, batch=batch)
         return started

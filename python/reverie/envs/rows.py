@@ -8,8 +8,9 @@ it is an environment whose episodes never end, and whose observation is a nest o
     {"obs": the environment's own, "reward": float64, "flags": terminated | truncated << 1,
      "at", "size": where a note lies in the worker's ``Mail``, and its length (0: there is none)}
 
-What is no array travels as a note; what is no step travels as a request, which the row looks for
-when it is told to reset. Most steps have neither, and cost what a pool's step costs.
+What is not an array travels as a note; an operation other than a step travels as a request, which
+the row looks for when it is told to reset. Most steps have neither, and cost what a step of a pool
+costs.
 """
 
 from __future__ import annotations
@@ -297,7 +298,7 @@ def is_array(space: Any) -> bool:  # noqa: ANN401
 
 
 def columns_of(space: Any) -> Any:  # noqa: ANN401
-    """An observation space as a nest of ``TensorSpec``; None where some of it is no array."""
+    """An observation space as a nest of ``TensorSpec``; None where some of it is not an array."""
     inner = getattr(space, "spaces", None)
     kind = type(space).__name__
     if kind in ("Dict", "Tuple") and inner is not None:

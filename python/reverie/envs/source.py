@@ -290,7 +290,7 @@ def _gymnasium(env_id: str) -> Any:  # noqa: ANN401
             ) from None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an old version is said when it is made
+            warnings.simplefilter("ignore")  # a warning about an old version comes when it is made
             gymnasium.spec(name)
     except gymnasium.error.UnregisteredEnv as error:
         import difflib

@@ -22,7 +22,7 @@ def describe(env: Any, name: str) -> dict[str, Any]:  # noqa: ANN401
     one without ``action_space`` takes integers.
 
     Raises:
-        UnsupportedTypeError: a space whose values are no arrays of one shape.
+        UnsupportedTypeError: a space whose values are not arrays of one shape.
     """
     space = getattr(env, "observation_space", None)
     if space is None:
@@ -183,8 +183,9 @@ def _fixed(space: Any, path: str) -> Any:  # noqa: ANN401
     shape, dtype = getattr(space, "shape", None), getattr(space, "dtype", None)
     if shape is None or dtype is None or np.dtype(dtype).kind not in "biufc":
         raise UnsupportedTypeError(
-            f"{path} is {space}, whose values are no numbers of one shape; wrap the environment so "
-            "that it gives a Box, Discrete, MultiBinary, MultiDiscrete, or a Dict or Tuple of them"
+            f"{path} is {space}, whose values are not numbers of one shape; wrap the environment "
+            "so that it gives a Box, Discrete, MultiBinary, MultiDiscrete, or a Dict or Tuple of "
+            "these"
         )
     return TensorSpec(tuple(shape), dtype)
 

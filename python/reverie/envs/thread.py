@@ -58,7 +58,7 @@ class ThreadPool(ProcessPool):
 
     @property
     def worker_pids(self) -> list[int | None]:
-        """Empty: there are no processes."""
+        """Empty: threads have no processes."""
         return []
 
     def _source(

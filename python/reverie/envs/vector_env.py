@@ -87,7 +87,7 @@ class GymVectorEnv(ProcessBound, gymnasium.vector.VectorEnv):  # type: ignore[mi
             resets in the same step and gives the info columns that it was made with, and is closed
             with this object.
         num_envs: environments; may be left out with a list or a pool.
-        autoreset_mode: what becomes of an environment whose episode ended; Gymnasium's
+        autoreset_mode: when an environment whose episode ended is reset; Gymnasium's
             ``AutoresetMode`` or its value. ``"NextStep"`` shows its last observation and resets it
             in the next step, ``"SameStep"`` resets it at once, with the last observation in
             ``infos["final_obs"]``, ``"Disabled"`` leaves it to ``reset`` with a ``"reset_mask"``.

@@ -95,7 +95,7 @@ def decode_nest(value: Any) -> Any:  # noqa: ANN401
     """
     kind = value.WhichOneof("kind")
     if kind not in _DECODERS:
-        raise UnsupportedTypeError(f"a StructuredValue holds {kind}, which is no part of a nest")
+        raise UnsupportedTypeError(f"a StructuredValue holds {kind}, which is not part of a nest")
     return _DECODERS[kind](getattr(value, kind))
 
 

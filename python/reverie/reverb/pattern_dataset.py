@@ -25,7 +25,7 @@ class PatternDataset:
         respect_episode_boundaries: bool,
         is_end_of_episode: Callable[[Any], Any],
     ) -> Any:  # noqa: ANN401
-        """The dataset, which is no instance of this class."""
+        """The dataset, which is not an instance of this class."""
         tf = import_package("tensorflow")
         configs = native_configs(configs)
         items = reverie.PatternDataset(

@@ -1,4 +1,4 @@
-"""Of Reverb's native layer, what programs name.
+"""The parts of Reverb's native layer that programs name.
 
 Selectors and limiters show themselves as Reverb's do. They are what ``reverie.selectors`` and
 ``reverie.rate_limiters`` have, under Reverb's names.

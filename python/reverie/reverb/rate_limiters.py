@@ -38,7 +38,7 @@ class RateLimiter(rate_limiters.RateLimiter):
 
 
 class MinSize(RateLimiter, rate_limiters.MinSize):
-    """Samples wait until the table holds so many items; nothing else waits."""
+    """Samples wait until the table holds this many items; nothing else waits."""
 
 
 class SampleToInsertRatio(RateLimiter, rate_limiters.SampleToInsertRatio):

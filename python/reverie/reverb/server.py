@@ -49,7 +49,7 @@ class Table(table.Table):
     Raises:
         ValueError: the name is empty, ``max_size`` is below 1, or a leaf of the signature is no
             ``TensorSpec``.
-        TypeError: an argument is no selector, limiter or extension.
+        TypeError: an argument is not a selector, limiter or extension.
     """
 
     def __init__(

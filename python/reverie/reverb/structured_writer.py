@@ -134,8 +134,8 @@ def native_configs(configs: Any) -> list[structured.Config]:  # noqa: ANN401
     """Configurations as the library's writer takes them.
 
     Raises:
-        ValueError: there are none, or one cannot be; the message begins "Invalid configuration at
-            position i".
+        ValueError: the list is empty, or one is invalid; the message begins "Invalid
+            configuration at position i".
     """
     given = _checks.items("configs", configs, "what structured.create_config() makes")
     if not given:
@@ -320,7 +320,7 @@ def _native_config(config: Any) -> structured.Config:  # noqa: ANN401
         return config
     if not hasattr(config, "HasField"):
         raise UnsupportedTypeError(
-            f"configs holds {_checks.shown(config)}, which is no configuration; make it with "
+            f"configs holds {_checks.shown(config)}, which is not a configuration; make it with "
             "structured.create_config()"
         )
     conditions = [

@@ -1,9 +1,9 @@
 """Reverb's ``ReverbServerConfig`` as text, the way its ``reverb_server`` takes it.
 
 Reads what that reads, and refuses what that would stumble over: unknown fields, fields given twice,
-numbers out of the range of their type. Differs: a field that it never looks at (``signature`` and
-the counts of a checkpoint) is told of, a heap may be named for tables as well as the other
-selectors, and a limiter that would stand still is refused here.
+numbers out of the range of their type. Differs: a field that it ignores (``signature`` and the
+counts of a checkpoint) gives a warning, a heap may be named for tables as well as the other
+selectors, and a limiter that would deadlock is refused here.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class _Reader:
                 follows = text[position : position + 1]
                 if kind == "number" and re.match(r"[\w.]", follows):
                     shown = text[match.start() : match.start() + _SHOWN].split()[0]
-                    self._fail(line, f"{shown!r} is no number")
+                    self._fail(line, f"{shown!r} is not a number")
                 tokens.append(_Token(kind, match.group(), line))
         tokens.append(_Token("end", "", line))
         return tokens
@@ -186,7 +186,7 @@ class _Reader:
         if token.kind == "word" and lower in ("nan", "nanf"):
             return float("nan")
         if token.kind != "word" or sign == -1:
-            self._fail(token.line, f"{_shown(token)} is no value for '{name.text}'")
+            self._fail(token.line, f"{_shown(token)} is not a value for '{name.text}'")
         return Word(token.text)
 
     def _number(self, name: _Token, token: _Token) -> int | float:
@@ -203,7 +203,7 @@ class _Reader:
                 return int(text)
             if all(digit < "8" for digit in text):
                 return int(text, 8)
-            self._fail(token.line, f"'{name.text}' is {text}; 8 and 9 are no octal digits")
+            self._fail(token.line, f"'{name.text}' is {text}; 8 and 9 are not octal digits")
         return float(text.rstrip("fF"))
 
     def _unescaped(self, token: _Token) -> str:

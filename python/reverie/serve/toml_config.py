@@ -262,7 +262,7 @@ class _Reader:
         if not isinstance(value, dict):
             self._document.fail(
                 path,
-                f"{shown(value)} is no part of a signature; its leaves are "
+                f"{shown(value)} is not part of a signature; its leaves are "
                 '{ shape = [3], dtype = "float32" }',
             )
         if set(value) != {"shape", "dtype"}:

@@ -166,7 +166,7 @@ rate_limiter = {limiter}
         ('"statistics"', "7", "29: tables[0].extensions[0]: it is 7; it must be a string or a"),
         ('"int64"', '"int65"', "32: tables[0].signature.action: dtype is 'int65'; it must be"),
         ("[-1, 3]", "[-1, 3.5]", "33: tables[0].signature.obs[0].shape[1]: it is 3.5; it must"),
-        ('shape = [], dtype = "int64"', "x = 3", "32: tables[0].signature.action.x: 3 is no part"),
+        ('shape = [], dtype = "int64"', "x = 3", "32: tables[0].signature.action.x: 3 is not part"),
         ('kind = "queue"', 'kind = "set"', "37: tables[1].kind: kind is 'set'; it must be 'tabl"),
         ("max_size = 10\n", "max_size = 10\nsampler = 'fifo'\n", "39: tables[1].sampler: there"),
         ("max_size = 10\n", "", "35: tables[1]: there is no 'max_size'; it must be given"),

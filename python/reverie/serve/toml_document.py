@@ -126,7 +126,7 @@ class Section:
         least: int | None = None,
         most: int | None = None,
     ) -> Any:  # noqa: ANN401
-        """The value of a field, or ``default`` where there is none."""
+        """The value of a field, or ``default`` without one."""
         self._known.append(name)
         if name not in self._values:
             if default is NEEDED:

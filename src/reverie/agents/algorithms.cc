@@ -1,3 +1,4 @@
+// Tested in tests/integration/training_test.cc and continuous_agents_test.cc.
 #include "reverie/agents/algorithms.h"
 
 #include <array>

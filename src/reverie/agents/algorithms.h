@@ -51,7 +51,7 @@ struct EnvSource {
 };
 
 // `registry` outlives what is made. NOT_FOUND or INVALID_ARGUMENT for a name or option that does
-// not exist, UNIMPLEMENTED for observations that are no float32.
+// not exist, UNIMPLEMENTED for observations other than float32.
 Result<EnvSource> native_env_source(const NativeRegistry& registry, std::string_view env_id,
                                     const Options& env_options);
 
@@ -67,7 +67,7 @@ Result<TrainPlan> plan_training(const NativeRegistry& registry, std::string_view
 Result<std::unique_ptr<Trainer>> open_training(TrainPlan plan,
                                                std::shared_ptr<ReplayService> service);
 
-// What so many cores give on each side of that training, and the split of them that fits
+// What a number of cores gives on each side of that training, and the split of them that fits
 // update_interval. Trains an agent that is thrown away, in a store that is filled. A second or so;
 // longer on many cores.
 struct CoreTuning {

@@ -1,3 +1,4 @@
+// Tested in continuous_agents_test.cc.
 #include "reverie/agents/deterministic_agent.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Tested in q_agent_test.cc and continuous_agents_test.cc.
 #include "reverie/agents/optimizer.h"
 
 #include <utility>
@@ -34,7 +35,7 @@ Status Optimizer::step(const nn::Parameters& gradient, double progress, double s
                        nn::Parameters& parameters) {
   REVERIE_ASSIGN_OR_RETURN(const double norm, check(gradient));
   const double rate = learning_rate_ * (1.0 - progress * (1.0 - last_share_)) * step_scale;
-  // The schedule may end at 0, which is no step at all.
+  // The schedule may end at 0, which means no step at all.
   if (rate == 0) return {};
   REVERIE_RETURN_IF_ERROR(adam_.set_learning_rate(rate));
   const double scale = norm_max_ > 0 ? nn::clip_scale(norm, norm_max_) : 1.0;

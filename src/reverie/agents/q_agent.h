@@ -5,7 +5,8 @@
 //     loss = mean of w * Huber(Q(s, a) - y)                    priority = |Q(s, a) - y|
 //
 // r is the sum of up to n_step discounted rewards, d what is left of gamma behind them, w the
-// importance weights. Networks: [0] Q, which actors follow greedily but for epsilon; [1] Q_target.
+// importance weights. Networks: [0] Q, which actors follow greedily except with probability
+// epsilon; [1] Q_target.
 //
 // Sources: Mnih et al. 2015; van Hasselt et al. 2016; Schaul et al. 2016. docs/algorithms/dqn.md
 // lists what differs.

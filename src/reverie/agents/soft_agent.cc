@@ -1,3 +1,4 @@
+// Tested in continuous_agents_test.cc.
 #include "reverie/agents/soft_agent.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Tested in status_test.cc.
 #define FMT_HEADER_ONLY
 #include "reverie/base/format.h"
 

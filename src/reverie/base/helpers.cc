@@ -34,7 +34,7 @@ struct Job {
 
 class Helpers {
  public:
-  // False, and nothing done, when another call has them or there are none.
+  // False, and nothing done, when another call has the helpers or there are none.
   bool run(Job& job) {
     {
       MutexLock lock(mutex_);

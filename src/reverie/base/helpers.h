@@ -1,10 +1,10 @@
-// Helpers: threads of the process that lend a hand with work that comes in parts.
+// Helpers: threads of the process that share work that comes in parts.
 //
 //     run_in_parts(8, [&](std::size_t part) { decode(parts[part]); });
 //
-// The caller works too, and does all of it alone where cores are few or somebody else has the
-// helpers: no call waits for them to be free. They are started with the first work and sleep
-// without any.
+// The caller works too, and does all of it alone where cores are few or another call has the
+// helpers: no call waits for them to be free. They are started with the first work and sleep while
+// there is none.
 #pragma once
 
 #include <cstddef>

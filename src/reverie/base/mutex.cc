@@ -5,8 +5,8 @@
 namespace reverie {
 namespace {
 
-// 8 to 20 us. So long is a batch of 256 draws, and
-// so dear are a sleep and its wake-up: who waits for longer has wasted no more than sleeping costs.
+// 8 to 20 us: about as long as a batch of 256 draws, and as a sleep and its wake-up. So a thread
+// that spins in vain has spent no more than sleeping would have cost.
 constexpr int kSpins = 400;
 
 }  // namespace

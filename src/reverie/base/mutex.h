@@ -51,7 +51,7 @@ class REVERIE_CAPABILITY("mutex") Mutex {
     if (state_.exchange(kFree, std::memory_order_release) == kContended) state_.notify_one();
   }
   // For code that clang cannot see to be under the lock, as in a lambda handed to a function that
-  // locks. Checks that somebody holds it; that it is the caller is for the caller to know.
+  // locks. Checks that the lock is held; that it is held by this thread is not checked.
   void assert_held() const REVERIE_ASSERT_CAPABILITY(this) {
     REVERIE_CHECK(state_.load(std::memory_order_relaxed) != kFree);
   }
@@ -59,7 +59,7 @@ class REVERIE_CAPABILITY("mutex") Mutex {
  private:
   static constexpr std::uint32_t kFree = 0;
   static constexpr std::uint32_t kHeld = 1;
-  static constexpr std::uint32_t kContended = 2;  // held, and somebody may sleep
+  static constexpr std::uint32_t kContended = 2;  // held, and a thread may sleep
 
   void lock_slow();
 
@@ -81,13 +81,14 @@ class REVERIE_SCOPED_CAPABILITY MutexLock {
 // on. Made without an allocation, so that a call that does not wait pays nothing for it.
 class CondVar {
  public:
-  // Both may wake for no reason. The mutex is let go meanwhile.
+  // Both may wake for no reason. The mutex is released meanwhile.
   void wait(Mutex& mutex) REVERIE_REQUIRES(mutex);
   void wait_for(Mutex& mutex, std::chrono::nanoseconds at_most) REVERIE_REQUIRES(mutex);
   void notify_all();
 
  private:
-  std::mutex inner_;  // held from before `mutex` is let go until the sleep begins: no wake is lost
+  // Held from before `mutex` is released until the sleep begins: no wake is lost.
+  std::mutex inner_;
   std::condition_variable condition_;
 };
 

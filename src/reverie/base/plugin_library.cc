@@ -1,3 +1,4 @@
+// Tested in tests/integration/plugin_test.cc.
 #include "reverie/base/plugin_library.h"
 
 #include <string_view>
@@ -15,7 +16,7 @@ Result<void*> open_plugin(const std::string& path, const PluginKind& kind) {
   void* const add = dlsym(library, kind.register_symbol);
   if (abi == nullptr || add == nullptr) {
     dlclose(library);
-    return failed_precondition("'{}' is no plugin: it defines no {}", path, kind.macro);
+    return failed_precondition("'{}' is not a plugin: it defines no {}", path, kind.macro);
   }
   if (std::string_view(abi()) != kind.abi) {
     const std::string theirs = abi();

@@ -22,7 +22,7 @@ constexpr std::uint64_t mix64(std::uint64_t x) {
 class Random {
  public:
   explicit Random(std::uint64_t seed);
-  // Seeded by the value, or by the system when there is none.
+  // Seeded by the value, or by the system without one.
   explicit Random(std::optional<std::uint64_t> seed);
 
   std::uint64_t seed() const { return seed_; }

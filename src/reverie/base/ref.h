@@ -54,13 +54,13 @@ class Ref {
     if (object_) object_->release();
   }
 
-  // Takes over the count of one that `object` was made with (or that release() gave up).
+  // Takes over the one count that `object` was made with (or that release() returned).
   static Ref adopt(T* object) {
     Ref ref;
     ref.object_ = object;
     return ref;
   }
-  // A further reference to an object that somebody else holds. `object` may be null.
+  // A further reference to an object that others hold already. `object` may be null.
   static Ref share(T* object) {
     if (object) object->add_ref();
     return adopt(object);

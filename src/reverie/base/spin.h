@@ -1,13 +1,13 @@
 // Looking again for a moment before sleeping.
 //
 // To wake a sleeping thread takes 5 us where a core is free, and 50 in a virtual machine: longer
-// than the whole answer of a server next door. So who waits for something that usually comes soon
-// looks for it first, for as long as a question and its answer take where three threads on their
-// way were asleep: less, and all of them would stay asleep once they are. Who looked in vain sleeps
-// at once the next times, twice as many with each failure in a row, so that a wait that is long by
-// nature costs a few hundredths of it. And looks beyond 50 us are for a quarter of the time: enough
-// to wake everybody up, after which answers come sooner, and not to burn a core where something
-// comes every 100 us anyway.
+// than the whole answer of a server on the same machine. So a thread that waits for something that
+// usually comes soon polls for it first, for as long as a request and its answer take when all
+// three threads on their way have to wake up: with a shorter limit they would all stay asleep. A
+// thread that polled in vain sleeps at once the next times, twice as many with each failure in a
+// row, so that polling costs a wait that is naturally long a few hundredths of its time. Polls
+// beyond 50 us are limited to a quarter of the time: enough to wake all threads up, after which
+// answers come sooner, and too little to occupy a core where something comes every 100 us.
 #pragma once
 
 #include <algorithm>
@@ -53,7 +53,7 @@ class Spinner {
 
  private:
   static constexpr std::uint32_t kSkipsMax = 64;
-  static constexpr int kLongShare = 4;  // one part in so many of the time
+  static constexpr int kLongShare = 4;  // one part in this many of the time
   static constexpr Duration kLongMax = std::chrono::milliseconds(1);
 
   bool may_look_long(TimePoint now) {

@@ -11,7 +11,7 @@ namespace {
 class SpinTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!Spinner::has_cores()) GTEST_SKIP() << "one core: nobody looks";
+    if (!Spinner::has_cores()) GTEST_SKIP() << "one core: no thread looks";
   }
   // Whether it looked at all, for something that never comes.
   bool looks_in_vain() {

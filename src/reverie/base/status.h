@@ -72,7 +72,8 @@ class [[nodiscard]] Status {
   std::shared_ptr<const Rep> rep_;
 };
 
-// One maker a code: not_found("table '{}' does not exist; the tables are: {}", name, list).
+// One function for each code: not_found("table '{}' does not exist; the tables are: {}", name,
+// list).
 #define REVERIE_STATUS_MAKER(maker, status_code)                                      \
   template <typename... Args>                                                         \
   [[gnu::cold]] Status maker(fmt::format_string<Args...> pattern, Args&&... args) {   \
@@ -92,7 +93,7 @@ REVERIE_STATUS_MAKER(unavailable, StatusCode::kUnavailable)
 REVERIE_STATUS_MAKER(data_loss, StatusCode::kDataLoss)
 #undef REVERIE_STATUS_MAKER
 
-// A T, or the Status that says why there is none.
+// A T, or the Status that says why there is no T.
 template <typename T>
 class [[nodiscard]] Result {
  public:

@@ -1,3 +1,4 @@
+// Tested in tests/sim/checkpoint_sim_test.cc and tests/python/checkpoint_test.py.
 #include "reverie/checkpoint/checkpoint_reader.h"
 
 #include <algorithm>
@@ -177,7 +178,7 @@ class Reader {
     return finish(tables);
   }
 
-  // Of the images alone.
+  // Reads the table images alone.
   Status read_images(const std::vector<Section>& sections, Summary& summary) {
     for (const Section& section : sections) {
       ByteReader in(section.payload);

@@ -50,7 +50,7 @@ Result<std::vector<TableOptions>> options_for(std::vector<TableOptions> mine,
                                               const std::vector<TableImage>& theirs,
                                               OnMismatch on_mismatch);
 
-// Fills a store that nobody has used, opened with options_for().
+// Fills an unused store that was opened with options_for().
 Status restore(LocalService& service, LoadedCheckpoint& loaded, OnMismatch on_mismatch);
 
 }  // namespace reverie::checkpoint

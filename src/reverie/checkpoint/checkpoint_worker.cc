@@ -1,3 +1,4 @@
+// Tested in tests/sim/checkpoint_sim_test.cc and tests/python/checkpoint_test.py.
 #include "reverie/checkpoint/checkpoint_worker.h"
 
 #include <algorithm>
@@ -14,7 +15,7 @@ namespace {
 constexpr Duration kCountInterval = std::chrono::milliseconds(250);
 constexpr Duration kPollInterval = std::chrono::milliseconds(50);
 
-// Where the path arrives. Shared by who waits and who completes.
+// Where the path arrives. Shared by the waiting and the completing thread.
 struct Arrival {
   Mutex mutex;
   CondVar changed;
@@ -119,7 +120,7 @@ void CheckpointWorker::run() {
       while (requests_.empty() && !is_stopped_) {
         if (!clock.wait_until(changed_, mutex_, until)) break;
       }
-      // Whoever was cancelled before its turn is not waiting any more.
+      // A request that was cancelled before its turn is not waiting any more.
       while (!is_stopped_ && !requests_.empty() && !requests_.front().done) requests_.pop_front();
       if (is_stopped_) break;
       is_cancelled_ = false;
@@ -150,7 +151,7 @@ void CheckpointWorker::run() {
       done(written.status());
     }
   }
-  // Nobody else is asked any more.
+  // No further request is taken.
   std::deque<Request> left;
   {
     const MutexLock lock(mutex_);

@@ -28,8 +28,8 @@ struct WorkerOptions {
   // A folder of checkpoints, or one of them; see Checkpointer::open().
   std::string path;
   CheckpointerOptions checkpointer = {};
-  // Writes one by itself when so much time has passed, or so many items have come, since the last.
-  // Zero: not.
+  // Writes one by itself when this much time has passed, or this many items were inserted, since
+  // the last. Zero: never.
   Duration every_time = Duration::zero();
   std::int64_t every_inserts = 0;
 };
@@ -58,7 +58,7 @@ class CheckpointWorker final : public StoreCheckpoints {
 
   void run();
   void start() REVERIE_REQUIRES(mutex_);
-  // Whether it is time for one that nobody asked for.
+  // Whether a periodic checkpoint is due.
   bool is_due(TimePoint now);
   std::int64_t inserts() const;
 
@@ -72,7 +72,7 @@ class CheckpointWorker final : public StoreCheckpoints {
   bool is_stopped_ REVERIE_GUARDED_BY(mutex_) = false;
   RequestId last_id_ REVERIE_GUARDED_BY(mutex_) = 0;
   std::atomic<bool> is_cancelled_{false};  // of the one that is being written
-  // Of the thread alone, once it runs.
+  // Only the thread uses these, once it runs.
   TimePoint last_time_;
   std::int64_t last_inserts_ = 0;
   std::unique_ptr<std::thread> thread_ REVERIE_GUARDED_BY(mutex_);

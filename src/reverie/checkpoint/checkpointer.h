@@ -6,7 +6,7 @@
 //
 // It holds the folder's lock until it ends or lets it go, so that no two stores write there. The
 // newest checkpoint is the one with the greatest number: they come into being by rename alone, so
-// each is complete. One that was damaged since is an error, never passed over in silence.
+// each is complete. One that was damaged since is an error, never skipped in silence.
 #pragma once
 
 #include <atomic>
@@ -34,7 +34,7 @@ struct CheckpointerOptions {
   FileSystem* files = nullptr;  // the machine's when null; outlives the checkpointer
 };
 
-// Thread-safe. One checkpoint is written at a time; who comes meanwhile waits.
+// Thread-safe. One checkpoint is written at a time; other callers wait.
 class Checkpointer {
  public:
   // `path`: a folder of checkpoints, which is made if it is not there; or one checkpoint of it,
@@ -46,7 +46,7 @@ class Checkpointer {
   const std::string& root() const { return place_.root; }
   const CheckpointerOptions& options() const { return options_; }
 
-  // The checkpoint to begin with; none where there is none.
+  // The checkpoint to begin with, if there is one.
   Result<std::optional<LoadedCheckpoint>> load();
   // A store of these tables, with what the checkpoint to begin with holds. `loaded`, if not null,
   // becomes the path of that, or "".
@@ -61,11 +61,11 @@ class Checkpointer {
   Result<Written> write(LocalService& store, std::span<const std::byte> payload,
                         const std::atomic<bool>* is_cancelled = nullptr);
 
-  // Lets the folder go, so that another store may have it. Waits for what is being written; nothing
+  // Releases the folder, so that another store may use it. Waits for what is being written; nothing
   // is written afterwards.
   void release();
 
-  // The newest one's path; none where there is none.
+  // The path of the newest one, if there is one.
   Result<std::optional<std::string>> latest();
 
  private:
@@ -81,7 +81,7 @@ class Checkpointer {
   const Place place_;
   const CheckpointerOptions options_;
   Mutex mutex_;
-  std::unique_ptr<FileLock> lock_ REVERIE_GUARDED_BY(mutex_);  // null once the folder was let go
+  std::unique_ptr<FileLock> lock_ REVERIE_GUARDED_BY(mutex_);  // null once the folder was released
   StoredChunks stored_ REVERIE_GUARDED_BY(mutex_);
   std::vector<std::byte> loaded_payload_ REVERIE_GUARDED_BY(mutex_);
 };

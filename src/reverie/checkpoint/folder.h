@@ -6,7 +6,7 @@
 //       tmp-0000000008/           being written, or left behind by a crash
 //       reverie.lock              held by the store that writes here
 //
-// What has another name is somebody else's and is never touched; nor is a folder that holds
+// Files with other names belong to others and are never touched; nor is a folder that holds
 // something else among our files.
 #pragma once
 
@@ -33,8 +33,8 @@ std::string chunks_name(std::uint64_t number);
 std::optional<std::uint64_t> checkpoint_number(std::string_view name);
 std::optional<std::uint64_t> chunks_number(std::string_view name);
 
-// The numbers of all checkpoints, ascending. Each is complete, unless somebody damaged it: they
-// come by rename alone. NOT_FOUND without the folder.
+// The numbers of all checkpoints, ascending. Each is complete unless it was damaged, since they are
+// published by rename alone. NOT_FOUND without the folder.
 Result<std::vector<std::uint64_t>> checkpoints(FileSystem& files, const std::string& root);
 
 // Where a path leads: to a folder of checkpoints, or to one of them.
@@ -47,7 +47,7 @@ Result<Place> place_of(FileSystem& files, const std::string& path);
 
 // Removes a checkpoint, first by its name. Does nothing to one that holds a file of another name.
 Status remove_checkpoint(FileSystem& files, const std::string& root, std::uint64_t number);
-// Removes what crashes left behind. Requires that nobody writes there.
+// Removes what crashes left behind. Requires that no checkpoint is being written there.
 Status remove_temporaries(FileSystem& files, const std::string& root);
 
 }  // namespace reverie::checkpoint

@@ -10,13 +10,14 @@
 
 namespace reverie::checkpoint {
 
-// Of a user's payload.
+// The largest payload of a user.
 inline constexpr std::uint64_t kPayloadBytesMax = std::uint64_t{16} << 20;
 
 struct ManifestFile {
   std::string name;
   std::uint64_t size_bytes = 0;
-  // Of all bytes of `tables`. 0 for a file of chunks: each of these has its own, in `tables`.
+  // The checksum of all bytes of `tables`. 0 for a file of chunks: each chunk has its own, in
+  // `tables`.
   std::uint32_t crc = 0;
 };
 

@@ -1,3 +1,4 @@
+// Tested in tests/sim/checkpoint_sim_test.cc and tests/python/checkpoint_test.py.
 #include "reverie/checkpoint/section_file.h"
 
 #include <algorithm>

@@ -37,8 +37,8 @@ enum class SectionType : std::uint32_t {
 
 // The header that such a file begins with.
 std::vector<std::byte> file_header(FileKind kind);
-// Ok for that of a file of this kind and version. DATA_LOSS for bytes that are none; UNIMPLEMENTED
-// for a version that this library does not know.
+// Ok for the header of a file of this kind and version. DATA_LOSS for a malformed header;
+// UNIMPLEMENTED for a version that this library does not know.
 Status check_file_header(std::span<const std::byte> bytes, FileKind kind, const std::string& path);
 
 // Not thread-safe.
@@ -49,7 +49,7 @@ class SectionWriter {
   Status begin(FileKind kind);
   Status add(SectionType type, std::span<const std::byte> payload);
   std::uint64_t size_bytes() const { return size_bytes_; }
-  // Of all bytes so far.
+  // The checksum of all bytes so far.
   std::uint32_t crc() const { return crc_; }
 
  private:

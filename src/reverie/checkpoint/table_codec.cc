@@ -1,3 +1,4 @@
+// Tested in tests/sim/checkpoint_sim_test.cc and tests/python/checkpoint_test.py.
 #include "reverie/checkpoint/table_codec.h"
 
 #include <algorithm>
@@ -16,7 +17,7 @@ namespace {
 
 constexpr std::size_t kRankMax = 64;
 
-// Of an OptionValue: the place in its variant.
+// An OptionValue is written with its index in the variant.
 void write_component(const ComponentSpec& spec, ByteWriter& out) {
   out.text(spec.name).u32(static_cast<std::uint32_t>(spec.options.size()));
   for (const auto& [name, value] : spec.options) {

@@ -14,7 +14,7 @@ namespace reverie::checkpoint {
 inline constexpr std::uint32_t kNoLayout = 0xffffffff;
 
 void write_table(const TableImage& image, ByteWriter& out);
-// All of a section. A reader that has failed gives a table of no meaning; so do those below.
+// Reads a whole section. When the reader has failed the result means nothing, here and below.
 TableImage read_table(ByteReader& in);
 
 void write_schema(const ChunkSchema& schema, ByteWriter& out);
@@ -23,7 +23,7 @@ Result<Ref<const ChunkSchema>> read_schema(ByteReader& in);
 void write_layout(const Layout& layout, ByteWriter& out);
 Result<Ref<const Layout>> read_layout(ByteReader& in);
 
-// Where a chunk lies, and what it is but for its columns.
+// Where a chunk lies, and all that describes it except its columns.
 struct ChunkEntry {
   ChunkOrigin origin;
   std::uint32_t rows = 0;
@@ -51,7 +51,7 @@ struct ChunkBytes {
 };
 // The first `rows` rows of `chunk`, which are published.
 Result<ChunkBytes> chunk_bytes(const Chunk& chunk, std::uint32_t rows);
-// A chunk of such bytes. DATA_LOSS for what can be none.
+// A chunk from such bytes. DATA_LOSS when they are malformed.
 Result<Ref<Chunk>> read_chunk(const ChunkEntry& entry, const Ref<const ChunkSchema>& schema,
                               std::span<const std::byte> bytes, Allocator& allocator);
 

@@ -104,7 +104,7 @@ Status gather_varying(std::span<const TrajectoryView> items, std::size_t c,
   return {};
 }
 
-// The bytes of a fixed column of the batch. The product is of numbers that may come from a wire.
+// The bytes of a fixed column of the batch. The factors may come from a wire.
 Result<std::size_t> column_bytes(const PlannedColumn& column, std::size_t item_count) {
   std::size_t size = 0;
   if (__builtin_mul_overflow(item_count, std::size_t{column.rows}, &size) ||

@@ -1,3 +1,4 @@
+// Tested in batch_test.cc.
 #include "reverie/client/batch_plan.h"
 
 #include <algorithm>
@@ -9,8 +10,8 @@ namespace {
 // Pieces beyond the first lie apart from their item, so they are asked for some items ahead.
 constexpr std::size_t kPiecesAhead = 16;
 
-// Names the first difference between two items' columns; ok if there is none that matters here:
-// pieces may be cut in another way.
+// Names the first difference between two items' columns; ok without one that matters here: pieces
+// may be cut in another way.
 Status check_alike(const Layout& first, const Layout& other, std::size_t item) {
   const auto a = first.columns();
   const auto b = other.columns();

@@ -10,7 +10,7 @@
 namespace reverie {
 namespace {
 
-constexpr std::size_t kBuffersKept = 16;  // of batches that were let go, for the next ones
+constexpr std::size_t kBuffersKept = 16;  // of batches that were released, for the next ones
 // What a server has drawn for a request that is given up may be on its way for so long.
 constexpr double kOnItsWayS = 0.25;
 
@@ -55,7 +55,7 @@ class BatchStream::Maker {
       end_ = status;
     }
     if (are_spent()) {
-      drawn.samples.retain();  // until somebody has the batch
+      drawn.samples.retain();  // until the batch is handed out
     } else {
       drawn.samples.unpin();
     }

@@ -53,7 +53,7 @@ class BatchStream {
   // The next batch. DEADLINE_EXCEEDED when none came within the timeout, and from then on;
   // CANCELLED once closed or interrupted; else what the service says.
   Result<DrawnBatch> next(const WaitOptions& wait);
-  // The next batch if it is made already: for callers who would give something up for a wait.
+  // The next batch if it is made already, without a wait.
   std::optional<DrawnBatch> next_now();
   // Ends the thread and hands back what was not taken; a warning tells of samples that are lost.
   // Idempotent.

@@ -48,7 +48,7 @@ class ChunkTuner {
   void end_episode();
 
  private:
-  // Of chunks of `chunk_bytes` and rows of `row_bytes`.
+  // The best length for chunks of `chunk_bytes` and rows of `row_bytes`.
   std::uint32_t best_length(double chunk_bytes, double row_bytes, double rows_max,
                             std::uint64_t referable_rows) const;
   void end_run();

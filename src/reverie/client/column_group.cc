@@ -1,3 +1,4 @@
+// Tested in step_buffer_test.cc and trajectory_writer_test.cc.
 #include "reverie/client/column_group.h"
 
 #include <algorithm>

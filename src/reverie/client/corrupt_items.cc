@@ -1,3 +1,4 @@
+// Tested in tests/integration/corrupt_items_test.cc.
 #include "reverie/client/corrupt_items.h"
 
 #include <string>

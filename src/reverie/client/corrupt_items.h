@@ -3,9 +3,9 @@
 //     drawn  a b c d --assemble--> DATA_LOSS --find--> c --mutate--> out of its table, counted
 //            a b d + e  <--sample-- another draw in its place
 //
-// A chunk's lengths and headers are checked when it arrives, its bytes only when somebody reads
-// them. So that one bad chunk does not stop a learner, the reader who finds it takes the items over
-// it out, one by one, and goes on.
+// A chunk's lengths and headers are checked when it arrives, its bytes only when they are read. So
+// that one bad chunk does not stop a learner, the reader that finds it removes the items over it,
+// one by one, and goes on.
 #pragma once
 
 #include <optional>

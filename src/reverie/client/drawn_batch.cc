@@ -1,3 +1,4 @@
+// Tested in batch_stream_test.cc and sample_feed_test.cc.
 #include "reverie/client/drawn_batch.h"
 
 #include <utility>

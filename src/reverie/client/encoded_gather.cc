@@ -1,3 +1,4 @@
+// Tested in tests/integration/packed_frames_test.cc and tests/integration/corrupt_items_test.cc.
 #include "reverie/client/encoded_gather.h"
 
 #include <algorithm>

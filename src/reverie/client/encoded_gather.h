@@ -1,7 +1,7 @@
 // EncodedGather: rows of encoded chunks on their way into a batch, each column decoded once.
 //
 //     add     { chunk 7, obs, rows 6..9 -> item 3 }  { chunk 7, next_obs, rows 7..10 -> item 3 }
-//     ... finish  sorted by column; one walk over each serves all who want its rows
+//     ... finish  sorted by column; one walk over each serves all requests for its rows
 //
 // Rows go straight from the decoder to their places in the batch: what is held beside is one
 // column's compressed block and one row, in memory that the thread keeps up to kScratchBytesMax. A

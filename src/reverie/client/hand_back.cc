@@ -1,3 +1,4 @@
+// Tested in tests/python/dataset_test.py.
 #include "reverie/client/hand_back.h"
 
 #include <utility>
@@ -31,7 +32,7 @@ std::size_t insert_again(ReplayService& service, std::string_view table,
 std::size_t hand_back(ReplayService& service, std::string_view table,
                       std::int64_t max_times_sampled, std::span<SampleBatch> batches,
                       TimePoint deadline) {
-  // What somebody deleted or evicted meanwhile is gone by another's will, so it does not count.
+  // An item that was deleted or evicted meanwhile was removed on purpose, so it does not count.
   bool can_undo = true;
   for (std::size_t i = batches.size(); i-- > 0 && can_undo;) {
     can_undo = batches[i].empty() || service.hand_back(table, batches[i]).has_value();

@@ -1,4 +1,4 @@
-// What becomes of items that were drawn ahead and that will not be used.
+// Returning items that were drawn ahead and will not be used.
 //
 // Where an item leaves its table with its last sample (a queue), a batch that is thrown away is
 // lost. So it goes back: undrawn where the service can do that, else inserted anew, as the newest
@@ -15,8 +15,8 @@
 namespace reverie {
 
 // Hands batches back that were drawn in this order and still have their trajectories, from a table
-// whose items leave after `max_times_sampled` samples (>= 1). Returns how many samples are lost all
-// the same. Waits until `deadline` where it has to insert.
+// whose items leave after `max_times_sampled` samples (>= 1). Returns how many samples are lost
+// nevertheless. Waits until `deadline` where it has to insert.
 std::size_t hand_back(ReplayService& service, std::string_view table,
                       std::int64_t max_times_sampled, std::span<SampleBatch> batches,
                       TimePoint deadline);

@@ -1,3 +1,4 @@
+// Tested in trajectory_writer_test.cc.
 #include "reverie/client/in_flight.h"
 
 #include <algorithm>

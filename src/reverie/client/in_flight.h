@@ -39,7 +39,7 @@ class InFlight final : public RefCounted<InFlight> {
 
   // Whether there is something to report: items were lost, or close() was called.
   bool has_news() const { return has_news_.load(std::memory_order_acquire); }
-  // What was lost since the last call, as one error; ok if nothing was.
+  // The losses since the last call, as one error; ok without any.
   Status take_losses();
 
   // Cancels what is queued. Later inserts are cancelled too.
@@ -49,7 +49,7 @@ class InFlight final : public RefCounted<InFlight> {
  private:
   friend class RefCounted<InFlight>;
 
-  // One insert. Who of the inserting thread and the completion comes second deals with the result.
+  // One insert. The inserting thread and the completion race; the second one handles the result.
   struct Record {
     enum Phase : int { kInserting, kQueued, kDone };
     InFlight* owner = nullptr;
@@ -82,7 +82,7 @@ class InFlight final : public RefCounted<InFlight> {
 
   Mutex mutex_;
   CondVar changed_;
-  // While the writer's thread waits, for so many to be left: it is not woken for each that goes.
+  // How many may be left when the waiting writer thread is woken: not once for each that completes.
   std::optional<std::size_t> waits_for_ REVERIE_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Record>> records_ REVERIE_GUARDED_BY(mutex_);
   std::vector<Loss> losses_ REVERIE_GUARDED_BY(mutex_);

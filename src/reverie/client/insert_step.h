@@ -1,6 +1,6 @@
 // One step as an item of its own in each of some tables: the simplest way to write.
 //
-// The items share their one chunk, so the step is stored once. Who writes a stream of steps uses a
+// The items share their one chunk, so the step is stored once. For a stream of steps use a
 // TrajectoryWriter, whose items share chunks with their neighbours, too.
 #pragma once
 
@@ -38,11 +38,11 @@ class StepKinds {
     Ref<const ChunkSchema> schema;
     Ref<const Layout> layout;
   };
-  // Of steps with these columns and this structure.
+  // The kind of steps with these columns and this structure.
   Kind find(std::span<const NamedValue> step, std::string_view structure);
 
  private:
-  // Beyond these the oldest makes room: steps that are all different are no reason to grow.
+  // Beyond these the oldest makes room: steps that are all different must not make it grow.
   static constexpr std::size_t kKindsMax = 16;
 
   Mutex mutex_;

@@ -1,3 +1,4 @@
+// Tested in trajectory_writer_test.cc.
 #include "reverie/client/item_builder.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Tested in structured_writer_test.cc.
 #include "reverie/client/item_pattern.h"
 
 #include <algorithm>

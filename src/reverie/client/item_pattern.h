@@ -82,7 +82,7 @@ struct ItemPattern {
 inline constexpr std::int64_t kPatternReachMax = std::int64_t{1} << 31;
 
 // INVALID_ARGUMENT, "Invalid configuration at position i: ...", for the first pattern that can make
-// no items, and where there are none.
+// no items, and for an empty list of patterns.
 Status check_patterns(std::span<const ItemPattern> patterns);
 
 }  // namespace reverie

@@ -49,7 +49,7 @@ class LayoutCache {
   }
 
  private:
-  // Beyond these the oldest make room: items that are all different are no reason to grow.
+  // Beyond these the oldest make room: items that are all different must not make it grow.
   static constexpr std::size_t kKindsMax = 16;
   static constexpr std::size_t kCutsMax = 64;
 

@@ -2,12 +2,12 @@
 //
 //     make() make() ... --> queue, at most `depth` --> next() next() ...
 //
-// While the user works on one batch the next ones are made; with a depth of 0 one is made when
-// somebody waits for it. The threads stop for good at the first
-// that cannot be made; those made before are handed out first, then the reason. A thread whose
-// make() has no more (OUT_OF_RANGE) stops alone: the stream ends with the last of them. If it is
-// told so, a make() that was too late (DEADLINE_EXCEEDED) is only a reason to stop while somebody
-// waits for what it makes; else it is called again.
+// While the user works on one batch the next ones are made; with a depth of 0 one is made when a
+// caller waits for it. The threads stop for good at the first that cannot be made; those made
+// before are handed out first, then the reason. A thread whose make() has no more (OUT_OF_RANGE)
+// stops alone: the stream ends with the last of them. With `forgives_unwanted`, a make() that was
+// too late (DEADLINE_EXCEEDED) only stops its thread while a caller waits for the batch; else it is
+// called again.
 #pragma once
 
 #include <chrono>
@@ -68,7 +68,7 @@ class Prefetcher {
     }
   }
 
-  // The next one if it is there already: for who would give something up for a wait.
+  // The next one if it is there already, without a wait.
   std::optional<T> next_now() {
     MutexLock lock(mutex_);
     if (closed_ || queue_.empty()) return std::nullopt;

@@ -1,3 +1,4 @@
+// Tested in batch_test.cc.
 #include "reverie/client/raw_gather.h"
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 namespace reverie {
 namespace {
 
-// Headers are asked for so many items ahead. Twice the misses that a core can have under way.
+// Headers are prefetched this many items ahead: twice the misses that a core can have under way.
 constexpr std::size_t kItemsAhead = 24;
 constexpr std::size_t kCutSlots = 64;
 

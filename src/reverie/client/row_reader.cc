@@ -1,3 +1,4 @@
+// Tested in tests/python/history_test.py and tests/integration/corrupt_items_test.cc.
 #include "reverie/client/row_reader.h"
 
 namespace reverie {

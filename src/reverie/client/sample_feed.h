@@ -44,7 +44,7 @@ struct SampleFeedOptions {
   // Whether the samples keep their trajectories, for those who may hand them back (hand_back.h).
   bool keeps_trajectories = false;
   Clock* clock = nullptr;  // that the service's deadlines are on; the system's when null
-  // Of the rows of a request's items, as far as the request before tells; 0: no bound.
+  // A bound on the bytes of a request's rows, estimated from the request before; 0: no bound.
   std::size_t bytes_max = 0;
   OnCorrupt on_corrupt = OnCorrupt::kRemove;
 };
@@ -61,7 +61,7 @@ class SampleFeed {
   // Items that may still be drawn, of all feeds together.
   using Budget = std::atomic<std::int64_t>;
 
-  // No budget is no bound.
+  // Without a budget there is no bound.
   SampleFeed(std::shared_ptr<ReplayService> service, SampleFeedOptions options,
              std::shared_ptr<Budget> budget)
       : service_(std::move(service)),

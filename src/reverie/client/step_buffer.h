@@ -106,7 +106,7 @@ class StepBuffer {
   mutable Ref<const Chunk> unpacked_;  // the encoded chunk that cell() looked at last
   mutable RowReader reader_;           // of that chunk
 
-  // Of the append that runs; kept for their memory.
+  // For the append that runs; kept for their memory.
   std::vector<ColumnId> new_columns_;   // that got their first value
   bool has_varying_ = false;            // whether a value of varying size was accepted
   std::vector<std::size_t> var_bytes_;  // of this append, by group

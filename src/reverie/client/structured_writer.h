@@ -57,8 +57,8 @@ class StructuredWriter final {
   // Writes one step, or a part of it, then makes the items. Leaves without a value have none in
   // this step. First waits until every pattern's item has room in the queue: when that fails
   // nothing was written. INVALID_ARGUMENT, naming the leaf, as TrajectoryWriter::append, and where
-  // a condition's leaf is no single whole number; FAILED_PRECONDITION for a leaf twice in a step:
-  // nothing was written. An item that cannot be made leaves the others alone; its error is
+  // a condition's leaf is not a single whole number; FAILED_PRECONDITION for a leaf twice in a
+  // step: nothing was written. An item that cannot be made leaves the others alone; its error is
   // returned, and the step was written. Requires set_leaves(), and leaves that it named.
   Status append(std::span<const LeafValue> values, bool partial_step, TimePoint deadline,
                 const WaitOptions& wait);

@@ -249,7 +249,7 @@ TEST_F(StructuredWriterTest, LeavesWithoutAUseAreNotWritten) {
   EXPECT_TRUE(writer_->uses(1));
   EXPECT_FALSE(writer_->uses(2));
   ASSERT_TRUE(append({i64(5), i64(1), f32(3)}).ok());
-  ASSERT_TRUE(append({i64(6), i64(1), i64(3)}).ok());  // nobody looks at its type
+  ASSERT_TRUE(append({i64(6), i64(1), i64(3)}).ok());  // its type is not looked at
   EXPECT_EQ(first_values(), (Rows{5, 6}));
   EXPECT_EQ(service_->item("replay", 0).trajectory.pieces()[0].chunk->schema().column_count(), 1u);
 }

@@ -1,3 +1,4 @@
+// Tested in trajectory_writer_test.cc.
 #include "reverie/client/table_signatures.h"
 
 #include <algorithm>

@@ -18,7 +18,7 @@ namespace {
 
 constexpr double kLastFlushS = 1.0;
 
-// Of writers of this process that need one.
+// Numbers for the writers of this process that need one.
 std::uint64_t next_writer_number() {
   static std::atomic<std::uint64_t> last{0};
   return last.fetch_add(1, std::memory_order_relaxed) + 1;

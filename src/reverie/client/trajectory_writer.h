@@ -151,7 +151,7 @@ class TrajectoryWriter final {
   const TensorSpec* column_spec(ColumnId column) const;
   // Whether the cell was set and has not expired.
   bool has_cell(ColumnId column, StepIndex step) const;
-  // The bytes of such a cell, valid until the next call. FAILED_PRECONDITION when there is none.
+  // The bytes of such a cell, valid until the next call. FAILED_PRECONDITION without one.
   Result<TensorView> cell(ColumnId column, StepIndex step) const;
 
   // Items created whose insertion is not confirmed yet.

@@ -156,7 +156,7 @@ TEST_F(TrajectoryWriterTest, AnItemMayReferToTheStepThatIsOpen) {
             (Cells{f32(10).bytes, f32(20).bytes}));
 }
 
-// Whoever sends the item sees complete rows alone, and none that is written again.
+// The service that sends the item sees only complete rows, and none that is written again.
 TEST_F(TrajectoryWriterTest, AnItemOverTheOpenStepHasItsRowPublished) {
   ASSERT_TRUE(append({{"x", f32(1)}, {"y", f32(10)}}).ok());
   ASSERT_TRUE(append({{"x", f32(2)}}, /*partial=*/true).ok());

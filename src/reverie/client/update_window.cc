@@ -1,3 +1,4 @@
+// Tested in tests/python/updates_test.py.
 #include "reverie/client/update_window.h"
 
 #include <algorithm>
@@ -66,7 +67,7 @@ class UpdateWindow::State {
     return count_;
   }
 
-  // What nobody was told of; ok if there is nothing.
+  // The first failure that was not reported yet; ok without one.
   Status take_failure(bool is_earlier) {
     MutexLock lock(mutex_);
     Status failure = std::exchange(failure_, Status());

@@ -1,4 +1,4 @@
-// UpdateWindow: updates of priorities that nobody waits for.
+// UpdateWindow: updates of priorities that are sent without waiting for their answers.
 //
 //     update --> [ under way, at most kInFlightMax ] --> done, or an error that the next call gets
 //

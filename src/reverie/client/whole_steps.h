@@ -26,8 +26,8 @@ class WholeSteps {
             std::string structure);
   // Why a step of these columns, of another structure than the first, is refused.
   Status refusal(std::span<const std::string> names) const;
-  // The columns of an item over the last `count` of the `available` steps before `next_step`;
-  // valid until the next call. INVALID_ARGUMENT if there are not so many.
+  // The columns of an item over the last `count` of the `available` steps before `next_step`; valid
+  // until the next call. INVALID_ARGUMENT if fewer steps are available.
   Result<std::span<const TrajectoryColumn>> last(std::int64_t count, std::int64_t available,
                                                  StepIndex next_step);
 

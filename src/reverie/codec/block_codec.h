@@ -1,7 +1,7 @@
 // One block of bytes through lz4 or zstd, and back.
 //
-// The size of what comes out is never taken from the compressed bytes: who decompresses says how
-// many bytes there must be, and gets them all or an error.
+// The size of the result is never taken from the compressed bytes: the caller says how many bytes
+// there must be, and gets them all or an error.
 #pragma once
 
 #include <cstddef>

@@ -83,8 +83,8 @@ class ByteReader {
     const auto bytes = raw(u32());
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
-  // How many things follow: 0, and failed, where the bytes left cannot hold so many of at least
-  // `each_bytes`. What is taken memory for is bounded by it.
+  // How many elements follow: 0, and failed, where the bytes left cannot hold that many of at least
+  // `each_bytes`. So memory is never taken for more than the bytes can hold.
   std::size_t count32(std::size_t each_bytes) { return count(u32(), each_bytes); }
   std::size_t count64(std::size_t each_bytes) { return count(u64(), each_bytes); }
 

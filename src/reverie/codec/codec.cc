@@ -1,3 +1,4 @@
+// Tested in tests/python/codec_test.py.
 #include "reverie/codec/codec.h"
 
 #include <algorithm>

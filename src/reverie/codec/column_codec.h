@@ -64,13 +64,13 @@ Status encode_column(CodecId codec, const TensorSpec& spec, std::span<const RowS
 Result<ColumnRows> decode_column(CodecId codec, const TensorSpec& spec, std::size_t row_count,
                                  std::span<const std::byte> bytes);
 
-// What can be told of such bytes without decoding them: lengths and headers, and of a Snappy block
+// Checks such bytes as far as that needs no decoding: lengths and headers, and of a Snappy block
 // whether it is whole. DATA_LOSS, naming the column, for what decode_column would surely refuse.
 Status check_column(CodecId codec, const TensorSpec& spec, std::size_t row_count,
                     std::span<const std::byte> bytes);
 
-// What the columns of a chunk may unfold to together: so much, or so many times their own bytes.
-// Frames that hardly change fold up a hundred times; chunks as long as this do not.
+// What the columns of a chunk may decode to together: this many bytes, or this many times their
+// own. Frames that hardly change compress a hundredfold; chunks as long as this do not.
 inline constexpr std::size_t kUnfoldedBytesMax = std::size_t{128} << 20;
 inline constexpr std::size_t kUnfoldedRatioMax = 8;
 inline bool may_unfold_to(std::size_t plain_bytes, std::size_t encoded_bytes) {

@@ -1,3 +1,4 @@
+// Tested in column_codec_test.cc and column_decoder_test.cc.
 #include "reverie/codec/compressed_column.h"
 
 #include <algorithm>

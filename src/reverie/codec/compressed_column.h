@@ -22,8 +22,8 @@
 
 namespace reverie {
 
-// Rows of more than so many times the bytes that they are said to come from are refused before
-// memory is taken for them.
+// Rows that claim to be more than this many times their compressed bytes are refused before memory
+// is taken for them.
 inline constexpr std::size_t kExpansionMax = 4096;
 
 enum class Filter : std::uint8_t { kNone = 0, kRowDiff = 1, kPlanes = 2 };

@@ -10,8 +10,8 @@
 
 namespace reverie {
 
-// Of `bytes`; or, with the checksum of the bytes before them, of both together. 8 GB/s where the
-// processor has an instruction for it, else 1.
+// The checksum of `bytes`; with `before`, the checksum of the bytes in front of them, that of both
+// together. 8 GB/s where the processor has an instruction for it, else 1.
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before = 0);
 // The same by tables, on any processor.
 std::uint32_t crc32c_portable(std::span<const std::byte> bytes, std::uint32_t before = 0);

@@ -66,7 +66,7 @@ TEST(ByteStream, AReaderThatRunsOutSaysSoAndAnswersZeros) {
   std::vector<std::byte> bytes;
   ByteWriter(bytes).u32(1'000'000).u32(5);
   ByteReader in(bytes);
-  EXPECT_EQ(in.count32(4), 0u);  // so many cannot follow
+  EXPECT_EQ(in.count32(4), 0u);  // that many cannot follow
   EXPECT_FALSE(in.ok());
   EXPECT_EQ(in.u32(), 0u);
   EXPECT_EQ(in.text(), "");

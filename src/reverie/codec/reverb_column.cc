@@ -71,7 +71,7 @@ void append_varint(std::uint64_t value, std::vector<std::byte>& out) {
   out.push_back(static_cast<std::byte>(value));
 }
 
-// Takes a varint off the front; false when there is none of 32 bits.
+// Takes a varint off the front; false when it is malformed or has more than 32 bits.
 bool take_varint(std::span<const std::byte>& bytes, std::uint32_t& value) {
   std::uint64_t read = 0;
   for (std::size_t i = 0; i < bytes.size() && i < 5; ++i) {

@@ -4,8 +4,8 @@
 //                    its difference to the row before, modulo 2^bits
 //     varying rows   the length of every element as a varint, then the bytes of every element
 //
-// Source: observed on dm-reverb 0.14. Differs: bytes that are no such block are DATA_LOSS, where
-// Reverb hands out zeros.
+// Source: observed on dm-reverb 0.14. Differs: malformed bytes are DATA_LOSS, where Reverb hands
+// out zeros.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ Status encode_reverb(CodecId codec, const TensorSpec& spec, std::span<const RowS
                      std::vector<std::byte>& out);
 
 // Rows of fixed size, `row_bytes` each. Announced sizes are checked before `room(size)` is asked
-// for memory, which returns where so many bytes may be written. DATA_LOSS, naming the column.
+// for memory, which returns where that many bytes may be written. DATA_LOSS, naming the column.
 template <typename Room>
 Status decode_reverb_fixed(CodecId codec, const TensorSpec& spec, std::size_t row_count,
                            std::size_t row_bytes, std::span<const std::byte> bytes, Room room);
@@ -46,7 +46,7 @@ Status check_reverb(const TensorSpec& spec, std::size_t element_count, std::size
                     std::span<const std::byte> bytes);
 
 // --- The parts of decode_reverb_fixed.
-// The bytes of all rows, if `bytes` may be a block of so many.
+// The number of bytes of all rows, if `bytes` may be a block that decodes to it.
 Result<std::size_t> checked_reverb_bytes(const TensorSpec& spec, std::size_t row_count,
                                          std::size_t row_bytes, std::span<const std::byte> bytes);
 // Requires that checked_reverb_bytes gave out.size().

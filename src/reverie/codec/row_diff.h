@@ -8,7 +8,7 @@
 // Rows are cut into blocks of 64 bytes; the row before the first is all zeros. A record keeps the
 // new bytes, not their differences: what moves over a picture brings the same bytes again and
 // again, which a general compressor behind this finds. Bits count from the lowest; what lies behind
-// a row's end is no bit.
+// a row's end has no bit.
 //
 // Undoing it is one pass over what changed: a picture of 7,056 bytes in which 100 did costs 14
 // bytes of block bits, some 15 masks, and 100 bytes, and with AVX-512 one expansion a block. So the
@@ -40,7 +40,7 @@ class RowDiff {
   void append(const std::byte* before, const std::byte* row, std::vector<std::byte>& out) const;
 
   // Makes `row`, of padded_bytes(), into the next one. The record's end; null when the bytes from
-  // `at` are no record, and then `row` holds anything. Reads nothing at or behind `end`.
+  // `at` are malformed; then `row` holds anything. Reads nothing at or behind `end`.
   const std::byte* apply(const std::byte* at, const std::byte* end, std::byte* row) const {
     return apply_(*this, at, end, row);
   }

@@ -1,4 +1,6 @@
 // A block of RowDiff takes its bytes in one expansion.
+//
+// Tested in row_diff_test.cc.
 #include "reverie/codec/row_diff.h"
 
 #if defined(__x86_64__)

@@ -221,7 +221,7 @@ void Door::Impl::accept(int socket, const SocketAddress& peer) {
   look_at(std::move(guest));
 }
 
-// A high number is a sign, a low one is none: connections that made way, the oldest, leave low
+// A high number is a sign, a low one is not: connections that made way, the oldest, leave low
 // numbers free. So as many connections as there were at the last sign are the bound, until there
 // are half as many. On the listener's thread.
 bool Door::Impl::is_scarce(int socket) {
@@ -252,7 +252,7 @@ bool Door::Impl::make_way() {
   });
 }
 
-// There are none at all: the program has taken what was kept for new connections.
+// No descriptor is left: the program has taken what was kept for new connections.
 void Door::Impl::on_scarce() {
   for (int i = 0; i < kClosedAtOnce && make_way(); ++i) {
   }

@@ -9,7 +9,7 @@
 // (ALPN); without TLS, or where the client named none, by its first bytes (first_bytes.h). A door
 // with one protocol hands each connection on at once, without a look at its bytes.
 //
-// Nobody is let in from other machines without a secret: see check_bind in net/address.h. When
+// No peer on another machine is let in without a secret: see check_bind in net/address.h. When
 // descriptors run out, the connections that are idle for longest make way for new ones.
 #pragma once
 
@@ -55,7 +55,7 @@ struct DoorOptions {
   std::optional<TlsServerOptions> tls;
   // Whether every protocol asks for a token before it does anything for a peer.
   bool has_token = false;
-  // Lets anybody in who can reach an address that is not loopback.
+  // Lets any peer in that can reach an address which is not loopback.
   bool is_insecure_allowed = false;
   // Connections at a time; a further one is closed at once.
   std::size_t connection_count_max = 65536;
@@ -63,8 +63,8 @@ struct DoorOptions {
   Duration first_bytes_timeout = std::chrono::seconds(20);
 };
 
-// Thread-safe, but for the order: protocols before listen(). `io_threads` outlives it. Not to be
-// destroyed or closed on an I/O thread.
+// Thread-safe, except that protocols must be added before listen(). `io_threads` outlives it. Must
+// not be destroyed or closed on an I/O thread.
 class Door {
  public:
   Door(IoThreads& io_threads, DoorOptions options);
@@ -82,14 +82,14 @@ class Door {
   // FAILED_PRECONDITION after close().
   Result<std::vector<std::string>> listen(const std::vector<std::string>& addresses);
   // Whether listen() may succeed, as far as can be known without listening: all that it refuses,
-  // save a port that another program has.
+  // except a port that another program uses.
   Status check(const std::vector<std::string>& addresses);
 
   // No connection comes through it any more once this has returned; those whose first bytes are
   // awaited are closed. Idempotent.
   void close();
 
-  // Connections that came through it and have their place still.
+  // Connections that came through it and are still open.
   std::size_t connection_count() const;
 
  private:

@@ -146,7 +146,7 @@ TEST_F(DoorTest, OverTlsTheClientNamesTheProtocolOrItsFirstBytesDo) {
   open({{"h2", "PRI"}, {"http/1.1", "GET "}}, options);
   const std::string address = listen();
   const auto named = connect_to(address, {"http/1.1"});
-  named->send("?");  // which begins the handshake, and is no protocol's beginning
+  named->send("?");  // which begins the handshake, and no protocol begins with it
   EXPECT_EQ(await_guest().protocol, "http/1.1");
   const auto preferred = connect_to(address, {"http/1.1", "h2"});
   preferred->send("?");

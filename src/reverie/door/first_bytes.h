@@ -23,7 +23,7 @@ class FirstBytes {
 
   struct Found {
     std::optional<std::size_t> protocol;
-    bool is_known = false;  // more bytes change nothing: with no protocol, it is none of them
+    bool is_known = false;  // more bytes change nothing; without a protocol it is none of them
   };
   Found find(std::string_view received) const {
     bool may_become_one = false;

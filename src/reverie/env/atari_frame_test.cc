@@ -13,7 +13,7 @@ namespace {
 
 using Picture = std::vector<std::uint8_t>;
 
-// Any function will do for a palette; this one is no identity.
+// Any function will do for a palette; this one is not the identity.
 std::uint8_t grey_of(std::uint8_t index) {
   return static_cast<std::uint8_t>(255 - index);
 }

@@ -1,4 +1,4 @@
-// BatchQueue: finished batches that wait to be taken, at most so many, and who waits for either.
+// BatchQueue: a bounded queue of finished batches, with the waits for a batch and for room.
 //
 //     push() --> [ batch ][ batch ] at most `size_max` --> pop()
 //     wait_for_room()                                      wait_for_batch(), call_when_ready()
@@ -44,7 +44,7 @@ class BatchQueue {
   }
   bool is_closed() const { return is_closed_.load(std::memory_order_acquire); }
 
-  // Calls those who asked for it, on this thread.
+  // Runs the callbacks of call_when_ready(), on this thread.
   void push(T batch) {
     std::vector<std::function<void()>> callbacks;
     {

@@ -4,7 +4,7 @@
 //     stack, dim 1    item [a, b]    --> batch [a, size, b]
 //     cat,   dim 1    item [a, n, b] --> batch [a, size, b]    n rows, the rest to the next batch
 //
-// Pure: shapes, counts and one copy. Who owns memory and who waits is elsewhere.
+// Pure: shapes, counts and one copy. Memory and waits are handled elsewhere.
 #pragma once
 
 #include <cstddef>

@@ -81,14 +81,14 @@ struct NativeSpec {
   Shape action_shape;
   std::vector<float> action_low;
   std::vector<float> action_high;
-  std::int64_t max_episode_steps = 0;  // an episode is truncated after so many; 0: never
-  // Of its picture, in pixels; 0 where it draws none.
+  std::int64_t max_episode_steps = 0;  // an episode is truncated after this many; 0: never
+  // The size of its picture in pixels; 0 where it draws none.
   std::size_t picture_width = 0;
   std::size_t picture_height = 0;
 };
 
-// Of an environment whose actions are arrays: one array, of spec().action_shape, all finite. What
-// is outside [action_low, action_high] is clipped by the environment.
+// An action of an environment whose actions are arrays: one array, of spec().action_shape, all
+// finite. The environment clips what is outside [action_low, action_high].
 using ContinuousAction = std::span<const float>;
 
 struct NativeStep {

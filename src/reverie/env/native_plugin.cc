@@ -1,3 +1,4 @@
+// Tested in tests/python/env_plugin_test.py.
 #include "reverie/env/native_plugin.h"
 
 #include "reverie/base/plugin_library.h"

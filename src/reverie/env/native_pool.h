@@ -28,7 +28,7 @@
 
 namespace reverie {
 
-// What becomes of an environment whose episode ended. Gymnasium's names.
+// When an environment whose episode ended is reset. Gymnasium's names.
 enum class NativeAutoreset : std::uint8_t {
   kSameStep,  // it is reset at once; its last observation is a row of `final_observation`
   kNextStep,  // `observation` has its last one; the next step resets it, whatever the action says
@@ -66,15 +66,14 @@ struct NativeReset {
 };
 
 // Thread-safe. Every call is refused in a forked child. Calls for one batch from several threads
-// are refused, or wait, as if one had come first; what they do to each other's results is for the
-// callers to know.
+// are refused, or wait, as if one had come first; the callers must not mix their results up.
 class NativePool {
  public:
   static constexpr std::size_t kEnvCountMax = std::size_t{1} << 20;
   static constexpr std::size_t kBatchCountMax = 1024;
   static constexpr std::size_t kThreadCountMax = 1024;
 
-  // INVALID_ARGUMENT for a count outside its bounds; else what the registry says.
+  // INVALID_ARGUMENT for a count that is out of range; else what the registry says.
   static Result<std::unique_ptr<NativePool>> open(const NativeRegistry& registry,
                                                   std::string_view id, const Options& options,
                                                   const NativePoolOptions& pool);
@@ -121,7 +120,7 @@ class NativePool {
   // nothing is under way, the arrays are as the last step left them.
   Status wait(std::size_t batch, TimePoint deadline, const std::function<bool()>& interrupted = {});
 
-  // Of one environment of a batch that is idle; see NativeBatch.
+  // The state of one environment; the batch must be idle. See NativeBatch.
   Result<std::vector<double>> get_state(std::size_t batch, std::size_t env);
   Status set_state(std::size_t batch, std::size_t env, std::span<const double> state);
   Result<Canvas> draw(std::size_t batch, std::size_t env);

@@ -35,7 +35,7 @@ class Gate {
     MutexLock lock(mutex_);
     is_open_ = false;
   }
-  // Until so many steps are held back.
+  // Until that many steps are held back.
   void await(int count) {
     MutexLock lock(mutex_);
     while (waiting_ < count) changed_.wait(mutex_);
@@ -162,7 +162,7 @@ TEST(NativePool, EveryEnvironmentOfEveryBatchHasASeedOfItsOwn) {
 TEST(NativePool, ThreadsFollowTheCostUnlessTheyAreGiven) {
   EXPECT_EQ(open_pool({.env_count = 64}, "CartPole-v1")->thread_count(), 0u);
   EXPECT_GE(open_pool({.env_count = 64})->thread_count(), 1u);
-  EXPECT_EQ(open_pool({.env_count = 1})->thread_count(), 0u);  // alone: nobody to share with
+  EXPECT_EQ(open_pool({.env_count = 1})->thread_count(), 0u);  // one environment: nothing to share
   EXPECT_EQ(open_pool({.env_count = 64, .thread_count = 0})->thread_count(), 0u);
   EXPECT_EQ(open_pool({.env_count = 64, .thread_count = 2}, "CartPole-v1")->thread_count(), 2u);
 }
@@ -212,7 +212,7 @@ TEST(NativePool, AStepNeedsAResetAndTheLastResult) {
     expect_ok(pool->reset(0, std::nullopt));
     EXPECT_EQ(step(*pool, 0).code(), StatusCode::kFailedPrecondition);
     expect_ok(take(*pool));
-    expect_ok(take(*pool));  // again is no harm
+    expect_ok(take(*pool));  // taking it again is harmless
     expect_ok(step(*pool, 0));
     expect_ok(take(*pool));
     expect_refused(step(*pool, 0, 1), StatusCode::kFailedPrecondition, {"reset()"});

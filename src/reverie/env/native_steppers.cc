@@ -1,3 +1,4 @@
+// Tested in native_pool_test.cc.
 #include "reverie/env/native_steppers.h"
 
 #include <algorithm>
@@ -30,7 +31,7 @@ void look_for(F&& is_there) {
 
 Status NativePool::Steppers::start(std::size_t thread_count) {
   try {
-    const std::size_t first = waiters_help_ ? 1 : 0;  // who waits is stepper 0
+    const std::size_t first = waiters_help_ ? 1 : 0;  // the waiting thread is stepper 0
     for (std::size_t i = 0; i < thread_count; ++i) {
       threads_.emplace_back([this, stepper = first + i] { work(stepper); });
     }

@@ -60,7 +60,7 @@ class NativePool::Steppers {
 
   // Takes rows that are free. Requires that there are some.
   FreeRows take_rows(Progress& progress, std::size_t stepper) const REVERIE_REQUIRES(mutex_);
-  // Takes and steps some, with the lock let go meanwhile. Requires that there are some.
+  // Takes and steps some, with the lock released meanwhile. Requires that there are some.
   void run_some(Batch& batch, std::size_t stepper) REVERIE_REQUIRES(mutex_);
   void work(std::size_t stepper);
 

@@ -1,3 +1,4 @@
+// Tested in shared_pool_test.cc.
 #include "reverie/env/shared_layout.h"
 
 #include <algorithm>

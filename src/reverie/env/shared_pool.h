@@ -62,8 +62,8 @@ class SharedPool {
   Status check_idle(std::span<const std::int32_t> envs);
   std::size_t in_flight_count() const;
   bool are_ready(std::size_t count);
-  // Waits until `count` environments are ready, or until one of those in flight has raised: then
-  // fewer are given, none. Their numbers go to `ready`, the first first.
+  // Waits until `count` environments are ready and appends their ids to `ready`, in the order in
+  // which they completed. Appends none when one of those in flight has raised.
   Status wait_ready(std::size_t count, TimePoint deadline, const Check& check,
                     std::vector<std::int32_t>& ready);
 
@@ -110,7 +110,7 @@ class SharedPool {
   Duration spin_;
   mutable Mutex mutex_;
   std::vector<BatchState> batches_ REVERIE_GUARDED_BY(mutex_);
-  // Of batch 0, where single environments are posted.
+  // For batch 0, whose environments are posted one by one.
   std::vector<std::optional<PoolOp>> in_flight_ REVERIE_GUARDED_BY(mutex_);
   std::vector<std::uint32_t> collected_ REVERIE_GUARDED_BY(mutex_);  // by worker
   std::vector<std::int32_t> ready_ REVERIE_GUARDED_BY(mutex_);

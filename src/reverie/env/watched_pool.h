@@ -43,8 +43,8 @@ class WatchedPool {
     std::optional<PoolFailure> failure = {};
   };
 
-  // With `ready_rows`, a wait is for so many environments, those that are ready first; with 0 for a
-  // batch as a whole. `pool` and `workers` outlive it.
+  // With `ready_rows`, a wait is for this many environments, those that are ready first; with 0 for
+  // a batch as a whole. `pool` and `workers` outlive it.
   WatchedPool(SharedPool& pool, PoolWorkers& workers, std::size_t ready_rows)
       : pool_(pool), workers_(workers), ready_rows_(ready_rows) {}
 
@@ -59,7 +59,7 @@ class WatchedPool {
   // A worker that was asked for something and has ended.
   std::optional<std::size_t> dead_worker(std::size_t batch) const;
   PoolFailure describe_dead(std::size_t worker) const;
-  // What to say of a wait that did not end well: nothing if it may be tried again.
+  // The result of a wait that failed; nothing if it may be tried again.
   std::optional<Waited> judge(std::size_t batch, Status status, bool is_stopped,
                               const Waiter& waiter) const;
   static bool is_replaced(const PoolFailure& failure, const Waiter& waiter);

@@ -1,3 +1,4 @@
+// Tested in shared_pool_test.cc.
 #include "reverie/env/worker_port.h"
 
 #include <algorithm>

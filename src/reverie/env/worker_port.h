@@ -1,4 +1,4 @@
-// A worker's side of a pool in shared memory: it takes commands and says what has become of them.
+// A worker's side of a pool in shared memory: it takes commands and reports their results.
 #pragma once
 
 #include <cstddef>

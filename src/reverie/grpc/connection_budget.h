@@ -23,10 +23,10 @@ namespace reverie {
 // Thread-safe.
 class ConnectionBudget : public std::enable_shared_from_this<ConnectionBudget> {
  public:
-  // Of each direction, whatever the server's other connections hold.
+  // Granted to each direction, whatever the server's other connections hold.
   static constexpr std::size_t kOwnBytes = std::size_t{512} << 10;
 
-  // Null `of_all`: nothing but the connection's own bound.
+  // Null `of_all`: only the connection's own bound.
   explicit ConnectionBudget(std::size_t bytes_max, std::shared_ptr<ByteBudget> of_all = nullptr)
       : bytes_max_(bytes_max), of_all_(std::move(of_all)) {}
   // Gives back what was not given back before.

@@ -1,3 +1,4 @@
+// Tested in src/reverie/native_wire/field_scan_test.cc.
 #include "reverie/grpc/field_scan.h"
 
 #include <algorithm>

@@ -5,8 +5,8 @@
 //
 // So code that fills memory with a message can have a long content (a chunk) in memory of its own,
 // as if it had come alone. Only the fields of the message itself are looked at, not those inside
-// them. At bytes that are no fields the scan gives up: all that follows is plain, and the reader of
-// the message says what is wrong with it.
+// them. At malformed bytes the scan stops: all that follows is plain, and the reader of the message
+// reports what is wrong with it.
 #pragma once
 
 #include <cstddef>
@@ -24,10 +24,10 @@ class FieldScan {
   // Below, a copy of the content costs no more than memory of its own.
   static constexpr std::size_t kApartBytesMin = std::size_t{8} << 10;
 
-  // Of a message in which there is nothing to find.
+  // For a message in which there is nothing to find.
   explicit FieldScan(std::size_t message_bytes)
       : left_bytes_(message_bytes), content_bytes_(message_bytes) {}
-  // Of one whose contents of field `number`, from `apart_bytes_min` on, belong apart.
+  // For a message whose contents of field `number`, from `apart_bytes_min` on, belong apart.
   FieldScan(std::size_t message_bytes, std::uint32_t number,
             std::size_t apart_bytes_min = kApartBytesMin)
       : left_bytes_(message_bytes), number_(number), apart_bytes_min_(apart_bytes_min) {}
@@ -56,9 +56,9 @@ class FieldScan {
     std::size_t content_bytes = 0;
     bool is_apart = false;  // the content belongs apart
   };
-  // The head at the front of `bytes`; none while too little of it is there. What is no head is one
-  // of no bytes, whose content is all that is left. Requires left_bytes >= bytes.size(): the
-  // message's, from there on.
+  // The head at the front of `bytes`; none while too little of it is there. Malformed bytes are
+  // taken for a head of no bytes, whose content is all that is left. Requires left_bytes >=
+  // bytes.size(): the message's, from there on.
   std::optional<Head> read_head(Bytes bytes, std::size_t left_bytes) const;
   // What is held back and `bytes` behind it, as far as a head goes.
   Bytes behind_held(Bytes bytes);

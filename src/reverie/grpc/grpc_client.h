@@ -10,7 +10,7 @@
 // growing pauses, after it was lost. What was under way on it ends with UNAVAILABLE; calls are not
 // repeated. Where no attempt can ever succeed (a certificate that one end does not accept, a server
 // without TLS) no call waits: it fails with the reason, UNAUTHENTICATED or FAILED_PRECONDITION.
-// Calls that wait for longer than 2 s are told of in the log, once until a server answers.
+// Calls that wait for longer than 2 s are logged, once until a server answers.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@
 
 namespace reverie {
 
-// For so long is what fails tried again without a word in the log.
+// For this long failed attempts are repeated without a line in the log.
 constexpr Duration kSilentRetries = std::chrono::seconds(2);
 
 // One call as its caller sees it.
@@ -55,7 +55,7 @@ class GrpcClientEvents : public GrpcCallEvents {
 };
 
 struct GrpcCallOptions {
-  // Of Clock::system(). Sent to the server, and kept here too.
+  // A time of Clock::system(). Sent to the server, and enforced here too.
   TimePoint deadline = TimePoint::max();
   // Waits for a connection, if need be until the deadline; otherwise the call fails with the first
   // attempt that fails.
@@ -78,15 +78,14 @@ struct GrpcClientOptions {
   // Without TLS: takes the Unix socket that a server of ours on this machine has beside its TCP
   // address (net/local_door.h).
   bool uses_local_door = true;
-  // Seeds the random part; drawn when there is none.
+  // Seeds the random part; without a value the seed is drawn.
   std::optional<std::uint64_t> seed;
 };
 
 // Thread-safe. `io_threads` outlives it. Fork: every call in the child fails.
 class GrpcClient {
  public:
-  // Connects to nothing yet. INVALID_ARGUMENT for a malformed target, and for a token or TLS texts
-  // that are none.
+  // Connects to nothing yet. INVALID_ARGUMENT for a malformed target, token or TLS text.
   static Result<std::unique_ptr<GrpcClient>> open(IoThreads& io_threads, std::string_view target,
                                                   GrpcClientOptions options);
   // close().
@@ -110,7 +109,7 @@ class GrpcClient {
   // Where its events run, and where a connection for adopt() must live.
   IoLoop& loop();
 
-  // Serves calls on a connection that somebody else made (the other end of a pair) as if it had
+  // Serves calls on a connection that was made elsewhere (the other end of a pair) as if it had
   // been opened to the first address; it is not opened again.
   void adopt(std::unique_ptr<Connection> connection);
 

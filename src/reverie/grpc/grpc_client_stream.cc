@@ -1,3 +1,4 @@
+// Tested in grpc_test.cc and grpc_hostile_test.cc.
 #include "reverie/grpc/grpc_client_stream.h"
 
 #include <algorithm>
@@ -103,7 +104,7 @@ Status GrpcClientStream::check_metadata() const {
   for (const auto& [name, value] : options_.metadata) {
     if (!is_name(name)) {
       return invalid_argument(
-          "'{}' is no name of metadata: a-z, 0-9, '_', '-' and '.' are allowed, and "
+          "'{}' is not a metadata name: a-z, 0-9, '_', '-' and '.' are allowed, and "
           "names of gRPC's own are not",
           name);
     }

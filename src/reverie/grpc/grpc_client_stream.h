@@ -45,7 +45,7 @@ class GrpcClientStream final : public GrpcClientCall, public GrpcStream {
   void on_lost(const Status& why) override;
 
   bool is_waiting_for_ready() const { return options_.is_waiting_for_ready; }
-  // There is no connection yet: waits for one, for its time. May be told several times.
+  // There is no connection yet: waits for one, for its time. May be called several times.
   void wait_for_connection();
   // Sends the call's headers, and lets what was written follow.
   void begin_on(GrpcSession& session, std::string_view authority, std::string_view token);
@@ -67,7 +67,7 @@ class GrpcClientStream final : public GrpcClientCall, public GrpcStream {
   const GrpcCallOptions options_;
   bool is_half_closed_ = false;
   std::unique_ptr<LoopTimer> ready_timer_;  // while it waits for a connection
-  // Of the response.
+  // The response.
   std::size_t header_bytes_ = 0;
   std::string http_status_;
   std::string grpc_status_;

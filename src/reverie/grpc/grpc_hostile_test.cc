@@ -407,9 +407,9 @@ TEST_F(GrpcHostile, WhatIsNoCallGetsHttpsOwnAnswer) {
 
 TEST_F(GrpcHostile, BadTimeoutsEncodingsAndMetadataAreToldSo) {
   const std::vector<std::pair<std::pair<std::string, std::string>, std::string>> table = {
-      {{"grpc-timeout", "1x"}, "is no timeout"},
+      {{"grpc-timeout", "1x"}, "is not a timeout"},
       {{"grpc-encoding", "br"}, "not understood"},
-      {{"x-bin", "***"}, "no base64"},
+      {{"x-bin", "***"}, "not base64"},
   };
   for (const auto& [field, answer] : table) {
     const auto peer = meet();
@@ -456,7 +456,7 @@ bool has_frame(std::string_view bytes, std::uint8_t type) {
   return false;
 }
 
-// Whoever says hello and nothing else, and whoever has had no call for long, is said goodbye to.
+// A client that only connects, and one that has had no call for long, gets a GOAWAY.
 TEST_F(GrpcHostile, ConnectionsWithoutCallsAreClosed) {
   GrpcServerOptions options;
   options.first_call_timeout = std::chrono::milliseconds(20);

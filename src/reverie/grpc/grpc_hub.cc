@@ -1,3 +1,4 @@
+// Tested in grpc_test.cc.
 #include "reverie/grpc/grpc_hub.h"
 
 #include <utility>

@@ -46,7 +46,7 @@ class GrpcHub : public std::enable_shared_from_this<GrpcHub> {
   // Thread-safe. Dropped when the loop has stopped.
   void submit(GrpcRequest request);
 
-  // What follows is of the loop's thread.
+  // Loop thread only, from here on.
 
   // The session has something to send.
   void touch(GrpcSession& session);

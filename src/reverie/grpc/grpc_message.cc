@@ -1,3 +1,4 @@
+// Tested in message_reader_test.cc.
 #include "reverie/grpc/grpc_message.h"
 
 #include <algorithm>

@@ -50,7 +50,7 @@ class MessagePool final : public RefCounted<MessagePool> {
 };
 
 // One received message. The bytes are written by the transport, and constant once it hands them on.
-// Thread-safe to read, to share and to let go.
+// Thread-safe to read, to share and to release.
 class GrpcMessage final : public RefCounted<GrpcMessage>, private BufferOwner {
  public:
   // Not zeroed. RESOURCE_EXHAUSTED when there is no memory.
@@ -95,7 +95,7 @@ class GrpcMessage final : public RefCounted<GrpcMessage>, private BufferOwner {
 };
 
 // A message to be sent: pieces in order, each kept until the socket has taken it. Move-only; not
-// thread-safe. The pieces are let go on the connection's I/O thread.
+// thread-safe. The pieces are released on the connection's I/O thread.
 class GrpcPayload {
  public:
   GrpcPayload() = default;
@@ -133,7 +133,7 @@ class GrpcPayload {
   std::string flat() const;
 
  private:
-  // What to let go, and how.
+  // What to release, and how.
   struct Keeper {
     const void* object = nullptr;
     void (*let_go)(const void*) = nullptr;

@@ -1,3 +1,4 @@
+// Tested in grpc_test.cc and grpc_hostile_test.cc.
 #include "reverie/grpc/grpc_server.h"
 
 #include <algorithm>
@@ -22,7 +23,7 @@ constexpr std::size_t kPooledBytesMax = std::size_t{8} << 20;
 // How long a peer may take to take note of a goodbye.
 constexpr Duration kGoodbyeTime = std::chrono::seconds(5);
 
-// Of one connection at once: more than programs have, short of an attack.
+// More calls of one connection at a time than any program has that is not an attack.
 constexpr std::size_t kManyCalls = 256;
 
 // Since when a connection has had no call. Written on its loop's thread, read on the listener's.
@@ -127,7 +128,7 @@ class GrpcServer::Impl : public std::enable_shared_from_this<Impl> {
             .first_bytes_timeout = options.hello_timeout};
   }
   Status check_before_listening() const;
-  // The connection that has been without a call for longest is to go; false when there is none.
+  // Closes the connection that has been without a call for longest; false when all have calls.
   bool close_longest_idle();
   void add_session(Part& part, DoorGuest guest);
   Part& part_of(const IoLoop& loop);
@@ -140,13 +141,13 @@ class GrpcServer::Impl : public std::enable_shared_from_this<Impl> {
   GrpcServerStream::Shared shared_;
   std::map<std::string, GrpcMethod, std::less<>> methods_;
   std::map<std::string, GrpcUnaryMethod, std::less<>> unary_methods_;
-  std::vector<std::unique_ptr<Part>> parts_;  // one a loop
+  std::vector<std::unique_ptr<Part>> parts_;  // one per loop
   Door door_;
 
   Mutex open_mutex_;
   // Each from its first event to its last: until then it is there.
   std::map<const Session*, std::weak_ptr<Session>> open_ REVERIE_GUARDED_BY(open_mutex_);
-  // Of connections that are closed.
+  // The counts of connections that are closed.
   std::uint64_t bytes_received_ REVERIE_GUARDED_BY(open_mutex_) = 0;
   std::uint64_t bytes_sent_ REVERIE_GUARDED_BY(open_mutex_) = 0;
   Mutex mutex_;
@@ -174,7 +175,7 @@ class GrpcServer::Impl::Session final : public GrpcSession {
           [](Session& session) { session.close(deadline_exceeded("no hello came in time")); });
   }
 
-  // Of any thread. IdleTime::kBusy while there is a call.
+  // Any thread. IdleTime::kBusy while there is a call.
   std::int64_t idle_since_ns() const { return idle_.since_ns.load(std::memory_order_relaxed); }
   // Any thread: the connection is to go, unless a call begins before it is told.
   void make_way() {

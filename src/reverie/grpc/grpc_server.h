@@ -103,16 +103,16 @@ struct GrpcServerOptions {
   // Callers must send it as "authorization: Bearer <token>". Over TLS, Unix sockets and loopback
   // alone: listening elsewhere without TLS is refused. Empty: none is asked for.
   std::string token;
-  // Lets anybody in who can reach an address that is not loopback.
+  // Lets any peer in that can reach an address which is not loopback.
   bool is_insecure_allowed = false;
-  // What all connections hold together, beyond a megabyte each, comes out of this one too. Null:
-  // nothing but each connection's own bound.
+  // A budget shared by all connections: what they hold beyond a megabyte each counts here too.
+  // Null: only each connection's own bound.
   std::shared_ptr<ByteBudget> in_flight = nullptr;
   // Connections at a time; a further one is closed at once.
   std::size_t connection_count_max = 65536;
   // How long a connection may take to say hello (TLS and HTTP/2 preface), from then on until its
-  // first call, and with no call under way. Then it is said goodbye to; when descriptors run out,
-  // the one that has had no call for longest is.
+  // first call, and with no call under way. Then it gets a GOAWAY; when descriptors run out, the
+  // connection that has had no call for longest gets one.
   Duration hello_timeout = std::chrono::seconds(20);
   Duration first_call_timeout = std::chrono::seconds(20);
   Duration idle_timeout = std::chrono::minutes(10);
@@ -127,8 +127,8 @@ struct GrpcServerFigures {
   std::uint64_t bytes_sent = 0;
 };
 
-// Thread-safe, but for the order: methods before listen(). `io_threads` outlives it. Not to be
-// destroyed or stopped on an I/O thread.
+// Thread-safe, except that methods must be added before listen(). `io_threads` outlives it. Must
+// not be destroyed or stopped on an I/O thread.
 class GrpcServer {
  public:
   GrpcServer(IoThreads& io_threads, GrpcServerOptions options);
@@ -147,10 +147,10 @@ class GrpcServer {
   Result<std::vector<std::string>> listen(const std::vector<std::string>& addresses);
 
   // Whether listen() may succeed, as far as can be known without listening: all that it refuses,
-  // save a port that somebody else has.
+  // except a port that another program uses.
   Status check(const std::vector<std::string>& addresses);
 
-  // Serves one connection that somebody else accepted or made: the other end of a pair, or one
+  // Serves one connection that was accepted or made elsewhere: the other end of a pair, or one
   // whose first bytes showed that it speaks HTTP/2; those are given as `received`.
   void serve(std::unique_ptr<Connection> connection, std::string received = {});
 
@@ -161,8 +161,8 @@ class GrpcServer {
   // closes the connections and returns when no event is running or to come. Idempotent.
   void stop(Duration grace = Duration::zero());
 
-  // On any thread, I/O threads included: it waits for none. Of what happens meanwhile, some is
-  // told.
+  // Any thread, I/O threads included: it waits for none. May include part of what happens
+  // meanwhile.
   GrpcServerFigures figures() const;
 
  private:

@@ -1,3 +1,4 @@
+// Tested in grpc_test.cc and grpc_hostile_test.cc.
 #include "reverie/grpc/grpc_server_stream.h"
 
 #include <algorithm>
@@ -81,7 +82,7 @@ void GrpcServerStream::carry_out(GrpcRequest& request) {
 }
 
 void GrpcServerStream::on_header(std::string_view name, std::string_view value) {
-  if (!headers_) return;  // trailers of a caller say nothing
+  if (!headers_) return;  // trailers of a caller are ignored
   const std::size_t size = name.size() + value.size() + kFieldBytes;
   metadata_bytes_ += size;
   if (metadata_bytes_ > limits_.metadata_bytes_max) return;  // refused when all are here
@@ -129,11 +130,11 @@ Status GrpcServerStream::check_headers() {
                          headers_->encoding);
   }
   if (!headers_->bad_name.empty()) {
-    return invalid_argument("metadata '{}' is no base64", headers_->bad_name);
+    return invalid_argument("metadata '{}' is not base64", headers_->bad_name);
   }
   if (!headers_->timeout.empty()) {
     const auto timeout = parse_timeout(headers_->timeout);
-    if (!timeout) return invalid_argument("grpc-timeout '{}' is no timeout", headers_->timeout);
+    if (!timeout) return invalid_argument("grpc-timeout '{}' is not a timeout", headers_->timeout);
     info_.deadline = Clock::system().now() + *timeout;
   }
   return {};

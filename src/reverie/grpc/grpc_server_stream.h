@@ -54,7 +54,8 @@ class GrpcServerStream final : public GrpcServerCall, public GrpcStream {
   void on_closed(std::uint32_t error_code) override;
   void on_lost(const Status& why) override;
 
-  // Long contents of this field come as parts of their messages; 0: of none. Before the first.
+  // Long contents of this field come as parts of their messages; 0: no field. Set before the first
+  // message.
   void set_apart(std::uint32_t field_number) { in_->set_apart(field_number); }
   // abort(), on the I/O thread.
   void abort_here(const Status& why);
@@ -73,7 +74,7 @@ class GrpcServerStream final : public GrpcServerCall, public GrpcStream {
 
   const Shared& shared_;
   GrpcCallInfo info_;
-  // Of the headers, until they are complete.
+  // The headers, until they are complete.
   struct Headers {
     std::string method;
     std::string content_type;

@@ -34,7 +34,7 @@ class GrpcStream;
 
 using GrpcHeaders = std::vector<std::pair<std::string_view, std::string_view>>;
 
-// Of its connection's I/O thread.
+// Used on its connection's I/O thread only.
 class GrpcSession : public ConnectionEvents, public std::enable_shared_from_this<GrpcSession> {
  public:
   enum class Role { kServer, kClient };
@@ -93,7 +93,7 @@ class GrpcSession : public ConnectionEvents, public std::enable_shared_from_this
   virtual std::shared_ptr<GrpcStream> on_call() { return nullptr; }
   // The peer has said hello.
   virtual void on_ready() {}
-  // A call of the peer's has begun: its headers are here. And there is none any more. Servers only.
+  // A call of the peer has begun: its headers are here. And the last call has ended. Servers only.
   virtual void on_call_begun() {}
   virtual void on_idle() {}
   // The peer takes no further calls.
@@ -112,7 +112,7 @@ class GrpcSession : public ConnectionEvents, public std::enable_shared_from_this
   void on_writable() override;
   // Where to read to: the loop's scratch, or a message of which much is still to come.
   std::span<std::byte> place_to_read();
-  // Gives nghttp2 what was read; false when the connection is of no more use.
+  // Gives nghttp2 what was read; false when the connection cannot be used any more.
   bool receive(std::span<const std::byte> bytes);
   // False without memory.
   bool fill();
@@ -135,7 +135,7 @@ class GrpcSession : public ConnectionEvents, public std::enable_shared_from_this
   FifoQueue<std::int32_t> denied_;     // whose messages must wait for that
   std::vector<std::int32_t> widened_;  // that have the larger window
   OutBatch batch_;
-  // Of the DATA frame that is coming in, while its stream takes it.
+  // The DATA frame that is being received, while its stream takes it.
   std::int32_t data_stream_ = 0;
   std::size_t data_bytes_ = 0;
   std::size_t data_left_ = 0;

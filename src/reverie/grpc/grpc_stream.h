@@ -70,7 +70,7 @@ class GrpcStream : public std::enable_shared_from_this<GrpcStream> {
 
   // Room in what the connection may hold: more may come in of the message that has begun.
   void credit();
-  // Of the message that is coming in.
+  // How much of the message that is being received is still to come.
   std::size_t left_bytes() const { return in_ ? in_->left_bytes() : 0; }
   // Since it began.
   std::size_t received_bytes() const { return received_bytes_; }
@@ -139,7 +139,8 @@ class GrpcStream : public std::enable_shared_from_this<GrpcStream> {
   const bool is_counted_;
   FifoQueue<Ref<GrpcMessage>> received_;
   std::size_t received_bytes_ = 0;
-  // Of the peer's window, while reading is paused or the connection holds too much.
+  // Bytes not yet returned to the peer's window, as reading is paused or the connection holds too
+  // much.
   std::size_t uncredited_bytes_ = 0;
   bool has_half_close_ = false;  // to be told behind the messages
   std::optional<Status> end_;    // likewise

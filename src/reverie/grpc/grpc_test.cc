@@ -270,7 +270,7 @@ TEST_F(Grpc, ThreadsThatCallCancelAndWriteAtOnceLoseNothing) {
   EXPECT_EQ(answered, 4 * count);
 }
 
-// Every sample call of a real client ends with a reset: thousands of them are no attack.
+// Every sample call of a real client ends with a reset: thousands of them are not an attack.
 TEST_F(Grpc, ThousandsOfResetsCostNoConnection) {
   const auto client = open();
   GrpcBlockingStream beside(*client, "/t/Echo", within(100));

@@ -76,7 +76,8 @@ Status status_from_wire(std::string_view number, std::string_view message) {
   int code = -1;
   const auto [stop, error] = std::from_chars(number.data(), number.data() + number.size(), code);
   if (error != std::errc() || stop != number.data() + number.size() || code < 0) {
-    return internal_error("the peer sent a status that is no number: '{}'", number.substr(0, 32));
+    return internal_error("the peer sent a status that is not a number: '{}'",
+                          number.substr(0, 32));
   }
   if (code == 0) return {};
   std::string text = percent_decode(message);

@@ -17,7 +17,7 @@ namespace reverie {
 // A status' text as a header value: bytes outside ' ' to '~', and '%', become %XX. What would be
 // longer than `size_bytes_max` is cut, at a whole character.
 std::string percent_encode(std::string_view text, std::size_t size_bytes_max);
-// The other way. What is no %XX stays as it is.
+// The reverse. Malformed escapes stay as they are.
 std::string percent_decode(std::string_view text);
 
 // A status from a peer's grpc-status and grpc-message. A number that is not one of ours (UNKNOWN,
@@ -25,7 +25,7 @@ std::string percent_decode(std::string_view text);
 // which gRPC gives for a lost connection, UNAVAILABLE.
 Status status_from_wire(std::string_view number, std::string_view message);
 
-// "250m" and the like: at most 8 digits and a unit of HMSmun. None if it is no timeout.
+// "250m" and the like: at most 8 digits and a unit of HMSmun. None if it is malformed.
 std::optional<Duration> parse_timeout(std::string_view text);
 // Rounded up to 8 digits of the finest unit that can hold it; at least "1n".
 std::string format_timeout(Duration timeout);

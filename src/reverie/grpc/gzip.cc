@@ -1,3 +1,4 @@
+// Tested in message_reader_test.cc.
 #include "reverie/grpc/gzip.h"
 
 #include <algorithm>
@@ -11,7 +12,7 @@ namespace {
 
 constexpr int kGzip = 15 + 16;              // zlib's word for a gzip stream of any window
 constexpr std::size_t kEnvelopeBytes = 18;  // header and trailer at least
-constexpr std::size_t kRatioMax = 1032;     // of deflate: what claims more is no honest stream
+constexpr std::size_t kRatioMax = 1032;     // of deflate: a stream that claims more is refused
 
 // Zlib counts in unsigned int.
 uInt at_most(std::size_t size) {
@@ -23,7 +24,8 @@ uInt at_most(std::size_t size) {
 Result<std::size_t> inflated_bytes(std::span<const std::byte> compressed,
                                    std::size_t size_bytes_max) {
   if (compressed.size() < kEnvelopeBytes) {
-    return internal_error("a compressed message of {} bytes is no gzip stream", compressed.size());
+    return internal_error("a compressed message of {} bytes is not a gzip stream",
+                          compressed.size());
   }
   std::size_t size_bytes = 0;
   for (std::size_t i = 0; i < 4; ++i) {
@@ -63,7 +65,7 @@ Result<Ref<GrpcMessage>> gunzip(std::span<const std::byte> compressed, std::size
   }
   inflateEnd(&stream);
   if (outcome != Z_STREAM_END || written != size_bytes || read != compressed.size()) {
-    return internal_error("a compressed message of {} bytes is no whole gzip stream",
+    return internal_error("a compressed message of {} bytes is not a complete gzip stream",
                           compressed.size());
   }
   return message;

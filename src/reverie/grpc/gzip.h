@@ -10,7 +10,7 @@
 namespace reverie {
 
 // How long the message is that a gzip stream holds, by its end: RESOURCE_EXHAUSTED above
-// `size_bytes_max`, INTERNAL for what is no gzip stream or cannot hold so much.
+// `size_bytes_max`, INTERNAL for what is not a gzip stream or cannot hold so much.
 Result<std::size_t> inflated_bytes(std::span<const std::byte> compressed,
                                    std::size_t size_bytes_max);
 

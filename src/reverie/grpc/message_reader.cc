@@ -9,8 +9,8 @@
 namespace reverie {
 namespace {
 
-// What one compressed message may unfold to: so much, or so many times its own size. Deflate can
-// pack a thousand bytes into one, honest messages are not like that.
+// What one compressed message may inflate to: this many bytes, or this many times its size. Deflate
+// can pack a thousand bytes into one, honest messages are not like that.
 constexpr std::size_t kInflatedBytesMax = std::size_t{16} << 20;
 constexpr std::size_t kInflatedRatioMax = 8;
 

@@ -2,10 +2,9 @@
 //
 //     [compressed? 1 byte][length 4 bytes, big end first][length bytes] ...
 //
-// A length is checked against its bound before memory is taken for it, and counts as it comes: a
-// promise is nothing that is held. Where long contents of a
-// field are wanted apart, each is filled as a message of its own, and memory for what is left is
-// taken when the first of that comes:
+// A length is checked against its bound before memory is taken for it, and bytes count when they
+// arrive, not when they are announced. Where long contents of a field are wanted apart, each is
+// filled as a message of its own, and memory for the rest is taken when its first byte comes:
 //
 //     [head chunk][head chunk][item][keys]      one message
 //           |           |         |    |
@@ -40,7 +39,8 @@ class MessageReader {
   void set_apart(std::uint32_t field_number) { apart_field_ = field_number; }
 
   // Takes bytes from the front of `bytes`, at most to the end of one message, which it then puts
-  // into `message`. Call again with what is left. After an error the stream is of no more use.
+  // into `message`. Call again with what is left. After an error the stream cannot be used any
+  // more.
   Status feed(std::span<const std::byte>* bytes, Ref<GrpcMessage>* message);
 
   // Where the next bytes of the message that is coming in belong: a reader that takes them from a
@@ -51,9 +51,9 @@ class MessageReader {
   // Whether the stream may end here.
   bool is_between_messages() const { return prefix_bytes_ == 0; }
 
-  // Gives back what `message` took of the budget, when it is handed on or dropped.
+  // Returns the bytes of `message` to the budget, when it is handed on or dropped.
   void let_go(const GrpcMessage& message) { budget_->give_back_in(message.received_bytes()); }
-  // Of the message that is coming in: what is here, and what is still to come.
+  // How much of the message that is being received is here, and how much is still to come.
   std::size_t here_bytes() const { return message_bytes_ - left_bytes_; }
   std::size_t left_bytes() const { return left_bytes_; }
   // Drops what is not whole.
@@ -75,7 +75,7 @@ class MessageReader {
   std::uint8_t prefix_[kPrefixBytes] = {};
   std::size_t prefix_bytes_ = 0;  // how much of the prefix is here
 
-  // Of the message that is coming in.
+  // The message that is being received.
   std::size_t message_bytes_ = 0;
   std::size_t left_bytes_ = 0;  // still to come
   FieldScan scan_{0};

@@ -14,7 +14,7 @@
 
 namespace reverie {
 
-// Of its connection's I/O thread.
+// Used on its connection's I/O thread only.
 class OutBatch {
  public:
   // Takes a copy.

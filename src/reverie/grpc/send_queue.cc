@@ -1,3 +1,4 @@
+// Tested in grpc_test.cc and grpc_hostile_test.cc.
 #include "reverie/grpc/send_queue.h"
 
 #include <algorithm>

@@ -10,7 +10,7 @@
 
 namespace reverie {
 
-// Of its connection's I/O thread.
+// Used on its connection's I/O thread only.
 class SendQueue {
  public:
   static constexpr std::size_t kPrefixBytes = 5;

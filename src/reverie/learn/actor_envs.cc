@@ -1,3 +1,4 @@
+// Tested in tests/integration/training_test.cc.
 #include "reverie/learn/actor_envs.h"
 
 #include <utility>

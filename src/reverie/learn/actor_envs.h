@@ -45,7 +45,7 @@ class ActorEnvs {
 using EnvMaker =
     std::function<Result<std::unique_ptr<ActorEnvs>>(std::size_t count, std::uint64_t seed)>;
 
-// What an agent sees of a native environment. UNIMPLEMENTED where its observations are no float32.
+// What an agent sees of a native environment. UNIMPLEMENTED for observations other than float32.
 Result<AgentSpec> agent_spec(const NativeSpec& spec);
 
 // Native environments on the actor's own thread. `registry` outlives the maker.

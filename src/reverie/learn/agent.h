@@ -72,7 +72,7 @@ class Agent {
   // The shape of the policy's network, networks()[0].
   virtual const nn::Mlp& policy_network() const = 0;
 
-  // For batches of up to so many rows. Any thread.
+  // For batches of up to that many rows. Any thread.
   virtual std::unique_ptr<Policy> make_policy(std::size_t row_count_max) const = 0;
   virtual std::unique_ptr<Learner> make_learner(std::size_t batch_size) const = 0;
   virtual Gradients make_gradients(std::size_t batch_size) const = 0;

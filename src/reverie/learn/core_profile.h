@@ -1,4 +1,4 @@
-// How many steps and batches a second so many cores give: the two curves that core_split.h needs.
+// Environment steps and batches per second on x cores: the two curves that core_split.h needs.
 //
 // Measured with the actors and learners of a training themselves: its environment, networks,
 // optimiser, replay and batch size, each side alone on 1, 2, 3, 4, 6, 8, 12, ... cores; between

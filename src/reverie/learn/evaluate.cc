@@ -1,3 +1,4 @@
+// Tested in tests/integration/training_test.cc.
 #include "reverie/learn/evaluate.h"
 
 #include <algorithm>

@@ -13,7 +13,7 @@ namespace reverie {
 
 struct EvaluateOptions {
   std::size_t episode_count = 20;
-  // An episode that has not ended after so many steps counts as it stands.
+  // An episode that has not ended after this many steps counts as it stands.
   std::size_t step_count_max = 100'000;
   // Asked after each step of all environments; true ends the evaluation with CANCELLED.
   std::function<bool()> interrupted = {};

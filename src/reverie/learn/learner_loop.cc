@@ -1,3 +1,4 @@
+// Tested in tests/integration/training_test.cc.
 #include "reverie/learn/learner_loop.h"
 
 #include <utility>

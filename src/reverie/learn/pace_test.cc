@@ -113,7 +113,7 @@ TEST(Pacer, EveryStepIsCollectedAndEveryBatchLearned) {
 TEST(Pacer, StopEndsEveryWaitAndEveryCallToCome) {
   Pacer pacer(options_of(1'000'000, 10, 1, 8), Clock::system());
   std::thread actor([&] {
-    while (pacer.begin_collect()) pacer.collect(1);  // waits at the lead: nobody learns
+    while (pacer.begin_collect()) pacer.collect(1);  // waits at the lead: no thread learns
   });
   while (pacer.pace().collected() < 18) std::this_thread::yield();
   pacer.stop();

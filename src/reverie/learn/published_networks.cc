@@ -1,3 +1,4 @@
+// Tested in parameter_server_test.cc.
 #include "reverie/learn/published_networks.h"
 
 #include "reverie/base/check.h"

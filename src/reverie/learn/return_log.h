@@ -25,9 +25,9 @@ class ReturnLog {
 
   void add(const EpisodeRecord& episode);
   std::size_t count() const;
-  // Of the last `window` episodes, or of all while there are fewer; absent without any.
+  // The mean of the last `window` episodes, or of all while there are fewer; absent without any.
   std::optional<double> mean() const;
-  // Of exactly `window` episodes: absent before there are so many.
+  // The mean of exactly `window` episodes: absent while there are fewer.
   std::optional<double> window_mean() const;
   // Episodes from number `first` on, in the order in which they ended.
   std::vector<EpisodeRecord> since(std::size_t first) const;

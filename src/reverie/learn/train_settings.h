@@ -21,7 +21,8 @@ namespace reverie {
 
 struct TrainSettings {
   // --- The run.
-  // Of every generator in it. Absent: from the system; the training tells which.
+  // Seeds every generator of the training. Absent: drawn from the system, and reported by the
+  // training.
   std::optional<std::uint64_t> seed;
   // Environment steps of all actors together.
   std::uint64_t steps = 100'000;

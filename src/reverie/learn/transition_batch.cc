@@ -1,3 +1,4 @@
+// Tested in src/reverie/agents/q_agent_test.cc and src/reverie/agents/continuous_agents_test.cc.
 #include "reverie/learn/transition_batch.h"
 
 namespace reverie {

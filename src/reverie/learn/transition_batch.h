@@ -44,7 +44,7 @@ class TransitionBatch {
 
   nn::ConstMatrix obs() const { return rows(obs_); }
   nn::ConstMatrix next_obs() const { return rows(next_obs_); }
-  // Of discrete actions, or else of continuous ones, [B, action_width].
+  // Discrete actions, [B]; or continuous ones, [B, action_width].
   std::span<const std::int64_t> actions() const { return actions_; }
   nn::ConstMatrix continuous_actions() const;
   // Sums of up to n_step discounted rewards, and what the value behind them is multiplied by: 0

@@ -1,4 +1,4 @@
-// InsertSession: which items of one writer are in, whatever became of its connections.
+// InsertSession: which items of one writer are in the store, across all of its connections.
 //
 //     stream 1    items 1 2 3 4 --x      in: 1 2 3, and the writer knows of 1 2
 //     stream 2        items 3 4 5        3 is confirmed without a look at it; 4 and 5 go in

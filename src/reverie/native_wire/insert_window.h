@@ -71,7 +71,7 @@ class InsertWindow {
   void confirm(std::uint64_t first, std::uint64_t count, Outcome& outcome);
   // For servers that confirm by key. Of items with the same key the first is meant.
   void confirm_key(ItemKey key, Outcome& outcome);
-  // Completes the request, and gives up those of its items that are not confirmed.
+  // Completes the request, and abandons those of its items that are not confirmed.
   void give_up(Request& request, const Status& status, Outcome& outcome);
   void give_up_all(const Status& status, Outcome& outcome);
 

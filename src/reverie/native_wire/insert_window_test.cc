@@ -9,7 +9,7 @@ namespace {
 
 class InsertWindowTest : public ::testing::Test {
  protected:
-  // A request of so many items with keys from `key` on.
+  // A request of `count` items with keys from `key` on.
   InsertWindow::Request& add(ItemKey key, std::size_t count = 1) {
     std::vector<Item> items;
     for (std::size_t i = 0; i < count; ++i) items.push_back(testing::make_item(key + i, 1.0));

@@ -12,7 +12,7 @@ namespace reverie {
 // Not thread-safe. Runs are searched from the end, where additions happen.
 class NumberSet {
  public:
-  // The oldest run is forgotten beyond so many.
+  // Beyond this many runs the oldest is forgotten.
   static constexpr std::size_t kRunsMax = 1024;
 
   void add(std::uint64_t number) {

@@ -1,3 +1,4 @@
+// Tested in packed_samples_test.cc.
 #include "reverie/native_wire/packed_reader.h"
 
 #include <algorithm>
@@ -18,7 +19,7 @@ constexpr std::size_t kRowBytesMax = std::size_t{1} << 32;
 constexpr std::uint32_t kRowsMax = 1u << 24;
 constexpr std::uint8_t kRankMax = 64;
 
-// Takes values off the front of bytes that somebody else wrote.
+// Takes values off the front of bytes that came from another process.
 class Cursor {
  public:
   explicit Cursor(std::span<const std::byte> bytes) : left_(bytes) {}

@@ -28,8 +28,8 @@ struct PackedSamples {
 };
 
 // Appends the samples in `packed`, a part of `message`, to the batch; at most `count_max`. Columns
-// get `names`, as those of any other item do. DATA_LOSS, with the value and the bound, for bytes
-// that are no packed samples; then the batch is as it was.
+// get `names`, as those of any other item do. DATA_LOSS, with the value and the bound, for
+// malformed bytes; then the batch is as it was.
 Status read_packed(const Ref<GrpcMessage>& message, std::span<const std::byte> packed,
                    const wire::ColumnNames& names, std::size_t count_max, SampleBatch& batch,
                    PackedSamples& samples);

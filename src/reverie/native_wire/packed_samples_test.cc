@@ -280,7 +280,7 @@ TEST_F(PackedSamplesTest, ADamagedColumnGoesAsItIs) {
   ASSERT_FALSE(sent.is_raw());
   const auto decoded = decode_column(sent.encoded_column(1).codec, sent.schema().column(1),
                                      sent.rows(), sent.encoded_bytes(1));
-  EXPECT_EQ(decoded.status().code(), StatusCode::kDataLoss) << "whoever reads it learns of it";
+  EXPECT_EQ(decoded.status().code(), StatusCode::kDataLoss) << "the reader finds the damage";
 }
 
 TEST_F(PackedSamplesTest, NamesAreThoseOfTheTableWhereItHasAsMany) {
@@ -311,7 +311,7 @@ class HostilePackedSamples : public PackedSamplesTest {
     std::size_t next = 0;
     return writer_.write(drawn_, &next).value().flat();
   }
-  // Of the packed bytes, which follow the response's head.
+  // The packed bytes, which follow the response's head.
   static std::string body(const std::string& message) {
     const auto packed = wire::read_packed_response(wire::bytes_of(message)).value();
     return std::string(wire::text_of(packed.samples));

@@ -1,3 +1,4 @@
+// Tested in packed_samples_test.cc.
 #include "reverie/native_wire/packed_writer.h"
 
 #include <algorithm>

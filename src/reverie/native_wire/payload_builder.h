@@ -33,7 +33,7 @@ class PayloadBuilder {
   // Bytes of something that keep() is given before build().
   void put(wire::Bytes bytes) { message_.put(bytes); }
 
-  // Of bytes that are put into message().
+  // Keeps the chunk of bytes that are put into message().
   void keep_chunk(wire::Bytes bytes, const Chunk& chunk) {
     if (wire::PiecedMessage::refers_to(bytes)) {
       keeper_->chunks.push_back(Ref<const Chunk>::share(&chunk));
@@ -45,7 +45,7 @@ class PayloadBuilder {
   }
   void keep(std::shared_ptr<const void> owner) { keeper_->owners.push_back(std::move(owner)); }
 
-  // The message, behind `head`. The builder is of no more use.
+  // The message, behind `head`. The builder must not be used any more.
   GrpcPayload build(std::string head = {}) {
     GrpcPayload payload;
     payload.append(std::move(head));

@@ -6,8 +6,8 @@
 //
 // Raw rows are sent from where the writer put them, and stay raw where they arrive; columns that
 // the writer compresses are sent and kept compressed. Reverb's own form (reverb_wire/chunk_data.h)
-// is Snappy for all, to be undone whenever somebody reads. A server says in its answers that it
-// takes stored chunks; before that, and to all others, chunks go in Reverb's form.
+// is Snappy for all, which every read has to undo. A server says in its answers that it takes
+// stored chunks; before that, and to all other servers, chunks go in Reverb's form.
 //
 // Columns of varying size always go in Reverb's form.
 #pragma once
@@ -31,17 +31,16 @@ inline bool has_stored_form(const Chunk& chunk) {
 
 // Appends rows [begin, end) as a field of an InsertStreamRequest. Columns of large rows of a
 // compressible chunk, which its writer packs only when it is full, are compressed with lz4 where
-// that pays. Requires has_stored_form() and a non-empty range of
-// published rows. DATA_LOSS where an encoded column is damaged.
+// that pays. Requires has_stored_form() and a non-empty range of published rows. DATA_LOSS where an
+// encoded column is damaged.
 Status put_stored_chunk(PayloadBuilder& message, const Chunk& chunk, std::uint32_t begin,
                         std::uint32_t end, ChunkKey key);
 
 // Where a part of a message is to stay: a view of it, or a copy.
 using KeepPart = std::function<Result<Buffer>(wire::Bytes part)>;
 
-// INVALID_ARGUMENT, with the value and the bound, for bytes that are no stored chunk. The bytes of
-// encoded columns are looked into by who reads them. The key is where ChunkData has it, for
-// wire::chunk_key_of().
+// INVALID_ARGUMENT, with the value and the bound, for malformed bytes. The bytes of encoded columns
+// are only checked when they are read. The key is where ChunkData has it, for wire::chunk_key_of().
 Result<Ref<Chunk>> read_stored_chunk(wire::Bytes bytes, wire::SchemaCache& schemas,
                                      const KeepPart& keep);
 

@@ -44,7 +44,8 @@ Result<Endpoint> parse_host_and_port(std::string_view text) {
   const char* const end = port.data() + port.size();
   const auto [stop, error] = std::from_chars(port.data(), end, endpoint.port);
   if (error != std::errc() || stop != end || port.empty()) {
-    return invalid_argument("port '{}' of address '{}' is no number from 0 to 65535", port, text);
+    return invalid_argument("port '{}' of address '{}' is not a number from 0 to 65535", port,
+                            text);
   }
   return endpoint;
 }

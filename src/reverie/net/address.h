@@ -72,9 +72,9 @@ struct DoorGuard {
   bool has_client_certificates = false;
   bool is_insecure_allowed = false;
 };
-// Whether a server with such a guard may listen at `address`: anybody may at loopback; elsewhere it
-// takes client certificates, a token under TLS, or the explicit word that none is wanted. A token
-// is never asked for over cleartext that leaves the machine.
+// Whether a server with such a guard may listen at `address`: any server may at loopback; elsewhere
+// it needs client certificates, a token under TLS, or the explicit statement that none is wanted. A
+// token is never asked for over cleartext that leaves the machine.
 Status check_bind(const SocketAddress& address, const DoorGuard& guard);
 
 }  // namespace reverie

@@ -1,3 +1,4 @@
+// Tested in connection_test.cc.
 #include <cerrno>
 #include <cstring>
 #include <thread>

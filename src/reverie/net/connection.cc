@@ -210,9 +210,9 @@ Result<ConnectionPair> make_connection_pair(IoLoop& first, IoLoop& second) {
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
     return resource_exhausted("no pair of sockets could be made: {}", std::strerror(errno));
   }
-  sockaddr nobody{};
-  nobody.sa_family = AF_UNIX;
-  const SocketAddress peer(&nobody, sizeof(nobody.sa_family));
+  sockaddr unnamed{};
+  unnamed.sa_family = AF_UNIX;
+  const SocketAddress peer(&unnamed, sizeof(unnamed.sa_family));
   return ConnectionPair{make_connection(first, ends[0], peer),
                         make_connection(second, ends[1], peer)};
 }

@@ -27,11 +27,12 @@ namespace reverie {
 struct IoResult {
   std::size_t size_bytes = 0;
   bool is_end = false;  // the peer sends no more
-  // UNAVAILABLE: this connection is of no more use. Another error: nor would the next one be.
+  // UNAVAILABLE: this connection cannot be used any more. Another error: the next one would fail
+  // too.
   Status status = {};
 };
 
-// Told when a connection can go on. On the loop's thread.
+// Called on the loop's thread when a connection can go on.
 class ConnectionEvents {
  public:
   virtual ~ConnectionEvents() = default;
@@ -39,7 +40,8 @@ class ConnectionEvents {
   virtual void on_writable() = 0;
 };
 
-// Of its loop's thread alone, but for loop() and the facts about the peer. Destroying it hangs up.
+// Loop thread only, except loop() and the facts about the peer. Destroying it closes the
+// connection.
 class Connection {
  public:
   virtual ~Connection() = default;
@@ -60,7 +62,7 @@ class Connection {
   // time; what is not taken is closed with the connection. False: this connection carries none.
   virtual bool accept_descriptors() { return false; }
   virtual bool accepts_descriptors() const { return false; }
-  // The next one that came with what was read, which is the caller's then; -1: there is none.
+  // The next descriptor that came with what was read; the caller owns it. -1 without one.
   virtual int take_descriptor() { return -1; }
   // As write() of one piece, with a descriptor beside its first byte; it stays the caller's.
   virtual IoResult write_with_descriptor(std::span<const std::byte> piece, int descriptor);
@@ -78,7 +80,7 @@ class Connection {
   virtual std::string peer() const = 0;
 
   // With TLS: whether the handshake has ended, and then the protocol by ALPN and the common name of
-  // the peer's certificate, both empty where there is none.
+  // the peer's certificate, each empty without one.
   virtual bool is_encrypted() const { return false; }
   virtual bool is_handshake_done() const { return true; }
   virtual std::string protocol() const { return {}; }

@@ -139,7 +139,7 @@ TEST(Connect, TriesTheNextAddressOfAName) {
     ++count;
   });
   if (!listener.ok()) GTEST_SKIP() << "no IPv6 here";
-  // "localhost" is 127.0.0.1, where nobody listens, and then ::1.
+  // "localhost" is 127.0.0.1, where no socket listens, and then ::1.
   const auto port = (*listener)->address().port();
   EXPECT_TRUE(connect_to(threads.loop(0), format("localhost:{}", port)).ok());
 }
@@ -156,27 +156,27 @@ TEST(Connect, ADroppedAttemptCallsNobody) {
 
 TEST(ListenerTest, RefusesAnAddressInUse) {
   IoThreads threads;
-  const auto nobody = [](int fd, const auto&) { ::close(fd); };
-  auto first = Listener::open(threads.loop(0), address_of("127.0.0.1:0"), nobody);
+  const auto ignore = [](int fd, const auto&) { ::close(fd); };
+  auto first = Listener::open(threads.loop(0), address_of("127.0.0.1:0"), ignore);
   ASSERT_TRUE(first.ok());
   const std::string address = (*first)->address().to_string();
-  const auto second = Listener::open(threads.loop(0), address_of(address), nobody);
+  const auto second = Listener::open(threads.loop(0), address_of(address), ignore);
   EXPECT_EQ(second.status().code(), StatusCode::kAlreadyExists);
   EXPECT_NE(second.status().message().find(address), std::string::npos);
   (*first)->close();
-  EXPECT_TRUE(Listener::open(threads.loop(0), address_of(address), nobody).ok());
+  EXPECT_TRUE(Listener::open(threads.loop(0), address_of(address), ignore).ok());
 }
 
 TEST(ListenerTest, AUnixSocketIsTheOwnersAloneAndGoesWithItsListener) {
   IoThreads threads;
   const std::string path = scratch_path("mode");
-  const auto nobody = [](int fd, const auto&) { ::close(fd); };
+  const auto ignore = [](int fd, const auto&) { ::close(fd); };
   {
-    auto listener = Listener::open(threads.loop(0), address_of("unix:" + path), nobody);
+    auto listener = Listener::open(threads.loop(0), address_of("unix:" + path), ignore);
     ASSERT_TRUE(listener.ok()) << listener.status().to_string();
     const auto permissions = std::filesystem::status(path).permissions();
     EXPECT_EQ(permissions & std::filesystem::perms(0077), std::filesystem::perms::none);
-    EXPECT_EQ(Listener::open(threads.loop(0), address_of("unix:" + path), nobody).status().code(),
+    EXPECT_EQ(Listener::open(threads.loop(0), address_of("unix:" + path), ignore).status().code(),
               StatusCode::kAlreadyExists);
   }
   EXPECT_FALSE(std::filesystem::exists(path));
@@ -185,14 +185,14 @@ TEST(ListenerTest, AUnixSocketIsTheOwnersAloneAndGoesWithItsListener) {
 TEST(ListenerTest, ASocketThatADeadProcessLeftIsTakenOverAndAFileIsNot) {
   IoThreads threads;
   const std::string path = scratch_path("left");
-  const auto nobody = [](int fd, const auto&) { ::close(fd); };
+  const auto ignore = [](int fd, const auto&) { ::close(fd); };
   const SocketAddress address = address_of("unix:" + path);
   const int left = ::socket(AF_UNIX, SOCK_STREAM, 0);
   ASSERT_EQ(::bind(left, address.data(), address.size()), 0);
   ::close(left);
-  EXPECT_TRUE(Listener::open(threads.loop(0), address, nobody).ok());
+  EXPECT_TRUE(Listener::open(threads.loop(0), address, ignore).ok());
   std::ofstream(path) << "precious";
-  EXPECT_EQ(Listener::open(threads.loop(0), address, nobody).status().code(),
+  EXPECT_EQ(Listener::open(threads.loop(0), address, ignore).status().code(),
             StatusCode::kAlreadyExists);
   EXPECT_TRUE(std::filesystem::exists(path));
   std::filesystem::remove(path);
@@ -215,7 +215,7 @@ Status handshake_status(const TlsServerOptions& server, const TlsClientOptions& 
   return first.wait_for_end();
 }
 
-// One end of two strings. It has no events: who asks for one waits in vain.
+// One end of two strings. It has no events: a caller that asks for one waits in vain.
 class Pipe final : public Connection {
  public:
   Pipe(IoLoop& loop, std::string& in, std::string& out) : loop_(loop), in_(in), out_(out) {}

@@ -6,8 +6,8 @@
 // A connection lives on one loop: what happens to it happens on that loop's thread, so it needs no
 // lock. Other threads reach it by post(). The loops are Asio's; this header hides it.
 //
-// A thread with nothing to do looks again for a moment before it sleeps (base/spin.h): a question
-// and its answer follow each other sooner than threads wake.
+// A thread with nothing to do polls for a moment before it sleeps (base/spin.h): a request and its
+// answer follow each other sooner than threads wake.
 #pragma once
 
 #include <atomic>
@@ -30,14 +30,14 @@ class io_context;
 
 namespace reverie {
 
-// What else a loop's thread looks for before it sleeps: a place that no descriptor tells about, as
-// shared memory is. On the loop's thread.
+// What else a loop's thread polls before it sleeps: a source without a descriptor, such as shared
+// memory. Called on the loop's thread.
 class LoopWatch {
  public:
   virtual ~LoopWatch() = default;
   // Does what is to be done there now; false if nothing is.
   virtual bool look() = 0;
-  // From here on somebody else, or a descriptor, has to wake the thread.
+  // From here on another thread, or a descriptor, has to wake this one.
   virtual void before_sleep() = 0;
   virtual void after_sleep() = 0;
 };
@@ -60,7 +60,7 @@ class IoLoop {
   // Whether the caller is the loop's thread.
   bool is_current() const;
 
-  // One a loop; null: none any more. REQUIRES: on the loop's thread.
+  // One per loop; null removes it. REQUIRES: on the loop's thread.
   void set_watch(LoopWatch* watch) { watch_ = watch; }
 
   // Memory for what is read next, shared by all connections of the loop: valid until the event that
@@ -86,7 +86,7 @@ class IoLoop {
   bool is_stopped_ REVERIE_GUARDED_BY(mutex_) = false;
   bool is_looking_ REVERIE_GUARDED_BY(mutex_) = false;  // it sees a post without being woken
   std::atomic<bool> has_posted_{false};
-  // Of the loop's thread.
+  // Loop thread only.
   std::vector<std::function<void()>> running_;  // keeps its memory
   Spinner spinner_;
   LoopWatch* watch_ = nullptr;
@@ -120,7 +120,7 @@ class IoThreads {
   std::atomic<std::size_t> next_{0};
 };
 
-// Calls back once after a while, on its loop. Of the loop's thread alone, destructor included.
+// Calls back once after a while, on its loop. Loop thread only, the destructor included.
 class LoopTimer {
  public:
   explicit LoopTimer(IoLoop& loop);

@@ -1,3 +1,4 @@
+// Tested in connection_test.cc.
 #include "reverie/net/listener.h"
 
 #include <cerrno>
@@ -38,7 +39,7 @@ Status make_room(const SocketAddress& address, const std::string& path) {
   const bool is_dead =
       ::connect(probe, address.data(), address.size()) != 0 && errno == ECONNREFUSED;
   ::close(probe);
-  if (!is_dead) return already_exists("somebody listens at unix:{} already", path);
+  if (!is_dead) return already_exists("another process listens at unix:{}", path);
   ::unlink(path.c_str());
   return {};
 }
@@ -54,9 +55,8 @@ SocketAddress without_port(const SocketAddress& address) {
 
 Status refuse(const SocketAddress& address, int error) {
   if (error == EADDRINUSE) {
-    return already_exists(
-        "somebody listens at {} already; choose another port, or 0 for a free one",
-        address.to_string());
+    return already_exists("another process listens at {}; choose another port, or 0 for a free one",
+                          address.to_string());
   }
   return unavailable("cannot listen at {}: {}", address.to_string(), std::strerror(error));
 }
@@ -105,7 +105,7 @@ class Listener::Impl : public std::enable_shared_from_this<Impl> {
     accept_ = nullptr;
     when_scarce_ = nullptr;
     struct stat now {};
-    // Ours still, and not one that somebody made since.
+    // Still ours, and not a file that was made since.
     if (!path_.empty() && ::lstat(path_.c_str(), &now) == 0 && now.st_ino == file_.st_ino &&
         now.st_dev == file_.st_dev) {
       ::unlink(path_.c_str());

@@ -22,15 +22,15 @@ class Listener {
   // descriptors left: they are tried again a moment later.
   using Scarce = std::function<void()>;
 
-  // Listens at `address`; port 0 takes a free one. ALREADY_EXISTS when somebody else does: a port
+  // Listens at `address`; port 0 takes a free one. ALREADY_EXISTS when another socket does: a port
   // is never shared. A Unix socket that a dead process left behind is taken over. A socket's file
   // is removed at the end, and only its owner may connect; at the door beside a TCP address
   // (local_door.h) the peers of other users are hung up on.
   static Result<std::unique_ptr<Listener>> open(IoLoop& loop, const SocketAddress& address,
                                                 Accept accept, Scarce when_scarce = nullptr);
   // Whether open() may succeed there, as far as can be known without listening: the address is one
-  // of this machine's, and a socket's file can be made. Whether somebody else listens is not looked
-  // at.
+  // of this machine's, and a socket's file can be made. Does not look whether another socket
+  // listens there.
   static Status check(const SocketAddress& address);
   ~Listener();
   Listener(const Listener&) = delete;

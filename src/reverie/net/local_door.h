@@ -4,8 +4,8 @@
 //     client   told "localhost:7000" tries the second first: half the time of a round trip
 //
 // The name lies in the abstract namespace of Unix sockets: it has no file, goes with its listener,
-// and is seen by those alone that share the server's network. Anybody there may take such a name,
-// so each side looks whether the other belongs to its own user, and takes TCP if not.
+// and is visible only within the server's network namespace. Any process there may take such a
+// name, so each side checks that the other belongs to its own user, and uses TCP if not.
 #pragma once
 
 #include <vector>

@@ -1,3 +1,4 @@
+// Tested in connection_test.cc and src/reverie/grpc/grpc_test.cc.
 #include "reverie/net/tls.h"
 
 #include <string_view>

@@ -30,9 +30,9 @@ struct TlsClientOptions {
 // A checked set of options, shared by the connections it is for. Immutable, thread-safe.
 class TlsContext {
  public:
-  // `protocols` are offered or accepted by ALPN, best first: {"h2"}. A client that offers none of
-  // a server's protocols is turned away. INVALID_ARGUMENT for text that is no certificate or key,
-  // a key that does not fit, or an own certificate that is not valid now.
+  // `protocols` are offered or accepted by ALPN, best first: {"h2"}. A client that offers none of a
+  // server's protocols is turned away. INVALID_ARGUMENT for a malformed certificate or key, a key
+  // that does not fit, or an own certificate that is not valid now.
   static Result<std::shared_ptr<const TlsContext>> server(
       const TlsServerOptions& options, const std::vector<std::string>& protocols);
   static Result<std::shared_ptr<const TlsContext>> client(

@@ -1,3 +1,4 @@
+// Tested in connection_test.cc.
 #include "reverie/net/tls_connection.h"
 
 #include <algorithm>
@@ -74,8 +75,8 @@ bool is_about_certificate(int alert) {
   }
 }
 
-// Whether both ends speak TLS, but not such that they can agree. The end of the stream is none of
-// that: the peer may be starting or stopping.
+// Whether both ends speak TLS, but cannot agree on how. The end of the stream is none of that: the
+// peer may be starting or stopping.
 bool is_discord(unsigned long error) {
   if (error == 0 || ERR_GET_LIB(error) != ERR_LIB_SSL) return false;
   return ERR_GET_REASON(error) != SSL_R_UNEXPECTED_EOF_WHILE_READING;

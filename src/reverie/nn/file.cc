@@ -1,3 +1,4 @@
+// Tested in mlp_file_test.cc.
 #include "reverie/nn/file.h"
 
 #include <cerrno>

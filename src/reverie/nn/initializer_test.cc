@@ -68,7 +68,7 @@ TEST(Initializer, OrthogonalWeightsAreOrthonormalTimesTheirGain) {
   }
 }
 
-// Of a matrix that is equally likely to be any rotation, an element is as often above 0 as below.
+// An element of a uniformly random rotation is as often above 0 as below.
 TEST(Initializer, OrthogonalMatricesPreferNoDirection) {
   const Mlp mlp = mlp_of({2, 2});
   Parameters parameters = mlp.make_parameters();

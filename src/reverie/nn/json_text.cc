@@ -1,3 +1,4 @@
+// Tested in safetensors_test.cc.
 #include "reverie/nn/json_text.h"
 
 #include <limits>

@@ -1,5 +1,7 @@
 // The kernels with AVX2 and FMA: vectors of 8 floats, 16 registers. cmake/library.cmake gives this
 // source the options for them on x86-64; elsewhere nothing is compiled.
+//
+// Tested in kernels_test.cc.
 #include "reverie/nn/kernels_table.h"
 
 #if defined(__AVX2__) && defined(__FMA__)

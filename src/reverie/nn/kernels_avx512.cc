@@ -1,5 +1,7 @@
 // The kernels with AVX-512: vectors of 16 floats, 32 registers. cmake/library.cmake gives this
 // source the options for them on x86-64; elsewhere nothing is compiled.
+//
+// Tested in kernels_test.cc.
 #include "reverie/nn/kernels_table.h"
 
 #if defined(__AVX512F__)

@@ -77,7 +77,7 @@ REVERIE_INLINE Vector<kWidth> tanh_of(Vector<kWidth> x) {
   const Floats exponential = power * reinterpret_cast<Floats>((n + 127) << 23);
   const Floats far = 1.0f - 2.0f / (exponential + 1.0f);
   const Floats signed_far = (x < 0.0f) ? -far : far;
-  // x == x: what is no number stays so.
+  // x == x: NaN stays NaN.
   return (magnitude < 0.625f) ? near : ((x == x) ? signed_far : x);
 }
 

@@ -1,4 +1,6 @@
 // The kernels with what every processor of the architecture has: SSE2 on x86-64, NEON on ARM.
+//
+// Tested in kernels_test.cc.
 #include <cstddef>
 
 namespace reverie::nn {

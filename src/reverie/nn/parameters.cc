@@ -1,3 +1,4 @@
+// Tested in mlp_test.cc and adam_test.cc.
 #include "reverie/nn/parameters.h"
 
 #include <algorithm>

@@ -79,7 +79,7 @@ Result<Entry> read_entry(JsonReader& json, std::string name) {
     } else if (key == "data_offsets") {
       REVERIE_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> offsets, read_numbers(json, 2));
       if (offsets.size() != 2 || offsets[0] > offsets[1]) {
-        return data_loss("tensor '{}' has data_offsets that are no range", entry.name);
+        return data_loss("tensor '{}' has malformed data_offsets", entry.name);
       }
       entry.begin = offsets[0];
       entry.end = offsets[1];
@@ -205,7 +205,7 @@ std::vector<std::byte> encode_safetensors(const SafeTensors& tensors) {
 
 Result<SafeTensors> decode_safetensors(std::span<const std::byte> bytes) {
   if (bytes.size() < kLengthBytes) {
-    return data_loss("{} bytes are no safetensors file, which has at least {}", bytes.size(),
+    return data_loss("{} bytes are not a safetensors file, which has at least {}", bytes.size(),
                      kLengthBytes);
   }
   std::uint64_t length = 0;

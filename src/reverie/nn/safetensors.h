@@ -33,7 +33,7 @@ struct SafeTensors {
   std::vector<NamedTensor> tensors;
   std::map<std::string, std::string> metadata;
 
-  // Null when there is none of that name.
+  // Null without one of that name.
   const NamedTensor* find(std::string_view name) const;
 };
 

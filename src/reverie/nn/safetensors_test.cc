@@ -71,7 +71,7 @@ TEST(SafeTensors, ReadsWhatOtherWritersMake) {
 TEST(SafeTensors, RefusesWhatIsDamaged) {
   const std::string tensor = R"("dtype":"F32","shape":[1],"data_offsets":[0,4])";
   EXPECT_EQ(decode_safetensors({}).status().to_string(),
-            "DATA_LOSS: 0 bytes are no safetensors file, which has at least 8");
+            "DATA_LOSS: 0 bytes are not a safetensors file, which has at least 8");
   EXPECT_EQ(refusal("", 0), "DATA_LOSS: the header is malformed at byte 0: '{' is missing");
   EXPECT_EQ(refusal("{} x", 0),
             "DATA_LOSS: the header is malformed at byte 3: there is more behind the last '}'");

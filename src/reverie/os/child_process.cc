@@ -142,7 +142,7 @@ bool ChildProcess::has_ended() {
   do {
     result = waitid(P_PID, static_cast<id_t>(pid_), &about, WEXITED | WNOHANG);
   } while (result != 0 && errno == EINTR);
-  if (result != 0) {  // somebody else has collected it, or SIGCHLD is ignored
+  if (result != 0) {  // it was collected elsewhere, or SIGCHLD is ignored
     has_ended_ = true;
     end_text_ = "ended";
   } else if (about.si_pid != 0) {

@@ -92,11 +92,11 @@ class FileSystem {
   virtual Status remove_folder(const std::string& path) = 0;
   // The names in it are on the disk afterwards.
   virtual Status sync_folder(const std::string& path) = 0;
-  // The same for one file's bytes, whoever wrote them.
+  // The same for one file's bytes, whichever process wrote them.
   virtual Status sync_file(const std::string& path) = 0;
 
-  // Takes the lock of this name, a file that is made and stays. FAILED_PRECONDITION, naming who
-  // holds it where that is known, when somebody does: another process, or this one.
+  // Takes the lock of this name, a file that is created and stays. FAILED_PRECONDITION when it is
+  // held, by this process or another one, naming the holder where that is known.
   virtual Result<std::unique_ptr<FileLock>> lock(const std::string& path) = 0;
 
   // The machine's own.

@@ -5,7 +5,7 @@
 
 namespace reverie {
 
-// Of the machine, or of the control group that the process runs in when that allows less.
+// The memory of the machine, or what the control group of the process allows if that is less.
 std::size_t memory_size_bytes();
 
 // Gives the free pages of the C heap back, which keeps them otherwise: for after something large

@@ -1,4 +1,6 @@
 // FileSystem over plain system calls.
+//
+// Tested in file_system_test.cc.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -298,7 +300,7 @@ class PosixFileSystem final : public FileSystem {
     struct stat about {};
     if (fstat(fd.get(), &about) != 0) return error_of(errno, "look at", path);
     if (!S_ISREG(about.st_mode)) {
-      return invalid_argument("'{}' is no ordinary file; give the path of one", path);
+      return invalid_argument("'{}' is not a regular file; give the path of one", path);
     }
     return static_cast<std::uint64_t>(about.st_size);
   }

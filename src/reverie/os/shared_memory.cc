@@ -29,12 +29,12 @@ Result<SharedMemory> SharedMemory::create(const std::string& name, std::size_t s
 Result<SharedMemory> SharedMemory::open(int fd) {
   struct stat about {};
   if (fstat(fd, &about) != 0) {
-    return invalid_argument("descriptor {} is no shared memory: {}", fd, std::strerror(errno));
+    return invalid_argument("descriptor {} is not shared memory: {}", fd, std::strerror(errno));
   }
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || about.st_size <= 0) {
     return invalid_argument(
-        "descriptor {} is no shared memory of a fixed size; hand over SharedMemory::fd()", fd);
+        "descriptor {} is not shared memory of a fixed size; hand over SharedMemory::fd()", fd);
   }
   const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
   if (own < 0) return resource_exhausted("no descriptor left: {}", std::strerror(errno));

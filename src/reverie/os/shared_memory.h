@@ -18,10 +18,10 @@ namespace reverie {
 class SharedMemory {
  public:
   // New memory, zeroed, readable and writable. `name` is for people: /proc shows it. Pages are
-  // taken when first touched. RESOURCE_EXHAUSTED when there is none, or for 0 bytes.
+  // taken when first touched. RESOURCE_EXHAUSTED without memory, or for 0 bytes.
   static Result<SharedMemory> create(const std::string& name, std::size_t size_bytes);
   // Maps what another process created and handed over as `fd`, which stays the caller's.
-  // INVALID_ARGUMENT if `fd` is no such memory.
+  // INVALID_ARGUMENT if `fd` is not such memory.
   static Result<SharedMemory> open(int fd);
 
   SharedMemory(SharedMemory&& other) noexcept;

@@ -1,4 +1,4 @@
-// ByteAccount: how many bytes of chunks somebody's items keep alive.
+// ByteAccount: how many bytes of chunks the items of one owner keep alive.
 //
 // A chunk's size may fall while it is counted, when its rows are compressed. So a chunk keeps what
 // it was charged with (Chunk::charge) and corrects the accounts that it is in.

@@ -12,9 +12,9 @@
 // chunk needs no table of columns.
 //
 // A chunk that was opened as compressible may give its raw rows up once it is sealed: its writer
-// encodes the columns (record/compact.h) and replaces the rows by them. Who reads raw rows of such
-// a chunk holds a RawRows meanwhile; the last of them gives the memory back. Other chunks are raw,
-// or encoded, for good, and reading them costs no more than it did.
+// encodes the columns (record/compact.h) and replaces the rows by them. A reader of raw rows of
+// such a chunk holds a RawRows meanwhile; the last of them releases the memory. Other chunks are
+// raw, or encoded, for good, and reading them costs nothing extra.
 //
 // A row of kBytes or kString is a cell {offset, size} into the bytes behind the last column. A
 // chunk never grows: when they are used up the writer seals it and opens the next.
@@ -194,7 +194,8 @@ class Chunk final : public RefCounted<Chunk> {
   };
   // What a chunk that is or may be encoded has beyond a raw one.
   struct Form {
-    // Of `readers`: the columns are encoded; the raw rows were given back. The rest counts RawRows.
+    // Bits of `readers`: the columns are encoded; the raw rows were released. The rest counts
+    // RawRows.
     static constexpr std::uint32_t kEncoded = 1u << 31;
     static constexpr std::uint32_t kGone = 1u << 30;
 
@@ -218,7 +219,7 @@ class Chunk final : public RefCounted<Chunk> {
 
   std::size_t var_begin() const { return capacity_ * schema_->step_bytes(); }
   void check_places(const EncodedColumns& encoded) const;
-  // False when the raw rows are no more.
+  // False when the raw rows were released.
   bool begin_reading() const;
   void end_reading() const;
 
@@ -232,8 +233,8 @@ class Chunk final : public RefCounted<Chunk> {
   std::uint32_t var_used_ = 0;
 };
 
-// Keeps a chunk's raw rows while somebody reads them. Empty when they are no more: then the chunk
-// is encoded. Does not keep the chunk.
+// Keeps a chunk's raw rows while a reader uses them. Empty when they were released: then the chunk
+// is encoded. Does not keep the chunk alive.
 class RawRows {
  public:
   RawRows() = default;

@@ -1,3 +1,4 @@
+// Tested in tests/python/waiting_test.py.
 #include "reverie/record/table_info.h"
 
 #include "reverie/base/format.h"

@@ -41,10 +41,10 @@ struct TableOptions {
   RateLimiterSpec rate_limiter;
   std::vector<ComponentSpec> extensions;
   std::optional<Signature> signature;
-  // Whether items must fit the signature. If not it is what readers and writers are told.
+  // Whether items must fit the signature. If not, it only informs readers and writers.
   bool checks_items = true;
-  // Of a table with max_times_sampled: whether samples that a server drew for a reader who went
-  // away, and had not sent yet, are undone.
+  // For a table with max_times_sampled: whether a server undoes samples that it drew for a reader
+  // and had not sent when that reader went away.
   bool undoes_unsent = false;
   // Whether items are found by their keys and episodes are counted. Where not, the table saves the
   // map from keys to items, 22 bytes an item: keys mean nothing, and only a ticket finds an item.

@@ -34,7 +34,7 @@ struct LayoutColumn {
   std::uint16_t piece_begin = 0;
   std::uint16_t piece_end = 0;
   bool squeezed = false;  // exactly one row, handed out without its leading axis
-  // Of whole steps (Client.insert, Writer), or from a client whose protocol does not say so: a
+  // Made from whole steps (Client.insert, Writer), or by a client whose protocol does not tell: the
   // signature may be that of one step instead.
   bool stepwise = false;
 

@@ -1,3 +1,4 @@
+// Tested in local_service_test.cc.
 #include "reverie/replay/chunk_store.h"
 
 #include "reverie/tensor/block_memory.h"

@@ -26,7 +26,7 @@
 
 namespace reverie {
 
-// What a single draw would have given, from what the draws of a Selector::draw_distinct() had:
+// Turns the probabilities of the draws of a Selector::draw_distinct() into those of a single draw:
 // p_k = c_k (1 - c_1) ... (1 - c_(k-1)). Items that were only drawn when nothing else was left have
 // 0, those of a selector without chance 1.
 void to_first_draw(std::span<double> probabilities);

@@ -16,7 +16,7 @@ namespace {
 struct Enumeration {
   std::vector<double> shares;
   std::size_t count;
-  // Of each set (a bit an item): its probability, and that with item i as the first draw given.
+  // For each set (a bit per item): its probability, and that given item i as the first draw.
   std::map<unsigned, double> of_set;
   std::map<unsigned, std::vector<double>> given_first;
 
@@ -50,7 +50,7 @@ struct Enumeration {
   }
 };
 
-// What is told of a set, item by item.
+// The probabilities reported for a set, item by item.
 std::vector<double> told(const Enumeration& model, unsigned set) {
   std::vector<double> probabilities;
   for (std::size_t i = 0; i < model.shares.size(); ++i) {

@@ -134,7 +134,7 @@ class ItemSlots {
   Slot used() const { return used_; }
 
   // --- Checkpoints. Between freeze() and thaw() each segment is copied out as it was, in order by
-  // next_frozen(), or earlier by whoever is about to change a slot of it.
+  // next_frozen(), or earlier by the first change to one of its slots.
 
   // The numbers beside the slots.
   struct Numbers {
@@ -147,7 +147,7 @@ class ItemSlots {
   // One at a time.
   void freeze() { frozen_ = std::make_unique<Frozen>(used_); }
   void thaw() { frozen_.reset(); }
-  // Before any change of a slot's item, but for those that take() and give_back() make.
+  // Call before any change of a slot's item, except those that take() and give_back() make.
   void will_change(Slot slot) {
     if (frozen_) [[unlikely]] {
       keep(slot / kSegmentSlots);

@@ -31,7 +31,7 @@ namespace reverie {
 class KeyMap {
  public:
   KeyMap();
-  // With a secret of one's own: the same keys in the same order give the same layout.
+  // With a given secret: the same keys in the same order give the same layout.
   explicit KeyMap(std::uint64_t secret);
   KeyMap(KeyMap&&) noexcept = default;
   KeyMap& operator=(KeyMap&&) noexcept = default;

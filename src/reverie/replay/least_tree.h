@@ -1,7 +1,7 @@
 // The smallest of the positive weights of slots.
 //
 //     level 1    [ m m m .. m ]                     each the least of 16 below
-//     level 0    [ w w w .. w ][ w w w .. w ] ...   infinity where there is none
+//     level 0    [ w w w .. w ][ w w w .. w ] ...   infinity for no weight
 //
 // A change goes up until a group's least stays what it was: mostly one line, at worst one on each
 // level.
@@ -45,7 +45,7 @@ class LeastTree {
     }
   }
 
-  // Of all slots; kNone where all are out.
+  // The least weight of all slots; kNone where all are out.
   float least() const { return least_; }
 
   std::size_t memory_bytes() const {

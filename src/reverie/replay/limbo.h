@@ -20,7 +20,7 @@
 
 namespace reverie {
 
-// Things to be destroyed after the lock is let go. The usual one or two need no allocation.
+// Objects to be destroyed after the lock is released. The usual one or two need no allocation.
 class Garbage {
  public:
   void add(Trajectory trajectory) {

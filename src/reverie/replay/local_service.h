@@ -23,8 +23,9 @@
 namespace reverie {
 
 struct StoreOptions {
-  // Of the chunks that all items refer to, each counted once. An insert beyond it waits, then
-  // fails; a table that is full goes on, so the bound may be passed by one item a table.
+  // A bound on the chunks that all items refer to, each counted once. An insert beyond it waits,
+  // then fails; a full table still replaces items, so the bound may be passed by one item per
+  // table.
   std::optional<std::int64_t> max_bytes;
   Clock* clock = nullptr;              // the system's when null; outlives the service
   const Registry* registry = nullptr;  // the components that ship when null
@@ -34,7 +35,7 @@ struct StoreOptions {
 class StoreCheckpoints {
  public:
   using Done = ReplayService::Done<Result<std::string>>;
-  // What its requests' ids begin with: of no table.
+  // The first bits of its request ids, which no table uses.
   static constexpr RequestId kCheckpointIds = RequestId{0xffff} << 48;
 
   virtual ~StoreCheckpoints() = default;
@@ -74,13 +75,13 @@ class LocalService final : public ReplayService {
   // All tables at one moment, in their order. CANCELLED once closed, FAILED_PRECONDITION while an
   // earlier snapshot is held.
   Result<std::vector<std::unique_ptr<TableSnapshot>>> freeze();
-  // Of a time of this store from nanoseconds since 1970.
+  // Nanoseconds since 1970 minus this store's clock.
   std::int64_t calendar_offset_ns() const { return context_->calendar_offset_ns; }
   // Writes all tables, as they are at one moment, to where they outlive the process, with `payload`
   // beside them, and tells where that is once it is durable. UNIMPLEMENTED for a store that was not
   // told where.
   RequestId checkpoint(std::span<const std::byte> payload, Done<Result<std::string>> done);
-  // Before anybody else has the store.
+  // Call before the store is shared.
   void set_checkpoints(std::unique_ptr<StoreCheckpoints> checkpoints) {
     checkpoints_ = std::move(checkpoints);
   }

@@ -64,9 +64,9 @@ class Prioritized final : public Selector {
   Random random_;
   RandomLanes lanes_;
   SumTree tree_;
-  std::unique_ptr<LeastTree> least_;  // null until somebody asks for the least
+  std::unique_ptr<LeastTree> least_;  // null until the least is asked for
   SlotSet slots_;
-  // Of the item that was inserted last: the next one mostly has the same.
+  // The item that was inserted last: the next one mostly has the same priority.
   double inserted_priority_ = 0;
   float inserted_weight_ = 0;
   // Room of a call, kept from call to call.

@@ -25,8 +25,8 @@ namespace reverie {
 // A plain state machine; the table that owns it locks.
 class RateLimiter {
  public:
-  // INVALID_ARGUMENT for numbers that make no limiter, and for one that would come to stand still:
-  // neither an insert nor a sample allowed, whatever anybody does.
+  // INVALID_ARGUMENT for numbers that are out of range, and for a limiter that would deadlock: it
+  // could reach a state in which it allows neither an insert nor a sample.
   static Result<RateLimiter> make(const RateLimiterSpec& spec);
 
   // The named ones. They only fill in the four numbers; make() checks them.

@@ -1,3 +1,4 @@
+// Tested in tests/integration/plugin_test.cc.
 #include "reverie/replay/registry.h"
 
 #include <utility>

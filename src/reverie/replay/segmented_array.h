@@ -3,9 +3,9 @@
 // A directory of pointers leads to segments of a few thousand elements. Only the directory is ever
 // copied: 20 KB at 10 million elements.
 //
-// freeze() keeps what the array holds at that moment for a reader without its owner's lock: whoever
-// then writes to a segment for the first time does it in a copy, and leaves the old one to the
-// reader. Writes of an array that may be frozen go through write().
+// freeze() keeps what the array holds at that moment for a reader without its owner's lock: the
+// first write to a segment afterwards goes to a copy, and leaves the old segment to the reader.
+// Writes to an array that may be frozen go through write().
 #pragma once
 
 #include <algorithm>
@@ -64,7 +64,7 @@ class SegmentedArray {
     return (*this)[index];
   }
 
-  // One at a time: thaw() comes before the next, and once nobody reads it any more.
+  // One at a time: thaw() comes before the next, and after the last read.
   std::shared_ptr<const Frozen> freeze() {
     frozen_ = std::make_shared<Frozen>();
     frozen_->segments_.reserve(segments_.size());

@@ -127,9 +127,8 @@ class Selector {
   // Requires spans of one size.
   virtual std::size_t draw_distinct(std::span<Slot> slots, std::span<double> probabilities) = 0;
 
-  // Of the items that are in, the probability that a single draw has for the least likely one that
-  // it can draw; none where the selector does not know. May look at all items when it is asked for
-  // the first time. Requires size() > 0.
+  // The smallest probability that a single draw gives to any item that it can draw; none where the
+  // selector does not know. The first call may look at all items. Requires size() > 0.
   virtual std::optional<double> least_probability() { return std::nullopt; }
 
   // What all items together weigh in a draw: an item of weight w is drawn with probability w /

@@ -169,7 +169,7 @@ std::size_t SumTree::memory_bytes() const {
 namespace sum_tree {
 namespace {
 
-// The last child with a weight along the mass; kFanout if there is none.
+// The last child with a weight along the mass; kFanout without one.
 template <typename T>
 std::size_t last_weighty(const T* values) {
   for (std::size_t rank = kFanout; rank-- > 0;) {

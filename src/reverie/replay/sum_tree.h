@@ -85,8 +85,8 @@ class SumTree {
 
   std::size_t memory_bytes() const;
 
-  // The weights as they were when the tree was frozen; read by any thread until thaw(). Whoever
-  // then changes a segment for the first time does it in a copy.
+  // The weights as they were when the tree was frozen; read by any thread until thaw(). The first
+  // change to a segment afterwards goes to a copy.
   class Frozen {
    public:
     std::size_t capacity() const { return segments_.size() * sum_tree::kSegmentSlots; }
@@ -121,7 +121,7 @@ class SumTree {
   // Groups whose weights are newer than the sums above them.
   std::array<std::uint32_t, sum_tree::kRefreshMax> waiting_;
   std::size_t waiting_count_ = 0;
-  std::uint32_t waiting_last_ = kNoSlot;  // of these; kNoSlot, which is no group, without any
+  std::uint32_t waiting_last_ = kNoSlot;  // the last of these; kNoSlot without any
 };
 
 }  // namespace reverie

@@ -1,4 +1,6 @@
 // A SumTree with AVX2.
+//
+// Tested in sum_tree_test.cc.
 #include "reverie/replay/sum_tree_nodes.h"
 
 #if defined(__x86_64__)

@@ -1,4 +1,6 @@
 // The primitives of a SumTree with AVX-512, where they save something over the AVX2 ones.
+//
+// Tested in sum_tree_test.cc.
 #include "reverie/replay/sum_tree_nodes.h"
 
 #if defined(__x86_64__)

@@ -55,7 +55,7 @@ struct Tree {
   double total = 0;
 };
 
-// A call of refresh() takes at most so many groups.
+// A call of refresh() takes at most this many groups.
 inline constexpr std::size_t kRefreshMax = 1024;
 
 struct Kernels {

@@ -1,5 +1,7 @@
 // The primitives of a SumTree in plain C++, for any processor. They add and compare in the same
 // order as the vector ones, and so give the same answers.
+//
+// Tested in sum_tree_test.cc.
 #include "reverie/replay/sum_tree_walk.h"
 
 namespace reverie::sum_tree {

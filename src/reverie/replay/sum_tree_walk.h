@@ -2,7 +2,7 @@
 // processor does in its own way:
 //
 //     struct Primitives {
-//       // Of the 16 children of a node, finds the one whose share the mass is in: the last whose
+//       // Finds the one of a node's 16 children whose share contains the mass: the last whose
 //       // running sum is at most *mass. Takes that sum from *mass. Returns the child's place in
 //       // the node, in bytes.
 //       static std::size_t step(const double* node, double* mass);
@@ -33,7 +33,7 @@
 
 namespace reverie::sum_tree {
 
-// Of a search: what is carried and what is under way fit in the first-level cache.
+// Searches of one block: what is carried and what is under way fit in the first-level cache.
 inline constexpr std::size_t kBlock = 64;
 
 // What lies `bytes` behind the start of an array.
@@ -167,7 +167,7 @@ class DirtyList {
 // cache. They were asked for when the groups were noted.
 inline constexpr std::size_t kRefreshBlock = 64;
 
-// Refreshes so many groups and their nodes in the segments.
+// Refreshes `count` groups and their nodes in the segments.
 template <typename Primitives>
 [[gnu::always_inline]] inline void refresh_block(Tree& tree, const std::uint32_t* groups,
                                                  std::size_t count, DirtyList& dirty) {

@@ -1,3 +1,4 @@
+// Tested in local_service_test.cc.
 #include "reverie/replay/table.h"
 
 #include <algorithm>

@@ -38,7 +38,7 @@ struct StoreContext {
         chunks(max_bytes) {}
 
   Clock& clock;
-  // Of a TimePoint from nanoseconds since 1970: how checkpoints tell times.
+  // Nanoseconds since 1970 minus a TimePoint: checkpoints hold calendar times.
   const std::int64_t calendar_offset_ns;
   TimerQueue timers;
   ChunkStore chunks;
@@ -52,8 +52,8 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   template <typename T>
   using Done = ReplayService::Done<T>;
 
-  // Items handled at most before the lock is let go: half a millisecond when every line that they
-  // touch comes from memory.
+  // The most items that are handled before the lock is released: half a millisecond when every line
+  // that they touch comes from memory.
   static constexpr std::size_t kBreath = 256;
   // Corrupt items that are logged; the others are counted alone.
   static constexpr std::int64_t kCorruptLogged = 1000;
@@ -85,7 +85,7 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   std::size_t memory_bytes();
   std::size_t size();
 
-  // Looks at those who wait again: room may have come up elsewhere in the store, or a deadline.
+  // Looks at waiting requests again: room may have come up elsewhere in the store, or a deadline.
   void serve();
 
   void unpin(std::uint64_t token) noexcept override;
@@ -130,11 +130,12 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
     bool is_unfinished = false;
   };
 
-  // Runs `change` under the lock, then serves who waits, breath by breath.
+  // Runs `change` under the lock, then serves waiting requests, breath by breath.
   template <typename Change>
   void apply(Change change);
   void finish(Effects& effects);
-  // The probabilities of a batch without repeats as they are told. Without the lock.
+  // Computes the probabilities of a batch without repeats that the caller gets. Called without the
+  // lock.
   static void finish_distinct(SampleBatch& batch);
 
   // Inserts the first items as far as the bounds let it; `refusal` says what ended it otherwise.

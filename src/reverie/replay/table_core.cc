@@ -189,7 +189,7 @@ std::size_t TableCore::take_back(const SampleBatch& batch, std::size_t begin, st
       ++count;
       continue;
     }
-    // Gone: with this draw, or since, because somebody wanted it gone.
+    // Gone: with this draw, or removed since.
     const bool was_last =
         options_.max_times_sampled >= 1 && batch.times_sampled()[i] >= options_.max_times_sampled;
     if (!was_last) continue;

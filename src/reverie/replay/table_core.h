@@ -35,7 +35,7 @@
 
 namespace reverie {
 
-// What an operation leaves to be done once the lock is let go.
+// What an operation leaves to be done once the lock is released.
 struct Aftermath {
   Garbage garbage;
   bool has_freed_bytes = false;
@@ -80,7 +80,7 @@ class TableCore final : private TableAccess {
   // oldest first with Fifo. No draw of the sampler: nothing counts it. Returns how many; O(skip +
   // count). The caller pins.
   std::size_t read(std::size_t skip, std::size_t count, SampleBatch& batch);
-  // Of a single draw now, that of the least likely item; 0 where the sampler cannot tell.
+  // The probability of the least likely item in a single draw now; 0 where the sampler cannot tell.
   double least_probability();
   // What the items weigh in a draw; see Selector::mass().
   double sampler_mass() { return state_->sampler->mass(); }

@@ -1,4 +1,6 @@
 // How a TableCore draws, and reads in the remover's order: the second source of table_core.h.
+//
+// Tested in table_core_test.cc.
 #include <algorithm>
 #include <limits>
 

@@ -500,7 +500,7 @@ TEST(TableCore, ASignatureIsCheckedAtTheDoor) {
   EXPECT_NE(status.message().find("x: float32 (2,)"), std::string::npos) << status.message();
 }
 
-// Memory for so many blocks, then none.
+// Memory for a given number of blocks, then none.
 class ShortMemory final : public Allocator {
  public:
   Result<Buffer> allocate(std::size_t size_bytes) override {

@@ -102,7 +102,7 @@ Status TableCore::restore(RestoredTable& table, TimePoint now, std::int64_t cale
   const std::vector<SlotRecord>& records = table.records;
   if (slots.used() != 0 || limiter_.counts().inserts != 0) {
     return failed_precondition(
-        "table '{}' holds or held items; a checkpoint is for a store that nobody has used yet",
+        "table '{}' holds or held items; a checkpoint can only be restored into an unused store",
         options_.name);
   }
   if (records.size() != image.slots.used || table.trajectories.size() != records.size() ||

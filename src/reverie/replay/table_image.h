@@ -5,8 +5,8 @@
 //     while (!(records = snapshots[0]->next()).empty())   a segment's at most, under the lock
 //     snapshots[0]->write_sampler(out)                    without it
 //
-// The lock is held for one segment of slots at a time. Whoever changes a segment before it was
-// copied out copies it first (item_slots.h, segmented_array.h).
+// The lock is held for one segment of slots at a time. A change to a segment that was not copied
+// out yet copies it first (item_slots.h, segmented_array.h).
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ struct TableImage {
   std::int64_t missing_updates = 0;
   std::int64_t corrupt_items = 0;
   ItemSlots::Numbers slots;
-  std::vector<std::string> extension_states;  // one an extension
+  std::vector<std::string> extension_states;  // one per extension
 };
 
 // What a table is restored from. Times are the store's own (TimePoint).
@@ -52,7 +52,7 @@ struct RestoredTable {
 // One thread.
 class TableSnapshot {
  public:
-  virtual ~TableSnapshot() = default;  // lets go of what it kept
+  virtual ~TableSnapshot() = default;  // releases what it kept
   virtual const TableImage& image() const = 0;
   // The next slots in order, as they were; none at the end. What the records refer to lives as long
   // as this object.

@@ -1,4 +1,6 @@
 // Table's snapshots: a frozen TableCore behind its lock.
+//
+// Tested in table_freeze_test.cc.
 #include <utility>
 
 #include "reverie/replay/table.h"

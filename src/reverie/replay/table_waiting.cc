@@ -1,4 +1,6 @@
 // Requests of a Table that wait, and why they do: the second source of table.h.
+//
+// Tested in local_service_test.cc.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -103,7 +105,7 @@ TableInfo Table::info() {
   info.pending_samples = static_cast<std::int64_t>(samples_.size());
   info.missing_updates = missing_updates_;
   info.corrupt_items = corrupt_items_;
-  // Those who wait now count with what they have waited so far.
+  // Requests that wait now count with the time that they have waited so far.
   const TimePoint now = context_->clock.now();
   Duration insert_wait = insert_wait_;
   for (const WaitingInsert& waiting : inserts_) insert_wait += now - waiting.since;

@@ -6,7 +6,7 @@
 //
 // A chunk that comes in is kept as the message that it came in: its columns view that message, and
 // a reader that speaks Reverb's protocol gets the message back byte for byte. A chunk of our own is
-// encoded when somebody asks who cannot read it as it is.
+// encoded when a reader asks for it that cannot read it as it is.
 //
 // Two layouts exist and are one to us: a chunk of all columns, and a chunk of one.
 #pragma once
@@ -40,9 +40,9 @@ class SchemaCache {
 // The key of a chunk, without a look at the rest.
 Result<ChunkKey> chunk_key_of(Bytes message);
 
-// Keeps `message`. INVALID_ARGUMENT, with the value and the bound, for bytes that are no message,
-// no tensors or more than 65535, tensors of different numbers of rows or none, a type or shape that
-// cannot be kept; UNIMPLEMENTED for the form that only old checkpoints have.
+// Keeps `message`. INVALID_ARGUMENT, with the value and the bound, for malformed bytes, no tensors
+// or more than 65535, tensors of different numbers of rows or none, a type or shape that cannot be
+// kept; UNIMPLEMENTED for the form that only old checkpoints have.
 Result<Ref<Chunk>> read_chunk(Buffer message, SchemaCache& schemas);
 
 // A message in a buffer: what stands before content was not known to be so short.

@@ -1,8 +1,8 @@
 // Fields of protobuf messages: reading them out of foreign bytes, and writing our own.
 //
-// Reading is protozero's, which throws at bytes that are no message; read_message() turns that into
-// a Status at the border of each public function, so that nothing is thrown further. A field of
-// another wire type than expected is skipped like one that is unknown, as protobuf does.
+// Reading is protozero's, which throws at malformed bytes; read_message() turns that into a Status
+// at the border of each public function, so that nothing is thrown further. A field of another wire
+// type than expected is skipped like one that is unknown, as protobuf does.
 #pragma once
 
 #include <bit>
@@ -73,14 +73,14 @@ Status for_each_field(Bytes message, OnField on_field) {
   return {};
 }
 
-// Runs `read`, and answers for bytes that are no message. Every public function that reads is in
-// one of these.
+// Runs `read`; INVALID_ARGUMENT for malformed bytes. Every public function that reads does so
+// within one of these.
 template <typename Read>
 auto read_message(const char* what, Read read) -> decltype(read()) {
   try {
     return read();
   } catch (const protozero::exception& error) {
-    return invalid_argument("the bytes of a {} are no such message: {}", what, error.what());
+    return invalid_argument("the bytes are not a valid {}: {}", what, error.what());
   }
 }
 

@@ -51,7 +51,7 @@ struct WireItem {
   std::vector<Column> columns;
 };
 
-// INVALID_ARGUMENT for bytes that are no message, or more than 65535 slices or columns.
+// INVALID_ARGUMENT for malformed bytes, or more than 65535 slices or columns.
 Result<WireItem> read_item(Bytes message);
 std::string write_item(const WireItem& item);
 // The same in two steps, for a message that holds many: their sizes first, since heads tell them.

@@ -1,3 +1,4 @@
+// Tested in tests/integration/reverb_wire_oracle_test.cc.
 #include "reverie/reverb_wire/requests.h"
 
 #include <utility>
@@ -7,7 +8,7 @@
 namespace reverie::wire {
 namespace {
 
-// Of ServerInfo's request and answer; no field of Reverb's.
+// Our own field of ServerInfo's request and answer.
 constexpr std::uint32_t kClientNumber = 1000;
 
 // Ours, beside Reverb's fields of InsertStreamRequest and InsertStreamResponse.
@@ -100,7 +101,7 @@ Status read_insert_fields(Bytes fields, InsertStreamRequest& request) {
       places += kPlacesOfItem + item.columns.size() + item.slices.size();
       if (places * kPlaceBytes > kPlaceBytesFree + fields.size()) {
         return invalid_argument(
-            "a message of {} bytes has {} items, columns and slices that say nothing; leave them "
+            "a message of {} bytes has {} empty items, columns and slices; leave them "
             "out",
             fields.size(), places);
       }
@@ -241,13 +242,13 @@ Result<MutatePrioritiesRequest> read_mutate_request(Bytes message) {
         request.table = text_of(get_bytes(reader));
       } else if (tag == bytes_field(2)) {
         if (request.keys.size() * kUpdateBytes > kPlaceBytesFree + message.size()) {
-          return invalid_argument("a message of {} bytes has {} updates that say nothing",
-                                  message.size(), request.keys.size());
+          return invalid_argument("a message of {} bytes has {} empty updates", message.size(),
+                                  request.keys.size());
         }
         return read_update(get_bytes(reader), request);
       } else if (tag == bytes_field(kCorruptField)) {
         if (request.corrupt.size() * kUpdateBytes > kPlaceBytesFree + message.size()) {
-          return invalid_argument("a message of {} bytes has {} corrupt items that say nothing",
+          return invalid_argument("a message of {} bytes has {} empty corrupt items",
                                   message.size(), request.corrupt.size());
         }
         REVERIE_ASSIGN_OR_RETURN(request.corrupt.emplace_back(), read_corrupt(get_bytes(reader)));

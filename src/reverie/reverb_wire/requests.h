@@ -2,7 +2,7 @@
 //
 // What is read views the bytes that it was read from. A message that carries chunks is written as
 // pieces, so that the bytes of large chunks are referred to and never copied. All readers answer
-// INVALID_ARGUMENT for bytes that are no such message.
+// INVALID_ARGUMENT for malformed bytes.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace reverie::wire {
 // Where the methods are: kServicePath + "InsertStream".
 inline constexpr std::string_view kServicePath = "/deepmind.reverb.ReverbService/";
 
-// A message under construction: bytes of its own, and between them bytes that somebody else keeps.
+// A message under construction: bytes of its own, and between them bytes that others keep.
 struct PiecedMessage {
   // Less is copied: to gather it from where it lies costs more.
   static constexpr std::size_t kCopiedBytesMax = std::size_t{4} << 10;
@@ -63,7 +63,7 @@ struct InsertStreamRequest {
   std::vector<Bytes> stored_chunks;  // between ours: adapters/reverb/stored_chunk.h
   std::vector<WireItem> items;
   std::vector<std::uint64_t> keep_chunk_keys;
-  // Of a session: the items are first_number, first_number + 1, ...; 0 without one.
+  // The items' numbers in a session are first_number, first_number + 1, ...; 0 without a session.
   std::uint64_t first_number = 0;
   std::uint64_t settled_below = 0;  // the writer asks for none of these again
 };
@@ -98,7 +98,7 @@ struct NumberRun {
 };
 struct InsertStreamResponse {
   std::vector<ItemKey> keys;
-  // Of a session, instead of keys.
+  // In a session, instead of keys.
   std::vector<NumberRun> confirmed;
   // Requests of this stream that were read to their end so far, whether their items are in or wait.
   std::uint64_t requests_taken = 0;
@@ -114,7 +114,7 @@ std::string write_numbered_response(std::span<const NumberRun> confirmed,
 struct SampleStreamRequest {
   std::string_view table;
   std::int64_t num_samples = 0;
-  // Of the limiter; 0 and less wait without limit.
+  // How long the limiter may hold the request back; <= 0: without limit.
   std::int64_t timeout_ms = 0;
   // Our own field: the highest version of packed samples that the client reads, 0 for none
   // (adapters/reverb/packed_format.h).
@@ -157,7 +157,7 @@ struct MutatePrioritiesRequest {
   std::vector<ItemKey> keys;
   std::vector<double> priorities;  // one for each key
   std::vector<ItemKey> deletes;
-  // Ours: those of the deletes that their reader could not decode, one entry a draw.
+  // Our own field: the deleted items that their reader could not decode, one entry per draw.
   struct Corrupt {
     ItemKey key = 0;
     std::uint64_t chunk = 0;

@@ -1,4 +1,6 @@
 // The messages of SampleStream, both directions: the second source of requests.h.
+//
+// Tested in tests/integration/reverb_wire_oracle_test.cc.
 #include <utility>
 
 #include "reverie/reverb_wire/requests.h"

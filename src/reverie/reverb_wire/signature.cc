@@ -217,7 +217,7 @@ class SignatureWriter {
 
  private:
   Status damaged() const {
-    return data_loss("'{}' is no structure of a nest of {} columns", text_, columns_.size());
+    return data_loss("'{}' is not the structure of a nest of {} columns", text_, columns_.size());
   }
   void skip_spaces() {
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n')) ++at_;

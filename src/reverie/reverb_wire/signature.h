@@ -15,8 +15,8 @@
 
 namespace reverie::wire {
 
-// INVALID_ARGUMENT for bytes that are no message, a nest deeper than kNestingMax, and whatever is
-// neither a container nor the specification of a tensor. Names and bounds of values are kept in
+// INVALID_ARGUMENT for malformed bytes, a nest deeper than kNestingMax, and whatever is neither a
+// container nor the specification of a tensor. Names and bounds of values are kept in
 // Signature::original alone. A named tuple keeps its name and fields.
 Result<Signature> read_signature(Bytes structured_value);
 

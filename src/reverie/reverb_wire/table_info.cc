@@ -1,3 +1,4 @@
+// Tested in tests/integration/reverb_wire_oracle_test.cc.
 #include "reverie/reverb_wire/table_info.h"
 
 #include <utility>

@@ -10,7 +10,7 @@
 namespace reverie::wire {
 
 // What the message has no field for keeps its default. A signature that cannot be kept (see
-// read_signature) is left out. INVALID_ARGUMENT for bytes that are no message.
+// read_signature) is left out. INVALID_ARGUMENT for malformed bytes.
 Result<TableInfo> read_table_info(Bytes message);
 
 // A selector that Reverb does not know has no name there, and a signature that cannot be written is

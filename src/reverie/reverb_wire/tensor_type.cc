@@ -1,3 +1,4 @@
+// Tested in chunk_data_test.cc.
 #include "reverie/reverb_wire/tensor_type.h"
 
 #include <array>

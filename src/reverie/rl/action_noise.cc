@@ -1,3 +1,4 @@
+// Tested in learning_rules_test.cc.
 #include "reverie/rl/action_noise.h"
 
 #include <algorithm>

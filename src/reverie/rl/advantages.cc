@@ -1,3 +1,4 @@
+// Tested in learning_rules_test.cc.
 #include "reverie/rl/advantages.h"
 
 #include "reverie/base/check.h"

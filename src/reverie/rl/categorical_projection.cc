@@ -1,3 +1,4 @@
+// Tested in learning_rules_test.cc.
 #include "reverie/rl/categorical_projection.h"
 
 #include <algorithm>

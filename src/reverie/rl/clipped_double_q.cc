@@ -1,3 +1,4 @@
+// Tested in learning_rules_test.cc.
 #include "reverie/rl/clipped_double_q.h"
 
 #include <cmath>

@@ -1,3 +1,4 @@
+// Tested in learning_rules_test.cc.
 #include "reverie/rl/q_target.h"
 
 #include "reverie/base/check.h"

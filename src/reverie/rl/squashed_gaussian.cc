@@ -1,3 +1,4 @@
+// Tested in learning_rules_test.cc.
 #include "reverie/rl/squashed_gaussian.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Tested in learning_rules_test.cc.
 #include "reverie/rl/td_target.h"
 
 #include <cstddef>

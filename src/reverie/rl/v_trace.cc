@@ -1,3 +1,4 @@
+// Tested in learning_rules_test.cc.
 #include "reverie/rl/v_trace.h"
 
 #include <algorithm>

@@ -83,13 +83,13 @@ class FrameReader {
   // From the next header on.
   void set_limits(FrameLimits limits) { limits_ = limits; }
 
-  // Appends to `frames` those that became whole. INVALID_ARGUMENT for what is no frame, or one
-  // beyond the limits; then the reader is of no more use.
+  // Appends to `frames` those that became whole. INVALID_ARGUMENT for a malformed frame, or one
+  // beyond the limits; then the reader cannot be used any more.
   Status feed(std::span<const std::byte> bytes, std::vector<Frame>& frames);
 
   // Where the next bytes of the stream may be read to directly; empty where feed() is to be used.
   std::span<std::byte> direct();
-  // So many bytes were read to direct().
+  // `size_bytes` bytes were read to direct().
   void advance(std::size_t size_bytes, std::vector<Frame>& frames);
 
  private:

@@ -1,3 +1,4 @@
+// Tested in peer_test.cc and tests/fuzz/rpc_fuzz.cc.
 #include "reverie/rpc/handshake.h"
 
 #include <span>

@@ -66,7 +66,7 @@ Message encode_addresses(const std::vector<std::string>& addresses, std::string_
 Result<Greeting> decode_greeting(const Message& message);
 Result<Resumption> decode_resumption(const Message& message);
 Status decode_refusal(const Message& message);
-// Of FOUND; `addresses` empty: unknown there.
+// The content of FOUND; `addresses` is empty where the peer is unknown.
 struct FoundPeer {
   std::vector<std::string> addresses;
   std::string host;

@@ -1,12 +1,12 @@
-// Looking into shared memory, by whoever has nothing better to do.
+// Polling shared memory, by threads that have nothing better to do.
 //
 //     a thread that waits for an answer      |
 //     a thread that waits for a request      |-> enter   poll poll poll   exit: bells are needed
 //     the I/O thread, while it is awake      |
 //
-// Rings say nothing when they are written to, as sockets do. While at least one thread polls, the
-// other sides need no bell, and a message is read by a thread that runs already, mostly the one
-// that waits for it. The last one to leave says in each ring that it has to be woken.
+// Rings do not wake a thread when they are written to, as sockets do. While at least one thread
+// polls, the other sides need no bell, and a message is read by a thread that runs already, mostly
+// the one that waits for it. The last one to leave says in each ring that it has to be woken.
 #pragma once
 
 #include <array>
@@ -24,10 +24,10 @@ namespace reverie {
 
 class WireLink;
 
-// Thread-safe, save for what is the I/O thread's.
+// Thread-safe, except what is marked as the I/O thread's.
 class LinkPolls final : public LoopWatch {
  public:
-  // So many links are polled, those that were rung for last; others ring.
+  // At most this many links are polled, those with the latest traffic; the others use bells.
   static constexpr std::size_t kWatchedMax = 16;
 
   // How many threads poll now.

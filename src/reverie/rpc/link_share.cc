@@ -1,3 +1,4 @@
+// Tested in peer_test.cc.
 #include "reverie/rpc/link_share.h"
 
 #include <utility>

@@ -28,7 +28,7 @@ using ShareNonce = std::array<std::uint64_t, 2>;
 
 inline constexpr std::size_t kShareRingBytes = std::size_t{512} << 10;
 
-// Not thread-safe, but for what the rings allow.
+// Not thread-safe, except for what the rings allow.
 class LinkShare {
  public:
   // RESOURCE_EXHAUSTED without memory or descriptors.

@@ -18,7 +18,7 @@ namespace reverie {
 
 inline constexpr std::size_t kBulkAlignment = 64;
 
-// Bytes that somebody keeps.
+// Bytes and what keeps them.
 struct BulkPiece {
   std::span<const std::byte> bytes;
   std::shared_ptr<const void> keep;

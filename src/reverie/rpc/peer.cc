@@ -341,7 +341,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
 
   using Links = std::unordered_map<LinkId, std::shared_ptr<WireLink>>;
 
-  // It goes on the loop's thread, whoever lets it go last.
+  // It is destroyed on the loop's thread, whichever thread releases it last.
   std::shared_ptr<WireLink> make_link(LinkId id, std::unique_ptr<Connection> connection) {
     IoLoop& loop = io_.loop(0);
     if (options_.uses_shared_memory) connection->accept_descriptors();

@@ -40,7 +40,7 @@ class Peer {
     bool tells_addresses = true;
     std::size_t calls_max = 65'536;
     std::size_t call_bytes_max = std::size_t{8} << 30;
-    // A peer that is silent, or out of reach, for so long is dead: its calls fail.
+    // A peer that is silent, or out of reach, for this long is dead: its calls fail.
     Duration dead_after = std::chrono::milliseconds(1500);
     // How long a name is looked for.
     Duration find_timeout = std::chrono::seconds(2);
@@ -63,7 +63,7 @@ class Peer {
   const std::string& name() const;
   // Listens at "host:port" (port 0: a free one) or "unix:/path"; gives the address that was chosen.
   // Peers of this machine get a Unix socket beside it. INVALID_ARGUMENT for an address that other
-  // machines reach, without a token; ALREADY_EXISTS when somebody listens there.
+  // machines reach, without a token; ALREADY_EXISTS when another socket listens there.
   Result<std::string> listen(const std::string& address);
   // Keeps a connection to the peer that listens there, now or later. Returns at once.
   Status connect(const std::string& address);
@@ -88,7 +88,7 @@ class Peer {
   void answer(InboundId request, Payload payload);
   void fail(InboundId request, const RemoteError& error);
 
-  // Whether somebody waits for the request's answer.
+  // Whether the caller still waits for the request's answer.
   bool is_wanted(InboundId request) const;
 
   std::vector<PeerInfo> peers() const;

@@ -1,4 +1,6 @@
 // Calls, requests, sessions and time. Links and routes are in peer_links.cc.
+//
+// Tested in tests/sim/peers_sim_test.cc and peer_test.cc.
 #include "reverie/rpc/peer_core.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// A peer's logic: who is reached how, which call is where, and what a lost connection or a new run
-// of a peer means for it.
+// A peer's logic: how each peer is reached, where each call stands, and what a lost connection or a
+// new run of a peer means for it.
 //
 //                     call, answer, define ...            events of connections, tick
 //                                |                                  |
@@ -182,7 +182,7 @@ class PeerCore {
     TimePoint heard;
     TimePoint sent;
   };
-  // An address and what became of it.
+  // An address and the state of its connection.
   struct Route {
     bool is_explicit = false;
     std::string peer;  // empty until it has answered

@@ -1,4 +1,6 @@
 // The part of PeerCore that meets others: addresses, connections, handshakes, names.
+//
+// Tested in tests/sim/peers_sim_test.cc and peer_test.cc.
 #include <algorithm>
 #include <utility>
 
@@ -13,7 +15,7 @@ constexpr Duration kPauseMax = std::chrono::milliseconds(200);
 constexpr Duration kPauseRefused = std::chrono::seconds(1);
 constexpr Duration kHandshakeMax = std::chrono::seconds(5);
 constexpr Duration kAskPause = std::chrono::milliseconds(250);
-// An address that was only heard of is forgotten after so many failures.
+// An address learned from other peers is forgotten after this many failures.
 constexpr int kFailuresMax = 5;
 constexpr std::size_t kAskedMax = 64;
 constexpr std::size_t kRoutesMax = 16'384;

@@ -51,7 +51,7 @@ struct Session {
   std::deque<Queued> queue;
 
   std::unordered_set<CallId> calls;  // of this side, not answered
-  // Of the other side, not answered: the call's number, the bytes of its arguments.
+  // Calls of the other side that are not answered: the call's number, the bytes of its arguments.
   std::unordered_map<std::uint64_t, std::size_t> running;
 
   // The other side has received all up to `sequence`.

@@ -21,7 +21,7 @@ enum class ValueKind : std::uint8_t {
   kSet = 11,
   kFrozenSet = 12,
   kNamedTuple = 13,  // its type's name and its fields' names, with a space between, then the values
-  kScalar = 14,      // NumPy's: a tensor without dimensions that is no array
+  kScalar = 14,      // NumPy's: a tensor without dimensions that is not an array
   kTensor = 15,
   kComplex = 16,
 };

@@ -1,3 +1,4 @@
+// Tested in value_test.cc.
 #include "reverie/rpc/value_reader.h"
 
 #include <algorithm>
@@ -90,8 +91,8 @@ Status ValueReader::read_tensor(ValueToken& token) {
   const std::size_t size = *count * dtype_size_bytes(token.dtype);
   if (size == 0) return {};
   if (offset % kBulkAlignment != 0 || offset > bulk_.size() || size > bulk_.size() - offset) {
-    return data_loss("an array of {} bytes at {} lies outside the {} bytes of the message", size,
-                     offset, bulk_.size());
+    return data_loss("an array of {} bytes at {} does not fit into the {} bytes of the message",
+                     size, offset, bulk_.size());
   }
   token.bytes = bulk_.subspan(offset, size);
   return {};

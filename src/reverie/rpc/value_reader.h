@@ -40,7 +40,7 @@ class ValueReader {
  public:
   explicit ValueReader(const Payload& payload);
 
-  // DATA_LOSS for what is no value. REQUIRES: not done().
+  // DATA_LOSS for a malformed value. REQUIRES: not done().
   Result<ValueToken> next();
   // Whether the outermost values have all been read.
   bool done() const;

@@ -1,3 +1,4 @@
+// Tested in value_test.cc.
 #include "reverie/rpc/value_writer.h"
 
 #include <cstring>

@@ -1,3 +1,4 @@
+// Tested in peer_test.cc.
 #include "reverie/rpc/wire_link.h"
 
 #include <algorithm>
@@ -139,7 +140,7 @@ void WireLink::ring_bell() {
       encode_frame_header({FrameKind::kBell, 0, 0, 0}, {});
   const std::span<const std::byte> piece = bell;
   // A socket that takes no more holds bells enough. One that takes a part of it, which none does
-  // for so few bytes, is of no more use.
+  // for so few bytes, cannot be used any more.
   const IoResult result = connection_->write({&piece, 1});
   if (result.size_bytes > 0 && result.size_bytes < bell.size()) connection_->shut_down();
 }

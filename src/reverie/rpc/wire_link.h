@@ -19,8 +19,8 @@
 
 namespace reverie {
 
-// The socket is read on the loop's thread, a ring by whoever polls, one thread at a time. What goes
-// out is guarded by the lock of the peer that owns it, on any thread.
+// The socket is read on the loop's thread, a ring by the threads that poll, one at a time. What
+// goes out is guarded by the lock of the peer that owns it, on any thread.
 class WireLink final : public ConnectionEvents, public std::enable_shared_from_this<WireLink> {
  public:
   // On the loop's thread, or a thread that polls.

@@ -1,3 +1,4 @@
+// Tested in tests/integration/served_store_test.cc.
 #include "reverie/server/server.h"
 
 #include <utility>
@@ -10,7 +11,7 @@
 namespace reverie {
 namespace {
 
-// One part in so many of the memory is what clients can have in flight, unless told otherwise.
+// Clients may have one part in this many of the memory in flight, unless told otherwise.
 constexpr std::size_t kMemoryPart = 8;
 
 }  // namespace

@@ -3,8 +3,8 @@
 //     Server = LocalService + ReverbService + GrpcServer on threads of its own
 //
 // It listens at loopback unless it is given a secret (GrpcServerOptions), and refuses a port that
-// somebody else has. Without TLS each TCP address has a Unix socket beside it for this user's
-// clients on the same machine (net/local_door.h).
+// is in use. Without TLS each TCP address has a Unix socket beside it for this user's clients on
+// the same machine (net/local_door.h).
 #pragma once
 
 #include <cstddef>
@@ -33,9 +33,10 @@ struct ServerOptions {
   std::vector<std::string> addresses = {"localhost:0"};
   GrpcServerOptions grpc = {};
   ReverbServiceOptions reverb = {};
-  // Of what is held for all clients: messages on their way in and out and what was drawn for them,
-  // beyond a megabyte a connection, and chunks that writers have sent for items to come. The bounds
-  // of each lie in `grpc` and `reverb`. Without a value an eighth of the memory there is.
+  // A bound on what is held for all clients: messages on their way in and out and what was drawn
+  // for them, beyond a megabyte per connection, and chunks that writers have sent for items to
+  // come. The bounds per client are in `grpc` and `reverb`. Without a value: an eighth of the
+  // memory.
   std::optional<std::size_t> in_flight_bytes_max = {};
   std::size_t io_thread_count = 2;
 };
@@ -55,10 +56,10 @@ class Server {
   const std::shared_ptr<LocalService>& store() const { return store_; }
   // Where it listens, with the ports that were chosen.
   const std::vector<std::string>& addresses() const { return addresses_; }
-  // Of the first address; 0 for a Unix socket.
+  // The port of the first address; 0 for a Unix socket.
   std::uint16_t port() const { return port_; }
   ReverbFigures figures() const { return reverb_->figures(); }
-  // Of its connections. Not on an I/O thread.
+  // The figures of its connections. Any thread.
   GrpcServerFigures connections() const { return grpc_.figures(); }
 
   // Ends all that waits: writers are told to try again (UNAVAILABLE), samplers that the store is
@@ -79,7 +80,7 @@ class Server {
   GrpcServer grpc_;
   std::vector<std::string> addresses_;
   std::uint16_t port_ = 0;
-  Mutex stop_mutex_;  // held while stopping: who calls second waits until it is done
+  Mutex stop_mutex_;  // held while stopping: a second caller waits until it is done
 };
 
 }  // namespace reverie

@@ -1,3 +1,4 @@
+// Tested in src/reverie/replay/local_service_test.cc.
 #include "reverie/service/blocking.h"
 
 #include <atomic>
@@ -90,7 +91,7 @@ class Arrival {
     return std::move(*value_);
   }
 
-  const void* const waiter_ = this_thread();  // who asked, and will wait
+  const void* const waiter_ = this_thread();  // the thread that asked, and will wait
   bool is_own_ = false;                       // only the waiter's thread looks at it
   std::atomic<bool> is_here_{false};
   Mutex mutex_;

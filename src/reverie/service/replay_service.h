@@ -1,9 +1,9 @@
 // ReplayService: the door to a store.
 //
-// Everybody who inserts, samples or updates does it through this interface; what lies behind is
-// the store in this process, a server behind a socket, or a simulation of either. It is
-// asynchronous, so that an event loop can stand on it, and it answers inline: a request that
-// can be served now completes on the caller's thread before the call returns, without a wake-up.
+// All inserts, samples and updates go through this interface; what lies behind is the store in this
+// process, a server behind a socket, or a simulation of either. It is asynchronous, so that an
+// event loop can stand on it, and it answers inline: a request that can be served now completes on
+// the caller's thread before the call returns, without a wake-up.
 //
 //     service.sample(request, [](SampleResult result) { ... });
 //
@@ -48,19 +48,20 @@ struct InsertRequest {
   TimePoint deadline = TimePoint::max();
   // Whose items these are: a number of a writer that puts rows of its chunks into several tables. A
   // service far away then sends all that is of this writer on one way, each chunk once, in order
-  // for each table; its items of before must be in. 0: nobody's in particular.
+  // for each table; its earlier items must be in. 0: no writer in particular.
   std::uint64_t writer = 0;
 };
 
 struct InsertResult {
   Status status;
-  std::size_t applied = 0;  // the first so many items are in; those whose key existed were updated
+  // The first `applied` items are in; those whose key existed were updated.
+  std::size_t applied = 0;
 };
 
 struct SampleRequest {
   std::string_view table = {};
   std::size_t count = 1;
-  // Completes as soon as so many are drawn and no more can be at once; `count` waits for all.
+  // Completes as soon as this many are drawn and no more can be at once; `count` waits for all.
   std::size_t min_count = 1;
   // No item twice within the request. Requires min_count <= what the table can ever hold.
   bool distinct = false;

@@ -1,3 +1,4 @@
+// Tested in tests/conformance/replay_service_suite.h and tests/integration/sharded_store_test.cc.
 #include "reverie/service/sample_batch.h"
 
 #include <algorithm>

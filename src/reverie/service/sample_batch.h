@@ -3,9 +3,9 @@
 //     keys[B] tickets[B] probabilities[B] priorities[B] ... trajectories[B]    kept by clear()
 //     pin                                                                      one, for all chunks
 //
-// The trajectories do not own their chunks: the pin does, for the whole batch. A pin that a
-// table gave holds back the freeing of whatever is removed after it, so copy the rows out and
-// let it go; who must hold longer (a slow socket) calls retain().
+// The trajectories do not own their chunks: the pin does, for the whole batch. A pin that a table
+// gave holds back the freeing of whatever is removed after it, so copy the rows out and release it;
+// a caller that must hold longer (a slow socket) calls retain().
 //
 // A brief batch has tickets, probabilities, trajectories and one table_size(); the other arrays are
 // empty. A learner needs no more, and the table's lock is held for less.
@@ -131,14 +131,14 @@ class SampleBatch {
   std::int64_t drawn_at_ns() const { return drawn_at_ns_; }
   // Whether the request had to wait for the limiter.
   bool rate_limited() const { return rate_limited_; }
-  // Of the table's items at the last draw, that of the least likely one, on the scale of
+  // The probability of the table's least likely item at the last draw, on the scale of
   // probabilities(); 0 where it was not asked for or is not known.
   double least_probability() const { return least_probability_; }
   // What the items of the table weighed together after the last draw, on the scale that the table's
   // sampler has (Selector::mass); 0 where the service does not say, or nothing is left.
   double sampler_mass() const { return sampler_mass_; }
 
-  // --- For those who fill it. All of a batch is brief, or none.
+  // --- For code that fills it. Either all of a batch is brief or none of it.
   void reserve(std::size_t count, bool is_brief = false);
   void add(const SampledItem& item) {
     extend(1).set(0, item);
@@ -166,14 +166,14 @@ class SampleBatch {
   void add_pin(Pin pin) { pins_.push_back(std::move(pin)); }
   bool has_pin() const { return !pins_.empty(); }
 
-  // Takes a share in each chunk and lets go of the pins.
+  // Takes a share in each chunk and releases the pins.
   void retain();
-  // Lets go of pins and shares: the trajectories mean nothing from now on.
+  // Releases pins and shares: the trajectories mean nothing from now on.
   void unpin() {
     pins_.clear();
     retained_.clear();
   }
-  // Lets go of everything, keeps the memory.
+  // Releases everything, keeps the memory.
   void clear();
 
  private:

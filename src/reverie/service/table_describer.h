@@ -1,6 +1,6 @@
 // TableDescriber: a service that can say what its tables are sooner than how they stand.
 //
-// Of several services that hold a store together, the first that answers will do for that.
+// Where several services hold a store together, the first one that answers is enough for that.
 #pragma once
 
 #include <vector>
@@ -17,7 +17,7 @@ class TableDescriber {
   virtual RequestId describe(ReplayService::Done<Result<std::vector<TableInfo>>> done) = 0;
 };
 
-// What the tables are; asks for info() where the service is no TableDescriber.
+// What the tables are; asks for info() where the service is not a TableDescriber.
 Result<std::vector<TableInfo>> describe_and_wait(ReplayService& service,
                                                  const WaitOptions& options = {});
 

@@ -1,3 +1,4 @@
+// Tested in tests/integration/sharded_store_test.cc.
 #include "reverie/shards/shard_connections.h"
 
 #include "reverie/base/log.h"

@@ -22,8 +22,7 @@ namespace reverie {
 struct Shard {
   std::string name;  // for messages: its address
   std::shared_ptr<ReplayService> service;
-  // Asks whether it answers, at once: a service that waits for a connection would not say. info()
-  // is asked when there is none.
+  // Asks whether it answers, without waiting for a connection. Null: info() is called instead.
   std::function<void(std::function<void(Status)> done)> probe = {};
 };
 
@@ -51,7 +50,7 @@ class ShardConnections {
   bool is_up(ShardIndex shard) const {
     return endpoints_[shard]->is_up.load(std::memory_order_acquire);
   }
-  // For requests that are no call(): they neither mark the service down nor are lost with it.
+  // For requests outside call(): they neither mark the service down nor are lost with it.
   ReplayService& service(ShardIndex shard) const { return *endpoints_[shard]->shard.service; }
   // What it said last; ok while it is up.
   Status why_down(ShardIndex shard) const;

@@ -7,9 +7,9 @@
 // caller can turn to another shard. A service that is down is probed every probe_interval. Before
 // it is used again its owner repairs what it missed.
 //
-// A call may wait for a good reason (a limiter, a slow reader), so silence is no failure. A service
-// at which something waits and nothing moves is probed, less and less often while it answers, and
-// goes down when a probe is not answered within probe_timeout.
+// A call may wait for a good reason (a limiter, a slow reader), so silence is not a failure. A
+// service at which something waits and nothing moves is probed, less and less often while it
+// answers, and goes down when a probe is not answered within probe_timeout.
 //
 // The times that it is given are those of one clock, which only moves forward. ShardConnections is
 // the shell that locks, makes the calls and sends the probes.

@@ -6,7 +6,7 @@
 //
 // An item whose insert was not confirmed when its shard was lost goes to another. The first may
 // have it as well: it is a *stray* of that shard, to be deleted there before that shard is used
-// again. Strays are no more than the items that were under way when the shard was lost.
+// again. Only items that were under way when the shard was lost can be strays.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class ShardPlacement {
   // Whether all inserts of a shard are settled: before that its strays are not all known.
   bool is_settled(ShardIndex shard) const { return under_way_[shard] == 0; }
   Strays take_strays(ShardIndex shard);
-  // Of a shard that was lost again before it had deleted them.
+  // For a shard that was lost again before it had deleted them.
   void put_back(ShardIndex shard, std::string_view table, std::span<const ItemKey> keys);
   std::size_t stray_count(ShardIndex shard) const;
 

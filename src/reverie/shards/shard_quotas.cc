@@ -54,7 +54,7 @@ void ShardQuotas::split(std::size_t count, std::span<const std::uint8_t> is_open
     ++out[best];
     credits_[best] -= 1;
   }
-  // Shards come and go: what they are owed from other times is no reason to flood them.
+  // Shards come and go: one that returns must not be flooded with what it was owed before.
   for (double& credit : credits_) credit = std::clamp(credit, -1.0, 1.0);
 }
 

@@ -1,3 +1,4 @@
+// Tested in tests/integration/sharded_store_test.cc.
 #include "reverie/shards/shard_sampler.h"
 
 #include <utility>

@@ -7,10 +7,10 @@
 //                               C answers after all: its 21 wait
 //     request for 64 ---------> 21 that wait, 22 of A, 21 of B ...
 //
-// A shard that is late keeps one request under way a table and is asked for nothing more until it
-// has answered, so it costs one hedge, not one a batch. What it draws is handed out first next
-// time: nothing drawn is lost while this lives. A shard is late that takes three times as long as
-// answers usually take that did not wait for a limiter, but at least hedge_min.
+// A late shard keeps one request per table under way and is asked for nothing more until it has
+// answered, so it costs one hedge, not one per batch. What it draws is handed out first next time:
+// nothing drawn is lost while this lives. A shard is late when it takes three times as long as
+// answers that did not wait for a limiter usually take, but at least hedge_min.
 //
 // A shard is asked with a deadline of its own, ask_time: one that has less than its part hands out
 // what it has by then, and the others are asked for the rest. So a batch comes whenever the shards
@@ -46,7 +46,7 @@ struct ShardSamplerOptions {
   ShardSampling sampling = ShardSampling::kEven;
   Duration hedge_min = std::chrono::milliseconds(5);
   Duration hedge_max = std::chrono::seconds(1);
-  // For how long a request waits while no shard answers.
+  // How long a request waits while no shard answers.
   Duration retry_time = Duration::max();
   // For how long a shard may gather what it is asked for.
   Duration ask_time = std::chrono::milliseconds(100);

@@ -25,7 +25,7 @@ class ShardSamplerCoreTest : public ::testing::Test {
     core_.emplace(std::move(shards), options_, clock_, clock_);
   }
 
-  // Asks for `count`; what comes of it is in result_ once it is complete.
+  // Asks for `count`; the result is in result_ once the request is complete.
   Work sample(std::size_t count, TimePoint deadline = TimePoint::max(), RequestId id = 1) {
     SampleRequest request;
     request.table = "t";
@@ -37,7 +37,7 @@ class ShardSamplerCoreTest : public ::testing::Test {
     complete(work);
     return work;
   }
-  // The shard gives so many, each with probability `p`, of a table of `size` items.
+  // The shard gives `count` items, each with probability `p`, of a table of `size` items.
   Work answer(const AskPtr& ask, std::size_t count, Status status = {}, double p = 0.1,
               std::int64_t size = 10, double mass = 0) {
     SampleResult result{std::move(status), std::move(ask->batch)};

@@ -1,4 +1,6 @@
 // Inserts of a ShardedService, and shards that come back after they had been lost.
+//
+// Tested in tests/integration/sharded_store_test.cc.
 #include <utility>
 
 #include "reverie/base/log.h"
@@ -7,7 +9,7 @@
 namespace reverie {
 namespace {
 
-// Of the newest chunk; none where the item has none.
+// The episode of the newest chunk; none where the item has no chunk.
 std::optional<std::uint64_t> episode_of(const Item& item) {
   if (item.trajectory.empty() || item.trajectory.pieces().empty()) return std::nullopt;
   const Chunk* const newest = item.trajectory.pieces().back().chunk;

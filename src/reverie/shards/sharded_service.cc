@@ -1,3 +1,4 @@
+// Tested in tests/integration/sharded_store_test.cc.
 #include "reverie/shards/sharded_service.h"
 
 #include <set>

@@ -13,13 +13,12 @@
 // - reset() and info() go to all. The info of a table is that of the whole: counts and sizes are
 //   sums, what it is made from is the first shard's.
 // - A shard that does not answer (shard_health.h says when) is left out: the others give its part
-// of
-//   the samples, priorities for its items count as missing, deletions and resets say UNAVAILABLE
+//   of the samples, priorities for its items count as missing, deletions and resets say UNAVAILABLE
 //   after the others did theirs. When none answers, inserts, samples and info() wait for one, for
 //   retry_time, and fail with UNAVAILABLE then (retry_queue.h).
 //
 // - An item whose insert was not confirmed when its shard was lost goes to another. The first may
-//   have it all the same: it is deleted there before that shard is used again. So an item is in one
+//   still have it: it is deleted there before that shard is used again. So an item is in one
 //   shard, as long as this lives.
 //
 // What holds for each shard and not for the whole: the order of a table, and that a refused batch

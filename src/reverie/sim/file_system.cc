@@ -171,7 +171,7 @@ Result<std::shared_ptr<FileSystem::Node>> FileSystem::folder_of(const std::strin
 Result<std::shared_ptr<FileSystem::Node>> FileSystem::file_at(const std::string& path) const {
   std::shared_ptr<Node> node = find(path);
   if (node == nullptr) return not_found("'{}' is not there", path);
-  if (node->is_folder) return invalid_argument("'{}' is no ordinary file", path);
+  if (node->is_folder) return invalid_argument("'{}' is not a regular file", path);
   return node;
 }
 
@@ -277,7 +277,7 @@ Result<std::vector<std::string>> FileSystem::list(const std::string& folder) {
   REVERIE_RETURN_IF_ERROR(whole("list", folder, [&]() -> Status {
     const std::shared_ptr<Node> node = find(folder);
     if (node == nullptr) return not_found("folder '{}' is not there", folder);
-    if (!node->is_folder) return invalid_argument("'{}' is no folder", folder);
+    if (!node->is_folder) return invalid_argument("'{}' is not a folder", folder);
     for (const auto& [name, inside] : node->names) names.push_back(name);
     return {};
   }));
@@ -321,7 +321,7 @@ Status FileSystem::remove_folder(const std::string& path) {
   return whole("remove folder", path, [&]() -> Status {
     const std::shared_ptr<Node> node = find(path);
     if (node == nullptr) return not_found("folder '{}' is not there", path);
-    if (!node->is_folder) return invalid_argument("'{}' is no folder", path);
+    if (!node->is_folder) return invalid_argument("'{}' is not a folder", path);
     if (!node->names.empty()) return failed_precondition("folder '{}' is not empty", path);
     std::string name;
     REVERIE_ASSIGN_OR_RETURN(const std::shared_ptr<Node> folder, folder_of(path, name));
@@ -334,7 +334,7 @@ Status FileSystem::sync_folder(const std::string& path) {
   return whole("sync folder", path, [&]() -> Status {
     const std::shared_ptr<Node> node = find(path);
     if (node == nullptr) return not_found("folder '{}' is not there", path);
-    if (!node->is_folder) return invalid_argument("'{}' is no folder", path);
+    if (!node->is_folder) return invalid_argument("'{}' is not a folder", path);
     node->synced_names = node->names;
     node->unsynced_names.clear();
     return {};

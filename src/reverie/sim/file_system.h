@@ -45,16 +45,16 @@ class FileSystem final : public reverie::FileSystem {
   void fail_at(std::int64_t call, Status status);
   // Call `call` is the last one before the power goes.
   void stop_at(std::int64_t call) { stop_call_ = call; }
-  // A disk of so many bytes in all files; RESOURCE_EXHAUSTED beyond.
+  // Limits the bytes in all files; RESOURCE_EXHAUSTED beyond.
   void set_disk_bytes(std::uint64_t size_bytes) { disk_bytes_ = size_bytes; }
   bool is_stopped() const { return stopped_; }
-  // The power goes, if it has not, and comes back. Locks are let go.
+  // The power goes, if it has not, and comes back. Locks are released.
   void restart();
 
   // All files below `folder`, path and bytes, as programs see them. No call.
   std::map<std::string, std::vector<std::byte>> content(const std::string& folder) const;
-  // Changes a byte in place, behind everybody's back, or cuts the file. No calls. Require the file,
-  // and an offset in it.
+  // Damages a file: changes a byte in place, or cuts the file. Not counted as calls. Require the
+  // file, and an offset in it.
   void flip(const std::string& path, std::uint64_t offset, std::byte by);
   void cut(const std::string& path, std::uint64_t size_bytes);
 

@@ -1,3 +1,4 @@
+// Tested in tests/sim/peers_sim_test.cc.
 #include "reverie/sim/network.h"
 
 #include <algorithm>

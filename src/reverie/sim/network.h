@@ -40,7 +40,7 @@ class Node {
   virtual void on_connected(EndId end) = 0;
   virtual void on_accepted(EndId end, const std::string& from) = 0;
   virtual void on_bytes(EndId end, std::span<const std::byte> bytes) = 0;
-  // Of a stream that was open, or of an attempt to connect.
+  // A stream was closed that was open, or an attempt to connect failed.
   virtual void on_closed(EndId end) = 0;
 };
 
@@ -77,7 +77,7 @@ class Network {
   void close(EndId end);
   void at(NodeId node, TimePoint when, std::function<void()> run);
 
-  // One event. False when there is none.
+  // Runs one event. False without one.
   bool step();
 
  private:

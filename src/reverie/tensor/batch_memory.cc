@@ -27,7 +27,7 @@ Result<Buffer> BatchMemory::allocate(std::size_t size_bytes) {
 }
 
 void BatchMemory::take_back(std::byte* data, std::size_t) noexcept {
-  std::shared_ptr<BatchMemory> last;  // may be the last reference: let go outside the lock
+  std::shared_ptr<BatchMemory> last;  // may be the last reference: released outside the lock
   Buffer dropped;
   MutexLock lock(mutex_);
   const auto at =

@@ -42,7 +42,7 @@ class BlockHeap final : public Allocator, private BufferOwner {
   void* take(std::size_t size_bytes);
   void give_back(void* block, std::size_t size_bytes) noexcept;
 
-  // What a block of so many bytes takes.
+  // The bytes that a block of `size_bytes` takes.
   static std::size_t block_bytes(std::size_t size_bytes);
 
   // Memory that is in use, rounded as it is, and free memory that the system has not got back.

@@ -70,7 +70,8 @@ TEST(BlockHeap, EverySizeHasRoomAndLittleMore) {
     ASSERT_GE(block, size);
     const std::size_t waste = size <= 128 ? 15 : size / 8;
     ASSERT_LE(block, size + waste) << size;
-    ASSERT_EQ(BlockHeap::block_bytes(block), block) << "what fits a block is of its class";
+    ASSERT_EQ(BlockHeap::block_bytes(block), block)
+        << "a size that fits a block belongs to its class";
   }
   EXPECT_EQ(BlockHeap::block_bytes(0), 0u);
   EXPECT_EQ(BlockHeap().allocate(0).value().size_bytes(), 0u);

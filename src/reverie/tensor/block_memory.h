@@ -11,7 +11,7 @@ namespace reverie {
 // size_bytes > 0. Thread-safe.
 void* take_block(std::size_t size_bytes);
 void give_back_block(void* block, std::size_t size_bytes) noexcept;
-// What a block of so many bytes takes.
+// The bytes that a block of `size_bytes` takes.
 std::size_t block_bytes(std::size_t size_bytes);
 
 // For standard containers whose memory stays as long as a chunk.

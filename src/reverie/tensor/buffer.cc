@@ -1,3 +1,4 @@
+// Tested in src/reverie/record/chunk_test.cc.
 #include "reverie/tensor/buffer.h"
 
 #include <cstdlib>

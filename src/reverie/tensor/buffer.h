@@ -55,7 +55,7 @@ class Buffer {
 class Allocator {
  public:
   virtual ~Allocator() = default;
-  // Not zeroed. Aligned to 16 bytes, from 4 KiB on to 64. RESOURCE_EXHAUSTED when there is none.
+  // Not zeroed. Aligned to 16 bytes, from 4 KiB on to 64. RESOURCE_EXHAUSTED without memory.
   virtual Result<Buffer> allocate(std::size_t size_bytes) = 0;
 
   // The C heap.

@@ -1,3 +1,4 @@
+// Tested in tests/fuzz/dtype_name_fuzz.cc and tests/conformance/codec_suite.h.
 #include "reverie/tensor/dtype.h"
 
 #include <array>

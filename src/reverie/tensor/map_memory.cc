@@ -1,3 +1,4 @@
+// Tested in page_heap_test.cc and block_heap_test.cc.
 #include "reverie/tensor/map_memory.h"
 
 #include <cstdint>

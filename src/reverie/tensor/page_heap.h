@@ -58,7 +58,7 @@ class PageHeap {
     // Merges with its neighbours, but not across `borders`. Returns the run that came of it.
     Run add(Run run, const std::map<std::byte*, std::size_t>& borders);
     void remove(Run run);
-    // The shortest of at least that size; of no bytes if there is none.
+    // The shortest run of at least that size; an empty one if none is long enough.
     Run shortest(std::size_t size_bytes) const;
     Run longest() const;
 

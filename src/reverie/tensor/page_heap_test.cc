@@ -84,7 +84,7 @@ TEST(PageHeap, TheSystemHasAllBackButABoundedRest) {
     taken.push_back(take(heap, kPage * (1 + random.below(32)), 7));
   }
   EXPECT_GT(testing::resident_mib() - before, 95);
-  // In random order: free runs are short for long, and must go all the same.
+  // In random order: free runs stay short for long, and must still go.
   for (std::size_t i = taken.size(); i > 1; --i) std::swap(taken[i - 1], taken[random.below(i)]);
   std::size_t left_bytes = heap.use().used_bytes;
   for (std::size_t i = 0; i < taken.size(); ++i) {

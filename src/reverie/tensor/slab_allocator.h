@@ -9,8 +9,8 @@
 // all over memory are read. Memory goes back to the system with the allocator, not before.
 //
 // The first touch of a large page is slow: the system zeroes 2 MiB, and where the machine is a
-// virtual one it may have to find them first, which takes milliseconds. Who takes blocks under a
-// lock calls populate_ahead() outside of it, now and then.
+// virtual one it may have to find them first, which takes milliseconds. Code that takes blocks
+// under a lock calls populate_ahead() outside of it, now and then.
 #pragma once
 
 #include <cstddef>
@@ -55,7 +55,7 @@ class SlabAllocator final : public Allocator,
 
   explicit SlabAllocator(std::size_t block_bytes) : block_bytes_(block_bytes) {}
   void take_back(std::byte* data, std::size_t size_bytes) noexcept override;
-  // What the next slab is to be, and that slab; without memory where there is none.
+  // The size and kind of the next slab, and that slab; without memory on failure.
   Slab next_slab() const REVERIE_REQUIRES(mutex_);
   static Slab with_memory(Slab slab);
   static void let_go(const Slab& slab);

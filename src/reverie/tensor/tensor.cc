@@ -1,3 +1,4 @@
+// Tested in tests/conformance/codec_suite.h.
 #include "reverie/tensor/tensor.h"
 
 #include <cstdint>

@@ -1,3 +1,4 @@
+// Tested in tests/python/hindsight_test.py.
 #include "reverie/transitions/hindsight.h"
 
 #include <algorithm>
@@ -35,7 +36,7 @@ void HindsightIndex::add_chunk(std::size_t env, std::uint64_t number, Ref<const 
   places_[chunk->key()] = {env, number};
   stream.chunks.push_back({std::move(chunk), 0});
   drop_old(env);
-  // A stream that makes no steps has nobody else to let its chunks go.
+  // Only this releases the chunks of a stream that makes no steps.
   drop_old(next_swept_);
   next_swept_ = (next_swept_ + 1) % streams_.size();
 }

@@ -1,3 +1,4 @@
+// Tested in tests/integration/replay_buffer_test.cc and python/reverie/replay_buffer_test.py.
 #include "reverie/transitions/replay_buffer.h"
 
 #include <algorithm>

@@ -83,7 +83,7 @@ class ReplayBuffer {
   Result<std::size_t> update(std::span<const std::uint64_t> tickets,
                              std::span<const double> priorities, const WaitOptions& wait);
 
-  // Of all steps so far, those that were dropped since included.
+  // The counts of all steps so far, including those that were dropped since.
   StepCounts counts();
 
   // Drops all items; the streams begin anew. The largest priority so far stays what it was.

@@ -1,3 +1,4 @@
+// Tested in tests/integration/replay_buffer_test.cc and python/reverie/replay_buffer_test.py.
 #include "reverie/transitions/transition_gather.h"
 
 #include <algorithm>
@@ -9,7 +10,7 @@
 namespace reverie {
 namespace {
 
-// Headers are asked for so many items ahead: twice the misses that a core can have under way.
+// Headers are prefetched this many items ahead: twice the misses that a core can have under way.
 constexpr std::size_t kItemsAhead = 24;
 constexpr std::size_t kLineBytes = 64;
 

@@ -44,7 +44,7 @@ struct TransitionOptions {
   std::size_t capacity = 0;     // items
   std::uint32_t env_count = 1;  // streams that are written side by side
   std::uint32_t frame_stack = 1;
-  std::uint32_t n_step = 1;  // at most so many rewards make a transition
+  std::uint32_t n_step = 1;  // at most this many rewards make a transition
   double gamma = 0.99;
   // Steps of an item that count; 0 for transitions.
   std::uint32_t sequence_length = 0;
@@ -122,7 +122,7 @@ class TransitionPlan {
   }
   std::size_t row_bytes(std::size_t column) const { return schema_->row_bytes(column); }
 
-  // The layout of items of that shape whose rows are in so many chunks.
+  // The layout of items of that shape whose rows are in `piece_count` chunks.
   const Ref<const Layout>& layout(ItemShape shape, std::uint32_t piece_count);
 
  private:

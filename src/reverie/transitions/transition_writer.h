@@ -8,9 +8,9 @@
 // late; at an episode's end come those that the end cuts short.
 //
 // What is given as the next observation is expected again as the following observation. Where
-// something else comes the stream is cut there, as a truncation would: each transition is as it
-// was given, and none spans the cut. Numbers that are equal are no reason to cut, whatever their
-// bits: 0.0 and -0.0, or any two NaN.
+// something else comes the stream is cut there, as a truncation would: each transition is as it was
+// given, and none spans the cut. Numbers that are equal do not cut it, whatever their bits: 0.0 and
+// -0.0, or any two NaN.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,7 @@ struct StepCounts {
 // item looks at, and the row is published with it.
 class TransitionWriter {
  public:
-  // `plan` outlives it, and so does `hindsight`, which is told of all rows unless it is null.
+  // `plan` outlives it, and so does `hindsight`, which gets all rows unless it is null.
   TransitionWriter(TransitionPlan& plan, Allocator& allocator, std::uint64_t seed,
                    HindsightIndex* hindsight = nullptr);
 

@@ -2,7 +2,7 @@
 
 
 def register_stop_handler(handler):
-    """Acme asks to be told of Ctrl-C; a test presses none."""
+    """Acme asks to be told about Ctrl-C; no test presses it."""
 
 
 def unregister_stop_handler(handler):

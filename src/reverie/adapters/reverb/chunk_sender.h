@@ -39,8 +39,8 @@ class ChunkSender {
   // stored ones or not; they count as sent from now on. A chunk that cannot be written is an error,
   // once.
   Status put_due(PayloadBuilder& message, bool takes_stored);
-  // The keys of all that was sent of chunks that somebody else still holds: further items may be
-  // made of them. Forgets the rest.
+  // The keys of what was sent of chunks that are still held elsewhere: further items may be made of
+  // them. Forgets the rest.
   std::vector<std::uint64_t> keep_keys();
 
   // A new stream: nothing was sent, and items that wait are to be added again.

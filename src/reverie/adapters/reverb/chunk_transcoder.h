@@ -3,7 +3,7 @@
 //     came in as a message    --> that message, byte for byte
 //     rows of our own         --> encoded once, kept in a cache that is bounded in bytes
 //
-// Of a large chunk only the rows that are asked for are encoded.
+// Only the requested rows of a large chunk are encoded.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct TranscodedChunk {
 // Thread-safe.
 class ChunkTranscoder {
  public:
-  // A chunk of at most so many bytes of rows is encoded as a whole.
+  // A chunk with at most this many bytes of rows is encoded as a whole.
   static constexpr std::size_t kWholeBytesMax = std::size_t{4} << 10;
 
   explicit ChunkTranscoder(std::size_t cache_bytes_max) : cache_bytes_max_(cache_bytes_max) {}

@@ -39,7 +39,7 @@ class InsertSender final : public std::enable_shared_from_this<InsertSender> {
   using Done = InsertWindow::Done;
 
   struct Options {
-    // How long it tries to reach a server that does not answer, before it gives up what it has.
+    // How long it tries to reach a server that does not answer before its requests fail.
     Duration retry_time = Duration::max();
     std::uint64_t seed = 0;  // of the session's name, and of the keys of chunks
   };
@@ -96,7 +96,7 @@ class InsertSender final : public std::enable_shared_from_this<InsertSender> {
   TimerQueue& timers_;
   Clock& clock_;
 
-  // Of the thread that has set is_writing_.
+  // Only the thread that has set is_writing_ uses these.
   ChunkSender chunks_;
   wire::WireItem scratch_;
 

@@ -46,7 +46,7 @@ class ScriptedServer {
     MutexLock lock(mutex_);
     return requests_;
   }
-  // The requests once there are so many.
+  // The requests, once there are `count` of them.
   std::vector<Request> wait_for(std::size_t count) {
     EXPECT_TRUE(test::eventually([&] { return requests().size() >= count; }));
     return requests();
@@ -114,7 +114,7 @@ class InsertSenderTest : public ::testing::Test {
   void wait_for_done(const std::set<ItemKey>& keys) {
     EXPECT_TRUE(test::eventually([&] { return done() == keys; }));
   }
-  // All that was sent of the numbers [first, first + count) is in, so many requests were taken.
+  // Confirms the numbers [first, first + count), as far as they were sent, and `taken` requests.
   static std::string answer(std::uint64_t first, std::uint64_t count, std::uint64_t taken) {
     const wire::NumberRun run{first, count};
     return wire::write_numbered_response({&run, count == 0 ? 0u : 1u}, taken);

@@ -1,3 +1,4 @@
+// Tested in tests/integration/reverb_streams_test.cc.
 #include "reverie/adapters/reverb/insert_stream.h"
 
 #include <algorithm>
@@ -35,8 +36,8 @@ Status status_for_writer(const Status& status) {
   return status;
 }
 
-// What can be told of a chunk without decoding it: a sender of rubbish is told so, before an item
-// refers to it.
+// Checks what can be checked of a chunk without decoding it: its sender gets an error before an
+// item refers to it.
 Status check_columns(const Chunk& chunk) {
   if (chunk.is_raw()) return {};
   const ChunkSchema& schema = chunk.schema();
@@ -86,7 +87,7 @@ InsertStream::InsertStream(std::shared_ptr<ReverbStore> store, std::shared_ptr<G
   if (id.empty()) return;
   if (!InsertSessions::is_id(id)) {
     call_->pause_reading();  // nothing is handed on before the end
-    call_->finish(invalid_argument("'{}' is no session; it must be 32 hexadecimal digits", id));
+    call_->finish(invalid_argument("'{}' is not a session; it must be 32 hexadecimal digits", id));
     return;
   }
   session_ = store_->sessions.open(id);
@@ -125,7 +126,8 @@ void InsertStream::on_half_close() {
 
 void InsertStream::on_end(const Status& why) {
   chunks_.clear();
-  // What waits was let in by a writer that said goodbye; one with a session comes back or gives up.
+  // Waiting items of a writer that closed its stream properly stay; a writer with a session comes
+  // back for them or abandons them.
   if (why.ok() && !session_) return;
   std::vector<RequestId> ids;
   {
@@ -403,7 +405,7 @@ void InsertStream::confirm_now(std::uint64_t number, ItemKey key) {
   }
 }
 
-// A session's writer is told of each message, so that it knows when to send the next.
+// A session's writer gets an answer to each message, so that it knows when to send the next.
 void InsertStream::answer() {
   if (session_) {
     call_->write(GrpcPayload::of(

@@ -4,7 +4,7 @@
 //        chunks --> kept by key: long ones where they were received, each in memory of its own,
 //                   others as views of the message, or copies where they are a small part of it
 //        items  --> ReplayService, as many at once as go in; each confirmed once it is in
-//        then every chunk that is not to be kept is let go (its items hold what they need)
+//        then every chunk that is not to be kept is released (its items hold what they need)
 //
 // What is kept for items to come, and for items that wait, counts for the stream and for the
 // server. Items of a session (insert_session.h) are numbered: those that are in already are
@@ -81,7 +81,7 @@ class InsertStream final : public GrpcServerEvents,
   std::string session_id_;                  // empty without one
   std::shared_ptr<InsertSession> session_;  // null without one
 
-  // Of the I/O thread.
+  // I/O thread only.
   std::unordered_map<ChunkKey, KeptChunk> chunks_;
   std::size_t kept_bytes_ = 0;
   std::size_t received_bytes_ = 0;  // of chunks, since it began
@@ -109,7 +109,7 @@ class InsertStream final : public GrpcServerEvents,
   // Inserts that wait, by number; 0 until the service has told its id.
   std::map<std::uint64_t, RequestId> waiting_ REVERIE_GUARDED_BY(mutex_);
   std::size_t resume_below_ REVERIE_GUARDED_BY(mutex_) = 0;  // 0: they do not hold back reading
-  // Bytes of chunks that the stream let go of while items of their message, up to the one with this
+  // Bytes of chunks that the stream released while items of their message, up to the one with this
   // number, or earlier ones wait.
   struct WaitingBytes {
     std::uint64_t last_number = 0;

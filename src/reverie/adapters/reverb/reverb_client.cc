@@ -1,3 +1,4 @@
+// Tested in tests/integration/served_store_test.cc and tests/integration/served_reading_test.cc.
 #include "reverie/adapters/reverb/reverb_client.h"
 
 #include <algorithm>
@@ -20,7 +21,7 @@ constexpr Duration kPauseMin = std::chrono::milliseconds(10);
 constexpr Duration kPauseMax = std::chrono::milliseconds(250);
 // An insert's id: its sender's number above, its own below.
 constexpr int kSenderShift = 48;
-// Beyond so many a writer has no way of its own.
+// At most this many writers have a stream of their own.
 constexpr std::size_t kSendersMax = 60'000;
 // Sample streams that stay open with nothing to do.
 constexpr std::size_t kIdleChannelsMax = 16;

@@ -71,7 +71,7 @@ class ReverbClient final : public ReplayService, private SampleChannel::Owner {
   // waits for no connection to come back. `done` comes on any thread.
   void ping(TimePoint deadline, std::function<void(Status)> done);
 
-  // For connections that somebody else made: tests in one process.
+  // For connections made elsewhere: tests in one process.
   GrpcClient& grpc() { return *client_; }
 
  private:

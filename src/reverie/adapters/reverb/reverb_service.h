@@ -21,16 +21,16 @@
 namespace reverie {
 
 struct ReverbServiceOptions {
-  // Of chunks that an embedded writer made, encoded for Reverb's clients.
+  // The cache of chunks that an embedded writer made, encoded for Reverb's clients.
   std::size_t cache_bytes_max = std::size_t{64} << 20;
-  // Of the chunks that one writer's stream keeps for items to come.
+  // The chunks that one writer's stream keeps for items to come.
   std::size_t kept_bytes_max = std::size_t{4} << 30;
-  // The chunks that all streams keep come out of this one too. Null: of nothing else.
+  // A budget shared by all streams: the chunks that they keep count here too. Null: no such bound.
   std::shared_ptr<ByteBudget> in_flight = nullptr;
   // With kLz4 or kZstd raw chunks that writers send are compressed when they come, on the thread of
   // their connection, and each column stays raw where that does not make it smaller.
   CodecChoice codec = CodecChoice::kAuto;
-  // Writes a checkpoint and tells its path, at any time, from any thread. Without it there are
+  // Writes a checkpoint and reports its path, at any time, from any thread. Without it there are
   // none.
   std::function<void(std::function<void(Result<std::string>)>)> checkpoint = {};
   Clock* clock = nullptr;  // that the service's deadlines are on; null: the system's

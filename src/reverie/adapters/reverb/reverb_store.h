@@ -106,7 +106,7 @@ struct ReverbStore {
   CodecChoice codec =
       CodecChoice::kAuto;          // that raw chunks are kept with; kAuto, kRaw: as they came
   std::size_t kept_bytes_max = 0;  // of chunks that one stream keeps for items to come
-  std::shared_ptr<ByteBudget> in_flight;  // of those of all streams; null: no bound
+  std::shared_ptr<ByteBudget> in_flight;  // the chunks of all streams; null: no bound
   InsertSessions sessions;
   SpareBatches spare_batches;
 

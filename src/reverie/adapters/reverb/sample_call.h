@@ -31,7 +31,8 @@ class SampleCall {
   // Whether all samples are here.
   bool is_complete() const { return batch_.size() == count_; }
 
-  // What has come. `status` says why there is no more of it, and is not looked at when that is all.
+  // The samples that have come. `status` says why there are no more; it is ignored when all are
+  // here.
   SampleResult finish(const Status& status);
 
  private:
@@ -55,7 +56,7 @@ class SampleCall {
   wire::SchemaCache schemas_;
   wire::TrajectoryReader trajectories_;
 
-  // Of the sample that is coming in.
+  // The sample that is being received.
   bool has_info_ = false;
   Ref<GrpcMessage> info_message_;  // that info_ views
   wire::WireSampleInfo info_;

@@ -10,7 +10,7 @@
 namespace reverie {
 namespace {
 
-// What a server may send, and what becomes of it.
+// What a server may send, and what the client makes of it.
 class SampleCallTest : public ::testing::Test {
  protected:
   std::unique_ptr<SampleCall> call(std::size_t count) {

@@ -1,3 +1,4 @@
+// Tested in tests/integration/served_store_test.cc and tests/integration/served_reading_test.cc.
 #include "reverie/adapters/reverb/sample_channel.h"
 
 #include <utility>

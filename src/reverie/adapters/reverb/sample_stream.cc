@@ -1,3 +1,4 @@
+// Tested in tests/integration/reverb_streams_test.cc.
 #include "reverie/adapters/reverb/sample_stream.h"
 
 #include <algorithm>
@@ -73,10 +74,10 @@ void SampleStream::on_end(const Status&) {
   }
   drop_unsent(std::move(unsent));
   if (id != 0) store_->service->cancel(id);
-  pump();  // lets go of what the writer has
+  pump();  // releases what the writer has
 }
 
-// Of a client that went away. Without the lock: what is undone may be drawn at once by others.
+// For a client that went away. Called without the lock: others may draw at once what is undone.
 void SampleStream::drop_unsent(SampleBatch batch) {
   if (batch.empty()) return;
   std::string name;
@@ -178,7 +179,7 @@ bool SampleStream::step() {
   if (!response.ok()) {
     MutexLock lock(mutex_);
     is_over_ = true;
-    // Not undone: whoever drew it next could not read it either.
+    // Not undone: the next reader could not decode it either.
     store_->unsent_samples.fetch_add(writer_.take_rest().size(), std::memory_order_relaxed);
     let_go();
     call_->finish(response.status());

@@ -54,7 +54,8 @@ class SampleStream final : public GrpcServerEvents,
   SampleBatch take_batch(SampleResult result) REVERIE_REQUIRES(mutex_);
   void drop_unsent(SampleBatch batch);
   void end(const Status& status);
-  // Of what the writer left out; how many samples that is. They are drawn again.
+  // Removes the items that the writer left out as corrupt. Returns how many samples that is; they
+  // are drawn again.
   std::size_t take_out_corrupt();
   void hold();
   void let_go() REVERIE_REQUIRES(mutex_);
@@ -62,7 +63,7 @@ class SampleStream final : public GrpcServerEvents,
   const std::shared_ptr<ReverbStore> store_;
   const std::shared_ptr<GrpcServerCall> call_;
 
-  // Of the thread that pumps.
+  // Only the thread that pumps uses these.
   SampleWriter writer_;
   std::size_t held_bytes_ = 0;  // chunks of what is left, while the call has no room
 

@@ -1,3 +1,4 @@
+// Tested in tests/integration/reverb_streams_test.cc.
 #include "reverie/adapters/reverb/sample_writer.h"
 
 #include <algorithm>

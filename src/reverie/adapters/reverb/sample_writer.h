@@ -79,7 +79,7 @@ class SampleWriter {
   bool is_packed_ = false;
   std::vector<CorruptItem> corrupt_;
 
-  // Of the sample at_, once it was begun.
+  // The sample at_, once it was begun.
   bool has_begun_ = false;
   std::string info_;
   std::vector<Part> parts_;

@@ -1,3 +1,4 @@
+// Tested in tests/conformance/env_suite.h and tests/python/native_gymnasium_test.py.
 #include "reverie/env/native/cart_pole.h"
 
 #include <cmath>

@@ -5,6 +5,8 @@
 //          |______|        legs: on a joint each, pressed outwards by a weak motor
 //          /      \        ground: 10 edges of random height, level at the pad
 //     __/\_|______|_/\__
+//
+// Tested in tests/python/native_lunar_lander_test.py.
 #include <algorithm>
 #include <array>
 #include <cmath>

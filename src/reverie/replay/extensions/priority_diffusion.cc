@@ -1,3 +1,4 @@
+// Tested in src/reverie/replay/local_service_test.cc.
 #include "reverie/replay/extensions/priority_diffusion.h"
 
 #include <algorithm>

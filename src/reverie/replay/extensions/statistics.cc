@@ -1,3 +1,4 @@
+// Tested in src/reverie/replay/local_service_test.cc.
 #include "reverie/replay/extensions/statistics.h"
 
 #include <algorithm>
