@@ -200,7 +200,7 @@ class _Links(html.parser.HTMLParser):
         self.names: set[str] = set()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Of the parser's."""
+        """Collects links and ids; the parser calls it."""
         for name, value in attrs:
             if name in ("href", "src") and value is not None and tag != "base":
                 self.targets.append(value)

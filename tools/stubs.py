@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nanobind.stubgen import StubGen
 
-# Methods that fill a type's slots in C say nothing of their types.
+# Methods that fill a type's slots in C do not tell their types.
 _SLOTS = {
     "def __len__(self, /):": "def __len__(self) -> int:",
     "def __getitem__(self, key, /):": (

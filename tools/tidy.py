@@ -1,8 +1,9 @@
 """Holds the tree against the table of rooms.
 
 Fails on an include that tools/rooms.toml does not allow, a cycle of includes, a banned word, a
-header without ``#pragma once`` or without a comment that opens it, and words that mean nothing to a
-reader of the repository.
+header without ``#pragma once`` or without a comment that opens it, a source of the library without
+a test beside it or a line that says where it is tested, words that mean nothing to a reader of the
+repository, and comments, docstrings and pages in the dialect that rooms.toml lists.
 
 Usage: tidy.py [ROOT]
 """
@@ -32,6 +33,9 @@ _CPP_NOISE = re.compile(
 _PY_NOISE = re.compile(
     r'""".*?"""|\'\'\'.*?\'\'\'|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|#[^\n]*', re.DOTALL
 )
+_CPP_PROSE = re.compile(r"//[^\n]*")
+_PY_PROSE = re.compile(r'""".*?"""|#[^\n]*', re.DOTALL)
+_TESTED = re.compile(r"^// Tested in ((?:[^\n]|\n// )+?)\.$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,9 @@ class Table:
         ]
         self.private = re.compile("|".join(data["words"]["private"]))
         self.private_exempt = _any_of(data["words"]["except"])
+        self.dialect = [
+            (re.compile(row["pattern"]), row["says"]) for row in data.get("dialect", [])
+        ]
 
     def reachable(self, room: str) -> set[str]:
         """The rooms that ``room`` may include: itself, base, and whatever its steps lead to."""
@@ -118,7 +125,7 @@ class Table:
         for name, room in self.rooms.items():
             for step in room.steps:
                 if step not in self.rooms:
-                    yield f"room '{name}' steps to '{step}', which is no room"
+                    yield f"room '{name}' steps to '{step}', which is not a room"
                 elif self.rooms[step].level >= room.level:
                     yield (
                         f"room '{name}' of level {room.level} steps to '{step}' of level "
@@ -237,6 +244,39 @@ def _check_cpp(table: Table, path: str, text: str) -> Iterator[Finding]:
             yield Finding(path, 1, "does not open with a comment that says what it is")
 
 
+def _untested(root: Path, path: str, text: str) -> Iterator[Finding]:
+    """A source of the library that neither has a test beside it nor says where it is tested."""
+    if not (path.startswith("src/") and path.endswith(".cc")) or path.endswith("_test.cc"):
+        return
+    if (root / f"{path.removesuffix('.cc')}_test.cc").is_file():
+        return
+    said = _TESTED.search(text)
+    if said is None:
+        yield Finding(
+            path,
+            1,
+            "has no test beside it; write one, or say '// Tested in x_test.cc.' where it is",
+        )
+        return
+    for name in re.split(r",\s+|\s+and\s+", said[1].replace("\n// ", " ")):
+        if not (root / name if "/" in name else (root / path).parent / name).is_file():
+            yield Finding(
+                path, _line(text, said.start()), f"is tested in '{name}', which is missing"
+            )
+
+
+def _prose(path: str, text: str) -> str:
+    """The comments and docstrings of code, on their lines; a page as it is."""
+    if path.endswith(".md"):
+        return text
+    pattern = _CPP_PROSE if path.endswith((".h", ".cc")) else _PY_PROSE
+    out, end = [], 0
+    for match in pattern.finditer(text):
+        out += ["\n" * text.count("\n", end, match.start()), " ", match.group()]
+        end = match.end()
+    return "".join(out)
+
+
 def check(root: Path, table: Table) -> list[Finding]:
     """Everything to mend under ``root``."""
     found = [Finding("tools/rooms.toml", 1, fault) for fault in table.faults()]
@@ -259,6 +299,13 @@ def check(root: Path, table: Table) -> list[Finding]:
                 Finding(path, _line(code, match.start()), f"'{match.group().strip()}': {ban.says}")
                 for ban in bans
                 for match in ban.pattern.finditer(code)
+            ]
+        if path.endswith((".h", ".cc", ".py", ".md")) and not path.startswith("tools/tidy"):
+            prose = _prose(path, text)
+            found += [
+                Finding(path, _line(prose, match.start()), f"'{match.group().strip()}': {says}")
+                for pattern, says in table.dialect
+                for match in pattern.finditer(prose)
             ]
         if not table.private_exempt.fullmatch(path):
             found += [
@@ -301,12 +348,17 @@ def unused_allowances(root: Path, table: Table) -> list[Finding]:
     ]
 
 
+def untested_sources(root: Path) -> list[Finding]:
+    """Sources of the library without a test beside them that do not say where they are tested."""
+    return [finding for path, text in _files(root) for finding in _untested(root, path, text)]
+
+
 def main(arguments: list[str]) -> int:
     """Prints what is to mend; 1 if there is anything."""
     root = Path(arguments[0]) if arguments else _ROOT
     table = Table(_TABLE)
     found = check(root, table)
-    found += unused_allowances(root, table)
+    found += unused_allowances(root, table) + untested_sources(root)
     for finding in found:
         print(finding)
     return 1 if found else 0

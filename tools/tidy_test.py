@@ -157,6 +157,54 @@ def test_a_private_path_is_refused_in_any_text(tmp_path: Path) -> None:
     assert found == [f"docs/page.md:2: '{private}' means nothing to a reader"]
 
 
+@pytest.mark.parametrize(
+    ("path", "text", "says"),
+    [
+        (
+            "src/reverie/base/x.h",
+            header("// Of the first address.", "int port();"),
+            "has a subject",
+        ),
+        ("src/reverie/base/x.h", header("int port();  // that somebody has"), "'somebody'"),
+        ("tests/x.cc", "// each item that is none's\n", "belongs to no x"),
+        ("python/reverie/x.py", '"""Of the last batch."""\n', "has a subject"),
+        ("python/reverie/x.py", "x = 1  # one a shard\n", "one per x"),
+        ("docs/x.md", "Loop thread, but for the facts.\n", "say 'except'"),
+        ("docs/x.md", "A field that is passed over.\n", "'passed over'"),
+    ],
+)
+def test_the_dialect_is_refused(tmp_path: Path, path: str, text: str, says: str) -> None:
+    (said,) = findings(tmp_path, {path: text})
+    assert says in said
+
+
+def test_code_may_use_any_word(tmp_path: Path) -> None:
+    files = {
+        "src/reverie/base/x.h": header("constexpr auto nobody = 1;  // unset"),
+        "python/reverie/x.py": "nobody = 'somebody'\n",
+    }
+    assert findings(tmp_path, files) == []
+
+
+def test_a_source_of_the_library_says_where_it_is_tested(tmp_path: Path) -> None:
+    assert tidy.untested_sources(_TABLE.parent.parent) == []
+    files = {
+        "src/reverie/base/x.cc": "int x;\n",
+        "src/reverie/base/x_test.cc": "",
+        "src/reverie/base/y.cc": "// What.\n//\n// Tested in x_test.cc and tests/z_test.py.\n",
+        "tests/z_test.py": "",
+        "examples/cc/x.cc": "",
+    }
+    findings(tmp_path, files)
+    assert tidy.untested_sources(tmp_path) == []
+    findings(tmp_path, {"src/reverie/base/z.cc": "int z;\n"})
+    (said,) = tidy.untested_sources(tmp_path)
+    assert "z.cc:1: has no test beside it" in str(said)
+    findings(tmp_path, {"src/reverie/base/z.cc": "// Tested in gone_test.cc.\n"})
+    (said,) = tidy.untested_sources(tmp_path)
+    assert "'gone_test.cc', which is missing" in str(said)
+
+
 def test_what_is_built_is_not_looked_at(tmp_path: Path) -> None:
     files = {"build/x.h": "", ".venv/x.h": "", "reverie.egg-info/x.h": "", ".git/x.h": ""}
     assert findings(tmp_path, files) == []
@@ -197,6 +245,6 @@ def test_a_table_that_names_an_unknown_room_or_library_is_refused(tmp_path: Path
         '[rooms.base]\nlevel = 0\n[rooms.a]\nlevel = 1\nsteps = ["attic"]\nlibraries = ["boost"]\n'
     )
     assert list(table(tmp_path, rooms).faults()) == [
-        "room 'a' steps to 'attic', which is no room",
+        "room 'a' steps to 'attic', which is not a room",
         "room 'a' names the library 'boost', which has no pattern",
     ]
