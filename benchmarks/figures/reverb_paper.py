@@ -26,7 +26,7 @@ from typing import Any
 import matplotlib as mpl
 
 mpl.use("Agg")
-from crew import Crew, Server
+from load import ClientProcesses, Server
 from matplotlib import pyplot as plt
 from paper import ROOT, machine, markdown
 
@@ -40,17 +40,17 @@ Rates = dict[tuple[str, str, int], float]
 
 
 class Systems:
-    """A server and a crew of each library."""
+    """A server and client processes of each library."""
 
     def __init__(self, pythons: dict[str, str], seconds: float) -> None:
         self.libraries = list(pythons)
         self._servers = {name: Server(python, name) for name, python in pythons.items()}
-        self._crews = {name: Crew(python, name) for name, python in pythons.items()}
+        self._clients = {name: ClientProcesses(python, name) for name, python in pythons.items()}
         self._seconds = seconds
 
     def items_s(self, library: str, work: str, size: str, clients: int, **options: Any) -> float:  # noqa: ANN401
         """One measurement."""
-        rate = self._crews[library].items_s(
+        rate = self._clients[library].items_s(
             work,
             self._servers[library],
             SIZES[size],
@@ -63,12 +63,12 @@ class Systems:
 
     def fill(self, size: str) -> None:
         """Has what is sampled be of this size."""
-        for library, crew in self._crews.items():
-            crew.fill(self._servers[library], SIZES[size])
+        for library, clients in self._clients.items():
+            clients.fill(self._servers[library], SIZES[size])
 
     def close(self) -> None:
         """Ends all of them."""
-        for one in (*self._crews.values(), *self._servers.values()):
+        for one in (*self._clients.values(), *self._servers.values()):
             one.close()
 
 

@@ -6,6 +6,6 @@ how they fare, and ends with a table and a learning curve. Read on in this order
 - `actor`: what is written into the store, and how windows of steps become items;
 - `training`: the loop that acts, samples, learns and writes priorities back;
 - `double_dqn` and `network`: the learner, in NumPy;
-- `crew`: one process a seed, and how they end;
+- `training_processes`: one process per seed, and how they end;
 - `progress` and `report`: what is shown.
 """

@@ -86,7 +86,7 @@ class Learning:
     """One network in training. Not thread-safe.
 
     The network is tried ``settings.checks`` times on greedy episodes. The one that did best is
-    kept, the latest of equals, and judged by other episodes: their seeds, like those of the
+    kept, the latest of equals, and evaluated in other episodes: their seeds, like those of the
     training and of the checks, come from streams of their own.
 
     Args:
@@ -155,8 +155,8 @@ class Learning:
             self._best_parameters[:] = self.parameters
         self._tell(Evaluation(self._seed, step, greedy))
 
-    def judge(self, *, seconds: float, samples_per_insert: float) -> Outcome:
-        """What the training came to: judges the network that was kept."""
+    def outcome(self, *, seconds: float, samples_per_insert: float) -> Outcome:
+        """The result of the training: evaluates the network that was kept."""
         self.parameters[:] = self._best_parameters
         returns = self._greedy_returns(self._streams.final, self._settings.final_episodes)
         return Outcome(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from rich.console import Console
 
-from reverie.demo.crew import Crew, core_count
+from reverie.demo.training_processes import TrainingProcesses, core_count
 from reverie.demo.messages import Evaluation, Failure, Outcome
 from reverie.demo.options import FULL_STEPS, Options
 from reverie.demo.progress import ProgressView
@@ -115,10 +115,10 @@ def _play(act: Act, console: Console, steps: int, *, size: int, actors: int) -> 
     begin = time.perf_counter()
     act.curves = {seed: [] for seed in act.seeds}
     with (
-        Crew(act.seeds, steps, size=size, actors=actors) as crew,
+        TrainingProcesses(act.seeds, steps, size=size, actors=actors) as processes,
         ProgressView(console, act.seeds, steps) as view,
     ):
-        for message in crew.messages():
+        for message in processes.messages():
             view.show(message)
             if isinstance(message, Evaluation):
                 act.curves[message.seed].append(message)

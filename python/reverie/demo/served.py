@@ -242,7 +242,7 @@ class _Training:
                 if step % 250 == 0:
                     self._tell_progress(step)
             sent.result()
-        return learning.judge(
+        return learning.outcome(
             seconds=time.perf_counter() - self._begin,
             samples_per_insert=samples_per_insert(client.server_info()["replay"]),
         )

@@ -90,7 +90,7 @@ class _Training:
                     now = time.perf_counter()
                     self._tell_progress(step, (step - last_step) / (now - last_time), epsilon)
                     last_time, last_step = now, step
-        return learning.judge(
+        return learning.outcome(
             seconds=time.perf_counter() - begin, samples_per_insert=self._samples_per_insert()
         )
 

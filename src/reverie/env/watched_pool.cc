@@ -46,8 +46,9 @@ bool WatchedPool::is_replaced(const PoolFailure& failure, const Waiter& waiter) 
   return waiter.replaced && waiter.replaced(failure.worker);
 }
 
-std::optional<WatchedPool::Waited> WatchedPool::judge(std::size_t batch, Status status,
-                                                      bool is_stopped, const Waiter& waiter) const {
+std::optional<WatchedPool::Waited> WatchedPool::conclude(std::size_t batch, Status status,
+                                                         bool is_stopped,
+                                                         const Waiter& waiter) const {
   const auto dead = is_stopped ? std::nullopt : dead_worker(batch);
   if (!dead) return Waited{std::move(status)};
   PoolFailure failure = describe_dead(*dead);
@@ -71,7 +72,8 @@ WatchedPool::Waited WatchedPool::wait(std::size_t batch, std::uint32_t sequence,
     Status waited = ready_rows_ > 0 ? pool_.wait_ready(ready_rows_, deadline, go_on, ready)
                                     : pool_.wait(batch, sequence, deadline, go_on);
     if (!waited.ok()) {
-      if (auto told = judge(batch, std::move(waited), is_stopped, waiter)) return std::move(*told);
+      if (auto told = conclude(batch, std::move(waited), is_stopped, waiter))
+        return std::move(*told);
       continue;
     }
     const auto raised = pool_.failure(batch);
@@ -90,7 +92,7 @@ WatchedPool::Waited WatchedPool::drain(Duration limit, const Waiter& waiter) {
   while (true) {
     Status drained = pool_.drain(Clock::system().now() + limit, go_on);
     if (drained.ok()) return {};
-    if (auto told = judge(0, std::move(drained), is_stopped, waiter)) return std::move(*told);
+    if (auto told = conclude(0, std::move(drained), is_stopped, waiter)) return std::move(*told);
   }
 }
 

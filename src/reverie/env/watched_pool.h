@@ -60,8 +60,8 @@ class WatchedPool {
   std::optional<std::size_t> dead_worker(std::size_t batch) const;
   PoolFailure describe_dead(std::size_t worker) const;
   // The result of a wait that failed; nothing if it may be tried again.
-  std::optional<Waited> judge(std::size_t batch, Status status, bool is_stopped,
-                              const Waiter& waiter) const;
+  std::optional<Waited> conclude(std::size_t batch, Status status, bool is_stopped,
+                                 const Waiter& waiter) const;
   static bool is_replaced(const PoolFailure& failure, const Waiter& waiter);
 
   SharedPool& pool_;

@@ -1,3 +1,4 @@
+// Tested in tests/python/local_door_test.py.
 #include "reverie/net/local_door.h"
 
 #include <cstring>

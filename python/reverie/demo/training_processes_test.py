@@ -1,11 +1,11 @@
-"""Trainings that fail, and a crew that is sent home."""
+"""Trainings that fail, and trainings that are stopped."""
 
 import os
 
 import pytest
 
-from reverie.demo import crew as crew_module
-from reverie.demo.crew import Crew
+from reverie.demo import training_processes as module
+from reverie.demo.training_processes import TrainingProcesses
 from reverie.demo.messages import Failure, Outcome
 
 
@@ -16,14 +16,14 @@ def worker(monkeypatch, tmp_path):
     def replace(text):
         program = tmp_path / "program.py"
         program.write_text(f"import sys\nseed = int(sys.argv[1])\n{text}\n")
-        monkeypatch.setattr(crew_module, "_WORKER", (str(program),))
+        monkeypatch.setattr(module, "_WORKER", (str(program),))
 
     return replace
 
 
 def told(seeds, *, size=2):
-    with Crew(seeds, 2_000, size=size) as crew:
-        return sorted(crew.messages(), key=lambda message: message.seed)
+    with TrainingProcesses(seeds, 2_000, size=size) as processes:
+        return sorted(processes.messages(), key=lambda message: message.seed)
 
 
 OUTCOME = (
@@ -42,8 +42,8 @@ def test_every_seed_is_trained(worker):
 
 def test_a_training_is_told_its_actors(worker):
     worker(f"assert sys.argv[3] == '3', sys.argv\n{OUTCOME}")
-    with Crew([0], 2_000, size=1, actors=3) as crew:
-        assert [type(message) for message in crew.messages()] == [Outcome]
+    with TrainingProcesses([0], 2_000, size=1, actors=3) as processes:
+        assert [type(message) for message in processes.messages()] == [Outcome]
 
 
 def test_a_process_gets_one_thread_for_its_linear_algebra(worker):
@@ -79,8 +79,8 @@ def test_leaving_ends_what_still_runs(worker):
         "import os, threading\nfrom reverie.demo.messages import Failure, to_line\n"
         "print(to_line(Failure(seed, str(os.getpid()))), flush=True)\nthreading.Event().wait()"
     )
-    with Crew([0, 1, 2], 2_000, size=2) as crew:
-        messages = crew.messages()
+    with TrainingProcesses([0, 1, 2], 2_000, size=2) as processes:
+        messages = processes.messages()
         ids = [int(next(messages).text) for _ in range(2)]
     for process_id in ids:
         with pytest.raises(ProcessLookupError):

@@ -38,7 +38,7 @@ def core_count() -> int:
     return os.cpu_count() or 1
 
 
-class Crew:
+class TrainingProcesses:
     """Trains every seed; leaves no process behind. Not thread-safe.
 
     Args:
@@ -56,7 +56,7 @@ class Crew:
         self._processes: dict[int, subprocess.Popen[str]] = {}
         self._messages: queue.SimpleQueue[tuple[int, Message | None]] = queue.SimpleQueue()
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> TrainingProcesses:
         return self
 
     def __exit__(

@@ -1,9 +1,9 @@
-"""Servers and crews of clients, of Reverie or dm-reverb: what the figures of a served store load.
+"""Servers and client processes, of Reverie or dm-reverb: the load of the served store's figures.
 
     server LIBRARY TABLES    a server with that many tables; prints its port, stops at end of input
     client LIBRARY           does the jobs that standard input brings, a line of JSON each
 
-A crew is a few processes with many clients each: 200 processes would measure the machine's
+The clients are a few processes with many clients each: 200 processes would measure the machine's
 scheduler. A process's clients have a connection each and take turns; where a library sends and
 receives on threads of its own, they all go on at once.
 """
@@ -36,7 +36,7 @@ _BATCH_MAX = 200
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What one process of a crew does."""
+    """What one client process does."""
 
     work: str
     """``"insert"``; ``"fill"``, which inserts what a table holds; or ``"sample"``."""
@@ -77,7 +77,7 @@ def serve(library: str, tables: int) -> None:
 
 
 def work(library: str) -> None:
-    """A process of a crew."""
+    """One of the client processes."""
     lib = importlib.import_module(library)
     print("imported", flush=True)
     for line in sys.stdin:
@@ -192,7 +192,7 @@ class Server:
         _end(self._process)
 
 
-class Crew:
+class ClientProcesses:
     """Processes with clients of one library, for one measurement after the other."""
 
     def __init__(self, python: str, library: str) -> None:
