@@ -6,16 +6,13 @@ They are for programs written for Reverb, and for items of unequal length. A new
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
 from reverie import _checks, _reverie
-from reverie._process_bound import ProcessBound
 from reverie.client import Client
 from reverie.errors import (
     CancelledError,
@@ -26,6 +23,8 @@ from reverie.errors import (
 )
 from reverie.frameworks import converter
 from reverie.replay_sample import INFO_DTYPES, ReplaySample, SampleInfo
+from reverie.sample_iterator import SampleIterator
+from reverie.sample_shapes import ShapeLeaf, column_specs, is_compatible, leaves_like
 from reverie.specs import TensorSpec
 
 if TYPE_CHECKING:
@@ -45,47 +44,6 @@ _SIGNATURE_TIMEOUT_S = 30.0
 _REOPEN_TIMEOUT_S = 1.0  # of one look for a server that went away
 # What tf.data's datasets can do, and an iterable cannot.
 _TF_METHODS = ("batch", "cache", "interleave", "map", "options", "prefetch", "shuffle", "take")
-
-
-class SampleIterator(ProcessBound, Generic[_Element]):
-    """One pass over a dataset; see ``TrajectoryDataset``.
-
-    Ends when no item comes in time, when ``max_samples`` were drawn, or when it is closed. A
-    context manager: leaving it closes it. One thread at a time; ``close()`` from any.
-    """
-
-    _stays_because = "an iterator over samples cannot be pickled; make one in the other process"
-
-    def __init__(self, stream: _reverie.SampleStream, elements: Generator[_Element]) -> None:
-        self._stream = stream
-        self._elements = elements
-
-    def __iter__(self) -> SampleIterator[_Element]:
-        return self
-
-    def __next__(self) -> _Element:
-        return next(self._elements)
-
-    def close(self) -> None:
-        """Ends the threads and the iteration. May be repeated.
-
-        Items that were drawn ahead are dropped; where items leave their table with their samples
-        (a queue), they go back to it, or a warning says how many could not.
-        """
-        self._stream.close()
-        with contextlib.suppress(ValueError):  # another thread is in it, and ends it
-            self._elements.close()
-
-    def __enter__(self) -> SampleIterator[_Element]:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class SampleDataset:
@@ -141,7 +99,7 @@ class SampleDataset:
         self._client = _client(server_address)
         self._table = _checks.text("table", table)
         self._paths, types, self._structure = _reverie.flatten(dtypes)
-        extents = _leaves_like(self._structure, len(types), shapes)
+        extents = leaves_like(self._structure, len(types), shapes)
         self._specs = [
             TensorSpec(shape, dtype, path or None)
             for path, dtype, shape in zip(self._paths, types, extents, strict=True)
@@ -207,7 +165,7 @@ class SampleDataset:
             client,
             table,
             [spec.dtype_name for spec in specs],
-            [_Shape(shape) for shape in shapes],
+            [ShapeLeaf(shape) for shape in shapes],
             max_in_flight_samples_per_worker,
             num_workers_per_iterator,
             max_samples_per_stream,
@@ -228,7 +186,7 @@ class SampleDataset:
     def _signature(cls, table: dict[str, Any]) -> tuple[list[str], list[TensorSpec], str]:
         """The signature that a server tells of: paths and specifications, and the nest of both."""
         columns, structure = table["signature"]
-        return [path for path, _, _ in columns], _column_specs(columns), structure
+        return [path for path, _, _ in columns], column_specs(columns), structure
 
     @property
     def element_spec(self) -> ReplaySample:
@@ -309,7 +267,7 @@ class SampleDataset:
             )
         table = tables[self._table]
         if table["signature"] is not None:
-            self._check_signature(_column_specs(table["signature"][0]))
+            self._check_signature(column_specs(table["signature"][0]))
         return _reverie.SampleStream(
             self._client._native,
             self._table,
@@ -330,7 +288,7 @@ class SampleDataset:
             shapes = [of_table.shape]
             if self._takes_steps:
                 shapes.append(of_table.shape[1:])
-            fits = any(_is_compatible(spec.shape, shape) for shape in shapes)
+            fits = any(is_compatible(spec.shape, shape) for shape in shapes)
             if spec.dtype_name != of_table.dtype_name or not fits:
                 raise InvalidArgumentError(
                     f"column '{path}' of the dataset is {spec}, but the signature of table "
@@ -341,7 +299,7 @@ class SampleDataset:
         """Raises unless the dataset promised what came."""
         spec = self._specs[column]
         is_text = dtype == np.object_ and spec.dtype_name in ("bytes", "str")
-        if (is_text or dtype.name == spec.dtype_name) and _is_compatible(spec.shape, shape):
+        if (is_text or dtype.name == spec.dtype_name) and is_compatible(spec.shape, shape):
             return
         raise InvalidArgumentError(
             f"column '{self._paths[column]}' of the dataset is {spec}, but an item of table "
@@ -489,13 +447,6 @@ class _Progress:
         self.begin = self.end = self.used = 0
 
 
-class _Shape:
-    """A shape as a leaf of a nest."""
-
-    def __init__(self, shape: tuple[int | None, ...]) -> None:
-        self.shape = shape
-
-
 def _count(name: str, value: int, or_minus_one: bool = False) -> int:
     if isinstance(value, float):
         raise InvalidArgumentError(f"{name} is {value}; it must be an integer")
@@ -522,44 +473,3 @@ def _warn(text: str) -> None:
 def _tables(client: Client, timeout_s: float | None) -> dict[str, dict[str, Any]]:
     """What a client's store tells of its tables, by name."""
     return {table["name"]: table for table in client._native.info(timeout_s)}
-
-
-def _column_specs(columns: list[tuple[str, str, list[int]]]) -> list[TensorSpec]:
-    return [
-        TensorSpec([None if extent < 0 else extent for extent in shape], dtype)
-        for _, dtype, shape in columns
-    ]
-
-
-def _is_compatible(a: tuple[int | None, ...], b: tuple[int | None, ...]) -> bool:
-    return len(a) == len(b) and all(
-        x is None or y is None or x == y for x, y in zip(a, b, strict=True)
-    )
-
-
-def _leaves_like(structure: str, count: int, shapes: Any) -> list[Any]:  # noqa: ANN401
-    """The shapes in ``shapes``, which has the nest ``structure`` down to them."""
-    found: list[Any] = [None] * count
-
-    def differs(what: str) -> InvalidArgumentError:
-        return InvalidArgumentError(f"dtypes and shapes must be the same nest, but {what}")
-
-    def take(places: Any, nest: Any, path: str) -> None:  # noqa: ANN401
-        if isinstance(places, int):
-            found[places] = nest.shape if isinstance(nest, _Shape) else nest
-        elif isinstance(places, dict):
-            if not isinstance(nest, dict) or set(nest) != set(places):
-                raise differs(f"'{path}' has the keys {list(places)} in dtypes and is {nest!r}")
-            for key, place in places.items():
-                take(place, nest[key], f"{path}/{key}" if path else str(key))
-        elif isinstance(places, (list, tuple)):
-            if not isinstance(nest, (list, tuple)) or len(nest) != len(places):
-                raise differs(f"'{path}' has {len(places)} entries in dtypes and is {nest!r}")
-            for i, place in enumerate(places):
-                take(place, nest[i], f"{path}/{i}" if path else str(i))
-        else:  # a dataclass
-            for name, place in vars(places).items():
-                take(place, getattr(nest, name, None), f"{path}/{name}" if path else name)
-
-    take(_reverie.fold(structure, list(range(count))), shapes, "")
-    return found

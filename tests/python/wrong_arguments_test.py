@@ -49,7 +49,7 @@ PUBLIC = [
 # Programs of the command line, and what the public modules are made of.
 INTERNAL = re.compile(
     r"reverie\.(_.*|agents\..*|demo.*|serve.*|batch_views|bench|client|completion|contrib.*|dataset|doctor|frameworks|hindsight|nests|packages|pattern_dataset|replay_buffer"
-    r"|moolib_rpc|replay_output|replay_sample|rpc|rpc_batches|rpc_streams|sample_datasets|server|specs|store|table|tf_dataset|tls|trajectory_writer|trusted"
+    r"|moolib_rpc|replay_output|replay_sample|rpc|rpc_batches|rpc_calls|rpc_names|rpc_streams|sample_(datasets|iterator|shapes)|server|specs|store|table|tf_dataset|tls|trajectory_writer|trusted"
     r"|writer|envs\.(adapters|agent_rows|backend|messages|output|pool|process|rows|source|spaces|thread"
     r"|vector|vector_of_.*|worker)"
     r"|reverb\..*)$"

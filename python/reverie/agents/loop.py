@@ -19,13 +19,14 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from reverie import _checks, _reverie
 from reverie._options import OptionValue
 from reverie.agents.envs import is_native
+from reverie.agents.protocols import Learner, Policy
 from reverie.agents.settings import TrainSettings
 from reverie.agents.trainer import Episode, TrainProgress
 from reverie.envs.backend import EnvSpec
@@ -40,39 +41,6 @@ from reverie.replay_buffer import ReplayBuffer
 
 _LOOK_S = 0.1
 _STOPPED = object()
-
-
-class Policy(Protocol):
-    """What acts."""
-
-    def act(self, observation: Any, *, step: int, explore: bool) -> np.ndarray:  # noqa: ANN401
-        """Actions for a batch of observations.
-
-        Args:
-            observation: what the environments gave, ``[B, ...]``.
-            step: environment steps so far, for schedules.
-            explore: whether to explore; evaluations do not.
-
-        Returns:
-            ``[B]`` integers, or ``[B, ...]`` of the environment's actions.
-        """
-
-
-class Learner(Protocol):
-    """What learns."""
-
-    def learn(self, batch: dict[str, Any], *, progress: float) -> Any:  # noqa: ANN401
-        """One gradient step, or more.
-
-        Args:
-            batch: as ``ReplayBuffer.sample`` gives it, with rewards scaled; arrays or tensors of
-                the output and device that the loop was made with.
-            progress: the share of the training that is over, for schedules.
-
-        Returns:
-            ``[B]`` absolute TD errors, an array or a tensor, which become the priorities; None
-            leaves these as they are.
-        """
 
 
 class Loop:

@@ -1,0 +1,312 @@
+"""One call between peers: its future, its answer, and the threads of a peer that serve calls.
+
+    caller   rpc.async_() --> Future             result(), await, add_done_callback()
+    callee   ServingThreads --> handler(DeferredReturn, args, kwargs) --> answer or error
+
+See docs/concepts/rpc.md; `reverie.rpc` has the peer.
+"""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+from reverie import _checks, _reverie
+from reverie._process_bound import ProcessBound
+from reverie.errors import (
+    CancelledError,
+    DeadlineExceededError,
+    FailedPreconditionError,
+    ReverieError,
+    UnsupportedTypeError,
+)
+
+_NOT_FOUND, _INTERNAL = 5, 13
+Handler = Callable[["DeferredReturn", tuple[Any, ...], dict[str, Any]], None]
+"""Serves a call: it answers through the first argument, now or later."""
+
+
+class Future(_reverie.RpcCall):
+    """A call under way. Made by ``Rpc.async_``; any thread may use it, and ``await`` it."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:  # of the native class, whose stubs leave out what is private
+        _pool: ServingThreads
+
+        def _value(self) -> Any: ...  # noqa: ANN401
+        def _value_within(self, timeout_s: float | None) -> Any: ...  # noqa: ANN401
+
+    def __init__(self) -> None:
+        raise UnsupportedTypeError("futures are made by Rpc.async_")
+
+    def __reduce__(self) -> tuple[Any, ...]:  # a native base leaves no room for ProcessBound
+        raise UnsupportedTypeError(
+            "a Future lives in this process and cannot be pickled or copied; send its result"
+        )
+
+    def done(self) -> bool:
+        """Whether the call has ended, by whatever: ``result`` would return or raise at once."""
+        return super().done()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the call has ended; False when ``timeout_s`` is up first.
+
+        None waits as long as the call may take.
+        """
+        return super().wait(_checks.timeout("timeout_s", timeout_s))
+
+    def result(self, timeout_s: float | None = None) -> Any:  # noqa: ANN401
+        """What the function returned. Can be asked for again.
+
+        Raises:
+            DeadlineExceededError: the call had no answer in its time, or none within ``timeout_s``;
+                then it goes on.
+            RemoteError: the function raised.
+            UnavailableError: the peer is gone, and with it the call.
+            PeerRestartedError: the same, and there is a new run of the peer.
+            NotFoundError: no peer, or no function, of that name.
+            CancelledError: the call was cancelled, or the Rpc was closed.
+        """
+        if timeout_s is not None:
+            timeout_s = _checks.timeout("timeout_s", timeout_s)
+        return self._value_within(timeout_s)
+
+    def exception(self, timeout_s: float | None = None) -> ReverieError | None:
+        """What ``result`` would raise once the call has ended, or None."""
+        if not self.wait(timeout_s):
+            raise DeadlineExceededError(
+                f"no answer within {timeout_s} s; the call goes on, ask again or cancel()"
+            )
+        try:
+            self._value()
+        except ReverieError as error:
+            return error
+        return None
+
+    def cancel(self) -> bool:
+        """Give the call up; its peer is told. False if it had ended."""
+        if self.done():
+            return False
+        self._pool.native.cancel(self)
+        return isinstance(self.exception(), CancelledError)
+
+    def add_done_callback(self, callback: Callable[[Future], object]) -> None:
+        """Call ``callback(future)`` once the call has ended; at once if it has.
+
+        Else on a thread of the Rpc's, where it may wait.
+        """
+        _checks.function("callback", callback)
+        self._pool.help_if_none()
+        if not self._pool.native.when_done(self, lambda: callback(self)):
+            callback(self)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """``await future`` gives the result."""
+        import asyncio  # costs more to import than all of this package
+
+        loop = asyncio.get_running_loop()
+        ended = loop.create_future()
+
+        def wake() -> None:
+            if not ended.done():
+                ended.set_result(None)
+
+        def on_done(_: Future) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(wake)
+
+        self.add_done_callback(on_done)
+        yield from ended
+        return self._value()
+
+
+_reverie.set_rpc_future_class(Future)
+
+
+class DeferredReturn(ProcessBound):
+    """Answers one call, once, from any thread: ``deferred(value)``, or ``deferred.fail(error)``."""
+
+    __slots__ = ("_answered", "_call", "_native", "_pool", "_session", "caller", "function")
+
+    _stays_because = (
+        "a DeferredReturn lives in this process and cannot be pickled or copied; answer here"
+    )
+
+    _native: _reverie.RpcPeer
+    _pool: ServingThreads
+    _session: int
+    _call: int
+    _answered: bool
+    caller: str
+    function: str
+
+    def __init__(self) -> None:
+        raise UnsupportedTypeError("functions of Rpc.define_deferred are given one for each call")
+
+    @classmethod
+    def _of(
+        cls, pool: ServingThreads, session: int, call: int, caller: str, function: str
+    ) -> DeferredReturn:
+        made = object.__new__(cls)
+        made._pool = pool
+        made._native = pool.native
+        made._session = session
+        made._call = call
+        made._answered = False
+        made.caller = caller
+        made.function = function
+        return made
+
+    def __call__(self, value: object = None) -> None:
+        """Answer with ``value``. Ignored when the caller has given up."""
+        self._take()
+        try:
+            self._native.answer(self._session, self._call, value)
+        except ReverieError as error:
+            self._fail(error)
+            raise
+
+    def fail(self, error: BaseException | str) -> None:
+        """Answer with an error: the caller gets ``RemoteError``."""
+        _checks.instance("error", error, (BaseException, str), "an exception or a str")
+        self._take()
+        self._fail(error)
+
+    def when_withdrawn(self, callback: Callable[[], object]) -> None:
+        """Call ``callback()`` once no caller waits for the answer, on a thread of the Rpc's.
+
+        The caller has cancelled, its time is up, or it is gone. One callback a call, before the
+        answer; it is not called once the call is answered.
+        """
+        _checks.function("callback", callback)
+        self._pool.when_withdrawn((self._session, self._call), callback)
+
+    def _take(self) -> None:
+        if self._answered:
+            raise FailedPreconditionError(
+                f"this call of {self.function!r} by {self.caller!r} has been answered"
+            )
+        self._answered = True
+        if self._pool.withdrawals:
+            self._pool.withdrawals.pop((self._session, self._call), None)
+
+    def _fail(self, error: BaseException | str) -> None:
+        _fail(self._native, self._session, self._call, error)
+
+
+def _fail(native: _reverie.RpcPeer, session: int, call: int, error: BaseException | str) -> None:
+    """Tell the caller what went wrong."""
+    if isinstance(error, str):
+        native.fail(session, call, _INTERNAL, "Error", error, "")
+        return
+    kind = type(error)
+    name = kind.__qualname__
+    if kind.__module__ not in ("builtins", "__main__"):
+        name = f"{kind.__module__}.{name}"
+    trace = "".join(traceback.format_exception(error))
+    text, trace = (t.encode(errors="replace").decode() for t in (str(error), trace))
+    native.fail(session, call, _INTERNAL, name, text, trace)
+
+
+class ServingThreads:
+    """The threads that serve an Rpc: one waits for the next task, others run what they took.
+
+    The threads hold this and not the Rpc, so that dropping the Rpc ends them.
+    """
+
+    def __init__(self, native: _reverie.RpcPeer, threads_max: int) -> None:
+        self.native = native
+        self.threads_max = threads_max
+        self.handlers: dict[str, Handler] = {}
+        self.withdrawals: dict[tuple[int, int], Callable[[], object]] = {}
+        self._lock = threading.Lock()
+        self._count = 0
+
+    def help(self) -> None:
+        """One more thread, if there may be one."""
+        with self._lock:
+            if self._count >= self.threads_max:
+                return
+            self._count += 1
+        self.native.expect_thread()
+        threading.Thread(target=self._serve, name="reverie-rpc", daemon=True).start()
+
+    def when_withdrawn(self, request: tuple[int, int], callback: Callable[[], object]) -> None:
+        """Run ``callback()`` once no caller waits for the request's answer."""
+        self.native.tell_withdrawn()
+        self.withdrawals[request] = callback
+        # Requests that were withdrawn before are not reported.
+        if not self.native.is_wanted(*request):
+            self.withdraw(request)
+
+    def withdraw(self, request: tuple[int, int]) -> None:
+        """Run what waits for the request to be withdrawn, once."""
+        callback = self.withdrawals.pop(request, None)
+        if callback is not None:
+            run_logged(callback)
+
+    def help_if_none(self) -> None:
+        """Start the first thread, unless there is one."""
+        if self._count == 0:
+            self.help()
+
+    def _serve(self) -> None:
+        try:
+            self.native.thread_has_come()
+            while (task := self.native.next_task(self._count < self.threads_max)) is not None:
+                if not task:
+                    self.help()
+                elif len(task) == 3:
+                    session, call, error = task
+                    _fail(self.native, session, call, error)
+                elif len(task) == 4:
+                    if task[-1]:
+                        self.help()
+                    self.withdraw(task[:2])
+                else:
+                    if task[-1]:
+                        self.help()
+                    if len(task) == 2:
+                        for callback in task[0]:
+                            run_logged(callback)
+                    else:
+                        self._run_request(*task[:-1])
+                del task  # what it holds goes now, not with the next one
+        finally:
+            with self._lock:
+                self._count -= 1
+
+    def _run_request(
+        self,
+        session: int,
+        call: int,
+        caller: str,
+        function: str,
+        arguments: Any,  # noqa: ANN401
+    ) -> None:
+        if arguments is None:
+            return  # they could not be read, and the caller knows
+        answer = DeferredReturn._of(self, session, call, caller, function)
+        handler = self.handlers.get(function)
+        if handler is None:
+            self.native.fail(session, call, _NOT_FOUND, "", f"{function!r} is not defined", "")
+            return
+        try:
+            args, kwargs = arguments  # a hostile peer may have sent anything
+            handler(answer, tuple(args), dict(kwargs))
+        except BaseException as error:  # the caller is to know; this thread serves on
+            if not answer._answered:
+                answer.fail(error)
+
+
+def run_logged(callback: Callable[[], object]) -> None:
+    """Run it; what it raises is logged."""
+    try:
+        callback()
+    except Exception:
+        import logging
+
+        logging.getLogger("reverie").exception("a callback of a call raised")
