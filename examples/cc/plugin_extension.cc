@@ -11,7 +11,7 @@
 //
 //     priority   8 --drawn--> 4 --drawn--> 2 --updated to 5--> 5 --drawn--> 2.5
 //
-// Runs under the table's lock, so nobody ever sees an item drawn but not yet decayed. The draws of
+// Runs under the table's lock, so no reader sees an item drawn but not yet decayed. The draws of
 // one batch are made before the first of them decays.
 #include <map>
 #include <memory>
