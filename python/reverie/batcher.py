@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from types import TracebackType
 from typing import Any
 
 from reverie import _checks, _reverie
+from reverie._closing import Closing
 from reverie._hot_methods import take_methods
 from reverie._process_bound import ProcessBound
 from reverie.errors import InvalidArgumentError
@@ -16,7 +16,7 @@ from reverie.packages import import_package
 __all__ = ["Batcher", "unbatch"]
 
 
-class Batcher(ProcessBound):
+class Batcher(ProcessBound, Closing):
     """Gathers nests of arrays into batches of ``size`` rows along ``dim``.
 
     Each item is copied once, into its place in the batch. The first item of a batch settles its
@@ -139,17 +139,6 @@ class Batcher(ProcessBound):
     def close(self) -> None:
         """End all waits. Finished batches can still be taken; the open one is dropped."""
         self._core.close()
-
-    def __enter__(self) -> Batcher:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def unbatch(batch: object, dim: int = 0) -> list[Any]:

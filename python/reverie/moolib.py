@@ -24,13 +24,13 @@ import importlib.util
 import math
 from collections.abc import Callable
 from functools import partial
-from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from reverie import _checks
+from reverie._closing import Closing
 from reverie.batcher import Batcher as _Batcher
 from reverie.envs.adapters import ClassicEnv
 from reverie.envs.backend import EnvBatch, EnvFuture
@@ -170,7 +170,7 @@ def _mapped(nest: object, function: Callable[[Any], Any]) -> Any:  # noqa: ANN40
 _UNBOUNDED = {"queue_size": 1 << 30, "timeout_s": math.inf}
 
 
-class EnvPool:
+class EnvPool(Closing):
     """Batches of environments in worker processes.
 
     Args:
@@ -220,17 +220,6 @@ class EnvPool:
     def close(self) -> None:
         """End the workers."""
         self._pool.close()
-
-    def __enter__(self) -> EnvPool:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class EnvStepperFuture:

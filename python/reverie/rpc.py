@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any
 
 from reverie import _checks, _reverie, rpc_batches, rpc_streams
+from reverie._closing import Closing
 from reverie._process_bound import ProcessBound
 from reverie.errors import (
     FailedPreconditionError,
@@ -33,7 +33,7 @@ __all__ = ["DeferredReturn", "Future", "Rpc", "create_uid"]
 _TRANSPORTS = ("shm", "unix", "tcp")
 
 
-class Rpc(ProcessBound):
+class Rpc(ProcessBound, Closing):
     """A peer: it calls functions of other peers by name, and serves functions of its own.
 
     Peers find each other from one address: each peer that this one is connected to tells where
@@ -437,14 +437,3 @@ class Rpc(ProcessBound):
 
     def __repr__(self) -> str:
         return f"<reverie.Rpc {self._name!r}>"
-
-    def __enter__(self) -> Rpc:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

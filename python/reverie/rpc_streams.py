@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from reverie._closing import Closing
 from reverie._process_bound import ProcessBound
 from reverie.errors import (
     CancelledError,
@@ -27,8 +28,6 @@ from reverie.errors import (
 )
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from reverie.rpc import DeferredReturn, Future, Rpc
 
 # The function through which all streams of a peer go on; it is not a name that programs choose.
@@ -227,7 +226,7 @@ class Streams:
             self._owners.pop(number, None)
 
 
-class Stream(ProcessBound):
+class Stream(ProcessBound, Closing):
     """The values of a call, as they come. Made by ``Rpc.stream``; for one thread at a time.
 
     An iterator, and a context manager that closes it. ``result`` is what the function returned,
@@ -342,17 +341,6 @@ class Stream(ProcessBound):
                 self._rpc._native.cancel(future)
         self._wanted.clear()
         self._unread.clear()
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         if getattr(self, "_is_over", True) is False:

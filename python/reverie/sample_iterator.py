@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from types import TracebackType
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from reverie import _reverie
+from reverie._closing import Closing
 from reverie._process_bound import ProcessBound
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _Element = TypeVar("_Element")
 
 
-class SampleIterator(ProcessBound, Generic[_Element]):
+class SampleIterator(ProcessBound, Closing, Generic[_Element]):
     """One pass over a dataset; see ``TrajectoryDataset``.
 
     Ends when no item comes in time, when ``max_samples`` were drawn, or when it is closed. A
@@ -43,14 +43,3 @@ class SampleIterator(ProcessBound, Generic[_Element]):
         self._stream.close()
         with contextlib.suppress(ValueError):  # another thread is in it, and ends it
             self._elements.close()
-
-    def __enter__(self) -> SampleIterator[_Element]:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -14,7 +14,8 @@ import socket
 import struct
 import time
 from pathlib import Path
-from types import TracebackType
+
+from reverie._closing import Closing
 
 _POLYNOMIAL = 0x82F63B78  # bit-reversed
 _MASK_DELTA = 0xA282EAD8
@@ -63,7 +64,7 @@ def _event(wall_time: float, step: int, content: bytes) -> bytes:
     return b"\x09" + struct.pack("<d", wall_time) + b"\x10" + _varint(step) + content
 
 
-class EventFile:
+class EventFile(Closing):
     """A new event file in a folder. A context manager that closes it.
 
         with EventFile("run") as events:
@@ -96,14 +97,3 @@ class EventFile:
         self._file.write(length + struct.pack("<I", masked_crc32c(length)))
         self._file.write(data + struct.pack("<I", masked_crc32c(data)))
         self._file.flush()
-
-    def __enter__(self) -> EventFile:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

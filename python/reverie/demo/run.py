@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 from rich.console import Console
 
-from reverie.demo.training_processes import TrainingProcesses, core_count
 from reverie.demo.messages import Evaluation, Failure, Outcome
 from reverie.demo.options import FULL_STEPS, Options
 from reverie.demo.progress import ProgressView
+from reverie.demo.training_processes import TrainingProcesses, core_count
 
 GOAL = 400.0
 GOAL_SHARE = 0.8

@@ -5,8 +5,8 @@ import os
 import pytest
 
 from reverie.demo import training_processes as module
-from reverie.demo.training_processes import TrainingProcesses
 from reverie.demo.messages import Failure, Outcome
+from reverie.demo.training_processes import TrainingProcesses
 
 
 @pytest.fixture

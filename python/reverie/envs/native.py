@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from reverie import _checks, _reverie
+from reverie._closing import Closing
 from reverie._options import OptionValue
 from reverie._process_bound import ProcessBound
 from reverie.envs.backend import EnvBatch, EnvFuture, EnvSpec, no_env_ids
@@ -91,7 +91,7 @@ def spec(env_id: str, /, **options: OptionValue) -> EnvSpec:
         raise _explained(error) from None
 
 
-class NativePool(ProcessBound):
+class NativePool(ProcessBound, Closing):
     """Batches of native environments. A ``Backend``.
 
     Args:
@@ -285,17 +285,6 @@ class NativePool(ProcessBound):
     def close(self) -> None:
         """Let running steps end and stop the threads. Arrays that were given stay valid."""
         self._native.close()
-
-    def __enter__(self) -> NativePool:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
 from reverie import _checks
+from reverie._closing import Closing
 from reverie._hot_methods import take_methods
 from reverie._process_bound import ProcessBound
 from reverie.envs import output as outputs
@@ -21,7 +21,7 @@ from reverie.errors import (
 _BACKENDS = ("auto", "native", "process", "thread", "vector")
 
 
-class EnvPool(ProcessBound):
+class EnvPool(ProcessBound, Closing):
     """``num_batches`` batches of ``num_envs`` environments, each stepped as a whole.
 
     Actions go in as one array, observations come out as one. While a batch is stepped, the actions
@@ -266,17 +266,6 @@ class EnvPool(ProcessBound):
     def close(self) -> None:
         """Stop what was started. Again does nothing; any other call after it raises."""
         self._backend.close()
-
-    def __enter__(self) -> EnvPool:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return (
