@@ -25,7 +25,7 @@ std::string chunk_with(const std::string& tensor) {
 std::string tensor_with(const std::vector<std::pair<std::uint32_t, std::string>>& fields) {
   std::string out;
   put_int(out, 1, 7);
-  for (const auto& [number, text] : fields) put_text(out, number, text);
+  for (const auto& [number, text] : fields) put_message(out, number, text);  // empty ones too
   return out;
 }
 
