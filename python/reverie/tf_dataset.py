@@ -49,7 +49,7 @@ def tf_dataset(
     )
 
     # TensorFlow knows few codes of Python functions, and NOT_FOUND is none of them. So the batches
-    # of an iterator end, and a second dataset behind them raises what is told of here.
+    # of an iterator end, and a second dataset behind them raises what is kept here.
     numbers = itertools.count()
     untold: dict[int, str] = {}
 

@@ -166,7 +166,7 @@ def test_a_file_that_may_not_grow_costs_that_checkpoint_alone(tmp_path):
     assert check_content(tmp_path) == (2, 401)
 
 
-# On a disk of 4 MB that nobody else has.
+# On a disk of 4 MB that no other program uses.
 FULL_DISK = """
     import json, sys
     import checkpoint_kill_program as program
