@@ -81,7 +81,12 @@ ShardSamplerCore::ShardSamplerCore(Shards shards, const ShardSamplerOptions& opt
       retry_clock_(retry_clock),
       ask_sizes_at_(shards_.count, retry_clock.now()) {}
 
-ShardSamplerCore::~ShardSamplerCore() = default;
+ShardSamplerCore::~ShardSamplerCore() {
+  // A draw and what was asked for it hold each other while it waits.
+  for (const auto& [table, pool] : pools_) {
+    for (const DrawPtr& draw : pool->draws) draw->asks.clear();
+  }
+}
 
 ShardSamplerCore::Pool& ShardSamplerCore::pool_of(std::string_view table) {
   const auto found = pools_.find(table);
