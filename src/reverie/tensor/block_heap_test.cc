@@ -187,6 +187,9 @@ TEST(BlockHeap, ThreadsShareIt) {
 
 // Without care a child would wait for ever for a lock that a thread of its parent held.
 TEST(BlockHeap, AForkedChildGoesOnWithIt) {
+  if (kIsAddressSanitized) {
+    GTEST_SKIP() << "blocks are the sanitizer's, whose locks a forked child may find taken";
+  }
   BlockHeap& heap = BlockHeap::shared();
   std::atomic<bool> is_over = false;
   std::thread other([&] {
@@ -203,8 +206,9 @@ TEST(BlockHeap, AForkedChildGoesOnWithIt) {
       _exit(is_right ? 0 : 1);
     }
     int status = -1;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
-    ASSERT_EQ(status, 0);
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    if (status != 0) break;
   }
   is_over = true;
   other.join();
