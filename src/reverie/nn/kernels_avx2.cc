@@ -10,6 +10,7 @@ namespace reverie::nn {
 namespace {
 constexpr std::size_t kLanes = 8;
 constexpr std::size_t kTileRows = 6;
+constexpr std::size_t kPackedRows = 0;
 }  // namespace
 }  // namespace reverie::nn
 

@@ -10,6 +10,7 @@ namespace reverie::nn {
 namespace {
 constexpr std::size_t kLanes = 16;
 constexpr std::size_t kTileRows = 12;
+constexpr std::size_t kPackedRows = 6;
 }  // namespace
 }  // namespace reverie::nn
 

@@ -1,7 +1,10 @@
 // The kernels themselves, for the lanes and registers that the including source names:
 //
-//     kLanes     floats of a vector register
-//     kTileRows  rows of the result that registers hold, two vectors wide; at most 12
+//     kLanes         floats of a vector register
+//     kTileRows      rows of the result that registers hold, two vectors wide; at most 12
+//     kPackedRows    the same four vectors wide, for results of many rows, whose right side is
+//     copied
+//                    to lie close; 0 where registers are too few
 //
 // Everything here has internal linkage and uses no function of a library: a source that is compiled
 // for a newer processor must leave nothing that the linker could take for the whole program's.
@@ -111,20 +114,40 @@ REVERIE_INLINE void store_tile(const Product& p, const Vector<kWidth> (&sums)[kR
   }
 }
 
-// The rows [row, row + kRows) of the columns [column, column + kVectors * kWidth).
+// The part [begin, end) of the depth, for some columns: where the right side's rows of it lie.
+struct Panel {
+  const float* b;
+  std::size_t stride;
+  std::size_t begin;
+  std::size_t end;
+};
+
+// The rows [row, row + kRows) of the columns [column, column + kVectors * kWidth), over a panel.
+// What the panels before have summed up lies in c: the order of the sums is the depth's, whatever
+// panels there are.
 template <std::size_t kRows, std::size_t kVectors, std::size_t kWidth>
-void tile(const Product& p, Finish finish, std::size_t row, std::size_t column) {
+void tile(const Product& p, Finish finish, std::size_t row, std::size_t column,
+          const Panel& panel) {
   Vector<kWidth> sums[kRows][kVectors];
+  if (panel.begin == 0) {
 #pragma GCC unroll 4
-  for (std::size_t v = 0; v < kVectors; ++v) {
-    const Vector<kWidth> first =
-        p.bias != nullptr ? load<kWidth>(p.bias + column + v * kWidth) : Vector<kWidth>{};
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      const Vector<kWidth> first =
+          p.bias != nullptr ? load<kWidth>(p.bias + column + v * kWidth) : Vector<kWidth>{};
 #pragma GCC unroll 16
-    for (std::size_t r = 0; r < kRows; ++r) sums[r][v] = first;
+      for (std::size_t r = 0; r < kRows; ++r) sums[r][v] = first;
+    }
+  } else {
+#pragma GCC unroll 16
+    for (std::size_t r = 0; r < kRows; ++r) {
+      const float* const from = p.c + (row + r) * p.c_stride + column;
+#pragma GCC unroll 4
+      for (std::size_t v = 0; v < kVectors; ++v) sums[r][v] = load<kWidth>(from + v * kWidth);
+    }
   }
-  const float* a = p.a + row * p.a_row;
-  const float* b = p.b + column;
-  for (std::size_t k = 0; k < p.depth; ++k) {
+  const float* a = p.a + row * p.a_row + panel.begin * p.a_depth;
+  const float* b = panel.b;
+  for (std::size_t k = panel.begin; k < panel.end; ++k) {
     Vector<kWidth> right[kVectors];
 #pragma GCC unroll 4
     for (std::size_t v = 0; v < kVectors; ++v) right[v] = load<kWidth>(b + v * kWidth);
@@ -136,8 +159,9 @@ void tile(const Product& p, Finish finish, std::size_t row, std::size_t column) 
       for (std::size_t v = 0; v < kVectors; ++v) sums[r][v] += left * right[v];
     }
     a += p.a_depth;
-    b += p.b_stride;
+    b += panel.stride;
   }
+  if (panel.end < p.depth) finish = Finish::kNone;
   switch (finish) {
     case Finish::kNone:
       return store_tile<Finish::kNone, kRows, kVectors, kWidth>(p, sums, row, column);
@@ -154,24 +178,49 @@ void tile(const Product& p, Finish finish, std::size_t row, std::size_t column) 
 
 template <std::size_t kVectors, std::size_t kWidth, std::size_t kRows>
 REVERIE_INLINE void tile_of(std::size_t rows, const Product& p, Finish finish, std::size_t row,
-                            std::size_t column) {
+                            std::size_t column, const Panel& panel) {
   if constexpr (kRows > 1) {
     if (rows != kRows) {
-      return tile_of<kVectors, kWidth, kRows - 1>(rows, p, finish, row, column);
+      return tile_of<kVectors, kWidth, kRows - 1>(rows, p, finish, row, column, panel);
     }
   }
-  tile<kRows, kVectors, kWidth>(p, finish, row, column);
+  tile<kRows, kVectors, kWidth>(p, finish, row, column, panel);
 }
 
 // All rows of a strip of columns, in tiles whose rows differ by one at most: a last tile of a
 // single row would leave most registers idle.
 template <std::size_t kVectors, std::size_t kWidth, std::size_t kRowsMax>
-void strip(const Product& p, Finish finish, std::size_t column) {
+void strip(const Product& p, Finish finish, std::size_t column, const Panel& panel) {
   std::size_t row = 0;
   for (std::size_t left = (p.rows + kRowsMax - 1) / kRowsMax; left > 0; --left) {
     const std::size_t rows = (p.rows - row) / left;
-    tile_of<kVectors, kWidth, kRowsMax>(rows, p, finish, row, column);
+    tile_of<kVectors, kWidth, kRowsMax>(rows, p, finish, row, column, panel);
     row += rows;
+  }
+}
+template <std::size_t kVectors, std::size_t kWidth, std::size_t kRowsMax>
+void strip(const Product& p, Finish finish, std::size_t column) {
+  strip<kVectors, kWidth, kRowsMax>(p, finish, column, {p.b + column, p.b_stride, 0, p.depth});
+}
+
+// The same for many rows: each panel of the right side is copied first, so that all tiles read it
+// from the nearest cache. Where it lies, rows of 1 KiB fall on a few of the cache's sets.
+template <std::size_t kVectors, std::size_t kWidth, std::size_t kRowsMax>
+void packed_strip(const Product& p, Finish finish, std::size_t column) {
+  constexpr std::size_t kDepth = 64;
+  constexpr std::size_t kStride = kVectors * kWidth;
+  alignas(64) float packed[kDepth * kStride];  // 16 KiB
+  for (std::size_t begin = 0; begin < p.depth; begin += kDepth) {
+    const std::size_t end = begin + kDepth < p.depth ? begin + kDepth : p.depth;
+    for (std::size_t k = begin; k < end; ++k) {
+      const float* const from = p.b + k * p.b_stride + column;
+      float* const to = packed + (k - begin) * kStride;
+#pragma GCC unroll 4
+      for (std::size_t v = 0; v < kVectors; ++v) {
+        store<kWidth>(to + v * kWidth, load<kWidth>(from + v * kWidth));
+      }
+    }
+    strip<kVectors, kWidth, kRowsMax>(p, finish, column, {packed, kStride, begin, end});
   }
 }
 
@@ -200,6 +249,15 @@ void multiply(const Product& p) {
   if (p.rows <= kFewRows) {
     for (; column + 4 * kLanes <= p.columns; column += 4 * kLanes) {
       strip<4, kLanes, kFewRows>(p, finish, column);
+    }
+  }
+  if constexpr (kPackedRows > 0) {
+    // Fewer rows would not make up for the copies.
+    constexpr std::size_t kManyRows = 96;
+    if (p.rows >= kManyRows) {
+      for (; column + 4 * kLanes <= p.columns; column += 4 * kLanes) {
+        packed_strip<4, kLanes, kPackedRows>(p, finish, column);
+      }
     }
   }
   for (; column + 2 * kLanes <= p.columns; column += 2 * kLanes) {

@@ -11,6 +11,7 @@ constexpr std::size_t kTileRows = 12;  // of 32 registers
 #else
 constexpr std::size_t kTileRows = 6;  // of 16 registers
 #endif
+constexpr std::size_t kPackedRows = 0;
 }  // namespace
 }  // namespace reverie::nn
 

@@ -89,6 +89,40 @@ TEST_P(KernelsTest, AProductIsTheDefinitionsForEveryShape) {
   }
 }
 
+// Many rows go another way, over panels of the depth: their sums have the same order.
+TEST_P(KernelsTest, AProductOfManyRowsHasTheBitsOfItsRows) {
+  for (const std::size_t depth : {1, 63, 64, 65, 200}) {
+    const std::size_t rows = 96 + random_.below(12);
+    const std::size_t columns = kPad * (30 + random_.below(20));
+    const std::vector<float> a = draws(rows * depth);
+    const std::vector<float> b = draws(depth * columns);
+    const std::vector<float> bias = draws(columns);
+    for (const bool is_transposed : {false, true}) {
+      std::vector<float> whole(rows * columns);
+      std::vector<float> parts(rows * columns);
+      Product p;
+      p.a = a.data();
+      p.a_row = is_transposed ? 1 : depth;
+      p.a_depth = is_transposed ? rows : 1;
+      p.b = b.data();
+      p.c = whole.data();
+      p.rows = rows;
+      p.b_stride = p.c_stride = p.columns = columns;
+      p.depth = depth;
+      p.bias = bias.data();
+      p.activation = Activation::kRelu;
+      kernels().multiply(p);
+      for (std::size_t row = 0; row < rows; row += p.rows) {
+        p.rows = std::min<std::size_t>(rows - row, 7);
+        p.a = a.data() + row * p.a_row;
+        p.c = parts.data() + row * columns;
+        kernels().multiply(p);
+      }
+      ASSERT_EQ(whole, parts) << rows << "x" << columns << "x" << depth;
+    }
+  }
+}
+
 TEST_P(KernelsTest, TanhAgreesWithTheCLibraryEverywhere) {
   std::vector<float> inputs;
   for (int i = -4'000; i < 4'000; ++i) inputs.push_back(static_cast<float>(i) * 0.005f);
