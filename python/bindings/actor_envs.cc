@@ -78,14 +78,36 @@ class PyActorEnvs final : public ActorEnvs {
     return call("step");
   }
   const EnvRows& rows() const override { return rows_; }
-
- private:
-  // None, or what went wrong as text.
-  Status call(const char* method) {
+  Result<std::vector<std::byte>> state() override {
     const GilAnywhere held;
     if (!held) return at_exit();
     try {
-      const nb::object text = envs_.get().attr(method)();
+      const nb::object state = envs_.get().attr("state")();
+      if (nb::isinstance<nb::str>(state)) {
+        return internal_error("{}", nb::cast<std::string>(state));
+      }
+      const auto bytes = nb::cast<nb::bytes>(state);
+      const auto* const begin = reinterpret_cast<const std::byte*>(bytes.c_str());
+      return std::vector<std::byte>(begin, begin + bytes.size());
+    } catch (nb::python_error& error) {
+      return internal_error("{}", error.what());
+    }
+  }
+  Status resume(std::span<const std::byte> state) override {
+    const GilAnywhere held;
+    if (!held) return at_exit();
+    const nb::bytes bytes(reinterpret_cast<const char*>(state.data()), state.size());
+    return call("resume", bytes);
+  }
+
+ private:
+  // None, or what went wrong as text.
+  template <typename... Arguments>
+  Status call(const char* method, const Arguments&... arguments) {
+    const GilAnywhere held;
+    if (!held) return at_exit();
+    try {
+      const nb::object text = envs_.get().attr(method)(arguments...);
       if (text.is_none()) return {};
       return internal_error("{}", nb::cast<std::string>(text));
     } catch (nb::python_error& error) {
@@ -105,6 +127,7 @@ class PyActorEnvs final : public ActorEnvs {
 
 EnvSource python_env_source(nb::object source) {
   EnvSource made;
+  made.name = nb::cast<std::string>(source.attr("name"));
   made.spec = read_spec(source.attr("spec"));
   auto held = std::make_shared<HeldObject>(std::move(source));
   made.make = [held](std::size_t count, std::uint64_t seed) -> Result<std::unique_ptr<ActorEnvs>> {

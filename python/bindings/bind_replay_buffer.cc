@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
 
 #include "python/bindings/batch.h"
 #include "python/bindings/bind.h"
@@ -73,6 +74,10 @@ void bind_replay_buffer(nb::module_& m) {
                    "sequence_length: int "
                    "| None, period: int | None, burn_in: int, pad_sequences: bool, hindsight: "
                    "tuple[str, float, str, str] | None, finished: bool) -> None"))
+      .def("_save", &PyReplayBuffer::save, "path"_a)
+      .def("_load", &PyReplayBuffer::load, "folder"_a)
+      .def_static("_arguments_of", &PyReplayBuffer::arguments_of, "path"_a,
+                  nb::sig("def _arguments_of(path: str) -> dict[str, typing.Any]"))
       .def("add", &PyReplayBuffer::add, "obs"_a.none(), "action"_a.none(), "reward"_a.none(),
            "next_obs"_a.none(), "terminated"_a.none(), "truncated"_a.none() = false, nb::kw_only(),
            "mask"_a = nb::none(), "extra"_a,

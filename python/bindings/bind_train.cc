@@ -21,6 +21,8 @@
 #include "python/bindings/native_envs.h"
 #include "python/bindings/network.h"
 #include "reverie/agents/algorithms.h"
+#include "reverie/base/mutex.h"
+#include "reverie/checkpoint/checkpointer.h"
 #include "reverie/replay/local_service.h"
 
 namespace reverie::python {
@@ -42,11 +44,9 @@ TrainPlan make_plan(const std::string& algorithm, const std::string& env_id,
 class PyTrainer {
  public:
   PyTrainer(const std::string& algorithm, const std::string& env_id, const Options& env_options,
-            const Options& options, nb::object source) {
+            const Options& options, nb::object source, const std::string& resume) {
     TrainPlan plan = make_plan(algorithm, env_id, env_options, options, std::move(source));
-    auto service = unwrap(LocalService::open({plan.table}, {}));
-    trainer_ =
-        unwrap(without_gil([&] { return open_training(std::move(plan), std::move(service)); }));
+    trainer_ = unwrap(without_gil([&] { return open_training(std::move(plan), resume); }));
   }
 
   // Its threads may wait for the interpreter's lock.
@@ -71,6 +71,20 @@ class PyTrainer {
       if (PyErr_CheckSignals() != 0) raise_pending();
       if (is_over || now >= until) return is_over;
     }
+  }
+
+  // The folder stays locked until another one is given, or the training is gone.
+  std::string save(const std::string& path) {
+    Trainer& trainer = this->trainer();
+    return unwrap(without_gil([&]() -> Result<std::string> {
+      const MutexLock lock(save_mutex_);
+      if (!checkpointer_ || saved_to_ != path) {
+        checkpointer_.reset();
+        REVERIE_ASSIGN_OR_RETURN(checkpointer_, checkpoint::Checkpointer::open(path, {}));
+        saved_to_ = path;
+      }
+      return trainer.save(*checkpointer_);
+    }));
   }
 
   void raise_if_failed() const { unwrap(trainer().status()); }
@@ -158,6 +172,9 @@ class PyTrainer {
   }
 
   std::unique_ptr<Trainer> trainer_;
+  Mutex save_mutex_;
+  std::unique_ptr<checkpoint::Checkpointer> checkpointer_ REVERIE_GUARDED_BY(save_mutex_);
+  std::string saved_to_ REVERIE_GUARDED_BY(save_mutex_);
 };
 
 nb::dict tune(const std::string& algorithm, const std::string& env_id, const Options& env_options,
@@ -186,12 +203,13 @@ void bind_train(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<PyTrainer>(m, "Trainer", "See ``reverie.agents.Trainer``.")
       .def(nb::init<const std::string&, const std::string&, const Options&, const Options&,
-                    nb::object>(),
-           "algorithm"_a, "env"_a, "env_options"_a, "options"_a, "source"_a.none(),
+                    nb::object, const std::string&>(),
+           "algorithm"_a, "env"_a, "env_options"_a, "options"_a, "source"_a.none(), "resume"_a,
            nb::sig("def __init__(self, algorithm: str, env: str, "
                    "env_options: dict[str, bool | int | float | str], "
                    "options: dict[str, bool | int | float | str], "
-                   "source: object | None) -> None"))
+                   "source: object | None, resume: str) -> None"))
+      .def("save", &PyTrainer::save, "path"_a)
       .def("start", &PyTrainer::start)
       .def("stop", &PyTrainer::stop)
       .def("wait", &PyTrainer::wait, "timeout_s"_a.none(),

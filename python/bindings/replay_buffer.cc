@@ -9,6 +9,11 @@
 #include "python/bindings/convert.h"
 #include "reverie/base/format.h"
 #include "reverie/base/random.h"
+#include "reverie/checkpoint/checkpoint_reader.h"
+#include "reverie/checkpoint/checkpointer.h"
+#include "reverie/checkpoint/folder.h"
+#include "reverie/codec/byte_stream.h"
+#include "reverie/transitions/replay_state.h"
 
 namespace reverie::python {
 namespace {
@@ -17,6 +22,50 @@ constexpr const char* kTable = "replay buffer";
 constexpr std::int64_t kBatchMax = std::int64_t{1} << 31;
 // With fewer bytes to copy, handing the interpreter's lock over would cost more.
 constexpr std::size_t kLargeStepBytes = 64 * 1024;
+
+// What the payload of a saved buffer begins with.
+constexpr std::string_view kStateKind = "reverie replay buffer, 1";
+
+// What is saved of a buffer beyond its state.
+struct SavedHead {
+  std::optional<double> alpha;
+  std::optional<double> beta;  // none where it was a function
+  bool weighs_over_buffer = false;
+  std::uint64_t update_count = 0;
+  ReplayStructures structures;
+
+  void write(ByteWriter& out) const {
+    out.text(kStateKind);
+    for (const std::optional<double>& number : {alpha, beta}) {
+      out.u8(number ? 1 : 0).f64(number.value_or(0));
+    }
+    out.u8(weighs_over_buffer ? 1 : 0).u64(update_count);
+    out.text(structures.obs).text(structures.action);
+    out.u32(static_cast<std::uint32_t>(structures.extra.size()));
+    for (const std::string& name : structures.extra) out.text(name);
+  }
+  static Result<SavedHead> read(ByteReader& in) {
+    if (const std::string kind = in.text(); kind != kStateKind) {
+      return invalid_argument(
+          "it is no checkpoint of a ReplayBuffer, or one of another version; give a folder that "
+          "ReplayBuffer.save() wrote to");
+    }
+    SavedHead head;
+    for (std::optional<double>* const number : {&head.alpha, &head.beta}) {
+      const bool is_there = in.u8() != 0;
+      const double value = in.f64();
+      if (is_there) *number = value;
+    }
+    head.weighs_over_buffer = in.u8() != 0;
+    head.update_count = in.u64();
+    head.structures.obs = in.text();
+    head.structures.action = in.text();
+    const std::size_t extra = in.count32(4);
+    for (std::size_t i = 0; i < extra; ++i) head.structures.extra.push_back(in.text());
+    if (!in.ok()) return data_loss("the head of a replay buffer is cut short");
+    return head;
+  }
+};
 
 // The types alone.
 std::vector<TensorSpec> specs_of(std::span<const TensorView> leaves) {
@@ -54,6 +103,7 @@ PyReplayBuffer::PyReplayBuffer(TransitionOptions options, std::optional<double> 
                                nb::object beta, bool weighs_over_buffer,
                                std::optional<std::uint64_t> seed, bool is_finished)
     : options_(options),
+      alpha_(alpha),
       is_prioritized_(alpha.has_value()),
       beta_(std::move(beta)),
       weighs_over_buffer_(weighs_over_buffer),
@@ -144,6 +194,103 @@ nb::object PyReplayBuffer::with_extra(nb::handle action, nb::kwargs extra) const
         "the column {} is missing, which the first step had; give it with every step", name));
   }
   return whole;
+}
+
+std::string PyReplayBuffer::save(const std::string& path) {
+  unwrap(check());
+  const AddMark mark(*this);
+  SavedHead head;
+  head.alpha = alpha_;
+  if (PyFloat_Check(beta_.ptr()) || PyLong_Check(beta_.ptr())) head.beta = nb::cast<double>(beta_);
+  head.weighs_over_buffer = weighs_over_buffer_;
+  head.update_count = update_count_;
+  head.structures = structures_;
+  const std::shared_ptr<ReplayBuffer> held = this->buffer();
+  ReplayBuffer* const buffer = held.get();
+  return unwrap(without_gil([&]() -> Result<std::string> {
+    REVERIE_ASSIGN_OR_RETURN(const std::unique_ptr<checkpoint::Checkpointer> to,
+                             checkpoint::Checkpointer::open(path, {}));
+    std::vector<std::byte> state;
+    ByteWriter out(state);
+    head.write(out);
+    std::string folder;
+    REVERIE_RETURN_IF_ERROR(write_replay_state({&buffer, 1}, state, [&]() -> Status {
+      REVERIE_ASSIGN_OR_RETURN(checkpoint::Written written, to->write(*service_, state));
+      folder = std::move(written.folder);
+      return {};
+    }));
+    return folder;
+  }));
+}
+
+nb::dict PyReplayBuffer::arguments_of(const std::string& path) {
+  std::string folder;
+  const auto [head, plan] = unwrap(without_gil([&]() -> Result<std::pair<SavedHead, ReplayPlan>> {
+    FileSystem& files = FileSystem::system();
+    REVERIE_ASSIGN_OR_RETURN(folder, checkpoint::newest_checkpoint(files, path));
+    REVERIE_ASSIGN_OR_RETURN(const checkpoint::Summary summary,
+                             checkpoint::read_summary(files, folder));
+    ByteReader in(summary.manifest.payload);
+    auto first = SavedHead::read(in);
+    if (!first.ok()) return first.status().with_context(format("checkpoint '{}'", folder));
+    auto second = read_replay_plan(in);
+    if (!second.ok()) return second.status().with_context(format("checkpoint '{}'", folder));
+    return std::pair(std::move(*first), std::move(*second));
+  }));
+  const TransitionOptions& options = plan.options;
+  nb::dict given;
+  given["folder"] = nb::str(folder.c_str(), folder.size());
+  given["capacity"] = options.capacity;
+  given["num_envs"] = options.env_count;
+  given["frame_stack"] = options.frame_stack;
+  given["n_step"] = options.n_step;
+  given["gamma"] = options.gamma;
+  given["prioritized"] = head.alpha.has_value();
+  if (head.alpha) given["alpha"] = *head.alpha;
+  given["beta"] = head.beta ? nb::cast(*head.beta) : nb::none();
+  given["weights"] = head.weighs_over_buffer ? "buffer" : "batch";
+  if (options.has_sequences()) {
+    given["sequence_length"] = options.sequence_length;
+    given["period"] = options.period;
+    given["burn_in"] = options.burn_in;
+    given["pad_sequences"] = options.pad_sequences;
+  }
+  return given;
+}
+
+void PyReplayBuffer::load(const std::string& folder) {
+  unwrap(check());
+  const AddMark mark(*this);
+  REVERIE_CHECK(buffer_ == nullptr);
+  SavedHead head;
+  const auto fill = [&]() -> Result<std::shared_ptr<ReplayBuffer>> {
+    REVERIE_ASSIGN_OR_RETURN(checkpoint::LoadedCheckpoint loaded,
+                             checkpoint::read_checkpoint(FileSystem::system(), folder));
+    ByteReader in(loaded.manifest.payload);
+    REVERIE_ASSIGN_OR_RETURN(head, SavedHead::read(in));
+    REVERIE_ASSIGN_OR_RETURN(ReplayPlan plan, read_replay_plan(in));
+    if (plan.options != options_ || loaded.tables.size() != 1) {
+      return invalid_argument("it holds a replay buffer of other arguments");
+    }
+    REVERIE_ASSIGN_OR_RETURN(std::shared_ptr<ReplayBuffer> buffer,
+                             ReplayBuffer::open(service_, kTable, options_, std::move(plan.obs),
+                                                std::move(plan.action), chunk_seed_));
+    ReplayBuffer* const only = buffer.get();
+    REVERIE_RETURN_IF_ERROR(restore_replay({&only, 1}, in, loaded.tables.front().trajectories));
+    REVERIE_RETURN_IF_ERROR(
+        checkpoint::restore(*service_, loaded, checkpoint::OnMismatch::kRefuse));
+    return buffer;
+  };
+  const std::shared_ptr<ReplayBuffer> opened =
+      unwrap(without_gil([&]() -> Result<std::shared_ptr<ReplayBuffer>> {
+        auto filled = fill();
+        if (!filled.ok()) return filled.status().with_context(format("checkpoint '{}'", folder));
+        return filled;
+      }));
+  structures_ = head.structures;
+  update_count_ = static_cast<std::size_t>(head.update_count);
+  buffer_ = opened;
+  opened_.notify_all();
 }
 
 void PyReplayBuffer::wait_for_buffer(TimePoint deadline) const {

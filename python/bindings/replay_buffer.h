@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <nanobind/nanobind.h>
@@ -36,6 +37,14 @@ class PyReplayBuffer {
   std::size_t update_priorities(nb::handle tickets, nb::handle priorities);
   void clear();
   void close();
+
+  // As a checkpoint in a folder, whose path is returned; see transitions/replay_state.h.
+  std::string save(const std::string& path);
+  // Fills a buffer that was made with the arguments that the checkpoint tells, before its first
+  // step.
+  void load(const std::string& folder);
+  // Those arguments, and "folder": the newest checkpoint that `path` leads to.
+  static nb::dict arguments_of(const std::string& path);
 
   std::size_t size() const;
   std::int64_t stale_updates() const;
@@ -94,6 +103,7 @@ class PyReplayBuffer {
                                 bool has_env_axis) const;
 
   const TransitionOptions options_;
+  const std::optional<double> alpha_;
   const bool is_prioritized_;
   const nb::object beta_;
   const bool weighs_over_buffer_;

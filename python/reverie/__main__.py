@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 
 import reverie
+from reverie._command_parser import CommandParser
 from reverie.agents.command import add_command as add_train
 from reverie.bench import add_command as add_bench
 from reverie.completion import add_command as add_completion
@@ -21,7 +22,8 @@ def parser() -> argparse.ArgumentParser:
     """The command's arguments; each subcommand sets ``run``, called with what was parsed."""
     top = argparse.ArgumentParser(prog="reverie", description=reverie.__doc__)
     top.add_argument("--version", action="version", version=f"reverie {reverie.__version__}")
-    commands = top.add_subparsers(metavar="command")
+    kind: type[argparse.ArgumentParser] = CommandParser
+    commands = top.add_subparsers(metavar="command", parser_class=kind)
     version = commands.add_parser("version", help="print the version")
     version.set_defaults(run=_version)
     add_bench(commands)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -169,6 +170,64 @@ class ReplayBuffer(ProcessBound, _reverie.ReplayBuffer):
                     "must return the batch, a dict"
                 )
         return batch
+
+    def save(self, path: str | os.PathLike[str]) -> str:
+        """Writes a checkpoint of all of the buffer: rows, priorities, generators, open episodes.
+
+        What is loaded from it draws and adds as this buffer goes on to. Calls of :meth:`add` are
+        refused meanwhile; others may sample. docs/formats/checkpoint.md describes the files, which
+        hold no code.
+
+        Args:
+            path: a folder, which is made if it is not there. The checkpoint replaces an earlier one
+                there once it is whole and on the disk.
+
+        Returns:
+            The path of the checkpoint.
+
+        Raises:
+            FailedPreconditionError: nothing was added yet, another thread adds, or another buffer
+                or store saves to that folder.
+            ResourceExhaustedError: the disk is full; an old checkpoint stays as it was.
+            InvalidArgumentError: ``path`` is a file.
+            UnimplementedError: the buffer has hindsight goals.
+        """
+        # The stub leaves out what is private.
+        return str(self._save(_checks.path("path", path)))  # type: ignore[attr-defined]
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        beta: float | Callable[[int], float] | None = None,
+        transforms: Sequence[Callable[[dict[str, Any]], dict[str, Any]]] = (),
+    ) -> ReplayBuffer:
+        """The buffer that :meth:`save` wrote.
+
+        Args:
+            path: the folder, or one checkpoint of it; of a folder the newest is taken.
+            beta: the exponent of the weights; None is the one that was saved. Needed where that
+                was a function.
+            transforms: as for the constructor; a checkpoint holds no functions.
+
+        Raises:
+            NotFoundError: there is no checkpoint.
+            DataLossError: it is damaged.
+            InvalidArgumentError: it holds something else, or ``beta`` is needed.
+        """
+        name = _checks.path("path", path)
+        arguments = _reverie.ReplayBuffer._arguments_of(name)  # type: ignore[attr-defined]
+        folder = arguments.pop("folder")
+        if beta is not None:
+            arguments["beta"] = beta
+        if arguments["beta"] is None:
+            raise InvalidArgumentError(
+                f"beta was a function when {name!r} was saved; give it again, beta=..."
+            )
+        buffer = cls(**arguments, transforms=transforms)
+        buffer._load(folder)  # type: ignore[attr-defined]
+        return buffer
 
     @overload
     def dataset(

@@ -1,14 +1,18 @@
 // Whole trainings: environments, replay, networks and threads together.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <numeric>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "reverie/agents/algorithms.h"
+#include "reverie/checkpoint/checkpointer.h"
 #include "reverie/env/native/classic_control.h"
 #include "reverie/replay/local_service.h"
 #include "tests/support/refusal.h"
@@ -115,6 +119,38 @@ TEST(Training, DoubleDqnSolvesCartPole) {
   EXPECT_EQ(progress.steps, 20'000u);
   EXPECT_EQ(progress.batches, 19'000u);
   EXPECT_NEAR(*progress.measured_interval, 1.0, 1e-9);
+}
+
+// Everywhere else in python/reverie/agents/checkpoints_test.py.
+TEST(Training, GoesOnFromACheckpointInTheSameBits) {
+  const Options options =
+      with(cart_pole(3), {{"steps", integer(3'000)}, {"hidden", std::string("16")}});
+  const auto plan = [&] {
+    return plan_training(registry(), "ddqn", "CartPole-v1", {}, options).value();
+  };
+  const auto whole = trained("CartPole-v1", options);
+  std::string folder = testing::TempDir() + "training_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  {
+    const auto to = checkpoint::Checkpointer::open(folder, {}).value();
+    const std::unique_ptr<Trainer> trainer = open_training(plan()).value();
+    ASSERT_TRUE(trainer->start().ok());
+    while (trainer->progress().batches < 500) {
+      ASSERT_FALSE(trainer->wait(Clock::system().now() + std::chrono::microseconds(200)));
+    }
+    ASSERT_TRUE(trainer->save(*to).ok());
+  }
+  const std::unique_ptr<Trainer> resumed = open_training(plan(), folder).value();
+  EXPECT_GE(resumed->progress().batches, 500u);
+  ASSERT_TRUE(resumed->start().ok());
+  EXPECT_TRUE(resumed->wait(TimePoint::max()));
+  const nn::Parameters ours = resumed->policy();
+  const nn::Parameters theirs = whole->policy();
+  EXPECT_TRUE(std::ranges::equal(ours.span(), theirs.span()));
+  EXPECT_EQ(resumed->progress().episodes, whole->progress().episodes);
+
+  const Status status = open_training(plan(), folder + "/none").status();
+  EXPECT_EQ(status.code(), StatusCode::kNotFound) << status.to_string();
 }
 
 TEST(Training, EvaluationsKeepTheBestPolicy) {

@@ -645,6 +645,19 @@ def _(w):
     return lambda: buffer.clear()
 
 
+@case("ReplayBuffer.save")
+def _(w):
+    buffer, folder = w.buffer(), tempfile.mkdtemp()
+    return lambda: buffer.save(folder)
+
+
+@case("ReplayBuffer.load")
+def _(w):
+    folder = tempfile.mkdtemp()
+    w.buffer().save(folder)
+    return lambda: reverie.ReplayBuffer.load(folder)
+
+
 simple("ReplayBuffer.close", lambda w: with_new(w.buffer, lambda b: b.close()))
 simple("ReplayBuffer.__init__", lambda _w: lambda: reverie.ReplayBuffer(10))
 simple("ReplayBuffer.__enter__", lambda w: with_new(w.buffer, lambda b: b.__enter__()))

@@ -16,6 +16,7 @@ import inspect
 import pickle
 import pkgutil
 import re
+import tempfile
 import types
 import typing
 from pathlib import Path
@@ -208,6 +209,7 @@ VALID = {
     "algorithm": "ddqn",
     "TrainSettings.from_options.options": lambda _: {"seed": 1, "hidden": "64,64"},
     "train.env": "CartPole-v1",
+    "train.checkpoint_every_s": 60.0,
     "train.device": "cpu",
     "train.env_backend": "auto",
     "train.env_options": None,
@@ -216,6 +218,7 @@ VALID = {
     "train.learner": "native",
     "train.out": None,
     "train.report": None,
+    "train.resume": False,
     "train.settings": lambda _: reverie.TrainSettings(
         seed=1, steps=60, warmup_steps=50, hidden=(4,), batch_size=4
     ),
@@ -495,6 +498,10 @@ VALID = {
     "native.spec.env_id": "CartPole-v1",
     "unbatch.batch": lambda world: world.step,
     "load_plugin.path": "/nowhere/at/all.so",
+    "ReplayBuffer.load.beta": None,
+    "ReplayBuffer.load.path": "/nowhere/at/all",
+    "ReplayBuffer.load.transforms": (),
+    "ReplayBuffer.save.path": lambda _: tempfile.mkdtemp(),
     "ReplayBuffer.update_priorities.tickets": lambda world: world.buffer.sample(1)["tickets"],
     "Store.__getitem__.name": "t",
     "ReplayBuffer.__getitem__.index": 0,

@@ -6,14 +6,19 @@ import argparse
 import contextlib
 import dataclasses
 import difflib
+import os
+import shutil
 import signal
 import sys
+import textwrap
 from pathlib import Path
 from statistics import fmean, pstdev
 from types import FrameType
 from typing import Any, NoReturn
 
+from reverie import _checks
 from reverie._options import OptionValue
+from reverie.agents.checkpoints import CHECKPOINTS, SETTINGS, Checkpoints, describe, described_in
 from reverie.agents.cores import CoreTuning, plot, table, tune_cores
 from reverie.agents.envs import BACKENDS, is_native
 from reverie.agents.progress_lines import ProgressLines
@@ -21,11 +26,13 @@ from reverie.agents.run_folder import save_episode
 from reverie.agents.settings import TrainSettings, algorithms
 from reverie.agents.trainer import Trainer, TrainProgress
 from reverie.agents.training import LEARNERS, AnyTrainer, evaluate, finish, make_trainer, run, save
-from reverie.errors import InvalidArgumentError, ReverieError
+from reverie.errors import InvalidArgumentError, ReverieError, UnimplementedError
 from reverie.serve.toml_document import toml_reader
 
 _INTERRUPTED = 130  # as shells number it: 128 + SIGINT
 _REFUSED = 2  # as argparse: an argument is wrong
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_EPISODES_MAX = 1 << 16
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -46,7 +53,22 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     train.add_argument("--device", default="cpu", help="of PyTorch, as cuda:0 (default: cpu)")
     train.add_argument(
-        "--out", type=Path, help="folder for curve.csv, policy.safetensors and settings.json"
+        "--out",
+        type=Path,
+        help="folder for curve.csv, policy.safetensors, settings.json and checkpoints",
+    )
+    train.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on from the newest checkpoint in --out; everything else is as it was then",
+    )
+    train.add_argument(
+        "--checkpoint-every",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="seconds between two checkpoints in --out; one more is written at the end and after "
+        "Ctrl-C (default: 60)",
     )
     train.add_argument(
         "--final-episodes", type=int, default=20, help="after the training (default: 20)"
@@ -140,11 +162,18 @@ def _env_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _completed(arguments: argparse.Namespace) -> argparse.Namespace:
-    """The arguments, with those that were left out from ``--config``."""
+    """The arguments, with those that were left out from ``--config``, or from what is resumed."""
     given: dict[str, Any] = {}
     where = ""
+    if getattr(arguments, "resume", False):
+        if arguments.out is None:
+            raise InvalidArgumentError("--resume goes on in a folder; name it with --out")
+        given, where = described_in(arguments.out), str(arguments.out / SETTINGS)
+        if given.pop("learner") != "native":
+            raise UnimplementedError("a training with --learner torch cannot be resumed")
+        given = {**given.pop("settings"), **given}
     if arguments.config is not None:
-        given, where = _read_config(arguments.config), str(arguments.config)
+        given, where = {**given, **_read_config(arguments.config)}, str(arguments.config)
     fields = {field.name for field in dataclasses.fields(TrainSettings)}
     known = {*fields, "algorithm", "env", "env_options", "env_backend", "env_timeout_s"}
     for name, value in given.items():
@@ -211,11 +240,21 @@ def _add_setting(group: argparse._ArgumentGroup, field: dataclasses.Field[Any]) 
 
 
 def _widths(text: str) -> tuple[int, ...]:
-    return tuple(int(width) for width in text.split(",") if width)
+    try:
+        return tuple(int(width) for width in text.split(",") if width)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no list of widths; give whole numbers with commas between, as 64,64"
+        ) from None
 
 
 def _count_or_auto(text: str) -> int | str:
-    return text if text == "auto" else int(text)
+    try:
+        return text if text == "auto" else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no number of threads; give a whole number, or auto"
+        ) from None
 
 
 def _settings(arguments: argparse.Namespace) -> TrainSettings:
@@ -255,7 +294,7 @@ def _run_tune(arguments: argparse.Namespace) -> int:
         if arguments.check_s > 0:
             _check(arguments, tuning)
     except (ReverieError, OSError) as error:
-        return _say_error(str(error), _REFUSED, "tune-cores")
+        return _say_error(error, _REFUSED, "tune-cores")
     except KeyboardInterrupt:
         return _say_error("interrupted", _INTERRUPTED, "tune-cores")
     return 0
@@ -265,7 +304,7 @@ def _run_evaluate(arguments: argparse.Namespace) -> int:
     try:
         returns = evaluate(arguments.folder, episodes=arguments.episodes, seed=arguments.seed)
     except (ReverieError, OSError) as error:
-        return _say_error(str(error), _REFUSED, "evaluate")
+        return _say_error(error, _REFUSED, "evaluate")
     except KeyboardInterrupt:
         return _say_error("interrupted", _INTERRUPTED, "evaluate")
     spread = pstdev(returns)
@@ -296,6 +335,9 @@ def _check(arguments: argparse.Namespace, tuning: CoreTuning) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     try:
         arguments = _completed(arguments)
+        # Now, and not when the training is over.
+        _checks.integer("--final-episodes", arguments.final_episodes, 1, _EPISODES_MAX)
+        _checks.number("--checkpoint-every", arguments.checkpoint_every, above=0.0)
         if arguments.out is not None:
             arguments.out.mkdir(parents=True, exist_ok=True)
         trainer = make_trainer(
@@ -304,15 +346,14 @@ def _run(arguments: argparse.Namespace) -> int:
             _tuned(arguments),
             learner=arguments.learner,
             device=arguments.device,
+            resume=arguments.out / CHECKPOINTS if arguments.resume else None,
             **_env_arguments(arguments),
         )
     except (ReverieError, OSError) as error:
-        return _say_error(str(error), _REFUSED)
+        return _say_error(error, _REFUSED)
     except KeyboardInterrupt:
         return _say_error("interrupted", _INTERRUPTED)
-    before = {
-        number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)
-    }
+    before = {number: signal.signal(number, _interrupt) for number in _SIGNALS}
     try:
         with trainer:
             return _train(trainer, arguments)
@@ -320,7 +361,7 @@ def _run(arguments: argparse.Namespace) -> int:
         _save(trainer, arguments.out)
         return _say_error("interrupted; the training was stopped", _INTERRUPTED)
     except (ReverieError, OSError) as error:
-        return _say_error(str(error), 1)
+        return _say_error(error, 1)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -328,15 +369,30 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _train(trainer: AnyTrainer, arguments: argparse.Namespace) -> int:
     print(f"{trainer.algorithm} on {trainer.env}")
-    options = trainer.settings.options()
-    print("  " + " ".join(f"{name}={value}" for name, value in options.items()), flush=True)
+    print(_shown_settings(trainer.settings.options()), flush=True)
+    if trainer.settings.steps is not None and trainer.settings.steps <= (
+        trainer.settings.warmup_steps or 0
+    ):
+        print(
+            f"reverie train: nothing will be learned: steps is {trainer.settings.steps}, and "
+            f"learning begins after warmup_steps, {trainer.settings.warmup_steps}",
+            file=sys.stderr,
+        )
+    begun = trainer.progress()
+    if begun.steps > 0:
+        print(f"going on from step {begun.steps:,}", flush=True)
     lines = ProgressLines(trainer)
 
     def report(progress: TrainProgress) -> None:
         if not arguments.quiet:
             print(lines.line(progress), flush=True)
 
-    run(trainer, report, arguments.out)
+    if arguments.out is None or not isinstance(trainer, Trainer):
+        run(trainer, report, arguments.out)
+    else:
+        describe(arguments.out, trainer)
+        with Checkpoints(trainer, arguments.out, arguments.checkpoint_every) as checkpoints:
+            run(trainer, report, arguments.out, checkpoints)
     result = finish(trainer, arguments.final_episodes)
     if not arguments.quiet:
         print(lines.line(result.progress))
@@ -349,6 +405,19 @@ def _train(trainer: AnyTrainer, arguments: argparse.Namespace) -> int:
     _save(trainer, arguments.out)
     _save_episode(trainer, arguments.out)
     return 0
+
+
+def _shown_settings(options: dict[str, OptionValue]) -> str:
+    """Name and value of each, in lines that fit."""
+    columns = min(shutil.get_terminal_size((100, 24)).columns, 120)
+    return textwrap.fill(
+        " ".join(f"{name}={value}" for name, value in options.items()),
+        columns,
+        initial_indent="  ",
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _save_episode(trainer: AnyTrainer, out: Path | None) -> None:
@@ -373,12 +442,22 @@ def _save(trainer: AnyTrainer, out: Path | None) -> None:
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
-    # A second one would cut short what ends the training.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    for number in _SIGNALS:
+        signal.signal(number, _give_up)
+    print("\nstopping; a second Ctrl-C ends at once", file=sys.stderr, flush=True)
     raise KeyboardInterrupt
 
 
-def _say_error(text: str, status: int, command: str = "train") -> int:
+def _give_up(_signal: int, _frame: FrameType | None) -> NoReturn:
+    """Waits for nothing: a checkpoint that is being written is there whole or not at all."""
+    _say_error("ended at once; the newest checkpoint of --out stands", _INTERRUPTED)
+    sys.stderr.flush()
+    os._exit(_INTERRUPTED)
+
+
+def _say_error(error: BaseException | str, status: int, command: str = "train") -> int:
+    text = str(error)
+    if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
+        text = f"{error.filename}: {error.strerror}"
     print(f"reverie {command}: {text}", file=sys.stderr)
     return status

@@ -9,10 +9,11 @@ episode can be begun again and its actions played once more.
 
 from __future__ import annotations
 
+import json
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -23,7 +24,9 @@ from reverie.envs.backend import EnvSpec
 from reverie.envs.pool import EnvPool
 from reverie.errors import (
     CancelledError,
+    DataLossError,
     DeadlineExceededError,
+    FailedPreconditionError,
     InvalidArgumentError,
     UnsupportedTypeError,
 )
@@ -31,6 +34,7 @@ from reverie.errors import (
 BACKENDS = ("auto", "native", "process", "thread")
 _OBS_WIDTH_MAX = 1 << 16
 _START_S = 60.0
+_KEPT_ROWS = 256  # of episodes that are over, before they are dropped together
 _LOOK_S = 0.1  # how long a step is waited for before the actor looks whether it is to stop
 _MASK = (1 << 64) - 1
 
@@ -43,32 +47,63 @@ def episode_seed(seed: int, episode: int) -> int:
     return (x ^ (x >> 31)) >> 33
 
 
+# The number of an episode, and the actions so far.
+Played: TypeAlias = tuple[int, list[Any]]
+
+
 class SeededEpisodes:
     """An environment whose every episode begins with a seed that follows from the first one."""
 
-    def __init__(self, env: Any) -> None:  # noqa: ANN401
+    def __init__(self, env: Any, played: Mapping[int, Played] | None = None) -> None:  # noqa: ANN401
         self._env = env
+        self._played = dict(played or {})
         self._seed = 0
         self._episode = 0
         self.step: Callable[..., Any] = env.step
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:  # noqa: ANN401
-        """Begins the next episode; with a seed, the first one of another run of episodes."""
+        """Begins the next episode; with a seed, the first one of another run of episodes.
+
+        Where something was played after that seed, it is played again.
+        """
+        actions: list[Any] = []
         if seed is None:
             self._episode += 1
         else:
-            self._seed, self._episode = int(seed), 0
-        if options is None:
-            return self._env.reset(seed=episode_seed(self._seed, self._episode))
-        return self._env.reset(seed=episode_seed(self._seed, self._episode), options=options)
+            self._seed = int(seed)
+            self._episode, actions = self._played.pop(self._seed, (0, []))
+        given = {} if options is None else {"options": options}
+        first = self._env.reset(seed=episode_seed(self._seed, self._episode), **given)
+        return self._play(first, actions)
+
+    def _play(self, first: Any, actions: list[Any]) -> Any:  # noqa: ANN401
+        space: Any = self._env.action_space if actions else None
+        for count, action in enumerate(actions, start=1):
+            if hasattr(space, "n"):
+                made: Any = np.int64(action + int(getattr(space, "start", 0)))
+            else:
+                made = np.array(action, space.dtype).reshape(space.shape)
+            observation, _, terminated, truncated, info = self._env.step(made)
+            if terminated or truncated:
+                raise FailedPreconditionError(
+                    f"the episode ended after {count} of its {len(actions)} actions: the "
+                    "environment does not repeat it from its seed, and cannot be resumed"
+                )
+            first = (observation, info)
+        return first
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         return getattr(self._env, name)
 
 
-def make_seeded(*, env_id: str, env_options: dict[str, OptionValue]) -> SeededEpisodes:
+def make_seeded(
+    *,
+    env_id: str,
+    env_options: dict[str, OptionValue],
+    played: Mapping[int, Played] | None = None,
+) -> SeededEpisodes:
     """What a pool's worker makes its environments with."""
-    return SeededEpisodes(source.maker(source.local(env_id, env_options))(0))
+    return SeededEpisodes(source.maker(source.local(env_id, env_options))(0), played)
 
 
 class PoolEnvs:
@@ -81,16 +116,7 @@ class PoolEnvs:
 
     def __init__(self, owner: EnvSource, count: int) -> None:
         self._owner = owner
-        self._pool = EnvPool(
-            make_seeded,
-            count,
-            backend=owner.backend,
-            num_workers=None if owner.backend == "process" else count,
-            env_kwargs={"env_id": owner.env, "env_options": owner.options},
-            # Bounds a worker's start as well; a step's own bound is watched in _result.
-            timeout_s=max(owner.timeout_s, _START_S),
-            copy=False,
-        )
+        self._pool = self._open(count, {})
         try:
             self._spaces = _Spaces(self._pool.spec, owner.env)
         except BaseException:
@@ -101,6 +127,11 @@ class PoolEnvs:
         self.count = count
         self.seed = 0
         self.is_stopped = False
+        # Rows of actions, the first of step number _base; where each episode began, and its number.
+        self._actions: list[np.ndarray] = []
+        self._base = 0
+        self._begins = [0] * count
+        self._episodes = [0] * count
         self.obs = np.zeros((count, width), np.float32)
         self.final_obs = np.zeros((count, width), np.float32)
         self.rewards = np.zeros(count, np.float32)
@@ -124,6 +155,75 @@ class PoolEnvs:
         """Ends the workers."""
         self._pool.close()
 
+    def state(self) -> bytes:
+        """Each environment as its episode's seed and the actions since, for `resume`."""
+        described = {
+            "seed": self.seed,
+            "played": [
+                [self._episodes[env], [row[env].tolist() for row in self._actions[begin:]]]
+                for env, begin in enumerate(self._relative_begins())
+            ],
+        }
+        return json.dumps(described).encode()
+
+    def resume(self, state: bytes) -> str | None:
+        """Begins the episodes again and plays what was played, in place of `reset`."""
+        return self._guarded(lambda: self._resume(state))
+
+    def _resume(self, state: bytes) -> None:
+        try:
+            described = json.loads(state)
+            self.seed = int(described["seed"])
+            played = [(int(episode), list(actions)) for episode, actions in described["played"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataLossError(f"the environments' state is damaged: {error!r}") from None
+        if len(played) != self.count:
+            raise DataLossError(f"{self.count} environments are given the state of {len(played)}")
+        pool = self._open(self.count, {self.seed + env: one for env, one in enumerate(played)})
+        self._pool.close()
+        self._pool = pool
+        self._episodes = [episode for episode, _ in played]
+        # As if all had been stepped together so far.
+        length = max(len(actions) for _, actions in played)
+        self._begins = [length - len(actions) for _, actions in played]
+        self._base = 0
+        self._actions = [np.zeros_like(self.actions) for _ in range(length)]
+        for env, (_, actions) in enumerate(played):
+            for row, action in zip(self._actions[self._begins[env] :], actions, strict=True):
+                row[env] = action
+        self._spaces.flatten(self._result(self._pool.reset(self.seed)).observation, self.obs)
+
+    def _open(self, count: int, played: Mapping[int, Played]) -> EnvPool:
+        return EnvPool(
+            make_seeded,
+            count,
+            backend=self._owner.backend,
+            num_workers=None if self._owner.backend == "process" else count,
+            env_kwargs={
+                "env_id": self._owner.env,
+                "env_options": self._owner.options,
+                "played": dict(played),
+            },
+            # Bounds a worker's start as well; a step's own bound is watched in _result.
+            timeout_s=max(self._owner.timeout_s, _START_S),
+            copy=False,
+        )
+
+    def _relative_begins(self) -> list[int]:
+        return [begin - self._base for begin in self._begins]
+
+    def _remember(self) -> None:
+        """Keeps the actions of the step that was taken, as long as their episode lasts."""
+        self._actions.append(self.actions.copy())
+        now = self._base + len(self._actions)
+        for env in np.flatnonzero(self.terminated | self.truncated).tolist():
+            self._begins[env] = now
+            self._episodes[env] += 1
+        first = min(self._begins) - self._base
+        if first > _KEPT_ROWS or first == len(self._actions):
+            del self._actions[:first]
+            self._base += first
+
     def _reset(self) -> None:
         self._spaces.flatten(self._result(self._pool.reset(self.seed)).observation, self.obs)
 
@@ -135,6 +235,7 @@ class PoolEnvs:
         self.truncated[:] = rows.truncated
         if self.terminated.any() or self.truncated.any():
             self._spaces.flatten(rows.final_observation, self.final_obs)
+        self._remember()
 
     def _result(self, future: Any) -> Any:  # noqa: ANN401
         waited_s = 0.0
@@ -195,6 +296,8 @@ class EnvSource:
         self._made: weakref.WeakSet[PoolEnvs] = weakref.WeakSet()
         # Its spaces are wanted before anything else; the first actor takes it.
         self._first: PoolEnvs | None = self._make(count)
+        # What a checkpoint knows it by.
+        self.name = " ".join([env, *(f"{key}={value}" for key, value in options.items())])
         self.spec = self._first.spec
 
     def make(self, count: int, seed: int) -> PoolEnvs | str:

@@ -94,28 +94,28 @@ def test_an_episode_can_be_begun_again():
     np.testing.assert_array_equal(env.reset()[0], second)
 
 
-@pytest.mark.parametrize("backend", ["process", "thread"])
-def test_any_environment_of_gymnasium_is_trained_in(backend, tmp_path):
+def test_any_environment_of_gymnasium_is_trained_in(tmp_path):
     runs = [
         train(
             "ddqn",
             "CartPole-v1",
             SHORT,
             env_backend=backend,
-            final_episodes=2,
-            out=tmp_path / "run",
+            final_episodes=1,
+            out=tmp_path / "run" if backend == "process" else None,
         )
-        for _ in range(2)
+        for backend in ("process", "thread")
     ]
     assert runs[0].progress.end == "all steps"
-    assert runs[0].episodes == runs[1].episodes  # one thread: a seed repeats the run
+    # One thread acts and learns: a seed repeats the run, whatever steps the environments.
+    assert runs[0].episodes == runs[1].episodes
     np.testing.assert_array_equal(runs[0].policy.parameters, runs[1].policy.parameters)
-    assert len(evaluate(tmp_path / "run", episodes=2)) == 2
+    assert evaluate(tmp_path / "run", episodes=1) == runs[0].greedy_returns
 
 
 def test_actors_on_threads_have_pools_of_their_own():
     settings = TrainSettings(
-        seed=1, steps=600, hidden=(16,), warmup_steps=100, actors=2, envs_per_actor=3, learners=2
+        seed=1, steps=300, hidden=(16,), warmup_steps=100, actors=2, envs_per_actor=2, learners=2
     )
     result = train("dqn", "CartPole-v1", settings, env_backend="process", final_episodes=1)
     assert result.progress.end == "all steps"

@@ -21,15 +21,17 @@ class ProgressLines:
         self._interval = settings.update_interval or 1.0
         self._is_parallel = bool(settings.actors)
         self._is_asynchronous = bool(settings.asynchronous)
-        self._last: TrainProgress | None = None
+        # A training that is resumed has steps behind it.
+        self._first = self._last = trainer.progress()
 
     def line(self, now: TrainProgress) -> str:
         """How it stands, in one line."""
-        last = self._last
-        elapsed = now.elapsed_s - (last.elapsed_s if last else 0.0)
+        # The last line is about the whole run: since the line before there was hardly time.
+        last = self._last if now.end == "running" else self._first
+        elapsed = now.elapsed_s - last.elapsed_s
         per_s = 1.0 / elapsed if elapsed > 0 else 0.0
-        steps_per_s = (now.steps - (last.steps if last else 0)) * per_s
-        updates_per_s = (now.updates - (last.updates if last else 0)) * per_s
+        steps_per_s = (now.steps - last.steps) * per_s
+        updates_per_s = (now.updates - last.updates) * per_s
         shown = "-" if now.mean_return is None else f"{now.mean_return:.1f}"
         parts = [
             f"{now.steps:>9,} steps",
@@ -47,8 +49,8 @@ class ProgressLines:
             )
         if self._is_parallel:
             waits = [
-                (now.actors_waited_s - (last.actors_waited_s if last else 0.0)) * per_s,
-                (now.learners_waited_s - (last.learners_waited_s if last else 0.0)) * per_s,
+                (now.actors_waited_s - last.actors_waited_s) * per_s,
+                (now.learners_waited_s - last.learners_waited_s) * per_s,
             ]
             parts.append(f"waiting: actors {waits[0]:.0%}, learners {waits[1]:.0%}")
         if not isinstance(self._trainer, Trainer) and self._is_parallel:

@@ -47,7 +47,7 @@ class TorchPolicy:
 
 
 class TorchTrainer:
-    """A training whose learner is PyTorch's, with the methods of `Trainer`.
+    """A training whose learner is PyTorch's, with the methods of `Trainer` but for `save`.
 
     Args:
         algorithm: one of `algorithms`.
@@ -64,6 +64,8 @@ class TorchTrainer:
             or PyTorch has no such device.
         MissingPackageError: PyTorch is not installed.
     """
+
+    learner = "torch"
 
     def __init__(
         self,

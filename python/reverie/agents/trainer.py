@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -102,6 +103,9 @@ class Trainer:
         env_backend: ``"auto"`` steps native environments in C++ and others in worker processes,
             a pool of them for each actor; ``"process"``, ``"thread"`` and ``"native"`` insist.
         env_timeout_s: how long a step may take, of an environment that is not native.
+        resume: a folder that `save` wrote to, or one checkpoint of it; the training goes on from
+            the newest there. Algorithm, environment and all settings must be those of the training
+            that was saved, its seed among them.
 
     Raises:
         NotFoundError: no such algorithm or environment; the message has the nearest names.
@@ -110,7 +114,10 @@ class Trainer:
         UnsupportedTypeError: a setting has a wrong type, or the algorithms do not take the
             environment's spaces.
         EnvError: the environment cannot be made.
+        DataLossError: the checkpoint to resume from is damaged, or cut short.
     """
+
+    learner = "native"
 
     def __init__(
         self,
@@ -121,8 +128,10 @@ class Trainer:
         env_options: dict[str, OptionValue] | None = None,
         env_backend: str = "auto",
         env_timeout_s: float = 60.0,
+        resume: str | os.PathLike[str] | None = None,
     ) -> None:
         checked_algorithm(algorithm)
+        checkpoint = "" if resume is None else _checks.path("resume", resume)
         settings = TrainSettings() if settings is None else settings
         if not isinstance(settings, TrainSettings):
             raise UnsupportedTypeError(
@@ -138,7 +147,9 @@ class Trainer:
         )
         self._source = source
         try:
-            self._native = _reverie.Trainer(algorithm, env, options, settings.options(), source)
+            self._native = _reverie.Trainer(
+                algorithm, env, options, settings.options(), source, checkpoint
+            )
         except BaseException as error:
             if source is not None:
                 source.close()
@@ -187,6 +198,32 @@ class Trainer:
         if self._source is not None:
             self._source.stop()
         self._native.wait(None)
+
+    def save(self, path: str | os.PathLike[str]) -> str:
+        """Writes all that the training is as a checkpoint, to go on from with ``resume=``.
+
+        Weights, optimisers, replay, every generator, and the environments as their episodes' seeds
+        and actions, which are played again. Threads rest meanwhile, between two steps or batches.
+        With ``actors=0`` a training that goes on from it ends in the same bits as one that was
+        never interrupted.
+
+        Args:
+            path: a folder, which is made if it is not there, and is this training's until it is
+                over or saves to another one. The checkpoint replaces an earlier one there once it
+                is whole and on the disk; rows that are there already are not written again.
+
+        Returns:
+            The path of the checkpoint.
+
+        Raises:
+            ResourceExhaustedError: the disk is full; an old checkpoint stays as it was, and the
+                training goes on. So for the others.
+            FailedPreconditionError: another training or store saves to that folder.
+            InvalidArgumentError: ``path`` is a file.
+            UnimplementedError: an environment cannot be saved.
+        """
+        with self._raising():
+            return self._native.save(_checks.path("path", path))
 
     def progress(self) -> TrainProgress:
         """How it stands."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import json
+import dataclasses
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -13,10 +13,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from reverie import _checks
 from reverie._options import OptionValue
+from reverie.agents.checkpoints import (
+    CHECKPOINTS,
+    Checkpoints,
+    describe,
+    described_in,
+    has_checkpoint,
+)
 from reverie.agents.run_folder import Events, save_curve
 from reverie.agents.settings import TrainSettings
 from reverie.agents.trainer import Episode, Trainer, TrainProgress
-from reverie.errors import DataLossError, InvalidArgumentError
+from reverie.errors import InvalidArgumentError, UnimplementedError
 from reverie.nn import Mlp
 
 if TYPE_CHECKING:
@@ -83,6 +90,8 @@ def train(
     learner: str = "native",
     device: str = "cpu",
     out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    checkpoint_every_s: float = 60.0,
     final_episodes: int = 20,
     report: Callable[[TrainProgress], None] | None = None,
 ) -> TrainResult:
@@ -99,7 +108,11 @@ def train(
         learner: ``"native"``: in C++; ``"torch"``: the same algorithms in PyTorch, with
             convolutions where observations are pictures.
         device: where PyTorch computes, ``"cpu"`` or ``"cuda:0"``.
-        out: a folder for the curve, the policy and the settings; see `TrainResult.save`.
+        out: a folder for the curve, the policy and the settings (see `TrainResult.save`), and for
+            its checkpoints.
+        resume: go on from the newest checkpoint in ``out``, if there is one; everything else must
+            be as it was then. A seed that is left out is that of the checkpoint.
+        checkpoint_every_s: how often one is written; one more at the end, also after Ctrl-C.
         final_episodes: how many it is judged by.
         report: called about once a second with how it stands.
 
@@ -108,13 +121,22 @@ def train(
         InvalidArgumentError: a setting is out of range, the algorithm does not serve the
             environment's actions, or a gradient was not finite: the message names the layer.
         EnvError: an environment cannot be made, or raised.
-        KeyboardInterrupt: Ctrl-C; the training was stopped.
+        DataLossError: the checkpoint is damaged.
+        KeyboardInterrupt: Ctrl-C; the training was stopped, and its checkpoint written.
     """
     final_episodes = _checks.integer("final_episodes", final_episodes, 1, _EPISODES_MAX)
     if out is not None:
         out = _checks.path("out", out)
     if report is not None:
         _checks.function("report", report, "a function of a TrainProgress")
+    _checks.flag("resume", resume)
+    every_s = _checks.number("checkpoint_every_s", checkpoint_every_s, above=0.0)
+    if resume and out is None:
+        raise InvalidArgumentError("resume is True without out; name the folder to go on in")
+    checkpoint = None
+    if resume and out is not None and has_checkpoint(Path(out)):
+        checkpoint = Path(out) / CHECKPOINTS
+        settings = _with_seed_of(Path(out), settings)
     with make_trainer(
         algorithm,
         env,
@@ -124,8 +146,14 @@ def train(
         env_options=env_options,
         env_backend=env_backend,
         env_timeout_s=env_timeout_s,
+        resume=checkpoint,
     ) as trainer:
-        run(trainer, report or _say_nothing, out)
+        if out is None or not isinstance(trainer, Trainer):
+            run(trainer, report or _say_nothing, out)
+        else:
+            describe(out, trainer)
+            with Checkpoints(trainer, Path(out), every_s) as checkpoints:
+                run(trainer, report or _say_nothing, out, checkpoints)
         result = finish(trainer, final_episodes)
     if out is not None:
         result.save(out)
@@ -136,6 +164,7 @@ def run(
     trainer: AnyTrainer,
     report: Callable[[TrainProgress], None],
     out: str | os.PathLike[str] | None = None,
+    checkpoints: Checkpoints | None = None,
 ) -> None:
     """Trains until it is over, telling how it stands about once a second.
 
@@ -145,12 +174,14 @@ def run(
         Path(out).mkdir(parents=True, exist_ok=True)
     with Events(trainer, out) as events:
         trainer.start()
-        is_over = False
-        while not is_over:
+        while True:
             is_over = trainer.wait(_REPORT_INTERVAL_S)
             events.add(trainer.progress())
-            if not is_over:
-                report(trainer.progress())
+            if is_over:
+                break
+            report(trainer.progress())
+            if checkpoints is not None:
+                checkpoints.save_when_due()
 
 
 def _say_nothing(_progress: TrainProgress) -> None:
@@ -164,6 +195,7 @@ def make_trainer(
     *,
     learner: str = "native",
     device: str = "cpu",
+    resume: Path | None = None,
     **options: Any,  # noqa: ANN401
 ) -> AnyTrainer:
     """The trainer of that learner; ``options`` are the environment's.
@@ -172,6 +204,8 @@ def make_trainer(
         MissingPackageError: ``learner`` is ``"torch"``, and PyTorch is not installed.
     """
     if _checks.choice("learner", learner, LEARNERS) == "torch":
+        if resume is not None:
+            raise UnimplementedError("a training with learner='torch' cannot be resumed")
         from reverie.agents.torch_training import TorchTrainer
 
         return TorchTrainer(algorithm, env, settings, device=device, **options)
@@ -180,7 +214,14 @@ def make_trainer(
             f"device is {device!r} with learner='native', which computes on the CPU; give "
             "learner='torch'"
         )
-    return Trainer(algorithm, env, settings, **options)
+    return Trainer(algorithm, env, settings, resume=resume, **options)
+
+
+def _with_seed_of(folder: Path, settings: TrainSettings | None) -> TrainSettings:
+    settings = TrainSettings() if settings is None else settings
+    if settings.seed is not None:
+        return settings
+    return dataclasses.replace(settings, seed=described_in(folder)["settings"].get("seed"))
 
 
 def finish(trainer: AnyTrainer, final_episodes: int) -> TrainResult:
@@ -202,7 +243,7 @@ def finish(trainer: AnyTrainer, final_episodes: int) -> TrainResult:
         trainer.evaluations(),
         policy,
         returns,
-        _learner_of(trainer),
+        trainer.learner,
     )
 
 
@@ -223,23 +264,14 @@ def evaluate(
         InvalidArgumentError: the policy is not of the shape that the settings say.
     """
     path = Path(folder)
-    try:
-        described = json.loads((path / "settings.json").read_text())
-        algorithm, env = described["algorithm"], described["env"]
-        options = {**described["settings"], "actors": 0, "learners": 1}
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataLossError(
-            f"{path / 'settings.json'} is damaged: {error!r}; it must be as training wrote it"
-        ) from None
-    if described.get("learner") == "torch":
+    described = described_in(path)
+    if described.pop("learner") == "torch":
         from reverie.agents.torch_training import evaluate_saved
 
         return evaluate_saved(path, described, episodes=episodes, seed=seed)
+    options = {**described.pop("settings"), "actors": 0, "learners": 1}
     policy = Mlp.load(path / "policy.safetensors")
-    settings = TrainSettings.from_options(options)
-    env_options = described.get("env_options") or {}
-    backend = described.get("env_backend") or "auto"
-    with Trainer(algorithm, env, settings, env_options=env_options, env_backend=backend) as trainer:
+    with Trainer(settings=TrainSettings.from_options(options), **described) as trainer:
         return trainer.evaluate(policy, episodes=episodes, seed=seed)
 
 
@@ -248,12 +280,6 @@ def _write(path: Path, names: Sequence[str], rows: Iterable[Sequence[float]]) ->
         writer = csv.writer(file)
         writer.writerow(names)
         writer.writerows(rows)
-
-
-def _learner_of(training: AnyTrainer | TrainResult) -> str:
-    if isinstance(training, TrainResult):
-        return training.learner
-    return "native" if isinstance(training, Trainer) else "torch"
 
 
 def save(
@@ -265,17 +291,8 @@ def save(
 ) -> None:
     """What `TrainResult.save` writes."""
     path = Path(folder)
-    path.mkdir(parents=True, exist_ok=True)
+    describe(path, training)
     _write(path / "curve.csv", ("step", "return", "length"), episodes)
     save_curve(path / "curve.png", episodes, evaluations)
     _write(path / "evaluations.csv", ("step", "mean_return"), evaluations)
-    described = {
-        "algorithm": training.algorithm,
-        "env": training.env,
-        "env_options": training.env_options,
-        "env_backend": training.env_backend,
-        "learner": _learner_of(training),
-        "settings": training.settings.options(),
-    }
-    (path / "settings.json").write_text(json.dumps(described, indent=2) + "\n")
     policy.save(path / "policy.safetensors")

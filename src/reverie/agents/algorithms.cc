@@ -4,10 +4,15 @@
 #include <array>
 #include <limits>
 #include <utility>
+#include <variant>
 
 #include "reverie/agents/deterministic_agent.h"
 #include "reverie/agents/q_agent.h"
 #include "reverie/agents/soft_agent.h"
+#include "reverie/base/format.h"
+#include "reverie/checkpoint/checkpoint_reader.h"
+#include "reverie/checkpoint/folder.h"
+#include "reverie/replay/local_service.h"
 
 namespace reverie {
 namespace {
@@ -76,6 +81,11 @@ Result<EnvSource> native_env_source(const NativeRegistry& registry, std::string_
   REVERIE_ASSIGN_OR_RETURN(const std::unique_ptr<NativeBatch> envs,
                            registry.make(env_id, env_options, 0));
   REVERIE_ASSIGN_OR_RETURN(source.spec, agent_spec(envs->spec()));
+  source.name = env_id;
+  for (const auto& [name, value] : env_options) {
+    source.name += format(" {}=", name);
+    source.name += std::visit([](const auto& field) { return format("{}", field); }, value);
+  }
   source.make = native_env_maker(registry, std::string(env_id), env_options);
   return source;
 }
@@ -89,6 +99,7 @@ Result<TrainPlan> plan_training(EnvSource envs, std::string_view algorithm,
   if (!plan.settings.seed) plan.settings.seed = random_seed() >> 1;
   plan.spec = std::move(envs.spec);
   plan.make_envs = std::move(envs.make);
+  plan.identity = format("{} in {}", algorithm, envs.name);
   plan.table = training_table(plan.settings);
   // Refused now where the algorithm does not serve the environment.
   REVERIE_RETURN_IF_ERROR(make_agent(plan.algorithm, plan.spec, plan.settings).status());
@@ -105,14 +116,40 @@ Result<TrainPlan> plan_training(const NativeRegistry& registry, std::string_view
   return plan_training(std::move(envs), algorithm, options);
 }
 
-Result<std::unique_ptr<Trainer>> open_training(TrainPlan plan,
-                                               std::shared_ptr<ReplayService> service) {
+namespace {
+
+Result<TrainerParts> trainer_parts(TrainPlan plan) {
   TrainerParts parts;
   REVERIE_ASSIGN_OR_RETURN(parts.agent, make_agent(plan.algorithm, plan.spec, plan.settings));
   parts.settings = std::move(plan.settings);
   parts.make_envs = std::move(plan.make_envs);
+  parts.identity = std::move(plan.identity);
+  return parts;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Trainer>> open_training(TrainPlan plan,
+                                               std::shared_ptr<ReplayService> service) {
+  REVERIE_ASSIGN_OR_RETURN(TrainerParts parts, trainer_parts(std::move(plan)));
   parts.service = std::move(service);
   return Trainer::open(std::move(parts));
+}
+
+Result<std::unique_ptr<Trainer>> open_training(TrainPlan plan, const std::string& resume) {
+  TableOptions table = plan.table;
+  REVERIE_ASSIGN_OR_RETURN(TrainerParts parts, trainer_parts(std::move(plan)));
+  REVERIE_ASSIGN_OR_RETURN(parts.store, LocalService::open({std::move(table)}, {}));
+  parts.service = parts.store;
+  if (resume.empty()) return Trainer::open(std::move(parts));
+  FileSystem& files = FileSystem::system();
+  REVERIE_ASSIGN_OR_RETURN(const std::string folder, checkpoint::newest_checkpoint(files, resume));
+  REVERIE_ASSIGN_OR_RETURN(checkpoint::LoadedCheckpoint loaded,
+                           checkpoint::read_checkpoint(files, folder));
+  parts.resume = &loaded;
+  Result<std::unique_ptr<Trainer>> trainer = Trainer::open(std::move(parts));
+  if (!trainer.ok()) return trainer.status().with_context(format("checkpoint '{}'", folder));
+  return trainer;
 }
 
 Result<CoreTuning> tune_cores(const TrainPlan& plan, std::shared_ptr<ReplayService> service,

@@ -1,10 +1,8 @@
 // The algorithms by name, and a whole training of a native environment.
 //
 //     REVERIE_ASSIGN_OR_RETURN(TrainPlan plan, plan_training(registry, "dqn", "CartPole-v1", {},
-//     options)); REVERIE_ASSIGN_OR_RETURN(auto service, LocalService::open({plan.table}, {}));
-//     REVERIE_ASSIGN_OR_RETURN(auto trainer, open_training(std::move(plan), service));
-//
-// The store is the caller's: no room here sees how it is made.
+//     options)); REVERIE_ASSIGN_OR_RETURN(auto trainer, open_training(std::move(plan)));
+//     trainer->start();
 #pragma once
 
 #include <memory>
@@ -41,12 +39,14 @@ struct TrainPlan {
   TrainSettings settings;  // whole, with a seed
   AgentSpec spec;
   EnvMaker make_envs;
-  TableOptions table;  // that the store must have
+  std::string identity;  // "ddqn in CartPole-v1"
+  TableOptions table;    // that the store must have
 };
 
 // Where a training's environments come from.
 struct EnvSource {
-  AgentSpec spec;  // of each of them
+  std::string name;  // with its options: what a checkpoint is known by
+  AgentSpec spec;    // of each of them
   EnvMaker make;
 };
 
@@ -64,6 +64,12 @@ Result<TrainPlan> plan_training(const NativeRegistry& registry, std::string_view
                                 std::string_view env_id, const Options& env_options,
                                 const Options& options);
 
+// With a store of its own, in this process: such a training can be saved. With `resume`, a folder
+// that Trainer::save() wrote to or one checkpoint of it, it goes on from the newest there:
+// NOT_FOUND, DATA_LOSS, or INVALID_ARGUMENT for one of another algorithm, environment or setting.
+// Else what Trainer::open() says.
+Result<std::unique_ptr<Trainer>> open_training(TrainPlan plan, const std::string& resume = {});
+// In a store that has plan.table, and is the caller's.
 Result<std::unique_ptr<Trainer>> open_training(TrainPlan plan,
                                                std::shared_ptr<ReplayService> service);
 

@@ -1,11 +1,27 @@
 // Tested in q_agent_test.cc and continuous_agents_test.cc.
 #include "reverie/agents/optimizer.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
+#include "reverie/codec/byte_arrays.h"
 #include "reverie/learn/loops.h"
 
 namespace reverie {
+namespace {
+
+// Padding is kept too: it is 0.
+Status load_floats(ByteReader& in, nn::Parameters& into) {
+  const std::vector<float> floats = read_array<float>(in);
+  if (floats.size() != into.float_count()) {
+    return data_loss("a network of {} numbers is given {}", into.float_count(), floats.size());
+  }
+  std::ranges::copy(floats, into.data());
+  return {};
+}
+
+}  // namespace
 
 Optimizer::Optimizer(const nn::Mlp& mlp, std::string name, const TrainSettings& settings,
                      nn::Adam adam)
@@ -41,6 +57,38 @@ Status Optimizer::step(const nn::Parameters& gradient, double progress, double s
   const double scale = norm_max_ > 0 ? nn::clip_scale(norm, norm_max_) : 1.0;
   adam_.step(gradient, static_cast<float>(scale), parameters);
   return {};
+}
+
+void Optimizer::save(ByteWriter& out) const {
+  write_array<float>(adam_.mean().span(), out);
+  write_array<float>(adam_.square().span(), out);
+  out.u64(adam_.step_count());
+}
+
+Status Optimizer::load(ByteReader& in) {
+  nn::Parameters mean = mlp_.make_parameters();
+  nn::Parameters square = mlp_.make_parameters();
+  REVERIE_RETURN_IF_ERROR(load_floats(in, mean));
+  REVERIE_RETURN_IF_ERROR(load_floats(in, square));
+  adam_.restore(mean, square, in.u64());
+  return {};
+}
+
+void save_agent(std::uint64_t version, std::span<const nn::Parameters* const> networks,
+                std::span<const Optimizer> optimizers, ByteWriter& out) {
+  out.u64(version);
+  for (const nn::Parameters* const network : networks) write_array<float>(network->span(), out);
+  for (const Optimizer& optimizer : optimizers) optimizer.save(out);
+}
+
+Status load_agent(std::uint64_t& version, std::span<nn::Parameters* const> networks,
+                  std::span<Optimizer> optimizers, ByteReader& in) {
+  version = in.u64();
+  for (nn::Parameters* const network : networks) {
+    REVERIE_RETURN_IF_ERROR(load_floats(in, *network));
+  }
+  for (Optimizer& optimizer : optimizers) REVERIE_RETURN_IF_ERROR(optimizer.load(in));
+  return check_done(in, "the agent");
 }
 
 void follow(const TrainSettings& settings, std::uint64_t version, const nn::Parameters& online,

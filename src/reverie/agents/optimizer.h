@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "reverie/base/status.h"
+#include "reverie/codec/byte_stream.h"
 #include "reverie/learn/train_settings.h"
 #include "reverie/nn/adam.h"
 #include "reverie/nn/mlp.h"
@@ -27,6 +29,10 @@ class Optimizer {
   Status step(const nn::Parameters& gradient, double progress, double step_scale,
               nn::Parameters& parameters);
 
+  // The moments. DATA_LOSS for those of another network.
+  void save(ByteWriter& out) const;
+  Status load(ByteReader& in);
+
  private:
   Optimizer(const nn::Mlp& mlp, std::string name, const TrainSettings& settings, nn::Adam adam);
 
@@ -42,6 +48,12 @@ class Optimizer {
 // tau of the way at each.
 void follow(const TrainSettings& settings, std::uint64_t version, const nn::Parameters& online,
             nn::Parameters& target);
+
+// Agent::save() and load() of an agent that is its networks, their optimisers and its version.
+void save_agent(std::uint64_t version, std::span<const nn::Parameters* const> networks,
+                std::span<const Optimizer> optimizers, ByteWriter& out);
+Status load_agent(std::uint64_t& version, std::span<nn::Parameters* const> networks,
+                  std::span<Optimizer> optimizers, ByteReader& in);
 
 // The seed of the first weights. Requires settings with a seed.
 std::uint64_t derived_weights_seed(const TrainSettings& settings);

@@ -179,6 +179,15 @@ class QAgent final : public Agent {
     return {};
   }
 
+  Status save(ByteWriter& out) const override {
+    save_agent(version_, networks_, {&optimizer_, 1}, out);
+    return {};
+  }
+  Status load(ByteReader& in) override {
+    const std::array<nn::Parameters*, 2> networks{&online_, &target_};
+    return load_agent(version_, networks, {&optimizer_, 1}, in);
+  }
+
  private:
   const AgentSpec spec_;
   const TrainSettings settings_;

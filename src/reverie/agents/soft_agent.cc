@@ -298,6 +298,16 @@ class SoftAgent final : public Agent {
     return {};
   }
 
+  Status save(ByteWriter& out) const override {
+    save_agent(version_, networks_, optimizers_, out);
+    return {};
+  }
+  Status load(ByteReader& in) override {
+    std::vector<nn::Parameters*> networks;
+    for (nn::Parameters& parameters : parameters_) networks.push_back(&parameters);
+    return load_agent(version_, networks, optimizers_, in);
+  }
+
  private:
   const AgentSpec spec_;
   const TrainSettings settings_;

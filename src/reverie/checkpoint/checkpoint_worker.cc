@@ -49,6 +49,11 @@ void CheckpointWorker::start() {
 }
 
 RequestId CheckpointWorker::checkpoint(std::vector<std::byte> payload, Done done) {
+  if (payload.size() > kUserPayloadBytesMax) {
+    done(invalid_argument("the payload has {} bytes; the bound is {}; keep large things in files",
+                          payload.size(), kUserPayloadBytesMax));
+    return 0;
+  }
   {
     const MutexLock lock(mutex_);
     if (!is_stopped_) {

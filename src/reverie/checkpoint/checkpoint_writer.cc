@@ -297,8 +297,9 @@ class Writer {
 Result<Written> write_checkpoint(LocalService& service, const WriteRequest& request,
                                  StoredChunks& stored) {
   if (request.payload.size() > kPayloadBytesMax) {
-    return invalid_argument("the payload has {} bytes; the bound is {}; keep large things in files",
-                            request.payload.size(), kPayloadBytesMax);
+    return invalid_argument(
+        "the payload has {} bytes; the bound is {}; make what is saved with it smaller",
+        request.payload.size(), kPayloadBytesMax);
   }
   Result<Written> written = Status(StatusCode::kInternal, "not written");
   StoredChunks known;

@@ -33,17 +33,9 @@ Result<std::optional<LoadedCheckpoint>> Checkpointer::load() {
     if (newest) {
       folder = *newest;
     } else if (!options_.fallback.empty()) {
-      REVERIE_ASSIGN_OR_RETURN(const Place fallback, place_of(files_, options_.fallback));
-      if (fallback.number) {
-        folder = join_path(fallback.root, checkpoint_name(*fallback.number));
-      } else {
-        REVERIE_ASSIGN_OR_RETURN(const auto numbers, checkpoints(files_, fallback.root));
-        if (numbers.empty()) {
-          return not_found("fallback '{}' holds no checkpoint; give the path of one",
-                           options_.fallback);
-        }
-        folder = join_path(fallback.root, checkpoint_name(numbers.back()));
-      }
+      auto fallback = newest_checkpoint(files_, options_.fallback);
+      if (!fallback.ok()) return fallback.status().with_context("fallback");
+      folder = std::move(*fallback);
     } else {
       return std::optional<LoadedCheckpoint>();
     }

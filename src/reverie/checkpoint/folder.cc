@@ -95,6 +95,18 @@ Result<Place> place_of(FileSystem& files, const std::string& path) {
   return Place{plain, std::nullopt};
 }
 
+Result<std::string> newest_checkpoint(FileSystem& files, const std::string& path) {
+  REVERIE_ASSIGN_OR_RETURN(const Place place, place_of(files, path));
+  if (place.number) return join_path(place.root, checkpoint_name(*place.number));
+  REVERIE_ASSIGN_OR_RETURN(const PathKind kind, files.kind(place.root));
+  if (kind == PathKind::kFolder) {
+    REVERIE_ASSIGN_OR_RETURN(const auto numbers, checkpoints(files, place.root));
+    if (!numbers.empty()) return join_path(place.root, checkpoint_name(numbers.back()));
+  }
+  return not_found(
+      "'{}' holds no checkpoint; give a folder that one was saved in, or the path of one", path);
+}
+
 Status remove_checkpoint(FileSystem& files, const std::string& root, std::uint64_t number) {
   const std::string folder = join_path(root, checkpoint_name(number));
   REVERIE_ASSIGN_OR_RETURN(const auto names, our_files(files, folder));

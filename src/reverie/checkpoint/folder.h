@@ -45,6 +45,9 @@ struct Place {
 // INVALID_ARGUMENT for a file. A path that is not there is a folder to be.
 Result<Place> place_of(FileSystem& files, const std::string& path);
 
+// The checkpoint that `path` leads to: itself, or the newest in the folder. NOT_FOUND without one.
+Result<std::string> newest_checkpoint(FileSystem& files, const std::string& path);
+
 // Removes a checkpoint, first by its name. Does nothing to one that holds a file of another name.
 Status remove_checkpoint(FileSystem& files, const std::string& root, std::uint64_t number);
 // Removes what crashes left behind. Requires that no checkpoint is being written there.

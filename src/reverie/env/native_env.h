@@ -124,6 +124,11 @@ class NativeBatch {
   virtual void step(std::size_t begin, std::size_t end, const std::byte* actions,
                     const NativeRows& rows) = 0;
 
+  // The generator as it was when the row's episode began: begin_episode() with it begins the same
+  // one again, which the same actions then repeat. The row's observation is written.
+  virtual Random episode_random(std::size_t row) const = 0;
+  virtual void begin_episode(std::size_t row, const Random& random, const NativeRows& rows) = 0;
+
   // The environment's own numbers and, last, the steps of its episode so far; UNIMPLEMENTED where
   // it has none. set_state also writes the row's observation.
   virtual Result<std::vector<double>> get_state(std::size_t row) const = 0;
@@ -186,6 +191,13 @@ class NativeBatchOf final : public NativeBatch {
     }
   }
 
+  Random episode_random(std::size_t row) const override { return envs_[row].episode_random; }
+  void begin_episode(std::size_t row, const Random& random, const NativeRows& rows) override {
+    envs_[row].random = random;
+    begin_episode(envs_[row]);
+    envs_[row].env.observe(observation(rows.observation, row));
+  }
+
   Result<std::vector<double>> get_state(std::size_t row) const override {
     if constexpr (kHasState) {
       std::vector<double> state(Env::kStateSize + 1);
@@ -236,9 +248,11 @@ class NativeBatchOf final : public NativeBatch {
     Env env;
     std::int64_t steps = 0;
     Random random{std::uint64_t{0}};
+    Random episode_random{std::uint64_t{0}};
   };
 
   static void begin_episode(Row& row) {
+    row.episode_random = row.random;
     row.env.reset(row.random);
     row.steps = 0;
   }

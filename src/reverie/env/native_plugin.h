@@ -17,7 +17,7 @@
 namespace reverie {
 
 // Changes whenever a plugin must be built again.
-inline constexpr char kEnvPluginAbi[] = "reverie-env-plugin-1";
+inline constexpr char kEnvPluginAbi[] = "reverie-env-plugin-2";
 
 // Loads the library at `path` and lets it add to `registry`. It stays loaded until the process
 // ends. NOT_FOUND when it cannot be opened, FAILED_PRECONDITION when it is no plugin or one of

@@ -301,6 +301,44 @@ Status NativePool::set_state(std::size_t index, std::size_t env, std::span<const
   return status;
 }
 
+Result<Random> NativePool::episode_random(std::size_t index, std::size_t env) {
+  REVERIE_ASSIGN_OR_RETURN(const Phase before, claim_idle(index, env));
+  const Random random = batches_[index]->envs->episode_random(env);
+  batches_[index]->phase.store(before, std::memory_order_release);
+  return random;
+}
+
+Status NativePool::replay_episode(std::size_t index, std::size_t env, const Random& random,
+                                  std::span<const std::byte> actions) {
+  const std::size_t row_bytes =
+      spec().action_count > 0
+          ? sizeof(std::int64_t)
+          : static_cast<std::size_t>(element_count(spec().action_shape)) * sizeof(float);
+  if (actions.size() % row_bytes != 0) {
+    return invalid_argument("{} bytes of actions are given; one of {} has {}", actions.size(),
+                            spec().id, row_bytes);
+  }
+  REVERIE_ASSIGN_OR_RETURN(const Phase before, claim_idle(index, env));
+  Batch& batch = *batches_[index];
+  const NativeRows& rows = batch.arrays->rows;
+  batch.envs->begin_episode(env, random, rows);
+  // The other rows' are looked at, and not stepped.
+  std::vector<std::byte> all(env_count() * row_bytes);
+  Status status;
+  for (std::size_t at = 0; at < actions.size() && status.ok(); at += row_bytes) {
+    std::copy_n(actions.data() + at, row_bytes, all.data() + env * row_bytes);
+    status = check_actions(all);
+    if (!status.ok()) break;
+    batch.envs->step(env, env + 1, all.data(), rows);
+    if (rows.terminated[env] || rows.truncated[env]) {
+      status = data_loss("the episode of environment {} of {} ended after {} of its {} steps", env,
+                         spec().id, at / row_bytes + 1, actions.size() / row_bytes);
+    }
+  }
+  batch.phase.store(before, std::memory_order_release);
+  return status;
+}
+
 Result<Canvas> NativePool::draw(std::size_t index, std::size_t env) {
   if (spec().picture_width == 0) return unimplemented("{} draws no picture", spec().id);
   Canvas canvas(spec().picture_width, spec().picture_height);

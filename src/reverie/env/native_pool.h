@@ -124,6 +124,13 @@ class NativePool {
   Result<std::vector<double>> get_state(std::size_t batch, std::size_t env);
   Status set_state(std::size_t batch, std::size_t env, std::span<const double> state);
   Result<Canvas> draw(std::size_t batch, std::size_t env);
+  // The generator as it was when the environment's episode began, of a batch that is idle.
+  Result<Random> episode_random(std::size_t batch, std::size_t env);
+  // Begins that episode again and plays `actions`, one row after another: the environment is then
+  // as it was. For a batch that was reset and is idle. INVALID_ARGUMENT for actions that step()
+  // refuses; DATA_LOSS when the episode ends on the way.
+  Status replay_episode(std::size_t batch, std::size_t env, const Random& random,
+                        std::span<const std::byte> actions);
 
   // Lets steps that are under way end, stops the threads and refuses every later call.
   void close();

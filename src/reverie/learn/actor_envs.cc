@@ -3,13 +3,16 @@
 
 #include <utility>
 
+#include "reverie/codec/byte_arrays.h"
+#include "reverie/replay/selector.h"
+
 namespace reverie {
 namespace {
 
 class NativeActorEnvs final : public ActorEnvs {
  public:
   NativeActorEnvs(std::unique_ptr<NativePool> pool, AgentSpec spec)
-      : pool_(std::move(pool)), spec_(std::move(spec)) {
+      : pool_(std::move(pool)), spec_(std::move(spec)), played_(pool_->env_count()) {
     const NativeRows& rows = pool_->arrays(0)->rows;
     rows_ = {reinterpret_cast<const float*>(rows.observation),
              reinterpret_cast<const float*>(rows.final_observation), rows.reward,
@@ -26,7 +29,38 @@ class NativeActorEnvs final : public ActorEnvs {
   }
   Status step(std::span<const std::byte> actions) override {
     REVERIE_RETURN_IF_ERROR(pool_->step(0, actions));
-    return pool_->wait(0, TimePoint::max());
+    REVERIE_RETURN_IF_ERROR(pool_->wait(0, TimePoint::max()));
+    const std::size_t size = spec_.action_bytes();
+    for (std::size_t env = 0; env < played_.size(); ++env) {
+      std::vector<std::byte>& played = played_[env];
+      if (rows_.terminated[env] != 0 || rows_.truncated[env] != 0) {
+        played.clear();
+      } else {
+        played.insert(played.end(), actions.data() + env * size, actions.data() + (env + 1) * size);
+      }
+    }
+    return {};
+  }
+  Result<std::vector<std::byte>> state() override {
+    std::vector<std::byte> state;
+    ByteWriter out(state);
+    for (std::size_t env = 0; env < played_.size(); ++env) {
+      REVERIE_ASSIGN_OR_RETURN(const Random random, pool_->episode_random(0, env));
+      write_random(random, out);
+      write_array<std::byte>(played_[env], out);
+    }
+    return state;
+  }
+  Status resume(std::span<const std::byte> state) override {
+    REVERIE_RETURN_IF_ERROR(reset());
+    ByteReader in(state);
+    for (std::size_t env = 0; env < played_.size(); ++env) {
+      Random random(std::uint64_t{0});
+      REVERIE_RETURN_IF_ERROR(read_random(in, random));
+      played_[env] = read_array<std::byte>(in);
+      REVERIE_RETURN_IF_ERROR(pool_->replay_episode(0, env, random, played_[env]));
+    }
+    return check_done(in, "the environments");
   }
   const EnvRows& rows() const override { return rows_; }
 
@@ -34,6 +68,7 @@ class NativeActorEnvs final : public ActorEnvs {
   std::unique_ptr<NativePool> pool_;
   AgentSpec spec_;
   EnvRows rows_;
+  std::vector<std::vector<std::byte>> played_;  // actions of each episode so far
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "reverie/base/status.h"
 #include "reverie/env/native_pool.h"
@@ -39,6 +40,17 @@ class ActorEnvs {
   // `actions` as the policy gives them, a row for each environment.
   virtual Status step(std::span<const std::byte> actions) = 0;
   virtual const EnvRows& rows() const = 0;
+
+  // Each environment as its episode's seed and the actions since: what resume() begins again and
+  // plays once more, in place of reset(). The rows' observations are then what they were. DATA_LOSS
+  // for what is none of it; FAILED_PRECONDITION for an environment that does not repeat itself.
+  virtual Result<std::vector<std::byte>> state() {
+    return unimplemented("{} cannot be saved", id());
+  }
+  virtual Status resume(std::span<const std::byte> state) {
+    (void)state;
+    return unimplemented("{} cannot be saved", id());
+  }
 };
 
 // Makes `count` environments that draw from `seed` on. Any thread.

@@ -5,6 +5,9 @@
 #include <cmath>
 #include <utility>
 
+#include "reverie/codec/byte_arrays.h"
+#include "reverie/replay/selector.h"
+
 namespace reverie {
 
 ActorLoop::ActorLoop(std::unique_ptr<ActorEnvs> envs, std::unique_ptr<Policy> policy,
@@ -55,6 +58,41 @@ void ActorLoop::count_episodes(std::uint64_t step_number) {
   }
 }
 
+Status ActorLoop::save(ByteWriter& out) const {
+  write_random(random_, out);
+  out.u8(is_begun_ ? 1 : 0);
+  write_array<double>(returns_, out);
+  write_array<std::uint64_t>(lengths_, out);
+  if (!is_begun_) return {};
+  REVERIE_ASSIGN_OR_RETURN(const std::vector<std::byte> envs, envs_->state());
+  write_array<std::byte>(envs, out);
+  // Whether they are what they were is seen by this.
+  write_array<float>({envs_->rows().obs, obs_.size()}, out);
+  return {};
+}
+
+Status ActorLoop::load(ByteReader& in) {
+  REVERIE_RETURN_IF_ERROR(read_random(in, random_));
+  is_begun_ = in.u8() != 0;
+  returns_ = read_array<double>(in);
+  lengths_ = read_array<std::uint64_t>(in);
+  if (returns_.size() != envs_->count() || lengths_.size() != envs_->count()) {
+    return data_loss("an actor with {} environments is given {}", envs_->count(), returns_.size());
+  }
+  if (!is_begun_) return check_done(in, "an actor");
+  const std::vector<std::byte> envs = read_array<std::byte>(in);
+  const std::vector<float> obs = read_array<float>(in);
+  REVERIE_RETURN_IF_ERROR(check_done(in, "an actor"));
+  REVERIE_RETURN_IF_ERROR(envs_->resume(envs));
+  if (!std::ranges::equal(obs, std::span(envs_->rows().obs, obs_.size()))) {
+    return failed_precondition(
+        "{} does not repeat its episode from its seed and actions; a training in it cannot be "
+        "resumed",
+        envs_->id());
+  }
+  return {};
+}
+
 Status ActorLoop::step(const nn::Parameters& weights, std::uint64_t step_number) {
   if (!is_begun_) {
     REVERIE_RETURN_IF_ERROR(envs_->reset());
@@ -64,8 +102,14 @@ Status ActorLoop::step(const nn::Parameters& weights, std::uint64_t step_number)
   const std::size_t width = envs_->spec().obs_width;
   const EnvRows& rows = envs_->rows();
   std::copy_n(rows.obs, obs_.size(), obs_.data());
+  const Random before = random_;
   policy_->act(weights, {obs_.data(), count, width, width}, step_number, random_, actions_);
-  REVERIE_RETURN_IF_ERROR(envs_->step(actions_));
+  const Status status = envs_->step(actions_);
+  if (!status.ok()) {
+    // A step that a stop has cut off was not taken: one that goes on from here takes it again.
+    random_ = before;
+    return status;
+  }
   std::copy_n(rows.obs, next_obs_.size(), next_obs_.data());
   for (std::size_t env = 0; env < count; ++env) {
     if (rows.terminated[env] == 0 && rows.truncated[env] == 0) continue;

@@ -12,6 +12,7 @@
 
 #include "reverie/base/random.h"
 #include "reverie/base/status.h"
+#include "reverie/codec/byte_stream.h"
 #include "reverie/learn/actor_envs.h"
 #include "reverie/learn/agent.h"
 #include "reverie/learn/return_log.h"
@@ -32,6 +33,11 @@ class ActorLoop {
   // them. INVALID_ARGUMENT for an observation or reward that is not finite; else what the
   // environments or the buffer say.
   Status step(const nn::Parameters& weights, std::uint64_t step_number);
+
+  // All of it but the buffer, between two steps. What the environments say, or DATA_LOSS.
+  Status save(ByteWriter& out) const;
+  Status load(ByteReader& in);
+  ReplayBuffer& replay() const { return *replay_; }
 
  private:
   Status check_finite() const;

@@ -19,6 +19,7 @@
 
 #include "reverie/base/random.h"
 #include "reverie/base/status.h"
+#include "reverie/codec/byte_stream.h"
 #include "reverie/learn/transition_batch.h"
 #include "reverie/nn/mlp.h"
 #include "reverie/nn/parameters.h"
@@ -84,6 +85,17 @@ class Agent {
   // training that is over, for schedules; `step_scale` multiplies the step, 1 as a rule.
   // INVALID_ARGUMENT when a gradient has a NaN or infinity, naming the layer: nothing is changed.
   virtual Status step(Gradients& gradients, double progress, double step_scale) = 0;
+
+  // All that step() changes, and back, for one that was made with the same settings. DATA_LOSS for
+  // what is none of it. UNIMPLEMENTED where an agent cannot be saved.
+  virtual Status save(ByteWriter& out) const {
+    (void)out;
+    return unimplemented("this agent cannot be saved");
+  }
+  virtual Status load(ByteReader& in) {
+    (void)in;
+    return unimplemented("this agent cannot be saved");
+  }
 };
 
 }  // namespace reverie

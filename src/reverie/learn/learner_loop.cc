@@ -3,6 +3,9 @@
 
 #include <utility>
 
+#include "reverie/codec/byte_arrays.h"
+#include "reverie/replay/selector.h"
+
 namespace reverie {
 
 LearnerLoop::LearnerLoop(const TrainSettings& settings, const Agent& agent,
@@ -41,6 +44,15 @@ Status LearnerLoop::update_priorities() {
     priorities_[i] = static_cast<double>(gradients_.td_errors[i]) + settings_.priority_epsilon;
   }
   return replay_->update(batch_.tickets(), priorities_, {}).status();
+}
+
+void LearnerLoop::save(ByteWriter& out) const {
+  write_random(random_, out);
+}
+
+Status LearnerLoop::load(ByteReader& in) {
+  REVERIE_RETURN_IF_ERROR(read_random(in, random_));
+  return check_done(in, "a learner");
 }
 
 }  // namespace reverie

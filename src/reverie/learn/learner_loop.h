@@ -12,6 +12,7 @@
 
 #include "reverie/base/random.h"
 #include "reverie/base/status.h"
+#include "reverie/codec/byte_stream.h"
 #include "reverie/learn/agent.h"
 #include "reverie/learn/train_settings.h"
 #include "reverie/transitions/replay_buffer.h"
@@ -30,6 +31,10 @@ class LearnerLoop {
   Gradients& learn(const WeightsView& weights);
   // The TD errors become the priorities of the batch. Nothing to do where draws are uniform.
   Status update_priorities();
+
+  // Between two batches.
+  void save(ByteWriter& out) const;
+  Status load(ByteReader& in);
 
  private:
   const TrainSettings& settings_;

@@ -51,6 +51,12 @@ std::uint64_t derived_seed(std::uint64_t seed, SeedUse use, std::uint64_t index)
   return mix64(mix64(seed) ^ mix64(which));
 }
 
+std::vector<ReplayBuffer*> Loops::buffers() const {
+  std::vector<ReplayBuffer*> all;
+  for (const auto& actor : actors) all.push_back(&actor->replay());
+  return all;
+}
+
 Result<Loops> open_loops(const TrainSettings& settings, const Agent& agent,
                          const EnvMaker& make_envs, const std::shared_ptr<ReplayService>& service,
                          ReturnLog& log) {

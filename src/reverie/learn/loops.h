@@ -34,6 +34,9 @@ std::uint64_t derived_seed(std::uint64_t seed, SeedUse use, std::uint64_t index 
 struct Loops {
   std::vector<std::unique_ptr<ActorLoop>> actors;
   std::vector<std::unique_ptr<LearnerLoop>> learners;
+
+  // Each actor's way into the table.
+  std::vector<ReplayBuffer*> buffers() const;
 };
 
 // max(1, actors) actors and as many learners as the settings say, on a store with the table of

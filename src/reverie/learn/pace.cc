@@ -25,14 +25,23 @@ std::optional<double> Pace::measured_interval() const {
 Pacer::Pacer(const PaceOptions& options, Clock& clock)
     : options_(options), clock_(clock), batch_count_(Pace(options).batch_count()), pace_(options) {}
 
+void Pacer::wait_for_change() {
+  ++resting_;
+  if (is_paused_) changed_.notify_all();
+  changed_.wait(mutex_);
+  --resting_;
+}
+
 bool Pacer::begin_collect() {
   MutexLock lock(mutex_);
-  if (!is_stopped_ && claimed_ < options_.steps && !pace_.may_collect()) {
+  const auto is_open = [this] {
+    mutex_.assert_held();
+    return !is_stopped_ && (is_paused_ || claimed_ < options_.steps);
+  };
+  if (is_open() && (is_paused_ || !pace_.may_collect())) {
     const TimePoint begin = clock_.now();
     ++waiting_actors_;
-    while (!is_stopped_ && claimed_ < options_.steps && !pace_.may_go_on_collecting()) {
-      changed_.wait(mutex_);
-    }
+    while (is_open() && (is_paused_ || !pace_.may_go_on_collecting())) wait_for_change();
     --waiting_actors_;
     waits_.actors_s += to_seconds(clock_.now() - begin);
   }
@@ -49,39 +58,84 @@ std::uint64_t Pacer::collect(std::uint64_t steps) {
   return pace_.collected();
 }
 
-bool Pacer::wait_for_batch(std::uint64_t number) {
+bool Pacer::wait_for_batch(std::uint64_t number, bool in_round) {
   if (number >= batch_count_) return false;
-  if (!is_stopped_ && !pace_.is_due(number)) {
+  // Others of the round wait for this thread, and no longer for steps.
+  const auto is_begun = [&] {
+    mutex_.assert_held();
+    return in_round && number < rounds_end_;
+  };
+  if (!is_stopped_ && !is_begun() && (is_paused_ || !pace_.is_due(number))) {
     const TimePoint begin = clock_.now();
     // A learner that has caught up lets a few batches gather, so as not to be woken for each.
     const double wanted =
-        pace_.steps_before(number) + std::max(0.0, static_cast<double>(options_.lead) / 8);
-    while (!is_stopped_ && static_cast<double>(pace_.collected()) < wanted &&
-           !(is_collected() && pace_.is_due(number))) {
+        pace_.is_due(number)
+            ? 0
+            : pace_.steps_before(number) + std::max(0.0, static_cast<double>(options_.lead) / 8);
+    while (!is_stopped_ && !is_begun() &&
+           (is_paused_ || (static_cast<double>(pace_.collected()) < wanted &&
+                           !(is_collected() && pace_.is_due(number))))) {
       wanted_steps_ = waiting_learners_ == 0 ? wanted : std::min(wanted, wanted_steps_);
       ++waiting_learners_;
-      changed_.wait(mutex_);
+      wait_for_change();
       --waiting_learners_;
     }
     waits_.learners_s += to_seconds(clock_.now() - begin);
+  }
+  if (in_round && !is_stopped_ && number >= rounds_end_) {
+    rounds_end_ = number + 1;
+    if (waiting_learners_ > 0) changed_.notify_all();
   }
   return !is_stopped_;
 }
 
 bool Pacer::begin_batch(std::uint64_t number) {
   MutexLock lock(mutex_);
-  return wait_for_batch(number);
+  return wait_for_batch(number, /*in_round=*/true);
 }
 
 bool Pacer::begin_next_batch() {
   MutexLock lock(mutex_);
   // Another learner may begin the batch that was waited for.
-  while (begun_ < batch_count_ && !pace_.is_due(begun_)) {
-    if (!wait_for_batch(begun_)) return false;
+  while (begun_ < batch_count_ && !is_stopped_ && (is_paused_ || !pace_.is_due(begun_))) {
+    if (!wait_for_batch(begun_, /*in_round=*/false)) return false;
   }
   if (is_stopped_ || begun_ >= batch_count_) return false;
   ++begun_;
   return true;
+}
+
+void Pacer::attach(std::size_t threads) {
+  MutexLock lock(mutex_);
+  threads_ += threads;
+}
+
+void Pacer::detach() {
+  MutexLock lock(mutex_);
+  --threads_;
+  if (is_paused_) changed_.notify_all();
+}
+
+bool Pacer::pause() {
+  MutexLock lock(mutex_);
+  if (is_paused_ || is_stopped_) return false;
+  is_paused_ = true;
+  while (!is_stopped_ && resting_ < threads_) changed_.wait(mutex_);
+  return !is_stopped_;
+}
+
+void Pacer::go_on() {
+  MutexLock lock(mutex_);
+  is_paused_ = false;
+  changed_.notify_all();
+}
+
+void Pacer::restore(std::uint64_t collected, std::uint64_t learned) {
+  MutexLock lock(mutex_);
+  pace_.restore(collected, learned);
+  claimed_ = collected;
+  begun_ = learned;
+  rounds_end_ = learned;
 }
 
 void Pacer::learn(std::uint64_t batches) {

@@ -44,6 +44,11 @@ class Pace {
 
   void collect(std::uint64_t steps) { collected_ += steps; }
   void learn(std::uint64_t batches) { learned_ += batches; }
+  // As after so many.
+  void restore(std::uint64_t collected, std::uint64_t learned) {
+    collected_ = collected;
+    learned_ = learned;
+  }
   std::uint64_t collected() const { return collected_; }
   std::uint64_t learned() const { return learned_; }
 
@@ -95,6 +100,17 @@ class Pacer {
   bool begin_next_batch();
   void learn(std::uint64_t batches);
 
+  // How many threads call begin_...(): pause() waits for these. A thread that has ended is no more.
+  void attach(std::size_t threads);
+  void detach();
+  // Holds every thread back where it would begin a step or a batch, and waits until all are there,
+  // or have ended: no step, batch or round is under way then. False for one that is paused already,
+  // or stopped: its threads are then about to end. go_on() follows either way.
+  bool pause();
+  void go_on();
+  // Before the first step: as after so many steps and batches.
+  void restore(std::uint64_t collected, std::uint64_t learned);
+
   // Ends all waits, now and to come.
   void stop();
   bool is_stopped() const;
@@ -105,7 +121,10 @@ class Pacer {
   Waits waits() const;
 
  private:
-  bool wait_for_batch(std::uint64_t number) REVERIE_REQUIRES(mutex_);
+  // `in_round`: others may have begun the same one, which a pause must let end.
+  bool wait_for_batch(std::uint64_t number, bool in_round) REVERIE_REQUIRES(mutex_);
+  // One more wait for a change, which a pause counts as a thread at rest.
+  void wait_for_change() REVERIE_REQUIRES(mutex_);
   // Whether no actor will take further steps.
   bool is_collected() const REVERIE_REQUIRES(mutex_) {
     return claimed_ >= options_.steps && pace_.collected() >= claimed_;
@@ -123,6 +142,10 @@ class Pacer {
   double wanted_steps_ REVERIE_GUARDED_BY(mutex_) = 0;  // the fewest that a learner waits for
   int waiting_learners_ REVERIE_GUARDED_BY(mutex_) = 0;
   bool is_stopped_ REVERIE_GUARDED_BY(mutex_) = false;
+  bool is_paused_ REVERIE_GUARDED_BY(mutex_) = false;
+  std::size_t threads_ REVERIE_GUARDED_BY(mutex_) = 0;
+  std::size_t resting_ REVERIE_GUARDED_BY(mutex_) = 0;       // of these, in wait_for_change()
+  std::uint64_t rounds_end_ REVERIE_GUARDED_BY(mutex_) = 0;  // of batches that begin_batch() began
   Waits waits_ REVERIE_GUARDED_BY(mutex_);
 };
 

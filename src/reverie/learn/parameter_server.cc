@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "reverie/base/check.h"
+#include "reverie/codec/byte_arrays.h"
 
 namespace reverie {
 namespace {
@@ -106,9 +107,20 @@ Status ParameterServer::step(Gradients& gradients, double progress, double scale
   return {};
 }
 
-void ParameterServer::publish() {
+void ParameterServer::save(ByteWriter& out) const {
   MutexLock lock(mutex_);
-  published_.publish(agent_.weights());
+  out.u64(counts_.steps).u64(counts_.dropped).u64(counts_.staleness_max);
+  out.f64(staleness_sum_).u64(used_);
+}
+
+Status ParameterServer::load(ByteReader& in) {
+  MutexLock lock(mutex_);
+  counts_.steps = in.u64();
+  counts_.dropped = in.u64();
+  counts_.staleness_max = in.u64();
+  staleness_sum_ = in.f64();
+  used_ = in.u64();
+  return check_done(in, "the parameter server");
 }
 
 ParameterServer::Counts ParameterServer::counts() const {

@@ -19,6 +19,7 @@
 
 #include "reverie/base/mutex.h"
 #include "reverie/base/status.h"
+#include "reverie/codec/byte_stream.h"
 #include "reverie/learn/agent.h"
 #include "reverie/learn/published_networks.h"
 
@@ -59,10 +60,10 @@ class ParameterServer {
   nn::PublishedParameters::Version policy(std::size_t reader) {
     return published_.acquire_policy(reader);
   }
-  // Makes the agent's weights the latest version. Requires that no learner is at work.
-  void publish();
-
   Counts counts() const;
+  // The counts, for checkpoints; while no learner is at work.
+  void save(ByteWriter& out) const;
+  Status load(ByteReader& in);
   // Ends submit() on every thread, now and to come.
   void stop();
 

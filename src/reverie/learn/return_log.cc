@@ -1,5 +1,7 @@
 #include "reverie/learn/return_log.h"
 
+#include "reverie/codec/byte_arrays.h"
+
 namespace reverie {
 
 void ReturnLog::add(const EpisodeRecord& episode) {
@@ -15,6 +17,17 @@ void ReturnLog::add(const EpisodeRecord& episode) {
   for (std::size_t i = count - counted(); i < count; ++i) {
     window_sum_ += episodes_[i].episode_return;
   }
+}
+
+void ReturnLog::save(ByteWriter& out) const {
+  write_array<EpisodeRecord>(since(0), out);
+}
+
+Status ReturnLog::load(ByteReader& in) {
+  const std::vector<EpisodeRecord> episodes = read_array<EpisodeRecord>(in);
+  REVERIE_RETURN_IF_ERROR(check_done(in, "the episodes"));
+  for (const EpisodeRecord& episode : episodes) add(episode);
+  return {};
 }
 
 std::size_t ReturnLog::count() const {

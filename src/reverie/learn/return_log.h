@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "reverie/base/mutex.h"
+#include "reverie/base/status.h"
+#include "reverie/codec/byte_stream.h"
 
 namespace reverie {
 
@@ -24,6 +26,9 @@ class ReturnLog {
   explicit ReturnLog(std::size_t window) : window_(window) {}
 
   void add(const EpisodeRecord& episode);
+  // For checkpoints: all that add() was called with.
+  void save(ByteWriter& out) const;
+  Status load(ByteReader& in);
   std::size_t count() const;
   // The mean of the last `window` episodes, or of all while there are fewer; absent without any.
   std::optional<double> mean() const;

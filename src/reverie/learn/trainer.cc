@@ -4,15 +4,93 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <map>
+#include <string>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "reverie/base/check.h"
+#include "reverie/base/format.h"
+#include "reverie/codec/byte_arrays.h"
+#include "reverie/transitions/replay_state.h"
 
 namespace reverie {
 namespace {
 
 // Where one thread acts and learns, not every version is needed.
 constexpr std::uint64_t kPublishInTurn = 64;
+
+// What a payload of a checkpoint of a training begins with.
+constexpr std::string_view kStateKind = "reverie training, 1";
+
+using NamedTexts = std::map<std::string, std::string>;
+
+NamedTexts texts_of(const TrainSettings& settings) {
+  NamedTexts texts;
+  for (const auto& [name, value] : write_settings(settings)) {
+    texts[name] = std::visit([](const auto& field) { return format("{}", field); }, value);
+  }
+  return texts;
+}
+
+void write_identity(const std::string& identity, const TrainSettings& settings, ByteWriter& out) {
+  out.text(kStateKind).text(identity);
+  const NamedTexts texts = texts_of(settings);
+  out.u32(static_cast<std::uint32_t>(texts.size()));
+  for (const auto& [name, text] : texts) out.text(name).text(text);
+}
+
+// Refuses a checkpoint of another training by what differs first.
+Status check_identity(const std::string& identity, const TrainSettings& settings, ByteReader& in) {
+  if (const std::string kind = in.text(); kind != kStateKind) {
+    return invalid_argument(
+        "it is no checkpoint of a training, or one of another version; give a folder that a "
+        "training has saved");
+  }
+  const std::string given = in.text();
+  NamedTexts theirs;
+  const std::size_t count = in.count32(8);
+  for (std::size_t i = 0; i < count && in.ok(); ++i) {
+    std::string name = in.text();
+    theirs[std::move(name)] = in.text();
+  }
+  if (!in.ok()) return data_loss("the settings of the checkpoint are cut short");
+  if (given != identity) {
+    return invalid_argument("the checkpoint is of {}; this training is of {}", given, identity);
+  }
+  const NamedTexts ours = texts_of(settings);
+  const auto refuse = [](const std::string& name, const std::string& there,
+                         const std::string& here) {
+    return invalid_argument(
+        "the checkpoint was made with {} {}, and this training has {}; resume it with its own "
+        "settings",
+        name, there, here);
+  };
+  for (const auto& [name, text] : ours) {
+    const auto there = theirs.find(name);
+    if (there == theirs.end()) return refuse(name, "left out", text);
+    if (there->second != text) return refuse(name, there->second, text);
+  }
+  for (const auto& [name, text] : theirs) {
+    if (!ours.contains(name)) return refuse(name, text, "none");
+  }
+  return {};
+}
+
+// A part of the state: bytes that are judged alone.
+template <typename Save>
+Status write_part(ByteWriter& out, Save&& save) {
+  std::vector<std::byte> bytes;
+  ByteWriter part(bytes);
+  REVERIE_RETURN_IF_ERROR(save(part));
+  write_array<std::byte>(bytes, out);
+  return {};
+}
+
+ByteReader read_part(ByteReader& in) {
+  return ByteReader(in.raw(in.u64()));
+}
 
 }  // namespace
 
@@ -36,10 +114,20 @@ Result<std::unique_ptr<Trainer>> Trainer::open(TrainerParts parts) {
   REVERIE_CHECK(parts.agent != nullptr && parts.service != nullptr && parts.make_envs);
   REVERIE_CHECK(parts.settings.seed.has_value());
   REVERIE_RETURN_IF_ERROR(check_settings(parts.settings));
+  checkpoint::LoadedCheckpoint* const resume = parts.resume;
+  if (resume != nullptr) {
+    REVERIE_CHECK(parts.store != nullptr);
+    ByteReader in(resume->manifest.payload);
+    REVERIE_RETURN_IF_ERROR(check_identity(parts.identity, parts.settings, in));
+    // Before the parameter server, which begins with the weights that the agent has then.
+    ByteReader agent = read_part(in);
+    REVERIE_RETURN_IF_ERROR(parts.agent->load(agent));
+  }
   std::unique_ptr<Trainer> trainer(new Trainer(std::move(parts)));
   REVERIE_ASSIGN_OR_RETURN(trainer->loops_,
                            open_loops(trainer->settings_, *trainer->agent_, trainer->make_envs_,
                                       trainer->service_, trainer->log_));
+  if (resume != nullptr) REVERIE_RETURN_IF_ERROR(trainer->restore(*resume));
   return trainer;
 }
 
@@ -49,6 +137,8 @@ Trainer::Trainer(TrainerParts parts)
       agent_(std::move(parts.agent)),
       make_envs_(std::move(parts.make_envs)),
       service_(std::move(parts.service)),
+      store_(std::move(parts.store)),
+      identity_(std::move(parts.identity)),
       log_(settings_.return_window),
       pacer_(std::make_unique<Pacer>(pace_options(), clock_)) {
   ParameterServerOptions options;
@@ -100,6 +190,7 @@ void Trainer::start_thread(Body body) {
       status = internal_error("a thread of the training raised: {}", error.what());
     }
     if (!status.ok() && status.code() != StatusCode::kCancelled) end(TrainEnd::kFailed, status);
+    pacer_->detach();
     MutexLock lock(mutex_);
     if (--running_ > 0) return;
     if (end_ == TrainEnd::kRunning) end_ = TrainEnd::kAllSteps;
@@ -119,6 +210,7 @@ Status Trainer::start() {
     is_started_ = true;
     started_at_ = clock_.now();
     running_ = settings_.actors == 0 ? 1 : settings_.actors + settings_.learners;
+    pacer_->attach(running_);
   }
   if (settings_.actors == 0) {
     start_thread([this] { return run_in_turn(); });
@@ -155,7 +247,9 @@ void Trainer::end(TrainEnd how, Status status) {
     changed_->notify_all();
   }
   pacer_->stop();
-  server_->stop();
+  // A gradient that waits for no other one is still used: what was begun is then whole, and saved
+  // so.
+  if (!settings_.asynchronous && settings_.learners > 1) server_->stop();
 }
 
 double Trainer::share_of(std::uint64_t steps) const {
@@ -165,6 +259,7 @@ double Trainer::share_of(std::uint64_t steps) const {
 Status Trainer::run_actor(std::size_t actor) {
   ActorLoop& loop = *loops_.actors[actor];
   std::uint64_t steps = pacer_->pace().collected();
+  check_return();
   while (pacer_->begin_collect()) {
     const nn::PublishedParameters::Version policy = server_->policy(actor);
     REVERIE_RETURN_IF_ERROR(loop.step(*policy.parameters, steps));
@@ -177,7 +272,7 @@ Status Trainer::run_actor(std::size_t actor) {
 
 Status Trainer::run_learner(std::size_t learner) {
   const bool alone = settings_.asynchronous || settings_.learners == 1;
-  for (std::uint64_t round = 0;; ++round) {
+  for (std::uint64_t round = pacer_->pace().learned() / settings_.learners;; ++round) {
     const bool goes_on = alone ? pacer_->begin_next_batch()
                                : pacer_->begin_batch((round + 1) * settings_.learners - 1);
     if (!goes_on) return {};
@@ -188,11 +283,11 @@ Status Trainer::run_learner(std::size_t learner) {
 
 Status Trainer::run_in_turn() {
   ActorLoop& actor = *loops_.actors.front();
-  std::uint64_t batch = 0;
-  std::uint64_t steps = 0;
-  while (pacer_->begin_collect()) {
-    REVERIE_RETURN_IF_ERROR(actor.step(*agent_->weights().networks[0], steps));
-    steps = pacer_->collect(actor.env_count());
+  const Pace begin = pacer_->pace();
+  std::uint64_t batch = begin.learned();
+  std::uint64_t steps = begin.collected();
+  // What a checkpoint was written before comes first.
+  for (;;) {
     check_return();
     REVERIE_RETURN_IF_ERROR(evaluate_when_due(steps, *agent_->weights().networks[0]));
     for (; batch < pacer_->batch_count() && pacer_->pace().is_due(batch); ++batch) {
@@ -200,8 +295,10 @@ Status Trainer::run_in_turn() {
       REVERIE_RETURN_IF_ERROR(learn_once(0, steps));
       pacer_->learn(1);
     }
+    if (!pacer_->begin_collect()) return {};
+    REVERIE_RETURN_IF_ERROR(actor.step(*agent_->weights().networks[0], steps));
+    steps = pacer_->collect(actor.env_count());
   }
-  return {};
 }
 
 Status Trainer::learn_once(std::size_t learner, std::uint64_t steps) {
@@ -229,23 +326,145 @@ void Trainer::check_return() {
 
 Status Trainer::evaluate_when_due(std::uint64_t steps, const nn::Parameters& weights) {
   const std::uint64_t interval = settings_.evaluation_interval;
-  if (interval == 0 || steps / interval == (steps - settings_.envs_per_actor) / interval) return {};
+  if (interval == 0) return {};
+  {
+    MutexLock lock(evaluation_mutex_);
+    if (steps / interval <= evaluated_) return {};
+    evaluated_ = steps / interval;
+  }
   EvaluateOptions options;
   options.episode_count = settings_.evaluation_episodes;
   options.interrupted = [this] { return pacer_->is_stopped(); };
   const std::uint64_t seed = derived_seed(*settings_.seed, SeedUse::kEvaluation, steps / interval);
-  REVERIE_ASSIGN_OR_RETURN(const std::vector<double> returns,
-                           reverie::evaluate(make_envs_, *agent_, weights, seed, options));
-  double sum = 0;
-  for (const double value : returns) sum += value;
-  const double mean = sum / static_cast<double>(returns.size());
+  const Result<std::vector<double>> returns =
+      reverie::evaluate(make_envs_, *agent_, weights, seed, options);
   MutexLock lock(evaluation_mutex_);
+  if (!returns.ok()) {
+    evaluated_ = steps / interval - 1;  // one that goes on from here begins with it
+    return returns.status();
+  }
+  double sum = 0;
+  for (const double value : *returns) sum += value;
+  const double mean = sum / static_cast<double>(returns->size());
   if (evaluations_.empty() || mean >= best_mean_) {
     best_ = weights.copy();
     best_mean_ = mean;
   }
   evaluations_.push_back({steps, mean});
   return {};
+}
+
+// --- Checkpoints -------------------------------------------------------------------------------
+
+Result<std::string> Trainer::save(checkpoint::Checkpointer& to) {
+  REVERIE_RETURN_IF_ERROR(fork_guard_.check("the trainer"));
+  if (!store_) return unimplemented("this training's store is not its own, and cannot be saved");
+  MutexLock saving(save_mutex_);
+  bool is_at_work = false;
+  {
+    MutexLock lock(mutex_);
+    is_at_work = is_started_ && running_ > 0;
+  }
+  if (!is_at_work) return write(to);
+  const bool is_paused = pacer_->pause();
+  // One that is stopped is over within a step of each thread.
+  if (!is_paused) wait(TimePoint::max());
+  Result<std::string> folder = write(to);
+  pacer_->go_on();
+  return folder;
+}
+
+Result<std::string> Trainer::write(checkpoint::Checkpointer& to) {
+  std::vector<std::byte> state;
+  ByteWriter out(state);
+  REVERIE_RETURN_IF_ERROR(write_state(out));
+  std::string folder;
+  REVERIE_RETURN_IF_ERROR(write_replay_state(loops_.buffers(), state, [&]() -> Status {
+    REVERIE_ASSIGN_OR_RETURN(checkpoint::Written written, to.write(*store_, state));
+    folder = std::move(written.folder);
+    return {};
+  }));
+  return folder;
+}
+
+Status Trainer::write_state(ByteWriter& out) {
+  write_identity(identity_, settings_, out);
+  REVERIE_RETURN_IF_ERROR(write_part(out, [&](ByteWriter& part) { return agent_->save(part); }));
+  REVERIE_RETURN_IF_ERROR(write_part(out, [&](ByteWriter& part) -> Status {
+    const TrainProgress now = progress();
+    part.u64(now.steps).u64(now.batches).f64(now.elapsed_s).f64(now.loss);
+    MutexLock lock(evaluation_mutex_);
+    part.u64(evaluated_).f64(best_mean_);
+    write_array<Evaluation>(evaluations_, part);
+    write_array<float>(best_.span(), part);
+    return {};
+  }));
+  REVERIE_RETURN_IF_ERROR(write_part(out, [&](ByteWriter& part) -> Status {
+    server_->save(part);
+    return {};
+  }));
+  REVERIE_RETURN_IF_ERROR(write_part(out, [&](ByteWriter& part) -> Status {
+    log_.save(part);
+    return {};
+  }));
+  for (const auto& actor : loops_.actors) {
+    REVERIE_RETURN_IF_ERROR(write_part(out, [&](ByteWriter& part) { return actor->save(part); }));
+  }
+  for (const auto& learner : loops_.learners) {
+    REVERIE_RETURN_IF_ERROR(write_part(out, [&](ByteWriter& part) -> Status {
+      learner->save(part);
+      return {};
+    }));
+  }
+  return {};
+}
+
+Status Trainer::read_run(ByteReader in) {
+  const std::uint64_t steps = in.u64();
+  const std::uint64_t batches = in.u64();
+  elapsed_before_s_ = in.f64();
+  loss_ = in.f64();
+  MutexLock lock(evaluation_mutex_);
+  evaluated_ = in.u64();
+  best_mean_ = in.f64();
+  evaluations_ = read_array<Evaluation>(in);
+  const std::vector<float> best = read_array<float>(in);
+  REVERIE_RETURN_IF_ERROR(check_done(in, "the run"));
+  if (!evaluations_.empty()) {
+    best_ = agent_->weights().networks[0]->copy();
+    if (best.size() != best_.float_count()) {
+      return data_loss("the best policy has {} numbers, not {}", best.size(), best_.float_count());
+    }
+    std::ranges::copy(best, best_.data());
+  }
+  pacer_->restore(steps, batches);
+  return {};
+}
+
+Status Trainer::restore(checkpoint::LoadedCheckpoint& from) {
+  ByteReader in(from.manifest.payload);
+  REVERIE_RETURN_IF_ERROR(check_identity(identity_, settings_, in));
+  (void)read_part(in);  // the agent, which has it
+  REVERIE_RETURN_IF_ERROR(read_run(read_part(in)));
+  ByteReader server = read_part(in);
+  REVERIE_RETURN_IF_ERROR(server_->load(server));
+  ByteReader log = read_part(in);
+  REVERIE_RETURN_IF_ERROR(log_.load(log));
+  for (const auto& actor : loops_.actors) {
+    ByteReader part = read_part(in);
+    REVERIE_RETURN_IF_ERROR(actor->load(part));
+  }
+  for (const auto& learner : loops_.learners) {
+    ByteReader part = read_part(in);
+    REVERIE_RETURN_IF_ERROR(learner->load(part));
+  }
+  REVERIE_ASSIGN_OR_RETURN(const ReplayPlan plan, read_replay_plan(in));
+  const std::vector<ReplayBuffer*> buffers = loops_.buffers();
+  if (plan != ReplayPlan::of(buffers.front()->plan()) || from.tables.size() != 1) {
+    return data_loss("the replay of the checkpoint is of another shape than its settings say");
+  }
+  REVERIE_RETURN_IF_ERROR(restore_replay(buffers, in, from.tables.front().trajectories));
+  return checkpoint::restore(*store_, from, checkpoint::OnMismatch::kRefuse);
 }
 
 // --- What callers ask --------------------------------------------------------------------------
@@ -268,10 +487,11 @@ TrainProgress Trainer::progress() const {
   progress.mean_return = log_.mean();
   progress.loss = loss_.load(std::memory_order_relaxed);
   progress.waits = pacer_->waits();
+  progress.elapsed_s = elapsed_before_s_;
   MutexLock lock(mutex_);
   progress.end = is_over() ? end_ : TrainEnd::kRunning;
   if (is_started_) {
-    progress.elapsed_s = to_seconds((is_over() ? ended_at_ : clock_.now()) - started_at_);
+    progress.elapsed_s += to_seconds((is_over() ? ended_at_ : clock_.now()) - started_at_);
   }
   return progress;
 }

@@ -15,6 +15,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -22,6 +24,8 @@
 #include "reverie/base/fork.h"
 #include "reverie/base/mutex.h"
 #include "reverie/base/status.h"
+#include "reverie/checkpoint/checkpoint_reader.h"
+#include "reverie/checkpoint/checkpointer.h"
 #include "reverie/learn/actor_loop.h"
 #include "reverie/learn/evaluate.h"
 #include "reverie/learn/learner_loop.h"
@@ -41,6 +45,14 @@ struct TrainerParts {
   // A store with the table of training_table() (loops.h).
   std::shared_ptr<ReplayService> service;
   Clock* clock = &Clock::system();
+
+  // For checkpoints: the same store, which belongs to the training alone. Null: none are written.
+  std::shared_ptr<LocalService> store;
+  // What is trained in what, as a checkpoint tells: another's is refused.
+  std::string identity;
+  // A checkpoint to go on from, whose items the store gets: it is empty before. Null: from the
+  // first step.
+  checkpoint::LoadedCheckpoint* resume = nullptr;
 };
 
 enum class TrainEnd : std::uint8_t { kRunning, kAllSteps, kReturnReached, kStopped, kFailed };
@@ -99,6 +111,13 @@ class Trainer {
   // Episodes from number `first` on.
   std::vector<EpisodeRecord> episodes(std::size_t first) const { return log_.since(first); }
 
+  // Writes all that the training is as a checkpoint: weights, optimisers, replay, every generator,
+  // the environments as their episodes' seeds and actions. Threads rest meanwhile, each between two
+  // steps or batches. With one thread, a training that goes on from there is, bit for bit, the one
+  // that was not interrupted. UNIMPLEMENTED where environments or the store cannot be saved; else
+  // what Checkpointer::write() says. The training goes on either way. Returns the path.
+  Result<std::string> save(checkpoint::Checkpointer& to);
+
   // A copy of the latest policy; while one thread acts and learns, of up to 64 steps before.
   nn::Parameters policy();
   // The evaluations so far, one every evaluation_interval steps.
@@ -121,8 +140,13 @@ class Trainer {
   template <typename Body>
   void start_thread(Body body);
   Status learn_once(std::size_t learner, std::uint64_t steps);
+  // While no thread is at work.
+  Result<std::string> write(checkpoint::Checkpointer& to);
+  Status write_state(ByteWriter& out);
+  Status restore(checkpoint::LoadedCheckpoint& from);
+  Status read_run(ByteReader in);
   void check_return();
-  // Judges the weights if the actor's last step began another evaluation_interval.
+  // Judges the weights if another evaluation_interval has begun that no evaluation was of.
   Status evaluate_when_due(std::uint64_t steps, const nn::Parameters& weights);
   bool is_over() const REVERIE_REQUIRES(mutex_) {
     return is_started_ ? running_ == 0 : end_ != TrainEnd::kRunning;
@@ -135,14 +159,19 @@ class Trainer {
   std::unique_ptr<Agent> agent_;
   EnvMaker make_envs_;
   std::shared_ptr<ReplayService> service_;
+  std::shared_ptr<LocalService> store_;
+  const std::string identity_;
   ReturnLog log_;
   std::unique_ptr<Pacer> pacer_;
   std::unique_ptr<ParameterServer> server_;
   Loops loops_;
   std::atomic<double> loss_{0};
   ForkGuard fork_guard_;
+  double elapsed_before_s_ = 0;  // of the runs that this one goes on from
+  Mutex save_mutex_;             // one save at a time
 
   mutable Mutex evaluation_mutex_;
+  std::uint64_t evaluated_ REVERIE_GUARDED_BY(evaluation_mutex_) = 0;  // intervals, begun
   std::vector<Evaluation> evaluations_ REVERIE_GUARDED_BY(evaluation_mutex_);
   nn::Parameters best_ REVERIE_GUARDED_BY(evaluation_mutex_);
   double best_mean_ REVERIE_GUARDED_BY(evaluation_mutex_) = 0;

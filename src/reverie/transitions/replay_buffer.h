@@ -90,6 +90,8 @@ class ReplayBuffer {
   Status clear(const WaitOptions& wait);
 
  private:
+  friend class ReplayState;  // replay_state.cc
+
   // What one sample works with, kept for the next.
   struct Scratch {
     SampleBatch batch;

@@ -38,6 +38,8 @@ struct HindsightOptions {
   // Columns of the observation, of one type and shape.
   std::string achieved = "achieved_goal";
   std::string goal = "desired_goal";
+
+  friend bool operator==(const HindsightOptions&, const HindsightOptions&) = default;
 };
 
 struct TransitionOptions {
@@ -58,6 +60,8 @@ struct TransitionOptions {
   bool has_sequences() const { return sequence_length > 0; }
   // Steps of an item at most.
   std::uint32_t steps_max() const { return has_sequences() ? burn_in + sequence_length : n_step; }
+
+  friend bool operator==(const TransitionOptions&, const TransitionOptions&) = default;
 };
 
 // Which rows an item has: history + steps + 1, the first `burn_in` of the steps not counting.

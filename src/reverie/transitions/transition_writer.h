@@ -68,6 +68,8 @@ class TransitionWriter {
   void clear();
 
  private:
+  friend class ReplayState;  // replay_state.cc
+
   // Rows are numbered over a stream's life; row r lies in chunk r / chunk_rows, which is a shift.
   struct Stream {
     std::uint64_t row = 0;            // of the next step

@@ -1,0 +1,138 @@
+"""A training's folder: what it is, and the checkpoints that it goes on from."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import time
+import warnings
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+from reverie._options import OptionValue
+from reverie.agents.settings import TrainSettings
+from reverie.agents.trainer import Trainer
+from reverie.errors import DataLossError, ReverieError
+
+CHECKPOINTS = "checkpoints"
+SETTINGS = "settings.json"
+
+
+class Described(Protocol):
+    """What a training is: a `Trainer`, or a `TrainResult`."""
+
+    @property
+    def algorithm(self) -> str: ...  # noqa: D102
+    @property
+    def env(self) -> str: ...  # noqa: D102
+    @property
+    def env_options(self) -> dict[str, OptionValue]: ...  # noqa: D102
+    @property
+    def env_backend(self) -> str: ...  # noqa: D102
+    @property
+    def learner(self) -> str: ...  # noqa: D102
+    @property
+    def settings(self) -> TrainSettings: ...  # noqa: D102
+
+
+def describe(folder: str | os.PathLike[str], training: Described) -> None:
+    """Writes ``settings.json``: what is trained in what, and how."""
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    described = {
+        "algorithm": training.algorithm,
+        "env": training.env,
+        "env_options": training.env_options,
+        "env_backend": training.env_backend,
+        "learner": training.learner,
+        "settings": training.settings.options(),
+    }
+    beside = path / (SETTINGS + ".new")
+    beside.write_text(json.dumps(described, indent=2) + "\n")
+    beside.replace(path / SETTINGS)
+
+
+def described_in(folder: Path) -> dict[str, Any]:
+    """What ``settings.json`` says: the learner, and the arguments of a `Trainer`.
+
+    Raises:
+        FileNotFoundError: it is missing.
+        DataLossError: it is damaged.
+    """
+    path = folder / SETTINGS
+    if not path.exists():
+        raise FileNotFoundError(
+            errno.ENOENT,
+            f"no training is there ({SETTINGS} is missing); give a folder that one had as --out",
+            str(folder),
+        )
+    try:
+        described = json.loads(path.read_text())
+        return {
+            "algorithm": str(described["algorithm"]),
+            "env": str(described["env"]),
+            "env_options": dict(described.get("env_options") or {}),
+            "env_backend": str(described.get("env_backend") or "auto"),
+            "learner": str(described.get("learner") or "native"),
+            "settings": dict(described["settings"]),
+        }
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataLossError(
+            f"{path} is damaged: {error!r}; it must be as training wrote it"
+        ) from None
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Whether a training that was saved there can be gone on with."""
+    return any((folder / CHECKPOINTS).glob("checkpoint-*"))
+
+
+class Checkpoints:
+    """Saves a training now and then, and once more at the end, however it ends.
+
+    One that cannot be written on the way is told by a warning, and the training goes on; the last
+    one raises, unless another exception is on its way.
+    """
+
+    def __init__(self, trainer: Trainer, folder: Path, every_s: float) -> None:
+        self._trainer = trainer
+        self._path = folder / CHECKPOINTS
+        self._every_s = every_s
+        self._next = time.monotonic() + every_s
+
+    def save_when_due(self) -> None:
+        """Saves if it is time."""
+        if time.monotonic() < self._next:
+            return
+        try:
+            self._trainer.save(self._path)
+        except ReverieError as error:
+            _warn(error)
+        self._next = time.monotonic() + self._every_s
+
+    def __enter__(self) -> Checkpoints:
+        # At once, so that a run that is killed early can be resumed too, and a disk or folder that
+        # takes none is told before the work is done.
+        if not has_checkpoint(self._path.parent):
+            self._trainer.save(self._path)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._trainer.stop()
+        try:
+            self._trainer.save(self._path)
+        except ReverieError as failure:
+            if error is None:
+                raise
+            _warn(failure)
+
+
+def _warn(error: ReverieError) -> None:
+    warnings.warn(f"no checkpoint was written: {error}", RuntimeWarning, stacklevel=3)

@@ -1,0 +1,467 @@
+"""Trainings that are saved, interrupted and gone on with."""
+
+import contextlib
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import reverie
+from eventually import eventually
+from reverie.__main__ import main
+from reverie.agents import Trainer, TrainSettings, evaluate, train
+from reverie.agents.checkpoints import CHECKPOINTS, Checkpoints, has_checkpoint
+from reverie.errors import (
+    DataLossError,
+    EnvError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    ResourceExhaustedError,
+    UnimplementedError,
+)
+
+ROOT = Path(__file__).resolve().parents[3]
+SHORT = TrainSettings(
+    seed=3, steps=1_500, hidden=(16,), warmup_steps=100, batch_size=16, n_step=3, capacity=600
+)
+CONTINUOUS = TrainSettings(
+    seed=3, steps=400, hidden=(16,), warmup_steps=100, batch_size=16, capacity=250
+)
+
+
+def outcome(trainer):
+    return trainer.episodes(), trainer.evaluations(), trainer.policy().parameters.tobytes()
+
+
+def run_through(algorithm, env, settings, **options):
+    with Trainer(algorithm, env, settings, **options) as trainer:
+        trainer.start()
+        trainer.wait()
+        return outcome(trainer)
+
+
+def run_in_parts(algorithm, env, settings, path, stops, **options):
+    """Interrupted after about so many steps each, saved, and gone on with by another trainer."""
+    resume = None
+    for stop in [*stops, None]:
+        with Trainer(algorithm, env, settings, resume=resume, **options) as trainer:
+            trainer.start()
+            if stop is None:
+                trainer.wait()
+                return outcome(trainer)
+            eventually(lambda: trainer.progress().steps >= stop or trainer.wait(0))  # noqa: B023
+            trainer.stop()
+            trainer.save(path)
+            resume = path
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "settings", "options"),
+    [
+        ("ddqn", "CartPole-v1", {"evaluation_interval": 400, "envs_per_actor": 2}, {}),
+        ("dqn", "CartPole-v1", {"prioritized": False, "tau": 0.01}, {}),
+        (
+            "dqn",
+            "CartPole-v1",
+            {"weights_over_buffer": True, "steps": 600},
+            {"env_backend": "thread"},
+        ),
+    ],
+)
+def test_an_interrupted_training_ends_in_the_same_bits(tmp_path, algorithm, env, settings, options):
+    whole = TrainSettings(**{**vars(SHORT), **settings})
+    stops = sorted(random.Random(7).sample(range(1, whole.steps), 5))
+    expected = run_through(algorithm, env, whole, **options)
+    assert run_in_parts(algorithm, env, whole, tmp_path / "it", stops, **options) == expected
+
+
+@pytest.mark.parametrize("algorithm", ["ddpg", "td3", "sac"])
+def test_continuous_algorithms_go_on_in_the_same_bits(tmp_path, algorithm):
+    expected = run_through(algorithm, "Pendulum-v1", CONTINUOUS)
+    parts = run_in_parts(algorithm, "Pendulum-v1", CONTINUOUS, tmp_path / "it", [50, 200, 390])
+    assert parts == expected
+
+
+@pytest.mark.full
+def test_twenty_interruptions_end_in_the_same_bits(tmp_path):
+    settings = TrainSettings(seed=5, steps=20_000, hidden=(32,), n_step=3, capacity=7_000)
+    stops = sorted(random.Random(1).sample(range(1, settings.steps), 20))
+    for env in ("CartPole-v1", "LunarLander-v3"):
+        expected = run_through("ddqn", env, settings)
+        assert run_in_parts("ddqn", env, settings, tmp_path / env, stops) == expected
+
+
+def test_a_lander_goes_on_in_the_same_bits(tmp_path):
+    settings = TrainSettings(**{**vars(SHORT), "steps": 900})
+    try:
+        expected = run_through("ddqn", "LunarLander-v3", settings)
+    except NotFoundError:
+        pytest.skip("this build has no LunarLander")
+    parts = run_in_parts("ddqn", "LunarLander-v3", settings, tmp_path / "it", [150, 477, 700])
+    assert parts == expected
+
+
+GATED = """
+    import threading
+
+    import gymnasium
+    from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+
+
+    class Gated(CartPoleEnv):
+        armed = False
+        entered = threading.Event()
+        opened = threading.Event()
+        steps = 0
+
+        def step(self, action):
+            Gated.steps += 1
+            if Gated.armed and Gated.steps == 150:
+                Gated.entered.set()
+                Gated.opened.wait(60)
+            return super().step(action)
+
+
+    gymnasium.register("Gated-v0", Gated)
+"""
+
+
+def test_a_step_that_a_stop_cuts_off_is_taken_again(tmp_path, monkeypatch):
+    gymnasium = pytest.importorskip("gymnasium")
+    (tmp_path / "gated_envs.py").write_text(textwrap.dedent(GATED))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    settings = TrainSettings(**{**vars(SHORT), "steps": 300})
+    env, options = "gated_envs:Gated-v0", {"env_backend": "thread"}
+    try:
+        expected = run_through("dqn", env, settings, **options)
+        gated = sys.modules["gated_envs"].Gated
+        gated.steps, gated.armed = 0, True
+        with Trainer("dqn", env, settings, **options) as trainer:
+            trainer.start()
+            assert gated.entered.wait(60)
+            trainer.stop()
+            gated.opened.set()
+            assert trainer.progress().steps == 149
+            trainer.save(tmp_path / "it")
+        gated.armed = False
+        with Trainer("dqn", env, settings, resume=tmp_path / "it", **options) as trainer:
+            trainer.start()
+            trainer.wait()
+            assert outcome(trainer) == expected
+    finally:
+        sys.modules.pop("gated_envs", None)
+        gymnasium.registry.pop("Gated-v0", None)
+
+
+def test_saving_on_the_way_does_not_change_the_run(tmp_path):
+    expected = run_through("ddqn", "CartPole-v1", SHORT)
+    with Trainer("ddqn", "CartPole-v1", SHORT) as trainer:
+        trainer.start()
+        saves = 0
+        while not trainer.wait(0.001):
+            trainer.save(tmp_path / "it")
+            saves += 1
+        assert saves > 0
+        assert outcome(trainer) == expected
+    with Trainer("ddqn", "CartPole-v1", SHORT, resume=tmp_path / "it") as trainer:
+        trainer.start()
+        trainer.wait()
+        assert outcome(trainer) == expected
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_threads_rest_while_they_are_saved(tmp_path, asynchronous):
+    settings = TrainSettings(
+        seed=1,
+        steps=6_000,
+        hidden=(16,),
+        warmup_steps=200,
+        actors=2,
+        learners=2,
+        envs_per_actor=2,
+        asynchronous=asynchronous,
+    )
+    path = tmp_path / "it"
+    with Trainer("ddqn", "CartPole-v1", settings) as trainer:
+        trainer.start()
+        eventually(lambda: trainer.progress().batches >= 200)
+        for _ in range(20):
+            trainer.save(path)
+        before = trainer.progress()
+        trainer.stop()
+    with Trainer("ddqn", "CartPole-v1", settings, resume=path) as trainer:
+        begin = trainer.progress()
+        assert 200 <= begin.batches <= before.batches
+        assert begin.updates > 0
+        trainer.start()
+        assert trainer.wait(60)
+        end = trainer.progress()
+    assert end.end == "all steps"
+    assert end.batches == end.batch_count
+    assert end.elapsed_s > begin.elapsed_s > 0
+
+
+def test_two_threads_may_save_at_once(tmp_path):
+    settings = TrainSettings(**{**vars(SHORT), "steps": 10**9})
+    with Trainer("dqn", "CartPole-v1", settings) as trainer:
+        trainer.start()
+        threads = [
+            threading.Thread(target=trainer.save, args=(tmp_path / str(i),)) for i in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    for i in range(3):
+        Trainer("dqn", "CartPole-v1", settings, resume=tmp_path / str(i))
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    path = tmp_path_factory.mktemp("saved") / "it"
+    settings = TrainSettings(seed=1, steps=300, hidden=(8,), warmup_steps=50, capacity=50)
+    with Trainer("dqn", "CartPole-v1", settings) as trainer:
+        trainer.start()
+        trainer.wait()
+        trainer.save(path)
+    return settings, path
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "settings", "words"),
+    [
+        ("ddqn", "CartPole-v1", {}, "dqn in CartPole-v1"),
+        ("dqn", "MountainCar-v0", {}, "MountainCar-v0"),
+        ("dqn", "CartPole-v1", {"batch_size": 32}, "batch_size 64.*32"),
+        ("dqn", "CartPole-v1", {"seed": 2}, "seed"),
+        ("dqn", "CartPole-v1", {"stop_at_return": 100.0}, "stop_at_return"),
+    ],
+)
+def test_a_checkpoint_of_another_training_is_refused(saved, algorithm, env, settings, words):
+    given = TrainSettings(**{**vars(saved[0]), **settings})
+    with pytest.raises(InvalidArgumentError, match=words):
+        Trainer(algorithm, env, given, resume=saved[1])
+
+
+def test_a_damaged_checkpoint_is_refused(saved, tmp_path):
+    settings, path = saved
+    draw = random.Random(3)
+    (newest,) = path.glob("checkpoint-*")
+    copy = tmp_path / newest.name
+    shutil.copytree(newest, copy)
+    for file in sorted(copy.iterdir()):
+        whole = file.read_bytes()
+        for place in [0, 9, *draw.sample(range(16, len(whole)), 10)]:
+            damaged = bytearray(whole)
+            damaged[place] ^= 1 << draw.randrange(8)
+            file.write_bytes(damaged)
+            with pytest.raises((DataLossError, UnimplementedError)):
+                Trainer("dqn", "CartPole-v1", settings, resume=copy)
+        for size in [0, 17, *draw.sample(range(len(whole)), 5)]:
+            file.write_bytes(whole[:size])
+            with pytest.raises(DataLossError):
+                Trainer("dqn", "CartPole-v1", settings, resume=copy)
+        file.write_bytes(whole)
+    Trainer("dqn", "CartPole-v1", settings, resume=copy)
+    with pytest.raises(NotFoundError):
+        Trainer("dqn", "CartPole-v1", settings, resume=tmp_path / "none")
+    with pytest.raises(InvalidArgumentError, match="file"):
+        Trainer("dqn", "CartPole-v1", settings, resume=copy / "manifest")
+
+
+def test_a_checkpoint_of_something_else_is_refused(saved, tmp_path):
+    buffer = reverie.ReplayBuffer(5)
+    buffer.add(obs=0.0, action=1, reward=1.0, next_obs=1.0, terminated=False)
+    buffer.save(tmp_path / "it")
+    with pytest.raises(InvalidArgumentError, match="no checkpoint of a training"):
+        Trainer("dqn", "CartPole-v1", saved[0], resume=tmp_path / "it")
+    with pytest.raises(InvalidArgumentError, match="no checkpoint of a ReplayBuffer"):
+        reverie.ReplayBuffer.load(saved[1])
+
+
+def test_a_full_disk_keeps_the_old_checkpoint(saved, tmp_path):
+    settings, path = saved
+    kept = tmp_path / "it"
+    shutil.copytree(path, kept)
+    before = sorted(os.listdir(kept))
+    with Trainer("dqn", "CartPole-v1", settings, resume=kept) as trainer:
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+        try:
+            with pytest.raises(ResourceExhaustedError):
+                trainer.save(kept)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            signal.signal(signal.SIGXFSZ, handler)
+        with pytest.raises(InvalidArgumentError, match="file"):
+            trainer.save(__file__)
+    assert sorted(os.listdir(kept)) == before
+    Trainer("dqn", "CartPole-v1", settings, resume=kept)
+
+
+def test_a_folder_is_one_training_s_at_a_time(saved, tmp_path):
+    settings, path = saved
+    with Trainer("dqn", "CartPole-v1", settings, resume=path) as first:
+        folder = first.save(tmp_path / "it")
+        assert folder == str(tmp_path / "it" / "checkpoint-0000000001")
+        second = Trainer("dqn", "CartPole-v1", settings, resume=folder)
+        with pytest.raises(FailedPreconditionError, match="it"):
+            second.save(tmp_path / "it")
+        first.save(tmp_path / "other")
+        assert second.save(tmp_path / "it").endswith("-0000000002")
+    assert [name for name in os.listdir(tmp_path / "it") if name.startswith("checkpoint")] == [
+        "checkpoint-0000000002"
+    ]
+
+
+def test_an_environment_that_does_not_repeat_itself_is_refused(tmp_path, monkeypatch):
+    pytest.importorskip("gymnasium")
+    settings = TrainSettings(**{**vars(SHORT), "steps": 300})
+    with Trainer("dqn", "CartPole-v1", settings, env_backend="thread") as trainer:
+        trainer.start()
+        trainer.wait()
+        trainer.save(tmp_path / "it")
+    monkeypatch.setattr("reverie.agents.envs.episode_seed", lambda *_: 12345)
+    with pytest.raises((FailedPreconditionError, EnvError), match="does not repeat"):
+        Trainer("dqn", "CartPole-v1", settings, env_backend="thread", resume=tmp_path / "it")
+
+
+def test_train_goes_on_in_its_folder(tmp_path):
+    with pytest.raises(InvalidArgumentError, match="out"):
+        train("dqn", "CartPole-v1", SHORT, resume=True)
+    whole = train("ddqn", "CartPole-v1", SHORT, final_episodes=2)
+
+    class EnoughError(Exception):
+        pass
+
+    def give_up(_progress):
+        raise EnoughError
+
+    endless = TrainSettings(**{**vars(SHORT), "steps": 300_000})
+    with pytest.raises(EnoughError):
+        train("ddqn", "CartPole-v1", endless, out=tmp_path / "long", report=give_up)
+    assert has_checkpoint(tmp_path / "long")
+    first = train("ddqn", "CartPole-v1", SHORT, out=tmp_path / "run", final_episodes=2)
+    again = train(
+        "ddqn",
+        "CartPole-v1",
+        TrainSettings(**{**vars(SHORT), "seed": None}),
+        out=tmp_path / "run",
+        resume=True,
+        final_episodes=2,
+    )
+    assert first.episodes == again.episodes == whole.episodes
+    np.testing.assert_array_equal(again.policy.parameters, whole.policy.parameters)
+
+
+def test_a_checkpoint_that_cannot_be_written_on_the_way_is_told(tmp_path):
+    with Trainer("dqn", "CartPole-v1", SHORT) as trainer:
+        trainer.start()
+        (tmp_path / CHECKPOINTS).write_text("in the way")
+        checkpoints = Checkpoints(trainer, tmp_path, 1e-9)
+        with pytest.warns(RuntimeWarning, match="no checkpoint was written"):
+            checkpoints.save_when_due()
+        trainer.wait()
+        with pytest.raises(InvalidArgumentError), checkpoints:
+            raise AssertionError
+        (tmp_path / CHECKPOINTS).unlink()
+
+
+def test_an_error_is_not_hidden_by_a_checkpoint_that_cannot_be_written(tmp_path):
+    def fail():
+        shutil.rmtree(tmp_path / CHECKPOINTS)
+        (tmp_path / CHECKPOINTS).write_text("in the way")
+        raise ZeroDivisionError
+
+    with Trainer("dqn", "CartPole-v1", SHORT) as trainer:
+        told = pytest.warns(RuntimeWarning, match=CHECKPOINTS)
+        with told, pytest.raises(ZeroDivisionError), Checkpoints(trainer, tmp_path, 60.0):
+            fail()
+
+
+def command(*arguments, **options):
+    return subprocess.Popen(
+        [sys.executable, "-m", "reverie", "train", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        **options,
+    )
+
+
+def test_ctrl_c_leaves_a_checkpoint_and_nothing_else(tmp_path):
+    pytest.importorskip("gymnasium")
+    out = tmp_path / "run"
+    arguments = "--algorithm dqn --env CartPole-v1 --hidden 16 --seed 1 --steps 1000000000"
+    shared = set(os.listdir("/dev/shm"))
+    process = command(*arguments.split(), "--env-backend", "process", "--out", str(out))
+    for line in process.stdout:
+        if "gradient steps/s" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    rest = process.communicate(timeout=60)[0]
+    assert process.returncode == 130, rest
+    assert "Traceback" not in rest
+    assert set(os.listdir("/dev/shm")) <= shared
+    assert {"checkpoints", "curve.csv", "policy.safetensors"} <= set(os.listdir(out))
+    assert len(list((out / CHECKPOINTS).glob("checkpoint-*"))) == 1
+    assert not list((out / CHECKPOINTS).glob("tmp-*"))
+    assert len(evaluate(out, episodes=1)) == 1
+
+
+@pytest.mark.full
+def test_ctrl_c_at_any_moment(tmp_path):
+    draw = random.Random(11)
+    arguments = "--algorithm dqn --env CartPole-v1 --hidden 16 --seed 1 --steps 1000000000"
+    out = tmp_path / "run"
+    given = arguments.split()
+    for _ in range(50):
+        with command(*given, "--out", str(out), "--checkpoint-every", "0.001") as process:
+            assert "CartPole" in process.stdout.readline()  # signals are heeded from here on
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(draw.uniform(0.0, 1.5))
+            process.send_signal(signal.SIGINT)
+            told = process.communicate(timeout=60)[0]
+        assert process.returncode == 130, told
+        assert "Traceback" not in told
+        assert has_checkpoint(out)
+        assert not list((out / CHECKPOINTS).glob("tmp-*"))
+        given = ["--resume"]
+
+
+def newest(folder):
+    return max(
+        (int(path.name[-10:]) for path in folder.glob("checkpoints/checkpoint-*")), default=0
+    )
+
+
+def test_a_killed_training_goes_on_in_the_same_bits(tmp_path):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    arguments = "--algorithm ddqn --env CartPole-v1 --hidden 16 --seed 4 --steps 40000"
+    arguments += " --capacity 5000 --batch-size 16 --final-episodes 1"
+    assert main(["train", *arguments.split(), "--out", str(whole)]) == 0
+    given, kills = [*arguments.split(), "--checkpoint-every", "0.05"], 0
+    for _ in range(2):
+        with command(*given, "--out", str(killed)) as process:
+            begin = newest(killed)
+            eventually(lambda: newest(killed) >= begin + 2 or process.poll() is not None)  # noqa: B023
+            kills += process.poll() is None
+            process.kill()
+            process.communicate()
+        given = ["--resume", "--checkpoint-every", "0.05"]
+    assert kills > 0
+    assert main(["train", *given, "--out", str(killed)]) == 0
+    for name in ("policy.safetensors", "curve.csv"):
+        assert (killed / name).read_bytes() == (whole / name).read_bytes()

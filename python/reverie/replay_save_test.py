@@ -1,0 +1,227 @@
+"""Replay buffers that are saved and loaded."""
+
+import random
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import reverie
+from reverie.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+)
+
+
+def step(number, envs=1, **extra):
+    """A step of every environment; episodes end at different times."""
+    obs = np.stack([np.array([number, env], np.float32) for env in range(envs)])
+    after = np.stack([np.array([number + 1, env], np.float32) for env in range(envs)])
+    over = np.array([(number + env) % 13 == 0 for env in range(envs)])
+    return {
+        "obs": {"state": obs, "picture": np.full((envs, 20, 20), number % 256, np.uint8)},
+        "action": np.arange(envs) + number,
+        "reward": np.arange(envs) * 0.5 + number,
+        "next_obs": {
+            "state": after,
+            "picture": np.full((envs, 20, 20), (number + 1) % 256, np.uint8),
+        },
+        "terminated": over,
+        **extra,
+    }
+
+
+def go_on(buffer, begin, envs, prioritized):
+    """What a buffer gives while it is added to, sampled from and updated."""
+    given = []
+    for number in range(begin, begin + 40):
+        buffer.add(**step(number, envs))
+        if len(buffer) == 0:
+            continue  # the first item is not complete
+        batch = buffer.sample(8)
+        given.append(
+            {name: np.array(value) for name, value in flat(batch).items() if name != "tickets"}
+        )
+        if prioritized:
+            buffer.update_priorities(batch["tickets"], np.abs(batch["reward"]).ravel()[:8] + 0.1)
+    return given
+
+
+def flat(nest, path=""):
+    if not isinstance(nest, dict):
+        return {path: nest}
+    return {
+        k: v
+        for name, one in nest.items()
+        for k, v in flat(one, f"{path}/{name}" if path else name).items()
+    }
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"prioritized": True, "beta": 0.7},
+        {"prioritized": True, "weights": "buffer", "n_step": 4},
+        {"num_envs": 3, "n_step": 2, "prioritized": True},
+        {"frame_stack": 3},
+        {"sequence_length": 5, "period": 2, "burn_in": 3},
+        {"sequence_length": 4, "pad_sequences": False, "num_envs": 2, "prioritized": True},
+    ],
+)
+@pytest.mark.parametrize("capacity", [30, 1000])
+def test_what_is_loaded_goes_on_as_what_was_saved(tmp_path, arguments, capacity):
+    envs = arguments.get("num_envs", 1)
+    prioritized = arguments.get("prioritized", False)
+    buffer = reverie.ReplayBuffer(capacity, seed=7, **arguments)
+    go_on(buffer, 0, envs, prioritized)
+    buffer.save(tmp_path / "it")
+    loaded = reverie.ReplayBuffer.load(tmp_path / "it")
+    assert len(loaded) == len(buffer)
+    assert loaded.stats == buffer.stats
+    for ours, theirs in zip(
+        go_on(loaded, 40, envs, prioritized), go_on(buffer, 40, envs, prioritized), strict=True
+    ):
+        assert ours.keys() == theirs.keys()
+        for name, value in ours.items():
+            np.testing.assert_array_equal(value, theirs[name], err_msg=name)
+    assert loaded.max_priority == buffer.max_priority
+
+
+def test_columns_of_the_users_own_come_back(tmp_path):
+    buffer = reverie.ReplayBuffer(50, seed=1)
+    for number in range(5):
+        buffer.add(**step(number, log_prob=np.array([0.25 * number], np.float32)))
+    buffer.save(tmp_path / "it")
+    loaded = reverie.ReplayBuffer.load(tmp_path / "it")
+    np.testing.assert_array_equal(loaded[:]["log_prob"], buffer[:]["log_prob"])
+    loaded.add(**step(5, log_prob=np.array([2.0], np.float32)))
+    with pytest.raises(InvalidArgumentError, match="log_prob"):
+        loaded.add(**step(6))
+
+
+def test_a_beta_that_is_a_function_is_given_again(tmp_path):
+    def rising(updates):
+        return min(1.0, 0.4 + 0.1 * updates)
+
+    buffer = reverie.ReplayBuffer(50, prioritized=True, beta=rising, seed=1)
+    buffer.add(**step(1))
+    buffer.update_priorities(buffer.sample(1)["tickets"], [2.0])
+    buffer.save(tmp_path / "it")
+    with pytest.raises(InvalidArgumentError, match="beta"):
+        reverie.ReplayBuffer.load(tmp_path / "it")
+    loaded = reverie.ReplayBuffer.load(tmp_path / "it", beta=rising)
+    assert loaded.update_count == buffer.update_count == 1
+
+
+def test_what_cannot_be_saved_or_loaded_is_refused(tmp_path):
+    buffer = reverie.ReplayBuffer(50, seed=1)
+    with pytest.raises(FailedPreconditionError):
+        buffer.save(tmp_path / "it")
+    buffer.add(**step(1))
+    with pytest.raises(NotFoundError):
+        reverie.ReplayBuffer.load(tmp_path / "it")
+    with pytest.raises(TypeError):
+        buffer.save(3)
+    (tmp_path / "text").write_text("nothing of ours")
+    for act in (buffer.save, reverie.ReplayBuffer.load):
+        with pytest.raises(InvalidArgumentError, match="text"):
+            act(tmp_path / "text")
+    buffer.close()
+    with pytest.raises(reverie.ReverieError):
+        buffer.save(tmp_path / "it")
+    goals = reverie.ReplayBuffer(50, hindsight=reverie.Hindsight(lambda *_: 0.0))
+    goal = np.zeros((1, 2), np.float32)
+    obs = {"observation": goal, "achieved_goal": goal, "desired_goal": goal}
+    goals.add(obs=obs, action=np.zeros(1, np.int64), reward=[0.0], next_obs=obs, terminated=[False])
+    with pytest.raises(reverie.errors.UnimplementedError, match="hindsight"):
+        goals.save(tmp_path / "it")
+
+
+def test_a_store_s_checkpoint_is_no_buffer(tmp_path):
+    table = reverie.Table.queue("queue", 5)
+    checkpointer = reverie.checkpointers.DefaultCheckpointer(str(tmp_path / "it"))
+    with reverie.Store([table], checkpointer=checkpointer) as store:
+        store.checkpoint(b"anything")
+    with pytest.raises(InvalidArgumentError, match="no checkpoint of a ReplayBuffer"):
+        reverie.ReplayBuffer.load(tmp_path / "it")
+
+
+def test_what_is_saved_again_takes_the_place_of_the_first(tmp_path):
+    buffer = reverie.ReplayBuffer(50, seed=1)
+    for number in range(3):
+        buffer.add(**step(number))
+        assert buffer.save(tmp_path / "it") == str(tmp_path / "it" / f"checkpoint-{number + 1:010}")
+    assert [path.name for path in (tmp_path / "it").glob("checkpoint-*")] == [
+        "checkpoint-0000000003"
+    ]
+    assert len(reverie.ReplayBuffer.load(tmp_path / "it")) == 3
+
+
+def test_what_was_cleared_and_begun_again_comes_back(tmp_path):
+    buffer = reverie.ReplayBuffer(50, n_step=3, prioritized=True, seed=1)
+    go_on(buffer, 0, 1, prioritized=True)
+    buffer.clear()
+    go_on(buffer, 100, 1, prioritized=True)
+    buffer.save(tmp_path / "it")
+    loaded = reverie.ReplayBuffer.load(tmp_path / "it")
+    for ours, theirs in zip(
+        go_on(loaded, 140, 1, prioritized=True),
+        go_on(buffer, 140, 1, prioritized=True),
+        strict=True,
+    ):
+        for name, value in ours.items():
+            np.testing.assert_array_equal(value, theirs[name], err_msg=name)
+
+
+def test_a_second_thread_samples_while_it_is_saved(tmp_path):
+    buffer = reverie.ReplayBuffer(5_000, prioritized=True, seed=1)
+    for number in range(2_000):
+        buffer.add(**step(number))
+    stopped = threading.Event()
+    failures = []
+
+    def learn():
+        try:
+            while not stopped.is_set():
+                batch = buffer.sample(16)
+                buffer.update_priorities(batch["tickets"], np.ones(16))
+        except reverie.ReverieError as error:
+            failures.append(error)
+
+    learner = threading.Thread(target=learn)
+    learner.start()
+    for _ in range(5):
+        buffer.save(tmp_path / "it")
+    stopped.set()
+    learner.join()
+    assert not failures
+    np.testing.assert_array_equal(
+        reverie.ReplayBuffer.load(tmp_path / "it")[:]["reward"], buffer[:]["reward"]
+    )
+
+
+def test_damage_is_found_wherever_it_is(tmp_path):
+    buffer = reverie.ReplayBuffer(50, prioritized=True, seed=1)
+    for number in range(20):
+        buffer.add(**step(number))
+    folder = Path(buffer.save(tmp_path / "it"))
+    draw = random.Random(5)
+    for file in sorted(folder.iterdir()):
+        whole = file.read_bytes()
+        for place in draw.sample(range(len(whole)), 40):
+            damaged = bytearray(whole)
+            damaged[place] ^= 1 << draw.randrange(8)
+            file.write_bytes(damaged)
+            with pytest.raises((DataLossError, reverie.errors.UnimplementedError)):
+                reverie.ReplayBuffer.load(folder)
+        for size in draw.sample(range(len(whole)), 10):
+            file.write_bytes(whole[:size])
+            with pytest.raises(DataLossError):
+                reverie.ReplayBuffer.load(folder)
+        file.write_bytes(whole)
+    again = reverie.ReplayBuffer.load(folder)
+    np.testing.assert_array_equal(again[:]["reward"], buffer[:]["reward"])

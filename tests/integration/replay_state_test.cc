@@ -1,0 +1,207 @@
+// Replay buffers that are saved with their store and go on from there. What each kind of buffer
+// gives afterwards is in python/reverie/replay_save_test.py; here are several ways into one table,
+// and states that no buffer wrote.
+#include "reverie/transitions/replay_state.h"
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "reverie/checkpoint/checkpoint_reader.h"
+#include "reverie/checkpoint/checkpointer.h"
+#include "reverie/replay/local_service.h"
+#include "reverie/sim/file_system.h"
+#include "tests/support/refusal.h"
+
+namespace reverie {
+namespace {
+
+constexpr std::size_t kBatch = 16;
+constexpr std::int64_t kWidth = 40;  // few rows a chunk, so that items lie in two
+
+// Two writers in turn, with two environments each; an observation is the number of its step there.
+struct Buffers {
+  explicit Buffers(TransitionOptions options = {.capacity = 60, .env_count = 2, .n_step = 3}) {
+    TableOptions table = ReplayBuffer::table_options(options, "t");
+    table.sampler = {"Prioritized", {{"priority_exponent", 1.0}, {"seed", std::int64_t{1}}}};
+    service = LocalService::open({table}, {}).value();
+    first = ReplayBuffer::open(service, "t", options, {{"", DType::kFloat32, {kWidth}}},
+                               {{"", DType::kInt64, {}}}, 1)
+                .value();
+    second = first->beside(2);
+  }
+
+  void add(int number) {
+    const int step = number / 2;
+    const std::vector<float> before(2 * kWidth, static_cast<float>(step));
+    const std::vector<float> after(2 * kWidth, static_cast<float>(step + 1));
+    const std::array<std::int64_t, 2> action{step, -step};
+    const std::array<float, 2> reward{static_cast<float>(step), 0.5f};
+    const std::array<std::uint8_t, 2> over{static_cast<std::uint8_t>(step % 17 == 0),
+                                           static_cast<std::uint8_t>(step % 23 == 0)};
+    const std::array<std::uint8_t, 2> none{};
+    const std::array<std::int64_t, 2> shape{2, kWidth};
+    const TensorView obs{DType::kFloat32, shape, std::as_bytes(std::span(before))};
+    const TensorView next{DType::kFloat32, shape, std::as_bytes(std::span(after))};
+    const TensorView act{DType::kInt64, std::span(shape).first(1),
+                         std::as_bytes(std::span(action))};
+    ReplayBuffer& buffer = number % 2 == 0 ? *second : *first;
+    const StepArrays step_arrays{{&obs, 1}, {&act, 1}, {&next, 1}, reward, over, none, {}, true};
+    ASSERT_TRUE(buffer.add(step_arrays).ok());
+  }
+
+  // Adds, draws and gives new priorities; returns all that was drawn.
+  std::vector<float> go_on(int begin) {
+    std::vector<float> given;
+    for (int step = begin; step < begin + 50; ++step) {
+      add(step);
+      std::array<float, kBatch * kWidth> obs{};
+      std::array<float, kBatch * kWidth> next_obs{};
+      std::array<std::int64_t, kBatch> action{};
+      std::array<float, kBatch> reward{};
+      std::array<float, kBatch> discount{};
+      std::array<float, kBatch> weights{};
+      std::array<std::uint8_t, kBatch> terminated{};
+      std::array<std::uint64_t, kBatch> tickets{};
+      std::array<std::byte*, 3> places{reinterpret_cast<std::byte*>(obs.data()),
+                                       reinterpret_cast<std::byte*>(action.data()),
+                                       reinterpret_cast<std::byte*>(next_obs.data())};
+      ReplayBufferTargets targets;
+      targets.transitions = {{&places[0], 1},   {&places[1], 1}, {&places[2], 1}, reward.data(),
+                             terminated.data(), discount.data(), nullptr};
+      targets.tickets = tickets.data();
+      targets.weights = weights.data();
+      if (step - begin < 10) continue;  // the first items
+      EXPECT_TRUE(first->sample({.count = kBatch, .beta = 0.5}, targets, {}).ok());
+      std::array<double, kBatch> priorities{};
+      for (std::size_t i = 0; i < kBatch; ++i) {
+        priorities[i] = 0.1 + static_cast<double>(obs[i * kWidth]);
+        given.insert(given.end(), {obs[i * kWidth], next_obs[i * kWidth + kWidth - 1],
+                                   static_cast<float>(action[i]), reward[i], discount[i],
+                                   weights[i], static_cast<float>(terminated[i])});
+      }
+      EXPECT_TRUE(second->update(tickets, priorities, {}).ok());
+    }
+    return given;
+  }
+
+  std::array<ReplayBuffer*, 2> all() const { return {first.get(), second.get()}; }
+
+  void save(checkpoint::Checkpointer& to) const {
+    std::vector<std::byte> state;
+    const Status status =
+        write_replay_state(all(), state, [&] { return to.write(*service, state).status(); });
+    ASSERT_TRUE(status.ok()) << status.to_string();
+  }
+  Status load(checkpoint::LoadedCheckpoint& from) const {
+    ByteReader in(from.manifest.payload);
+    REVERIE_ASSIGN_OR_RETURN(const ReplayPlan plan, read_replay_plan(in));
+    EXPECT_EQ(plan, ReplayPlan::of(first->plan()));
+    REVERIE_RETURN_IF_ERROR(restore_replay(all(), in, from.tables.front().trajectories));
+    return checkpoint::restore(*service, from, checkpoint::OnMismatch::kRefuse);
+  }
+
+  std::shared_ptr<LocalService> service;
+  std::unique_ptr<ReplayBuffer> first;
+  std::unique_ptr<ReplayBuffer> second;
+};
+
+class ReplayStateTest : public testing::Test {
+ protected:
+  ReplayStateTest() : to_(checkpoint::Checkpointer::open("/kept", {.files = &files_}).value()) {
+    saved_.go_on(1);
+    saved_.save(*to_);
+  }
+  checkpoint::LoadedCheckpoint loaded() { return std::move(*to_->load().value()); }
+
+  sim::FileSystem files_{1};
+  std::unique_ptr<checkpoint::Checkpointer> to_;
+  Buffers saved_;
+};
+
+TEST_F(ReplayStateTest, BuffersGoOnAsThoseThatWereSavedDo) {
+  Buffers restored;
+  checkpoint::LoadedCheckpoint from = loaded();
+  const Status status = restored.load(from);
+  ASSERT_TRUE(status.ok()) << status.to_string();
+  EXPECT_EQ(restored.go_on(51), saved_.go_on(51));
+  EXPECT_EQ(restored.first->counts().steps, saved_.first->counts().steps);
+  EXPECT_EQ(restored.second->counts().episodes, saved_.second->counts().episodes);
+}
+
+TEST_F(ReplayStateTest, WhatWasRestoredIsSavedInTheSameBytes) {
+  Buffers restored;
+  checkpoint::LoadedCheckpoint from = loaded();
+  ASSERT_TRUE(restored.load(from).ok());
+  const std::vector<std::byte> before = from.manifest.payload;
+  restored.save(*to_);
+  EXPECT_EQ(loaded().manifest.payload, before);
+}
+
+TEST_F(ReplayStateTest, RowsThatAreOnTheDiskAreNotWrittenAgain) {
+  std::vector<std::byte> state;
+  std::uint64_t first_bytes = 0;
+  const auto write = [&](std::uint64_t& bytes) {
+    return write_replay_state(saved_.all(), state, [&]() -> Status {
+      REVERIE_ASSIGN_OR_RETURN(const checkpoint::Written written,
+                               to_->write(*saved_.service, state));
+      bytes = written.new_bytes;
+      return {};
+    });
+  };
+  ASSERT_TRUE(write(first_bytes).ok());
+  // Its `tables` alone, without a row of 160 bytes for each of 60 items.
+  EXPECT_LT(first_bytes, 60 * kWidth * sizeof(float));
+}
+
+TEST_F(ReplayStateTest, AnotherNumberOfWritersIsRefused) {
+  Buffers restored;
+  checkpoint::LoadedCheckpoint from = loaded();
+  ByteReader in(from.manifest.payload);
+  ASSERT_TRUE(read_replay_plan(in).ok());
+  ReplayBuffer* const only = restored.first.get();
+  expect_refused(restore_replay({&only, 1}, in, from.tables.front().trajectories),
+                 StatusCode::kInvalidArgument, {"2 writers", "1"});
+}
+
+TEST_F(ReplayStateTest, EveryPrefixIsCutShort) {
+  const checkpoint::LoadedCheckpoint from = loaded();
+  const std::span<const std::byte> whole = from.manifest.payload;
+  for (std::size_t size = 0; size < whole.size(); size += 1 + size / 50) {
+    Buffers restored;
+    ByteReader in(whole.first(size));
+    Status status = read_replay_plan(in).status();
+    if (status.ok()) status = restore_replay(restored.all(), in, {});
+    ASSERT_EQ(status.code(), StatusCode::kDataLoss) << size << ": " << status.to_string();
+  }
+}
+
+TEST_F(ReplayStateTest, ItemsOfAnotherPlanAreRefused) {
+  checkpoint::LoadedCheckpoint from = loaded();
+  Buffers other({.capacity = 60, .env_count = 2, .n_step = 2});
+  ByteReader in(from.manifest.payload);
+  ASSERT_TRUE(read_replay_plan(in).ok());
+  EXPECT_EQ(restore_replay(other.all(), in, from.tables.front().trajectories).code(),
+            StatusCode::kDataLoss);
+}
+
+TEST(ReplayState, HindsightIsRefused) {
+  const TransitionOptions options{.capacity = 10, .hindsight = HindsightOptions{}};
+  TableOptions table = ReplayBuffer::table_options(options, "t");
+  table.sampler = {"Uniform", {}};
+  const auto service = LocalService::open({table}, {}).value();
+  const auto buffer = ReplayBuffer::open(service, "t", options,
+                                         {{"achieved_goal", DType::kFloat32, {2}},
+                                          {"desired_goal", DType::kFloat32, {2}}},
+                                         {{"", DType::kInt64, {}}}, 1)
+                          .value();
+  ReplayBuffer* const only = buffer.get();
+  std::vector<std::byte> state;
+  EXPECT_EQ(write_replay_state({&only, 1}, state, [] { return Status(); }).code(),
+            StatusCode::kUnimplemented);
+}
+
+}  // namespace
+}  // namespace reverie
