@@ -735,6 +735,7 @@ LEFT_OUT = {
     ("train", "out"),  # any text is a folder, which is then written
     ("train", "settings"),  # None is right, and trains for minutes; see agents_test.py
     ("ReplayBuffer", "beta"),
+    ("ReplayBuffer.save", "path"),  # any text is a folder, which is then written
     ("ReplayBuffer.sample", "batch_size"),
     ("ReplayBuffer.sample", "distinct"),
     ("ReplayBuffer.sample", "timeout_s"),
