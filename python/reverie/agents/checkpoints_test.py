@@ -379,6 +379,16 @@ def test_a_checkpoint_that_cannot_be_written_on_the_way_is_told(tmp_path):
         (tmp_path / CHECKPOINTS).unlink()
 
 
+def test_a_training_without_a_policy_yet_is_judged_by_its_checkpoint(tmp_path):
+    train("ddqn", "CartPole-v1", SHORT, out=tmp_path, final_episodes=1)
+    expected = evaluate(tmp_path, episodes=3)
+    (tmp_path / "policy.safetensors").unlink()
+    assert evaluate(tmp_path, episodes=3) == expected
+    shutil.rmtree(tmp_path / CHECKPOINTS)
+    with pytest.raises(NotFoundError, match="policy"):
+        evaluate(tmp_path)
+
+
 def test_an_error_is_not_hidden_by_a_checkpoint_that_cannot_be_written(tmp_path):
     def fail():
         shutil.rmtree(tmp_path / CHECKPOINTS)

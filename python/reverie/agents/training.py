@@ -33,6 +33,7 @@ __all__ = ["TrainResult", "evaluate", "train"]
 
 AnyTrainer: TypeAlias = "Trainer | TorchTrainer"
 LEARNERS = ("native", "torch")
+_POLICY = "policy.safetensors"
 _REPORT_INTERVAL_S = 1.0
 _EPISODES_MAX = 1 << 16
 # Evaluations draw from seeds that no training has.
@@ -253,7 +254,8 @@ def evaluate(
     """The returns of a saved policy's episodes, without exploration.
 
     Args:
-        folder: what `TrainResult.save` wrote.
+        folder: what `TrainResult.save` wrote, or what a training left that is under way or was
+            killed: its newest checkpoint is judged then.
         episodes: how many; each the first of an environment of its own.
         seed: seeds the environments.
 
@@ -269,8 +271,13 @@ def evaluate(
         from reverie.agents.torch_training import evaluate_saved
 
         return evaluate_saved(path, described, episodes=episodes, seed=seed)
-    options = {**described.pop("settings"), "actors": 0, "learners": 1}
-    policy = Mlp.load(path / "policy.safetensors")
+    settings = described.pop("settings")
+    if not (path / _POLICY).exists() and has_checkpoint(path):
+        given = TrainSettings.from_options(settings)
+        with Trainer(settings=given, resume=path / CHECKPOINTS, **described) as trainer:
+            return trainer.evaluate(trainer.best_policy(), episodes=episodes, seed=seed)
+    options = {**settings, "actors": 0, "learners": 1}
+    policy = Mlp.load(path / _POLICY)
     with Trainer(settings=TrainSettings.from_options(options), **described) as trainer:
         return trainer.evaluate(policy, episodes=episodes, seed=seed)
 
@@ -295,4 +302,4 @@ def save(
     _write(path / "curve.csv", ("step", "return", "length"), episodes)
     save_curve(path / "curve.png", episodes, evaluations)
     _write(path / "evaluations.csv", ("step", "mean_return"), evaluations)
-    policy.save(path / "policy.safetensors")
+    policy.save(path / _POLICY)
