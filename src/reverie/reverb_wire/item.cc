@@ -277,24 +277,48 @@ Status TrajectoryReader::place_column(const WireItem& item, std::size_t c,
         "column {} of item {} is squeezed but has {} rows; only one row can be squeezed", c,
         item.key, rows);
   }
-  // Columns over the same rows of the same chunks share their pieces.
-  const std::span<const Piece> mine = std::span(pieces_).subspan(begin);
-  const auto same = [](const Piece& a, const Piece& b) {
-    return a.chunk == b.chunk && a.offset == b.offset && a.length == b.length;
-  };
-  std::size_t place = begin;
-  if (!places_.empty()) {
-    const Place& last = places_.back();
-    const auto others = std::span<const Piece>(pieces_).subspan(
-        last.piece_begin, std::size_t{last.piece_end} - last.piece_begin);
-    if (std::ranges::equal(mine, others, same)) {
-      place = last.piece_begin;
-      pieces_.resize(begin);
-    }
-  }
+  const std::size_t place = share_pieces(begin);
   places_.push_back({static_cast<std::uint16_t>(index), static_cast<std::uint16_t>(place),
                      static_cast<std::uint16_t>(place + slices.size()), column.squeeze});
   return {};
+}
+
+// Steps that come one by one are chunks of a row each, of which an observation and the next one, as
+// stacks, have all but two in common.
+std::size_t TrajectoryReader::share_pieces(std::size_t begin) {
+  const auto same = [](const Piece& a, const Piece& b) {
+    return a.chunk == b.chunk && a.offset == b.offset && a.length == b.length;
+  };
+  if (pieces_.size() > kSharedMax) return begin;
+  const auto all = std::span<const Piece>(pieces_);
+  const std::span<const Piece> others = all.first(begin);
+  const std::span<const Piece> mine = all.subspan(begin);
+  if (const auto found = std::ranges::search(others, mine, same); !found.empty()) {
+    const auto place = static_cast<std::size_t>(found.begin() - others.begin());
+    pieces_.resize(begin);
+    return place;
+  }
+  // The most that the end of one and the beginning of the other have in common.
+  const auto overlap = [&](std::span<const Piece> a, std::span<const Piece> b) {
+    std::size_t count = std::min(a.size(), b.size());
+    while (!std::ranges::equal(a.last(count), b.first(count), same)) --count;
+    return count;
+  };
+  const std::size_t behind = overlap(others, mine);
+  const std::size_t before = overlap(mine, others);
+  if (behind >= before) {
+    pieces_.erase(pieces_.begin() + static_cast<std::ptrdiff_t>(begin),
+                  pieces_.begin() + static_cast<std::ptrdiff_t>(begin + behind));
+    return begin - behind;
+  }
+  const std::size_t added = mine.size() - before;
+  pieces_.resize(begin + added);
+  std::ranges::rotate(pieces_, pieces_.begin() + static_cast<std::ptrdiff_t>(begin));
+  for (Place& other : places_) {
+    other.piece_begin = static_cast<std::uint16_t>(other.piece_begin + added);
+    other.piece_end = static_cast<std::uint16_t>(other.piece_end + added);
+  }
+  return 0;
 }
 
 bool TrajectoryReader::is_like(const Layout& layout) const {

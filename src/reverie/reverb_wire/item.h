@@ -87,6 +87,8 @@ class TrajectoryReader {
 
  private:
   static constexpr std::size_t kKept = 32;
+  // Pieces of an item among which common ones are looked for: each is compared with each.
+  static constexpr std::size_t kSharedMax = 256;
 
   struct Place {
     std::uint16_t chunk_column = 0;
@@ -100,6 +102,9 @@ class TrajectoryReader {
   };
 
   Status place_column(const WireItem& item, std::size_t c, const FindChunk& find_chunk);
+  // Leaves out what the pieces from `begin` on, of the column that is read, have in common with
+  // those before, of other columns. Returns where the column's are then.
+  std::size_t share_pieces(std::size_t begin);
   const Ref<const Layout>& find_layout(const ColumnNames& names);
   bool is_like(const Layout& layout) const;
   const TensorSpec& spec_of(const Place& place) const {

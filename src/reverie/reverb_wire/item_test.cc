@@ -59,6 +59,43 @@ TEST_F(TrajectoryReaderTest, ColumnsOverTheSameRowsShareTheirPieces) {
   EXPECT_EQ(trajectory.layout().structure(), R"({"list": ["*", "*"]})");
 }
 
+TEST_F(TrajectoryReaderTest, StacksThatOverlapShareThePiecesThatTheyHaveInCommon) {
+  const auto rows = [](std::int32_t begin, std::int32_t end, std::int32_t index) {
+    std::vector<Slice> slices;  // one a row, over both chunks
+    for (std::int32_t r = begin; r < end; ++r) {
+      slices.push_back({static_cast<ChunkKey>(1 + r / 4), r % 4, 1, index});
+    }
+    return slices;
+  };
+  struct Range {
+    std::int32_t begin, end, index;
+  };
+  for (const std::vector<Range>& ranges : std::vector<std::vector<Range>>{
+           {{4, 5, 1}, {1, 5, 0}, {0, 4, 0}, {4, 5, 1}},  // action, next_obs, obs, reward
+           {{0, 4, 0}, {1, 5, 0}, {4, 5, 1}},
+           {{2, 3, 1}, {0, 4, 0}, {1, 5, 0}}}) {
+    std::vector<std::vector<Slice>> columns;
+    for (const Range& range : ranges) columns.push_back(rows(range.begin, range.end, range.index));
+    const Trajectory trajectory = read(columns).value();
+    EXPECT_LE(trajectory.pieces().size(), 6u);
+    EXPECT_EQ(trajectory.layout().piece_count(), trajectory.pieces().size());
+    for (std::size_t c = 0; c < ranges.size(); ++c) {
+      const LayoutColumn& column = trajectory.layout().columns()[c];
+      std::int32_t row = ranges[c].begin;
+      for (std::size_t p = column.piece_begin; p < column.piece_end; ++p, ++row) {
+        const Piece& piece = trajectory.pieces()[p];
+        EXPECT_EQ(piece.chunk, chunks_[static_cast<std::size_t>(row / 4)].get());
+        EXPECT_EQ(piece.offset, static_cast<std::uint32_t>(row % 4));
+      }
+      EXPECT_EQ(row, ranges[c].end);
+      EXPECT_EQ(column.chunk_column, ranges[c].index);
+    }
+  }
+  EXPECT_EQ(
+      read({rows(4, 5, 1), rows(1, 5, 0), rows(0, 4, 0), rows(4, 5, 1)}).value().pieces().size(),
+      5u);
+}
+
 TEST_F(TrajectoryReaderTest, NamesAndNestingAreThoseOfTheSignature) {
   names_ = ColumnNames::of(
       Signature{{{"obs", DType::kFloat32, {2}}, {"reward", DType::kInt64, {}}}, R"({"dict": []})"});
