@@ -148,8 +148,9 @@ void Chunk::end_reading() const {
   }
 }
 
+// What cannot become smaller needs no note of who counts it.
 void Chunk::charge(ByteAccount& account) const {
-  if (!form_) return account.add(static_cast<std::int64_t>(size_bytes()));
+  if (!is_compressible()) return account.add(static_cast<std::int64_t>(size_bytes()));
   const MutexLock lock(form_->mutex);
   for (Charge& charge : form_->charges) {
     if (charge.account.get() != &account) continue;
@@ -161,7 +162,7 @@ void Chunk::charge(ByteAccount& account) const {
 }
 
 void Chunk::discharge(ByteAccount& account) const {
-  if (!form_) return account.add(-static_cast<std::int64_t>(size_bytes()));
+  if (!is_compressible()) return account.add(-static_cast<std::int64_t>(size_bytes()));
   const MutexLock lock(form_->mutex);
   for (Charge& charge : form_->charges) {
     if (charge.account.get() != &account) continue;
