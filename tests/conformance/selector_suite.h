@@ -94,11 +94,32 @@ class SelectorSuite : public ::testing::TestWithParam<SelectorKind> {
       selector->erase(items[i].slot);
       items.erase(items.begin() + static_cast<std::ptrdiff_t>(i));
     }
+    void replace(std::span<const Slot> slots, double priority) {
+      selector->replace(slots, priority);
+      for (const Slot slot : slots) {
+        ++now;
+        *std::ranges::find(items, slot, &SelectorItem::slot) = {slot, priority, now, now};
+      }
+    }
   };
 
   Pair make() { return {GetParam().make(), {}}; }
   double any_priority() {
     return GetParam().priorities[random_.below(GetParam().priorities.size())];
+  }
+
+  // Some of the items' slots, none twice: half of the time the oldest, in their order.
+  std::vector<Slot> some_slots(std::vector<SelectorItem> items) {
+    std::ranges::sort(items, {}, &SelectorItem::inserted);
+    if (random_.below(2) == 0) {
+      for (std::size_t i = items.size(); i > 1; --i) {
+        std::swap(items[i - 1], items[random_.below(i)]);
+      }
+    }
+    items.resize(random_.below(items.size() + 1));
+    std::vector<Slot> slots;
+    for (const SelectorItem& item : items) slots.push_back(item.slot);
+    return slots;
   }
 
   // Checks that `slot` may be drawn from the items, with that probability. Returns its place.
@@ -142,8 +163,10 @@ TEST_P(SelectorSuite, DoesWhatItsModelDoesInAnySequenceOfCalls) {
   for (const std::size_t size_max : {3, 12, 60}) {
     Pair pair = make();
     for (std::int64_t step = 0; step < scaled(1'500, 20'000) && !HasFailure(); ++step) {
-      const std::uint64_t action = random_.below(10);
-      if (action < 4 && pair.items.size() < size_max) {
+      const std::uint64_t action = random_.below(11);
+      if (action == 10) {
+        pair.replace(some_slots(pair.items), any_priority());
+      } else if (action < 4 && pair.items.size() < size_max) {
         pair.insert(any_priority());
       } else if (action == 4 && !pair.items.empty()) {
         pair.erase(random_.below(pair.items.size()));

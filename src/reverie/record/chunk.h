@@ -180,6 +180,22 @@ class Chunk final : public RefCounted<Chunk> {
   bool add_item() const { return item_count_.fetch_add(1, std::memory_order_relaxed) == 0; }
   bool remove_item() const { return item_count_.fetch_sub(1, std::memory_order_relaxed) == 1; }
   std::uint32_t item_count() const { return item_count_.load(std::memory_order_relaxed); }
+  // For a table that has one share in the chunk for all of its items, and counts them under its own
+  // lock. It claims the chunk before it counts the first one: false where another table has it.
+  // Requires an owner other than 0. Thread-safe.
+  bool claim(std::uint32_t owner) const {
+    std::uint32_t now = owner_.load(std::memory_order_relaxed);
+    return now == owner ||
+           (now == 0 && owner_.compare_exchange_strong(now, owner, std::memory_order_acquire,
+                                                       std::memory_order_relaxed));
+  }
+  // For the owner alone. True for the first item, and for the last, which ends the claim.
+  bool add_owners_item() const { return owners_item_count_++ == 0; }
+  bool remove_owners_item() const {
+    if (--owners_item_count_ > 0) return false;
+    owner_.store(0, std::memory_order_release);
+    return true;
+  }
   // Adds the chunk's bytes to an account, or takes them out again; they follow its size meanwhile.
   void charge(ByteAccount& account) const;
   void discharge(ByteAccount& account) const;
@@ -224,6 +240,8 @@ class Chunk final : public RefCounted<Chunk> {
   void end_reading() const;
 
   mutable std::atomic<std::uint32_t> item_count_{0};
+  mutable std::atomic<std::uint32_t> owner_{0};   // 0: nobody has claimed it
+  mutable std::uint32_t owners_item_count_ = 0;  // guarded by the owner's lock
   Ref<const ChunkSchema> schema_;
   mutable Buffer storage_;  // of the raw rows; the last RawRows gives it back
   std::unique_ptr<Form> form_;

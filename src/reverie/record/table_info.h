@@ -48,6 +48,7 @@ struct TableOptions {
   bool undoes_unsent = false;
   // Whether items are found by their keys and episodes are counted. Where not, the table saves the
   // map from keys to items, 22 bytes an item: keys mean nothing, and only a ticket finds an item.
+  // It takes whole steps of many environments at once (ReplayService::insert_views).
   bool is_keyed = true;
 };
 

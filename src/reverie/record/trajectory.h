@@ -100,6 +100,15 @@ class Trajectory {
   // A second trajectory over the same rows.
   Trajectory copy() const;
 
+  // One without a share in anything, for an owner that keeps the layout and the chunks by other
+  // means. Requires that it is forgotten before it ends.
+  static Trajectory borrowed(const TrajectoryView& view) {
+    Trajectory trajectory;
+    trajectory.view_ = view;
+    return trajectory;
+  }
+  void forget() { view_ = TrajectoryView(); }
+
   bool empty() const { return view_.layout == nullptr; }
   const Layout& layout() const { return *view_.layout; }
   std::span<const Piece> pieces() const { return view_.pieces(); }

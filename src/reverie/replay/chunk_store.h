@@ -47,6 +47,28 @@ class ChunkStore {
   void add(const TrajectoryView& trajectory, bool is_keyed);
   void remove(const TrajectoryView& trajectory, bool is_keyed);
 
+  // The same for one chunk of a table that is not keyed and has one share in the chunk for all of
+  // its items: taken with the first of them, given to the caller with the last. add_shared() is
+  // false, and nothing counted, for a chunk that another table has so, or that may be compressed.
+  // Not thread-safe for one owner.
+  bool add_shared(const Chunk& chunk, std::uint32_t owner) {
+    if (chunk.is_compressible() || !chunk.claim(owner)) [[unlikely]] {
+      return false;
+    }
+    if (chunk.add_owners_item()) [[unlikely]] {
+      chunk.add_ref();
+      if (chunk.add_item()) chunk.charge(*account_);
+    }
+    return true;
+  }
+  [[nodiscard]] Ref<const Chunk> remove_shared(const Chunk& chunk) {
+    if (!chunk.remove_owners_item()) [[likely]] {
+      return {};
+    }
+    if (chunk.remove_item()) chunk.discharge(*account_);
+    return Ref<const Chunk>::adopt(&chunk);
+  }
+
   // Inserts that wait for room. A thread that frees bytes looks here afterwards.
   void add_waiter() { waiters_.fetch_add(1, std::memory_order_seq_cst); }
   void remove_waiter() { waiters_.fetch_sub(1, std::memory_order_seq_cst); }

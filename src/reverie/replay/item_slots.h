@@ -8,6 +8,9 @@
 // are many: draws land all over them. A freed slot is the next to be given out. Each occupant of a
 // slot has its own generation: slot and generation together are the ticket that tells an item from
 // its successors in the same place.
+//
+// In a table that is not keyed an item may be *lean*: its trajectory has no share of its own in
+// what it refers to, as the table has one for many items. One bit a slot says so.
 #pragma once
 
 #include <algorithm>
@@ -18,6 +21,7 @@
 #include <vector>
 
 #include "reverie/record/item.h"
+#include "reverie/replay/segmented_array.h"
 #include "reverie/replay/slot.h"
 #include "reverie/tensor/slab_allocator.h"
 
@@ -75,7 +79,9 @@ class ItemSlots {
 
   bool is_keyed() const { return slot_shift_ == 6; }
   std::size_t size() const { return size_; }
-  std::size_t memory_bytes() const { return segments_.size() * segment_bytes(); }
+  std::size_t memory_bytes() const {
+    return segments_.size() * segment_bytes() + lean_.memory_bytes();
+  }
 
   BriefItem& operator[](Slot slot) { return *reinterpret_cast<BriefItem*>(place_of(slot)); }
   const BriefItem& operator[](Slot slot) const {
@@ -97,12 +103,16 @@ class ItemSlots {
     } else {
       first_free_ = static_cast<Slot>((*this)[slot].times_sampled);
     }
-    BriefItem& item = (*this)[slot];
-    item.generation = std::max(item.generation, first_generation_) + 1;
-    if (item.generation == 0) item.generation = 1;
-    newest_generation_ = std::max(newest_generation_, item.generation);
+    begin_generation((*this)[slot]);
     ++size_;
     return slot;
+  }
+  // Gives a slot in use to another occupant. Requires will_change(), and that the item's trajectory
+  // was taken out.
+  BriefItem& retake(Slot slot) {
+    BriefItem& item = (*this)[slot];
+    begin_generation(item);
+    return item;
   }
   // Tickets of `before`, whose place these slots take, are stale here. Requires that none is taken.
   void continue_generations(const ItemSlots& before) {
@@ -117,6 +127,15 @@ class ItemSlots {
   }
   // Slots that take no more memory are those below.
   Slot reach() const { return static_cast<Slot>(segments_.size() * kSegmentSlots); }
+  // Whether the slot's item is lean. Requires a slot below reach(); only where not keyed it can be.
+  bool is_lean(Slot slot) const {
+    return !is_keyed() && ((lean_[slot / kLeanBits] >> (slot % kLeanBits)) & 1) != 0;
+  }
+  void set_lean(Slot slot, bool is_lean) {
+    const std::uint64_t bit = std::uint64_t{1} << (slot % kLeanBits);
+    std::uint64_t& bits = lean_[slot / kLeanBits];
+    bits = is_lean ? bits | bit : bits & ~bit;
+  }
   // Where the slots lie, if not in a memory that was given. Slot 0 of a segment is the time to
   // populate_ahead(), not under a lock.
   static bool begins_segment(Slot slot) { return slot % kSegmentSlots == 0; }
@@ -189,6 +208,8 @@ class ItemSlots {
   }
 
  private:
+  static constexpr Slot kLeanBits = 64;
+
   std::size_t segment_bytes() const { return kSegmentSlots << slot_shift_; }
   std::byte* place_of(Slot slot) const {
     return const_cast<std::byte*>(segments_[slot / kSegmentSlots].data()) +
@@ -227,11 +248,18 @@ class ItemSlots {
     }
   }
 
+  void begin_generation(BriefItem& item) {
+    item.generation = std::max(item.generation, first_generation_) + 1;
+    if (item.generation == 0) item.generation = 1;
+    newest_generation_ = std::max(newest_generation_, item.generation);
+  }
+
   // False where no memory can be had.
   bool add_segment() {
     Result<Buffer> memory = memory_.allocate(segment_bytes());
     if (!memory.ok()) return false;
     try {
+      if (!is_keyed()) lean_.reach((reach() + kSegmentSlots - 1) / kLeanBits, 0);
       segments_.push_back(std::move(memory).value());
     } catch (const std::bad_alloc&) {
       return false;
@@ -252,6 +280,7 @@ class ItemSlots {
   const std::shared_ptr<SlabAllocator> slabs_;  // null where memory was given
   Allocator& memory_;
   std::vector<Buffer> segments_;
+  SegmentedArray<std::uint64_t, 64> lean_;  // bits by slot; nothing where keyed
   std::size_t size_ = 0;
   Slot used_ = 0;
   Slot first_free_ = kNoSlot;

@@ -31,12 +31,14 @@ class Garbage {
     }
   }
   void add(std::shared_ptr<void> state) { states_.push_back(std::move(state)); }
+  void add(Ref<const Chunk> chunk) { chunks_.push_back(std::move(chunk)); }
 
  private:
   friend class Limbo;
   std::array<Trajectory, 2> few_;
   std::size_t few_count_ = 0;
   std::vector<Trajectory> many_;
+  std::vector<Ref<const Chunk>> chunks_;
   std::vector<std::shared_ptr<void>> states_;
 };
 
@@ -54,6 +56,7 @@ class Limbo {
     while (!epochs_.empty() && epochs_.front().pins == 0) {
       Epoch& oldest = epochs_.front();
       for (Trajectory& trajectory : oldest.removed) garbage.add(std::move(trajectory));
+      for (Ref<const Chunk>& chunk : oldest.chunks) garbage.add(std::move(chunk));
       for (auto& state : oldest.states) garbage.add(std::move(state));
       epochs_.pop_front();
       ++first_;
@@ -64,6 +67,14 @@ class Limbo {
       garbage.add(std::move(trajectory));
     } else {
       epochs_.back().removed.push_back(std::move(trajectory));
+    }
+  }
+  // The share that a table has in a chunk for all of its items.
+  void remove(Ref<const Chunk> chunk, Garbage& garbage) {
+    if (epochs_.empty()) {
+      garbage.add(std::move(chunk));
+    } else {
+      epochs_.back().chunks.push_back(std::move(chunk));
     }
   }
   // A whole table's items at once.
@@ -80,8 +91,9 @@ class Limbo {
   struct Epoch {
     std::size_t pins = 0;
     std::vector<Trajectory> removed;
+    std::vector<Ref<const Chunk>> chunks;
     std::vector<std::shared_ptr<void>> states;
-    bool has_removed() const { return !removed.empty() || !states.empty(); }
+    bool has_removed() const { return !removed.empty() || !chunks.empty() || !states.empty(); }
   };
   std::deque<Epoch> epochs_;
   std::uint64_t first_ = 0;  // the number of the oldest epoch

@@ -14,6 +14,9 @@ namespace reverie {
 
 class ListSelector : public Selector {
  public:
+  explicit ListSelector(bool is_oldest_first) : is_oldest_first_(is_oldest_first) {}
+
+  bool is_oldest_first() const final { return is_oldest_first_; }
   bool holds_all(std::span<const double> priorities) const override {
     return has_no_nan(priorities);
   }
@@ -31,6 +34,20 @@ class ListSelector : public Selector {
     (links.older == kNoSlot ? oldest_ : links_.write(links.older).newer) = links.newer;
     (links.newer == kNoSlot ? newest_ : links_.write(links.newer).older) = links.older;
     --size_;
+  }
+  void replace(std::span<const Slot> slots, double priority) final {
+    if (!are_oldest(slots)) return Selector::replace(slots, priority);
+    // The whole run goes to the other end as it is.
+    if (slots.empty() || slots.size() == size_) return;
+    const Slot first = slots.front();
+    const Slot last = slots.back();
+    const Slot next = links_[last].newer;
+    links_.write(next).older = kNoSlot;
+    links_.write(newest_).newer = first;
+    links_.write(first).older = newest_;
+    links_.write(last).newer = kNoSlot;
+    oldest_ = next;
+    newest_ = last;
   }
   std::size_t size() const final { return size_; }
   void draw(std::span<Slot> slots, std::span<double> probabilities) final {
@@ -70,7 +87,6 @@ class ListSelector : public Selector {
   };
   Slot oldest_ = kNoSlot;
   Slot newest_ = kNoSlot;
-  const Links& links(Slot slot) const { return links_[slot]; }
   // As if it had been inserted before all others.
   void insert_oldest(Slot slot) {
     links_.reach(slot, {});
@@ -96,32 +112,37 @@ class ListSelector : public Selector {
     const std::size_t size_;
   };
 
-  virtual Slot first() const = 0;
-  virtual Slot after(Slot slot) const = 0;
+  Slot first() const { return is_oldest_first_ ? oldest_ : newest_; }
+  Slot after(Slot slot) const { return is_oldest_first_ ? links_[slot].newer : links_[slot].older; }
 
+  // Whether these are the oldest, in their order.
+  bool are_oldest(std::span<const Slot> slots) const {
+    Slot expected = oldest_;
+    for (const Slot slot : slots) {
+      if (slot != expected) return false;
+      expected = links_[slot].newer;
+    }
+    return true;
+  }
+
+  const bool is_oldest_first_;
   SegmentedArray<Links> links_;
   std::size_t size_ = 0;
 };
 
 class Fifo final : public ListSelector {
  public:
+  Fifo() : ListSelector(/*is_oldest_first=*/true) {}
   std::string_view name() const override { return "Fifo"; }
   void insert_again(Slot slot, double) override { insert_oldest(slot); }
   std::unique_ptr<Selector> make_empty() override { return std::make_unique<Fifo>(); }
-
- private:
-  Slot first() const override { return oldest_; }
-  Slot after(Slot slot) const override { return links(slot).newer; }
 };
 
 class Lifo final : public ListSelector {
  public:
+  Lifo() : ListSelector(/*is_oldest_first=*/false) {}
   std::string_view name() const override { return "Lifo"; }
   std::unique_ptr<Selector> make_empty() override { return std::make_unique<Lifo>(); }
-
- private:
-  Slot first() const override { return newest_; }
-  Slot after(Slot slot) const override { return links(slot).older; }
 };
 
 }  // namespace reverie

@@ -70,6 +70,12 @@ std::size_t LocalService::insert_at_once(std::string_view table_name, std::span<
   return found.ok() ? (*found)->insert_at_once(items) : 0;
 }
 
+std::size_t LocalService::insert_views(std::string_view table_name,
+                                       std::span<const TrajectoryView> items) {
+  auto found = table(table_name);
+  return found.ok() ? (*found)->insert_views(items) : 0;
+}
+
 RequestId LocalService::sample(SampleRequest request, Done<SampleResult> done) {
   auto found = table(request.table);
   if (!found.ok()) {

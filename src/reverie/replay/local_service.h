@@ -57,6 +57,7 @@ class LocalService final : public ReplayService {
 
   RequestId insert(InsertRequest request, Done<InsertResult> done) override;
   std::size_t insert_at_once(std::string_view table, std::span<Item> items) override;
+  std::size_t insert_views(std::string_view table, std::span<const TrajectoryView> items) override;
   RequestId sample(SampleRequest request, Done<SampleResult> done) override;
   std::optional<std::size_t> hand_back(std::string_view table, SampleBatch& batch) override;
   RequestId mutate(const MutateRequest& request, Done<MutateResult> done) override;

@@ -48,15 +48,27 @@ void Prioritized::reserve(Slot reach) {
   tree_.reach(reach - 1);
 }
 
-void Prioritized::insert(Slot slot, double priority) {
+float Prioritized::weight_of_new(double priority) {
   if (priority != inserted_priority_) {
     priority_power(exponent_, {&priority, 1}, {&inserted_weight_, 1});
     inserted_priority_ = priority;
   }
+  return inserted_weight_;
+}
+
+void Prioritized::insert(Slot slot, double priority) {
+  const float weight = weight_of_new(priority);
   slots_.insert(slot);
   tree_.reach(slot);
-  tree_.set(slot, inserted_weight_);
-  if (least_) least_->set(slot, inserted_weight_);
+  tree_.set(slot, weight);
+  if (least_) least_->set(slot, weight);
+}
+
+void Prioritized::replace(std::span<const Slot> slots, double priority) {
+  weights_.assign(slots.size(), weight_of_new(priority));
+  tree_.update(slots, weights_);
+  if (!least_) return;
+  for (std::size_t i = 0; i < slots.size(); ++i) least_->set(slots[i], weights_[i]);
 }
 
 void Prioritized::update(std::span<const Slot> slots, std::span<const double> priorities) {

@@ -36,6 +36,7 @@ class Prioritized final : public Selector {
   void insert(Slot slot, double priority) override;
   void update(std::span<const Slot> slots, std::span<const double> priorities) override;
   void erase(Slot slot) override;
+  void replace(std::span<const Slot> slots, double priority) override;
   std::size_t size() const override { return slots_.size(); }
   void draw(std::span<Slot> slots, std::span<double> probabilities) override;
   std::size_t draw_distinct(std::span<Slot> slots, std::span<double> probabilities) override;
@@ -51,6 +52,7 @@ class Prioritized final : public Selector {
  private:
   class State;
   Prioritized(double exponent, std::optional<std::uint64_t> seed);
+  float weight_of_new(double priority);
   // The slots of the set alike; requires total weight 0.
   void draw_uniform(std::span<Slot> slots, std::span<double> probabilities);
   // Parts of draw_distinct. Each takes out what it draws, and returns how many that is.

@@ -44,13 +44,14 @@ class RateLimiter {
   // The greatest n for which can_sample(n); 0 if none.
   std::int64_t sample_allowance() const;
 
-  void did_insert() { ++inserts_; }
+  void did_insert(std::int64_t n = 1) { inserts_ += n; }
   void did_sample(std::int64_t n) { samples_ += n; }
   // `waived`: samples that the item was still to give, where that counts; else 0.
   void did_delete(std::int64_t waived) {
     ++deletes_;
     waived_ += waived;
   }
+  void did_delete_many(std::int64_t n) { deletes_ += n; }
   // Undo a sample, and the deletion of an item that it was the last of.
   void take_back_sample() { --samples_; }
   void take_back_delete() { --deletes_; }

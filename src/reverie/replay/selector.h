@@ -114,6 +114,19 @@ class Selector {
   // Requires a slot that is in.
   virtual void erase(Slot slot) = 0;
 
+  // Another item comes into each of these slots: erase(), then insert() with `priority`, of one
+  // after the other. Override it where that is less work. Requires slots that are in, none of them
+  // twice, and a checked priority.
+  virtual void replace(std::span<const Slot> slots, double priority) {
+    for (const Slot slot : slots) {
+      erase(slot);
+      insert(slot, priority);
+    }
+  }
+
+  // Whether draws follow the order of insertion, the oldest first, whatever priorities say.
+  virtual bool is_oldest_first() const { return false; }
+
   virtual std::size_t size() const = 0;
 
   // Draws with replacement until both spans are full: each slot with the probability that it had.

@@ -60,61 +60,6 @@ void Table::finish_distinct(SampleBatch& batch) {
   batch.set_least_probability(least);
 }
 
-// Whether a request that waits has to, is known only here, once nothing moves any more: between two
-// breaths one that could go on waits too. So this is where those whose time is over complete.
-void Table::serve_waiting(TimePoint now, Effects& effects) {
-  if (inserts_.empty() && samples_.empty() && !watches_room_) return;
-  std::size_t breath = kBreath;
-  do {
-    bool has_moved = true;
-    while (has_moved && breath > 0) {
-      has_moved = serve_insert(now, breath, effects);
-      has_moved = serve_samples(now, breath, effects) || has_moved;
-    }
-    watch_room();
-    // Room that came up between the look and the watch would be missed by everybody.
-  } while (breath > 0 && ((watches_room_ && !lacks_room()) || complete_expired(now, effects)));
-  effects.is_unfinished = breath == 0;
-}
-
-bool Table::serve_insert(TimePoint now, std::size_t& breath, Effects& effects) {
-  if (inserts_.empty() || breath == 0) return false;
-  WaitingInsert& front = inserts_.front();
-  Status refusal;
-  const std::size_t applied =
-      insert_now(std::span(front.items).subspan(front.applied, 1), now, effects, refusal);
-  front.applied += applied;
-  breath -= applied;
-  const bool is_over = front.applied == front.items.size() || !refusal.ok();
-  if (is_over) {
-    WaitingInsert served = std::move(front);
-    inserts_.pop_front();
-    complete(std::move(served), std::move(refusal), now, effects);
-  }
-  return applied > 0 || is_over;
-}
-
-// In the order of their arrival. Only one that lacks items which it does not have yet (distinct)
-// lets those behind it through: they need not wait for what it waits for.
-bool Table::serve_samples(TimePoint now, std::size_t& breath, Effects& effects) {
-  for (auto it = samples_.begin(); it != samples_.end() && breath > 0; ++it) {
-    const std::size_t before = it->request.batch.size();
-    const bool is_complete = sample_now(it->request, now, effects);
-    const std::size_t drawn = it->request.batch.size() - before;
-    it->request.batch.set_rate_limited();
-    breath -= std::min(breath, drawn);
-    if (is_complete) {
-      WaitingSample served = std::move(*it);
-      samples_.erase(it);
-      complete(std::move(served), {}, now, effects);
-      return true;
-    }
-    if (drawn > 0) return true;
-    if (core_->sample_allowance() == 0) return false;
-  }
-  return false;
-}
-
 std::size_t Table::insert_now(std::span<Item> items, TimePoint now, Effects& effects,
                               Status& refusal) {
   std::size_t applied = 0;
@@ -186,24 +131,41 @@ RequestId Table::insert(std::span<Item> items, TimePoint deadline, Done<InsertRe
   return id;
 }
 
-std::size_t Table::insert_at_once(std::span<Item> items) {
-  std::size_t good = 0;
-  while (good < items.size() && rules_->check_item(items[good]).ok()) ++good;
+template <typename Take>
+std::size_t Table::insert_in_breaths(std::size_t count, std::size_t breath, Take take) {
   std::size_t applied = 0;
-  while (applied < good) {
-    const std::size_t wanted = std::min(good - applied, kBreath);
+  while (applied < count) {
+    const std::size_t wanted = std::min(count - applied, breath);
     std::size_t taken = 0;
     apply([&](TimePoint now, Effects& effects) {
       mutex_.assert_held();
-      if (!closed_ && inserts_.empty()) {
-        Status refusal;  // insert() will meet it again
-        taken = insert_now(items.subspan(applied, wanted), now, effects, refusal);
-      }
+      if (!closed_ && inserts_.empty()) taken = take(applied, wanted, now, effects);
     });
     applied += taken;
     if (taken < wanted) break;
   }
   return applied;
+}
+
+std::size_t Table::insert_at_once(std::span<Item> items) {
+  std::size_t good = 0;
+  while (good < items.size() && rules_->check_item(items[good]).ok()) ++good;
+  const auto take = [&](std::size_t begin, std::size_t count, TimePoint now, Effects& effects) {
+    mutex_.assert_held();
+    Status refusal;  // insert() will meet it again
+    return insert_now(items.subspan(begin, count), now, effects, refusal);
+  };
+  return insert_in_breaths(good, kBreath, take);
+}
+
+std::size_t Table::insert_views(std::span<const TrajectoryView> items) {
+  if (!rules_->takes_views()) return 0;
+  const std::size_t breath = std::min(kBreath, static_cast<std::size_t>(options().max_size));
+  const auto take = [&](std::size_t begin, std::size_t count, TimePoint now, Effects& effects) {
+    mutex_.assert_held();
+    return core_->insert_views(items.subspan(begin, count), now, effects.after);
+  };
+  return insert_in_breaths(items.size(), breath, take);
 }
 
 RequestId Table::sample(SampleRequest request, Done<SampleResult> done) {

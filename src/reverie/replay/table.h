@@ -65,6 +65,7 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
 
   RequestId insert(std::span<Item> items, TimePoint deadline, Done<InsertResult> done);
   std::size_t insert_at_once(std::span<Item> items);
+  std::size_t insert_views(std::span<const TrajectoryView> items);
   RequestId sample(SampleRequest request, Done<SampleResult> done);
   std::size_t hand_back(const SampleBatch& batch);
   MutateResult mutate(const MutateRequest& request);
@@ -138,6 +139,10 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   // lock.
   static void finish_distinct(SampleBatch& batch);
 
+  // Calls take(begin, count, now, effects), which returns how many it took, breath by breath, as
+  // long as nobody waits and it takes them all.
+  template <typename Take>
+  std::size_t insert_in_breaths(std::size_t count, std::size_t breath, Take take);
   // Inserts the first items as far as the bounds let it; `refusal` says what ended it otherwise.
   std::size_t insert_now(std::span<Item> items, TimePoint now, Effects& effects, Status& refusal)
       REVERIE_REQUIRES(mutex_);

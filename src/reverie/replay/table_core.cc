@@ -1,6 +1,7 @@
 #include "reverie/replay/table_core.h"
 
 #include <algorithm>
+#include <atomic>
 #include <new>
 #include <utility>
 
@@ -31,11 +32,31 @@ std::uint64_t id_of(const Chunk* chunk) {
 
 }  // namespace
 
+std::uint32_t TableCore::State::next_owner() {
+  static std::atomic<std::uint32_t> last{0};
+  const std::uint32_t next = ++last;
+  return next != 0 ? next : ++last;
+}
+
 TableCore::State::~State() {
   for (Slot slot = 0; slot < slots.used(); ++slot) {
-    const Trajectory& trajectory = slots[slot].trajectory;
-    if (!trajectory.empty()) chunk_store.remove(trajectory.view(), slots.is_keyed());
+    Trajectory& trajectory = slots[slot].trajectory;
+    if (trajectory.empty()) continue;
+    if (slots.is_lean(slot)) {
+      const Ref<const Chunk> unused = chunk_store.remove_shared(*trajectory.view().one.chunk);
+      trajectory.forget();
+    } else {
+      chunk_store.remove(trajectory.view(), slots.is_keyed());
+    }
   }
+}
+
+void TableCore::State::keep_layout(const Layout* layout) {
+  if (layout == last_layout) [[likely]] {
+    return;
+  }
+  layouts.try_emplace(layout, Ref<const Layout>::share(layout));
+  last_layout = layout;
 }
 
 Result<std::unique_ptr<TableCore>> TableCore::make(TableOptions options, const Registry& registry,
@@ -159,6 +180,19 @@ Status TableCore::insert(Item&& item, TimePoint now, Aftermath& after) {
   while (size() > static_cast<std::size_t>(options_.max_size)) evict(after);
   while (is_over_bytes()) evict(after);
   return {};
+}
+
+void TableCore::drop(Slot slot, Aftermath& after) {
+  BriefItem& stored = state_->slots[slot];
+  if (!state_->slots.is_lean(slot)) {
+    count_out(stored.trajectory);
+    limbo_.remove(std::move(stored.trajectory), after.garbage);
+    return;
+  }
+  Ref<const Chunk> unused = chunks_.remove_shared(*stored.trajectory.view().one.chunk);
+  if (unused) limbo_.remove(std::move(unused), after.garbage);
+  stored.trajectory.forget();
+  state_->slots.set_lean(slot, false);
 }
 
 Status TableCore::no_memory() const {
@@ -354,9 +388,8 @@ void TableCore::remove(Slot slot, Aftermath& after) {
   if (options_.is_keyed) state_->keys.erase(state_->slots.whole(slot).key);
   state_->sampler->erase(slot);
   state_->remover->erase(slot);
-  count_out(stored.trajectory);
+  drop(slot, after);
   after.has_freed_bytes = true;
-  limbo_.remove(std::move(stored.trajectory), after.garbage);
   state_->slots.give_back(slot);
 }
 

@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "reverie/base/clock.h"
@@ -67,6 +68,12 @@ class TableCore final : private TableAccess {
   // Requires a checked item and can_insert(). An existing key only gets the new priority.
   // RESOURCE_EXHAUSTED where no memory can be had: the item and the table are as they were.
   Status insert(Item&& item, TimePoint now, Aftermath& after);
+  // Inserts items without key and version, with the largest priority so far, as one-by-one inserts
+  // would; but the items of a full table move into the slots of those that leave, and selectors
+  // hear of all at once. The caller keeps what they refer to until the call returns. Returns how
+  // many items are in: all; or none, and nothing changed, where the limiter refuses that many, no
+  // memory can be had, or they are more than max_size. Requires rules().takes_views().
+  std::size_t insert_views(std::span<const TrajectoryView> items, TimePoint now, Aftermath& after);
 
   // --- Samples
   // How many draws the limiter allows now.
@@ -163,6 +170,12 @@ class TableCore final : private TableAccess {
   std::int64_t waived(const BriefItem& item) const;
   void remove(Slot slot, Aftermath& after);
   void evict(Aftermath& after);
+  // All of insert_views() that may lack memory, which is then as if it had not been: false. The
+  // items' slots are in slots_ then, first the `leaving` of those that leave.
+  bool prepare_views(std::span<const TrajectoryView> items, std::size_t leaving, Aftermath& after);
+  void put_view(Slot slot, const TrajectoryView& view, Trajectory& owned);
+  // Takes the trajectory out of a slot, counted out.
+  void drop(Slot slot, Aftermath& after);
   // Counts draws [begin, begin + count) of slots_ and values_, and tells them.
   void add_to_batch(std::size_t begin, std::size_t count, SampleBatch& batch);
   // Fills slots_ and values_ with up to `count` draws; returns how many.
@@ -180,11 +193,17 @@ class TableCore final : private TableAccess {
   // All that a reset replaces: swapped out under the lock, freed after it.
   struct State {
     State(ChunkStore& chunks_of_store, bool is_keyed, Allocator* item_memory)
-        : chunk_store(chunks_of_store), slots(is_keyed, item_memory) {}
+        : chunk_store(chunks_of_store), slots(is_keyed, item_memory), owner(next_owner()) {}
+    static std::uint32_t next_owner();
     ~State();  // takes its items out of the store's account
+    // Keeps the layout of lean items as long as this lives.
+    void keep_layout(const Layout* layout);
 
     ChunkStore& chunk_store;
     ItemSlots slots;
+    const std::uint32_t owner;  // of the chunks that lean items refer to
+    std::unordered_map<const Layout*, Ref<const Layout>> layouts;
+    const Layout* last_layout = nullptr;
     KeyMap keys;
     KeyMap episodes;  // episode -> its pieces in this table
     KeyMap chunks;    // chunk -> its pieces in this table; only with max_bytes
@@ -209,6 +228,7 @@ class TableCore final : private TableAccess {
   // Room of an operation, kept from call to call.
   std::vector<Slot> slots_;
   std::vector<double> values_;
+  std::vector<Trajectory> owned_;
 };
 
 }  // namespace reverie

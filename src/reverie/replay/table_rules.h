@@ -27,9 +27,16 @@ class TableRules {
       : options_(std::move(options)),
         sampler_(std::move(sampler)),
         remover_(std::move(remover)),
-        store_max_bytes_(store_max_bytes) {}
+        store_max_bytes_(store_max_bytes),
+        takes_views_(!options_.is_keyed && options_.extensions.empty() && !options_.max_bytes &&
+                     !store_max_bytes_ && !options_.signature && options_.max_times_sampled < 1 &&
+                     remover_->is_oldest_first()) {}
 
   const TableOptions& options() const { return options_; }
+
+  // Whether the table takes views of items (TableCore::insert_views): it is not keyed, has no
+  // bounds on bytes or samples, no signature and no extensions, and its oldest items leave first.
+  bool takes_views() const { return takes_views_; }
 
   // Each INVALID_ARGUMENT for what the table cannot take.
   // Priority, trajectory, signature, and whether the item alone fits max_bytes.
@@ -46,6 +53,7 @@ class TableRules {
   const std::unique_ptr<const Selector> sampler_;
   const std::unique_ptr<const Selector> remover_;
   const std::optional<std::int64_t> store_max_bytes_;
+  const bool takes_views_;
 };
 
 }  // namespace reverie

@@ -39,6 +39,61 @@ void Table::complete(WaitingSample waiting, Status status, TimePoint now, Effect
                              waiting.request.distinct});
 }
 
+// Whether a request that waits has to, is known only here, once nothing moves any more: between two
+// breaths one that could go on waits too. So this is where those whose time is over complete.
+void Table::serve_waiting(TimePoint now, Effects& effects) {
+  if (inserts_.empty() && samples_.empty() && !watches_room_) return;
+  std::size_t breath = kBreath;
+  do {
+    bool has_moved = true;
+    while (has_moved && breath > 0) {
+      has_moved = serve_insert(now, breath, effects);
+      has_moved = serve_samples(now, breath, effects) || has_moved;
+    }
+    watch_room();
+    // Room that came up between the look and the watch would be missed by everybody.
+  } while (breath > 0 && ((watches_room_ && !lacks_room()) || complete_expired(now, effects)));
+  effects.is_unfinished = breath == 0;
+}
+
+bool Table::serve_insert(TimePoint now, std::size_t& breath, Effects& effects) {
+  if (inserts_.empty() || breath == 0) return false;
+  WaitingInsert& front = inserts_.front();
+  Status refusal;
+  const std::size_t applied =
+      insert_now(std::span(front.items).subspan(front.applied, 1), now, effects, refusal);
+  front.applied += applied;
+  breath -= applied;
+  const bool is_over = front.applied == front.items.size() || !refusal.ok();
+  if (is_over) {
+    WaitingInsert served = std::move(front);
+    inserts_.pop_front();
+    complete(std::move(served), std::move(refusal), now, effects);
+  }
+  return applied > 0 || is_over;
+}
+
+// In the order of their arrival. Only one that lacks items which it does not have yet (distinct)
+// lets those behind it through: they need not wait for what it waits for.
+bool Table::serve_samples(TimePoint now, std::size_t& breath, Effects& effects) {
+  for (auto it = samples_.begin(); it != samples_.end() && breath > 0; ++it) {
+    const std::size_t before = it->request.batch.size();
+    const bool is_complete = sample_now(it->request, now, effects);
+    const std::size_t drawn = it->request.batch.size() - before;
+    it->request.batch.set_rate_limited();
+    breath -= std::min(breath, drawn);
+    if (is_complete) {
+      WaitingSample served = std::move(*it);
+      samples_.erase(it);
+      complete(std::move(served), {}, now, effects);
+      return true;
+    }
+    if (drawn > 0) return true;
+    if (core_->sample_allowance() == 0) return false;
+  }
+  return false;
+}
+
 bool Table::lacks_room() const {
   if (inserts_.empty() || !core_->can_insert()) return false;
   const WaitingInsert& front = inserts_.front();

@@ -38,6 +38,7 @@ class Uniform final : public Selector {
     const Slot last = order_[--size_];
     put(last, place_[slot]);
   }
+  void replace(std::span<const Slot>, double) override {}
   std::size_t size() const override { return size_; }
   void draw(std::span<Slot> slots, std::span<double> probabilities) override {
     for (Slot& slot : slots) slot = order_[random_.below(size_)];

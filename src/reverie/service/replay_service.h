@@ -140,6 +140,14 @@ class ReplayService {
     (void)items;
     return 0;
   }
+  // The same for many items that have no key, priority or version of their own, in one pass. The
+  // caller keeps their chunks and layouts until the call returns. For a table of this process that
+  // is not keyed (TableOptions::is_keyed); 0 elsewhere.
+  virtual std::size_t insert_views(std::string_view table, std::span<const TrajectoryView> items) {
+    (void)table;
+    (void)items;
+    return 0;
+  }
   virtual RequestId sample(SampleRequest request, Done<SampleResult> done) = 0;
   // Undoes draws that were not used, of a batch that is not brief and still has its trajectories:
   // each item gets its sample back, and is in its table again, first in its order, if this one was

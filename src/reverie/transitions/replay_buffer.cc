@@ -52,8 +52,17 @@ Status ReplayBuffer::add(const StepArrays& step) {
   MutexLock lock(add_mutex_);
   items_.clear();
   REVERIE_RETURN_IF_ERROR(writer_.append(step, items_));
-  if (items_.empty()) return {};
-  return insert_and_wait(*service_, {table_, items_, TimePoint::max()}).status;
+  const std::size_t done = service_->insert_views(table_, items_);
+  return done == items_.size() ? Status() : insert_rest(std::span(items_).subspan(done));
+}
+
+Status ReplayBuffer::insert_rest(std::span<const TrajectoryView> items) {
+  std::vector<Item> owned;
+  owned.reserve(items.size());
+  for (const TrajectoryView& item : items) {
+    owned.push_back({0, {}, Trajectory(Ref<const Layout>::share(item.layout), item.pieces()), 0});
+  }
+  return insert_and_wait(*service_, {table_, owned, TimePoint::max()}).status;
 }
 
 Status ReplayBuffer::draw_into(Scratch& scratch, const ReplayBufferDraw& draw,

@@ -92,6 +92,9 @@ class ReplayBuffer {
  private:
   friend class ReplayState;  // replay_state.cc
 
+  // Inserts what the table does not take at once: because it never does, or is closed.
+  Status insert_rest(std::span<const TrajectoryView> items);
+
   // What one sample works with, kept for the next.
   struct Scratch {
     SampleBatch batch;
@@ -113,7 +116,7 @@ class ReplayBuffer {
 
   Mutex add_mutex_;  // taken before any lock of the service
   TransitionWriter writer_ REVERIE_GUARDED_BY(add_mutex_);
-  std::vector<Item> items_ REVERIE_GUARDED_BY(add_mutex_);  // of the add that runs
+  std::vector<TrajectoryView> items_ REVERIE_GUARDED_BY(add_mutex_);  // of the add that runs
 
   Mutex mutex_;
   std::vector<std::unique_ptr<Scratch>> scratch_ REVERIE_GUARDED_BY(mutex_);

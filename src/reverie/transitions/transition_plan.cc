@@ -155,11 +155,8 @@ Status TransitionPlan::find_goals() {
       dtype_name(goal.dtype), shape_text(goal.shape));
 }
 
-const Ref<const Layout>& TransitionPlan::layout(ItemShape shape, std::uint32_t piece_count) {
-  const std::uint64_t packed = shape.packed();
-  if (last_.layout && last_.shape == packed && last_.piece_count == piece_count) {
-    return last_.layout;
-  }
+const Ref<const Layout>& TransitionPlan::other_layout(std::uint64_t packed,
+                                                      std::uint32_t piece_count) {
   std::vector<Ref<const Layout>>& known = layouts_[packed];
   if (known.size() <= piece_count) known.resize(piece_count + 1);
   if (!known[piece_count]) {

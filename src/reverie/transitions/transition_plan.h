@@ -127,11 +127,16 @@ class TransitionPlan {
   std::size_t row_bytes(std::size_t column) const { return schema_->row_bytes(column); }
 
   // The layout of items of that shape whose rows are in `piece_count` chunks.
-  const Ref<const Layout>& layout(ItemShape shape, std::uint32_t piece_count);
+  const Ref<const Layout>& layout(ItemShape shape, std::uint32_t piece_count) {
+    const std::uint64_t packed = shape.packed();
+    const bool is_last = last_.layout && last_.shape == packed && last_.piece_count == piece_count;
+    return is_last ? last_.layout : other_layout(packed, piece_count);
+  }
 
  private:
   TransitionPlan() = default;
   Status find_goals();
+  const Ref<const Layout>& other_layout(std::uint64_t packed_shape, std::uint32_t piece_count);
 
   TransitionOptions options_;
   std::vector<TensorSpec> obs_;

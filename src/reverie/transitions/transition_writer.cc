@@ -2,7 +2,6 @@
 #include "reverie/transitions/transition_writer.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <utility>
 
@@ -84,6 +83,11 @@ TransitionWriter::TransitionWriter(TransitionPlan& plan, Allocator& allocator, s
       streams_(plan.options().env_count) {
   for (const LeafPlace& place : plan.obs_places()) obs_.push_back(leaf_at(place));
   for (const LeafPlace& place : plan.action_places()) action_.push_back(leaf_at(place));
+  const TransitionOptions& options = plan.options();
+  if (options.n_step == 1 && options.frame_stack == 1 && !options.has_sequences() &&
+      hindsight_ == nullptr) {
+    step_layout_ = plan.layout({0, 0, 1}, 1).get();
+  }
 }
 
 void TransitionWriter::clear() {
@@ -140,6 +144,10 @@ Status TransitionWriter::check(const StepArrays& step) const {
 
 Status TransitionWriter::reserve(Stream& stream, std::uint32_t env) {
   // A cut ends the last step's row and begins another; the observation after it is one more.
+  if (has_room_at_hand(stream)) [[likely]] {
+    return {};
+  }
+  drop_old_chunks(stream);
   const std::uint64_t last = stream.row + 2;
   while (chunk_number(last) >= stream.first_chunk + stream.chunks.size()) {
     // Streams have no episodes of their own in a table's count: a chunk may hold many.
@@ -156,16 +164,26 @@ Status TransitionWriter::reserve(Stream& stream, std::uint32_t env) {
 TransitionWriter::Row TransitionWriter::row_at(Stream& stream, std::uint64_t row) const {
   if (chunk_number(row) != stream.at_chunk) {
     stream.at_chunk = chunk_number(row);
+    stream.at = &chunk_of(stream, row);
     // The chunk is open and this is its writer.
-    stream.at_begin = const_cast<std::byte*>(chunk_of(stream, row).begin());
+    stream.at_begin = const_cast<std::byte*>(stream.at->begin());
   }
   return {stream.at_begin, row_in_chunk(row)};
 }
 
-void TransitionWriter::set_obs(Row row, std::span<const TensorView> obs, std::size_t env) {
+void TransitionWriter::set_obs(Row row, std::span<const TensorView> obs, std::size_t env) const {
   for (std::size_t i = 0; i < obs.size(); ++i) {
     copy_row(row.at(obs_[i]), row_of(obs[i], env, obs_[i].size), obs_[i].size);
   }
+}
+
+void TransitionWriter::set_action(Row row, const StepArrays& step, std::size_t env,
+                                  std::uint8_t flags) const {
+  for (std::size_t i = 0; i < step.action.size(); ++i) {
+    copy_row(row.at(action_[i]), row_of(step.action[i], env, action_[i].size), action_[i].size);
+  }
+  std::memcpy(row.at(reward_), &step.reward[env], sizeof(float));
+  std::memcpy(row.at(flags_), &flags, sizeof(flags));
 }
 
 bool TransitionWriter::has_obs(Row row, std::span<const TensorView> obs, std::size_t env) const {
@@ -212,7 +230,7 @@ void TransitionWriter::begin_episode(Stream& stream, std::uint64_t row) {
 
 // Steps [begin, end) count.
 void TransitionWriter::add_item(Stream& stream, std::uint64_t begin, std::uint64_t end,
-                                std::vector<Item>& items) {
+                                std::vector<TrajectoryView>& items) {
   const TransitionOptions& options = plan_.options();
   const std::uint64_t before = begin - stream.episode_begin;
   const auto burn_in = static_cast<std::uint16_t>(std::min<std::uint64_t>(before, options.burn_in));
@@ -224,19 +242,20 @@ void TransitionWriter::add_item(Stream& stream, std::uint64_t begin, std::uint64
   const std::uint32_t rows = shape.rows();
   const std::uint32_t in_first = std::min(rows, chunk_rows_ - offset);
   // A chunk has room for the longest item, so there are two pieces at most.
-  std::array<Piece, 2> pieces;
-  pieces[0] = {&chunk_of(stream, first), offset, in_first};
-  const std::uint32_t piece_count = in_first == rows ? 1 : 2;
-  if (piece_count == 2) pieces[1] = {&chunk_of(stream, first + in_first), 0, rows - in_first};
-  items.push_back(
-      {0,
-       {},
-       Trajectory(plan_.layout(shape, piece_count), std::span(pieces).first(piece_count)),
-       0});
+  TrajectoryView& item = items.emplace_back();
+  const Piece piece{&chunk_of(stream, first), offset, in_first};
+  if (in_first == rows) [[likely]] {
+    item.layout = plan_.layout(shape, 1).get();
+    item.one = piece;
+    return;
+  }
+  const Piece rest{&chunk_of(stream, first + in_first), 0, rows - in_first};
+  item.layout = plan_.layout(shape, 2).get();
+  item.many = split_.emplace_back(std::array{piece, rest}).data();
 }
 
 void TransitionWriter::add_whole_items(Stream& stream, std::uint64_t end,
-                                       std::vector<Item>& items) {
+                                       std::vector<TrajectoryView>& items) {
   const TransitionOptions& options = plan_.options();
   const std::uint64_t length = options.has_sequences() ? options.sequence_length : options.n_step;
   if (stream.item_begin + length > end) return;
@@ -244,7 +263,8 @@ void TransitionWriter::add_whole_items(Stream& stream, std::uint64_t end,
   stream.item_begin += options.has_sequences() ? options.period : 1;
 }
 
-void TransitionWriter::add_cut_items(Stream& stream, std::uint64_t end, std::vector<Item>& items) {
+void TransitionWriter::add_cut_items(Stream& stream, std::uint64_t end,
+                                     std::vector<TrajectoryView>& items) {
   const TransitionOptions& options = plan_.options();
   if (!options.has_sequences()) {
     for (; stream.item_begin < end; ++stream.item_begin) {
@@ -261,23 +281,46 @@ void TransitionWriter::add_cut_items(Stream& stream, std::uint64_t end, std::vec
 
 // --- A step ------------------------------------------------------------------------------------
 
-Status TransitionWriter::append(const StepArrays& step, std::vector<Item>& items) {
+Status TransitionWriter::append(const StepArrays& step, std::vector<TrajectoryView>& items) {
   REVERIE_RETURN_IF_ERROR(check(step));
+  split_.clear();
   for (std::size_t env = 0; env < streams_.size(); ++env) {
     Stream& stream = streams_[env];
     REVERIE_RETURN_IF_ERROR(reserve(stream, static_cast<std::uint32_t>(env)));
-    __builtin_prefetch(stream.chunks.back().get());
-    if (stream.is_open) __builtin_prefetch(row_at(stream, stream.row).at(reward_));
+    prefetch(stream);
   }
   for (std::size_t env = 0; env < streams_.size(); ++env) {
     if (!step.mask.empty() && step.mask[env] == 0) continue;
-    append_one(streams_[env], step, env, items);
+    if (append_within(streams_[env], step, env, items)) [[likely]] {
+      ++counts_.steps;
+    } else {
+      append_one(streams_[env], step, env, items);
+    }
   }
   return {};
 }
 
+bool TransitionWriter::append_within(Stream& stream, const StepArrays& step, std::size_t env,
+                                     std::vector<TrajectoryView>& items) const {
+  const std::uint32_t number = row_in_chunk(stream.row);
+  const bool is_over = (step.terminated[env] | step.truncated[env]) != 0;
+  if (step_layout_ == nullptr || !stream.is_open || is_over || number + 1 >= chunk_rows_) {
+    return false;
+  }
+  const Row here = row_at(stream, stream.row);
+  if (!has_obs(here, step.obs, env)) return false;
+  set_action(here, step, env, 0);
+  set_obs({here.begin, number + 1}, step.next_obs, env);
+  stream.at->publish(number + 1);
+  TrajectoryView& item = items.emplace_back();
+  item.layout = step_layout_;
+  item.one = {stream.at, number, 2};
+  stream.item_begin = ++stream.row;
+  return true;
+}
+
 void TransitionWriter::append_one(Stream& stream, const StepArrays& step, std::size_t env,
-                                  std::vector<Item>& items) {
+                                  std::vector<TrajectoryView>& items) {
   if (stream.is_open && !has_obs(row_at(stream, stream.row), step.obs, env)) {
     add_cut_items(stream, stream.row, items);
     begin_episode(stream, stream.row + 1);
@@ -286,15 +329,11 @@ void TransitionWriter::append_one(Stream& stream, const StepArrays& step, std::s
   const std::uint64_t row = stream.row;
   const Row here = row_at(stream, row);
   if (!stream.is_open) set_obs(here, step.obs, env);
-  for (std::size_t i = 0; i < step.action.size(); ++i) {
-    copy_row(here.at(action_[i]), row_of(step.action[i], env, action_[i].size), action_[i].size);
-  }
   const bool is_terminated = step.terminated[env] != 0;
   const bool is_truncated = step.truncated[env] != 0;
   const auto flags = static_cast<std::uint8_t>((is_terminated ? TransitionPlan::kTerminated : 0) |
                                                (is_truncated ? TransitionPlan::kTruncated : 0));
-  std::memcpy(here.at(reward_), &step.reward[env], sizeof(float));
-  std::memcpy(here.at(flags_), &flags, sizeof(flags));
+  set_action(here, step, env, flags);
   set_obs(row_at(stream, row + 1), step.next_obs, env);
   const bool is_over = is_terminated || is_truncated;
   ++counts_.steps;
@@ -310,7 +349,15 @@ void TransitionWriter::append_one(Stream& stream, const StepArrays& step, std::s
     stream.row = row + 1;
     stream.is_open = true;
   }
-  drop_old_chunks(stream);
+}
+
+void TransitionWriter::prefetch(Stream& stream) const {
+  __builtin_prefetch(&chunk_of(stream, stream.row), 1);
+  const Row here = row_at(stream, stream.row);
+  __builtin_prefetch(here.at(reward_), 1);
+  if (here.number + 1 < chunk_rows_) {
+    __builtin_prefetch(Row{here.begin, here.number + 1}.at(reward_), 1);
+  }
 }
 
 }  // namespace reverie

@@ -13,14 +13,16 @@
 // -0.0, or any two NaN.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <vector>
 
 #include "reverie/base/ref.h"
 #include "reverie/base/status.h"
 #include "reverie/record/chunk.h"
-#include "reverie/record/item.h"
+#include "reverie/record/trajectory.h"
 #include "reverie/tensor/tensor.h"
 #include "reverie/transitions/transition_plan.h"
 
@@ -57,10 +59,10 @@ class TransitionWriter {
   TransitionWriter(TransitionPlan& plan, Allocator& allocator, std::uint64_t seed,
                    HindsightIndex* hindsight = nullptr);
 
-  // Adds the items that the step completes to `items`, without keys or priorities. Nothing is
-  // written unless all of it can be. INVALID_ARGUMENT, naming the column or the array, for another
-  // shape or type than the plan's, or another number of environments.
-  Status append(const StepArrays& step, std::vector<Item>& items);
+  // Adds the items that the step completes to `items`, which the writer keeps until its next call.
+  // Nothing is written unless all of it can be. INVALID_ARGUMENT, naming the column or the array,
+  // for another shape or type than the plan's, or another number of environments.
+  Status append(const StepArrays& step, std::vector<TrajectoryView>& items);
 
   const StepCounts& counts() const { return counts_; }
 
@@ -80,6 +82,7 @@ class TransitionWriter {
     std::vector<Ref<Chunk>> chunks;   // those that items to come may refer to
     // The chunk that was written last, at hand.
     std::uint64_t at_chunk = ~std::uint64_t{0};
+    Chunk* at = nullptr;
     std::byte* at_begin = nullptr;
   };
   // A leaf in a chunk: where its row 0 lies, and how far apart its rows are.
@@ -99,10 +102,21 @@ class TransitionWriter {
   Status check(const StepArrays& step) const;
   Status check_leaves(const char* what, std::span<const TensorView> leaves,
                       std::span<const TensorSpec> specs, bool has_env_axis) const;
-  // Makes room for the two rows that a step may add, and one more.
+  // Makes room for the two rows that a step may add, and one more; lets go what is done with.
   Status reserve(Stream& stream, std::uint32_t env);
+  // Whether these rows lie in the stream's only chunk.
+  bool has_room_at_hand(const Stream& stream) const {
+    return !stream.chunks.empty() && chunk_number(stream.row) == stream.first_chunk &&
+           row_in_chunk(stream.row) + 2 < chunk_rows_;
+  }
   void append_one(Stream& stream, const StepArrays& step, std::size_t env,
-                  std::vector<Item>& items);
+                  std::vector<TrajectoryView>& items);
+  // The same where that is shortest: a single step that an episode goes on with, is an item of its
+  // own and does not leave its chunk. False, with nothing done, elsewhere.
+  bool append_within(Stream& stream, const StepArrays& step, std::size_t env,
+                     std::vector<TrajectoryView>& items) const;
+  // Has the lines of memory fetched that the stream's next step will write to.
+  void prefetch(Stream& stream) const;
 
   std::uint64_t chunk_number(std::uint64_t row) const { return row >> chunk_shift_; }
   std::uint32_t row_in_chunk(std::uint64_t row) const {
@@ -116,15 +130,17 @@ class TransitionWriter {
             plan_.row_bytes(place.chunk_column), place.size_bytes};
   }
   Row row_at(Stream& stream, std::uint64_t row) const;
-  void set_obs(Row row, std::span<const TensorView> obs, std::size_t env);
+  void set_obs(Row row, std::span<const TensorView> obs, std::size_t env) const;
+  void set_action(Row row, const StepArrays& step, std::size_t env, std::uint8_t flags) const;
   bool has_obs(Row row, std::span<const TensorView> obs, std::size_t env) const;
   void publish(Stream& stream, std::uint64_t row_end);
 
   // Items of the steps before row `end`, where the next one may belong to the same episode.
-  void add_whole_items(Stream& stream, std::uint64_t end, std::vector<Item>& items);
+  void add_whole_items(Stream& stream, std::uint64_t end, std::vector<TrajectoryView>& items);
   // The items that are left when the episode's steps end before row `end`.
-  void add_cut_items(Stream& stream, std::uint64_t end, std::vector<Item>& items);
-  void add_item(Stream& stream, std::uint64_t begin, std::uint64_t end, std::vector<Item>& items);
+  void add_cut_items(Stream& stream, std::uint64_t end, std::vector<TrajectoryView>& items);
+  void add_item(Stream& stream, std::uint64_t begin, std::uint64_t end,
+                std::vector<TrajectoryView>& items);
   void begin_episode(Stream& stream, std::uint64_t row);
   void drop_old_chunks(Stream& stream);
 
@@ -133,6 +149,7 @@ class TransitionWriter {
   HindsightIndex* const hindsight_;
   const std::uint32_t chunk_shift_;
   const std::uint32_t chunk_rows_;
+  const Layout* step_layout_ = nullptr;  // of each step in one chunk, if that is an item
   std::vector<Leaf> obs_;
   std::vector<Leaf> action_;
   Leaf reward_;
@@ -140,6 +157,7 @@ class TransitionWriter {
   std::uint64_t next_key_;  // of chunks
   StepCounts counts_;
   std::vector<Stream> streams_;
+  std::deque<std::array<Piece, 2>> split_;  // the pieces of items that the last append() made
 };
 
 }  // namespace reverie
