@@ -3,7 +3,7 @@
 //
 // Estimate at 10^6 keys: 22 MB, so the key's line and the value's come from L3 or DRAM; prefetched
 // in batches 15 ns a look-up, one at a time 60 ns; std::unordered_map follows two pointers more.
-#include "reverie/replay/key_map.h"
+#include "reverie/sum_tree/key_map.h"
 
 #include <cstdint>
 #include <memory>

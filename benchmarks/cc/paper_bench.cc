@@ -18,7 +18,7 @@
 #include <benchmark/benchmark.h>
 
 #include "benchmarks/cc/peer_trees.h"
-#include "reverie/replay/sum_tree.h"
+#include "reverie/sum_tree/sum_tree.h"
 
 namespace reverie {
 namespace {

@@ -20,10 +20,10 @@
 
 #include "reverie/base/random.h"
 #include "reverie/replay/heap_selector.h"
-#include "reverie/replay/key_map.h"
 #include "reverie/replay/list_selector.h"
 #include "reverie/replay/prioritized_selector.h"
 #include "reverie/replay/uniform_selector.h"
+#include "reverie/sum_tree/key_map.h"
 
 namespace reverie {
 namespace {

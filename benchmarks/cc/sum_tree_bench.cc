@@ -9,7 +9,7 @@
 // scans of 16 (sums, weights) of 30, its random number 5, at 3.5 a cycle 10 ns; 3 lines of 64 bytes
 // from L3 hide behind that. An update stores (8), sums 16 weights (15), writes that sum (5) and a
 // part of the nodes above (20): 5 ns, and its 3 lines from L3 another 3.
-#include "reverie/replay/sum_tree.h"
+#include "reverie/sum_tree/sum_tree.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Binds client/structured_writer.h.
+// Binds structured/structured_writer.h.
 //
 // A step of the same structure as an earlier one goes through without an allocation: its nest is
 // matched against the one remembered, and only the leaves that a pattern uses are looked at.
@@ -24,7 +24,7 @@
 #include "python/bindings/values.h"
 #include "python/bindings/writer_support.h"
 #include "reverie/base/fork.h"
-#include "reverie/client/structured_writer.h"
+#include "reverie/structured/structured_writer.h"
 
 namespace reverie::python {
 namespace {

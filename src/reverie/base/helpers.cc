@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include "reverie/base/cores.h"
 #include "reverie/base/fork.h"
 #include "reverie/base/mutex.h"
 
@@ -54,8 +55,7 @@ class Helpers {
  private:
   void start() REVERIE_REQUIRES(mutex_) {
     is_started_ = true;
-    const unsigned cores = std::thread::hardware_concurrency();
-    thread_count_ = std::min(kHelpersMax, cores > 0 ? cores - 1 : 0);
+    thread_count_ = std::min(kHelpersMax, available_cores() - 1);
     // Signals belong to the threads of the program: a handler of theirs never runs on ours.
     sigset_t all;
     sigset_t before;

@@ -1,5 +1,6 @@
 #include "reverie/base/mutex.h"
 
+#include "reverie/base/cores.h"
 #include "reverie/base/cpu_pause.h"
 
 namespace reverie {
@@ -12,7 +13,9 @@ constexpr int kSpins = 400;
 }  // namespace
 
 void Mutex::lock_slow() {
-  for (int spin = 0; spin < kSpins; ++spin) {
+  // On a single core the holder cannot leave while somebody spins.
+  const int spins = available_cores() > 1 ? kSpins : 0;
+  for (int spin = 0; spin < spins; ++spin) {
     cpu_pause();
     std::uint32_t expected = kFree;
     if (state_.load(std::memory_order_relaxed) == kFree &&

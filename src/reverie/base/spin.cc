@@ -1,6 +1,6 @@
 #include "reverie/base/spin.h"
 
-#include <thread>
+#include "reverie/base/cores.h"
 
 namespace reverie {
 namespace {
@@ -11,8 +11,7 @@ constexpr unsigned kCoresMin = 2;
 }  // namespace
 
 bool Spinner::has_cores() {
-  static const bool has_cores = std::thread::hardware_concurrency() >= kCoresMin;
-  return has_cores;
+  return available_cores() >= kCoresMin;
 }
 
 }  // namespace reverie

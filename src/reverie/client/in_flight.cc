@@ -4,10 +4,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "reverie/base/waiting.h"
+
 namespace reverie {
 namespace {
 
-constexpr auto kPollInterval = std::chrono::milliseconds(50);
 constexpr double kFirstNoticeS = 10.0;
 // Who waits for no more than these may have them before it would sleep.
 constexpr std::size_t kLookItemsMax = 4;
@@ -108,7 +109,7 @@ Status InFlight::wait(std::size_t max_queued, TimePoint deadline, const WaitOpti
   if (queued() <= max_queued + kLookItemsMax && spinner_.look(Clock::system(), is_done)) return {};
   const TimePoint begin = clock_.now();
   double next_notice_s = kFirstNoticeS;
-  while (!wait_for(max_queued, std::min(deadline, clock_.now() + kPollInterval))) {
+  while (!wait_for(max_queued, std::min(deadline, clock_.now() + kInterruptInterval))) {
     const TimePoint now = clock_.now();
     const double waited_s = to_seconds(now - begin);
     if (now >= deadline) {

@@ -21,6 +21,7 @@
 
 #include "reverie/base/mutex.h"
 #include "reverie/base/status.h"
+#include "reverie/base/waiting.h"
 #include "reverie/service/blocking.h"
 
 namespace reverie {
@@ -57,7 +58,7 @@ class Prefetcher {
         if (queue_.empty() && !is_over() && !closed_) {
           ++waiting_;
           if (forgives_unwanted_ || depth_ == 0) changed_.notify_all();  // now it is wanted
-          changed_.wait_for(mutex_, kPollInterval);
+          changed_.wait_for(mutex_, kInterruptInterval);
           --waiting_;
         }
         if (closed_) return cancelled("this stream of batches is closed");
@@ -94,8 +95,6 @@ class Prefetcher {
   }
 
  private:
-  static constexpr auto kPollInterval = std::chrono::milliseconds(50);
-
   void run(const Make& make) {
     WaitOptions wait;
     wait.interrupted = [this] {
@@ -108,7 +107,7 @@ class Prefetcher {
       --making_;
       if (!made.ok()) {
         if (!is_forgiven(made.status())) return stop(made.status());
-        if (!closed_ && !has_failed_) changed_.wait_for(mutex_, kPollInterval);
+        if (!closed_ && !has_failed_) changed_.wait_for(mutex_, kInterruptInterval);
       } else {
         queue_.push_back(std::move(made).value());
       }

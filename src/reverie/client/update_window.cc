@@ -7,11 +7,11 @@
 
 #include "reverie/base/format.h"
 #include "reverie/base/mutex.h"
+#include "reverie/base/waiting.h"
 
 namespace reverie {
 namespace {
 
-constexpr auto kPollInterval = std::chrono::milliseconds(50);
 constexpr double kFirstNoticeS = 10.0;
 
 }  // namespace
@@ -27,7 +27,7 @@ class UpdateWindow::State {
     Clock& clock = Clock::system();
     const TimePoint begin = clock.now();
     double next_notice_s = kFirstNoticeS;
-    while (!wait_for(most, std::min(deadline, clock.now() + kPollInterval))) {
+    while (!wait_for(most, std::min(deadline, clock.now() + kInterruptInterval))) {
       const TimePoint now = clock.now();
       const double waited_s = to_seconds(now - begin);
       if (now >= deadline) {

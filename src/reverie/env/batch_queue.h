@@ -19,6 +19,7 @@
 
 #include "reverie/base/clock.h"
 #include "reverie/base/mutex.h"
+#include "reverie/base/waiting.h"
 
 namespace reverie {
 
@@ -118,8 +119,6 @@ class BatchQueue {
   }
 
  private:
-  static constexpr auto kPollInterval = std::chrono::milliseconds(50);
-
   bool has_batch() const {
     MutexLock lock(mutex_);
     return !queue_.empty();
@@ -140,7 +139,7 @@ class BatchQueue {
       if (now >= deadline || (interrupted && interrupted())) return false;
       MutexLock lock(mutex_);
       if (version_ != seen || is_closed_) continue;
-      clock.wait_until(changed_, mutex_, std::min(deadline, now + kPollInterval));
+      clock.wait_until(changed_, mutex_, std::min(deadline, now + kInterruptInterval));
     }
   }
   const std::size_t size_max_;

@@ -5,27 +5,13 @@
 #include <system_error>
 #include <utility>
 
-#include "reverie/base/cpu_pause.h"
+#include "reverie/base/waiting.h"
 
 namespace reverie {
 namespace {
 
-constexpr Duration kSignalInterval = std::chrono::milliseconds(50);
 constexpr Duration kLookTime = std::chrono::microseconds(25);  // what waking a thread takes
 constexpr std::size_t kRowsAtOnceMax = 1024;  // a waiter that steps them looks for signals after
-
-// Looks for a while whether `is_there`, before the caller sleeps.
-template <typename F>
-void look_for(F&& is_there) {
-  constexpr int kLooks = 16;  // between two looks at the clock
-  const TimePoint end = Clock::system().now() + kLookTime;
-  do {
-    for (int i = 0; i < kLooks; ++i) {
-      if (is_there()) return;
-      cpu_pause();
-    }
-  } while (Clock::system().now() < end);
-}
 
 }  // namespace
 
@@ -100,9 +86,10 @@ void NativePool::Steppers::run_some(Batch& batch, std::size_t stepper) {
 
 Status NativePool::Steppers::wait(Batch& batch, TimePoint deadline,
                                   const std::function<bool()>& interrupted) {
-  TimePoint look = clock_.now() + kSignalInterval;
+  TimePoint look = clock_.now() + kInterruptInterval;
   while (true) {
-    look_for([&] { return has_work_.load(std::memory_order_relaxed) || !is_running(batch); });
+    look_for([&] { return has_work_.load(std::memory_order_relaxed) || !is_running(batch); },
+             kLookTime);
     const TimePoint now = clock_.now();
     {
       MutexLock lock(mutex_);
@@ -118,7 +105,7 @@ Status NativePool::Steppers::wait(Batch& batch, TimePoint deadline,
       }
     }
     if (now < look) continue;
-    look = now + kSignalInterval;
+    look = now + kInterruptInterval;
     if (interrupted && interrupted()) return cancelled("the wait was interrupted");
   }
 }
@@ -132,7 +119,7 @@ void NativePool::Steppers::work(std::size_t stepper) {
     }
     if (is_stopping_) return;
     mutex_.unlock();
-    look_for([&] { return has_work_.load(std::memory_order_relaxed); });
+    look_for([&] { return has_work_.load(std::memory_order_relaxed); }, kLookTime);
     mutex_.lock();
     if (queue_.empty() && !is_stopping_) work_.wait(mutex_);
   }

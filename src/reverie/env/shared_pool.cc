@@ -4,13 +4,10 @@
 #include <cstring>
 #include <utility>
 
+#include "reverie/base/waiting.h"
+
 namespace reverie {
-namespace {
-
-// How long a wait sleeps before it looks for signals and for workers that have died.
-constexpr Duration kSlice = std::chrono::milliseconds(50);
-
-}  // namespace
+namespace {}  // namespace
 
 SharedPool::SharedPool(SharedView view, Duration spin)
     : view_(std::move(view)),
@@ -115,7 +112,7 @@ Status SharedPool::wait_for_arrivals(std::size_t batch, const std::function<std:
     // Those that came before the flag was up have woken no thread.
     const std::uint32_t seen = block.arrived.load();
     if (static_cast<std::int32_t>(seen - block.target.load()) < 0) {
-      futex_wait(block.arrived, seen, std::min(deadline - now, kSlice));
+      futex_wait(block.arrived, seen, std::min(deadline - now, kInterruptInterval));
     }
     block.is_awaited.store(0);
   }

@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "reverie/base/status.h"
-#include "reverie/grpc/byte_budget.h"
+#include "reverie/door/byte_budget.h"
 
 namespace reverie {
 

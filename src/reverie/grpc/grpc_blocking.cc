@@ -4,13 +4,13 @@
 #include <utility>
 
 #include "reverie/base/clock.h"
+#include "reverie/base/fifo_queue.h"
 #include "reverie/base/mutex.h"
-#include "reverie/grpc/fifo_queue.h"
+#include "reverie/base/waiting.h"
 
 namespace reverie {
 namespace {
 
-constexpr Duration kPollInterval = std::chrono::milliseconds(50);
 constexpr std::size_t kUnreadBytesMax = std::size_t{4} << 20;
 
 }  // namespace
@@ -49,7 +49,7 @@ class GrpcBlockingStream::Receiver final : public GrpcClientEvents {
   void wait(GrpcClientCall& call, Condition is_there) REVERIE_REQUIRES(mutex_) {
     Clock& clock = Clock::system();
     while (!is_there()) {
-      const bool is_notified = clock.wait_until(changed_, mutex_, clock.now() + kPollInterval);
+      const bool is_notified = clock.wait_until(changed_, mutex_, clock.now() + kInterruptInterval);
       if (is_notified || !interrupted_ || is_interrupted_) continue;
       mutex_.unlock();  // a signal handler of the user's may run there
       const bool is_interrupted = interrupted_();

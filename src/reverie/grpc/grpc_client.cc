@@ -9,10 +9,10 @@
 #include "reverie/base/fork.h"
 #include "reverie/base/log.h"
 #include "reverie/base/random.h"
+#include "reverie/door/token.h"
 #include "reverie/grpc/grpc_client_stream.h"
 #include "reverie/grpc/grpc_hub.h"
 #include "reverie/grpc/grpc_session.h"
-#include "reverie/grpc/token.h"
 
 namespace reverie {
 namespace {

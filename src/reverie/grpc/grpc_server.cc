@@ -9,10 +9,10 @@
 
 #include "reverie/base/fork.h"
 #include "reverie/door/door.h"
+#include "reverie/door/token.h"
 #include "reverie/grpc/grpc_hub.h"
 #include "reverie/grpc/grpc_server_stream.h"
 #include "reverie/grpc/grpc_session.h"
-#include "reverie/grpc/token.h"
 #include "reverie/os/memory_size.h"
 
 namespace reverie {

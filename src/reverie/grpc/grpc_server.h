@@ -26,7 +26,7 @@
 
 #include "reverie/base/clock.h"
 #include "reverie/base/status.h"
-#include "reverie/grpc/byte_budget.h"
+#include "reverie/door/byte_budget.h"
 #include "reverie/grpc/grpc_call.h"
 #include "reverie/grpc/grpc_message.h"
 #include "reverie/net/connection.h"

@@ -9,6 +9,7 @@
 // read holds no more than a batch; everything else waits in the calls' queues.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,8 +18,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "reverie/base/fifo_queue.h"
 #include "reverie/base/stat_counter.h"
-#include "reverie/grpc/fifo_queue.h"
 #include "reverie/grpc/grpc_call.h"
 #include "reverie/grpc/grpc_hub.h"
 #include "reverie/grpc/grpc_message.h"
@@ -106,7 +107,11 @@ class GrpcSession : public ConnectionEvents, public std::enable_shared_from_this
 
  private:
   friend class GrpcHub;
-  struct Callbacks;
+  struct Callbacks;  // grpc_session_callbacks.cc
+  static constexpr std::array<std::uint8_t, 8> kGoodbyePing = {'g', 'o', 'o', 'd',
+                                                               'b', 'y', 'e', '.'};
+  // nghttp2's half of a session.
+  static nghttp2_session* open_http2(Role role, GrpcSession& session);
 
   void on_readable() override;
   void on_writable() override;

@@ -16,7 +16,7 @@
 #include <string_view>
 
 #include "reverie/base/clock.h"
-#include "reverie/grpc/fifo_queue.h"
+#include "reverie/base/fifo_queue.h"
 #include "reverie/grpc/grpc_call.h"
 #include "reverie/grpc/grpc_hub.h"
 #include "reverie/grpc/message_reader.h"

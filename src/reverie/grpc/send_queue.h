@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "reverie/grpc/fifo_queue.h"
+#include "reverie/base/fifo_queue.h"
 #include "reverie/grpc/grpc_message.h"
 #include "reverie/grpc/out_batch.h"
 

@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "reverie/base/cpu_pause.h"
+#include "reverie/base/waiting.h"
 
 namespace reverie {
 
@@ -26,17 +26,7 @@ void futex_wake_all(FutexWord& word) {
 }
 
 bool spin_while_equal(const FutexWord& word, std::uint32_t seen, Duration at_most) {
-  if (word.load(std::memory_order_acquire) != seen) return true;
-  if (at_most <= Duration(0)) return false;
-  constexpr int kLooks = 16;  // between two looks at the clock
-  const TimePoint end = Clock::system().now() + at_most;
-  do {
-    for (int look = 0; look < kLooks; ++look) {
-      cpu_pause();
-      if (word.load(std::memory_order_acquire) != seen) return true;
-    }
-  } while (Clock::system().now() < end);
-  return false;
+  return look_for([&] { return word.load(std::memory_order_acquire) != seen; }, at_most);
 }
 
 }  // namespace reverie

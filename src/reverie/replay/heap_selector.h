@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "reverie/replay/segmented_array.h"
 #include "reverie/replay/selector.h"
+#include "reverie/sum_tree/segmented_array.h"
 
 namespace reverie {
 

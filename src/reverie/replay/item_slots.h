@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "reverie/record/item.h"
-#include "reverie/replay/segmented_array.h"
-#include "reverie/replay/slot.h"
+#include "reverie/sum_tree/segmented_array.h"
+#include "reverie/sum_tree/slot.h"
 #include "reverie/tensor/slab_allocator.h"
 
 namespace reverie {

@@ -7,8 +7,8 @@
 #include <memory>
 #include <utility>
 
-#include "reverie/replay/segmented_array.h"
 #include "reverie/replay/selector.h"
+#include "reverie/sum_tree/segmented_array.h"
 
 namespace reverie {
 

@@ -5,7 +5,7 @@
 #include <cfloat>
 #include <cmath>
 
-#include "reverie/replay/priority_power.h"
+#include "reverie/sum_tree/priority_power.h"
 
 namespace reverie {
 

@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "reverie/base/random.h"
-#include "reverie/replay/least_tree.h"
-#include "reverie/replay/random_lanes.h"
 #include "reverie/replay/selector.h"
-#include "reverie/replay/slot_set.h"
-#include "reverie/replay/sum_tree.h"
+#include "reverie/sum_tree/least_tree.h"
+#include "reverie/sum_tree/random_lanes.h"
+#include "reverie/sum_tree/slot_set.h"
+#include "reverie/sum_tree/sum_tree.h"
 
 namespace reverie {
 

@@ -24,7 +24,7 @@
 #include "reverie/base/random.h"
 #include "reverie/base/status.h"
 #include "reverie/codec/byte_stream.h"
-#include "reverie/replay/slot.h"
+#include "reverie/sum_tree/slot.h"
 
 namespace reverie {
 

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "reverie/base/log.h"
-#include "reverie/replay/distinct_probabilities.h"
 #include "reverie/service/request_checks.h"
+#include "reverie/sum_tree/distinct_probabilities.h"
 
 namespace reverie {
 

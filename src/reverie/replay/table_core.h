@@ -25,7 +25,6 @@
 #include "reverie/replay/chunk_store.h"
 #include "reverie/replay/extension.h"
 #include "reverie/replay/item_slots.h"
-#include "reverie/replay/key_map.h"
 #include "reverie/replay/limbo.h"
 #include "reverie/replay/rate_limiter.h"
 #include "reverie/replay/registry.h"
@@ -33,6 +32,7 @@
 #include "reverie/replay/table_image.h"
 #include "reverie/replay/table_rules.h"
 #include "reverie/service/sample_batch.h"
+#include "reverie/sum_tree/key_map.h"
 
 namespace reverie {
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "reverie/replay/distinct_probabilities.h"
 #include "reverie/replay/table_core.h"
+#include "reverie/sum_tree/distinct_probabilities.h"
 
 namespace reverie {
 namespace {

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "reverie/base/random.h"
-#include "reverie/replay/segmented_array.h"
 #include "reverie/replay/selector.h"
+#include "reverie/sum_tree/segmented_array.h"
 
 namespace reverie {
 

@@ -6,12 +6,12 @@
 #include <utility>
 
 #include "reverie/base/spin.h"
+#include "reverie/base/waiting.h"
 #include "reverie/service/table_describer.h"
 
 namespace reverie {
 namespace {
 
-constexpr auto kPollInterval = std::chrono::milliseconds(50);
 constexpr double kFirstNoticeS = 10.0;
 
 // An address of its own for each thread.
@@ -55,7 +55,7 @@ class Arrival {
     const TimePoint begin = clock.now();
     double next_notice_s = kFirstNoticeS;
     bool is_cancelled = false;
-    while (!wait_for(clock, kPollInterval)) {
+    while (!wait_for(clock, kInterruptInterval)) {
       if (!is_cancelled && options.interrupted && options.interrupted()) {
         is_cancelled = true;
         service.cancel(id);

@@ -23,8 +23,8 @@
 #include <vector>
 
 #include "reverie/adapters/reverb/reverb_store.h"
+#include "reverie/base/fifo_queue.h"
 #include "reverie/base/mutex.h"
-#include "reverie/grpc/fifo_queue.h"
 #include "reverie/grpc/grpc_server.h"
 #include "reverie/reverb_wire/chunk_data.h"
 #include "reverie/reverb_wire/requests.h"

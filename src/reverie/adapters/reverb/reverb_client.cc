@@ -14,8 +14,6 @@
 namespace reverie {
 namespace {
 
-// Beyond the limiter's own time, for a server that does not answer at all.
-constexpr Duration kAnswerTime = std::chrono::seconds(2);
 // Before a question is asked again; longer each time.
 constexpr Duration kPauseMin = std::chrono::milliseconds(10);
 constexpr Duration kPauseMax = std::chrono::milliseconds(250);
@@ -23,16 +21,6 @@ constexpr Duration kPauseMax = std::chrono::milliseconds(250);
 constexpr int kSenderShift = 48;
 // At most this many writers have a stream of their own.
 constexpr std::size_t kSendersMax = 60'000;
-// Sample streams that stay open with nothing to do.
-constexpr std::size_t kIdleChannelsMax = 16;
-
-std::string path_of(std::string_view method) {
-  return std::string(wire::kServicePath) + std::string(method);
-}
-
-Status closed_status() {
-  return cancelled("the client is closed");
-}
 
 // What must be known to be good before an item shares a stream with others.
 Status check_item(const Item& item) {
@@ -52,14 +40,15 @@ Status check_item(const Item& item) {
   return {};
 }
 
-// Milliseconds that the limiter may take; the protocol's 0 means without limit, so now is 1.
-std::int64_t timeout_ms(TimePoint deadline) {
-  if (deadline == TimePoint::max()) return -1;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::system().now());
-  return std::max<std::int64_t>(1, left.count());
+}  // namespace
+
+std::string ReverbClient::path_of(std::string_view method) {
+  return std::string(wire::kServicePath) + std::string(method);
 }
 
-}  // namespace
+Status ReverbClient::closed_status() {
+  return cancelled("the client is closed");
+}
 
 Result<std::shared_ptr<ReverbClient>> ReverbClient::open(IoThreads& io_threads,
                                                          std::string_view target,
@@ -291,161 +280,6 @@ RequestId ReverbClient::insert(InsertRequest request, Done<InsertResult> done) {
   }
   const Sender sender = sender_of(request.table, request.writer);
   return (sender.number << kSenderShift) | sender.sender->insert(request, std::move(done));
-}
-
-// --- Samples --------------------------------------------------------------------------------
-
-ReverbClient::Names ReverbClient::names_of(std::string_view table) {
-  MutexLock lock(mutex_);
-  const auto found = names_.find(table);
-  return found == names_.end() ? nullptr : found->second;
-}
-
-void ReverbClient::learn(const std::vector<TableInfo>& infos) {
-  MutexLock lock(mutex_);
-  for (const TableInfo& info : infos) {
-    auto names =
-        std::make_shared<const wire::ColumnNames>(wire::ColumnNames::of(info.options.signature));
-    names_.insert_or_assign(info.options.name, std::move(names));
-  }
-}
-
-RequestId ReverbClient::sample(SampleRequest request, Done<SampleResult> done) {
-  SampleResult refused;
-  request.min_count = std::min(request.min_count, request.count);
-  refused.status = is_closed() ? closed_status() : check_sample_request(request);
-  if (refused.status.ok() && request.distinct) {
-    refused.status = unimplemented(
-        "Reverb's protocol draws with replacement; sample distinct items from an embedded store");
-  }
-  if (!refused.status.ok()) {
-    request.batch.clear();
-    refused.batch = std::move(request.batch);
-    done(std::move(refused));
-    return 0;
-  }
-  RequestId id = 0;
-  {
-    MutexLock lock(mutex_);
-    id = begin();
-    pending_[id];
-  }
-  const std::string_view name = request.table;
-  if (const Names names = names_of(name)) {
-    start_sample(id, name, std::move(request), names, std::move(done));
-    return id;
-  }
-  // The first of its table: what its columns are called is asked before.
-  auto shared = std::make_shared<SampleRequest>(std::move(request));
-  const std::string table(name);
-  shared->table = {};
-  GrpcCallOptions options = patient();
-  if (shared->deadline != TimePoint::max()) options.deadline = shared->deadline + kAnswerTime;
-  const auto on_info = [this, id, shared, table,
-                        done = std::move(done)](Result<Ref<GrpcMessage>> response) mutable {
-    Status status = response.status();
-    if (response.ok()) {
-      auto infos = wire::read_info_response((*response)->bytes());
-      status = infos.status();
-      if (infos.ok()) learn(infos->tables);
-    }
-    Names names = names_of(table);
-    if (status.ok() && !names) status = not_found("Priority table {} was not found", table);
-    if (status.ok()) {
-      start_sample(id, table, std::move(*shared), names, std::move(done));
-      return;
-    }
-    forget(id);
-    shared->batch.clear();
-    done({std::move(status), std::move(shared->batch)});
-  };
-  return keep(id,
-              client_->unary(path_of("ServerInfo"), GrpcPayload(), std::move(options), on_info));
-}
-
-void ReverbClient::start_sample(RequestId id, std::string_view table, SampleRequest request,
-                                const Names& names, Done<SampleResult> done) {
-  const std::size_t count = std::max<std::size_t>(1, request.min_count);
-  const bool has_deadline = request.deadline != TimePoint::max();
-  SampleChannel::Request asked;
-  asked.id = id;
-  asked.message = wire::write_sample_request({table, static_cast<std::int64_t>(count),
-                                              timeout_ms(request.deadline),
-                                              reads_packed_ ? packed::kVersion : 0});
-  if (has_deadline) {
-    const Duration left = request.deadline - Clock::system().now();
-    asked.answer_max = std::max(left, Duration::zero()) + kAnswerTime;
-  }
-  asked.call = std::make_unique<SampleCall>(count, names, std::move(request.batch));
-  asked.done = [this, id, count, has_deadline, done = std::move(done)](SampleResult result) {
-    forget(id);
-    if (has_deadline && result.status.code() == StatusCode::kDeadlineExceeded) {
-      result.status =
-          deadline_exceeded("{} of {} samples were drawn before the deadline; the server said: {}",
-                            result.batch.size(), count, result.status.message());
-    }
-    done(std::move(result));
-  };
-  ask(std::move(asked), request.follows);
-}
-
-void ReverbClient::ask(SampleChannel::Request request, RequestId follows) {
-  const RequestId id = request.id;
-  if (follows != 0) {
-    std::shared_ptr<SampleChannel> channel;
-    {
-      MutexLock lock(mutex_);
-      const auto found = pending_.find(follows);
-      if (found != pending_.end()) channel = found->second.channel;
-    }
-    if (channel && channel->ask(request, follows)) return keep(id, channel);
-  }
-  while (true) {
-    std::shared_ptr<SampleChannel> channel;
-    {
-      MutexLock lock(mutex_);
-      if (idle_channels_.empty()) break;
-      channel = std::move(idle_channels_.back());
-      idle_channels_.pop_back();
-    }
-    if (channel->ask(request)) return keep(id, channel);
-  }
-  SampleChannel::Owner& owner = *this;
-  const auto channel = std::make_shared<SampleChannel>(owner, timers_, Clock::system());
-  channel->open(*client_, std::move(request), patient(),
-                /*is_only=*/client_->address_count() > 1);
-  keep(id, channel);
-}
-
-// For cancel(), as the other keep().
-void ReverbClient::keep(RequestId id, const std::shared_ptr<SampleChannel>& channel) {
-  bool is_cancelled = false;
-  {
-    MutexLock lock(mutex_);
-    const auto found = pending_.find(id);
-    if (found == pending_.end()) return;
-    is_cancelled = found->second.is_cancelled;
-    found->second.call = nullptr;
-    found->second.channel = channel;
-    found->second.step = 1;
-  }
-  if (is_cancelled) channel->cancel(id);
-}
-
-void ReverbClient::on_idle(const std::shared_ptr<SampleChannel>& channel) {
-  {
-    MutexLock lock(mutex_);
-    if (idle_channels_.size() < kIdleChannelsMax) {
-      idle_channels_.push_back(channel);
-      return;
-    }
-  }
-  channel->finish();
-}
-
-void ReverbClient::on_over(const std::shared_ptr<SampleChannel>& channel) {
-  MutexLock lock(mutex_);
-  std::erase(idle_channels_, channel);
 }
 
 // --- Updates and questions ------------------------------------------------------------------

@@ -124,6 +124,8 @@ class ReverbClient final : public ReplayService, private SampleChannel::Owner {
   void ask(SampleChannel::Request request, RequestId follows = 0);
   void keep(RequestId id, const std::shared_ptr<SampleChannel>& channel);
   bool is_closed();
+  static Status closed_status();
+  static std::string path_of(std::string_view method);
 
   // SampleChannel::Owner
   void on_idle(const std::shared_ptr<SampleChannel>& channel) override;

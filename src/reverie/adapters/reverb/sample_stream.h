@@ -17,8 +17,8 @@
 
 #include "reverie/adapters/reverb/reverb_store.h"
 #include "reverie/adapters/reverb/sample_writer.h"
+#include "reverie/base/fifo_queue.h"
 #include "reverie/base/mutex.h"
-#include "reverie/grpc/fifo_queue.h"
 #include "reverie/grpc/grpc_server.h"
 
 namespace reverie {

@@ -12,8 +12,8 @@
 #include <limits>
 #include <vector>
 
-#include "reverie/replay/segmented_array.h"
-#include "reverie/replay/slot.h"
+#include "reverie/sum_tree/segmented_array.h"
+#include "reverie/sum_tree/slot.h"
 
 namespace reverie {
 

@@ -1,4 +1,4 @@
-#include "reverie/replay/priority_power.h"
+#include "reverie/sum_tree/priority_power.h"
 
 #include <cfloat>
 #include <cmath>

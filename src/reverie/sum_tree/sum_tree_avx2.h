@@ -3,7 +3,7 @@
 
 #include <immintrin.h>
 
-#include "reverie/replay/sum_tree_walk.h"
+#include "reverie/sum_tree/sum_tree_walk.h"
 
 // Every processor with AVX2 has the others too; avx2_kernels() still asks.
 #define REVERIE_AVX2 __attribute__((target("avx2,bmi,lzcnt")))

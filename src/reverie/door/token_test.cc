@@ -1,4 +1,4 @@
-#include "reverie/grpc/token.h"
+#include "reverie/door/token.h"
 
 #include <string>
 

@@ -1,5 +1,5 @@
 // Tested in structured_writer_test.cc.
-#include "reverie/client/item_pattern.h"
+#include "reverie/structured/item_pattern.h"
 
 #include <algorithm>
 #include <cmath>

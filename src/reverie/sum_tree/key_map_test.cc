@@ -1,4 +1,4 @@
-#include "reverie/replay/key_map.h"
+#include "reverie/sum_tree/key_map.h"
 
 #include <unordered_map>
 #include <vector>

@@ -1,11 +1,11 @@
 // The primitives of a SumTree with AVX-512, where they save something over the AVX2 ones.
 //
 // Tested in sum_tree_test.cc.
-#include "reverie/replay/sum_tree_nodes.h"
+#include "reverie/sum_tree/sum_tree_nodes.h"
 
 #if defined(__x86_64__)
 
-#include "reverie/replay/sum_tree_avx2.h"
+#include "reverie/sum_tree/sum_tree_avx2.h"
 
 #define REVERIE_AVX512 \
   __attribute__((target("avx2,bmi,lzcnt,popcnt,avx512f,avx512bw,avx512dq,avx512vl")))

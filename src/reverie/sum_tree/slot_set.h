@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "reverie/replay/segmented_array.h"
-#include "reverie/replay/slot.h"
+#include "reverie/sum_tree/segmented_array.h"
+#include "reverie/sum_tree/slot.h"
 
 namespace reverie {
 

@@ -24,8 +24,8 @@
 #include <string>
 #include <vector>
 
-#include "reverie/client/item_pattern.h"
 #include "reverie/client/trajectory_writer.h"
+#include "reverie/structured/item_pattern.h"
 
 namespace reverie {
 

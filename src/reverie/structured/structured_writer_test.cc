@@ -1,4 +1,4 @@
-#include "reverie/client/structured_writer.h"
+#include "reverie/structured/structured_writer.h"
 
 #include <cstring>
 #include <limits>

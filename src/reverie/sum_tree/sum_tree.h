@@ -32,9 +32,9 @@
 #include <span>
 #include <vector>
 
-#include "reverie/replay/random_lanes.h"
-#include "reverie/replay/slot.h"
-#include "reverie/replay/sum_tree_nodes.h"
+#include "reverie/sum_tree/random_lanes.h"
+#include "reverie/sum_tree/slot.h"
+#include "reverie/sum_tree/sum_tree_nodes.h"
 
 namespace reverie {
 

@@ -29,7 +29,7 @@
 #include <cstdint>
 
 #include "reverie/base/check.h"
-#include "reverie/replay/sum_tree_nodes.h"
+#include "reverie/sum_tree/sum_tree_nodes.h"
 
 namespace reverie::sum_tree {
 

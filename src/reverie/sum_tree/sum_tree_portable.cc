@@ -2,7 +2,7 @@
 // order as the vector ones, and so give the same answers.
 //
 // Tested in sum_tree_test.cc.
-#include "reverie/replay/sum_tree_walk.h"
+#include "reverie/sum_tree/sum_tree_walk.h"
 
 namespace reverie::sum_tree {
 namespace {

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "reverie/base/random.h"
-#include "reverie/replay/slot.h"
+#include "reverie/sum_tree/slot.h"
 
 namespace reverie {
 

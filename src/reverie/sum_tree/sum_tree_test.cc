@@ -1,4 +1,4 @@
-#include "reverie/replay/sum_tree.h"
+#include "reverie/sum_tree/sum_tree.h"
 
 #include <algorithm>
 #include <cfloat>

@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "reverie/replay/random_lanes.h"
-#include "reverie/replay/slot.h"
+#include "reverie/sum_tree/random_lanes.h"
+#include "reverie/sum_tree/slot.h"
 
 namespace reverie::sum_tree {
 

@@ -1,4 +1,4 @@
-#include "reverie/replay/least_tree.h"
+#include "reverie/sum_tree/least_tree.h"
 
 #include <algorithm>
 #include <random>

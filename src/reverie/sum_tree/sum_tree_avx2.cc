@@ -1,11 +1,11 @@
 // A SumTree with AVX2.
 //
 // Tested in sum_tree_test.cc.
-#include "reverie/replay/sum_tree_nodes.h"
+#include "reverie/sum_tree/sum_tree_nodes.h"
 
 #if defined(__x86_64__)
 
-#include "reverie/replay/sum_tree_avx2.h"
+#include "reverie/sum_tree/sum_tree_avx2.h"
 
 namespace reverie::sum_tree {
 namespace {

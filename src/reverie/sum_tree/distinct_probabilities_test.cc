@@ -1,4 +1,4 @@
-#include "reverie/replay/distinct_probabilities.h"
+#include "reverie/sum_tree/distinct_probabilities.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "reverie/replay/slot_set.h"
+#include "reverie/sum_tree/slot_set.h"
 
 #include <cstdint>
 #include <set>
