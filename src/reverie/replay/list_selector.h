@@ -35,9 +35,8 @@ class ListSelector : public Selector {
     (links.newer == kNoSlot ? newest_ : links_.write(links.newer).older) = links.older;
     --size_;
   }
-  void replace(std::span<const Slot> slots, double priority) final {
-    if (!are_oldest(slots)) return Selector::replace(slots, priority);
-    // The whole run goes to the other end as it is.
+  // The whole run goes to the other end as it is.
+  void renew_oldest(std::span<const Slot> slots) final {
     if (slots.empty() || slots.size() == size_) return;
     const Slot first = slots.front();
     const Slot last = slots.back();
@@ -55,11 +54,10 @@ class ListSelector : public Selector {
     std::fill(probabilities.begin(), probabilities.end(), 1.0);
   }
   std::size_t draw_distinct(std::span<Slot> slots, std::span<double> probabilities) final {
-    std::size_t count = 0;
-    for (Slot slot = first(); slot != kNoSlot && count < slots.size(); slot = after(slot)) {
-      slots[count] = slot;
-      probabilities[count++] = 1.0;
-    }
+    const std::size_t count = std::min(slots.size(), size_);
+    Slot slot = first();
+    for (std::size_t i = 0; i < count; ++i, slot = after(slot)) slots[i] = slot;
+    std::fill_n(probabilities.begin(), count, 1.0);
     return count;
   }
   std::optional<double> least_probability() final { return 1.0; }
@@ -114,16 +112,6 @@ class ListSelector : public Selector {
 
   Slot first() const { return is_oldest_first_ ? oldest_ : newest_; }
   Slot after(Slot slot) const { return is_oldest_first_ ? links_[slot].newer : links_[slot].older; }
-
-  // Whether these are the oldest, in their order.
-  bool are_oldest(std::span<const Slot> slots) const {
-    Slot expected = oldest_;
-    for (const Slot slot : slots) {
-      if (slot != expected) return false;
-      expected = links_[slot].newer;
-    }
-    return true;
-  }
 
   const bool is_oldest_first_;
   SegmentedArray<Links> links_;

@@ -126,6 +126,8 @@ class Selector {
 
   // Whether draws follow the order of insertion, the oldest first, whatever priorities say.
   virtual bool is_oldest_first() const { return false; }
+  // replace() of the slots that draw_distinct() has just told, where draws are in that order.
+  virtual void renew_oldest(std::span<const Slot> slots) { replace(slots, 0); }
 
   virtual std::size_t size() const = 0;
 

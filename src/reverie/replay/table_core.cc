@@ -182,19 +182,6 @@ Status TableCore::insert(Item&& item, TimePoint now, Aftermath& after) {
   return {};
 }
 
-void TableCore::drop(Slot slot, Aftermath& after) {
-  BriefItem& stored = state_->slots[slot];
-  if (!state_->slots.is_lean(slot)) {
-    count_out(stored.trajectory);
-    limbo_.remove(std::move(stored.trajectory), after.garbage);
-    return;
-  }
-  Ref<const Chunk> unused = chunks_.remove_shared(*stored.trajectory.view().one.chunk);
-  if (unused) limbo_.remove(std::move(unused), after.garbage);
-  stored.trajectory.forget();
-  state_->slots.set_lean(slot, false);
-}
-
 Status TableCore::no_memory() const {
   return resource_exhausted(
       "no memory could be had for one more item of table '{}', which holds {}; lower max_size, or "
@@ -388,7 +375,7 @@ void TableCore::remove(Slot slot, Aftermath& after) {
   if (options_.is_keyed) state_->keys.erase(state_->slots.whole(slot).key);
   state_->sampler->erase(slot);
   state_->remover->erase(slot);
-  drop(slot, after);
+  if (take_out(slot, after)) state_->slots.set_lean(slot, false);
   after.has_freed_bytes = true;
   state_->slots.give_back(slot);
 }

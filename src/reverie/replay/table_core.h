@@ -173,9 +173,19 @@ class TableCore final : private TableAccess {
   // All of insert_views() that may lack memory, which is then as if it had not been: false. The
   // items' slots are in slots_ then, first the `leaving` of those that leave.
   bool prepare_views(std::span<const TrajectoryView> items, std::size_t leaving, Aftermath& after);
-  void put_view(Slot slot, const TrajectoryView& view, Trajectory& owned);
-  // Takes the trajectory out of a slot, counted out.
-  void drop(Slot slot, Aftermath& after);
+  // Takes the trajectory out of a slot, counted out. True where it is lean; the slot still says so.
+  bool take_out(Slot slot, Aftermath& after) {
+    BriefItem& stored = state_->slots[slot];
+    if (!state_->slots.is_lean(slot)) {
+      count_out(stored.trajectory);
+      limbo_.remove(std::move(stored.trajectory), after.garbage);
+      return false;
+    }
+    Ref<const Chunk> unused = chunks_.remove_shared(*stored.trajectory.view().one.chunk);
+    if (unused) limbo_.remove(std::move(unused), after.garbage);
+    stored.trajectory.forget();
+    return true;
+  }
   // Counts draws [begin, begin + count) of slots_ and values_, and tells them.
   void add_to_batch(std::size_t begin, std::size_t count, SampleBatch& batch);
   // Fills slots_ and values_ with up to `count` draws; returns how many.

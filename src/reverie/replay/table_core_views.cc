@@ -16,16 +16,23 @@ std::size_t TableCore::insert_views(std::span<const TrajectoryView> items, TimeP
   const std::size_t size_wanted = size() + items.size();
   const std::size_t leaving = size_wanted > size_max ? size_wanted - size_max : 0;
   if (!prepare_views(items, leaving, after)) return 0;
-  ItemSlots& slots = state_->slots;
-  Trajectory none;
   std::size_t owned_count = 0;
   for (std::size_t i = 0; i < items.size(); ++i) {
-    if (i < leaving) {
-      drop(slots_[i], after);
-      slots.retake(slots_[i]);
-    }
+    const bool was_lean = i < leaving && take_out(slots_[i], after);
     const bool is_one = items[i].layout->piece_count() == 1;
-    put_view(slots_[i], items[i], is_one ? none : owned_[owned_count++]);
+    const bool is_lean = is_one && chunks_.add_shared(*items[i].one.chunk, state_->owner);
+    BriefItem& stored = state_->slots[slots_[i]];
+    stored.times_sampled = 0;
+    if (is_lean) [[likely]] {
+      stored.trajectory = Trajectory::borrowed(items[i]);
+    } else {
+      stored.trajectory = is_one ? Trajectory(Ref<const Layout>::share(items[i].layout),
+                                              items[i].pieces())
+                                 : std::move(owned_[owned_count++]);
+      chunks_.add(stored.trajectory.view(), /*is_keyed=*/false);
+    }
+    if (was_lean != is_lean) state_->slots.set_lean(slots_[i], is_lean);
+    if (i < leaving) state_->slots.retake(slots_[i]);
   }
   owned_.clear();
   for (std::size_t i = leaving; i < items.size(); ++i) {
@@ -64,7 +71,7 @@ bool TableCore::prepare_views(std::span<const TrajectoryView> items, std::size_t
     }
     if (taken == items.size()) {
       state_->sampler->replace(replaced, max_priority_);
-      state_->remover->replace(replaced, max_priority_);
+      state_->remover->renew_oldest(replaced);
       return true;
     }
   } catch (const std::bad_alloc&) {
@@ -72,20 +79,6 @@ bool TableCore::prepare_views(std::span<const TrajectoryView> items, std::size_t
   owned_.clear();
   while (taken > leaving) state_->slots.give_back(slots_[--taken]);
   return false;
-}
-
-void TableCore::put_view(Slot slot, const TrajectoryView& view, Trajectory& owned) {
-  BriefItem& stored = state_->slots[slot];
-  stored.times_sampled = 0;
-  if (owned.empty() && chunks_.add_shared(*view.one.chunk, state_->owner)) [[likely]] {
-    stored.trajectory = Trajectory::borrowed(view);
-    state_->slots.set_lean(slot, true);
-    return;
-  }
-  stored.trajectory = owned.empty()
-                          ? Trajectory(Ref<const Layout>::share(view.layout), view.pieces())
-                          : std::move(owned);
-  chunks_.add(stored.trajectory.view(), /*is_keyed=*/false);
 }
 
 }  // namespace reverie

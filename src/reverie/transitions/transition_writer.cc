@@ -143,11 +143,8 @@ Status TransitionWriter::check(const StepArrays& step) const {
 // --- Rows --------------------------------------------------------------------------------------
 
 Status TransitionWriter::reserve(Stream& stream, std::uint32_t env) {
-  // A cut ends the last step's row and begins another; the observation after it is one more.
-  if (has_room_at_hand(stream)) [[likely]] {
-    return {};
-  }
   drop_old_chunks(stream);
+  // A cut ends the last step's row and begins another; the observation after it is one more.
   const std::uint64_t last = stream.row + 2;
   while (chunk_number(last) >= stream.first_chunk + stream.chunks.size()) {
     // Streams have no episodes of their own in a table's count: a chunk may hold many.
@@ -158,10 +155,12 @@ Status TransitionWriter::reserve(Stream& stream, std::uint32_t env) {
     if (hindsight_ != nullptr) hindsight_->add_chunk(env, number, chunk);
     stream.chunks.push_back(std::move(chunk));
   }
+  // With older chunks there is something to drop, sooner or later.
+  stream.room_end = stream.chunks.size() == 1 ? (stream.first_chunk + 1) << chunk_shift_ : 0;
   return {};
 }
 
-TransitionWriter::Row TransitionWriter::row_at(Stream& stream, std::uint64_t row) const {
+[[gnu::always_inline]] inline TransitionWriter::Row TransitionWriter::row_at(Stream& stream, std::uint64_t row) const {
   if (chunk_number(row) != stream.at_chunk) {
     stream.at_chunk = chunk_number(row);
     stream.at = &chunk_of(stream, row);
@@ -171,14 +170,17 @@ TransitionWriter::Row TransitionWriter::row_at(Stream& stream, std::uint64_t row
   return {stream.at_begin, row_in_chunk(row)};
 }
 
-void TransitionWriter::set_obs(Row row, std::span<const TensorView> obs, std::size_t env) const {
+[[gnu::always_inline]] inline void TransitionWriter::set_obs(Row row,
+                                                             std::span<const TensorView> obs,
+                                                             std::size_t env) const {
   for (std::size_t i = 0; i < obs.size(); ++i) {
     copy_row(row.at(obs_[i]), row_of(obs[i], env, obs_[i].size), obs_[i].size);
   }
 }
 
-void TransitionWriter::set_action(Row row, const StepArrays& step, std::size_t env,
-                                  std::uint8_t flags) const {
+[[gnu::always_inline]] inline void TransitionWriter::set_action(Row row, const StepArrays& step,
+                                                                std::size_t env,
+                                                                std::uint8_t flags) const {
   for (std::size_t i = 0; i < step.action.size(); ++i) {
     copy_row(row.at(action_[i]), row_of(step.action[i], env, action_[i].size), action_[i].size);
   }
@@ -186,7 +188,9 @@ void TransitionWriter::set_action(Row row, const StepArrays& step, std::size_t e
   std::memcpy(row.at(flags_), &flags, sizeof(flags));
 }
 
-bool TransitionWriter::has_obs(Row row, std::span<const TensorView> obs, std::size_t env) const {
+[[gnu::always_inline]] inline bool TransitionWriter::has_obs(Row row,
+                                                             std::span<const TensorView> obs,
+                                                             std::size_t env) const {
   bool is_same = true;
   for (std::size_t i = 0; i < obs.size() && is_same; ++i) {
     const std::byte* const announced = row.at(obs_[i]);
@@ -281,27 +285,9 @@ void TransitionWriter::add_cut_items(Stream& stream, std::uint64_t end,
 
 // --- A step ------------------------------------------------------------------------------------
 
-Status TransitionWriter::append(const StepArrays& step, std::vector<TrajectoryView>& items) {
-  REVERIE_RETURN_IF_ERROR(check(step));
-  split_.clear();
-  for (std::size_t env = 0; env < streams_.size(); ++env) {
-    Stream& stream = streams_[env];
-    REVERIE_RETURN_IF_ERROR(reserve(stream, static_cast<std::uint32_t>(env)));
-    prefetch(stream);
-  }
-  for (std::size_t env = 0; env < streams_.size(); ++env) {
-    if (!step.mask.empty() && step.mask[env] == 0) continue;
-    if (append_within(streams_[env], step, env, items)) [[likely]] {
-      ++counts_.steps;
-    } else {
-      append_one(streams_[env], step, env, items);
-    }
-  }
-  return {};
-}
-
-bool TransitionWriter::append_within(Stream& stream, const StepArrays& step, std::size_t env,
-                                     std::vector<TrajectoryView>& items) const {
+[[gnu::always_inline]] inline bool TransitionWriter::append_within(
+    Stream& stream, const StepArrays& step, std::size_t env,
+    std::vector<TrajectoryView>& items) const {
   const std::uint32_t number = row_in_chunk(stream.row);
   const bool is_over = (step.terminated[env] | step.truncated[env]) != 0;
   if (step_layout_ == nullptr || !stream.is_open || is_over || number + 1 >= chunk_rows_) {
@@ -317,6 +303,36 @@ bool TransitionWriter::append_within(Stream& stream, const StepArrays& step, std
   item.one = {stream.at, number, 2};
   stream.item_begin = ++stream.row;
   return true;
+}
+
+[[gnu::always_inline]] inline void TransitionWriter::prefetch(Stream& stream) const {
+  __builtin_prefetch(&chunk_of(stream, stream.row), 1);
+  const Row here = row_at(stream, stream.row);
+  __builtin_prefetch(here.at(reward_), 1);
+  if (here.number + 1 < chunk_rows_) {
+    __builtin_prefetch(Row{here.begin, here.number + 1}.at(reward_), 1);
+  }
+}
+
+Status TransitionWriter::append(const StepArrays& step, std::vector<TrajectoryView>& items) {
+  REVERIE_RETURN_IF_ERROR(check(step));
+  split_.clear();
+  for (std::size_t env = 0; env < streams_.size(); ++env) {
+    Stream& stream = streams_[env];
+    if (stream.row + 2 >= stream.room_end) [[unlikely]] {
+      REVERIE_RETURN_IF_ERROR(reserve(stream, static_cast<std::uint32_t>(env)));
+    }
+    prefetch(stream);
+  }
+  for (std::size_t env = 0; env < streams_.size(); ++env) {
+    if (!step.mask.empty() && step.mask[env] == 0) continue;
+    if (append_within(streams_[env], step, env, items)) [[likely]] {
+      ++counts_.steps;
+    } else {
+      append_one(streams_[env], step, env, items);
+    }
+  }
+  return {};
 }
 
 void TransitionWriter::append_one(Stream& stream, const StepArrays& step, std::size_t env,
@@ -348,15 +364,6 @@ void TransitionWriter::append_one(Stream& stream, const StepArrays& step, std::s
   } else {
     stream.row = row + 1;
     stream.is_open = true;
-  }
-}
-
-void TransitionWriter::prefetch(Stream& stream) const {
-  __builtin_prefetch(&chunk_of(stream, stream.row), 1);
-  const Row here = row_at(stream, stream.row);
-  __builtin_prefetch(here.at(reward_), 1);
-  if (here.number + 1 < chunk_rows_) {
-    __builtin_prefetch(Row{here.begin, here.number + 1}.at(reward_), 1);
   }
 }
 

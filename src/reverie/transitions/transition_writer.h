@@ -81,6 +81,7 @@ class TransitionWriter {
     std::uint64_t first_chunk = 0;    // number of chunks[0]
     std::vector<Ref<Chunk>> chunks;   // those that items to come may refer to
     // The chunk that was written last, at hand.
+    std::uint64_t room_end = 0;  // row; steps whose rows lie before it need no reserve()
     std::uint64_t at_chunk = ~std::uint64_t{0};
     Chunk* at = nullptr;
     std::byte* at_begin = nullptr;
@@ -104,11 +105,6 @@ class TransitionWriter {
                       std::span<const TensorSpec> specs, bool has_env_axis) const;
   // Makes room for the two rows that a step may add, and one more; lets go what is done with.
   Status reserve(Stream& stream, std::uint32_t env);
-  // Whether these rows lie in the stream's only chunk.
-  bool has_room_at_hand(const Stream& stream) const {
-    return !stream.chunks.empty() && chunk_number(stream.row) == stream.first_chunk &&
-           row_in_chunk(stream.row) + 2 < chunk_rows_;
-  }
   void append_one(Stream& stream, const StepArrays& step, std::size_t env,
                   std::vector<TrajectoryView>& items);
   // The same where that is shortest: a single step that an episode goes on with, is an item of its
