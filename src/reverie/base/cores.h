@@ -7,8 +7,8 @@ namespace reverie {
 // it time (cpu.max); at least 1. Looked up once: what changes while the process runs is not seen.
 unsigned available_cores();
 
-// Of a control group's cpu.max, "200000 100000" or "max 100000": for how many cores its time is
-// enough, rounded up; 0 where it has no bound, or the text is malformed.
+// For how many cores the time of a control group is enough, rounded up, by its cpu.max, "200000
+// 100000" or "max 100000"; 0 where it has no bound, or the text is malformed.
 unsigned cores_of_quota(const char* cpu_max);
 
 }  // namespace reverie

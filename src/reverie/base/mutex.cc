@@ -13,7 +13,7 @@ constexpr int kSpins = 400;
 }  // namespace
 
 void Mutex::lock_slow() {
-  // On a single core the holder cannot leave while somebody spins.
+  // On a single core the holder cannot leave while another thread spins.
   const int spins = available_cores() > 1 ? kSpins : 0;
   for (int spin = 0; spin < spins; ++spin) {
     cpu_pause();

@@ -1,4 +1,6 @@
 // What nghttp2 tells a GrpcSession: the second source of grpc_session.h.
+//
+// Tested in grpc_test.cc and grpc_hostile_test.cc.
 #include <algorithm>
 
 #include <nghttp2/nghttp2.h>

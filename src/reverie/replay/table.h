@@ -140,7 +140,7 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   static void finish_distinct(SampleBatch& batch);
 
   // Calls take(begin, count, now, effects), which returns how many it took, breath by breath, as
-  // long as nobody waits and it takes them all.
+  // long as no request waits and it takes them all.
   template <typename Take>
   std::size_t insert_in_breaths(std::size_t count, std::size_t breath, Take take);
   // Inserts the first items as far as the bounds let it; `refusal` says what ended it otherwise.

@@ -398,7 +398,7 @@ TEST(TableCoreViews, LeaveACheckpointAsItWas) {
     auto snapshots = service->freeze().value();
     std::vector<std::byte> weights;
     ByteWriter weights_out(weights);
-    // Half of the items go while the snapshot is held, and nobody has read it.
+    // Half of the items go while the snapshot is held and has not been read.
     for (int i = 0; i < 8; ++i) ASSERT_EQ(service->insert_views("t", stream.next(100)), 100u);
     if (is_reset) {
       service->reset("t", [](const Status&) {});

@@ -61,7 +61,7 @@ TEST_F(TrajectoryReaderTest, ColumnsOverTheSameRowsShareTheirPieces) {
 
 TEST_F(TrajectoryReaderTest, StacksThatOverlapShareThePiecesThatTheyHaveInCommon) {
   const auto rows = [](std::int32_t begin, std::int32_t end, std::int32_t index) {
-    std::vector<Slice> slices;  // one a row, over both chunks
+    std::vector<Slice> slices;  // one per row, over both chunks
     for (std::int32_t r = begin; r < end; ++r) {
       slices.push_back({static_cast<ChunkKey>(1 + r / 4), r % 4, 1, index});
     }

@@ -1,5 +1,7 @@
 // Sample requests of a ReverbClient and the streams that carry them: the second source of
 // reverb_client.h.
+//
+// Tested in tests/integration/served_store_test.cc and tests/integration/served_reading_test.cc.
 #include <algorithm>
 #include <utility>
 
