@@ -329,7 +329,7 @@ def test_a_measurement_that_cannot_be_is_refused(argument, word):
 
 def test_the_command_prints_both_curves_and_the_choice(capsys):
     arguments = ["--algorithm", "ddqn", "--env", "CartPole-v1", "--hidden", "16", "--cores", "2"]
-    assert main(["tune-cores", *arguments, "--check-s", "0.1"]) == 0
+    assert main(["tune-cores", *arguments, "--check-s", "0.5"]) == 0
     said = capsys.readouterr().out
     assert "1 to act and 1 to learn" in said
     assert re.search(r"measured: [\d,]+ steps/s; the prediction is off by [+-]\d+%", said)

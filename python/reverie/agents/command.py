@@ -327,6 +327,9 @@ def _check(arguments: argparse.Namespace, tuning: CoreTuning) -> None:
         begin = trainer.progress()
         trainer.wait(arguments.check_s)
         end = trainer.progress()
+    if end.steps == begin.steps:
+        print(f"measured: no step within {arguments.check_s} s; give --check-s more")
+        return
     measured = (end.steps - begin.steps) / (end.elapsed_s - begin.elapsed_s)
     difference = tuning.steps_per_s / measured - 1
     print(f"measured: {measured:,.0f} steps/s; the prediction is off by {difference:+.0%}")
