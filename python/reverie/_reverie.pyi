@@ -207,7 +207,7 @@ class Batch(Generic[DataT]):
         Copies ``data``, ``weights`` and ``lengths`` to a device; gives this batch.
 
         Args:
-            device: of torch (``"cuda"``), or of JAX.
+            device: a device of torch (``"cuda"``) or JAX.
             output: ``"torch"`` or ``"jax"``.
 
         Raises:
@@ -336,9 +336,9 @@ class TrajectoryWriter:
 
         Args:
             table: its name.
-            priority: of the item; None for the largest that the table has seen.
+            priority: the item's; None for the largest that the table has seen.
             trajectory: a nest of columns picked from ``history``.
-            version: of the weights that acted, int64: it comes back as ``Batch.versions``.
+            version: that of the weights that acted, int64: it comes back as ``Batch.versions``.
             timeout_s: how long to wait where the queue is full: None without limit, 0 not at all.
 
         Raises:
@@ -688,8 +688,8 @@ class ReplayBuffer:
             output: ``"torch"`` or ``"jax"``: whose arrays the batch holds, over the same memory on the
                 CPU. JAX holds 64-bit numbers in 32 bits unless told otherwise, which is said once;
                 ``tickets`` stay NumPy's there.
-            device: of torch or JAX, to which the arrays are copied.
-            pin_memory: of torch: gives arrays in locked memory, or copies through it to ``device``
+            device: a device of torch or JAX, to which the arrays are copied.
+            pin_memory: for torch: gives arrays in locked memory, or copies through it to ``device``
                 without waiting.
 
         Returns:
@@ -730,7 +730,7 @@ class ReplayBuffer:
         Gives sampled items new priorities; those that are gone are ignored, and counted.
 
         Args:
-            tickets: of a batch.
+            tickets: those of a batch.
             priorities: one for each, finite and >= 0: absolute TD errors, say.
 
         Returns:
