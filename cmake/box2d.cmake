@@ -30,9 +30,9 @@ function(reverie_add_box2d_plugin folder)
   target_link_libraries(_box2d_envs PRIVATE reverie_box2d reverie_warnings)
   target_link_options(
     _box2d_envs PRIVATE
-    -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/env_plugin_symbols.map)
+    -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/plugin_symbols.map)
   set_property(TARGET _box2d_envs APPEND PROPERTY LINK_DEPENDS
-                                                  ${PROJECT_SOURCE_DIR}/cmake/env_plugin_symbols.map)
+                                                  ${PROJECT_SOURCE_DIR}/cmake/plugin_symbols.map)
   add_dependencies(_reverie _box2d_envs)
   get_target_property(library box2d::box2d LOCATION)
   get_target_property(soname box2d::box2d IMPORTED_SONAME_NONE)

@@ -1,6 +1,6 @@
 // An environment of your own, in a shared library that a C++ or a Python program loads.
 //
-//     reverie.envs.native.load_plugin("build/release/examples/plugin_env.so")
+//     reverie.load_plugin("build/release/examples/plugin_env.so")
 //     pool = reverie.envs.native.NativePool("Catch-v0", 64, columns=7)
 //
 // Catch: a ball falls through a board, one row a step; the paddle in the last row moves left, stays
@@ -114,6 +114,6 @@ class Catch {
 
 }  // namespace
 
-REVERIE_ENV_PLUGIN(registry) {
-  return registry.add("Catch-v0", native_factory<Catch>());
+REVERIE_PLUGIN(host) {
+  return add_environment(host, "Catch-v0", native_factory<Catch>());
 }

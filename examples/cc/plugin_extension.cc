@@ -61,6 +61,6 @@ class SampleDecay final : public TableExtension {
 
 }  // namespace
 
-REVERIE_PLUGIN(registry) {
-  return registry.add_extension("SampleDecay", SampleDecay::make);
+REVERIE_PLUGIN(host) {
+  return add_extension(host, "SampleDecay", SampleDecay::make);
 }

@@ -108,6 +108,6 @@ class Combined final : public Selector {
 
 }  // namespace
 
-REVERIE_PLUGIN(registry) {
-  return registry.add_selector("Combined", Combined::make);
+REVERIE_PLUGIN(host) {
+  return add_selector(host, "Combined", Combined::make);
 }

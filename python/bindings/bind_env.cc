@@ -23,8 +23,8 @@
 #include "python/bindings/native_envs.h"
 #include "reverie/base/format.h"
 #include "reverie/env/native/classic_control.h"
-#include "reverie/env/native_plugin.h"
 #include "reverie/env/native_pool.h"
+#include "reverie/env/native_registry.h"
 
 namespace reverie::python {
 namespace {
@@ -356,21 +356,6 @@ Raises:
       "id"_a.none(), "options"_a,
       nb::sig("def native_env_spec(id: str, options: dict[str, bool | int | float | str]) -> "
               "dict[str, typing.Any]"));
-  m.def(
-      "load_env_plugin",
-      [](nb::handle path) {
-        const std::string given(text_argument("path", path));
-        unwrap(without_gil([&] { return load_env_plugin(given, native_registry()); }));
-      },
-      "path"_a.none(), nb::sig("def load_env_plugin(path: str) -> None"),
-      R"(Loads a shared library with native environments; ``NativePool`` makes them by name.
-
-Args:
-    path: of a library built with ``REVERIE_ENV_PLUGIN``. It stays loaded until the process ends.
-
-Raises:
-    NotFoundError: it cannot be opened.
-    FailedPreconditionError: it is no plugin, or was built for another version.)");
 }
 
 }  // namespace reverie::python

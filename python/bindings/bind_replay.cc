@@ -14,10 +14,12 @@
 #include "python/bindings/checkpoints.h"
 #include "python/bindings/client.h"
 #include "python/bindings/convert.h"
+#include "python/bindings/native_envs.h"
 #include "python/bindings/registry.h"
 #include "python/bindings/table_info.h"
+#include "reverie/base/plugin.h"
+#include "reverie/env/native_registry.h"
 #include "reverie/replay/local_service.h"
-#include "reverie/replay/plugin.h"
 #include "reverie/replay/rate_limiter.h"
 
 namespace reverie::python {
@@ -131,17 +133,23 @@ void bind_replay(nb::module_& m) {
       "load_plugin",
       [](nb::handle path) {
         const std::string given(text_argument("path", path));
-        unwrap(without_gil([&] { return load_plugin(given, registry()); }));
+        PluginHost host;
+        host.offer<ComponentRegistry>(registry());
+        host.offer<NativeEnvAdder>(native_registry());
+        unwrap(without_gil([&] { return load_plugin(given, host); }));
       },
       "path"_a.none(), nb::sig("def load_plugin(path: str) -> None"),
-      R"(Loads a shared library with selectors or extensions; ``Custom`` makes them by name.
+      R"(Loads a shared library with selectors, extensions or native environments of your own.
+
+``Custom`` makes the selectors and extensions by name, ``envs.native.NativePool`` the environments.
 
 Args:
-    path: of a library built with ``REVERIE_PLUGIN``. It stays loaded until the process ends.
+    path: a library built with ``REVERIE_PLUGIN``. It stays loaded until the process ends.
 
 Raises:
     NotFoundError: it cannot be opened.
-    FailedPreconditionError: it is no plugin, or was built for another version.)");
+    FailedPreconditionError: it is not a plugin, or was built for another version.
+    AlreadyExistsError: a name that it adds is taken.)");
 }
 
 }  // namespace reverie::python

@@ -522,14 +522,17 @@ def empty_table_allows(samples_per_insert: float, min_size_to_sample: int, min_d
 
 def load_plugin(path: str) -> None:
     """
-    Loads a shared library with selectors or extensions; ``Custom`` makes them by name.
+    Loads a shared library with selectors, extensions or native environments of your own.
+
+    ``Custom`` makes the selectors and extensions by name, ``envs.native.NativePool`` the environments.
 
     Args:
-        path: of a library built with ``REVERIE_PLUGIN``. It stays loaded until the process ends.
+        path: a library built with ``REVERIE_PLUGIN``. It stays loaded until the process ends.
 
     Raises:
         NotFoundError: it cannot be opened.
-        FailedPreconditionError: it is no plugin, or was built for another version.
+        FailedPreconditionError: it is not a plugin, or was built for another version.
+        AlreadyExistsError: a name that it adds is taken.
     """
 
 class NativeFuture:
@@ -577,18 +580,6 @@ def native_env_ids() -> list[str]:
     """The names of the native environments, in alphabetical order."""
 
 def native_env_spec(id: str, options: dict[str, bool | int | float | str]) -> dict[str, Any]: ...
-
-def load_env_plugin(path: str) -> None:
-    """
-    Loads a shared library with native environments; ``NativePool`` makes them by name.
-
-    Args:
-        path: of a library built with ``REVERIE_ENV_PLUGIN``. It stays loaded until the process ends.
-
-    Raises:
-        NotFoundError: it cannot be opened.
-        FailedPreconditionError: it is no plugin, or was built for another version.
-    """
 
 class Server:
     """See ``reverie.Server``."""

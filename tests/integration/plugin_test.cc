@@ -1,5 +1,5 @@
 // The plugins of examples/cc, loaded as a user loads them.
-#include "reverie/replay/plugin.h"
+#include "reverie/base/plugin.h"
 
 #include <cmath>
 #include <map>
@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include "reverie/env/native_registry.h"
 #include "reverie/replay/local_service.h"
 #include "reverie/service/blocking.h"
 #include "tests/support/items.h"
@@ -25,11 +26,17 @@ std::string plugin(const std::string& name) {
   return std::string(REVERIE_EXAMPLES_DIR) + "/" + name + ".so";
 }
 
+Status load(const std::string& path, ComponentRegistry& registry) {
+  PluginHost host;
+  host.offer(registry);
+  return load_plugin(path, host);
+}
+
 class Plugin : public ::testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_EQ(load_plugin(plugin("plugin_selector"), registry_), Status());
-    ASSERT_EQ(load_plugin(plugin("plugin_extension"), registry_), Status());
+    ASSERT_EQ(load(plugin("plugin_selector"), registry_), Status());
+    ASSERT_EQ(load(plugin("plugin_extension"), registry_), Status());
   }
 
   std::shared_ptr<LocalService> open(ComponentSpec sampler, std::vector<ComponentSpec> extensions) {
@@ -156,25 +163,42 @@ TEST_F(Plugin, ItsComponentsRefuseOptionsOutsideTheirBounds) {
 }
 
 TEST_F(Plugin, LoadedTwiceIsRefusedSinceItsNamesAreTaken) {
-  expect_refused(load_plugin(plugin("plugin_selector"), registry_), StatusCode::kAlreadyExists,
+  expect_refused(load(plugin("plugin_selector"), registry_), StatusCode::kAlreadyExists,
                  {"plugin_selector.so", "Combined"});
+}
+
+TEST(LoadPlugin, OneProgramMayTakeComponentsOfSeveralKinds) {
+  Registry registry;
+  NativeRegistry environments;
+  PluginHost host;
+  host.offer<ComponentRegistry>(registry);
+  host.offer<NativeEnvAdder>(environments);
+  EXPECT_EQ(load_plugin(plugin("plugin_selector"), host), Status());
+  EXPECT_EQ(load_plugin(plugin("plugin_env"), host), Status());
+  EXPECT_TRUE(environments.make("Catch-v0", {}, 0).ok());
+}
+
+TEST(LoadPlugin, RefusesWhatTheProgramDoesNotTake) {
+  Registry registry;
+  expect_refused(load(plugin("plugin_env"), registry), StatusCode::kFailedPrecondition,
+                 {"plugin_env.so", "it adds environments"});
 }
 
 TEST(LoadPlugin, RefusesAFileThatIsNotThere) {
   Registry registry;
-  expect_refused(load_plugin("/nowhere/plugin.so", registry), StatusCode::kNotFound,
+  expect_refused(load("/nowhere/plugin.so", registry), StatusCode::kNotFound,
                  {"/nowhere/plugin.so", "cannot be loaded"});
 }
 
 TEST(LoadPlugin, RefusesALibraryThatIsNoPlugin) {
   Registry registry;
-  expect_refused(load_plugin("libm.so.6", registry), StatusCode::kFailedPrecondition,
+  expect_refused(load("libm.so.6", registry), StatusCode::kFailedPrecondition,
                  {"libm.so.6", "not a plugin", "REVERIE_PLUGIN"});
 }
 
 TEST(LoadPlugin, RefusesAPluginOfAnotherVersionBeforeItRunsAnyOfIt) {
   Registry registry;
-  expect_refused(load_plugin(plugin("stale_plugin"), registry), StatusCode::kFailedPrecondition,
+  expect_refused(load(plugin("stale_plugin"), registry), StatusCode::kFailedPrecondition,
                  {"stale_plugin.so", "'reverie-plugin-0'", kPluginAbi, "build it again"});
 }
 

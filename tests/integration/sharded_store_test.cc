@@ -258,8 +258,9 @@ TEST_F(ShardedStore, MassMakesOneTableOfASelectorOfAPlugin) {
 }
 
 TEST_F(ShardedStore, MassCountsItemsOfAPluginsSelectorThatDoesNotWeighThem) {
-  ASSERT_TRUE(
-      load_plugin(std::string(REVERIE_EXAMPLES_DIR) + "/plugin_selector.so", registry_).ok());
+  PluginHost host;
+  host.offer<ComponentRegistry>(registry_);
+  ASSERT_TRUE(load_plugin(std::string(REVERIE_EXAMPLES_DIR) + "/plugin_selector.so", host).ok());
   store_.registry = &registry_;
   options_.sampler.sampling = ShardSampling::kMass;
   TableOptions table = table_of("Combined");

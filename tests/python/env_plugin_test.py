@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import reverie
 from reverie import errors
 from reverie.envs import native
 
@@ -72,6 +73,10 @@ def test_a_path_that_leads_nowhere_is_refused(tmp_path):
         native.load_plugin(str(tmp_path / "env.so"))
 
 
-def test_a_plugin_of_another_kind_is_refused(plugin):
-    with pytest.raises(errors.FailedPreconditionError, match="defines no REVERIE_ENV_PLUGIN"):
-        native.load_plugin(str(plugin.parent / "plugin_selector.so"))
+def test_there_is_one_function_for_plugins_of_every_kind():
+    assert native.load_plugin is reverie.load_plugin
+
+
+def test_a_library_that_is_no_plugin_is_refused():
+    with pytest.raises(errors.FailedPreconditionError, match="defines no REVERIE_PLUGIN"):
+        native.load_plugin("libm.so.6")

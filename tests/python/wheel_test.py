@@ -136,8 +136,8 @@ def test_the_plugin_on_box2d_finds_that_beside_itself(wheel):
     assert re.search(r"RUNPATH.*\[\$ORIGIN\]", said)
     shown = run("nm", "--dynamic", "--defined-only", plugin).splitlines()
     assert {line.split()[2] for line in shown} == {
-        "reverie_env_plugin_abi",
-        "reverie_env_plugin_register",
+        "reverie_plugin_abi",
+        "reverie_plugin_register",
     }
 
 

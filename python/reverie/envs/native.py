@@ -38,7 +38,7 @@ _BOX2D = Path(__file__).parent.parent / "_box2d_envs.so"
 
 _MODES = ("SameStep", "NextStep", "Disabled")
 
-load_plugin = _reverie.load_env_plugin
+load_plugin = _reverie.load_plugin
 
 
 class _Bundled:

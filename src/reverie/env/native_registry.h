@@ -20,6 +20,8 @@ namespace reverie {
 // What a plugin sees: virtual, so that a shared library calls into the process that loaded it.
 class NativeEnvAdder {
  public:
+  static constexpr std::string_view kPluginPart = "environments";  // base/plugin.h
+
   // ALREADY_EXISTS for a name that is taken.
   virtual Status add(std::string id, NativeFactory factory) = 0;
 

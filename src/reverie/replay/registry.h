@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "reverie/base/mutex.h"
 #include "reverie/base/options.h"
@@ -30,6 +31,8 @@ using ExtensionFactory = std::function<Result<std::unique_ptr<TableExtension>>(c
 // What a plugin sees: virtual, so that a shared library calls into the process that loaded it.
 class ComponentRegistry {
  public:
+  static constexpr std::string_view kPluginPart = "selectors or extensions";  // base/plugin.h
+
   // ALREADY_EXISTS for a name that is taken.
   virtual Status add_selector(std::string name, SelectorFactory factory) = 0;
   virtual Status add_extension(std::string name, ExtensionFactory factory) = 0;

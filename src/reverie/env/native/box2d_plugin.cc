@@ -4,6 +4,7 @@
 #include "reverie/env/native/box2d.h"
 #include "reverie/env/native_plugin.h"
 
-REVERIE_ENV_PLUGIN(registry) {
-  return reverie::add_box2d_environments(registry);
+REVERIE_PLUGIN(host) {
+  REVERIE_ASSIGN_OR_RETURN(reverie::NativeEnvAdder * registry, host.get<reverie::NativeEnvAdder>());
+  return reverie::add_box2d_environments(*registry);
 }
