@@ -195,27 +195,48 @@ void insert(const ClientHandle& self, nb::handle data, nb::dict priorities, nb::
   }));
 }
 
+// Updates by ticket and by key, in copies: the arrays are the caller's, who may write to them while
+// they are read.
+class Updates {
+ public:
+  Updates(nb::handle tickets, nb::handle ticket_priorities, nb::handle keys,
+          nb::handle key_priorities)
+      : by_ticket_(copy_of(flat_keys(tickets))),
+        by_ticket_priorities_(copy_of(flat_priorities(ticket_priorities))),
+        by_key_(copy_of(flat_keys(keys))),
+        by_key_priorities_(copy_of(flat_priorities(key_priorities))) {}
+
+  std::size_t count() const { return by_ticket_.size() + by_key_.size(); }
+  // Views this.
+  MutateRequest request(std::string_view table) const {
+    MutateRequest request;
+    request.table = table;
+    request.tickets = by_ticket_;
+    request.ticket_priorities = by_ticket_priorities_;
+    request.keys = by_key_;
+    request.key_priorities = by_key_priorities_;
+    return request;
+  }
+
+ private:
+  const std::vector<std::uint64_t> by_ticket_;
+  const std::vector<double> by_ticket_priorities_;
+  const std::vector<std::uint64_t> by_key_;
+  const std::vector<double> by_key_priorities_;
+};
+
 nb::tuple mutate(const ClientHandle& self, nb::handle table, nb::handle deletes, nb::handle tickets,
                  nb::handle ticket_priorities, nb::handle keys, nb::handle key_priorities,
                  nb::handle timeout_s) {
   unwrap(self.check());
-  MutateRequest request;
-  request.table = text_argument("table", table);
-  // Copies: the arrays are the caller's, who may write to them while they are read.
+  const std::string_view name = text_argument("table", table);
   const auto deleted = copy_of(flat_keys(deletes));
-  const auto by_ticket = copy_of(flat_keys(tickets));
-  const auto by_ticket_priorities = copy_of(flat_priorities(ticket_priorities));
-  const auto by_key = copy_of(flat_keys(keys));
-  const auto by_key_priorities = copy_of(flat_priorities(key_priorities));
+  const Updates updates(tickets, ticket_priorities, keys, key_priorities);
+  MutateRequest request = updates.request(name);
   request.deletes = deleted;
-  request.tickets = by_ticket;
-  request.ticket_priorities = by_ticket_priorities;
-  request.keys = by_key;
-  request.key_priorities = by_key_priorities;
   TimeLimit time(timeout_s);
   Waiting waiting(*self.service(), request.table);
-  const bool is_brief =
-      self.local() != nullptr && deleted.size() + by_ticket.size() + by_key.size() <= kBriefItems;
+  const bool is_brief = self.local() != nullptr && deleted.size() + updates.count() <= kBriefItems;
   const MutateResult result = without_gil_in_waits(
       is_brief, time.limit(waiting.options()),
       [&](const WaitOptions& wait) { return mutate_and_wait(*self.service(), request, wait); });
@@ -228,19 +249,12 @@ void update(const ClientHandle& self, nb::handle table, nb::handle tickets,
             nb::handle ticket_priorities, nb::handle keys, nb::handle key_priorities,
             nb::handle timeout_s) {
   unwrap(self.check());
-  MutateRequest request;
-  request.table = text_argument("table", table);
-  const auto by_ticket = copy_of(flat_keys(tickets));
-  const auto by_ticket_priorities = copy_of(flat_priorities(ticket_priorities));
-  const auto by_key = copy_of(flat_keys(keys));
-  const auto by_key_priorities = copy_of(flat_priorities(key_priorities));
-  request.tickets = by_ticket;
-  request.ticket_priorities = by_ticket_priorities;
-  request.keys = by_key;
-  request.key_priorities = by_key_priorities;
+  const std::string_view name = text_argument("table", table);
+  const Updates updates(tickets, ticket_priorities, keys, key_priorities);
+  const MutateRequest request = updates.request(name);
   const TimePoint until = deadline(timeout_s);
   Waiting waiting(*self.service(), request.table);
-  const bool is_brief = self.local() != nullptr && by_ticket.size() + by_key.size() <= kBriefItems;
+  const bool is_brief = self.local() != nullptr && updates.count() <= kBriefItems;
   unwrap(without_gil_in_waits(is_brief, waiting.options(), [&](const WaitOptions& wait) {
     return self.updates().update(request, until, wait);
   }));

@@ -74,7 +74,7 @@ class PyStructuredWriter {
     const InUse in_use(calls_);
     const bool is_partial = flag_argument("partial_step", partial_step);
     const LeavesOfCall leaves(leaves_);
-    check_open();
+    check_writer_open(*writer_);
     auto& [nest, places] = steps_.flatten(step, leaves_);
     if (places.empty()) places = learn(*nest);
     values_.begin(leaves_.size());
@@ -96,38 +96,18 @@ class PyStructuredWriter {
     }
   }
 
-  void flush(nb::handle block_until_num_items, nb::handle timeout_ms, nb::handle timeout_s) {
-    const InUse in_use(calls_);
-    const auto pending = static_cast<std::size_t>(
-        integer_argument("block_until_num_items", block_until_num_items, 0));
-    const TimePoint until = deadline(timeout_ms, timeout_s);
-    unwrap(without_gil([&] { return writer_->flush(pending, until, wait_); }));
-  }
-
-  void end_episode(nb::handle clear_buffers, nb::handle timeout_ms, nb::handle timeout_s) {
-    const InUse in_use(calls_);
-    const bool clears = flag_argument("clear_buffers", clear_buffers);
-    const TimePoint until = deadline(timeout_ms, timeout_s);
-    unwrap(without_gil([&] { return writer_->end_episode(clears, until, wait_); }));
-  }
+  // For bind_ends().
+  StructuredWriter& writer() const { return *writer_; }
+  OneCallAtATime& calls() { return calls_; }
+  const WaitOptions& wait_options() const { return wait_; }
+  void on_episode_end(bool) {}
 
   bool step_is_open() const {
     InUse::check(calls_);
     return writer_->step_is_open();
   }
-  std::size_t pending_items() const { return writer_->pending_items(); }
-
-  // From any thread, even while another waits in this writer.
-  void close() {
-    without_gil([&] { writer_->close(); });
-  }
-  bool closed() const { return writer_->closed(); }
 
  private:
-  void check_open() const {
-    if (closed()) raise(failed_precondition("the writer is closed; make a new one"));
-  }
-
   // The flat places of the leaves of a structure that is new, by visiting order.
   std::vector<ColumnId> learn(const Nest& nest) {
     const std::size_t count = nest.leaf_count();
@@ -185,8 +165,8 @@ void init_writer(PyStructuredWriter* self, const ClientHandle& client,
 
 void bind_structured_writer(nb::module_& m) {
   using namespace nb::literals;
-  nb::class_<PyStructuredWriter>(m, "StructuredWriter", "See ``reverie.structured``.")
-      .def("__init__", &init_writer, "client"_a, "configs"_a, nb::kw_only(),
+  nb::class_<PyStructuredWriter> type(m, "StructuredWriter", "See ``reverie.structured``.");
+  type.def("__init__", &init_writer, "client"_a, "configs"_a, nb::kw_only(),
            "chunk_length"_a = nb::none(), "max_in_flight_items"_a.none() = 1000,
            "codec"_a.none() = "auto",
            nb::sig("def __init__(self, client: Client, "
@@ -211,45 +191,9 @@ Raises:
     NotFoundError: there is no such table; the step was written.
     DeadlineExceededError: the queue stayed full; nothing was written.
     FailedPreconditionError: a leaf came in this open step already, or the writer is closed.)")
-      .def("flush", &PyStructuredWriter::flush, "block_until_num_items"_a.none() = 0,
-           "timeout_ms"_a = nb::none(), nb::kw_only(), "timeout_s"_a = nb::none(),
-           nb::sig("def flush(self, block_until_num_items: int = 0, "
-                   "timeout_ms: float | None = None, *, timeout_s: float | None = None) -> None"),
-           R"(Waits until at most ``block_until_num_items`` items are not in their table.
-
-Args:
-    block_until_num_items: >= 0.
-    timeout_ms: how long to wait, as Reverb counts it; 0 and less is without limit.
-    timeout_s: the same in seconds; 0 does not wait.
-
-Raises:
-    InvalidArgumentError: an argument is out of range.
-    NotFoundError: there is no such table; its items are lost.
-    DeadlineExceededError: the time is up; the message says how many items wait.)")
-      .def(
-          "end_episode", &PyStructuredWriter::end_episode, "clear_buffers"_a.none() = true,
-          "timeout_ms"_a = nb::none(), nb::kw_only(), "timeout_s"_a = nb::none(),
-          nb::sig("def end_episode(self, clear_buffers: bool = True, "
-                  "timeout_ms: float | None = None, *, timeout_s: float | None = None) -> None"),
-          R"(Makes the items of patterns that wait for the end, flushes, and begins the next episode.
-
-Args:
-    clear_buffers: forget the steps so far; else items may span both episodes.
-    timeout_ms: how long to wait, as Reverb counts it; 0 and less is without limit.
-    timeout_s: the same in seconds; 0 does not wait.
-
-Raises:
-    DeadlineExceededError: the time is up; the episode goes on as it was. Call it again: no item is
-        made twice.)")
       .def_prop_ro("step_is_open", &PyStructuredWriter::step_is_open,
-                   "Whether the last append was a partial step.")
-      .def_prop_ro("pending_items", &PyStructuredWriter::pending_items,
-                   "Items that are not in their table yet.")
-      .def_prop_ro("closed", &PyStructuredWriter::closed, "Whether :meth:`close` was called.")
-      .def("close", &PyStructuredWriter::close,
-           R"(Ends the writer: what is queued is dropped. Closing again does nothing.
-
-From any thread.)");
+                   "Whether the last append was a partial step.");
+  bind_ends(type);
 }
 
 }  // namespace reverie::python

@@ -156,21 +156,11 @@ class Writer {
     return writer().episode_steps();
   }
 
-  std::size_t pending_items() const { return writer().pending_items(); }
-
-  void flush(nb::handle block_until_num_items, nb::handle timeout_ms, nb::handle timeout_s) {
-    const InUse in_use(*core_);
-    const auto pending = static_cast<std::size_t>(
-        integer_argument("block_until_num_items", block_until_num_items, 0));
-    const TimePoint until = deadline(timeout_ms, timeout_s);
-    unwrap(without_gil([&] { return writer().flush(pending, until, wait_); }));
-  }
-
-  void end_episode(nb::handle clear_buffers, nb::handle timeout_ms, nb::handle timeout_s) {
-    const InUse in_use(*core_);
-    const bool clears = flag_argument("clear_buffers", clear_buffers);
-    const TimePoint until = deadline(timeout_ms, timeout_s);
-    unwrap(without_gil([&] { return writer().end_episode(clears, until, wait_); }));
+  // For bind_ends().
+  TrajectoryWriter& writer() const { return *core_->writer; }
+  OneCallAtATime& calls() const { return *core_; }
+  const WaitOptions& wait_options() const { return wait_; }
+  void on_episode_end(bool clears) {
     if (clears) core_->history_begin = writer().next_step();
   }
 
@@ -188,18 +178,8 @@ class Writer {
     unwrap(writer().configure(name, options).with_context(column_text(name)));
   }
 
-  // From any thread, even while another waits in this writer.
-  void close() {
-    without_gil([&] { writer().close(); });
-  }
-  bool closed() const { return writer().closed(); }
-
  private:
-  TrajectoryWriter& writer() const { return *core_->writer; }
-
-  void check_open() const {
-    if (closed()) raise(failed_precondition("the writer is closed; make a new one"));
-  }
+  void check_open() const { check_writer_open(writer()); }
 
   // Writes the leaves that were found as `nest` says.
   void write(const Nest& nest, StepNote& note, bool partial_step) {
@@ -301,8 +281,8 @@ void init_writer(Writer* self, const ClientHandle& client, nb::handle num_keep_a
 
 void bind_writer(nb::module_& m) {
   using namespace nb::literals;
-  nb::class_<Writer>(m, "TrajectoryWriter", "See ``reverie.TrajectoryWriter``.")
-      .def("__init__", &init_writer, "client"_a, "num_keep_alive_refs"_a.none(), nb::kw_only(),
+  nb::class_<Writer> type(m, "TrajectoryWriter", "See ``reverie.TrajectoryWriter``.");
+  type.def("__init__", &init_writer, "client"_a, "num_keep_alive_refs"_a.none(), nb::kw_only(),
            "validate_items"_a.none() = true, "chunk_length"_a = nb::none(),
            "max_in_flight_items"_a.none() = 1000, "codec"_a.none() = "auto",
            nb::sig("def __init__(self, client: Client, num_keep_alive_refs: int, *, "
@@ -360,36 +340,6 @@ Raises:
     FailedPreconditionError: nothing was appended yet.)")
       .def_prop_ro("episode_steps", &Writer::episode_steps,
                    "Complete steps since the episode began.")
-      .def_prop_ro("pending_items", &Writer::pending_items,
-                   "Items that are not in their table yet.")
-      .def_prop_ro("closed", &Writer::closed, "Whether :meth:`close` was called.")
-      .def("flush", &Writer::flush, "block_until_num_items"_a.none() = 0,
-           "timeout_ms"_a = nb::none(), nb::kw_only(), "timeout_s"_a = nb::none(),
-           nb::sig("def flush(self, block_until_num_items: int = 0, "
-                   "timeout_ms: float | None = None, *, timeout_s: float | None = None) -> None"),
-           R"(Waits until at most ``block_until_num_items`` items are not in their table.
-
-Args:
-    block_until_num_items: >= 0.
-    timeout_ms: how long to wait, as Reverb counts it; 0 and less is without limit.
-    timeout_s: the same in seconds; 0 does not wait.
-
-Raises:
-    InvalidArgumentError: an argument is out of range.
-    DeadlineExceededError: the time is up; the message says how many items wait.)")
-      .def("end_episode", &Writer::end_episode, "clear_buffers"_a.none() = true,
-           "timeout_ms"_a = nb::none(), nb::kw_only(), "timeout_s"_a = nb::none(),
-           nb::sig("def end_episode(self, clear_buffers: bool = True, "
-                   "timeout_ms: float | None = None, *, timeout_s: float | None = None) -> None"),
-           R"(Flushes, and begins the next episode.
-
-Args:
-    clear_buffers: forget the steps so far; else items may span both episodes.
-    timeout_ms: how long to wait, as Reverb counts it; 0 and less is without limit.
-    timeout_s: the same in seconds; 0 does not wait.
-
-Raises:
-    DeadlineExceededError: the time is up; the episode goes on as it was.)")
       .def("configure", &Writer::configure, "path"_a.none(), nb::kw_only(),
            "num_keep_alive_refs"_a.none(), "max_chunk_length"_a.none(), "codec"_a = nb::none(),
            nb::sig("def configure(self, path: str | tuple[str | int, ...], *, "
@@ -406,11 +356,8 @@ Args:
 
 Raises:
     InvalidArgumentError: an argument is out of range, or there is no such codec.
-    FailedPreconditionError: the column has steps that were not flushed.)")
-      .def("close", &Writer::close,
-           R"(Ends the writer: what is queued is dropped. Closing again does nothing.
-
-From any thread.)");
+    FailedPreconditionError: the column has steps that were not flushed.)");
+  bind_ends(type);
 }
 
 }  // namespace reverie::python

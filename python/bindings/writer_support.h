@@ -65,4 +65,77 @@ void abandon(Writer& writer, const ForkGuard& fork_guard) noexcept {
   }
 }
 
+template <typename Writer>
+void check_writer_open(const Writer& writer) {
+  if (writer.closed()) raise(failed_precondition("the writer is closed; make a new one"));
+}
+
+// Binds the waits and the end, which all writers have. `Face` has the library's writer(), the
+// calls() that use it one at a time, its wait_options(), and on_episode_end(clears).
+template <typename Face>
+void bind_ends(nb::class_<Face>& type) {
+  using namespace nb::literals;
+  type.def(
+      "flush",
+      [](Face& self, nb::handle block_until_num_items, nb::handle timeout_ms,
+         nb::handle timeout_s) {
+        const InUse in_use(self.calls());
+        const auto pending = static_cast<std::size_t>(
+            integer_argument("block_until_num_items", block_until_num_items, 0));
+        const TimePoint until = deadline(timeout_ms, timeout_s);
+        unwrap(
+            without_gil([&] { return self.writer().flush(pending, until, self.wait_options()); }));
+      },
+      "block_until_num_items"_a.none() = 0, "timeout_ms"_a = nb::none(), nb::kw_only(),
+      "timeout_s"_a = nb::none(),
+      nb::sig("def flush(self, block_until_num_items: int = 0, "
+              "timeout_ms: float | None = None, *, timeout_s: float | None = None) -> None"),
+      R"(Waits until at most ``block_until_num_items`` items are not in their table.
+
+Args:
+    block_until_num_items: >= 0.
+    timeout_ms: how long to wait, as Reverb counts it; 0 and less is without limit.
+    timeout_s: the same in seconds; 0 does not wait.
+
+Raises:
+    InvalidArgumentError: an argument is out of range.
+    NotFoundError: there is no such table; its items are lost.
+    DeadlineExceededError: the time is up; the message says how many items wait.)");
+  type.def(
+      "end_episode",
+      [](Face& self, nb::handle clear_buffers, nb::handle timeout_ms, nb::handle timeout_s) {
+        const InUse in_use(self.calls());
+        const bool clears = flag_argument("clear_buffers", clear_buffers);
+        const TimePoint until = deadline(timeout_ms, timeout_s);
+        unwrap(without_gil(
+            [&] { return self.writer().end_episode(clears, until, self.wait_options()); }));
+        self.on_episode_end(clears);
+      },
+      "clear_buffers"_a.none() = true, "timeout_ms"_a = nb::none(), nb::kw_only(),
+      "timeout_s"_a = nb::none(),
+      nb::sig("def end_episode(self, clear_buffers: bool = True, "
+              "timeout_ms: float | None = None, *, timeout_s: float | None = None) -> None"),
+      R"(Makes the items that wait for the end, flushes, and begins the next episode.
+
+Args:
+    clear_buffers: forget the steps so far; else items may span both episodes.
+    timeout_ms: how long to wait, as Reverb counts it; 0 and less is without limit.
+    timeout_s: the same in seconds; 0 does not wait.
+
+Raises:
+    DeadlineExceededError: the time is up; the episode goes on as it was. Call it again: no item is
+        made twice.)");
+  type.def_prop_ro(
+      "pending_items", [](const Face& self) { return self.writer().pending_items(); },
+      "Items that are not in their table yet.");
+  type.def_prop_ro(
+      "closed", [](const Face& self) { return self.writer().closed(); },
+      "Whether :meth:`close` was called.");
+  type.def(
+      "close", [](Face& self) { without_gil([&] { self.writer().close(); }); },
+      R"(Ends the writer: what is queued is dropped. Closing again does nothing.
+
+From any thread, even while another waits in this writer.)");
+}
+
 }  // namespace reverie::python
