@@ -8,6 +8,7 @@
 
 #include "python/bindings/convert.h"
 #include "python/bindings/nest.h"
+#include "python/bindings/one_call.h"
 #include "reverie/base/fork.h"
 #include "reverie/base/format.h"
 #include "reverie/client/trajectory_writer.h"

@@ -365,41 +365,6 @@ class TrajectoryWriter:
     def episode_steps(self) -> int:
         """Complete steps since the episode began."""
 
-    @property
-    def pending_items(self) -> int:
-        """Items that are not in their table yet."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether :meth:`close` was called."""
-
-    def flush(self, block_until_num_items: int = 0, timeout_ms: float | None = None, *, timeout_s: float | None = None) -> None:
-        """
-        Waits until at most ``block_until_num_items`` items are not in their table.
-
-        Args:
-            block_until_num_items: >= 0.
-            timeout_ms: how long to wait, as Reverb counts it; 0 and less is without limit.
-            timeout_s: the same in seconds; 0 does not wait.
-
-        Raises:
-            InvalidArgumentError: an argument is out of range.
-            DeadlineExceededError: the time is up; the message says how many items wait.
-        """
-
-    def end_episode(self, clear_buffers: bool = True, timeout_ms: float | None = None, *, timeout_s: float | None = None) -> None:
-        """
-        Flushes, and begins the next episode.
-
-        Args:
-            clear_buffers: forget the steps so far; else items may span both episodes.
-            timeout_ms: how long to wait, as Reverb counts it; 0 and less is without limit.
-            timeout_s: the same in seconds; 0 does not wait.
-
-        Raises:
-            DeadlineExceededError: the time is up; the episode goes on as it was.
-        """
-
     def configure(self, path: str | tuple[str | int, ...], *, num_keep_alive_refs: int, max_chunk_length: int | None, codec: str | None = None) -> None:
         """
         Sets how one column is kept, known or to come.
@@ -416,11 +381,48 @@ class TrajectoryWriter:
             FailedPreconditionError: the column has steps that were not flushed.
         """
 
+    def flush(self, block_until_num_items: int = 0, timeout_ms: float | None = None, *, timeout_s: float | None = None) -> None:
+        """
+        Waits until at most ``block_until_num_items`` items are not in their table.
+
+        Args:
+            block_until_num_items: >= 0.
+            timeout_ms: how long to wait, as Reverb counts it; 0 and less is without limit.
+            timeout_s: the same in seconds; 0 does not wait.
+
+        Raises:
+            InvalidArgumentError: an argument is out of range.
+            NotFoundError: there is no such table; its items are lost.
+            DeadlineExceededError: the time is up; the message says how many items wait.
+        """
+
+    def end_episode(self, clear_buffers: bool = True, timeout_ms: float | None = None, *, timeout_s: float | None = None) -> None:
+        """
+        Makes the items that wait for the end, flushes, and begins the next episode.
+
+        Args:
+            clear_buffers: forget the steps so far; else items may span both episodes.
+            timeout_ms: how long to wait, as Reverb counts it; 0 and less is without limit.
+            timeout_s: the same in seconds; 0 does not wait.
+
+        Raises:
+            DeadlineExceededError: the time is up; the episode goes on as it was. Call it again: no item is
+                made twice.
+        """
+
+    @property
+    def pending_items(self) -> int:
+        """Items that are not in their table yet."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+
     def close(self) -> None:
         """
         Ends the writer: what is queued is dropped. Closing again does nothing.
 
-        From any thread.
+        From any thread, even while another waits in this writer.
         """
 
 class StructuredWriter:
@@ -446,6 +448,10 @@ class StructuredWriter:
             FailedPreconditionError: a leaf came in this open step already, or the writer is closed.
         """
 
+    @property
+    def step_is_open(self) -> bool:
+        """Whether the last append was a partial step."""
+
     def flush(self, block_until_num_items: int = 0, timeout_ms: float | None = None, *, timeout_s: float | None = None) -> None:
         """
         Waits until at most ``block_until_num_items`` items are not in their table.
@@ -463,7 +469,7 @@ class StructuredWriter:
 
     def end_episode(self, clear_buffers: bool = True, timeout_ms: float | None = None, *, timeout_s: float | None = None) -> None:
         """
-        Makes the items of patterns that wait for the end, flushes, and begins the next episode.
+        Makes the items that wait for the end, flushes, and begins the next episode.
 
         Args:
             clear_buffers: forget the steps so far; else items may span both episodes.
@@ -474,10 +480,6 @@ class StructuredWriter:
             DeadlineExceededError: the time is up; the episode goes on as it was. Call it again: no item is
                 made twice.
         """
-
-    @property
-    def step_is_open(self) -> bool:
-        """Whether the last append was a partial step."""
 
     @property
     def pending_items(self) -> int:
@@ -491,7 +493,7 @@ class StructuredWriter:
         """
         Ends the writer: what is queued is dropped. Closing again does nothing.
 
-        From any thread.
+        From any thread, even while another waits in this writer.
         """
 
 class Store:
