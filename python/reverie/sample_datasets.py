@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     # (items, columns, paths, which are squeezed), as the native stream hands them out.
     Group: TypeAlias = tuple[int, list[Array], list[str], list[bool]]
 
+__all__ = ["SampleDataset", "SampleIterator", "TimestepDataset", "TrajectoryDataset"]
+
 Framework = Literal["numpy", "torch", "jax"]
 Self = TypeVar("Self", bound="SampleDataset")
 _Element = TypeVar("_Element")

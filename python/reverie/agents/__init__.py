@@ -11,7 +11,8 @@ Everything runs in C++, on threads of its own: environments, networks, replay. T
 """
 
 from reverie.agents.cores import CoreTuning, tune_cores
-from reverie.agents.loop import Learner, Loop, Policy
+from reverie.agents.loop import Loop
+from reverie.agents.protocols import Learner, Policy
 from reverie.agents.settings import TrainSettings, algorithms
 from reverie.agents.trainer import Episode, Trainer, TrainProgress
 from reverie.agents.training import TrainResult, evaluate, train

@@ -26,7 +26,7 @@ import numpy as np
 from reverie import _checks, _reverie
 from reverie._options import OptionValue
 from reverie.agents.envs import is_native
-from reverie.agents.protocols import Learner, Policy
+from reverie.agents.protocols import Learner, Policy, is_finite
 from reverie.agents.settings import TrainSettings
 from reverie.agents.trainer import Episode, TrainProgress
 from reverie.envs.backend import EnvSpec
@@ -38,6 +38,8 @@ from reverie.errors import (
     UnsupportedTypeError,
 )
 from reverie.replay_buffer import ReplayBuffer
+
+__all__ = ["Learner", "Loop", "Policy"]
 
 _LOOK_S = 0.1
 _STOPPED = object()
@@ -326,7 +328,7 @@ class Loop:
             after = np.array(rows.observation)
             if over.any():
                 after[over] = rows.final_observation[over]
-            if not (np.isfinite(rows.reward).all() and _is_finite(after)):
+            if not (np.isfinite(rows.reward).all() and is_finite(after)):
                 raise InvalidArgumentError(
                     f"{self.spec.id} gave a reward or an observation that is not finite"
                 )
@@ -494,7 +496,3 @@ def _stop_all() -> None:
 
 
 threading._register_atexit(_stop_all)  # type: ignore[attr-defined]
-
-
-def _is_finite(values: np.ndarray) -> bool:
-    return values.dtype.kind != "f" or bool(np.isfinite(values).all())

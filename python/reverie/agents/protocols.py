@@ -38,3 +38,8 @@ class Learner(Protocol):
             ``[B]`` absolute TD errors, an array or a tensor, which become the priorities; None
             leaves these as they are.
         """
+
+
+def is_finite(values: np.ndarray) -> bool:
+    """Whether no number that a policy or learner gave is NaN or infinite."""
+    return values.dtype.kind != "f" or bool(np.isfinite(values).all())
