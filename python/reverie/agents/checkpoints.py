@@ -14,10 +14,11 @@ from typing import Any, Protocol
 from reverie._options import OptionValue
 from reverie.agents.settings import TrainSettings
 from reverie.agents.trainer import Trainer
-from reverie.errors import DataLossError, ReverieError
+from reverie.errors import DataLossError, FailedPreconditionError, ReverieError
 
 CHECKPOINTS = "checkpoints"
 SETTINGS = "settings.json"
+_FINISHED = ("all steps", "return reached")
 
 
 class Described(Protocol):
@@ -37,8 +38,8 @@ class Described(Protocol):
     def settings(self) -> TrainSettings: ...  # noqa: D102
 
 
-def describe(folder: str | os.PathLike[str], training: Described) -> None:
-    """Writes ``settings.json``: what is trained in what, and how."""
+def describe(folder: str | os.PathLike[str], training: Described, *, end: str = "running") -> None:
+    """Writes ``settings.json``: what is trained in what, how, and what ended it."""
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
     described = {
@@ -48,6 +49,7 @@ def describe(folder: str | os.PathLike[str], training: Described) -> None:
         "env_backend": training.env_backend,
         "learner": training.learner,
         "settings": training.settings.options(),
+        "end": end,
     }
     beside = path / (SETTINGS + ".new")
     beside.write_text(json.dumps(described, indent=2) + "\n")
@@ -89,6 +91,25 @@ def has_checkpoint(folder: Path) -> bool:
     return any((folder / CHECKPOINTS).glob("checkpoint-*"))
 
 
+def check_new(folder: Path) -> None:
+    """Refuses a folder whose training did not come to its end: another would take its place.
+
+    Raises:
+        FailedPreconditionError: it can be gone on with.
+    """
+    if not has_checkpoint(folder) or not (folder / SETTINGS).exists():
+        return
+    try:
+        end = json.loads((folder / SETTINGS).read_text()).get("end")
+    except (ValueError, AttributeError):
+        end = None
+    if end not in _FINISHED:
+        raise FailedPreconditionError(
+            f"{folder} has a training that did not come to its end; go on with it (--resume, or "
+            f"resume=True), give another folder, or remove {folder / CHECKPOINTS} first"
+        )
+
+
 class Checkpoints:
     """Saves a training now and then, and once more at the end, however it ends.
 
@@ -113,10 +134,9 @@ class Checkpoints:
         self._next = time.monotonic() + self._every_s
 
     def __enter__(self) -> Checkpoints:
-        # At once, so that a run that is killed early can be resumed too, and a disk or folder that
-        # takes none is told before the work is done.
-        if not has_checkpoint(self._path.parent):
-            self._trainer.save(self._path)
+        # At once: a run that is killed early can be resumed too, a disk that takes none is
+        # told before the work is done, and no other training gets the folder.
+        self._trainer.save(self._path)
         return self
 
     def __exit__(

@@ -353,6 +353,9 @@ def test_train_goes_on_in_its_folder(tmp_path):
     with pytest.raises(EnoughError):
         train("ddqn", "CartPole-v1", endless, out=tmp_path / "long", report=give_up)
     assert has_checkpoint(tmp_path / "long")
+    for another in (SHORT, endless):
+        with pytest.raises(FailedPreconditionError, match="did not come to its end"):
+            train("ddqn", "CartPole-v1", another, out=tmp_path / "long")
     first = train("ddqn", "CartPole-v1", SHORT, out=tmp_path / "run", final_episodes=2)
     again = train(
         "ddqn",
@@ -387,6 +390,15 @@ def test_a_training_without_a_policy_yet_is_judged_by_its_checkpoint(tmp_path):
     shutil.rmtree(tmp_path / CHECKPOINTS)
     with pytest.raises(NotFoundError, match="policy"):
         evaluate(tmp_path)
+
+
+def test_a_folder_is_one_training_s_from_its_start_to_its_end(tmp_path):
+    locked = pytest.raises(FailedPreconditionError, match="locked")
+    with Trainer("ddqn", "CartPole-v1", SHORT) as first, Checkpoints(first, tmp_path, 60.0), locked:
+        train("ddqn", "CartPole-v1", SHORT, out=tmp_path, final_episodes=1)
+    # One that was finished is replaced.
+    for _ in range(2):
+        train("ddqn", "CartPole-v1", SHORT, out=tmp_path / "twice", final_episodes=1)
 
 
 def test_an_error_is_not_hidden_by_a_checkpoint_that_cannot_be_written(tmp_path):

@@ -18,7 +18,14 @@ from typing import Any, NoReturn
 
 from reverie import _checks
 from reverie._options import OptionValue
-from reverie.agents.checkpoints import CHECKPOINTS, SETTINGS, Checkpoints, describe, described_in
+from reverie.agents.checkpoints import (
+    CHECKPOINTS,
+    SETTINGS,
+    Checkpoints,
+    check_new,
+    describe,
+    described_in,
+)
 from reverie.agents.cores import CoreTuning, plot, table, tune_cores
 from reverie.agents.envs import BACKENDS, is_native
 from reverie.agents.progress_lines import ProgressLines
@@ -343,6 +350,8 @@ def _run(arguments: argparse.Namespace) -> int:
         _checks.number("--checkpoint-every", arguments.checkpoint_every, above=0.0)
         if arguments.out is not None:
             arguments.out.mkdir(parents=True, exist_ok=True)
+            if not arguments.resume:
+                check_new(arguments.out)
         trainer = make_trainer(
             arguments.algorithm,
             arguments.env,

@@ -16,6 +16,7 @@ from reverie._options import OptionValue
 from reverie.agents.checkpoints import (
     CHECKPOINTS,
     Checkpoints,
+    check_new,
     describe,
     described_in,
     has_checkpoint,
@@ -112,7 +113,8 @@ def train(
         out: a folder for the curve, the policy and the settings (see `TrainResult.save`), and for
             its checkpoints.
         resume: go on from the newest checkpoint in ``out``, if there is one; everything else must
-            be as it was then. A seed that is left out is that of the checkpoint.
+            be as it was then. A seed that is left out is that of the checkpoint. Without, a
+            training in ``out`` that did not come to its end is an error.
         checkpoint_every_s: how often one is written; one more at the end, also after Ctrl-C.
         final_episodes: how many it is judged by.
         report: called about once a second with how it stands.
@@ -123,6 +125,8 @@ def train(
             environment's actions, or a gradient was not finite: the message names the layer.
         EnvError: an environment cannot be made, or raised.
         DataLossError: the checkpoint is damaged.
+        FailedPreconditionError: ``out`` has another training, which is under way or did not come to
+            its end.
         KeyboardInterrupt: Ctrl-C; the training was stopped, and its checkpoint written.
     """
     final_episodes = _checks.integer("final_episodes", final_episodes, 1, _EPISODES_MAX)
@@ -135,6 +139,8 @@ def train(
     if resume and out is None:
         raise InvalidArgumentError("resume is True without out; name the folder to go on in")
     checkpoint = None
+    if not resume and out is not None:
+        check_new(Path(out))
     if resume and out is not None and has_checkpoint(Path(out)):
         checkpoint = Path(out) / CHECKPOINTS
         settings = _with_seed_of(Path(out), settings)
@@ -298,7 +304,8 @@ def save(
 ) -> None:
     """What `TrainResult.save` writes."""
     path = Path(folder)
-    describe(path, training)
+    progress = training.progress if isinstance(training, TrainResult) else training.progress()
+    describe(path, training, end=progress.end)
     _write(path / "curve.csv", ("step", "return", "length"), episodes)
     save_curve(path / "curve.png", episodes, evaluations)
     _write(path / "evaluations.csv", ("step", "mean_return"), evaluations)
