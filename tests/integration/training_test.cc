@@ -15,6 +15,7 @@
 #include "reverie/checkpoint/checkpointer.h"
 #include "reverie/env/native/classic_control.h"
 #include "reverie/replay/local_service.h"
+#include "tests/scale.h"
 #include "tests/support/refusal.h"
 
 namespace reverie {
@@ -287,7 +288,7 @@ TEST(Training, EndsWhenTheReturnIsReached) {
 
 TEST(Training, StopsAtAnyMomentAndSaysSo) {
   for (const int actors : {0, 2}) {
-    for (int moment = 0; moment < 20; ++moment) {
+    for (int moment = 0; moment < scaled(8, 20); ++moment) {
       auto trainer =
           open("CartPole-v1",
                with(cart_pole(1), {{"actors", integer(actors)}, {"steps", integer(100'000'000)}}))
