@@ -614,6 +614,33 @@ TEST_F(ReverbStreams, SamplesDrawnForAClientThatWentAwayAreCounted) {
       300u);
 }
 
+TEST_F(ReverbStreams, SamplesDrawnForAClientThatWentAwayAreUndoneWhereTheTableHasThat) {
+  for (const bool undoes : {false, true}) {
+    open_queue(10);
+    store_->tables["t"].undoes_unsent = undoes;
+    Sample gone = sample_stream();
+    gone.stream->on_message(sample_request(5));  // waits for the first item
+    gone.call->set_room(false);
+    Insert writer = insert_stream();
+    std::vector<wire::WireItem> items;
+    for (ItemKey key = 1; key <= 5; ++key) items.push_back(item(key, 7));
+    writer.stream->on_message(insert_request({chunk(7, 1)}, items, {}));
+    const auto drawn = 5 - size();
+    ASSERT_GT(drawn, 0) << "drawn, and not written for want of room";
+    gone.stream->on_end(cancelled("gone"));
+    EXPECT_EQ(size(), undoes ? 5 : 5 - drawn);
+    EXPECT_EQ(store_->undone_samples.load(), undoes ? static_cast<std::uint64_t>(drawn) : 0u);
+    EXPECT_EQ(store_->unsent_samples.load(), undoes ? 0u : static_cast<std::uint64_t>(drawn));
+    Sample next = sample_stream();
+    next.stream->on_message(sample_request(size()));
+    std::vector<std::pair<ItemKey, int>> expected;
+    for (ItemKey key = undoes ? 1 : 1 + static_cast<ItemKey>(drawn); key <= 5; ++key) {
+      expected.emplace_back(key, 1);
+    }
+    EXPECT_EQ(samples(*next.call), expected) << "in their order";
+  }
+}
+
 TEST_F(ReverbStreams, ALargeSampleComesInPartsOfAboutTwoMebibytes) {
   open_fifo();
   Insert writer = insert_stream();

@@ -1,0 +1,129 @@
+#include "reverie/client/update_window.h"
+
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "reverie/base/mutex.h"
+
+namespace reverie {
+namespace {
+
+// Answers updates when it is told to; knows nothing else.
+class SlowService final : public ReplayService {
+ public:
+  RequestId mutate(const MutateRequest& request, Done<MutateResult> done) override {
+    MutexLock lock(mutex_);
+    keys_.insert(keys_.end(), request.keys.begin(), request.keys.end());
+    waiting_.push_back(std::move(done));
+    return waiting_.size();
+  }
+  // The oldest that waits.
+  void answer(const Status& status) {
+    Done<MutateResult> done;
+    {
+      MutexLock lock(mutex_);
+      done = std::move(waiting_.front());
+      waiting_.erase(waiting_.begin());
+    }
+    done({.status = status});
+  }
+  std::vector<ItemKey> keys() {
+    MutexLock lock(mutex_);
+    return keys_;
+  }
+
+  RequestId insert(InsertRequest, Done<InsertResult>) override { return 0; }
+  RequestId sample(SampleRequest, Done<SampleResult>) override { return 0; }
+  RequestId lookup(const LookupRequest&, Done<LookupResult>) override { return 0; }
+  RequestId reset(std::string_view, Done<Status>) override { return 0; }
+  RequestId info(Done<Result<std::vector<TableInfo>>>) override { return 0; }
+  RequestId why_blocked(std::string_view, Done<Result<BlockedReport>>) override { return 0; }
+  void cancel(RequestId) override {}
+  void close() override {}
+
+ private:
+  Mutex mutex_;
+  std::vector<Done<MutateResult>> waiting_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<ItemKey> keys_ REVERIE_GUARDED_BY(mutex_);
+};
+
+class UpdateWindowTest : public testing::Test {
+ protected:
+  Status update(ItemKey key, TimePoint deadline = TimePoint::max()) {
+    const double priority = 1.0;
+    MutateRequest request;
+    request.table = "t";
+    request.keys = {&key, 1};
+    request.key_priorities = {&priority, 1};
+    return window.update(request, deadline, {});
+  }
+  static TimePoint now() { return Clock::system().now(); }
+
+  std::shared_ptr<SlowService> service = std::make_shared<SlowService>();
+  UpdateWindow window{service};
+};
+
+TEST_F(UpdateWindowTest, SendsWithoutAnAnswer) {
+  for (ItemKey key = 0; key < UpdateWindow::kInFlightMax; ++key) {
+    ASSERT_TRUE(update(key).ok());
+  }
+  EXPECT_EQ(window.count(), UpdateWindow::kInFlightMax);
+  EXPECT_EQ(service->keys().size(), UpdateWindow::kInFlightMax);
+}
+
+TEST_F(UpdateWindowTest, WaitsForRoom) {
+  for (ItemKey key = 0; key < UpdateWindow::kInFlightMax; ++key) ASSERT_TRUE(update(key).ok());
+  EXPECT_EQ(update(99, now()).code(), StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(service->keys().size(), UpdateWindow::kInFlightMax) << "it was not sent";
+  std::thread answering([&] { service->answer({}); });
+  EXPECT_TRUE(update(99).ok());
+  answering.join();
+  EXPECT_EQ(service->keys().back(), 99u);
+}
+
+TEST_F(UpdateWindowTest, AnErrorComesWithTheNextUpdateOnce) {
+  ASSERT_TRUE(update(1).ok());
+  ASSERT_TRUE(update(2).ok());
+  service->answer(not_found("no such table"));
+  const Status told = update(3);
+  EXPECT_EQ(told.code(), StatusCode::kNotFound);
+  EXPECT_NE(told.message().find("earlier update of priorities of table 't'"), std::string::npos);
+  EXPECT_EQ(service->keys(), (std::vector<ItemKey>{1, 2})) << "that call did nothing else";
+  EXPECT_TRUE(update(3).ok());
+}
+
+TEST_F(UpdateWindowTest, FlushWaitsForAllAndTellsOfAnError) {
+  EXPECT_TRUE(window.flush(TimePoint::max(), {}).ok());
+  ASSERT_TRUE(update(1).ok());
+  EXPECT_EQ(window.flush(now(), {}).code(), StatusCode::kDeadlineExceeded);
+  service->answer(invalid_argument("no priority"));
+  EXPECT_EQ(window.flush(TimePoint::max(), {}).code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(window.flush(TimePoint::max(), {}).ok());
+}
+
+TEST_F(UpdateWindowTest, AWaitEndsFromOutside) {
+  ASSERT_TRUE(update(1).ok());
+  WaitOptions wait;
+  wait.interrupted = [] { return true; };
+  EXPECT_EQ(window.flush(TimePoint::max(), wait).code(), StatusCode::kCancelled);
+}
+
+TEST_F(UpdateWindowTest, AnswersMayComeWhenItIsGone) {
+  {
+    UpdateWindow other(service);
+    const ItemKey key = 5;
+    const double priority = 2.0;
+    MutateRequest request;
+    request.table = "t";
+    request.keys = {&key, 1};
+    request.key_priorities = {&priority, 1};
+    ASSERT_TRUE(other.update(request, TimePoint::max(), {}).ok());
+  }
+  service->answer({});
+}
+
+}  // namespace
+}  // namespace reverie
