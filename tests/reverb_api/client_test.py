@@ -242,6 +242,17 @@ def test_a_trajectory_that_nobody_checks_goes_in(table, serve, spec):
     assert [step.data["x"].shape for step in steps] == [(3,)] * 2
 
 
+def test_an_item_of_other_columns_goes_in_where_nobody_checks(table, serve, spec):
+    # TF-Agents' converter of RLDS counts on it: its steps have a column more than their table.
+    client = serve(table(signature={"x": spec((None, 3), "float32")}))
+    with client.trajectory_writer(1, validate_items=False) as writer:
+        writer.append({"x": STEP, "y": np.int64(7)})
+        writer.create_item("t", 1.0, {name: writer.history[name][-1:] for name in ("x", "y")})
+    [sample] = client.sample("t", emit_timesteps=False)
+    assert sample.data[0].tolist() == [STEP.tolist()]
+    assert sample.data[1].tolist() == [7]
+
+
 def test_a_table_without_a_signature_gives_flat_data(table, serve):
     client = serve(table())
     client.insert({"b": 1, "a": 2}, {"t": 1.0})

@@ -51,7 +51,7 @@ Status TableRules::check_item(const Item& item) const {
       return status.with_context(format("item for table '{}'", options_.name));
     }
   }
-  if (options_.signature) {
+  if (options_.signature && options_.checks_items) {
     if (Status status = check_signature(item.trajectory.view(), *options_.signature);
         !status.ok()) {
       return status.with_context(format("table '{}'", options_.name));

@@ -1,4 +1,4 @@
-// What a table refuses before it takes its lock. Signatures: table_core_test.cc.
+// What a table refuses before it takes its lock. What fits a signature: table_core_test.cc.
 #include "reverie/replay/table_rules.h"
 
 #include <vector>
@@ -46,6 +46,15 @@ TEST(TableRules, AnItemNeedsATrajectoryAPriorityOfItsSelectorsAndRoomForItAlone)
   EXPECT_EQ(rules.check_item({1, 1.0, {}}).code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(rules.check_item(make_item(1, -1.0)).code(), StatusCode::kInvalidArgument);
   EXPECT_FALSE(rules_of(options_of(10), 16).check_item(make_item(1, 1.0, 0, 1'000)).ok());
+}
+
+TEST(TableRules, AnItemFitsTheSignatureUnlessTheTableDoesNotLook) {
+  TableOptions options = options_of(10);
+  const Signature two{{{"x", DType::kFloat32, {}}, {"y", DType::kFloat32, {}}}, ""};
+  options.signature = two;
+  EXPECT_EQ(rules_of(options).check_item(make_item(1, 1.0)).code(), StatusCode::kInvalidArgument);
+  options.checks_items = false;
+  EXPECT_TRUE(rules_of(options).check_item(make_item(1, 1.0)).ok());
 }
 
 TEST(TableRules, TheFirstPriorityThatIsRefusedIsNamed) {
