@@ -1,6 +1,7 @@
 """A plugin of pytest: programs keep dm-reverb's clients, and get servers of ours.
 
 ``reverb.Server`` starts one of ours, as ``reverie serve`` does, with tables as those it was given.
+A program that asks such a table how it stands is told of the server's.
 """
 
 import dm_reverb  # noqa: F401
@@ -46,7 +47,10 @@ def like(table):
 
 class Server:
     def __init__(self, tables=None, port=None, checkpointer=None):  # noqa: ARG002
-        self._server = ours.Server([like(table) for table in tables], port)
+        self.tables = {table.info.name: like(table) for table in tables}
+        self._server = ours.Server(list(self.tables.values()), port)
+        for table in tables:
+            table.served_by = self
 
     @property
     def port(self):
@@ -62,4 +66,23 @@ class Server:
         self._server.wait()
 
 
+def asked_of_the_server(name):
+    """A method or property of a table that is served by one of ours, else of dm-reverb's."""
+    own = getattr(server.Table, name)
+
+    def info(table):
+        if not hasattr(table, "served_by"):
+            return own.fget(table)
+        return table.served_by.localhost_client().server_info()[table.name]
+
+    def can(table, count):
+        if not hasattr(table, "served_by"):
+            return own(table, count)
+        return getattr(table.served_by.tables[table.name], name)(count)
+
+    return property(info) if name == "info" else can
+
+
+for name in ("info", "can_sample", "can_insert"):
+    setattr(server.Table, name, asked_of_the_server(name))
 reverb.Server = server.Server = Server
