@@ -4,7 +4,9 @@ Items a second of small items, bytes a second of large ones beside a raw socket 
 median of a sample's round trip, and a learner's loop: a batch of 256 drawn, then its priorities.
 Where dm-reverb is installed, what its client gets of its server stands beside.
 
-    PYTHONPATH=python .venv/bin/python benchmarks/reading.py [SECONDS [ROUNDS]]
+    PYTHONPATH=python .venv/bin/python benchmarks/reading.py [SECONDS [ROUNDS [loops]]]
+
+With ``loops`` the learners' loops alone.
 
 With dm-reverb: ``make .venv-reverb/made build``, and ``.venv-reverb/bin/python``.
 """
@@ -296,7 +298,7 @@ def copy_gb_s(seconds: float) -> float:
     return count * source.nbytes / (time.perf_counter() - begin) / 1e9
 
 
-def main(seconds: float, rounds: int) -> None:
+def main(seconds: float, rounds: int, only_loops: bool) -> None:
     """Prints medians of the rounds, and the range in brackets."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "server.sock")
@@ -318,14 +320,36 @@ def main(seconds: float, rounds: int) -> None:
                 "84x84x4": 2000,
             }.items():
                 fill(clients["tcp"], name, count)
-            measure(clients, seconds, rounds)
+            measure(clients, seconds, rounds, only_loops)
         finally:
             assert child.stdin is not None
             child.stdin.close()
             child.wait(timeout=60)
 
 
-def measure(clients: dict[str, reverie.Client], seconds: float, rounds: int) -> None:
+def note_reads(
+    note: Callable[..., None], door: str, client: reverie.Client, seconds: float
+) -> None:
+    """What is read of a server, beside what its socket moves."""
+    family = socket.AF_UNIX if door == "unix" else socket.AF_INET
+    note(f"{door}: 400 B, items/s", *rate(seconds, in_batches(client, "400 B", 1000)))
+    data = client.dataset("400 B", 1000)
+    note(f"{door}: 400 B dataset, items/s", *rate(seconds, lambda d=data: len(next(d).keys)))
+    data.close()
+    items, cost = rate(seconds, in_batches(client, "400 kB", 50))
+    note(f"{door}: 400 kB, GB/s", items * 4e5 / 1e9, cost)
+    data = client.dataset("400 kB", 10, prefetch=4)
+    items, cost = rate(seconds, lambda d=data: len(next(d).keys))
+    note(f"{door}: 400 kB dataset, GB/s", items * 4e5 / 1e9, cost)
+    data.close()
+    note(f"{door}: raw socket, GB/s", raw_socket_gb_s(family, seconds))
+    note(f"{door}: one item, us", round_trip_us(client, int(4000 * seconds)))
+    note(f"{door}: one byte, us", echo_us(family, int(4000 * seconds)))
+
+
+def measure(
+    clients: dict[str, reverie.Client], seconds: float, rounds: int, only_loops: bool
+) -> None:
     """All figures, in turns."""
     peer = Peer() if importlib.util.find_spec("reverb") else None
     found: dict[str, list[float]] = {}
@@ -337,30 +361,18 @@ def measure(clients: dict[str, reverie.Client], seconds: float, rounds: int) -> 
 
     for _ in range(rounds):
         for door, client in clients.items():
-            family = socket.AF_UNIX if door == "unix" else socket.AF_INET
-            note(f"{door}: 400 B, items/s", *rate(seconds, in_batches(client, "400 B", 1000)))
-            data = client.dataset("400 B", 1000)
-            note(
-                f"{door}: 400 B dataset, items/s", *rate(seconds, lambda d=data: len(next(d).keys))
-            )
-            data.close()
-            items, cost = rate(seconds, in_batches(client, "400 kB", 50))
-            note(f"{door}: 400 kB, GB/s", items * 4e5 / 1e9, cost)
-            data = client.dataset("400 kB", 10, prefetch=4)
-            items, cost = rate(seconds, lambda d=data: len(next(d).keys))
-            note(f"{door}: 400 kB dataset, GB/s", items * 4e5 / 1e9, cost)
-            data.close()
-            note(f"{door}: raw socket, GB/s", raw_socket_gb_s(family, seconds))
-            note(f"{door}: one item, us", round_trip_us(client, int(4000 * seconds)))
-            note(f"{door}: one byte, us", echo_us(family, int(4000 * seconds)))
+            if not only_loops:
+                note_reads(note, door, client, seconds)
             for name in ("CartPole", "84x84x4"):
                 note(f"{door}: {name} loops/s", *rate(seconds, bare_loop(client, name)))
                 note(f"{door}: {name} dataset loops/s", *rate(seconds, loop(client, name)))
                 waiting = rate(seconds, loop(client, name, wait=True))
                 note(f"{door}: {name} waiting loops/s", *waiting)
-        note("copy, GB/s", copy_gb_s(seconds))
-        if peer is not None:
+        if not only_loops:
+            note("copy, GB/s", copy_gb_s(seconds))
+        if peer is not None and not only_loops:
             note("dm-reverb: 400 B, items/s", *rate(seconds, peer.items()))
+        if peer is not None:
             for name in ("CartPole", "84x84x4"):
                 note(f"dm-reverb: {name} loops/s", *rate(seconds, peer.loop(name)))
     if peer is not None:
@@ -378,8 +390,9 @@ def measure(clients: dict[str, reverie.Client], seconds: float, rounds: int) -> 
         "unix: 84x84x4 dataset loops/s": ">= 260",
     }
     for door in clients:
-        raw = f"{door}: raw socket, GB/s"
-        targets[f"{door}: 400 kB dataset, GB/s"] = f"raw socket {statistics.median(found[raw]):.3g}"
+        if not only_loops:
+            raw = statistics.median(found[f"{door}: raw socket, GB/s"])
+            targets[f"{door}: 400 kB dataset, GB/s"] = f"raw socket {raw:.3g}"
         for name in ("CartPole", "84x84x4"):
             pairs = zip(
                 found[f"{door}: {name} dataset loops/s"],
@@ -406,4 +419,5 @@ if __name__ == "__main__":
         main(
             float(sys.argv[1]) if len(sys.argv) > 1 else 1.0,
             int(sys.argv[2]) if len(sys.argv) > 2 else 3,
+            sys.argv[3:] == ["loops"],
         )
