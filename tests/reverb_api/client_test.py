@@ -218,6 +218,15 @@ def test_a_step_of_another_signature_is_refused(table, serve, spec, shape, dtype
     client = serve(table(signature={"x": spec(shape, dtype)}))
     with pytest.raises(ValueError):  # noqa: PT011 - the texts differ
         client.insert({"x": STEP}, {"t": 1.0})
+    assert client.server_info()["t"].current_size == 0
+
+
+def test_a_step_of_more_columns_than_the_signature_is_refused(table, serve, spec):
+    client = serve(table(signature={"x": spec((3,), "float32")}))
+    client.insert({"x": STEP}, {"t": 1.0})
+    with pytest.raises(ValueError):  # noqa: PT011 - the texts differ
+        client.insert({"x": STEP, "y": np.int64(1)}, {"t": 1.0})
+    assert client.server_info()["t"].current_size == 1
 
 
 def test_rows_of_a_trajectory_do_not_fit_the_signature_of_a_step(table, serve, spec):

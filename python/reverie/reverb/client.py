@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from reverie import _checks, _reverie, client
 from reverie.errors import InvalidArgumentError
 from reverie.replay_sample import ReplaySample, SampleInfo
@@ -68,6 +70,41 @@ class Client(client.Client):
 
         options.setdefault("max_in_flight_items", _UNLIMITED_ITEMS)
         return super().structured_writer(native_configs(configs), **options)
+
+    def insert(
+        self,
+        data: Any,  # noqa: ANN401
+        priorities: Mapping[str, float | None],
+        *,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Inserts one step, as an item of its own in each table; see ``reverie.Client.insert``.
+
+        A step of another signature is refused here, as in Reverb: a table takes what it is sent.
+        """
+        if isinstance(priorities, Mapping):
+            for table in priorities:
+                self._check_step(table, data, timeout_s)
+        super().insert(data, priorities, timeout_s=timeout_s)
+
+    def _check_step(self, table: str, data: Any, timeout_s: float | None) -> None:  # noqa: ANN401
+        known: dict[str, list[tuple[str, Any]]] = self.__dict__.setdefault("_specs", {})
+        was_known = table in known
+        if not was_known:
+            self._learn_specs(known, timeout_s)
+        refusal = _refusal(table, data, known.get(table))
+        if refusal and was_known:  # the table may have been made anew
+            self._learn_specs(known, timeout_s)
+            refusal = _refusal(table, data, known.get(table))
+        if refusal:
+            raise InvalidArgumentError(refusal)
+
+    def _learn_specs(
+        self, known: dict[str, list[tuple[str, Any]]], timeout_s: float | None
+    ) -> None:
+        for info in self._native.info(timeout_s):
+            columns = info["signature"][0] if info["signature"] is not None else []
+            known[info["name"]] = [(dtype, extents) for _, dtype, extents in columns]
 
     def sample(
         self,
@@ -147,6 +184,33 @@ class Client(client.Client):
         if self._connection is None:
             return "<reverb.Client of an embedded store>"
         return f"Client, server_address={self.server_address}"
+
+
+def _refusal(table: str, data: Any, signature: list[tuple[str, Any]] | None) -> str:  # noqa: ANN401
+    """Why a step fits no signature of steps, nor of items that it makes alone; empty if it does."""
+    if not signature:
+        return ""
+    paths, leaves, _ = _reverie.flatten(data)
+    if len(leaves) != len(signature):
+        return (
+            f"the step has {len(leaves)} columns but the signature of table '{table}' has "
+            f"{len(signature)}; give one for each"
+        )
+    for path, leaf, (dtype, extents) in zip(paths, leaves, signature, strict=True):
+        array = np.asarray(leaf)
+        name = "bytes" if array.dtype.kind in "OSU" else array.dtype.name
+        fits = name == ("bytes" if dtype == "str" else dtype) and any(
+            len(shape) == len(extents)
+            and all(extent in (-1, size) for extent, size in zip(extents, shape, strict=True))
+            for shape in (array.shape, (1, *array.shape))
+        )
+        if not fits:
+            expected = tuple(None if extent < 0 else extent for extent in extents)
+            return (
+                f"column '{path}' of the step is {name} {array.shape} but the signature of table "
+                f"'{table}' has {dtype} {expected}; give steps of that kind"
+            )
+    return ""
 
 
 def _holds_named_tuples(nest: Any) -> bool:  # noqa: ANN401
