@@ -1,7 +1,7 @@
 """A plugin of pytest: programs keep dm-reverb's clients, and get servers of ours.
 
 ``reverb.Server`` starts one of ours, as ``reverie serve`` does, with tables as those it was given.
-A program that asks such a table how it stands is told of the server's.
+A program that asks such a table for its state gets the server's.
 """
 
 import dm_reverb  # noqa: F401
