@@ -62,7 +62,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     std::vector<InboundId> withdrawals;
     std::vector<std::pair<Done, CallResult>> completions;
     std::vector<std::pair<Handler, Request>> handled;
-    Withdrawn withdrawn;
+    std::vector<Withdrawn> withdrawn;
     {
       MutexLock lock(mutex_);
       event();
@@ -83,12 +83,15 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
         const auto handler = handlers_.find(request.function);
         if (handler != handlers_.end()) handled.emplace_back(handler->second, std::move(request));
       }
-      if (!withdrawals.empty()) withdrawn = withdrawn_;
+      if (!withdrawals.empty()) {
+        withdrawn = more_withdrawn_;
+        if (withdrawn_) withdrawn.push_back(withdrawn_);
+      }
     }
     for (auto& [done, result] : completions) done(std::move(result));
     for (auto& [handler, request] : handled) handler(std::move(request));
-    if (withdrawn) {
-      for (const InboundId request : withdrawals) withdrawn(request);
+    for (const Withdrawn& tell : withdrawn) {
+      for (const InboundId request : withdrawals) tell(request);
     }
   }
 
@@ -158,6 +161,11 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   void set_withdrawn(Withdrawn withdrawn) {
     MutexLock lock(mutex_);
     withdrawn_ = std::move(withdrawn);
+  }
+
+  void add_withdrawn(Withdrawn withdrawn) {
+    MutexLock lock(mutex_);
+    more_withdrawn_.push_back(std::move(withdrawn));
   }
 
   Result<CallId> call(const std::string& peer, const std::string& function, Payload payload,
@@ -255,9 +263,11 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     io_.stop();
     std::unordered_map<std::string, Handler> handlers;
     Withdrawn withdrawn;
+    std::vector<Withdrawn> more;
     MutexLock lock(mutex_);
     handlers.swap(handlers_);
     withdrawn = std::move(withdrawn_);
+    more.swap(more_withdrawn_);
     return true;
   }
 
@@ -572,6 +582,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   std::vector<std::string> addresses_ REVERIE_GUARDED_BY(mutex_);
   std::unordered_map<std::string, Handler> handlers_ REVERIE_GUARDED_BY(mutex_);
   Withdrawn withdrawn_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<Withdrawn> more_withdrawn_ REVERIE_GUARDED_BY(mutex_);
   std::unordered_map<CallId, Done> done_ REVERIE_GUARDED_BY(mutex_);
   Links links_ REVERIE_GUARDED_BY(mutex_);
   std::unordered_set<std::string> unshared_ REVERIE_GUARDED_BY(mutex_);  // peers that wrote rubbish
@@ -624,6 +635,10 @@ bool Peer::undefine(const std::string& function) {
 }
 void Peer::set_withdrawn(Withdrawn withdrawn) {
   impl_->set_withdrawn(std::move(withdrawn));
+}
+
+void Peer::add_withdrawn(Withdrawn withdrawn) {
+  impl_->add_withdrawn(std::move(withdrawn));
 }
 Result<CallId> Peer::call(const std::string& peer, const std::string& function, Payload payload,
                           const CallOptions& options, Done done) {

@@ -72,6 +72,8 @@ class Peer {
   // False if it was not defined. Requests that were handed over can still be answered.
   bool undefine(const std::string& function);
   void set_withdrawn(Withdrawn withdrawn);
+  // One more that is told, until the peer is closed.
+  void add_withdrawn(Withdrawn withdrawn);
 
   // Gives the call's number. An error: `done` is not called. Else it is, once.
   Result<CallId> call(const std::string& peer, const std::string& function, Payload payload,

@@ -1,0 +1,111 @@
+// Tested in group_test.cc.
+#include "reverie/group/broker.h"
+
+#include <utility>
+
+#include "reverie/base/fork.h"
+#include "reverie/base/random.h"
+#include "reverie/base/timer_queue.h"
+#include "reverie/group/peer_turns.h"
+
+namespace reverie {
+namespace {
+
+BrokerOptions core_options() {
+  BrokerOptions options;
+  options.random = random_seed;
+  return options;
+}
+
+}  // namespace
+
+class Broker::Impl {
+ public:
+  explicit Impl(Peer* peer)
+      : turns_(peer),
+        core_(core_options()),
+        timers_(clock_),
+        alarm_(timers_, [this] { turn([](BrokerCore&, TimePoint) {}); }) {}
+
+  template <typename Event>
+  void turn(Event event) {
+    const PeerTurn peer(turns_);
+    if (!peer) return;
+    std::vector<BrokerCore::Answer> answers;
+    TimePoint next;
+    {
+      MutexLock lock(mutex_);
+      const TimePoint now = clock_.now();
+      event(core_, now);
+      if (core_.next_tick() <= now) core_.tick(now);
+      answers = core_.take_answers();
+      next = core_.next_tick();
+    }
+    for (BrokerCore::Answer& answer : answers) {
+      if (answer.status.ok()) {
+        peer->answer(answer.to, std::move(answer.payload));
+      } else {
+        peer->fail(answer.to, {answer.status.code(), "", answer.status.message(), ""});
+      }
+    }
+    if (next < TimePoint::max()) alarm_.set(next);
+  }
+
+  std::vector<GroupInfo> groups() const {
+    MutexLock lock(mutex_);
+    return core_.groups();
+  }
+
+  void close() {
+    turn([](BrokerCore& core, TimePoint) { core.close(); });
+    turns_.close();
+    timers_.stop();
+  }
+
+  Status check_fork() const { return fork_guard_.check("broker"); }
+
+ private:
+  const ForkGuard fork_guard_;
+  Clock& clock_ = Clock::system();
+  PeerTurns turns_;
+  mutable Mutex mutex_;
+  BrokerCore core_ REVERIE_GUARDED_BY(mutex_);
+  TimerQueue timers_;
+  Alarm alarm_;
+};
+
+Broker::Broker(std::shared_ptr<Peer> peer, std::shared_ptr<Impl> impl)
+    : peer_(std::move(peer)), impl_(std::move(impl)) {}
+
+Result<std::unique_ptr<Broker>> Broker::make(std::shared_ptr<Peer> peer) {
+  auto impl = std::make_shared<Impl>(peer.get());
+  const std::weak_ptr<Impl> weak = impl;
+  REVERIE_RETURN_IF_ERROR(peer->define(kBrokerFunction, [weak](const Request& request) {
+    if (const auto broker = weak.lock()) {
+      broker->turn([&](BrokerCore& core, TimePoint now) { core.on_request(request, now); });
+    }
+  }));
+  peer->add_withdrawn([weak](InboundId request) {
+    if (const auto broker = weak.lock()) {
+      broker->turn([&](BrokerCore& core, TimePoint now) { core.on_withdrawn(request, now); });
+    }
+  });
+  return std::unique_ptr<Broker>(new Broker(std::move(peer), std::move(impl)));
+}
+
+Broker::~Broker() {
+  close();
+}
+
+std::vector<GroupInfo> Broker::groups() const {
+  if (!impl_->check_fork().ok()) return {};
+  return impl_->groups();
+}
+
+void Broker::close() {
+  if (!impl_->check_fork().ok()) return;
+  (void)peer_->undefine(kBrokerFunction);
+  impl_->close();
+}
+
+}  // namespace reverie

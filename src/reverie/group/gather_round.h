@@ -1,0 +1,50 @@
+// A gathering of values: each member brings one or none, and each gets all of them.
+//
+// Up one tree each member adds its value to those of its children; the root's list goes down to
+// all. What the values are is the caller's to know: a head and bulk, as a call carries.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reverie/group/round.h"
+
+namespace reverie {
+
+class GatherRound final : public Round {
+ public:
+  // `what` is the same on all members, and told in messages where it is not. `tree` is the root.
+  GatherRound(std::string what, std::optional<Payload> mine, std::size_t tree, std::size_t member,
+              std::size_t member_count);
+
+  void start(std::vector<RoundPart>& out) override;
+  Status take(std::size_t from, bool is_up, std::size_t part, Payload payload,
+              std::vector<RoundPart>& out) override;
+  void arrived() override {}
+  bool is_done() const override { return is_done_; }
+  std::uint64_t signature_hash() const override { return hash_; }
+  const std::string& signature() const override { return what_; }
+
+  // Once it is done: the values by the index of their member.
+  std::map<std::size_t, Payload> take_values() { return std::move(values_); }
+
+ private:
+  void go_up(std::vector<RoundPart>& out);
+  RoundPart part_to(std::size_t member, bool is_up) const;
+
+  const std::string what_;
+  const std::uint64_t hash_;
+  const std::size_t tree_;
+  const std::size_t member_;
+  const std::size_t member_count_;
+  std::map<std::size_t, Payload> values_;
+  std::array<bool, 2> has_come_{};
+  bool went_up_ = false;
+  bool is_done_ = false;
+};
+
+}  // namespace reverie

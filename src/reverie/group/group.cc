@@ -1,0 +1,380 @@
+#include "reverie/group/group.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "reverie/base/fork.h"
+#include "reverie/base/random.h"
+#include "reverie/base/timer_queue.h"
+#include "reverie/group/gather_round.h"
+#include "reverie/group/peer_turns.h"
+#include "reverie/group/reduce_round.h"
+#include "reverie/tensor/batch_memory.h"
+
+namespace reverie {
+namespace {
+
+constexpr std::size_t kKeptBuffers = 4;
+
+bool listens_by_tcp(const Peer& peer) {
+  const std::vector<std::string> addresses = peer.addresses();
+  return std::any_of(addresses.begin(), addresses.end(),
+                     [](const std::string& address) { return !address.starts_with("unix:"); });
+}
+
+}  // namespace
+
+// --- GroupRound.
+
+bool GroupRound::is_done() const {
+  MutexLock lock(mutex_);
+  return is_done_;
+}
+
+Status GroupRound::wait(TimePoint deadline) const {
+  MutexLock lock(mutex_);
+  while (!is_done_) {
+    if (!Clock::system().wait_until(changed_, mutex_, deadline) && !is_done_) {
+      return deadline_exceeded("the round has no result yet; it goes on, ask again or cancel it");
+    }
+  }
+  return status_;
+}
+
+void GroupRound::cancel() {
+  cancel_();
+}
+
+std::vector<std::string> GroupRound::lost() const {
+  MutexLock lock(mutex_);
+  return lost_;
+}
+
+std::map<std::size_t, Payload> GroupRound::values() const {
+  MutexLock lock(mutex_);
+  return values_;
+}
+
+// --- The shell.
+
+class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
+ public:
+  Impl(Peer* peer, MemberCore::Options options)
+      : turns_(peer),
+        name_(options.group),
+        core_(std::move(options)),
+        timers_(clock_),
+        alarm_(timers_, [this] { turn([](GroupCore&, TimePoint) {}); }) {}
+
+  const std::string& name() const { return name_; }
+  Status check_fork() const { return fork_guard_.check("group"); }
+
+  // An event under the lock, then what came of it, under none. Nothing once it is closed.
+  template <typename Event>
+  void turn(Event event) {
+    const PeerTurn peer(turns_);
+    if (!peer) return;
+    std::vector<GroupCore::Outgoing> outgoing;
+    std::vector<std::pair<std::shared_ptr<GroupRound>, GroupCore::Ended>> ended;
+    TimePoint next;
+    {
+      MutexLock lock(mutex_);
+      const TimePoint now = clock_.now();
+      const std::uint64_t before = core_.membership().id;
+      event(core_, now);
+      if (core_.next_tick() <= now) core_.tick(now);
+      outgoing = core_.take_outgoing();
+      for (GroupCore::Ended& end : core_.take_ended()) {
+        const auto round = rounds_.find(end.id);
+        if (round == rounds_.end()) continue;
+        ended.emplace_back(std::move(round->second), std::move(end));
+        rounds_.erase(round);
+      }
+      next = core_.next_tick();
+      if (core_.membership().id != before) changed_.notify_all();
+    }
+    for (auto& [round, end] : ended) finish(*round, std::move(end));
+    for (GroupCore::Outgoing& out : outgoing) send(peer, std::move(out));
+    if (next < TimePoint::max()) alarm_.set(next);
+  }
+
+  bool update() {
+    bool is_new = false;
+    turn([&](GroupCore& core, TimePoint now) {
+      mutex_.assert_held();
+      core.advance(now);
+      is_new = std::exchange(updated_id_, core.membership().id) != core.membership().id;
+    });
+    return is_new;
+  }
+
+  Membership membership() const {
+    MutexLock lock(mutex_);
+    return core_.membership();
+  }
+
+  std::string why_waiting() const {
+    MutexLock lock(mutex_);
+    return core_.why_waiting(clock_.now());
+  }
+
+  Status wait_members(std::size_t count, TimePoint deadline) const {
+    MutexLock lock(mutex_);
+    while (core_.membership().members.size() < count) {
+      if (!core_.member().refusal().ok()) return core_.member().refusal();
+      if (is_left_) return failed_precondition("this member has left group '{}'", name_);
+      if (!clock_.wait_until(changed_, mutex_, deadline)) {
+        const std::string why = core_.member().why_not_watched(clock_.now());
+        return deadline_exceeded("group '{}' has {} members, not {}{}{}", name_,
+                                 core_.membership().members.size(), count, why.empty() ? "" : ": ",
+                                 why);
+      }
+    }
+    return {};
+  }
+
+  // Begins what `make(member, members)` gives, for a membership that stays while it does.
+  template <typename Make>
+  Result<RoundPtr> begin(const std::string& name, TimePoint deadline, Make make) {
+    while (true) {
+      const Membership now = membership();
+      const std::string own = own_name();
+      auto round = std::make_shared<GroupRound>();
+      std::shared_ptr<Round> logic;
+      for (const Member& member : now.members) round->members_.push_back(member.name);
+      if (const auto index = now.index_of(own)) {
+        round->member_index_ = *index;
+        Result<std::shared_ptr<Round>> made = make(now, *round);
+        if (!made.ok()) return made.status();
+        logic = std::move(*made);
+      }
+      round->round_ = logic;
+      Result<RoundId> id = cancelled("group '{}' was left", name_);
+      turn([&](GroupCore& core, TimePoint time) {
+        mutex_.assert_held();
+        id = core.begin(name, now.id, logic, deadline, time);
+        if (!id.ok()) return;
+        round->cancel_ = [weak = weak_from_this(), at = *id] {
+          if (const auto impl = weak.lock()) impl->cancel(at);
+        };
+        rounds_.emplace(*id, round);
+      });
+      if (id.ok()) return round;
+      if (id.status().code() != StatusCode::kUnavailable) return id.status();
+    }
+  }
+
+  void cancel(RoundId round) {
+    turn([&](GroupCore& core, TimePoint now) {
+      core.give_up(round, cancelled("a member has cancelled the round"), now);
+    });
+  }
+
+  void leave() {
+    turn([&](GroupCore& core, TimePoint now) {
+      mutex_.assert_held();
+      core.leave(now);
+      is_left_ = true;
+      changed_.notify_all();
+    });
+  }
+
+  void close() {
+    turns_.close();
+    timers_.stop();
+    // What no turn ends any more.
+    std::unordered_map<RoundId, std::shared_ptr<GroupRound>> rounds;
+    {
+      MutexLock lock(mutex_);
+      rounds.swap(rounds_);
+    }
+    for (auto& [id, round] : rounds) finish(*round, {id, cancelled("the group was left"), {}});
+  }
+
+  const std::shared_ptr<BatchMemory>& memory() const { return memory_; }
+  std::string own_name() const {
+    MutexLock lock(mutex_);
+    return core_.member().options().who.name;
+  }
+
+ private:
+  void send(const PeerTurn& peer, GroupCore::Outgoing out) {
+    switch (out.kind) {
+      case GroupCore::Outgoing::Kind::kAnswer:
+        return peer->answer(out.request, std::move(out.payload));
+      case GroupCore::Outgoing::Kind::kFail:
+        return peer->fail(out.request, out.error);
+      case GroupCore::Outgoing::Kind::kCall:
+        break;
+    }
+    const std::uint64_t ticket = out.ticket;
+    const auto on_answered = [weak = weak_from_this(), ticket](CallResult result) {
+      const auto impl = weak.lock();
+      if (!impl) return;
+      impl->turn([&](GroupCore& core, TimePoint now) {
+        core.on_answered(ticket, std::move(result), now);
+      });
+    };
+    const Result<CallId> called = peer->call(out.peer, out.function, std::move(out.payload),
+                                             {out.deadline, false}, on_answered);
+    if (!called.ok()) on_answered({CallResult::Kind::kFailed, called.status(), {}, {}, {}});
+  }
+
+  static void finish(GroupRound& round, GroupCore::Ended end) {
+    MutexLock lock(round.mutex_);
+    if (std::exchange(round.is_done_, true)) return;
+    round.status_ = std::move(end.status);
+    round.lost_ = std::move(end.lost);
+    if (auto* const gathered = dynamic_cast<GatherRound*>(round.round_.get());
+        gathered != nullptr && round.status_.ok()) {
+      round.values_ = gathered->take_values();
+    }
+    round.changed_.notify_all();
+  }
+
+  const ForkGuard fork_guard_;
+  Clock& clock_ = Clock::system();
+  PeerTurns turns_;
+  const std::string name_;
+  const std::shared_ptr<BatchMemory> memory_ = BatchMemory::make(kKeptBuffers);
+  mutable Mutex mutex_;
+  mutable CondVar changed_;
+  GroupCore core_ REVERIE_GUARDED_BY(mutex_);
+  std::unordered_map<RoundId, std::shared_ptr<GroupRound>> rounds_ REVERIE_GUARDED_BY(mutex_);
+  std::uint64_t updated_id_ REVERIE_GUARDED_BY(mutex_) = 0;
+  bool is_left_ REVERIE_GUARDED_BY(mutex_) = false;
+  TimerQueue timers_;
+  Alarm alarm_;
+};
+
+Group::Group(std::shared_ptr<Peer> peer, std::shared_ptr<Impl> impl)
+    : peer_(std::move(peer)), impl_(std::move(impl)) {}
+
+Result<std::unique_ptr<Group>> Group::join(std::shared_ptr<Peer> peer, const Options& options) {
+  REVERIE_RETURN_IF_ERROR(peer->check_open());
+  REVERIE_RETURN_IF_ERROR(check_group_name(options.name));
+  if (options.broker == peer->name()) {
+    return invalid_argument(
+        "'{}' is the broker, and no peer calls itself; give the member of group "
+        "'{}' a peer of its own",
+        options.broker, options.name);
+  }
+  MemberCore::Options core;
+  core.group = options.name;
+  core.broker = options.broker;
+  core.who = {peer->name(), random_seed(), options.sort_order};
+  core.stall_timeout = options.stall_timeout;
+  auto impl = std::make_shared<Impl>(peer.get(), std::move(core));
+  const std::weak_ptr<Impl> weak = impl;
+  const Status defined = peer->define(group_function(options.name), [weak](Request request) {
+    const auto group = weak.lock();
+    if (!group) return;
+    group->turn([&](GroupCore& made, TimePoint now) { made.on_request(std::move(request), now); });
+  });
+  if (!defined.ok()) {
+    impl->close();
+    if (defined.code() != StatusCode::kAlreadyExists) return defined;
+    return already_exists("peer '{}' is a member of group '{}'; use that one, or leave() it first",
+                          peer->name(), options.name);
+  }
+  if (!listens_by_tcp(*peer) && !peer->listen("0.0.0.0:0").ok()) {
+    // Without a token this machine alone; without TCP it is reached by its Unix socket.
+    (void)peer->listen("127.0.0.1:0").ok();
+  }
+  impl->turn([](GroupCore& made, TimePoint now) { made.join(now); });
+  return std::unique_ptr<Group>(new Group(std::move(peer), std::move(impl)));
+}
+
+Group::~Group() {
+  leave();
+}
+
+const std::string& Group::name() const {
+  return impl_->name();
+}
+
+bool Group::update() {
+  return impl_->check_fork().ok() && impl_->update();
+}
+
+Membership Group::membership() const {
+  if (!impl_->check_fork().ok()) return {};
+  return impl_->membership();
+}
+
+Status Group::wait_members(std::size_t count, TimePoint deadline) const {
+  REVERIE_RETURN_IF_ERROR(impl_->check_fork());
+  return impl_->wait_members(count, deadline);
+}
+
+void Group::set_sort_order(std::int64_t sort_order) {
+  if (!impl_->check_fork().ok()) return;
+  impl_->turn([&](GroupCore& core, TimePoint now) { core.set_sort_order(sort_order, now); });
+}
+
+void Group::set_stall_timeout(Duration timeout) {
+  if (!impl_->check_fork().ok()) return;
+  impl_->turn([&](GroupCore& core, TimePoint now) { core.set_stall_timeout(timeout, now); });
+}
+
+std::string Group::why_waiting() const {
+  if (!impl_->check_fork().ok()) return {};
+  return impl_->why_waiting();
+}
+
+Result<Group::RoundPtr> Group::all_reduce(const std::string& name, ReduceOp op,
+                                          std::span<const ReduceLeaf> leaves, TimePoint deadline) {
+  REVERIE_RETURN_IF_ERROR(impl_->check_fork());
+  return impl_->begin(
+      name, deadline,
+      [&](const Membership& membership, GroupRound& round) -> Result<std::shared_ptr<Round>> {
+        const std::size_t count = membership.members.size();
+        REVERIE_ASSIGN_OR_RETURN(ReduceLayout layout, ReduceLayout::make(op, leaves, count));
+        REVERIE_ASSIGN_OR_RETURN(Buffer buffer, impl_->memory()->allocate(std::max<std::size_t>(
+                                                    layout.size_bytes(), 64)));
+        layout.load(leaves, {buffer.data(), layout.size_bytes()});
+        round.layout_ = std::make_shared<const ReduceLayout>(std::move(layout));
+        round.buffer_ = std::make_shared<Buffer>(std::move(buffer));
+        return std::shared_ptr<Round>(std::make_shared<ReduceRound>(round.layout_, round.buffer_,
+                                                                    round.member_index_, count));
+      });
+}
+
+Result<Group::RoundPtr> Group::all_gather(const std::string& name, const std::string& what,
+                                          Payload value, TimePoint deadline) {
+  REVERIE_RETURN_IF_ERROR(impl_->check_fork());
+  return impl_->begin(
+      name, deadline,
+      [&](const Membership& membership, GroupRound& round) -> Result<std::shared_ptr<Round>> {
+        return std::shared_ptr<Round>(std::make_shared<GatherRound>(
+            what, value, 0, round.member_index_, membership.members.size()));
+      });
+}
+
+Result<Group::RoundPtr> Group::broadcast(const std::string& name, const std::string& source,
+                                         std::optional<Payload> value, TimePoint deadline) {
+  REVERIE_RETURN_IF_ERROR(impl_->check_fork());
+  return impl_->begin(
+      name, deadline,
+      [&](const Membership& membership, GroupRound& round) -> Result<std::shared_ptr<Round>> {
+        const auto root = membership.index_of(source);
+        if (!root) {
+          return not_found("source is '{}', which is no member of group '{}'; ask its members",
+                           source, impl_->name());
+        }
+        const bool is_source = *root == round.member_index_;
+        return std::shared_ptr<Round>(std::make_shared<GatherRound>(
+            "broadcast of '" + source + "'", is_source ? value : std::nullopt, *root,
+            round.member_index_, membership.members.size()));
+      });
+}
+
+void Group::leave() {
+  if (!impl_->check_fork().ok()) return;
+  impl_->leave();
+  (void)peer_->undefine(group_function(impl_->name()));
+  impl_->close();
+}
+
+}  // namespace reverie

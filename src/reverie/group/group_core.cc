@@ -1,0 +1,286 @@
+// Tested in tests/sim/groups_sim_test.cc.
+#include "reverie/group/group_core.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace reverie {
+namespace {
+
+constexpr std::size_t kPastMax = 64;
+constexpr Duration kFutureKept = std::chrono::seconds(10);
+// A round is asked after when it has lasted so long, and again.
+constexpr Duration kAskAfter = std::chrono::milliseconds(500);
+constexpr Duration kAskAgain = std::chrono::seconds(1);
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "'" : ", '") + name + "'";
+  return text;
+}
+
+}  // namespace
+
+std::string group_function(const std::string& group) {
+  return "reverie.group." + group;
+}
+
+GroupCore::GroupCore(MemberCore::Options options)
+    : member_(std::move(options)), function_(group_function(member_.options().group)) {}
+
+// --- The program's.
+
+void GroupCore::join(TimePoint now) {
+  member_.join(now);
+  after_member();
+}
+
+void GroupCore::advance(TimePoint now) {
+  member_.advance(now);
+  after_member();
+}
+
+void GroupCore::leave(TimePoint) {
+  member_.leave();
+  after_member();
+}
+
+void GroupCore::set_sort_order(std::int64_t sort_order, TimePoint now) {
+  member_.set_sort_order(sort_order, now);
+  after_member();
+}
+
+void GroupCore::set_stall_timeout(Duration timeout, TimePoint now) {
+  member_.set_stall_timeout(timeout, now);
+}
+
+Result<RoundId> GroupCore::begin(const std::string& name, std::uint64_t membership,
+                                 std::shared_ptr<Round> round, TimePoint deadline, TimePoint now) {
+  if (name.empty() || name.size() > kRoundNameMax) {
+    return invalid_argument("the name of a round has {} bytes; it must have 1 to {}", name.size(),
+                            kRoundNameMax);
+  }
+  member_.advance(now);
+  after_member();
+  if (current_.epoch == 0) {
+    const std::string why = member_.why_not_watched(now);
+    return failed_precondition("group '{}' has no members yet{}{}; wait until it has",
+                               member_.options().group, why.empty() ? "" : ": ", why);
+  }
+  if (membership != current_.id) return unavailable("the membership has changed");
+  const std::uint64_t count = begun_[name];
+  if (count > 0 && running_.contains({name, count - 1})) {
+    return already_exists("round '{}' is under way; wait for its result, or use another name",
+                          name);
+  }
+  const RoundKey key{name, count};
+  begun_[name] = count + 1;
+  const RoundId id = next_round_++;
+  if (const auto aborted = aborted_.find(key); aborted != aborted_.end()) {
+    Ended ended = std::move(aborted->second);
+    ended.id = id;
+    aborted_.erase(aborted);
+    if (const auto early = early_.extract(key)) {
+      for (const Early& kept : early.mapped()) early_bytes_ -= kept.payload.bulk_bytes();
+    }
+    ended_.push_back(std::move(ended));
+    return id;
+  }
+  Running& running = running_[key];
+  running = {id, std::move(round), now, deadline, now + kAskAfter, {}};
+  std::vector<RoundPart> parts;
+  running.round->start(parts);
+  send_parts(key, id, *running.round, std::move(parts));
+  if (auto early = early_.extract(key)) {
+    for (const Early& kept : early.mapped()) early_bytes_ -= kept.payload.bulk_bytes();
+    for (Early& kept : early.mapped()) {
+      const auto still = running_.find(key);
+      if (still == running_.end()) break;
+      if (kept.message.signature != still->second.round->signature_hash()) {
+        // Its sender was told that the part was taken. It says what it reduces, and then the round
+        // ends on all.
+        compare(key, id, kept.caller, now);
+        return id;
+      }
+      take(still->second, key, kept.from, kept.message, std::move(kept.payload), {});
+    }
+  }
+  end_if_done(key);
+  return id;
+}
+
+void GroupCore::give_up(RoundId round, const Status& why, TimePoint) {
+  for (const auto& [key, running] : running_) {
+    if (running.id != round) continue;
+    const RoundKey given_up = key;
+    end(given_up, why, {}, /*tells=*/true);
+    return;
+  }
+}
+
+// --- Membership.
+
+void GroupCore::after_member() {
+  for (MemberCore::Call& asked : member_.take_calls()) {
+    Sent sent;
+    sent.what = Sent::What::kMember;
+    sent.member_ticket = asked.ticket;
+    call(member_.options().broker, kBrokerFunction, std::move(asked.payload), std::move(sent));
+  }
+  if (member_.membership().id != current_.id) enter(member_.membership());
+}
+
+void GroupCore::enter(const Membership& next) {
+  const std::vector<std::string> lost =
+      next.epoch == 0 ? std::vector<std::string>{} : current_.lost_in(next);
+  Status why;
+  if (next.epoch == 0) {
+    why = failed_precondition("this member is in group '{}' no more", member_.options().group);
+  } else if (!lost.empty()) {
+    why = unavailable("group '{}' lost {}; begin the round again with those that are left",
+                      member_.options().group, listed(lost));
+  } else {
+    why = unavailable("group '{}' has changed: {} came; begin the round again",
+                      member_.options().group, listed(next.lost_in(current_)));
+  }
+  std::vector<RoundKey> keys;
+  for (const auto& [key, running] : running_) keys.push_back(key);
+  for (const RoundKey& key : keys) end(key, why, lost, /*tells=*/false);
+  if (current_.epoch > 0) past_.push_back(current_.id);
+  if (past_.size() > kPastMax) past_.pop_front();
+  begun_.clear();
+  aborted_.clear();
+  for (const auto& [key, kept] : early_) {
+    for (const Early& one : kept) early_bytes_ -= one.payload.bulk_bytes();
+  }
+  early_.clear();
+  current_ = next;
+  if (auto node = futures_.extract(current_.id)) {
+    for (Early& kept : node.mapped()) {
+      const auto from = current_.index_of(kept.caller);
+      early_bytes_ -= kept.payload.bulk_bytes();
+      if (!from) continue;
+      if (kept.message.kind == RoundMessageKind::kAbort) {
+        on_abort(kept.message);
+        continue;
+      }
+      kept.from = *from;
+      early_bytes_ += kept.payload.bulk_bytes();
+      early_[kept.message.round].push_back(std::move(kept));
+    }
+  }
+}
+
+bool GroupCore::is_past(std::uint64_t membership) const {
+  return std::find(past_.begin(), past_.end(), membership) != past_.end();
+}
+
+// --- Ends.
+
+void GroupCore::end_if_done(const RoundKey& key) {
+  const auto running = running_.find(key);
+  if (running == running_.end() || !running->second.round->is_done()) return;
+  ended_.push_back({running->second.id, {}, {}});
+  running_.erase(running);
+}
+
+void GroupCore::end(const RoundKey& key, const Status& status, const std::vector<std::string>& lost,
+                    bool tells) {
+  const auto running = running_.find(key);
+  if (running == running_.end()) return;
+  ended_.push_back({running->second.id, status, lost});
+  running_.erase(running);
+  if (!tells) return;
+  RoundMessage message;
+  message.kind = RoundMessageKind::kAbort;
+  message.membership = current_.id;
+  message.round = key;
+  message.status = status;
+  if (!lost.empty()) message.lost = lost.front();
+  for (std::size_t i = 0; i < current_.members.size(); ++i) {
+    if (i == member_.index()) continue;
+    Sent sent;
+    sent.round = key;
+    sent.to = current_.members[i].name;
+    const std::string to = sent.to;
+    call(to, function_, encode(message), std::move(sent));
+  }
+}
+
+// --- Time.
+
+void GroupCore::ask(const RoundKey& key, Running& running, TimePoint now) {
+  running.next_ask = now + kAskAgain;
+  RoundMessage message;
+  message.kind = RoundMessageKind::kAsk;
+  message.membership = current_.id;
+  message.round = key;
+  for (std::size_t i = 0; i < current_.members.size(); ++i) {
+    const std::string& name = current_.members[i].name;
+    const auto word = running.words.find(name);
+    if (i == member_.index() || (word != running.words.end() && word->second.has_begun)) continue;
+    Sent sent;
+    sent.what = Sent::What::kAsk;
+    sent.round = key;
+    sent.id = running.id;
+    sent.to = name;
+    call(name, function_, encode(message), std::move(sent), now + kAskAgain);
+  }
+}
+
+void GroupCore::tick(TimePoint now) {
+  member_.tick(now);
+  after_member();
+  std::vector<RoundKey> late;
+  for (auto& [key, running] : running_) {
+    if (running.deadline <= now) {
+      late.push_back(key);
+    } else if (running.next_ask <= now) {
+      ask(key, running, now);
+    }
+  }
+  for (const RoundKey& key : late) {
+    const std::string why = why_waiting(now);
+    end(key,
+        deadline_exceeded("round '{}' has no result in the time that '{}' gave it; {}", key.name,
+                          member_.options().who.name, why),
+        {}, /*tells=*/true);
+  }
+  for (auto place = futures_.begin(); place != futures_.end();) {
+    if (place->second.front().came + kFutureKept > now) {
+      ++place;
+      continue;
+    }
+    for (const Early& kept : place->second) early_bytes_ -= kept.payload.bulk_bytes();
+    place = futures_.erase(place);
+  }
+}
+
+TimePoint GroupCore::next_tick() const {
+  TimePoint next = member_.next_tick();
+  for (const auto& [key, running] : running_) {
+    next = std::min({next, running.deadline, running.next_ask});
+  }
+  for (const auto& [id, kept] : futures_) next = std::min(next, kept.front().came + kFutureKept);
+  return next;
+}
+
+std::string GroupCore::why_waiting(TimePoint now) const {
+  std::string text = member_.why_not_watched(now);
+  for (const auto& [key, running] : running_) {
+    std::string waits;
+    for (const auto& [name, word] : running.words) {
+      if (word.has_begun) continue;
+      waits += format("{} '{}', which has not begun it", waits.empty() ? "" : ",", name);
+      if (word.still_ms >= 1000) {
+        waits += format(" and whose program has stood still for {} s", word.still_ms / 1000);
+      }
+    }
+    text += format("{}round '{}' of {} members is under way for {:.1f} s{}{}",
+                   text.empty() ? "" : "; ", key.name, current_.members.size(),
+                   to_seconds(now - running.since), waits.empty() ? "" : ": it waits for", waits);
+  }
+  return text;
+}
+
+}  // namespace reverie

@@ -1,0 +1,166 @@
+// A member's logic: its membership (member_core.h), and the rounds that its group has under way.
+//
+//     begin a round, requests and answers of others, tick
+//          |
+//          v
+//     GroupCore  -->  Outgoing: calls and answers        Ended: rounds        membership()
+//
+// A state machine: no lock, clock, thread or socket. The rules of rounds:
+// - A round belongs to one membership, whose members all take part. It is known by a user's name
+// and
+//   by how often the name was used in this membership. What other members send before the round
+//   has begun here is kept.
+// - Whatever else ends a round before its result ends it on all: a member that sees the reason
+// tells
+//   the others. A membership that ends, ends its rounds.
+// - A round that lasts asks the members that it waits for whether they have begun it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "reverie/base/clock.h"
+#include "reverie/base/status.h"
+#include "reverie/group/member_core.h"
+#include "reverie/group/round.h"
+#include "reverie/group/round_message.h"
+#include "reverie/rpc/peer_core.h"
+
+namespace reverie {
+
+using RoundId = std::uint64_t;
+
+// The function that members of a group call on each other.
+std::string group_function(const std::string& group);
+
+// Not thread-safe.
+class GroupCore {
+ public:
+  // What is sent before a round has begun here, and is kept for it.
+  static constexpr std::size_t kEarlyBytesMax = std::size_t{4} << 30;
+
+  struct Outgoing {
+    enum class Kind { kCall, kAnswer, kFail };
+    Kind kind = Kind::kCall;
+    // A call. `ticket` comes back with on_answered(); 0: nothing does.
+    std::string peer;
+    std::string function;
+    std::uint64_t ticket = 0;
+    TimePoint deadline = TimePoint::max();
+    // An answer.
+    InboundId request;
+    RemoteError error;
+    Payload payload;
+  };
+  struct Ended {
+    RoundId id = 0;
+    Status status;  // ok: the round has its result
+    std::vector<std::string> lost;
+  };
+
+  explicit GroupCore(MemberCore::Options options);
+
+  // --- The program's.
+  void join(TimePoint now);
+  void advance(TimePoint now);
+  void leave(TimePoint now);
+  void set_sort_order(std::int64_t sort_order, TimePoint now);
+  void set_stall_timeout(Duration timeout, TimePoint now);
+  // `round` was made for the membership of this id: UNAVAILABLE if that is not the current one.
+  // FAILED_PRECONDITION without a membership; ALREADY_EXISTS while one of this name is under way.
+  // INVALID_ARGUMENT for a name of more than kRoundNameMax bytes.
+  Result<RoundId> begin(const std::string& name, std::uint64_t membership,
+                        std::shared_ptr<Round> round, TimePoint deadline, TimePoint now);
+  // Ends it on all members.
+  void give_up(RoundId round, const Status& why, TimePoint now);
+
+  // --- Events.
+  void on_request(Request request, TimePoint now);
+  void on_answered(std::uint64_t ticket, CallResult result, TimePoint now);
+  void tick(TimePoint now);
+  TimePoint next_tick() const;
+
+  std::vector<Outgoing> take_outgoing() { return std::exchange(outgoing_, {}); }
+  std::vector<Ended> take_ended() { return std::exchange(ended_, {}); }
+
+  // --- What is known.
+  const Membership& membership() const { return current_; }
+  const MemberCore& member() const { return member_; }
+  std::size_t rounds_under_way() const { return running_.size(); }
+  // What this member waits for, in words; empty if for nothing.
+  std::string why_waiting(TimePoint now) const;
+
+ private:
+  struct Running {
+    RoundId id = 0;
+    std::shared_ptr<Round> round;
+    TimePoint since;
+    TimePoint deadline;
+    TimePoint next_ask;
+    std::map<std::string, RoundWord> words;
+  };
+  struct Early {
+    std::size_t from = 0;
+    std::string caller;
+    RoundMessage message;
+    Payload payload;
+    TimePoint came;
+  };
+  struct Sent {
+    enum class What { kMember, kPart, kAsk, kCompare };
+    What what = What::kPart;
+    std::uint64_t member_ticket = 0;
+    RoundKey round;
+    RoundId id = 0;
+    std::string to;
+    bool must_arrive = false;
+  };
+
+  void after_member();
+  void enter(const Membership& next);
+  void call(const std::string& peer, std::string function, Payload payload, Sent sent,
+            TimePoint deadline = TimePoint::max());
+  void answer(InboundId request, Payload payload = {});
+  void fail(InboundId request, StatusCode code, std::string type, std::string text);
+  // Null, and the request is failed, where the part cannot be taken.
+  void take(Running& running, const RoundKey& key, std::size_t from, const RoundMessage& message,
+            Payload payload, InboundId request);
+  void send_parts(const RoundKey& key, RoundId id, Round& round, std::vector<RoundPart> parts);
+  void end_if_done(const RoundKey& key);
+  void end(const RoundKey& key, const Status& status, const std::vector<std::string>& lost,
+           bool tells);
+  void on_part(std::size_t from, RoundMessage message, Request request, TimePoint now);
+  void on_abort(const RoundMessage& message);
+  // Asks `with` what it reduces, to end the round by what differs.
+  void compare(const RoundKey& key, RoundId id, const std::string& with, TimePoint now);
+  void end_as_different(const RoundKey& key, const std::string& other, std::string_view signature);
+  void on_part_answered(const Sent& sent, const CallResult& result);
+  void keep_future(RoundMessage message, Request request, TimePoint now);
+  void ask(const RoundKey& key, Running& running, TimePoint now);
+  bool is_past(std::uint64_t membership) const;
+
+  MemberCore member_;
+  const std::string function_;
+  Membership current_;
+  std::deque<std::uint64_t> past_;  // ids, the newest last
+  std::map<RoundKey, Running> running_;
+  std::map<std::string, std::uint64_t> begun_;  // rounds of each name in this membership
+  std::map<RoundKey, std::vector<Early>> early_;
+  std::map<RoundKey, Ended> aborted_;                    // before they have begun here
+  std::map<std::uint64_t, std::vector<Early>> futures_;  // by memberships that are not known yet
+  std::size_t early_bytes_ = 0;
+  std::map<std::uint64_t, Sent> sent_;
+  std::uint64_t next_ticket_ = 1;
+  RoundId next_round_ = 1;
+  std::vector<Outgoing> outgoing_;
+  std::vector<Ended> ended_;
+};
+
+}  // namespace reverie

@@ -1,0 +1,281 @@
+// Tested in tests/sim/groups_sim_test.cc.
+// GroupCore's messages: what other members send, and what became of what was sent to them.
+#include <algorithm>
+#include <utility>
+
+#include "reverie/group/group_core.h"
+#include "reverie/group/reduce_layout.h"
+
+namespace reverie {
+namespace {
+
+constexpr std::size_t kFuturesMax = 64;
+constexpr std::size_t kAbortedMax = 4096;
+constexpr Duration kCompareMax = std::chrono::seconds(1);
+constexpr char kOtherData[] = "reverie.OtherData";
+
+}  // namespace
+
+void GroupCore::call(const std::string& peer, std::string function, Payload payload, Sent sent,
+                     TimePoint deadline) {
+  Outgoing out;
+  out.peer = peer;
+  out.function = std::move(function);
+  out.ticket = next_ticket_++;
+  out.payload = std::move(payload);
+  out.deadline = deadline;
+  sent_.emplace(out.ticket, std::move(sent));
+  outgoing_.push_back(std::move(out));
+}
+
+void GroupCore::answer(InboundId request, Payload payload) {
+  if (request == InboundId{}) return;  // it was answered when it came
+  Outgoing out;
+  out.kind = Outgoing::Kind::kAnswer;
+  out.request = request;
+  out.payload = std::move(payload);
+  outgoing_.push_back(std::move(out));
+}
+
+void GroupCore::fail(InboundId request, StatusCode code, std::string type, std::string text) {
+  if (request == InboundId{}) return;
+  Outgoing out;
+  out.kind = Outgoing::Kind::kFail;
+  out.request = request;
+  out.error = {code, std::move(type), std::move(text), ""};
+  outgoing_.push_back(std::move(out));
+}
+
+void GroupCore::on_request(Request request, TimePoint now) {
+  Result<RoundMessage> read = decode_round_message(request.message.payload);
+  if (!read.ok()) {
+    fail(request.id, read.status().code(), "", read.status().message());
+    return;
+  }
+  RoundMessage& message = *read;
+  const bool is_current = current_.epoch > 0 && message.membership == current_.id;
+  const auto from = is_current ? current_.index_of(request.caller) : std::nullopt;
+  if (is_current && !from) {
+    fail(request.id, StatusCode::kFailedPrecondition, "",
+         format("'{}' is no member of group '{}'", request.caller, member_.options().group));
+    return;
+  }
+  if (message.kind == RoundMessageKind::kAsk) {
+    const auto begun = begun_.find(message.round.name);
+    RoundWord word;
+    word.has_begun = is_current && begun != begun_.end() && message.round.count < begun->second;
+    word.still_ms = (now - member_.last_advanced()).count() / 1'000'000;
+    const auto running = running_.find(message.round);
+    if (message.part == 1 && is_current && running != running_.end()) {
+      word.signature = running->second.round->signature();
+    }
+    answer(request.id, encode(word));
+    return;
+  }
+  if (!is_current) {
+    if (is_past(message.membership)) {
+      answer(request.id);
+    } else {
+      keep_future(std::move(message), std::move(request), now);
+    }
+    return;
+  }
+  if (message.kind == RoundMessageKind::kAbort) {
+    on_abort(message);
+    answer(request.id);
+    return;
+  }
+  on_part(*from, std::move(message), std::move(request), now);
+}
+
+void GroupCore::keep_future(RoundMessage message, Request request, TimePoint now) {
+  const std::size_t size = request.message.payload.bulk_bytes();
+  if (early_bytes_ + size > kEarlyBytesMax) {
+    fail(request.id, StatusCode::kResourceExhausted, "",
+         format("{} bytes wait for rounds that have not begun, which is the bound", early_bytes_));
+    return;
+  }
+  while (futures_.size() >= kFuturesMax && !futures_.contains(message.membership)) {
+    const auto oldest = std::min_element(
+        futures_.begin(), futures_.end(),
+        [](const auto& a, const auto& b) { return a.second.front().came < b.second.front().came; });
+    for (const Early& kept : oldest->second) early_bytes_ -= kept.payload.bulk_bytes();
+    futures_.erase(oldest);
+  }
+  answer(request.id);
+  early_bytes_ += size;
+  Early early{0, std::move(request.caller), std::move(message), std::move(request.message.payload),
+              now};
+  futures_[early.message.membership].push_back(std::move(early));
+}
+
+void GroupCore::on_part(std::size_t from, RoundMessage message, Request request, TimePoint now) {
+  const RoundKey key = message.round;
+  const auto running = running_.find(key);
+  if (running != running_.end()) {
+    take(running->second, key, from, message, std::move(request.message.payload), request.id);
+    end_if_done(key);
+    return;
+  }
+  const auto begun = begun_.find(key.name);
+  const bool is_over = begun != begun_.end() && key.count < begun->second;
+  if (is_over || aborted_.contains(key)) {
+    answer(request.id);
+    return;
+  }
+  const std::size_t size = request.message.payload.bulk_bytes();
+  if (early_bytes_ + size > kEarlyBytesMax) {
+    fail(request.id, StatusCode::kResourceExhausted, "",
+         format("{} bytes wait for rounds that have not begun, which is the bound", early_bytes_));
+    return;
+  }
+  answer(request.id);
+  early_bytes_ += size;
+  early_[key].push_back({from, std::move(request.caller), std::move(message),
+                         std::move(request.message.payload), now});
+}
+
+void GroupCore::on_abort(const RoundMessage& message) {
+  const RoundKey& key = message.round;
+  std::vector<std::string> lost;
+  if (!message.lost.empty()) lost.push_back(message.lost);
+  if (running_.contains(key)) {
+    end(key, message.status, lost, /*tells=*/false);
+    return;
+  }
+  const auto begun = begun_.find(key.name);
+  if (begun != begun_.end() && key.count < begun->second) return;
+  if (aborted_.size() < kAbortedMax) aborted_.try_emplace(key, Ended{0, message.status, lost});
+}
+
+void GroupCore::take(Running& running, const RoundKey& key, std::size_t from,
+                     const RoundMessage& message, Payload payload, InboundId request) {
+  if (message.signature != running.round->signature_hash()) {
+    // The sender compares, and ends the round on all.
+    fail(request, StatusCode::kInvalidArgument, kOtherData, running.round->signature());
+    return;
+  }
+  Payload inner;
+  inner.head = message.head;
+  inner.bulk = std::move(payload.bulk);
+  std::vector<RoundPart> parts;
+  const Status status =
+      running.round->take(from, message.kind == RoundMessageKind::kUp,
+                          static_cast<std::size_t>(message.part), std::move(inner), parts);
+  if (!status.ok()) {
+    fail(request, status.code(), "", status.message());
+    return;
+  }
+  answer(request);
+  send_parts(key, running.id, *running.round, std::move(parts));
+}
+
+void GroupCore::send_parts(const RoundKey& key, RoundId id, Round& round,
+                           std::vector<RoundPart> parts) {
+  for (RoundPart& part : parts) {
+    RoundMessage message;
+    message.kind = part.is_up ? RoundMessageKind::kUp : RoundMessageKind::kDown;
+    message.membership = current_.id;
+    message.round = key;
+    message.signature = round.signature_hash();
+    message.part = part.part;
+    message.head = std::move(part.head);
+    Payload payload = encode(message);
+    payload.bulk = std::move(part.bulk);
+    Sent sent;
+    sent.round = key;
+    sent.id = id;
+    sent.to = current_.members[part.to].name;
+    sent.must_arrive = part.must_arrive;
+    const std::string to = sent.to;
+    call(to, function_, std::move(payload), std::move(sent));
+  }
+}
+
+void GroupCore::on_answered(std::uint64_t ticket, CallResult result, TimePoint now) {
+  const auto place = sent_.find(ticket);
+  if (place == sent_.end()) return;
+  const Sent sent = std::move(place->second);
+  sent_.erase(place);
+  switch (sent.what) {
+    case Sent::What::kMember:
+      member_.on_answered(sent.member_ticket, result, now);
+      after_member();
+      return;
+    case Sent::What::kPart:
+      on_part_answered(sent, result);
+      return;
+    case Sent::What::kAsk: {
+      const auto running = running_.find(sent.round);
+      if (running == running_.end() || running->second.id != sent.id) return;
+      if (result.kind != CallResult::Kind::kAnswer) return;
+      const Result<RoundWord> word = decode_round_word(result.payload);
+      if (word.ok()) running->second.words[sent.to] = *word;
+      return;
+    }
+    case Sent::What::kCompare: {
+      const auto running = running_.find(sent.round);
+      if (running == running_.end() || running->second.id != sent.id) return;
+      const Result<RoundWord> word = result.kind == CallResult::Kind::kAnswer
+                                         ? decode_round_word(result.payload)
+                                         : Result<RoundWord>(result.status);
+      end_as_different(sent.round, sent.to, word.ok() ? word->signature : std::string());
+    }
+  }
+}
+
+void GroupCore::on_part_answered(const Sent& sent, const CallResult& result) {
+  const auto running = running_.find(sent.round);
+  if (running == running_.end() || running->second.id != sent.id) return;
+  if (result.kind == CallResult::Kind::kAnswer) {
+    if (sent.must_arrive) running->second.round->arrived();
+    end_if_done(sent.round);
+    return;
+  }
+  if (result.kind == CallResult::Kind::kRemoteError && result.error_type == kOtherData) {
+    end_as_different(sent.round, sent.to, result.status.message());
+    return;
+  }
+  if (result.kind == CallResult::Kind::kRemoteError &&
+      result.status.code() != StatusCode::kNotFound) {
+    end(sent.round,
+        Status(result.status.code(), format("round '{}' failed on '{}': {}", sent.round.name,
+                                            sent.to, result.status.message())),
+        {}, /*tells=*/true);
+    return;
+  }
+  end(sent.round,
+      unavailable("member '{}' was lost in round '{}': {}", sent.to, sent.round.name,
+                  result.status.message()),
+      {sent.to}, /*tells=*/true);
+}
+
+// --- What differs.
+
+void GroupCore::compare(const RoundKey& key, RoundId id, const std::string& with, TimePoint now) {
+  RoundMessage message;
+  message.kind = RoundMessageKind::kAsk;
+  message.membership = current_.id;
+  message.round = key;
+  message.part = 1;
+  Sent sent;
+  sent.what = Sent::What::kCompare;
+  sent.round = key;
+  sent.id = id;
+  sent.to = with;
+  call(with, function_, encode(message), std::move(sent), now + kCompareMax);
+}
+
+void GroupCore::end_as_different(const RoundKey& key, const std::string& other,
+                                 std::string_view signature) {
+  const auto running = running_.find(key);
+  if (running == running_.end()) return;
+  const std::string difference =
+      signature_difference(running->second.round->signature(), signature, other);
+  end(key,
+      invalid_argument("round '{}' of '{}' differs from that of '{}': {}", key.name,
+                       member_.options().who.name, other, difference),
+      {}, /*tells=*/true);
+}
+
+}  // namespace reverie

@@ -1,0 +1,211 @@
+// Groups over real sockets of this machine; the rules themselves are tested on a simulated network,
+// tests/sim/groups_sim_test.cc.
+#include "reverie/group/group.h"
+
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include "reverie/group/broker.h"
+#include "reverie/rpc/value_reader.h"
+#include "reverie/rpc/value_writer.h"
+#include "tests/support/eventually.h"
+
+namespace reverie {
+namespace {
+
+TimePoint soon(double s = 30.0) {
+  return Clock::system().now() + seconds(s);
+}
+
+std::shared_ptr<Peer> make_peer(const std::string& name) {
+  Peer::Options options;
+  options.name = name;
+  Result<std::unique_ptr<Peer>> peer = Peer::make(options);
+  EXPECT_TRUE(peer.ok()) << peer.status().to_string();
+  return std::move(*peer);
+}
+
+class GroupTest : public ::testing::Test {
+ protected:
+  GroupTest() {
+    broker_peer_ = make_peer("broker");
+    auto broker = Broker::make(broker_peer_);
+    EXPECT_TRUE(broker.ok());
+    broker_ = std::move(*broker);
+    const auto address = broker_peer_->listen("127.0.0.1:0");
+    EXPECT_TRUE(address.ok());
+    address_ = *address;
+  }
+
+  std::unique_ptr<Group> join(const std::string& name, std::int64_t sort_order = 0) {
+    auto peer = make_peer(name);
+    EXPECT_TRUE(peer->connect(address_).ok());
+    Group::Options options;
+    options.name = "g";
+    options.sort_order = sort_order;
+    auto group = Group::join(std::move(peer), options);
+    EXPECT_TRUE(group.ok()) << group.status().to_string();
+    return std::move(*group);
+  }
+  std::vector<std::unique_ptr<Group>> join_all(std::size_t count) {
+    std::vector<std::unique_ptr<Group>> groups;
+    for (std::size_t i = 0; i < count; ++i) groups.push_back(join("m" + std::to_string(i)));
+    for (const auto& group : groups) EXPECT_TRUE(group->wait_members(count, soon()).ok());
+    return groups;
+  }
+
+  std::shared_ptr<Peer> broker_peer_;
+  std::unique_ptr<Broker> broker_;
+  std::string address_;
+};
+
+std::vector<float> floats_of(const GroupRound& round) {
+  std::vector<float> values(round.layout().pieces()[0].count);
+  round.layout().unload(0, round.reduced()->bytes(), reinterpret_cast<std::byte*>(values.data()));
+  return values;
+}
+
+Result<Group::RoundPtr> sum(Group& group, const std::vector<float>& values,
+                            const std::string& name = "sum",
+                            TimePoint deadline = TimePoint::max()) {
+  const ReduceLeaf leaf{"x",
+                        DType::kFloat32,
+                        {static_cast<std::int64_t>(values.size())},
+                        std::as_bytes(std::span(values))};
+  return group.all_reduce(name, ReduceOp::kSum, {&leaf, 1}, deadline);
+}
+
+TEST_F(GroupTest, SumsArraysOfAnySize) {
+  const auto groups = join_all(3);
+  for (const std::size_t size : {0u, 1u, 1000u, 100'000u, 1'500'000u}) {
+    std::vector<std::shared_ptr<GroupRound>> rounds;
+    std::vector<std::vector<float>> values;
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      values.emplace_back(size);
+      std::iota(values[i].begin(), values[i].end(), static_cast<float>(i));
+      auto round = sum(*groups[i], values[i]);
+      ASSERT_TRUE(round.ok()) << round.status().to_string();
+      std::fill(values[i].begin(), values[i].end(), 1e9f);  // it was copied
+      rounds.push_back(*round);
+    }
+    for (const auto& round : rounds) {
+      const Status ended = round->wait(soon());
+      ASSERT_TRUE(ended.ok()) << ended.to_string();
+      const std::vector<float> got = floats_of(*round);
+      for (std::size_t at = 0; at < size; at += 1 + at / 7) {
+        ASSERT_EQ(got[at], 3.0f * static_cast<float>(at) + 3.0f) << at;
+      }
+    }
+  }
+}
+
+TEST_F(GroupTest, OrdersMembersAndGathersTheirValues) {
+  const auto a = join("a", 5);
+  ASSERT_TRUE(a->wait_members(1, soon()).ok());
+  const auto b = join("b", 1);
+  const std::vector<Group*> groups = {a.get(), b.get()};
+  for (Group* const group : groups) ASSERT_TRUE(group->wait_members(2, soon()).ok());
+  EXPECT_TRUE(a->update());
+  EXPECT_FALSE(a->update());
+  EXPECT_EQ(a->membership().members[0].name, "b");
+  std::vector<std::shared_ptr<GroupRound>> rounds;
+  for (std::size_t i = 0; i < 2; ++i) {
+    Payload mine;
+    ValueWriter(mine).integer(static_cast<std::int64_t>(10 + i));
+    auto round = groups[i]->all_gather("values", "numbers", mine);
+    ASSERT_TRUE(round.ok());
+    rounds.push_back(*round);
+  }
+  for (const auto& round : rounds) {
+    ASSERT_TRUE(round->wait(soon()).ok());
+    const auto values = round->values();
+    ASSERT_EQ(values.size(), 2u);
+    EXPECT_EQ(ValueReader(values.at(0)).next()->integer, 11);
+    EXPECT_EQ(ValueReader(values.at(1)).next()->integer, 10);
+    EXPECT_EQ(round->members(), (std::vector<std::string>{"b", "a"}));
+  }
+}
+
+TEST_F(GroupTest, AMemberThatLeavesOrDiesEndsTheRoundByName) {
+  auto groups = join_all(3);
+  const std::vector<float> ones(10, 1.0f);
+  auto round = sum(*groups[0], ones);
+  ASSERT_TRUE(round.ok());
+  groups[2]->leave();
+  const Status ended = (*round)->wait(soon());
+  EXPECT_EQ(ended.code(), StatusCode::kUnavailable) << ended.to_string();
+  EXPECT_EQ((*round)->lost(), std::vector<std::string>{"m2"});
+  EXPECT_NE(ended.message().find("'m2'"), std::string::npos);
+  // The others go on.
+  for (const std::size_t i : {0u, 1u}) {
+    ASSERT_TRUE(test::eventually([&] { return groups[i]->membership().members.size() == 2; }));
+  }
+  auto first = sum(*groups[0], ones);
+  auto second = sum(*groups[1], ones);
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_TRUE((*first)->wait(soon()).ok());
+  EXPECT_TRUE((*second)->wait(soon()).ok());
+  EXPECT_EQ(floats_of(**second)[9], 2.0f);
+}
+
+TEST_F(GroupTest, OtherArraysAreRefusedByName) {
+  const auto groups = join_all(2);
+  const std::vector<float> some(10);
+  const std::vector<float> more(11);
+  auto first = sum(*groups[0], some);
+  auto second = sum(*groups[1], more);
+  ASSERT_TRUE(first.ok() && second.ok());
+  for (const auto& round : {*first, *second}) {
+    const Status ended = round->wait(soon());
+    EXPECT_EQ(ended.code(), StatusCode::kInvalidArgument) << ended.to_string();
+    EXPECT_NE(ended.message().find("x float32 (1"), std::string::npos) << ended.to_string();
+  }
+}
+
+TEST_F(GroupTest, ARoundThatIsCancelledOrLateEndsOnAll) {
+  const auto groups = join_all(2);
+  const std::vector<float> some(10);
+  auto first = sum(*groups[0], some);
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ((*first)->wait(soon(0.01)).code(), StatusCode::kDeadlineExceeded);
+  EXPECT_FALSE((*first)->is_done());
+  EXPECT_EQ(sum(*groups[0], some).status().code(), StatusCode::kAlreadyExists);
+  (*first)->cancel();
+  EXPECT_EQ((*first)->wait(soon()).code(), StatusCode::kCancelled);
+  auto second = sum(*groups[1], some);
+  ASSERT_TRUE(second.ok());
+  EXPECT_EQ((*second)->wait(soon()).code(), StatusCode::kCancelled);
+
+  auto late = sum(*groups[0], some, "late", soon(0.05));
+  ASSERT_TRUE(late.ok());
+  EXPECT_EQ((*late)->wait(soon()).code(), StatusCode::kDeadlineExceeded);
+  auto other = sum(*groups[1], some, "late");
+  ASSERT_TRUE(other.ok());
+  EXPECT_EQ((*other)->wait(soon()).code(), StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(GroupTest, WhatCannotBeIsRefused) {
+  const auto peer = make_peer("alone");
+  Group::Options options;
+  EXPECT_EQ(Group::join(peer, options).status().code(), StatusCode::kInvalidArgument);
+  options.name = "g";
+  options.broker = "alone";
+  EXPECT_EQ(Group::join(peer, options).status().code(), StatusCode::kInvalidArgument);
+  options.broker = "broker";
+  auto group = Group::join(peer, options);
+  ASSERT_TRUE(group.ok());
+  EXPECT_EQ(Group::join(peer, options).status().code(), StatusCode::kAlreadyExists);
+  const std::vector<float> some(10);
+  EXPECT_EQ(sum(**group, some).status().code(), StatusCode::kFailedPrecondition);
+  const Status none = (*group)->wait_members(1, soon(0.05));
+  EXPECT_EQ(none.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_NE(none.message().find("broker"), std::string::npos) << none.to_string();
+  (*group)->leave();
+  EXPECT_FALSE((*group)->update());
+  EXPECT_EQ((*group)->wait_members(1, soon()).code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Broker::make(broker_peer_).status().code(), StatusCode::kAlreadyExists);
+}
+
+}  // namespace
+}  // namespace reverie

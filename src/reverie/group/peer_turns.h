@@ -1,0 +1,60 @@
+// Keeps a peer in reach of callbacks, and lets its owner wait until none uses it.
+//
+//     callback   begin() -> peer, or null once closed   ...   end()
+//     owner      close()                                waits for the ends
+//
+// A peer must not end on its own I/O thread, so callbacks there hold no share of it.
+#pragma once
+
+#include "reverie/base/mutex.h"
+#include "reverie/rpc/peer.h"
+
+namespace reverie {
+
+// Thread-safe.
+class PeerTurns {
+ public:
+  explicit PeerTurns(Peer* peer) : peer_(peer) {}
+
+  Peer* begin() {
+    MutexLock lock(mutex_);
+    if (peer_ != nullptr) ++running_;
+    return peer_;
+  }
+  void end() {
+    MutexLock lock(mutex_);
+    if (--running_ == 0) changed_.notify_all();
+  }
+  // Not within a turn.
+  void close() {
+    MutexLock lock(mutex_);
+    peer_ = nullptr;
+    while (running_ > 0) changed_.wait(mutex_);
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  Peer* peer_ REVERIE_GUARDED_BY(mutex_);
+  int running_ REVERIE_GUARDED_BY(mutex_) = 0;
+};
+
+// One turn, for a scope.
+class PeerTurn {
+ public:
+  explicit PeerTurn(PeerTurns& turns) : turns_(turns), peer_(turns.begin()) {}
+  ~PeerTurn() {
+    if (peer_ != nullptr) turns_.end();
+  }
+  PeerTurn(const PeerTurn&) = delete;
+  PeerTurn& operator=(const PeerTurn&) = delete;
+
+  explicit operator bool() const { return peer_ != nullptr; }
+  Peer* operator->() const { return peer_; }
+
+ private:
+  PeerTurns& turns_;
+  Peer* const peer_;
+};
+
+}  // namespace reverie

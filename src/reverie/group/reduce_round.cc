@@ -1,0 +1,99 @@
+#include "reverie/group/reduce_round.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "reverie/group/topology.h"
+
+namespace reverie {
+namespace {
+
+// A result of so many bytes is copied to be sent, so that no member waits until it has arrived.
+constexpr std::size_t kCopiedMax = std::size_t{32} << 10;
+
+BulkPiece copied(std::span<const std::byte> bytes) {
+  auto keep = std::make_shared<std::vector<std::byte>>(bytes.begin(), bytes.end());
+  const std::span<const std::byte> kept(*keep);
+  return {kept, std::move(keep)};
+}
+
+}  // namespace
+
+ReduceRound::ReduceRound(std::shared_ptr<const ReduceLayout> layout, std::shared_ptr<Buffer> buffer,
+                         std::size_t member, std::size_t member_count)
+    : layout_(std::move(layout)),
+      buffer_(std::move(buffer)),
+      member_(member),
+      member_count_(member_count),
+      parts_(layout_->part_count()),
+      parts_left_(parts_.size()) {}
+
+void ReduceRound::start(std::vector<RoundPart>& out) {
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    if (place_in_tree(member_, i, member_count_).child_count == 0) go_up(i, out);
+  }
+}
+
+Status ReduceRound::take(std::size_t from, bool is_up, std::size_t part, Payload payload,
+                         std::vector<RoundPart>& out) {
+  if (part >= parts_.size()) {
+    return data_loss("part {} of a round was sent, which has {}", part, parts_.size());
+  }
+  const std::span<std::byte> mine = layout_->part(part, bytes());
+  if (payload.bulk.size() > 1 || payload.bulk_bytes() != mine.size()) {
+    return data_loss("part {} of a round came with {} bytes; it has {}", part, payload.bulk_bytes(),
+                     mine.size());
+  }
+  BulkPiece piece = payload.bulk.empty() ? BulkPiece{} : std::move(payload.bulk.front());
+  const TreePlace place = place_in_tree(member_, part, member_count_);
+  Part& state = parts_[part];
+  if (!is_up) {
+    if (place.parent != from || state.combined != place.child_count || state.is_done) {
+      return data_loss("part {} of a round came down from another member than the parent", part);
+    }
+    if (!piece.bytes.empty()) std::memcpy(mine.data(), piece.bytes.data(), piece.bytes.size());
+    go_down(part, piece, /*is_own=*/false, out);
+    return {};
+  }
+  const auto children = place.children();
+  const auto child = static_cast<std::size_t>(std::find(children.begin(), children.end(), from) -
+                                              children.begin());
+  if (child == children.size() || child < state.combined || state.held[child]) {
+    return data_loss("part {} of a round came up from a member that is no child, or again", part);
+  }
+  state.held[child] = std::move(piece);
+  while (state.combined < children.size() && state.held[state.combined]) {
+    layout_->combine_part(part, bytes(), state.held[state.combined]->bytes);
+    state.held[state.combined].reset();
+    ++state.combined;
+  }
+  if (state.combined == children.size()) go_up(part, out);
+  return {};
+}
+
+void ReduceRound::go_up(std::size_t index, std::vector<RoundPart>& out) {
+  const std::span<std::byte> mine = layout_->part(index, bytes());
+  const TreePlace place = place_in_tree(member_, index, member_count_);
+  if (place.parent) {
+    // The parent has all of it before the result comes down over it.
+    out.push_back({*place.parent, true, index, {BulkPiece{mine, buffer_}}, {}, false});
+    return;
+  }
+  layout_->finish_part(index, bytes(), static_cast<double>(member_count_));
+  go_down(index, mine.size() <= kCopiedMax ? copied(mine) : BulkPiece{mine, buffer_},
+          mine.size() > kCopiedMax, out);
+}
+
+void ReduceRound::go_down(std::size_t index, const BulkPiece& result, bool is_own,
+                          std::vector<RoundPart>& out) {
+  parts_[index].is_done = true;
+  --parts_left_;
+  const TreePlace place = place_in_tree(member_, index, member_count_);
+  for (const std::size_t child : place.children()) {
+    if (is_own) ++in_flight_;
+    out.push_back({child, false, index, {result}, {}, is_own});
+  }
+}
+
+}  // namespace reverie

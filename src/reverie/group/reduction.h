@@ -1,0 +1,40 @@
+// Element-wise reduction of arrays: what a member of a group does with what another one sent.
+//
+// Half-precision floats are widened to float32 before the first operation and narrowed after the
+// last, so a sum over many members is rounded once. Integers wrap around. A NaN stays one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "reverie/base/status.h"
+#include "reverie/tensor/dtype.h"
+
+namespace reverie {
+
+// The numbers are on the wire and stay.
+enum class ReduceOp : std::uint8_t { kSum = 0, kMean = 1, kMin = 2, kMax = 3, kProduct = 4 };
+
+std::string_view reduce_op_name(ReduceOp op);
+std::optional<ReduceOp> reduce_op_from_name(std::string_view name);
+
+// INVALID_ARGUMENT for an operation that the element type does not have: means of integers, sums of
+// bools, the least of complex numbers, anything of strings and 8-bit floats.
+Status check_reducible(ReduceOp op, DType dtype);
+
+// In which elements of `dtype` are combined: float32 for the 16-bit floats, else itself.
+DType combining_dtype(DType dtype);
+
+// --- All require check_reducible().ok(), and arrays that do not overlap.
+
+// `count` elements of `dtype` as its combining_dtype(), and back.
+void widen(DType dtype, const std::byte* from, std::byte* to, std::size_t count);
+void narrow(DType dtype, const std::byte* from, std::byte* to, std::size_t count);
+
+// into[i] = into[i] op from[i], of a combining dtype. A mean is a sum until finish_mean().
+void combine(ReduceOp op, DType dtype, std::byte* into, const std::byte* from, std::size_t count);
+void finish_mean(DType dtype, std::byte* values, std::size_t count, double divisor);
+
+}  // namespace reverie

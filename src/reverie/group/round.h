@@ -1,0 +1,52 @@
+// One round as one member sees it: what it takes, and what it sends on.
+//
+//     start, up(part), down(part), sent(part)   -->  Round  -->  parts to send, is_done()
+//
+// Two kinds: ReduceRound (reduce_round.h) for arrays, GatherRound (gather_round.h) for any values.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "reverie/base/status.h"
+#include "reverie/rpc/message.h"
+
+namespace reverie {
+
+// Bytes that go to another member.
+struct RoundPart {
+  std::size_t to = 0;  // the member's index
+  bool is_up = false;
+  std::size_t part = 0;
+  std::vector<BulkPiece> bulk;
+  std::vector<std::byte> head;  // goes before the bulk, in the message's head
+  // Whether the round is not done before the other member has all of it: the bytes become the
+  // caller's.
+  bool must_arrive = false;
+};
+
+// Not thread-safe.
+class Round {
+ public:
+  virtual ~Round() = default;
+  Round() = default;
+  Round(const Round&) = delete;
+  Round& operator=(const Round&) = delete;
+
+  virtual void start(std::vector<RoundPart>& out) = 0;
+  // From the member with the index `from`. DATA_LOSS for what no member sends; nothing has changed
+  // then.
+  virtual Status take(std::size_t from, bool is_up, std::size_t part, Payload payload,
+                      std::vector<RoundPart>& out) = 0;
+  // A part that must arrive did.
+  virtual void arrived() = 0;
+  virtual bool is_done() const = 0;
+
+  // Equal on all members that may meet in a round.
+  virtual std::uint64_t signature_hash() const = 0;
+  virtual const std::string& signature() const = 0;
+};
+
+}  // namespace reverie

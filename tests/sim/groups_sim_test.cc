@@ -1,0 +1,530 @@
+// The logic of groups on a simulated network: a broker and members that die and come back, that are
+// cut off and found again, while they sum numbers in rounds.
+//
+// Held in every run: a membership is the same on all that have it; a member's epochs rise; a round
+// that ends well has the sum of what exactly the members of its membership brought, the same on all
+// of them. And once the network is well again, all are in one membership, and a round ends.
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "reverie/group/broker_core.h"
+#include "reverie/group/group_core.h"
+#include "reverie/group/reduce_round.h"
+#include "tests/scale.h"
+#include "tests/support/sim_peer.h"
+
+namespace reverie {
+namespace {
+
+constexpr std::size_t kNumbers = 5'000;  // 40 kB: several parts
+
+class SimBroker final : public SimPeer {
+ public:
+  SimBroker(sim::Network& network, sim::NodeId node)
+      : SimPeer(network, node, "broker"), core_(options(network)) {
+    EXPECT_TRUE(peer().define(kBrokerFunction).ok());
+  }
+
+ private:
+  static BrokerOptions options(sim::Network& network) {
+    BrokerOptions made;
+    made.random = [&network] { return network.random().next(); };
+    return made;
+  }
+  void on_request(Request request) override { core_.on_request(request, now()); }
+  void on_withdrawn(InboundId request) override { core_.on_withdrawn(request, now()); }
+  void step() override {
+    if (core_.next_tick() <= now()) core_.tick(now());
+    for (BrokerCore::Answer& answer : core_.take_answers()) {
+      if (answer.status.ok()) {
+        peer().answer(answer.to, std::move(answer.payload), now());
+      } else {
+        peer().fail(answer.to, {answer.status.code(), "", answer.status.message(), ""}, now());
+      }
+    }
+  }
+  TimePoint next_step() const override { return core_.next_tick(); }
+
+  BrokerCore core_;
+};
+
+// What all together have seen.
+struct Oracle {
+  std::map<std::uint64_t, Membership> memberships;
+  // By membership and round: what each member brought, and what the round gave.
+  using Key = std::pair<std::uint64_t, std::uint64_t>;
+  std::map<Key, std::map<std::string, std::int64_t>> brought;
+  std::map<Key, std::int64_t> sums;
+  int good_rounds = 0;
+  int bad_rounds = 0;
+  int lost_named = 0;
+  std::string last_failure;
+  std::string wrong;
+
+  void see(const Membership& membership) {
+    if (membership.epoch == 0) return;
+    const auto [place, is_new] = memberships.emplace(membership.id, membership);
+    if (!is_new &&
+        (place->second.epoch != membership.epoch || place->second.members != membership.members)) {
+      wrong = "two memberships of one id";
+    }
+  }
+};
+
+class SimMember final : public SimPeer {
+ public:
+  SimMember(sim::Network& network, sim::NodeId node, std::string name, Oracle& oracle,
+            Duration stall_timeout = Duration::max())
+      : SimPeer(network, node, name),
+        oracle_(oracle),
+        core_(options(network, name, stall_timeout)) {
+    EXPECT_TRUE(peer().define(group_function("g")).ok());
+    core_.join(now());
+  }
+
+  GroupCore& core() { return core_; }
+  bool runs_rounds = true;
+  int good_rounds = 0;
+
+ private:
+  static MemberCore::Options options(sim::Network& network, const std::string& name,
+                                     Duration stall_timeout) {
+    MemberCore::Options made;
+    made.group = "g";
+    made.who = {name, network.random().next(), 0};
+    made.stall_timeout = stall_timeout;
+    return made;
+  }
+  void on_request(Request request) override { core_.on_request(std::move(request), now()); }
+  void on_result(CallId call, CallResult result) override {
+    const auto ticket = tickets_.find(call);
+    ASSERT_NE(ticket, tickets_.end());
+    const std::uint64_t number = ticket->second;
+    tickets_.erase(ticket);
+    core_.on_answered(number, std::move(result), now());
+  }
+  void step() override {
+    if (core_.next_tick() <= now()) core_.tick(now());
+    const Membership& membership = core_.membership();
+    oracle_.see(membership);
+    if (membership.id != seen_id_) {
+      if (membership.epoch > 0 && membership.epoch <= seen_epoch_) {
+        oracle_.wrong = "an epoch went back";
+      }
+      if (membership.epoch > 0) seen_epoch_ = membership.epoch;
+      seen_id_ = membership.id;
+      next_count_ = 0;
+    }
+    take_ends();
+    if (runs_rounds && membership.epoch > 0 && running_ == 0 && now() >= next_round_) {
+      begin_round(membership);
+      take_ends();
+    }
+    for (GroupCore::Outgoing& out : core_.take_outgoing()) carry_out(std::move(out));
+  }
+  TimePoint next_step() const override {
+    const bool may_begin = runs_rounds && core_.membership().epoch > 0 && running_ == 0;
+    return may_begin ? std::min(core_.next_tick(), next_round_) : core_.next_tick();
+  }
+
+  void begin_round(const Membership& membership) {
+    const auto index = membership.index_of(core_.member().options().who.name);
+    ASSERT_TRUE(index.has_value());
+    const auto mine = static_cast<std::int64_t>(network().random().below(1u << 30u));
+    std::vector<std::int64_t> numbers(kNumbers);
+    for (std::size_t i = 0; i < kNumbers; ++i) numbers[i] = mine + static_cast<std::int64_t>(i);
+    const ReduceLeaf leaf{"numbers",
+                          DType::kInt64,
+                          {static_cast<std::int64_t>(kNumbers)},
+                          std::as_bytes(std::span(numbers))};
+    const std::size_t count = membership.members.size();
+    auto layout = ReduceLayout::make(ReduceOp::kSum, {&leaf, 1}, count);
+    ASSERT_TRUE(layout.ok());
+    layout_ = std::make_shared<const ReduceLayout>(std::move(*layout));
+    auto buffer = Allocator::heap().allocate(layout_->size_bytes());
+    ASSERT_TRUE(buffer.ok());
+    layout_->load({&leaf, 1}, {buffer->data(), buffer->size_bytes()});
+    buffer_ = std::make_shared<Buffer>(std::move(*buffer));
+    key_ = {membership.id, next_count_++};
+    oracle_.brought[key_][core_.member().options().who.name] = mine;
+    const auto id = core_.begin("sum", membership.id,
+                                std::make_shared<ReduceRound>(layout_, buffer_, *index, count),
+                                TimePoint::max(), now());
+    ASSERT_TRUE(id.ok()) << id.status().to_string();
+    running_ = *id;
+  }
+
+  void take_ends() {
+    for (const GroupCore::Ended& ended : core_.take_ended()) {
+      if (ended.id != running_) {
+        oracle_.wrong = "a round ended that was not begun";
+        continue;
+      }
+      running_ = 0;
+      next_round_ =
+          now() + Duration(static_cast<std::int64_t>(network().random().below(20'000'000)));
+      if (!ended.status.ok()) {
+        ++oracle_.bad_rounds;
+        oracle_.last_failure = ended.status.to_string();
+        oracle_.lost_named += ended.lost.empty() ? 0 : 1;
+        continue;
+      }
+      ++good_rounds;
+      ++oracle_.good_rounds;
+      check_sum();
+    }
+  }
+
+  void check_sum() {
+    std::int64_t expected = 0;
+    const auto& brought = oracle_.brought[key_];
+    const Membership& membership = oracle_.memberships[key_.first];
+    for (const Member& member : membership.members) {
+      const auto part = brought.find(member.name);
+      if (part == brought.end()) {
+        oracle_.wrong = "a round ended well without what " + member.name + " brings";
+        return;
+      }
+      expected += part->second;
+    }
+    std::vector<std::int64_t> got(kNumbers);
+    layout_->unload(0, buffer_->bytes(), reinterpret_cast<std::byte*>(got.data()));
+    const auto members = static_cast<std::int64_t>(membership.members.size());
+    for (std::size_t i = 0; i < kNumbers; ++i) {
+      if (got[i] == expected + members * static_cast<std::int64_t>(i)) continue;
+      oracle_.wrong = "a sum is wrong";
+      return;
+    }
+  }
+
+  void carry_out(GroupCore::Outgoing out) {
+    switch (out.kind) {
+      case GroupCore::Outgoing::Kind::kAnswer:
+        return peer().answer(out.request, std::move(out.payload), now());
+      case GroupCore::Outgoing::Kind::kFail:
+        return peer().fail(out.request, out.error, now());
+      case GroupCore::Outgoing::Kind::kCall:
+        break;
+    }
+    const auto call =
+        peer().call(out.peer, out.function, std::move(out.payload), {out.deadline, false}, now());
+    ASSERT_TRUE(call.ok()) << call.status().to_string();
+    tickets_[*call] = out.ticket;
+  }
+
+  Oracle& oracle_;
+  GroupCore core_;
+  std::map<CallId, std::uint64_t> tickets_;
+  std::uint64_t seen_id_ = 0;
+  std::uint64_t seen_epoch_ = 0;
+  std::uint64_t next_count_ = 0;
+  RoundId running_ = 0;
+  TimePoint next_round_{};
+  Oracle::Key key_;
+  std::shared_ptr<const ReduceLayout> layout_;
+  std::shared_ptr<Buffer> buffer_;
+};
+
+// A broker, node 0, and members that come and go.
+class World {
+ public:
+  World(std::uint64_t seed, std::size_t members, sim::NetworkOptions options)
+      : network(seed, options), members_(members) {
+    for (std::size_t i = 0; i <= members; ++i) network.add(nullptr);
+    start_broker();
+    for (std::size_t i = 0; i < members; ++i) start(i);
+  }
+
+  void start_broker() {
+    broker_ = std::make_unique<SimBroker>(network, 0);
+    network.replace(0, broker_.get());
+    broker_->listen("10.0.0.0:1");
+    broker_->settle();
+  }
+  void kill_broker() {
+    network.kill(0);
+    broker_.reset();
+  }
+  bool has_broker() const { return broker_ != nullptr; }
+  void start(std::size_t i) {
+    members_[i] = std::make_unique<SimMember>(network, i + 1, "m" + std::to_string(i), oracle);
+    network.replace(i + 1, members_[i].get());
+    members_[i]->listen("10.0.0." + std::to_string(i + 1) + ":1");
+    members_[i]->connect("10.0.0.0:1");
+  }
+  void kill(std::size_t i) {
+    network.kill(i + 1);
+    members_[i].reset();
+  }
+  SimMember* member(std::size_t i) { return members_[i].get(); }
+  std::size_t size() const { return members_.size(); }
+
+  void run(Duration duration) {
+    const TimePoint until = network.now() + duration;
+    while (network.now() < until && oracle.wrong.empty() && network.step()) {
+    }
+  }
+  // The simulated time until `is_so`, at most `limit`.
+  Duration time_until(const std::function<bool()>& is_so, Duration limit) {
+    const TimePoint begin = network.now();
+    while (!is_so() && network.now() - begin < limit && network.step()) {
+    }
+    return network.now() - begin;
+  }
+  // Whether all that live have one membership, of `count` members.
+  bool is_whole(std::size_t count) {
+    std::set<std::uint64_t> ids;
+    std::size_t live = 0;
+    for (const auto& member : members_) {
+      if (!member) continue;
+      ++live;
+      const Membership& membership = member->core().membership();
+      if (membership.members.size() != count) return false;
+      ids.insert(membership.id);
+    }
+    return live == count && ids.size() == 1;
+  }
+  void set_rounds(bool runs) {
+    for (const auto& member : members_) {
+      if (member) member->runs_rounds = runs;
+    }
+  }
+
+  sim::Network network;
+  Oracle oracle;
+
+ private:
+  std::unique_ptr<SimBroker> broker_;
+  std::vector<std::unique_ptr<SimMember>> members_;
+};
+
+constexpr Duration ms(std::int64_t count) {
+  return std::chrono::milliseconds(count);
+}
+
+struct Outcome {
+  std::uint64_t trace = 0;
+  Oracle oracle;
+};
+
+// 4 simulated seconds with faults, then enough without for the group to be whole.
+Outcome run(std::uint64_t seed) {
+  constexpr std::size_t kMembers = 5;
+  sim::NetworkOptions faulty;
+  faulty.cut_share = 0.004;
+  World world(seed, kMembers, faulty);
+  Random draws(seed ^ 0x5eed);
+  const TimePoint faults_end{4'000'000'000};
+  while (world.network.now() < faults_end && world.oracle.wrong.empty()) {
+    world.run(Duration(static_cast<std::int64_t>(draws.below(200'000'000))));
+    const std::size_t who = draws.below(kMembers);
+    const double act = draws.uniform();
+    if (act < 0.25) {
+      if (world.member(who) != nullptr) {
+        world.kill(who);
+      } else {
+        world.start(who);
+      }
+    } else if (act < 0.35) {
+      if (world.has_broker()) {
+        world.kill_broker();
+      } else {
+        world.start_broker();
+      }
+    } else if (act < 0.5) {
+      world.network.partition(draws.below(kMembers + 1), draws.below(kMembers + 1));
+    } else if (act < 0.75) {
+      world.network.heal();
+    }
+    // Else time passes.
+  }
+  world.network.heal();
+  world.network.set_options({});
+  if (!world.has_broker()) world.start_broker();
+  for (std::size_t i = 0; i < kMembers; ++i) {
+    if (world.member(i) == nullptr) world.start(i);
+  }
+  const Duration healed =
+      world.time_until([&] { return world.is_whole(kMembers); }, std::chrono::seconds(10));
+  Oracle& oracle = world.oracle;
+  if (oracle.wrong.empty() && healed >= std::chrono::seconds(10)) {
+    oracle.wrong = "the group is not whole again after 10 s";
+  }
+  std::vector<int> before;
+  for (std::size_t i = 0; i < kMembers; ++i) before.push_back(world.member(i)->good_rounds);
+  // Streams on which a partition swallowed something are found out by silence, after 1.5 s.
+  const auto all_go_on = [&] {
+    for (std::size_t i = 0; i < kMembers; ++i) {
+      if (world.member(i)->good_rounds == before[i]) return false;
+    }
+    return true;
+  };
+  (void)world.time_until(all_go_on, std::chrono::seconds(5));
+  for (std::size_t i = 0; i < kMembers && oracle.wrong.empty(); ++i) {
+    if (world.member(i)->good_rounds > before[i]) continue;
+    oracle.wrong = "no round ends in a well group: " +
+                   world.member(i)->core().why_waiting(world.network.now()) +
+                   "; before: " + oracle.last_failure;
+  }
+  return {world.network.trace(), oracle};
+}
+
+TEST(GroupsOnASimulatedNetwork, SumWhatExactlyTheMembersBring) {
+  const int seeds = static_cast<int>(scaled(150, 10'000));
+  int good = 0;
+  int bad = 0;
+  int lost = 0;
+  for (int seed = 1; seed <= seeds; ++seed) {
+    const Outcome outcome = run(static_cast<std::uint64_t>(seed));
+    ASSERT_EQ(outcome.oracle.wrong, "") << "seed " << seed;
+    good += outcome.oracle.good_rounds;
+    bad += outcome.oracle.bad_rounds;
+    lost += outcome.oracle.lost_named;
+  }
+  // The faults bite, most rounds end, and many of those that do not say who was lost.
+  EXPECT_GT(bad, seeds);
+  EXPECT_GT(lost, seeds / 2);
+  EXPECT_GT(good, 50 * seeds);
+}
+
+TEST(GroupsOnASimulatedNetwork, OneSeedGivesOneRun) {
+  for (std::uint64_t seed = 1; seed <= 2; ++seed) EXPECT_EQ(run(seed).trace, run(seed).trace);
+  EXPECT_NE(run(1).trace, run(2).trace);
+}
+
+TEST(GroupsOnASimulatedNetwork, FormAndGrowAtOnce) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    World world(seed, 3, {});
+    world.kill(2);
+    EXPECT_LE(world.time_until([&] { return world.is_whole(2); }, ms(2000)), ms(200)) << seed;
+    world.start(2);
+    EXPECT_LE(world.time_until([&] { return world.is_whole(3); }, ms(2000)), ms(300)) << seed;
+  }
+}
+
+TEST(GroupsOnASimulatedNetwork, DropAMemberThatDiesOrFreezesWithinTwoSeconds) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    World world(seed, 4, {});
+    world.run(ms(1000));
+    ASSERT_TRUE(world.is_whole(4)) << seed;
+    if (seed % 2 == 0) {
+      world.kill(3);
+    } else {  // what it sends and gets is lost without a word
+      for (std::size_t i = 0; i < 4; ++i) {
+        world.network.partition(i, 4);
+        world.network.partition(4, i);
+      }
+    }
+    const auto is_dropped = [&] {
+      for (std::size_t i = 0; i < 3; ++i) {
+        if (world.member(i)->core().membership().members.size() != 3) return false;
+      }
+      return true;
+    };
+    EXPECT_LE(world.time_until(is_dropped, ms(5000)), ms(2000)) << seed;
+    const int before = world.member(0)->good_rounds;
+    world.run(ms(300));
+    EXPECT_GT(world.member(0)->good_rounds, before) << seed;
+    EXPECT_EQ(world.oracle.wrong, "");
+    if (seed % 2 == 0) continue;
+    world.network.heal();
+    EXPECT_LE(world.time_until([&] { return world.is_whole(4); }, ms(9000)), ms(4000)) << seed;
+  }
+}
+
+// Its members bring the epoch along, so rounds go on while it is away, and none is lost.
+TEST(GroupsOnASimulatedNetwork, KeepTheirEpochWhileTheBrokerIsAway) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    World world(seed, 4, {});
+    world.run(ms(1000));
+    ASSERT_TRUE(world.is_whole(4)) << seed;
+    const std::uint64_t id = world.member(0)->core().membership().id;
+    const int bad = world.oracle.bad_rounds;  // while the members came
+    for (int i = 0; i < 3; ++i) {
+      const int before = world.member(1)->good_rounds;
+      world.kill_broker();
+      world.run(ms(700 + 900 * i));
+      EXPECT_GT(world.member(1)->good_rounds, before + 5) << seed;
+      world.start_broker();
+      world.run(ms(4000));
+      EXPECT_EQ(world.member(2)->core().membership().id, id) << seed;
+    }
+    EXPECT_EQ(world.oracle.bad_rounds, bad) << seed << ": " << world.oracle.last_failure;
+    // And the broker knows them: it takes a new one in, and drops one.
+    world.kill(3);
+    const auto is_dropped = [&] {
+      return world.member(0)->core().membership().members.size() == 3;
+    };
+    EXPECT_LE(world.time_until(is_dropped, ms(5000)), ms(2000)) << seed;
+    world.start(3);
+    EXPECT_LE(world.time_until([&] { return world.is_whole(4); }, ms(5000)), ms(300)) << seed;
+  }
+}
+
+// The half with the broker goes on; the other one cannot end a round, and says why.
+TEST(GroupsOnASimulatedNetwork, HalfOfAGroupThatIsCutInTwoGoesOn) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    World world(seed, 4, {});
+    world.run(ms(1000));
+    ASSERT_TRUE(world.is_whole(4)) << seed;
+    for (const std::size_t here : {0u, 1u, 2u}) {  // the broker, m0 and m1
+      for (const std::size_t there : {3u, 4u}) {
+        world.network.partition(here, there);
+        world.network.partition(there, here);
+      }
+    }
+    world.run(ms(3000));
+    const int here = world.member(0)->good_rounds;
+    const int there = world.member(3)->good_rounds;
+    world.run(ms(2000));
+    EXPECT_GT(world.member(0)->good_rounds, here + 10) << seed;
+    EXPECT_EQ(world.member(3)->good_rounds, there) << seed;
+    EXPECT_EQ(world.member(0)->core().membership().members.size(), 2u);
+    const std::string why = world.member(3)->core().why_waiting(world.network.now());
+    EXPECT_NE(why.find("broker"), std::string::npos) << why;
+    world.network.heal();
+    EXPECT_LE(world.time_until([&] { return world.is_whole(4); }, ms(9000)), ms(4000)) << seed;
+    EXPECT_EQ(world.oracle.wrong, "");
+  }
+}
+
+// One that lives but does not advance stays, is named, and the round waits for it.
+TEST(GroupsOnASimulatedNetwork, WaitForAMemberWhoseProgramStandsStill) {
+  World world(7, 3, {});
+  world.run(ms(1000));
+  ASSERT_TRUE(world.is_whole(3));
+  world.member(2)->runs_rounds = false;
+  world.run(ms(60'000));
+  EXPECT_TRUE(world.is_whole(3));
+  const std::string why = world.member(0)->core().why_waiting(world.network.now());
+  EXPECT_NE(why.find("'m2', which has not begun it and whose program has stood still for 5"),
+            std::string::npos)
+      << why;
+  EXPECT_EQ(why.find("'m1'"), std::string::npos) << why;
+  const int before = world.member(0)->good_rounds;
+  world.member(2)->runs_rounds = true;
+  world.member(2)->settle();
+  world.run(ms(1000));
+  EXPECT_GT(world.member(0)->good_rounds, before + 5);
+  EXPECT_EQ(world.oracle.bad_rounds, 0);
+
+  // With a timeout it leaves, the others go on, and it is back with its next call.
+  world.member(2)->core().set_stall_timeout(ms(500), world.network.now());
+  world.member(2)->runs_rounds = false;
+  world.member(2)->settle();
+  world.run(ms(1500));
+  EXPECT_EQ(world.member(0)->core().membership().members.size(), 2u);
+  EXPECT_NE(world.member(2)->core().why_waiting(world.network.now()).find("did not advance"),
+            std::string::npos);
+  world.member(2)->core().advance(world.network.now());
+  world.member(2)->settle();
+  EXPECT_LE(world.time_until([&] { return world.is_whole(3); }, ms(2000)), ms(300));
+}
+
+}  // namespace
+}  // namespace reverie
