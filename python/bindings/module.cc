@@ -35,5 +35,6 @@ NB_MODULE(_reverie, m) {
   reverie::python::bind_nn(m);
   reverie::python::bind_train(m);
   reverie::python::bind_rpc(m);
+  reverie::python::bind_group(m);
   reverie::python::bind_signatures(m);
 }

@@ -98,6 +98,7 @@ class RpcPeer {
   RpcPeer& operator=(const RpcPeer&) = delete;
 
   Peer& peer() { return *peer_; }
+  const std::shared_ptr<Peer>& shared_peer() { return peer_; }
   // Requests of `function` are answered with what `handler(*args, **kwargs)` gives; without a
   // handler, None, they are tasks for the caller of next_task().
   void define(const std::string& function, nb::object handler);

@@ -34,8 +34,10 @@ from reverie.writer import Writer
 
 if TYPE_CHECKING:
     from reverie import agents, nn, rl, structured, transforms
+    from reverie.accumulator import Accumulator
     from reverie.agents import TrainSettings, train
     from reverie.envs.pool import EnvPool
+    from reverie.groups import Broker, Group
     from reverie.hindsight import Hindsight
     from reverie.pattern_dataset import PatternDataset
     from reverie.rpc import Future, Rpc, create_uid
@@ -44,9 +46,11 @@ if TYPE_CHECKING:
 __version__ = _version()
 
 __all__ = [
+    "Accumulator",
     "Batch",
     "Batcher",
     "BlockedReport",
+    "Broker",
     "Client",
     "ClientTls",
     "ColumnHistory",
@@ -54,6 +58,7 @@ __all__ = [
     "DeadlineExceededError",
     "EnvPool",
     "Future",
+    "Group",
     "Hindsight",
     "PatternDataset",
     "ReplayBuffer",
@@ -94,6 +99,9 @@ __all__ = [
 
 
 _LAZY = {
+    "Accumulator": "reverie.accumulator",
+    "Broker": "reverie.groups",
+    "Group": "reverie.groups",
     "TrainSettings": "reverie.agents",
     "EnvPool": "reverie.envs.pool",
     "Future": "reverie.rpc",

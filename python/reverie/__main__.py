@@ -7,6 +7,7 @@ import reverie
 from reverie._command_parser import CommandParser
 from reverie.agents.command import add_command as add_train
 from reverie.bench import add_command as add_bench
+from reverie.broker_command import add_command as add_broker
 from reverie.completion import add_command as add_completion
 from reverie.demo.command import add_command as add_demo
 from reverie.doctor import add_command as add_doctor
@@ -27,6 +28,7 @@ def parser() -> argparse.ArgumentParser:
     version = commands.add_parser("version", help="print the version")
     version.set_defaults(run=_version)
     add_bench(commands)
+    add_broker(commands)
     add_completion(commands, parser)
     add_demo(commands)
     add_doctor(commands)

@@ -109,6 +109,16 @@ class PeerRestartedError(UnavailableError):
     """The run of the peer that was called is gone; the call may have been carried out."""
 
 
+class GroupChangedError(UnavailableError):
+    """A round has ended without a result: its group lost a member, or has a new one.
+
+    Attributes:
+        lost: the names of the members that were lost, as far as is known; empty where one came.
+    """
+
+    lost: tuple[str, ...] = ()
+
+
 class RemoteError(ReverieError, RuntimeError):
     """The function that was called on another peer raised.
 

@@ -175,6 +175,26 @@ class World:
         return rpc
 
     @cached_property
+    def group(self):
+        """The one member of a group."""
+        self.broker = reverie.Broker()
+        self.member_rpc = reverie.Rpc("member")
+        self.member_rpc.connect(self.broker.listen())
+        group = reverie.Group(self.member_rpc, "g")
+        group.wait(1)
+        return group
+
+    @cached_property
+    def lonely_group(self):
+        """One without a broker."""
+        self.lonely_rpc = reverie.Rpc()
+        return reverie.Group(self.lonely_rpc, "g")
+
+    @cached_property
+    def accumulator(self):
+        return reverie.Accumulator("a", [np.zeros(2)], (), self.group)
+
+    @cached_property
     def moolib_pool(self):
         return reverie.moolib.EnvPool(OneStepEnv, 1, 2, 1, output="numpy")
 
@@ -916,6 +936,86 @@ case("moolib.Batcher.cat")(emptied(lambda batches: batches.cat({"x": np.zeros((2
 def _(_w):
     made = reverie.moolib.Batcher(2, output="numpy")
     return lambda: made.get()
+
+
+# --- Groups.
+def with_group(call):
+    def made(_w):
+        rpc = reverie.Rpc()
+
+        def called():
+            with reverie.Group(rpc, "g") as group:
+                call(group)
+
+        return called
+
+    return made
+
+
+simple("Broker.__init__", lambda _w: lambda: reverie.Broker())
+simple("Broker.close", lambda _w: with_new(reverie.Broker, lambda b: b.close()))
+simple("Broker.__enter__", lambda _w: with_new(reverie.Broker, lambda b: b.__enter__()))
+simple(
+    "Broker.__exit__", lambda _w: with_new(reverie.Broker, lambda b: b.__exit__(None, None, None))
+)
+simple("Broker.listen", lambda _w: with_new(reverie.Broker, lambda b: b.listen()))
+simple("Broker.groups", lambda w: lambda: w.group and w.broker.groups())
+simple("Broker.name", lambda w: lambda: w.group and w.broker.name)
+simple("Group.__init__", with_group(lambda _: None))
+simple("Group.__enter__", with_group(lambda group: group.__enter__()))
+simple("Group.__exit__", with_group(lambda group: group.__exit__(None, None, None)))
+simple("Group.leave", with_group(lambda group: group.leave()))
+simple("Group.name", lambda w: lambda: w.group.name)
+simple("Group.rpc", lambda w: lambda: w.group.rpc)
+simple("Group.members", lambda w: lambda: w.group.members)
+simple("Group.epoch", lambda w: lambda: w.group.epoch)
+simple("Group.update", lambda w: lambda: w.group.update())
+simple("Group.wait", lambda w: lambda: w.lonely_group.wait(2, None))
+simple("Group.why_waiting", lambda w: lambda: w.group.why_waiting())
+simple("Group.set_sort_order", lambda w: lambda: w.lonely_group.set_sort_order(1))
+simple("Group.set_stall_timeout", lambda w: lambda: w.lonely_group.set_stall_timeout(None))
+simple("Group.all_reduce", lambda w: lambda: w.group.all_reduce("large", LARGE).result())
+simple("Group.all_gather", lambda w: lambda: w.group.all_gather("gather", STEP).result())
+simple("Group.barrier", lambda w: lambda: w.group.barrier().result())
+simple(
+    "Group.broadcast",
+    lambda w: lambda: w.group.broadcast("broadcast", STEP, source="member").result(),
+)
+simple("Accumulator.__init__", lambda _w: with_new(new_accumulator, lambda _: None))
+
+
+def new_accumulator():
+    return reverie.Accumulator("a", [np.zeros(2)])
+
+
+for name in ("close", "__enter__"):
+    simple(
+        f"Accumulator.{name}",
+        lambda _w, name=name: with_new(new_accumulator, lambda a: getattr(a, name)()),
+    )
+simple(
+    "Accumulator.__exit__",
+    lambda _w: with_new(new_accumulator, lambda a: a.__exit__(None, None, None)),
+)
+simple(
+    "Accumulator.connect",
+    lambda _w: with_new(new_accumulator, lambda a: a.connect("127.0.0.1:1")),
+)
+for name in (
+    *("connected", "is_leader", "get_leader", "model_version", "wants_gradients", "update"),
+    *("has_gradients", "has_new_state", "wants_state", "get_gradient_stats", "why_waiting"),
+    *("skip_gradients", "gradients", "zero_gradients", "set_state", "state"),
+):
+    simple(f"Accumulator.{name}", lambda w, name=name: lambda: getattr(w.accumulator, name)())
+for name in ("name", "group"):
+    simple(f"Accumulator.{name}", lambda w, name=name: lambda: getattr(w.accumulator, name))
+for name in ("set_virtual_batch_size", "set_parallel_gradients"):
+    simple(f"Accumulator.{name}", lambda w, name=name: lambda: getattr(w.accumulator, name)(1))
+simple("Accumulator.set_model_version", lambda w: lambda: w.accumulator.set_model_version(1 << 40))
+simple(
+    "Accumulator.reduce_gradients",
+    lambda w: lambda: w.accumulator.reduce_gradients(1, [np.ones(2)]),
+)
 
 
 # --- Peers.

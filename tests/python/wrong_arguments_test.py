@@ -26,6 +26,7 @@ import numpy as np
 import pytest
 
 import reverie
+from eventually import eventually
 from reverie import errors, structured
 
 # Modules whose public names are those of the package, beside ``reverie`` itself.
@@ -39,6 +40,7 @@ PUBLIC = [
     "reverie.envs.vector_env",
     "reverie.errors",
     "reverie.extensions",
+    "reverie.groups",
     "reverie.gym",
     "reverie.moolib",
     "reverie.rate_limiters",
@@ -49,8 +51,8 @@ PUBLIC = [
 ]
 # Programs of the command line, and what the public modules are made of.
 INTERNAL = re.compile(
-    r"reverie\.(_.*|agents\..*|demo.*|serve.*|batch_views|bench|client|completion|contrib.*|dataset|doctor|frameworks|hindsight|nests|packages|pattern_dataset|replay_buffer"
-    r"|moolib_rpc|replay_output|replay_sample|rpc|rpc_batches|rpc_calls|rpc_names|rpc_streams|sample_(datasets|iterator|shapes)|server|specs|store|table|tf_dataset|tls|trajectory_writer|trusted"
+    r"reverie\.(_.*|accumulator|agents\..*|broker_command|demo.*|serve.*|batch_views|bench|client|completion|contrib.*|dataset|doctor|frameworks|hindsight|nests|packages|pattern_dataset|replay_buffer"
+    r"|moolib\.broker|moolib_groups|moolib_rpc|replay_output|replay_sample|rpc|rpc_batches|rpc_calls|rpc_names|rpc_streams|sample_(datasets|iterator|shapes)|server|specs|store|table|tf_dataset|tls|trajectory_writer|trusted"
     r"|writer|envs\.(adapters|agent_rows|backend|messages|output|pool|process|rows|source|spaces|thread"
     r"|vector|vector_of_.*|worker)"
     r"|reverb\..*)$"
@@ -182,6 +184,16 @@ class Worlds(contextlib.ExitStack):
         pool = self.enter_context(native.NativePool("CartPole-v1", 2, seed=1))
         pool.reset().result()
         return pool
+
+    @functools.cached_property
+    def member(self):
+        """The one member of a group."""
+        self.broker_address = self.enter_context(reverie.Broker()).listen()
+        peer = self.enter_context(reverie.Rpc("member"))
+        peer.connect(self.broker_address)
+        group = self.enter_context(reverie.Group(peer, "g"))
+        group.wait(1)
+        return group
 
     @functools.cached_property
     def reference(self):
@@ -418,12 +430,37 @@ VALID = {
     "width": 84,
     "worker": None,
     "wrappers": (),
+    # Groups.
+    "Broker.rpc": lambda world: rpc(world),
+    "Group.rpc": lambda world: rpc(world),
+    "broker": "broker",
+    "sort_order": 0,
+    "stall_timeout_s": None,
+    "op": "sum",
+    "Group.all_reduce.data": 1.0,
+    "Group.broadcast.source": lambda world: world.member.rpc.name,
+    "parameters": lambda _: [np.zeros(2)],
+    "buffers": (),
+    "average": "samples",
+    "finite": False,
+    "state_interval_s": 600.0,
+    "gradients": lambda _: [np.ones(2)],
+    "Accumulator.group": None,
+    "Accumulator.set_state.state": 1,
+    "order": 0,
+    "moolib.Broker.rpc": lambda world: moolib_rpc(world),
+    "moolib.Broker.set_name.name": "broker",
+    "moolib.Group.rpc": lambda world: moolib_rpc(world),
+    "moolib.Group.set_timeout.seconds": 1.0,
+    "moolib.Group.all_reduce.op": None,
+    "round_": lambda world: world.member.all_reduce("x", 1.0),
     # Peers.
     "Rpc.name": None,
     "Rpc.define.name": "f",
     "Rpc.define_deferred.name": "f",
     "Rpc.undefine.name": "f",
     "Rpc.listen.address": "127.0.0.1:0",
+    "Broker.listen.address": "127.0.0.1:0",
     "Rpc.functions.peer": None,
     "Rpc.sync.function": "f",
     "Rpc.async_.function": "f",
@@ -661,6 +698,43 @@ def rpc(world):
     return world.enter_context(reverie.Rpc(find_timeout_s=0.05))
 
 
+def accumulator(world):
+    """One that wants gradients."""
+    made = reverie.Accumulator("a", [np.zeros(2)], (), world.member)
+    world.callback(made.close)
+    eventually(lambda: made.update() or made.wants_gradients())
+    return made
+
+
+def moolib_group(world):
+    from reverie import moolib
+
+    assert world.member
+    peer = moolib_rpc(world)
+    peer.connect(world.broker_address)
+    group = moolib.Group(peer, "moolib")
+    world.callback(group.leave)
+    eventually(lambda: group.update() or group.active())
+    return group
+
+
+def moolib_broker(world):
+    from reverie import moolib
+
+    made = moolib.Broker()
+    world.callback(made.close)
+    return made
+
+
+def moolib_accumulator(world):
+    from reverie import moolib
+
+    made = moolib.Accumulator("a", [np.zeros(2)], (), moolib_group(world))
+    world.callback(made.close)
+    eventually(lambda: made.update() or made.wants_gradients())
+    return made
+
+
 def moolib_rpc(world):
     from reverie import moolib
 
@@ -686,9 +760,11 @@ def deferred(world):
 
 # What methods are called on, by the name of the class.
 SUBJECTS = {
+    "Accumulator": accumulator,
     "AtariEnv": atari_env,
     "Batch": lambda world: world.client.sample_batch("t", 2),
     "Batcher": lambda _: reverie.Batcher(2, timeout_s=0.01),
+    "Broker": lambda world: world.enter_context(reverie.Broker()),
     "BlockedReport": lambda world: world.client.why_blocked("t"),
     "Client": lambda world: world.client,
     "ColumnHistory": lambda world: world.writer.history["a"],
@@ -699,6 +775,7 @@ SUBJECTS = {
     "EnvStepperFuture": moolib_future,
     "Extension": lambda _: reverie.extensions.Statistics(),
     "Future": lambda world: rpc(world).async_("server", "f"),
+    "Group": lambda world: world.member,
     "GymVectorEnv": vector_env,
     "NativePool": lambda world: world.native_pool,
     "OldGym": old_gym,
@@ -707,6 +784,7 @@ SUBJECTS = {
     ),
     "ReferenceNode": lambda world: world.reference["a"],
     "ReplayBuffer": lambda world: world.buffer,
+    "Round": lambda world: world.member.all_reduce("x", 1.0),
     "RunningMoments": lambda _: reverie.transforms.RunningMoments(),
     "Queue": closed_queue,
     "Rpc": rpc,
@@ -723,6 +801,10 @@ SUBJECTS = {
     "TrajectoryWriter": lambda world: world.writer,
     "TrajectoryWriter.create_whole_item": whole_writer,
     "Writer": legacy_writer,
+    "moolib.Accumulator": moolib_accumulator,
+    "moolib.AllReduce": lambda world: moolib_group(world).all_reduce("x", 1.0),
+    "moolib.Broker": moolib_broker,
+    "moolib.Group": moolib_group,
     "moolib.Batcher": moolib_batcher,
     "moolib.EnvPool": moolib_pool,
     "moolib.Future": lambda world: moolib_rpc(world).async_("server", "f"),
@@ -742,7 +824,7 @@ LEFT_OUT = {
 }
 FOR_EVER = {"huge", "infinite"}
 # After these a subject cannot be used any more.
-ENDS = {"close", "stop"}
+ENDS = {"close", "leave", "stop"}
 
 
 def modules():

@@ -20,6 +20,7 @@ worker that dies and a step that takes too long are errors at once.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import math
 from collections.abc import Callable
@@ -36,6 +37,7 @@ from reverie.envs.adapters import ClassicEnv
 from reverie.envs.backend import EnvBatch, EnvFuture
 from reverie.envs.pool import EnvPool as _EnvPool
 from reverie.errors import InvalidArgumentError, UnsupportedTypeError
+from reverie.moolib_groups import Accumulator, AllReduce, Broker, Group
 from reverie.moolib_rpc import (
     Future,
     Queue,
@@ -49,10 +51,14 @@ from reverie.moolib_rpc import (
 )
 
 __all__ = [
+    "Accumulator",
+    "AllReduce",
     "Batcher",
+    "Broker",
     "EnvPool",
     "EnvStepperFuture",
     "Future",
+    "Group",
     "Queue",
     "Rpc",
     "RpcDeferredReturn",
@@ -246,3 +252,10 @@ class EnvStepperFuture:
         outputs = dict(state) if isinstance(state, dict) else {"state": state}
         done: npt.NDArray[np.bool_] = batch.terminated | batch.truncated
         return {**outputs, "reward": batch.reward, "done": done}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401
+    """``moolib.broker``, loaded when it is asked for."""
+    if name == "broker":
+        return importlib.import_module("reverie.moolib.broker")
+    raise AttributeError(f"module 'reverie.moolib' has no attribute {name!r}")

@@ -1,0 +1,299 @@
+// Binds groups: what reverie/groups.py is made of.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "python/bindings/arrays.h"
+#include "python/bindings/bind.h"
+#include "python/bindings/convert.h"
+#include "python/bindings/leaf_view.h"
+#include "python/bindings/python_api.h"
+#include "python/bindings/rpc.h"
+#include "python/bindings/rpc_values.h"
+#include "reverie/group/broker.h"
+#include "reverie/group/group.h"
+
+namespace reverie::python {
+namespace {
+
+struct NativeGroup {
+  std::unique_ptr<Group> group;
+  LeafReader reader;
+};
+
+struct NativeRound {
+  std::shared_ptr<GroupRound> round;
+};
+
+struct NativeBroker {
+  std::unique_ptr<Broker> broker;
+};
+
+// Waits in slices, between which Ctrl-C is seen. False when the time is up first.
+bool wait_for_round(const GroupRound& round, TimePoint deadline) {
+  constexpr Duration kSlice = std::chrono::milliseconds(50);
+  Clock& clock = Clock::system();
+  while (!round.is_done()) {
+    (void)without_gil([&] { return round.wait(std::min(deadline, clock.now() + kSlice)); });
+    if (round.is_done()) break;
+    if (PyErr_CheckSignals() != 0) raise_pending();
+    if (clock.now() >= deadline) return false;
+  }
+  return true;
+}
+
+// The arrays as the library reads them. `keep` holds what was made on the way.
+std::vector<ReduceLeaf> leaves_of(NativeGroup& self, nb::list arrays, nb::list names,
+                                  std::vector<LeafView>& views) {
+  std::vector<ReduceLeaf> leaves;
+  for (std::size_t i = 0; i < arrays.size(); ++i) {
+    ReduceLeaf leaf;
+    leaf.name = nb::cast<std::string>(names[i]);
+    const nb::object array = arrays[i];
+    views.push_back(self.reader.read(array.ptr(), leaf.name));
+    const LeafView& view = views.back();
+    if (view.framework == Framework::kNone || (view.data == nullptr && !view.is_on_cpu)) {
+      raise_type_error(format("{} is no array of the CPU; convert it before",
+                              leaf.name.empty() ? "data" : "'" + leaf.name + "'"));
+    }
+    leaf.dtype = view.dtype;
+    leaf.shape.assign(view.shape.begin(), view.shape.end());
+    const std::size_t size =
+        static_cast<std::size_t>(element_count(leaf.shape)) * dtype_size_bytes(view.dtype);
+    if (view.data == nullptr && size > 0) {
+      raise_type_error(format("{} does not lie row-major; copy it before",
+                              leaf.name.empty() ? "data" : "'" + leaf.name + "'"));
+    }
+    leaf.bytes = {view.data, size};
+    leaves.push_back(std::move(leaf));
+  }
+  return leaves;
+}
+
+NativeRound begun(Result<std::shared_ptr<GroupRound>> round) {
+  return {unwrap(std::move(round))};
+}
+
+Payload payload_of(NativeGroup& self, nb::handle value) {
+  Payload payload;
+  ValueEncoder encoder(payload, self.reader, /*lends=*/false);
+  encoder.encode(value, "value");
+  return payload;
+}
+
+nb::tuple membership_tuple(const Membership& membership) {
+  nb::list names;
+  for (const Member& member : membership.members) names.append(member.name);
+  return nb::make_tuple(membership.epoch, membership.id, names);
+}
+
+// Array i of the result: over the round's memory where its elements lie there as they are.
+nb::object reduced_array(const GroupRound& round, std::size_t i) {
+  const ReduceLayout::Piece& piece = round.layout().pieces().at(i);
+  if (combining_dtype(piece.dtype) == piece.dtype) {
+    auto* const kept = new std::shared_ptr<Buffer>(round.reduced());
+    const nb::capsule owner(
+        kept, [](void* p) noexcept { delete static_cast<std::shared_ptr<Buffer>*>(p); });
+    return view_array(piece.dtype, piece.shape, round.reduced()->data() + piece.offset, owner);
+  }
+  nb::object array = new_array(piece.dtype, piece.shape);
+  round.layout().unload(i, round.reduced()->bytes(), array_data(array));
+  return array;
+}
+
+void check_reduced(const GroupRound& round) {
+  if (!round.is_done()) raise(failed_precondition("the round has no result yet; wait for it"));
+  unwrap(round.wait(TimePoint{}));
+}
+
+}  // namespace
+
+void bind_group(nb::module_& m) {
+  using namespace nb::literals;
+  nb::class_<NativeRound>(m, "GroupRound", "See ``reverie.groups.Round``.")
+      .def("is_done", [](NativeRound& self) { return self.round->is_done(); })
+      .def(
+          "wait",
+          [](NativeRound& self, nb::handle timeout_s) {
+            return wait_for_round(*self.round, deadline(timeout_s));
+          },
+          "timeout_s"_a.none(), nb::sig("def wait(self, timeout_s: float | None) -> bool"))
+      .def("cancel", [](NativeRound& self) { without_gil([&] { self.round->cancel(); }); })
+      .def("lost", [](NativeRound& self) { return self.round->lost(); })
+      .def("members", [](NativeRound& self) { return self.round->members(); })
+      .def(
+          "error",
+          [](NativeRound& self) -> nb::object {
+            if (!self.round->is_done()) return nb::none();
+            const Status status = self.round->wait(TimePoint{});
+            return status.ok() ? nb::none() : make_error(status);
+          },
+          nb::sig("def error(self) -> Exception | None"))
+      .def(
+          "array",
+          [](NativeRound& self, std::size_t index) {
+            check_reduced(*self.round);
+            return reduced_array(*self.round, index);
+          },
+          "index"_a, nb::sig("def array(self, index: int) -> typing.Any"))
+      .def(
+          "copy_to",
+          [](NativeRound& self, std::size_t index, nb::handle array) {
+            check_reduced(*self.round);
+            LeafReader reader;
+            const LeafView view = reader.read(array.ptr(), "array");
+            const ReduceLayout::Piece& piece = self.round->layout().pieces().at(index);
+            if (view.data == nullptr || view.dtype != piece.dtype ||
+                static_cast<std::size_t>(element_count(view.shape)) != piece.count) {
+              raise_type_error("the array to copy to is of another kind than the one reduced");
+            }
+            self.round->layout().unload(index, self.round->reduced()->bytes(),
+                                        const_cast<std::byte*>(view.data));
+          },
+          "index"_a, "array"_a, nb::sig("def copy_to(self, index: int, array: object) -> None"))
+      .def(
+          "values",
+          [](NativeRound& self) {
+            check_reduced(*self.round);
+            nb::dict values;
+            for (const auto& [member, payload] : self.round->values()) {
+              values[nb::int_(member)] = decode_value(payload);
+            }
+            return values;
+          },
+          nb::sig("def values(self) -> dict[int, typing.Any]"));
+
+  nb::class_<NativeGroup>(m, "Group", nb::is_weak_referenceable(), "See ``reverie.Group``.")
+      .def(
+          "__init__",
+          [](NativeGroup* self, RpcPeer& rpc, const std::string& name, const std::string& broker,
+             std::int64_t sort_order, nb::handle stall_timeout_s) {
+            Group::Options options;
+            options.name = name;
+            options.broker = broker;
+            options.sort_order = sort_order;
+            if (!stall_timeout_s.is_none()) {
+              options.stall_timeout = seconds(number_argument("stall_timeout_s", stall_timeout_s));
+            }
+            auto group =
+                unwrap(without_gil([&] { return Group::join(rpc.shared_peer(), options); }));
+            new (self) NativeGroup{std::move(group), {}};
+          },
+          "rpc"_a, "name"_a, "broker"_a, "sort_order"_a, "stall_timeout_s"_a.none(),
+          nb::sig("def __init__(self, rpc: RpcPeer, name: str, broker: str, sort_order: int, "
+                  "stall_timeout_s: float | None) -> None"))
+      .def("update",
+           [](NativeGroup& self) { return without_gil([&] { return self.group->update(); }); })
+      .def(
+          "membership",
+          [](NativeGroup& self) { return membership_tuple(self.group->membership()); },
+          nb::sig("def membership(self) -> tuple[int, int, list[str]]"))
+      .def(
+          "wait_members",
+          [](NativeGroup& self, std::size_t count, nb::handle timeout_s) {
+            constexpr Duration kSlice = std::chrono::milliseconds(50);
+            const TimePoint until = deadline(timeout_s);
+            Clock& clock = Clock::system();
+            while (true) {
+              const TimePoint slice = std::min(until, clock.now() + kSlice);
+              const Status status =
+                  without_gil([&] { return self.group->wait_members(count, slice); });
+              if (status.code() != StatusCode::kDeadlineExceeded || slice == until) {
+                unwrap(status);
+                return;
+              }
+              if (PyErr_CheckSignals() != 0) raise_pending();
+            }
+          },
+          "count"_a, "timeout_s"_a.none(),
+          nb::sig("def wait_members(self, count: int, timeout_s: float | None) -> None"))
+      .def(
+          "set_sort_order",
+          [](NativeGroup& self, std::int64_t sort_order) {
+            without_gil([&] { self.group->set_sort_order(sort_order); });
+          },
+          "sort_order"_a)
+      .def(
+          "set_stall_timeout",
+          [](NativeGroup& self, nb::handle timeout_s) {
+            const Duration timeout = timeout_s.is_none()
+                                         ? Duration::max()
+                                         : seconds(number_argument("timeout_s", timeout_s));
+            without_gil([&] { self.group->set_stall_timeout(timeout); });
+          },
+          "timeout_s"_a.none(),
+          nb::sig("def set_stall_timeout(self, timeout_s: float | None) -> None"))
+      .def("why_waiting", [](NativeGroup& self) { return self.group->why_waiting(); })
+      .def("leave", [](NativeGroup& self) { without_gil([&] { self.group->leave(); }); })
+      .def(
+          "all_reduce",
+          [](NativeGroup& self, const std::string& name, const std::string& op, nb::list arrays,
+             nb::list names, nb::handle timeout_s) {
+            std::vector<LeafView> views;
+            const std::vector<ReduceLeaf> leaves = leaves_of(self, arrays, names, views);
+            const auto chosen = reduce_op_from_name(op);
+            if (!chosen) raise(invalid_argument("op is '{}', which is unknown", op));
+            const TimePoint until = deadline(timeout_s);
+            return begun(
+                without_gil([&] { return self.group->all_reduce(name, *chosen, leaves, until); }));
+          },
+          "name"_a, "op"_a, "arrays"_a, "names"_a, "timeout_s"_a.none(),
+          nb::sig("def all_reduce(self, name: str, op: str, arrays: list[typing.Any], names: "
+                  "list[str], timeout_s: float | None) -> GroupRound"))
+      .def(
+          "all_gather",
+          [](NativeGroup& self, const std::string& name, const std::string& what, nb::handle value,
+             nb::handle timeout_s) {
+            Payload payload = payload_of(self, value);
+            const TimePoint until = deadline(timeout_s);
+            return begun(without_gil(
+                [&] { return self.group->all_gather(name, what, std::move(payload), until); }));
+          },
+          "name"_a, "what"_a, "value"_a.none(), "timeout_s"_a.none(),
+          nb::sig("def all_gather(self, name: str, what: str, value: object, timeout_s: float | "
+                  "None) -> GroupRound"))
+      .def(
+          "broadcast",
+          [](NativeGroup& self, const std::string& name, const std::string& source,
+             nb::handle value, nb::handle timeout_s) {
+            Payload payload = payload_of(self, value);
+            const TimePoint until = deadline(timeout_s);
+            return begun(without_gil(
+                [&] { return self.group->broadcast(name, source, std::move(payload), until); }));
+          },
+          "name"_a, "source"_a, "value"_a.none(), "timeout_s"_a.none(),
+          nb::sig("def broadcast(self, name: str, source: str, value: object, timeout_s: float | "
+                  "None) -> GroupRound"));
+
+  nb::class_<NativeBroker>(m, "Broker", nb::is_weak_referenceable(), "See ``reverie.Broker``.")
+      .def(
+          "__init__",
+          [](NativeBroker* self, RpcPeer& rpc) {
+            new (self) NativeBroker{unwrap(Broker::make(rpc.shared_peer()))};
+          },
+          "rpc"_a)
+      .def(
+          "groups",
+          [](NativeBroker& self) {
+            nb::list groups;
+            for (const GroupInfo& info : self.broker->groups()) {
+              nb::dict entry;
+              entry["name"] = info.name;
+              entry["epoch"] = info.membership.epoch;
+              nb::list members;
+              for (const Member& member : info.membership.members) members.append(member.name);
+              entry["members"] = members;
+              entry["missing"] = info.missing;
+              groups.append(entry);
+            }
+            return groups;
+          },
+          nb::sig("def groups(self) -> list[dict[str, typing.Any]]"))
+      .def("close", [](NativeBroker& self) { without_gil([&] { self.broker->close(); }); });
+}
+
+}  // namespace reverie::python

@@ -1,0 +1,55 @@
+"""``reverie broker``: the process that members of groups connect to."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+
+from reverie.errors import ReverieError
+
+_TOKEN = "REVERIE_TOKEN"
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds ``broker`` to the subcommands of ``reverie``."""
+    broker = commands.add_parser(
+        "broker",
+        help="tell the members of groups who is there",
+        description="Serves any number of groups until Ctrl-C or SIGTERM. Other machines reach it "
+        f"with a token, from the variable {_TOKEN}, or with --insecure.",
+    )
+    broker.add_argument(
+        "--listen", default="127.0.0.1:4431", metavar="HOST:PORT", help="default: %(default)s"
+    )
+    broker.add_argument("--name", default="broker", help="of its peer; default: %(default)s")
+    broker.add_argument(
+        "--insecure", action="store_true", help="let other machines in without a token"
+    )
+    broker.set_defaults(run=lambda given: run(given.listen, given.name, insecure=given.insecure))
+
+
+def run(address: str, name: str = "broker", *, insecure: bool = False) -> int:
+    """Serves until a signal; 1 where it cannot listen."""
+    from reverie.groups import Broker
+    from reverie.rpc import Rpc
+
+    over = threading.Event()
+    before = {
+        number: signal.signal(number, lambda *_: over.set())
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        token = os.environ.get(_TOKEN) or None
+        with Rpc(name, token=token, insecure=insecure) as rpc, Broker(rpc) as broker:
+            print(f"Broker listening at {broker.listen(address)}", flush=True)
+            over.wait()
+    except ReverieError as error:
+        print(f"reverie broker: {error}", file=sys.stderr)
+        return 1
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return 0

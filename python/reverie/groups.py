@@ -1,0 +1,465 @@
+"""Groups: processes that come and go while they work, and rounds over all of them.
+
+    with reverie.Broker() as broker:                       # anywhere; one for any number of groups
+        address = broker.listen("127.0.0.1:4431")
+
+    rpc = reverie.Rpc("worker-3")
+    rpc.connect(address)
+    with reverie.Group(rpc, "training") as group:
+        group.wait(4)
+        mean = group.all_reduce("gradients", {"w": gradient}, "mean").result()
+
+A member that dies or freezes is dropped within two seconds, and a round that it was part of ends on
+all others with ``GroupChangedError``, which names it. See docs/concepts/groups.md.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Generator, Iterator
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from reverie import _checks, _reverie
+from reverie._process_bound import ProcessBound
+from reverie.errors import (
+    DeadlineExceededError,
+    GroupChangedError,
+    ReverieError,
+    UnavailableError,
+    UnsupportedTypeError,
+)
+from reverie.rpc import Rpc
+
+__all__ = ["Broker", "Group", "Round"]
+
+_OPS = ("sum", "mean", "min", "max", "product")
+_NUMBERS = (bool, int, float, complex)
+_NO_NUMBERS = "OSUmM"  # kinds of NumPy's: objects, text, times
+
+
+class Broker(ProcessBound):
+    """Tells the members of groups who is there. It carries no data and keeps nothing on disk.
+
+    One that dies and comes back at the same address finds its groups again by what their members
+    tell it; rounds go on meanwhile.
+
+    Args:
+        rpc: the peer that members call; by default one named ``"broker"``, which ends with this.
+        token: of that peer; see ``reverie.Rpc``.
+        insecure: lets it listen where other machines reach it, without a token.
+
+    Raises:
+        AlreadyExistsError: the peer is a broker.
+    """
+
+    _stays_because = "a Broker lives in this process and cannot be pickled or copied"
+
+    def __init__(
+        self, rpc: Rpc | None = None, *, token: str | None = None, insecure: bool = False
+    ) -> None:
+        token = None if token is None else _checks.text("token", token)
+        insecure = _checks.flag("insecure", insecure)
+        self._owns_rpc = rpc is None
+        if rpc is None:
+            rpc = Rpc("broker", token=token, insecure=insecure)
+        self._rpc = _checks.instance("rpc", rpc, Rpc)
+        self._native = _reverie.Broker(rpc._native)
+
+    @property
+    def name(self) -> str:
+        """The name of its peer."""
+        return self._rpc.name
+
+    def listen(self, address: str = "127.0.0.1:0") -> str:
+        """Let members connect; gives the address that was chosen. As ``Rpc.listen``."""
+        return self._rpc.listen(address)
+
+    def groups(self) -> list[dict[str, Any]]:
+        """The ``name``, ``epoch`` and ``members`` of each group, and who of them is ``missing``.
+
+        A missing member has a moment to come back before it is dropped.
+        """
+        return self._native.groups()
+
+    def close(self) -> None:
+        """End it. Idempotent."""
+        self._native.close()
+        if self._owns_rpc:
+            self._rpc.close()
+
+    def __repr__(self) -> str:
+        return f"<reverie.Broker {self.name!r}>"
+
+    def __enter__(self) -> Broker:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Round(ProcessBound):
+    """A round under way: made by the methods of ``Group``. Any thread may use it, and await it."""
+
+    __slots__ = ("_finish", "_native", "_value")
+
+    _stays_because = (
+        "a Round lives in this process and cannot be pickled or copied; send its result"
+    )
+
+    _native: _reverie.GroupRound
+    _finish: Callable[[_reverie.GroupRound], Any]
+    _value: tuple[Any] | None
+
+    def __init__(self) -> None:
+        raise UnsupportedTypeError("rounds are made by the methods of a Group")
+
+    @classmethod
+    def _of(
+        cls, native: _reverie.GroupRound, finish: Callable[[_reverie.GroupRound], Any]
+    ) -> Round:
+        made = object.__new__(cls)
+        made._native = native
+        made._finish = finish
+        made._value = None
+        return made
+
+    @property
+    def members(self) -> list[str]:
+        """The members that the round is over, in their order."""
+        return self._native.members()
+
+    def done(self) -> bool:
+        """Whether ``result`` would return or raise at once."""
+        return self._native.is_done()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for its end; False when ``timeout_s`` is up first: it goes on."""
+        return self._native.wait(_checks.timeout("timeout_s", timeout_s))
+
+    def exception(self, timeout_s: float | None = None) -> ReverieError | None:
+        """What ``result`` would raise once it has ended, or None."""
+        if not self.wait(timeout_s):
+            raise DeadlineExceededError(
+                f"the round has no result within {timeout_s} s; it goes on, ask again or cancel()"
+            )
+        error = self._native.error()
+        if isinstance(error, UnavailableError):
+            changed = GroupChangedError(str(error))
+            changed.lost = tuple(self._native.lost())
+            return changed
+        return error  # type: ignore[return-value]
+
+    def result(self, timeout_s: float | None = None) -> Any:  # noqa: ANN401
+        """What the round gave. Can be asked for again.
+
+        Raises:
+            GroupChangedError: a member was lost, or came: begin the round again.
+            InvalidArgumentError: another member brought other arrays; the message names them.
+            DeadlineExceededError: no result within ``timeout_s``, and the round goes on; or not
+                within the time that a member gave the round, and it has ended.
+            CancelledError: a member has cancelled it, or this one has left.
+        """
+        error = self.exception(timeout_s)
+        if error is not None:
+            raise error
+        if self._value is None:
+            self._value = (self._finish(self._native),)
+        return self._value[0]
+
+    def cancel(self) -> None:
+        """End it on all members with ``CancelledError``, unless it has ended."""
+        self._native.cancel()
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """``await round`` gives the result."""
+        import asyncio  # costs more to import than all of this package
+
+        pause_s = 0.0002
+        while not self.done():
+            yield from asyncio.sleep(pause_s).__await__()
+            pause_s = min(0.01, 1.2 * pause_s)
+        return self.result()
+
+
+class Group(ProcessBound):
+    """The membership of a peer in a group of a broker.
+
+    Members are the same on all, in the same order, in numbered epochs. A member is dropped when its
+    process dies, freezes or cannot be reached, which native threads see; a program that computes,
+    or is stopped in a debugger, stays a member, and rounds wait for it.
+
+    Args:
+        rpc: the peer, connected to the broker. One that does not listen is made to, at a free port,
+            so that others reach it; with a token, or ``insecure``, at all interfaces.
+        name: of the group.
+        broker: the name of the broker's peer.
+        sort_order: members are ordered by it, then as they joined.
+        stall_timeout_s: a member whose program does not call ``update`` or begin a round for so
+            long leaves, and joins again with its next call. None: never.
+
+    Raises:
+        InvalidArgumentError: a name or number out of bounds; the peer is the broker itself.
+        AlreadyExistsError: the peer is a member of this group.
+    """
+
+    _stays_because = "a Group lives in this process and cannot be pickled or copied"
+
+    def __init__(
+        self,
+        rpc: Rpc,
+        name: str,
+        *,
+        broker: str = "broker",
+        sort_order: int = 0,
+        stall_timeout_s: float | None = None,
+    ) -> None:
+        self._rpc = _checks.instance("rpc", rpc, Rpc)
+        self._name = _checks.text("name", name)
+        if stall_timeout_s is not None:
+            stall_timeout_s = _checks.number("stall_timeout_s", stall_timeout_s, 0.1)
+        self._native = _reverie.Group(
+            rpc._native,
+            self._name,
+            _checks.text("broker", broker),
+            _checks.integer("sort_order", sort_order, -(1 << 62), 1 << 62),
+            stall_timeout_s,
+        )
+
+    @property
+    def name(self) -> str:
+        """The name of the group."""
+        return self._name
+
+    @property
+    def rpc(self) -> Rpc:
+        """The peer that is the member."""
+        return self._rpc
+
+    @property
+    def members(self) -> list[str]:
+        """The names of the members, in the order that all see; empty while there are none."""
+        return self._native.membership()[2]
+
+    @property
+    def epoch(self) -> int:
+        """The number of the membership, which rises with each change; 0 while there is none."""
+        return self._native.membership()[0]
+
+    def update(self) -> bool:
+        """Say that the program advances; True if the membership has changed since the last call."""
+        return self._native.update()
+
+    def wait(self, count: int = 1, timeout_s: float | None = 60.0) -> list[str]:
+        """Wait until the group has ``count`` members, at least; gives them.
+
+        Raises:
+            DeadlineExceededError: not within ``timeout_s``; says why.
+            FailedPreconditionError: this member has left, or the broker refuses it.
+        """
+        _checks.integer("count", count, 1, 1 << 20)
+        self._native.wait_members(count, _checks.timeout("timeout_s", timeout_s))
+        return self.members
+
+    def why_waiting(self) -> str:
+        """What this member waits for, in words: the broker, or members that have not begun a round.
+
+        Empty if it waits for nothing.
+        """
+        return self._native.why_waiting()
+
+    def set_sort_order(self, sort_order: int) -> None:
+        """Another place among the members; a change of the membership."""
+        self._native.set_sort_order(_checks.integer("sort_order", sort_order, -(1 << 62), 1 << 62))
+
+    def set_stall_timeout(self, stall_timeout_s: float | None) -> None:
+        """Leave when the program has not advanced for so long, until its next call; None: never."""
+        if stall_timeout_s is not None:
+            stall_timeout_s = _checks.number("stall_timeout_s", stall_timeout_s, 0.1)
+        self._native.set_stall_timeout(stall_timeout_s)
+
+    # --- Rounds. Each returns at once; every member must begin a round of the name.
+
+    def all_reduce(
+        self,
+        name: str,
+        data: Any,  # noqa: ANN401
+        op: str | Callable[[Any, Any], Any] = "sum",
+        *,
+        timeout_s: float | None = None,
+    ) -> Round:
+        """Combine what all members bring, element by element; all get the same bytes.
+
+        Args:
+            name: of the round, the same on all members. It can be used again, one after the other.
+            data: an array of NumPy, torch or JAX, a number, or a dict, list or tuple of such. It is
+                copied. The result has its shape, types and frameworks.
+            op: ``"sum"``, ``"mean"``, ``"min"``, ``"max"`` or ``"product"``; 16-bit floats are
+                combined in float32. Or a function of two values: then any value that can be sent is
+                brought, all members get all values, and each folds them in the order of members, on
+                the thread that asks for the result.
+            timeout_s: when the round ends on all members without a result; None: it waits as long
+                as all of them live.
+
+        Raises:
+            FailedPreconditionError: the group has no members yet, or this one has left.
+            AlreadyExistsError: a round of this name is under way.
+            InvalidArgumentError: an operation that the arrays do not have.
+            UnsupportedTypeError: a value that is no array.
+        """
+        limit = _checks.timeout("timeout_s", timeout_s)
+        _checks.text("name", name)
+        if callable(op):
+            native = self._native.all_gather(name, "values to fold", data, limit)
+            return Round._of(native, lambda done: functools.reduce(op, _in_order(done)))
+        _checks.choice("op", op, _OPS)
+        names: list[str] = []
+        leaves: list[Any] = []
+        for path, leaf in _leaves(data, ""):
+            names.append(path)
+            leaves.append(leaf)
+        native = self._native.all_reduce(
+            name, op, [_as_array(leaf) for leaf in leaves], names, limit
+        )
+
+        def finish(done: _reverie.GroupRound) -> Any:  # noqa: ANN401
+            arrays = (_like(leaf, done, i) for i, leaf in enumerate(leaves))
+            return _rebuilt(data, arrays)
+
+        return Round._of(native, finish)
+
+    def all_gather(
+        self,
+        name: str,
+        value: Any = None,  # noqa: ANN401
+        *,
+        timeout_s: float | None = None,
+    ) -> Round:
+        """The values of all members, as a dict by their names, in the members' order."""
+        limit = _checks.timeout("timeout_s", timeout_s)
+        native = self._native.all_gather(_checks.text("name", name), "values", value, limit)
+        return Round._of(
+            native, lambda done: dict(zip(done.members(), _in_order(done), strict=True))
+        )
+
+    def broadcast(
+        self,
+        name: str,
+        value: Any = None,  # noqa: ANN401
+        *,
+        source: str,
+        timeout_s: float | None = None,
+    ) -> Round:
+        """The value that the member ``source`` brings, to all; those of others are not sent."""
+        limit = _checks.timeout("timeout_s", timeout_s)
+        native = self._native.broadcast(
+            _checks.text("name", name), _checks.text("source", source), value, limit
+        )
+        return Round._of(native, lambda done: _in_order(done)[0])
+
+    def barrier(self, name: str = "barrier", *, timeout_s: float | None = None) -> Round:
+        """Ends once all members have begun it."""
+        limit = _checks.timeout("timeout_s", timeout_s)
+        native = self._native.all_gather(_checks.text("name", name), "a barrier", None, limit)
+        return Round._of(native, lambda _: None)
+
+    # --- The end.
+
+    def leave(self) -> None:
+        """Leave the group; rounds under way end on all members. Idempotent."""
+        self._native.leave()
+
+    def __repr__(self) -> str:
+        return f"<reverie.Group {self._name!r} of {self._rpc.name!r}>"
+
+    def __enter__(self) -> Group:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.leave()
+
+
+def _in_order(done: _reverie.GroupRound) -> list[Any]:
+    values = done.values()
+    return [values[i] for i in sorted(values)]
+
+
+def _keys(nest: dict[Any, Any]) -> list[Any]:
+    return sorted(nest, key=lambda key: (type(key).__name__, key))
+
+
+def _leaves(nest: Any, path: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+    """The leaves of dicts, lists and tuples, with their paths, in the same order on all members."""
+    if isinstance(nest, dict):
+        for key in _keys(nest):
+            yield from _leaves(nest[key], f"{path}/{key}" if path else str(key))
+    elif isinstance(nest, (list, tuple)):
+        for i, value in enumerate(nest):
+            yield from _leaves(value, f"{path}/{i}" if path else str(i))
+    else:
+        yield path, nest
+
+
+def _rebuilt(nest: Any, leaves: Iterator[Any]) -> Any:  # noqa: ANN401
+    """The same nest with other leaves."""
+    if isinstance(nest, dict):
+        values = {key: _rebuilt(nest[key], leaves) for key in _keys(nest)}
+        return {key: values[key] for key in nest}
+    if isinstance(nest, list):
+        return [_rebuilt(value, leaves) for value in nest]
+    if isinstance(nest, tuple):
+        parts = [_rebuilt(value, leaves) for value in nest]
+        return type(nest)(*parts) if hasattr(nest, "_fields") else tuple(parts)
+    return next(leaves)
+
+
+def _framework(leaf: object) -> str:
+    return type(leaf).__module__.partition(".")[0]
+
+
+def _as_array(leaf: Any) -> Any:  # noqa: ANN401
+    """Memory of the host, row-major."""
+    if _framework(leaf) == "torch":
+        return leaf.detach().cpu().contiguous()
+    if isinstance(leaf, _NUMBERS) or hasattr(leaf, "__array__"):
+        array = np.asarray(leaf, order="C")
+        if array.dtype.kind not in _NO_NUMBERS:
+            return array
+    raise UnsupportedTypeError(
+        f"data holds {_checks.shown(leaf)}; it must hold arrays of numbers, or op be a function"
+    )
+
+
+def _like(leaf: Any, done: _reverie.GroupRound, index: int) -> Any:  # noqa: ANN401
+    """Array ``index`` of the result, as what was brought."""
+    if _framework(leaf) == "torch":
+        import torch
+
+        if leaf.dtype == torch.bfloat16:
+            out = torch.empty(leaf.shape, dtype=leaf.dtype)
+            done.copy_to(index, out)
+        else:
+            out = torch.from_numpy(done.array(index))
+        return out.to(leaf.device)
+    array = done.array(index)
+    if isinstance(leaf, _NUMBERS):
+        return array[()].item()
+    if isinstance(leaf, np.generic):
+        return array[()]
+    if _framework(leaf).startswith("jax"):
+        import jax.numpy
+
+        return jax.numpy.asarray(array)
+    return array

@@ -1,0 +1,244 @@
+"""moolib's groups and accumulators, over ``reverie.Group`` and ``reverie.Accumulator``."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Generator, Iterable
+from typing import Any
+
+from reverie import _checks, groups
+from reverie._process_bound import ProcessBound
+from reverie.accumulator import Accumulator as _Accumulator
+from reverie.errors import CancelledError, DeadlineExceededError, GroupChangedError, ReverieError
+from reverie.moolib_rpc import Rpc, RpcError
+
+__all__ = ["Accumulator", "AllReduce", "Broker", "Group"]
+
+
+def _translated(error: ReverieError) -> RpcError:
+    """The same in moolib's words."""
+    if isinstance(error, GroupChangedError):
+        return RpcError(f"AllReduce operation cancelled due to a group change: {error}")
+    if isinstance(error, DeadlineExceededError):
+        return RpcError(f"AllReduce operation timed out: {error}")
+    if isinstance(error, CancelledError):
+        return RpcError("The operation was cancelled")
+    return RpcError(str(error))
+
+
+class AllReduce(ProcessBound):
+    """A reduction under way; made by ``Group.all_reduce``."""
+
+    __slots__ = ("_round",)
+
+    _stays_because = "an AllReduce lives in this process and cannot be pickled or copied"
+
+    def __init__(self, round_: groups.Round) -> None:
+        self._round = _checks.instance("round_", round_, groups.Round)
+
+    def done(self) -> bool:
+        """Whether ``result`` returns at once."""
+        return self._round.done()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait for the end; ``RpcError`` when ``timeout`` seconds are up first."""
+        if not self._round.wait(_checks.timeout("timeout", timeout)):
+            raise RpcError("The operation timed out")
+
+    def result(self, timeout: float | None = None) -> Any:  # noqa: ANN401
+        """What was reduced; ``RpcError`` for whatever else happened."""
+        self.wait(timeout)
+        try:
+            return self._round.result()
+        except ReverieError as error:
+            raise _translated(error) from error
+
+    def cancel(self) -> None:
+        """End it on all members."""
+        self._round.cancel()
+
+    def exception(self) -> RpcError | None:
+        """What it ended with; None while it goes on, and where it gave a result."""
+        error = self._round.exception() if self._round.done() else None
+        return None if error is None else _translated(error)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """``await reduction`` gives the result."""
+        try:
+            return (yield from self._round.__await__())
+        except ReverieError as error:
+            raise _translated(error) from error
+
+
+class Group(ProcessBound):
+    """The membership of ``rpc`` in the broker's group ``name``. It joins with the first ``update``.
+
+    Args:
+        rpc: the peer, connected to the broker.
+        name: of the group.
+    """
+
+    _stays_because = "a Group lives in this process and cannot be pickled or copied"
+
+    def __init__(self, rpc: Rpc, name: str) -> None:
+        self._rpc = _checks.instance("rpc", rpc, Rpc)
+        self._name = _checks.text("name", name)
+        self._broker = "broker"
+        self._sort_order = 0
+        self._timeout_s: float | None = None
+        self._made: groups.Group | None = None
+
+    def _group(self) -> groups.Group:
+        if self._made is None:
+            self._made = groups.Group(
+                self._rpc._rpc(),
+                self._name,
+                broker=self._broker,
+                sort_order=self._sort_order,
+                stall_timeout_s=self._timeout_s,
+            )
+        return self._made
+
+    def update(self) -> bool:
+        """Say that the program advances; True when the membership has changed."""
+        return self._group().update()
+
+    def set_broker_name(self, name: str) -> None:
+        """The name of the broker's peer; before the first ``update``."""
+        _checks.text("name", name)
+        if self._made is not None:
+            raise RpcError("set_broker_name must be called before the first update()")
+        self._broker = name
+
+    def set_timeout(self, seconds: float) -> None:
+        """How long this peer stays a member without a call of ``update``; for ever by default.
+
+        A process that dies is no member within two seconds, whatever this says.
+        """
+        self._timeout_s = _checks.number("seconds", seconds, 0.1)
+        if self._made is not None:
+            self._made.set_stall_timeout(self._timeout_s)
+
+    def set_sort_order(self, order: int) -> None:
+        """Members are ordered by it, then as they joined."""
+        self._sort_order = _checks.integer("order", order, -(1 << 62), 1 << 62)
+        if self._made is not None:
+            self._made.set_sort_order(self._sort_order)
+
+    def members(self) -> list[str]:
+        """The members' names, in the order that all see."""
+        return [] if self._made is None else self._made.members
+
+    def sync_id(self) -> int:
+        """A number that changes with the membership; 0 without one."""
+        return 0 if self._made is None else self._made.epoch
+
+    def name(self) -> str:
+        """The name of the group."""
+        return self._name
+
+    def active(self) -> bool:
+        """Whether there are members."""
+        return bool(self.members())
+
+    def all_reduce(
+        self,
+        name: str,
+        data: Any,  # noqa: ANN401
+        op: Callable[[Any, Any], Any] | None = None,
+    ) -> AllReduce:
+        """Reduce what all members bring: sums of tensors, or whatever ``op`` makes of two values.
+
+        Every member has to begin it. It ends when a member is lost, and after the time that the
+        ``Rpc`` gives its calls.
+        """
+        _checks.text("name", name)
+        if op is not None:
+            _checks.function("op", op)
+        try:
+            return AllReduce(
+                self._group().all_reduce(
+                    name, data, "sum" if op is None else op, timeout_s=self._rpc._timeout_s
+                )
+            )
+        except ReverieError as error:
+            if isinstance(error, RuntimeError | TypeError | ValueError):
+                raise
+            raise _translated(error) from error
+
+    def leave(self) -> None:
+        """Leave the group. Dropping the last reference does the same."""
+        if self._made is not None:
+            self._made.leave()
+
+
+class Broker(ProcessBound):
+    """Tells peers who is in their groups.
+
+    Args:
+        rpc: the peer that they call; None makes one of the name ``"broker"``.
+        token: of the peer that is made.
+        insecure: of the peer that is made.
+    """
+
+    _stays_because = "a Broker lives in this process and cannot be pickled or copied"
+
+    def __init__(
+        self, rpc: Rpc | None = None, *, token: str | None = None, insecure: bool = False
+    ) -> None:
+        token = None if token is None else _checks.text("token", token)
+        insecure = _checks.flag("insecure", insecure)
+        if rpc is None:
+            rpc = Rpc(token=token, insecure=insecure)
+            rpc.set_name("broker")
+        self._rpc = _checks.instance("rpc", rpc, Rpc)
+
+    @functools.cached_property
+    def _made(self) -> groups.Broker:
+        return groups.Broker(self._rpc._rpc())
+
+    def set_name(self, name: str) -> None:
+        """The name of its peer; before anything else."""
+        self._rpc.set_name(name)
+
+    def listen(self, address: str) -> None:
+        """Let peers connect."""
+        self._made.groups()
+        self._rpc.listen(address)
+
+    def update(self) -> None:
+        """Nothing is left to do here: the broker's own threads serve."""
+        self._made.groups()
+
+    def close(self) -> None:
+        """End it, with its peer."""
+        if "_made" in self.__dict__:
+            self._made.close()
+        self._rpc.close()
+
+
+class Accumulator(_Accumulator):
+    """As ``reverie.Accumulator``, with moolib's arguments and its mean over contributions.
+
+    Args:
+        name: the same on all members.
+        parameters: ``model.parameters()``.
+        buffers: ``model.buffers()``.
+        group: None makes one of that name, with a peer of its own.
+        options: the others of ``reverie.Accumulator``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        parameters: Iterable[Any],
+        buffers: Iterable[Any] = (),
+        group: Group | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> None:
+        if group is not None:
+            group = _checks.instance("group", group, Group)
+        options = {"average": "contributions", **options}
+        super().__init__(
+            name, parameters, buffers, None if group is None else group._group(), **options
+        )

@@ -1,0 +1,293 @@
+"""Accumulators: several members in one process, whose loops a test turns by hand."""
+
+import contextlib
+import threading
+
+import numpy as np
+import pytest
+
+import reverie
+from eventually import eventually
+from reverie import errors
+
+SHAPES = [(3, 2), (4,)]
+
+
+class Member:
+    """A member with a model of its own, which takes steps of plain gradient descent."""
+
+    def __init__(self, stack, address, name, value=0.0, **options):
+        self.rpc = stack.enter_context(reverie.Rpc(name))
+        self.rpc.connect(address)
+        self.group = stack.enter_context(reverie.Group(self.rpc, "g"))
+        self.parameters = [np.full(shape, value) for shape in SHAPES]
+        self.accumulator = stack.enter_context(
+            reverie.Accumulator("model", self.parameters, (), self.group, **options)
+        )
+        self.states = []
+        self.steps = 0
+
+    def turn(self):
+        """One turn of a training loop, without gradients of its own."""
+        it = self.accumulator
+        it.update()
+        if it.wants_state():
+            it.set_state({"steps": self.steps})
+        if it.has_new_state():
+            self.states.append(it.state())
+            self.steps = self.states[-1]["steps"]
+        if it.has_gradients():
+            for parameter, gradient in zip(self.parameters, it.gradients(), strict=True):
+                parameter -= 0.5 * gradient
+            self.steps += 1
+            it.zero_gradients()
+            it.update()
+
+    def give(self, value, samples):
+        self.accumulator.reduce_gradients(samples, [np.full(shape, value) for shape in SHAPES])
+
+    @property
+    def bytes(self):
+        return b"".join(parameter.tobytes() for parameter in self.parameters)
+
+
+@pytest.fixture
+def make():
+    with contextlib.ExitStack() as stack:
+        address = stack.enter_context(reverie.Broker()).listen()
+        yield lambda name, *args, **options: Member(stack, address, name, *args, **options)
+
+
+def until(members, condition):
+    """Turns all loops until ``condition()`` holds."""
+
+    def turned():
+        for member in members:
+            member.turn()
+        return condition()
+
+    eventually(turned)
+
+
+def together(members):
+    until(members, lambda: all(m.accumulator.connected() for m in members))
+    assert len({m.accumulator.get_leader() for m in members}) == 1
+
+
+def leader_of(members):
+    (leader,) = [m for m in members if m.accumulator.is_leader()]
+    return leader
+
+
+def step(members, gives):
+    """A round to which ``gives`` lists (member, value, samples)."""
+    before = {m: m.steps for m in members}
+    for member, value, samples in gives:
+        until(members, member.accumulator.wants_gradients)
+        member.give(value, samples)
+    until(members, lambda: all(m.steps == before[m] + 1 for m in members))
+
+
+def test_members_begin_with_the_leaders_model(make):
+    members = [make("a", 1.0), make("b", 2.0), make("c", 3.0)]
+    together(members)
+    leader = leader_of(members)
+    assert {m.bytes for m in members} == {leader.bytes}
+    assert [len(m.states) for m in members if m is not leader] == [1, 1]
+
+
+def test_the_highest_version_leads(make):
+    low = make("z", 1.0)
+    high = make("a", 2.0)
+    high.accumulator.set_model_version(7)
+    with pytest.raises(errors.InvalidArgumentError, match="version is 3"):
+        high.accumulator.set_model_version(3)
+    together([low, high])
+    until([low, high], lambda: low.accumulator.get_leader() == "a" and low.accumulator.connected())
+    assert low.accumulator.model_version() == 7
+    assert low.parameters[0][0, 0] == 2.0
+
+
+def test_all_step_alike_whoever_contributes(make):
+    members = [make("a"), make("b"), make("c")]
+    together(members)
+    for member in members:
+        member.accumulator.set_virtual_batch_size(10)
+    a, b, _ = members
+    # The mean over samples: (4 * 1.0 + 6 * 2.0) / 10; c brings nothing, b twice.
+    step(members, [(a, 1.0, 4), (b, 2.0, 2), (b, 2.0, 4)])
+    assert a.parameters[1].tolist() == [-0.8] * 4
+    assert len({m.bytes for m in members}) == 1
+    stats = members[2].accumulator.get_gradient_stats()
+    assert stats == {"num_gradients": 3, "num_skipped": 1, "batch_size": 10}
+    assert {m.accumulator.model_version() for m in members} == {1}
+    for i in range(50):
+        step(members, [(members[i % 3], 1.0 / (i + 3), 10)])
+    assert len({m.bytes for m in members}) == 1
+
+
+@pytest.mark.parametrize(("average", "expected"), [("contributions", 1.5), ("sum", 3.0)])
+def test_other_averages(make, average, expected):
+    members = [make("a", average=average), make("b", average=average)]
+    together(members)
+    for member in members:
+        member.accumulator.set_virtual_batch_size(4)
+    step(members, [(members[0], 1.0, 1), (members[1], 2.0, 3)])
+    assert members[0].parameters[1].tolist() == [-0.5 * expected] * 4
+
+
+def test_rounds_may_be_under_way_together_and_come_in_order(make):
+    members = [make("a"), make("b")]
+    for member in members:
+        member.accumulator.set_parallel_gradients(3)
+    together(members)
+    for i in range(30):
+        until(members, members[i % 2].accumulator.wants_gradients)
+        members[i % 2].give(float(i), 1)
+    until(members, lambda: all(m.steps >= 10 for m in members))
+    until(members, lambda: members[0].steps == members[1].steps)
+    assert members[0].bytes == members[1].bytes
+
+
+def test_a_joiner_gets_the_model_and_goes_on_with_the_others(make):
+    members = [make("a", 1.0), make("b", 1.0)]
+    together(members)
+    for i in range(5):
+        step(members, [(members[i % 2], float(i), 1)])
+    members.append(make("z", 9.0))
+    until(members, lambda: len(members[2].states) == 1)
+    together(members)
+    assert members[2].steps == members[0].steps
+    assert members[2].accumulator.model_version() == 5
+    assert len({m.bytes for m in members}) == 1
+    for i in range(5):
+        step(members, [(members[i % 3], float(i), 1)])
+    assert len({m.bytes for m in members}) == 1
+
+
+def test_the_others_go_on_without_a_leader_that_leaves(make):
+    members = [make("a"), make("b"), make("c")]
+    together(members)
+    step(members, [(members[0], 1.0, 1)])
+    gone = leader_of(members)
+    gone.group.leave()
+    rest = [m for m in members if m is not gone]
+    until(rest, lambda: all(len(m.group.members) == 2 for m in rest))
+    together(rest)
+    step(rest, [(rest[0], 1.0, 1)])
+    assert rest[0].bytes == rest[1].bytes
+    assert rest[0].accumulator.model_version() == 2
+
+
+def test_another_model_is_refused_by_the_parameter(make):
+    good = [make("x"), make("y")]
+    together(good)
+    step(good, [(good[0], 1.0, 1)])
+    other = make("a")
+    other.accumulator.close()
+    wrong = reverie.Accumulator("model", [np.zeros((3, 2)), np.zeros(5)], (), other.group)
+
+    def refused():
+        for member in good:
+            member.turn()
+        try:
+            wrong.update()
+        except errors.InvalidArgumentError as error:
+            return str(error)
+        return None
+
+    message = eventually(refused)
+    assert "parameters[1]" in message
+    assert "[5]" in message
+    until(good, lambda: all(len(m.group.members) == 2 for m in good))
+    together(good)
+    step(good, [(good[0], 1.0, 1)])
+
+
+def test_misuse_raises_and_changes_nothing(make):
+    member = make("a", finite=True)
+    it = member.accumulator
+    for call in (it.skip_gradients, it.zero_gradients, it.gradients, it.state, it.set_state):
+        with pytest.raises(errors.FailedPreconditionError):
+            call()
+    with pytest.raises(errors.FailedPreconditionError, match="wants_gradients"):
+        member.give(1.0, 1)
+    together([member])
+    until([member], it.wants_gradients)
+    with pytest.raises(errors.InvalidArgumentError, match="batch_size"):
+        member.give(1.0, 0)
+    with pytest.raises(errors.InvalidArgumentError, match=r"gradients\[1\]"):
+        it.reduce_gradients(1, [np.zeros((3, 2)), np.zeros(5)])
+    with pytest.raises(errors.InvalidArgumentError, match="one for each"):
+        it.reduce_gradients(1, [np.zeros((3, 2))])
+    with pytest.raises(errors.InvalidArgumentError, match="not finite"):
+        member.give(np.nan, 1)
+    with pytest.raises(errors.AlreadyExistsError):
+        reverie.Accumulator("model", member.parameters, (), member.group)
+    raised = []
+
+    def elsewhere():
+        try:
+            it.update()
+        except errors.FailedPreconditionError as error:
+            raised.append(str(error))
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert "another thread" in raised[0]
+    step([member], [(member, 1.0, 1)])
+    it.close()
+    it.close()
+    with pytest.raises(errors.FailedPreconditionError, match="closed"):
+        it.update()
+
+
+def test_torch_modules_train_alike():
+    torch = pytest.importorskip("torch")
+    with contextlib.ExitStack() as stack:
+        address = stack.enter_context(reverie.Broker()).listen()
+        members = []
+        for i in range(2):
+            torch.manual_seed(i)
+            model = torch.nn.Linear(3, 1)
+            model.register_buffer("seen", torch.full((2,), float(i)))
+            rpc = stack.enter_context(reverie.Rpc(f"m{i}"))
+            rpc.connect(address)
+            group = stack.enter_context(reverie.Group(rpc, "g"))
+            accumulator = reverie.Accumulator("m", model.parameters(), model.buffers(), group)
+            stack.callback(accumulator.close)
+            accumulator.set_virtual_batch_size(8)
+            members.append((model, torch.optim.Adam(model.parameters(), 0.05), accumulator))
+        target = torch.tensor([[1.0, -2.0, 3.0]])
+        losses = []
+
+        def turn():
+            for model, optimizer, accumulator in members:
+                accumulator.update()
+                if accumulator.wants_state():
+                    accumulator.set_state({"optimizer": optimizer.state_dict()})
+                if accumulator.has_new_state():
+                    optimizer.load_state_dict(accumulator.state()["optimizer"])
+                if accumulator.has_gradients():
+                    optimizer.step()
+                    accumulator.zero_gradients()
+                elif accumulator.wants_gradients():
+                    x = torch.randn(4, 3)
+                    loss = ((model(x) - x @ target.T) ** 2).mean()
+                    loss.backward()
+                    accumulator.reduce_gradients(4)
+                    losses.append(loss.item())
+            return (
+                members[0][2].model_version() >= 60
+                and all(not m[2].has_gradients() for m in members)
+                and members[0][2].model_version() == members[1][2].model_version()
+            )
+
+        eventually(turn)
+        (first, _, _), (second, _, _) = members
+        assert all(
+            torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True)
+        )
+        assert torch.equal(first.seen, second.seen)
+        assert np.mean(losses[-20:]) < np.mean(losses[:20])

@@ -1,0 +1,400 @@
+"""Groups of peers: in one process, and of processes that are killed, frozen and come back."""
+
+import asyncio
+import collections
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import reverie
+from eventually import eventually
+from reverie import errors
+from reverie.groups import Round
+
+DEADLINE_S = 30.0
+
+
+@pytest.fixture
+def broker():
+    with reverie.Broker() as broker:
+        broker.listen()
+        yield broker
+
+
+@pytest.fixture
+def join(broker):
+    """Makes a member; all of them leave at the end."""
+    with contextlib.ExitStack() as stack:
+
+        def made(name, **options):
+            rpc = stack.enter_context(reverie.Rpc(name))
+            rpc.connect(broker._rpc.addresses[0])
+            return stack.enter_context(reverie.Group(rpc, "g", **options))
+
+        yield made
+
+
+@pytest.fixture
+def three(join):
+    groups = [join(f"m{i}") for i in range(3)]
+    for group in groups:
+        group.wait(3)
+    return groups
+
+
+def on_all(groups, begin):
+    """The results of a round that each member begins."""
+    rounds = [begin(group, i) for i, group in enumerate(groups)]
+    return [round_.result(DEADLINE_S) for round_ in rounds]
+
+
+def test_members_are_the_same_on_all_in_their_order(join, broker):
+    first = join("first", sort_order=2)
+    first.wait(1)
+    second = join("second", sort_order=1)
+    assert first.wait(2) == second.wait(2) == ["second", "first"]
+    assert first.epoch == second.epoch > 0
+    assert first.update()
+    assert not first.update()
+    (listed,) = broker.groups()
+    assert (listed["name"], listed["members"]) == ("g", ["second", "first"])
+    first.set_sort_order(0)
+    eventually(lambda: second.members == ["first", "second"])
+
+
+Point = collections.namedtuple("Point", ["x", "y"])
+
+
+def test_nests_are_reduced_leaf_by_leaf_and_keep_their_shape(three):
+    def nest(i):
+        return {
+            "w": np.full((2, 3), i, np.float32),
+            "list": [np.int64(i), 2.5 * i, i],
+            "point": Point(np.arange(4)[::2] * i, np.zeros((0, 3))),
+            2: (True,),
+        }
+
+    for result in on_all(three, lambda g, i: g.all_reduce("nest", nest(i), "max")):
+        assert list(result) == ["w", "list", "point", 2]
+        assert result["w"].tolist() == [[2.0] * 3] * 2
+        assert result["w"].dtype == np.float32
+        assert result["list"] == [2, 5.0, 2]
+        assert isinstance(result["list"][1], float)
+        assert isinstance(result["point"], Point)
+        assert result["point"].x.tolist() == [0, 4]
+        assert result["point"].y.shape == (0, 3)
+        assert result[2] == (True,)
+
+
+@pytest.mark.parametrize(
+    ("op", "expected"), [("sum", 6), ("mean", 2), ("min", 1), ("max", 3), ("product", 6)]
+)
+def test_operations(three, op, expected):
+    results = on_all(three, lambda g, i: g.all_reduce("op", np.array([i + 1.0]), op))
+    assert [r.tolist() for r in results] == [[expected]] * 3
+
+
+def test_all_members_get_the_same_bytes(three):
+    draws = [np.random.default_rng(i).normal(size=300_000).astype(np.float32) for i in range(3)]
+    results = on_all(three, lambda g, i: g.all_reduce("sum", draws[i]))
+    again = on_all(three, lambda g, i: g.all_reduce("sum", draws[i]))
+    assert len({r.tobytes() for r in (*results, *again)}) == 1
+    np.testing.assert_allclose(results[0], sum(draws), rtol=1e-4, atol=1e-4)
+    assert all(draw is not result for draw, result in zip(draws, results, strict=True))
+
+
+def test_torch_tensors_come_back_as_such(three):
+    torch = pytest.importorskip("torch")
+
+    def tensors(i):
+        return {
+            "half": torch.full((3,), i + 1.0, dtype=torch.float16),
+            "brain": torch.full((2, 2), i + 1.0, dtype=torch.bfloat16),
+            "turned": torch.arange(6.0).reshape(2, 3).t().requires_grad_(),
+        }
+
+    for result in on_all(three, lambda g, i: g.all_reduce("t", tensors(i))):
+        assert result["half"].dtype == torch.float16
+        assert result["half"].tolist() == [6.0] * 3
+        assert result["brain"].dtype == torch.bfloat16
+        assert result["brain"].tolist() == [[6.0] * 2] * 2
+        assert torch.equal(result["turned"], 3 * torch.arange(6.0).reshape(2, 3).t())
+
+
+def test_functions_fold_any_values_in_the_order_of_members(three):
+    order = three[0].members
+
+    def add(a, b):
+        return {"names": a["names"] + b["names"]}
+
+    results = on_all(three, lambda g, _: g.all_reduce("fold", {"names": [g.rpc.name]}, add))
+    assert results == [{"names": order}] * 3
+
+
+def test_a_function_that_raises_harms_its_own_member_alone(three):
+    def bad(_a, _b):
+        raise ZeroDivisionError("mine")
+
+    ops = [lambda a, b: a + b, bad, lambda a, b: a + b]
+    rounds = [g.all_reduce("fold", i, ops[i]) for i, g in enumerate(three)]
+    assert rounds[0].result(DEADLINE_S) == rounds[2].result(DEADLINE_S) == 3
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        rounds[1].result(DEADLINE_S)
+
+
+def test_values_are_gathered_and_broadcast(three):
+    gathered = on_all(
+        three, lambda g, i: g.all_gather("values", {"i": i, "a": np.arange(i), "b": np.ones(3)})
+    )
+    for result in gathered:
+        assert list(result) == three[0].members
+        assert {name: value["i"] for name, value in result.items()} == {"m0": 0, "m1": 1, "m2": 2}
+        assert result["m2"]["a"].tolist() == [0, 1]
+        assert result["m1"]["b"].tolist() == [1.0] * 3
+    big = np.random.default_rng(0).normal(size=200_000)
+    for result in on_all(
+        three, lambda g, i: g.broadcast("b", big if i == 1 else None, source="m1")
+    ):
+        assert result.tobytes() == big.tobytes()
+    assert on_all(three, lambda g, _: g.barrier()) == [None] * 3
+
+
+def test_rounds_can_be_awaited(three):
+    async def both():
+        rounds = [g.all_reduce("sum", 1.5) for g in three]
+        return await asyncio.gather(*(asyncio.ensure_future(awaited(r)) for r in rounds))
+
+    async def awaited(round_):
+        return await round_
+
+    assert asyncio.run(both()) == [4.5] * 3
+
+
+def test_a_round_waits_for_all_and_says_for_whom(three):
+    rounds = [g.all_reduce("sum", 1) for g in three[:2]]
+    assert not rounds[0].wait(0.05)
+    with pytest.raises(errors.DeadlineExceededError, match="goes on"):
+        rounds[0].result(0.0)
+    eventually(lambda: "'m2', which has not begun it" in three[0].why_waiting())
+    assert "'m1'" not in three[0].why_waiting()
+    with pytest.raises(errors.AlreadyExistsError, match="under way"):
+        three[0].all_reduce("sum", 1)
+    rounds.append(three[2].all_reduce("sum", 1))
+    assert [r.result(DEADLINE_S) for r in rounds] == [3] * 3
+    assert three[0].why_waiting() == ""
+
+
+def test_other_arrays_are_refused_on_all_by_name(three):
+    rounds = [
+        g.all_reduce("sum", {"layer": {"w": np.zeros(3 + (i == 1))}}) for i, g in enumerate(three)
+    ]
+    for round_ in rounds:
+        with pytest.raises(errors.InvalidArgumentError, match="layer/w float64"):
+            round_.result(DEADLINE_S)
+
+
+def test_what_cannot_be_is_refused(three, broker):
+    group = three[0]
+    for data in (object(), "text", np.array(["a"])):
+        with pytest.raises((errors.UnsupportedTypeError, errors.InvalidArgumentError)):
+            group.all_reduce("x", data)
+    with pytest.raises(errors.InvalidArgumentError, match="'mean', which int64"):
+        group.all_reduce("x", {"n": np.arange(3)}, "mean")
+    with pytest.raises(errors.InvalidArgumentError, match="op"):
+        group.all_reduce("x", 1.0, "median")
+    with pytest.raises(errors.NotFoundError, match="nobody"):
+        group.broadcast("x", 1, source="nobody")
+    with pytest.raises(errors.UnsupportedTypeError, match="rounds"):
+        Round()
+    with pytest.raises(errors.AlreadyExistsError, match="leave"):
+        reverie.Group(group.rpc, "g")
+    with pytest.raises(errors.AlreadyExistsError):
+        reverie.Broker(broker._rpc)
+    with pytest.raises(errors.InvalidArgumentError, match="broker"):
+        reverie.Group(broker._rpc, "g")
+    group.leave()
+    group.leave()
+    with pytest.raises(errors.ReverieError):
+        group.all_reduce("x", 1.0)
+    with pytest.raises(errors.FailedPreconditionError, match="left"):
+        group.wait(1)
+
+
+def test_without_a_broker_a_wait_says_so():
+    with reverie.Rpc() as rpc, reverie.Group(rpc, "g") as group:
+        with pytest.raises(errors.DeadlineExceededError, match="broker"):
+            group.wait(1, timeout_s=0.1)
+        with pytest.raises(errors.FailedPreconditionError, match="no members"):
+            group.all_reduce("x", 1.0)
+        assert group.members == []
+        assert "broker" in group.why_waiting()
+
+
+def test_the_members_go_on_without_the_broker_and_it_finds_them_again():
+    with reverie.Broker() as first:
+        address = first.listen()
+        rpcs = [reverie.Rpc(f"m{i}") for i in range(2)]
+        for rpc in rpcs:
+            rpc.connect(address)
+        groups = [reverie.Group(rpc, "g") for rpc in rpcs]
+        for group in groups:
+            group.wait(2)
+        epoch = groups[0].epoch
+        assert on_all(groups, lambda g, i: g.all_reduce("sum", i)) == [1, 1]
+    assert on_all(groups, lambda g, i: g.all_reduce("sum", i)) == [1, 1]
+    with reverie.Broker() as second:
+        second.listen(address)
+        eventually(lambda: second.groups() and not second.groups()[0]["missing"])
+        assert second.groups()[0]["epoch"] == epoch
+        assert on_all(groups, lambda g, i: g.all_reduce("sum", i)) == [1, 1]
+        assert groups[1].epoch == epoch
+        for group, rpc in zip(groups, rpcs, strict=True):
+            group.leave()
+            rpc.close()
+
+
+MEMBER = """
+import sys
+import numpy as np
+import reverie
+
+rpc = reverie.Rpc(sys.argv[2])
+rpc.connect(sys.argv[1])
+group = reverie.Group(rpc, "g")
+group.wait(int(sys.argv[3]))
+print("in", flush=True)
+while True:
+    try:
+        members = group.wait(1)
+        round_ = group.all_reduce("sum", np.ones(40_000, np.float32))
+        total = round_.result()
+    except reverie.errors.GroupChangedError:
+        continue
+    assert (total == len(round_.members)).all(), total
+"""
+
+
+@pytest.fixture
+def start(broker):
+    """Starts member processes, which sum ones for ever; they are killed at the end."""
+    processes = []
+
+    def started(name, count):
+        arguments = [broker._rpc.addresses[0], name, str(count)]
+        processes.append(
+            subprocess.Popen([sys.executable, "-c", MEMBER, *arguments], stdout=subprocess.PIPE)
+        )
+        return processes[-1]
+
+    yield started
+    for process in processes:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def sums_of(group, count):
+    """Takes part in rounds until one is over ``count`` members; the seconds that took."""
+    begin = time.monotonic()
+    while time.monotonic() - begin < DEADLINE_S:
+        try:
+            round_ = group.all_reduce("sum", np.ones(40_000, np.float32))
+            total = round_.result(DEADLINE_S)
+        except (errors.GroupChangedError, errors.FailedPreconditionError):
+            group.wait(1)
+            continue
+        assert (total == len(round_.members)).all()
+        if len(round_.members) == count:
+            return time.monotonic() - begin
+    raise AssertionError(f"no round of {count} members: {group.members}, {group.why_waiting()}")
+
+
+def test_a_process_that_is_killed_or_frozen_is_dropped_and_may_come_back(join, start):
+    group = join("here")
+    others = [start(f"p{i}", 3) for i in range(2)]
+    sums_of(group, 3)
+    others[0].kill()
+    assert sums_of(group, 2) < 5.0  # 2 s where nothing else runs
+    start("p0", 3)
+    sums_of(group, 3)
+    os.kill(others[1].pid, signal.SIGSTOP)
+    assert sums_of(group, 2) < 5.0
+    os.kill(others[1].pid, signal.SIGCONT)
+    sums_of(group, 3)
+    assert others[1].poll() is None
+
+
+@pytest.mark.parametrize("changes", [6])
+def test_random_kills_and_joins_leave_right_sums(join, start, changes):
+    draws = np.random.default_rng(5)
+    group = join("here")
+    alive = {f"p{i}": start(f"p{i}", 1) for i in range(3)}
+    sums_of(group, 4)
+    for change in range(changes):
+        if len(alive) > 1 and (draws.random() < 0.5 or len(alive) == 3):
+            name = sorted(alive)[draws.integers(len(alive))]
+            alive.pop(name).kill()
+        else:
+            name = f"q{change}"
+            alive[name] = start(name, 1)
+        sums_of(group, len(alive) + 1)
+
+
+def test_ctrl_c_ends_a_wait(join):
+    group = join("a")
+    other = join("b")
+    group.wait(2)
+    other.wait(2)
+    round_ = group.all_reduce("sum", 1)
+    main = threading.main_thread().ident
+    timer = threading.Timer(0.1, lambda: signal.pthread_kill(main, signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        round_.result()
+    timer = threading.Timer(0.1, lambda: signal.pthread_kill(main, signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        group.wait(3)
+    round_.cancel()
+    with pytest.raises(errors.CancelledError):
+        round_.result()
+
+
+def test_a_forked_child_is_refused(three):
+    child = os.fork()
+    if child == 0:
+        try:
+            three[0].all_reduce("x", 1.0)
+        except errors.FailedPreconditionError:
+            os._exit(0)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert on_all(three, lambda g, i: g.all_reduce("x", i)) == [3] * 3
+
+
+def test_the_command_serves_until_it_is_told_to_end():
+    process = subprocess.Popen(
+        [sys.executable, "-m", "reverie", "broker", "--listen", "127.0.0.1:0"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        line = process.stdout.readline()
+        assert line.startswith("Broker listening at 127.0.0.1:")
+        with reverie.Rpc("m") as rpc:
+            rpc.connect(line.split()[-1])
+            with reverie.Group(rpc, "g") as group:
+                assert group.wait(1) == ["m"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_S) == 0
+    bad = [sys.executable, "-m", "reverie", "broker", "--listen", "nowhere"]
+    ended = subprocess.run(bad, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "nowhere" in ended.stderr

@@ -1,0 +1,180 @@
+"""Programs written for moolib's groups and accumulators, with the name aliased."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from eventually import eventually
+from reverie import moolib
+
+DEADLINE_S = 30.0
+
+
+@pytest.fixture
+def connected():
+    """Makes peers that are connected to a broker."""
+    broker_rpc = moolib.Rpc()
+    broker_rpc.set_name("broker")
+    broker = moolib.Broker(broker_rpc)
+    address = f"ipc://groups-{moolib.create_uid()}"
+    broker.listen(address)
+    peers = []
+
+    def made(name):
+        rpc = moolib.Rpc()
+        rpc.set_name(name)
+        rpc.connect(address)
+        peers.append(rpc)
+        return rpc
+
+    yield made
+    for peer in peers:
+        peer.close()
+    broker.update()
+    broker.close()
+
+
+@pytest.fixture
+def groups(connected):
+    made = [moolib.Group(connected(f"m{i}"), "g") for i in range(3)]
+    eventually(lambda: [group.update() for group in made] and in_all(made, 3))
+    return made
+
+
+def in_all(groups, count):
+    return all(len(group.members()) == count for group in groups)
+
+
+def test_the_membership_as_moolib_tells_it(connected):
+    first = moolib.Group(connected("a"), "g")
+    second = moolib.Group(connected("b"), "g")
+    assert (first.name(), first.members(), first.sync_id(), first.active()) == ("g", [], 0, False)
+    first.set_sort_order(3)
+    first.set_timeout(10.0)
+    eventually(lambda: (first.update(), second.update()) and in_all([first, second], 2))
+    assert first.members() == second.members() == ["b", "a"]
+    assert first.sync_id() == second.sync_id() != 0
+    assert first.active()
+    with pytest.raises(RuntimeError, match="before"):
+        first.set_broker_name("other")
+    first.leave()
+    eventually(lambda: second.members() == ["b"])
+
+
+def test_sums_of_tensors_and_functions_of_values(groups):
+    torch = pytest.importorskip("torch")
+    sums = [g.all_reduce("sum", torch.full((3,), float(i))) for i, g in enumerate(groups)]
+    for reduction in sums:
+        assert isinstance(reduction, moolib.AllReduce)
+        assert reduction.result(DEADLINE_S).tolist() == [3.0] * 3
+        assert reduction.done()
+        assert reduction.exception() is None
+    longest = [g.all_reduce("max", "x" * i, op=max) for i, g in enumerate(groups)]
+    assert [r.result() for r in longest] == ["xx"] * 3
+
+    async def awaited():
+        return [await g for g in [g.all_reduce("a", 1) for g in groups]]
+
+    assert asyncio.run(awaited()) == [3] * 3
+
+
+def test_what_goes_wrong_is_a_runtime_error(groups):
+    late = groups[0].all_reduce("late", 1.0)
+    with pytest.raises(RuntimeError, match="timed out"):
+        late.wait(0.01)
+    with pytest.raises(RuntimeError, match="under way"):
+        groups[0].all_reduce("late", 1.0)
+    late.cancel()
+    with pytest.raises(RuntimeError, match="cancelled"):
+        late.result()
+    other = groups[0].all_reduce("other", 1.0)
+    groups[2].leave()
+    with pytest.raises(RuntimeError, match="group change"):
+        other.result(DEADLINE_S)
+    assert isinstance(other.exception(), moolib.RpcError)
+
+
+def test_a_training_loop_of_moolibs(connected):
+    members = []
+    for i in range(2):
+        group = moolib.Group(connected(f"m{i}"), "g")
+        parameters = [np.full(4, float(i))]
+        accumulator = moolib.Accumulator("model", parameters, [], group=group)
+        accumulator.set_virtual_batch_size(4)
+        members.append((group, parameters, accumulator))
+
+    def turn():
+        for group, parameters, accumulator in members:
+            group.update()
+            accumulator.update()
+            if accumulator.wants_state():
+                accumulator.set_state({"steps": 1})
+            if accumulator.has_new_state():
+                assert accumulator.state() == {"steps": 1}
+            if accumulator.has_gradients():
+                parameters[0] -= accumulator.gradients()[0]
+                accumulator.zero_gradients()
+            elif accumulator.wants_gradients():
+                if group is members[0][0]:
+                    accumulator.skip_gradients()
+                else:
+                    accumulator.reduce_gradients(2, [np.full(4, 0.25)])
+        versions = {accumulator.model_version() for _, _, accumulator in members}
+        return min(versions) >= 3 and len(versions) == 1
+
+    eventually(turn)
+    assert members[0][1][0].tobytes() == members[1][1][0].tobytes()
+    for _, _, accumulator in members:
+        assert accumulator.get_gradient_stats()["batch_size"] >= 4
+        accumulator.close()
+
+
+def test_the_broker_is_a_program():
+    port = 20_000 + int(moolib.create_uid(), 16) % 20_000
+    process = subprocess.Popen(
+        [sys.executable, "-m", "reverie.moolib.broker", f"127.0.0.1:{port}"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout.readline() == f"Broker listening at 127.0.0.1:{port}\n"
+        rpc = moolib.Rpc()
+        rpc.connect(f"127.0.0.1:{port}")
+        group = moolib.Group(rpc, "g")
+        eventually(lambda: group.update() or group.active())
+        rpc.close()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(DEADLINE_S) == 0
+        assert process.stderr.read() == ""
+
+
+def test_main_takes_the_names_of_the_module(monkeypatch, capsys):
+    made = []
+
+    class Fake:
+        def __init__(self, *arguments, **_options):
+            made.append(arguments)
+
+        def set_name(self, name):
+            made.append(name)
+
+        def listen(self, address):
+            made.append(address)
+
+        def update(self):
+            raise KeyboardInterrupt
+
+        def close(self):
+            made.append("closed")
+
+    monkeypatch.setattr(moolib, "Rpc", Fake)
+    monkeypatch.setattr(moolib, "Broker", Fake)
+    moolib.broker.main(["127.0.0.1:5"])
+    assert made[1] == "broker"
+    assert made[-2:] == ["127.0.0.1:5", "closed"]
+    assert capsys.readouterr().out == "Broker listening at 127.0.0.1:5\n"
