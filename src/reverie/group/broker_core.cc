@@ -40,7 +40,11 @@ void BrokerCore::on_watch(InboundId id, BrokerRequest request, TimePoint now) {
     place = groups_.emplace(request.group, State{}).first;
   }
   State& state = place->second;
-  if (request.known.epoch > state.current.epoch) adopt(state, request.known, now);
+  const auto is_ahead = [&] {
+    return request.known.id != state.current.id && request.known.epoch > 0 &&
+           request.known.epoch >= state.current.epoch;
+  };
+  if (is_ahead()) adopt(state, request.known, now);
 
   auto found = state.entries.find(request.who.name);
   if (found != state.entries.end() && found->second.member.incarnation != request.who.incarnation) {
@@ -77,6 +81,8 @@ void BrokerCore::on_watch(InboundId id, BrokerRequest request, TimePoint now) {
   entry.request = id;
   entry.lost_at = TimePoint::max();
   entry.is_awaited = false;
+  // A member that was further than this broker is waits for an epoch above its own.
+  if (is_ahead()) return;
   if (entry.is_listed && (request.known.id != state.current.id || request.wants_word)) {
     tell(state, entry, now);
   }
