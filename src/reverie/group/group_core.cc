@@ -8,6 +8,7 @@ namespace reverie {
 namespace {
 
 constexpr std::size_t kPastMax = 64;
+constexpr std::size_t kFailedMax = 256;
 constexpr Duration kFutureKept = std::chrono::seconds(10);
 // A round is asked after when it has lasted so long, and again.
 constexpr Duration kAskAfter = std::chrono::milliseconds(500);
@@ -79,6 +80,7 @@ Result<RoundId> GroupCore::begin(const std::string& name, std::uint64_t membersh
   if (const auto aborted = aborted_.find(key); aborted != aborted_.end()) {
     Ended ended = std::move(aborted->second);
     ended.id = id;
+    note_failed(key, ended.status, ended.lost);
     aborted_.erase(aborted);
     if (const auto early = early_.extract(key)) {
       for (const Early& kept : early.mapped()) early_bytes_ -= kept.payload.bulk_bytes();
@@ -150,6 +152,7 @@ void GroupCore::enter(const Membership& next) {
   if (past_.size() > kPastMax) past_.pop_front();
   begun_.clear();
   aborted_.clear();
+  failed_.clear();
   for (const auto& [key, kept] : early_) {
     for (const Early& one : kept) early_bytes_ -= one.payload.bulk_bytes();
   }
@@ -184,12 +187,19 @@ void GroupCore::end_if_done(const RoundKey& key) {
   running_.erase(running);
 }
 
+void GroupCore::note_failed(const RoundKey& key, const Status& status,
+                            const std::vector<std::string>& lost) {
+  failed_.push_back({key, status, lost.empty() ? std::string() : lost.front()});
+  if (failed_.size() > kFailedMax) failed_.pop_front();
+}
+
 void GroupCore::end(const RoundKey& key, const Status& status, const std::vector<std::string>& lost,
                     bool tells) {
   const auto running = running_.find(key);
   if (running == running_.end()) return;
   ended_.push_back({running->second.id, status, lost});
   running_.erase(running);
+  note_failed(key, status, lost);
   if (!tells) return;
   RoundMessage message;
   message.kind = RoundMessageKind::kAbort;
@@ -217,8 +227,7 @@ void GroupCore::ask(const RoundKey& key, Running& running, TimePoint now) {
   message.round = key;
   for (std::size_t i = 0; i < current_.members.size(); ++i) {
     const std::string& name = current_.members[i].name;
-    const auto word = running.words.find(name);
-    if (i == member_.index() || (word != running.words.end() && word->second.has_begun)) continue;
+    if (i == member_.index()) continue;
     Sent sent;
     sent.what = Sent::What::kAsk;
     sent.round = key;

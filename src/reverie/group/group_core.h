@@ -113,6 +113,11 @@ class GroupCore {
     Payload payload;
     TimePoint came;
   };
+  struct Failed {
+    RoundKey round;
+    Status status;
+    std::string lost;
+  };
   struct Sent {
     enum class What { kMember, kPart, kAsk, kCompare };
     What what = What::kPart;
@@ -136,6 +141,7 @@ class GroupCore {
   void end_if_done(const RoundKey& key);
   void end(const RoundKey& key, const Status& status, const std::vector<std::string>& lost,
            bool tells);
+  void note_failed(const RoundKey& key, const Status& status, const std::vector<std::string>& lost);
   void on_part(std::size_t from, RoundMessage message, Request request, TimePoint now);
   void on_abort(const RoundMessage& message);
   // Asks `with` what it reduces, to end the round by what differs.
@@ -154,6 +160,7 @@ class GroupCore {
   std::map<std::string, std::uint64_t> begun_;  // rounds of each name in this membership
   std::map<RoundKey, std::vector<Early>> early_;
   std::map<RoundKey, Ended> aborted_;                    // before they have begun here
+  std::deque<Failed> failed_;                            // for those whom no abort has reached
   std::map<std::uint64_t, std::vector<Early>> futures_;  // by memberships that are not known yet
   std::size_t early_bytes_ = 0;
   std::map<std::uint64_t, Sent> sent_;

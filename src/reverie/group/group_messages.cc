@@ -69,6 +69,13 @@ void GroupCore::on_request(Request request, TimePoint now) {
     if (message.part == 1 && is_current && running != running_.end()) {
       word.signature = running->second.round->signature();
     }
+    if (is_current) {
+      for (const Failed& failed : failed_) {
+        if (failed.round != message.round) continue;
+        word.ended = failed.status;
+        word.lost = failed.lost;
+      }
+    }
     answer(request.id, encode(word));
     return;
   }
@@ -210,7 +217,13 @@ void GroupCore::on_answered(std::uint64_t ticket, CallResult result, TimePoint n
       if (running == running_.end() || running->second.id != sent.id) return;
       if (result.kind != CallResult::Kind::kAnswer) return;
       const Result<RoundWord> word = decode_round_word(result.payload);
-      if (word.ok()) running->second.words[sent.to] = *word;
+      if (!word.ok()) return;
+      running->second.words[sent.to] = *word;
+      if (!word->ended.ok()) {
+        std::vector<std::string> lost;
+        if (!word->lost.empty()) lost.push_back(word->lost);
+        end(sent.round, word->ended, lost, /*tells=*/false);
+      }
       return;
     }
     case Sent::What::kCompare: {

@@ -59,21 +59,31 @@ Result<RoundMessage> decode_round_message(const Payload& payload) {
 Payload encode(const RoundWord& word) {
   Payload payload;
   ValueWriter writer(payload);
-  writer.begin(ValueKind::kTuple, 3);
+  writer.begin(ValueKind::kTuple, 6);
   write_number(writer, word.has_begun ? 1 : 0);
   writer.integer(word.still_ms);
   writer.text(std::string_view(word.signature).substr(0, kTextMax));
+  write_number(writer, static_cast<std::uint64_t>(word.ended.code()));
+  writer.text(std::string_view(word.ended.message()).substr(0, kTextMax));
+  writer.text(word.lost);
   return payload;
 }
 
 Result<RoundWord> decode_round_word(const Payload& payload) {
   FieldReader fields(payload);
   RoundWord word;
-  REVERIE_RETURN_IF_ERROR(fields.begin(3));
+  REVERIE_RETURN_IF_ERROR(fields.begin(6));
   REVERIE_ASSIGN_OR_RETURN(word.has_begun, fields.flag());
   REVERIE_ASSIGN_OR_RETURN(word.still_ms, fields.integer());
   REVERIE_ASSIGN_OR_RETURN(word.signature, fields.text(kTextMax));
+  REVERIE_ASSIGN_OR_RETURN(const std::size_t code, fields.size(16));
+  REVERIE_ASSIGN_OR_RETURN(std::string text, fields.text(kTextMax));
+  REVERIE_ASSIGN_OR_RETURN(word.lost, fields.text(kGroupNameMax));
   REVERIE_RETURN_IF_ERROR(fields.end());
+  if (code != 0) {
+    if (!is_code(code)) return data_loss("a round ended with the code {}, which is unknown", code);
+    word.ended = Status(static_cast<StatusCode>(code), std::move(text));
+  }
   return word;
 }
 

@@ -51,6 +51,9 @@ struct RoundWord {
   bool has_begun = false;
   std::int64_t still_ms = 0;  // since the program advanced last
   std::string signature;      // of the round, where it was asked for
+  // How the round ended there, unless it has a result or is under way: an abort may be lost.
+  Status ended;
+  std::string lost;
 };
 Payload encode(const RoundWord& word);
 Result<RoundWord> decode_round_word(const Payload& payload);
