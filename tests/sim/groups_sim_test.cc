@@ -364,7 +364,8 @@ Outcome run(std::uint64_t seed) {
     }
     return true;
   };
-  (void)world.time_until(all_go_on, std::chrono::seconds(5));
+  // So two of them, one after the other, take 5.07 s in the slowest of 10,000 runs.
+  (void)world.time_until(all_go_on, std::chrono::seconds(6));
   for (std::size_t i = 0; i < kMembers && oracle.wrong.empty(); ++i) {
     if (world.member(i)->good_rounds > before[i]) continue;
     oracle.wrong = "no round ends in a well group: " +

@@ -201,20 +201,24 @@ void GroupCore::end(const RoundKey& key, const Status& status, const std::vector
   running_.erase(running);
   note_failed(key, status, lost);
   if (!tells) return;
+  for (std::size_t i = 0; i < current_.members.size(); ++i) {
+    if (i == member_.index()) continue;
+    abort_on(current_.members[i].name, key, status, lost.empty() ? std::string() : lost.front());
+  }
+}
+
+void GroupCore::abort_on(const std::string& member, const RoundKey& key, const Status& status,
+                         const std::string& lost) {
   RoundMessage message;
   message.kind = RoundMessageKind::kAbort;
   message.membership = current_.id;
   message.round = key;
   message.status = status;
-  if (!lost.empty()) message.lost = lost.front();
-  for (std::size_t i = 0; i < current_.members.size(); ++i) {
-    if (i == member_.index()) continue;
-    Sent sent;
-    sent.round = key;
-    sent.to = current_.members[i].name;
-    const std::string to = sent.to;
-    call(to, function_, encode(message), std::move(sent));
-  }
+  message.lost = lost;
+  Sent sent;
+  sent.round = key;
+  sent.to = member;
+  call(member, function_, encode(message), std::move(sent));
 }
 
 // --- Time.

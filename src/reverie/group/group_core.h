@@ -123,7 +123,8 @@ class GroupCore {
     What what = What::kPart;
     std::uint64_t member_ticket = 0;
     RoundKey round;
-    RoundId id = 0;
+    RoundId id = 0;  // 0 for an abort
+    std::uint64_t membership = 0;
     std::string to;
     bool must_arrive = false;
   };
@@ -148,6 +149,10 @@ class GroupCore {
   void compare(const RoundKey& key, RoundId id, const std::string& with, TimePoint now);
   void end_as_different(const RoundKey& key, const std::string& other, std::string_view signature);
   void on_part_answered(const Sent& sent, const CallResult& result);
+  // A part of a round that has its result here did not reach its member.
+  void on_part_lost(const Sent& sent, const Status& why);
+  void abort_on(const std::string& member, const RoundKey& key, const Status& status,
+                const std::string& lost);
   void keep_future(RoundMessage message, Request request, TimePoint now);
   void ask(const RoundKey& key, Running& running, TimePoint now);
   bool is_past(std::uint64_t membership) const;

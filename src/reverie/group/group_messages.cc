@@ -192,6 +192,7 @@ void GroupCore::send_parts(const RoundKey& key, RoundId id, Round& round,
     Sent sent;
     sent.round = key;
     sent.id = id;
+    sent.membership = current_.id;
     sent.to = current_.members[part.to].name;
     sent.must_arrive = part.must_arrive;
     const std::string to = sent.to;
@@ -237,9 +238,24 @@ void GroupCore::on_answered(std::uint64_t ticket, CallResult result, TimePoint n
   }
 }
 
+void GroupCore::on_part_lost(const Sent& sent, const Status& why) {
+  if (sent.id == 0 || sent.membership != current_.id) return;
+  const bool has_failed = std::any_of(failed_.begin(), failed_.end(), [&](const Failed& failed) {
+    return failed.round == sent.round;
+  });
+  if (has_failed) return;  // all were told
+  const Status status = unavailable("a part of round '{}' from '{}' was lost: {}", sent.round.name,
+                                    member_.options().who.name, why.message());
+  note_failed(sent.round, status, {});
+  abort_on(sent.to, sent.round, status, "");
+}
+
 void GroupCore::on_part_answered(const Sent& sent, const CallResult& result) {
   const auto running = running_.find(sent.round);
-  if (running == running_.end() || running->second.id != sent.id) return;
+  if (running == running_.end() || running->second.id != sent.id) {
+    if (result.kind != CallResult::Kind::kAnswer) on_part_lost(sent, result.status);
+    return;
+  }
   if (result.kind == CallResult::Kind::kAnswer) {
     if (sent.must_arrive) running->second.round->arrived();
     end_if_done(sent.round);

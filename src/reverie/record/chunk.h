@@ -240,7 +240,7 @@ class Chunk final : public RefCounted<Chunk> {
   void end_reading() const;
 
   mutable std::atomic<std::uint32_t> item_count_{0};
-  mutable std::atomic<std::uint32_t> owner_{0};   // 0: no table has claimed it
+  mutable std::atomic<std::uint32_t> owner_{0};  // 0: no table has claimed it
   mutable std::uint32_t owners_item_count_ = 0;  // guarded by the owner's lock
   Ref<const ChunkSchema> schema_;
   mutable Buffer storage_;  // of the raw rows; the last RawRows gives it back

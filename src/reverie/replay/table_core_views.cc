@@ -26,9 +26,9 @@ std::size_t TableCore::insert_views(std::span<const TrajectoryView> items, TimeP
     if (is_lean) [[likely]] {
       stored.trajectory = Trajectory::borrowed(items[i]);
     } else {
-      stored.trajectory = is_one ? Trajectory(Ref<const Layout>::share(items[i].layout),
-                                              items[i].pieces())
-                                 : std::move(owned_[owned_count++]);
+      stored.trajectory =
+          is_one ? Trajectory(Ref<const Layout>::share(items[i].layout), items[i].pieces())
+                 : std::move(owned_[owned_count++]);
       chunks_.add(stored.trajectory.view(), /*is_keyed=*/false);
     }
     if (was_lean != is_lean) state_->slots.set_lean(slots_[i], is_lean);

@@ -160,7 +160,8 @@ Status TransitionWriter::reserve(Stream& stream, std::uint32_t env) {
   return {};
 }
 
-[[gnu::always_inline]] inline TransitionWriter::Row TransitionWriter::row_at(Stream& stream, std::uint64_t row) const {
+[[gnu::always_inline]] inline TransitionWriter::Row TransitionWriter::row_at(
+    Stream& stream, std::uint64_t row) const {
   if (chunk_number(row) != stream.at_chunk) {
     stream.at_chunk = chunk_number(row);
     stream.at = &chunk_of(stream, row);
