@@ -65,3 +65,4 @@ target_link_libraries(reverie PRIVATE OpenSSL::SSL OpenSSL::Crypto
 target_link_libraries(reverie PUBLIC Threads::Threads ${CMAKE_DL_LIBS} PRIVATE
                       reverie_lz4 reverie_zstd reverie_snappy $<BUILD_INTERFACE:reverie_warnings>)
 reverie_precompile(reverie)
+reverie_unite(reverie)

@@ -4,11 +4,13 @@ option(REVERIE_BUILD_EXAMPLES "Build examples/cc" ${PROJECT_IS_TOP_LEVEL})
 option(REVERIE_BUILD_BENCHMARKS "Build benchmarks/cc (needs google-benchmark)" OFF)
 option(REVERIE_BUILD_FUZZ "Build tests/fuzz (needs clang)" OFF)
 option(REVERIE_BUILD_PYTHON "Build the Python extension (needs nanobind)" OFF)
+option(REVERIE_STABLE_ABI "Build that extension for every CPython from 3.12 on" OFF)
 set(REVERIE_PYTHON_OUTPUT ${PROJECT_SOURCE_DIR}/python/reverie
     CACHE PATH "Where the Python extension is written, unless a wheel is built")
 set(REVERIE_BOX2D AUTO CACHE STRING "Environments on Box2D: ON (needs libbox2d-dev), OFF, or AUTO")
 set(REVERIE_BUILT "" CACHE PATH "A build folder whose Python extension a wheel takes instead of its own")
 option(REVERIE_PRECOMPILED_HEADER "Precompile the headers of others" OFF)
+option(REVERIE_UNITED_SOURCES "Compile the sources of a folder together" OFF)
 option(REVERIE_WERROR "Treat warnings as errors" OFF)
 set(REVERIE_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize takes them: address,undefined or thread")
 
@@ -45,7 +47,9 @@ endif()
 add_library(reverie_warnings INTERFACE)
 target_compile_options(
   reverie_warnings
-  INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wnon-virtual-dtor
+  INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wnon-virtual-dtor
+            # A name of a source that is compiled along (united.cmake) is no shadow.
+            $<$<NOT:$<BOOL:$<TARGET_PROPERTY:UNITY_BUILD>>>:-Wshadow>
             # clang takes signs into -Wconversion, g++ does not: the same for both.
             $<$<CXX_COMPILER_ID:Clang>:-Wno-sign-conversion>
             $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety> $<$<BOOL:${REVERIE_WERROR}>:-Werror>)

@@ -21,10 +21,24 @@ if(NOT SKBUILD)
     OUTPUT_STRIP_TRAILING_WHITESPACE
     OUTPUT_VARIABLE nanobind_ROOT COMMAND_ERROR_IS_FATAL ANY)
 endif()
+# One extension for every CPython from 3.12 on: a wheel's (wheel.py-api of pyproject.toml), or if asked for.
+set(reverie_stable_abi)
+if(SKBUILD_SABI_VERSION OR REVERIE_STABLE_ABI)
+  if(Python_VERSION VERSION_LESS 3.12)
+    message(FATAL_ERROR "REVERIE_STABLE_ABI needs CPython 3.12 or newer, and Python_EXECUTABLE is "
+                        "${Python_EXECUTABLE}, ${Python_VERSION}")
+  endif()
+  set(reverie_stable_abi STABLE_ABI)
+  # nanobind wants to see this target, which CMake has from 3.26 on; what is linked is the same.
+  if(NOT TARGET Python::SABIModule)
+    add_library(Python::SABIModule INTERFACE IMPORTED)
+    target_link_libraries(Python::SABIModule INTERFACE Python::Module)
+  endif()
+endif()
 find_package(nanobind 3.1 CONFIG REQUIRED)
 
 file(GLOB_RECURSE reverie_bindings CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/python/bindings/*.cc)
-nanobind_add_module(_reverie NB_STATIC NOMINSIZE NB_SUPPRESS_WARNINGS ${reverie_bindings})
+nanobind_add_module(_reverie ${reverie_stable_abi} NB_STATIC NOMINSIZE NB_SUPPRESS_WARNINGS ${reverie_bindings})
 target_include_directories(_reverie PRIVATE ${PROJECT_SOURCE_DIR})  # "python/bindings/convert.h"
 target_link_libraries(_reverie PRIVATE reverie reverie_warnings Python::NumPy)
 # Templates of the standard library would be visible otherwise, and could be taken for another
@@ -54,6 +68,7 @@ if(REVERIE_NGHTTP2_ARCHIVE AND REVERIE_ZLIB_ARCHIVE AND CMAKE_OBJCOPY)
 endif()
 target_compile_definitions(_reverie PRIVATE REVERIE_VERSION="${PROJECT_VERSION}")
 reverie_precompile(_reverie <nanobind/nanobind.h>)
+reverie_unite(_reverie)
 
 reverie_install_python(TARGETS _reverie LIBRARY DESTINATION reverie)
 

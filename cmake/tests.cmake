@@ -39,6 +39,7 @@ target_include_directories(reverie_test SYSTEM PRIVATE ${REVERIE_PROTOZERO_INCLU
 # Half the time of a clean build goes into tests: they are optimised less than what they test.
 target_compile_options(reverie_test PRIVATE $<$<CONFIG:Release>:-O1>)
 reverie_precompile(reverie_test <gtest/gtest.h>)
+reverie_unite(reverie_test)
 # Parameters by name or number: their values, printed as bytes, make names of hundreds of letters.
 gtest_discover_tests(reverie_test NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST)
 

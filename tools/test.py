@@ -123,8 +123,10 @@ def main(arguments: list[str]) -> int:
             preset(run, name)
     reported = [run.write_steps(), *run.results]
     command = [sys.executable, "-m", "pytest", *(f"--results={path}" for path in reported)]
-    # A file's tests stay in one process and in their order: they share fixtures.
-    command += ["--numprocesses=auto", "--maxprocesses=4", "--dist=loadfile"]
+    # A file's tests stay in one process and in their order: they share fixtures. Many of them wait
+    # for a deadline or a child, so there is one process more than cores.
+    processes = min(len(os.sched_getaffinity(0)) + 1, 4)
+    command += [f"--numprocesses={processes}", "--dist=loadfile"]
     command += ["--full"] if run.full else []
     return subprocess.run(command, cwd=ROOT, check=False).returncode
 

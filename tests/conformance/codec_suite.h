@@ -1,7 +1,7 @@
 // What every codec must do: give rows back as they went in, and refuse whatever is not its own
 // bytes without reading outside them. A codec joins with one line:
 //
-//     INSTANTIATE_TEST_SUITE_P(Raw, CodecSuite, testing::Values(CodecId::kRaw));
+//     INSTANTIATE_TEST_SUITE_P(Raw, CodecSuite, ::testing::Values(CodecId::kRaw));
 #pragma once
 
 #include <vector>

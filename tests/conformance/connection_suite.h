@@ -23,7 +23,7 @@ inline void PrintTo(const ConnectionMaker& maker, std::ostream* out) {
   *out << maker.name;
 }
 
-class ConnectionSuite : public testing::TestWithParam<ConnectionMaker> {
+class ConnectionSuite : public ::testing::TestWithParam<ConnectionMaker> {
  protected:
   ConnectionSuite() {
     ConnectionPair pair = GetParam().make(threads_);

@@ -1,7 +1,7 @@
 // What every native environment must do, whatever it simulates. One joins with one line, its name
 // and options:
 //
-//     INSTANTIATE_TEST_SUITE_P(CartPole, EnvSuite, testing::Values(EnvCase{"CartPole-v1", {}}));
+//     INSTANTIATE_TEST_SUITE_P(CartPole, EnvSuite, ::testing::Values(EnvCase{"CartPole-v1", {}}));
 #pragma once
 
 #include <cmath>

@@ -1,7 +1,7 @@
 // What every file system must do, as far as nothing goes wrong: the machine's own and the fake.
 // One joins with a line:
 //
-//     INSTANTIATE_TEST_SUITE_P(Posix, FileSystemSuite, testing::Values(&open_posix));
+//     INSTANTIATE_TEST_SUITE_P(Posix, FileSystemSuite, ::testing::Values(&open_posix));
 #pragma once
 
 #include <memory>

@@ -9,7 +9,7 @@ namespace reverie {
 namespace {
 
 FileSystemCase open_posix() {
-  std::string folder = testing::TempDir() + "file_system_XXXXXX";
+  std::string folder = ::testing::TempDir() + "file_system_XXXXXX";
   EXPECT_NE(::mkdtemp(folder.data()), nullptr);
   return {&FileSystem::system(),
           std::shared_ptr<void>(nullptr,
@@ -26,8 +26,8 @@ FileSystemCase open_sim() {
   return {files.get(), files, "/data"};
 }
 
-INSTANTIATE_TEST_SUITE_P(Posix, FileSystemSuite, testing::Values(&open_posix));
-INSTANTIATE_TEST_SUITE_P(Sim, FileSystemSuite, testing::Values(&open_sim));
+INSTANTIATE_TEST_SUITE_P(Posix, FileSystemSuite, ::testing::Values(&open_posix));
+INSTANTIATE_TEST_SUITE_P(Sim, FileSystemSuite, ::testing::Values(&open_sim));
 
 }  // namespace
 }  // namespace reverie

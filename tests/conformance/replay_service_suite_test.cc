@@ -1,10 +1,13 @@
 #include "tests/conformance/replay_service_suite.h"
 
+#include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "reverie/adapters/reverb/reverb_client.h"
+#include "reverie/checkpoint/checkpointer.h"
 #include "reverie/replay/local_service.h"
 #include "reverie/server/server.h"
 #include "reverie/shards/sharded_service.h"
@@ -39,6 +42,36 @@ std::shared_ptr<ReplayService> open_local(std::vector<TableOptions> tables, Cloc
   StoreOptions options;
   options.clock = &clock;
   return LocalService::open(std::move(tables), options).value();
+}
+
+// A store with a journal in a folder of its own.
+ServiceKind durable(const std::string& name, checkpoint::Durability durability) {
+  return {name,
+          [durability](std::vector<TableOptions> tables, Clock& clock) {
+            std::string folder = ::testing::TempDir() + "journal_XXXXXX";
+            EXPECT_NE(::mkdtemp(folder.data()), nullptr);
+            checkpoint::CheckpointerOptions options;
+            options.journal.durability = durability;
+            std::shared_ptr<checkpoint::Checkpointer> checkpointer =
+                checkpoint::Checkpointer::open(folder, options).value();
+            StoreOptions store;
+            // A far service waits by its own clock, as the deadlines of its requests do.
+            if (durability != checkpoint::Durability::kSync) store.clock = &clock;
+            std::shared_ptr<LocalService> service =
+                checkpointer->open_store(std::move(tables), store).value();
+            LocalService* const raw = service.get();
+            return std::shared_ptr<ReplayService>(
+                raw, [folder, checkpointer, service](ReplayService*) mutable {
+                  service.reset();
+                  checkpointer.reset();
+                  std::error_code ignored;
+                  std::filesystem::remove_all(folder, ignored);
+                });
+          },
+          // It says how long requests wait, by a clock that is not the test's.
+          durability == checkpoint::Durability::kSync ? std::vector<Lack>{Lack::kReasons}
+                                                      : std::vector<Lack>{},
+          /*is_far=*/durability == checkpoint::Durability::kSync};
 }
 
 // The tables on each of `count` shards.
@@ -77,6 +110,10 @@ ServiceKind with_a_frozen_shard() {
 
 INSTANTIATE_TEST_SUITE_P(Local, ReplayServiceSuite,
                          ::testing::Values(ServiceKind{"Local", open_local}));
+INSTANTIATE_TEST_SUITE_P(Synced, ReplayServiceSuite,
+                         ::testing::Values(durable("Synced", checkpoint::Durability::kSync)));
+INSTANTIATE_TEST_SUITE_P(Written, ReplayServiceSuite,
+                         ::testing::Values(durable("Written", checkpoint::Durability::kInterval)));
 INSTANTIATE_TEST_SUITE_P(OneShard, ReplayServiceSuite, ::testing::Values(sharded(1)));
 INSTANTIATE_TEST_SUITE_P(ThreeShards, ReplayServiceSuite, ::testing::Values(sharded(3)));
 INSTANTIATE_TEST_SUITE_P(FrozenShard, ReplayServiceSuite, ::testing::Values(with_a_frozen_shard()));

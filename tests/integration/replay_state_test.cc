@@ -108,7 +108,7 @@ struct Buffers {
   std::unique_ptr<ReplayBuffer> second;
 };
 
-class ReplayStateTest : public testing::Test {
+class ReplayStateTest : public ::testing::Test {
  protected:
   ReplayStateTest() : to_(checkpoint::Checkpointer::open("/kept", {.files = &files_}).value()) {
     saved_.go_on(1);

@@ -265,33 +265,33 @@ Ref<GrpcMessage> received(const std::string& bytes, const InsertStream& stream,
 
 TEST_F(ReverbStreams, ALongChunkKeepsNothingOfTheMessageThatItCameIn) {
   open_fifo();
-  constexpr std::uint64_t kItems = 20;
-  constexpr std::uint32_t kRows = 10'000;
+  constexpr std::uint64_t kStreamed = 20;
+  constexpr std::uint32_t kRowsOfAll = 10'000;
   const auto pool = make_ref<MessagePool>();
   std::vector<std::string> chunks;
   std::vector<Bytes> spans;
   std::vector<wire::WireItem> items;
   std::size_t chunk_bytes = 0;
-  for (std::uint64_t i = 1; i <= kItems; ++i) {
-    chunks.push_back(chunk(i, static_cast<float>(i), kRows));
+  for (std::uint64_t i = 1; i <= kStreamed; ++i) {
+    chunks.push_back(chunk(i, static_cast<float>(i), kRowsOfAll));
     chunk_bytes += chunks.back().size();
-    items.push_back(item(i, i, kRows));
+    items.push_back(item(i, i, kRowsOfAll));
   }
   ASSERT_GT(chunks.front().size(), std::size_t{33} << 10);  // of the pool's sizes
   // A chunk that was sent again stands last: the first one counts.
-  chunks.push_back(chunk(kItems, 500, kRows));
+  chunks.push_back(chunk(kStreamed, 500, kRowsOfAll));
   for (const std::string& c : chunks) spans.push_back(wire::bytes_of(c));
   Insert writer = insert_stream();
   writer.stream->on_message(
       received(wire::write_insert_request(spans, items, {}).flat(), *writer.stream, pool));
-  EXPECT_EQ(confirmed(*writer.call).size(), kItems);
+  EXPECT_EQ(confirmed(*writer.call).size(), kStreamed);
   EXPECT_LT(pool->kept_bytes(), 2 * chunks.back().size()) << "the one that was sent again";
   EXPECT_GE(pool->kept_bytes(), chunks.back().size());
 
   MutateRequest deletion;
   deletion.table = "t";
   std::vector<ItemKey> keys;
-  for (ItemKey key = 1; key < kItems; ++key) keys.push_back(key);
+  for (ItemKey key = 1; key < kStreamed; ++key) keys.push_back(key);
   deletion.deletes = keys;
   ASSERT_TRUE(mutate_and_wait(*service_, deletion).status.ok());
   EXPECT_EQ(size(), 1);
@@ -304,7 +304,7 @@ TEST_F(ReverbStreams, ALongChunkKeepsNothingOfTheMessageThatItCameIn) {
   const Batch batch = assemble(left.batch, {}).value();
   float value = 0;
   std::memcpy(&value, batch.columns[0].bytes.data(), sizeof(value));
-  EXPECT_EQ(value, kItems);
+  EXPECT_EQ(value, kStreamed);
 }
 
 TEST_F(ReverbStreams, AnswersAreReverbs) {

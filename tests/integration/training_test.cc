@@ -130,7 +130,7 @@ TEST(Training, GoesOnFromACheckpointInTheSameBits) {
     return plan_training(registry(), "ddqn", "CartPole-v1", {}, options).value();
   };
   const auto whole = trained("CartPole-v1", options);
-  std::string folder = testing::TempDir() + "training_XXXXXX";
+  std::string folder = ::testing::TempDir() + "training_XXXXXX";
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
   {
     const auto to = checkpoint::Checkpointer::open(folder, {}).value();

@@ -199,7 +199,7 @@ class Losses {
   std::vector<double> targets_;
 };
 
-class ContinuousAgent : public testing::TestWithParam<Algorithm> {};
+class ContinuousAgent : public ::testing::TestWithParam<Algorithm> {};
 
 TEST_P(ContinuousAgent, GradientsAreTheSlopesOfTheLosses) {
   const Algorithm algorithm = GetParam();
@@ -293,7 +293,7 @@ TEST_P(ContinuousAgent, ActionsKeepWithinTheEnvironmentsBounds) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ContinuousAgent,
-                         testing::Values(Algorithm::kDdpg, Algorithm::kTd3, Algorithm::kSac),
+                         ::testing::Values(Algorithm::kDdpg, Algorithm::kTd3, Algorithm::kSac),
                          [](const auto& algorithm) {
                            return std::string(algorithm_name(algorithm.param));
                          });

@@ -86,7 +86,7 @@ Expected expected(const nn::Mlp& mlp, const nn::Parameters& online, const nn::Pa
   return result;
 }
 
-class QAgentTest : public testing::TestWithParam<bool> {};
+class QAgentTest : public ::testing::TestWithParam<bool> {};
 
 TEST_P(QAgentTest, TheGradientIsTheSlopeOfTheLoss) {
   const bool is_double = GetParam();
@@ -128,7 +128,7 @@ TEST_P(QAgentTest, TheGradientIsTheSlopeOfTheLoss) {
     }
   }
 }
-INSTANTIATE_TEST_SUITE_P(Both, QAgentTest, testing::Bool());
+INSTANTIATE_TEST_SUITE_P(Both, QAgentTest, ::testing::Bool());
 
 TEST(QAgent, TheTargetNetworkIsCopiedEveryInterval) {
   TrainSettings settings = small();

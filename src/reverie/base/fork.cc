@@ -7,10 +7,10 @@
 namespace reverie {
 namespace {
 
-std::atomic<std::uint32_t> generation{0};
+std::atomic<std::uint32_t> forks{0};
 
 const bool registered = [] {
-  pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1, std::memory_order_relaxed); });
+  pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
   return true;
 }();
 
@@ -18,7 +18,7 @@ const bool registered = [] {
 
 std::uint32_t fork_generation() {
   (void)registered;
-  return generation.load(std::memory_order_relaxed);
+  return forks.load(std::memory_order_relaxed);
 }
 
 Status ForkGuard::refuse(std::string_view what) {

@@ -15,7 +15,7 @@ namespace {
 using Lines = std::vector<std::pair<LogLevel, std::string>>;
 
 // Puts the process's own sink back, whatever the test does.
-class Log : public testing::Test {
+class Log : public ::testing::Test {
  protected:
   ~Log() override { set_log_sink({}); }
 };
@@ -32,11 +32,11 @@ TEST_F(Log, HandsEachLineToTheSink) {
 TEST_F(Log, WritesToStandardErrorWithoutASink) {
   set_log_sink([](LogLevel, std::string_view) {});
   set_log_sink({});
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   log_message(LogLevel::kInfo, "a");
   log_message(LogLevel::kWarning, "b");
   log_message(LogLevel::kError, "c");
-  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
             "reverie info: a\nreverie warning: b\nreverie error: c\n");
 }
 

@@ -18,7 +18,7 @@ std::vector<std::int64_t> numbers(const DrawnBatch& drawn) {
   return found;
 }
 
-class BatchStreamTest : public testing::Test {
+class BatchStreamTest : public ::testing::Test {
  protected:
   static BatchStreamOptions options(std::size_t batch_size) {
     BatchStreamOptions made;

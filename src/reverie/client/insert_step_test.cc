@@ -9,7 +9,7 @@
 namespace reverie {
 namespace {
 
-class InsertStep : public testing::Test {
+class InsertStep : public ::testing::Test {
  protected:
   Status insert(std::initializer_list<InsertTarget> targets) {
     const std::vector<NamedValue> step = {{"x", x_.view()}, {"word", word_.view()}};

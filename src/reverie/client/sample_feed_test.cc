@@ -11,7 +11,7 @@
 namespace reverie {
 namespace {
 
-class SampleFeedTest : public testing::Test {
+class SampleFeedTest : public ::testing::Test {
  protected:
   SampleFeed feed(std::size_t request_max, bool is_local = false,
                   const std::shared_ptr<SampleFeed::Budget>& budget = nullptr,

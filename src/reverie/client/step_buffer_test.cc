@@ -123,7 +123,7 @@ TEST(StepBuffer, AgreesWithAModelThatForgetsNothing) {
   }
 }
 
-class StepBufferRefusal : public testing::Test {
+class StepBufferRefusal : public ::testing::Test {
  protected:
   void SetUp() override { ASSERT_TRUE(append({{obs_, f32s({1, 2})}, {reward_, f32(3)}}).ok()); }
   // After whatever was refused, the next step goes in and reads back.

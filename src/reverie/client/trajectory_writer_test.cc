@@ -34,7 +34,7 @@ Cells rows_of(const Trajectory& trajectory, std::size_t column) {
 }
 
 // A writer before a fake service, with one table "replay" that admits everything.
-class Fixture : public testing::Test {
+class Fixture : public ::testing::Test {
  protected:
   void open(TrajectoryWriterOptions options) {
     if (writer_) writer_->close();

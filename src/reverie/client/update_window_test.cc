@@ -50,7 +50,7 @@ class SlowService final : public ReplayService {
   std::vector<ItemKey> keys_ REVERIE_GUARDED_BY(mutex_);
 };
 
-class UpdateWindowTest : public testing::Test {
+class UpdateWindowTest : public ::testing::Test {
  protected:
   Status update(ItemKey key, TimePoint deadline = TimePoint::max()) {
     const double priority = 1.0;

@@ -12,7 +12,7 @@
 namespace reverie {
 namespace {
 
-class WholeStepsTest : public testing::Test {
+class WholeStepsTest : public ::testing::Test {
  protected:
   void SetUp() override {
     service_->add_table("replay");

@@ -136,15 +136,14 @@ Status append_raw(const TensorSpec& spec, std::span<const RowSpan> rows,
   return {};
 }
 
-// Whether the rows lie one behind the other, as those of a chunk do.
+}  // namespace
+
 bool are_together(std::span<const RowSpan> rows) {
   for (std::size_t r = 1; r < rows.size(); ++r) {
     if (rows[r].data() != rows[r - 1].data() + rows[r - 1].size()) return false;
   }
   return true;
 }
-
-}  // namespace
 
 Result<std::size_t> checked_elements(const TensorSpec& spec) {
   if (spec.dtype < DType::kBool || spec.dtype > DType::kString) {

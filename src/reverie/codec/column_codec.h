@@ -24,6 +24,9 @@ namespace reverie {
 
 using RowSpan = std::span<const std::byte>;
 
+// Whether the rows lie one behind the other, as those of a chunk do.
+bool are_together(std::span<const RowSpan> rows);
+
 // The rows of one decoded column. Move-only.
 class ColumnRows {
  public:

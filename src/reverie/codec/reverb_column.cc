@@ -12,7 +12,7 @@ namespace {
 using ElementSize = std::uint32_t;
 
 // Three bytes of a Snappy block copy at most 64.
-constexpr std::size_t kExpansionMax = 22;
+constexpr std::size_t kSnappyExpansionMax = 22;
 
 const char* chars(const std::byte* bytes) {
   return reinterpret_cast<const char*>(bytes);
@@ -113,14 +113,6 @@ Status encode_varying(const TensorSpec& spec, std::span<const RowSpan> rows,
   return {};
 }
 
-// Whether the rows lie one behind the other, as those of a chunk do.
-bool are_together(std::span<const RowSpan> rows) {
-  for (std::size_t r = 1; r < rows.size(); ++r) {
-    if (rows[r].data() != rows[r - 1].data() + rows[r - 1].size()) return false;
-  }
-  return true;
-}
-
 // Takes the lengths of all elements off the front: begin(count) first, then visit(length) for each.
 // What is left are their bytes, as many as the lengths say.
 template <typename Begin, typename Visit>
@@ -200,7 +192,7 @@ Result<std::size_t> checked_reverb_bytes(const TensorSpec& spec, std::size_t row
   }
   std::size_t wanted = 0;
   if (__builtin_mul_overflow(row_count, row_bytes, &wanted) || wanted != announced ||
-      announced / kExpansionMax > bytes.size()) {
+      announced / kSnappyExpansionMax > bytes.size()) {
     return wrong_block(spec, bytes.size(), row_count, row_bytes);
   }
   return announced;

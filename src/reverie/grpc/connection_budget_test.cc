@@ -10,13 +10,13 @@
 namespace reverie {
 namespace {
 
-constexpr std::size_t kMiB = std::size_t{1} << 20;
+constexpr std::size_t kMebibyte = std::size_t{1} << 20;
 constexpr std::size_t kOwn = ConnectionBudget::kOwnBytes;
 
 TEST(ConnectionBudget, CountsWhatIsBeyondItsOwnForTheWholeServer) {
-  const auto all = std::make_shared<ByteBudget>(100 * kMiB);
+  const auto all = std::make_shared<ByteBudget>(100 * kMebibyte);
   {
-    ConnectionBudget budget(64 * kMiB, all);
+    ConnectionBudget budget(64 * kMebibyte, all);
     budget.add_in(kOwn);
     budget.add_queued(kOwn);
     EXPECT_EQ(all->held_bytes(), 0u);
@@ -25,8 +25,8 @@ TEST(ConnectionBudget, CountsWhatIsBeyondItsOwnForTheWholeServer) {
     EXPECT_EQ(all->held_bytes(), 7u);
     budget.give_back_in(5);
     EXPECT_EQ(all->held_bytes(), 4u);
-    budget.add_in(kMiB);
-    EXPECT_EQ(all->held_bytes(), kMiB - 2 + 4);
+    budget.add_in(kMebibyte);
+    EXPECT_EQ(all->held_bytes(), kMebibyte - 2 + 4);
   }
   EXPECT_EQ(all->held_bytes(), 0u) << "a connection that goes gives everything back";
 }
@@ -71,10 +71,10 @@ TEST(ConnectionBudget, WhatIsDrawnAheadSharesAnEighth) {
 }
 
 TEST(ConnectionBudget, AFullServerLeavesEachConnectionItsOwn) {
-  const auto all = std::make_shared<ByteBudget>(kMiB);
-  ConnectionBudget greedy(64 * kMiB, all);
-  ConnectionBudget honest(64 * kMiB, all);
-  greedy.add_queued(kOwn + kMiB);
+  const auto all = std::make_shared<ByteBudget>(kMebibyte);
+  ConnectionBudget greedy(64 * kMebibyte, all);
+  ConnectionBudget honest(64 * kMebibyte, all);
+  greedy.add_queued(kOwn + kMebibyte);
   EXPECT_FALSE(greedy.may_draw());
   honest.add_queued(kOwn - 1);
   EXPECT_TRUE(honest.may_draw());
@@ -83,25 +83,25 @@ TEST(ConnectionBudget, AFullServerLeavesEachConnectionItsOwn) {
 }
 
 TEST(ConnectionBudget, TellsOnceWhenThereIsRoom) {
-  const auto all = std::make_shared<ByteBudget>(kMiB);
-  const auto other = std::make_shared<ConnectionBudget>(64 * kMiB, all);
-  const auto budget = std::make_shared<ConnectionBudget>(4 * kMiB, all);
+  const auto all = std::make_shared<ByteBudget>(kMebibyte);
+  const auto other = std::make_shared<ConnectionBudget>(64 * kMebibyte, all);
+  const auto budget = std::make_shared<ConnectionBudget>(4 * kMebibyte, all);
   int told = 0;
   budget->set_tell_room([&told] { ++told; });
   budget->await_room(/*is_to_send=*/false, /*is_to_draw=*/true);
   EXPECT_EQ(told, 1) << "there is room";
-  budget->add_queued(4 * kMiB);
+  budget->add_queued(4 * kMebibyte);
   budget->await_room(true, true);
   EXPECT_EQ(told, 1);
-  other->add_queued(2 * kMiB);
-  budget->give_back_queued(4 * kMiB - kOwn);
+  other->add_queued(2 * kMebibyte);
+  budget->give_back_queued(4 * kMebibyte - kOwn);
   EXPECT_EQ(told, 1) << "the server is full";
   budget->await_room(true, true);
   EXPECT_EQ(told, 1);
-  other->give_back_queued(2 * kMiB);
+  other->give_back_queued(2 * kMebibyte);
   EXPECT_EQ(told, 2) << "the server is not full any more";
-  other->add_queued(2 * kMiB);
-  other->give_back_queued(2 * kMiB);
+  other->add_queued(2 * kMebibyte);
+  other->give_back_queued(2 * kMebibyte);
   EXPECT_EQ(told, 2);
 }
 

@@ -24,9 +24,9 @@ bool is_lasting(const Status& failure) {
 }
 
 // A call with one message each way, as one with streams.
-class UnaryReceiver final : public GrpcClientEvents {
+class AnswerReceiver final : public GrpcClientEvents {
  public:
-  explicit UnaryReceiver(GrpcClient::UnaryDone done) : done_(std::move(done)) {}
+  explicit AnswerReceiver(GrpcClient::UnaryDone done) : done_(std::move(done)) {}
 
   void on_message(Ref<GrpcMessage> message) override {
     has_two_ = static_cast<bool>(response_);
@@ -408,7 +408,7 @@ std::shared_ptr<GrpcClientCall> GrpcClient::start(std::string_view path, GrpcCal
 std::shared_ptr<GrpcClientCall> GrpcClient::unary(std::string_view path, GrpcPayload request,
                                                   GrpcCallOptions options, UnaryDone done) {
   auto call =
-      impl_->start(path, std::move(options), std::make_shared<UnaryReceiver>(std::move(done)));
+      impl_->start(path, std::move(options), std::make_shared<AnswerReceiver>(std::move(done)));
   call->write(std::move(request));
   call->half_close();
   return call;

@@ -36,7 +36,7 @@ std::size_t resident_bytes() {
   return resident * 4096;
 }
 
-class GrpcHostile : public testing::Test {
+class GrpcHostile : public ::testing::Test {
  protected:
   GrpcHostile() {
     GrpcServerOptions options;

@@ -33,9 +33,9 @@ struct IdleTime {
 };
 
 // A method with one request, as one with streams.
-class UnaryReceiver final : public GrpcServerEvents {
+class RequestReceiver final : public GrpcServerEvents {
  public:
-  UnaryReceiver(const GrpcUnaryMethod& method, std::shared_ptr<GrpcServerCall> call)
+  RequestReceiver(const GrpcUnaryMethod& method, std::shared_ptr<GrpcServerCall> call)
       : method_(method), call_(std::move(call)) {}
 
   void on_message(Ref<GrpcMessage> message) override {
@@ -93,7 +93,7 @@ class GrpcServer::Impl : public std::enable_shared_from_this<Impl> {
     const GrpcUnaryMethod& kept =
         unary_methods_.insert_or_assign(path, std::move(method)).first->second;
     add_method(std::move(path), [&kept](std::shared_ptr<GrpcServerCall> call) {
-      return std::make_shared<UnaryReceiver>(kept, std::move(call));
+      return std::make_shared<RequestReceiver>(kept, std::move(call));
     });
   }
 

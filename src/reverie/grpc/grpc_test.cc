@@ -57,7 +57,7 @@ class Events {
 };
 
 // A server of the test methods and clients of it.
-class Grpc : public testing::Test {
+class Grpc : public ::testing::Test {
  protected:
   explicit Grpc(GrpcServerOptions options = {}) { open_server(std::move(options)); }
 

@@ -63,9 +63,12 @@ void InsertSession::note_done(std::uint64_t number, bool is_in) {
   if (promoted) promoted->resume_reading();
 }
 
-void InsertSession::settle(std::uint64_t below) {
+bool InsertSession::settle(std::uint64_t below) {
   MutexLock lock(mutex_);
+  if (below <= settled_below_) return false;
+  settled_below_ = below;
   in_.drop_below(below);
+  return true;
 }
 
 bool InsertSessions::is_id(std::string_view id) {
@@ -96,6 +99,13 @@ void InsertSessions::close(const std::string& id) {
   expire();
 }
 
+void InsertSessions::restore(const std::string& id, NumberSet in) {
+  MutexLock lock(mutex_);
+  Entry& entry = sessions_[id];
+  entry.session = std::make_shared<InsertSession>(std::move(in));
+  entry.idle = idle_.insert(idle_.end(), {id, clock_.now()});
+}
+
 std::size_t InsertSessions::count() {
   MutexLock lock(mutex_);
   return sessions_.size();
@@ -105,6 +115,7 @@ void InsertSessions::expire() {
   const TimePoint now = clock_.now();
   while (!idle_.empty() &&
          (idle_.size() > idle_count_max_ || idle_.front().since + idle_time_ <= now)) {
+    if (on_forget_) on_forget_(idle_.front().id);
     sessions_.erase(idle_.front().id);
     idle_.pop_front();
   }

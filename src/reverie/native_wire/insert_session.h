@@ -13,16 +13,18 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 #include "reverie/base/clock.h"
 #include "reverie/base/mutex.h"
+#include "reverie/base/number_set.h"
 #include "reverie/grpc/grpc_server.h"
-#include "reverie/native_wire/number_set.h"
 
 namespace reverie {
 
@@ -30,6 +32,9 @@ namespace reverie {
 class InsertSession {
  public:
   using Call = std::shared_ptr<GrpcServerCall>;
+
+  // `in`: what is in already.
+  explicit InsertSession(NumberSet in = {}) : in_(std::move(in)) {}
 
   // Makes `call` the session's stream, and ends the one that it has. The call's reading is paused,
   // and goes on when it is its turn: before the return, or later.
@@ -40,8 +45,8 @@ class InsertSession {
   // Whether the item is in already. Otherwise it is under way until note_done().
   bool begin(std::uint64_t number);
   void note_done(std::uint64_t number, bool is_in);
-  // The writer asks for no number below again.
-  void settle(std::uint64_t below);
+  // The writer asks for no number below again. Returns whether that is news.
+  bool settle(std::uint64_t below);
 
  private:
   // The call whose turn it is now, if that is news.
@@ -49,6 +54,7 @@ class InsertSession {
 
   Mutex mutex_;
   NumberSet in_ REVERIE_GUARDED_BY(mutex_);
+  std::uint64_t settled_below_ REVERIE_GUARDED_BY(mutex_) = 0;
   std::size_t under_way_ REVERIE_GUARDED_BY(mutex_) = 0;
   Call current_ REVERIE_GUARDED_BY(mutex_);
   Call next_ REVERIE_GUARDED_BY(mutex_);
@@ -69,6 +75,12 @@ class InsertSessions {
   // The session of that name; made when it is not known. Each open() has its close().
   std::shared_ptr<InsertSession> open(const std::string& id);
   void close(const std::string& id);
+  // A session of a store that was opened again, without a stream yet. Before any other call.
+  void restore(const std::string& id, NumberSet in);
+  // Called with each session that is forgotten. Before any other call.
+  void set_on_forget(std::function<void(const std::string& id)> on_forget) {
+    on_forget_ = std::move(on_forget);
+  }
   std::size_t count();
 
  private:
@@ -83,6 +95,7 @@ class InsertSessions {
   };
   void expire() REVERIE_REQUIRES(mutex_);
 
+  std::function<void(const std::string& id)> on_forget_;
   Clock& clock_;
   const std::size_t idle_count_max_;
   const Duration idle_time_;

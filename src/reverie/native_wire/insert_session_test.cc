@@ -1,5 +1,8 @@
 #include "reverie/native_wire/insert_session.h"
 
+#include <string>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "tests/support/fake_grpc_call.h"
@@ -82,6 +85,28 @@ TEST(InsertSessions, ANameIs32LowerCaseDigits) {
   EXPECT_FALSE(InsertSessions::is_id("0123456789ABCDEF0123456789abcdef"));
   EXPECT_FALSE(InsertSessions::is_id("0123456789abcdef0123456789abcde"));
   EXPECT_FALSE(InsertSessions::is_id(""));
+}
+
+TEST(InsertSessions, OneOfAStoreThatWasOpenedAgainKnowsWhatIsIn) {
+  ManualClock clock;
+  InsertSessions sessions(clock, /*idle_count_max=*/10, std::chrono::minutes(1));
+  std::vector<std::string> forgotten;
+  sessions.set_on_forget([&](const std::string& name) { forgotten.push_back(name); });
+  NumberSet in;
+  for (const std::uint64_t number : {1u, 2u, 4u}) in.add(number);
+  sessions.restore(id(1), in);
+  sessions.restore(id(2), in);
+  const auto session = sessions.open(id(1));
+  EXPECT_TRUE(session->begin(2));
+  EXPECT_FALSE(session->begin(3));
+  session->note_done(3, true);
+  EXPECT_TRUE(session->settle(3));
+  EXPECT_FALSE(session->settle(3)) << "no news";
+  EXPECT_FALSE(session->begin(2));
+  session->note_done(2, false);
+  clock.advance(std::chrono::minutes(2));
+  sessions.close(id(1));
+  EXPECT_EQ(forgotten, (std::vector<std::string>{id(2)}));
 }
 
 }  // namespace

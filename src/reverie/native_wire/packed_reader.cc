@@ -9,15 +9,13 @@
 
 #include "reverie/codec/codec.h"
 #include "reverie/codec/column_codec.h"
+#include "reverie/native_wire/chunk_bounds.h"
 #include "reverie/tensor/shape.h"
 
 namespace reverie {
 namespace {
 
-// As for chunks of Reverb's (reverb_wire/chunk_data.cc): products cannot overflow.
-constexpr std::size_t kRowBytesMax = std::size_t{1} << 32;
-constexpr std::uint32_t kRowsMax = 1u << 24;
-constexpr std::uint8_t kRankMax = 64;
+constexpr std::uint8_t kPackedRankMax = 64;
 
 // Takes values off the front of bytes that came from another process.
 class Cursor {
@@ -145,7 +143,7 @@ class Reading {
       TensorSpec spec;
       std::uint8_t rank = 0;
       if (!bytes_.take(&spec.dtype) || !bytes_.take(&rank)) return cut_short("schemas");
-      if (!is_dtype(spec.dtype) || rank > kRankMax) {
+      if (!is_dtype(spec.dtype) || rank > kPackedRankMax) {
         return data_loss("a packed column has the data type {} and {} axes; they are unknown",
                          static_cast<int>(spec.dtype), rank);
       }

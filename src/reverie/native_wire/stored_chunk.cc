@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "reverie/codec/column_codec.h"
+#include "reverie/native_wire/chunk_bounds.h"
 #include "reverie/reverb_wire/fields.h"
 
 namespace reverie {
@@ -23,9 +24,6 @@ constexpr std::size_t kColumnsMax = std::numeric_limits<std::uint16_t>::max();
 constexpr std::size_t kColumnBytes = 128;
 constexpr std::size_t kColumnBytesFree = std::size_t{1} << 20;
 constexpr std::size_t kRankMax = 254;  // NumPy's bound is lower
-// Products of these two cannot overflow.
-constexpr std::uint64_t kRowBytesMax = std::uint64_t{1} << 32;
-constexpr std::uint64_t kRowsMax = 1 << 24;
 
 // Smaller rows cost more to unpack than they save.
 constexpr std::size_t kCompressedRowBytesMin = 256;

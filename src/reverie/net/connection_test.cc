@@ -102,7 +102,7 @@ ConnectionPair make_tls_over_pair(IoThreads& threads) {
 
 INSTANTIATE_TEST_SUITE_P(
     Net, ConnectionSuite,
-    testing::Values(
+    ::testing::Values(
         ConnectionMaker{"Pair",
                         [](IoThreads& threads) {
                           return make_connection_pair(threads.loop(0), threads.loop(1)).value();

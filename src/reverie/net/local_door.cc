@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kPrefix = "unix:@reverie/";
 
-SocketAddress unix_address(const std::string& text) {
+SocketAddress named_socket(const std::string& text) {
   return resolve(parse_endpoint(text).value()).value().front();
 }
 
@@ -48,7 +48,7 @@ bool is_of_this_machine(const SocketAddress& address) {
 }  // namespace
 
 SocketAddress local_door(const SocketAddress& address) {
-  return unix_address(kPrefix + address.to_string());
+  return named_socket(kPrefix + address.to_string());
 }
 
 std::vector<SocketAddress> local_doors_to(const SocketAddress& address) {

@@ -14,7 +14,7 @@
 namespace reverie {
 namespace {
 
-SocketAddress address_of(const std::string& text) {
+SocketAddress one_address(const std::string& text) {
   return resolve(parse_endpoint(text).value(), false)->front();
 }
 
@@ -43,26 +43,26 @@ std::string peer_of(IoThreads& threads, const std::string& address, bool uses_lo
 }
 
 TEST(LocalDoor, LiesBesideItsAddress) {
-  EXPECT_EQ(local_door(address_of("127.0.0.1:7000")).to_string(), "unix:@reverie/127.0.0.1:7000");
-  EXPECT_EQ(local_door(address_of("[::1]:7000")).to_string(), "unix:@reverie/[::1]:7000");
+  EXPECT_EQ(local_door(one_address("127.0.0.1:7000")).to_string(), "unix:@reverie/127.0.0.1:7000");
+  EXPECT_EQ(local_door(one_address("[::1]:7000")).to_string(), "unix:@reverie/[::1]:7000");
 }
 
 TEST(LocalDoor, MayBeThatOfAllAddressesOfTheMachine) {
-  const auto doors = local_doors_to(address_of("127.0.0.1:7000"));
+  const auto doors = local_doors_to(one_address("127.0.0.1:7000"));
   ASSERT_EQ(doors.size(), 2u);
   EXPECT_EQ(doors[0].to_string(), "unix:@reverie/127.0.0.1:7000");
   EXPECT_EQ(doors[1].to_string(), "unix:@reverie/0.0.0.0:7000");
-  EXPECT_EQ(local_doors_to(address_of("[::1]:7000")).at(1).to_string(), "unix:@reverie/[::]:7000");
+  EXPECT_EQ(local_doors_to(one_address("[::1]:7000")).at(1).to_string(), "unix:@reverie/[::]:7000");
 }
 
 TEST(LocalDoor, IsNotLookedForOnOtherMachines) {
-  EXPECT_TRUE(local_doors_to(address_of("192.0.2.1:7000")).empty());  // kept for documentation
-  EXPECT_TRUE(local_doors_to(address_of("unix:@x")).empty());
+  EXPECT_TRUE(local_doors_to(one_address("192.0.2.1:7000")).empty());  // kept for documentation
+  EXPECT_TRUE(local_doors_to(one_address("unix:@x")).empty());
 }
 
 TEST(LocalDoor, IsTakenWhereThereIsOne) {
   IoThreads threads(1);
-  const auto listener = listen_at(threads, address_of("127.0.0.1:0"));
+  const auto listener = listen_at(threads, one_address("127.0.0.1:0"));
   const std::string address = listener->address().to_string();
   EXPECT_EQ(peer_of(threads, address, true), address) << "there is no door yet";
   auto door = listen_at(threads, local_door(listener->address()));

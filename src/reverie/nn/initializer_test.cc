@@ -10,12 +10,12 @@
 namespace reverie::nn {
 namespace {
 
-Mlp mlp_of(std::vector<std::size_t> widths) {
+Mlp plain_mlp(std::vector<std::size_t> widths) {
   return Mlp::make({std::move(widths)}).value();
 }
 
 TEST(Initializer, UniformWeightsFillTheRangeOfTheirLayer) {
-  const Mlp mlp = mlp_of({25, 400, 2});
+  const Mlp mlp = plain_mlp({25, 400, 2});
   Parameters parameters = mlp.make_parameters();
   Random random(std::uint64_t{47});
   initialize_uniform(mlp, random, parameters);
@@ -41,7 +41,7 @@ TEST(Initializer, UniformWeightsFillTheRangeOfTheirLayer) {
 }
 
 TEST(Initializer, OrthogonalWeightsAreOrthonormalTimesTheirGain) {
-  const Mlp mlp = mlp_of({8, 64, 64, 3});
+  const Mlp mlp = plain_mlp({8, 64, 64, 3});
   Parameters parameters = mlp.make_parameters();
   Random random(std::uint64_t{53});
   const double gains[] = {std::sqrt(2.0), 1.0, 0.01};
@@ -70,7 +70,7 @@ TEST(Initializer, OrthogonalWeightsAreOrthonormalTimesTheirGain) {
 
 // An element of a uniformly random rotation is as often above 0 as below.
 TEST(Initializer, OrthogonalMatricesPreferNoDirection) {
-  const Mlp mlp = mlp_of({2, 2});
+  const Mlp mlp = plain_mlp({2, 2});
   Parameters parameters = mlp.make_parameters();
   Random random(std::uint64_t{59});
   const double gain = 1;
@@ -89,7 +89,7 @@ TEST(Initializer, OrthogonalMatricesPreferNoDirection) {
 }
 
 TEST(Initializer, ASeedRepeatsTheWeights) {
-  const Mlp mlp = mlp_of({4, 10, 2});
+  const Mlp mlp = plain_mlp({4, 10, 2});
   const double gains[] = {1.0, 1.0};
   for (const bool orthogonal : {false, true}) {
     Parameters first = mlp.make_parameters();
@@ -107,7 +107,7 @@ TEST(Initializer, ASeedRepeatsTheWeights) {
 }
 
 TEST(Initializer, RefusesGainsThatMakeNoWeights) {
-  const Mlp mlp = mlp_of({4, 10, 2});
+  const Mlp mlp = plain_mlp({4, 10, 2});
   Parameters parameters = mlp.make_parameters();
   Random random(std::uint64_t{67});
   const double one[] = {1.0};

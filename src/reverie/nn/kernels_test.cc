@@ -13,7 +13,7 @@
 namespace reverie::nn {
 namespace {
 
-class KernelsTest : public testing::TestWithParam<std::size_t> {
+class KernelsTest : public ::testing::TestWithParam<std::size_t> {
  protected:
   const Kernels& kernels() { return *runnable_kernels()[GetParam()]; }
 
@@ -26,11 +26,11 @@ class KernelsTest : public testing::TestWithParam<std::size_t> {
   Random random_{std::uint64_t{29}};
 };
 
-std::string name_of(const testing::TestParamInfo<std::size_t>& info) {
+std::string name_of(const ::testing::TestParamInfo<std::size_t>& info) {
   return runnable_kernels()[info.param]->name;
 }
 INSTANTIATE_TEST_SUITE_P(Sets, KernelsTest,
-                         testing::Range(std::size_t{0}, runnable_kernels().size()), name_of);
+                         ::testing::Range(std::size_t{0}, runnable_kernels().size()), name_of);
 
 // The model: sums in double, as the definition is written.
 double product_at(const Product& p, std::size_t r, std::size_t c) {

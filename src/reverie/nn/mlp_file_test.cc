@@ -14,7 +14,7 @@
 namespace reverie::nn {
 namespace {
 
-class MlpFile : public testing::Test {
+class MlpFile : public ::testing::Test {
  protected:
   MlpFile() {
     Random random(std::uint64_t{79});
@@ -25,7 +25,7 @@ class MlpFile : public testing::Test {
   std::string path(const std::string& name) { return folder_ + "/" + name; }
 
   static std::string made_folder() {
-    std::string folder = testing::TempDir() + "mlp_file_XXXXXX";
+    std::string folder = ::testing::TempDir() + "mlp_file_XXXXXX";
     EXPECT_NE(::mkdtemp(folder.data()), nullptr);
     return folder;
   }

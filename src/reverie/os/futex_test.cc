@@ -7,7 +7,7 @@
 namespace reverie {
 namespace {
 
-constexpr Duration kLong = std::chrono::seconds(30);
+constexpr Duration kWakeLimit = std::chrono::seconds(30);
 
 TEST(Futex, TwoThreadsHandOneWordToAndFro) {
   FutexWord word{0};
@@ -20,7 +20,7 @@ TEST(Futex, TwoThreadsHandOneWordToAndFro) {
         word.store(seen + 1);
         futex_wake_all(word);
       } else {
-        futex_wait(word, seen, kLong);
+        futex_wait(word, seen, kWakeLimit);
       }
     }
   };
@@ -42,8 +42,8 @@ TEST(Futex, AWaitEndsWhenTheTimeIsUp) {
 TEST(Futex, AWordThatDiffersIsNotWaitedFor) {
   const FutexWord word{5};
   const TimePoint begin = Clock::system().now();
-  futex_wait(word, 4, kLong);
-  EXPECT_TRUE(spin_while_equal(word, 4, kLong));
+  futex_wait(word, 4, kWakeLimit);
+  EXPECT_TRUE(spin_while_equal(word, 4, kWakeLimit));
   EXPECT_LT(Clock::system().now() - begin, std::chrono::seconds(10));
   EXPECT_FALSE(spin_while_equal(word, 5, std::chrono::microseconds(10)));
 }

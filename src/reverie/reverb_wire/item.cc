@@ -293,8 +293,9 @@ std::size_t TrajectoryReader::share_pieces(std::size_t begin) {
   const auto all = std::span<const Piece>(pieces_);
   const std::span<const Piece> others = all.first(begin);
   const std::span<const Piece> mine = all.subspan(begin);
-  if (const auto found = std::ranges::search(others, mine, same); !found.empty()) {
-    const auto place = static_cast<std::size_t>(found.begin() - others.begin());
+  const auto found = std::search(others.begin(), others.end(), mine.begin(), mine.end(), same);
+  if (!mine.empty() && found != others.end()) {
+    const auto place = static_cast<std::size_t>(found - others.begin());
     pieces_.resize(begin);
     return place;
   }
@@ -313,7 +314,7 @@ std::size_t TrajectoryReader::share_pieces(std::size_t begin) {
   }
   const std::size_t added = mine.size() - before;
   pieces_.resize(begin + added);
-  std::ranges::rotate(pieces_, pieces_.begin() + static_cast<std::ptrdiff_t>(begin));
+  std::rotate(pieces_.begin(), pieces_.begin() + static_cast<std::ptrdiff_t>(begin), pieces_.end());
   for (Place& other : places_) {
     other.piece_begin = static_cast<std::uint16_t>(other.piece_begin + added);
     other.piece_end = static_cast<std::uint16_t>(other.piece_end + added);

@@ -119,9 +119,14 @@ struct SampleStreamRequest {
   // Our own field: the highest version of packed samples that the client reads, 0 for none
   // (adapters/reverb/packed_format.h).
   std::uint64_t packed_version = 0;
+  // Our own field: how many samples of this stream the client has received so far. A client of
+  // Reverb's does not say, and has received all when it sends a request.
+  std::optional<std::uint64_t> received = std::nullopt;
 };
 Result<SampleStreamRequest> read_sample_request(Bytes message);
 std::string write_sample_request(const SampleStreamRequest& request);
+// Appends what the client has received to a request as it is written.
+void put_received(std::string& request, std::uint64_t count);
 
 // SampleInfo.
 struct WireSampleInfo {

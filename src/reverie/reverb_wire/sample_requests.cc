@@ -10,6 +10,7 @@ namespace {
 
 // Ours, far from the numbers that Reverb may give.
 constexpr std::uint32_t kPackedField = 1000;
+constexpr std::uint32_t kReceivedField = 1001;
 constexpr std::uint32_t kSamplerMassField = 1001;
 
 Status read_info(Bytes message, WireSampleInfo& info) {
@@ -79,6 +80,9 @@ Result<SampleStreamRequest> read_sample_request(Bytes message) {
         case varint_field(kPackedField):
           request.packed_version = reader.get_uint64();
           return Status();
+        case varint_field(kReceivedField):
+          request.received = reader.get_uint64();
+          return Status();
         default:
           reader.skip();
           return Status();
@@ -96,7 +100,13 @@ std::string write_sample_request(const SampleStreamRequest& request) {
   put_int(out, 2, request.num_samples);
   put_message(out, 3, timeout);
   put_uint(out, kPackedField, request.packed_version);
+  if (request.received) put_received(out, *request.received);
   return out;
+}
+
+void put_received(std::string& request, std::uint64_t count) {
+  put_tag(request, varint_field(kReceivedField));
+  put_varint(request, count);
 }
 
 Result<PackedResponse> read_packed_response(Bytes message) {

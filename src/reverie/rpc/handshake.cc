@@ -62,7 +62,7 @@ class Fields {
 };
 
 constexpr std::size_t kAddressMax = 256;
-constexpr std::size_t kTextMax = 1024;
+constexpr std::size_t kFieldTextMax = 1024;
 
 void write_number(ValueWriter& writer, std::uint64_t value) {
   writer.integer(static_cast<std::int64_t>(value));
@@ -98,7 +98,7 @@ Result<Greeting> decode_greeting(const Message& message) {
   for (std::uint64_t& part : greeting.nonce) part = fields.number();
   greeting.host = fields.text(kAddressMax);
   greeting.addresses = fields.texts(kAddressesMax, kAddressMax);
-  greeting.proof = fields.text(kTextMax);
+  greeting.proof = fields.text(kFieldTextMax);
   if (!fields.are_good() || greeting.name.empty()) return wrong_shape();
   return greeting;
 }
@@ -117,7 +117,7 @@ Message encode(const Resumption& resumption) {
 Result<Resumption> decode_resumption(const Message& message) {
   Fields fields(message, 4);
   Resumption resumption;
-  resumption.proof = fields.text(kTextMax);
+  resumption.proof = fields.text(kFieldTextMax);
   resumption.session = fields.number();
   resumption.your_session = fields.number();
   resumption.received = fields.number();
@@ -130,14 +130,14 @@ Message encode_refusal(const Status& status) {
   ValueWriter writer(message.payload);
   writer.begin(ValueKind::kTuple, 2);
   write_number(writer, static_cast<std::uint64_t>(status.code()));
-  writer.text(std::string_view(status.message()).substr(0, kTextMax));
+  writer.text(std::string_view(status.message()).substr(0, kFieldTextMax));
   return message;
 }
 
 Status decode_refusal(const Message& message) {
   Fields fields(message, 2);
   const std::uint64_t code = fields.number();
-  const std::string text = fields.text(kTextMax);
+  const std::string text = fields.text(kFieldTextMax);
   if (!fields.are_good()) return wrong_shape();
   switch (static_cast<StatusCode>(code)) {
     case StatusCode::kUnauthenticated:

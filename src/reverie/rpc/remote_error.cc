@@ -9,12 +9,12 @@
 namespace reverie {
 namespace {
 
-constexpr std::size_t kTextMax = std::size_t{64} << 10;
+constexpr std::size_t kErrorTextMax = std::size_t{64} << 10;
 
 // Cut where a character begins.
 std::string_view shortened(std::string_view text) {
-  if (text.size() <= kTextMax) return text;
-  std::size_t size = kTextMax;
+  if (text.size() <= kErrorTextMax) return text;
+  std::size_t size = kErrorTextMax;
   while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xc0u) == 0x80u) --size;
   return text.substr(0, size);
 }

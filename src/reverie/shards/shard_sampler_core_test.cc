@@ -14,7 +14,7 @@ namespace {
 using AskPtr = std::shared_ptr<ShardSamplerCore::Ask>;
 using Work = ShardSamplerCore::Work;
 using Counts = std::vector<std::size_t>;
-constexpr Duration kMs = std::chrono::milliseconds(1);
+constexpr Duration kMillisecond = std::chrono::milliseconds(1);
 
 class ShardSamplerCoreTest : public ::testing::Test {
  protected:
@@ -116,11 +116,12 @@ TEST_F(ShardSamplerCoreTest, ALateShardCostsOneHedgeAndWhatItDrewComesFirstNextT
   open(3);
   Work work = sample(6);
   const AskPtr late = work.asks[2];
-  EXPECT_EQ(work.wake, in(60 * kMs)) << "three times 20 ms, before any answer has told more";
+  EXPECT_EQ(work.wake, in(60 * kMillisecond))
+      << "three times 20 ms, before any answer has told more";
   answer(work.asks[0], 2);
   answer(work.asks[1], 2);
   const TimePoint hedge = work.wake;
-  EXPECT_EQ(asked(alarm_after(59 * kMs)), Counts{}) << "not yet";
+  EXPECT_EQ(asked(alarm_after(59 * kMillisecond)), Counts{}) << "not yet";
   EXPECT_FALSE(result_);
   work = alarm_after(hedge - clock_.now());
   ASSERT_EQ(asked(work), (Counts{1, 1})) << "the others are asked for what is missing";
@@ -150,7 +151,7 @@ TEST_F(ShardSamplerCoreTest, TheHedgeFollowsHowLongAnswersTake) {
   open(2);
   for (int i = 0; i < 200; ++i) {
     const Work work = sample(2);
-    clock_.advance(40 * kMs);
+    clock_.advance(40 * kMillisecond);
     for (const AskPtr& ask : work.asks) answer(ask, ask->count);
   }
   Work work = sample(2);
@@ -165,7 +166,7 @@ TEST_F(ShardSamplerCoreTest, TheHedgeFollowsHowLongAnswersTake) {
 
 TEST_F(ShardSamplerCoreTest, AShardThatHasLessThanItsPartIsFilledUpByTheOthers) {
   open(2);
-  Work work = sample(8, in(10'000 * kMs));
+  Work work = sample(8, in(10'000 * kMillisecond));
   ASSERT_EQ(asked(work), (Counts{4, 4}));
   EXPECT_EQ(work.asks[0]->deadline, in(options_.ask_time));
   answer(work.asks[0], 4);
@@ -182,8 +183,8 @@ TEST_F(ShardSamplerCoreTest, AShardThatHasLessThanItsPartIsFilledUpByTheOthers) 
 
 TEST_F(ShardSamplerCoreTest, AtTheDeadlineTheResultHasWhatTheShardsGave) {
   open(2);
-  const Work work = sample(8, in(50 * kMs));
-  clock_.advance(50 * kMs);
+  const Work work = sample(8, in(50 * kMillisecond));
+  clock_.advance(50 * kMillisecond);
   answer(work.asks[0], 3, deadline_exceeded("too small"));
   EXPECT_FALSE(result_);
   answer(work.asks[1], 1, deadline_exceeded("too small"));
@@ -195,10 +196,10 @@ TEST_F(ShardSamplerCoreTest, AtTheDeadlineTheResultHasWhatTheShardsGave) {
 
 TEST_F(ShardSamplerCoreTest, ASilentShardEndsNoLaterThanTheGraceAfterTheDeadline) {
   open(1);
-  sample(4, in(50 * kMs));
-  alarm_after(50 * kMs + options_.answer_grace - kMs);
+  sample(4, in(50 * kMillisecond));
+  alarm_after(50 * kMillisecond + options_.answer_grace - kMillisecond);
   EXPECT_FALSE(result_) << "the shard has its own deadline, and its answer is on its way";
-  alarm_after(kMs);
+  alarm_after(kMillisecond);
   ASSERT_TRUE(result_);
   EXPECT_EQ(result_->status.code(), StatusCode::kDeadlineExceeded);
 }
@@ -215,14 +216,14 @@ TEST_F(ShardSamplerCoreTest, WhatALostShardWasAskedForIsAskedOfTheOthers) {
 }
 
 TEST_F(ShardSamplerCoreTest, WhileNoShardAnswersARequestWaitsForTheRetryTime) {
-  options_.retry_time = 30 * kMs;
+  options_.retry_time = 30 * kMillisecond;
   open(2);
   is_up_ = {false, false};
   Work work = sample(2);
-  EXPECT_EQ(work.wake, in(30 * kMs));
-  work = alarm_after(29 * kMs);
+  EXPECT_EQ(work.wake, in(30 * kMillisecond));
+  work = alarm_after(29 * kMillisecond);
   EXPECT_FALSE(result_);
-  alarm_after(kMs);
+  alarm_after(kMillisecond);
   ASSERT_TRUE(result_);
   EXPECT_EQ(result_->status.code(), StatusCode::kUnavailable);
 
@@ -256,7 +257,7 @@ TEST_F(ShardSamplerCoreTest, AShardWithNothingToGiveIsAskedForItsSizesNowAndThen
   Work work = sample(2);
   for (const AskPtr& ask : work.asks) answer(ask, ask->count);
   const auto asks_for_sizes = [&] {
-    Work asking = sample(2, in(10'000 * kMs));
+    Work asking = sample(2, in(10'000 * kMillisecond));
     const auto empty = asking.asks[1];
     clock_.advance(options_.ask_time);
     answer(asking.asks[0], 1);

@@ -56,7 +56,7 @@ std::vector<Rows> rows_of(const Trajectory& trajectory) {
 }
 
 // A writer before a fake service whose table "replay" admits everything.
-class StructuredWriterTest : public testing::Test {
+class StructuredWriterTest : public ::testing::Test {
  protected:
   void SetUp() override { service_->add_table("replay"); }
   // The clock stands still, so a last flush would never end.

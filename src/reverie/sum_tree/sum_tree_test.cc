@@ -30,14 +30,14 @@ std::string name_of(SumTree::Kernel kernel) {
 }
 
 // Every claim holds for the best code of this processor and for the plainer ones.
-class SumTreeTest : public testing::TestWithParam<SumTree::Kernel> {
+class SumTreeTest : public ::testing::TestWithParam<SumTree::Kernel> {
  protected:
   SumTree tree_{GetParam()};
 };
 
 INSTANTIATE_TEST_SUITE_P(Kernels, SumTreeTest,
-                         testing::Values(SumTree::Kernel::kBest, SumTree::Kernel::kAvx2,
-                                         SumTree::Kernel::kPortable),
+                         ::testing::Values(SumTree::Kernel::kBest, SumTree::Kernel::kAvx2,
+                                           SumTree::Kernel::kPortable),
                          [](const auto& kernel) { return name_of(kernel.param); });
 
 // The model: all slots in the tree's order, searched from the left. Slow, and plainly right.

@@ -9,11 +9,11 @@
 
 #include "reverie/tensor/block_memory.h"
 #include "reverie/tensor/map_memory.h"
+#include "reverie/tensor/rounding.h"
 
 namespace reverie {
 namespace {
 
-constexpr std::size_t kLineBytes = 64;
 constexpr std::size_t kSmallBytesMax = 4096;
 // A slab of 256 KiB and these counts of blocks: each size is an eighth above the one before it at
 // most.
@@ -33,10 +33,6 @@ constexpr auto kMiddleSizes = [] {
   return sizes;
 }();
 constexpr std::size_t kSlabBlockBytesMax = kMiddleSizes.back();
-
-std::size_t round_up(std::size_t size, std::size_t unit) {
-  return (size + unit - 1) / unit * unit;
-}
 
 }  // namespace
 

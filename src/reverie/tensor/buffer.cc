@@ -3,11 +3,12 @@
 
 #include <cstdlib>
 
+#include "reverie/tensor/rounding.h"
+
 namespace reverie {
 namespace {
 
 constexpr std::size_t kLargeBytes = 4096;
-constexpr std::size_t kLineBytes = 64;
 
 class HeapAllocator final : public Allocator, public BufferOwner {
  public:
@@ -17,8 +18,7 @@ class HeapAllocator final : public Allocator, public BufferOwner {
     if (size_bytes < kLargeBytes) {
       data = std::malloc(size_bytes);
     } else if (size_bytes <= static_cast<std::size_t>(-1) - kLineBytes) {
-      data =
-          std::aligned_alloc(kLineBytes, (size_bytes + kLineBytes - 1) / kLineBytes * kLineBytes);
+      data = std::aligned_alloc(kLineBytes, round_up(size_bytes, kLineBytes));
     }
     if (data == nullptr) {
       return resource_exhausted("{} bytes of memory could not be had; store fewer or smaller items",

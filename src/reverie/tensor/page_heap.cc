@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "reverie/tensor/map_memory.h"
+#include "reverie/tensor/rounding.h"
 
 namespace reverie {
 namespace {
@@ -14,10 +15,6 @@ constexpr std::size_t kMostRegionBytes = std::size_t{64} << 20;
 constexpr std::size_t kWarmShare = 16;
 constexpr std::size_t kMostWarmForRuns = std::size_t{32} << 20;
 constexpr std::size_t kFading = 64;
-
-std::size_t round_up(std::size_t size, std::size_t unit) {
-  return (size + unit - 1) / unit * unit;
-}
 
 }  // namespace
 

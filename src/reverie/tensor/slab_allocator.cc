@@ -7,11 +7,11 @@
 #include <sys/mman.h>
 
 #include "reverie/tensor/map_memory.h"
+#include "reverie/tensor/rounding.h"
 
 namespace reverie {
 namespace {
 
-constexpr std::size_t kLineBytes = 64;
 constexpr std::size_t kPageBytes = 4096;
 constexpr std::size_t kLeastSlabBytes = std::size_t{64} << 10;
 constexpr std::size_t kMostSlabBytes = std::size_t{32} << 20;
@@ -19,10 +19,6 @@ constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 // A large page is there as a whole once a byte of it is written: of less than this it would be too
 // large a part.
 constexpr std::size_t kHugeFromBytes = std::size_t{8} << 20;
-
-std::size_t round_up(std::size_t size, std::size_t unit) {
-  return (size + unit - 1) / unit * unit;
-}
 
 }  // namespace
 

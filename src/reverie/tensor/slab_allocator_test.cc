@@ -14,7 +14,7 @@ namespace reverie {
 namespace {
 
 // A block filled with a number of its own: another one over it would show.
-struct Marked {
+struct MarkedBlock {
   Buffer buffer;
   unsigned char mark;
 
@@ -26,8 +26,8 @@ struct Marked {
   }
 };
 
-Marked take(SlabAllocator& slabs, std::size_t size, std::uint64_t mark) {
-  Marked marked{slabs.allocate(size).value(), static_cast<unsigned char>(mark)};
+MarkedBlock take(SlabAllocator& slabs, std::size_t size, std::uint64_t mark) {
+  MarkedBlock marked{slabs.allocate(size).value(), static_cast<unsigned char>(mark)};
   std::memset(marked.buffer.data(), marked.mark, size);
   return marked;
 }
@@ -37,7 +37,7 @@ TEST(SlabAllocator, BlocksNeverOverlapWhateverTheirOrder) {
                                   std::size_t{300'000}, std::size_t{3'000'000}}) {
     const auto slabs = SlabAllocator::make(block);
     Random random(std::uint64_t{3});
-    std::vector<Marked> taken;
+    std::vector<MarkedBlock> taken;
     for (int step = 0; step < 300; ++step) {
       if (taken.size() < 20 && random.below(5) < 3) {
         taken.push_back(take(*slabs, 1 + random.below(block), random.next()));
@@ -49,14 +49,15 @@ TEST(SlabAllocator, BlocksNeverOverlapWhateverTheirOrder) {
         taken.pop_back();
       }
     }
-    for (const Marked& marked : taken) EXPECT_TRUE(marked.is_whole());
+    for (const MarkedBlock& marked : taken) EXPECT_TRUE(marked.is_whole());
   }
 }
 
 TEST(SlabAllocator, MemoryPopulatedAheadHoldsBlocksAsAnyOther) {
   constexpr std::size_t kBlock = 100'000;
   const auto slabs = SlabAllocator::make(kBlock);
-  std::vector<Marked> taken;  // 60 MB: small slabs, large ones, and the step from one to the next
+  std::vector<MarkedBlock>
+      taken;  // 60 MB: small slabs, large ones, and the step from one to the next
   std::atomic<bool> is_over = false;
   std::thread populates([&] {
     while (!is_over) slabs->populate_ahead();
@@ -64,7 +65,7 @@ TEST(SlabAllocator, MemoryPopulatedAheadHoldsBlocksAsAnyOther) {
   for (unsigned i = 0; i < 600; ++i) taken.push_back(take(*slabs, kBlock, i));
   is_over = true;
   populates.join();
-  for (const Marked& marked : taken) EXPECT_TRUE(marked.is_whole());
+  for (const MarkedBlock& marked : taken) EXPECT_TRUE(marked.is_whole());
 }
 
 TEST(SlabAllocator, ABlockThatIsGivenBackIsTheNextToBeHandedOut) {
@@ -76,12 +77,12 @@ TEST(SlabAllocator, ABlockThatIsGivenBackIsTheNextToBeHandedOut) {
 
 TEST(SlabAllocator, BuffersOutliveWhoeverHoldsTheAllocator) {
   auto slabs = SlabAllocator::make(100);
-  std::vector<Marked> taken;
+  std::vector<MarkedBlock> taken;
   for (unsigned i = 0; i < 2000; ++i) taken.push_back(take(*slabs, 100, i));
   const std::weak_ptr<SlabAllocator> alive = slabs;
   slabs.reset();
   EXPECT_FALSE(alive.expired());
-  for (const Marked& marked : taken) EXPECT_TRUE(marked.is_whole());
+  for (const MarkedBlock& marked : taken) EXPECT_TRUE(marked.is_whole());
   taken.clear();
   EXPECT_TRUE(alive.expired());
 }
@@ -91,7 +92,7 @@ TEST(SlabAllocator, ThreadsShareIt) {
   std::vector<std::thread> threads;
   for (unsigned t = 0; t < 4; ++t) {
     threads.emplace_back([&slabs, t] {
-      std::vector<Marked> taken;
+      std::vector<MarkedBlock> taken;
       for (int i = 0; i < 2000; ++i) {
         taken.push_back(take(*slabs, 200, t));
         if (taken.size() > 10) {

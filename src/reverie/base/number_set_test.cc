@@ -1,4 +1,4 @@
-#include "reverie/native_wire/number_set.h"
+#include "reverie/base/number_set.h"
 
 #include <random>
 #include <set>

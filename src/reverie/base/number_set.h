@@ -50,18 +50,22 @@ class NumberSet {
     if (!runs_.empty() && runs_.front().begin < number) runs_.front().begin = number;
   }
 
-  std::size_t run_count() const { return runs_.size(); }
-
- private:
   struct Run {
     std::uint64_t begin;
     std::uint64_t end;
   };
+  std::size_t run_count() const { return runs_.size(); }
+  // In order, disjoint, none touching the next.
+  const std::vector<Run>& runs() const { return runs_; }
+  // Adds all numbers of a run that begins behind all that are in, and does not touch them.
+  void append(Run run) { runs_.push_back(run); }
+
+ private:
   std::vector<Run>::iterator place(std::size_t index) {
     return runs_.begin() + static_cast<std::ptrdiff_t>(index);
   }
 
-  std::vector<Run> runs_;  // in order, disjoint, none touching the next
+  std::vector<Run> runs_;
 };
 
 }  // namespace reverie
