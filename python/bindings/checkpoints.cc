@@ -6,16 +6,23 @@
 #include <nanobind/stl/string.h>
 
 #include "python/bindings/convert.h"
+#include "reverie/checkpoint/inspection.h"
 
 namespace reverie::python {
 namespace {
 
+using checkpoint::Durability;
 using checkpoint::OnMismatch;
 
 OnMismatch on_mismatch_of(const std::string& name) {
   if (name == "mine") return OnMismatch::kMine;
   if (name == "theirs") return OnMismatch::kTheirs;
   return name == "drop" ? OnMismatch::kDrop : OnMismatch::kRefuse;
+}
+
+Durability durability_of(const std::string& name) {
+  if (name == "sync") return Durability::kSync;
+  return name == "interval" ? Durability::kInterval : Durability::kNone;
 }
 
 }  // namespace
@@ -28,6 +35,8 @@ std::optional<checkpoint::WorkerOptions> checkpoint_options(nb::handle given) {
   worker.checkpointer.keep = nb::cast<std::int64_t>(options["keep"]);
   worker.checkpointer.fallback = nb::cast<std::string>(options["fallback"]);
   worker.checkpointer.on_mismatch = on_mismatch_of(nb::cast<std::string>(options["on_mismatch"]));
+  worker.checkpointer.journal.durability =
+      durability_of(nb::cast<std::string>(options["durability"]));
   worker.every_time = seconds(nb::cast<double>(options["every_s"]));
   worker.every_inserts = nb::cast<std::int64_t>(options["every_inserts"]);
   return worker;
@@ -40,6 +49,62 @@ nb::object loaded_checkpoint(const LocalService& store) {
   const std::vector<std::byte> payload = checkpoints->loaded_payload();
   return nb::make_tuple(nb::str(path.data(), path.size()),
                         nb::bytes(payload.data(), payload.size()));
+}
+
+namespace {
+
+nb::dict inspect_checkpoint(const std::string& folder, bool verifies) {
+  const checkpoint::Inspection found = unwrap(without_gil(
+      [&] { return checkpoint::inspect_checkpoint(FileSystem::system(), folder, verifies); }));
+  nb::dict told;
+  told["number"] = found.manifest.number;
+  told["created_s"] = static_cast<double>(found.manifest.created_ns) * 1e-9;
+  told["payload"] = nb::bytes(found.manifest.payload.data(), found.manifest.payload.size());
+  told["chunks"] = found.chunk_count;
+  told["journal_position"] = found.journal_position;
+  nb::dict files;
+  for (const checkpoint::ManifestFile& file : found.manifest.files) {
+    files[file.name.c_str()] = file.size_bytes;
+  }
+  told["files"] = files;
+  nb::dict tables;
+  for (const TableImage& table : found.tables) {
+    nb::dict about;
+    for (const auto& [name, text] : checkpoint::described(table)) about[name.c_str()] = text;
+    tables[table.options.name.c_str()] = about;
+  }
+  told["tables"] = tables;
+  return told;
+}
+
+nb::dict inspect_journal(const std::string& root) {
+  const checkpoint::JournalInspection found =
+      unwrap(without_gil([&] { return checkpoint::inspect_journal(FileSystem::system(), root); }));
+  nb::dict told;
+  nb::list files;
+  for (const checkpoint::JournalFileInspection& file : found.files) {
+    files.append(nb::make_tuple(file.name, file.groups, file.first_record, file.last_record,
+                                file.size_bytes));
+  }
+  told["files"] = files;
+  nb::dict records;
+  for (const auto& [name, count] : found.records) records[name.c_str()] = count;
+  told["records"] = records;
+  told["first_record"] = found.first_record;
+  told["last_record"] = found.last_record;
+  told["size_bytes"] = found.size_bytes;
+  told["torn_bytes"] = found.torn_bytes;
+  return told;
+}
+
+}  // namespace
+
+void bind_inspection(nb::module_& m) {
+  using namespace nb::literals;
+  m.def("inspect_checkpoint", &inspect_checkpoint, "folder"_a, "verifies"_a,
+        nb::sig("def inspect_checkpoint(folder: str, verifies: bool) -> dict[str, typing.Any]"));
+  m.def("inspect_journal", &inspect_journal, "root"_a,
+        nb::sig("def inspect_journal(root: str) -> dict[str, typing.Any]"));
 }
 
 }  // namespace reverie::python

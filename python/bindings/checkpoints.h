@@ -18,4 +18,7 @@ std::optional<checkpoint::WorkerOptions> checkpoint_options(nb::handle given);
 // The path of the checkpoint that the store began with, and its payload; None if it began empty.
 nb::object loaded_checkpoint(const LocalService& store);
 
+// Binds what `reverie checkpoint` asks.
+void bind_inspection(nb::module_& m);
+
 }  // namespace reverie::python

@@ -8,9 +8,11 @@ from reverie._command_parser import CommandParser
 from reverie.agents.command import add_command as add_train
 from reverie.bench import add_command as add_bench
 from reverie.broker_command import add_command as add_broker
+from reverie.checkpoint_command import add_command as add_checkpoint
 from reverie.completion import add_command as add_completion
 from reverie.demo.command import add_command as add_demo
 from reverie.doctor import add_command as add_doctor
+from reverie.journal_command import add_command as add_journal
 from reverie.serve.command import add_command as add_serve
 
 
@@ -29,9 +31,11 @@ def parser() -> argparse.ArgumentParser:
     version.set_defaults(run=_version)
     add_bench(commands)
     add_broker(commands)
+    add_checkpoint(commands)
     add_completion(commands, parser)
     add_demo(commands)
     add_doctor(commands)
+    add_journal(commands)
     add_serve(commands)
     add_train(commands)
     return top

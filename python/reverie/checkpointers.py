@@ -11,11 +11,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Literal
 
 from reverie import _checks
 from reverie.errors import InvalidArgumentError
 
+Durability = Literal["none", "interval", "sync"]
+_DURABILITY = ("none", "interval", "sync")
 _ON_MISMATCH = ("refuse", "mine", "theirs", "drop")
 
 
@@ -62,7 +64,9 @@ class DefaultCheckpointer:
         self.keep = _checks.integer("keep", keep)
         self.on_mismatch = _checks.choice("on_mismatch", on_mismatch, _ON_MISMATCH)
 
-    def _options(self, every_s: float | None, every_inserts: int | None) -> dict[str, Any]:
+    def _options(
+        self, every_s: float | None, every_inserts: int | None, durability: str
+    ) -> dict[str, Any]:
         """As the native store takes it."""
         if every_s is not None:
             every_s = _checks.number("checkpoint_every", every_s, 0.0)
@@ -77,6 +81,7 @@ class DefaultCheckpointer:
             "on_mismatch": self.on_mismatch,
             "every_s": every_s or 0.0,
             "every_inserts": every_inserts or 0,
+            "durability": durability,
         }
 
     def __repr__(self) -> str:
@@ -103,14 +108,21 @@ def native_options(
     checkpointer: DefaultCheckpointer | None,
     every_s: float | None,
     every_inserts: int | None,
+    durability: str,
 ) -> dict[str, Any] | None:
     """The arguments of a store in the form that the native store takes.
 
     Raises:
-        InvalidArgumentError: an interval without a checkpointer, or out of range.
+        InvalidArgumentError: an interval or ``durability`` without a checkpointer, or out of range.
         UnsupportedTypeError: something that is not a checkpointer.
     """
+    _checks.choice("durability", durability, _DURABILITY)
     if checkpointer is None:
+        if durability != "none":
+            raise InvalidArgumentError(
+                f"durability is {durability!r} without a checkpointer, whose folder holds the "
+                "journal; give checkpointer=reverie.checkpointers.DefaultCheckpointer(path)"
+            )
         if every_s is not None or every_inserts is not None:
             name = "checkpoint_every" if every_s is not None else "checkpoint_every_inserts"
             raise InvalidArgumentError(
@@ -119,7 +131,7 @@ def native_options(
             )
         return None
     _checks.instance("checkpointer", checkpointer, DefaultCheckpointer)
-    return checkpointer._options(every_s, every_inserts)
+    return checkpointer._options(every_s, every_inserts, durability)
 
 
 __all__ = ["DefaultCheckpointer", "TempDirCheckpointer"]

@@ -10,7 +10,7 @@ from reverie import _checks, _reverie
 from reverie._checkpointed import Checkpointed
 from reverie._options import CODECS, Codec, OnCorrupt, raises_on_corrupt
 from reverie._process_bound import ProcessBound
-from reverie.checkpointers import DefaultCheckpointer, native_options
+from reverie.checkpointers import DefaultCheckpointer, Durability, native_options
 from reverie.client import Client
 from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 from reverie.store import checked_tables
@@ -124,6 +124,11 @@ class Server(Checkpointed, ProcessBound):
             by them.
         checkpoint_every: seconds after which a checkpoint is written by itself; None for none.
         checkpoint_every_inserts: the same, counted in items that were inserted.
+        durability: what a crash leaves of what was confirmed after the last checkpoint, beside
+            which a journal is kept. ``"none"``: nothing, and no journal. ``"interval"``: all of it
+            if the process was killed; after a power cut all but the last 0.1 s. ``"sync"``: all of
+            it; a call is confirmed once its change was synced, together with those of others. See
+            ``docs/durability.md``.
 
     Raises:
         InvalidArgumentError: no tables, a name twice, a port out of range, a limit below 1, a
@@ -156,6 +161,7 @@ class Server(Checkpointed, ProcessBound):
         codec: Codec = "auto",
         checkpoint_every: float | None = None,
         checkpoint_every_inserts: int | None = None,
+        durability: Durability = "none",
     ) -> None:
         import logging  # noqa: F401 - a warning may come when no descriptor is left
 
@@ -169,7 +175,7 @@ class Server(Checkpointed, ProcessBound):
             None if tls is None else tls._options(),
             limits._options(),
             _checks.choice("codec", codec, CODECS),
-            native_options(checkpointer, checkpoint_every, checkpoint_every_inserts),
+            native_options(checkpointer, checkpoint_every, checkpoint_every_inserts, durability),
         )
         self._codec = codec
         for table in self._tables:

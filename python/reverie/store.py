@@ -7,7 +7,7 @@ from reverie import _checks, _options, _reverie
 from reverie._checkpointed import Checkpointed
 from reverie._options import CODECS, OnCorrupt, raises_on_corrupt
 from reverie._process_bound import ProcessBound
-from reverie.checkpointers import DefaultCheckpointer, native_options
+from reverie.checkpointers import DefaultCheckpointer, Durability, native_options
 from reverie.client import Client
 from reverie.errors import InvalidArgumentError, NotFoundError, UnsupportedTypeError
 from reverie.table import Table
@@ -61,6 +61,11 @@ class Store(Checkpointed, ProcessBound):
             store begins: with the newest checkpoint there. None for neither.
         checkpoint_every: seconds after which a checkpoint is written by itself; None for none.
         checkpoint_every_inserts: the same, counted in items that were inserted.
+        durability: what a crash leaves of what was confirmed after the last checkpoint, beside
+            which a journal is kept. ``"none"``: nothing, and no journal. ``"interval"``: all of it
+            if the process was killed; after a power cut all but the last 0.1 s. ``"sync"``: all of
+            it; a call is confirmed once its change was synced, together with those of others. See
+            ``docs/durability.md``.
 
     Raises:
         InvalidArgumentError: no tables, a name twice, a bound below 1, or no such codec.
@@ -85,6 +90,7 @@ class Store(Checkpointed, ProcessBound):
         checkpointer: DefaultCheckpointer | None = None,
         checkpoint_every: float | None = None,
         checkpoint_every_inserts: int | None = None,
+        durability: Durability = "none",
     ) -> None:
         self._tables = checked_tables(tables, max_bytes)
         self._codec = _checks.choice("codec", codec, CODECS)
@@ -92,7 +98,7 @@ class Store(Checkpointed, ProcessBound):
             [table._options() for table in self._tables],
             max_bytes,
             _options.checked_seed(seed),
-            native_options(checkpointer, checkpoint_every, checkpoint_every_inserts),
+            native_options(checkpointer, checkpoint_every, checkpoint_every_inserts, durability),
         )
         for table in self._tables:
             table._attach(self._native)

@@ -106,7 +106,9 @@ class Reader {
     return {};
   }
 
-  Status read_chunks(const Manifest& manifest, StoredChunks& stored) {
+  // Where they are not kept, items are checked by what the list of chunks says.
+  Status read_chunks(const Manifest& manifest, StoredChunks& stored, bool keeps = true) {
+    keeps_chunks_ = keeps;
     // Front to back through each file.
     std::vector<std::uint32_t> order(entries_.size());
     std::iota(order.begin(), order.end(), 0u);
@@ -143,13 +145,14 @@ class Reader {
       }
       stored.chunks[{entry.origin, entry.rows, entry.crc, entry.size_bytes}] = {
           *chunks_number(listed.name), entry.offset};
-      chunks_[index] = std::move(*chunk);
+      if (keeps) chunks_[index] = std::move(*chunk);
     }
     stored.folder = folder_;
     return {};
   }
 
-  Status read_tables(const std::vector<Section>& sections, std::vector<RestoredTable>& tables) {
+  Status read_tables(const std::vector<Section>& sections, std::vector<RestoredTable>& tables,
+                     std::uint64_t& journal_position) {
     for (const Section& section : sections) {
       ByteReader in(section.payload);
       switch (section.type) {
@@ -171,6 +174,10 @@ class Reader {
         case SectionType::kLayouts:
         case SectionType::kChunks:
           break;
+        case SectionType::kJournal:
+          journal_position = in.u64();
+          if (!in.is_done()) return malformed(section);
+          break;
         default:
           return malformed(section);
       }
@@ -187,6 +194,8 @@ class Reader {
         if (!in.is_done()) return malformed(section);
       } else if (section.type == SectionType::kChunks) {
         summary.chunk_count = in.u32();
+      } else if (section.type == SectionType::kJournal) {
+        summary.journal_position = in.u64();
       }
     }
     return {};
@@ -243,7 +252,16 @@ class Reader {
         const std::uint32_t offset = in.u32();
         const std::uint32_t length = in.u32();
         if (!in.ok() || chunk >= chunks_.size()) return false;
+        if (!keeps_chunks_) {
+          const std::uint32_t rows = entries_[chunk].rows;
+          if (offset > rows || length > rows - offset) return false;
+          continue;
+        }
         pieces.push_back({chunks_[chunk].get(), offset, length});
+      }
+      if (!keeps_chunks_) {
+        table.trajectories.emplace_back();
+        continue;
       }
       table.trajectories.emplace_back(layouts_[layout], pieces);
     }
@@ -258,6 +276,7 @@ class Reader {
   std::vector<Ref<const Layout>> layouts_;
   std::vector<ChunkEntry> entries_;
   std::vector<Ref<Chunk>> chunks_;
+  bool keeps_chunks_ = true;
 };
 
 bool same(const ComponentSpec& a, const ComponentSpec& b) {
@@ -274,15 +293,6 @@ const TableImage* find(const std::vector<TableImage>& images, const std::string&
     if (image.options.name == name) return &image;
   }
   return nullptr;
-}
-
-std::string component_text(const ComponentSpec& spec) {
-  std::string text = spec.name + "(";
-  for (const auto& [name, value] : spec.options) {
-    text += (text.back() == '(' ? "" : ", ") + name + "=";
-    text += std::visit([](const auto& plain) { return format("{}", plain); }, value);
-  }
-  return text + ")";
 }
 
 std::string components_text(const std::vector<ComponentSpec>& specs) {
@@ -309,6 +319,15 @@ std::string limiter_text(const RateLimiterSpec& spec) {
 
 }  // namespace
 
+std::string component_text(const ComponentSpec& spec) {
+  std::string text = spec.name + "(";
+  for (const auto& [name, value] : spec.options) {
+    text += (text.back() == '(' ? "" : ", ") + name + "=";
+    text += std::visit([](const auto& plain) { return format("{}", plain); }, value);
+  }
+  return text + ")";
+}
+
 Result<LoadedCheckpoint> read_checkpoint(FileSystem& files, const std::string& folder) {
   LoadedCheckpoint loaded;
   loaded.folder = folder;
@@ -317,7 +336,7 @@ Result<LoadedCheckpoint> read_checkpoint(FileSystem& files, const std::string& f
   REVERIE_ASSIGN_OR_RETURN(const std::vector<Section> sections, reader.sections(loaded.manifest));
   REVERIE_RETURN_IF_ERROR(reader.read_lists(sections, loaded.manifest));
   REVERIE_RETURN_IF_ERROR(reader.read_chunks(loaded.manifest, loaded.stored));
-  REVERIE_RETURN_IF_ERROR(reader.read_tables(sections, loaded.tables));
+  REVERIE_RETURN_IF_ERROR(reader.read_tables(sections, loaded.tables, loaded.journal_position));
   return loaded;
 }
 
@@ -326,6 +345,20 @@ Result<Summary> read_summary(FileSystem& files, const std::string& folder) {
   Reader reader(files, folder);
   REVERIE_ASSIGN_OR_RETURN(summary.manifest, reader.manifest());
   REVERIE_ASSIGN_OR_RETURN(const std::vector<Section> sections, reader.sections(summary.manifest));
+  REVERIE_RETURN_IF_ERROR(reader.read_images(sections, summary));
+  return summary;
+}
+
+Result<Summary> verify_checkpoint(FileSystem& files, const std::string& folder) {
+  Summary summary;
+  Reader reader(files, folder);
+  REVERIE_ASSIGN_OR_RETURN(summary.manifest, reader.manifest());
+  REVERIE_ASSIGN_OR_RETURN(const std::vector<Section> sections, reader.sections(summary.manifest));
+  REVERIE_RETURN_IF_ERROR(reader.read_lists(sections, summary.manifest));
+  StoredChunks stored;
+  REVERIE_RETURN_IF_ERROR(reader.read_chunks(summary.manifest, stored, /*keeps=*/false));
+  std::vector<RestoredTable> tables;
+  REVERIE_RETURN_IF_ERROR(reader.read_tables(sections, tables, summary.journal_position));
   REVERIE_RETURN_IF_ERROR(reader.read_images(sections, summary));
   return summary;
 }

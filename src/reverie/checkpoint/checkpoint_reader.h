@@ -17,6 +17,8 @@ struct LoadedCheckpoint {
   // Their times are still nanoseconds since 1970: restore() makes them the store's.
   std::vector<RestoredTable> tables;
   StoredChunks stored;
+  // The last record of a journal that it holds; 0 where there was none.
+  std::uint64_t journal_position = 0;
 };
 
 // DATA_LOSS names the file, the section or chunk, and its offset; UNIMPLEMENTED a version that is
@@ -29,8 +31,11 @@ struct Summary {
   Manifest manifest;
   std::vector<TableImage> tables;
   std::uint64_t chunk_count = 0;
+  std::uint64_t journal_position = 0;
 };
 Result<Summary> read_summary(FileSystem& files, const std::string& folder);
+// The same, with every byte that the checkpoint refers to checked, and none kept.
+Result<Summary> verify_checkpoint(FileSystem& files, const std::string& folder);
 
 // What a store does with a table that is not what the checkpoint says it was.
 enum class OnMismatch {
@@ -39,6 +44,9 @@ enum class OnMismatch {
   kTheirs,  // the checkpoint's options
   kDrop,    // what differs, or is in one of the two alone, begins empty
 };
+
+// "Prioritized(priority_exponent=0.8)"
+std::string component_text(const ComponentSpec& spec);
 
 // How two tables of one name differ, for people; empty where a checkpoint of the one fits the
 // other.

@@ -13,6 +13,8 @@ namespace {
 
 // How often the inserts are counted.
 constexpr Duration kCountInterval = std::chrono::milliseconds(250);
+// After so long another checkpoint is tried, where the journal cannot be written.
+constexpr Duration kHealInterval = std::chrono::seconds(5);
 constexpr Duration kPollInterval = std::chrono::milliseconds(50);
 
 // Where the path arrives. Shared by the waiting and the completing thread.
@@ -32,7 +34,8 @@ CheckpointWorker::CheckpointWorker(LocalService& store, std::unique_ptr<Checkpoi
       last_time_(Clock::system().now()),
       last_inserts_(inserts()) {
   const MutexLock lock(mutex_);
-  if (options_.every_time > Duration::zero() || options_.every_inserts > 0) start();
+  const bool looks = options_.every_inserts > 0 || store_.log() != nullptr;
+  if (looks || options_.every_time > Duration::zero()) start();
 }
 
 // In a forked child the thread stayed with the parent, and so may the lock.
@@ -106,6 +109,10 @@ bool CheckpointWorker::is_due(TimePoint now) {
   if (options_.every_time > Duration::zero() && now - last_time_ >= options_.every_time) {
     return true;
   }
+  if (StoreLog* const log = store_.log()) {
+    if (log->size_bytes() >= options_.every_journal_bytes) return true;
+    if (!log->check().ok() && now - last_time_ >= kHealInterval) return true;
+  }
   if (options_.every_inserts <= 0) return false;
   const std::int64_t count = inserts();
   last_inserts_ = std::min(last_inserts_, count);  // a table was reset
@@ -121,7 +128,9 @@ void CheckpointWorker::run() {
       const MutexLock lock(mutex_);
       TimePoint until = TimePoint::max();
       if (options_.every_time > Duration::zero()) until = last_time_ + options_.every_time;
-      if (options_.every_inserts > 0) until = std::min(until, clock.now() + kCountInterval);
+      if (options_.every_inserts > 0 || store_.log() != nullptr) {
+        until = std::min(until, clock.now() + kCountInterval);
+      }
       while (requests_.empty() && !is_stopped_) {
         if (!clock.wait_until(changed_, mutex_, until)) break;
       }

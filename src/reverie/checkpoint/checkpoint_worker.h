@@ -32,6 +32,8 @@ struct WorkerOptions {
   // the last. Zero: never.
   Duration every_time = Duration::zero();
   std::int64_t every_inserts = 0;
+  // And when the journal has grown so large: it is what a restart replays.
+  std::uint64_t every_journal_bytes = std::uint64_t{1} << 30;
 };
 
 class CheckpointWorker final : public StoreCheckpoints {

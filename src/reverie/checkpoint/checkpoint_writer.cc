@@ -34,7 +34,8 @@ class Writer {
     tables_ = std::make_unique<SectionWriter>(*tables_file_);
     REVERIE_RETURN_IF_ERROR(tables_->begin(FileKind::kTables));
     {
-      REVERIE_ASSIGN_OR_RETURN(const auto snapshots, service_.freeze());
+      journal_position_ = request_.journal_position;
+      REVERIE_ASSIGN_OR_RETURN(const auto snapshots, service_.freeze(&journal_position_));
       for (const auto& snapshot : snapshots) REVERIE_RETURN_IF_ERROR(write_table(*snapshot));
       REVERIE_RETURN_IF_ERROR(flush_chunks());
     }
@@ -245,7 +246,11 @@ class Writer {
     entries.reserve(entries_.size() * ChunkEntry::kBytes);
     ByteWriter out(entries);
     for (const ChunkEntry& entry : entries_) write_entry(entry, out);
-    return add(SectionType::kChunks, entries_.size(), entries);
+    REVERIE_RETURN_IF_ERROR(add(SectionType::kChunks, entries_.size(), entries));
+    if (journal_position_ == 0) return {};
+    std::vector<std::byte> position;
+    ByteWriter(position).u64(journal_position_);
+    return tables_->add(SectionType::kJournal, position);
   }
 
   Status publish(Written& written) {
@@ -261,8 +266,10 @@ class Writer {
     REVERIE_RETURN_IF_ERROR(
         write_manifest(request_.files, join_path(folder_, std::string(kManifestName)), manifest));
     written.folder = join_path(request_.root, checkpoint_name(request_.number));
+    written.journal_position = journal_position_;
     written.new_bytes = tables_->size_bytes() + (chunks_file_ ? chunks_bytes_ : 0);
     for (const ManifestFile& file : manifest.files) written.all_bytes += file.size_bytes;
+    if (StoreLog* const log = service_.log()) REVERIE_RETURN_IF_ERROR(log->before_publish());
     return durable_rename(request_.files, folder_, written.folder);
   }
 
@@ -277,6 +284,7 @@ class Writer {
   std::vector<std::byte> buffer_;      // of what is to go there
   std::uint64_t chunks_bytes_ = 0;
   bool has_records_ = true;
+  std::uint64_t journal_position_ = 0;
 
   std::vector<std::byte> schema_bytes_;
   std::vector<std::byte> layout_bytes_;

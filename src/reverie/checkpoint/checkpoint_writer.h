@@ -61,12 +61,15 @@ struct WriteRequest {
   std::span<const std::byte> payload;
   std::int64_t created_ns;
   const std::atomic<bool>& is_cancelled;
+  // Where a journal ended that does not go on: a store with a log gives its own.
+  std::uint64_t journal_position = 0;
 };
 
 struct Written {
   std::string folder;
-  std::uint64_t new_bytes = 0;  // written for it
-  std::uint64_t all_bytes = 0;  // of all its files
+  std::uint64_t new_bytes = 0;         // written for it
+  std::uint64_t all_bytes = 0;         // of all its files
+  std::uint64_t journal_position = 0;  // the last record that it holds
 };
 
 // Writes `service` as checkpoint `number`, and makes `stored` what is known afterwards. CANCELLED

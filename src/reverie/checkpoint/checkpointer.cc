@@ -1,10 +1,14 @@
 // Tested in tests/sim/checkpoint_sim_test.cc and tests/python/checkpoint_test.py.
 #include "reverie/checkpoint/checkpointer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "reverie/base/clock.h"
 #include "reverie/base/log.h"
+#include "reverie/checkpoint/journal_frames.h"
+#include "reverie/checkpoint/journal_replay.h"
+#include "reverie/service/blocking.h"
 
 namespace reverie::checkpoint {
 
@@ -48,22 +52,88 @@ Result<std::shared_ptr<LocalService>> Checkpointer::open_store(std::vector<Table
                                                                StoreOptions options,
                                                                std::string* folder) {
   if (folder != nullptr) folder->clear();
+  REVERIE_RETURN_IF_ERROR(check_place());
   REVERIE_ASSIGN_OR_RETURN(std::optional<LoadedCheckpoint> loaded, load());
-  if (!loaded) return LocalService::open(std::move(tables), options);
+  if (!loaded) {
+    REVERIE_ASSIGN_OR_RETURN(std::shared_ptr<LocalService> store,
+                             LocalService::open(std::move(tables), options));
+    REVERIE_RETURN_IF_ERROR(open_journal(*store, 0));
+    return store;
+  }
   std::vector<TableImage> images;
   for (const RestoredTable& table : loaded->tables) images.push_back(table.image);
   auto resolved = options_for(std::move(tables), images, options_.on_mismatch);
   if (!resolved.ok()) {
     return resolved.status().with_context(format("checkpoint '{}'", loaded->folder));
   }
+  const bool is_from_elsewhere = parent_path(loaded->folder) != place_.root;
+  bool is_as_stored = !is_from_elsewhere && resolved->size() == images.size();
+  for (const TableOptions& table : *resolved) {
+    const bool is_same = std::any_of(images.begin(), images.end(), [&](const TableImage& image) {
+      return image.options.name == table.name && difference(table, image.options).empty();
+    });
+    is_as_stored = is_as_stored && is_same;
+  }
   REVERIE_ASSIGN_OR_RETURN(std::shared_ptr<LocalService> store,
                            LocalService::open(std::move(*resolved), options));
   REVERIE_RETURN_IF_ERROR(restore(*store, *loaded, options_.on_mismatch));
-  const MutexLock lock(mutex_);
-  stored_ = std::move(loaded->stored);
-  loaded_payload_ = std::move(loaded->manifest.payload);
+  {
+    const MutexLock lock(mutex_);
+    stored_ = std::move(loaded->stored);
+    loaded_payload_ = std::move(loaded->manifest.payload);
+  }
+  REVERIE_RETURN_IF_ERROR(open_journal(*store, is_from_elsewhere ? 0 : loaded->journal_position));
+  if (store->log() != nullptr && !is_as_stored) {
+    REVERIE_RETURN_IF_ERROR(write(*store, loaded_payload()).status());
+  }
   if (folder != nullptr) *folder = loaded->folder;
   return store;
+}
+
+Status Checkpointer::check_place() const {
+  if (!place_.number) return {};
+  REVERIE_ASSIGN_OR_RETURN(const auto numbers, checkpoints(files_, place_.root));
+  if (!numbers.empty() && numbers.back() == *place_.number) return {};
+  REVERIE_ASSIGN_OR_RETURN(const auto journal, journal_files(files_, place_.root));
+  if (options_.journal.durability == Durability::kNone && journal.empty()) return {};
+  return failed_precondition(
+      "'{}' is not the newest checkpoint of '{}', whose journal goes on from that one; give the "
+      "folder, or copy this checkpoint into a folder of its own to go back to it",
+      join_path(place_.root, checkpoint_name(*place_.number)), place_.root);
+}
+
+Status Checkpointer::open_journal(LocalService& store, std::uint64_t position) {
+  REVERIE_ASSIGN_OR_RETURN(const Replayed replayed,
+                           replay_journal(files_, place_.root, position, store));
+  if (replayed.dropped_bytes > 0) {
+    log_warning(
+        "the journal in '{}' ends with {} bytes of a write that was cut off; they are "
+        "dropped",
+        place_.root, replayed.dropped_bytes);
+  }
+  std::vector<SessionNumbers> sessions;
+  for (const auto& [session, in] : replayed.sessions) sessions.push_back({session, in});
+  store.set_known_sessions(std::move(sessions));
+  const auto undo_draws = [&] {
+    for (const auto& [table, draws] : replayed.open_draws) {
+      if (draws.empty()) continue;
+      SampleBatch batch = draws.batch();
+      (void)store.hand_back(table, batch);
+    }
+  };
+  if (options_.journal.durability == Durability::kNone) {
+    undo_draws();
+    const MutexLock lock(mutex_);
+    journal_position_ = replayed.last_record;
+    return {};
+  }
+  std::vector<TableOptions> tables;
+  REVERIE_ASSIGN_OR_RETURN(const std::vector<TableInfo> infos, info_and_wait(store));
+  for (const TableInfo& info : infos) tables.push_back(info.options);
+  store.set_log(std::make_unique<Journal>(files_, place_.root, options_.journal, tables,
+                                          store.calendar_offset_ns(), replayed));
+  undo_draws();
+  return {};
 }
 
 std::vector<std::byte> Checkpointer::loaded_payload() {
@@ -76,10 +146,19 @@ Result<Written> Checkpointer::write(LocalService& store, std::span<const std::by
   static const std::atomic<bool> kNever{false};
   const MutexLock lock(mutex_);
   if (!lock_) return cancelled("the store is closed, and '{}' was let go", place_.root);
+  Result<Written> written =
+      write_locked(store, payload, is_cancelled != nullptr ? *is_cancelled : kNever);
+  if (StoreLog* const log = store.log()) log->end_checkpoint(written.ok());
+  return written;
+}
+
+Result<Written> Checkpointer::write_locked(LocalService& store, std::span<const std::byte> payload,
+                                           const std::atomic<bool>& is_cancelled) {
   REVERIE_ASSIGN_OR_RETURN(const auto numbers, checkpoints(files_, place_.root));
   const WriteRequest request{
-      files_,  place_.root,   numbers.empty() ? 1 : numbers.back() + 1,
-      payload, calendar_ns(), is_cancelled != nullptr ? *is_cancelled : kNever};
+      files_,           place_.root,   numbers.empty() ? 1 : numbers.back() + 1,
+      payload,          calendar_ns(), is_cancelled,
+      journal_position_};
   // What an earlier failure could not remove.
   REVERIE_RETURN_IF_ERROR(remove_temporaries(files_, place_.root));
   REVERIE_ASSIGN_OR_RETURN(Written written, write_checkpoint(store, request, stored_));
@@ -97,6 +176,14 @@ void Checkpointer::remove_old(std::uint64_t newest) {
       if (left-- <= options_.keep || number >= newest) break;
       status = remove_checkpoint(files_, place_.root, number);
       if (!status.ok()) break;
+    }
+  }
+  // A journal that does not go on: the checkpoint holds all of it.
+  if (status.ok() && journal_position_ > 0) {
+    const auto journal = journal_files(files_, place_.root);
+    status = journal.status();
+    for (std::size_t i = 0; status.ok() && i < journal->size(); ++i) {
+      status = files_.remove_file(join_path(place_.root, journal_name((*journal)[i])));
     }
   }
   if (!status.ok()) {

@@ -20,6 +20,7 @@
 #include "reverie/checkpoint/checkpoint_reader.h"
 #include "reverie/checkpoint/checkpoint_writer.h"
 #include "reverie/checkpoint/folder.h"
+#include "reverie/checkpoint/journal.h"
 #include "reverie/os/file_system.h"
 #include "reverie/replay/local_service.h"
 
@@ -31,6 +32,8 @@ struct CheckpointerOptions {
   // A checkpoint to begin with where the folder has none; "" for an empty store then.
   std::string fallback = "";
   OnMismatch on_mismatch = OnMismatch::kRefuse;
+  // What is kept of changes between checkpoints.
+  JournalOptions journal = {.durability = Durability::kNone};
   FileSystem* files = nullptr;  // the machine's when null; outlives the checkpointer
 };
 
@@ -48,8 +51,9 @@ class Checkpointer {
 
   // The checkpoint to begin with, if there is one.
   Result<std::optional<LoadedCheckpoint>> load();
-  // A store of these tables, with what the checkpoint to begin with holds. `loaded`, if not null,
-  // becomes the path of that, or "".
+  // A store of these tables, with what the checkpoint to begin with holds, and what the journal
+  // holds beyond. `loaded`, if not null, becomes the path of that checkpoint, or "". With a journal
+  // a store that is not what the disk holds begins with a checkpoint of its own.
   Result<std::shared_ptr<LocalService>> open_store(std::vector<TableOptions> tables,
                                                    StoreOptions options,
                                                    std::string* loaded = nullptr);
@@ -76,6 +80,11 @@ class Checkpointer {
         options_(std::move(options)),
         lock_(std::move(lock)) {}
   void remove_old(std::uint64_t newest) REVERIE_REQUIRES(mutex_);
+  // FAILED_PRECONDITION for a checkpoint that the folder's journal is not of.
+  Status check_place() const;
+  Status open_journal(LocalService& store, std::uint64_t position);
+  Result<Written> write_locked(LocalService& store, std::span<const std::byte> payload,
+                               const std::atomic<bool>& is_cancelled) REVERIE_REQUIRES(mutex_);
 
   FileSystem& files_;
   const Place place_;
@@ -84,6 +93,8 @@ class Checkpointer {
   std::unique_ptr<FileLock> lock_ REVERIE_GUARDED_BY(mutex_);  // null once the folder was released
   StoredChunks stored_ REVERIE_GUARDED_BY(mutex_);
   std::vector<std::byte> loaded_payload_ REVERIE_GUARDED_BY(mutex_);
+  // The end of a journal that was replayed and does not go on.
+  std::uint64_t journal_position_ REVERIE_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace reverie::checkpoint

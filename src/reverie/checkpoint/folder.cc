@@ -15,18 +15,6 @@ std::string numbered(std::string_view prefix, std::uint64_t number) {
   return format("{}{:010}", prefix, number);
 }
 
-std::optional<std::uint64_t> number_of(std::string_view prefix, std::string_view name) {
-  if (name.size() != prefix.size() + kDigits || name.substr(0, prefix.size()) != prefix) {
-    return std::nullopt;
-  }
-  std::uint64_t number = 0;
-  for (const char digit : name.substr(prefix.size())) {
-    if (digit < '0' || digit > '9') return std::nullopt;
-    number = number * 10 + static_cast<std::uint64_t>(digit - '0');
-  }
-  return number;
-}
-
 // The files of a folder, if it holds nothing but ours.
 Result<std::optional<std::vector<std::string>>> our_files(FileSystem& files,
                                                           const std::string& folder) {
@@ -48,6 +36,18 @@ Status remove_temporary(FileSystem& files, const std::string& folder) {
 }
 
 }  // namespace
+
+std::optional<std::uint64_t> number_of(std::string_view prefix, std::string_view name) {
+  if (name.size() != prefix.size() + kDigits || name.substr(0, prefix.size()) != prefix) {
+    return std::nullopt;
+  }
+  std::uint64_t number = 0;
+  for (const char digit : name.substr(prefix.size())) {
+    if (digit < '0' || digit > '9') return std::nullopt;
+    number = number * 10 + static_cast<std::uint64_t>(digit - '0');
+  }
+  return number;
+}
 
 std::string checkpoint_name(std::uint64_t number) {
   return numbered(kCheckpoint, number);

@@ -21,7 +21,7 @@ inline constexpr std::uint32_t kFormatVersion = 1;
 inline constexpr std::size_t kFileHeaderBytes = 16;
 inline constexpr std::size_t kSectionHeaderBytes = 16;
 
-enum class FileKind : std::uint32_t { kManifest = 1, kTables = 2, kChunks = 3 };
+enum class FileKind : std::uint32_t { kManifest = 1, kTables = 2, kChunks = 3, kJournal = 4 };
 
 enum class SectionType : std::uint32_t {
   kManifest = 1,
@@ -33,6 +33,7 @@ enum class SectionType : std::uint32_t {
   kSchemas = 32,
   kLayouts = 33,
   kChunks = 34,
+  kJournal = 48,
 };
 
 // The header that such a file begins with.

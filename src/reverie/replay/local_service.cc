@@ -62,7 +62,7 @@ RequestId LocalService::insert(InsertRequest request, Done<InsertResult> done) {
     done({found.status(), 0});
     return 0;
   }
-  return (*found)->insert(request.items, request.deadline, std::move(done));
+  return (*found)->insert(request.items, request.deadline, std::move(done), request.numbers);
 }
 
 std::size_t LocalService::insert_at_once(std::string_view table_name, std::span<Item> items) {
@@ -91,6 +91,20 @@ std::optional<std::size_t> LocalService::hand_back(std::string_view name, Sample
   return found.ok() ? (*found)->hand_back(batch) : 0;
 }
 
+void LocalService::settle(std::string_view session, std::uint64_t below) {
+  if (log_) log_->on_settle(session, below);
+}
+
+void LocalService::receive(std::string_view name, std::span<const DrawId> draws) {
+  auto found = table(name);
+  if (found.ok()) (*found)->receive(draws);
+}
+
+bool LocalService::keeps_receipts(std::string_view name) {
+  auto found = table(name);
+  return found.ok() && (*found)->keeps_receipts();
+}
+
 RequestId LocalService::mutate(const MutateRequest& request, Done<MutateResult> done) {
   auto found = open_table(request.table);
   MutateResult result;
@@ -98,6 +112,13 @@ RequestId LocalService::mutate(const MutateRequest& request, Done<MutateResult> 
     result = (*found)->mutate(request);
   } else {
     result.status = found.status();
+  }
+  if (log_ && result.updated + result.deleted > 0) {
+    return (*found)->confirm(
+        [done = std::move(done), result = std::move(result)](const Status& status) mutable {
+          if (result.status.ok()) result.status = status;
+          done(std::move(result));
+        });
   }
   done(std::move(result));
   return 0;
@@ -117,8 +138,13 @@ RequestId LocalService::lookup(const LookupRequest& request, Done<LookupResult> 
 
 RequestId LocalService::reset(std::string_view name, Done<Status> done) {
   auto found = open_table(name);
-  if (found.ok()) (*found)->reset();
-  done(found.status());
+  Status status = found.status();
+  if (status.ok() && log_) status = log_->check();
+  if (status.ok()) {
+    (*found)->reset();
+    if (log_) return (*found)->confirm(std::move(done));
+  }
+  done(std::move(status));
   return 0;
 }
 
@@ -181,8 +207,17 @@ void LocalService::cancel(RequestId id) {
 void LocalService::close() {
   if (!fork_guard_.check("store").ok()) return;
   closed_ = true;
-  if (checkpoints_) checkpoints_->stop();
   for (const auto& table : tables_) table->close();
+  if (log_) log_->close();
+  // Lets the folder go that the log lies in, too.
+  if (checkpoints_) checkpoints_->stop();
+}
+
+void LocalService::set_log(std::unique_ptr<StoreLog> log) {
+  log_ = std::move(log);
+  for (std::size_t i = 0; i < tables_.size(); ++i) {
+    tables_[i]->set_log(log_.get(), static_cast<std::uint32_t>(i));
+  }
 }
 
 Status LocalService::check_open() const {
@@ -207,9 +242,11 @@ Result<Table*> LocalService::table(std::string_view name) {
   return not_found("there is no table '{}'; the tables are {}", name, names);
 }
 
-Result<std::vector<std::unique_ptr<TableSnapshot>>> LocalService::freeze() {
+Result<std::vector<std::unique_ptr<TableSnapshot>>> LocalService::freeze(
+    std::uint64_t* log_position) {
   REVERIE_RETURN_IF_ERROR(fork_guard_.check("store"));
-  return Table::freeze(tables_);
+  if (!log_ || log_position == nullptr) return Table::freeze(tables_);
+  return Table::freeze(tables_, [&] { *log_position = log_->cut(); });
 }
 
 void LocalService::serve_all() {

@@ -60,6 +60,10 @@ class LocalService final : public ReplayService {
   std::size_t insert_views(std::string_view table, std::span<const TrajectoryView> items) override;
   RequestId sample(SampleRequest request, Done<SampleResult> done) override;
   std::optional<std::size_t> hand_back(std::string_view table, SampleBatch& batch) override;
+  std::vector<SessionNumbers> known_sessions() override { return known_sessions_; }
+  void settle(std::string_view session, std::uint64_t below) override;
+  void receive(std::string_view table, std::span<const DrawId> draws) override;
+  bool keeps_receipts(std::string_view table) override;
   RequestId mutate(const MutateRequest& request, Done<MutateResult> done) override;
   RequestId lookup(const LookupRequest& request, Done<LookupResult> done) override;
   RequestId reset(std::string_view table, Done<Status> done) override;
@@ -75,7 +79,9 @@ class LocalService final : public ReplayService {
   Status check_open() const;
   // All tables at one moment, in their order. CANCELLED once closed, FAILED_PRECONDITION while an
   // earlier snapshot is held.
-  Result<std::vector<std::unique_ptr<TableSnapshot>>> freeze();
+  // `log_position`, if not null, becomes that of the store's log at this moment, and stays as it is
+  // where there is no log.
+  Result<std::vector<std::unique_ptr<TableSnapshot>>> freeze(std::uint64_t* log_position = nullptr);
   // Nanoseconds since 1970 minus this store's clock.
   std::int64_t calendar_offset_ns() const { return context_->calendar_offset_ns; }
   // Writes all tables, as they are at one moment, to where they outlive the process, with `payload`
@@ -86,6 +92,13 @@ class LocalService final : public ReplayService {
   void set_checkpoints(std::unique_ptr<StoreCheckpoints> checkpoints) {
     checkpoints_ = std::move(checkpoints);
   }
+  // Every change of any table is told to it from now on. Before anybody else has the store.
+  void set_log(std::unique_ptr<StoreLog> log);
+  void set_known_sessions(std::vector<SessionNumbers> sessions) {
+    known_sessions_ = std::move(sessions);
+  }
+  // Null for a store without one.
+  StoreLog* log() const { return log_.get(); }
   // Null for a store that writes none.
   const StoreCheckpoints* checkpoints() const { return checkpoints_.get(); }
   // Bytes of the chunks that items refer to.
@@ -103,6 +116,8 @@ class LocalService final : public ReplayService {
   std::atomic<int> serve_wanted_{0};
   std::atomic<bool> closed_{false};
   std::atomic<std::uint64_t> client_count_{0};
+  std::unique_ptr<StoreLog> log_;
+  std::vector<SessionNumbers> known_sessions_;
   std::unique_ptr<StoreCheckpoints> checkpoints_;
   ForkGuard fork_guard_;
 };

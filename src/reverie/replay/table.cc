@@ -21,16 +21,46 @@ Table::Table(std::unique_ptr<TableCore> core, std::shared_ptr<StoreContext> cont
 
 // --- Critical sections ---------------------------------------------------------------------
 
-template <typename Change>
-void Table::apply(Change change) {
+template <typename Step>
+std::uint64_t Table::apply(Step step) {
   Effects effects;
   {
     MutexLock lock(mutex_);
     const TimePoint now = context_->clock.now();
-    change(now, effects);
+    step(now, effects);
     serve_waiting(now, effects);
+    if (log_ != nullptr) effects.logged = log_->position();
   }
+  const std::uint64_t logged = effects.logged;
   finish(effects);
+  return logged;
+}
+
+void Table::confirm(std::uint64_t position, Done<InsertResult> done, InsertResult result) {
+  // What was cancelled is not confirmed: its caller has the answer.
+  const bool is_confirmed = result.applied > 0 && result.status.code() != StatusCode::kCancelled;
+  if (log_ == nullptr || !is_confirmed) return done(std::move(result));
+  log_->confirm(position,
+                [done = std::move(done), result = std::move(result)](const Status& status) mutable {
+                  if (!status.ok()) result.status = status;
+                  done(std::move(result));
+                });
+}
+
+RequestId Table::confirm(StoreLog::Confirmed complete) {
+  RequestId id = 0;
+  if (log_->is_slow()) {
+    MutexLock lock(mutex_);
+    id = id_base_ + ++last_id_;
+  }
+  log_->confirm(log_->position(), std::move(complete));
+  return id;
+}
+
+Status Table::replay(const Change& change) {
+  Aftermath after;
+  MutexLock lock(mutex_);
+  return change(*core_, after);
 }
 
 void Table::finish(Effects& effects) {
@@ -39,7 +69,9 @@ void Table::finish(Effects& effects) {
     const bool has_freed = effects.after.has_freed_bytes;
     if (effects.after.growing) effects.after.growing->populate_ahead();
     effects.after = {};  // frees
-    for (auto& [done, result] : effects.inserts) done(std::move(result));
+    for (auto& [done, result] : effects.inserts) {
+      confirm(effects.logged, std::move(done), std::move(result));
+    }
     for (auto& [done, result, distinct] : effects.samples) {
       if (distinct) finish_distinct(result.batch);
       done(std::move(result));
@@ -50,6 +82,7 @@ void Table::finish(Effects& effects) {
     if (!is_unfinished) return;
     MutexLock lock(mutex_);
     serve_waiting(context_->clock.now(), effects);
+    if (log_ != nullptr) effects.logged = log_->position();
   }
 }
 
@@ -60,16 +93,35 @@ void Table::finish_distinct(SampleBatch& batch) {
   batch.set_least_probability(least);
 }
 
-std::size_t Table::insert_now(std::span<Item> items, TimePoint now, Effects& effects,
-                              Status& refusal) {
+std::size_t Table::insert_now(std::span<Item> items, const ItemNumbers& numbers, TimePoint now,
+                              Effects& effects, Status& refusal) {
   std::size_t applied = 0;
   for (Item& item : items) {
     if (!core_->can_insert() || !core_->has_room(item)) break;
-    refusal = core_->insert(std::move(item), now, effects.after);
+    refusal = log_ == nullptr
+                  ? core_->insert(std::move(item), now, effects.after)
+                  : insert_and_log(item, {numbers.session, numbers.first + applied}, now, effects);
     if (!refusal.ok()) break;
     ++applied;
   }
   return applied;
+}
+
+Status Table::insert_and_log(Item& item, const ItemNumbers& number, TimePoint now,
+                             Effects& effects) {
+  // The view stays good: what leaves the table is in `effects`, or pinned.
+  LoggedInsert logged;
+  logged.key = item.key;
+  logged.priority = item.priority;
+  logged.version = item.version;
+  logged.trajectory = item.trajectory.view();
+  REVERIE_RETURN_IF_ERROR(core_->insert(std::move(item), now, effects.after));
+  logged.slot = core_->inserted_slot();
+  logged.evicted = core_->evicted();
+  logged.session = number.session;
+  logged.number = number.first;
+  log_->on_insert(log_index_, now, logged);
+  return {};
 }
 
 bool Table::sample_now(SampleRequest& request, TimePoint now, Effects& effects) {
@@ -82,6 +134,14 @@ bool Table::sample_now(SampleRequest& request, TimePoint now, Effects& effects) 
   } else {
     request.batch.add_pin(Pin(shared_from_this(), pin));
     request.batch.set_drawn_at(now);
+    if (log_ != nullptr) {
+      auto kind = StoreLog::SampleKind::kCounted;
+      if (options().max_times_sampled >= 1) {
+        kind =
+            request.awaits_receipt ? StoreLog::SampleKind::kAwaited : StoreLog::SampleKind::kByItem;
+      }
+      log_->on_sample(log_index_, now, request.batch, request.batch.size() - drawn, kind);
+    }
     request.batch.set_sampler_mass(core_->sampler_mass());
     if (request.wants_least) request.batch.set_least_probability(core_->least_probability());
   }
@@ -92,7 +152,8 @@ bool Table::sample_now(SampleRequest& request, TimePoint now, Effects& effects) 
 
 // --- Requests ------------------------------------------------------------------------------
 
-RequestId Table::insert(std::span<Item> items, TimePoint deadline, Done<InsertResult> done) {
+RequestId Table::insert(std::span<Item> items, TimePoint deadline, Done<InsertResult> done,
+                        const ItemNumbers& numbers) {
   for (std::size_t i = 0; i < items.size(); ++i) {
     Status status = rules_->check_item(items[i]);
     if (status.ok()) continue;
@@ -102,17 +163,28 @@ RequestId Table::insert(std::span<Item> items, TimePoint deadline, Done<InsertRe
   }
   RequestId id = 0;
   InsertResult result;
-  apply([&](TimePoint now, Effects& effects) {
+  result.status = check_log();
+  if (!result.status.ok()) {
+    done(std::move(result));
+    return 0;
+  }
+  if (log_ != nullptr) log_->prepare(items);
+  RequestId confirm_id = 0;
+  const std::uint64_t logged = apply([&](TimePoint now, Effects& effects) {
     mutex_.assert_held();
     if (closed_) {
       result.status = closed_status();
       return;
     }
     if (inserts_.empty()) {
-      result.applied =
-          insert_now(items.first(std::min(items.size(), kBreath)), now, effects, result.status);
+      result.applied = insert_now(items.first(std::min(items.size(), kBreath)), numbers, now,
+                                  effects, result.status);
     }
-    if (result.applied == items.size() || !result.status.ok()) return;
+    if (result.applied == items.size() || !result.status.ok()) {
+      const bool waits = log_ != nullptr && log_->is_slow() && result.applied > 0;
+      if (waits) confirm_id = id_base_ + ++last_id_;
+      return;
+    }
     // Behind others, or halfway in, it may have to wait for no more than their turn or its own.
     if (deadline <= now && result.applied == 0 && inserts_.empty() && samples_.empty()) {
       result.status = insert_timed_out(0, items.size());
@@ -122,13 +194,20 @@ RequestId Table::insert(std::span<Item> items, TimePoint deadline, Done<InsertRe
     start_waiting(waiting, now, deadline);
     waiting.items.assign(std::make_move_iterator(items.begin()),
                          std::make_move_iterator(items.end()));
+    if (log_ != nullptr) waiting.session = numbers.session;
+    waiting.first_number = numbers.first;
     waiting.applied = result.applied;
     waiting.done = std::move(done);
     id = waiting.id;
     inserts_.push_back(std::move(waiting));
   });
-  if (id == 0) done(std::move(result));
-  return id;
+  if (id != 0) return id;
+  if (log_ == nullptr) {
+    done(std::move(result));
+  } else {
+    confirm(logged, std::move(done), std::move(result));
+  }
+  return confirm_id;
 }
 
 template <typename Take>
@@ -148,18 +227,19 @@ std::size_t Table::insert_in_breaths(std::size_t count, std::size_t breath, Take
 }
 
 std::size_t Table::insert_at_once(std::span<Item> items) {
+  if (log_ != nullptr) return 0;  // its answer would be a confirmation
   std::size_t good = 0;
   while (good < items.size() && rules_->check_item(items[good]).ok()) ++good;
   const auto take = [&](std::size_t begin, std::size_t count, TimePoint now, Effects& effects) {
     mutex_.assert_held();
     Status refusal;  // insert() will meet it again
-    return insert_now(items.subspan(begin, count), now, effects, refusal);
+    return insert_now(items.subspan(begin, count), {}, now, effects, refusal);
   };
   return insert_in_breaths(good, kBreath, take);
 }
 
 std::size_t Table::insert_views(std::span<const TrajectoryView> items) {
-  if (!rules_->takes_views()) return 0;
+  if (log_ != nullptr || !rules_->takes_views()) return 0;
   const std::size_t breath = std::min(kBreath, static_cast<std::size_t>(options().max_size));
   const auto take = [&](std::size_t begin, std::size_t count, TimePoint now, Effects& effects) {
     mutex_.assert_held();
@@ -222,7 +302,16 @@ std::size_t Table::hand_back(const SampleBatch& batch) {
     apply([&](TimePoint now, Effects& effects) {
       mutex_.assert_held();
       // No more draws come from a closed store: nothing is lost.
-      count += closed_ ? end - begin : core_->take_back(batch, begin, end, now, effects.after);
+      if (closed_) {
+        count += end - begin;
+        return;
+      }
+      const std::size_t back = core_->take_back(batch, begin, end, now, effects.after);
+      count += back;
+      if (log_ != nullptr && back > 0) {
+        log_->on_take_back(log_index_, now, batch, begin, end, back,
+                           options().max_times_sampled >= 1);
+      }
     });
     end = begin;
   }
@@ -231,7 +320,8 @@ std::size_t Table::hand_back(const SampleBatch& batch) {
 
 MutateResult Table::mutate(const MutateRequest& request) {
   MutateResult result;
-  result.status = check_mutate_request(request);
+  result.status = check_log();
+  if (result.status.ok()) result.status = check_mutate_request(request);
   if (result.status.ok()) result.status = rules_->check_tickets(request.tickets);
   for (const auto priorities : {request.ticket_priorities, request.key_priorities}) {
     if (result.status.ok()) result.status = rules_->check_priorities(priorities);
@@ -256,7 +346,9 @@ MutateResult Table::mutate(const MutateRequest& request) {
   std::size_t deleted = 0;
   for_each_breath(request.deletes.size(), [&](auto begin, auto size, TimePoint now, Effects& fx) {
     mutex_.assert_held();
-    deleted += core_->erase(request.deletes.subspan(begin, size), now, fx.after);
+    const auto keys = request.deletes.subspan(begin, size);
+    deleted += core_->erase(keys, now, fx.after);
+    if (log_ != nullptr) log_->on_erase(log_index_, now, keys);
   });
   for_each_breath(request.tickets.size(), [&](auto begin, auto size, TimePoint now, Effects&) {
     mutex_.assert_held();
@@ -264,6 +356,7 @@ MutateResult Table::mutate(const MutateRequest& request) {
         request.tickets.subspan(begin, size), request.ticket_priorities.subspan(begin, size), now);
     result.updated += found;
     count_missing(size - found, result);
+    log_updates(now);
   });
   for_each_breath(request.keys.size(), [&](auto begin, auto size, TimePoint now, Effects&) {
     mutex_.assert_held();
@@ -271,10 +364,16 @@ MutateResult Table::mutate(const MutateRequest& request) {
         request.keys.subspan(begin, size), request.key_priorities.subspan(begin, size), now);
     result.updated += found;
     count_missing(size - found, result);
+    log_updates(now);
   });
   result.missing += request.deletes.size() - deleted;
   result.deleted += deleted;
   return result;
+}
+
+void Table::log_updates(TimePoint now) {
+  if (log_ == nullptr || core_->updated_slots().empty()) return;
+  log_->on_update(log_index_, now, core_->updated_slots(), core_->updated_priorities());
 }
 
 // Rare, so each has a critical section of its own. An item that left with its last sample is not
@@ -298,6 +397,7 @@ void Table::take_out(std::span<const CorruptItem> corrupt, MutateResult& result)
         return;
       }
       chunks = core_->erase_corrupt(key, draws, now, effects.after);
+      if (log_ != nullptr && !chunks.empty()) log_->on_corrupt(log_index_, now, key, draws);
       if (!chunks.empty() || options().max_times_sampled >= 1) number = ++corrupt_items_;
     });
     if (!result.status.ok()) return;
@@ -338,6 +438,7 @@ void Table::reset() {
   apply([&](TimePoint, Effects& effects) {
     mutex_.assert_held();
     core_->reset(effects.after);
+    if (log_ != nullptr) log_->on_reset(log_index_);
   });
 }
 

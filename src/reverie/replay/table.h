@@ -23,6 +23,7 @@
 #include "reverie/base/clock.h"
 #include "reverie/base/mutex.h"
 #include "reverie/base/timer_queue.h"
+#include "reverie/replay/store_log.h"
 #include "reverie/replay/table_core.h"
 #include "reverie/replay/table_rules.h"
 #include "reverie/service/replay_service.h"
@@ -63,11 +64,29 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
 
   const TableOptions& options() const { return rules_->options(); }
 
-  RequestId insert(std::span<Item> items, TimePoint deadline, Done<InsertResult> done);
+  // From now on `log` gets every change, as one of table `index`, and says when it is confirmed.
+  // Requires that no other thread has the table yet. The log outlives it.
+  void set_log(StoreLog* log, std::uint32_t index) {
+    log_ = log;
+    log_index_ = index;
+  }
+  // Calls `complete` once what this thread changed is durable. Returns the id of the request where
+  // that may be after the return, else 0. Requires a log.
+  RequestId confirm(StoreLog::Confirmed complete);
+  // Makes a change that a log holds. Requires that no other thread has the table yet.
+  using Change = std::function<Status(TableCore&, Aftermath&)>;
+  Status replay(const Change& change);
+
+  RequestId insert(std::span<Item> items, TimePoint deadline, Done<InsertResult> done,
+                   const ItemNumbers& numbers = {});
   std::size_t insert_at_once(std::span<Item> items);
   std::size_t insert_views(std::span<const TrajectoryView> items);
   RequestId sample(SampleRequest request, Done<SampleResult> done);
   std::size_t hand_back(const SampleBatch& batch);
+  bool keeps_receipts() const { return log_ != nullptr && options().max_times_sampled >= 1; }
+  void receive(std::span<const DrawId> draws) {
+    if (keeps_receipts()) log_->on_receive(log_index_, draws);
+  }
   MutateResult mutate(const MutateRequest& request);
   LookupResult lookup(std::span<const ItemKey> keys);
   void reset();
@@ -93,15 +112,18 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
 
   // --- Checkpoints
   // All of these tables at one moment, in their order. FAILED_PRECONDITION while one is frozen.
+  // `at_that_moment` is called under all their locks.
   static Result<std::vector<std::unique_ptr<TableSnapshot>>> freeze(
-      std::span<const std::shared_ptr<Table>> tables);
+      std::span<const std::shared_ptr<Table>> tables,
+      const std::function<void()>& at_that_moment = {});
   // See TableCore::restore().
   Status restore(RestoredTable& table);
 
  private:
   friend class FrozenTable;
   static Status freeze_from(std::span<const std::shared_ptr<Table>> tables,
-                            std::vector<std::unique_ptr<TableSnapshot>>& snapshots);
+                            std::vector<std::unique_ptr<TableSnapshot>>& snapshots,
+                            const std::function<void()>& at_that_moment);
   struct Waiting {
     RequestId id = 0;
     TimePoint since;
@@ -110,6 +132,8 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   };
   struct WaitingInsert : Waiting {
     std::vector<Item> items;
+    std::string session;  // of ItemNumbers
+    std::uint64_t first_number = 0;
     std::size_t applied = 0;
     Done<InsertResult> done;
   };
@@ -122,6 +146,7 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   struct Effects {
     Aftermath after;
     std::vector<std::pair<Done<InsertResult>, InsertResult>> inserts;
+    std::uint64_t logged = 0;  // the log's position, of a table that has one
     struct Sampled {
       Done<SampleResult> done;
       SampleResult result;
@@ -131,10 +156,19 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
     bool is_unfinished = false;
   };
 
-  // Runs `change` under the lock, then serves waiting requests, breath by breath.
-  template <typename Change>
-  void apply(Change change);
+  // Runs `step` under the lock, then serves waiting requests, breath by breath. Returns the
+  // position of its log after the first breath; 0 for a table without a log.
+  template <typename Step>
+  std::uint64_t apply(Step step);
   void finish(Effects& effects);
+  // Completes an insert, later if the log says so.
+  void confirm(std::uint64_t position, Done<InsertResult> done, InsertResult result);
+  // Logs the last update that the core made.
+  void log_updates(TimePoint now) REVERIE_REQUIRES(mutex_);
+  Status insert_and_log(Item& item, const ItemNumbers& number, TimePoint now, Effects& effects)
+      REVERIE_REQUIRES(mutex_);
+  // Whether changes can be confirmed. Ok for a table without a log.
+  Status check_log() const { return log_ == nullptr ? Status() : log_->check(); }
   // Computes the probabilities of a batch without repeats that the caller gets. Called without the
   // lock.
   static void finish_distinct(SampleBatch& batch);
@@ -144,8 +178,8 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   template <typename Take>
   std::size_t insert_in_breaths(std::size_t count, std::size_t breath, Take take);
   // Inserts the first items as far as the bounds let it; `refusal` says what ended it otherwise.
-  std::size_t insert_now(std::span<Item> items, TimePoint now, Effects& effects, Status& refusal)
-      REVERIE_REQUIRES(mutex_);
+  std::size_t insert_now(std::span<Item> items, const ItemNumbers& numbers, TimePoint now,
+                         Effects& effects, Status& refusal) REVERIE_REQUIRES(mutex_);
   // True if the request is complete.
   bool sample_now(SampleRequest& request, TimePoint now, Effects& effects) REVERIE_REQUIRES(mutex_);
   void serve_waiting(TimePoint now, Effects& effects) REVERIE_REQUIRES(mutex_);
@@ -174,6 +208,9 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
 
   const std::shared_ptr<StoreContext> context_;
   const RequestId id_base_;
+  // Fixed before the table is used.
+  StoreLog* log_ = nullptr;
+  std::uint32_t log_index_ = 0;
   Mutex mutex_;
   const std::shared_ptr<const TableRules> rules_;
   const std::unique_ptr<TableCore> core_ REVERIE_PT_GUARDED_BY(mutex_);

@@ -140,6 +140,17 @@ TableCore::KeyInsert TableCore::insert_key(ItemKey key, Slot slot) {
 }
 
 Status TableCore::insert(Item&& item, TimePoint now, Aftermath& after) {
+  bool is_new = false;
+  const Status status = put_in(std::move(item), now, after, is_new);
+  evicted_.clear();
+  if (!is_new) return status;
+  // More than one where items were handed back meanwhile.
+  while (size() > static_cast<std::size_t>(options_.max_size)) evict(after);
+  while (is_over_bytes()) evict(after);
+  return {};
+}
+
+Status TableCore::put_in(Item&& item, TimePoint now, Aftermath& after, bool& is_new) {
   now_ = now;
   const double priority = item.priority.value_or(max_priority_);
   const Slot slot = take_slot(after);
@@ -151,7 +162,8 @@ Status TableCore::insert(Item&& item, TimePoint now, Aftermath& after) {
     if (key != KeyInsert::kDone) state_->slots.give_back(slot);
     if (key == KeyInsert::kNoMemory) return no_memory();
     if (key == KeyInsert::kThere) {
-      update(*state_->keys.find(item.key), priority);
+      inserted_slot_ = *state_->keys.find(item.key);
+      update(inserted_slot_, priority);
       after.garbage.add(std::move(item.trajectory));
       return {};
     }
@@ -176,9 +188,8 @@ Status TableCore::insert(Item&& item, TimePoint now, Aftermath& after) {
   state_->remover->insert(slot, priority);
   limiter_.did_insert();
   for (const auto& extension : extensions_) extension->on_insert(*this, slot);
-  // More than one where items were handed back meanwhile.
-  while (size() > static_cast<std::size_t>(options_.max_size)) evict(after);
-  while (is_over_bytes()) evict(after);
+  inserted_slot_ = slot;
+  is_new = true;
   return {};
 }
 
@@ -384,6 +395,7 @@ void TableCore::evict(Aftermath& after) {
   Slot victim = kNoSlot;
   double probability = 0;
   state_->remover->draw({&victim, 1}, {&probability, 1});
+  evicted_.push_back(victim);
   remove(victim, after);
 }
 

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -74,6 +75,9 @@ class TableCore final : private TableAccess {
   // many items are in: all; or none, and nothing changed, where the limiter refuses that many, no
   // memory can be had, or they are more than max_size. Requires rules().takes_views().
   std::size_t insert_views(std::span<const TrajectoryView> items, TimePoint now, Aftermath& after);
+  // Where the item of the last insert() is, or was, and which items it evicted.
+  Slot inserted_slot() const { return inserted_slot_; }
+  std::span<const Slot> evicted() const { return evicted_; }
 
   // --- Samples
   // How many draws the limiter allows now.
@@ -103,6 +107,9 @@ class TableCore final : private TableAccess {
                                std::span<const double> priorities, TimePoint now);
   std::size_t update_by_key(std::span<const ItemKey> keys, std::span<const double> priorities,
                             TimePoint now);
+  // The items that the last of these two calls found.
+  std::span<const Slot> updated_slots() const { return slots_; }
+  std::span<const double> updated_priorities() const { return values_; }
   std::size_t erase(std::span<const ItemKey> keys, TimePoint now, Aftermath& after);
   // Undoes `draws` draws of an item and removes it. Returns the keys of its chunks, none when there
   // is no such item.
@@ -123,6 +130,19 @@ class TableCore final : private TableAccess {
 
   // What the table costs beyond the data of its chunks.
   std::size_t memory_bytes() const;
+
+  // --- Changes that a log holds (store_log.h), made once more (table_replay.cc). DATA_LOSS for
+  // what this table, as it is, cannot have done. No generator moves.
+  Status replay_insert(Item&& item, Slot slot, std::span<const Slot> evicted, TimePoint now,
+                       Aftermath& after);
+  Status replay_updates(std::span<const Slot> slots, std::span<const double> priorities,
+                        TimePoint now);
+  // Draws these slots, one after another. `on_draw` gets each draw as a batch of one, before its
+  // item may leave.
+  Status replay_samples(std::span<const Slot> slots, TimePoint now, Aftermath& after,
+                        const std::function<void(const SampleBatch&)>& on_draw = {});
+  // So many samples of items that stay; fewer than none where some were undone.
+  Status replay_draws(std::int64_t count);
 
   // --- Checkpoints (table_freeze.cc).
  private:
@@ -186,6 +206,9 @@ class TableCore final : private TableAccess {
     stored.trajectory.forget();
     return true;
   }
+  // insert(), up to the evictions. `is_new`: another item is in.
+  Status put_in(Item&& item, TimePoint now, Aftermath& after, bool& is_new);
+  Status check_in_use(Slot slot) const;
   // Counts draws [begin, begin + count) of slots_ and values_, and tells them.
   void add_to_batch(std::size_t begin, std::size_t count, SampleBatch& batch);
   // Fills slots_ and values_ with up to `count` draws; returns how many.
@@ -235,6 +258,9 @@ class TableCore final : private TableAccess {
   std::int64_t num_deleted_episodes_ = 0;
   std::int64_t num_unique_samples_ = 0;
   bool is_frozen_ = false;
+  // What the last insert did.
+  Slot inserted_slot_ = kNoSlot;
+  std::vector<Slot> evicted_;
   // Room of an operation, kept from call to call.
   std::vector<Slot> slots_;
   std::vector<double> values_;

@@ -36,17 +36,21 @@ class FrozenTable final : public TableSnapshot {
 };
 
 Result<std::vector<std::unique_ptr<TableSnapshot>>> Table::freeze(
-    std::span<const std::shared_ptr<Table>> tables) {
+    std::span<const std::shared_ptr<Table>> tables, const std::function<void()>& at_that_moment) {
   std::vector<std::unique_ptr<TableSnapshot>> snapshots;
   snapshots.reserve(tables.size());
-  REVERIE_RETURN_IF_ERROR(freeze_from(tables, snapshots));
+  REVERIE_RETURN_IF_ERROR(freeze_from(tables, snapshots, at_that_moment));
   return snapshots;
 }
 
 // Each lock is held until the last table is frozen. No other code holds two of them.
 Status Table::freeze_from(std::span<const std::shared_ptr<Table>> tables,
-                          std::vector<std::unique_ptr<TableSnapshot>>& snapshots) {
-  if (tables.empty()) return {};
+                          std::vector<std::unique_ptr<TableSnapshot>>& snapshots,
+                          const std::function<void()>& at_that_moment) {
+  if (tables.empty()) {
+    if (at_that_moment) at_that_moment();
+    return {};
+  }
   const std::shared_ptr<Table>& table = tables.front();
   Status status;
   std::unique_ptr<FrozenTable> snapshot;  // thaws, where it is not handed over, without the lock
@@ -60,7 +64,7 @@ Status Table::freeze_from(std::span<const std::shared_ptr<Table>> tables,
     snapshot = std::make_unique<FrozenTable>(table, std::move(*frozen));
     const std::size_t place = snapshots.size();
     snapshots.push_back(nullptr);
-    status = freeze_from(tables.subspan(1), snapshots);
+    status = freeze_from(tables.subspan(1), snapshots, at_that_moment);
     if (status.ok()) {
       snapshots[place] = std::move(snapshot);
     } else {

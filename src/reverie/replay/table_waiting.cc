@@ -61,7 +61,8 @@ bool Table::serve_insert(TimePoint now, std::size_t& breath, Effects& effects) {
   WaitingInsert& front = inserts_.front();
   Status refusal;
   const std::size_t applied =
-      insert_now(std::span(front.items).subspan(front.applied, 1), now, effects, refusal);
+      insert_now(std::span(front.items).subspan(front.applied, 1),
+                 {front.session, front.first_number + front.applied}, now, effects, refusal);
   front.applied += applied;
   breath -= applied;
   const bool is_over = front.applied == front.items.size() || !refusal.ok();

@@ -32,6 +32,7 @@
 #include <vector>
 
 #include "reverie/base/clock.h"
+#include "reverie/base/number_set.h"
 #include "reverie/base/status.h"
 #include "reverie/record/item.h"
 #include "reverie/record/table_info.h"
@@ -42,6 +43,19 @@ namespace reverie {
 // Names a request for cancel(). 0: it completed before its call returned.
 using RequestId = std::uint64_t;
 
+// Which items of a writer these are, of one that numbers what it sends so that it may send it
+// again.
+struct ItemNumbers {
+  std::string_view session = {};  // empty: no numbers
+  std::uint64_t first = 0;        // of the first item; the others follow
+};
+
+// What a writer had inserted, as far as it may send it again.
+struct SessionNumbers {
+  std::string session;
+  NumberSet in;
+};
+
 struct InsertRequest {
   std::string_view table = {};
   std::span<Item> items = {};  // moved from, unless the request is refused as a whole
@@ -50,6 +64,8 @@ struct InsertRequest {
   // service far away then sends all that is of this writer on one way, each chunk once, in order
   // for each table; its earlier items must be in. 0: no writer in particular.
   std::uint64_t writer = 0;
+  // Kept with the items by a service that outlives a crash; see known_sessions().
+  ItemNumbers numbers = {};
 };
 
 struct InsertResult {
@@ -70,6 +86,8 @@ struct SampleRequest {
   // Whether the batch is to say how unlikely the least likely item of the table was, where the
   // service and the table's sampler can tell: SampleBatch::least_probability().
   bool wants_least = false;
+  // Whether receive() will say that the draws have arrived at their reader. See there.
+  bool awaits_receipt = false;
   TimePoint deadline = TimePoint::max();
   // A sample request that waits, of the same reader on the same table, and that this one is to
   // follow: a service far away then begins with this one as soon as that one is served, and may
@@ -78,6 +96,12 @@ struct SampleRequest {
   // Filled and handed back in the result; a batch of an earlier call may be given again. A new
   // one is made when empty.
   SampleBatch batch = {};
+};
+
+// One draw of an item: the ticket of the item, and which of its draws it is.
+struct DrawId {
+  std::uint64_t ticket = 0;  // packed
+  std::int32_t times_sampled = 0;
 };
 
 struct SampleResult {
@@ -157,6 +181,25 @@ class ReplayService {
     (void)table;
     (void)batch;
     return std::nullopt;
+  }
+  // --- What is beside the items, for a service that outlives a crash. Others ignore it.
+  // The writers whose numbered items were in when the store was opened again.
+  virtual std::vector<SessionNumbers> known_sessions() { return {}; }
+  // A writer sends no number below `below` again.
+  virtual void settle(std::string_view session, std::uint64_t below) {
+    (void)session;
+    (void)below;
+  }
+  // Draws that SampleRequest::awaits_receipt is true of have arrived at their reader, or are given
+  // up. A service that outlives a crash draws the others again after it. Only a table for which
+  // keeps_receipts() is true needs this.
+  virtual void receive(std::string_view table, std::span<const DrawId> draws) {
+    (void)table;
+    (void)draws;
+  }
+  virtual bool keeps_receipts(std::string_view table) {
+    (void)table;
+    return false;
   }
   // A priority is checked against the table's selectors: all are refused, or none.
   virtual RequestId mutate(const MutateRequest& request, Done<MutateResult> done) = 0;

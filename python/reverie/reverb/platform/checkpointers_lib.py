@@ -50,7 +50,9 @@ class DefaultCheckpointer(checkpointers.DefaultCheckpointer, CheckpointerBase):
             self.path, self.group, self.fallback_checkpoint_path
         )
 
-    def _options(self, every_s: float | None, every_inserts: int | None) -> dict[str, Any]:
+    def _options(
+        self, every_s: float | None, every_inserts: int | None, durability: str
+    ) -> dict[str, Any]:
         for path in (self.path, self.fallback_checkpoint_path):
             if path and os.path.isdir(path):
                 for entry in sorted(os.listdir(path)):
@@ -59,7 +61,7 @@ class DefaultCheckpointer(checkpointers.DefaultCheckpointer, CheckpointerBase):
                             f"{path} holds dm-reverb's checkpoint {entry}, which cannot be loaded; "
                             "give a path without one to begin empty"
                         )
-        return super()._options(every_s, every_inserts)
+        return super()._options(every_s, every_inserts, durability)
 
     def __repr__(self) -> str:
         return repr(self.internal_checkpointer())
@@ -75,10 +77,12 @@ class TempDirCheckpointer(DefaultCheckpointer):
         self.keep = 1
         self.on_mismatch = "theirs"
 
-    def _options(self, every_s: float | None, every_inserts: int | None) -> dict[str, Any]:
+    def _options(
+        self, every_s: float | None, every_inserts: int | None, durability: str
+    ) -> dict[str, Any]:
         if not self.path:
             self.path = checkpointers.TempDirCheckpointer().path
-        return super()._options(every_s, every_inserts)
+        return super()._options(every_s, every_inserts, durability)
 
 
 __all__ = ["CheckpointerBase", "DefaultCheckpointer", "TempDirCheckpointer"]

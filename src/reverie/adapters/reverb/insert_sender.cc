@@ -10,8 +10,8 @@
 namespace reverie {
 namespace {
 
-constexpr Duration kPauseMin = std::chrono::milliseconds(10);
-constexpr Duration kPauseMax = std::chrono::seconds(1);
+constexpr Duration kResendPauseMin = std::chrono::milliseconds(10);
+constexpr Duration kResendPauseMax = std::chrono::seconds(1);
 // A stream that lived so long was no failure, though nothing came back on it: items may wait long.
 constexpr Duration kLifeGood = std::chrono::seconds(2);
 // The bounds of one message.
@@ -318,7 +318,7 @@ bool InsertSender::is_patient(TimePoint now) const {
 
 void InsertSender::try_later() {
   if (is_closed_ || retry_timer_ != 0) return;
-  pause_ = pause_ == Duration::zero() ? kPauseMin : std::min(2 * pause_, kPauseMax);
+  pause_ = pause_ == Duration::zero() ? kResendPauseMin : std::min(2 * pause_, kResendPauseMax);
   retry_timer_ = timers_.schedule(clock_.now() + pause_, [self = shared_from_this()] {
     Outcome outcome;
     {

@@ -158,7 +158,9 @@ Status InsertStream::take(const Ref<GrpcMessage>& message) {
   REVERIE_RETURN_IF_ERROR(take_chunks(message, parts, request.chunks, /*are_stored=*/false));
   REVERIE_RETURN_IF_ERROR(take_chunks(message, {}, request.stored_chunks, /*are_stored=*/true));
   if (request.items.empty()) return {};
-  if (session_) session_->settle(request.settled_below);
+  if (session_ && session_->settle(request.settled_below)) {
+    store_->service->settle(session_id_, request.settled_below);
+  }
   REVERIE_RETURN_IF_ERROR(take_items(request));
   return release_chunks(request.keep_chunk_keys);
 }
@@ -340,7 +342,9 @@ Status InsertStream::insert_waiting(const Place& place, Item item) {
   }
   status_now_ = {};
   const RequestId id = store_->service->insert(
-      {place.item->table, {&item, 1}, TimePoint::max()},
+      {.table = place.item->table,
+       .items = {&item, 1},
+       .numbers = {session_id_, session_ ? number : 0}},
       [self = shared_from_this(), number, key = place.item->key](const InsertResult& result) {
         self->on_inserted(number, key, result);
       });

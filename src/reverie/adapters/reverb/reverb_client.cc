@@ -15,8 +15,8 @@ namespace reverie {
 namespace {
 
 // Before a question is asked again; longer each time.
-constexpr Duration kPauseMin = std::chrono::milliseconds(10);
-constexpr Duration kPauseMax = std::chrono::milliseconds(250);
+constexpr Duration kAskPauseMin = std::chrono::milliseconds(10);
+constexpr Duration kAskPauseMax = std::chrono::milliseconds(250);
 // An insert's id: its sender's number above, its own below.
 constexpr int kSenderShift = 48;
 // At most this many writers have a stream of their own.
@@ -214,7 +214,7 @@ void ReverbClient::repeat(const QuestionPtr& question, const Status& why) {
     log_warning("{} has failed for {:.3g} s, and is tried again: {}", question->method,
                 to_seconds(kSilentRetries), why.message());
   }
-  const Duration pause = std::min(kPauseMin * question->attempts, kPauseMax);
+  const Duration pause = std::min(kAskPauseMin * question->attempts, kAskPauseMax);
   timers_.schedule(now + pause, [this, id = question->id] {
     if (const QuestionPtr paused = take_paused(id)) begin_call(paused);
   });

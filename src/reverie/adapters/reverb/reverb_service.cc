@@ -129,10 +129,18 @@ Result<std::unique_ptr<ReverbService>> ReverbService::make(std::shared_ptr<Repla
   store->state_high = random.next();
   store->state_low = random.next();
   for (const TableInfo& info : infos) {
-    store->tables[info.options.name] = {wire::ColumnNames::of(info.options.signature),
-                                        pending_max(info.options.max_size),
-                                        info.options.undoes_unsent};
+    store->tables[info.options.name] = {
+        wire::ColumnNames::of(info.options.signature), pending_max(info.options.max_size),
+        info.options.undoes_unsent, store->service->keeps_receipts(info.options.name)};
   }
+  for (SessionNumbers& known : store->service->known_sessions()) {
+    if (InsertSessions::is_id(known.session)) {
+      store->sessions.restore(known.session, std::move(known.in));
+    }
+  }
+  store->sessions.set_on_forget([raw = store->service.get()](const std::string& session) {
+    raw->settle(session, UINT64_MAX);
+  });
   return std::unique_ptr<ReverbService>(new ReverbService(std::move(store), options.checkpoint));
 }
 

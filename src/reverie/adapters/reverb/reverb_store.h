@@ -28,6 +28,8 @@ struct ReverbTable {
   std::size_t pending_max = 1;
   // Whether samples that were drawn for a client and not sent are undone once it went away.
   bool undoes_unsent = false;
+  // Whether the service is to know which samples arrived (ReplayService::receive).
+  bool keeps_receipts = false;
 };
 
 // Memory of batches that were written, for the next draws: streams are many, and few of them draw

@@ -28,6 +28,8 @@ class SampleCall {
   // Takes what the server sent next. An error says what it should not have sent: the call is to
   // end.
   Status take(const Ref<GrpcMessage>& message);
+  // How many samples were asked for.
+  std::size_t count() const { return count_; }
   // Whether all samples are here.
   bool is_complete() const { return batch_.size() == count_; }
 

@@ -12,6 +12,7 @@ void SampleChannel::open(GrpcClient& client, Request request, GrpcCallOptions op
                         shared_from_this());
   };
   std::string message = request.message;
+  wire::put_received(message, 0);
   if (!fork_guard_.check("client").ok()) {
     {
       MutexLock lock(mutex_);
@@ -34,6 +35,7 @@ bool SampleChannel::ask(Request& request, RequestId follows) {
   if (is_over_ || is_only_ || !why_.ok() || !call_) return false;
   if (follows != (requests_.empty() ? 0 : requests_.back().id)) return false;
   std::string message = request.message;
+  wire::put_received(message, received_);
   push(std::move(request));
   // Under the lock: in the order of the queue.
   call_->write(GrpcPayload::of(std::move(message)));
@@ -109,6 +111,7 @@ void SampleChannel::on_message(Ref<GrpcMessage> message) {
     if (!call->is_complete()) return give_up(status);
     request = std::move(requests_.front());
     requests_.pop_front();
+    received_ += request.call->count();
     watch_front();
     if (!status.ok()) give_up(status);  // more came than was asked for
     is_idle = requests_.empty() && why_.ok() && !is_only_;

@@ -29,7 +29,7 @@ class SampleChannel final : public GrpcClientEvents,
  public:
   struct Request {
     RequestId id = 0;
-    std::string message;  // as it is sent
+    std::string message;  // as it is sent, without the received count
     std::unique_ptr<SampleCall> call;
     // How long the server may take for the answer once it is this request's turn.
     Duration answer_max = Duration::max();
@@ -79,6 +79,7 @@ class SampleChannel final : public GrpcClientEvents,
   std::shared_ptr<GrpcClientCall> call_ REVERIE_GUARDED_BY(mutex_);
   // The first is being answered; only the I/O thread takes it away, and looks into its call.
   std::deque<Request> requests_ REVERIE_GUARDED_BY(mutex_);
+  std::uint64_t received_ REVERIE_GUARDED_BY(mutex_) = 0;  // samples, on this stream
   bool is_over_ REVERIE_GUARDED_BY(mutex_) = false;
   bool is_only_ REVERIE_GUARDED_BY(mutex_) = false;
   Status why_ REVERIE_GUARDED_BY(mutex_);  // of a stream that was given up here

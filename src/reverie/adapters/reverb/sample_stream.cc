@@ -37,6 +37,7 @@ void SampleStream::on_message(Ref<GrpcMessage> message) {
     return end(invalid_argument("`num_samples` must be > 0 (got{}).", request->num_samples));
   }
   if (!store_->find(request->table)) return end(reverb_no_table(request->table));
+  receive_up_to(request->received.value_or(UINT64_MAX));
   {
     MutexLock lock(mutex_);
     if (is_over_) return;
@@ -73,6 +74,7 @@ void SampleStream::on_end(const Status&) {
     requests_.clear();
   }
   drop_unsent(std::move(unsent));
+  receive_up_to(UINT64_MAX);
   if (id != 0) store_->service->cancel(id);
   pump();  // releases what the writer has
 }
@@ -86,14 +88,41 @@ void SampleStream::drop_unsent(SampleBatch batch) {
     name = table_;
   }
   const ReverbTable* const table = store_->find(name);
-  const std::size_t count = batch.size();
   if (table != nullptr && table->undoes_unsent) {
     if (const auto undone = store_->service->hand_back(name, batch)) {
       store_->undone_samples.fetch_add(*undone, std::memory_order_relaxed);
       return;
     }
   }
-  store_->unsent_samples.fetch_add(count, std::memory_order_relaxed);
+  count_lost(batch);
+}
+
+void SampleStream::count_lost(const SampleBatch& batch) {
+  store_->unsent_samples.fetch_add(batch.size(), std::memory_order_relaxed);
+  std::string name;
+  {
+    MutexLock lock(mutex_);
+    name = table_;
+  }
+  const ReverbTable* const table = store_->find(name);
+  if (table == nullptr || !table->keeps_receipts) return;
+  std::vector<DrawId> draws;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    draws.push_back({batch.tickets()[i], batch.times_sampled()[i]});
+  }
+  store_->service->receive(name, draws);
+}
+
+void SampleStream::receive_up_to(std::uint64_t count) {
+  std::vector<Sent> received;
+  {
+    MutexLock lock(mutex_);
+    while (!sent_.empty() && sent_.front().end <= count) {
+      received.push_back(std::move(sent_.front()));
+      sent_.pop_front();
+    }
+  }
+  for (const Sent& sent : received) store_->service->receive(sent.table, sent.draws);
 }
 
 void SampleStream::end(const Status& status) {
@@ -136,6 +165,7 @@ bool SampleStream::step() {
       let_go();
     } else if (writer_.is_done()) {
       if (!drawn_.empty()) {
+        keeps_receipts_ = store_->find(requests_.front().table)->keeps_receipts;
         writer_.begin(requests_.front().table, std::exchange(drawn_, SampleBatch()),
                       requests_.front().is_packed);
       } else if (is_drawing_) {
@@ -164,6 +194,7 @@ bool SampleStream::step() {
   }
   if (is_over) {
     drop_unsent(writer_.take_rest());
+    receive_up_to(UINT64_MAX);  // what was written while on_end() ran
     return false;
   }
   if (must_draw) {
@@ -175,15 +206,27 @@ bool SampleStream::step() {
     return false;
   }
   const std::size_t before = writer_.left();
+  std::vector<DrawId> draws;
+  if (keeps_receipts_) draws = writer_.draws_left();
   Result<std::optional<GrpcPayload>> response = writer_.next();
   if (!response.ok()) {
+    // Not undone: the next reader could not decode it either.
+    count_lost(writer_.take_rest());
     MutexLock lock(mutex_);
     is_over_ = true;
-    // Not undone: the next reader could not decode it either.
-    store_->unsent_samples.fetch_add(writer_.take_rest().size(), std::memory_order_relaxed);
     let_go();
     call_->finish(response.status());
     return false;
+  }
+  {
+    // Before it is written: the client may be quick.
+    const std::size_t count = before - writer_.left();
+    MutexLock lock(mutex_);
+    sent_count_ += count;
+    if (keeps_receipts_ && count > 0) {
+      draws.resize(count);
+      sent_.push_back({writer_.table(), std::move(draws), sent_count_});
+    }
   }
   const std::size_t corrupt = take_out_corrupt();
   store_->samples.fetch_add(before - writer_.left() - corrupt, std::memory_order_relaxed);
@@ -239,6 +282,7 @@ void SampleStream::draw() {
     request.count = call_->hold_up_to(
         static_cast<std::size_t>(std::min<std::uint64_t>(front.left, front.breath)), kSampleBytes);
     request.min_count = 1;
+    request.awaits_receipt = true;
     reserved_bytes_ = request.count * kSampleBytes;
     request.batch = store_->spare_batches.take();
     if (front.timeout_ms > 0) {

@@ -9,11 +9,16 @@
 // they are held for it. One that goes away while it waits leaves
 // nothing behind; samples that were drawn for it and not written are counted, or undone where their
 // table has that (TableOptions::undoes_unsent).
+//
+// Where the service keeps receipts, it is told which samples arrived: those that the client says it
+// has, with its next request, and all that were written once the stream is over.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "reverie/adapters/reverb/reverb_store.h"
 #include "reverie/adapters/reverb/sample_writer.h"
@@ -53,6 +58,9 @@ class SampleStream final : public GrpcServerEvents,
   // The batch, where the stream is over.
   SampleBatch take_batch(SampleResult result) REVERIE_REQUIRES(mutex_);
   void drop_unsent(SampleBatch batch);
+  void count_lost(const SampleBatch& batch);
+  // The client has so many samples of this stream.
+  void receive_up_to(std::uint64_t count);
   void end(const Status& status);
   // Removes the items that the writer left out as corrupt. Returns how many samples that is; they
   // are drawn again.
@@ -65,7 +73,8 @@ class SampleStream final : public GrpcServerEvents,
 
   // Only the thread that pumps uses these.
   SampleWriter writer_;
-  std::size_t held_bytes_ = 0;  // chunks of what is left, while the call has no room
+  bool keeps_receipts_ = false;  // the table of what is written
+  std::size_t held_bytes_ = 0;   // chunks of what is left, while the call has no room
 
   Mutex mutex_;
   bool is_pumping_ REVERIE_GUARDED_BY(mutex_) = false;
@@ -78,7 +87,15 @@ class SampleStream final : public GrpcServerEvents,
   std::size_t reserved_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;  // of the batch that is drawn, or was
   SampleBatch drawn_ REVERIE_GUARDED_BY(mutex_);
   std::string table_ REVERIE_GUARDED_BY(mutex_);  // of what is drawn, or was
-  Status ending_ REVERIE_GUARDED_BY(mutex_);      // what the stream ends with once all is written
+  // Samples of one response, if their table keeps receipts.
+  struct Sent {
+    std::string table;
+    std::vector<DrawId> draws;
+    std::uint64_t end = 0;  // how many samples the stream had with these
+  };
+  std::deque<Sent> sent_ REVERIE_GUARDED_BY(mutex_);  // not received yet
+  std::uint64_t sent_count_ REVERIE_GUARDED_BY(mutex_) = 0;
+  Status ending_ REVERIE_GUARDED_BY(mutex_);  // what the stream ends with once all is written
 };
 
 }  // namespace reverie

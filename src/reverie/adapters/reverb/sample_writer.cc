@@ -21,6 +21,15 @@ void SampleWriter::begin(std::string_view table, SampleBatch batch, bool is_pack
   has_begun_ = false;
 }
 
+std::vector<DrawId> SampleWriter::draws_left() const {
+  std::vector<DrawId> draws;
+  draws.reserve(left());
+  for (std::size_t i = at_; i < batch_.size(); ++i) {
+    draws.push_back({batch_.tickets()[i], batch_.times_sampled()[i]});
+  }
+  return draws;
+}
+
 SampleBatch SampleWriter::take_spent() {
   REVERIE_CHECK(is_done());
   return std::exchange(batch_, SampleBatch());

@@ -40,7 +40,10 @@ class SampleWriter {
   std::size_t hold();
   // The batch that was written last, for its memory. Requires is_done().
   SampleBatch take_spent();
+  const std::string& table() const { return table_; }
   bool is_done() const { return at_ == batch_.size(); }
+  // The samples of which the end is not written, the first of them first.
+  std::vector<DrawId> draws_left() const;
   // Samples of which the end is not written.
   std::size_t left() const { return batch_.size() - at_; }
 

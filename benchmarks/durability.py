@@ -1,0 +1,204 @@
+"""Checkpoints and the journal: figures beside what the disk does with the same bytes.
+
+    PYTHONPATH=python .venv/bin/python benchmarks/durability.py [FOLDER [ITEMS [SECONDS]]]
+
+FOLDER is on the disk in question (a new one among the temporary files if omitted; beware of a
+tmpfs). ITEMS of 40 kB are checkpointed (default 5000: 200 MB; 25000 is 1 GB).
+
+Beside each figure stands its bound in the same folder: for a checkpoint a file of as many bytes,
+written by the megabyte and synced; for ``sync`` one append of as many bytes and an fdatasync.
+"""
+
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+import reverie
+
+LARGE, SMALL = 10_000, 100  # float32 elements of an item
+MEGABYTE = 1 << 20
+
+
+def table(max_size: int) -> reverie.Table:
+    """With uniform sampling and FIFO removal."""
+    return reverie.Table(
+        "t",
+        sampler=reverie.selectors.Uniform(seed=1),
+        remover=reverie.selectors.Fifo(),
+        max_size=max_size,
+        rate_limiter=reverie.rate_limiters.MinSize(1),
+    )
+
+
+def store(folder: Path, max_size: int, durability: str = "none") -> reverie.Store:
+    """A store of one table that keeps what it has in ``folder``."""
+    checkpointer = reverie.checkpointers.DefaultCheckpointer(folder)
+    return reverie.Store([table(max_size)], checkpointer=checkpointer, durability=durability)
+
+
+def raw_write_s(path: Path, size: int) -> float:
+    """Seconds to write and sync ``size`` bytes that no compression makes less."""
+    block = np.random.default_rng(1).bytes(MEGABYTE)
+    begin = time.perf_counter()
+    with path.open("wb", buffering=0) as file:
+        for _ in range(size // MEGABYTE):
+            file.write(block)
+        os.fsync(file.fileno())
+    taken = time.perf_counter() - begin
+    path.unlink()
+    return taken
+
+
+def percentiles(seconds: list[float]) -> str:
+    """Some of them, in milliseconds."""
+    ordered = sorted(seconds)
+    parts = [
+        f"{name} {1e3 * ordered[min(len(ordered) - 1, int(len(ordered) * share))]:.2f}"
+        for name, share in (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("longest", 1.0))
+    ]
+    return " ".join(parts) + f" ms of {len(ordered)}"
+
+
+def fill(client: reverie.Client, count: int, floats: int, first: int = 0) -> None:
+    """So many items, each over rows of its own."""
+    rng = np.random.default_rng(first + 1)
+    with client.trajectory_writer(1) as writer:
+        for _ in range(count):
+            writer.append({"x": rng.random(floats, np.float32)})
+            writer.create_item("t", 1.0, {"x": writer.history["x"][-1:]})
+
+
+def pauses(client: reverie.Client, is_over: threading.Event, found: list[float]) -> None:
+    """Seconds of single inserts, one after the other, with a learner's pause between them."""
+    step = {"x": np.zeros(LARGE, np.float32)}
+    while not is_over.is_set():
+        begin = time.perf_counter()
+        client.insert(step, {"t": 1.0})
+        found.append(time.perf_counter() - begin)
+        is_over.wait(0.0005)
+
+
+def watched(client: reverie.Client, work) -> tuple[float, list[float]]:  # noqa: ANN001
+    """The seconds that ``work()`` took, and those of inserts meanwhile."""
+    found: list[float] = []
+    is_over = threading.Event()
+    thread = threading.Thread(target=pauses, args=(client, is_over, found))
+    thread.start()
+    begin = time.perf_counter()
+    work()
+    taken = time.perf_counter() - begin
+    is_over.set()
+    thread.join()
+    return taken, found
+
+
+def measure_checkpoint(root: Path, items: int) -> None:
+    """One of large items, its load, and the next one."""
+    size = items * LARGE * 4
+    folder = root / "checkpoint"
+    with store(folder, 2 * items) as kept:
+        client = kept.client()
+        fill(client, items, LARGE)
+        _, quiet = watched(client, lambda: time.sleep(1.0))
+        raw = statistics.median(raw_write_s(root / "raw", size) for _ in range(3))
+        taken, busy = watched(client, kept.checkpoint)
+        print(f"checkpoint of {size / 1e6:.0f} MB: {taken:.2f} s, {size / taken / 1e6:.0f} MB/s")
+        print(f"  write and fsync of a file: {raw:.2f} s; {raw / taken:.0%} of its rate")
+        print(f"  an insert meanwhile: {percentiles(busy)}; before: {percentiles(quiet)}")
+        fill(client, items // 100, LARGE, first=1)
+        begin = time.perf_counter()
+        kept.checkpoint()
+        taken_again = time.perf_counter() - begin
+        print(f"  the next, 1 % new: {taken_again:.2f} s, {taken_again / taken:.0%} of the first")
+    begin = time.perf_counter()
+    with store(folder, 2 * items):
+        print(f"  its load, from the page cache: {time.perf_counter() - begin:.2f} s")
+    shutil.rmtree(folder)
+
+
+def measure_sync(root: Path) -> None:
+    """One confirmed insert, and one append with its sync, in turn."""
+    step = {"x": np.zeros(SMALL, np.float32)}
+    with store(root / "one", 10_000, "sync") as kept:
+        client = kept.client()
+        ours, raw = [], []
+        with (root / "log").open("wb", buffering=0) as file:
+            for _ in range(200):
+                begin = time.perf_counter()
+                client.insert(step, {"t": 1.0})
+                ours.append(time.perf_counter() - begin)
+                begin = time.perf_counter()
+                file.write(bytes(600))
+                os.fdatasync(file.fileno())
+                raw.append(time.perf_counter() - begin)
+    ratio = statistics.median(ours) / statistics.median(raw)
+    print(f"an insert of 400 B with sync: {percentiles(ours)}")
+    print(f"  append and fdatasync: {percentiles(raw)}; the insert's p50 is {ratio:.2f} times it")
+
+
+def measure_rates(root: Path, seconds: float) -> None:
+    """Items a second of one writer with many on their way, by durability."""
+    for name, floats in (("400 B", SMALL), ("40 kB", LARGE)):
+        rates = {}
+        for durability in ("none", "interval", "sync"):
+            folder = root / "rates"
+            with store(folder, 2_000, durability) as kept:
+                row = np.random.default_rng(1).random(floats, np.float32)
+                count, begin = 0, time.perf_counter()
+                with kept.client().trajectory_writer(1) as writer:
+                    while time.perf_counter() - begin < seconds:
+                        writer.append({"x": row})
+                        writer.create_item("t", 1.0, {"x": writer.history["x"][-1:]})
+                        count += 1
+                    writer.flush()
+                rates[durability] = count / (time.perf_counter() - begin)
+            shutil.rmtree(folder)
+        shares = ", ".join(
+            f"{durability} {rate:,.0f} ({rate / rates['none']:.2f})"
+            for durability, rate in rates.items()
+        )
+        print(f"items/s of {name}, one writer in this process: {shares}")
+
+
+def measure_restart(root: Path, items: int) -> None:
+    """A store that begins with a checkpoint and a journal."""
+    folder = root / "restart"
+    with store(folder, 2 * items, "interval") as kept:
+        fill(kept.client(), items, SMALL)
+        kept.checkpoint()
+        fill(kept.client(), items // 2, SMALL, first=1)
+    begin = time.perf_counter()
+    with store(folder, 2 * items, "interval") as kept:
+        kept.client().sample_batch("t", 1)
+        taken = time.perf_counter() - begin
+    print(
+        f"restart to the first sample: {taken:.2f} s for {items:,} items of 400 B in a checkpoint "
+        f"and {items // 2:,} in a journal"
+    )
+    shutil.rmtree(folder)
+
+
+def main() -> None:
+    """Measures all of it."""
+    given = sys.argv[1:]
+    root = Path(tempfile.mkdtemp(prefix="reverie-durability-", dir=given[0] if given else None))
+    items = int(given[1]) if len(given) > 1 else 5000
+    seconds = float(given[2]) if len(given) > 2 else 2.0
+    try:
+        measure_checkpoint(root, items)
+        measure_sync(root)
+        measure_rates(root, seconds)
+        measure_restart(root, 20 * items)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

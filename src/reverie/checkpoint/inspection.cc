@@ -1,0 +1,136 @@
+// Tested in tests/python/checkpoint_command_test.py.
+#include "reverie/checkpoint/inspection.h"
+
+#include "reverie/checkpoint/checkpoint_reader.h"
+#include "reverie/checkpoint/folder.h"
+#include "reverie/checkpoint/journal_frames.h"
+#include "reverie/checkpoint/journal_records.h"
+#include "reverie/checkpoint/section_file.h"
+
+namespace reverie::checkpoint {
+namespace {
+
+constexpr std::uint64_t kJournalFileBytesMax = std::uint64_t{8} << 30;
+
+const char* name_of(RecordType type) {
+  switch (type) {
+    case RecordType::kTables:
+    case RecordType::kSchema:
+    case RecordType::kLayout:
+    case RecordType::kSession:
+      return "definitions";
+    case RecordType::kChunk:
+      return "chunks";
+    case RecordType::kRows:
+      return "rows of chunks";
+    case RecordType::kMark:
+      return "ends";
+    case RecordType::kInsert:
+      return "inserts";
+    case RecordType::kUpdate:
+      return "priorities";
+    case RecordType::kErase:
+      return "deletions";
+    case RecordType::kCorrupt:
+      return "corrupt items";
+    case RecordType::kSample:
+    case RecordType::kDraws:
+    case RecordType::kAwaitedSample:
+      return "samples";
+    case RecordType::kTakeBack:
+      return "samples undone";
+    case RecordType::kReset:
+      return "resets";
+    case RecordType::kReceipt:
+      return "samples received";
+    case RecordType::kOpenDraws:
+      return "samples awaited";
+    case RecordType::kNumber:
+    case RecordType::kSettled:
+    case RecordType::kNumbers:
+      return "numbers of writers";
+  }
+  return nullptr;
+}
+
+Status count_records(const Group& group, std::map<std::string, std::uint64_t>& records) {
+  ByteReader in(group.records);
+  for (std::uint32_t i = 0; i < group.count; ++i) {
+    const char* const name = name_of(static_cast<RecordType>(in.u8()));
+    in.raw(in.u32());
+    if (!in.ok() || name == nullptr) return data_loss("record {} is malformed", group.first + i);
+    ++records[name];
+  }
+  return in.is_done() ? Status() : data_loss("bytes are left behind its last record");
+}
+
+}  // namespace
+
+Result<Inspection> inspect_checkpoint(FileSystem& files, const std::string& folder, bool verifies) {
+  REVERIE_ASSIGN_OR_RETURN(
+      Summary summary, verifies ? verify_checkpoint(files, folder) : read_summary(files, folder));
+  return Inspection{std::move(summary.manifest), std::move(summary.tables), summary.chunk_count,
+                    summary.journal_position};
+}
+
+std::vector<std::pair<std::string, std::string>> described(const TableImage& table) {
+  const TableOptions& options = table.options;
+  std::string extensions;
+  for (const ComponentSpec& spec : options.extensions) {
+    extensions += (extensions.empty() ? "" : ", ") + component_text(spec);
+  }
+  const RateLimiterSpec& limiter = options.rate_limiter;
+  return {
+      {"items", format("{}", table.limiter.inserts - table.limiter.deletes)},
+      {"inserts", format("{}", table.limiter.inserts)},
+      {"samples", format("{}", table.limiter.samples)},
+      {"deletes", format("{}", table.limiter.deletes)},
+      {"max_size", format("{}", options.max_size)},
+      {"max_bytes", options.max_bytes ? format("{}", *options.max_bytes) : "none"},
+      {"max_times_sampled", format("{}", options.max_times_sampled)},
+      {"sampler", component_text(options.sampler)},
+      {"remover", component_text(options.remover)},
+      {"rate_limiter",
+       format("samples_per_insert {}, min_size_to_sample {}, min_diff {}, max_diff {}",
+              limiter.samples_per_insert, limiter.min_size_to_sample, limiter.min_diff,
+              limiter.max_diff)},
+      {"extensions", extensions.empty() ? "none" : extensions},
+      {"signature",
+       options.signature ? format("{} columns", options.signature->columns.size()) : "none"},
+  };
+}
+
+Result<JournalInspection> inspect_journal(FileSystem& files, const std::string& root) {
+  JournalInspection found;
+  REVERIE_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> numbers, journal_files(files, root));
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const std::string path = join_path(root, journal_name(numbers[i]));
+    REVERIE_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes,
+                             read_file(files, path, kJournalFileBytesMax));
+    REVERIE_ASSIGN_OR_RETURN(
+        const JournalFile file,
+        read_journal_file(bytes, i + 1 == numbers.size(), path, found.last_record + 1));
+    JournalFileInspection& about = found.files.emplace_back();
+    about.name = journal_name(numbers[i]);
+    about.groups = file.groups.size();
+    about.size_bytes = file.good_bytes;
+    found.size_bytes += file.good_bytes;
+    found.torn_bytes = bytes.size() - file.good_bytes;
+    for (const Group& group : file.groups) {
+      if (found.first_record == 0) found.first_record = group.first;
+      if (found.last_record != 0 && group.first != found.last_record + 1) {
+        return data_loss("'{}' goes on at byte {} with record {} behind record {}", path,
+                         group.offset, group.first, found.last_record);
+      }
+      REVERIE_RETURN_IF_ERROR(
+          count_records(group, found.records)
+              .with_context(format("'{}', group at byte {}", path, group.offset)));
+      found.last_record = group.first + group.count - 1;
+      if (about.first_record == 0) about.first_record = group.first;
+      about.last_record = found.last_record;
+    }
+  }
+  return found;
+}
+
+}  // namespace reverie::checkpoint

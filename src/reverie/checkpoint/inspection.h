@@ -1,0 +1,51 @@
+// Looks at checkpoints and journals without a store: what they hold, and whether all of it is good.
+//
+// Nothing is locked, changed or kept in memory, so it may be done beside a store that runs; what
+// that one removes meanwhile is then missed, with NOT_FOUND.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "reverie/checkpoint/manifest.h"
+#include "reverie/os/file_system.h"
+#include "reverie/replay/table_image.h"
+
+namespace reverie::checkpoint {
+
+struct Inspection {
+  Manifest manifest;
+  std::vector<TableImage> tables;
+  std::uint64_t chunk_count = 0;
+  std::uint64_t journal_position = 0;
+};
+// DATA_LOSS names file and place. Looks at `manifest` and `tables` alone unless it `verifies`: then
+// at every byte that the checkpoint refers to.
+Result<Inspection> inspect_checkpoint(FileSystem& files, const std::string& folder, bool verifies);
+
+// What a table is, by name, for people: to be shown, and compared.
+std::vector<std::pair<std::string, std::string>> described(const TableImage& table);
+
+struct JournalFileInspection {
+  std::string name;
+  std::uint64_t groups = 0;
+  std::uint64_t first_record = 0;  // 0 where there is none
+  std::uint64_t last_record = 0;
+  std::uint64_t size_bytes = 0;
+};
+struct JournalInspection {
+  std::vector<JournalFileInspection> files;
+  std::map<std::string, std::uint64_t> records;  // how many of each kind
+  std::uint64_t first_record = 0;                // 0 where there is none
+  std::uint64_t last_record = 0;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t torn_bytes = 0;  // at the end: they will be dropped
+};
+// Looks at the folder `root`. Checks each group, and that it holds the records that it says.
+// DATA_LOSS as for a store that begins with it.
+Result<JournalInspection> inspect_journal(FileSystem& files, const std::string& root);
+
+}  // namespace reverie::checkpoint

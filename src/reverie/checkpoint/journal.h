@@ -1,0 +1,161 @@
+// Journal: what happens to a store after its last checkpoint, on the disk before it is confirmed.
+//
+//     tables --(records, under their locks)--> buffer --(one write a group)--> journal-N
+//                                                     \-(one sync a group)     kSync
+//                                                     \-(a sync an interval)   kInterval
+//
+// With kSync a thread writes and syncs whatever came since its last sync, and then confirms all of
+// it: callers share syncs, and none runs on a caller's thread. With kInterval the caller that
+// confirms writes what is in the buffer, for all; a thread syncs from time to time.
+//
+// A write or a sync that fails ends the journal: nothing more is confirmed, and the next checkpoint
+// that can be written begins a new one. Memory serves on.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "reverie/base/clock.h"
+#include "reverie/base/fork.h"
+#include "reverie/base/mutex.h"
+#include "reverie/checkpoint/journal_records.h"
+#include "reverie/checkpoint/journal_replay.h"
+#include "reverie/checkpoint/open_draws.h"
+#include "reverie/os/file_system.h"
+#include "reverie/replay/store_log.h"
+
+namespace reverie::checkpoint {
+
+enum class Durability { kNone, kInterval, kSync };
+
+struct JournalOptions {
+  Durability durability = Durability::kSync;           // not kNone
+  Duration interval = std::chrono::milliseconds(100);  // of kInterval
+  // A file is followed by the next one beyond.
+  std::uint64_t file_bytes_max = std::uint64_t{64} << 20;
+  // Without a thread, which a simulated disk does not bear: the caller writes and, with
+  // kSync, syncs.
+  bool has_thread = true;
+};
+
+// Thread-safe.
+class Journal final : public StoreLog {
+ public:
+  // Goes on behind what was replayed, in a folder that is locked for this store. `files` outlives
+  // it.
+  Journal(FileSystem& files, std::string root, JournalOptions options,
+          const std::vector<TableOptions>& tables, std::int64_t calendar_offset_ns,
+          const Replayed& replayed);
+  ~Journal() override;
+
+  Status check() override;
+  void prepare(std::span<const Item> items) override;
+  void on_insert(std::uint32_t table, TimePoint now, const LoggedInsert& item) override;
+  void on_update(std::uint32_t table, TimePoint now, std::span<const Slot> slots,
+                 std::span<const double> priorities) override;
+  void on_erase(std::uint32_t table, TimePoint now, std::span<const ItemKey> keys) override;
+  void on_corrupt(std::uint32_t table, TimePoint now, ItemKey key, std::size_t draws) override;
+  void on_sample(std::uint32_t table, TimePoint now, const SampleBatch& batch, std::size_t begin,
+                 SampleKind kind) override;
+  void on_take_back(std::uint32_t table, TimePoint now, const SampleBatch& batch, std::size_t begin,
+                    std::size_t end, std::size_t count, bool by_item) override;
+  void on_reset(std::uint32_t table) override;
+  void on_settle(std::string_view session, std::uint64_t below) override;
+  void on_receive(std::uint32_t table, std::span<const DrawId> draws) override;
+  std::uint64_t position() override { return last_record_.load(std::memory_order_acquire); }
+  void confirm(std::uint64_t position, Confirmed done) override;
+  bool is_slow() const override { return options_.durability == Durability::kSync; }
+  void close() override;
+  std::uint64_t cut() override;
+  Status before_publish() override;
+  void end_checkpoint(bool is_written) override;
+  std::uint64_t size_bytes() override;
+
+  // Writes what is in the buffer, and syncs. What the thread does from time to time.
+  Status sync();
+  // Syncs so far.
+  std::uint64_t sync_count() const { return syncs_.load(std::memory_order_relaxed); }
+
+ private:
+  // Records that are not written yet, of one file.
+  struct Pending {
+    std::uint64_t file = 0;
+    std::uint64_t first = 0;
+    std::uint32_t count = 0;
+    std::vector<std::byte> records;
+  };
+  struct Waiter {
+    std::uint64_t position = 0;
+    Confirmed done;
+  };
+
+  // Records by `write`, unless the journal has failed.
+  template <typename Write>
+  void record(Write write);
+  template <typename Write>
+  void record_locked(Write write) REVERIE_REQUIRES(mutex_);
+  // What the writer has becomes pending.
+  void take_records() REVERIE_REQUIRES(mutex_);
+  void begin_file() REVERIE_REQUIRES(mutex_);
+  // Forgets what is not written.
+  void drop_records() REVERIE_REQUIRES(mutex_);
+
+  Status write_pending(bool syncs) REVERIE_EXCLUDES(mutex_) REVERIE_REQUIRES(io_mutex_);
+  Status write_group(const Pending& pending, bool syncs) REVERIE_REQUIRES(io_mutex_);
+  Status open_file(std::uint64_t number) REVERIE_REQUIRES(io_mutex_);
+  // Writes what is pending and syncs it, with kInterval too.
+  Status write_and_sync() REVERIE_EXCLUDES(mutex_) REVERIE_REQUIRES(io_mutex_);
+  // Removes the files up to this number.
+  Status remove_files(std::uint64_t last) REVERIE_REQUIRES(io_mutex_);
+  void fail(const Status& status);
+  // Completes those who wait for what is durable now, or everybody once the journal has failed.
+  void complete_waiters();
+  void run();
+
+  FileSystem& files_;
+  const std::string root_;
+  const JournalOptions options_;
+  ForkGuard fork_guard_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  RecordWriter writer_ REVERIE_GUARDED_BY(mutex_);
+  std::deque<Pending> pending_ REVERIE_GUARDED_BY(mutex_);
+  std::deque<Waiter> waiters_ REVERIE_GUARDED_BY(mutex_);  // by position
+  std::uint64_t file_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;
+  std::uint64_t file_ REVERIE_GUARDED_BY(mutex_);           // of records that come now
+  std::uint64_t bytes_ REVERIE_GUARDED_BY(mutex_);          // since the last checkpoint
+  std::uint64_t cut_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;  // since the last cut
+  std::uint64_t cut_file_ REVERIE_GUARDED_BY(mutex_) = 0;   // the last one before it
+  std::uint64_t cut_position_ REVERIE_GUARDED_BY(mutex_) = 0;
+  // The file after the cut begins with what the checkpoint lacks: open draws and sessions.
+  bool cut_has_more_ REVERIE_GUARDED_BY(mutex_) = false;
+  std::map<std::string, NumberSet, std::less<>> sessions_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<OpenDraws> open_draws_ REVERIE_GUARDED_BY(mutex_);  // of each table
+  // Why nothing is confirmed any more.
+  Status failed_ REVERIE_GUARDED_BY(mutex_);
+  // Failed, but a checkpoint is being written that would heal it: records are kept, not written.
+  bool is_healing_ REVERIE_GUARDED_BY(mutex_) = false;
+  bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
+  std::atomic<std::uint64_t> last_record_;
+  std::atomic<std::uint64_t> written_;
+  std::atomic<std::uint64_t> synced_;
+  std::atomic<std::uint64_t> syncs_{0};
+
+  // Who writes. Taken before mutex_.
+  Mutex io_mutex_;
+  std::unique_ptr<File> open_ REVERIE_GUARDED_BY(io_mutex_);
+  std::uint64_t open_number_ REVERIE_GUARDED_BY(io_mutex_) = 0;
+
+  std::unique_ptr<std::thread> thread_;
+};
+
+}  // namespace reverie::checkpoint

@@ -1,0 +1,262 @@
+// Tested in tests/sim/journal_sim_test.cc.
+#include "reverie/checkpoint/journal_records.h"
+
+#include "reverie/checkpoint/table_codec.h"
+#include "reverie/codec/column_codec.h"
+#include "reverie/replay/table_image.h"
+
+namespace reverie::checkpoint {
+
+// Appends while it lives.
+class RecordWriter::Record {
+ public:
+  Record(RecordWriter& writer, RecordType type) : writer_(writer), out(writer.records) {
+    out.u8(static_cast<std::uint8_t>(type)).u32(0);
+    begin_ = writer.records.size();
+  }
+  Record(const Record&) = delete;
+  Record& operator=(const Record&) = delete;
+  ~Record() {
+    const std::size_t size = writer_.records.size() - begin_;
+    for (std::size_t i = 0; i < sizeof(std::uint32_t); ++i) {
+      writer_.records[begin_ - sizeof(std::uint32_t) + i] = static_cast<std::byte>(size >> (8 * i));
+    }
+    ++writer_.count;
+  }
+
+ private:
+  RecordWriter& writer_;
+  std::size_t begin_ = 0;
+
+ public:
+  ByteWriter out;
+};
+
+void RecordWriter::begin_file() {
+  has_tables_ = false;
+  schemas_.clear();
+  layouts_.clear();
+  chunks_.clear();
+  sessions_.clear();
+  next_chunk_ = 0;
+}
+
+// --- Definitions -----------------------------------------------------------------------------
+
+std::uint32_t RecordWriter::schema_number(const Ref<const ChunkSchema>& schema) {
+  const auto number = static_cast<std::uint32_t>(schemas_.size());
+  const auto [found, is_new] = schemas_.try_emplace(schema.get(), schema, number);
+  if (is_new) {
+    Record record(*this, RecordType::kSchema);
+    write_schema(*schema, record.out);
+  }
+  return found->second.second;
+}
+
+std::uint32_t RecordWriter::layout_number(const Layout* layout) {
+  const auto number = static_cast<std::uint32_t>(layouts_.size());
+  const auto [found, is_new] =
+      layouts_.try_emplace(layout, Ref<const Layout>::share(layout), number);
+  if (is_new) {
+    Record record(*this, RecordType::kLayout);
+    write_layout(*layout, record.out);
+  }
+  return found->second.second;
+}
+
+void RecordWriter::write_chunk(KnownChunk& known) {
+  const Chunk& chunk = *known.chunk;
+  const std::uint32_t schema = schema_number(chunk.shared_schema());
+  known.number = next_chunk_++;
+  known.rows = chunk.rows();
+  const Result<ChunkBytes> bytes = chunk_bytes(chunk, known.rows);
+  // Raw rows of varying size are all that could fail, by memory.
+  REVERIE_CHECK(bytes.ok());
+  known.is_open = bytes->raw && known.rows < chunk.capacity();
+  const std::size_t fixed = chunk.capacity() * chunk.schema().step_bytes();
+  Record record(*this, RecordType::kChunk);
+  record.out.u32(schema).u64(chunk.key()).u64(chunk.episode()).u32(chunk.first_step());
+  record.out.u32(known.rows).u32(known.is_open ? chunk.capacity() : 0);
+  record.out.u64(known.is_open ? chunk.raw_bytes() - fixed : 0);
+  record.out.raw(bytes->head);
+  for (const auto part : bytes->parts) record.out.raw(part);
+}
+
+// Only rows that are raw still: the writer of a chunk that was encoded meanwhile added none since
+// its items were written, or the whole chunk is written anew.
+void RecordWriter::write_rows(KnownChunk& known, std::uint32_t rows) {
+  const Chunk& chunk = *known.chunk;
+  const RawRows raw(chunk);
+  if (!raw || !known.is_open) return write_chunk(known);
+  Record record(*this, RecordType::kRows);
+  record.out.u32(known.number).u32(known.rows).u32(rows - known.rows);
+  const ChunkSchema& schema = chunk.schema();
+  for (std::size_t c = 0; c < schema.column_count(); ++c) {
+    std::vector<RowSpan> spans;
+    for (std::uint32_t r = known.rows; r < rows; ++r) spans.push_back(chunk.row_bytes(c, r));
+    std::vector<std::byte> encoded;
+    REVERIE_CHECK(encode_column(CodecId::kRaw, schema.column(c), spans, encoded).ok());
+    record.out.u64(encoded.size()).raw(encoded);
+  }
+  known.rows = rows;
+}
+
+std::uint32_t RecordWriter::chunk_number(const Chunk& chunk, std::uint32_t rows) {
+  const auto [found, is_new] = chunks_.try_emplace(&chunk);
+  KnownChunk& known = found->second;
+  if (is_new) {
+    known.chunk = Ref<const Chunk>::share(&chunk);
+    write_chunk(known);
+  } else if (known.rows < rows) {
+    write_rows(known, chunk.rows());
+  }
+  return known.number;
+}
+
+std::uint32_t RecordWriter::session_number(std::string_view session) {
+  const auto found = sessions_.find(session);
+  if (found != sessions_.end()) return found->second;
+  const auto number = static_cast<std::uint32_t>(sessions_.size());
+  sessions_.emplace(session, number);
+  Record record(*this, RecordType::kSession);
+  record.out.raw(std::as_bytes(std::span(session)));
+  return number;
+}
+
+void RecordWriter::define(const TrajectoryView& trajectory) {
+  if (!has_tables_) {
+    has_tables_ = true;
+    Record record(*this, RecordType::kTables);
+    record.out.u32(static_cast<std::uint32_t>(tables_.size()));
+    for (const TableOptions& options : tables_) {
+      TableImage image;
+      image.options = options;
+      image.extension_states.resize(options.extensions.size());
+      write_table(image, record.out);
+    }
+  }
+  if (trajectory.layout == nullptr) return;
+  layout_number(trajectory.layout);
+  for (const Piece& piece : trajectory.pieces()) {
+    chunk_number(*piece.chunk, piece.offset + piece.length);
+  }
+}
+
+// Requires define().
+void RecordWriter::write_trajectory(const TrajectoryView& trajectory, ByteWriter& out) {
+  out.u32(layout_number(trajectory.layout));
+  for (const Piece& piece : trajectory.pieces()) {
+    out.u32(chunk_number(*piece.chunk, piece.offset + piece.length));
+    out.u32(piece.offset).u32(piece.length);
+  }
+}
+
+void RecordWriter::prepare(std::span<const Item> items) {
+  for (const Item& item : items) define(item.trajectory.view());
+}
+
+// --- Changes ---------------------------------------------------------------------------------
+
+void RecordWriter::insert(std::uint32_t table, TimePoint now, const LoggedInsert& item) {
+  define(item.trajectory);
+  if (!item.session.empty()) {
+    const std::uint32_t session = session_number(item.session);
+    Record record(*this, RecordType::kNumber);
+    record.out.u32(session).u64(item.number);
+  }
+  Record record(*this, RecordType::kInsert);
+  record.out.u32(table).i64(calendar(now)).u64(item.key);
+  record.out.u8(item.priority ? 1 : 0).f64(item.priority.value_or(0)).i64(item.version);
+  record.out.u32(item.slot).u32(static_cast<std::uint32_t>(item.evicted.size()));
+  for (const Slot slot : item.evicted) record.out.u32(slot);
+  write_trajectory(item.trajectory, record.out);
+}
+
+void RecordWriter::update(std::uint32_t table, TimePoint now, std::span<const Slot> slots,
+                          std::span<const double> priorities) {
+  define({});
+  Record record(*this, RecordType::kUpdate);
+  record.out.u32(table).i64(calendar(now)).u32(static_cast<std::uint32_t>(slots.size()));
+  for (std::size_t i = 0; i < slots.size(); ++i) record.out.u32(slots[i]).f64(priorities[i]);
+}
+
+void RecordWriter::erase(std::uint32_t table, TimePoint now, std::span<const ItemKey> keys) {
+  define({});
+  Record record(*this, RecordType::kErase);
+  record.out.u32(table).i64(calendar(now)).u32(static_cast<std::uint32_t>(keys.size()));
+  for (const ItemKey key : keys) record.out.u64(key);
+}
+
+void RecordWriter::corrupt(std::uint32_t table, TimePoint now, ItemKey key, std::size_t draws) {
+  define({});
+  Record record(*this, RecordType::kCorrupt);
+  record.out.u32(table).i64(calendar(now)).u64(key).u64(draws);
+}
+
+void RecordWriter::draws(std::uint32_t table, std::int64_t sample_count) {
+  define({});
+  Record record(*this, RecordType::kDraws);
+  record.out.u32(table).i64(sample_count);
+}
+
+void RecordWriter::sample(std::uint32_t table, TimePoint now, const SampleBatch& batch,
+                          std::size_t begin, StoreLog::SampleKind kind) {
+  define({});
+  const auto tickets = batch.tickets().subspan(begin);
+  if (kind == StoreLog::SampleKind::kCounted) {
+    return draws(table, static_cast<std::int64_t>(tickets.size()));
+  }
+  const bool is_awaited = kind == StoreLog::SampleKind::kAwaited;
+  Record record(*this, is_awaited ? RecordType::kAwaitedSample : RecordType::kSample);
+  record.out.u32(table).i64(calendar(now)).u32(static_cast<std::uint32_t>(tickets.size()));
+  for (const std::uint64_t ticket : tickets) record.out.u32(Ticket::unpack(ticket).slot);
+}
+
+void RecordWriter::settled(std::string_view session, std::uint64_t below) {
+  define({});
+  const std::uint32_t number = session_number(session);
+  Record record(*this, RecordType::kSettled);
+  record.out.u32(number).u64(below);
+}
+
+void RecordWriter::numbers(std::string_view session, const NumberSet& in) {
+  define({});
+  const std::uint32_t number = session_number(session);
+  Record record(*this, RecordType::kNumbers);
+  record.out.u32(number).u32(static_cast<std::uint32_t>(in.run_count()));
+  for (const NumberSet::Run& run : in.runs()) record.out.u64(run.begin).u64(run.end);
+}
+
+void RecordWriter::receipt(std::uint32_t table, std::span<const DrawId> draws) {
+  define({});
+  Record record(*this, RecordType::kReceipt);
+  record.out.u32(table).u32(static_cast<std::uint32_t>(draws.size()));
+  for (const DrawId& draw : draws) {
+    record.out.u64(draw.ticket).u32(static_cast<std::uint32_t>(draw.times_sampled));
+  }
+}
+
+void RecordWriter::write_draws(RecordType type, std::uint32_t table, TimePoint now,
+                               const SampleBatch& batch, std::size_t begin, std::size_t end) {
+  for (std::size_t i = begin; i < end; ++i) define(batch.trajectories()[i]);
+  Record record(*this, type);
+  record.out.u32(table).i64(calendar(now)).u32(static_cast<std::uint32_t>(end - begin));
+  for (std::size_t i = begin; i < end; ++i) {
+    record.out.u64(batch.keys()[i]).u64(batch.tickets()[i]).f64(batch.priorities()[i]);
+    record.out.i64(batch.inserted_at_ns()[i] + calendar_offset_ns_).i64(batch.versions()[i]);
+    record.out.u32(static_cast<std::uint32_t>(batch.times_sampled()[i]));
+    write_trajectory(batch.trajectories()[i], record.out);
+  }
+}
+
+void RecordWriter::reset(std::uint32_t table) {
+  define({});
+  Record record(*this, RecordType::kReset);
+  record.out.u32(table);
+}
+
+void RecordWriter::mark() {
+  const Record record(*this, RecordType::kMark);
+}
+
+}  // namespace reverie::checkpoint

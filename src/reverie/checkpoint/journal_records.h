@@ -1,0 +1,125 @@
+// RecordWriter: changes of tables as the records of a journal.
+//
+//     definitions   tables, schema, layout, chunk, more rows of a chunk     each once a file
+//     changes       insert, update, erase, sample, ...                      refer to these
+//
+// Each file of a journal defines all that it refers to. What it defined is kept alive until the
+// next file begins, so that no other chunk gets the address of one that was written.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "reverie/base/number_set.h"
+#include "reverie/codec/byte_stream.h"
+#include "reverie/record/table_info.h"
+#include "reverie/replay/store_log.h"
+
+namespace reverie::checkpoint {
+
+enum class RecordType : std::uint8_t {
+  kTables = 1,
+  kSchema = 2,
+  kLayout = 3,
+  kChunk = 4,
+  kRows = 5,
+  kMark = 6,
+  kInsert = 16,
+  kUpdate = 17,
+  kErase = 18,
+  kCorrupt = 19,
+  kSample = 20,
+  kDraws = 21,
+  kTakeBack = 22,
+  kReset = 23,
+  kAwaitedSample = 24,
+  kReceipt = 25,
+  kOpenDraws = 26,
+  kSession = 27,
+  kNumber = 28,
+  kSettled = 29,
+  kNumbers = 30,
+};
+
+// A record begins with its type and its size.
+inline constexpr std::size_t kRecordHeaderBytes = 5;
+
+// Not thread-safe. Records are appended to `records`.
+class RecordWriter {
+ public:
+  RecordWriter(std::vector<TableOptions> tables, std::int64_t calendar_offset_ns)
+      : tables_(std::move(tables)), calendar_offset_ns_(calendar_offset_ns) {}
+
+  // Where records go from now on, and how many there are.
+  std::vector<std::byte> records;
+  std::uint32_t count = 0;
+
+  // What comes now is in another file.
+  void begin_file();
+
+  void prepare(std::span<const Item> items);
+  void insert(std::uint32_t table, TimePoint now, const LoggedInsert& item);
+  void update(std::uint32_t table, TimePoint now, std::span<const Slot> slots,
+              std::span<const double> priorities);
+  void erase(std::uint32_t table, TimePoint now, std::span<const ItemKey> keys);
+  void corrupt(std::uint32_t table, TimePoint now, ItemKey key, std::size_t draws);
+  void draws(std::uint32_t table, std::int64_t sample_count);
+  void sample(std::uint32_t table, TimePoint now, const SampleBatch& batch, std::size_t begin,
+              StoreLog::SampleKind kind);
+  void take_back(std::uint32_t table, TimePoint now, const SampleBatch& batch, std::size_t begin,
+                 std::size_t end) {
+    write_draws(RecordType::kTakeBack, table, now, batch, begin, end);
+  }
+  void receipt(std::uint32_t table, std::span<const DrawId> draws);
+  // What a session sends no more, and what of earlier files it may send again.
+  void settled(std::string_view session, std::uint64_t below);
+  void numbers(std::string_view session, const NumberSet& in);
+  // Draws of earlier files that are awaited still.
+  void open_draws(std::uint32_t table, const SampleBatch& batch) {
+    write_draws(RecordType::kOpenDraws, table, TimePoint{0}, batch, 0, batch.size());
+  }
+  void reset(std::uint32_t table);
+  // Nothing happened.
+  void mark();
+
+ private:
+  struct KnownChunk {
+    Ref<const Chunk> chunk;
+    std::uint32_t number = 0;
+    std::uint32_t rows = 0;
+    bool is_open = false;  // there is room for more rows
+  };
+
+  // A record's size is known at its end.
+  class Record;
+  std::int64_t calendar(TimePoint now) const { return now.ns + calendar_offset_ns_; }
+  std::uint32_t schema_number(const Ref<const ChunkSchema>& schema);
+  std::uint32_t layout_number(const Layout* layout);
+  // The chunk's number, once at least `rows` of its rows are written.
+  std::uint32_t chunk_number(const Chunk& chunk, std::uint32_t rows);
+  void write_chunk(KnownChunk& known);
+  void write_rows(KnownChunk& known, std::uint32_t rows);
+  void define(const TrajectoryView& trajectory);
+  std::uint32_t session_number(std::string_view session);
+  void write_trajectory(const TrajectoryView& trajectory, ByteWriter& out);
+  void write_draws(RecordType type, std::uint32_t table, TimePoint now, const SampleBatch& batch,
+                   std::size_t begin, std::size_t end);
+
+  const std::vector<TableOptions> tables_;
+  const std::int64_t calendar_offset_ns_;
+  bool has_tables_ = false;
+  std::unordered_map<const ChunkSchema*, std::pair<Ref<const ChunkSchema>, std::uint32_t>> schemas_;
+  std::unordered_map<const Layout*, std::pair<Ref<const Layout>, std::uint32_t>> layouts_;
+  std::unordered_map<const Chunk*, KnownChunk> chunks_;
+  std::map<std::string, std::uint32_t, std::less<>> sessions_;
+  std::uint32_t next_chunk_ = 0;
+};
+
+}  // namespace reverie::checkpoint

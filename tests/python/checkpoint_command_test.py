@@ -1,0 +1,111 @@
+"""``reverie checkpoint``: what it prints, and how it ends."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+import reverie
+from reverie import __main__ as command
+
+
+def table(max_size=100):
+    return reverie.Table(
+        "t",
+        sampler=reverie.selectors.Prioritized(0.8, seed=3),
+        remover=reverie.selectors.Fifo(),
+        max_size=max_size,
+        rate_limiter=reverie.rate_limiters.MinSize(1),
+    )
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two checkpoints, and a journal behind them."""
+    checkpointer = reverie.checkpointers.DefaultCheckpointer(tmp_path, keep=2)
+    with reverie.Store([table()], checkpointer=checkpointer, durability="sync") as store:
+        for i in range(30):
+            store.client().insert({"x": np.float32(i)}, {"t": 1.0})
+            if i in (10, 20):
+                store.checkpoint(b"payload")
+    return tmp_path
+
+
+def test_inspect_prints_checkpoints_tables_and_the_journal(folder, capsys):
+    assert command.main(["checkpoint", "inspect", str(folder)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert f"{folder}/checkpoint-0000000001: " in lines[0]
+    assert "payload of 7 bytes" in lines[1]
+    assert "    items             21" in lines
+    assert "    sampler           Prioritized(priority_exponent=0.8, seed=3)" in lines
+    assert lines[-1].startswith("journal: records ")
+    assert command.main(["checkpoint", "inspect", str(folder / "checkpoint-0000000001")]) == 0
+    assert "    items             11" in capsys.readouterr().out.splitlines()
+
+
+def test_the_journal_command_counts_records_and_names_damage(folder, capsys):
+    assert command.main(["journal", "inspect", str(folder)]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["inserts", "9"] in lines
+    assert ["ends", "1"] in lines
+    (path,) = folder.glob("journal-*")
+    assert lines[0][0].rstrip(":") == path.name
+    assert command.main(["journal", "verify", str(folder)]) == 0
+    assert ", good" in capsys.readouterr().out
+    data = bytearray(path.read_bytes())
+    data[300] ^= 1
+    path.write_bytes(data)
+    for action in ("inspect", "verify"):
+        assert command.main(["journal", action, str(folder)]) == 1
+        assert f"'{path}' is damaged at byte" in capsys.readouterr().err
+    path.unlink()
+    assert command.main(["journal", "verify", str(folder)]) == 1
+    assert "no journal" in capsys.readouterr().err
+    assert command.main(["journal", "verify", str(folder / "nothing")]) == 1
+
+
+def test_verify_checks_what_is_good_and_names_what_is_not(folder, capsys):
+    assert command.main(["checkpoint", "verify", str(folder)]) == 0
+    assert capsys.readouterr().out.count(", good\n") == 2
+    before = sorted(os.listdir(folder))
+    for name, offset in (
+        ("checkpoint-0000000002/tables", 100),
+        ("checkpoint-0000000002/chunks-0000000002", 30),
+        ("checkpoint-0000000002/manifest", 20),
+    ):
+        good = (folder / name).read_bytes()
+        damaged = bytearray(good)
+        damaged[offset] ^= 1
+        (folder / name).write_bytes(damaged)
+        assert command.main(["checkpoint", "verify", str(folder)]) == 1
+        assert name.partition("/")[2] in capsys.readouterr().err
+        (folder / name).write_bytes(good)
+    (journal,) = folder.glob("journal-*")
+    good = journal.read_bytes()
+    journal.write_bytes(good[:700] + b"?" + good[701:])
+    assert command.main(["checkpoint", "verify", str(folder)]) == 1
+    assert f"{journal.name}' is damaged at byte" in capsys.readouterr().err
+    journal.write_bytes(good[:-3])
+    assert command.main(["checkpoint", "verify", str(folder)]) == 0
+    assert "of a write that was cut off" in capsys.readouterr().out
+    assert sorted(os.listdir(folder)) == before
+
+
+def test_diff_names_what_differs(folder, capsys):
+    one, two = (str(folder / f"checkpoint-000000000{k}") for k in (1, 2))
+    assert command.main(["checkpoint", "diff", one, one]) == 0
+    assert capsys.readouterr().out == ""
+    assert command.main(["checkpoint", "diff", one, str(folder)]) == 1
+    assert "table 't': items 11 | 21\n" in capsys.readouterr().out
+    assert command.main(["checkpoint", "diff", one, str(folder / "nothing")]) == 2
+    assert "nothing" in capsys.readouterr().err
+    shutil.rmtree(two)
+    assert command.main(["checkpoint", "diff", one, two]) == 2
+
+
+def test_a_folder_without_anything_is_told_of(tmp_path, capsys):
+    assert command.main(["checkpoint", "inspect", str(tmp_path)]) == 1
+    assert "neither a checkpoint nor a journal" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        command.main(["checkpoint"])

@@ -1,0 +1,674 @@
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "reverie/base/random.h"
+#include "reverie/checkpoint/checkpointer.h"
+#include "reverie/checkpoint/journal.h"
+#include "reverie/checkpoint/journal_frames.h"
+#include "reverie/checkpoint/section_file.h"
+#include "reverie/service/blocking.h"
+#include "reverie/sim/file_system.h"
+#include "tests/scale.h"
+#include "tests/support/items.h"
+
+namespace reverie::checkpoint {
+namespace {
+
+using reverie::testing::float_layout;
+using reverie::testing::float_schema;
+using reverie::testing::item_over;
+using reverie::testing::table_options;
+using reverie::testing::value_of;
+
+constexpr char kRoot[] = "/data/replay";
+constexpr std::uint32_t kChunkRows = 6;
+
+std::vector<TableOptions> tables() {
+  TableOptions uniform = table_options("uniform", "Uniform", "Uniform", 20, {});
+  uniform.rate_limiter = RateLimiter::min_size(1);
+  uniform.extensions = {{"Statistics", {}}};
+  TableOptions best = table_options("best", "Prioritized", "MinHeap", 12, RateLimiter::min_size(1));
+  best.max_bytes = 4'000;
+  TableOptions queue = table_options("queue", "Fifo", "Fifo", 10, RateLimiter::queue(10));
+  queue.max_times_sampled = 1;
+  TableOptions thrice = table_options("thrice", "Lifo", "Fifo", 15, RateLimiter::min_size(1));
+  thrice.max_times_sampled = 3;
+  return {uniform, best, queue, thrice};
+}
+
+// All of a table that a journal keeps, as text.
+std::string text_of(TableSnapshot& snapshot) {
+  const TableImage& image = snapshot.image();
+  const bool counts_samples = image.options.max_times_sampled >= 1;
+  std::string text = format("{}: inserts {} samples {} deletes {} waived {} max {}\n",
+                            image.options.name, image.limiter.inserts, image.limiter.samples,
+                            image.limiter.deletes, image.limiter.waived, image.max_priority);
+  std::size_t slot = 0;
+  while (true) {
+    const std::vector<SlotRecord> records = snapshot.next();
+    if (records.empty()) return text;
+    for (const SlotRecord& record : records) {
+      ++slot;
+      if (record.trajectory.layout == nullptr) continue;
+      text += format("  {} {} key {} priority {} version {} rows", slot, record.generation,
+                     record.key, record.priority, record.version);
+      for (const Piece& piece : record.trajectory.pieces()) {
+        for (std::uint32_t r = 0; r < piece.length; ++r) {
+          text += format(" {}", testing::float_row(*piece.chunk, piece.offset + r));
+        }
+      }
+      text += counts_samples ? format(" sampled {}\n", record.times_sampled) : "\n";
+    }
+  }
+}
+
+// A store of these tables with a journal, and its files.
+struct Case {
+  explicit Case(sim::FileSystem& files, Durability durability,
+                std::uint64_t file_bytes_max = 2'000) {
+    CheckpointerOptions options;
+    options.files = &files;
+    options.keep = 2;
+    options.journal = {
+        .durability = durability, .file_bytes_max = file_bytes_max, .has_thread = false};
+    auto opened = Checkpointer::open(kRoot, options);
+    status = opened.status();
+    if (!status.ok()) return;
+    checkpointer = std::move(*opened);
+    auto made = checkpointer->open_store(tables(), {}, &loaded);
+    status = made.status();
+    if (status.ok()) service = *made;
+  }
+  std::string text() const {
+    std::string all;
+    const auto snapshots = service->freeze().value();
+    for (const auto& snapshot : snapshots) all += text_of(*snapshot);
+    return all;
+  }
+
+  Status status;
+  std::unique_ptr<Checkpointer> checkpointer;
+  std::shared_ptr<LocalService> service;
+  std::string loaded;
+};
+
+// A program that uses all of the store, one draw of the seed after another.
+class User {
+ public:
+  User(Case& store, std::uint64_t seed) : store_(store), random_(seed) {}
+
+  // Something is done to one table. `is_confirmed`: it changed something and was told to last.
+  Status step(bool* is_confirmed = nullptr) {
+    has_changed_ = false;
+    const Status status = any();
+    if (is_confirmed != nullptr) *is_confirmed = has_changed_ && status.ok();
+    return status;
+  }
+
+ private:
+  Status any() {
+    const std::vector<std::string> names = {"uniform", "best", "queue", "thrice"};
+    const std::string& table = names[random_.below(names.size())];
+    switch (random_.below(12)) {
+      case 0:
+      case 1:
+        return sample(table);
+      case 2:
+      case 3:
+        return update(table);
+      case 4:
+        return erase(table);
+      case 5:
+        return random_.below(8) == 0 ? reset(table) : insert(table);
+      default:
+        return insert(table);
+    }
+  }
+
+  // Rows of a chunk that grows while items refer to it.
+  Status insert(const std::string& table) {
+    if (!chunk_ || chunk_->rows() == kChunkRows || random_.below(10) == 0) {
+      chunk_ = Chunk::open(float_schema(), {random_.next(), random_.next(), 0}, kChunkRows, 0,
+                           Allocator::heap())
+                   .value();
+    }
+    const float value = static_cast<float>(++values_);
+    const std::uint32_t row = chunk_->rows();
+    chunk_->set_row(0, row, std::as_bytes(std::span(&value, 1)));
+    chunk_->publish(row + 1);
+    std::vector<Item> items;
+    for (std::uint64_t i = 0; i <= random_.below(3); ++i) {
+      const auto first = static_cast<std::uint32_t>(random_.below(row + 1));
+      // Some keys come again.
+      const ItemKey key = random_.below(6) == 0 ? 1 + random_.below(keys_ + 1) : ++keys_;
+      Item item =
+          item_over(*chunk_, key, static_cast<double>(random_.below(9)), first, row + 1 - first);
+      if (random_.below(4) == 0) item.priority.reset();
+      item.version = static_cast<std::int64_t>(keys_);
+      items.push_back(std::move(item));
+    }
+    const InsertResult result = insert_and_wait(*store_.service, {table, items, TimePoint{0}});
+    has_changed_ = result.applied > 0;
+    return result.status.code() == StatusCode::kDeadlineExceeded ? Status() : result.status;
+  }
+
+  Status sample(const std::string& table) {
+    SampleRequest request;
+    request.table = table;
+    request.count = 1 + random_.below(4);
+    request.deadline = TimePoint{0};
+    SampleResult result = sample_and_wait(*store_.service, std::move(request));
+    if (random_.below(3) == 0) (void)store_.service->hand_back(table, result.batch);
+    return {};
+  }
+
+  Status update(const std::string& table) {
+    std::vector<ItemKey> keys;
+    std::vector<double> priorities;
+    for (int i = 0; i < 4; ++i) {
+      keys.push_back(1 + random_.below(keys_ + 1));
+      priorities.push_back(static_cast<double>(random_.below(9)));
+    }
+    MutateRequest request;
+    request.table = table;
+    request.keys = keys;
+    request.key_priorities = priorities;
+    return mutate(request);
+  }
+
+  Status erase(const std::string& table) {
+    const std::vector<ItemKey> keys = {1 + random_.below(keys_ + 1), 1 + random_.below(keys_ + 1)};
+    MutateRequest request;
+    request.table = table;
+    request.deletes = keys;
+    return mutate(request);
+  }
+
+  Status mutate(const MutateRequest& request) {
+    const MutateResult result = mutate_and_wait(*store_.service, request);
+    has_changed_ = result.updated + result.deleted > 0;
+    return result.status;
+  }
+
+  Status reset(const std::string& table) {
+    has_changed_ = true;
+    return reset_and_wait(*store_.service, table);
+  }
+
+  Case& store_;
+  Random random_;
+  Ref<Chunk> chunk_;
+  ItemKey keys_ = 0;
+  std::uint64_t values_ = 0;
+  bool has_changed_ = false;
+};
+
+TEST(Journal, AStoreIsAfterARestartWhatItWasWithAndWithoutCheckpoints) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    sim::FileSystem files(seed);
+    for (int life = 0; life < 4; ++life) {
+      std::string before;
+      {
+        Case store(files, life % 2 == 0 ? Durability::kSync : Durability::kInterval);
+        ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+        User user(store, 100 * seed + static_cast<std::uint64_t>(life));
+        for (int i = 0; i < 150; ++i) {
+          ASSERT_TRUE(user.step().ok());
+          if (life > 1 && i % 40 == 39) {
+            ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
+          }
+        }
+        before = store.text();
+      }
+      const Case again(files, Durability::kSync);
+      ASSERT_TRUE(again.status.ok()) << again.status.to_string();
+      ASSERT_EQ(again.text(), before) << "seed " << seed << ", life " << life;
+    }
+  }
+}
+
+// What a server does for a client far away: it draws, and hears later what has arrived.
+std::vector<ItemKey> draw_awaited(Case& store, const std::string& table, std::size_t count,
+                                  std::vector<DrawId>& draws) {
+  SampleRequest request;
+  request.table = table;
+  request.count = count;
+  request.deadline = TimePoint{0};
+  request.awaits_receipt = true;
+  const SampleResult result = sample_and_wait(*store.service, std::move(request));
+  EXPECT_EQ(result.batch.size(), count) << result.status.to_string();
+  for (std::size_t i = 0; i < result.batch.size(); ++i) {
+    draws.push_back({result.batch.tickets()[i], result.batch.times_sampled()[i]});
+  }
+  return {result.batch.keys().begin(), result.batch.keys().end()};
+}
+
+void insert_numbers(Case& store, const std::string& table, ItemKey begin, ItemKey end) {
+  for (ItemKey key = begin; key < end; ++key) {
+    std::vector<Item> items;
+    items.push_back(testing::make_item(key, 1.0, static_cast<float>(key)));
+    ASSERT_TRUE(insert_and_wait(*store.service, {table, items, TimePoint{0}}).status.ok());
+  }
+}
+
+TEST(Journal, DrawsThatDidNotArriveAreDrawnAgainAfterACrashInTheirOrder) {
+  enum class Checkpoint { kNone, kBeforeTheReceipt, kAfterIt };
+  for (const auto checkpoint :
+       {Checkpoint::kNone, Checkpoint::kBeforeTheReceipt, Checkpoint::kAfterIt}) {
+    for (const auto durability : {Durability::kSync, Durability::kInterval}) {
+      for (const bool is_cut : {false, true}) {
+        sim::FileSystem files(1);
+        {
+          Case store(files, durability);
+          ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+          ASSERT_NO_FATAL_FAILURE(insert_numbers(store, "queue", 1, 9));
+          std::vector<DrawId> draws;
+          EXPECT_EQ(draw_awaited(store, "queue", 4, draws), (std::vector<ItemKey>{1, 2, 3, 4}));
+          // Their slots are used again at once.
+          ASSERT_NO_FATAL_FAILURE(insert_numbers(store, "queue", 9, 12));
+          if (checkpoint == Checkpoint::kBeforeTheReceipt) {
+            ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
+          }
+          store.service->receive("queue", std::span(draws).first(2));
+          if (checkpoint == Checkpoint::kAfterIt) {
+            ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
+          }
+          ASSERT_TRUE(static_cast<Journal*>(store.service->log())->sync().ok());
+          if (is_cut) files.restart();
+        }
+        if (is_cut) files.restart();
+        // An open journal, then a checkpoint alone, tell the same.
+        for (int life = 0; life < 3; ++life) {
+          Case store(files, life == 2 ? Durability::kNone : durability);
+          ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+          const TableInfo info = info_and_wait(*store.service).value()[2];
+          EXPECT_EQ(info.current_size, 9);
+          if (life == 1) {
+            ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
+          }
+        }
+        Case store(files, durability);
+        ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+        std::vector<DrawId> draws;
+        EXPECT_EQ(draw_awaited(store, "queue", 9, draws),
+                  (std::vector<ItemKey>{3, 4, 5, 6, 7, 8, 9, 10, 11}));
+      }
+    }
+  }
+}
+
+TEST(Journal, DrawsThatAreAwaitedOutliveAnyPowerCutAmongCheckpoints) {
+  const auto seeds = static_cast<std::uint64_t>(scaled(300, 5'000));
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    sim::FileSystem files(seed);
+    Random random(mix64(seed));
+    files.stop_at(1 + static_cast<std::int64_t>(random.below(300)));
+    ItemKey inserted = 0;
+    ItemKey asked = 0;
+    ItemKey received = 0;
+    {
+      Case store(files, Durability::kSync);
+      while (store.status.ok() && !files.is_stopped()) {
+        if (random.below(3) > 0) {
+          std::vector<Item> items;
+          items.push_back(testing::make_item(++asked, 1.0));
+          const auto result = insert_and_wait(*store.service, {"queue", items, TimePoint{0}});
+          if (result.status.ok()) inserted = asked;
+          if (result.status.code() == StatusCode::kDeadlineExceeded) --asked;  // it is full
+        } else if (random.below(4) == 0) {
+          (void)store.checkpointer->write(*store.service, {});
+        } else {
+          SampleRequest request;
+          request.table = "queue";
+          request.count = 1 + random.below(4);
+          request.min_count = 1;
+          request.deadline = TimePoint{0};
+          request.awaits_receipt = true;
+          const SampleResult result = sample_and_wait(*store.service, std::move(request));
+          std::vector<DrawId> draws;
+          for (std::size_t i = 0; i < result.batch.size() && random.below(5) > 0; ++i) {
+            draws.push_back({result.batch.tickets()[i], result.batch.times_sampled()[i]});
+            received = result.batch.keys()[i];
+          }
+          if (draws.size() < result.batch.size()) break;  // the client is gone: nothing more
+          store.service->receive("queue", draws);
+        }
+      }
+      while (store.status.ok() && !files.is_stopped()) {
+        if (!store.checkpointer->write(*store.service, {}).ok()) break;
+      }
+    }
+    files.restart();
+    Case again(files, Durability::kSync);
+    ASSERT_TRUE(again.status.ok()) << again.status.to_string() << ", seed " << seed;
+    const std::int64_t size = info_and_wait(*again.service).value()[2].current_size;
+    std::vector<DrawId> draws;
+    const auto keys = draw_awaited(again, "queue", static_cast<std::size_t>(size), draws);
+    // All that was confirmed and did not arrive, in order, and maybe some before that arrived.
+    for (std::size_t i = 1; i < keys.size(); ++i) ASSERT_EQ(keys[i], keys[i - 1] + 1) << seed;
+    if (inserted > received) {
+      ASSERT_FALSE(keys.empty()) << seed;
+      ASSERT_LE(keys.front(), received + 1) << "seed " << seed;
+      ASSERT_GE(keys.back(), inserted) << "seed " << seed;
+      ASSERT_LE(keys.back(), asked) << "seed " << seed;
+    }
+  }
+}
+
+TEST(Journal, WhatAWriterMaySendAgainIsKnownAfterARestart) {
+  const std::string session(32, 'a');
+  const auto runs_of = [&](Case& store) {
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> runs;
+    for (const SessionNumbers& known : store.service->known_sessions()) {
+      EXPECT_EQ(known.session, session);
+      for (const NumberSet::Run& run : known.in.runs()) runs.emplace_back(run.begin, run.end);
+    }
+    return runs;
+  };
+  const auto insert = [&](Case& store, std::uint64_t number) {
+    std::vector<Item> items;
+    items.push_back(testing::make_item(number, 1.0));
+    InsertRequest request{.table = "queue", .items = items, .deadline = TimePoint{0}};
+    request.numbers = {session, number};
+    ASSERT_TRUE(insert_and_wait(*store.service, std::move(request)).status.ok());
+  };
+  using Runs = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
+  for (const bool has_checkpoint : {false, true}) {
+    sim::FileSystem files(1);
+    {
+      Case store(files, Durability::kSync);
+      for (const std::uint64_t number : {1u, 2u, 3u, 5u}) {
+        ASSERT_NO_FATAL_FAILURE(insert(store, number));
+      }
+      store.service->settle(session, 2);
+      // It is gone, and still known.
+      SampleRequest request{.table = "queue", .count = 4, .deadline = TimePoint{0}};
+      EXPECT_EQ(sample_and_wait(*store.service, std::move(request)).batch.size(), 4u);
+      if (has_checkpoint) {
+        ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
+      }
+      ASSERT_NO_FATAL_FAILURE(insert(store, 6));
+      files.stop_at(files.calls() + 1);  // the power goes
+      std::vector<Item> items;
+      items.push_back(testing::make_item(7, 1.0));
+      InsertRequest lost{.table = "queue", .items = items, .deadline = TimePoint{0}};
+      lost.numbers = {session, 7};
+      EXPECT_FALSE(insert_and_wait(*store.service, std::move(lost)).status.ok());
+    }
+    files.restart();
+    for (int life = 0; life < 3; ++life) {
+      Case store(files, Durability::kSync);
+      ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+      const Runs runs = runs_of(store);
+      ASSERT_EQ(runs.size(), 2u);
+      EXPECT_EQ(runs[0], (std::pair<std::uint64_t, std::uint64_t>{2, 4}));
+      EXPECT_EQ(runs[1].first, 5u);
+      const std::int64_t size = info_and_wait(*store.service).value()[2].current_size;
+      // The last one is in with its number, or neither is.
+      EXPECT_EQ(runs[1].second, 6u + static_cast<std::uint64_t>(size));
+      if (life == 1) {
+        ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
+      }
+      if (life == 2) store.service->settle(session, UINT64_MAX);
+    }
+    Case store(files, Durability::kSync);
+    EXPECT_TRUE(runs_of(store).empty());
+  }
+}
+
+// Runs until the power goes; the state after each step, and how many were confirmed.
+struct Cut {
+  std::vector<std::string> states;
+  std::size_t confirmed = 0;
+  std::size_t synced = 0;  // states when the last sync() or checkpoint ended
+
+  Cut(sim::FileSystem& files, Durability durability, std::uint64_t seed) {
+    Case store(files, durability);
+    if (!store.status.ok()) return;
+    User user(store, seed);
+    states.push_back(store.text());
+    auto* const journal = static_cast<Journal*>(store.service->log());
+    for (int i = 0; i < 120 && !files.is_stopped(); ++i) {
+      bool is_confirmed = false;
+      (void)user.step(&is_confirmed);
+      states.push_back(store.text());
+      if (is_confirmed) confirmed = states.size() - 1;
+      const bool is_checkpoint = i % 50 == 49;
+      if (is_checkpoint || (durability == Durability::kInterval && i % 7 == 6)) {
+        const bool is_done = is_checkpoint ? store.checkpointer->write(*store.service, {}).ok()
+                                           : journal->sync().ok();
+        if (is_done) synced = states.size() - 1;
+      }
+    }
+  }
+};
+
+void expect_a_state_since(sim::FileSystem& files, const Cut& cut, std::size_t least,
+                          std::uint64_t seed) {
+  const Case again(files, Durability::kSync);
+  ASSERT_TRUE(again.status.ok()) << again.status.to_string() << ", seed " << seed;
+  if (cut.states.empty()) return;
+  const std::string text = again.text();
+  // The last that is equal: some steps change nothing.
+  const auto found = std::find(cut.states.rbegin(), cut.states.rend(), text);
+  ASSERT_NE(found, cut.states.rend()) << "no state that ever was, seed " << seed << "\n" << text;
+  const auto index = static_cast<std::size_t>(cut.states.rend() - found) - 1;
+  ASSERT_GE(index, least) << "seed " << seed << " of " << cut.states.size();
+}
+
+TEST(JournalCrash, WhatWasConfirmedWithSyncIsThereAfterAPowerCutAnywhere) {
+  const auto seeds = static_cast<std::uint64_t>(scaled(400, 10'000));
+  std::size_t confirmed = 0;
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    sim::FileSystem files(seed);
+    Random random(mix64(seed));
+    files.stop_at(1 + static_cast<std::int64_t>(random.below(700)));
+    const Cut cut(files, Durability::kSync, seed);
+    files.restart();
+    confirmed += cut.confirmed;
+    ASSERT_NO_FATAL_FAILURE(expect_a_state_since(files, cut, cut.confirmed, seed));
+  }
+  EXPECT_GT(confirmed, 10 * seeds);
+}
+
+TEST(JournalCrash, WithAnIntervalAPowerCutCostsWhatCameAfterTheLastSync) {
+  const auto seeds = static_cast<std::uint64_t>(scaled(400, 10'000));
+  std::size_t synced = 0;
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    sim::FileSystem files(seed);
+    Random random(mix64(seed));
+    files.stop_at(1 + static_cast<std::int64_t>(random.below(500)));
+    const Cut cut(files, Durability::kInterval, seed);
+    files.restart();
+    synced += cut.synced;
+    ASSERT_NO_FATAL_FAILURE(expect_a_state_since(files, cut, cut.synced, seed));
+  }
+  EXPECT_GT(synced, 10 * seeds);
+}
+
+TEST(JournalCrash, ADiskThatFailsAtEachCallConfirmsNothingThatIsNotThere) {
+  std::int64_t calls = 0;
+  {
+    sim::FileSystem files(1);
+    const Cut whole(files, Durability::kSync, 9);
+    calls = files.calls();
+  }
+  ASSERT_GT(calls, 100);
+  for (std::int64_t call = 1; call <= calls; call += scaled(3, 1)) {
+    sim::FileSystem files(1);
+    files.fail_at(call, resource_exhausted("no space"));
+    std::string before;
+    {
+      Case store(files, Durability::kSync);
+      if (!store.status.ok()) continue;
+      User user(store, 9);
+      Status refused;
+      for (int i = 0; i < 120 && refused.ok(); ++i) {
+        refused = user.step();
+        if (refused.ok() && i % 50 == 49) (void)store.checkpointer->write(*store.service, {});
+      }
+      if (!refused.ok()) {
+        ASSERT_EQ(refused.code(), StatusCode::kResourceExhausted) << refused.to_string();
+        // Until a checkpoint is written nothing is confirmed, and then all is again.
+        ASSERT_FALSE(store.service->log()->check().ok());
+        ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
+        ASSERT_TRUE(store.service->log()->check().ok());
+        for (int i = 0; i < 20; ++i) ASSERT_TRUE(user.step().ok());
+      }
+      // Samples wait for no sync. This one may be what fails.
+      auto* const journal = static_cast<Journal*>(store.service->log());
+      if (!journal->sync().ok()) {
+        ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
+      }
+      ASSERT_TRUE(journal->sync().ok()) << "call " << call;
+      before = store.text();
+      files.restart();  // the power goes
+    }
+    const Case again(files, Durability::kSync);
+    ASSERT_TRUE(again.status.ok()) << again.status.to_string() << ", call " << call;
+    ASSERT_EQ(again.text(), before) << "call " << call;
+  }
+}
+
+// A store with a journal of one file, whose last group was written after a sync of the others.
+std::vector<std::byte> journal_bytes(sim::FileSystem& files, std::string& path) {
+  {
+    Case store(files, Durability::kSync, std::uint64_t{1} << 20);
+    User user(store, 3);
+    for (int i = 0; i < 60; ++i) EXPECT_TRUE(user.step().ok());
+  }
+  path = join_path(kRoot, journal_name(1));
+  return files.content(kRoot).at(path);
+}
+
+TEST(JournalDamage, NoFlipAndNoCutIsAcceptedInSilence) {
+  sim::FileSystem whole(1);
+  std::string path;
+  const std::vector<std::byte> bytes = journal_bytes(whole, path);
+  const JournalFile file = read_journal_file(bytes, true, path, 1).value();
+  ASSERT_GT(file.groups.size(), 20u);
+  const std::uint64_t last_group = file.groups.back().offset;
+  Random random(5);
+  const std::int64_t count = scaled(2'000, 10'000);
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::vector<std::byte> damaged = bytes;
+    const std::uint64_t offset = random.below(bytes.size());
+    const bool is_cut = random.below(8) == 0;
+    if (is_cut) {
+      damaged.resize(offset);
+    } else {
+      damaged[offset] ^= static_cast<std::byte>(1u << random.below(8));
+    }
+    const auto read = read_journal_file(damaged, true, path, 1);
+    if (is_cut || offset >= last_group) {
+      // A cut is what a power cut leaves; so is damage of what nothing follows.
+      if (!read.ok()) {
+        ASSERT_EQ(offset / kFileHeaderBytes, 0u) << read.status().to_string();
+        continue;
+      }
+      ASSERT_LE(read->good_bytes, offset) << "what is dropped is told of";
+      continue;
+    }
+    ASSERT_FALSE(read.ok()) << "flip at " << offset;
+    ASSERT_TRUE(read.status().code() == StatusCode::kDataLoss ||
+                read.status().code() == StatusCode::kUnimplemented);
+    ASSERT_NE(read.status().message().find("journal-0000000001"), std::string::npos);
+  }
+}
+
+TEST(JournalDamage, AJournalOfAnotherCheckpointOrOfOtherTablesIsRefused) {
+  sim::FileSystem files(1);
+  {
+    Case store(files, Durability::kSync);
+    User user(store, 3);
+    for (int i = 0; i < 30; ++i) ASSERT_TRUE(user.step().ok());
+    ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
+    for (int i = 0; i < 30; ++i) ASSERT_TRUE(user.step().ok());
+  }
+  const auto open = [&](std::vector<TableOptions> given, OnMismatch on_mismatch) {
+    CheckpointerOptions options;
+    options.files = &files;
+    options.on_mismatch = on_mismatch;
+    auto checkpointer = Checkpointer::open(kRoot, options).value();
+    return checkpointer->open_store(std::move(given), {}).status();
+  };
+  std::vector<TableOptions> smaller = tables();
+  smaller[0].max_size = 5;
+  Status refused = open(smaller, OnMismatch::kMine);
+  EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
+  EXPECT_NE(refused.message().find("'uniform' is not the one that the journal is of"),
+            std::string::npos)
+      << refused.message();
+  EXPECT_TRUE(open(tables(), OnMismatch::kRefuse).ok());
+
+  // The checkpoint is gone: what the journal goes on from is not there.
+  for (const auto& [path, bytes] : files.content("/data/replay/checkpoint-0000000001")) {
+    ASSERT_TRUE(files.remove_file(path).ok());
+  }
+  ASSERT_TRUE(files.remove_folder("/data/replay/checkpoint-0000000001").ok());
+  refused = open(tables(), OnMismatch::kRefuse);
+  EXPECT_EQ(refused.code(), StatusCode::kDataLoss);
+  EXPECT_NE(refused.message().find("record 1 or a later one is missing"), std::string::npos)
+      << refused.message();
+}
+
+TEST(Journal, AnOlderCheckpointIsNotTakenForWhatTheJournalGoesOnFrom) {
+  sim::FileSystem files(1);
+  {
+    Case store(files, Durability::kSync);
+    User user(store, 3);
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_TRUE(user.step().ok());
+      ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
+    }
+  }
+  CheckpointerOptions options;
+  options.files = &files;
+  options.journal = {.durability = Durability::kSync, .has_thread = false};
+  const auto open = [&](const std::string& path) {
+    return Checkpointer::open(path, options).value()->open_store(tables(), {}).status();
+  };
+  EXPECT_EQ(open("/data/replay/checkpoint-0000000001").code(), StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(open("/data/replay/checkpoint-0000000002").ok());
+}
+
+TEST(Journal, ACheckpointEndsTheFilesThatItHolds) {
+  sim::FileSystem files(1);
+  Case store(files, Durability::kSync);
+  User user(store, 3);
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(user.step().ok());
+  EXPECT_GT(journal_files(files, kRoot)->size(), 2u) << "files are ended when they are large";
+  ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
+  EXPECT_TRUE(journal_files(files, kRoot)->empty());
+  EXPECT_EQ(store.service->log()->size_bytes(), 0u);
+  for (bool is_confirmed = false; !is_confirmed;) ASSERT_TRUE(user.step(&is_confirmed).ok());
+  EXPECT_EQ(journal_files(files, kRoot)->size(), 1u);
+}
+
+TEST(Journal, AStoreThatEndsItsJournalHasWhatItHeld) {
+  sim::FileSystem files(1);
+  std::string before;
+  {
+    Case store(files, Durability::kSync);
+    User user(store, 3);
+    for (int i = 0; i < 50; ++i) ASSERT_TRUE(user.step().ok());
+    before = store.text();
+  }
+  for (int life = 0; life < 2; ++life) {
+    const Case store(files, Durability::kNone);
+    ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+    EXPECT_EQ(store.text(), before);
+    EXPECT_EQ(journal_files(files, kRoot)->empty(), life == 1);
+    ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
+  }
+  const Case store(files, Durability::kSync);  // and begins another
+  ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+  EXPECT_EQ(store.text(), before);
+}
+
+}  // namespace
+}  // namespace reverie::checkpoint
