@@ -16,6 +16,11 @@ namespace reverie::python {
 
 namespace nb = nanobind;
 
+// The same object, as NumPy's functions take it. Requires an array.
+inline PyArrayObject* as_array(nb::handle array) {
+  return reinterpret_cast<PyArrayObject*>(array.ptr());
+}
+
 // Loads NumPy's C interface. Called once, when the module is imported.
 void import_numpy();
 

@@ -69,7 +69,7 @@ LeafView converted(const LeafView& view, const TensorSpec& wanted) {
                             column_text(wanted.name), dtype_name(view.dtype),
                             dtype_name(wanted.dtype)));
   }
-  Py_INCREF(descr);
+  Py_INCREF(reinterpret_cast<PyObject*>(descr));
   LeafView made = view;
   made.keep = owned(PyArray_FromArray(array, descr, NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST));
   made.dtype = wanted.dtype;

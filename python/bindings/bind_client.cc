@@ -25,8 +25,6 @@
 namespace reverie::python {
 namespace {
 
-constexpr std::int64_t kBatchMax = std::int64_t{1} << 31;
-
 // The elements of a flat, contiguous array of exactly this type, which the package sees to.
 template <typename T>
 std::span<const T> flat(nb::handle array, DType dtype) {

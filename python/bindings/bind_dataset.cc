@@ -29,7 +29,6 @@
 namespace reverie::python {
 namespace {
 
-constexpr std::int64_t kBatchMax = std::int64_t{1} << 31;
 constexpr std::int64_t kDepthMax = 1024;
 
 std::optional<Duration> duration(nb::handle timeout_s) {

@@ -14,6 +14,7 @@
 #include "python/bindings/python_api.h"
 #include "python/bindings/rpc.h"
 #include "python/bindings/rpc_values.h"
+#include "reverie/group/accumulator.h"
 #include "reverie/group/broker.h"
 #include "reverie/group/group.h"
 
@@ -21,12 +22,17 @@ namespace reverie::python {
 namespace {
 
 struct NativeGroup {
-  std::unique_ptr<Group> group;
+  std::shared_ptr<Group> group;
   LeafReader reader;
 };
 
 struct NativeRound {
   std::shared_ptr<GroupRound> round;
+};
+
+struct NativeAccumulator {
+  std::unique_ptr<Accumulator> accumulator;
+  LeafReader reader;
 };
 
 struct NativeBroker {
@@ -47,14 +53,14 @@ bool wait_for_round(const GroupRound& round, TimePoint deadline) {
 }
 
 // The arrays as the library reads them. `keep` holds what was made on the way.
-std::vector<ReduceLeaf> leaves_of(NativeGroup& self, nb::list arrays, nb::list names,
+std::vector<ReduceLeaf> leaves_of(LeafReader& reader, nb::list arrays, nb::list names,
                                   std::vector<LeafView>& views) {
   std::vector<ReduceLeaf> leaves;
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     ReduceLeaf leaf;
     leaf.name = nb::cast<std::string>(names[i]);
     const nb::object array = arrays[i];
-    views.push_back(self.reader.read(array.ptr(), leaf.name));
+    views.push_back(reader.read(array.ptr(), leaf.name));
     const LeafView& view = views.back();
     if (view.framework == Framework::kNone || (view.data == nullptr && !view.is_on_cpu)) {
       raise_type_error(format("{} is no array of the CPU; convert it before",
@@ -78,9 +84,9 @@ NativeRound begun(Result<std::shared_ptr<GroupRound>> round) {
   return {unwrap(std::move(round))};
 }
 
-Payload payload_of(NativeGroup& self, nb::handle value) {
+Payload payload_of(LeafReader& reader, nb::handle value) {
   Payload payload;
-  ValueEncoder encoder(payload, self.reader, /*lends=*/false);
+  ValueEncoder encoder(payload, reader, /*lends=*/false);
   encoder.encode(value, "value");
   return payload;
 }
@@ -103,6 +109,108 @@ nb::object reduced_array(const GroupRound& round, std::size_t i) {
   nb::object array = new_array(piece.dtype, piece.shape);
   round.layout().unload(i, round.reduced()->bytes(), array_data(array));
   return array;
+}
+
+// (leader, is connected, wants gradients, version, state or None, counts and round or None); the
+// state as a tuple of one.
+nb::tuple view_tuple(Accumulator::View view) {
+  nb::object state = nb::none();
+  if (view.state) state = nb::make_tuple(decode_value(*view.state));
+  nb::object sum = nb::none();
+  if (view.sum) {
+    const AccumulatorCore::Counts& totals = view.sum->totals;
+    sum = nb::make_tuple(totals.contributions, totals.skipped, totals.samples,
+                         NativeRound{std::move(view.sum->round)});
+  }
+  return nb::make_tuple(view.leader, view.is_connected, view.wants_gradients, view.version, state,
+                        sum);
+}
+
+void bind_accumulator(nb::module_& m) {
+  using namespace nb::literals;
+  nb::class_<NativeAccumulator>(m, "Accumulator", nb::is_weak_referenceable(),
+                                "See ``reverie.Accumulator``.")
+      .def(
+          "__init__",
+          [](NativeAccumulator* self, RpcPeer& rpc, NativeGroup& group, const std::string& name,
+             const std::string& average, std::vector<std::string> signature, nb::list gradients) {
+            Accumulator::Options options;
+            options.name = name;
+            options.average = average;
+            options.signature = std::move(signature);
+            LeafReader reader;
+            for (std::size_t i = 0; i < gradients.size(); ++i) {
+              const nb::object gradient = gradients[i];
+              ReduceLeaf leaf;
+              leaf.name = format("parameters[{}]", i);
+              const LeafView view = reader.read(gradient.ptr(), leaf.name);
+              leaf.dtype = view.dtype;
+              leaf.shape.assign(view.shape.begin(), view.shape.end());
+              options.gradients.push_back(std::move(leaf));
+            }
+            auto made = unwrap(without_gil(
+                [&] { return Accumulator::make(rpc.shared_peer(), group.group, options); }));
+            new (self) NativeAccumulator{std::move(made), {}};
+          },
+          "rpc"_a, "group"_a, "name"_a, "average"_a, "signature"_a, "gradients"_a,
+          nb::sig("def __init__(self, rpc: RpcPeer, group: Group, name: str, average: str, "
+                  "signature: list[str], gradients: list[typing.Any]) -> None"))
+      .def(
+          "update",
+          [](NativeAccumulator& self, bool is_busy) {
+            return view_tuple(
+                unwrap(without_gil([&] { return self.accumulator->update(is_busy); })));
+          },
+          "is_busy"_a,
+          nb::sig("def update(self, is_busy: bool) -> tuple[str, bool, bool, int, "
+                  "tuple[typing.Any] | None, tuple[int, int, int, GroupRound] | None]"))
+      .def(
+          "contribute",
+          [](NativeAccumulator& self, std::uint64_t samples, nb::list arrays, nb::list names) {
+            std::vector<LeafView> views;
+            const std::vector<ReduceLeaf> leaves = leaves_of(self.reader, arrays, names, views);
+            unwrap(without_gil([&] { return self.accumulator->contribute(samples, leaves); }));
+          },
+          "samples"_a, "arrays"_a, "names"_a,
+          nb::sig("def contribute(self, samples: int, arrays: list[typing.Any], names: list[str]) "
+                  "-> None"))
+      .def("wants_state", [](NativeAccumulator& self) { return self.accumulator->wants_state(); })
+      .def(
+          "give_state",
+          [](NativeAccumulator& self, nb::handle model, nb::handle buffers, nb::handle state,
+             bool to_all) {
+            Payload payload;
+            ValueWriter(payload).begin(ValueKind::kTuple, 3);
+            ValueEncoder encoder(payload, self.reader, /*lends=*/false);
+            encoder.encode(model, "parameters");
+            encoder.encode(buffers, "buffers");
+            encoder.encode(state, "state");
+            without_gil([&] { self.accumulator->give_state(payload, to_all); });
+          },
+          "model"_a, "buffers"_a, "state"_a.none(), "to_all"_a,
+          nb::sig("def give_state(self, model: object, buffers: object, state: object, to_all: "
+                  "bool) -> None"))
+      .def(
+          "set_version",
+          [](NativeAccumulator& self, std::uint64_t version) {
+            without_gil([&] { self.accumulator->set_version(version); });
+          },
+          "version"_a)
+      .def(
+          "set_virtual_batch_size",
+          [](NativeAccumulator& self, std::uint64_t size) {
+            without_gil([&] { self.accumulator->set_virtual_batch_size(size); });
+          },
+          "size"_a)
+      .def(
+          "set_parallel",
+          [](NativeAccumulator& self, std::size_t count) {
+            without_gil([&] { self.accumulator->set_parallel(count); });
+          },
+          "count"_a)
+      .def("why_waiting", [](NativeAccumulator& self) { return self.accumulator->why_waiting(); })
+      .def("close",
+           [](NativeAccumulator& self) { without_gil([&] { self.accumulator->close(); }); });
 }
 
 void check_reduced(const GroupRound& round) {
@@ -181,7 +289,7 @@ void bind_group(nb::module_& m) {
             }
             auto group =
                 unwrap(without_gil([&] { return Group::join(rpc.shared_peer(), options); }));
-            new (self) NativeGroup{std::move(group), {}};
+            new (self) NativeGroup{std::shared_ptr<Group>(std::move(group)), {}};
           },
           "rpc"_a, "name"_a, "broker"_a, "sort_order"_a, "stall_timeout_s"_a.none(),
           nb::sig("def __init__(self, rpc: RpcPeer, name: str, broker: str, sort_order: int, "
@@ -234,7 +342,7 @@ void bind_group(nb::module_& m) {
           [](NativeGroup& self, const std::string& name, const std::string& op, nb::list arrays,
              nb::list names, nb::handle timeout_s) {
             std::vector<LeafView> views;
-            const std::vector<ReduceLeaf> leaves = leaves_of(self, arrays, names, views);
+            const std::vector<ReduceLeaf> leaves = leaves_of(self.reader, arrays, names, views);
             const auto chosen = reduce_op_from_name(op);
             if (!chosen) raise(invalid_argument("op is '{}', which is unknown", op));
             const TimePoint until = deadline(timeout_s);
@@ -248,7 +356,7 @@ void bind_group(nb::module_& m) {
           "all_gather",
           [](NativeGroup& self, const std::string& name, const std::string& what, nb::handle value,
              nb::handle timeout_s) {
-            Payload payload = payload_of(self, value);
+            Payload payload = payload_of(self.reader, value);
             const TimePoint until = deadline(timeout_s);
             return begun(without_gil(
                 [&] { return self.group->all_gather(name, what, std::move(payload), until); }));
@@ -260,7 +368,7 @@ void bind_group(nb::module_& m) {
           "broadcast",
           [](NativeGroup& self, const std::string& name, const std::string& source,
              nb::handle value, nb::handle timeout_s) {
-            Payload payload = payload_of(self, value);
+            Payload payload = payload_of(self.reader, value);
             const TimePoint until = deadline(timeout_s);
             return begun(without_gil(
                 [&] { return self.group->broadcast(name, source, std::move(payload), until); }));
@@ -268,6 +376,8 @@ void bind_group(nb::module_& m) {
           "name"_a, "source"_a, "value"_a.none(), "timeout_s"_a.none(),
           nb::sig("def broadcast(self, name: str, source: str, value: object, timeout_s: float | "
                   "None) -> GroupRound"));
+
+  bind_accumulator(m);
 
   nb::class_<NativeBroker>(m, "Broker", nb::is_weak_referenceable(), "See ``reverie.Broker``.")
       .def(

@@ -96,6 +96,7 @@ RateLimiter make_limiter(double samples_per_insert, std::int64_t min_size_to_sam
 
 void bind_replay(nb::module_& m) {
   using namespace nb::literals;
+  bind_inspection(m);
   nb::class_<Store>(m, "Store", "See ``reverie.Store``.")
       .def("__init__", &init_store, "tables"_a, "max_bytes"_a.none(), "seed"_a.none(),
            "checkpoints"_a.none(),

@@ -264,9 +264,10 @@ class Writer {
   WholeSteps whole_;
 };
 
-void init_writer(Writer* self, const ClientHandle& client, nb::handle num_keep_alive_refs,
-                 nb::handle validate_items, nb::handle chunk_length, nb::handle max_in_flight_items,
-                 nb::handle codec) {
+void init_trajectory_writer(Writer* self, const ClientHandle& client,
+                            nb::handle num_keep_alive_refs, nb::handle validate_items,
+                            nb::handle chunk_length, nb::handle max_in_flight_items,
+                            nb::handle codec) {
   unwrap(client.check());
   TrajectoryWriterOptions options;
   options.chunks =
@@ -282,8 +283,8 @@ void init_writer(Writer* self, const ClientHandle& client, nb::handle num_keep_a
 void bind_writer(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<Writer> type(m, "TrajectoryWriter", "See ``reverie.TrajectoryWriter``.");
-  type.def("__init__", &init_writer, "client"_a, "num_keep_alive_refs"_a.none(), nb::kw_only(),
-           "validate_items"_a.none() = true, "chunk_length"_a = nb::none(),
+  type.def("__init__", &init_trajectory_writer, "client"_a, "num_keep_alive_refs"_a.none(),
+           nb::kw_only(), "validate_items"_a.none() = true, "chunk_length"_a = nb::none(),
            "max_in_flight_items"_a.none() = 1000, "codec"_a.none() = "auto",
            nb::sig("def __init__(self, client: Client, num_keep_alive_refs: int, *, "
                    "validate_items: bool = True, chunk_length: int | None = None, "

@@ -97,6 +97,9 @@ inline constexpr std::size_t kBriefItems = 1024;
 std::string str_of(nb::handle object);
 
 // --- Arguments, checked so that a message names them.
+// Items that one batch can be asked to have.
+inline constexpr std::int64_t kBatchMax = std::int64_t{1} << 31;
+
 // A str; valid while `value` is.
 std::string_view text_argument(std::string_view name, nb::handle value);
 double number_argument(std::string_view name, nb::handle value);

@@ -17,16 +17,6 @@
 namespace reverie::python {
 namespace {
 
-PyArrayObject* as_array(nb::handle array) {
-  return reinterpret_cast<PyArrayObject*>(array.ptr());
-}
-
-Shape with_rows(std::size_t rows, const Shape& shape) {
-  Shape all = {static_cast<std::int64_t>(rows)};
-  all.insert(all.end(), shape.begin(), shape.end());
-  return all;
-}
-
 // A tensor of torch, brought to the CPU; anything else as it is.
 nb::object on_cpu(nb::handle actions) {
   if (!nb::hasattr(actions, "detach")) return nb::borrow(actions);
@@ -116,7 +106,7 @@ void EnvPoolCore::write_actions(nb::handle actions, std::size_t batch,
                  str_of(nb::borrow(reinterpret_cast<PyObject*>(PyArray_DESCR(as_array(array))))),
                  dtype_name(spec.dtype)));
     }
-    Py_INCREF(descr);
+    Py_INCREF(reinterpret_cast<PyObject*>(descr));
     array =
         owned(PyArray_FromArray(as_array(array), descr, NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST));
   }

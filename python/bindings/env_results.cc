@@ -8,6 +8,7 @@
 
 #include "python/bindings/arrays.h"
 #include "python/bindings/convert.h"
+#include "python/bindings/env_rows.h"
 #include "python/bindings/nest.h"
 #include "reverie/base/format.h"
 
@@ -19,16 +20,6 @@ constexpr const char* kViewName = "reverie.pool_view";
 constexpr std::size_t kLargeBytes = 256 * 1024;
 // Results that a program may keep without new memory for each, beyond one for each batch.
 constexpr std::size_t kSparePlaces = 3;
-
-PyArrayObject* as_array(nb::handle array) {
-  return reinterpret_cast<PyArrayObject*>(array.ptr());
-}
-
-Shape with_rows(std::size_t rows, const Shape& shape) {
-  Shape all = {static_cast<std::int64_t>(rows)};
-  all.insert(all.end(), shape.begin(), shape.end());
-  return all;
-}
 
 std::size_t row_bytes(const TensorSpec& spec) {
   return static_cast<std::size_t>(element_count(spec.shape)) * dtype_size_bytes(spec.dtype);

@@ -14,10 +14,6 @@
 namespace reverie::python {
 namespace {
 
-PyArrayObject* as_array(nb::handle array) {
-  return reinterpret_cast<PyArrayObject*>(array.ptr());
-}
-
 std::span<const std::int64_t> shape_of(PyArrayObject* array) {
   return {PyArray_DIMS(array), static_cast<std::size_t>(PyArray_NDIM(array))};
 }
@@ -45,13 +41,19 @@ void write_array(std::string_view what, const TensorSpec& spec, PyArrayObject* a
         named(what, spec), str_of(nb::borrow(reinterpret_cast<PyObject*>(PyArray_DESCR(array)))),
         dtype_name(spec.dtype)));
   }
-  Py_INCREF(wanted);
+  Py_INCREF(reinterpret_cast<PyObject*>(wanted));
   const nb::object plain =
       owned(PyArray_FromArray(array, wanted, NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST));
   std::memcpy(to, array_data(plain), size_bytes(spec));
 }
 
 }  // namespace
+
+Shape with_rows(std::size_t rows, const Shape& shape) {
+  Shape all = {static_cast<std::int64_t>(rows)};
+  all.insert(all.end(), shape.begin(), shape.end());
+  return all;
+}
 
 std::vector<TensorSpec> columns_argument(nb::handle columns) {
   std::vector<TensorSpec> specs;

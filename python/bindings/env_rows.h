@@ -19,6 +19,9 @@ namespace nb = nanobind;
 // Columns as Python hands them over: (path, dtype name, shape).
 std::vector<TensorSpec> columns_argument(nb::handle columns);
 
+// The shape of so many rows of that shape.
+Shape with_rows(std::size_t rows, const Shape& shape);
+
 // Writes one value as `spec` has it. A value of another type is converted where NumPy calls that
 // the same kind (float64 to float32, int64 to int32). Raises InvalidArgumentError naming `what` and
 // the column for another shape, UnsupportedTypeError for another kind.

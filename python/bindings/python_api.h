@@ -20,7 +20,9 @@
 #define PyTuple_GET_ITEM(object, i) PyTuple_GetItem(object, i)
 #define PyTuple_GET_SIZE(object) PyTuple_Size(object)
 #define PyTuple_SET_ITEM(object, i, item) static_cast<void>(PyTuple_SetItem(object, i, item))
-// The size of a list or a tuple.
+// The size of a list or a tuple. Defined there too, by what is not.
+#undef PySequence_Fast_GET_SIZE
+#undef PySequence_Fast_GET_ITEM
 #define PySequence_Fast_GET_SIZE(object) PySequence_Size(object)
 #define PySequence_Fast_GET_ITEM(object, i) \
   (PyList_Check(object) ? PyList_GetItem(object, i) : PyTuple_GetItem(object, i))

@@ -19,7 +19,6 @@ namespace reverie::python {
 namespace {
 
 constexpr const char* kTable = "replay buffer";
-constexpr std::int64_t kBatchMax = std::int64_t{1} << 31;
 // With fewer bytes to copy, handing the interpreter's lock over would cost more.
 constexpr std::size_t kLargeStepBytes = 64 * 1024;
 

@@ -15,10 +15,6 @@
 namespace reverie::python {
 namespace {
 
-PyArrayObject* as_array(nb::handle object) {
-  return reinterpret_cast<PyArrayObject*>(object.ptr());
-}
-
 std::string dtype_text(nb::handle array) {
   return str_of(nb::borrow(reinterpret_cast<PyObject*>(PyArray_DESCR(as_array(array)))));
 }
@@ -104,7 +100,7 @@ nb::object safely_cast(nb::handle leaf, DType dtype) {
     if (descr->kind != 'f' && !(is_python_int && (descr->kind == 'i' || descr->kind == 'u'))) {
       return {};
     }
-    Py_INCREF(descr);
+    Py_INCREF(reinterpret_cast<PyObject*>(descr));
     nb::object array = nb::steal(PyArray_FromAny(leaf.ptr(), descr, 0, 0, 0, nullptr));
     if (!array.is_valid()) PyErr_Clear();  // an int that the type cannot hold
     return array;
@@ -115,7 +111,7 @@ nb::object safely_cast(nb::handle leaf, DType dtype) {
     return {};
   }
   if (!PyArray_CanCastArrayTo(as_array(array), descr, NPY_SAFE_CASTING)) return {};
-  Py_INCREF(descr);
+  Py_INCREF(reinterpret_cast<PyObject*>(descr));
   return owned(PyArray_FromArray(as_array(array), descr, NPY_ARRAY_CARRAY_RO));
 }
 

@@ -1,6 +1,7 @@
 #include "python/bindings/values.h"
 
 #include <array>
+#include <complex>
 #include <cstring>
 #include <limits>
 #include <optional>
@@ -14,10 +15,6 @@
 
 namespace reverie::python {
 namespace {
-
-PyArrayObject* as_array(nb::handle array) {
-  return reinterpret_cast<PyArrayObject*>(array.ptr());
-}
 
 std::string name_of_type(nb::handle object) {
   return type_name_of(object.ptr());
@@ -213,7 +210,7 @@ bool Values::add_python_scalar(ColumnId column, PyObject* leaf) {
     return true;
   }
   if (PyComplex_CheckExact(leaf)) {
-    const Py_complex value = PyComplex_AsCComplex(leaf);
+    const std::complex<double> value(PyComplex_RealAsDouble(leaf), PyComplex_ImagAsDouble(leaf));
     push_scalar(column, DType::kComplex128, &value);
     return true;
   }

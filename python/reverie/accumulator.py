@@ -24,43 +24,27 @@ same step. docs/concepts/groups.md draws the states.
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
-import weakref
-from collections import deque
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from reverie import _checks, _reverie
+from reverie import _checks, _model_arrays, _reverie
 from reverie._process_bound import ProcessBound
 from reverie.errors import (
-    AlreadyExistsError,
     FailedPreconditionError,
     InvalidArgumentError,
-    ReverieError,
-    UnsupportedTypeError,
 )
-from reverie.groups import Group, Round
+from reverie.groups import Group
 from reverie.rpc import Rpc
 
 __all__ = ["Accumulator"]
 
-_NAMES = 64  # of rounds, used in turns
-_ASK_AGAIN_S = 5.0  # for the model
-_RESTART_S = 2.0  # after a round that failed, where no member was lost
+_PARALLEL_MAX = 32
 _AVERAGES = ("samples", "contributions", "sum")
-_HALVES = ("float16", "bfloat16")
-
-
-class _Key(NamedTuple):
-    """Which run of rounds a message belongs to."""
-
-    membership: int
-    generation: int
 
 
 class Accumulator(ProcessBound):
@@ -72,7 +56,9 @@ class Accumulator(ProcessBound):
     Args:
         name: the same on all members of the group.
         parameters: tensors of torch or arrays of NumPy, which ``update`` overwrites where another
-            member's model is taken over. Gradients of torch's are their ``grad``.
+            member's model is taken over. Gradients of torch's are their ``grad``. Or a tree of JAX
+            arrays, which cannot be overwritten: ``parameters()`` gives the newest, and
+            ``zero_gradients`` takes those that the step made.
         buffers: what goes along with the model without gradients.
         group: what to be a member of; None makes one of the name ``name``, with an ``Rpc`` of its
             own, for which ``connect`` says where the broker is.
@@ -106,8 +92,13 @@ class Accumulator(ProcessBound):
         insecure: bool = False,
     ) -> None:
         self._name = _checks.text("name", name)
-        self._parameters = _arrays("parameters", parameters)
-        self._buffers = _arrays("buffers", buffers)
+        tree = _model_arrays.jax_tree(parameters)
+        self._structure = None if tree is None else tree[1]  # of a JAX tree
+        if tree is None:
+            self._parameters = _model_arrays.arrays("parameters", parameters)
+        else:
+            self._parameters = tree[0]
+        self._buffers = _model_arrays.arrays("buffers", buffers)
         if not self._parameters:
             raise InvalidArgumentError("parameters is empty; give those of the model")
         self._average = _checks.choice("average", average, _AVERAGES)
@@ -119,53 +110,25 @@ class Accumulator(ProcessBound):
         self._group = _checks.instance("group", group, Group)
         self._rpc = group.rpc
         self._me = self._rpc.name
-        self._function = f"reverie.accumulator.{group.name}::{name}"
-        self._signature = [_kind(array) for array in (*self._parameters, *self._buffers)]
-        self._virtual_batch_size = 1
-        self._parallel = 1
         self._owner: int | None = None
         self._closed = False
-
-        # What handlers on other threads touch too.
-        self._lock = threading.RLock()
-        self._key = _Key(0, 0)
-        self._members: list[str] = []
-        self._leader = ""
-        self._election: Round | None = None
-        self._election_s = 0.0
-        self._early: list[tuple[str, _Key, tuple[Any, ...]]] = []
-        self._version = 0
-        self._lineage = _reverie.random_seed()
-        self._has_model = False
-        self._asked_s = 0.0
-        self._failed_s: float | None = None
-        self._restart: _Key | None = None
-        self._sums: list[np.ndarray[Any, Any]] | None = None
-        self._contributions = 0
-        self._samples = 0
-        self._open = 0  # the slot that contributions go to
-        self._delivered = 0  # slots whose gradients this member has taken
-        self._offered = 0  # samples of the open slot that the leader knows of
-        self._gone: set[int] = set()
-        self._rounds: deque[tuple[int, Round]] = deque()
-        self._needers: dict[str, None] = {}
-        self._refreshed_s = time.monotonic()
-        self._incoming: tuple[Any, ...] | None = None
-
         # What the program sees; changes in update() and by its own calls.
+        self._leader = ""
+        self._is_connected = False
+        self._version = 0
         self._wants = False
-        self._has = False
-        self._reduced: list[np.ndarray[Any, Any]] = []
+        self._reduced: list[np.ndarray[Any, Any]] | None = None
         self._stats = {"num_gradients": 0, "num_skipped": 0, "batch_size": 0}
         self._state: tuple[Any] | None = None
-        weak = weakref.ref(self)  # the peer keeps its functions
-
-        def on_message(what: str, key: list[int], *arguments: Any) -> None:  # noqa: ANN401
-            accumulator = weak()
-            if accumulator is not None:
-                accumulator._on_message(what, key, *arguments)
-
-        self._rpc.define(self._function, on_message)
+        self._refreshed_s = time.monotonic()
+        self._native = _reverie.Accumulator(
+            self._rpc._native,
+            group._native,
+            self._name,
+            self._average,
+            [_model_arrays.kind(array) for array in (*self._parameters, *self._buffers)],
+            [_model_arrays.gradient_like(parameter) for parameter in self._parameters],
+        )
 
     # --- What is known.
 
@@ -181,7 +144,7 @@ class Accumulator(ProcessBound):
 
     def connected(self) -> bool:
         """Whether there is a leader, and this member has its model."""
-        return bool(self._leader) and self._has_model
+        return self._is_connected
 
     def is_leader(self) -> bool:
         """Whether this member is the leader."""
@@ -201,7 +164,7 @@ class Accumulator(ProcessBound):
 
     def has_gradients(self) -> bool:
         """Whether the gradients of a round are there: take a step, then ``zero_gradients``."""
-        return self._has
+        return self._reduced is not None
 
     def has_new_state(self) -> bool:
         """Whether the model was taken over from another member; ``state`` gives what came along."""
@@ -209,11 +172,9 @@ class Accumulator(ProcessBound):
 
     def wants_state(self) -> bool:
         """Whether another member needs the model: call ``set_state``. Only on the leader."""
-        with self._lock:
-            if not self.is_leader() or self._has:
-                return False
-            is_due = time.monotonic() - self._refreshed_s >= self._state_interval_s
-            return bool(self._needers) or (is_due and len(self._members) > 1)
+        if not self.is_leader() or self.has_gradients():
+            return False
+        return self._is_refresh_due() or self._native.wants_state()
 
     def get_gradient_stats(self) -> dict[str, int]:
         """The last round's ``num_gradients`` and ``batch_size``, over all contributions.
@@ -224,11 +185,8 @@ class Accumulator(ProcessBound):
 
     def why_waiting(self) -> str:
         """What this member waits for, in words; empty if for nothing."""
-        text = self._group.why_waiting()
-        if self._leader and not self._has_model:
-            more = f"leader '{self._leader}' has not given the model of '{self._name}' yet"
-            text = f"{text}; {more}" if text else more
-        return text
+        texts = (self._group.why_waiting(), self._native.why_waiting())
+        return "; ".join(text for text in texts if text)
 
     # --- Settings.
 
@@ -238,22 +196,21 @@ class Accumulator(ProcessBound):
 
     def set_virtual_batch_size(self, size: int) -> None:
         """How many samples a round has, at least. The leader's counts."""
-        self._virtual_batch_size = _checks.integer("size", size)
+        self._native.set_virtual_batch_size(_checks.integer("size", size, 1, 1 << 50))
 
     def set_parallel_gradients(self, count: int) -> None:
         """How many rounds may be under way at once, whose gradients are then older."""
-        self._parallel = _checks.integer("count", count, 1, _NAMES // 2)
+        self._native.set_parallel(_checks.integer("count", count, 1, _PARALLEL_MAX))
 
     def set_model_version(self, version: int) -> None:
         """Set the version of a model that was read from a checkpoint: the highest leads."""
-        _checks.integer("version", version, 0)
-        with self._lock:
-            if version < self._version:
-                raise InvalidArgumentError(
-                    f"version is {version}; the model has {self._version}, and versions rise"
-                )
-            self._version = version
-            self._lineage = _reverie.random_seed()
+        _checks.integer("version", version, 0, (1 << 62) - 1)
+        if version < self._version:
+            raise InvalidArgumentError(
+                f"version is {version}; the model has {self._version}, and versions rise"
+            )
+        self._native.set_version(version)
+        self._version = version
 
     # --- The program's loop.
 
@@ -261,19 +218,18 @@ class Accumulator(ProcessBound):
         """Let the state change: call it often. All that the other methods tell changes here."""
         self._check("update")
         self._group.update()
-        with self._lock:
-            self._follow_membership()
-            self._follow_election()
-            if not self._has:
-                self._take_model()
-                self._take_gradients()
-            self._lead()
-            self._wants = (
-                self.connected()
-                and not self._has
-                and self._failed_s is None
-                and self._open - self._delivered < self._parallel
-            )
+        try:
+            view = self._native.update(self.has_gradients())
+        except InvalidArgumentError:  # another model
+            self.close()
+            self._group.leave()
+            raise
+        self._leader, self._is_connected, wants, self._version, state, result = view
+        self._wants = wants and not self.has_gradients()
+        if state is not None:
+            self._take_state(*state[0])
+        if result is not None:
+            self._take_gradients(*result)
 
     def reduce_gradients(self, batch_size: int, gradients: Any = None) -> None:  # noqa: ANN401
         """Contribute gradients, the mean over ``batch_size`` samples. They are copied.
@@ -293,16 +249,8 @@ class Accumulator(ProcessBound):
         self._check_wanted("reduce_gradients")
         weight = batch_size if self._average == "samples" else 1
         arrays = self._host_gradients(gradients, weight)
-        with self._lock:
-            if self._sums is None:
-                self._sums = arrays
-            else:
-                for total, array in zip(self._sums, arrays, strict=True):
-                    total += array
-            self._contributions += 1
-            self._samples += batch_size
-            self._wants = False
-            self._offer(batch_size)
+        self._native.contribute(batch_size, arrays, [""] * len(arrays))
+        self._wants = False
         if gradients is None:
             self._zero()
 
@@ -316,28 +264,44 @@ class Accumulator(ProcessBound):
         self._check_wanted("skip_gradients")
         self._wants = False
 
-    def gradients(self) -> list[np.ndarray[Any, Any]]:
-        """The gradients of the round, one array for each parameter, while ``has_gradients``.
+    def parameters(self) -> Any:  # noqa: ANN401
+        """The parameters as this member has them: a list, or the JAX tree."""
+        if self._structure is None:
+            return list(self._parameters)
+        return self._structure.unflatten(self._parameters)
+
+    def gradients(self) -> Any:  # noqa: ANN401
+        """The gradients of the round while ``has_gradients``: an array for each parameter.
+
+        A list of NumPy arrays, or a JAX tree like the parameters.
 
         Raises:
             FailedPreconditionError: there are none.
         """
-        if not self._has:
+        if self._reduced is None:
             raise FailedPreconditionError("there are no gradients now; ask has_gradients() first")
-        return self._reduced
+        if self._structure is None:
+            return self._reduced
+        pairs = zip(self._reduced, self._parameters, strict=True)
+        return self._structure.unflatten([_model_arrays.jax_like(*pair) for pair in pairs])
 
-    def zero_gradients(self) -> None:
+    def zero_gradients(self, parameters: Any = None) -> None:  # noqa: ANN401
         """The step was taken: set gradients to zero, and go on to the next round.
 
+        Args:
+            parameters: the new ones, of a model that is a JAX tree; None for others.
+
         Raises:
-            FailedPreconditionError: there are none.
+            FailedPreconditionError: there are no gradients.
+            InvalidArgumentError: parameters of another structure, type or shape.
         """
         self._check("zero_gradients")
-        if not self._has:
+        stepped = self._stepped(parameters)
+        if self._reduced is None:
             raise FailedPreconditionError("there are no gradients now; ask has_gradients() first")
+        self._parameters = stepped
         self._zero()
-        self._has = False
-        self._reduced = []
+        self._reduced = None
 
     def set_state(self, state: Any = None) -> None:  # noqa: ANN401
         """Give the model, the buffers and ``state`` to the members that need them.
@@ -350,26 +314,18 @@ class Accumulator(ProcessBound):
             UnsupportedTypeError: a state that cannot be sent.
         """
         self._check("set_state")
-        with self._lock:
-            if not self.is_leader():
-                raise FailedPreconditionError(
-                    f"the leader gives the state, and that is '{self._leader}'; ask wants_state()"
-                )
-            if self._has:
-                raise FailedPreconditionError("take the step and call zero_gradients() first")
-            is_due = time.monotonic() - self._refreshed_s >= self._state_interval_s
-            targets = [m for m in self._members if m != self._me] if is_due else list(self._needers)
-            model = [_host(array) for array in self._parameters]
-            buffers = [_host(array) for array in self._buffers]
-            for member in targets:
-                self._tell(
-                    member,
-                    "state",
-                    (self._version, self._lineage, self._delivered, model, buffers, state),
-                )
-            self._needers.clear()
-            if is_due:
-                self._refreshed_s = time.monotonic()
+        if not self.is_leader():
+            raise FailedPreconditionError(
+                f"the leader gives the state, and that is '{self.get_leader()}'; ask wants_state()"
+            )
+        if self.has_gradients():
+            raise FailedPreconditionError("take the step and call zero_gradients() first")
+        is_due = self._is_refresh_due()
+        model = [_model_arrays.host(array) for array in self._parameters]
+        buffers = [_model_arrays.host(array) for array in self._buffers]
+        self._native.give_state(model, buffers, state, is_due)
+        if is_due:
+            self._refreshed_s = time.monotonic()
 
     def state(self) -> Any:  # noqa: ANN401
         """What came along with the model, once.
@@ -388,7 +344,7 @@ class Accumulator(ProcessBound):
         if self._closed:
             return
         self._closed = True
-        self._rpc.undefine(self._function)
+        self._native.close()
         if self._owns:
             self._group.leave()
             self._rpc.close()
@@ -429,9 +385,31 @@ class Accumulator(ProcessBound):
                 f"{what}() while no gradients are wanted; ask wants_gradients() first"
             )
 
+    def _stepped(self, parameters: Any) -> list[Any]:  # noqa: ANN401
+        if self._structure is None:
+            if parameters is not None:
+                raise InvalidArgumentError(
+                    "parameters is given, but only JAX arrays are replaced; change others in place"
+                )
+            return self._parameters
+        if parameters is None:
+            raise InvalidArgumentError(
+                "parameters is None; JAX arrays cannot be changed, so give those that the step made"
+            )
+        stepped = _model_arrays.jax_leaves("parameters", parameters, self._structure)
+        for i, (new, old) in enumerate(zip(stepped, self._parameters, strict=True)):
+            if not isinstance(new, type(old)) or _model_arrays.kind(new) != _model_arrays.kind(old):
+                raise InvalidArgumentError(
+                    f"parameters[{i}] is {_checks.shown(new)}; it must be a JAX array as before, "
+                    f"{_model_arrays.kind(old)}"
+                )
+        return stepped
+
     def _host_gradients(self, gradients: Any, weight: int) -> list[np.ndarray[Any, Any]]:  # noqa: ANN401
         if gradients is None:
-            given: list[Any] = [_grad(p) for p in self._parameters]
+            given: list[Any] = [_model_arrays.grad(p) for p in self._parameters]
+        elif self._structure is not None:
+            given = _model_arrays.jax_leaves("gradients", gradients, self._structure)
         else:
             given = _checks.items("gradients", gradients, "one array for each parameter")
         if len(given) != len(self._parameters):
@@ -443,9 +421,11 @@ class Accumulator(ProcessBound):
         for i, (gradient, parameter) in enumerate(zip(given, self._parameters, strict=True)):
             shape = tuple(parameter.shape)
             if gradient is None:
-                arrays.append(np.zeros(shape, _sum_dtype(parameter)))
+                arrays.append(np.zeros(shape, _model_arrays.sum_dtype(parameter)))
                 continue
-            array = np.array(_wide(gradient), dtype=_sum_dtype(parameter))
+            array = np.array(
+                _model_arrays.wide(gradient), dtype=_model_arrays.sum_dtype(parameter), order="C"
+            )
             if array.shape != shape:
                 raise InvalidArgumentError(
                     f"gradients[{i}] has the shape {array.shape}; parameter {i} has {shape}"
@@ -465,305 +445,36 @@ class Accumulator(ProcessBound):
             if grad is not None:
                 grad.detach_().zero_()
 
-    # --- Membership and the leader. Under the lock, as all that follows.
+    # --- What comes from other members.
 
-    def _follow_membership(self) -> None:
-        epoch, membership, members = self._group._native.membership()
-        key = self._key
-        if membership != key.membership:
-            key = _Key(membership, 0)
-        elif self._restart is not None and self._restart.membership == membership:
-            key = self._restart
-        if key == self._key:
-            return
-        self._key = key
-        self._members = members if epoch > 0 else []
-        self._leader = ""
-        self._election = None
-        self._failed_s = None
-        self._restart = None
-        self._sums = None
-        self._contributions = self._samples = self._offered = 0
-        self._open = self._delivered = 0
-        self._gone.clear()
-        self._rounds.clear()
-        self._needers.clear()
-        self._incoming = None
+    def _is_refresh_due(self) -> bool:
+        is_late = time.monotonic() - self._refreshed_s >= self._state_interval_s
+        return is_late and len(self._group.members) > 1
 
-    def _follow_election(self) -> None:
-        if self._leader or not self._members or self._has:
-            return
-        if self._election is None:
-            if time.monotonic() < self._election_s:
-                return
-            mine = [self._version, self._me, self._lineage, self._signature, self._average]
-            try:
-                self._election = self._group.all_gather(
-                    f"{self._function}/leader/{self._key.generation % 2}", mine
-                )
-            except ReverieError:  # the membership has changed, or there is none now
-                self._election_s = time.monotonic() + 0.02
-                return
-        if not self._election.done():
-            return
-        if self._election.exception() is not None:
-            self._election = None
-            self._election_s = time.monotonic() + 0.02
-            return
-        votes = self._election.result()
-        leader = max(votes.values(), key=lambda vote: (vote[0], vote[1]))
-        self._refuse_another_model(leader)
-        self._has_model = leader[2] == self._lineage
-        self._leader = leader[1]
-        self._asked_s = 0.0
-        early, self._early = self._early, []
-        for caller, key, message in early:
-            self._receive(caller, key, message)
-
-    def _refuse_another_model(self, leader: list[Any]) -> None:
-        _, name, _, signature, average = leader
-        if signature == self._signature and average == self._average:
-            return
-        self.close()
-        self._group.leave()
-        if average != self._average:
-            raise InvalidArgumentError(
-                f"average is '{self._average}' on '{self._me}' and '{average}' on '{name}'"
-            )
-        for i, mine in enumerate(self._signature):
-            theirs = signature[i] if i < len(signature) else "nothing"
-            if theirs != mine:
-                raise InvalidArgumentError(
-                    f"parameters[{i}] is {mine} on '{self._me}' and {theirs} on the leader '{name}'"
-                )
-        raise InvalidArgumentError(
-            f"'{self._me}' has {len(self._signature)} parameters and buffers, and the leader "
-            f"'{name}' {len(signature)}"
-        )
-
-    # --- Messages.
-
-    def _tell(self, member: str, what: str, arguments: tuple[Any, ...] = ()) -> None:
-        try:
-            self._rpc.async_(member, self._function, what, list(self._key), *arguments)
-        except UnsupportedTypeError:
-            raise
-        except ReverieError:
-            return  # the membership will change
-
-    def _on_message(self, what: str, key: list[int], *arguments: Any) -> None:  # noqa: ANN401
-        """On a thread of the Rpc's."""
-        with self._lock:
-            self._receive("", _Key(*key), (what, *arguments))
-
-    def _receive(self, caller: str, key: _Key, message: tuple[Any, ...]) -> None:
-        if key != self._key or not self._leader:
-            if key == self._key or key.membership != self._key.membership:
-                if len(self._early) >= 10_000:
-                    del self._early[:1_000]
-                self._early.append((caller, key, message))
-            elif key.generation > self._key.generation:
-                self._restart = key
-            return
-        what, *arguments = message
-        if what == "offer":
-            slot, samples = arguments
-            if slot == self._open:
-                self._offered += samples
-                self._lead()
-        elif what == "go":
-            self._gone.add(arguments[0])
-            self._go()
-        elif what == "need":
-            self._needers[arguments[0]] = None
-        elif what == "state":
-            self._incoming = tuple(arguments)
-
-    # --- Rounds.
-
-    def _offer(self, samples: int) -> None:
-        if self.is_leader():
-            self._offered += samples
-            self._lead()
+    def _take_state(self, model: list[Any], buffers: list[Any], state: Any) -> None:  # noqa: ANN401
+        if self._structure is not None:
+            pairs = zip(model, self._parameters, strict=True)
+            self._parameters = [_model_arrays.jax_like(*pair) for pair in pairs]
         else:
-            self._tell(self._leader, "offer", (self._open, samples))
+            for mine, theirs in zip(self._parameters, model, strict=True):
+                _model_arrays.assign(mine, theirs)
+        for mine, theirs in zip(self._buffers, buffers, strict=True):
+            _model_arrays.assign(mine, theirs)
+        self._state = (state,)
 
-    def _lead(self) -> None:
-        """Begin rounds for which there are samples enough."""
-        if not self.is_leader() or self._failed_s is not None:
-            return
-        while (
-            self._offered >= self._virtual_batch_size
-            and self._open - self._delivered < self._parallel
-        ):
-            slot = self._open
-            for member in self._members:
-                if member != self._me:
-                    self._tell(member, "go", (slot,))
-            self._gone.add(slot)
-            self._go()
-            if self._open == slot:
-                return
-
-    def _go(self) -> None:
-        """Begin the rounds that the leader has called for, in order."""
-        while self._open in self._gone and self._failed_s is None:
-            slot = self._open
-            if self._sums is None:
-                self._sums = [np.zeros(tuple(p.shape), _sum_dtype(p)) for p in self._parameters]
-            skipped = 1 if self._contributions == 0 else 0
-            counts = np.array([self._contributions, skipped, self._samples], np.int64)
-            try:
-                round_ = self._group.all_reduce(
-                    f"{self._function}/{slot % _NAMES}", [counts, *self._sums]
-                )
-            except AlreadyExistsError:
-                return  # so many are under way; later
-            except ReverieError:
-                self._failed_s = time.monotonic()
-                return
-            self._gone.discard(slot)
-            self._rounds.append((slot, round_))
-            self._sums = None
-            self._contributions = self._samples = self._offered = 0
-            self._open = slot + 1
-
-    def _take_gradients(self) -> None:
-        if self._failed_s is not None:
-            self._restart_after_failure()
-            return
-        self._go()
-        if self._has_model and self._rounds and self._rounds[0][1].done():
-            slot, round_ = self._rounds.popleft()
-            if round_.exception() is not None:
-                self._failed_s = time.monotonic()
-                return
-            counts, *sums = round_.result()
-            self._stats = {
-                "num_gradients": int(counts[0]),
-                "num_skipped": int(counts[1]),
-                "batch_size": int(counts[2]),
-            }
-            number = {"samples": counts[2], "contributions": counts[0], "sum": 1}[self._average]
-            self._reduced = [total / total.dtype.type(max(int(number), 1)) for total in sums]
-            for parameter, array in zip(self._parameters, self._reduced, strict=True):
-                _set_grad(parameter, array)
-            self._delivered = slot + 1
-            self._version += 1
-            self._lineage = _next_lineage(self._lineage, self._key, slot)
-            self._has = True
-            self._wants = False
-
-    def _restart_after_failure(self) -> None:
-        """A round failed although no member was lost: all begin again from the leader's model."""
-        assert self._failed_s is not None
-        if time.monotonic() - self._failed_s < _RESTART_S:
-            return
-        self._failed_s = time.monotonic()
-        again = _Key(self._key.membership, self._key.generation + 1)
-        self._restart = again
-        for member in self._members:
-            if member != self._me:
-                try:
-                    self._rpc.async_(member, self._function, "restart", list(again))
-                except ReverieError:
-                    continue
-
-    def _take_model(self) -> None:
-        if not self._leader:
-            return
-        if self._incoming is not None:
-            version, lineage, delivered, model, buffers, state = self._incoming
-            self._incoming = None
-            is_same = lineage == self._lineage and delivered == self._delivered
-            if is_same or not self._has_model:
-                for mine, theirs in zip(self._parameters, model, strict=True):
-                    _assign(mine, theirs)
-                for mine, theirs in zip(self._buffers, buffers, strict=True):
-                    _assign(mine, theirs)
-                self._version = version
-                self._lineage = lineage
-                self._has_model = True
-                self._state = (state,)
-                self._delivered = delivered
-                while self._rounds and self._rounds[0][0] < delivered:
-                    self._rounds.popleft()
-        if not self._has_model and time.monotonic() - self._asked_s >= _ASK_AGAIN_S:
-            self._asked_s = time.monotonic()
-            self._tell(self._leader, "need", (self._me,))
-
-
-# --- Arrays of torch and NumPy.
-
-
-def _arrays(name: str, given: Iterable[Any]) -> list[Any]:
-    arrays = _checks.items(name, given, "tensors or arrays")
-    for i, array in enumerate(arrays):
-        if not (_is_torch(array) or isinstance(array, np.ndarray)):
-            raise UnsupportedTypeError(
-                f"{name}[{i}] is {_checks.shown(array)}; it must be a tensor of torch or an array"
-            )
-    return arrays
-
-
-def _is_torch(array: object) -> bool:
-    return type(array).__module__.partition(".")[0] == "torch" or hasattr(array, "data_ptr")
-
-
-def _kind(array: Any) -> str:  # noqa: ANN401
-    dtype = str(array.dtype).removeprefix("torch.")
-    return f"{dtype}{list(array.shape)}"
-
-
-def _sum_dtype(array: Any) -> np.dtype[Any]:  # noqa: ANN401
-    name = str(array.dtype).removeprefix("torch.")
-    return np.dtype("float32" if name in _HALVES else name)
-
-
-def _grad(parameter: Any) -> Any:  # noqa: ANN401
-    if not _is_torch(parameter):
-        raise InvalidArgumentError(
-            "gradients is None; arrays of NumPy have no grad, so give one for each parameter"
-        )
-    return parameter.grad
-
-
-def _wide(array: Any) -> Any:  # noqa: ANN401
-    """An array of the host that NumPy can read."""
-    if not _is_torch(array):
-        return array
-    tensor = array.detach()
-    if str(tensor.dtype).removeprefix("torch.") == "bfloat16":
-        tensor = tensor.float()
-    return tensor.cpu().numpy()
-
-
-def _host(array: Any) -> Any:  # noqa: ANN401
-    return array.detach().cpu() if _is_torch(array) else array
-
-
-def _set_grad(parameter: Any, array: np.ndarray[Any, Any]) -> None:  # noqa: ANN401
-    if not _is_torch(parameter) or not parameter.requires_grad:
-        return
-    import torch
-
-    grad = torch.from_numpy(array).to(device=parameter.device, dtype=parameter.dtype)
-    if parameter.grad is None:
-        parameter.grad = grad
-    else:
-        parameter.grad.detach_().copy_(grad)
-
-
-def _assign(mine: Any, theirs: Any) -> None:  # noqa: ANN401
-    if _is_torch(mine):
-        import torch
-
-        with torch.no_grad():
-            mine.copy_(torch.as_tensor(theirs))
-    else:
-        mine[...] = theirs
-
-
-def _next_lineage(lineage: int, key: _Key, slot: int) -> int:
-    text = f"{lineage} {key.membership} {key.generation} {slot}".encode()
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+    def _take_gradients(
+        self, contributions: int, skipped: int, samples: int, done: _reverie.GroupRound
+    ) -> None:
+        self._stats = {
+            "num_gradients": contributions,
+            "num_skipped": skipped,
+            "batch_size": samples,
+        }
+        number = {"samples": samples, "contributions": contributions, "sum": 1}[self._average]
+        divisor = max(number, 1)
+        self._reduced = []
+        for i, parameter in enumerate(self._parameters):
+            total = done.array(i + 1)
+            self._reduced.append(total / total.dtype.type(divisor))
+            _model_arrays.set_grad(parameter, self._reduced[i])
+        self._wants = False

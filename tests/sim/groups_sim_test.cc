@@ -12,46 +12,15 @@
 
 #include <gtest/gtest.h>
 
-#include "reverie/group/broker_core.h"
 #include "reverie/group/group_core.h"
 #include "reverie/group/reduce_round.h"
 #include "tests/scale.h"
-#include "tests/support/sim_peer.h"
+#include "tests/support/sim_group.h"
 
 namespace reverie {
 namespace {
 
 constexpr std::size_t kNumbers = 5'000;  // 40 kB: several parts
-
-class SimBroker final : public SimPeer {
- public:
-  SimBroker(sim::Network& network, sim::NodeId node)
-      : SimPeer(network, node, "broker"), core_(options(network)) {
-    EXPECT_TRUE(peer().define(kBrokerFunction).ok());
-  }
-
- private:
-  static BrokerOptions options(sim::Network& network) {
-    BrokerOptions made;
-    made.random = [&network] { return network.random().next(); };
-    return made;
-  }
-  void on_request(Request request) override { core_.on_request(request, now()); }
-  void on_withdrawn(InboundId request) override { core_.on_withdrawn(request, now()); }
-  void step() override {
-    if (core_.next_tick() <= now()) core_.tick(now());
-    for (BrokerCore::Answer& answer : core_.take_answers()) {
-      if (answer.status.ok()) {
-        peer().answer(answer.to, std::move(answer.payload), now());
-      } else {
-        peer().fail(answer.to, {answer.status.code(), "", answer.status.message(), ""}, now());
-      }
-    }
-  }
-  TimePoint next_step() const override { return core_.next_tick(); }
-
-  BrokerCore core_;
-};
 
 // What all together have seen.
 struct Oracle {
@@ -230,77 +199,22 @@ class SimMember final : public SimPeer {
   std::shared_ptr<Buffer> buffer_;
 };
 
-// A broker, node 0, and members that come and go.
-class World {
+class World : public SimWorld<SimMember, Oracle> {
  public:
-  World(std::uint64_t seed, std::size_t members, sim::NetworkOptions options)
-      : network(seed, options), members_(members) {
-    for (std::size_t i = 0; i <= members; ++i) network.add(nullptr);
-    start_broker();
-    for (std::size_t i = 0; i < members; ++i) start(i);
-  }
-
-  void start_broker() {
-    broker_ = std::make_unique<SimBroker>(network, 0);
-    network.replace(0, broker_.get());
-    broker_->listen("10.0.0.0:1");
-    broker_->settle();
-  }
-  void kill_broker() {
-    network.kill(0);
-    broker_.reset();
-  }
-  bool has_broker() const { return broker_ != nullptr; }
-  void start(std::size_t i) {
-    members_[i] = std::make_unique<SimMember>(network, i + 1, "m" + std::to_string(i), oracle);
-    network.replace(i + 1, members_[i].get());
-    members_[i]->listen("10.0.0." + std::to_string(i + 1) + ":1");
-    members_[i]->connect("10.0.0.0:1");
-  }
-  void kill(std::size_t i) {
-    network.kill(i + 1);
-    members_[i].reset();
-  }
-  SimMember* member(std::size_t i) { return members_[i].get(); }
-  std::size_t size() const { return members_.size(); }
-
-  void run(Duration duration) {
-    const TimePoint until = network.now() + duration;
-    while (network.now() < until && oracle.wrong.empty() && network.step()) {
-    }
-  }
-  // The simulated time until `is_so`, at most `limit`.
-  Duration time_until(const std::function<bool()>& is_so, Duration limit) {
-    const TimePoint begin = network.now();
-    while (!is_so() && network.now() - begin < limit && network.step()) {
-    }
-    return network.now() - begin;
-  }
+  using SimWorld::SimWorld;
   // Whether all that live have one membership, of `count` members.
   bool is_whole(std::size_t count) {
     std::set<std::uint64_t> ids;
     std::size_t live = 0;
-    for (const auto& member : members_) {
-      if (!member) continue;
+    for (std::size_t i = 0; i < size(); ++i) {
+      if (member(i) == nullptr) continue;
       ++live;
-      const Membership& membership = member->core().membership();
+      const Membership& membership = member(i)->core().membership();
       if (membership.members.size() != count) return false;
       ids.insert(membership.id);
     }
     return live == count && ids.size() == 1;
   }
-  void set_rounds(bool runs) {
-    for (const auto& member : members_) {
-      if (member) member->runs_rounds = runs;
-    }
-  }
-
-  sim::Network network;
-  Oracle oracle;
-
- private:
-  std::unique_ptr<SimBroker> broker_;
-  std::vector<std::unique_ptr<SimMember>> members_;
 };
 
 constexpr Duration ms(std::int64_t count) {

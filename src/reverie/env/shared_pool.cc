@@ -1,7 +1,6 @@
 #include "reverie/env/shared_pool.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "reverie/base/waiting.h"
@@ -138,9 +137,13 @@ Status SharedPool::wait(std::size_t batch, std::uint32_t sequence, TimePoint dea
 }
 
 const std::byte* SharedPool::first_broken(std::size_t batch) const {
-  const SharedLayout::Column& states = view_.layout().batch(batch).states;
-  return static_cast<const std::byte*>(std::memchr(
-      view_.row(states, 0), static_cast<int>(EnvState::kBroken), view_.shape().env_count));
+  // Not memchr: workers may be writing them.
+  for (std::size_t env = 0; env < view_.shape().env_count; ++env) {
+    if (view_.state(batch, env) == EnvState::kBroken) {
+      return view_.row(view_.layout().batch(batch).states, env);
+    }
+  }
+  return nullptr;
 }
 
 Status SharedPool::late(std::size_t batch) const {

@@ -11,7 +11,7 @@ namespace reverie {
 namespace {
 
 // Two environments in two workers, which are known to live.
-class WatchedPoolTest : public testing::Test {
+class WatchedPoolTest : public ::testing::Test {
  protected:
   WatchedPoolTest() {
     for (std::size_t worker = 0; worker < 2; ++worker) workers_.set_thread(worker, std::nullopt);

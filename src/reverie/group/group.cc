@@ -77,6 +77,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
     if (!peer) return;
     std::vector<GroupCore::Outgoing> outgoing;
     std::vector<std::pair<std::shared_ptr<GroupRound>, GroupCore::Ended>> ended;
+    std::map<std::uint64_t, std::function<void()>> listeners;
     TimePoint next;
     {
       MutexLock lock(mutex_);
@@ -93,9 +94,11 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
       }
       next = core_.next_tick();
       if (core_.membership().id != before) changed_.notify_all();
+      if (core_.membership().id != before || !ended.empty()) listeners = listeners_;
     }
     for (auto& [round, end] : ended) finish(*round, std::move(end));
     for (GroupCore::Outgoing& out : outgoing) send(peer, std::move(out));
+    for (const auto& [id, changed] : listeners) changed();
     if (next < TimePoint::max()) alarm_.set(next);
   }
 
@@ -112,6 +115,22 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
   Membership membership() const {
     MutexLock lock(mutex_);
     return core_.membership();
+  }
+
+  std::uint64_t membership_id() const {
+    MutexLock lock(mutex_);
+    return core_.membership().epoch == 0 ? 0 : core_.membership().id;
+  }
+
+  std::uint64_t add_listener(std::function<void()> changed) {
+    MutexLock lock(mutex_);
+    listeners_.emplace(++last_listener_, std::move(changed));
+    return last_listener_;
+  }
+
+  void remove_listener(std::uint64_t listener) {
+    MutexLock lock(mutex_);
+    listeners_.erase(listener);
   }
 
   std::string why_waiting() const {
@@ -134,11 +153,14 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
     return {};
   }
 
-  // Begins what `make(member, members)` gives, for a membership that stays while it does.
+  // Begins what `make(member, members)` gives, for a membership that stays while it does; only in
+  // that of the id `only`, unless it is 0.
   template <typename Make>
-  Result<RoundPtr> begin(const std::string& name, TimePoint deadline, Make make) {
+  Result<RoundPtr> begin(const std::string& name, TimePoint deadline, Make make,
+                         std::uint64_t only = 0) {
     while (true) {
       const Membership now = membership();
+      if (only != 0 && now.id != only) return unavailable("the membership has changed");
       const std::string own = own_name();
       auto round = std::make_shared<GroupRound>();
       std::shared_ptr<Round> logic;
@@ -244,6 +266,8 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
   std::unordered_map<RoundId, std::shared_ptr<GroupRound>> rounds_ REVERIE_GUARDED_BY(mutex_);
   std::uint64_t updated_id_ REVERIE_GUARDED_BY(mutex_) = 0;
   bool is_left_ REVERIE_GUARDED_BY(mutex_) = false;
+  std::map<std::uint64_t, std::function<void()>> listeners_ REVERIE_GUARDED_BY(mutex_);
+  std::uint64_t last_listener_ REVERIE_GUARDED_BY(mutex_) = 0;
   TimerQueue timers_;
   Alarm alarm_;
 };
@@ -303,6 +327,18 @@ Membership Group::membership() const {
   return impl_->membership();
 }
 
+std::uint64_t Group::membership_id() const {
+  return impl_->check_fork().ok() ? impl_->membership_id() : 0;
+}
+
+std::uint64_t Group::add_listener(std::function<void()> changed) {
+  return impl_->add_listener(std::move(changed));
+}
+
+void Group::remove_listener(std::uint64_t listener) {
+  impl_->remove_listener(listener);
+}
+
 Status Group::wait_members(std::size_t count, TimePoint deadline) const {
   REVERIE_RETURN_IF_ERROR(impl_->check_fork());
   return impl_->wait_members(count, deadline);
@@ -339,6 +375,21 @@ Result<Group::RoundPtr> Group::all_reduce(const std::string& name, ReduceOp op,
         return std::shared_ptr<Round>(std::make_shared<ReduceRound>(round.layout_, round.buffer_,
                                                                     round.member_index_, count));
       });
+}
+
+Result<Group::RoundPtr> Group::sum_in(std::uint64_t membership, const std::string& name,
+                                      std::shared_ptr<const ReduceLayout> layout,
+                                      std::shared_ptr<Buffer> buffer) {
+  REVERIE_RETURN_IF_ERROR(impl_->check_fork());
+  return impl_->begin(
+      name, TimePoint::max(),
+      [&](const Membership& now, GroupRound& round) -> Result<std::shared_ptr<Round>> {
+        round.layout_ = layout;
+        round.buffer_ = buffer;
+        return std::shared_ptr<Round>(
+            std::make_shared<ReduceRound>(layout, buffer, round.member_index_, now.members.size()));
+      },
+      membership);
 }
 
 Result<Group::RoundPtr> Group::all_gather(const std::string& name, const std::string& what,

@@ -96,6 +96,12 @@ class Group {
   // Says that the program advances. True if the membership is another one than at the last call.
   bool update();
   Membership membership() const;
+  std::uint64_t membership_id() const;  // 0 without one
+  // Calls `changed` after the membership has changed or rounds have ended, on any thread, under no
+  // lock of the group's. It does not wait. Gives a number for remove_listener(), after which one
+  // call may still run.
+  std::uint64_t add_listener(std::function<void()> changed);
+  void remove_listener(std::uint64_t listener);
   // Waits until the group has so many members, at least. DEADLINE_EXCEEDED says why it has not.
   Status wait_members(std::size_t count, TimePoint deadline) const;
   void set_sort_order(std::int64_t sort_order);
@@ -111,6 +117,11 @@ class Group {
   Result<RoundPtr> all_reduce(const std::string& name, ReduceOp op,
                               std::span<const ReduceLeaf> leaves,
                               TimePoint deadline = TimePoint::max());
+  // The sum of arrays that lie in `buffer` as `layout` says, without a copy, in the membership of
+  // this id alone, for whose number of members the layout was made: UNAVAILABLE when it is over.
+  Result<RoundPtr> sum_in(std::uint64_t membership, const std::string& name,
+                          std::shared_ptr<const ReduceLayout> layout,
+                          std::shared_ptr<Buffer> buffer);
   // Each member gets the values of all. `what` must be the same on all members, and shows in the
   // message where it is not.
   Result<RoundPtr> all_gather(const std::string& name, const std::string& what, Payload value,

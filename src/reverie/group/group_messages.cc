@@ -152,6 +152,9 @@ void GroupCore::on_abort(const RoundMessage& message) {
   }
   const auto begun = begun_.find(key.name);
   if (begun != begun_.end() && key.count < begun->second) return;
+  if (const auto early = early_.extract(key)) {
+    for (const Early& kept : early.mapped()) early_bytes_ -= kept.payload.bulk_bytes();
+  }
   if (aborted_.size() < kAbortedMax) aborted_.try_emplace(key, Ended{0, message.status, lost});
 }
 

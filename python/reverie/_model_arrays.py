@@ -1,0 +1,125 @@
+"""A model's parameters, buffers and gradients: tensors of torch, arrays of NumPy, JAX trees."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from reverie import _checks
+from reverie.errors import InvalidArgumentError, UnsupportedTypeError
+
+_HALVES = ("float16", "bfloat16")
+
+
+def arrays(name: str, given: Any) -> list[Any]:  # noqa: ANN401
+    """``given`` as a list, each entry checked to be a tensor or an array."""
+    listed = _checks.items(name, given, "tensors or arrays")
+    for i, array in enumerate(listed):
+        if not (is_torch(array) or isinstance(array, np.ndarray)):
+            raise UnsupportedTypeError(
+                f"{name}[{i}] is {_checks.shown(array)}; it must be a tensor of torch or an array"
+            )
+    return listed
+
+
+def jax_tree(given: Any) -> tuple[list[Any], Any] | None:  # noqa: ANN401
+    """The leaves and the structure of a tree of JAX arrays; None where it is no such tree."""
+    jax = sys.modules.get("jax")
+    if jax is None or isinstance(given, Iterator):
+        return None
+    leaves, structure = jax.tree_util.tree_flatten(given)
+    if not leaves or not all(isinstance(leaf, jax.Array) for leaf in leaves):
+        return None
+    return leaves, structure
+
+
+def jax_leaves(name: str, given: Any, structure: Any) -> list[Any]:  # noqa: ANN401
+    """The leaves of ``given``, which must have the structure."""
+    try:
+        return list(structure.flatten_up_to(given))
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(
+            f"{name} has another structure than the parameters of the accumulator: {error}"
+        ) from None
+
+
+def jax_like(array: Any, model: Any) -> Any:  # noqa: ANN401
+    """``array`` as a JAX array of the type of ``model``."""
+    import jax.numpy
+
+    return jax.numpy.asarray(np.asarray(array), dtype=model.dtype)
+
+
+def is_torch(array: object) -> bool:
+    """Whether it is a tensor of torch; without importing it."""
+    return type(array).__module__.partition(".")[0] == "torch" or hasattr(array, "data_ptr")
+
+
+def kind(array: Any) -> str:  # noqa: ANN401
+    """Its element type and shape, for people."""
+    dtype = str(array.dtype).removeprefix("torch.")
+    return f"{dtype}{list(array.shape)}"
+
+
+def sum_dtype(array: Any) -> np.dtype[Any]:  # noqa: ANN401
+    """In which elements its gradients are summed."""
+    name = str(array.dtype).removeprefix("torch.")
+    return np.dtype("float32" if name in _HALVES else name)
+
+
+def gradient_like(parameter: Any) -> np.ndarray[Any, Any]:  # noqa: ANN401
+    """An array of zeros, of the shape and type of its summed gradient, without memory for them."""
+    return np.broadcast_to(np.zeros((), sum_dtype(parameter)), tuple(parameter.shape))
+
+
+def grad(parameter: Any) -> Any:  # noqa: ANN401
+    """The gradient that torch keeps with it."""
+    if not is_torch(parameter):
+        raise InvalidArgumentError(
+            "gradients is None; arrays of NumPy have no grad, so give one for each parameter"
+        )
+    return parameter.grad
+
+
+def wide(array: Any) -> Any:  # noqa: ANN401
+    """An array of the host that NumPy can read."""
+    if not is_torch(array):
+        return array
+    tensor = array.detach()
+    if str(tensor.dtype).removeprefix("torch.") == "bfloat16":
+        tensor = tensor.float()
+    return tensor.cpu().numpy()
+
+
+def host(array: Any) -> Any:  # noqa: ANN401
+    """The same on the CPU, to be sent."""
+    if is_torch(array):
+        return array.detach().cpu()
+    return np.asarray(array)
+
+
+def set_grad(parameter: Any, array: np.ndarray[Any, Any]) -> None:  # noqa: ANN401
+    """Hand a tensor its gradient; nothing for others."""
+    if not is_torch(parameter) or not parameter.requires_grad:
+        return
+    import torch
+
+    new = torch.from_numpy(array).to(device=parameter.device, dtype=parameter.dtype)
+    if parameter.grad is None:
+        parameter.grad = new
+    else:
+        parameter.grad.detach_().copy_(new)
+
+
+def assign(mine: Any, theirs: Any) -> None:  # noqa: ANN401
+    """Overwrite what ``mine`` holds."""
+    if is_torch(mine):
+        import torch
+
+        with torch.no_grad():
+            mine.copy_(torch.as_tensor(theirs))
+    else:
+        mine[...] = theirs

@@ -1,0 +1,476 @@
+// Tested in accumulator_test.cc.
+#include "reverie/group/accumulator.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "reverie/base/fork.h"
+#include "reverie/base/random.h"
+#include "reverie/base/timer_queue.h"
+#include "reverie/group/peer_turns.h"
+#include "reverie/tensor/batch_memory.h"
+
+namespace reverie {
+namespace {
+
+constexpr std::size_t kSumBuffers = 4;
+constexpr std::size_t kCounts = 3;
+// Results that wait for a program that stands still.
+constexpr std::size_t kKeptBytesMax = std::size_t{1} << 30;
+constexpr std::size_t kKeptMin = 8;
+constexpr std::size_t kKeptMax = 1024;
+// The rest of a round's name: a generation, a slot, and strokes.
+constexpr std::size_t kRoundNameRest = 32;
+
+std::vector<ReduceLeaf> round_leaves(const std::vector<ReduceLeaf>& gradients) {
+  std::vector<ReduceLeaf> leaves(1);
+  leaves[0].name = "counts";
+  leaves[0].dtype = DType::kInt64;
+  leaves[0].shape = {static_cast<std::int64_t>(kCounts)};
+  leaves.insert(leaves.end(), gradients.begin(), gradients.end());
+  return leaves;
+}
+
+}  // namespace
+
+class Accumulator::Impl : public std::enable_shared_from_this<Accumulator::Impl> {
+ public:
+  using RoundPtr = std::shared_ptr<GroupRound>;
+
+  Impl(Peer* peer, Group* group, AccumulatorCore::Options options,
+       const std::vector<ReduceLeaf>& gradients)
+      : turns_(peer),
+        group_(group),
+        function_(options.function),
+        leaves_(round_leaves(gradients)),
+        core_(std::move(options)),
+        timers_(clock_),
+        alarm_(timers_, [this] { turn([](TimePoint) {}); }) {}
+
+  Status check_fork() const { return fork_guard_.check("accumulator"); }
+
+  // An event under the lock, then what came of it, under none. Nothing once it is closed.
+  template <typename Event>
+  void turn(Event event) {
+    const PeerTurn peer(turns_);
+    if (!peer) return;
+    bool is_first = true;
+    while (true) {
+      std::vector<AccumulatorCore::Outgoing> outgoing;
+      std::vector<RoundPtr> abandoned;
+      std::optional<Job> job;
+      TimePoint next;
+      {
+        MutexLock lock(mutex_);
+        const TimePoint now = clock_.now();
+        if (group_->membership_id() != core_.key().membership) {
+          core_.on_membership(group_->membership(), now);
+        }
+        drop_void(abandoned);
+        if (std::exchange(is_first, false)) event(now);
+        look_at_rounds(now);
+        if (core_.next_tick() <= now) core_.tick(now);
+        drop_void(abandoned);
+        job = next_job(now);
+        if (core_.next_tick() <= now) core_.tick(now);
+        outgoing = core_.take_outgoing();
+        next = core_.next_tick();
+      }
+      for (AccumulatorCore::Outgoing& out : outgoing) send(peer, std::move(out));
+      for (const RoundPtr& round : abandoned) round->cancel();
+      if (!job) {
+        if (next < TimePoint::max()) alarm_.set(next);
+        return;
+      }
+      begin(*job);
+    }
+  }
+
+  Result<View> update(bool is_busy) {
+    View view;
+    Status refusal = failed_precondition("the accumulator is closed");
+    turn([&](TimePoint now) {
+      mutex_.assert_held();
+      core_.start(now);
+      look_at_rounds(now);
+      if (!is_busy) {
+        view.state = core_.take_state(now);
+        if (!view.state) view.sum = take_sum(now);
+      }
+      refusal = core_.refusal();
+      view.leader = core_.leader();
+      view.is_connected = !core_.leader().empty() && core_.has_model();
+      view.wants_gradients = core_.wants_gradients();
+      view.version = core_.version();
+    });
+    if (!refusal.ok()) return refusal;
+    return view;
+  }
+
+  Status contribute(std::uint64_t samples, std::span<const ReduceLeaf> gradients) {
+    REVERIE_RETURN_IF_ERROR(check(gradients));
+    AccumulatorKey key;
+    std::size_t members = 0;
+    std::optional<Sums> sums;
+    {
+      MutexLock lock(mutex_);
+      if (core_.leader().empty()) return {};
+      key = core_.key();
+      members = core_.member_count();
+      sums = std::exchange(sums_, std::nullopt);
+      is_adding_ = true;  // the round does not begin before they are back
+    }
+    Status status;
+    if (sums) {
+      add(*sums, gradients);
+    } else {
+      Result<Sums> made = load(gradients, members);
+      status = made.status();
+      if (status.ok()) sums = std::move(*made);
+    }
+    turn([&](TimePoint now) {
+      mutex_.assert_held();
+      is_adding_ = false;
+      if (!status.ok() || core_.key() != key) return;
+      sums_ = std::move(sums);
+      core_.contribute(samples, now);
+    });
+    return status;
+  }
+
+  template <typename Call>
+  void call_core(Call call) {
+    turn([&](TimePoint now) {
+      mutex_.assert_held();
+      call(core_, now);
+    });
+  }
+
+  bool wants_state() const {
+    MutexLock lock(mutex_);
+    return core_.wants_state();
+  }
+
+  std::string why_waiting() const {
+    MutexLock lock(mutex_);
+    return core_.why_waiting();
+  }
+
+  void on_request(Request request) {
+    Result<Payload> answer = unavailable("the accumulator is closed");
+    turn([&](TimePoint now) {
+      mutex_.assert_held();
+      answer = core_.on_request(request.caller, std::move(request.message.payload), now);
+    });
+    const PeerTurn peer(turns_);
+    if (!peer) return;
+    if (answer.ok()) return peer->answer(request.id, std::move(*answer));
+    peer->fail(request.id, {answer.status().code(), "", answer.status().message(), ""});
+  }
+
+  const std::string& function() const { return function_; }
+  // False if it was called before.
+  bool begin_close() { return !is_closing_.exchange(true); }
+  // Rounds that it has begun end without it.
+  void close() {
+    turns_.close();
+    timers_.stop();
+    MutexLock lock(mutex_);
+    rounds_.clear();
+    results_.clear();
+    sums_.reset();
+  }
+
+ private:
+  // The arrays of a round as they lie in its buffer.
+  struct Sums {
+    std::shared_ptr<const ReduceLayout> layout;
+    std::shared_ptr<Buffer> buffer;
+    std::span<std::byte> bytes() const { return {buffer->data(), layout->size_bytes()}; }
+  };
+  struct Job {
+    AccumulatorCore::Begin begin;
+    std::size_t members = 0;
+    std::optional<Sums> sums;
+  };
+
+  Status check(std::span<const ReduceLeaf> gradients) const {
+    if (gradients.size() + 1 != leaves_.size()) {
+      return invalid_argument("gradients has {} arrays; it must have {}", gradients.size(),
+                              leaves_.size() - 1);
+    }
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      const ReduceLeaf& mine = leaves_[i + 1];
+      if (gradients[i].dtype == mine.dtype && gradients[i].shape == mine.shape) continue;
+      return invalid_argument("gradients[{}] is {} of {}; it must be {} of {}", i,
+                              shape_text(gradients[i].shape), dtype_name(gradients[i].dtype),
+                              shape_text(mine.shape), dtype_name(mine.dtype));
+    }
+    return {};
+  }
+
+  Result<Sums> allocate(std::size_t members) const {
+    std::vector<ReduceLeaf> leaves = leaves_;
+    for (ReduceLeaf& leaf : leaves) {  // the layout checks sizes, and reads no bytes
+      leaf.bytes = {
+          static_cast<const std::byte*>(nullptr),
+          static_cast<std::size_t>(element_count(leaf.shape)) * dtype_size_bytes(leaf.dtype)};
+    }
+    REVERIE_ASSIGN_OR_RETURN(ReduceLayout layout,
+                             ReduceLayout::make(ReduceOp::kSum, leaves, members));
+    REVERIE_ASSIGN_OR_RETURN(Buffer buffer,
+                             memory_->allocate(std::max<std::size_t>(layout.size_bytes(), 64)));
+    return Sums{std::make_shared<const ReduceLayout>(std::move(layout)),
+                std::make_shared<Buffer>(std::move(buffer))};
+  }
+
+  Result<Sums> load(std::span<const ReduceLeaf> gradients, std::size_t members) const {
+    REVERIE_ASSIGN_OR_RETURN(Sums sums, allocate(members));
+    static constexpr std::byte kNoCounts[kCounts * sizeof(std::int64_t)] = {};
+    std::vector<ReduceLeaf> leaves(gradients.begin(), gradients.end());
+    leaves.insert(leaves.begin(), leaves_.front());
+    leaves.front().bytes = kNoCounts;
+    sums.layout->load(leaves, sums.bytes());
+    return sums;
+  }
+
+  static void add(const Sums& sums, std::span<const ReduceLeaf> gradients) {
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      const ReduceLayout::Piece& piece = sums.layout->pieces()[i + 1];
+      combine(ReduceOp::kSum, piece.dtype, sums.buffer->data() + piece.offset,
+              gradients[i].bytes.data(), piece.count);
+    }
+  }
+
+  // What belonged to another generation.
+  void drop_void(std::vector<RoundPtr>& abandoned) REVERIE_REQUIRES(mutex_) {
+    if (core_.key() == key_) return;
+    key_ = core_.key();
+    for (auto& [slot, round] : rounds_) abandoned.push_back(std::move(round));
+    rounds_.clear();
+    results_.clear();
+    sums_.reset();
+    waiting_.reset();
+  }
+
+  void look_at_rounds(TimePoint now) REVERIE_REQUIRES(mutex_) {
+    for (auto place = rounds_.begin(); place != rounds_.end();) {
+      const RoundPtr round = place->second;
+      if (!round->is_done()) {
+        ++place;
+        continue;
+      }
+      const std::uint64_t slot = place->first;
+      place = rounds_.erase(place);
+      const Status status = round->wait(TimePoint{});
+      AccumulatorCore::Counts totals;
+      if (status.ok()) {
+        totals = counts_of(*round);
+        results_.emplace(slot, round);
+      }
+      core_.on_round_ended(key_, slot, status, totals, now);
+      if (core_.key() != key_) return;
+    }
+    results_.erase(results_.begin(), results_.lower_bound(core_.first_kept_slot()));
+  }
+
+  static AccumulatorCore::Counts counts_of(const GroupRound& round) {
+    std::int64_t counts[kCounts];
+    round.layout().unload(0, round.reduced()->bytes(), reinterpret_cast<std::byte*>(counts));
+    return {counts[0], counts[1], counts[2]};
+  }
+
+  std::optional<Sum> take_sum(TimePoint now) REVERIE_REQUIRES(mutex_) {
+    const std::optional<AccumulatorCore::Taken> taken = core_.take_result(now);
+    if (!taken) return std::nullopt;
+    auto found = results_.extract(taken->slot);
+    REVERIE_CHECK(!found.empty());
+    return Sum{std::move(found.mapped()), taken->totals};
+  }
+
+  std::optional<Job> next_job(TimePoint now) REVERIE_REQUIRES(mutex_) {
+    if (is_adding_) return std::nullopt;
+    std::optional<AccumulatorCore::Begin> begin = core_.round_to_begin(now);
+    if (!begin) return std::nullopt;
+    Job job{std::move(*begin), core_.member_count(), {}};
+    job.sums = std::exchange(job.begin.is_again ? waiting_ : sums_, std::nullopt);
+    return job;
+  }
+
+  void begin(Job& job) {
+    const AccumulatorCore::Begin& what = job.begin;
+    Status status;
+    if (!job.sums) {
+      Result<Sums> made = allocate(job.members);
+      status = made.status();
+      if (status.ok()) {
+        std::memset(made->buffer->data(), 0, made->buffer->size_bytes());
+        job.sums = std::move(*made);
+      }
+    }
+    RoundPtr round;
+    if (status.ok()) {
+      const std::int64_t counts[kCounts] = {what.mine.contributions, what.mine.skipped,
+                                            what.mine.samples};
+      std::memcpy(job.sums->buffer->data(), counts, sizeof(counts));
+      Result<RoundPtr> begun =
+          group_->sum_in(what.key.membership, what.round, job.sums->layout, job.sums->buffer);
+      status = begun.status();
+      if (status.ok()) round = std::move(*begun);
+    }
+    {
+      MutexLock lock(mutex_);
+      if (core_.key() == what.key && key_ == what.key) {
+        core_.on_begun(what, status, clock_.now());
+        if (status.code() == StatusCode::kAlreadyExists) waiting_ = std::move(job.sums);
+        if (round) rounds_.emplace(what.slot, std::exchange(round, nullptr));
+      }
+    }
+    if (round) round->cancel();
+  }
+
+  void send(const PeerTurn& peer, AccumulatorCore::Outgoing out) {
+    const std::uint64_t ticket = out.ticket;
+    const auto on_answered = [weak = weak_from_this(), ticket](const CallResult& result) {
+      const auto impl = weak.lock();
+      if (!impl) return;
+      const Payload* const answer =
+          result.kind == CallResult::Kind::kAnswer ? &result.payload : nullptr;
+      impl->call_core(
+          [&](AccumulatorCore& core, TimePoint now) { core.on_answered(ticket, answer, now); });
+    };
+    const Result<CallId> called =
+        peer->call(out.peer, function_, std::move(out.payload), {out.deadline, false}, on_answered);
+    if (!called.ok()) on_answered({CallResult::Kind::kFailed, called.status(), {}, {}, {}});
+  }
+
+  const ForkGuard fork_guard_;
+  Clock& clock_ = Clock::system();
+  PeerTurns turns_;
+  Group* const group_;  // used within turns only
+  const std::string function_;
+  std::atomic<bool> is_closing_{false};
+  const std::vector<ReduceLeaf> leaves_;
+  const std::shared_ptr<BatchMemory> memory_ = BatchMemory::make(kSumBuffers);
+  mutable Mutex mutex_;
+  AccumulatorCore core_ REVERIE_GUARDED_BY(mutex_);
+  AccumulatorKey key_ REVERIE_GUARDED_BY(mutex_);  // of all that follows
+  std::optional<Sums> sums_ REVERIE_GUARDED_BY(mutex_);
+  bool is_adding_ REVERIE_GUARDED_BY(mutex_) = false;
+  std::optional<Sums> waiting_ REVERIE_GUARDED_BY(mutex_);  // of a round that could not begin
+  std::map<std::uint64_t, RoundPtr> rounds_ REVERIE_GUARDED_BY(mutex_);   // under way
+  std::map<std::uint64_t, RoundPtr> results_ REVERIE_GUARDED_BY(mutex_);  // not taken
+  TimerQueue timers_;
+  Alarm alarm_;
+};
+
+Accumulator::Accumulator(std::shared_ptr<Peer> peer, std::shared_ptr<Group> group,
+                         std::shared_ptr<Impl> impl, std::uint64_t listener)
+    : peer_(std::move(peer)),
+      group_(std::move(group)),
+      impl_(std::move(impl)),
+      listener_(listener) {}
+
+Result<std::unique_ptr<Accumulator>> Accumulator::make(std::shared_ptr<Peer> peer,
+                                                       std::shared_ptr<Group> group,
+                                                       const Options& options) {
+  REVERIE_RETURN_IF_ERROR(peer->check_open());
+  AccumulatorCore::Options core;
+  core.name = peer->name();
+  core.title = options.name;
+  core.function = format("reverie.accumulator.{}::{}", group->name(), options.name);
+  if (core.function.size() + kRoundNameRest > kRoundNameMax) {
+    return invalid_argument(
+        "the names of the group and the accumulator have {} bytes together; they may have {}",
+        group->name().size() + options.name.size(),
+        kRoundNameMax - kRoundNameRest - core.function.size() + group->name().size() +
+            options.name.size());
+  }
+  core.average = options.average;
+  core.signature = options.signature;
+  core.lineage = random_seed();
+  std::size_t size_bytes = 1;
+  for (const ReduceLeaf& leaf : options.gradients) {
+    REVERIE_RETURN_IF_ERROR(check_reducible(ReduceOp::kSum, leaf.dtype).with_context(leaf.name));
+    size_bytes +=
+        static_cast<std::size_t>(element_count(leaf.shape)) * dtype_size_bytes(leaf.dtype);
+  }
+  core.kept_max = std::clamp(kKeptBytesMax / size_bytes, kKeptMin, kKeptMax);
+  const std::string function = core.function;
+  auto impl = std::make_shared<Impl>(peer.get(), group.get(), std::move(core), options.gradients);
+  const std::weak_ptr<Impl> weak = impl;
+  const Status defined = peer->define(function, [weak](Request request) {
+    if (const auto accumulator = weak.lock()) accumulator->on_request(std::move(request));
+  });
+  if (!defined.ok()) {
+    impl->close();
+    if (defined.code() != StatusCode::kAlreadyExists) return defined;
+    return already_exists(
+        "peer '{}' has an accumulator '{}' in group '{}'; use that one, or close "
+        "it first",
+        peer->name(), options.name, group->name());
+  }
+  const std::uint64_t listener = group->add_listener([weak] {
+    if (const auto accumulator = weak.lock()) accumulator->turn([](TimePoint) {});
+  });
+  return std::unique_ptr<Accumulator>(
+      new Accumulator(std::move(peer), std::move(group), std::move(impl), listener));
+}
+
+Accumulator::~Accumulator() {
+  close();
+}
+
+Result<Accumulator::View> Accumulator::update(bool is_busy) {
+  REVERIE_RETURN_IF_ERROR(impl_->check_fork());
+  return impl_->update(is_busy);
+}
+
+Status Accumulator::contribute(std::uint64_t samples, std::span<const ReduceLeaf> gradients) {
+  REVERIE_RETURN_IF_ERROR(impl_->check_fork());
+  return impl_->contribute(samples, gradients);
+}
+
+bool Accumulator::wants_state() const {
+  return impl_->check_fork().ok() && impl_->wants_state();
+}
+
+void Accumulator::give_state(const Payload& value, bool to_all) {
+  if (!impl_->check_fork().ok()) return;
+  impl_->call_core(
+      [&](AccumulatorCore& core, TimePoint now) { core.give_state(value, to_all, now); });
+}
+
+void Accumulator::set_version(std::uint64_t version) {
+  if (!impl_->check_fork().ok()) return;
+  impl_->call_core(
+      [&](AccumulatorCore& core, TimePoint now) { core.set_version(version, random_seed(), now); });
+}
+
+void Accumulator::set_virtual_batch_size(std::uint64_t size) {
+  if (!impl_->check_fork().ok()) return;
+  impl_->call_core(
+      [&](AccumulatorCore& core, TimePoint now) { core.set_virtual_batch_size(size, now); });
+}
+
+void Accumulator::set_parallel(std::size_t count) {
+  if (!impl_->check_fork().ok()) return;
+  impl_->call_core([&](AccumulatorCore& core, TimePoint now) { core.set_parallel(count, now); });
+}
+
+std::string Accumulator::why_waiting() const {
+  return impl_->check_fork().ok() ? impl_->why_waiting() : std::string();
+}
+
+void Accumulator::close() {
+  if (!impl_->check_fork().ok()) return;
+  if (!impl_->begin_close()) return;
+  group_->remove_listener(listener_);
+  (void)peer_->undefine(impl_->function());
+  impl_->close();
+}
+
+}  // namespace reverie

@@ -1,0 +1,458 @@
+// Tested in tests/sim/accumulator_sim_test.cc.
+#include "reverie/group/accumulator_core.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "reverie/base/random.h"
+
+namespace reverie {
+namespace {
+
+// A message that was not taken is sent again after the first pause, then after twice that.
+constexpr Duration kRepeatMin = std::chrono::milliseconds(10);
+constexpr Duration kRepeatMax = std::chrono::milliseconds(200);
+constexpr Duration kAnswerMax = std::chrono::seconds(1);
+// Members of a new membership vote by themselves; this much later they are told to.
+constexpr Duration kPokeAfter = std::chrono::milliseconds(200);
+constexpr Duration kBeginAgain = std::chrono::milliseconds(5);
+// Names of rounds are used in turns. More than twice as many as can be under way.
+constexpr std::uint64_t kRoundNames = 64;
+static_assert(kRoundNames >= 2 * AccumulatorCore::kParallelMax);
+
+std::uint64_t next_lineage(std::uint64_t lineage, AccumulatorKey key, std::uint64_t slot) {
+  return mix64(mix64(mix64(lineage ^ key.membership) ^ key.generation) ^ slot);
+}
+
+}  // namespace
+
+// --- The program's.
+
+void AccumulatorCore::start(TimePoint now) {
+  if (std::exchange(is_started_, true)) return;
+  if (vote_at_ <= now) vote(now);
+}
+
+void AccumulatorCore::set_virtual_batch_size(std::uint64_t size, TimePoint now) {
+  virtual_batch_size_ = size;
+  lead(now);
+}
+
+void AccumulatorCore::set_parallel(std::size_t count, TimePoint now) {
+  parallel_ = count;
+  lead(now);
+}
+
+void AccumulatorCore::set_version(std::uint64_t version, std::uint64_t lineage, TimePoint now) {
+  version_ = version;
+  options_.lineage = lineage;
+  if (is_started_ && key_.membership != 0) enter({key_.membership, key_.generation + 1}, now, now);
+}
+
+bool AccumulatorCore::wants_gradients() const {
+  return !leader_.empty() && has_model_ && open_ - delivered_ < parallel_;
+}
+
+void AccumulatorCore::contribute(std::uint64_t samples, TimePoint now) {
+  ++mine_.contributions;
+  mine_.samples += static_cast<std::int64_t>(samples);
+  report(now);
+}
+
+std::optional<AccumulatorCore::Taken> AccumulatorCore::take_result(TimePoint now) {
+  if (!has_model_ || kept_.empty() || !kept_.front().is_done) return std::nullopt;
+  const Taken taken{kept_.front().slot, kept_.front().totals};
+  kept_.pop_front();
+  delivered_ = taken.slot + 1;
+  ++version_;
+  options_.lineage = next_lineage(options_.lineage, key_, taken.slot);
+  lead(now);
+  return taken;
+}
+
+std::optional<Payload> AccumulatorCore::take_state(TimePoint now) {
+  if (!incoming_) return std::nullopt;
+  auto [state, value] = std::move(*incoming_);
+  incoming_.reset();
+  if (has_model_) {
+    const bool is_same = state.vote.lineage == options_.lineage && state.slot == delivered_;
+    if (!is_same) return std::nullopt;
+    return std::move(value);
+  }
+  if (state.slot < first_kept_slot() || state.slot > open_) {
+    need_model(now);  // results that it lacks are gone
+    return std::nullopt;
+  }
+  version_ = state.vote.version;
+  options_.lineage = state.vote.lineage;
+  delivered_ = state.slot;
+  while (!kept_.empty() && kept_.front().slot < delivered_) kept_.pop_front();
+  has_model_ = true;
+  return std::move(value);
+}
+
+bool AccumulatorCore::wants_state() const {
+  if (!is_leader()) return false;
+  return std::any_of(reports_.begin(), reports_.end(),
+                     [](const auto& entry) { return entry.second.need > entry.second.given; });
+}
+
+void AccumulatorCore::give_state(const Payload& value, bool to_all, TimePoint now) {
+  if (!is_leader()) return;
+  AccumulatorMessage message;
+  message.says = AccumulatorSays::kState;
+  message.key = key_;
+  message.vote.version = version_;
+  message.vote.lineage = options_.lineage;
+  message.slot = delivered_;
+  message.value = value.head;
+  for (const std::string& member : members_) {
+    if (member == options_.name) continue;
+    Report& report = reports_[member];
+    if (!to_all && report.need <= report.given) continue;
+    report.given = report.need;
+    Outgoing out;
+    out.peer = member;
+    out.ticket = next_ticket_++;
+    out.deadline = TimePoint::max();  // it fails when the member is lost
+    out.payload = encode(message);
+    out.payload.bulk = value.bulk;
+    states_[out.ticket] = {member, report.need};
+    outgoing_.push_back(std::move(out));
+  }
+  (void)now;
+}
+
+// --- Generations and their leaders.
+
+void AccumulatorCore::on_membership(const Membership& membership, TimePoint now) {
+  if (membership.id == key_.membership) return;
+  members_.clear();
+  for (const Member& member : membership.members) members_.push_back(member.name);
+  restarts_ = 0;
+  enter({membership.epoch == 0 ? 0 : membership.id, 0}, now, now);
+}
+
+void AccumulatorCore::enter(AccumulatorKey key, TimePoint vote_at, TimePoint now) {
+  key_ = key;
+  vote_at_ = key.membership == 0 ? TimePoint::max() : vote_at;
+  votes_.clear();
+  elected_.reset();
+  leader_.clear();
+  need_ = 0;
+  incoming_.reset();
+  mine_ = {};
+  open_ = called_ = delivered_ = 0;
+  beginning_.reset();
+  kept_.clear();
+  reports_.clear();
+  letters_.clear();
+  tickets_.clear();
+  states_.clear();
+  if (is_started_ && vote_at_ <= now) vote(now);
+}
+
+void AccumulatorCore::restart(TimePoint now) {
+  const Duration pause = kRepeatMin * (std::int64_t{1} << std::min<std::size_t>(restarts_, 6));
+  ++restarts_;
+  enter({key_.membership, key_.generation + 1}, now + pause, now);
+  // The others learn of it now.
+  if (!is_first()) return;
+  AccumulatorMessage message;
+  message.says = AccumulatorSays::kElected;
+  for (const std::string& member : members_) {
+    if (member != options_.name) put(member, message, now);
+  }
+}
+
+void AccumulatorCore::vote(TimePoint now) {
+  vote_at_ = TimePoint::max();
+  if (members_.empty() || !refusal_.ok()) return;
+  AccumulatorMessage message;
+  message.vote = {options_.name, version_, options_.lineage, options_.average, options_.signature};
+  if (!is_first()) {
+    message.says = AccumulatorSays::kVote;
+    put(members_.front(), std::move(message), now);
+    return;
+  }
+  votes_[options_.name] = message.vote;
+  message = {};
+  message.says = AccumulatorSays::kElected;
+  for (const std::string& member : members_) {
+    if (votes_.contains(member)) continue;
+    put(member, message, key_.generation == 0 ? now + kPokeAfter : now);
+  }
+  elect(now);
+}
+
+void AccumulatorCore::elect(TimePoint now) {
+  if (elected_ || votes_.size() < members_.size()) return;
+  const auto leader =
+      std::max_element(votes_.begin(), votes_.end(), [](const auto& a, const auto& b) {
+        return std::tie(a.second.version, a.first) < std::tie(b.second.version, b.first);
+      });
+  elected_ = leader->second;
+  AccumulatorMessage message;
+  message.says = AccumulatorSays::kElected;
+  message.vote = *elected_;
+  for (const std::string& member : members_) {
+    if (member != options_.name) put(member, message, now);
+  }
+  follow(*elected_, now);
+}
+
+void AccumulatorCore::follow(const AccumulatorVote& leader, TimePoint now) {
+  if (!leader_.empty() || !refusal_.ok()) return;
+  if (leader.average != options_.average) {
+    refusal_ = invalid_argument("average is '{}' on '{}' and '{}' on '{}'", options_.average,
+                                options_.name, leader.average, leader.name);
+  }
+  const std::vector<std::string>& mine = options_.signature;
+  for (std::size_t i = 0; i < mine.size() && refusal_.ok(); ++i) {
+    const std::string theirs = i < leader.signature.size() ? leader.signature[i] : "nothing";
+    if (theirs == mine[i]) continue;
+    refusal_ = invalid_argument("parameters[{}] is {} on '{}' and {} on the leader '{}'", i,
+                                mine[i], options_.name, theirs, leader.name);
+  }
+  if (refusal_.ok() && mine.size() != leader.signature.size()) {
+    refusal_ = invalid_argument("'{}' has {} parameters and buffers, and the leader '{}' {}",
+                                options_.name, mine.size(), leader.name, leader.signature.size());
+  }
+  if (!refusal_.ok()) return;
+  leader_ = leader.name;
+  has_model_ = leader.lineage == options_.lineage;
+  if (!has_model_) need_model(now);
+  lead(now);
+}
+
+void AccumulatorCore::need_model(TimePoint now) {
+  has_model_ = false;
+  ++need_;
+  report(now);
+}
+
+// --- Messages.
+
+void AccumulatorCore::put(const std::string& to, AccumulatorMessage message, TimePoint due) {
+  message.key = key_;
+  const Address address{to, message.says};
+  letters_[address] = {std::move(message), 0, due, kRepeatMin};
+}
+
+Result<Payload> AccumulatorCore::on_request(const std::string& caller, Payload payload,
+                                            TimePoint now) {
+  REVERIE_ASSIGN_OR_RETURN(AccumulatorMessage message, decode_accumulator_message(payload));
+  AccumulatorAnswer answer;
+  if (message.key.membership == key_.membership && key_.membership != 0) {
+    if (std::find(members_.begin(), members_.end(), caller) == members_.end()) {
+      return failed_precondition("'{}' is no member of the group of accumulator '{}'", caller,
+                                 options_.title);
+    }
+    if (message.key.generation > key_.generation) enter(message.key, now, now);
+    answer.is_taken = message.key == key_ && take(caller, message, payload, now);
+  }
+  answer.key = key_;
+  return encode(answer);
+}
+
+bool AccumulatorCore::take(const std::string& caller, AccumulatorMessage& message, Payload& payload,
+                           TimePoint now) {
+  switch (message.says) {
+    case AccumulatorSays::kVote:
+      if (!is_first() || message.vote.name != caller) return false;
+      letters_.erase({caller, AccumulatorSays::kElected});
+      if (elected_) {  // what it was told may have been lost
+        AccumulatorMessage again;
+        again.says = AccumulatorSays::kElected;
+        again.vote = *elected_;
+        put(caller, std::move(again), now);
+        return true;
+      }
+      votes_.try_emplace(caller, std::move(message.vote));
+      elect(now);
+      return true;
+    case AccumulatorSays::kElected:
+      if (caller != members_.front()) return false;
+      if (message.vote.name.empty()) return true;  // to be in this generation is all it asks for
+      if (!is_started_) return false;
+      follow(message.vote, now);
+      return true;
+    case AccumulatorSays::kReport: {
+      Report& known = reports_[caller];
+      if (std::tie(message.slot, message.samples) > std::tie(known.slot, known.samples)) {
+        known.slot = message.slot;
+        known.samples = message.samples;
+      }
+      known.need = std::max(known.need, message.need);
+      lead(now);
+      return true;
+    }
+    case AccumulatorSays::kCalled:
+      if (caller != leader_) return false;
+      called_ = std::max(called_, message.slot);
+      return true;
+    case AccumulatorSays::kState:
+      if (caller != leader_) return false;
+      if (!incoming_ || incoming_->first.slot <= message.slot) {
+        Payload value;
+        value.head = std::move(message.value);
+        value.bulk = std::move(payload.bulk);
+        incoming_ = {std::move(message), std::move(value)};
+      }
+      return true;
+  }
+  return false;
+}
+
+void AccumulatorCore::on_answered(std::uint64_t ticket, const Payload* payload, TimePoint now) {
+  AccumulatorAnswer answer;
+  if (payload != nullptr) {
+    const Result<AccumulatorAnswer> read = decode_accumulator_answer(*payload);
+    if (read.ok()) answer = *read;
+  }
+  if (answer.key.membership == key_.membership && answer.key.generation > key_.generation) {
+    enter(answer.key, now, now);
+    return;
+  }
+  if (const auto state = states_.extract(ticket)) {
+    const auto& [member, need] = state.mapped();
+    Report& report = reports_[member];
+    if (!answer.is_taken && need > 0 && report.given == need) report.given = need - 1;
+    return;
+  }
+  const auto node = tickets_.extract(ticket);
+  if (!node) return;
+  const auto place = letters_.find(node.mapped());
+  if (place == letters_.end() || place->second.ticket != ticket) return;
+  if (answer.is_taken) {
+    letters_.erase(place);
+    return;
+  }
+  Letter& letter = place->second;
+  letter.ticket = 0;
+  letter.due = now + letter.pause;
+  letter.pause = std::min(2 * letter.pause, kRepeatMax);
+}
+
+// --- Rounds.
+
+void AccumulatorCore::report(TimePoint now) {
+  if (leader_.empty()) return;
+  if (is_leader()) return lead(now);
+  AccumulatorMessage message;
+  message.says = AccumulatorSays::kReport;
+  message.slot = open_;
+  message.samples = static_cast<std::uint64_t>(mine_.samples);
+  message.need = need_;
+  put(leader_, std::move(message), now);
+}
+
+void AccumulatorCore::lead(TimePoint now) {
+  if (!is_leader() || called_ > open_ || open_ - delivered_ >= parallel_) return;
+  auto samples = static_cast<std::uint64_t>(mine_.samples);
+  for (const auto& [member, report] : reports_) {
+    if (report.slot == open_) samples += report.samples;
+  }
+  if (samples < virtual_batch_size_) return;
+  ++called_;
+  AccumulatorMessage message;
+  message.says = AccumulatorSays::kCalled;
+  message.slot = called_;
+  for (const std::string& member : members_) {
+    if (member != options_.name) put(member, message, now);
+  }
+}
+
+std::optional<AccumulatorCore::Begin> AccumulatorCore::round_to_begin(TimePoint now) {
+  if (beginning_) {
+    if (begin_at_ > now) return std::nullopt;
+    begin_at_ = TimePoint::max();
+    beginning_->is_again = true;
+    return beginning_;
+  }
+  if (open_ >= called_) return std::nullopt;
+  Begin begin;
+  begin.key = key_;
+  begin.slot = open_;
+  begin.round = format("{}/{}/{}", options_.function, key_.generation, open_ % kRoundNames);
+  begin.mine = mine_;
+  begin.mine.skipped = mine_.contributions == 0 ? 1 : 0;
+  kept_.push_back({open_, false, {}});
+  ++open_;
+  mine_ = {};
+  begin_at_ = TimePoint::max();
+  beginning_ = begin;
+  return begin;
+}
+
+void AccumulatorCore::on_begun(const Begin& begin, const Status& status, TimePoint now) {
+  if (begin.key != key_ || !beginning_ || beginning_->slot != begin.slot) return;
+  if (status.code() == StatusCode::kAlreadyExists) {
+    begin_at_ = now + kBeginAgain;
+    return;
+  }
+  beginning_.reset();
+  if (!status.ok()) return restart(now);
+  lead(now);
+}
+
+void AccumulatorCore::on_round_ended(AccumulatorKey key, std::uint64_t slot, const Status& status,
+                                     const Counts& totals, TimePoint now) {
+  if (key != key_) return;
+  if (!status.ok()) return restart(now);
+  restarts_ = 0;
+  for (Kept& kept : kept_) {
+    if (kept.slot != slot) continue;
+    kept.is_done = true;
+    kept.totals = totals;
+  }
+  if (is_leader()) return;
+  bool has_fallen_behind = false;
+  while (kept_.size() > options_.kept_max && kept_.front().is_done) {
+    kept_.pop_front();
+    has_fallen_behind = has_model_;
+  }
+  if (has_fallen_behind) need_model(now);
+}
+
+// --- Time.
+
+void AccumulatorCore::tick(TimePoint now) {
+  if (is_started_ && vote_at_ <= now) vote(now);
+  for (auto& [address, letter] : letters_) {
+    if (letter.ticket != 0 || letter.due > now) continue;
+    letter.ticket = next_ticket_++;
+    tickets_[letter.ticket] = address;
+    outgoing_.push_back({address.first, letter.ticket, now + kAnswerMax, encode(letter.message)});
+  }
+}
+
+TimePoint AccumulatorCore::next_tick() const {
+  TimePoint next = is_started_ ? vote_at_ : TimePoint::max();
+  if (beginning_) next = std::min(next, begin_at_);
+  for (const auto& [address, letter] : letters_) {
+    if (letter.ticket == 0) next = std::min(next, letter.due);
+  }
+  return next;
+}
+
+std::string AccumulatorCore::why_waiting() const {
+  if (members_.empty() || !is_started_) return {};
+  if (!leader_.empty()) {
+    if (has_model_) return {};
+    return format("leader '{}' has not given the model of '{}' yet", leader_, options_.title);
+  }
+  if (!is_first()) {
+    return format("'{}' has not said yet which member leads '{}'", members_.front(),
+                  options_.title);
+  }
+  std::string missing;
+  for (const std::string& member : members_) {
+    if (!votes_.contains(member)) missing += format("{}'{}'", missing.empty() ? "" : ", ", member);
+  }
+  if (missing.empty()) return {};
+  return format("the leader of '{}' is not known before the vote of {}", options_.title, missing);
+}
+
+}  // namespace reverie

@@ -1,0 +1,209 @@
+// An accumulator's logic: who leads, when a round begins, and who has which model.
+//
+//     a membership --> election --> rounds, called by the leader --> results, taken in order
+//                         ^                    |
+//                         +--- a round failed -+   the next generation
+//
+// - The first member collects the votes of all; the one with the highest version, then the greatest
+//   name, leads. A generation has one leader, and none before each member has voted in it.
+// - A member that contributes tells the leader how many samples it has for the open round. When
+//   there are enough in all, the leader calls for the round, and each member brings what it has:
+//   much, or nothing. That needs no program to advance, except for the leader's.
+// - The lineage of a model is a hash over the rounds that made it: two members have the same model
+//   if they have the same lineage. Who has not the leader's at an election asks for it.
+//
+// A state machine: no lock, clock, thread, socket or array. Every message is sent again until it is
+// answered or overtaken (accumulator_message.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "reverie/base/clock.h"
+#include "reverie/base/status.h"
+#include "reverie/group/accumulator_message.h"
+#include "reverie/group/membership.h"
+#include "reverie/rpc/message.h"
+
+namespace reverie {
+
+// Not thread-safe.
+class AccumulatorCore {
+ public:
+  static constexpr std::size_t kParallelMax = 32;
+
+  struct Options {
+    std::string name;      // of this member
+    std::string title;     // of the accumulator, for messages
+    std::string function;  // that members call, which names the rounds too
+    std::string average;
+    std::vector<std::string> signature;  // one entry for each array of the model
+    std::uint64_t lineage = 0;           // random: of the model as it begins
+    // Results that wait for a program that does not take them. With more it falls behind, and takes
+    // the leader's model instead.
+    std::size_t kept_max = 64;
+  };
+  struct Outgoing {
+    std::string peer;
+    std::uint64_t ticket = 0;  // comes back with on_answered()
+    TimePoint deadline;
+    Payload payload;
+  };
+  // What members bring to a round, or brought in all.
+  struct Counts {
+    std::int64_t contributions = 0;
+    std::int64_t skipped = 0;  // members without a contribution
+    std::int64_t samples = 0;
+  };
+  // A round that is to begin, with the gradients of this member's contributions to it.
+  struct Begin {
+    AccumulatorKey key;
+    std::uint64_t slot = 0;  // rounds of a generation are numbered from 0
+    std::string round;       // its name in the group
+    Counts mine;
+    bool is_again = false;  // it could not begin before
+  };
+  struct Taken {
+    std::uint64_t slot = 0;
+    Counts totals;
+  };
+
+  explicit AccumulatorCore(Options options) : options_(std::move(options)) {}
+
+  // --- The program's.
+  // It takes part from now on. Idempotent.
+  void start(TimePoint now);
+  void set_virtual_batch_size(std::uint64_t size, TimePoint now);
+  // 1 to kParallelMax
+  void set_parallel(std::size_t count, TimePoint now);
+  // Requires version >= this->version(). Begins a new generation, in which the highest leads.
+  void set_version(std::uint64_t version, std::uint64_t lineage, TimePoint now);
+  // Whether contributions are wanted: there is a leader, whose model this member has, and fewer
+  // rounds under way than there may be.
+  bool wants_gradients() const;
+  // To the round open_slot(). Requires a leader.
+  void contribute(std::uint64_t samples, TimePoint now);
+  // The next result, in order, of which the program takes the step. None without the model.
+  std::optional<Taken> take_result(TimePoint now);
+  // The value of the leader's model, if it came and can be used: version(), lineage() and the rest
+  // are those of it from now on.
+  std::optional<Payload> take_state(TimePoint now);
+  // Whether members need the model. Only on the leader.
+  bool wants_state() const;
+  // Gives the program's model, in which all results that it took are, to those that need it, or to
+  // all. Nothing if this member does not lead.
+  void give_state(const Payload& value, bool to_all, TimePoint now);
+
+  // --- Events.
+  void on_membership(const Membership& membership, TimePoint now);
+  // An answer, or what is wrong with the request.
+  Result<Payload> on_request(const std::string& caller, Payload payload, TimePoint now);
+  // `answer` is null where the call failed.
+  void on_answered(std::uint64_t ticket, const Payload* answer, TimePoint now);
+  // The round to begin now. None before on_begun() for the one before. The contributions that were
+  // made until now are part of it, and later ones are not.
+  std::optional<Begin> round_to_begin(TimePoint now);
+  // ALREADY_EXISTS: it is tried again.
+  void on_begun(const Begin& begin, const Status& status, TimePoint now);
+  void on_round_ended(AccumulatorKey key, std::uint64_t slot, const Status& status,
+                      const Counts& totals, TimePoint now);
+  void tick(TimePoint now);
+  TimePoint next_tick() const;
+  std::vector<Outgoing> take_outgoing() { return std::exchange(outgoing_, {}); }
+
+  // --- What is known.
+  // Rounds, results and contributions of another key are void.
+  AccumulatorKey key() const { return key_; }
+  std::size_t member_count() const { return members_.size(); }
+  const std::string& leader() const { return leader_; }
+  bool is_leader() const { return leader_ == options_.name; }
+  bool has_model() const { return has_model_; }
+  std::uint64_t version() const { return version_; }
+  std::uint64_t lineage() const { return options_.lineage; }
+  std::uint64_t open_slot() const { return open_; }
+  // The slots before are taken, or lost.
+  std::uint64_t first_kept_slot() const { return kept_.empty() ? open_ : kept_.front().slot; }
+  // Why this member can have no part: its model is another one than the leader's.
+  const Status& refusal() const { return refusal_; }
+  std::string why_waiting() const;
+
+ private:
+  // The newest message of one kind to one member.
+  struct Letter {
+    AccumulatorMessage message;
+    std::uint64_t ticket = 0;  // 0: not under way
+    TimePoint due;
+    Duration pause{};
+  };
+  using Address = std::pair<std::string, AccumulatorSays>;
+  struct Report {
+    std::uint64_t slot = 0;
+    std::uint64_t samples = 0;
+    std::uint64_t need = 0;
+    std::uint64_t given = 0;  // the last need for which a state was sent
+  };
+  struct Kept {
+    std::uint64_t slot = 0;
+    bool is_done = false;
+    Counts totals;
+  };
+
+  bool is_first() const { return !members_.empty() && members_.front() == options_.name; }
+  void enter(AccumulatorKey key, TimePoint vote_at, TimePoint now);
+  void restart(TimePoint now);
+  void vote(TimePoint now);
+  void elect(TimePoint now);
+  void follow(const AccumulatorVote& leader, TimePoint now);
+  void need_model(TimePoint now);
+  void report(TimePoint now);
+  void lead(TimePoint now);
+  void put(const std::string& to, AccumulatorMessage message, TimePoint due);
+  // Whether it need not be sent again.
+  bool take(const std::string& caller, AccumulatorMessage& message, Payload& payload,
+            TimePoint now);
+
+  Options options_;  // its lineage is that of the model now
+  bool is_started_ = false;
+  AccumulatorKey key_;
+  std::vector<std::string> members_;
+  Status refusal_;
+
+  // The election.
+  TimePoint vote_at_ = TimePoint::max();
+  std::size_t restarts_ = 0;  // since a round ended well
+  std::map<std::string, AccumulatorVote> votes_;
+  std::optional<AccumulatorVote> elected_;
+  std::string leader_;
+
+  // The model.
+  std::uint64_t version_ = 0;
+  bool has_model_ = false;
+  std::uint64_t need_ = 0;
+  std::optional<std::pair<AccumulatorMessage, Payload>> incoming_;
+
+  // Rounds.
+  std::uint64_t virtual_batch_size_ = 1;
+  std::size_t parallel_ = 1;
+  Counts mine_;
+  std::uint64_t open_ = 0;       // the slot that contributions go to
+  std::uint64_t called_ = 0;     // rounds that the leader has called for
+  std::uint64_t delivered_ = 0;  // slots that are in the model
+  std::optional<Begin> beginning_;
+  TimePoint begin_at_ = TimePoint::max();  // of one that could not begin; max: it is under way
+  std::deque<Kept> kept_;                  // begun and not taken
+  std::map<std::string, Report> reports_;
+
+  std::map<Address, Letter> letters_;
+  std::map<std::uint64_t, Address> tickets_;
+  std::map<std::uint64_t, std::pair<std::string, std::uint64_t>> states_;  // whom, for which need
+  std::uint64_t next_ticket_ = 1;
+  std::vector<Outgoing> outgoing_;
+};
+
+}  // namespace reverie

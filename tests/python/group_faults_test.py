@@ -1,0 +1,175 @@
+"""Groups of processes that are killed and stopped while they sum."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+import reverie
+from eventually import eventually
+
+MEMBERS = 8
+PROGRAM = Path(__file__).with_name("group_member_program.py")
+# Until the others have finished a round: 3 s where the machine is free, and a test may share it.
+NEXT_ROUND_S = 30.0
+
+
+class Crowd:
+    """Members that are processes, and what they have written."""
+
+    def __init__(self, folder, address):
+        self.folder = folder
+        self.address = address
+        self.pids = {}
+        self.started = 0
+        self.forker = subprocess.Popen(
+            [sys.executable, str(PROGRAM)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def start(self):
+        index = self.started
+        self.started += 1
+        self.forker.stdin.write(f"{index} {self.address} {self.log(index)}\n")
+        self.forker.stdin.flush()
+        self.pids[index] = int(self.forker.stdout.readline())
+        return index
+
+    def kill(self, index):
+        os.kill(self.pids.pop(index), signal.SIGKILL)
+
+    def log(self, index):
+        return self.folder / f"m{index}.log"
+
+    def close(self):
+        if self.forker.stdin.closed:
+            return
+        for index in list(self.pids):
+            self.kill(index)
+        self.forker.stdin.close()
+        self.forker.wait()
+        self.forker.stdout.close()
+
+    def last(self, index):
+        """When a member finished its last round, and with whom."""
+        path = self.log(index)
+        if not path.exists():
+            return 0.0, set()
+        with path.open("rb") as log:
+            log.seek(max(0, path.stat().st_size - 4096))
+            lines = [line for line in log.read().decode().split("\n")[:-1] if "has" in line]
+        if not lines:
+            return 0.0, set()
+        _, when, who, _ = lines[-1].split()
+        return float(when), {int(pair.split(":")[0]) for pair in who.split(",")}
+
+    def wait_for_rounds(self, since):
+        """Until each living member has finished a round after ``since``."""
+        eventually(lambda: all(self.last(i)[0] > since for i in self.pids), NEXT_ROUND_S)
+
+    def seconds_until_all_sum(self, since):
+        """Until each living member has finished a round with just those that live."""
+        alive = set(self.pids)
+        eventually(lambda: all(self.last(i)[1] == alive for i in alive), NEXT_ROUND_S)
+        return max(self.last(i)[0] for i in alive) - since
+
+    def check_sums(self):
+        """A sum has what its members brought to it, and is the same on all that have it."""
+        self.close()
+        brought, sums, rounds = defaultdict(set), {}, 0
+        for index in range(self.started):
+            for line in self.log(index).read_text().split("\n")[:-1]:
+                if line.startswith("brings "):
+                    brought[index].add(line.split()[1])
+        for index in range(self.started):
+            for line in self.log(index).read_text().split("\n")[:-1]:
+                if not line.startswith("has "):
+                    continue
+                rounds += 1
+                _, _, who, digest = line.split()
+                for pair in who.split(","):
+                    member, token = pair.split(":")
+                    assert token in brought[int(member)]
+                    assert sums.setdefault((member, token), (who, digest)) == (who, digest)
+        return rounds
+
+
+@pytest.fixture
+def crowd(tmp_path):
+    with reverie.Broker() as broker:
+        made = Crowd(tmp_path, broker.listen())
+        yield made
+        made.close()
+
+
+@pytest.mark.parametrize("turns", [20, pytest.param(200, marks=pytest.mark.full)])
+def test_members_are_killed_and_join_in_the_middle_of_rounds(crowd, turns):
+    draws = random.Random(turns)
+    moment = threading.Event()
+    for _ in range(MEMBERS):
+        crowd.start()
+    crowd.seconds_until_all_sum(time.monotonic())
+    lost_s, joined_s = [], []
+    for _ in range(turns):
+        moment.wait(0.05 * draws.random())
+        crowd.kill(draws.choice(sorted(crowd.pids)))
+        lost_s.append(crowd.seconds_until_all_sum(time.monotonic()))
+        crowd.start()
+        joined_s.append(crowd.seconds_until_all_sum(time.monotonic()))
+    assert crowd.check_sums() > 2 * MEMBERS * turns
+    print(f"the next round after a loss: {max(lost_s):.2f} s, after a join: {max(joined_s):.2f} s")
+
+
+def test_a_stopped_process_is_dropped_and_comes_back(crowd):
+    members = [crowd.start() for _ in range(3)]
+    crowd.seconds_until_all_sum(time.monotonic())
+    stopped = members[1]
+    pid = crowd.pids.pop(stopped)
+    os.kill(pid, signal.SIGSTOP)
+    crowd.seconds_until_all_sum(time.monotonic())
+    os.kill(pid, signal.SIGCONT)
+    crowd.pids[stopped] = pid
+    crowd.seconds_until_all_sum(time.monotonic())
+    crowd.check_sums()
+
+
+@pytest.mark.parametrize("turns", [3, pytest.param(50, marks=pytest.mark.full)])
+def test_the_broker_is_killed_and_comes_back(tmp_path, turns):
+    draws = random.Random(turns)
+
+    def broker(address):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "reverie", "broker", "--listen", address],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        return process, process.stdout.readline().split()[-1]
+
+    process, address = broker("127.0.0.1:0")
+    crowd = Crowd(tmp_path, address)
+    try:
+        for _ in range(4):
+            crowd.start()
+        crowd.seconds_until_all_sum(time.monotonic())
+        back_s = []
+        for _ in range(turns):
+            process.kill()
+            process.communicate()
+            crowd.wait_for_rounds(time.monotonic())  # which go on without it
+            crowd.kill(draws.choice(sorted(crowd.pids)))
+            process, _ = broker(address)
+            back = time.monotonic()
+            crowd.start()
+            back_s.append(crowd.seconds_until_all_sum(back))
+        crowd.check_sums()
+        print(f"whole again after the broker's return: {max(back_s):.2f} s")
+    finally:
+        crowd.close()
+        process.kill()
+        process.communicate()

@@ -1,0 +1,578 @@
+// The logic of accumulators on a simulated network: members train a number together, while they die
+// and come back, are cut off and found again, stand still, and their broker does the same.
+//
+// The real logic of peers, brokers, groups, rounds and accumulators; the model is a number that
+// each step changes by what its round summed. Held in every run: a generation has one leader; a sum
+// is over exactly what the members contributed to the round, and is the same on all of them; models
+// of one lineage are the same; a version never goes back, nor is a step of it taken twice. And once
+// the network is well again, all go on with one model.
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "reverie/group/accumulator_core.h"
+#include "reverie/group/reduce_round.h"
+#include "reverie/rpc/value_reader.h"
+#include "reverie/rpc/value_writer.h"
+#include "tests/scale.h"
+#include "tests/support/sim_group.h"
+
+namespace reverie {
+namespace {
+
+constexpr char kFunction[] = "reverie.accumulator.g::model";
+constexpr std::size_t kNumbers = 4;  // contributions, skipped, samples, gradient
+
+constexpr Duration ms(std::int64_t count) {
+  return std::chrono::milliseconds(count);
+}
+
+// What all together have seen.
+struct Oracle {
+  using Slot = std::pair<AccumulatorKey, std::uint64_t>;
+  std::map<AccumulatorKey, std::string> leaders;
+  std::map<std::uint64_t, std::int64_t> models;  // by lineage
+  std::map<Slot, std::map<std::string, std::array<std::int64_t, kNumbers>>> brought;
+  std::map<Slot, std::array<std::int64_t, kNumbers>> sums;
+  std::map<std::uint64_t, std::size_t> members;  // by membership
+  bool begins_fail = false;                      // now and then, as without memory
+  int steps = 0;
+  int states = 0;
+  int bad_rounds = 0;
+  int restarts = 0;
+  std::string wrong;
+};
+
+class SimTrainer final : public SimPeer {
+ public:
+  SimTrainer(sim::Network& network, sim::NodeId node, const std::string& name, Oracle& oracle)
+      : SimPeer(network, node, name),
+        oracle_(oracle),
+        group_(options(network, name)),
+        core_(core_options(network, name)),
+        name_(name) {
+    EXPECT_TRUE(peer().define(group_function("g")).ok());
+    EXPECT_TRUE(peer().define(kFunction).ok());
+    model_ = static_cast<std::int64_t>(network.random().below(1u << 30u));
+    oracle_.models[core_.lineage()] = model_;
+    core_.set_virtual_batch_size(24, now());
+    core_.set_parallel(1 + network.random().below(2), now());
+    group_.join(now());
+  }
+
+  AccumulatorCore& core() { return core_; }
+  GroupCore& group() { return group_; }
+  std::int64_t model() const { return model_; }
+  std::uint64_t steps() const { return steps_; }
+  bool advances = true;
+  bool contributes = true;
+
+  // As a program does that reads a checkpoint in the middle.
+  void set_new_model(std::uint64_t lineage) {
+    model_ = static_cast<std::int64_t>(lineage % 1'000'003);
+    core_.set_version(core_.version(), lineage, now());
+    see_model();
+    see();
+    settle();
+  }
+
+  // What a program does in its loop, with its own pace.
+  void advance() {
+    core_.start(now());
+    group_.advance(now());
+    if (!is_busy_) {
+      if (std::optional<Payload> state = core_.take_state(now())) {
+        take_state(*state);
+      } else if (const auto taken = core_.take_result(now())) {
+        take_result(*taken);
+      }
+    } else if (network().random().below(3) != 0) {
+      is_busy_ = false;  // the step was taken
+    }
+    if (!is_busy_ && core_.wants_state() && network().random().below(4) != 0) {
+      Payload value;
+      ValueWriter(value).integer(model_);
+      core_.give_state(value, network().random().below(16) == 0, now());
+    }
+    const bool is_wanted = contributes && !is_busy_ && core_.wants_gradients();
+    if (is_wanted && network().random().below(3) != 0) {
+      const auto samples = static_cast<std::int64_t>(1 + network().random().below(16));
+      const auto gradient = static_cast<std::int64_t>(network().random().below(1u << 20u));
+      mine_[0] += 1;
+      mine_[2] += samples;
+      mine_[3] += samples * gradient;
+      core_.contribute(static_cast<std::uint64_t>(samples), now());
+    }
+    see();
+  }
+
+ private:
+  struct Running {
+    Oracle::Slot slot;
+    std::shared_ptr<const ReduceLayout> layout;
+    std::shared_ptr<Buffer> buffer;
+  };
+
+  static MemberCore::Options options(sim::Network& network, const std::string& name) {
+    MemberCore::Options made;
+    made.group = "g";
+    made.who = {name, network.random().next(), 0};
+    return made;
+  }
+  static AccumulatorCore::Options core_options(sim::Network& network, const std::string& name) {
+    AccumulatorCore::Options made;
+    made.name = name;
+    made.title = "model";
+    made.function = kFunction;
+    made.average = "sum";
+    made.signature = {"int64[1]"};
+    made.lineage = network.random().next();
+    made.kept_max = 4;
+    return made;
+  }
+
+  void on_request(Request request) override {
+    if (request.function != kFunction) return group_.on_request(std::move(request), now());
+    follow_membership();
+    Result<Payload> answer =
+        core_.on_request(request.caller, std::move(request.message.payload), now());
+    see();
+    if (answer.ok()) return peer().answer(request.id, std::move(*answer), now());
+    peer().fail(request.id, {answer.status().code(), "", answer.status().message(), ""}, now());
+  }
+
+  void on_result(CallId call, CallResult result) override {
+    const auto place = tickets_.find(call);
+    ASSERT_NE(place, tickets_.end());
+    const auto [is_group, ticket] = place->second;
+    tickets_.erase(place);
+    if (is_group) return group_.on_answered(ticket, std::move(result), now());
+    follow_membership();
+    core_.on_answered(ticket, result.kind == CallResult::Kind::kAnswer ? &result.payload : nullptr,
+                      now());
+    see();
+  }
+
+  void step() override {
+    if (group_.next_tick() <= now()) group_.tick(now());
+    follow_membership();
+    if (advances && next_advance_ <= now()) {
+      const bool is_long = network().random().below(200) == 0;
+      const auto most = static_cast<std::int64_t>(is_long ? 1'000'000'000 : 8'000'000);
+      next_advance_ = now() + Duration(static_cast<std::int64_t>(
+                                  network().random().below(static_cast<std::uint64_t>(most))));
+      advance();
+    }
+    take_ends();
+    if (core_.next_tick() <= now()) core_.tick(now());
+    while (const auto begin = core_.round_to_begin(now())) {
+      begin_round(*begin);
+      take_ends();
+    }
+    if (core_.next_tick() <= now()) core_.tick(now());
+    see();
+    for (GroupCore::Outgoing& out : group_.take_outgoing()) carry_out(std::move(out));
+    for (AccumulatorCore::Outgoing& out : core_.take_outgoing()) {
+      const auto call =
+          peer().call(out.peer, kFunction, std::move(out.payload), {out.deadline, false}, now());
+      ASSERT_TRUE(call.ok()) << call.status().to_string();
+      tickets_[*call] = {false, out.ticket};
+    }
+  }
+
+  TimePoint next_step() const override {
+    const TimePoint next = std::min(group_.next_tick(), core_.next_tick());
+    return advances ? std::min(next, next_advance_) : next;
+  }
+
+  void follow_membership() {
+    const Membership& membership = group_.membership();
+    if (membership.epoch > 0) oracle_.members[membership.id] = membership.members.size();
+    core_.on_membership(membership, now());
+    see();
+  }
+
+  // Checks what holds at every step, and drops what belonged to another generation.
+  void see() {
+    if (core_.key() != key_) {
+      key_ = core_.key();
+      if (key_.generation > 0) ++oracle_.restarts;
+      mine_ = {};
+      for (const auto& [id, running] : running_) {
+        group_.give_up(id, cancelled("the generation is over"), now());
+      }
+      running_.clear();
+      results_.clear();
+    }
+    if (!core_.leader().empty()) {
+      const auto [place, is_new] = oracle_.leaders.emplace(key_, core_.leader());
+      if (place->second != core_.leader()) oracle_.wrong = "two leaders of one generation";
+    }
+    if (core_.version() < version_) oracle_.wrong = "a version went back";
+    version_ = core_.version();
+  }
+
+  void begin_round(const AccumulatorCore::Begin& begin) {
+    const Membership& membership = group_.membership();
+    if (!begin.is_again) {
+      brought_ = {begin.mine.contributions, begin.mine.skipped, begin.mine.samples, mine_[3]};
+      if (begin.mine.contributions != mine_[0] || begin.mine.samples != mine_[2]) {
+        oracle_.wrong = "a round begins without a contribution that was made, or with another";
+      }
+      mine_ = {};
+    }
+    const ReduceLeaf leaf{"numbers",
+                          DType::kInt64,
+                          {static_cast<std::int64_t>(kNumbers)},
+                          std::as_bytes(std::span(brought_))};
+    const std::size_t count = membership.members.size();
+    auto layout = ReduceLayout::make(ReduceOp::kSum, {&leaf, 1}, count);
+    ASSERT_TRUE(layout.ok());
+    Running running;
+    running.slot = {begin.key, begin.slot};
+    running.layout = std::make_shared<const ReduceLayout>(std::move(*layout));
+    auto buffer = Allocator::heap().allocate(running.layout->size_bytes());
+    ASSERT_TRUE(buffer.ok());
+    running.layout->load({&leaf, 1}, {buffer->data(), buffer->size_bytes()});
+    running.buffer = std::make_shared<Buffer>(std::move(*buffer));
+    const auto index = membership.index_of(name_);
+    ASSERT_TRUE(index.has_value());
+    Status status;
+    if (oracle_.begins_fail && network().random().below(2000) == 0) {
+      status = Status(StatusCode::kResourceExhausted, "no memory");
+    } else {
+      const auto id =
+          group_.begin(begin.round, begin.key.membership,
+                       std::make_shared<ReduceRound>(running.layout, running.buffer, *index, count),
+                       TimePoint::max(), now());
+      status = id.status();
+      if (id.ok()) {
+        const auto [place, is_new] = oracle_.brought[running.slot].emplace(name_, brought_);
+        if (!is_new) oracle_.wrong = "a member brings twice to one round";
+        running_.emplace(*id, std::move(running));
+      }
+    }
+    core_.on_begun(begin, status, now());
+    see();
+  }
+
+  void take_ends() {
+    for (const GroupCore::Ended& ended : group_.take_ended()) {
+      const auto node = running_.extract(ended.id);
+      if (!node) continue;
+      const Running& running = node.mapped();
+      AccumulatorCore::Counts totals;
+      if (ended.status.ok()) {
+        std::array<std::int64_t, kNumbers> sum{};
+        running.layout->unload(0, running.buffer->bytes(),
+                               reinterpret_cast<std::byte*>(sum.data()));
+        check_sum(running.slot, sum);
+        totals = {sum[0], sum[1], sum[2]};
+        results_[running.slot.second] = sum;
+      } else {
+        ++oracle_.bad_rounds;
+      }
+      core_.on_round_ended(running.slot.first, running.slot.second, ended.status, totals, now());
+      see();
+    }
+  }
+
+  void check_sum(const Oracle::Slot& slot, const std::array<std::int64_t, kNumbers>& sum) {
+    const auto [place, is_new] = oracle_.sums.emplace(slot, sum);
+    if (place->second != sum) oracle_.wrong = "two sums of one round";
+    std::array<std::int64_t, kNumbers> expected{};
+    const auto& brought = oracle_.brought[slot];
+    if (brought.size() != oracle_.members[slot.first.membership]) {
+      oracle_.wrong = "a round ended without a member";
+    }
+    for (const auto& [member, numbers] : brought) {
+      for (std::size_t i = 0; i < kNumbers; ++i) expected[i] += numbers[i];
+    }
+    if (sum != expected) oracle_.wrong = "a sum is wrong";
+    if (sum[2] < 24) oracle_.wrong = "a round ended before the virtual batch was full";
+  }
+
+  void take_result(const AccumulatorCore::Taken& taken) {
+    const auto node = results_.extract(taken.slot);
+    if (node.empty()) {
+      oracle_.wrong = "a result is taken that is not there";
+      return;
+    }
+    model_ = 31 * model_ % 1'000'003 + node.mapped()[3] % 1'000'003;
+    is_busy_ = true;
+    ++steps_;
+    ++oracle_.steps;
+    see_model();
+  }
+
+  void take_state(const Payload& state) {
+    ValueReader reader(state);
+    const auto token = reader.next();
+    ASSERT_TRUE(token.ok());
+    model_ = token->integer;
+    ++oracle_.states;
+    see_model();
+  }
+
+  void see_model() {
+    const auto [place, is_new] = oracle_.models.emplace(core_.lineage(), model_);
+    if (place->second != model_) oracle_.wrong = "two models of one lineage";
+  }
+
+  void carry_out(GroupCore::Outgoing out) {
+    switch (out.kind) {
+      case GroupCore::Outgoing::Kind::kAnswer:
+        return peer().answer(out.request, std::move(out.payload), now());
+      case GroupCore::Outgoing::Kind::kFail:
+        return peer().fail(out.request, out.error, now());
+      case GroupCore::Outgoing::Kind::kCall:
+        break;
+    }
+    const auto call =
+        peer().call(out.peer, out.function, std::move(out.payload), {out.deadline, false}, now());
+    ASSERT_TRUE(call.ok()) << call.status().to_string();
+    tickets_[*call] = {true, out.ticket};
+  }
+
+  Oracle& oracle_;
+  GroupCore group_;
+  AccumulatorCore core_;
+  const std::string name_;
+  std::map<CallId, std::pair<bool, std::uint64_t>> tickets_;  // whether of the group
+  std::int64_t model_ = 0;
+  std::uint64_t version_ = 0;
+  std::uint64_t steps_ = 0;
+  bool is_busy_ = false;
+  TimePoint next_advance_{};
+  AccumulatorKey key_;
+  std::array<std::int64_t, kNumbers> mine_{};     // of the open round
+  std::array<std::int64_t, kNumbers> brought_{};  // to the one that begins
+  std::map<RoundId, Running> running_;
+  std::map<std::uint64_t, std::array<std::int64_t, kNumbers>> results_;
+};
+
+using World = SimWorld<SimTrainer, Oracle>;
+
+// Whether all have one leader and its model, and have taken as many steps.
+bool agree(World& world) {
+  std::set<std::int64_t> models;
+  std::set<std::uint64_t> lineages;
+  for (std::size_t i = 0; i < world.size(); ++i) {
+    SimTrainer* const member = world.member(i);
+    if (member == nullptr || member->core().leader().empty() || !member->core().has_model()) {
+      return false;
+    }
+    models.insert(member->model());
+    lineages.insert(member->core().lineage());
+  }
+  return models.size() == 1 && lineages.size() == 1;
+}
+
+struct Outcome {
+  std::uint64_t trace = 0;
+  Oracle oracle;
+  Duration healed{};
+};
+
+constexpr Duration kHealMax = std::chrono::seconds(12);
+
+// 4 simulated seconds with faults, then none, until all go on with one model.
+Outcome run(std::uint64_t seed) {
+  constexpr std::size_t kMembers = 4;
+  sim::NetworkOptions faulty;
+  faulty.cut_share = 0.004;
+  World world(seed, kMembers, faulty);
+  world.oracle.begins_fail = true;
+  Random draws(seed ^ 0xacc);
+  const TimePoint faults_end{4'000'000'000};
+  while (world.network.now() < faults_end && world.oracle.wrong.empty()) {
+    world.run(Duration(static_cast<std::int64_t>(draws.below(300'000'000))));
+    const std::size_t who = draws.below(kMembers);
+    const double act = draws.uniform();
+    if (act < 0.25) {
+      if (world.member(who) != nullptr) {
+        world.kill(who);
+      } else {
+        world.start(who);
+      }
+    } else if (act < 0.35) {
+      if (world.has_broker()) {
+        world.kill_broker();
+      } else {
+        world.start_broker();
+      }
+    } else if (act < 0.5) {
+      world.network.partition(draws.below(kMembers + 1), draws.below(kMembers + 1));
+    } else if (act < 0.75) {
+      world.network.heal();
+    } else if (act < 0.85 && world.member(who) != nullptr) {
+      world.member(who)->set_new_model(draws.next());
+    } else if (act < 0.9 && world.member(who) != nullptr) {
+      world.member(who)->advances = !world.member(who)->advances;
+    }
+    // Else time passes.
+  }
+  world.network.heal();
+  world.network.set_options({});
+  if (!world.has_broker()) world.start_broker();
+  for (std::size_t i = 0; i < kMembers; ++i) {
+    if (world.member(i) == nullptr) world.start(i);
+    world.member(i)->advances = true;
+    world.member(i)->settle();
+  }
+  std::array<std::uint64_t, kMembers> before{};
+  for (std::size_t i = 0; i < kMembers; ++i) before[i] = world.member(i)->steps();
+  const auto all_go_on = [&] {
+    if (!world.oracle.wrong.empty()) return true;
+    for (std::size_t i = 0; i < kMembers; ++i) {
+      if (world.member(i)->steps() < before[i] + 3) return false;
+    }
+    return true;
+  };
+  Outcome outcome;
+  outcome.healed = world.time_until(all_go_on, kHealMax);
+  // No member contributes any more: what is under way ends, and all have one model.
+  for (std::size_t i = 0; i < kMembers; ++i) world.member(i)->contributes = false;
+  world.run(ms(3000));
+  Oracle& oracle = world.oracle;
+  if (oracle.wrong.empty() && outcome.healed >= kHealMax) {
+    oracle.wrong = "they do not go on in a well group";
+    for (std::size_t i = 0; i < kMembers; ++i) {
+      AccumulatorCore& core = world.member(i)->core();
+      oracle.wrong += format(
+          "\nm{}: {} more, leader '{}', membership {:x} of {}, generation {}, open {}, {}, {}", i,
+          world.member(i)->steps() - before[i], core.leader(), core.key().membership,
+          core.member_count(), core.key().generation, core.open_slot(), core.why_waiting(),
+          world.member(i)->group().why_waiting(world.network.now()));
+    }
+  }
+  if (oracle.wrong.empty() && !agree(world)) oracle.wrong = "they end with different models";
+  outcome.trace = world.network.trace();
+  outcome.oracle = oracle;
+  return outcome;
+}
+
+TEST(AccumulatorsOnASimulatedNetwork, SumWhatExactlyTheMembersContributeAndDoNotDrift) {
+  const int seeds = static_cast<int>(scaled(1'000, 10'000));
+  int steps = 0;
+  int states = 0;
+  int bad = 0;
+  int restarts = 0;
+  Duration slowest{};
+  for (int seed = 1; seed <= seeds; ++seed) {
+    const Outcome outcome = run(static_cast<std::uint64_t>(seed));
+    ASSERT_EQ(outcome.oracle.wrong, "") << "seed " << seed;
+    steps += outcome.oracle.steps;
+    states += outcome.oracle.states;
+    bad += outcome.oracle.bad_rounds;
+    restarts += outcome.oracle.restarts;
+    slowest = std::max(slowest, outcome.healed);
+  }
+  // The faults bite, and training goes on all the same.
+  EXPECT_GT(bad, seeds / 2);
+  EXPECT_GT(states, 2 * seeds);
+  EXPECT_GT(restarts, seeds / 2);
+  EXPECT_GT(steps, 50 * seeds);
+  RecordProperty("slowest_ms", static_cast<int>(slowest.count() / 1'000'000));
+  if (std::getenv("REVERIE_SHOWS") != nullptr) {
+    std::printf("steps %d, states %d, bad rounds %d, restarts %d, slowest %d ms\n", steps, states,
+                bad, restarts, static_cast<int>(slowest.count() / 1'000'000));
+  }
+}
+
+TEST(AccumulatorsOnASimulatedNetwork, OneSeedGivesOneRun) {
+  EXPECT_EQ(run(1).trace, run(1).trace);
+  EXPECT_NE(run(1).trace, run(2).trace);
+}
+
+SimTrainer* follower_of(World& world) {
+  for (std::size_t i = 0; i < world.size(); ++i) {
+    if (!world.member(i)->core().is_leader()) return world.member(i);
+  }
+  return nullptr;
+}
+
+// As a program that is stopped in a debugger: its process lives.
+TEST(AccumulatorsOnASimulatedNetwork, GoOnWithoutAProgramThatStandsStillForAMinute) {
+  for (std::uint64_t seed = 1; seed <= 2; ++seed) {
+    World world(seed, 4, {});
+    world.run(ms(1000));
+    SimTrainer* const still = follower_of(world);
+    still->advances = false;
+    const AccumulatorKey key = still->core().key();
+    for (int second = 0; second < 60; second += 3) {  // a leader may compute for one
+      std::array<std::uint64_t, 4> before{};
+      for (std::size_t i = 0; i < 4; ++i) before[i] = world.member(i)->steps();
+      world.run(ms(3000));
+      for (std::size_t i = 0; i < 4; ++i) {
+        if (world.member(i) == still) continue;
+        EXPECT_GT(world.member(i)->steps(), before[i]) << seed << ": m" << i << ", " << second;
+      }
+    }
+    EXPECT_EQ(still->group().membership().members.size(), 4u);
+    EXPECT_EQ(still->core().key(), key);  // no member has voted again
+    const int states = world.oracle.states;
+    const std::uint64_t version = still->core().version();
+    still->advances = true;
+    still->settle();
+    world.run(ms(3000));
+    EXPECT_GT(world.oracle.states, states) << seed;
+    EXPECT_GT(still->core().version(), version + 100) << seed;
+    for (std::size_t i = 0; i < 4; ++i) world.member(i)->contributes = false;
+    world.run(ms(4000));
+    EXPECT_TRUE(agree(world)) << seed;
+    EXPECT_EQ(world.oracle.wrong, "");
+  }
+}
+
+// The half with the broker goes on; the other takes no step, and says why.
+TEST(AccumulatorsOnASimulatedNetwork, TrainInOneHalfOfAGroupThatIsCutInTwo) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    World world(seed, 4, {});
+    world.run(ms(1000));
+    for (const std::size_t here : {0u, 1u, 2u}) {  // the broker, m0 and m1
+      for (const std::size_t there : {3u, 4u}) {
+        world.network.partition(here, there);
+        world.network.partition(there, here);
+      }
+    }
+    world.run(ms(4000));
+    const std::uint64_t here = world.member(0)->steps();
+    const std::uint64_t there = world.member(3)->steps();
+    world.run(ms(3000));
+    EXPECT_GT(world.member(0)->steps(), here + 10) << seed;
+    EXPECT_EQ(world.member(3)->steps(), there) << seed;
+    const std::string why = world.member(3)->group().why_waiting(world.network.now());
+    EXPECT_NE(why.find("broker"), std::string::npos) << why;
+    world.network.heal();
+    const auto all_train = [&] {
+      return world.member(3)->steps() > there + 5 && world.member(2)->core().has_model();
+    };
+    EXPECT_LE(world.time_until(all_train, ms(12'000)), ms(6000)) << seed;
+    for (std::size_t i = 0; i < 4; ++i) world.member(i)->contributes = false;
+    world.run(ms(4000));
+    EXPECT_TRUE(agree(world)) << seed;
+    EXPECT_EQ(world.oracle.wrong, "");
+  }
+}
+
+// A contribution to a well group is in a model soon, and messages end when nothing happens.
+TEST(AccumulatorsOnASimulatedNetwork, SayNothingWhenNothingHappens) {
+  World world(3, 3, {});
+  world.run(ms(1000));
+  for (std::size_t i = 0; i < 3; ++i) world.member(i)->contributes = false;
+  world.run(ms(3000));
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(world.member(i)->core().next_tick(), TimePoint::max()) << i;
+    EXPECT_EQ(world.member(i)->core().why_waiting(), "") << i;
+  }
+}
+
+}  // namespace
+}  // namespace reverie
