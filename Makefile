@@ -100,10 +100,11 @@ figures: build ## Draw the papers' figures of this machine into build/figures
 	  $(if $(wildcard .venv-reverb/made),--reverb .venv-reverb/bin/python)
 
 .PHONY: wheel
-wheel: deps-build .venv/with-demo-wheel ## Build dist/*.tar.gz and dist/*.whl, and try the wheel in a bare environment
-	@$(VENV)/python tools/wheel.py
+# PYTHONS="3.11 3.12": for these alone; every CPython on the PATH and in pyenv without.
+wheel: deps-build .venv/with-demo-wheel ## Build dist/*.tar.gz and dist/*.whl, and try each wheel in bare environments
+	@$(VENV)/python tools/wheel.py $(if $(PYTHONS),--python $(PYTHONS),--all)
 
-# The peers want versions of their own; 2 GB.
+# The peers want versions of their own; 4 GB.
 .venv-peers/made: pyproject.toml tools/requirements.py
 	@echo "Python: installing into .venv-peers: peers"
 	@$(PYTHON) -m venv .venv-peers
@@ -113,8 +114,13 @@ wheel: deps-build .venv/with-demo-wheel ## Build dist/*.tar.gz and dist/*.whl, a
 	@touch $@
 
 .PHONY: bench-peers
-bench-peers: build .venv-peers/made ## Measure replay buffers beside peers (2 GB of packages)
+bench-peers: build .venv-peers/made ## Measure replay buffers beside peers (4 GB of packages)
 	@.venv-peers/bin/python benchmarks/replay_loop.py
+
+.PHONY: test-peers
+test-peers: build .venv-peers/made ## The adapters for other libraries, with these (4 GB of packages)
+	@.venv-peers/bin/python -m pytest -q tests/python/contrib_*_test.py \
+	  $(foreach name,sb3 tianshou torchrl,"tests/python/examples_test.py::test_the_example_runs[$(name)_dqn.py]")
 
 .venv-site/made: pyproject.toml tools/requirements.py
 	@echo "Python: installing into .venv-site: closures, demo, site"

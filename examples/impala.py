@@ -36,8 +36,8 @@ rng = np.random.default_rng(seed)
 place = 0
 with reverie.Rpc(timeout_s=30.0) as rpc:
     rpc.connect(address)
-    try:
-        while True:
+    while True:
+        try:
             steps = []
             for _ in range(unroll):
                 state = np.eye(length, dtype=np.float32)[place]
@@ -50,8 +50,10 @@ with reverie.Rpc(timeout_s=30.0) as rpc:
                 place = 0 if over else place
             columns = [np.array(column, np.float32) for column in zip(*steps)]
             rpc.sync("learner", "unroll", *columns, np.eye(length, dtype=np.float32)[place])
-    except (reverie.errors.UnavailableError, reverie.errors.DeadlineExceededError):
-        pass  # the learner has what it wanted
+        except reverie.errors.UnavailableError:
+            continue  # a connection was lost: this unroll is, too
+        except reverie.errors.DeadlineExceededError:
+            break  # the learner is gone
 """
 
 
@@ -112,6 +114,7 @@ def main() -> None:
                 batch.append(columns)
             rewards.append(model.learn(batch))
     for actor in actors:
+        actor.terminate()
         actor.wait()
     first, last = np.mean(rewards[:10]), np.mean(rewards[-10:])
     best = 1 / (LENGTH - 1)

@@ -56,6 +56,7 @@ API = {
         [
             "contrib.sb3",
             "contrib.cleanrl",
+            "contrib.tianshou",
             "contrib.torchrl",
             "contrib.rllib",
             "contrib.flashbax",

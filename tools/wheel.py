@@ -1,10 +1,11 @@
 """Builds source archive and wheels, and tries each wheel in a bare environment.
 
-Usage: wheel.py [--out dist] [--python 3.10 3.12 ...]
+Usage: wheel.py [--out dist] [--python 3.10 3.12 ... | --all]
 
 Of the source archive comes a wheel for each Python that is asked for, the one at hand without: a
-CPython from 3.10 on that is on the PATH or in pyenv. auditwheel puts libraries inside that are not
-the system's and says with which systems a wheel works. Then that Python installs it into an
+CPython from 3.10 on that is on the PATH or in pyenv. Those from 3.12 on share one, of CPython's
+stable ABI, which abi3audit looks through. auditwheel puts libraries inside that are not
+the system's and says with which systems a wheel works. Then each Python installs its wheel into an
 environment of its own, which holds NumPy besides and nothing of this tree: it runs the README's
 first program, stores, compresses and samples frames, and steps every native environment.
 """
@@ -23,6 +24,7 @@ import tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
 FIRST = (3, 10)
+FIRST_STABLE = (3, 12)  # wheel.py-api of pyproject.toml
 SIZE_MAX_MB = 8.0
 _SDIST = "import sys; from scikit_build_core.build import build_sdist; build_sdist(sys.argv[1])"
 _SMOKE = """
@@ -154,7 +156,15 @@ def build(source: Path, version: str, python: Path, out: Path) -> Path:
         repaired = Path(scratch) / "repaired"
         _run(sys.executable, "-m", "auditwheel", "repair", "--strip", "-w", repaired, wheel)
         (wheel,) = repaired.glob("*.whl")
+        if is_stable(version):
+            _run(sys.executable, "-m", "abi3audit", "--strict", wheel)
         return Path(shutil.move(wheel, out / wheel.name))
+
+
+def is_stable(version: str) -> bool:
+    """Whether the wheel of that Python, "3.12", is the one of all newer ones too."""
+    major, minor = version.split(".")
+    return (int(major), int(minor)) >= FIRST_STABLE
 
 
 def first_program() -> str:
@@ -183,21 +193,29 @@ def main() -> int:
     """Builds, tries, and says what there is."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
-    parser.add_argument("--python", nargs="+", help="versions, such as 3.12")
+    asked = parser.add_mutually_exclusive_group()
+    asked.add_argument("--python", nargs="+", help="versions, such as 3.12")
+    asked.add_argument("--all", action="store_true", help="every CPython that is found")
     arguments = parser.parse_args()
     out = arguments.out.resolve()
     here = "{}.{}".format(*sys.version_info)
     found = {f"{major}.{minor}": path for (major, minor), path in pythons().items()}
-    missing = set(arguments.python or [here]).difference(found)
+    versions = list(found) if arguments.all else arguments.python or [here]
+    missing = set(versions).difference(found)
     if missing:
         raise SystemExit(f"wheel: no CPython {', '.join(sorted(missing))} on the PATH or in pyenv")
     sdist, source = unpacked_sdist(out)
-    wheels = []
-    for version in arguments.python or [here]:
-        print(f"Python {version}: {found[version]} builds the wheel", flush=True)
-        wheels.append(build(source, version, found[version], out))
-        try_out(wheels[-1], found[version])
-        print(f"Python {version}: {wheels[-1].name} works in a bare environment", flush=True)
+    wheels: list[Path] = []
+    stable: Path | None = None
+    for version in versions:
+        wheel = stable if is_stable(version) else None
+        if wheel is None:
+            print(f"Python {version}: {found[version]} builds the wheel", flush=True)
+            wheel = build(source, version, found[version], out)
+            wheels.append(wheel)
+            stable = wheel if is_stable(version) else stable
+        try_out(wheel, found[version])
+        print(f"Python {version}: {wheel.name} works in a bare environment", flush=True)
     for path in (sdist, *wheels):
         size_mb = path.stat().st_size / 1e6
         print(f"{size_mb:6.2f} MB  {path}")

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import reverie
+from reverie.contrib import versions
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,26 @@ USES = (
     Use("batches as JAX arrays", ("jax",), "0.4.30", "pip install 'reverie[jax]'"),
     Use("tf.data datasets", ("tensorflow",), "2.16", "pip install 'reverie[tensorflow]'"),
     Use("reverie demo", ("gymnasium", "matplotlib", "rich"), "1.0", "pip install 'reverie[demo]'"),
+    Use("reverie.reverb's messages", ("google.protobuf",), "3.20", "pip install 'reverie[reverb]'"),
+    *(
+        Use(
+            f"reverie.contrib.{adapter}",
+            (module,),
+            versions.LEAST[module],
+            versions.install(module),
+        )
+        for adapter, module in (
+            ("sb3", "stable_baselines3"),
+            ("tianshou", "tianshou"),
+            ("torchrl", "torchrl"),
+            ("rllib", "ray"),
+        )
+    ),
     Use("bfloat16 and fp8 columns", ("ml_dtypes",), "0.4", "pip install ml_dtypes"),
 )
 
 # The names under which packages are installed, where they are not the modules'.
-_PACKAGES = {"PIL": "pillow", "ale_py": "ale-py"}
+_PACKAGES = {"PIL": "pillow", "ale_py": "ale-py", "google.protobuf": "protobuf"}
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -79,7 +95,7 @@ def state_of(use: Use) -> tuple[str, bool]:
             return f"{_name(module)} is not installed: {use.install}", False
         found.append((_name(module), _version(module)))
     name, version = found[0]
-    if use.least and version and _numbers(version) < _numbers(use.least):
+    if use.least and version and versions.numbers(version) < versions.numbers(use.least):
         return f"{name} {version} is older than {use.least}: {use.install}", False
     return ", ".join(f"{name} {version}".rstrip() for name, version in found), True
 
@@ -93,17 +109,6 @@ def _version(module: str) -> str:
         return importlib.metadata.version(_name(module))
     except importlib.metadata.PackageNotFoundError:
         return ""
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version: (2, 13) of "2.13.0rc1+cpu"."""
-    numbers = []
-    for part in version.split(".")[:3]:
-        digits = part[: len(part) - len(part.lstrip("0123456789"))]
-        if not digits:
-            break
-        numbers.append(int(digits))
-    return tuple(numbers)
 
 
 def _cores() -> int:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from reverie import _checks, _options, _reverie
-from reverie._process_bound import ProcessBound
 from reverie.dataset import Dataset, replay_dataset
 from reverie.errors import (
     InvalidArgumentError,
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 _BLOCK = 4096  # items that are read at once
 
 
-class ReplayBuffer(ProcessBound, _reverie.ReplayBuffer):
+class ReplayBuffer(_reverie.ReplayBuffer):
     """The last steps of one or many environments, for a learner in the same process.
 
     A table of a store of its own, with what a learner needs around it::
@@ -43,6 +42,9 @@ class ReplayBuffer(ProcessBound, _reverie.ReplayBuffer):
     rewards, stacks of frames and sequences are made when they are sampled.
 
     One thread at a time adds; others may sample and update meanwhile.
+
+    ``copy.deepcopy`` and ``pickle`` make another buffer of all that it holds, by way of
+    :meth:`save` and with its errors; a copy shares nothing with the original.
 
     Args:
         capacity: items (transitions, or sequences), >= 1; the oldest make room. ``1e5`` is a
@@ -79,11 +81,6 @@ class ReplayBuffer(ProcessBound, _reverie.ReplayBuffer):
         Schaul et al. 2016, "Prioritized Experience Replay"; Kapturowski et al. 2019, "Recurrent
         Experience Replay in Distributed Reinforcement Learning", for sequences with burn-in.
     """
-
-    _stays_because = (
-        "a ReplayBuffer lives in this process and cannot be pickled or copied; make one in the "
-        "other process, or serve a Store"
-    )
 
     def __init__(
         self,
@@ -132,6 +129,24 @@ class ReplayBuffer(ProcessBound, _reverie.ReplayBuffer):
             hindsight = _checks.instance("hindsight", hindsight, Hindsight, what)
         self._hindsight = hindsight
         self._gamma = gamma
+        self._given = {
+            "capacity": capacity,
+            "num_envs": num_envs,
+            "frame_stack": frame_stack,
+            "n_step": n_step,
+            "gamma": gamma,
+            "prioritized": prioritized,
+            "alpha": alpha,
+            "beta": beta,
+            "weights": weights,
+            "seed": seed,
+            "sequence_length": sequence_length,
+            "period": period,
+            "burn_in": burn_in,
+            "pad_sequences": pad_sequences,
+            "hindsight": hindsight,
+            "transforms": transforms,
+        }
         self._transforms = tuple(
             _checks.function("a transform", one, "a function of a batch")
             for one in _checks.items("transforms", transforms, "a list of functions of a batch")
@@ -170,6 +185,15 @@ class ReplayBuffer(ProcessBound, _reverie.ReplayBuffer):
                     "must return the batch, a dict"
                 )
         return batch
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from reverie import replay_copies  # it loads tempfile
+
+        if self.stats["steps"] == 0:
+            return replay_copies.made, (type(self), self._given)
+        beta = self._given["beta"] if callable(self._given["beta"]) else None
+        files = replay_copies.files_of(self)
+        return replay_copies.loaded, (type(self), files, beta, self._transforms)
 
     def save(self, path: str | os.PathLike[str]) -> str:
         """Writes a checkpoint of all of the buffer: rows, priorities, generators, open episodes.

@@ -1,6 +1,5 @@
 import math
 import os
-import pickle
 import threading
 from collections import deque
 
@@ -735,11 +734,6 @@ def test_a_closed_buffer_says_so():
     with pytest.raises(errors.CancelledError):
         buffer.sample(1)
     buffer.close()
-
-
-def test_it_cannot_be_pickled():
-    with pytest.raises(errors.UnsupportedTypeError, match="cannot be pickled"):
-        pickle.dumps(filled(1))
 
 
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")

@@ -1,5 +1,7 @@
 """Replay buffers that are saved and loaded."""
 
+import copy
+import pickle
 import random
 import threading
 from pathlib import Path
@@ -89,6 +91,70 @@ def test_what_is_loaded_goes_on_as_what_was_saved(tmp_path, arguments, capacity)
         for name, value in ours.items():
             np.testing.assert_array_equal(value, theirs[name], err_msg=name)
     assert loaded.max_priority == buffer.max_priority
+
+
+def by_pickle(buffer):
+    return pickle.loads(pickle.dumps(buffer))
+
+
+class Numbered(reverie.ReplayBuffer):
+    """A class of a program's own."""
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, by_pickle])
+@pytest.mark.parametrize(
+    "arguments", [{}, {"num_envs": 2, "prioritized": True, "n_step": 3, "beta": 0.7}]
+)
+def test_a_copy_goes_on_as_the_original(copied, arguments):
+    envs = arguments.get("num_envs", 1)
+    prioritized = arguments.get("prioritized", False)
+    buffer = Numbered(30, seed=7, **arguments)
+    go_on(buffer, 0, envs, prioritized)
+    twin = copied(buffer)
+    assert type(twin) is Numbered
+    assert twin.stats == buffer.stats
+    for ours, theirs in zip(
+        go_on(twin, 40, envs, prioritized), go_on(buffer, 40, envs, prioritized), strict=True
+    ):
+        for name, value in ours.items():
+            np.testing.assert_array_equal(value, theirs[name], err_msg=name)
+    twin.clear()
+    assert len(buffer) == 30
+
+
+def rising(updates):
+    return min(1.0, 0.4 + 0.1 * updates)
+
+
+def test_a_copy_has_the_functions_of_the_original():
+    moments = reverie.transforms.NormalizeObs()
+    buffer = reverie.ReplayBuffer(9, prioritized=True, beta=rising, transforms=[moments], seed=1)
+    for twin in (copy.deepcopy(buffer), by_pickle(buffer)):  # before anything was added
+        twin.add(np.ones(2), 0, 1.0, np.zeros(2), terminated=True)
+        assert len(twin) == 1
+    for number in range(9):
+        buffer.add(np.full(2, 1.0 * number), 0, 1.0, np.ones(2), terminated=True)
+    buffer.update_priorities(buffer.sample(1)["tickets"], [2.0])
+    twin = by_pickle(buffer)
+    assert twin.update_count == 1
+    np.testing.assert_array_equal(twin.sample(5)["obs"], buffer.sample(5)["obs"])
+    local = reverie.ReplayBuffer(9, transforms=[lambda batch: batch])
+    with pytest.raises((AttributeError, pickle.PicklingError), match="lambda"):
+        pickle.dumps(local)
+
+
+def test_a_buffer_that_cannot_be_saved_cannot_be_copied():
+    closed = reverie.ReplayBuffer(5)
+    closed.add(**step(1))
+    closed.close()
+    goals = reverie.ReplayBuffer(50, hindsight=reverie.Hindsight(rising))
+    goal = np.zeros((1, 2), np.float32)
+    obs = {"observation": goal, "achieved_goal": goal, "desired_goal": goal}
+    goals.add(obs, np.zeros(1, np.int64), [0.0], obs, [False])
+    for buffer in (closed, goals):
+        for copied in (copy.deepcopy, pickle.dumps):
+            with pytest.raises(reverie.ReverieError):
+                copied(buffer)
 
 
 def test_columns_of_the_users_own_come_back(tmp_path):

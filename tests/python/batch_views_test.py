@@ -1,8 +1,5 @@
 """A batch of a table as names, as what a learner needs, and a replay dataset's on a device."""
 
-import copy
-import pickle
-
 import numpy as np
 import pytest
 
@@ -71,9 +68,3 @@ def test_a_dataset_refuses_a_device_that_is_not_there():
             filled().dataset(8, output="torch", device="cuda")
     with pytest.raises(InvalidArgumentError, match='devices are for "torch"'):
         filled().dataset(8, device="cpu")
-
-
-def test_a_buffer_that_cannot_be_copied_says_so():
-    for function in (copy.deepcopy, pickle.dumps):
-        with pytest.raises(UnsupportedTypeError, match="cannot be pickled or copied"):
-            function(filled())

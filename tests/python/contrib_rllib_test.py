@@ -1,9 +1,11 @@
 """RLlib's prioritised episodes over our buffer; skipped where Ray is not installed."""
 
+import pickle
+
 import numpy as np
 import pytest
 
-from reverie.errors import InvalidArgumentError, UnsupportedTypeError
+from reverie.errors import InvalidArgumentError
 
 pytest.importorskip("ray.rllib")
 gymnasium = pytest.importorskip("gymnasium")
@@ -83,10 +85,24 @@ def test_what_is_not_served_is_refused():
         buffer.sample(4, n_step=1)
     with pytest.raises(InvalidArgumentError, match="use RLlib's own"):
         buffer.sample(4, batch_length_T=20)
-    with pytest.raises(UnsupportedTypeError, match="store_buffer_in_checkpoints"):
-        buffer.get_state()
+    with pytest.raises(InvalidArgumentError, match="of this buffer's get_state"):
+        buffer.set_state({"episodes": []})
     with pytest.raises(InvalidArgumentError, match="leave it out"):
         buffer.add(episode(1, 3), weight=0.5)
+
+
+def test_a_checkpoint_holds_what_was_stored():
+    buffer = PrioritizedEpisodeReplayBuffer(1000, seed=1)
+    buffer.add(episode(0, 10))
+    state = pickle.loads(pickle.dumps(buffer.get_state()))
+    buffer.add(episode(1, 7))
+    other = PrioritizedEpisodeReplayBuffer(1000, seed=2)
+    other.set_state(state)
+    assert other.get_num_timesteps() == 10
+    other.add(episode(1, 7))
+    drawn = [one.sample(64) for one in (buffer, other)]
+    steps = [[one.get_observations(0).tolist() for one in many] for many in drawn]
+    assert steps[0] == steps[1]
 
 
 @pytest.mark.full

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import reverie
-from reverie.errors import InvalidArgumentError, UnsupportedTypeError
+from reverie.errors import InvalidArgumentError
 
 pytest.importorskip("stable_baselines3")
 gymnasium = pytest.importorskip("gymnasium")
@@ -192,9 +192,24 @@ def test_what_it_does_not_do_is_refused():
     envs = sb3.VecEnv(Ladder, 1, backend="thread")
     with pytest.raises(InvalidArgumentError, match="optimize_memory_usage"):
         make_buffer(envs, optimize_memory_usage=True)
-    with pytest.raises(UnsupportedTypeError, match=r"model\.save"):
-        pickle.dumps(make_buffer(envs))
     envs.close()
+
+
+def test_a_replay_buffer_is_kept_and_loaded(tmp_path):
+    torch.set_num_threads(1)
+    options = {"learning_starts": 20, "seed": 1, "replay_buffer_class": sb3.ReplayBuffer}
+    model = DQN("MlpPolicy", sb3.VecEnv("CartPole-v1", 2), buffer_size=500, **options)
+    model.learn(100)
+    model.save(tmp_path / "model")
+    model.save_replay_buffer(tmp_path / "buffer")
+    again = DQN.load(tmp_path / "model", env=sb3.VecEnv("CartPole-v1", 2))
+    again.load_replay_buffer(tmp_path / "buffer")
+    assert again.replay_buffer.size() == model.replay_buffer.size() >= 100
+    ours, theirs = (one.replay_buffer.sample(16) for one in (again, model))
+    assert torch.equal(ours.observations, theirs.observations)
+    again.learn(50, reset_num_timesteps=False)
+    assert again.replay_buffer.size() >= model.replay_buffer.size() + 50
+    assert len(pickle.loads(pickle.dumps(make_buffer(model.get_env()))).replay) == 0
 
 
 def test_ppo_dqn_and_sac_learn_a_little():

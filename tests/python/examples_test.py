@@ -11,6 +11,7 @@ _NEEDS = {
     "atari_recording.py": ("ale_py", "PIL"),
     "index_server.py": ("torch",),
     "sb3_dqn.py": ("stable_baselines3",),
+    "tianshou_dqn.py": ("tianshou",),
     "torchrl_dqn.py": ("torchrl",),
 }
 _FOLDER = Path(__file__).resolve().parents[2] / "examples"

@@ -384,6 +384,16 @@ for _kind in (reverie.Store, reverie.Server):
         case(f"{_kind.__name__}.{_name}")(_loaded)
 
 
+for _durability in ("interval", "sync"):
+
+    @case(f"Client.insert durability {_durability}")
+    def _(_w, durability=_durability):
+        checkpointer = reverie.checkpointers.DefaultCheckpointer(tempfile.mkdtemp())
+        store = reverie.Store(tables(), checkpointer=checkpointer, durability=durability)
+        client = store.client()
+        return lambda: client.insert(STEP, {"full": 1.0})
+
+
 @case("Server.localhost_client")
 def _(_w):
     server = reverie.Server(tables())
@@ -1005,6 +1015,7 @@ for name in (
     *("connected", "is_leader", "get_leader", "model_version", "wants_gradients", "update"),
     *("has_gradients", "has_new_state", "wants_state", "get_gradient_stats", "why_waiting"),
     *("skip_gradients", "gradients", "zero_gradients", "set_state", "state"),
+    "parameters",
 ):
     simple(f"Accumulator.{name}", lambda w, name=name: lambda: getattr(w.accumulator, name)())
 for name in ("name", "group"):

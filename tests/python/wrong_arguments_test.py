@@ -51,7 +51,7 @@ PUBLIC = [
 ]
 # Programs of the command line, and what the public modules are made of.
 INTERNAL = re.compile(
-    r"reverie\.(_.*|accumulator|agents\..*|broker_command|demo.*|serve.*|batch_views|bench|client|completion|contrib.*|dataset|doctor|frameworks|hindsight|nests|packages|pattern_dataset|replay_buffer"
+    r"reverie\.(_.*|accumulator|agents\..*|broker_command|checkpoint_command|journal_command|demo.*|serve.*|batch_views|bench|client|completion|contrib.*|dataset|doctor|frameworks|hindsight|nests|packages|pattern_dataset|replay_buffer|replay_copies"
     r"|moolib\.broker|moolib_groups|moolib_rpc|replay_output|replay_sample|rpc|rpc_batches|rpc_calls|rpc_names|rpc_streams|sample_(datasets|iterator|shapes)|server|specs|store|table|tf_dataset|tls|trajectory_writer|trusted"
     r"|writer|envs\.(adapters|agent_rows|backend|messages|output|pool|process|rows|source|spaces|thread"
     r"|vector|vector_of_.*|worker)"
@@ -271,6 +271,7 @@ VALID = {
     "distinct": False,
     "divisor": 2,
     "drop_last": False,
+    "durability": "none",
     "dtype": np.float32,
     "dtypes": lambda _: {"a": np.float32},
     "each_address": False,
@@ -447,6 +448,7 @@ VALID = {
     "gradients": lambda _: [np.ones(2)],
     "Accumulator.group": None,
     "Accumulator.set_state.state": 1,
+    "Accumulator.zero_gradients.parameters": None,
     "order": 0,
     "moolib.Broker.rpc": lambda world: moolib_rpc(world),
     "moolib.Broker.set_name.name": "broker",

@@ -14,6 +14,7 @@ For the new API stack, single agents, and modules without state. Tried with Ray 
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
@@ -21,18 +22,19 @@ import numpy as np
 
 import reverie
 from reverie import _checks
-from reverie.errors import InvalidArgumentError, MissingPackageError, UnsupportedTypeError
+from reverie.contrib import versions
+from reverie.errors import InvalidArgumentError
 
 try:
     from ray.rllib.core import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID
     from ray.rllib.env.single_agent_episode import SingleAgentEpisode
     from ray.rllib.utils.replay_buffers import episode_replay_buffer, prioritized_episode_buffer
-except ModuleNotFoundError as error:
-    raise MissingPackageError(
-        f"reverie.contrib.rllib needs {error.name}: pip install 'ray[rllib]>=2.40'"
-    ) from None
+except ImportError as error:
+    raise versions.refusal(error, "ray", "reverie.contrib.rllib") from None
 
 __all__ = ["PrioritizedEpisodeReplayBuffer"]
+
+versions.check("ray", "reverie.contrib.rllib")
 
 _LEAST = 1e-12  # of a priority, as RLlib has it
 _Theirs: Any = prioritized_episode_buffer.PrioritizedEpisodeReplayBuffer
@@ -208,15 +210,28 @@ class PrioritizedEpisodeReplayBuffer(_Theirs):  # type: ignore[misc]
         return len(self.replay)
 
     def get_state(self) -> dict[str, Any]:
-        """Refused: what is stored stays in this process.
+        """A copy of what is stored, for a checkpoint (``store_buffer_in_checkpoints=True``)."""
+        return {
+            "replay": copy.deepcopy(self.replay),
+            "sampled_timesteps": self.sampled_timesteps,
+            "num_timesteps_added": self._num_timesteps_added,
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on with what :meth:`get_state` gave.
 
         Raises:
-            UnsupportedTypeError: in any case.
+            InvalidArgumentError: it is of another buffer.
         """
-        raise UnsupportedTypeError(
-            "this replay buffer lives in this process and cannot be part of a checkpoint; leave "
-            "store_buffer_in_checkpoints at False"
-        )
+        replay = state.get("replay")
+        if not isinstance(replay, reverie.ReplayBuffer):
+            raise InvalidArgumentError(
+                f"state has the entries {sorted(state)}; it must be of this buffer's get_state()"
+            )
+        self.replay = copy.deepcopy(replay)
+        self.sampled_timesteps = state["sampled_timesteps"]
+        self._num_timesteps_added = state["num_timesteps_added"]
+        self._tickets = None
 
     def _taken(self, batch: dict[str, Any]) -> list[int]:
         """How many rewards each transition has: fewer than ``n_step`` at an end."""

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from reverie import _checks
-from reverie.errors import InvalidArgumentError, MissingPackageError
+from reverie.contrib import versions
+from reverie.errors import InvalidArgumentError
 
 try:
     from stable_baselines3.common import buffers as sb3_buffers
@@ -26,16 +27,16 @@ try:
         DictReplayBufferSamples,
         ReplayBufferSamples,
     )
-except ModuleNotFoundError as error:
-    raise MissingPackageError(
-        f"reverie.contrib.sb3 needs {error.name}: pip install 'stable-baselines3>=2.4'"
-    ) from None
+except ImportError as error:
+    raise versions.refusal(error, "stable_baselines3", "reverie.contrib.sb3") from None
 
 from reverie.contrib.transitions import TransitionBuffer
 from reverie.envs.vector_env import GymVectorEnv
 from reverie.hindsight import Hindsight
 
 __all__ = ["ReplayBuffer", "VecEnv"]
+
+versions.check("stable_baselines3", "reverie.contrib.sb3")
 
 
 class VecEnv(sb3_vec_env.VecEnv):  # type: ignore[misc]
@@ -263,7 +264,7 @@ class ReplayBuffer(TransitionBuffer, sb3_buffers.ReplayBuffer):  # type: ignore[
     def add(self, *arguments: Any) -> None:  # noqa: ANN401
         """Store one step of each environment; see ``TransitionBuffer.add``."""
         TransitionBuffer.add(self, *arguments)
-        self.pos = self.replay.stats["steps"] // self.n_envs
+        self.pos += 1
 
     def _made(self, **arrays: Any) -> Any:  # noqa: ANN401
         if self._is_dict:

@@ -20,17 +20,18 @@ import numpy as np
 
 import reverie
 from reverie import _checks
-from reverie.errors import InvalidArgumentError, MissingPackageError, UnsupportedTypeError
+from reverie.contrib import versions
+from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 
 try:
     import torch
     from tensordict import TensorDict, TensorDictBase
-except ModuleNotFoundError as error:
-    raise MissingPackageError(
-        f"reverie.contrib.torchrl needs {error.name}: pip install torchrl"
-    ) from None
+except ImportError as error:
+    raise versions.refusal(error, "torchrl", "reverie.contrib.torchrl") from None
 
 __all__ = ["ReplayBuffer"]
+
+versions.check("torchrl", "reverie.contrib.torchrl")
 
 # Keys of ("next", ...) that are not observations, and keys of the root that carry nothing new.
 _OUTCOMES = ("reward", "done", "terminated", "truncated")

@@ -10,7 +10,8 @@ import torch
 
 import reverie
 from reverie import _checks
-from reverie.errors import InvalidArgumentError, UnsupportedTypeError
+from reverie.contrib.kept_batches import KeptBatches
+from reverie.errors import InvalidArgumentError
 from reverie.hindsight import Hindsight
 
 
@@ -63,10 +64,12 @@ class TransitionBuffer:
         self._is_dict = type(observation_space).__name__ == "Dict"
         is_number = type(observation_space).__name__ == "Discrete"
         self._shape: Any = (1,) if is_number else getattr(observation_space, "shape", None)
+        self._batched_shape = None if self._shape is None else (self.n_envs, *self._shape)
         self._action_size = _action_size(action_space)
         self._frame_stack = _checks.integer("frame_stack", frame_stack)
         self._channels = 1
         self._n_steps = n_steps
+        self._none = np.zeros(n_envs, bool)
         if frame_stack > 1:
             self._check_stack()
         self.replay = reverie.ReplayBuffer(
@@ -81,6 +84,7 @@ class TransitionBuffer:
             hindsight=hindsight,
             seed=seed,
         )
+        self._batches = KeptBatches()
         self.tickets = None
         self.weights = None
 
@@ -112,25 +116,24 @@ class TransitionBuffer:
             done: ``[n_envs]``: the episode ended.
             infos: a dict for each environment, looked at with ``handle_timeout_termination``.
         """
-        done = np.asarray(done).astype(bool).reshape(self.n_envs)
-        cut = np.zeros(self.n_envs, bool)
-        if self.handle_timeout_termination and done.any() and not isinstance(infos, Mapping):
-            cut = np.array([bool(info.get("TimeLimit.truncated", False)) for info in infos]) & done
+        # Few calls, since a gradient step between two calls leaves the caches cold.
+        done = np.asarray(done, bool).reshape(self.n_envs)
+        cut = self._none
+        if self.handle_timeout_termination and True in done and not isinstance(infos, Mapping):
+            told = [bool(info.get("TimeLimit.truncated", False)) for info in infos]
+            if True in told:
+                cut = np.array(told) & done
+                done = done & ~cut
         action = np.asarray(action).reshape((self.n_envs, self._action_size))
         if action.dtype == np.float64:
             action = action.astype(np.float32)
         self.replay.add(
-            self._stored(obs),
-            action,
-            np.asarray(reward, np.float32).reshape(self.n_envs),
-            self._stored(next_obs),
-            done & ~cut,
-            cut,
+            self._stored(obs), action, np.asarray(reward), self._stored(next_obs), done, cut
         )
 
     def sample(self, batch_size: int, env: Any = None) -> Any:  # noqa: ANN401
         """Draw a batch; ``env`` is SB3's ``VecNormalize``, which normalises it."""
-        batch = self.replay.sample(batch_size)
+        batch = self._batches.sample(self.replay, batch_size)
         self.tickets = batch["tickets"]
         self.weights = torch.from_numpy(batch["weights"]).reshape(-1, 1).to(self.device)
         reward = batch["reward"].reshape(-1, 1)
@@ -150,12 +153,6 @@ class TransitionBuffer:
         """Give the transitions of the last batch new priorities, ``[B]`` or ``[B, 1]``."""
         return self.replay.update_priorities(self.tickets, priorities)
 
-    def __getstate__(self) -> dict[str, Any]:
-        raise UnsupportedTypeError(
-            "this replay buffer lives in this process and cannot be pickled: save the model "
-            "without it (model.save does)"
-        )
-
     def _made(self, **arrays: Any) -> Any:  # noqa: ANN401
         return Samples(**arrays)
 
@@ -172,7 +169,9 @@ class TransitionBuffer:
     def _stored(self, obs: Any) -> Any:  # noqa: ANN401
         if self._is_dict:
             return {key: np.asarray(value) for key, value in obs.items()}
-        obs = np.asarray(obs).reshape((self.n_envs, *self._shape))
+        obs = np.asarray(obs)
+        if obs.shape != self._batched_shape:
+            obs = obs.reshape(self._batched_shape)
         return obs if self._frame_stack == 1 else np.ascontiguousarray(obs[:, -self._channels :])
 
     def _given(self, obs: Any, env: Any) -> Any:  # noqa: ANN401

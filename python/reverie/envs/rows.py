@@ -212,6 +212,10 @@ class Row:
         if request is not None:
             if "name" in request:
                 return self._answered(request)
+            if "chosen" in request:
+                if request["chosen"][self._index]:
+                    return self.step(request["actions"][self._index])[0], {}
+                return self._shown_again()
             if request["mask"] is not None and not request["mask"][self._index]:
                 return self._shown_again()
             seed, options = request["seeds"][self._index], request["options"]

@@ -64,6 +64,13 @@ class Engine(Protocol):
     ) -> tuple[Any, Any, Any, Any, list[tuple[int, dict[str, Any]]]]:
         """What ``VectorEnv.step`` returns, with the info dicts as ``reset`` gives them."""
 
+    def step_some(
+        self,
+        actions: Any,  # noqa: ANN401
+        chosen: np.ndarray,
+    ) -> tuple[Any, Any, Any, Any, list[tuple[int, dict[str, Any]]]]:
+        """The same for the chosen environments, ``[N]`` bool, alone."""
+
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """An attribute of each environment, called if it can be."""
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from reverie.envs import native, spaces
 from reverie.envs.backend import NoSuchAttributeError
 from reverie.errors import (
+    FailedPreconditionError,
     InvalidArgumentError,
     UnimplementedError,
     UnsupportedTypeError,
@@ -88,6 +89,9 @@ class NativeEngine:
         self.metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 50}
         self._ends_at_once = mode == "SameStep"
         self._step = self._pool.step
+        # Which environments were stepped along with others, so that they are no longer where their
+        # last observation was; None while there are none.
+        self._adrift: npt.NDArray[np.bool_] | None = None
 
     def reset(
         self,
@@ -101,6 +105,8 @@ class NativeEngine:
                 f'options is {options!r}; native environments know "reset_mask" alone: use '
                 'backend="process"'
             )
+        if self._adrift is not None:
+            self._adrift = self._adrift & ~mask if mask is not None else None
         if mask is None and not isinstance(seed, list):
             return self._pool.reset(seed).result().observation, []
         chosen = [True] * self.num_envs if mask is None else mask.tolist()
@@ -112,6 +118,8 @@ class NativeEngine:
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, _Infos]:  # noqa: ANN401
         """Step every environment."""
+        if self._adrift is not None:
+            self._check_adrift(np.ones(self.num_envs, np.bool_))
         batch = self._step(actions).result()
         terminated, truncated = batch.terminated, batch.truncated
         infos: _Infos = []
@@ -120,6 +128,45 @@ class NativeEngine:
                 final = {"final_obs": batch.final_observation[index].copy(), "final_info": {}}
                 infos.append((index, final))
         return batch.observation, batch.reward.astype(np.float64), terminated, truncated, infos
+
+    def step_some(
+        self,
+        actions: Any,  # noqa: ANN401
+        chosen: npt.NDArray[np.bool_],
+    ) -> tuple[Any, Any, Any, Any, _Infos]:
+        """Step the chosen environments, ``[N]``.
+
+        A batch is stepped as a whole, so the others move too, and must be reset before they are
+        stepped by choice again.
+
+        Raises:
+            FailedPreconditionError: a chosen one was moved so, and not reset since.
+        """
+        self._check_adrift(chosen)
+        batch = self._step(actions).result()
+        found = (
+            np.array(batch.observation),
+            np.where(chosen, batch.reward, 0).astype(np.float64),
+            batch.terminated & chosen,
+            batch.truncated & chosen,
+        )
+        self._adrift = ~chosen if self._adrift is None else self._adrift | ~chosen
+        over = (batch.terminated | batch.truncated) & ~chosen
+        if over.any() and not self._ends_at_once:
+            self._pool.reset_some(over.tolist()).result()
+        return *found, []
+
+    def _check_adrift(self, chosen: npt.NDArray[np.bool_]) -> None:
+        if self._adrift is None:
+            return
+        moved = np.flatnonzero(self._adrift & chosen).tolist()
+        if moved:
+            raise FailedPreconditionError(
+                f"environments {moved} were left out of an earlier step, and native environments "
+                'are stepped all together: reset these first, or make them with backend="thread"'
+            )
+        if not self._adrift.any():
+            self._adrift = None
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """What native environments have of the attributes that Gymnasium's have."""

@@ -62,6 +62,17 @@ class PoolEngine:
             infos,
         )
 
+    def step_some(
+        self,
+        actions: Any,  # noqa: ANN401
+        chosen: npt.NDArray[np.bool_],
+    ) -> tuple[Any, Any, Any, Any, _Infos]:
+        """Refused: a pool steps a batch as a whole."""
+        raise UnimplementedError(
+            f"a pool cannot step environments {np.flatnonzero(chosen).tolist()} alone, with "
+            f"{len(actions)} actions; give the environment itself in place of the pool"
+        )
+
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Pictures; a pool asks its environments nothing else."""
         if name != "render" or args or kwargs:

@@ -92,6 +92,22 @@ class RowsEngine:
             if not isinstance(actions, np.ndarray) or actions.dtype != self._dtype:
                 actions = _as_actions(actions, self._dtype)
             nest = self._pool.step(actions).result().observation
+        return self._stepped(nest)
+
+    def step_some(
+        self,
+        actions: Any,  # noqa: ANN401
+        chosen: npt.NDArray[np.bool_],
+    ) -> tuple[Any, Any, Any, Any, _Infos]:
+        """Step the chosen environments, ``[N]``; the others stay as they are, with rewards of 0.
+
+        It is asked for as a reset is, so that a step of all does not look for what is asked.
+        """
+        request = {"actions": list(actions), "chosen": chosen}
+        with self._asked(request):
+            return self._stepped(self._pool.reset().result().observation)
+
+    def _stepped(self, nest: Any) -> tuple[Any, Any, Any, Any, _Infos]:  # noqa: ANN401
         observation, infos, flags = self._observed(nest)
         terminated = (flags & rows.TERMINATED).astype(np.bool_)
         truncated = (flags & rows.TRUNCATED).astype(np.bool_)

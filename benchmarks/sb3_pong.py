@@ -1,0 +1,127 @@
+"""Pong in Stable-Baselines3's replay buffer and in ours: resident bytes, and what calls cost.
+
+    python benchmarks/sb3_pong.py [--transitions 100000]
+
+Needs ``stable-baselines3`` and ``reverie[atari]``. Random play of 8 games is recorded once (500
+steps of each) and stored again and again, as SB3's DQN does it: stacks of four frames, theirs with
+``optimize_memory_usage``, ours with ``frame_stack=4``. Each buffer fills in a process of its own,
+whose resident memory is read before and after. Times are of the thread: ``add`` of a step of 8
+games, and ``sample(32)``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ENVS, STEPS, BATCH = 8, 500, 32
+
+
+def record(path: Path) -> None:
+    """Newest frames ``[STEPS + 1, ENVS, 84, 84]``, and what came with them."""
+    import reverie
+    from reverie.envs import atari
+
+    rng = np.random.default_rng(1)
+    frames, actions, rewards, ends = [], [], [], []
+    options = {"game": "pong", "preset": "dqn"}
+    with reverie.EnvPool(atari.make, ENVS, env_kwargs=options, num_workers=2) as pool:
+        batch = pool.reset(1).result()
+        frames.append(batch.observation[:, -1])
+        for _ in range(STEPS):
+            action = rng.integers(6, size=ENVS)
+            batch = pool.step(action).result()
+            frames.append(batch.observation[:, -1])
+            actions.append(action)
+            rewards.append(batch.reward)
+            ends.append(batch.terminated)
+    np.savez(path, frames=frames, actions=actions, rewards=rewards, ends=ends)
+
+
+def resident_bytes() -> int:
+    """What this process has in memory."""
+    line = next(
+        line for line in Path("/proc/self/status").read_text().splitlines() if "VmRSS" in line
+    )
+    return int(line.split()[1]) * 1024
+
+
+def made(kind: str, transitions: int) -> Any:  # noqa: ANN401
+    """An empty buffer."""
+    import gymnasium as gym
+    from stable_baselines3.common.buffers import ReplayBuffer
+
+    from reverie.contrib import sb3
+
+    space = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    both = {"device": "cpu", "n_envs": ENVS, "handle_timeout_termination": False}
+    if kind == "reverie":
+        return sb3.ReplayBuffer(transitions, space, gym.spaces.Discrete(6), frame_stack=4, **both)
+    return ReplayBuffer(
+        transitions, space, gym.spaces.Discrete(6), optimize_memory_usage=True, **both
+    )
+
+
+def fill(kind: str, path: Path, transitions: int) -> None:
+    """Fills a buffer; prints what it cost."""
+    import torch
+
+    torch.set_num_threads(1)
+    played = {name: np.ascontiguousarray(array) for name, array in np.load(path).items()}
+    frames = played["frames"]
+    stack = np.repeat(frames[0][:, None], 4, axis=1)
+    buffer = made(kind, transitions)
+    buffer.add(stack, stack, np.zeros(ENVS, int), np.zeros(ENVS), np.zeros(ENVS, bool), [{}] * ENVS)
+    before = resident_bytes()
+    spent: list[list[float]] = [[], []]
+    for index in range(transitions // ENVS - 1):
+        step = index % STEPS
+        then = np.concatenate([stack[:, 1:], frames[step + 1][:, None]], axis=1)
+        done = played["ends"][step] | (step == STEPS - 1)
+        arguments = (stack, then, played["actions"][step], played["rewards"][step], done)
+        begin = time.thread_time()
+        buffer.add(*arguments, [{}] * ENVS)
+        spent[0].append(time.thread_time() - begin)
+        stack = then
+        for game in np.flatnonzero(done):
+            first = frames[0, game] if step == STEPS - 1 else then[game, -1]
+            stack[game] = first
+        if index % 20 == 0:
+            begin = time.thread_time()
+            buffer.sample(BATCH)
+            spent[1].append(time.thread_time() - begin)
+    grown = resident_bytes() - before
+    add_us, sample_us = (float(np.median(times)) * 1e6 for times in spent)
+    print(
+        f"{kind:18} {transitions:7} steps  {grown / 1e6:8.1f} MB resident more   "
+        f"add {add_us:6.0f} us   sample {BATCH} {sample_us:6.0f} us",
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Records, and fills both."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--transitions", type=int, default=100_000)
+    parser.add_argument("--fill", nargs=2, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.fill:
+        return fill(arguments.fill[0], Path(arguments.fill[1]), arguments.transitions)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "pong.npz"
+        record(path)
+        for kind in ("reverie", "stable-baselines3"):
+            command = [sys.executable, __file__, "--fill", kind, str(path)]
+            subprocess.run([*command, "--transitions", str(arguments.transitions)], check=True)
+    return None
+
+
+if __name__ == "__main__":
+    main()
