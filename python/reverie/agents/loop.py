@@ -5,8 +5,8 @@
     learner   learner.learn(batch) --> |TD error| of each transition --> priorities
 
 With ``actors=0`` one thread does all three in turn, and a seed repeats the run as far as the
-learner itself does. Otherwise each has a thread of its own, and the pace holds ``update_interval``
-as the native `Trainer` does.
+learner itself does. Otherwise each has a thread of its own, and waits between them hold
+``update_interval`` as in the native `Trainer`.
 """
 
 from __future__ import annotations
@@ -443,7 +443,7 @@ class Loop:
                 self._waited["learner"] += time.monotonic() - begin
             return item if self._end == "running" else _STOPPED
 
-    # --- The pace.
+    # --- The ratio of steps to batches.
 
     def _batch_count(self) -> int:
         after = max(0, self._s["steps"] - self._s["warmup_steps"])

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "reverie/codec/byte_arrays.h"
-#include "reverie/replay/selector.h"
+#include "reverie/selectors/selector.h"
 
 namespace reverie {
 

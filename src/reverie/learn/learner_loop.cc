@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "reverie/codec/byte_arrays.h"
-#include "reverie/replay/selector.h"
+#include "reverie/selectors/selector.h"
 
 namespace reverie {
 

@@ -1,96 +1,22 @@
+// Threads, evaluations and what callers ask. Checkpoints are in trainer_checkpoint.cc.
+//
 // Tested in tests/integration/training_test.cc.
 #include "reverie/learn/trainer.h"
 
 #include <algorithm>
 #include <cmath>
 #include <exception>
-#include <map>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "reverie/base/check.h"
-#include "reverie/base/format.h"
-#include "reverie/codec/byte_arrays.h"
-#include "reverie/transitions/replay_state.h"
 
 namespace reverie {
 namespace {
 
 // Where one thread acts and learns, not every version is needed.
 constexpr std::uint64_t kPublishInTurn = 64;
-
-// What a payload of a checkpoint of a training begins with.
-constexpr std::string_view kStateKind = "reverie training, 1";
-
-using NamedTexts = std::map<std::string, std::string>;
-
-NamedTexts texts_of(const TrainSettings& settings) {
-  NamedTexts texts;
-  for (const auto& [name, value] : write_settings(settings)) {
-    texts[name] = std::visit([](const auto& field) { return format("{}", field); }, value);
-  }
-  return texts;
-}
-
-void write_identity(const std::string& identity, const TrainSettings& settings, ByteWriter& out) {
-  out.text(kStateKind).text(identity);
-  const NamedTexts texts = texts_of(settings);
-  out.u32(static_cast<std::uint32_t>(texts.size()));
-  for (const auto& [name, text] : texts) out.text(name).text(text);
-}
-
-// Refuses a checkpoint of another training by what differs first.
-Status check_identity(const std::string& identity, const TrainSettings& settings, ByteReader& in) {
-  if (const std::string kind = in.text(); kind != kStateKind) {
-    return invalid_argument(
-        "it is no checkpoint of a training, or one of another version; give a folder that a "
-        "training has saved");
-  }
-  const std::string given = in.text();
-  NamedTexts theirs;
-  const std::size_t count = in.count32(8);
-  for (std::size_t i = 0; i < count && in.ok(); ++i) {
-    std::string name = in.text();
-    theirs[std::move(name)] = in.text();
-  }
-  if (!in.ok()) return data_loss("the settings of the checkpoint are cut short");
-  if (given != identity) {
-    return invalid_argument("the checkpoint is of {}; this training is of {}", given, identity);
-  }
-  const NamedTexts ours = texts_of(settings);
-  const auto refuse = [](const std::string& name, const std::string& there,
-                         const std::string& here) {
-    return invalid_argument(
-        "the checkpoint was made with {} {}, and this training has {}; resume it with its own "
-        "settings",
-        name, there, here);
-  };
-  for (const auto& [name, text] : ours) {
-    const auto there = theirs.find(name);
-    if (there == theirs.end()) return refuse(name, "left out", text);
-    if (there->second != text) return refuse(name, there->second, text);
-  }
-  for (const auto& [name, text] : theirs) {
-    if (!ours.contains(name)) return refuse(name, text, "none");
-  }
-  return {};
-}
-
-// A part of the state: bytes that are judged alone.
-template <typename Save>
-Status write_part(ByteWriter& out, Save&& save) {
-  std::vector<std::byte> bytes;
-  ByteWriter part(bytes);
-  REVERIE_RETURN_IF_ERROR(save(part));
-  write_array<std::byte>(bytes, out);
-  return {};
-}
-
-ByteReader read_part(ByteReader& in) {
-  return ByteReader(in.raw(in.u64()));
-}
 
 }  // namespace
 
@@ -140,7 +66,7 @@ Trainer::Trainer(TrainerParts parts)
       store_(std::move(parts.store)),
       identity_(std::move(parts.identity)),
       log_(settings_.return_window),
-      pacer_(std::make_unique<Pacer>(pace_options(), clock_)) {
+      gate_(std::make_unique<RatioGate>(ratio_options(), clock_)) {
   ParameterServerOptions options;
   options.learner_count = settings_.learners;
   options.reader_count = settings_.actors + 1;  // the last is for policy()
@@ -151,8 +77,8 @@ Trainer::Trainer(TrainerParts parts)
   server_ = std::make_unique<ParameterServer>(*agent_, options);
 }
 
-PaceOptions Trainer::pace_options() const {
-  PaceOptions options;
+UpdateRatioOptions Trainer::ratio_options() const {
+  UpdateRatioOptions options;
   options.steps = settings_.steps;
   options.warmup = settings_.warmup_steps;
   options.update_interval = settings_.update_interval;
@@ -170,7 +96,7 @@ Trainer::~Trainer() {
     (void)new Loops(std::move(loops_));
     (void)new std::shared_ptr<ReplayService>(std::move(service_));
     (void)server_.release();
-    (void)pacer_.release();
+    (void)gate_.release();
     (void)changed_.release();
     return;
   }
@@ -190,7 +116,7 @@ void Trainer::start_thread(Body body) {
       status = internal_error("a thread of the training raised: {}", error.what());
     }
     if (!status.ok() && status.code() != StatusCode::kCancelled) end(TrainEnd::kFailed, status);
-    pacer_->detach();
+    gate_->detach();
     MutexLock lock(mutex_);
     if (--running_ > 0) return;
     if (end_ == TrainEnd::kRunning) end_ = TrainEnd::kAllSteps;
@@ -210,7 +136,7 @@ Status Trainer::start() {
     is_started_ = true;
     started_at_ = clock_.now();
     running_ = settings_.actors == 0 ? 1 : settings_.actors + settings_.learners;
-    pacer_->attach(running_);
+    gate_->attach(running_);
   }
   if (settings_.actors == 0) {
     start_thread([this] { return run_in_turn(); });
@@ -246,7 +172,7 @@ void Trainer::end(TrainEnd how, Status status) {
     }
     changed_->notify_all();
   }
-  pacer_->stop();
+  gate_->stop();
   // A gradient that waits for no other one is still used: what was begun is then whole, and saved
   // so.
   if (!settings_.asynchronous && settings_.learners > 1) server_->stop();
@@ -258,12 +184,12 @@ double Trainer::share_of(std::uint64_t steps) const {
 
 Status Trainer::run_actor(std::size_t actor) {
   ActorLoop& loop = *loops_.actors[actor];
-  std::uint64_t steps = pacer_->pace().collected();
+  std::uint64_t steps = gate_->ratio().collected();
   check_return();
-  while (pacer_->begin_collect()) {
+  while (gate_->begin_collect()) {
     const nn::PublishedParameters::Version policy = server_->policy(actor);
     REVERIE_RETURN_IF_ERROR(loop.step(*policy.parameters, steps));
-    steps = pacer_->collect(loop.env_count());
+    steps = gate_->collect(loop.env_count());
     check_return();
     REVERIE_RETURN_IF_ERROR(evaluate_when_due(steps, *policy.parameters));
   }
@@ -272,32 +198,32 @@ Status Trainer::run_actor(std::size_t actor) {
 
 Status Trainer::run_learner(std::size_t learner) {
   const bool alone = settings_.asynchronous || settings_.learners == 1;
-  for (std::uint64_t round = pacer_->pace().learned() / settings_.learners;; ++round) {
-    const bool goes_on = alone ? pacer_->begin_next_batch()
-                               : pacer_->begin_batch((round + 1) * settings_.learners - 1);
+  for (std::uint64_t round = gate_->ratio().learned() / settings_.learners;; ++round) {
+    const bool goes_on = alone ? gate_->begin_next_batch()
+                               : gate_->begin_batch((round + 1) * settings_.learners - 1);
     if (!goes_on) return {};
-    REVERIE_RETURN_IF_ERROR(learn_once(learner, pacer_->pace().collected()));
-    pacer_->learn(1);
+    REVERIE_RETURN_IF_ERROR(learn_once(learner, gate_->ratio().collected()));
+    gate_->learn(1);
   }
 }
 
 Status Trainer::run_in_turn() {
   ActorLoop& actor = *loops_.actors.front();
-  const Pace begin = pacer_->pace();
+  const UpdateRatio begin = gate_->ratio();
   std::uint64_t batch = begin.learned();
   std::uint64_t steps = begin.collected();
   // What a checkpoint was written before comes first.
   for (;;) {
     check_return();
     REVERIE_RETURN_IF_ERROR(evaluate_when_due(steps, *agent_->weights().networks[0]));
-    for (; batch < pacer_->batch_count() && pacer_->pace().is_due(batch); ++batch) {
-      if (pacer_->is_stopped()) return {};
+    for (; batch < gate_->batch_count() && gate_->ratio().is_due(batch); ++batch) {
+      if (gate_->is_stopped()) return {};
       REVERIE_RETURN_IF_ERROR(learn_once(0, steps));
-      pacer_->learn(1);
+      gate_->learn(1);
     }
-    if (!pacer_->begin_collect()) return {};
+    if (!gate_->begin_collect()) return {};
     REVERIE_RETURN_IF_ERROR(actor.step(*agent_->weights().networks[0], steps));
-    steps = pacer_->collect(actor.env_count());
+    steps = gate_->collect(actor.env_count());
   }
 }
 
@@ -334,7 +260,7 @@ Status Trainer::evaluate_when_due(std::uint64_t steps, const nn::Parameters& wei
   }
   EvaluateOptions options;
   options.episode_count = settings_.evaluation_episodes;
-  options.interrupted = [this] { return pacer_->is_stopped(); };
+  options.interrupted = [this] { return gate_->is_stopped(); };
   const std::uint64_t seed = derived_seed(*settings_.seed, SeedUse::kEvaluation, steps / interval);
   const Result<std::vector<double>> returns =
       reverie::evaluate(make_envs_, *agent_, weights, seed, options);
@@ -354,119 +280,6 @@ Status Trainer::evaluate_when_due(std::uint64_t steps, const nn::Parameters& wei
   return {};
 }
 
-// --- Checkpoints -------------------------------------------------------------------------------
-
-Result<std::string> Trainer::save(checkpoint::Checkpointer& to) {
-  REVERIE_RETURN_IF_ERROR(fork_guard_.check("the trainer"));
-  if (!store_) return unimplemented("this training's store is not its own, and cannot be saved");
-  MutexLock saving(save_mutex_);
-  bool is_at_work = false;
-  {
-    MutexLock lock(mutex_);
-    is_at_work = is_started_ && running_ > 0;
-  }
-  if (!is_at_work) return write(to);
-  const bool is_paused = pacer_->pause();
-  // One that is stopped is over within a step of each thread.
-  if (!is_paused) wait(TimePoint::max());
-  Result<std::string> folder = write(to);
-  pacer_->go_on();
-  return folder;
-}
-
-Result<std::string> Trainer::write(checkpoint::Checkpointer& to) {
-  std::vector<std::byte> state;
-  ByteWriter out(state);
-  REVERIE_RETURN_IF_ERROR(write_state(out));
-  std::string folder;
-  REVERIE_RETURN_IF_ERROR(write_replay_state(loops_.buffers(), state, [&]() -> Status {
-    REVERIE_ASSIGN_OR_RETURN(checkpoint::Written written, to.write(*store_, state));
-    folder = std::move(written.folder);
-    return {};
-  }));
-  return folder;
-}
-
-Status Trainer::write_state(ByteWriter& out) {
-  write_identity(identity_, settings_, out);
-  REVERIE_RETURN_IF_ERROR(write_part(out, [&](ByteWriter& part) { return agent_->save(part); }));
-  REVERIE_RETURN_IF_ERROR(write_part(out, [&](ByteWriter& part) -> Status {
-    const TrainProgress now = progress();
-    part.u64(now.steps).u64(now.batches).f64(now.elapsed_s).f64(now.loss);
-    MutexLock lock(evaluation_mutex_);
-    part.u64(evaluated_).f64(best_mean_);
-    write_array<Evaluation>(evaluations_, part);
-    write_array<float>(best_.span(), part);
-    return {};
-  }));
-  REVERIE_RETURN_IF_ERROR(write_part(out, [&](ByteWriter& part) -> Status {
-    server_->save(part);
-    return {};
-  }));
-  REVERIE_RETURN_IF_ERROR(write_part(out, [&](ByteWriter& part) -> Status {
-    log_.save(part);
-    return {};
-  }));
-  for (const auto& actor : loops_.actors) {
-    REVERIE_RETURN_IF_ERROR(write_part(out, [&](ByteWriter& part) { return actor->save(part); }));
-  }
-  for (const auto& learner : loops_.learners) {
-    REVERIE_RETURN_IF_ERROR(write_part(out, [&](ByteWriter& part) -> Status {
-      learner->save(part);
-      return {};
-    }));
-  }
-  return {};
-}
-
-Status Trainer::read_run(ByteReader in) {
-  const std::uint64_t steps = in.u64();
-  const std::uint64_t batches = in.u64();
-  elapsed_before_s_ = in.f64();
-  loss_ = in.f64();
-  MutexLock lock(evaluation_mutex_);
-  evaluated_ = in.u64();
-  best_mean_ = in.f64();
-  evaluations_ = read_array<Evaluation>(in);
-  const std::vector<float> best = read_array<float>(in);
-  REVERIE_RETURN_IF_ERROR(check_done(in, "the run"));
-  if (!evaluations_.empty()) {
-    best_ = agent_->weights().networks[0]->copy();
-    if (best.size() != best_.float_count()) {
-      return data_loss("the best policy has {} numbers, not {}", best.size(), best_.float_count());
-    }
-    std::ranges::copy(best, best_.data());
-  }
-  pacer_->restore(steps, batches);
-  return {};
-}
-
-Status Trainer::restore(checkpoint::LoadedCheckpoint& from) {
-  ByteReader in(from.manifest.payload);
-  REVERIE_RETURN_IF_ERROR(check_identity(identity_, settings_, in));
-  (void)read_part(in);  // the agent, which has it
-  REVERIE_RETURN_IF_ERROR(read_run(read_part(in)));
-  ByteReader server = read_part(in);
-  REVERIE_RETURN_IF_ERROR(server_->load(server));
-  ByteReader log = read_part(in);
-  REVERIE_RETURN_IF_ERROR(log_.load(log));
-  for (const auto& actor : loops_.actors) {
-    ByteReader part = read_part(in);
-    REVERIE_RETURN_IF_ERROR(actor->load(part));
-  }
-  for (const auto& learner : loops_.learners) {
-    ByteReader part = read_part(in);
-    REVERIE_RETURN_IF_ERROR(learner->load(part));
-  }
-  REVERIE_ASSIGN_OR_RETURN(const ReplayPlan plan, read_replay_plan(in));
-  const std::vector<ReplayBuffer*> buffers = loops_.buffers();
-  if (plan != ReplayPlan::of(buffers.front()->plan()) || from.tables.size() != 1) {
-    return data_loss("the replay of the checkpoint is of another shape than its settings say");
-  }
-  REVERIE_RETURN_IF_ERROR(restore_replay(buffers, in, from.tables.front().trajectories));
-  return checkpoint::restore(*store_, from, checkpoint::OnMismatch::kRefuse);
-}
-
 // --- What callers ask --------------------------------------------------------------------------
 
 Status Trainer::status() const {
@@ -476,17 +289,17 @@ Status Trainer::status() const {
 
 TrainProgress Trainer::progress() const {
   TrainProgress progress;
-  const Pace pace = pacer_->pace();
-  progress.steps = pace.collected();
-  progress.batches = pace.learned();
-  progress.batch_count = pace.batch_count();
-  progress.measured_interval = pace.measured_interval();
+  const UpdateRatio ratio = gate_->ratio();
+  progress.steps = ratio.collected();
+  progress.batches = ratio.learned();
+  progress.batch_count = ratio.batch_count();
+  progress.measured_interval = ratio.measured_interval();
   progress.server = server_->counts();
   progress.updates = progress.server.steps;
   progress.episodes = log_.count();
   progress.mean_return = log_.mean();
   progress.loss = loss_.load(std::memory_order_relaxed);
-  progress.waits = pacer_->waits();
+  progress.waits = gate_->waits();
   progress.elapsed_s = elapsed_before_s_;
   MutexLock lock(mutex_);
   progress.end = is_over() ? end_ : TrainEnd::kRunning;

@@ -2,7 +2,7 @@
 //
 //     actors 0      one thread: act, learn, act, learn, ...            a seed repeats the run
 //
-//     actors >= 1   actor threads --> replay --> learner threads       Pacer holds their ratio
+//     actors >= 1   actor threads --> replay --> learner threads       RatioGate holds their ratio
 //                        ^--- weights --- ParameterServer <--'
 //
 //     REVERIE_ASSIGN_OR_RETURN(auto trainer, Trainer::open(std::move(parts)));
@@ -30,10 +30,10 @@
 #include "reverie/learn/evaluate.h"
 #include "reverie/learn/learner_loop.h"
 #include "reverie/learn/loops.h"
-#include "reverie/learn/pace.h"
 #include "reverie/learn/parameter_server.h"
 #include "reverie/learn/return_log.h"
 #include "reverie/learn/train_settings.h"
+#include "reverie/learn/update_ratio.h"
 
 namespace reverie {
 
@@ -70,7 +70,7 @@ struct TrainProgress {
   std::optional<double> measured_interval;  // environment steps a batch since the warm-up
   double elapsed_s = 0;
   double loss = 0;  // of the last batch
-  Pacer::Waits waits;
+  RatioGate::Waits waits;
   ParameterServer::Counts server;
 };
 
@@ -130,7 +130,7 @@ class Trainer {
 
  private:
   explicit Trainer(TrainerParts parts);
-  PaceOptions pace_options() const;
+  UpdateRatioOptions ratio_options() const;
   double share_of(std::uint64_t steps) const;
 
   // Bodies of the threads. Each returns when the run is over, for whatever reason.
@@ -162,7 +162,7 @@ class Trainer {
   std::shared_ptr<LocalService> store_;
   const std::string identity_;
   ReturnLog log_;
-  std::unique_ptr<Pacer> pacer_;
+  std::unique_ptr<RatioGate> gate_;
   std::unique_ptr<ParameterServer> server_;
   Loops loops_;
   std::atomic<double> loss_{0};

@@ -1,10 +1,10 @@
-#include "reverie/learn/pace.h"
+#include "reverie/learn/update_ratio.h"
 
 #include <cmath>
 
 namespace reverie {
 
-Pace::Pace(const PaceOptions& options) : options_(options) {
+UpdateRatio::UpdateRatio(const UpdateRatioOptions& options) : options_(options) {
   // Room for two rounds and two strides, or else actors and learners would wait for each other.
   const double round = options.update_interval * static_cast<double>(options.batches_per_round);
   lead_ = std::max(static_cast<double>(options.lead),
@@ -17,31 +17,34 @@ Pace::Pace(const PaceOptions& options) : options_(options) {
   }
 }
 
-std::optional<double> Pace::measured_interval() const {
+std::optional<double> UpdateRatio::measured_interval() const {
   if (learned_ == 0 || collected_ < options_.warmup) return std::nullopt;
   return static_cast<double>(collected_ - options_.warmup) / static_cast<double>(learned_);
 }
 
-Pacer::Pacer(const PaceOptions& options, Clock& clock)
-    : options_(options), clock_(clock), batch_count_(Pace(options).batch_count()), pace_(options) {}
+RatioGate::RatioGate(const UpdateRatioOptions& options, Clock& clock)
+    : options_(options),
+      clock_(clock),
+      batch_count_(UpdateRatio(options).batch_count()),
+      ratio_(options) {}
 
-void Pacer::wait_for_change() {
+void RatioGate::wait_for_change() {
   ++resting_;
   if (is_paused_) changed_.notify_all();
   changed_.wait(mutex_);
   --resting_;
 }
 
-bool Pacer::begin_collect() {
+bool RatioGate::begin_collect() {
   MutexLock lock(mutex_);
   const auto is_open = [this] {
     mutex_.assert_held();
     return !is_stopped_ && (is_paused_ || claimed_ < options_.steps);
   };
-  if (is_open() && (is_paused_ || !pace_.may_collect())) {
+  if (is_open() && (is_paused_ || !ratio_.may_collect())) {
     const TimePoint begin = clock_.now();
     ++waiting_actors_;
-    while (is_open() && (is_paused_ || !pace_.may_go_on_collecting())) wait_for_change();
+    while (is_open() && (is_paused_ || !ratio_.may_go_on_collecting())) wait_for_change();
     --waiting_actors_;
     waits_.actors_s += to_seconds(clock_.now() - begin);
   }
@@ -50,31 +53,31 @@ bool Pacer::begin_collect() {
   return true;
 }
 
-std::uint64_t Pacer::collect(std::uint64_t steps) {
+std::uint64_t RatioGate::collect(std::uint64_t steps) {
   MutexLock lock(mutex_);
-  pace_.collect(steps);
-  const bool has_enough = static_cast<double>(pace_.collected()) >= wanted_steps_;
+  ratio_.collect(steps);
+  const bool has_enough = static_cast<double>(ratio_.collected()) >= wanted_steps_;
   if (waiting_learners_ > 0 && (has_enough || is_collected())) changed_.notify_all();
-  return pace_.collected();
+  return ratio_.collected();
 }
 
-bool Pacer::wait_for_batch(std::uint64_t number, bool in_round) {
+bool RatioGate::wait_for_batch(std::uint64_t number, bool in_round) {
   if (number >= batch_count_) return false;
   // Others of the round wait for this thread, and no longer for steps.
   const auto is_begun = [&] {
     mutex_.assert_held();
     return in_round && number < rounds_end_;
   };
-  if (!is_stopped_ && !is_begun() && (is_paused_ || !pace_.is_due(number))) {
+  if (!is_stopped_ && !is_begun() && (is_paused_ || !ratio_.is_due(number))) {
     const TimePoint begin = clock_.now();
     // A learner that has caught up lets a few batches gather, so as not to be woken for each.
     const double wanted =
-        pace_.is_due(number)
+        ratio_.is_due(number)
             ? 0
-            : pace_.steps_before(number) + std::max(0.0, static_cast<double>(options_.lead) / 8);
+            : ratio_.steps_before(number) + std::max(0.0, static_cast<double>(options_.lead) / 8);
     while (!is_stopped_ && !is_begun() &&
-           (is_paused_ || (static_cast<double>(pace_.collected()) < wanted &&
-                           !(is_collected() && pace_.is_due(number))))) {
+           (is_paused_ || (static_cast<double>(ratio_.collected()) < wanted &&
+                           !(is_collected() && ratio_.is_due(number))))) {
       wanted_steps_ = waiting_learners_ == 0 ? wanted : std::min(wanted, wanted_steps_);
       ++waiting_learners_;
       wait_for_change();
@@ -89,15 +92,15 @@ bool Pacer::wait_for_batch(std::uint64_t number, bool in_round) {
   return !is_stopped_;
 }
 
-bool Pacer::begin_batch(std::uint64_t number) {
+bool RatioGate::begin_batch(std::uint64_t number) {
   MutexLock lock(mutex_);
   return wait_for_batch(number, /*in_round=*/true);
 }
 
-bool Pacer::begin_next_batch() {
+bool RatioGate::begin_next_batch() {
   MutexLock lock(mutex_);
   // Another learner may begin the batch that was waited for.
-  while (begun_ < batch_count_ && !is_stopped_ && (is_paused_ || !pace_.is_due(begun_))) {
+  while (begun_ < batch_count_ && !is_stopped_ && (is_paused_ || !ratio_.is_due(begun_))) {
     if (!wait_for_batch(begun_, /*in_round=*/false)) return false;
   }
   if (is_stopped_ || begun_ >= batch_count_) return false;
@@ -105,18 +108,18 @@ bool Pacer::begin_next_batch() {
   return true;
 }
 
-void Pacer::attach(std::size_t threads) {
+void RatioGate::attach(std::size_t threads) {
   MutexLock lock(mutex_);
   threads_ += threads;
 }
 
-void Pacer::detach() {
+void RatioGate::detach() {
   MutexLock lock(mutex_);
   --threads_;
   if (is_paused_) changed_.notify_all();
 }
 
-bool Pacer::pause() {
+bool RatioGate::pause() {
   MutexLock lock(mutex_);
   if (is_paused_ || is_stopped_) return false;
   is_paused_ = true;
@@ -124,43 +127,43 @@ bool Pacer::pause() {
   return !is_stopped_;
 }
 
-void Pacer::go_on() {
+void RatioGate::go_on() {
   MutexLock lock(mutex_);
   is_paused_ = false;
   changed_.notify_all();
 }
 
-void Pacer::restore(std::uint64_t collected, std::uint64_t learned) {
+void RatioGate::restore(std::uint64_t collected, std::uint64_t learned) {
   MutexLock lock(mutex_);
-  pace_.restore(collected, learned);
+  ratio_.restore(collected, learned);
   claimed_ = collected;
   begun_ = learned;
   rounds_end_ = learned;
 }
 
-void Pacer::learn(std::uint64_t batches) {
+void RatioGate::learn(std::uint64_t batches) {
   MutexLock lock(mutex_);
-  pace_.learn(batches);
-  if (waiting_actors_ > 0 && pace_.may_go_on_collecting()) changed_.notify_all();
+  ratio_.learn(batches);
+  if (waiting_actors_ > 0 && ratio_.may_go_on_collecting()) changed_.notify_all();
 }
 
-void Pacer::stop() {
+void RatioGate::stop() {
   MutexLock lock(mutex_);
   is_stopped_ = true;
   changed_.notify_all();
 }
 
-bool Pacer::is_stopped() const {
+bool RatioGate::is_stopped() const {
   MutexLock lock(mutex_);
   return is_stopped_;
 }
 
-Pace Pacer::pace() const {
+UpdateRatio RatioGate::ratio() const {
   MutexLock lock(mutex_);
-  return pace_;
+  return ratio_;
 }
 
-Pacer::Waits Pacer::waits() const {
+RatioGate::Waits RatioGate::waits() const {
   MutexLock lock(mutex_);
   return waits_;
 }

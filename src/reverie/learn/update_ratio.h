@@ -1,12 +1,13 @@
-// Pace: how many environment steps there are for each batch that is learned from, held for a run.
+// UpdateRatio: how many environment steps there are for each batch that is learned from, held for a
+// run.
 //
 //     steps     |--- warmup ---|--- update_interval ---|--- update_interval ---| ...
 //     batches                                          0                       1
 //
 // Batch number b may be learned from once warmup + (b + 1) update_interval steps are collected.
 // Actors may collect until they are `lead` steps ahead of that; then they wait until half of the
-// lead is used up, so that neither side is woken for every step. Pace is the arithmetic alone;
-// Pacer (below) lets threads wait for it.
+// lead is used up, so that neither side is woken for every step. UpdateRatio is the arithmetic
+// alone; RatioGate (below) lets threads wait for it.
 //
 // Source: the loop of "Parallel Actors and Learners", algorithm 1, with actors and learners apart.
 #pragma once
@@ -20,7 +21,7 @@
 
 namespace reverie {
 
-struct PaceOptions {
+struct UpdateRatioOptions {
   std::uint64_t steps = 0;  // of the run
   std::uint64_t warmup = 0;
   double update_interval = 1;
@@ -30,9 +31,9 @@ struct PaceOptions {
 };
 
 // A plain state machine. Numbers of steps and batches count from the run's begin.
-class Pace {
+class UpdateRatio {
  public:
-  explicit Pace(const PaceOptions& options);
+  explicit UpdateRatio(const UpdateRatioOptions& options);
 
   // Batches of the whole run: a multiple of batches_per_round.
   std::uint64_t batch_count() const { return batch_count_; }
@@ -71,22 +72,22 @@ class Pace {
   std::optional<double> measured_interval() const;
 
  private:
-  PaceOptions options_;
+  UpdateRatioOptions options_;
   double lead_;
   std::uint64_t batch_count_ = 0;
   std::uint64_t collected_ = 0;
   std::uint64_t learned_ = 0;
 };
 
-// Thread-safe: the shell that lets actors and learners wait for their Pace.
-class Pacer {
+// Thread-safe: the shell that lets actors and learners wait for their UpdateRatio.
+class RatioGate {
  public:
   struct Waits {
     double actors_s = 0;    // of all actors together
     double learners_s = 0;  // of all learners together
   };
 
-  Pacer(const PaceOptions& options, Clock& clock);
+  RatioGate(const UpdateRatioOptions& options, Clock& clock);
 
   // Waits until an actor may take actor_stride steps. False once the run has all its steps, or is
   // stopped. The steps count from collect() on.
@@ -117,7 +118,7 @@ class Pacer {
 
   std::uint64_t batch_count() const { return batch_count_; }
   // How things stand.
-  Pace pace() const;
+  UpdateRatio ratio() const;
   Waits waits() const;
 
  private:
@@ -127,15 +128,15 @@ class Pacer {
   void wait_for_change() REVERIE_REQUIRES(mutex_);
   // Whether no actor will take further steps.
   bool is_collected() const REVERIE_REQUIRES(mutex_) {
-    return claimed_ >= options_.steps && pace_.collected() >= claimed_;
+    return claimed_ >= options_.steps && ratio_.collected() >= claimed_;
   }
 
-  const PaceOptions options_;
+  const UpdateRatioOptions options_;
   Clock& clock_;
   const std::uint64_t batch_count_;
   mutable Mutex mutex_;
   CondVar changed_;
-  Pace pace_ REVERIE_GUARDED_BY(mutex_);
+  UpdateRatio ratio_ REVERIE_GUARDED_BY(mutex_);
   std::uint64_t claimed_ REVERIE_GUARDED_BY(mutex_) = 0;  // steps, by actors that take them now
   std::uint64_t begun_ REVERIE_GUARDED_BY(mutex_) = 0;    // batches, of begin_next_batch()
   int waiting_actors_ REVERIE_GUARDED_BY(mutex_) = 0;

@@ -1,0 +1,203 @@
+// What a training writes into its checkpoints, and how it goes on from one.
+//
+// Tested in tests/integration/training_test.cc.
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "reverie/base/format.h"
+#include "reverie/codec/byte_arrays.h"
+#include "reverie/learn/trainer.h"
+#include "reverie/transitions/replay_state.h"
+
+namespace reverie {
+namespace {
+
+// What a payload of a checkpoint of a training begins with.
+constexpr std::string_view kStateKind = "reverie training, 1";
+
+using NamedTexts = std::map<std::string, std::string>;
+
+NamedTexts texts_of(const TrainSettings& settings) {
+  NamedTexts texts;
+  for (const auto& [name, value] : write_settings(settings)) {
+    texts[name] = std::visit([](const auto& field) { return format("{}", field); }, value);
+  }
+  return texts;
+}
+
+void write_identity(const std::string& identity, const TrainSettings& settings, ByteWriter& out) {
+  out.text(kStateKind).text(identity);
+  const NamedTexts texts = texts_of(settings);
+  out.u32(static_cast<std::uint32_t>(texts.size()));
+  for (const auto& [name, text] : texts) out.text(name).text(text);
+}
+
+// Refuses a checkpoint of another training by what differs first.
+Status check_identity(const std::string& identity, const TrainSettings& settings, ByteReader& in) {
+  if (const std::string kind = in.text(); kind != kStateKind) {
+    return invalid_argument(
+        "it is no checkpoint of a training, or one of another version; give a folder that a "
+        "training has saved");
+  }
+  const std::string given = in.text();
+  NamedTexts theirs;
+  const std::size_t count = in.count32(8);
+  for (std::size_t i = 0; i < count && in.ok(); ++i) {
+    std::string name = in.text();
+    theirs[std::move(name)] = in.text();
+  }
+  if (!in.ok()) return data_loss("the settings of the checkpoint are cut short");
+  if (given != identity) {
+    return invalid_argument("the checkpoint is of {}; this training is of {}", given, identity);
+  }
+  const NamedTexts ours = texts_of(settings);
+  const auto refuse = [](const std::string& name, const std::string& there,
+                         const std::string& here) {
+    return invalid_argument(
+        "the checkpoint was made with {} {}, and this training has {}; resume it with its own "
+        "settings",
+        name, there, here);
+  };
+  for (const auto& [name, text] : ours) {
+    const auto there = theirs.find(name);
+    if (there == theirs.end()) return refuse(name, "left out", text);
+    if (there->second != text) return refuse(name, there->second, text);
+  }
+  for (const auto& [name, text] : theirs) {
+    if (!ours.contains(name)) return refuse(name, text, "none");
+  }
+  return {};
+}
+
+// A part of the state: bytes that are judged alone.
+template <typename Save>
+Status write_part(ByteWriter& out, Save&& save) {
+  std::vector<std::byte> bytes;
+  ByteWriter part(bytes);
+  REVERIE_RETURN_IF_ERROR(save(part));
+  write_array<std::byte>(bytes, out);
+  return {};
+}
+
+ByteReader read_part(ByteReader& in) {
+  return ByteReader(in.raw(in.u64()));
+}
+
+}  // namespace
+
+Result<std::string> Trainer::save(checkpoint::Checkpointer& to) {
+  REVERIE_RETURN_IF_ERROR(fork_guard_.check("the trainer"));
+  if (!store_) return unimplemented("this training's store is not its own, and cannot be saved");
+  MutexLock saving(save_mutex_);
+  bool is_at_work = false;
+  {
+    MutexLock lock(mutex_);
+    is_at_work = is_started_ && running_ > 0;
+  }
+  if (!is_at_work) return write(to);
+  const bool is_paused = gate_->pause();
+  // One that is stopped is over within a step of each thread.
+  if (!is_paused) wait(TimePoint::max());
+  Result<std::string> folder = write(to);
+  gate_->go_on();
+  return folder;
+}
+
+Result<std::string> Trainer::write(checkpoint::Checkpointer& to) {
+  std::vector<std::byte> state;
+  ByteWriter out(state);
+  REVERIE_RETURN_IF_ERROR(write_state(out));
+  std::string folder;
+  REVERIE_RETURN_IF_ERROR(write_replay_state(loops_.buffers(), state, [&]() -> Status {
+    REVERIE_ASSIGN_OR_RETURN(checkpoint::Written written, to.write(*store_, state));
+    folder = std::move(written.folder);
+    return {};
+  }));
+  return folder;
+}
+
+Status Trainer::write_state(ByteWriter& out) {
+  write_identity(identity_, settings_, out);
+  REVERIE_RETURN_IF_ERROR(write_part(out, [&](ByteWriter& part) { return agent_->save(part); }));
+  REVERIE_RETURN_IF_ERROR(write_part(out, [&](ByteWriter& part) -> Status {
+    const TrainProgress now = progress();
+    part.u64(now.steps).u64(now.batches).f64(now.elapsed_s).f64(now.loss);
+    MutexLock lock(evaluation_mutex_);
+    part.u64(evaluated_).f64(best_mean_);
+    write_array<Evaluation>(evaluations_, part);
+    write_array<float>(best_.span(), part);
+    return {};
+  }));
+  REVERIE_RETURN_IF_ERROR(write_part(out, [&](ByteWriter& part) -> Status {
+    server_->save(part);
+    return {};
+  }));
+  REVERIE_RETURN_IF_ERROR(write_part(out, [&](ByteWriter& part) -> Status {
+    log_.save(part);
+    return {};
+  }));
+  for (const auto& actor : loops_.actors) {
+    REVERIE_RETURN_IF_ERROR(write_part(out, [&](ByteWriter& part) { return actor->save(part); }));
+  }
+  for (const auto& learner : loops_.learners) {
+    REVERIE_RETURN_IF_ERROR(write_part(out, [&](ByteWriter& part) -> Status {
+      learner->save(part);
+      return {};
+    }));
+  }
+  return {};
+}
+
+Status Trainer::read_run(ByteReader in) {
+  const std::uint64_t steps = in.u64();
+  const std::uint64_t batches = in.u64();
+  elapsed_before_s_ = in.f64();
+  loss_ = in.f64();
+  MutexLock lock(evaluation_mutex_);
+  evaluated_ = in.u64();
+  best_mean_ = in.f64();
+  evaluations_ = read_array<Evaluation>(in);
+  const std::vector<float> best = read_array<float>(in);
+  REVERIE_RETURN_IF_ERROR(check_done(in, "the run"));
+  if (!evaluations_.empty()) {
+    best_ = agent_->weights().networks[0]->copy();
+    if (best.size() != best_.float_count()) {
+      return data_loss("the best policy has {} numbers, not {}", best.size(), best_.float_count());
+    }
+    std::ranges::copy(best, best_.data());
+  }
+  gate_->restore(steps, batches);
+  return {};
+}
+
+Status Trainer::restore(checkpoint::LoadedCheckpoint& from) {
+  ByteReader in(from.manifest.payload);
+  REVERIE_RETURN_IF_ERROR(check_identity(identity_, settings_, in));
+  (void)read_part(in);  // the agent, which has it
+  REVERIE_RETURN_IF_ERROR(read_run(read_part(in)));
+  ByteReader server = read_part(in);
+  REVERIE_RETURN_IF_ERROR(server_->load(server));
+  ByteReader log = read_part(in);
+  REVERIE_RETURN_IF_ERROR(log_.load(log));
+  for (const auto& actor : loops_.actors) {
+    ByteReader part = read_part(in);
+    REVERIE_RETURN_IF_ERROR(actor->load(part));
+  }
+  for (const auto& learner : loops_.learners) {
+    ByteReader part = read_part(in);
+    REVERIE_RETURN_IF_ERROR(learner->load(part));
+  }
+  REVERIE_ASSIGN_OR_RETURN(const ReplayPlan plan, read_replay_plan(in));
+  const std::vector<ReplayBuffer*> buffers = loops_.buffers();
+  if (plan != ReplayPlan::of(buffers.front()->plan()) || from.tables.size() != 1) {
+    return data_loss("the replay of the checkpoint is of another shape than its settings say");
+  }
+  REVERIE_RETURN_IF_ERROR(restore_replay(buffers, in, from.tables.front().trajectories));
+  return checkpoint::restore(*store_, from, checkpoint::OnMismatch::kRefuse);
+}
+
+}  // namespace reverie
