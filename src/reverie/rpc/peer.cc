@@ -1,3 +1,7 @@
+// The shell around PeerCore: its lock, its connections, its timer, its callers.
+//
+// One file, since each method is a turn of the same kind: the lock, an event of the core, and what
+// came of it once the lock is gone.
 #include "reverie/rpc/peer.h"
 
 #include <algorithm>

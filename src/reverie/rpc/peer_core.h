@@ -39,6 +39,10 @@
 
 namespace reverie {
 
+// What every peer answers by itself.
+inline constexpr std::string_view kPingFunction = "reverie.ping";
+inline constexpr std::string_view kListFunction = "reverie.functions";
+
 // Which call of another peer is meant. A value.
 struct InboundId {
   std::uint64_t session = 0;

@@ -1,0 +1,123 @@
+// The part of PeerCore that takes what arrives on an open link: calls, answers, cancellations.
+//
+// Tested in tests/sim/peers_sim_test.cc and peer_test.cc.
+#include <utility>
+
+#include "reverie/rpc/peer_core.h"
+#include "reverie/rpc/remote_error.h"
+#include "reverie/rpc/value_writer.h"
+
+namespace reverie {
+namespace {
+
+// Received frames that are acknowledged at once if no frame of ours does it on the way.
+constexpr std::size_t kUnacknowledgedMax = 64;
+constexpr std::size_t kUnacknowledgedBytesMax = std::size_t{1} << 20;
+
+std::shared_ptr<const Message> bare(Payload payload) {
+  return std::make_shared<const Message>(Message{{}, std::move(payload)});
+}
+
+}  // namespace
+
+void PeerCore::on_message(std::uint64_t key, Frame frame, TimePoint now) {
+  Session& session = sessions_.at(key);
+  session.acknowledge(frame.header.received);
+  if (frame.header.kind == FrameKind::kAck) return;
+  if (frame.header.kind == FrameKind::kBye) {
+    end_session(key, unavailable("'{}' has closed", session.peer_name), CallResult::Kind::kFailed,
+                now);
+    return;
+  }
+  if (!session.receive(frame.header.sequence)) return;
+  session.unacknowledged_bytes += frame.message.size_bytes();
+  switch (frame.header.kind) {
+    case FrameKind::kCall:
+      on_call(key, std::move(frame), now);
+      break;
+    case FrameKind::kAnswer:
+    case FrameKind::kError:
+      on_answer(key, std::move(frame));
+      break;
+    case FrameKind::kCancel:
+      if (end_request(session, frame.header.call)) {
+        effects_.withdraw({key, frame.header.call});
+      }
+      break;
+    case FrameKind::kFind:
+      on_find(key, frame, now);
+      break;
+    case FrameKind::kFound:
+      on_found(key, frame, now);
+      break;
+    default:
+      break;  // of the handshake: not expected here, and without effect
+  }
+  // What was done may have ended the session.
+  const auto still = sessions_.find(key);
+  if (still == sessions_.end() || still->second.link == 0) return;
+  if (still->second.unacknowledged >= kUnacknowledgedMax ||
+      still->second.unacknowledged_bytes >= kUnacknowledgedBytesMax) {
+    acknowledge(still->second, now);
+  }
+}
+
+void PeerCore::on_call(std::uint64_t key, Frame frame, TimePoint now) {
+  Session& session = sessions_.at(key);
+  const std::uint64_t call = frame.header.call;
+  std::string& function = frame.message.name;
+  if (function == kPingFunction) {
+    enqueue(session, FrameKind::kAnswer, call, bare(std::move(frame.message.payload)), now);
+    return;
+  }
+  if (function == kListFunction) {
+    Payload payload;
+    ValueWriter writer(payload);
+    writer.begin(ValueKind::kList, functions_.size());
+    for (const std::string& name : functions_) writer.text(name);
+    enqueue(session, FrameKind::kAnswer, call, bare(std::move(payload)), now);
+    return;
+  }
+  if (!functions_.contains(function)) {
+    const RemoteError error{StatusCode::kNotFound, "",
+                            format("peer '{}' has no function '{}'", options_.name, function), ""};
+    enqueue(session, FrameKind::kError, call, bare(encode_error(error)), now);
+    return;
+  }
+  const std::size_t size = frame.message.size_bytes();
+  if (session.running.size() >= options_.calls_max ||
+      size > options_.call_bytes_max - request_bytes_) {
+    const RemoteError error{
+        StatusCode::kResourceExhausted, "",
+        format("peer '{}' has {} calls of '{}' to answer, and {} bytes of arguments of all peers; "
+               "the bounds are {} calls and {} bytes",
+               options_.name, session.running.size(), session.peer_name, request_bytes_,
+               options_.calls_max, options_.call_bytes_max),
+        ""};
+    enqueue(session, FrameKind::kError, call, bare(encode_error(error)), now);
+    return;
+  }
+  session.running.emplace(call, size);
+  request_bytes_ += size;
+  effects_.deliver({{key, call}, session.peer_name, function, std::move(frame.message)});
+}
+
+void PeerCore::on_answer(std::uint64_t key, Frame frame) {
+  const auto place = calls_.find(frame.header.call);
+  // Cancelled, timed out, or of another session: no caller waits for it.
+  if (place == calls_.end() || place->second.session != key) return;
+  CallResult result;
+  if (frame.header.kind == FrameKind::kAnswer) {
+    result.kind = CallResult::Kind::kAnswer;
+    result.payload = std::move(frame.message.payload);
+  } else {
+    RemoteError error = decode_error(frame.message.payload);
+    result.kind = CallResult::Kind::kRemoteError;
+    result.status = Status(error.code, std::move(error.text));
+    result.error_type = std::move(error.type);
+    result.traceback = std::move(error.traceback);
+  }
+  finish(frame.header.call, std::move(result));
+}
+
+}  // namespace reverie

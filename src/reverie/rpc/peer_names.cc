@@ -1,0 +1,108 @@
+// The part of PeerCore that finds peers by name: whom it asks, what it answers to those who ask,
+// and when a name is given up.
+//
+// Tested in tests/sim/peers_sim_test.cc and peer_test.cc.
+#include <algorithm>
+#include <utility>
+
+#include "reverie/rpc/peer_core.h"
+
+namespace reverie {
+namespace {
+
+constexpr Duration kAskPause = std::chrono::milliseconds(250);
+constexpr std::size_t kAskedMax = 64;
+
+}  // namespace
+
+void PeerCore::ask_for(const std::string& name, Wanted& wanted, TimePoint now) {
+  wanted.last_asked = now;
+  wanted.to_answer.clear();
+  for (auto& [key, session] : sessions_) {
+    if (session.link == 0) continue;
+    if (wanted.to_answer.size() >= kAskedMax) break;
+    wanted.was_asked = true;
+    wanted.to_answer.push_back(key);
+    enqueue(session, FrameKind::kFind, 0, std::make_shared<const Message>(Message{name, {}}), now);
+  }
+}
+
+void PeerCore::on_find(std::uint64_t key, const Frame& frame, TimePoint now) {
+  std::vector<std::string> addresses;
+  std::string host;
+  if (const Session* const known = session_of_name(frame.message.name);
+      known != nullptr && known->link != 0) {
+    addresses = known->peer_addresses;
+    host = known->peer_host;
+  }
+  if (addresses.size() > kAddressesMax) addresses.resize(kAddressesMax);
+  Message found = encode_addresses(addresses, host);
+  found.name = frame.message.name;
+  enqueue(sessions_.at(key), FrameKind::kFound, 0,
+          std::make_shared<const Message>(std::move(found)), now);
+}
+
+void PeerCore::on_found(std::uint64_t key, const Frame& frame, TimePoint now) {
+  const auto place = wanted_.find(frame.message.name);
+  if (place == wanted_.end() || std::erase(place->second.to_answer, key) == 0) return;
+  const Result<FoundPeer> found = decode_found(frame.message);
+  if (!found.ok() || found->addresses.empty()) return;
+  add_routes(place->first, found->addresses, found->host);
+  for (auto& [address, route] : routes_) {
+    if (route.peer == place->first) route.next_try = std::min(route.next_try, now);
+  }
+  step_routes(now);
+}
+
+Status PeerCore::why_unknown(const std::string& name, const Wanted& wanted, bool& is_final,
+                             TimePoint now) const {
+  is_final = false;
+  Status refusal;
+  for (const auto& [address, route] : routes_) {
+    if (route.peer == name && !route.is_refused) return {};
+    if (!route.is_explicit) continue;
+    if (route.is_refused) {
+      refusal = route.last;
+    } else if (route.peer.empty()) {
+      return {};  // it may be the one
+    }
+  }
+  std::string known;
+  std::size_t count = 0;
+  for (const auto& [key, session] : sessions_) {
+    if (session.link == 0) continue;
+    known += format("{}'{}'", count == 0 ? "" : ", ", session.peer_name);
+    if (++count == 8) break;
+  }
+  if (count == 0 && !refusal.ok()) {
+    is_final = true;
+    return refusal;
+  }
+  is_final = now - wanted.since >= options_.find_timeout;
+  if (count == 0) {
+    return not_found(
+        "no peer '{}' is known, and '{}' is connected to none; connect() to one that "
+        "knows it",
+        name, options_.name);
+  }
+  return not_found("no peer '{}' is known to '{}', nor to those it is connected to: {}", name,
+                   options_.name, known);
+}
+
+void PeerCore::step_wanted(TimePoint now) {
+  std::vector<std::pair<CallId, Status>> refused;
+  for (auto& [name, wanted] : wanted_) {
+    bool is_final = false;
+    const Status why = why_unknown(name, wanted, is_final, now);
+    if (is_final) {
+      for (const CallId call : wanted.calls) refused.emplace_back(call, why);
+    } else if (now - wanted.last_asked >= kAskPause) {
+      ask_for(name, wanted, now);
+    }
+  }
+  for (const auto& [call, why] : refused) {
+    if (calls_.contains(call)) end_call(call, why, CallResult::Kind::kFailed, now);
+  }
+}
+
+}  // namespace reverie
