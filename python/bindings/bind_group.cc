@@ -39,17 +39,11 @@ struct NativeBroker {
   std::unique_ptr<Broker> broker;
 };
 
-// Waits in slices, between which Ctrl-C is seen. False when the time is up first.
 bool wait_for_round(const GroupRound& round, TimePoint deadline) {
-  constexpr Duration kSlice = std::chrono::milliseconds(50);
-  Clock& clock = Clock::system();
-  while (!round.is_done()) {
-    (void)without_gil([&] { return round.wait(std::min(deadline, clock.now() + kSlice)); });
-    if (round.is_done()) break;
-    if (PyErr_CheckSignals() != 0) raise_pending();
-    if (clock.now() >= deadline) return false;
-  }
-  return true;
+  return round.is_done() || wait_in_slices(deadline, [&round](TimePoint until) {
+           (void)round.wait(until);
+           return round.is_done();
+         });
 }
 
 // The arrays as the library reads them. `keep` holds what was made on the way.
@@ -303,19 +297,12 @@ void bind_group(nb::module_& m) {
       .def(
           "wait_members",
           [](NativeGroup& self, std::size_t count, nb::handle timeout_s) {
-            constexpr Duration kSlice = std::chrono::milliseconds(50);
-            const TimePoint until = deadline(timeout_s);
-            Clock& clock = Clock::system();
-            while (true) {
-              const TimePoint slice = std::min(until, clock.now() + kSlice);
-              const Status status =
-                  without_gil([&] { return self.group->wait_members(count, slice); });
-              if (status.code() != StatusCode::kDeadlineExceeded || slice == until) {
-                unwrap(status);
-                return;
-              }
-              if (PyErr_CheckSignals() != 0) raise_pending();
-            }
+            Status status;
+            wait_in_slices(deadline(timeout_s), [&](TimePoint until) {
+              status = self.group->wait_members(count, until);
+              return status.code() != StatusCode::kDeadlineExceeded;
+            });
+            unwrap(status);
           },
           "count"_a, "timeout_s"_a.none(),
           nb::sig("def wait_members(self, count: int, timeout_s: float | None) -> None"))

@@ -28,8 +28,6 @@
 namespace reverie::python {
 namespace {
 
-constexpr double kPollInterval_s = 0.05;
-
 // Without a `source` the environments are native ones.
 TrainPlan make_plan(const std::string& algorithm, const std::string& env_id,
                     const Options& env_options, const Options& options, nb::object source) {
@@ -62,15 +60,9 @@ class PyTrainer {
 
   // Looks for Ctrl-C while it waits.
   bool wait(nb::handle timeout_s) const {
-    const TimePoint until = deadline(timeout_s);
     Trainer& trainer = this->trainer();
-    for (;;) {
-      const TimePoint now = Clock::system().now();
-      const TimePoint next = std::min(until, now + seconds(kPollInterval_s));
-      const bool is_over = without_gil([&] { return trainer.wait(next); });
-      if (PyErr_CheckSignals() != 0) raise_pending();
-      if (is_over || now >= until) return is_over;
-    }
+    return wait_in_slices(deadline(timeout_s),
+                          [&trainer](TimePoint until) { return trainer.wait(until); });
   }
 
   // The folder stays locked until another one is given, or the training is gone.
@@ -156,10 +148,10 @@ class PyTrainer {
  private:
   // Ctrl-C, looked for about twenty times a second.
   static std::function<bool()> interruption() {
-    return [next = Clock::system().now() + seconds(kPollInterval_s)]() mutable {
+    return [next = Clock::system().now() + kInterruptInterval]() mutable {
       const TimePoint now = Clock::system().now();
       if (now < next) return false;
-      next = now + seconds(kPollInterval_s);
+      next = now + kInterruptInterval;
       const GilHeld held;
       return PyErr_CheckSignals() != 0;
     };

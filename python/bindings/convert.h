@@ -4,6 +4,7 @@
 // that releases the lock.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "reverie/base/clock.h"
 #include "reverie/base/log.h"
 #include "reverie/base/status.h"
+#include "reverie/base/waiting.h"
 #include "reverie/service/blocking.h"
 
 namespace reverie::python {
@@ -73,6 +75,21 @@ auto without_gil(F&& f) -> std::invoke_result_t<F> {
     }();
     if (PyErr_Occurred() != nullptr) raise_pending();
     return result;
+  }
+}
+
+// Waits without the interpreter's lock, in slices, between which Ctrl-C is seen: `wait(until)`
+// waits until then at most, and returns whether what it waits for is there. False when it is not by
+// `deadline`.
+template <typename Wait>
+bool wait_in_slices(TimePoint deadline, Wait wait) {
+  Clock& clock = Clock::system();
+  while (true) {
+    const TimePoint until = std::min(deadline, clock.now() + kInterruptInterval);
+    const bool is_there = without_gil([&] { return wait(until); });
+    if (PyErr_CheckSignals() != 0) raise_pending();
+    if (is_there) return true;
+    if (clock.now() >= deadline) return false;
   }
 }
 

@@ -340,24 +340,17 @@ void RpcPeer::fail(std::uint64_t session, std::uint64_t call, int code, const st
 // --- Waiting.
 
 bool wait_for(CallState& call, TimePoint deadline) {
-  constexpr Duration kSlice = std::chrono::milliseconds(50);
   const auto is_done = [&call] { return call.is_done.load(std::memory_order_acquire); };
   if (is_done()) return true;
   Clock& clock = Clock::system();
   const std::shared_ptr<Peer> peer = call.caller.lock();
-  while (true) {
-    const bool is_over = without_gil([&] {
-      if (peer && peer->look(is_done)) return true;
-      MutexLock lock(call.mutex);
-      const TimePoint until = std::min(deadline, clock.now() + kSlice);
-      while (!is_done() && clock.wait_until(call.changed, call.mutex, until)) {
-      }
-      return is_done();
-    });
-    if (is_over) return true;
-    if (PyErr_CheckSignals() != 0) raise_pending();
-    if (clock.now() >= deadline) return false;
-  }
+  return wait_in_slices(deadline, [&](TimePoint until) {
+    if (peer && peer->look(is_done)) return true;
+    MutexLock lock(call.mutex);
+    while (!is_done() && clock.wait_until(call.changed, call.mutex, until)) {
+    }
+    return is_done();
+  });
 }
 
 nb::object value_of(CallState& call) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "reverie/base/log.h"
+#include "reverie/base/waiting.h"
 #include "reverie/service/blocking.h"
 
 namespace reverie::checkpoint {
@@ -15,7 +16,6 @@ namespace {
 constexpr Duration kCountInterval = std::chrono::milliseconds(250);
 // After so long another checkpoint is tried, where the journal cannot be written.
 constexpr Duration kHealInterval = std::chrono::seconds(5);
-constexpr Duration kPollInterval = std::chrono::milliseconds(50);
 
 // Where the path arrives. Shared by the waiting and the completing thread.
 struct Arrival {
@@ -202,7 +202,7 @@ Result<std::string> checkpoint_and_wait(LocalService& store, std::span<const std
   bool is_cancelled = false;
   while (true) {
     {
-      const TimePoint until = clock.now() + kPollInterval;
+      const TimePoint until = clock.now() + kInterruptInterval;
       const MutexLock lock(arrival->mutex);
       while (!arrival->path) {
         if (!clock.wait_until(arrival->changed, arrival->mutex, until)) break;
