@@ -2,8 +2,9 @@
 
 Fails on an include that tools/rooms.toml does not allow, a cycle of includes, a banned word, a
 header without ``#pragma once`` or without a comment that opens it, a source of the library without
-a test beside it or a line that says where it is tested, words that mean nothing to a reader of the
-repository, and comments, docstrings and pages in the dialect that rooms.toml lists.
+a test beside it or a line that says where it is tested, a source or a room that has grown too
+large, words that mean nothing to a reader of the repository, and comments, docstrings and pages in
+the dialect that rooms.toml lists.
 
 Usage: tidy.py [ROOT]
 """
@@ -35,6 +36,10 @@ _PY_NOISE = re.compile(
 )
 _CPP_PROSE = re.compile(r"//[^\n]*")
 _PY_PROSE = re.compile(r'""".*?"""|#[^\n]*', re.DOTALL)
+# Tests apart. A longer source says in its first comment why: "One file, since ...".
+_SOURCE_LINES_MAX = 500
+_ROOM_LINES_MAX = 5000
+_WHY_LONG = re.compile(r"\bOne file,")
 _TESTED = re.compile(r"^// Tested in ((?:[^\n]|\n// )+?)\.$", re.MULTILINE)
 
 
@@ -353,12 +358,42 @@ def untested_sources(root: Path) -> list[Finding]:
     return [finding for path, text in _files(root) for finding in _untested(root, path, text)]
 
 
+def _opening(path: str, text: str) -> str:
+    """The comment or docstring that opens a source."""
+    if path.endswith(".py"):
+        return text.split('"""')[1] if text.startswith('"""') else ""
+    lines = text.splitlines()
+    end = next((i for i, line in enumerate(lines) if not line.startswith("//")), len(lines))
+    return "\n".join(lines[:end])
+
+
+def large_sources(root: Path, table: Table) -> list[Finding]:
+    """Sources and rooms of the library and the package that are longer than they should be."""
+    found: list[Finding] = []
+    rooms: dict[str, int] = {}
+    for path, text in _files(root):
+        is_ours = path.startswith(("src/", "python/")) and path.endswith((".h", ".cc", ".py"))
+        if not is_ours or path.endswith(("_test.cc", "_test.py")):
+            continue
+        lines = text.count("\n")
+        if room := table.room_of(path):
+            rooms[room] = rooms.get(room, 0) + lines
+        if lines > _SOURCE_LINES_MAX and not _WHY_LONG.search(_opening(path, text)):
+            says = f"has {lines} lines; split it, or say at its top why it is 'One file, ...'"
+            found.append(Finding(path, 1, f"{says} ({_SOURCE_LINES_MAX} at most)"))
+    for room, lines in sorted(rooms.items()):
+        if lines > _ROOM_LINES_MAX:
+            says = f"room '{room}' has {lines} lines without its tests, {_ROOM_LINES_MAX} at most"
+            found.append(Finding("tools/rooms.toml", 1, says))
+    return found
+
+
 def main(arguments: list[str]) -> int:
     """Prints what is to mend; 1 if there is anything."""
     root = Path(arguments[0]) if arguments else _ROOT
     table = Table(_TABLE)
     found = check(root, table)
-    found += unused_allowances(root, table) + untested_sources(root)
+    found += unused_allowances(root, table) + untested_sources(root) + large_sources(root, table)
     for finding in found:
         print(finding)
     return 1 if found else 0

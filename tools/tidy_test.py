@@ -205,6 +205,31 @@ def test_a_source_of_the_library_says_where_it_is_tested(tmp_path: Path) -> None
     assert "'gone_test.cc', which is missing" in str(said)
 
 
+def test_a_source_or_a_room_that_has_grown_too_large_is_refused(tmp_path: Path) -> None:
+    table = tidy.Table(_TABLE)
+    assert [str(finding) for finding in tidy.large_sources(_TABLE.parent.parent, table)] == []
+    long = "int x;\n" * 600
+    files = {
+        "src/reverie/base/long.cc": long,
+        "src/reverie/base/why.cc": f"// What.\n//\n// One file, since it is one.\n{long}",
+        "src/reverie/base/late.cc": f"int y;\n// One file, said too late.\n{long}",
+        "src/reverie/base/long_test.cc": long * 10,
+        "python/reverie/long.py": f'"""What."""\n{long}',
+        "python/reverie/why.py": f'"""What.\n\nOne file, since it is one.\n"""\n{long}',
+    }
+    findings(tmp_path, files)
+    said = [str(finding) for finding in tidy.large_sources(tmp_path, table)]
+    assert [line.split(":")[0] for line in said] == [
+        "python/reverie/long.py",
+        "src/reverie/base/late.cc",
+        "src/reverie/base/long.cc",
+    ]
+    assert "has 600 lines" in said[2]
+    findings(tmp_path, {f"src/reverie/base/{i}.h": "// x\n" * 400 for i in range(10)})
+    said = [str(finding) for finding in tidy.large_sources(tmp_path, table)]
+    assert "room 'base' has 5805 lines without its tests, 5000 at most" in said[-1]
+
+
 def test_what_is_built_is_not_looked_at(tmp_path: Path) -> None:
     files = {"build/x.h": "", ".venv/x.h": "", "reverie.egg-info/x.h": "", ".git/x.h": ""}
     assert findings(tmp_path, files) == []

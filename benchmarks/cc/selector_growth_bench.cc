@@ -19,10 +19,10 @@
 #include <malloc.h>
 
 #include "reverie/base/random.h"
-#include "reverie/replay/heap_selector.h"
-#include "reverie/replay/list_selector.h"
-#include "reverie/replay/prioritized_selector.h"
-#include "reverie/replay/uniform_selector.h"
+#include "reverie/selectors/heap_selector.h"
+#include "reverie/selectors/list_selector.h"
+#include "reverie/selectors/prioritized_selector.h"
+#include "reverie/selectors/uniform_selector.h"
 #include "reverie/sum_tree/key_map.h"
 
 namespace reverie {

@@ -21,9 +21,9 @@
 #include <vector>
 
 #include "reverie/base/random.h"
-#include "reverie/replay/list_selector.h"
 #include "reverie/replay/plugin.h"
-#include "reverie/replay/uniform_selector.h"
+#include "reverie/selectors/list_selector.h"
+#include "reverie/selectors/uniform_selector.h"
 
 namespace {
 

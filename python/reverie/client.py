@@ -1,6 +1,6 @@
 """What a program does with a store: insert, sample, update, ask.
 
-One class, and more than half of the file is its documentation.
+One file, since it is one class, and more than half of its lines are documentation.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@
 #include <gtest/gtest.h>
 
 #include "reverie/base/random.h"
-#include "reverie/replay/selector.h"
+#include "reverie/selectors/selector.h"
 #include "tests/scale.h"
 
 namespace reverie::testing {

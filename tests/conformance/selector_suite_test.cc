@@ -1,9 +1,9 @@
 #include "tests/conformance/selector_suite.h"
 
-#include "reverie/replay/heap_selector.h"
-#include "reverie/replay/list_selector.h"
-#include "reverie/replay/prioritized_selector.h"
-#include "reverie/replay/uniform_selector.h"
+#include "reverie/selectors/heap_selector.h"
+#include "reverie/selectors/list_selector.h"
+#include "reverie/selectors/prioritized_selector.h"
+#include "reverie/selectors/uniform_selector.h"
 
 namespace reverie::testing {
 namespace {

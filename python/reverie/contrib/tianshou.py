@@ -7,6 +7,8 @@
     collector = Collector(algorithm, envs, buffer)
 
 For the off-policy algorithms: DQN and its kind, DDPG, TD3, SAC, REDQ. Tried with Tianshou 2.0.1.
+
+One file, so that all that leans on the classes of a release of Tianshou is found together.
 """
 
 from __future__ import annotations

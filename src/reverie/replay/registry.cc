@@ -5,10 +5,10 @@
 
 #include "reverie/replay/extensions/priority_diffusion.h"
 #include "reverie/replay/extensions/statistics.h"
-#include "reverie/replay/heap_selector.h"
-#include "reverie/replay/list_selector.h"
-#include "reverie/replay/prioritized_selector.h"
-#include "reverie/replay/uniform_selector.h"
+#include "reverie/selectors/heap_selector.h"
+#include "reverie/selectors/list_selector.h"
+#include "reverie/selectors/prioritized_selector.h"
+#include "reverie/selectors/uniform_selector.h"
 
 namespace reverie {
 namespace {

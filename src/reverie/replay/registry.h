@@ -21,7 +21,7 @@
 #include "reverie/base/status.h"
 #include "reverie/record/table_info.h"
 #include "reverie/replay/extension.h"
-#include "reverie/replay/selector.h"
+#include "reverie/selectors/selector.h"
 
 namespace reverie {
 

@@ -1,12 +1,13 @@
+// Inserts and samples. Updates are in table_mutation.cc, what waits in table_waiting.cc, what only
+// looks in table_queries.cc.
+//
 // Tested in local_service_test.cc.
 #include "reverie/replay/table.h"
 
 #include <algorithm>
-#include <map>
 #include <string>
 #include <utility>
 
-#include "reverie/base/log.h"
 #include "reverie/service/request_checks.h"
 #include "reverie/sum_tree/distinct_probabilities.h"
 
@@ -20,21 +21,6 @@ Table::Table(std::unique_ptr<TableCore> core, std::shared_ptr<StoreContext> cont
       core_(std::move(core)) {}
 
 // --- Critical sections ---------------------------------------------------------------------
-
-template <typename Step>
-std::uint64_t Table::apply(Step step) {
-  Effects effects;
-  {
-    MutexLock lock(mutex_);
-    const TimePoint now = context_->clock.now();
-    step(now, effects);
-    serve_waiting(now, effects);
-    if (log_ != nullptr) effects.logged = log_->position();
-  }
-  const std::uint64_t logged = effects.logged;
-  finish(effects);
-  return logged;
-}
 
 void Table::confirm(std::uint64_t position, Done<InsertResult> done, InsertResult result) {
   // What was cancelled is not confirmed: its caller has the answer.
@@ -318,122 +304,6 @@ std::size_t Table::hand_back(const SampleBatch& batch) {
   return count;
 }
 
-MutateResult Table::mutate(const MutateRequest& request) {
-  MutateResult result;
-  result.status = check_log();
-  if (result.status.ok()) result.status = check_mutate_request(request);
-  if (result.status.ok()) result.status = rules_->check_tickets(request.tickets);
-  for (const auto priorities : {request.ticket_priorities, request.key_priorities}) {
-    if (result.status.ok()) result.status = rules_->check_priorities(priorities);
-  }
-  if (!result.status.ok()) return result;
-  if (!request.corrupt.empty()) take_out(request.corrupt, result);
-
-  // Each list breath by breath; what waits gets its turn in between.
-  const auto for_each_breath = [&](std::size_t count, auto step) {
-    for (std::size_t begin = 0; begin < count && result.status.ok(); begin += kBreath) {
-      const std::size_t size = std::min(kBreath, count - begin);
-      apply([&](TimePoint now, Effects& effects) {
-        mutex_.assert_held();
-        if (closed_) {
-          result.status = closed_status();
-        } else {
-          step(begin, size, now, effects);
-        }
-      });
-    }
-  };
-  std::size_t deleted = 0;
-  for_each_breath(request.deletes.size(), [&](auto begin, auto size, TimePoint now, Effects& fx) {
-    mutex_.assert_held();
-    const auto keys = request.deletes.subspan(begin, size);
-    deleted += core_->erase(keys, now, fx.after);
-    if (log_ != nullptr) log_->on_erase(log_index_, now, keys);
-  });
-  for_each_breath(request.tickets.size(), [&](auto begin, auto size, TimePoint now, Effects&) {
-    mutex_.assert_held();
-    const std::size_t found = core_->update_by_ticket(
-        request.tickets.subspan(begin, size), request.ticket_priorities.subspan(begin, size), now);
-    result.updated += found;
-    count_missing(size - found, result);
-    log_updates(now);
-  });
-  for_each_breath(request.keys.size(), [&](auto begin, auto size, TimePoint now, Effects&) {
-    mutex_.assert_held();
-    const std::size_t found = core_->update_by_key(
-        request.keys.subspan(begin, size), request.key_priorities.subspan(begin, size), now);
-    result.updated += found;
-    count_missing(size - found, result);
-    log_updates(now);
-  });
-  result.missing += request.deletes.size() - deleted;
-  result.deleted += deleted;
-  return result;
-}
-
-void Table::log_updates(TimePoint now) {
-  if (log_ == nullptr || core_->updated_slots().empty()) return;
-  log_->on_update(log_index_, now, core_->updated_slots(), core_->updated_priorities());
-}
-
-// Rare, so each has a critical section of its own. An item that left with its last sample is not
-// found, and is still counted; one that was evicted, or told by another reader, is not.
-void Table::take_out(std::span<const CorruptItem> corrupt, MutateResult& result) {
-  struct Told {
-    const CorruptItem* item;
-    std::size_t draws;
-  };
-  std::map<ItemKey, Told> by_key;
-  for (const CorruptItem& item : corrupt) {
-    ++by_key.try_emplace(item.key, Told{&item, 0}).first->second.draws;
-  }
-  for (const auto& [key, told] : by_key) {
-    std::vector<ChunkKey> chunks;
-    std::int64_t number = 0;
-    apply([&, key = key, draws = told.draws](TimePoint now, Effects& effects) {
-      mutex_.assert_held();
-      if (closed_) {
-        result.status = closed_status();
-        return;
-      }
-      chunks = core_->erase_corrupt(key, draws, now, effects.after);
-      if (log_ != nullptr && !chunks.empty()) log_->on_corrupt(log_index_, now, key, draws);
-      if (!chunks.empty() || options().max_times_sampled >= 1) number = ++corrupt_items_;
-    });
-    if (!result.status.ok()) return;
-    result.deleted += chunks.empty() ? 0 : 1;
-    if (number == 0 || number > kCorruptLogged) continue;
-    if (told.item->chunk != 0) chunks = {told.item->chunk};
-    std::string names;
-    for (const ChunkKey chunk : chunks) names += format("{}{}", names.empty() ? "" : ", ", chunk);
-    log_warning(
-        "item {} of table '{}' cannot be decoded and was taken out: chunk {}: {} (corrupt_items is "
-        "{} now)",
-        key, options().name, names.empty() ? "unknown" : names, told.item->why, number);
-  }
-}
-
-void Table::count_missing(std::size_t missing, MutateResult& result) {
-  result.missing += missing;
-  missing_updates_ += static_cast<std::int64_t>(missing);
-}
-
-LookupResult Table::lookup(std::span<const ItemKey> keys) {
-  LookupResult result;
-  result.priorities.reserve(keys.size());
-  result.tickets.reserve(keys.size());
-  for (std::size_t begin = 0; begin < keys.size(); begin += kBreath) {
-    MutexLock lock(mutex_);
-    for (const ItemKey key : keys.subspan(begin, std::min(kBreath, keys.size() - begin))) {
-      const auto found = core_->find(key);
-      result.priorities.push_back(found ? found->priority
-                                        : std::numeric_limits<double>::quiet_NaN());
-      result.tickets.push_back(found ? found->ticket.packed() : 0);
-    }
-  }
-  return result;
-}
-
 void Table::reset() {
   apply([&](TimePoint, Effects& effects) {
     mutex_.assert_held();
@@ -450,47 +320,6 @@ void Table::unpin(std::uint64_t token) noexcept {
   Aftermath after;
   MutexLock lock(mutex_);
   core_->unpin(token, after);
-}
-
-bool Table::can_insert(std::int64_t n) {
-  MutexLock lock(mutex_);
-  return core_->limiter().can_insert(n);
-}
-
-bool Table::can_sample(std::int64_t n) {
-  MutexLock lock(mutex_);
-  return core_->limiter().can_sample(n);
-}
-
-std::map<std::string, double> Table::extension_summary(std::size_t index) {
-  MutexLock lock(mutex_);
-  return core_->extension_summary(index, context_->clock.now());
-}
-
-SampleBatch Table::read(std::size_t skip, std::size_t count) {
-  SampleBatch batch;
-  apply([&](TimePoint, Effects& effects) {
-    mutex_.assert_held();
-    if (closed_ || skip >= core_->size()) return;
-    batch.reserve(std::min(count, core_->size() - skip), /*is_brief=*/true);
-    const std::uint64_t pin = core_->pin();
-    if (core_->read(skip, count, batch) == 0) {
-      core_->unpin(pin, effects.after);
-    } else {
-      batch.add_pin(Pin(shared_from_this(), pin));
-    }
-  });
-  return batch;
-}
-
-std::size_t Table::size() {
-  MutexLock lock(mutex_);
-  return core_->size();
-}
-
-std::size_t Table::memory_bytes() {
-  MutexLock lock(mutex_);
-  return core_->memory_bytes();
 }
 
 // --- Requests that end before they are served ---------------------------------------------------

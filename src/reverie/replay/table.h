@@ -227,4 +227,19 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   std::int64_t corrupt_items_ REVERIE_GUARDED_BY(mutex_) = 0;
 };
 
+template <typename Step>
+std::uint64_t Table::apply(Step step) {
+  Effects effects;
+  {
+    MutexLock lock(mutex_);
+    const TimePoint now = context_->clock.now();
+    step(now, effects);
+    serve_waiting(now, effects);
+    if (log_ != nullptr) effects.logged = log_->position();
+  }
+  const std::uint64_t logged = effects.logged;
+  finish(effects);
+  return logged;
+}
+
 }  // namespace reverie

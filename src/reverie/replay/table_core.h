@@ -29,9 +29,9 @@
 #include "reverie/replay/limbo.h"
 #include "reverie/replay/rate_limiter.h"
 #include "reverie/replay/registry.h"
-#include "reverie/replay/selector.h"
 #include "reverie/replay/table_image.h"
 #include "reverie/replay/table_rules.h"
+#include "reverie/selectors/selector.h"
 #include "reverie/service/sample_batch.h"
 #include "reverie/sum_tree/key_map.h"
 

@@ -10,8 +10,8 @@
 #include <gtest/gtest.h>
 
 #include "reverie/base/random.h"
-#include "reverie/replay/list_selector.h"
 #include "reverie/replay/local_service.h"
+#include "reverie/selectors/list_selector.h"
 #include "reverie/service/blocking.h"
 #include "tests/support/items.h"
 

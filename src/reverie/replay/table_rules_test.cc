@@ -5,9 +5,9 @@
 
 #include <gtest/gtest.h>
 
-#include "reverie/replay/list_selector.h"
-#include "reverie/replay/prioritized_selector.h"
 #include "reverie/replay/rate_limiter.h"
+#include "reverie/selectors/list_selector.h"
+#include "reverie/selectors/prioritized_selector.h"
 #include "tests/support/items.h"
 
 namespace reverie {

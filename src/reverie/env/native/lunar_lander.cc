@@ -6,6 +6,8 @@
 //          /      \        ground: 10 edges of random height, level at the pad
 //     __/\_|______|_/\__
 //
+// One file, since body, forces and picture share the measures of one craft.
+//
 // Tested in tests/python/native_lunar_lander_test.py.
 #include <algorithm>
 #include <array>

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "reverie/replay/selector.h"
+#include "reverie/selectors/selector.h"
 #include "reverie/sum_tree/segmented_array.h"
 
 namespace reverie {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-#include "reverie/replay/selector.h"
+#include "reverie/selectors/selector.h"
 #include "reverie/sum_tree/segmented_array.h"
 
 namespace reverie {

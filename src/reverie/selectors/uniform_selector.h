@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "reverie/base/random.h"
-#include "reverie/replay/selector.h"
+#include "reverie/selectors/selector.h"
 #include "reverie/sum_tree/segmented_array.h"
 
 namespace reverie {

@@ -1,4 +1,4 @@
-#include "reverie/replay/prioritized_selector.h"
+#include "reverie/selectors/prioritized_selector.h"
 
 #include <algorithm>
 #include <cfloat>

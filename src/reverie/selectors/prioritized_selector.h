@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "reverie/base/random.h"
-#include "reverie/replay/selector.h"
+#include "reverie/selectors/selector.h"
 #include "reverie/sum_tree/least_tree.h"
 #include "reverie/sum_tree/random_lanes.h"
 #include "reverie/sum_tree/slot_set.h"
