@@ -4,7 +4,6 @@
 // Held in every run: a call that may run once runs at most once, over all runs of all peers; a call
 // ends once, and by its deadline; an answer is the answer to that call. And once the network is
 // well again a call succeeds.
-#include <cstring>
 #include <map>
 #include <memory>
 #include <set>
@@ -12,29 +11,14 @@
 
 #include <gtest/gtest.h>
 
-#include "reverie/rpc/frame.h"
-#include "reverie/rpc/peer_core.h"
-#include "reverie/rpc/value_reader.h"
-#include "reverie/rpc/value_writer.h"
-#include "reverie/sim/network.h"
 #include "tests/scale.h"
+#include "tests/support/number_values.h"
+#include "tests/support/sim_peer.h"
 
 namespace reverie {
 namespace {
 
 constexpr Duration kTimeout = std::chrono::seconds(5);
-
-Payload number_payload(std::int64_t number) {
-  Payload payload;
-  ValueWriter(payload).integer(number);
-  return payload;
-}
-
-std::int64_t number_of(const Payload& payload) {
-  ValueReader reader(payload);
-  const Result<ValueToken> token = reader.next();
-  return token.ok() ? token->integer : -1;
-}
 
 // What all peers together have done.
 struct Oracle {
@@ -47,39 +31,23 @@ struct Oracle {
   std::string wrong;
 };
 
-class SimPeer final : public sim::Node, public PeerEffects {
+// Calls "double" of others, and answers it after a while.
+class CallingPeer final : public SimPeer {
  public:
-  SimPeer(sim::Network& network, Oracle& oracle, sim::NodeId node, std::string name,
-          const std::string& token)
-      : network_(network), oracle_(oracle), node_(node) {
-    PeerOptions options;
-    options.name = std::move(name);
-    options.run = {network.random().next(), network.random().next()};
-    options.token = token;
-    options.random = [this] { return network_.random().next(); };
-    core_ = std::make_unique<PeerCore>(std::move(options), *this);
-    EXPECT_TRUE(core_->define("double").ok());
+  CallingPeer(sim::Network& network, Oracle& oracle, sim::NodeId node, std::string name,
+              const std::string& token)
+      : SimPeer(network, node, std::move(name), token), oracle_(oracle) {
+    EXPECT_TRUE(peer().define("double").ok());
   }
-  ~SimPeer() override {
+  ~CallingPeer() override {
     // Its calls end with it.
     for (const auto& [id, number] : calls_) oracle_.open.erase(number);
   }
 
-  PeerCore& core() { return *core_; }
-  TimePoint now() const { return network_.now(); }
-
-  void listen(const std::string& address) {
-    network_.listen(node_, address);
-    core_->add_address(address);
-  }
-  void connect(const std::string& address) {
-    core_->connect(address, now());
-    settle();
-  }
-  void call(const std::string& peer, bool is_idempotent) {
+  void call(const std::string& other, bool is_idempotent) {
     const std::int64_t number = oracle_.next_number++;
     if (is_idempotent) oracle_.idempotent.insert(number);
-    const auto id = core_->call(peer, "double", number_payload(number),
+    const auto id = peer().call(other, "double", number_payload(number),
                                 {now() + kTimeout, is_idempotent}, now());
     ASSERT_TRUE(id.ok()) << id.status().to_string();
     oracle_.open[number] = now() + kTimeout;
@@ -87,72 +55,21 @@ class SimPeer final : public sim::Node, public PeerEffects {
     settle();
   }
 
-  // --- sim::Node
-  void on_connected(sim::EndId end) override {
-    const LinkId link = links_by_end_[end];
-    readers_.insert_or_assign(end, FrameReader(FrameLimits()));
-    core_->link_up(link, "10.0.0.1", now());
-    settle();
-  }
-  void on_accepted(sim::EndId end, const std::string& from) override {
-    const LinkId link = core_->accepted(from, now());
-    links_by_end_[end] = link;
-    ends_[link] = end;
-    readers_.insert_or_assign(end, FrameReader(FrameLimits()));
-    settle();
-  }
-  void on_bytes(sim::EndId end, std::span<const std::byte> bytes) override {
-    const auto reader = readers_.find(end);
-    if (reader == readers_.end()) return;
-    const LinkId link = links_by_end_[end];
-    std::vector<Frame> frames;
-    ASSERT_TRUE(reader->second.feed(bytes, frames).ok());
-    core_->heard(link, now());
-    for (Frame& frame : frames) core_->received(link, std::move(frame), now());
-    settle();
-  }
-  void on_closed(sim::EndId end) override {
-    const LinkId link = links_by_end_[end];
-    forget(link);
-    core_->link_down(link, unavailable("cut"), now());
-    settle();
-  }
-
-  // --- PeerEffects
-  void dial(LinkId link, const std::string& address) override {
-    const sim::EndId end = network_.connect(node_, address);
-    ends_[link] = end;
-    links_by_end_[end] = link;
-  }
-  void send(LinkId link, const FrameHeader& header,
-            std::shared_ptr<const Message> message) override {
-    const auto head = encode_frame_header(header, *message);
-    std::vector<std::byte> bytes(head.begin(), head.end());
-    const auto name = std::as_bytes(std::span(message->name));
-    bytes.insert(bytes.end(), name.begin(), name.end());
-    bytes.insert(bytes.end(), message->payload.head.begin(), message->payload.head.end());
-    network_.send(ends_.at(link), std::move(bytes));
-  }
-  void hang_up(LinkId link) override {
-    network_.close(ends_.at(link));
-    forget(link);
-  }
-  void trust(LinkId, const std::string&) override {}
-  void deliver(Request request) override {
+ private:
+  void on_request(Request request) override {
     const std::int64_t number = number_of(request.message.payload);
     const int runs = ++oracle_.runs[number];
     if (runs > 1 && !oracle_.idempotent.contains(number)) {
       oracle_.wrong = "call " + std::to_string(number) + " ran twice";
     }
     const auto reply = [this, id = request.id, number] {
-      core_->answer(id, number_payload(2 * number), now());
+      peer().answer(id, number_payload(2 * number), now());
       settle();
     };
-    const Duration work(static_cast<std::int64_t>(network_.random().below(20'000'000)));
-    network_.at(node_, now() + work, reply);
+    const Duration work(static_cast<std::int64_t>(network().random().below(20'000'000)));
+    network().at(node(), now() + work, reply);
   }
-  void withdraw(InboundId) override {}
-  void complete(CallId call, CallResult result) override {
+  void on_result(CallId call, CallResult result) override {
     const auto place = calls_.find(call);
     if (place == calls_.end()) {
       oracle_.wrong = "a call ended twice";
@@ -171,31 +88,8 @@ class SimPeer final : public sim::Node, public PeerEffects {
     }
   }
 
- private:
-  void forget(LinkId link) {
-    const auto end = ends_.find(link);
-    if (end == ends_.end()) return;
-    readers_.erase(end->second);
-    ends_.erase(end);
-  }
-  // Ticks when it is due, now or later.
-  void settle() {
-    if (core_->next_tick() <= now()) core_->tick(now());
-    const TimePoint next = core_->next_tick();
-    if (next == TimePoint::max() || (wakes_at_ > now() && wakes_at_ <= next)) return;
-    wakes_at_ = next;
-    network_.at(node_, next, [this] { settle(); });
-  }
-
-  sim::Network& network_;
   Oracle& oracle_;
-  const sim::NodeId node_;
-  std::unique_ptr<PeerCore> core_;
-  std::map<LinkId, sim::EndId> ends_;
-  std::map<sim::EndId, LinkId> links_by_end_;
-  std::map<sim::EndId, FrameReader> readers_;
   std::map<CallId, std::int64_t> calls_;
-  TimePoint wakes_at_{};
 };
 
 struct Outcome {
@@ -212,12 +106,12 @@ Outcome run(std::uint64_t seed) {
   faulty.cut_share = 0.02;
   sim::Network network(seed, faulty);
   Oracle oracle;
-  std::vector<std::unique_ptr<SimPeer>> peers(kPeers);
+  std::vector<std::unique_ptr<CallingPeer>> peers(kPeers);
   const std::string token = seed % 2 == 0 ? "secret" : "";
   const auto name = [](std::size_t i) { return "p" + std::to_string(i); };
   const auto address = [](std::size_t i) { return "10.0.0." + std::to_string(i + 1) + ":7000"; };
   const auto start = [&](std::size_t i) {
-    peers[i] = std::make_unique<SimPeer>(network, oracle, i, name(i), token);
+    peers[i] = std::make_unique<CallingPeer>(network, oracle, i, name(i), token);
     network.replace(i, peers[i].get());
     peers[i]->listen(address(i));
     if (i > 0) peers[i]->connect(address(0));

@@ -18,10 +18,11 @@ namespace reverie {
 
 class SimPeer : public sim::Node, public PeerEffects {
  public:
-  SimPeer(sim::Network& network, sim::NodeId node, std::string name)
+  SimPeer(sim::Network& network, sim::NodeId node, std::string name, std::string token = {})
       : network_(network), node_(node) {
     PeerOptions options;
     options.name = std::move(name);
+    options.token = std::move(token);
     options.run = {network.random().next(), network.random().next()};
     options.random = [this] { return network_.random().next(); };
     peer_ = std::make_unique<PeerCore>(std::move(options), *this);
@@ -121,8 +122,8 @@ class SimPeer : public sim::Node, public PeerEffects {
   virtual void on_withdrawn(InboundId) {}
   virtual void on_result(CallId, CallResult) {}
   // Does what is due and carries out what the core wants.
-  virtual void step() = 0;
-  virtual TimePoint next_step() const = 0;
+  virtual void step() {}
+  virtual TimePoint next_step() const { return TimePoint::max(); }
 
   sim::Network& network() { return network_; }
   sim::NodeId node() const { return node_; }

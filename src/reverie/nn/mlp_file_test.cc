@@ -89,9 +89,9 @@ TEST_F(MlpFile, RefusesTensorsThatAreNoChainOfLayers) {
 TEST_F(MlpFile, MissingFilesAndFoldersAreNotFound) {
   EXPECT_EQ(load_mlp(path("none")).status().code(), StatusCode::kNotFound);
   EXPECT_EQ(save_mlp(path("none/a"), mlp_, parameters_).code(), StatusCode::kNotFound);
-  EXPECT_EQ(load_mlp(folder_).status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(load_mlp(folder_).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(read_file(path("none"), 1).status().message(),
-            "'" + path("none") + "' cannot be read: No such file or directory");
+            "cannot open '" + path("none") + "': No such file or directory");
 }
 
 TEST_F(MlpFile, AFullDiskLeavesTheOldFileAndNothingElse) {

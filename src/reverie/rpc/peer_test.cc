@@ -13,27 +13,15 @@
 #include <unistd.h>
 
 #include "reverie/base/random.h"
-#include "reverie/rpc/value_reader.h"
 #include "reverie/rpc/value_writer.h"
 #include "tests/scale.h"
 #include "tests/support/cutting_proxy.h"
+#include "tests/support/number_values.h"
 
 namespace reverie {
 namespace {
 
 constexpr Duration kPatience = std::chrono::seconds(60);
-
-Payload number_payload(std::int64_t number) {
-  Payload payload;
-  ValueWriter(payload).integer(number);
-  return payload;
-}
-
-std::int64_t number_of(const Payload& payload) {
-  ValueReader reader(payload);
-  const Result<ValueToken> token = reader.next();
-  return token.ok() ? token->integer : -1;
-}
 
 // Collects the results of calls.
 class Results {
