@@ -43,11 +43,8 @@ Result<std::unique_ptr<Trainer>> Trainer::open(TrainerParts parts) {
   checkpoint::LoadedCheckpoint* const resume = parts.resume;
   if (resume != nullptr) {
     REVERIE_CHECK(parts.store != nullptr);
-    ByteReader in(resume->manifest.payload);
-    REVERIE_RETURN_IF_ERROR(check_identity(parts.identity, parts.settings, in));
     // Before the parameter server, which begins with the weights that the agent has then.
-    ByteReader agent = read_part(in);
-    REVERIE_RETURN_IF_ERROR(parts.agent->load(agent));
+    REVERIE_RETURN_IF_ERROR(restore_agent(parts));
   }
   std::unique_ptr<Trainer> trainer(new Trainer(std::move(parts)));
   REVERIE_ASSIGN_OR_RETURN(trainer->loops_,

@@ -143,6 +143,8 @@ class Trainer {
   // While no thread is at work.
   Result<std::string> write(checkpoint::Checkpointer& to);
   Status write_state(ByteWriter& out);
+  // The agent of `parts`, from the checkpoint that they resume.
+  static Status restore_agent(TrainerParts& parts);
   Status restore(checkpoint::LoadedCheckpoint& from);
   Status read_run(ByteReader in);
   void check_return();

@@ -174,6 +174,13 @@ Status Trainer::read_run(ByteReader in) {
   return {};
 }
 
+Status Trainer::restore_agent(TrainerParts& parts) {
+  ByteReader in(parts.resume->manifest.payload);
+  REVERIE_RETURN_IF_ERROR(check_identity(parts.identity, parts.settings, in));
+  ByteReader agent = read_part(in);
+  return parts.agent->load(agent);
+}
+
 Status Trainer::restore(checkpoint::LoadedCheckpoint& from) {
   ByteReader in(from.manifest.payload);
   REVERIE_RETURN_IF_ERROR(check_identity(identity_, settings_, in));
