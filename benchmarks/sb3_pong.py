@@ -1,12 +1,16 @@
 """Pong in Stable-Baselines3's replay buffer and in ours: resident bytes, and what calls cost.
 
-    python benchmarks/sb3_pong.py [--transitions 100000]
+    python benchmarks/sb3_pong.py [--transitions 100000] [--train 6000]
 
 Needs ``stable-baselines3`` and ``reverie[atari]``. Random play of 8 games is recorded once (500
 steps of each) and stored again and again, as SB3's DQN does it: stacks of four frames, theirs with
-``optimize_memory_usage``, ours with ``frame_stack=4``. Each buffer fills in a process of its own,
-whose resident memory is read before and after. Times are of the thread: ``add`` of a step of 8
-games, and ``sample(32)``.
+``optimize_memory_usage``, ours with ``frame_stack=4``, raw and with ``codec="auto"``. Each buffer
+fills in a process of its own, whose resident memory is read before and after. Times are of the
+thread, and means, since chunks are compressed now and then: ``add`` of a step of 8 games, and
+``sample(32)``.
+
+With ``--train`` SB3's DQN (``CnnPolicy``, a gradient step every 4 steps of 8 games) then plays so
+many steps with each buffer, in turns, and steps/s are printed.
 """
 
 from __future__ import annotations
@@ -22,6 +26,8 @@ from typing import Any
 import numpy as np
 
 ENVS, STEPS, BATCH = 8, 500, 32
+OURS = {"reverie, auto": "auto", "reverie, raw": "raw"}
+KINDS = (*OURS, "stable-baselines3")
 
 
 def record(path: Path) -> None:
@@ -62,8 +68,9 @@ def made(kind: str, transitions: int) -> Any:  # noqa: ANN401
 
     space = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
     both = {"device": "cpu", "n_envs": ENVS, "handle_timeout_termination": False}
-    if kind == "reverie":
-        return sb3.ReplayBuffer(transitions, space, gym.spaces.Discrete(6), frame_stack=4, **both)
+    if kind in OURS:
+        both |= {"frame_stack": 4, "codec": OURS[kind]}
+        return sb3.ReplayBuffer(transitions, space, gym.spaces.Discrete(6), **both)
     return ReplayBuffer(
         transitions, space, gym.spaces.Discrete(6), optimize_memory_usage=True, **both
     )
@@ -98,7 +105,7 @@ def fill(kind: str, path: Path, transitions: int) -> None:
             buffer.sample(BATCH)
             spent[1].append(time.thread_time() - begin)
     grown = resident_bytes() - before
-    add_us, sample_us = (float(np.median(times)) * 1e6 for times in spent)
+    add_us, sample_us = (float(np.mean(times)) * 1e6 for times in spent)
     print(
         f"{kind:18} {transitions:7} steps  {grown / 1e6:8.1f} MB resident more   "
         f"add {add_us:6.0f} us   sample {BATCH} {sample_us:6.0f} us",
@@ -106,10 +113,44 @@ def fill(kind: str, path: Path, transitions: int) -> None:
     )
 
 
+def train(steps: int, rounds: int = 3) -> None:
+    """SB3's DQN with each buffer in turns; prints steps/s."""
+    import torch
+    from stable_baselines3 import DQN
+
+    from reverie.contrib import sb3
+
+    torch.set_num_threads(1)
+    options = {"env_kwargs": {"game": "pong", "preset": "dqn"}, "num_workers": 2}
+    rates: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    for _ in range(rounds):
+        for kind in KINDS:
+            from reverie.envs import atari
+
+            envs = sb3.VecEnv(atari.make, ENVS, **options)
+            given: dict[str, Any] = {"optimize_memory_usage": True}
+            given["replay_buffer_kwargs"] = {"handle_timeout_termination": False}
+            if kind in OURS:
+                kwargs = {"frame_stack": 4, "codec": OURS[kind]}
+                given = {"replay_buffer_class": sb3.ReplayBuffer, "replay_buffer_kwargs": kwargs}
+            model = DQN(
+                "CnnPolicy", envs, buffer_size=20_000, learning_starts=1_000, device="cpu", **given
+            )
+            model.learn(1_000)
+            begin = time.perf_counter()
+            model.learn(steps, reset_num_timesteps=False)
+            rates[kind].append(steps / (time.perf_counter() - begin))
+            envs.close()
+    for kind, found in rates.items():
+        low, middle, high = min(found), float(np.median(found)), max(found)
+        print(f"{kind:18} DQN {middle:6.0f} steps/s ({low:.0f} to {high:.0f})", flush=True)
+
+
 def main() -> None:
-    """Records, and fills both."""
+    """Records, and fills each."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--transitions", type=int, default=100_000)
+    parser.add_argument("--train", type=int, default=0)
     parser.add_argument("--fill", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.fill:
@@ -117,9 +158,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "pong.npz"
         record(path)
-        for kind in ("reverie", "stable-baselines3"):
+        for kind in KINDS:
             command = [sys.executable, __file__, "--fill", kind, str(path)]
             subprocess.run([*command, "--transitions", str(arguments.transitions)], check=True)
+    if arguments.train:
+        train(arguments.train)
     return None
 
 

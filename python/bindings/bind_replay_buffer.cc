@@ -12,6 +12,7 @@
 #include "python/bindings/bind.h"
 #include "python/bindings/convert.h"
 #include "python/bindings/replay_buffer.h"
+#include "python/bindings/writer_support.h"
 
 namespace reverie::python {
 namespace {
@@ -37,7 +38,8 @@ std::optional<HindsightOptions> hindsight_argument(nb::handle given) {
 void init(PyReplayBuffer* self, nb::handle capacity, nb::handle num_envs, nb::handle frame_stack,
           nb::handle n_step, nb::handle gamma, nb::handle alpha, nb::handle beta,
           nb::handle weights, nb::handle seed, nb::handle sequence_length, nb::handle period,
-          nb::handle burn_in, bool pad_sequences, nb::handle hindsight, bool is_finished) {
+          nb::handle burn_in, bool pad_sequences, nb::handle hindsight, nb::handle codec,
+          bool is_finished) {
   TransitionOptions options;
   options.capacity = static_cast<std::size_t>(integer_argument("capacity", capacity, 1));
   options.env_count = small_integer("num_envs", num_envs, 1);
@@ -52,6 +54,7 @@ void init(PyReplayBuffer* self, nb::handle capacity, nb::handle num_envs, nb::ha
     options.pad_sequences = pad_sequences;
   }
   options.hindsight = hindsight_argument(hindsight);
+  options.codec = codec_argument(codec);
   std::optional<double> exponent;
   if (!alpha.is_none()) exponent = number_argument("alpha", alpha);
   std::optional<std::uint64_t> given_seed;
@@ -67,13 +70,14 @@ void bind_replay_buffer(nb::module_& m) {
   nb::class_<PyReplayBuffer>(m, "ReplayBuffer", "See ``reverie.ReplayBuffer``.")
       .def("__init__", &init, "capacity"_a, "num_envs"_a, "frame_stack"_a, "n_step"_a, "gamma"_a,
            "alpha"_a.none(), "beta"_a, "weights"_a, "seed"_a.none(), "sequence_length"_a.none(),
-           "period"_a.none(), "burn_in"_a, "pad_sequences"_a, "hindsight"_a.none(), "finished"_a,
+           "period"_a.none(), "burn_in"_a, "pad_sequences"_a, "hindsight"_a.none(), "codec"_a,
+           "finished"_a,
            nb::sig("def __init__(self, capacity: int, num_envs: int, frame_stack: int, n_step: "
                    "int, gamma: float, alpha: float | None, beta: float | "
                    "collections.abc.Callable[[int], float], weights: str, seed: int | None, "
                    "sequence_length: int "
                    "| None, period: int | None, burn_in: int, pad_sequences: bool, hindsight: "
-                   "tuple[str, float, str, str] | None, finished: bool) -> None"))
+                   "tuple[str, float, str, str] | None, codec: str, finished: bool) -> None"))
       .def("_save", &PyReplayBuffer::save, "path"_a)
       .def("_load", &PyReplayBuffer::load, "folder"_a)
       .def_static("_arguments_of", &PyReplayBuffer::arguments_of, "path"_a,

@@ -254,6 +254,8 @@ nb::dict PyReplayBuffer::arguments_of(const std::string& path) {
     given["burn_in"] = options.burn_in;
     given["pad_sequences"] = options.pad_sequences;
   }
+  const std::string_view codec = codec_choice_name(options.codec);
+  given["codec"] = nb::str(codec.data(), codec.size());
   return given;
 }
 

@@ -632,7 +632,7 @@ def single_targets(target: str) -> list[str]:
 class ReplayBuffer:
     """See ``reverie.ReplayBuffer``."""
 
-    def __init__(self, capacity: int, num_envs: int, frame_stack: int, n_step: int, gamma: float, alpha: float | None, beta: float | Callable[[int], float], weights: str, seed: int | None, sequence_length: int | None, period: int | None, burn_in: int, pad_sequences: bool, hindsight: tuple[str, float, str, str] | None, finished: bool) -> None: ...
+    def __init__(self, capacity: int, num_envs: int, frame_stack: int, n_step: int, gamma: float, alpha: float | None, beta: float | Callable[[int], float], weights: str, seed: int | None, sequence_length: int | None, period: int | None, burn_in: int, pad_sequences: bool, hindsight: tuple[str, float, str, str] | None, codec: str, finished: bool) -> None: ...
 
     def add(self, obs: Any, action: Any, reward: Any, next_obs: Any, terminated: Any, truncated: Any = False, *, mask: Any = None, **extra: Any) -> None:
         """

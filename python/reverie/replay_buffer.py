@@ -19,6 +19,7 @@ from reverie.errors import (
 )
 
 if TYPE_CHECKING:
+    from reverie._options import Codec
     from reverie.frameworks import Output
     from reverie.hindsight import Hindsight
     from reverie.nests import ArrayNest, TensorNest
@@ -70,6 +71,9 @@ class ReplayBuffer(_reverie.ReplayBuffer):
         pad_sequences: steps that an episode's end leaves over make a shorter sequence, filled up
             with zeros; else they are dropped.
         hindsight: draws some transitions with goals that their episode reached; of single steps.
+        codec: how observations of 512 bytes and more are kept once their chunk of steps is full:
+            ``"raw"``, ``"lz4"``, ``"zstd"``, or ``"auto"``, which is lz4 for integers where it
+            pays. Pictures take 1 to 5 % of the bytes; adding and drawing them takes longer.
         transforms: functions of a batch, applied one after the other to each batch that is drawn
             (as NumPy arrays): each returns the batch. ``reverie.transforms`` has ready ones.
 
@@ -100,6 +104,7 @@ class ReplayBuffer(_reverie.ReplayBuffer):
         burn_in: int = 0,
         pad_sequences: bool = True,
         hindsight: Hindsight | None = None,
+        codec: Codec = "raw",
         transforms: Sequence[Callable[[dict[str, Any]], dict[str, Any]]] = (),
     ) -> None:
         if isinstance(capacity, float) and capacity.is_integer():
@@ -145,6 +150,7 @@ class ReplayBuffer(_reverie.ReplayBuffer):
             "burn_in": burn_in,
             "pad_sequences": pad_sequences,
             "hindsight": hindsight,
+            "codec": codec,
             "transforms": transforms,
         }
         self._transforms = tuple(
@@ -166,6 +172,7 @@ class ReplayBuffer(_reverie.ReplayBuffer):
             burn_in,
             pad_sequences,
             None if hindsight is None else hindsight._spec,
+            _checks.choice("codec", codec, _options.CODECS),
             self._is_finished,
         )
 

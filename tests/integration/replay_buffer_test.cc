@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -15,7 +16,7 @@ namespace reverie {
 namespace {
 
 constexpr std::size_t kBatch = 32;
-constexpr std::int64_t kWidth = 3;
+constexpr std::int64_t kWidth = 130;  // enough for a column of its own
 
 // Observations of `kWidth` equal numbers, and actions of one number.
 class NumberBuffer {
@@ -79,10 +80,19 @@ struct NumberBatch {
   ReplayBufferTargets targets;
 };
 
-TEST(ReplayBuffer, ThreadsThatAddSampleAndUpdateSeeWholeTransitions) {
+class ReplayBufferCodec : public ::testing::TestWithParam<CodecChoice> {};
+INSTANTIATE_TEST_SUITE_P(EachCodec, ReplayBufferCodec,
+                         ::testing::Values(CodecChoice::kRaw, CodecChoice::kLz4,
+                                           CodecChoice::kZstd),
+                         [](const auto& info) {
+                           return std::string(codec_choice_name(info.param));
+                         });
+
+TEST_P(ReplayBufferCodec, ThreadsThatAddSampleAndUpdateSeeWholeTransitions) {
   constexpr int kAdders = 2;
   constexpr int kSteps = 3'000;
-  NumberBuffer numbers({.capacity = 100, .env_count = kAdders, .n_step = 2, .gamma = 1.0});
+  NumberBuffer numbers(
+      {.capacity = 100, .env_count = kAdders, .n_step = 2, .gamma = 1.0, .codec = GetParam()});
   // Odd steps are those of one environment, even ones of the other.
   ASSERT_TRUE(numbers.add(0, 2, true).ok());
   std::atomic<int> adding{kAdders};

@@ -10,6 +10,7 @@ import torch
 
 import reverie
 from reverie import _checks
+from reverie._options import Codec
 from reverie.contrib.kept_batches import KeptBatches
 from reverie.errors import InvalidArgumentError
 from reverie.hindsight import Hindsight
@@ -54,6 +55,7 @@ class TransitionBuffer:
         beta: float,
         frame_stack: int,
         hindsight: Hindsight | None,
+        codec: Codec,
         seed: int | None,
     ) -> None:
         self.observation_space = observation_space
@@ -82,6 +84,7 @@ class TransitionBuffer:
             alpha=alpha,
             beta=beta,
             hindsight=hindsight,
+            codec=codec,
             seed=seed,
         )
         self._batches = KeptBatches()

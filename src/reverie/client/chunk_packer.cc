@@ -11,6 +11,7 @@ constexpr double kPays = 0.75;  // of the raw bytes
 }  // namespace
 
 ColumnTry ChunkPacker::plan(const ChunkSchema& schema, std::size_t column) const {
+  if (std::ranges::find(raw_, column) != raw_.end()) return {};
   const DType dtype = schema.column(column).dtype;
   switch (choice_) {
     case CodecChoice::kRaw:

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "reverie/codec/codec.h"
@@ -27,7 +28,9 @@ class ChunkPacker {
   static constexpr int kMissesMax = 3;
   static constexpr std::uint64_t kPauseChunks = 64;
 
-  explicit ChunkPacker(CodecChoice choice) : choice_(choice) {}
+  // Columns `raw` are never compressed.
+  explicit ChunkPacker(CodecChoice choice, std::vector<std::size_t> raw = {})
+      : choice_(choice), raw_(std::move(raw)) {}
 
   // Whether a chunk that is opened now may be packed when it is sealed.
   bool wants(const ChunkSchema& schema) const;
@@ -52,6 +55,7 @@ class ChunkPacker {
   static void note(Column& column, bool has_paid);
 
   CodecChoice choice_;
+  std::vector<std::size_t> raw_;
   std::vector<Column> columns_;   // by index, which stays a column's for life
   std::vector<ColumnTry> tries_;  // of the chunk that is packed; kept for its memory
   double packed_row_bytes_ = 0;

@@ -14,9 +14,8 @@ namespace reverie {
 HindsightIndex::HindsightIndex(const TransitionPlan& plan, std::uint64_t seed)
     : plan_(plan),
       options_(*plan.options().hindsight),
-      achieved_begin_(plan.column_begin(plan.achieved_place().chunk_column) +
-                      plan.achieved_place().offset),
-      row_bytes_(plan.row_bytes(plan.achieved_place().chunk_column)),
+      achieved_(plan.achieved_place()),
+      row_bytes_(plan.row_bytes(achieved_.chunk_column)),
       goal_bytes_(plan.achieved_place().size_bytes),
       random_(seed),
       streams_(plan.options().env_count) {}
@@ -69,11 +68,12 @@ void HindsightIndex::drop_old(std::size_t env) {
   }
 }
 
-const std::byte* HindsightIndex::pick(const Stream& stream, std::uint64_t row) {
+bool HindsightIndex::copy_goal(const Stream& stream, std::uint64_t row, std::byte* goal,
+                               std::byte* next_goal) {
   const auto behind = std::ranges::upper_bound(stream.episodes, row, std::less(), &Episode::begin);
-  if (behind == stream.episodes.begin()) return nullptr;
+  if (behind == stream.episodes.begin()) return false;
   const Episode& episode = *std::prev(behind);
-  if (row + 1 >= episode.end) return nullptr;
+  if (row + 1 >= episode.end) return false;
   std::uint64_t begin = row + 1;  // what the step itself achieved counts too
   if (options_.strategy == HindsightStrategy::kFinal) begin = episode.end - 1;
   if (options_.strategy == HindsightStrategy::kEpisode) {
@@ -82,7 +82,15 @@ const std::byte* HindsightIndex::pick(const Stream& stream, std::uint64_t row) {
   const std::uint64_t picked = begin + random_.below(episode.end - begin);
   const std::uint64_t number = picked >> plan_.chunk_shift();
   const Chunk& chunk = *stream.chunks[number - stream.first_chunk].chunk;
-  return chunk.begin() + achieved_begin_ + (picked & (plan_.chunk_rows() - 1)) * row_bytes_;
+  // An encoded chunk has this column raw too: TransitionPlan::make_packer().
+  const RawRows raw(chunk);
+  const std::byte* const rows = raw ? chunk.begin() + plan_.column_begin(achieved_.chunk_column)
+                                    : chunk.encoded_bytes(achieved_.chunk_column).data();
+  const std::byte* const achieved =
+      rows + (picked & (plan_.chunk_rows() - 1)) * row_bytes_ + achieved_.offset;
+  std::memcpy(goal, achieved, goal_bytes_);
+  std::memcpy(next_goal, achieved, goal_bytes_);
+  return true;
 }
 
 void HindsightIndex::relabel(std::span<const TrajectoryView> items,
@@ -97,11 +105,10 @@ void HindsightIndex::relabel(std::span<const TrajectoryView> items,
     const auto place = places_.find(piece.chunk->key());
     if (place == places_.end()) continue;
     const std::uint64_t row = (place->second.number << plan_.chunk_shift()) + piece.offset;
-    const std::byte* const achieved = pick(streams_[place->second.env], row);
-    if (achieved == nullptr) continue;
-    std::memcpy(goals + i * goal_bytes_, achieved, goal_bytes_);
-    std::memcpy(next_goals + i * goal_bytes_, achieved, goal_bytes_);
-    targets.hindsight[i] = 1;
+    targets.hindsight[i] = copy_goal(streams_[place->second.env], row, goals + i * goal_bytes_,
+                                     next_goals + i * goal_bytes_)
+                               ? 1
+                               : 0;
   }
 }
 

@@ -69,13 +69,15 @@ class HindsightIndex {
   };
 
   void drop_old(std::size_t env) REVERIE_REQUIRES(mutex_);
-  // The row whose achievement becomes the goal of the step in `row`; its bytes. Null: unknown.
-  const std::byte* pick(const Stream& stream, std::uint64_t row) REVERIE_REQUIRES(mutex_);
+  // What was achieved by the row whose achievement becomes the goal of the step in `row`, in both
+  // places. False where no such row is known.
+  bool copy_goal(const Stream& stream, std::uint64_t row, std::byte* goal, std::byte* next_goal)
+      REVERIE_REQUIRES(mutex_);
 
   const TransitionPlan& plan_;
   const HindsightOptions options_;
-  const std::size_t achieved_begin_;  // of the leaf in a chunk, and how far apart its rows are
-  const std::size_t row_bytes_;
+  const LeafPlace achieved_;
+  const std::size_t row_bytes_;  // how far apart its rows are
   const std::size_t goal_bytes_;
 
   Mutex mutex_;

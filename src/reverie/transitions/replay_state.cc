@@ -8,6 +8,7 @@
 
 #include "reverie/base/check.h"
 #include "reverie/codec/byte_arrays.h"
+#include "reverie/codec/column_decoder.h"
 
 namespace reverie {
 namespace {
@@ -47,10 +48,19 @@ Status check_spec(const TensorSpec& spec) {
                    spec.name);
 }
 
+// Files carry these.
+constexpr std::array kCodecs = {CodecChoice::kRaw, CodecChoice::kLz4, CodecChoice::kZstd,
+                                CodecChoice::kAuto};
+
+unsigned codec_number(CodecChoice codec) {
+  return static_cast<unsigned>(std::ranges::find(kCodecs, codec) - kCodecs.begin());
+}
+
 void write_options(const TransitionOptions& options, ByteWriter& out) {
   out.u64(options.capacity).u32(options.env_count).u32(options.frame_stack).u32(options.n_step);
   out.f64(options.gamma).u32(options.sequence_length).u32(options.period).u32(options.burn_in);
-  out.u8(options.pad_sequences ? 1 : 0);
+  out.u8(static_cast<std::uint8_t>((options.pad_sequences ? 1 : 0) | codec_number(options.codec)
+                                                                         << 1));
 }
 
 TransitionOptions read_options(ByteReader& in) {
@@ -63,7 +73,13 @@ TransitionOptions read_options(ByteReader& in) {
   options.sequence_length = in.u32();
   options.period = in.u32();
   options.burn_in = in.u32();
-  options.pad_sequences = in.u8() != 0;
+  const std::uint8_t flags = in.u8();
+  options.pad_sequences = (flags & 1) != 0;
+  if (flags >> 1 < kCodecs.size()) {
+    options.codec = kCodecs[flags >> 1];
+  } else {
+    in.fail();
+  }
   return options;
 }
 
@@ -88,13 +104,19 @@ class ReplayState {
   Status write_from(std::size_t locked, std::vector<std::byte>& bytes,
                     const std::function<Status()>& save_store);
   // The callers hold every add_mutex_, which the analysis cannot see of a span.
-  void write_streams(ByteWriter& out) REVERIE_NO_THREAD_SAFETY_ANALYSIS;
-  void write_stream(TransitionWriter& writer, Stream& stream, ByteWriter& out) const;
+  Status write_streams(ByteWriter& out) REVERIE_NO_THREAD_SAFETY_ANALYSIS;
+  Status write_stream(TransitionWriter& writer, Stream& stream, ByteWriter& out) const;
 
   // An empty chunk of the plan's capacity.
   Result<Ref<Chunk>> open_chunk(const ChunkOrigin& origin) const;
+  // The rows of a column; those of an encoded chunk are decoded into `room`.
+  static Result<std::span<const std::byte>> rows_of(const Chunk& chunk, std::size_t column,
+                                                    std::vector<std::byte>& room);
   // The same rows as the buffers' own lie. Each chunk is made once.
   Result<const Chunk*> own(const Chunk& stored);
+  Result<Ref<Chunk>> own_raw(const Chunk& stored) const;
+  // A chunk that its stream was done with when it was saved: its columns stay encoded.
+  Result<Ref<Chunk>> own_encoded(const Chunk& stored) const;
   Result<Trajectory> own(const Trajectory& stored);
   Status check_item(ItemShape shape, std::span<const Piece> pieces) const;
   // No other thread has the buffers yet.
@@ -123,21 +145,36 @@ Status ReplayState::write_from(std::size_t locked, std::vector<std::byte>& bytes
   write_options(plan().options(), out);
   write_specs(plan().obs(), out);
   write_specs(plan().action(), out);
-  write_streams(out);
+  REVERIE_RETURN_IF_ERROR(write_streams(out));
   return save_store();
 }
 
-void ReplayState::write_streams(ByteWriter& out) {
+Status ReplayState::write_streams(ByteWriter& out) {
   out.u64(buffers_.size());
   for (ReplayBuffer* const buffer : buffers_) {
     TransitionWriter& writer = buffer->writer_;
     const StepCounts& counts = writer.counts_;
     out.u64(writer.next_key_).i64(counts.steps).i64(counts.episodes).i64(counts.cuts);
-    for (Stream& stream : writer.streams_) write_stream(writer, stream, out);
+    for (Stream& stream : writer.streams_) {
+      REVERIE_RETURN_IF_ERROR(write_stream(writer, stream, out));
+    }
   }
+  return {};
 }
 
-void ReplayState::write_stream(TransitionWriter& writer, Stream& stream, ByteWriter& out) const {
+Result<std::span<const std::byte>> ReplayState::rows_of(const Chunk& chunk, std::size_t column,
+                                                        std::vector<std::byte>& room) {
+  const std::size_t size = chunk.rows() * chunk.schema().row_bytes(column);
+  if (chunk.is_raw()) return std::span(chunk.row(column, 0), size);
+  room.resize(size);
+  ColumnDecoder decoder;
+  REVERIE_RETURN_IF_ERROR(decoder.decode_all(chunk.encoded_column(column).codec,
+                                             chunk.schema().column(column), chunk.rows(),
+                                             chunk.encoded_bytes(column), room));
+  return std::span<const std::byte>(room);
+}
+
+Status ReplayState::write_stream(TransitionWriter& writer, Stream& stream, ByteWriter& out) const {
   out.u64(stream.row).u8(stream.is_open ? 1 : 0).u64(stream.episode_begin).u64(stream.item_begin);
   out.u64(stream.first_chunk).u64(stream.chunks.size());
   // Items refer to the row that is open for its observation. It counts as published from now on, so
@@ -149,15 +186,19 @@ void ReplayState::write_stream(TransitionWriter& writer, Stream& stream, ByteWri
     const std::uint32_t rows = chunk->rows();
     out.u64(chunk->key()).u64(chunk->episode()).u32(rows);
     for (std::size_t i = 0; i < schema.column_count(); ++i) {
-      out.raw({chunk->row(i, 0), rows * schema.row_bytes(i)});
+      std::vector<std::byte> room;
+      REVERIE_ASSIGN_OR_RETURN(const std::span<const std::byte> bytes, rows_of(*chunk, i, room));
+      out.raw(bytes);
     }
   }
+  return {};
 }
 
 // --- Reading -----------------------------------------------------------------------------------
 
 Result<Ref<Chunk>> ReplayState::open_chunk(const ChunkOrigin& origin) const {
-  return Chunk::open(plan().schema(), origin, plan().chunk_rows(), 0, *buffers_.front()->slabs_);
+  return Chunk::open(plan().schema(), origin, plan().chunk_rows(), 0, *buffers_.front()->slabs_,
+                     plan().is_packed() ? Chunk::Kind::kCompressible : Chunk::Kind::kRaw);
 }
 
 Result<const Chunk*> ReplayState::own(const Chunk& stored) {
@@ -165,18 +206,47 @@ Result<const Chunk*> ReplayState::own(const Chunk& stored) {
   if (mine) return mine.get();
   const ChunkSchema& schema = *plan().schema();
   if (!std::ranges::equal(stored.schema().columns(), schema.columns()) ||
-      stored.rows() > plan().chunk_rows() || !stored.is_raw()) {
+      stored.rows() > plan().chunk_rows() || (!stored.is_raw() && !plan().is_packed())) {
     return data_loss("chunk {} is not one that this replay buffer has written", stored.key());
   }
-  REVERIE_ASSIGN_OR_RETURN(mine, open_chunk({stored.key(), stored.episode(), stored.first_step()}));
+  REVERIE_ASSIGN_OR_RETURN(mine, stored.is_raw() ? own_raw(stored) : own_encoded(stored));
+  by_key_[stored.key()] = mine.get();
+  return mine.get();
+}
+
+Result<Ref<Chunk>> ReplayState::own_raw(const Chunk& stored) const {
+  const ChunkSchema& schema = *plan().schema();
+  REVERIE_ASSIGN_OR_RETURN(Ref<Chunk> mine,
+                           open_chunk({stored.key(), stored.episode(), stored.first_step()}));
   for (std::size_t i = 0; i < schema.column_count(); ++i) {
     // The chunk is open, and no other thread has it yet.
     std::copy_n(stored.row(i, 0), stored.rows() * schema.row_bytes(i),
                 const_cast<std::byte*>(mine->row(i, 0)));
   }
   mine->publish(stored.rows());
-  by_key_[stored.key()] = mine.get();
-  return mine.get();
+  return mine;
+}
+
+Result<Ref<Chunk>> ReplayState::own_encoded(const Chunk& stored) const {
+  const ChunkSchema& schema = *plan().schema();
+  std::vector<Chunk::EncodedColumn> columns;
+  std::vector<std::byte> bytes;
+  for (std::size_t i = 0; i < schema.column_count(); ++i) {
+    std::vector<std::byte> room;
+    REVERIE_RETURN_IF_ERROR(rows_of(stored, i, room).status());
+    const CodecId codec = stored.encoded_column(i).codec;
+    const std::span<const std::byte> encoded = stored.encoded_bytes(i);
+    if (i == 0 && codec != CodecId::kRaw) {
+      return data_loss("chunk {} has its small columns in codec {}; they are raw", stored.key(),
+                       static_cast<int>(codec));
+    }
+    columns.push_back({codec, bytes.size(), encoded.size()});
+    bytes.insert(bytes.end(), encoded.begin(), encoded.end());
+  }
+  REVERIE_ASSIGN_OR_RETURN(Buffer storage, Allocator::heap().allocate(bytes.size()));
+  std::ranges::copy(bytes, storage.data());
+  return Chunk::encoded(plan().schema(), {stored.key(), stored.episode(), stored.first_step()},
+                        stored.rows(), std::move(storage), std::move(columns));
 }
 
 Status ReplayState::check_item(ItemShape shape, std::span<const Piece> pieces) const {
@@ -246,6 +316,7 @@ Result<Ref<Chunk>> ReplayState::read_chunk(ByteReader& in) {
   if (!chunk) {
     REVERIE_ASSIGN_OR_RETURN(chunk, open_chunk(origin));
   }
+  if (!chunk->is_raw()) return chunk;  // it has these rows, and is done with
   for (std::size_t i = 0; i < schema.column_count(); ++i) {
     std::ranges::copy(columns[i], const_cast<std::byte*>(chunk->row(i, 0)));
   }
@@ -257,11 +328,11 @@ Ref<Chunk> ReplayState::take_chunk(ChunkKey key, std::uint32_t rows,
                                    std::span<const std::span<const std::byte>> columns) {
   const auto found = by_key_.find(key);
   if (found == by_key_.end() || found->second->rows() > rows) return {};
+  if (!found->second->is_raw() && found->second->rows() < rows) return {};
+  std::vector<std::byte> room;
   for (std::size_t i = 0; i < columns.size(); ++i) {
-    const std::size_t size = found->second->rows() * plan().schema()->row_bytes(i);
-    if (!std::ranges::equal(columns[i].first(size), std::span(found->second->row(i, 0), size))) {
-      return {};
-    }
+    const auto known = rows_of(*found->second, i, room);
+    if (!known.ok() || !std::ranges::equal(columns[i].first(known->size()), *known)) return {};
   }
   Ref<Chunk> chunk = Ref<Chunk>::share(found->second);
   by_key_.erase(found);
@@ -285,6 +356,7 @@ Status ReplayState::read_streams(ByteReader& in) {
       stream.episode_begin = in.u64();
       stream.item_begin = in.u64();
       stream.first_chunk = in.u64();
+      stream.packed_end = stream.first_chunk;
       const std::size_t chunk_count = in.count64(20);
       for (std::size_t i = 0; i < chunk_count && in.ok(); ++i) {
         REVERIE_ASSIGN_OR_RETURN(Ref<Chunk> chunk, read_chunk(in));

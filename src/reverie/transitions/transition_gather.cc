@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kItemsAhead = 24;
 constexpr std::size_t kLineBytes = 64;
 
-// A leaf as a gather sees it: where row 0 lies in a chunk, and how far apart rows are.
+// A leaf as a gather sees it: where it lies in a row of its column, and how far apart rows are.
 struct Column {
   std::size_t begin;
   std::size_t row_bytes;
@@ -22,8 +22,7 @@ struct Column {
 };
 
 Column column_of(const TransitionPlan& plan, const LeafPlace& leaf) {
-  return {plan.column_begin(leaf.chunk_column) + leaf.offset, plan.row_bytes(leaf.chunk_column),
-          leaf.size_bytes};
+  return {leaf.offset, plan.row_bytes(leaf.chunk_column), leaf.size_bytes};
 }
 
 template <typename Rows>
@@ -76,10 +75,21 @@ T value_at(const Rows& rows, const Column& column, std::uint32_t row) {
 
 }  // namespace
 
+const std::byte* TransitionGather::small_rows(const TransitionPlan& plan, const Chunk& chunk,
+                                              bool& is_raw) {
+  if (&chunk.schema() != plan.schema().get()) return nullptr;
+  is_raw = chunk.is_raw_for_good() || raw_.emplace_back(chunk);
+  if (is_raw) [[likely]] {
+    return chunk.begin() + plan.column_begin(0);
+  }
+  const Chunk::EncodedColumn& column = chunk.encoded_column(0);
+  const bool is_ours = column.codec == CodecId::kRaw &&
+                       column.size_bytes == std::size_t{chunk.rows()} * plan.row_bytes(0);
+  return is_ours ? chunk.encoded_bytes(0).data() : nullptr;
+}
+
 Status TransitionGather::find(const TransitionPlan& plan, std::span<const TrajectoryView> items) {
   rows_.resize(items.size());
-  const ChunkSchema* const schema = plan.schema().get();
-  const std::size_t begin = plan.column_begin(0);
   const std::size_t row_bytes = plan.row_bytes(0);
   const std::uint32_t chunk_rows = plan.chunk_rows();
   for (std::size_t i = 0; i < items.size(); ++i) {
@@ -91,24 +101,22 @@ Status TransitionGather::find(const TransitionPlan& plan, std::span<const Trajec
     }
     const std::span<const Piece> pieces = items[i].pieces();
     const Piece& piece = pieces.front();
-    const Chunk* const second = pieces.size() > 1 ? pieces[1].chunk : nullptr;
+    const bool has_second = pieces.size() > 1;
     Rows& rows = rows_[i];
     rows.shape = ItemShape::unpack(items[i].layout->tag());
-    rows.first = piece.chunk->begin();
-    rows.second = second != nullptr ? second->begin() : nullptr;
+    rows.first = small_rows(plan, *piece.chunk, rows.first_is_raw);
+    rows.second = has_second ? small_rows(plan, *pieces[1].chunk, rows.second_is_raw) : nullptr;
     rows.offset = piece.offset;
     rows.split = piece.length;
-    const std::uint64_t length = piece.length + (second != nullptr ? pieces[1].length : 0);
-    const bool is_ours =
-        &piece.chunk->schema() == schema && piece.chunk->is_raw() &&
-        (second == nullptr ||
-         (&second->schema() == schema && second->is_raw() && pieces[1].offset == 0)) &&
-        length == rows.shape.rows() && std::uint64_t{piece.offset} + piece.length <= chunk_rows;
+    const std::uint64_t length = piece.length + (has_second ? pieces[1].length : 0);
+    const bool is_ours = rows.first != nullptr &&
+                         (!has_second || (rows.second != nullptr && pieces[1].offset == 0)) &&
+                         length == rows.shape.rows() &&
+                         std::uint64_t{piece.offset} + piece.length <= chunk_rows;
     if (!is_ours) [[unlikely]] {
       return data_loss("item {} of the batch is not one that this replay buffer has written", i);
     }
-    const std::byte* const step =
-        rows.first + begin + (rows.offset + rows.shape.history) * row_bytes;
+    const std::byte* const step = rows.first + (rows.offset + rows.shape.history) * row_bytes;
     __builtin_prefetch(step);
     __builtin_prefetch(step + kLineBytes);
     if (row_bytes > kLineBytes) __builtin_prefetch(step + 2 * kLineBytes);
@@ -118,25 +126,93 @@ Status TransitionGather::find(const TransitionPlan& plan, std::span<const Trajec
 
 Status TransitionGather::gather(const TransitionPlan& plan, std::span<const TrajectoryView> items,
                                 const TransitionTargets& targets) {
-  REVERIE_RETURN_IF_ERROR(find(plan, items));
+  Status status = find(plan, items);
   const TransitionOptions& options = plan.options();
   if (powers_.size() != options.n_step + 1) {
     powers_.assign(1, 1.0);
     while (powers_.size() <= options.n_step) powers_.push_back(powers_.back() * options.gamma);
   }
-  copy_small(plan, targets);
-  copy_large(plan, targets);
-  copy_outcomes(plan, targets);
+  if (status.ok()) {
+    status = options.has_sequences() ? copy_sequences(plan, items, targets)
+                                     : copy_leaves(plan, items, targets);
+  }
+  if (status.ok()) copy_outcomes(plan, targets);
+  raw_.clear();
+  return status;
+}
+
+// --- Large leaves --------------------------------------------------------------------------------
+
+Status TransitionGather::decode(const Chunk& chunk, std::size_t column, std::uint32_t begin,
+                                std::uint32_t count, std::byte* to) {
+  REVERIE_RETURN_IF_ERROR(decoder_.open(chunk.encoded_column(column).codec,
+                                        chunk.schema().column(column), chunk.rows(),
+                                        chunk.encoded_bytes(column)));
+  for (std::uint32_t row = begin; row < begin + count; ++row) {
+    REVERIE_ASSIGN_OR_RETURN(const RowSpan bytes, decoder_.row(row));
+    copy_row(to, bytes.data(), bytes.size());
+    to += bytes.size();
+  }
   return {};
 }
 
+Result<TransitionGather::Rows> TransitionGather::large_rows(const TransitionPlan& plan,
+                                                            std::span<const TrajectoryView> items,
+                                                            std::size_t i, std::size_t column) {
+  const std::span<const Piece> pieces = items[i].pieces();
+  const std::size_t begin = plan.column_begin(column);
+  Rows rows = rows_[i];
+  if (rows.first_is_raw && rows.second_is_raw) [[likely]] {
+    rows.first = pieces[0].chunk->begin() + begin;
+    if (rows.second != nullptr) rows.second = pieces[1].chunk->begin() + begin;
+    return rows;
+  }
+  const std::size_t row_bytes = plan.row_bytes(column);
+  decoded_.resize(std::max(decoded_.size(), rows.shape.rows() * row_bytes));
+  std::byte* to = decoded_.data();
+  for (const Piece& piece : pieces) {
+    const bool is_raw = &piece == pieces.data() ? rows.first_is_raw : rows.second_is_raw;
+    if (is_raw) {
+      copy_row(to, piece.chunk->begin() + begin + piece.offset * row_bytes,
+               piece.length * row_bytes);
+    } else {
+      REVERIE_RETURN_IF_ERROR(decode(*piece.chunk, column, piece.offset, piece.length, to));
+    }
+    to += piece.length * row_bytes;
+  }
+  rows.first = decoded_.data();
+  rows.second = nullptr;
+  rows.offset = 0;
+  rows.split = rows.shape.rows();
+  return rows;
+}
+
+template <typename Visit>
+Status TransitionGather::for_each_item(const TransitionPlan& plan,
+                                       std::span<const TrajectoryView> items, const LeafPlace& leaf,
+                                       Visit visit) {
+  const Column column = column_of(plan, leaf);
+  if (leaf.chunk_column == 0) {
+    for (const Rows& rows : rows_) visit(rows, column);
+    return {};
+  }
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    REVERIE_ASSIGN_OR_RETURN(const Rows rows, large_rows(plan, items, i, leaf.chunk_column));
+    visit(rows, column);
+  }
+  return {};
+}
+
+// --- Single steps --------------------------------------------------------------------------------
+
 // Small leaves one after the other: a loop over one is so short that the processor runs ahead over
-// many items.
-void TransitionGather::copy_small(const TransitionPlan& plan,
-                                  const TransitionTargets& targets) const {
-  const TransitionOptions& options = plan.options();
-  const std::uint32_t depth = options.frame_stack;
-  const auto for_each = [&](const LeafPlace& leaf, std::byte* to, bool is_next) {
+// many items. Large leaves item by item: the frames that an observation and the next one share are
+// still in the cache when they are copied again.
+Status TransitionGather::copy_leaves(const TransitionPlan& plan,
+                                     std::span<const TrajectoryView> items,
+                                     const TransitionTargets& targets) {
+  const std::uint32_t depth = plan.options().frame_stack;
+  const auto copy_small = [&](const LeafPlace& leaf, std::byte* to, bool is_next) {
     const Column column = column_of(plan, leaf);
     const auto one_row = [&](auto copy) {
       for (const Rows& rows : rows_) {
@@ -159,74 +235,77 @@ void TransitionGather::copy_small(const TransitionPlan& plan,
         one_row([&](std::byte* out, const std::byte* row) { copy_row(out, row, column.size); });
     }
   };
-  const auto for_each_stack = [&](const LeafPlace& leaf, std::byte* to, bool is_next) {
-    const Column column = column_of(plan, leaf);
-    for (const Rows& rows : rows_) {
-      const std::uint32_t row = rows.shape.history + (is_next ? rows.shape.steps : 0);
-      to = copy_stack(rows, column, row, depth, to);
-    }
-  };
-  const auto for_each_step = [&](const LeafPlace& leaf, std::byte* to, std::uint32_t stack,
-                                 std::uint32_t behind) {
-    const Column column = column_of(plan, leaf);
-    const std::size_t step_bytes = stack * column.size;
-    for (const Rows& rows : rows_) {
-      const std::uint32_t begin = rows.shape.history + behind;
-      if (stack == 1) {
-        to = copy_rows(rows, column, begin, begin + rows.shape.steps, to);
-      } else {
-        for (std::uint32_t i = 0; i < rows.shape.steps; ++i) {
-          to = copy_stack(rows, column, begin + i, stack, to);
-        }
-      }
-      to = fill_zero(to, (options.steps_max() - rows.shape.steps) * step_bytes);
-    }
-  };
-  const bool has_sequences = options.has_sequences();
   const auto obs = plan.obs_places();
   for (std::size_t i = 0; i < obs.size(); ++i) {
-    if (has_sequences) {
-      for_each_step(obs[i], targets.obs[i], depth, 0);
-      for_each_step(obs[i], targets.next_obs[i], depth, 1);
-    } else if (obs[i].chunk_column != 0) {
+    if (depth == 1 && obs[i].chunk_column == 0) {
+      copy_small(obs[i], targets.obs[i], false);
+      copy_small(obs[i], targets.next_obs[i], true);
       continue;
-    } else if (depth > 1) {
-      for_each_stack(obs[i], targets.obs[i], false);
-      for_each_stack(obs[i], targets.next_obs[i], true);
-    } else {
-      for_each(obs[i], targets.obs[i], false);
-      for_each(obs[i], targets.next_obs[i], true);
     }
+    std::byte* to = targets.obs[i];
+    std::byte* next_to = targets.next_obs[i];
+    REVERIE_RETURN_IF_ERROR(
+        for_each_item(plan, items, obs[i], [&](const Rows& rows, const Column& column) {
+          const std::uint32_t row = rows.shape.history;
+          to = copy_stack(rows, column, row, depth, to);
+          next_to = copy_stack(rows, column, row + rows.shape.steps, depth, next_to);
+        }));
   }
   const auto action = plan.action_places();
   for (std::size_t i = 0; i < action.size(); ++i) {
-    if (has_sequences) {
-      for_each_step(action[i], targets.action[i], 1, 0);
-    } else {
-      for_each(action[i], targets.action[i], false);
+    if (action[i].chunk_column == 0) {
+      copy_small(action[i], targets.action[i], false);
+      continue;
     }
+    std::byte* to = targets.action[i];
+    REVERIE_RETURN_IF_ERROR(
+        for_each_item(plan, items, action[i], [&](const Rows& rows, const Column& column) {
+          to = copy_rows(rows, column, rows.shape.history, rows.shape.history + 1, to);
+        }));
   }
+  return {};
 }
 
-// Large leaves item by item: the frames that an observation and the next one share are still in
-// the cache when they are copied again.
-void TransitionGather::copy_large(const TransitionPlan& plan,
-                                  const TransitionTargets& targets) const {
+// --- Sequences -----------------------------------------------------------------------------------
+
+Status TransitionGather::copy_sequences(const TransitionPlan& plan,
+                                        std::span<const TrajectoryView> items,
+                                        const TransitionTargets& targets) {
   const TransitionOptions& options = plan.options();
-  if (options.has_sequences()) return;
+  // One item's steps, from `behind` steps after its first on.
+  const auto copy_steps = [&](const Rows& rows, const Column& column, std::byte* to,
+                              std::uint32_t stack, std::uint32_t behind) {
+    const std::uint32_t begin = rows.shape.history + behind;
+    if (stack == 1) {
+      to = copy_rows(rows, column, begin, begin + rows.shape.steps, to);
+    } else {
+      for (std::uint32_t i = 0; i < rows.shape.steps; ++i) {
+        to = copy_stack(rows, column, begin + i, stack, to);
+      }
+    }
+    return fill_zero(to, (options.steps_max() - rows.shape.steps) * stack * column.size);
+  };
   const auto obs = plan.obs_places();
   for (std::size_t i = 0; i < obs.size(); ++i) {
-    if (obs[i].chunk_column == 0) continue;
-    const Column column = column_of(plan, obs[i]);
     std::byte* to = targets.obs[i];
     std::byte* next_to = targets.next_obs[i];
-    for (const Rows& rows : rows_) {
-      const std::uint32_t row = rows.shape.history;
-      to = copy_stack(rows, column, row, options.frame_stack, to);
-      next_to = copy_stack(rows, column, row + rows.shape.steps, options.frame_stack, next_to);
-    }
+    REVERIE_RETURN_IF_ERROR(
+        for_each_item(plan, items, obs[i], [&](const Rows& rows, const Column& column) {
+          to = copy_steps(rows, column, to, options.frame_stack, 0);
+          next_to = copy_steps(rows, column, next_to, options.frame_stack, 1);
+        }));
   }
+  const auto action = plan.action_places();
+  for (std::size_t i = 0; i < action.size(); ++i) {
+    std::byte* to = targets.action[i];
+    REVERIE_RETURN_IF_ERROR(for_each_item(
+        plan, items, action[i],
+        [&](const Rows& rows, const Column& column) { to = copy_steps(rows, column, to, 1, 0); }));
+  }
+  return {};
 }
+
+// --- Outcomes ------------------------------------------------------------------------------------
 
 void TransitionGather::copy_outcomes(const TransitionPlan& plan,
                                      const TransitionTargets& targets) const {

@@ -7,6 +7,8 @@
 // Where an episode has no frame yet that a stack reaches back to, its first one is repeated.
 // Everything is copied once, from the rows to its place in the batch. A first pass over the items
 // asks for the lines that the next one reads, so that many misses are under way at once.
+//
+// A large leaf of an encoded chunk is decoded, item by item, as far as the item's rows go.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +17,8 @@
 #include <vector>
 
 #include "reverie/base/status.h"
+#include "reverie/codec/column_decoder.h"
+#include "reverie/record/chunk.h"
 #include "reverie/record/trajectory.h"
 #include "reverie/transitions/transition_plan.h"
 
@@ -43,21 +47,41 @@ class TransitionGather {
                 const TransitionTargets& targets);
 
  private:
-  // The rows of an item: `split` of them from one place on, the others from another.
+  // The rows of an item in one column: `split` of them from one place on, the others from another.
   struct Rows {
-    const std::byte* first = nullptr;   // the chunk's begin
+    const std::byte* first = nullptr;   // where the column's row 0 lies
     const std::byte* second = nullptr;  // of the rows behind; null where there is one chunk
     std::uint32_t offset = 0;           // of the item's first row in its chunk
     std::uint32_t split = 0;
     ItemShape shape;
+    bool first_is_raw = true;  // the chunk; else it is encoded
+    bool second_is_raw = true;
   };
 
+  // Finds the small columns' rows. Holds chunks that may be encoded as they are until the end.
   Status find(const TransitionPlan& plan, std::span<const TrajectoryView> items);
-  void copy_small(const TransitionPlan& plan, const TransitionTargets& targets) const;
-  void copy_large(const TransitionPlan& plan, const TransitionTargets& targets) const;
+  // Where the small columns of a chunk lie, and whether its rows are raw. Null for a chunk that is
+  // not of this plan.
+  const std::byte* small_rows(const TransitionPlan& plan, const Chunk& chunk, bool& is_raw);
+  // The rows of a large column of item i; those that had to be decoded until the next call.
+  Result<Rows> large_rows(const TransitionPlan& plan, std::span<const TrajectoryView> items,
+                          std::size_t i, std::size_t column);
+  Status decode(const Chunk& chunk, std::size_t column, std::uint32_t begin, std::uint32_t count,
+                std::byte* to);
+  // Calls visit(rows, column) for the leaf of each item.
+  template <typename Visit>
+  Status for_each_item(const TransitionPlan& plan, std::span<const TrajectoryView> items,
+                       const LeafPlace& leaf, Visit visit);
+  Status copy_leaves(const TransitionPlan& plan, std::span<const TrajectoryView> items,
+                     const TransitionTargets& targets);
+  Status copy_sequences(const TransitionPlan& plan, std::span<const TrajectoryView> items,
+                        const TransitionTargets& targets);
   void copy_outcomes(const TransitionPlan& plan, const TransitionTargets& targets) const;
 
   std::vector<Rows> rows_;
+  std::vector<RawRows> raw_;  // of the chunks that may be encoded meanwhile
+  ColumnDecoder decoder_;
+  std::vector<std::byte> decoded_;
   std::vector<double> powers_;  // of gamma
 };
 

@@ -16,6 +16,10 @@ constexpr std::size_t kLargeBytes = 512;
 constexpr std::size_t kChunkBytes = 4096 - 64;  // with what the heap puts around it
 // An item over two chunks costs 48 bytes more, so let few be.
 constexpr std::uint64_t kItemsPerChunk = 16;
+// Where chunks are encoded: a draw decodes as many rows as come before the one that it wants, and
+// the first row of a chunk has none before it that it resembles.
+constexpr std::uint64_t kPackedRows = 32;
+constexpr std::uint64_t kPackedItemsPerChunk = 4;
 // A chunk is freed with its last item: of the table's rows, at most so small a part is waste.
 constexpr std::uint64_t kChunksPerStream = 16;
 
@@ -120,7 +124,9 @@ Result<TransitionPlan> TransitionPlan::make(TransitionOptions options, std::vect
 
   const std::uint64_t item_rows = std::uint64_t{options.frame_stack} + options.steps_max();
   const std::uint64_t step_bytes = std::max<std::uint64_t>(1, plan.schema_->step_bytes());
-  const std::uint64_t wanted = std::max(kChunkBytes / step_bytes, kItemsPerChunk * item_rows);
+  const std::uint64_t wanted = plan.is_packed()
+                                   ? std::max(kPackedRows, kPackedItemsPerChunk * item_rows)
+                                   : std::max(kChunkBytes / step_bytes, kItemsPerChunk * item_rows);
   const std::uint64_t stream_rows =
       options.capacity * (options.has_sequences() ? options.period : 1) / options.env_count;
   const std::uint64_t most = std::max(stream_rows / kChunksPerStream, item_rows);
@@ -128,6 +134,12 @@ Result<TransitionPlan> TransitionPlan::make(TransitionOptions options, std::vect
       std::max(std::bit_ceil(item_rows), std::bit_floor(std::min(wanted, most)));
   plan.chunk_shift_ = static_cast<std::uint32_t>(std::countr_zero(chunk_rows));
   return plan;
+}
+
+ChunkPacker TransitionPlan::make_packer() const {
+  std::vector<std::size_t> raw{0};
+  if (options_.hindsight) raw.push_back(achieved_place().chunk_column);
+  return ChunkPacker(options_.codec, std::move(raw));
 }
 
 Status TransitionPlan::find_goals() {

@@ -23,6 +23,8 @@
 
 #include "reverie/base/ref.h"
 #include "reverie/base/status.h"
+#include "reverie/client/chunk_packer.h"
+#include "reverie/codec/codec.h"
 #include "reverie/record/chunk.h"
 #include "reverie/record/trajectory.h"
 #include "reverie/tensor/tensor.h"
@@ -56,6 +58,8 @@ struct TransitionOptions {
   bool pad_sequences = true;
   // For single steps alone: n_step 1, frame_stack 1, no sequences.
   std::optional<HindsightOptions> hindsight = {};
+  // How chunks that are full are kept: columns of their own alone, the small ones stay raw.
+  CodecChoice codec = CodecChoice::kRaw;
 
   bool has_sequences() const { return sequence_length > 0; }
   // Steps of an item at most.
@@ -125,6 +129,10 @@ class TransitionPlan {
     return chunk_rows() * schema_->bytes_before(column);
   }
   std::size_t row_bytes(std::size_t column) const { return schema_->row_bytes(column); }
+  // Whether full chunks may be encoded, and what decides that; the small columns, and those that
+  // hindsight reads, never are.
+  bool is_packed() const { return make_packer().wants(*schema_); }
+  ChunkPacker make_packer() const;
 
   // The layout of items of that shape whose rows are in `piece_count` chunks.
   const Ref<const Layout>& layout(ItemShape shape, std::uint32_t piece_count) {

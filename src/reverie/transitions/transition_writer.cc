@@ -75,6 +75,8 @@ TransitionWriter::TransitionWriter(TransitionPlan& plan, Allocator& allocator, s
     : plan_(plan),
       allocator_(allocator),
       hindsight_(hindsight),
+      packer_(plan.make_packer()),
+      is_packed_(plan.is_packed()),
       chunk_shift_(plan.chunk_shift()),
       chunk_rows_(plan.chunk_rows()),
       reward_(leaf_at(plan.reward_place())),
@@ -143,14 +145,18 @@ Status TransitionWriter::check(const StepArrays& step) const {
 // --- Rows --------------------------------------------------------------------------------------
 
 Status TransitionWriter::reserve(Stream& stream, std::uint32_t env) {
+  if (is_packed_) pack_full_chunks(stream);
   drop_old_chunks(stream);
   // A cut ends the last step's row and begins another; the observation after it is one more.
   const std::uint64_t last = stream.row + 2;
   while (chunk_number(last) >= stream.first_chunk + stream.chunks.size()) {
     // Streams have no episodes of their own in a table's count: a chunk may hold many.
     const ChunkOrigin origin{next_key_++, env, 0};
-    REVERIE_ASSIGN_OR_RETURN(Ref<Chunk> chunk,
-                             Chunk::open(plan_.schema(), origin, chunk_rows_, 0, allocator_));
+    const bool is_compressible = is_packed_ && packer_.wants(*plan_.schema());
+    REVERIE_ASSIGN_OR_RETURN(
+        Ref<Chunk> chunk,
+        Chunk::open(plan_.schema(), origin, chunk_rows_, 0, allocator_,
+                    is_compressible ? Chunk::Kind::kCompressible : Chunk::Kind::kRaw));
     const std::uint64_t number = stream.first_chunk + stream.chunks.size();
     if (hindsight_ != nullptr) hindsight_->add_chunk(env, number, chunk);
     stream.chunks.push_back(std::move(chunk));
@@ -210,6 +216,19 @@ void TransitionWriter::publish(Stream& stream, std::uint64_t row_end) {
   if (chunk_number(last) > stream.first_chunk) {
     Chunk& before = *stream.chunks[chunk_number(last) - stream.first_chunk - 1];
     if (before.rows() < chunk_rows_) before.publish(chunk_rows_);
+  }
+}
+
+void TransitionWriter::pack_full_chunks(Stream& stream) {
+  stream.packed_end = std::max(stream.packed_end, stream.first_chunk);
+  for (; stream.packed_end < chunk_number(stream.row); ++stream.packed_end) {
+    if (stream.packed_end >= stream.first_chunk + stream.chunks.size()) return;
+    Chunk& chunk = *stream.chunks[stream.packed_end - stream.first_chunk];
+    if (chunk.is_compressible() && chunk.is_raw()) {
+      packer_.pack(chunk, Allocator::heap());
+    } else {
+      packer_.note_unpacked();
+    }
   }
 }
 

@@ -80,6 +80,7 @@ class TransitionWriter {
     std::uint64_t item_begin = 0;     // row of the first step (that counts) of the next item
     std::uint64_t first_chunk = 0;    // number of chunks[0]
     std::vector<Ref<Chunk>> chunks;   // those that items to come may refer to
+    std::uint64_t packed_end = 0;     // number; chunks before it are as they will stay
     // The chunk that was written last, at hand.
     std::uint64_t room_end = 0;  // row; steps whose rows lie before it need no reserve()
     std::uint64_t at_chunk = ~std::uint64_t{0};
@@ -139,10 +140,14 @@ class TransitionWriter {
                 std::vector<TrajectoryView>& items);
   void begin_episode(Stream& stream, std::uint64_t row);
   void drop_old_chunks(Stream& stream);
+  // Encodes the chunks whose rows are all written.
+  void pack_full_chunks(Stream& stream);
 
   TransitionPlan& plan_;
   Allocator& allocator_;
   HindsightIndex* const hindsight_;
+  ChunkPacker packer_;
+  const bool is_packed_;
   const std::uint32_t chunk_shift_;
   const std::uint32_t chunk_rows_;
   const Layout* step_layout_ = nullptr;  // of each step in one chunk, if that is an item
