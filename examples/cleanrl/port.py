@@ -6,7 +6,7 @@
 Nothing of CleanRL is here: the program looks for the lines that make the replay buffer and the
 environments, in whichever version of the file it is given, and says what takes their place. The
 buffer is reverie's, each observation stored once, and of stacked frames the newest alone; the
-environments are stepped by ``GymVectorEnv``, in threads of the process.
+environments are stepped by ``GymVectorEnv``, in the program's own thread.
 
     dqn.py, sac_continuous_action.py, td3_continuous_action.py    buffer and environments
     dqn_atari.py                                                  the same, frames unstacked
@@ -50,7 +50,7 @@ def ported(text: str) -> str:
             continue
         if has_envs and line.startswith("import torch\n"):
             made.append("from reverie.gym import GymVectorEnv\n")
-        line = _ENVS.sub('GymVectorEnv(backend="thread", env=', line)
+        line = _ENVS.sub('GymVectorEnv(backend="thread", num_workers=0, env=', line)
         if stack and has_buffer:
             made_by = f"= partial(ReplayBuffer, frame_stack={stack['count']})("
             line = _MAKES_BUFFER.sub(made_by, line)

@@ -82,6 +82,9 @@ KINDS = {
     "threads": lambda fns, mode: reverie.gym.GymVectorEnv(
         fns, autoreset_mode=mode, backend="thread"
     ),
+    "caller": lambda fns, mode: reverie.gym.GymVectorEnv(
+        fns, autoreset_mode=mode, backend="thread", num_workers=0
+    ),
     "processes": lambda fns, mode: reverie.gym.GymVectorEnv(
         fns, autoreset_mode=mode, backend="process", num_workers=1 + (len(fns) == COUNT)
     ),
@@ -103,7 +106,7 @@ def vectors_of(kind):
 
 
 # Workers take a while to start; apart from that they do what threads do.
-FEW = [*list(KINDS)[:3], pytest.param("processes", marks=pytest.mark.full)]
+FEW = [*list(KINDS)[:4], pytest.param("processes", marks=pytest.mark.full)]
 
 
 @pytest.fixture(params=FEW)
@@ -380,10 +383,10 @@ class Fails(Scripted):
         raise KeyError(self.index)
 
 
-@pytest.mark.parametrize("backend", ["thread", "process"])
-def test_an_error_names_the_environment_that_failed(backend):
+@pytest.mark.parametrize(("backend", "workers"), [("thread", 2), ("thread", 0), ("process", 2)])
+def test_an_error_names_the_environment_that_failed(backend, workers):
     fns = [lambda i=i: Fails(i) for i in range(COUNT)]
-    envs = reverie.gym.GymVectorEnv(fns, backend=backend, num_workers=2)
+    envs = reverie.gym.GymVectorEnv(fns, backend=backend, num_workers=workers)
     envs.reset(seed=1)
     with pytest.raises(
         EnvError, match=r"environment 1 of batch 0(.|\n)*the wheel came off"
@@ -408,6 +411,22 @@ def test_an_environment_that_cannot_be_made_is_named():
     with pytest.raises(EnvError, match=r"environment 2 of batch 0(.|\n)*no such level") as told:
         ours([scripted(), scripted(), broken])
     assert told.value.env_id == 2
+    with pytest.raises(EnvError, match=r"environment 2 of batch 0(.|\n)*no such level"):
+        ours([scripted(), scripted(), broken], num_workers=0)
+
+
+def test_the_callers_own_thread_steps_what_has_no_workers():
+    import threading
+
+    class Tells(Scripted):
+        def thread(self):
+            return threading.get_ident()
+
+    with ours([Tells] * 2, num_workers=0) as envs:
+        envs.reset(seed=1)
+        assert envs.call("thread") == (threading.get_ident(),) * 2
+        with pytest.raises(InvalidArgumentError, match="action 1 is 7"):
+            envs.step([0, 7])
 
 
 def test_arguments_are_told_apart():

@@ -102,7 +102,9 @@ class GymVectorEnv(ProcessBound, gymnasium.vector.VectorEnv):  # type: ignore[mi
             no other and calls it ``infos["final_observation"]``.
         backend: ``"native"``, ``"process"`` or ``"thread"``; ``"auto"`` is native where there is
             such an environment, and else processes.
-        num_workers: processes or threads; None chooses.
+        num_workers: processes or threads; None chooses. 0 threads (with ``backend="thread"``) step
+            in the caller's own, which is the quickest for a few small environments; ``timeout_s``
+            then ends nothing.
         env_kwargs: keyword arguments of the environment, ``render_mode`` for instance.
         wrappers: functions that each environment is passed through.
         timeout_s: how long a step may take.

@@ -13,6 +13,7 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 from reverie import _checks
 from reverie.envs import rows
 from reverie.envs.backend import NoSuchAttributeError
+from reverie.envs.caller import CallerPool
 from reverie.envs.process import ProcessPool
 from reverie.envs.thread import ThreadPool
 from reverie.errors import InvalidArgumentError
@@ -36,17 +37,22 @@ class RowsEngine:
         timeout_s: float,
         copy: bool,
     ) -> None:
-        make = ThreadPool if in_threads else ProcessPool
-        self._pool = make(
-            env,
-            num_envs,
-            num_workers=num_workers,
-            env_kwargs=env_kwargs,
-            timeout_s=timeout_s,
-            copy=copy,
-            wrappers=wrappers,
-            rows_mode=mode,
-        )
+        self._pool: Any
+        if in_threads and num_workers == 0:
+            self._pool = CallerPool(
+                env, num_envs, env_kwargs=env_kwargs, wrappers=wrappers, rows_mode=mode
+            )
+        else:
+            self._pool = (ThreadPool if in_threads else ProcessPool)(
+                env,
+                num_envs,
+                num_workers=num_workers,
+                env_kwargs=env_kwargs,
+                timeout_s=timeout_s,
+                copy=copy,
+                wrappers=wrappers,
+                rows_mode=mode,
+            )
         self.num_envs = num_envs
         self.observation_space, self.action_space = self._pool.about["spaces"]
         self.metadata = self._pool.about["metadata"]

@@ -26,7 +26,7 @@ from reverie.errors import (
 is_starting = False
 
 # Errors that the pool raises as what they are; the rest are the environment's.
-_TYPED = {
+TYPED = {
     "InvalidArgumentError": InvalidArgumentError,
     "NotFoundError": NotFoundError,
     "MissingPackageError": MissingPackageError,
@@ -102,10 +102,10 @@ def start(
         else:
             described = rows.describe(envs[0][0], source.name_of(task["env"]))
             for at.env, row in enumerate(envs[0], start=task["begin"]):
-                _check_spaces(envs[0][0], row, task["begin"], at.env)
+                check_spaces(envs[0][0], row, task["begin"], at.env)
             described["about"] = list(mail.write(rows.about(envs[0][0])))
     except BaseException as error:
-        kind = next((name for name, kind in _TYPED.items() if isinstance(error, kind)), None)
+        kind = next((name for name, kind in TYPED.items() if isinstance(error, kind)), None)
         text = str(error) if kind else "".join(traceback.format_exception(error))
         _close(envs)
         messages.send(
@@ -142,7 +142,8 @@ def run(
         _close(envs)
 
 
-def _check_spaces(first: rows.Row, other: rows.Row, first_index: int, index: int) -> None:
+def check_spaces(first: rows.Row, other: rows.Row, first_index: int, index: int) -> None:
+    """Raises where two environments of one vector environment have other spaces."""
     for what, a, b in zip(("observation", "action"), first.spaces, other.spaces, strict=True):
         if a != b:
             raise InvalidArgumentError(
@@ -159,7 +160,7 @@ def _close(envs: list[list[Any]]) -> None:
 
 def refusal_of(answer: dict[str, Any]) -> Exception | None:
     """The error of the library's own that a worker's answer stands for, if any."""
-    kind = _TYPED.get(answer["kind"] or "")
+    kind = TYPED.get(answer["kind"] or "")
     return kind(answer["error"]) if kind else None
 
 
