@@ -67,7 +67,7 @@ def made(kind: str, transitions: int) -> Any:  # noqa: ANN401
     from reverie.contrib import sb3
 
     space = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
-    both = {"device": "cpu", "n_envs": ENVS, "handle_timeout_termination": False}
+    both: dict[str, Any] = {"device": "cpu", "n_envs": ENVS, "handle_timeout_termination": False}
     if kind in OURS:
         both |= {"frame_stack": 4, "codec": OURS[kind]}
         return sb3.ReplayBuffer(transitions, space, gym.spaces.Discrete(6), **both)

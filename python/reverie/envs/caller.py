@@ -119,7 +119,7 @@ class CallerPool:
             raise _env_error(index, "could not be made", traceback.format_exc()) from error
 
     def _of_each(self, ask: Any) -> _Done:  # noqa: ANN401
-        nests = []
+        nests: list[dict[str, Any]] = []
         try:
             for row in self._rows:
                 nests.append(ask(len(nests), row))

@@ -167,7 +167,7 @@ class RowsEngine:
         """Observations and infos of what the rows gave, and their flags."""
         infos: _Infos = []
         objects: list[Any] = []
-        for index in np.flatnonzero(nest["size"]).tolist():
+        for index in nest["size"].nonzero()[0].tolist():
             note = self._note(nest, index)
             if "final_obs" in note:
                 final = {"final_obs": note["final_obs"], "final_info": note["final_info"]}
