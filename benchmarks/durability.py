@@ -7,11 +7,15 @@ tmpfs). ITEMS of 40 kB are checkpointed (default 5000: 200 MB; 25000 is 1 GB).
 
 Beside each figure stands its bound in the same folder: for a checkpoint a file of as many bytes,
 written by the megabyte and synced; for ``sync`` one append of as many bytes and an fdatasync.
+Where RocksDB's ``db_bench`` is installed (Debian's rocksdb-tools) its rates stand beside those of
+eight writers: records of 400 B with its log, synced in batches of 200 or not at all.
 """
 
 import os
+import re
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
@@ -23,6 +27,7 @@ import numpy as np
 import reverie
 
 LARGE, SMALL = 10_000, 100  # float32 elements of an item
+IN_FLIGHT = 200
 MEGABYTE = 1 << 20
 
 
@@ -143,28 +148,76 @@ def measure_sync(root: Path) -> None:
     print(f"  append and fdatasync: {percentiles(raw)}; the insert's p50 is {ratio:.2f} times it")
 
 
+def rate_of(folder: Path, writers: int, floats: int, durability: str, seconds: float) -> float:
+    """Items a second of so many threads, each a writer with many items on their way."""
+    row = np.random.default_rng(1).random(floats, np.float32)
+    counts = [0] * writers
+    begin = time.perf_counter()
+
+    def write(index: int, client: reverie.Client) -> None:
+        with client.trajectory_writer(1, max_in_flight_items=IN_FLIGHT) as writer:
+            while time.perf_counter() - begin < seconds:
+                for _ in range(20):
+                    writer.append({"x": row})
+                    writer.create_item("t", 1.0, {"x": writer.history["x"][-1:]})
+                counts[index] += 20
+            writer.flush()
+
+    with store(folder, 2_000, durability) as kept:
+        threads = [
+            threading.Thread(target=write, args=(index, kept.client())) for index in range(writers)
+        ]
+        begin = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        taken = time.perf_counter() - begin
+    shutil.rmtree(folder)
+    return sum(counts) / taken
+
+
 def measure_rates(root: Path, seconds: float) -> None:
-    """Items a second of one writer with many on their way, by durability."""
-    for name, floats in (("400 B", SMALL), ("40 kB", LARGE)):
-        rates = {}
-        for durability in ("none", "interval", "sync"):
-            folder = root / "rates"
-            with store(folder, 2_000, durability) as kept:
-                row = np.random.default_rng(1).random(floats, np.float32)
-                count, begin = 0, time.perf_counter()
-                with kept.client().trajectory_writer(1) as writer:
-                    while time.perf_counter() - begin < seconds:
-                        writer.append({"x": row})
-                        writer.create_item("t", 1.0, {"x": writer.history["x"][-1:]})
-                        count += 1
-                    writer.flush()
-                rates[durability] = count / (time.perf_counter() - begin)
-            shutil.rmtree(folder)
-        shares = ", ".join(
-            f"{durability} {rate:,.0f} ({rate / rates['none']:.2f})"
-            for durability, rate in rates.items()
-        )
-        print(f"items/s of {name}, one writer in this process: {shares}")
+    """Items a second by durability, in turns, beside what the disk and RocksDB do."""
+    for writers in (1, 8):
+        for name, floats in (("400 B", SMALL), ("40 kB", LARGE)):
+            rates: dict[str, list[float]] = {name: [] for name in ("none", "interval", "sync")}
+            for _ in range(3):
+                for durability, found in rates.items():
+                    found.append(rate_of(root / "rates", writers, floats, durability, seconds))
+            none = statistics.median(rates["none"])
+            shares = ", ".join(
+                f"{durability} {statistics.median(found):,.0f} "
+                f"({statistics.median(found) / none:.2f}; {min(found):,.0f} to {max(found):,.0f})"
+                for durability, found in rates.items()
+            )
+            print(f"items/s of {name}, {writers} writer(s) in this process: {shares}")
+    size = 200 * MEGABYTE
+    raw = statistics.median(raw_write_s(root / "raw", size) for _ in range(3))
+    print(f"  the disk, written by the megabyte and synced: {size / raw / 40_000:,.0f} of 40 kB/s")
+
+
+def measure_rocksdb(root: Path, seconds: float) -> None:
+    """The same of RocksDB, if it is there."""
+    program = shutil.which("db_bench")
+    if program is None:
+        print("db_bench is not installed: no figures of RocksDB")
+        return
+    for name, count, options in (
+        ("unsynced", 50_000 * seconds, ("--sync=0",)),
+        ("synced, batches of 200", 10_000 * seconds, ("--sync=1", "--batch_size=200")),
+    ):
+        folder = root / "rocksdb"
+        done = subprocess.run(
+            [program, "--benchmarks=fillseq", f"--db={folder}", "--threads=8", "--value_size=400",
+             "--key_size=16", "--compression_type=none", "--disable_wal=0", f"--num={round(count)}",
+             *options],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        found = re.search(r"fillseq\s*:.*?(\d+) ops/sec", done.stdout)
+        told = f"{int(found[1]):,} records/s" if found else done.stderr.strip()[-200:]
+        print(f"RocksDB, 400 B, 8 threads, {name}: {told}")
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def measure_restart(root: Path, items: int) -> None:
@@ -195,6 +248,7 @@ def main() -> None:
         measure_checkpoint(root, items)
         measure_sync(root)
         measure_rates(root, seconds)
+        measure_rocksdb(root, seconds)
         measure_restart(root, 20 * items)
     finally:
         shutil.rmtree(root, ignore_errors=True)

@@ -1,9 +1,16 @@
 #include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <functional>
 #include <map>
+#include <memory>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "reverie/base/random.h"
 #include "reverie/checkpoint/checkpointer.h"
@@ -68,14 +75,14 @@ std::string text_of(TableSnapshot& snapshot) {
 
 // A store of these tables with a journal, and its files.
 struct Case {
-  explicit Case(sim::FileSystem& files, Durability durability,
-                std::uint64_t file_bytes_max = 2'000) {
+  explicit Case(FileSystem& files, Durability durability, std::uint64_t file_bytes_max = 2'000,
+                bool has_thread = false, const std::string& root = kRoot) {
     CheckpointerOptions options;
     options.files = &files;
     options.keep = 2;
     options.journal = {
-        .durability = durability, .file_bytes_max = file_bytes_max, .has_thread = false};
-    auto opened = Checkpointer::open(kRoot, options);
+        .durability = durability, .file_bytes_max = file_bytes_max, .has_thread = has_thread};
+    auto opened = Checkpointer::open(root, options);
     status = opened.status();
     if (!status.ok()) return;
     checkpointer = std::move(*opened);
@@ -634,6 +641,160 @@ TEST(Journal, AnOlderCheckpointIsNotTakenForWhatTheJournalGoesOnFrom) {
   };
   EXPECT_EQ(open("/data/replay/checkpoint-0000000001").code(), StatusCode::kFailedPrecondition);
   EXPECT_TRUE(open("/data/replay/checkpoint-0000000002").ok());
+}
+
+// A file system in which something happens right before a file is synced by its name.
+class HookedFileSystem final : public FileSystem {
+ public:
+  explicit HookedFileSystem(FileSystem& inner) : inner_(inner) {}
+
+  std::function<void()> before_sync_file;
+
+  Result<std::unique_ptr<File>> create(const std::string& path) override {
+    return inner_.create(path);
+  }
+  Result<std::unique_ptr<File>> open_to_append(const std::string& path) override {
+    return inner_.open_to_append(path);
+  }
+  Result<std::unique_ptr<ReadableFile>> open(const std::string& path) override {
+    return inner_.open(path);
+  }
+  Result<std::unique_ptr<MappedFile>> map(const std::string& path) override {
+    return inner_.map(path);
+  }
+  Result<PathKind> kind(const std::string& path) override { return inner_.kind(path); }
+  Result<std::vector<std::string>> list(const std::string& folder) override {
+    return inner_.list(folder);
+  }
+  Status create_folder(const std::string& path) override { return inner_.create_folder(path); }
+  Status link(const std::string& file, const std::string& second_name) override {
+    return inner_.link(file, second_name);
+  }
+  Status remove_file(const std::string& path) override { return inner_.remove_file(path); }
+  Status remove_folder(const std::string& path) override { return inner_.remove_folder(path); }
+  Status sync_folder(const std::string& path) override { return inner_.sync_folder(path); }
+  Status sync_file(const std::string& path) override {
+    if (before_sync_file) std::exchange(before_sync_file, nullptr)();
+    return inner_.sync_file(path);
+  }
+  Result<std::unique_ptr<FileLock>> lock(const std::string& path) override {
+    return inner_.lock(path);
+  }
+
+ private:
+  Status rename(const std::string& from, const std::string& to, IfThere if_there) override {
+    return durable_rename(inner_, from, to, if_there);
+  }
+
+  FileSystem& inner_;
+};
+
+TEST(Journal, ASyncWhoseFileACheckpointRemovesMeanwhileHasNotFailed) {
+  sim::FileSystem inner(1);
+  HookedFileSystem files(inner);
+  Case store(files, Durability::kInterval);
+  ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+  User user(store, 3);
+  auto* const journal = static_cast<Journal*>(store.service->log());
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(user.step().ok());
+  bool has_run = false;
+  files.before_sync_file = [&] {
+    ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
+    EXPECT_TRUE(journal_files(files, kRoot)->empty());
+    has_run = true;
+  };
+  const Status synced = journal->sync();
+  EXPECT_TRUE(has_run);
+  EXPECT_TRUE(synced.ok()) << synced.to_string();
+  EXPECT_TRUE(journal->check().ok()) << journal->check().to_string();
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(user.step().ok());
+  const std::string before = store.text();
+  store.service.reset();
+  store.checkpointer.reset();
+  const Case again(files, Durability::kInterval);
+  ASSERT_TRUE(again.status.ok()) << again.status.to_string();
+  EXPECT_EQ(again.text(), before);
+}
+
+// The file of a journal that a checkpoint held and could not remove, damaged, with or without a
+// file behind it.
+TEST(JournalDamage, AnOldFileThatTheCheckpointHoldsIsIgnored) {
+  const std::string old = join_path(kRoot, journal_name(1));
+  for (const bool is_followed : {false, true}) {
+    for (const bool is_header : {false, true}) {
+      sim::FileSystem files(1);
+      std::string before;
+      {
+        Case store(files, Durability::kSync, std::uint64_t{1} << 20);
+        User user(store, 3);
+        for (int i = 0; i < 30; ++i) ASSERT_TRUE(user.step().ok());
+        const std::vector<std::byte> bytes = files.content(kRoot).at(old);
+        ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
+        ASSERT_TRUE(journal_files(files, kRoot)->empty());
+        for (int i = 0; i < (is_followed ? 30 : 0); ++i) ASSERT_TRUE(user.step().ok());
+        ASSERT_TRUE(files.create(old).value()->append(bytes).ok());
+        files.flip(old, is_header ? 3 : bytes.size() / 2, std::byte{1});
+        before = store.text();
+      }
+      for (int life = 0; life < 3; ++life) {
+        Case again(files, Durability::kSync);
+        if (is_header && !is_followed) {
+          // Nothing says which records it held.
+          ASSERT_EQ(again.status.code(), StatusCode::kDataLoss);
+          break;
+        }
+        ASSERT_TRUE(again.status.ok()) << again.status.to_string();
+        ASSERT_EQ(again.text(), before);
+        User user(again, 4);
+        for (int i = 0; i < 5; ++i) ASSERT_TRUE(user.step().ok());
+        if (life == 1) {
+          ASSERT_TRUE(again.checkpointer->write(*again.service, {}).ok());
+          EXPECT_FALSE(files.content(kRoot).contains(old));
+        }
+        before = again.text();
+      }
+    }
+  }
+}
+
+TEST(Journal, ThreadsThatWaitAndThreadsThatGoOnAreConfirmedOnceEach) {
+  for (const auto durability : {Durability::kInterval, Durability::kSync}) {
+    const auto folder = std::filesystem::temp_directory_path() /
+                        format("reverie-journal-{}-{}", getpid(), static_cast<int>(durability));
+    const std::shared_ptr<void> clean(nullptr, [&](void*) { std::filesystem::remove_all(folder); });
+    constexpr int kThreads = 4;
+    constexpr ItemKey kEach = 150;
+    {
+      Case store(FileSystem::system(), durability, 20'000, /*has_thread=*/true, folder.string());
+      ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+      std::atomic<int> confirmed{0};
+      std::vector<std::thread> threads;
+      for (int thread = 0; thread < kThreads; ++thread) {
+        threads.emplace_back([&, thread] {
+          for (ItemKey i = 0; i < kEach; ++i) {
+            std::vector<Item> items;
+            items.push_back(testing::make_item(1 + i * kThreads + thread, 1.0));
+            InsertRequest request{.table = "best", .items = items};
+            request.is_waited_for = thread % 2 == 0;
+            (void)store.service->insert(request, [&](const InsertResult& result) {
+              EXPECT_TRUE(result.status.ok()) << result.status.to_string();
+              confirmed.fetch_add(1);
+            });
+          }
+        });
+      }
+      for (int i = 0; i < 3; ++i) {
+        EXPECT_TRUE(store.checkpointer->write(*store.service, {}).ok());
+      }
+      for (std::thread& thread : threads) thread.join();
+      store.service->close();
+      EXPECT_EQ(confirmed.load(), kThreads * static_cast<int>(kEach));
+    }
+    const Case again(FileSystem::system(), Durability::kNone, 20'000, false, folder.string());
+    ASSERT_TRUE(again.status.ok()) << again.status.to_string();
+    const TableInfo info = info_and_wait(*again.service).value()[1];
+    EXPECT_EQ(info.inserts, kThreads * static_cast<int>(kEach));
+  }
 }
 
 TEST(Journal, ACheckpointEndsTheFilesThatItHolds) {

@@ -10,6 +10,12 @@
 #include "reverie/checkpoint/section_file.h"
 
 namespace reverie::checkpoint {
+namespace {
+
+// Memory of a group that is kept for the next one.
+constexpr std::size_t kSpareBytesMax = std::size_t{1} << 20;
+
+}  // namespace
 
 Journal::Journal(FileSystem& files, std::string root, JournalOptions options,
                  const std::vector<TableOptions>& tables, std::int64_t calendar_offset_ns,
@@ -25,15 +31,22 @@ Journal::Journal(FileSystem& files, std::string root, JournalOptions options,
       last_record_(replayed.last_record),
       written_(replayed.last_record),
       synced_(replayed.last_record) {
-  if (options_.has_thread) thread_ = std::make_unique<std::thread>([this] { run(); });
+  {
+    const MutexLock lock(mutex_);
+    begin_group();
+  }
+  if (!options_.has_thread) return;
+  thread_ = std::make_unique<std::thread>([this] { run(); });
+  if (!syncs_groups()) sync_thread_ = std::make_unique<std::thread>([this] { run_syncs(); });
 }
 
-// In a forked child the thread stayed with the parent, and so may the locks.
+// In a forked child the threads stayed with the parent, and so may the locks.
 Journal::~Journal() {
   if (fork_guard_.check("store").ok()) {
     close();
   } else {
     static_cast<void>(thread_.release());
+    static_cast<void>(sync_thread_.release());
   }
 }
 
@@ -64,9 +77,14 @@ void Journal::take_records() {
   pending.file = file_;
   pending.count = std::exchange(writer_.count, 0u);
   pending.first = last_record_.load(std::memory_order_relaxed) - pending.count + 1;
-  pending.records = std::exchange(writer_.records, {});
+  pending.bytes = std::exchange(writer_.records, {});
+  begin_group();
   // Here and not at a record, so that the items of one call are one group.
   if (file_bytes_ >= options_.file_bytes_max) begin_file();
+}
+
+void Journal::begin_group() {
+  writer_.records.resize(kGroupHeaderBytes);
 }
 
 // Requires that the writer has no records.
@@ -163,21 +181,25 @@ Status Journal::check() {
   return failed_;
 }
 
-void Journal::confirm(std::uint64_t position, Confirmed done) {
-  const bool syncs = is_slow();
-  const std::atomic<std::uint64_t>& durable = syncs ? synced_ : written_;
-  const auto is_durable = [&] { return durable.load(std::memory_order_acquire) >= position; };
-  if (syncs && options_.has_thread) {
+void Journal::confirm(std::uint64_t position, Caller caller, Confirmed done) {
+  const auto is_durable = [&] { return durable() >= position; };
+  const bool has_thread = options_.has_thread;
+  // A write that is under way is soon over, a sync is not.
+  if (!is_durable() && (!has_thread || (caller == Caller::kWaits && !syncs_groups()))) {
+    MutexLock io(io_mutex_);
+    // The thread that held it may have written this too.
+    if (!is_durable()) (void)write_pending(syncs_groups());
+  } else if (!is_durable() && caller == Caller::kWaits && io_mutex_.try_lock()) {
+    (void)write_pending(/*syncs=*/true);
+    io_mutex_.unlock();
+  }
+  if (!is_durable() && has_thread) {
     MutexLock lock(mutex_);
     if (!is_durable() && failed_.ok() && !is_closed_) {
       waiters_.push_back({position, std::move(done)});
-      changed_.notify_all();
+      if (is_idle_) changed_.notify_all();
       return;
     }
-  } else if (!is_durable()) {
-    MutexLock io(io_mutex_);
-    // The thread that held it may have written this too.
-    if (!is_durable()) (void)write_pending(syncs);
   }
   if (is_durable()) return done({});
   Status status = check();
@@ -186,21 +208,25 @@ void Journal::confirm(std::uint64_t position, Confirmed done) {
 }
 
 void Journal::complete_waiters() {
-  std::deque<Waiter> ready;
+  std::vector<Waiter> ready;
   Status failed;
-  const std::uint64_t synced = synced_.load(std::memory_order_acquire);
+  const std::uint64_t until = durable();
   {
     MutexLock lock(mutex_);
+    if (waiters_.empty()) return;
     failed = failed_;
-    std::deque<Waiter> left;
-    for (Waiter& waiter : waiters_) {
-      const bool is_over = waiter.position <= synced || !failed.ok();
-      (is_over ? ready : left).push_back(std::move(waiter));
+    // One behind another that waits longer is completed with it.
+    auto end = waiters_.begin();
+    while (end != waiters_.end() && (end->position <= until || !failed.ok())) ++end;
+    if (end == waiters_.end()) {
+      ready.swap(waiters_);
+    } else {
+      ready.assign(std::make_move_iterator(waiters_.begin()), std::make_move_iterator(end));
+      waiters_.erase(waiters_.begin(), end);
     }
-    waiters_ = std::move(left);
   }
   for (const Waiter& waiter : ready) {
-    waiter.done(waiter.position <= synced ? Status() : failed);
+    waiter.done(waiter.position <= until ? Status() : failed);
   }
 }
 
@@ -218,20 +244,21 @@ Status Journal::open_file(std::uint64_t number) {
   return files_.sync_folder(root_);
 }
 
-Status Journal::write_group(const Pending& pending, bool syncs) {
+Status Journal::write_group(Pending& pending, bool syncs) {
   if (!open_ || open_number_ != pending.file) REVERIE_RETURN_IF_ERROR(open_file(pending.file));
   Group group;
   group.first = pending.first;
   group.count = pending.count;
   // With a sync a group, all that was written before.
   group.synced = syncs ? pending.first - 1 : synced_.load(std::memory_order_acquire);
-  group.records = pending.records;
-  REVERIE_RETURN_IF_ERROR(open_->append(group_header(group)));
-  return open_->append(pending.records);
+  group.records = std::span(pending.bytes).subspan(kGroupHeaderBytes);
+  const std::vector<std::byte> header = group_header(group);
+  std::copy(header.begin(), header.end(), pending.bytes.begin());
+  return open_->append(pending.bytes);
 }
 
 Status Journal::write_pending(bool syncs) {
-  std::deque<Pending> pending;
+  std::vector<Pending> pending;
   std::uint64_t last = 0;
   {
     MutexLock lock(mutex_);
@@ -239,10 +266,14 @@ Status Journal::write_pending(bool syncs) {
     take_records();
     if (pending_.empty()) return {};
     pending.swap(pending_);
+    if (!spare_.empty()) {
+      writer_.records.swap(spare_);
+      spare_.clear();
+    }
     last = last_record_.load(std::memory_order_relaxed);
   }
   Status status;
-  for (const Pending& group : pending) {
+  for (Pending& group : pending) {
     // What a group says is synced must be: with a sync a group, also between those of one write.
     if (syncs && open_ && &group != &pending.front()) status = open_->sync();
     if (status.ok()) status = write_group(group, syncs);
@@ -255,6 +286,10 @@ Status Journal::write_pending(bool syncs) {
   if (!status.ok()) {
     fail(status);
     return status;
+  }
+  if (pending.front().bytes.capacity() <= kSpareBytesMax) {
+    spare_ = std::move(pending.front().bytes);
+    spare_.resize(kGroupHeaderBytes);
   }
   written_.store(last, std::memory_order_release);
   if (syncs) synced_.store(last, std::memory_order_release);
@@ -278,7 +313,7 @@ void Journal::fail(const Status& status) {
 
 Status Journal::sync() {
   Status status;
-  if (is_slow()) {
+  if (syncs_groups()) {
     MutexLock io(io_mutex_);
     status = write_pending(/*syncs=*/true);
   } else {
@@ -294,8 +329,12 @@ Status Journal::sync() {
     if (status.ok() && !path.empty() && synced_.load(std::memory_order_acquire) < written) {
       status = files_.sync_file(path);
       syncs_.fetch_add(1, std::memory_order_relaxed);
-      if (status.ok()) {
-        synced_.store(std::max(written, synced_.load()), std::memory_order_release);
+      MutexLock io(io_mutex_);
+      // A checkpoint may have ended the file meanwhile, and holds all that was in it.
+      if (synced_.load(std::memory_order_acquire) >= written) {
+        status = {};
+      } else if (status.ok()) {
+        synced_.store(written, std::memory_order_release);
       } else {
         fail(status);
       }
@@ -311,12 +350,38 @@ void Journal::run() {
     {
       const TimePoint until = clock.now() + options_.interval;
       MutexLock lock(mutex_);
+      is_idle_ = true;
       while (!is_closed_ && waiters_.empty()) {
         if (!clock.wait_until(changed_, mutex_, until)) break;
       }
+      is_idle_ = false;
       if (is_closed_) return;
     }
-    (void)sync();  // requests that wait get the error, later ones by check()
+    // Requests that wait get the error, later ones by check().
+    if (syncs_groups()) {
+      (void)sync();
+      continue;
+    }
+    {
+      MutexLock io(io_mutex_);
+      (void)write_pending(/*syncs=*/false);
+    }
+    complete_waiters();
+  }
+}
+
+void Journal::run_syncs() {
+  Clock& clock = Clock::system();
+  while (true) {
+    {
+      const TimePoint until = clock.now() + options_.interval;
+      MutexLock lock(mutex_);
+      while (!is_closed_) {
+        if (!clock.wait_until(closed_, mutex_, until)) break;
+      }
+      if (is_closed_) return;
+    }
+    (void)sync();
   }
 }
 
@@ -325,9 +390,12 @@ void Journal::close() {
     MutexLock lock(mutex_);
     if (std::exchange(is_closed_, true)) return;
     changed_.notify_all();
+    closed_.notify_all();
   }
-  if (thread_) thread_->join();
-  thread_.reset();
+  for (auto* const thread : {&thread_, &sync_thread_}) {
+    if (*thread) (*thread)->join();
+    thread->reset();
+  }
   if (!sync().ok()) return;
   MutexLock io(io_mutex_);
   if (!open_) return;
@@ -339,113 +407,10 @@ void Journal::close() {
 
 void Journal::drop_records() {
   writer_.records.clear();
+  begin_group();
   writer_.count = 0;
   writer_.begin_file();
   pending_.clear();
-}
-
-Status Journal::remove_files(std::uint64_t last) {
-  REVERIE_ASSIGN_OR_RETURN(const auto numbers, journal_files(files_, root_));
-  for (const std::uint64_t number : numbers) {
-    if (number > last) break;
-    REVERIE_RETURN_IF_ERROR(files_.remove_file(join_path(root_, journal_name(number))));
-  }
-  return {};
-}
-
-// --- Checkpoints -----------------------------------------------------------------------------
-
-std::uint64_t Journal::cut() {
-  MutexLock lock(mutex_);
-  const std::uint64_t position = last_record_.load(std::memory_order_relaxed);
-  cut_file_ = file_;
-  cut_position_ = position;
-  cut_bytes_ = 0;
-  is_healing_ = !failed_.ok();
-  take_records();
-  begin_file();
-  cut_has_more_ = !sessions_.empty();
-  for (const auto& known : sessions_) {
-    record_locked([&](RecordWriter& writer) { writer.numbers(known.first, known.second); });
-  }
-  for (std::uint32_t table = 0; table < open_draws_.size(); ++table) {
-    if (open_draws_[table].empty()) continue;
-    cut_has_more_ = true;
-    const SampleBatch batch = open_draws_[table].batch();
-    record_locked([&](RecordWriter& writer) { writer.open_draws(table, batch); });
-  }
-  return position;
-}
-
-Status Journal::write_and_sync() {
-  REVERIE_RETURN_IF_ERROR(write_pending(is_slow()));
-  if (is_slow() || !open_) return {};
-  const std::uint64_t written = written_.load(std::memory_order_acquire);
-  const Status status = open_->sync();
-  syncs_.fetch_add(1, std::memory_order_relaxed);
-  if (!status.ok()) {
-    fail(status);
-    return status;
-  }
-  synced_.store(std::max(written, synced_.load()), std::memory_order_release);
-  return {};
-}
-
-// While the journal heals, nothing may be written before the checkpoint is there: records before
-// the cut are missing. Then end_checkpoint() does it.
-Status Journal::before_publish() {
-  MutexLock io(io_mutex_);
-  {
-    MutexLock lock(mutex_);
-    if (!cut_has_more_ || is_healing_) return {};
-  }
-  return write_and_sync();
-}
-
-void Journal::end_checkpoint(bool is_written) {
-  if (!is_written) {
-    MutexLock lock(mutex_);
-    if (std::exchange(is_healing_, false)) drop_records();
-    return;
-  }
-  {
-    MutexLock io(io_mutex_);
-    std::uint64_t cut_file = 0;
-    bool is_healing = false;
-    {
-      MutexLock lock(mutex_);
-      cut_file = cut_file_;
-      is_healing = is_healing_;
-    }
-    // A file that another follows is whole, unless it is removed for good.
-    if (open_ && open_number_ <= cut_file) {
-      if (!is_healing) (void)open_->sync();
-      open_.reset();
-    }
-    Status status = remove_files(cut_file);
-    if (!status.ok()) {
-      log_warning("files of the journal in '{}' stay: {}", root_, status.message());
-    }
-    if (is_healing && status.ok()) status = files_.sync_folder(root_);
-    bool must_sync = false;
-    {
-      MutexLock lock(mutex_);
-      bytes_ = cut_bytes_;
-      // The checkpoint holds what was not written yet.
-      std::erase_if(pending_, [&](const Pending& group) { return group.file <= cut_file; });
-      for (auto* const position : {&written_, &synced_}) {
-        position->store(std::max(position->load(), cut_position_), std::memory_order_release);
-      }
-      if (std::exchange(is_healing_, false) && status.ok()) {
-        failed_ = Status();
-        must_sync = cut_has_more_;
-      } else if (!failed_.ok()) {
-        drop_records();
-      }
-    }
-    if (must_sync) (void)write_and_sync();  // check() tells of what failed
-  }
-  complete_waiters();
 }
 
 }  // namespace reverie::checkpoint

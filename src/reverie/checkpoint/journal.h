@@ -4,9 +4,10 @@
 //                                                     \-(one sync a group)     kSync
 //                                                     \-(a sync an interval)   kInterval
 //
-// With kSync a thread writes and syncs whatever came since its last sync, and then confirms all of
-// it: callers share syncs, and none runs on a caller's thread. With kInterval the caller that
-// confirms writes what is in the buffer, for all; a thread syncs from time to time.
+// A thread writes, and with kSync syncs, whatever came since it began to write last, and then
+// confirms all of it: callers go on meanwhile, and share writes and syncs. A caller that does
+// nothing else until it is confirmed writes for all by itself, if no thread does so at the moment:
+// two threads less have to wake up. With kInterval another thread syncs from time to time.
 //
 // A write or a sync that fails ends the journal: nothing more is confirmed, and the next checkpoint
 // that can be written begins a new one. Memory serves on.
@@ -14,7 +15,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -41,8 +41,8 @@ struct JournalOptions {
   Duration interval = std::chrono::milliseconds(100);  // of kInterval
   // A file is followed by the next one beyond.
   std::uint64_t file_bytes_max = std::uint64_t{64} << 20;
-  // Without a thread, which a simulated disk does not bear: the caller writes and, with
-  // kSync, syncs.
+  // Without threads, which a simulated disk does not bear: the caller writes and, with kSync,
+  // syncs.
   bool has_thread = true;
 };
 
@@ -71,8 +71,8 @@ class Journal final : public StoreLog {
   void on_settle(std::string_view session, std::uint64_t below) override;
   void on_receive(std::uint32_t table, std::span<const DrawId> draws) override;
   std::uint64_t position() override { return last_record_.load(std::memory_order_acquire); }
-  void confirm(std::uint64_t position, Confirmed done) override;
-  bool is_slow() const override { return options_.durability == Durability::kSync; }
+  void confirm(std::uint64_t position, Caller caller, Confirmed done) override;
+  bool confirms_later() const override { return options_.has_thread; }
   void close() override;
   std::uint64_t cut() override;
   Status before_publish() override;
@@ -85,18 +85,23 @@ class Journal final : public StoreLog {
   std::uint64_t sync_count() const { return syncs_.load(std::memory_order_relaxed); }
 
  private:
-  // Records that are not written yet, of one file.
+  // Records that are not written yet, of one file: a group, whose header is still blank.
   struct Pending {
     std::uint64_t file = 0;
     std::uint64_t first = 0;
     std::uint32_t count = 0;
-    std::vector<std::byte> records;
+    std::vector<std::byte> bytes;
   };
   struct Waiter {
     std::uint64_t position = 0;
     Confirmed done;
   };
 
+  bool syncs_groups() const { return options_.durability == Durability::kSync; }
+  // How far records are as durable as is promised.
+  std::uint64_t durable() const {
+    return (syncs_groups() ? synced_ : written_).load(std::memory_order_acquire);
+  }
   // Records by `write`, unless the journal has failed.
   template <typename Write>
   void record(Write write);
@@ -104,12 +109,14 @@ class Journal final : public StoreLog {
   void record_locked(Write write) REVERIE_REQUIRES(mutex_);
   // What the writer has becomes pending.
   void take_records() REVERIE_REQUIRES(mutex_);
+  // Room for the header of the group that begins.
+  void begin_group() REVERIE_REQUIRES(mutex_);
   void begin_file() REVERIE_REQUIRES(mutex_);
   // Forgets what is not written.
   void drop_records() REVERIE_REQUIRES(mutex_);
 
   Status write_pending(bool syncs) REVERIE_EXCLUDES(mutex_) REVERIE_REQUIRES(io_mutex_);
-  Status write_group(const Pending& pending, bool syncs) REVERIE_REQUIRES(io_mutex_);
+  Status write_group(Pending& pending, bool syncs) REVERIE_REQUIRES(io_mutex_);
   Status open_file(std::uint64_t number) REVERIE_REQUIRES(io_mutex_);
   // Writes what is pending and syncs it, with kInterval too.
   Status write_and_sync() REVERIE_EXCLUDES(mutex_) REVERIE_REQUIRES(io_mutex_);
@@ -118,7 +125,9 @@ class Journal final : public StoreLog {
   void fail(const Status& status);
   // Completes those who wait for what is durable now, or everybody once the journal has failed.
   void complete_waiters();
+  // The threads: that which confirms, and with kInterval that which syncs.
   void run();
+  void run_syncs();
 
   FileSystem& files_;
   const std::string root_;
@@ -127,9 +136,11 @@ class Journal final : public StoreLog {
 
   Mutex mutex_;
   CondVar changed_;
+  CondVar closed_;
+  bool is_idle_ REVERIE_GUARDED_BY(mutex_) = false;  // the thread that confirms sleeps
   RecordWriter writer_ REVERIE_GUARDED_BY(mutex_);
-  std::deque<Pending> pending_ REVERIE_GUARDED_BY(mutex_);
-  std::deque<Waiter> waiters_ REVERIE_GUARDED_BY(mutex_);  // by position
+  std::vector<Pending> pending_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<Waiter> waiters_ REVERIE_GUARDED_BY(mutex_);  // about by position
   std::uint64_t file_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;
   std::uint64_t file_ REVERIE_GUARDED_BY(mutex_);           // of records that come now
   std::uint64_t bytes_ REVERIE_GUARDED_BY(mutex_);          // since the last checkpoint
@@ -154,8 +165,10 @@ class Journal final : public StoreLog {
   Mutex io_mutex_;
   std::unique_ptr<File> open_ REVERIE_GUARDED_BY(io_mutex_);
   std::uint64_t open_number_ REVERIE_GUARDED_BY(io_mutex_) = 0;
+  std::vector<std::byte> spare_ REVERIE_GUARDED_BY(io_mutex_);  // memory for the next group
 
   std::unique_ptr<std::thread> thread_;
+  std::unique_ptr<std::thread> sync_thread_;
 };
 
 }  // namespace reverie::checkpoint

@@ -65,6 +65,12 @@ std::vector<std::byte> group_header(const Group& group) {
   return bytes;
 }
 
+std::uint64_t first_record(std::span<const std::byte> bytes) {
+  if (!check_file_header(bytes, FileKind::kJournal, "").ok()) return 0;
+  const auto group = group_at(bytes, kFileHeaderBytes);
+  return group ? group->first : 0;
+}
+
 Result<JournalFile> read_journal_file(std::span<const std::byte> bytes, bool is_last,
                                       const std::string& path, std::uint64_t expected) {
   JournalFile file;

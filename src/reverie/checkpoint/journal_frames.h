@@ -46,6 +46,8 @@ struct JournalFile {
   // What is good of the file: shorter than it where its end is torn.
   std::uint64_t good_bytes = 0;
 };
+// The number of a file's first record; 0 where its beginning is damaged, or it has none.
+std::uint64_t first_record(std::span<const std::byte> bytes);
 // All groups of a file, of which the first one wanted is `expected`. `is_last`: no other file
 // follows, so that the end may be torn. DATA_LOSS names the file and the offset, UNIMPLEMENTED a
 // version that is not known.

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "reverie/base/log.h"
 #include "reverie/checkpoint/checkpoint_reader.h"
 #include "reverie/checkpoint/folder.h"
 #include "reverie/checkpoint/journal_frames.h"
@@ -410,6 +411,23 @@ Status mend(FileSystem& files, const std::string& root, const std::string& path,
   return durable_rename(files, temporary, path, IfThere::kReplace);
 }
 
+// Whether the file of the first of `numbers`, whose bytes these are, holds nothing behind record
+// `position`. A checkpoint begins a file, so one record of it tells, or the first one behind it.
+Result<bool> lies_before(FileSystem& files, const std::string& root,
+                         std::span<const std::uint64_t> numbers, std::span<const std::byte> bytes,
+                         std::uint64_t position) {
+  const std::uint64_t first = first_record(bytes);
+  if (first != 0) return first <= position;
+  for (const std::uint64_t number : numbers.subspan(1)) {
+    REVERIE_ASSIGN_OR_RETURN(
+        const std::vector<std::byte> later,
+        read_file(files, join_path(root, journal_name(number)), kFileBytesMax));
+    const std::uint64_t next = first_record(later);
+    if (next != 0) return next <= position + 1;
+  }
+  return false;
+}
+
 }  // namespace
 
 Result<Replayed> replay_journal(FileSystem& files, const std::string& root, std::uint64_t position,
@@ -427,8 +445,18 @@ Result<Replayed> replay_journal(FileSystem& files, const std::string& root, std:
     replayed.next_file = numbers[i] + 1;
     REVERIE_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes,
                              read_file(files, path, kFileBytesMax));
-    REVERIE_ASSIGN_OR_RETURN(const JournalFile file,
-                             read_journal_file(bytes, is_last, path, replayed.last_record + 1));
+    Result<JournalFile> read = read_journal_file(bytes, is_last, path, replayed.last_record + 1);
+    if (read.status().code() == StatusCode::kDataLoss) {
+      REVERIE_ASSIGN_OR_RETURN(
+          const bool is_before,
+          lies_before(files, root, std::span(numbers).subspan(i), bytes, position));
+      if (is_before) {
+        log_warning("{}; it is ignored: the checkpoint holds all that is in it",
+                    read.status().message());
+        continue;
+      }
+    }
+    REVERIE_ASSIGN_OR_RETURN(const JournalFile file, std::move(read));
     FileReplay replay(store, replayed);
     for (const Group& group : file.groups) {
       if (group.first > position) replay.measure(group);

@@ -62,7 +62,7 @@ RequestId LocalService::insert(InsertRequest request, Done<InsertResult> done) {
     done({found.status(), 0});
     return 0;
   }
-  return (*found)->insert(request.items, request.deadline, std::move(done), request.numbers);
+  return (*found)->insert(request, std::move(done));
 }
 
 std::size_t LocalService::insert_at_once(std::string_view table_name, std::span<Item> items) {
@@ -115,6 +115,7 @@ RequestId LocalService::mutate(const MutateRequest& request, Done<MutateResult> 
   }
   if (log_ && result.updated + result.deleted > 0) {
     return (*found)->confirm(
+        request.is_waited_for ? StoreLog::Caller::kWaits : StoreLog::Caller::kGoesOn,
         [done = std::move(done), result = std::move(result)](const Status& status) mutable {
           if (result.status.ok()) result.status = status;
           done(std::move(result));
@@ -142,7 +143,7 @@ RequestId LocalService::reset(std::string_view name, Done<Status> done) {
   if (status.ok() && log_) status = log_->check();
   if (status.ok()) {
     (*found)->reset();
-    if (log_) return (*found)->confirm(std::move(done));
+    if (log_) return (*found)->confirm(StoreLog::Caller::kGoesOn, std::move(done));
   }
   done(std::move(status));
   return 0;

@@ -78,12 +78,15 @@ class StoreLog {
   virtual void on_settle(std::string_view session, std::uint64_t below) = 0;
   // These awaited draws have arrived at their reader, or are given up.
   virtual void on_receive(std::uint32_t table, std::span<const DrawId> draws) = 0;
+  // Who asks for a confirmation: a thread that goes on meanwhile, or one that does nothing else
+  // until it has it. The second may be made to write, and to sync.
+  enum class Caller { kGoesOn, kWaits };
   // Calls `done` once all records up to `position` are as durable as was promised, or with why they
-  // will not be: before the return, or later on a thread of the log's own. Cannot be cancelled: the
-  // change was made, and a writer that is told that it was not would make it again.
-  virtual void confirm(std::uint64_t position, Confirmed done) = 0;
-  // Whether confirm() waits for the disk. If not, it completes before it returns.
-  virtual bool is_slow() const = 0;
+  // will not be: before the return, or later on another thread. Cannot be cancelled: the change was
+  // made, and a writer that is told that it was not would make it again.
+  virtual void confirm(std::uint64_t position, Caller caller, Confirmed done) = 0;
+  // Whether confirm() may complete after it has returned.
+  virtual bool confirms_later() const = 0;
   // Writes what is left, and completes all.
   virtual void close() = 0;
 

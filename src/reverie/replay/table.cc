@@ -22,24 +22,25 @@ Table::Table(std::unique_ptr<TableCore> core, std::shared_ptr<StoreContext> cont
 
 // --- Critical sections ---------------------------------------------------------------------
 
-void Table::confirm(std::uint64_t position, Done<InsertResult> done, InsertResult result) {
+void Table::confirm(std::uint64_t position, StoreLog::Caller caller, Done<InsertResult> done,
+                    InsertResult result) {
   // What was cancelled is not confirmed: its caller has the answer.
   const bool is_confirmed = result.applied > 0 && result.status.code() != StatusCode::kCancelled;
   if (log_ == nullptr || !is_confirmed) return done(std::move(result));
-  log_->confirm(position,
+  log_->confirm(position, caller,
                 [done = std::move(done), result = std::move(result)](const Status& status) mutable {
                   if (!status.ok()) result.status = status;
                   done(std::move(result));
                 });
 }
 
-RequestId Table::confirm(StoreLog::Confirmed complete) {
+RequestId Table::confirm(StoreLog::Caller caller, StoreLog::Confirmed complete) {
   RequestId id = 0;
-  if (log_->is_slow()) {
+  if (log_->confirms_later()) {
     MutexLock lock(mutex_);
     id = id_base_ + ++last_id_;
   }
-  log_->confirm(log_->position(), std::move(complete));
+  log_->confirm(log_->position(), caller, std::move(complete));
   return id;
 }
 
@@ -56,7 +57,7 @@ void Table::finish(Effects& effects) {
     if (effects.after.growing) effects.after.growing->populate_ahead();
     effects.after = {};  // frees
     for (auto& [done, result] : effects.inserts) {
-      confirm(effects.logged, std::move(done), std::move(result));
+      confirm(effects.logged, StoreLog::Caller::kGoesOn, std::move(done), std::move(result));
     }
     for (auto& [done, result, distinct] : effects.samples) {
       if (distinct) finish_distinct(result.batch);
@@ -138,8 +139,10 @@ bool Table::sample_now(SampleRequest& request, TimePoint now, Effects& effects) 
 
 // --- Requests ------------------------------------------------------------------------------
 
-RequestId Table::insert(std::span<Item> items, TimePoint deadline, Done<InsertResult> done,
-                        const ItemNumbers& numbers) {
+RequestId Table::insert(const InsertRequest& request, Done<InsertResult> done) {
+  const std::span<Item> items = request.items;
+  const TimePoint deadline = request.deadline;
+  const ItemNumbers& numbers = request.numbers;
   for (std::size_t i = 0; i < items.size(); ++i) {
     Status status = rules_->check_item(items[i]);
     if (status.ok()) continue;
@@ -167,7 +170,7 @@ RequestId Table::insert(std::span<Item> items, TimePoint deadline, Done<InsertRe
                                   effects, result.status);
     }
     if (result.applied == items.size() || !result.status.ok()) {
-      const bool waits = log_ != nullptr && log_->is_slow() && result.applied > 0;
+      const bool waits = log_ != nullptr && log_->confirms_later() && result.applied > 0;
       if (waits) confirm_id = id_base_ + ++last_id_;
       return;
     }
@@ -191,7 +194,9 @@ RequestId Table::insert(std::span<Item> items, TimePoint deadline, Done<InsertRe
   if (log_ == nullptr) {
     done(std::move(result));
   } else {
-    confirm(logged, std::move(done), std::move(result));
+    const auto caller =
+        request.is_waited_for ? StoreLog::Caller::kWaits : StoreLog::Caller::kGoesOn;
+    confirm(logged, caller, std::move(done), std::move(result));
   }
   return confirm_id;
 }

@@ -72,13 +72,12 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   }
   // Calls `complete` once what this thread changed is durable. Returns the id of the request where
   // that may be after the return, else 0. Requires a log.
-  RequestId confirm(StoreLog::Confirmed complete);
+  RequestId confirm(StoreLog::Caller caller, StoreLog::Confirmed complete);
   // Makes a change that a log holds. Requires that no other thread has the table yet.
   using Change = std::function<Status(TableCore&, Aftermath&)>;
   Status replay(const Change& change);
 
-  RequestId insert(std::span<Item> items, TimePoint deadline, Done<InsertResult> done,
-                   const ItemNumbers& numbers = {});
+  RequestId insert(const InsertRequest& request, Done<InsertResult> done);
   std::size_t insert_at_once(std::span<Item> items);
   std::size_t insert_views(std::span<const TrajectoryView> items);
   RequestId sample(SampleRequest request, Done<SampleResult> done);
@@ -162,7 +161,8 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   std::uint64_t apply(Step step);
   void finish(Effects& effects);
   // Completes an insert, later if the log says so.
-  void confirm(std::uint64_t position, Done<InsertResult> done, InsertResult result);
+  void confirm(std::uint64_t position, StoreLog::Caller caller, Done<InsertResult> done,
+               InsertResult result);
   // Logs the last update that the core made.
   void log_updates(TimePoint now) REVERIE_REQUIRES(mutex_);
   Status insert_and_log(Item& item, const ItemNumbers& number, TimePoint now, Effects& effects)

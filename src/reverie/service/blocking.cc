@@ -140,6 +140,7 @@ SampleResult PendingSample::wait(const WaitOptions& options) {
 
 InsertResult insert_and_wait(ReplayService& service, InsertRequest request,
                              const WaitOptions& options) {
+  request.is_waited_for = true;
   return await<InsertResult>(service, options,
                              [&](auto done) { return service.insert(request, std::move(done)); });
 }
@@ -151,8 +152,9 @@ SampleResult sample_and_wait(ReplayService& service, SampleRequest request,
   });
 }
 
-MutateResult mutate_and_wait(ReplayService& service, const MutateRequest& request,
+MutateResult mutate_and_wait(ReplayService& service, MutateRequest request,
                              const WaitOptions& options) {
+  request.is_waited_for = true;
   return await<MutateResult>(service, options,
                              [&](auto done) { return service.mutate(request, std::move(done)); });
 }

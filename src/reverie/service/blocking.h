@@ -66,7 +66,7 @@ InsertResult insert_and_wait(ReplayService& service, InsertRequest request,
                              const WaitOptions& options = {});
 SampleResult sample_and_wait(ReplayService& service, SampleRequest request,
                              const WaitOptions& options = {});
-MutateResult mutate_and_wait(ReplayService& service, const MutateRequest& request,
+MutateResult mutate_and_wait(ReplayService& service, MutateRequest request,
                              const WaitOptions& options = {});
 LookupResult lookup_and_wait(ReplayService& service, const LookupRequest& request,
                              const WaitOptions& options = {});

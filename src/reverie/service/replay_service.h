@@ -66,6 +66,8 @@ struct InsertRequest {
   std::uint64_t writer = 0;
   // Kept with the items by a service that outlives a crash; see known_sessions().
   ItemNumbers numbers = {};
+  // Whether the calling thread does nothing else until the result is there.
+  bool is_waited_for = false;
 };
 
 struct InsertResult {
@@ -127,6 +129,8 @@ struct MutateRequest {
   std::span<const double> key_priorities = {};
   // They leave their table, and are counted and logged; their draws did not happen.
   std::span<const CorruptItem> corrupt = {};
+  // As for an insert.
+  bool is_waited_for = false;
 };
 
 struct MutateResult {

@@ -1,0 +1,116 @@
+// A journal and checkpoints: the second source of journal.h.
+//
+// Tested in tests/sim/journal_sim_test.cc.
+#include <algorithm>
+#include <utility>
+
+#include "reverie/base/log.h"
+#include "reverie/checkpoint/folder.h"
+#include "reverie/checkpoint/journal.h"
+#include "reverie/checkpoint/journal_frames.h"
+
+namespace reverie::checkpoint {
+
+Status Journal::remove_files(std::uint64_t last) {
+  REVERIE_ASSIGN_OR_RETURN(const auto numbers, journal_files(files_, root_));
+  for (const std::uint64_t number : numbers) {
+    if (number > last) break;
+    REVERIE_RETURN_IF_ERROR(files_.remove_file(join_path(root_, journal_name(number))));
+  }
+  return {};
+}
+
+std::uint64_t Journal::cut() {
+  MutexLock lock(mutex_);
+  const std::uint64_t position = last_record_.load(std::memory_order_relaxed);
+  cut_file_ = file_;
+  cut_position_ = position;
+  cut_bytes_ = 0;
+  is_healing_ = !failed_.ok();
+  take_records();
+  begin_file();
+  cut_has_more_ = !sessions_.empty();
+  for (const auto& known : sessions_) {
+    record_locked([&](RecordWriter& writer) { writer.numbers(known.first, known.second); });
+  }
+  for (std::uint32_t table = 0; table < open_draws_.size(); ++table) {
+    if (open_draws_[table].empty()) continue;
+    cut_has_more_ = true;
+    const SampleBatch batch = open_draws_[table].batch();
+    record_locked([&](RecordWriter& writer) { writer.open_draws(table, batch); });
+  }
+  return position;
+}
+
+Status Journal::write_and_sync() {
+  REVERIE_RETURN_IF_ERROR(write_pending(syncs_groups()));
+  if (syncs_groups() || !open_) return {};
+  const std::uint64_t written = written_.load(std::memory_order_acquire);
+  const Status status = open_->sync();
+  syncs_.fetch_add(1, std::memory_order_relaxed);
+  if (!status.ok()) {
+    fail(status);
+    return status;
+  }
+  synced_.store(std::max(written, synced_.load()), std::memory_order_release);
+  return {};
+}
+
+// While the journal heals, nothing may be written before the checkpoint is there: records before
+// the cut are missing. Then end_checkpoint() does it.
+Status Journal::before_publish() {
+  MutexLock io(io_mutex_);
+  {
+    MutexLock lock(mutex_);
+    if (!cut_has_more_ || is_healing_) return {};
+  }
+  return write_and_sync();
+}
+
+void Journal::end_checkpoint(bool is_written) {
+  if (!is_written) {
+    MutexLock lock(mutex_);
+    if (std::exchange(is_healing_, false)) drop_records();
+    return;
+  }
+  {
+    MutexLock io(io_mutex_);
+    std::uint64_t cut_file = 0;
+    bool is_healing = false;
+    {
+      MutexLock lock(mutex_);
+      cut_file = cut_file_;
+      is_healing = is_healing_;
+    }
+    // A file that another follows is whole, unless it is removed for good.
+    if (open_ && open_number_ <= cut_file) {
+      if (!is_healing) (void)open_->sync();
+      open_.reset();
+    }
+    Status status = remove_files(cut_file);
+    if (!status.ok()) {
+      log_warning("files of the journal in '{}' stay: {}", root_, status.message());
+    }
+    if (is_healing && status.ok()) status = files_.sync_folder(root_);
+    bool must_sync = false;
+    {
+      MutexLock lock(mutex_);
+      bytes_ = cut_bytes_;
+      // The checkpoint holds what was not written yet.
+      std::erase_if(pending_, [&](const Pending& group) { return group.file <= cut_file; });
+      for (auto* const position : {&written_, &synced_}) {
+        position->store(std::max(position->load(), cut_position_), std::memory_order_release);
+      }
+      if (std::exchange(is_healing_, false) && status.ok()) {
+        failed_ = Status();
+        must_sync = cut_has_more_;
+      } else if (!failed_.ok()) {
+        drop_records();
+      }
+    }
+    if (must_sync) (void)write_and_sync();  // check() tells of what failed
+  }
+  complete_waiters();
+}
+
+}  // namespace reverie::checkpoint
