@@ -42,6 +42,15 @@ def test_a_quick_run_ends_with_a_table_and_a_picture(tmp_path):
     )
     assert progress, output
     assert "The same over sockets, with a server, a learner and 2 actors" in output
+    restart = re.search(
+        r"seed 3 was killed, all of its processes, with ([\d,]+) items confirmed: ([\d,]+) came "
+        r"back, ([\d.]+) s after the server's start, and the learner went on from step ([\d,]+)",
+        output,
+    )
+    assert restart, output
+    confirmed, found, step = (int(restart[i].replace(",", "")) for i in (1, 2, 4))
+    assert found >= confirmed >= step >= 1_500
+    assert not (tmp_path / "out" / "served").exists()
     for store in ("embedded", "served"):
         row = re.search(
             rf"│ {store}\s+│\s+3 │\s+([\d.]+) │\s+(\d+) │\s+[\d,]+ │\s+[\d.]+ │\s+[\d,]+ "

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 
+import numpy as np
 import pytest
 
 import pages
@@ -102,6 +103,32 @@ def test_it_serves_the_tables_of_its_configuration(serve, config, is_file, tmp_p
     said = r"reverie serve: stopped by SIGTERM after [\d.]+ s: 1 items inserted, 1 sampled\n"
     assert re.fullmatch(said, errors)
     assert served.first.endswith(", tables q, no secret\n")
+
+
+@pytest.mark.parametrize("is_file", [False, True], ids=["arguments", "toml"])
+def test_what_was_confirmed_is_there_after_a_kill(serve, tmp_path, is_file):
+    if is_file:
+        config = tmp_path / "serve.toml"
+        config.write_text('checkpoints = "kept"\ndurability = "sync"\n' + QUEUE)
+        arguments = ("--config", config)
+    else:
+        arguments = ("--config", QUEUE, "--checkpoints", tmp_path / "kept", "--durability", "sync")
+    served = serve(*arguments)
+    client = reverie.Client(served.address())
+    client.insert([1, 2], {"q": 1.0})
+    assert client.checkpoint() == str(tmp_path / "kept" / "checkpoint-0000000001")
+    client.insert([3, 4], {"q": 1.0})
+    served.process.kill()
+    served.end()
+    client = reverie.Client(serve(*arguments).address())
+    found = client.sample_batch("q", 2, timeout_s=30).data
+    assert [np.ravel(column).tolist() for column in found] == [[1, 3], [2, 4]]
+
+
+def test_durability_wants_a_folder(serve):
+    status, errors = serve("--config", QUEUE, "--durability", "sync", "--check").end()
+    assert status == 2
+    assert "durability is 'sync' without a checkpointer" in errors
 
 
 def test_reverb_server_is_the_same_command(serve):

@@ -17,6 +17,7 @@ Sources:
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,6 +87,18 @@ class DoubleDqn:
         self._adam = Adam(self.online.parameters)
         self._target_rate = target_rate
         self._gradient_norm_max = gradient_norm_max
+
+    @property
+    def state(self) -> dict[str, FloatArray]:
+        """All that it has learned. The arrays are its own."""
+        networks = {"online": self.online.parameters, "target": self.target.parameters}
+        return networks | self._adam.state
+
+    def restore(self, state: Mapping[str, FloatArray]) -> None:
+        """Goes on from a `state`."""
+        self.online.parameters[:] = state["online"]
+        self.target.parameters[:] = state["target"]
+        self._adam.restore(state)
 
     def act(self, obs: FloatArray) -> int:
         """The greedy action of the online network for one observation, ``[D]``."""

@@ -6,8 +6,11 @@ Where its batches come from is the affair of ``training`` (a store in the same t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -122,6 +125,32 @@ class Learning:
         self._best_parameters = self.parameters.copy()
         self.loss: float | None = None
         """The loss of the last batch."""
+
+    def save(self, path: Path, step: int, **more: float) -> None:
+        """Writes all that it knows after ``step``, and some numbers, to a file, whole or not."""
+        about = {
+            "step": step,
+            "best_return": self._best_return,
+            "best_step": self._best_step,
+            "checks": self._streams.check.bit_generator.state,
+            **more,
+        }
+        new = path.with_suffix(".new")
+        with new.open("wb") as file:
+            arrays: dict[str, Any] = {"about": json.dumps(about), "best": self._best_parameters}
+            np.savez(file, **(arrays | self._learner.state))
+        new.replace(path)
+
+    def load(self, path: Path) -> dict[str, Any]:
+        """Goes on from what `save` wrote; gives the step and the numbers."""
+        with np.load(path) as saved:
+            about: dict[str, Any] = json.loads(str(saved["about"]))
+            self._best_parameters[:] = saved["best"]
+            self._learner.restore(saved)
+        self._best_return = about.pop("best_return")
+        self._best_step = about.pop("best_step")
+        self._streams.check.bit_generator.state = about.pop("checks")
+        return about
 
     @property
     def parameters(self) -> FloatArray:

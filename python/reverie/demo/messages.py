@@ -46,6 +46,21 @@ class Outcome:
 
 
 @dataclass(frozen=True)
+class Restart:
+    """A training over a server was killed, all of its processes, and has begun again."""
+
+    seed: int
+    step: int
+    """From which the learner goes on."""
+    confirmed: int
+    """Items that were surely inserted when the learner was at that step."""
+    found: int
+    """Items that the new server has or had, of those inserted before the kill."""
+    seconds: float
+    """From the start of the server's process until it answered."""
+
+
+@dataclass(frozen=True)
 class Failure:
     """Why a training ended without an outcome."""
 
@@ -53,9 +68,9 @@ class Failure:
     text: str
 
 
-Message = Progress | Evaluation | Outcome | Failure
+Message = Progress | Evaluation | Outcome | Restart | Failure
 _KINDS: dict[str, type[Message]] = {
-    kind.__name__: kind for kind in (Progress, Evaluation, Outcome, Failure)
+    kind.__name__: kind for kind in (Progress, Evaluation, Outcome, Restart, Failure)
 }
 
 

@@ -8,7 +8,7 @@ size costs less than the loop over the layers would.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -102,6 +102,18 @@ class Adam:
         self._scratch = np.empty_like(parameters)
         self._epsilon = epsilon
         self._step_count = 0
+
+    @property
+    def state(self) -> dict[str, FloatArray]:
+        """What it knows beside the parameters. The arrays are its own."""
+        count = np.array([self._step_count], np.float32)
+        return {"mean": self._mean, "square": self._square, "step_count": count}
+
+    def restore(self, state: Mapping[str, FloatArray]) -> None:
+        """Goes on from a `state`."""
+        self._mean[:] = state["mean"]
+        self._square[:] = state["square"]
+        self._step_count = int(state["step_count"][0])
 
     def step(self, gradient: FloatArray, learning_rate: float) -> None:
         """Moves the parameters against ``gradient``, a vector of the same length."""

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from reverie.demo.messages import Evaluation, Failure, Message, Outcome, Progress
+from reverie.demo.messages import Evaluation, Failure, Message, Outcome, Progress, Restart
 
 _LINE_INTERVAL_S = 4.0
 
@@ -70,6 +70,11 @@ class ProgressView:
             if now - self._lined.get(seed, -_LINE_INTERVAL_S) >= _LINE_INTERVAL_S:
                 self._lined[seed] = now
                 self._print(self._line(message))
+        elif isinstance(message, Restart):
+            self._print(
+                f"seed {seed}: killed and started again, {message.found:,} items came back; goes "
+                f"on from step {message.step:,}"
+            )
         elif isinstance(message, Outcome):
             self._print(
                 f"seed {seed}: done after {message.seconds:.1f} s, greedy return "

@@ -1,4 +1,4 @@
-"""The process of one actor: ``remote_actor ADDRESS SEED INDEX ACTORS STEPS SETTINGS``.
+"""The process of one actor: ``remote_actor ADDRESS SEED INDEX ACTORS STEPS BEGIN SETTINGS``.
 
 Ends when its stdin is closed, as it is when the learner has gone, whichever way it went.
 """
@@ -22,10 +22,11 @@ def main(arguments: list[str]) -> int:
     from reverie.demo.learning import Settings
     from reverie.demo.served import act
 
-    address, seed, index, actors, steps, words = arguments
+    address, *numbers, words = arguments
     settings = json.loads(words)
     settings["hidden"] = tuple(settings["hidden"])
-    act(address, int(seed), int(index), int(actors), int(steps), Settings(**settings))
+    seed, index, actors, steps, begin = (int(number) for number in numbers)
+    act(address, seed, index, actors, steps, Settings(**settings), begin=begin)
     return 0
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from rich.console import Console
 
-from reverie.demo.messages import Evaluation, Failure, Outcome
+from reverie.demo.messages import Evaluation, Failure, Outcome, Restart
 from reverie.demo.options import FULL_STEPS, Options
 from reverie.demo.progress import ProgressView
 from reverie.demo.training_processes import TrainingProcesses, core_count
@@ -27,6 +29,7 @@ class Act:
     seconds: float = 0.0
     curves: dict[int, list[Evaluation]] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
+    restarts: list[Restart] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
 
     @property
@@ -65,9 +68,15 @@ def run(options: Options) -> int:
             console,
             f"The same over sockets, with a server, a learner and "
             f"{_count(options.actors, 'actor')} in processes of their own: "
-            f"{_count(options.served_seeds, 'seed')}, {size} at a time",
+            f"{_count(options.served_seeds, 'seed')}, {size} at a time. In the middle all of them "
+            "are killed and started again",
         )
-        _play(served, console, options.steps, size=size, actors=options.actors)
+        folder = options.out / "served"
+        shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed itself
+        try:
+            _play(served, console, options.steps, size=size, actors=options.actors, folder=folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
         acts.append(served)
     if not any(act.outcomes for act in acts):
         return 1
@@ -83,6 +92,13 @@ def run(options: Options) -> int:
             console,
             f"Greedy return of at least {GOAL:.0f} in {act.reached} of "
             f"{_count(len(act.seeds), 'seed')}, {act.seconds:.0f} s in all ({act.name})",
+        )
+    for restart in served.restarts:
+        _say(
+            console,
+            f"seed {restart.seed} was killed, all of its processes, with {restart.confirmed:,} "
+            f"items confirmed: {restart.found:,} came back, {restart.seconds:.2f} s after the "
+            f"server's start, and the learner went on from step {restart.step:,}",
         )
     is_full = options.steps >= FULL_STEPS
     if not is_full and not any(act.failures for act in acts):
@@ -110,20 +126,33 @@ def _land(options: Options, console: Console) -> None:
         _say(console, "The goal of 200 was not reached with this seed; reverie demo --seed N")
 
 
-def _play(act: Act, console: Console, steps: int, *, size: int, actors: int) -> None:
+def _play(
+    act: Act,
+    console: Console,
+    steps: int,
+    *,
+    size: int,
+    actors: int,
+    folder: Path | None = None,
+) -> None:
     """Runs the trainings of an act, and shows how they fare."""
     begin = time.perf_counter()
     act.curves = {seed: [] for seed in act.seeds}
     with (
-        TrainingProcesses(act.seeds, steps, size=size, actors=actors) as processes,
+        TrainingProcesses(act.seeds, steps, size=size, actors=actors, folder=folder) as processes,
         ProgressView(console, act.seeds, steps) as view,
     ):
         for message in processes.messages():
             view.show(message)
             if isinstance(message, Evaluation):
-                act.curves[message.seed].append(message)
+                # What was told shortly before a kill is told again.
+                curve = act.curves[message.seed]
+                curve[:] = [at for at in curve if at.step < message.step]
+                curve.append(message)
             elif isinstance(message, Outcome):
                 act.outcomes.append(message)
+            elif isinstance(message, Restart):
+                act.restarts.append(message)
             elif isinstance(message, Failure):
                 act.failures.append(message)
     act.seconds = time.perf_counter() - begin

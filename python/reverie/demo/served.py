@@ -20,8 +20,9 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import IO
 
 import gymnasium
@@ -37,7 +38,7 @@ from reverie.demo.learning import (
     network_sizes,
     samples_per_insert,
 )
-from reverie.demo.messages import Message, Outcome, Progress
+from reverie.demo.messages import Message, Outcome, Progress, Restart
 from reverie.demo.network import FloatArray, Network
 
 _PUBLISHED_EVERY = 25  # steps
@@ -85,29 +86,54 @@ def train(
     *,
     actors: int,
     settings: Settings | None = None,
+    folder: Path | None = None,
 ) -> Outcome:
     """Trains one network on ``steps`` steps of ``actors`` actors; ``tell`` hears how it goes.
+
+    Args:
+        seed: of the training.
+        steps: of the environment, in all.
+        tell: hears of it.
+        actors: processes that act.
+        settings: what is learned by.
+        folder: where the server keeps what is confirmed, and the learner what it knows. A training
+            that was killed goes on there. None keeps nothing.
 
     Raises:
         RuntimeError: the server did not start, or the actors went silent.
     """
     settings = settings or Settings()
-    with (
-        _server(seed, settings) as address,
-        _actors(address, seed, steps, actors, settings) as last_words,
-    ):
-        try:
-            return _Training(seed, steps, tell, settings, reverie.Client(address)).run()
-        except _SilenceError:
-            raise RuntimeError(
-                f"no batch came for {_PATIENCE_S:.0f} s; the actors are gone{last_words()}"
-            ) from None
+    begin = time.perf_counter()
+    with _server(seed, settings, folder) as address:
+        training = _Training(seed, steps, tell, settings, reverie.Client(address), folder)
+        first = training.go_on(begin)
+        with _actors(address, seed, steps, actors, settings, first // max(1, actors)) as last_words:
+            try:
+                return training.run(first)
+            except _SilenceError:
+                raise RuntimeError(
+                    f"no batch came for {_PATIENCE_S:.0f} s; the actors are gone{last_words()}"
+                ) from None
 
 
-def act(address: str, seed: int, index: int, actors: int, steps: int, settings: Settings) -> None:
-    """What an actor does, until it is ended: acts, writes windows, fetches weights."""
+def act(
+    address: str,
+    seed: int,
+    index: int,
+    actors: int,
+    steps: int,
+    settings: Settings,
+    *,
+    begin: int = 0,
+) -> None:
+    """What an actor does, until it is ended: acts, writes windows, fetches weights.
+
+    ``begin``: the steps that it, or one that was killed, has done before.
+    """
     env = gymnasium.make(ENVIRONMENT)
     rng = Streams(seed, actors=actors).actors[index]
+    if begin > 0:
+        rng = rng.spawn(1)[0]  # not the episodes that are there already
     network = Network(network_sizes(env, settings), rng)
 
     def policy(obs: FloatArray) -> int:
@@ -125,7 +151,7 @@ def act(address: str, seed: int, index: int, actors: int, steps: int, settings: 
         gamma=settings.gamma,
         rng=rng,
     )
-    for step in range(10 * steps):
+    for step in range(begin, 10 * steps):
         if step % _FETCHED_EVERY == 0:
             newest = client.sample_batch("weights", 1, timeout_s=_PATIENCE_S)
             network.parameters[:] = newest.data["parameters"][0, 0]
@@ -149,7 +175,7 @@ def _child(*arguments: str, stderr: int | IO[str]) -> Iterator[subprocess.Popen[
 
 
 @contextlib.contextmanager
-def _server(seed: int, settings: Settings) -> Iterator[str]:
+def _server(seed: int, settings: Settings, folder: Path | None) -> Iterator[str]:
     """A server in a process of its own; gives its address."""
     config = _CONFIG.format(
         exponent=settings.priority_exponent,
@@ -161,7 +187,9 @@ def _server(seed: int, settings: Settings) -> Iterator[str]:
         window_steps=settings.window_steps,
         obs_size=gymnasium.make(ENVIRONMENT).observation_space.shape[0],
     )
-    arguments = ("reverie", "serve", "--config", config, "--stop-with-stdin")
+    arguments = ["reverie", "serve", "--config", config, "--stop-with-stdin"]
+    if folder is not None:
+        arguments += ["--checkpoints", str(folder / "store"), "--durability", "interval"]
     with _child(*arguments, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
         line = process.stderr.readline()
@@ -173,14 +201,14 @@ def _server(seed: int, settings: Settings) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _actors(
-    address: str, seed: int, steps: int, count: int, settings: Settings
+    address: str, seed: int, steps: int, count: int, settings: Settings, begin: int
 ) -> Iterator[Callable[[], str]]:
     """The actors, in processes of their own; gives what tells of the errors that they wrote."""
     words = json.dumps(dataclasses.asdict(settings))
     with contextlib.ExitStack() as stack:
         errors = stack.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
         for index in range(count):
-            numbers = [str(number) for number in (seed, index, count, steps)]
+            numbers = [str(number) for number in (seed, index, count, steps, begin)]
             child = _child("reverie.demo.remote_actor", address, *numbers, words, stderr=errors)
             stack.enter_context(child)
 
@@ -204,22 +232,38 @@ class _Training:
         tell: Callable[[Message], None],
         settings: Settings,
         client: reverie.Client,
+        folder: Path | None,
     ) -> None:
         self._seed = seed
         self._steps = steps
         self._tell = tell
         self._settings = settings
         self._client = client
+        self._path = None if folder is None else folder / "learner.npz"
         self._learning = Learning(seed, steps, tell, settings, Streams(seed))
         self._recent_returns: deque[float] = deque(maxlen=20)
         self._begin = time.perf_counter()
         self._last_time, self._last_step = self._begin, 0
 
-    def run(self) -> Outcome:
+    def go_on(self, begin: float) -> int:
+        """The first step to do; the server was started at ``begin``."""
+        if self._path is None or not self._path.exists():
+            return 0
+        found = self._client.server_info()["replay"].rate_limiter_info.insert_stats.completed
+        seconds = time.perf_counter() - begin
+        saved = self._learning.load(self._path)
+        step = int(saved["step"])
+        self._begin -= saved["seconds"]
+        self._last_step = step
+        self._tell(Restart(self._seed, step, int(saved["confirmed"]), found, seconds))
+        return step + 1
+
+    def run(self, first: int) -> Outcome:
         settings, learning, client = self._settings, self._learning, self._client
-        learning.check(0)
+        if first == 0:
+            learning.check(0)
+            first = settings.warm_up_items + settings.window_steps + 1
         self._publish()
-        first = settings.warm_up_items + settings.window_steps + 1
         # What one batch has taught travels back while the next is learned from.
         with (
             ThreadPoolExecutor(1) as sender,
@@ -240,7 +284,9 @@ class _Training:
                     self._publish()
                 learning.check(step)
                 if step % 250 == 0:
-                    self._tell_progress(step)
+                    info = client.server_info()
+                    self._save(step, info["replay"])
+                    self._tell_progress(step, info)
             sent.result()
         return learning.outcome(
             seconds=time.perf_counter() - self._begin,
@@ -250,8 +296,20 @@ class _Training:
     def _publish(self) -> None:
         self._client.insert({"parameters": self._learning.parameters}, {"weights": 1.0})
 
-    def _tell_progress(self, step: int) -> None:
-        info = self._client.server_info()
+    def _save(self, step: int, info: reverie.TableInfo) -> None:
+        """Keeps what a learner that is killed after this goes on from."""
+        if self._path is None:
+            return
+        # Once this is confirmed, so is all that the server was told before.
+        self._publish()
+        self._learning.save(
+            self._path,
+            step,
+            confirmed=info.rate_limiter_info.insert_stats.completed,
+            seconds=time.perf_counter() - self._begin,
+        )
+
+    def _tell_progress(self, step: int, info: Mapping[str, reverie.TableInfo]) -> None:
         ended = info["returns"].current_size
         if ended:
             batch = self._client.sample_batch("returns", ended, timeout_s=_PATIENCE_S)

@@ -6,7 +6,7 @@ import pytest
 
 from reverie.demo import served
 from reverie.demo.learning import Settings
-from reverie.demo.messages import Evaluation, Progress
+from reverie.demo.messages import Evaluation, Progress, Restart
 
 SHORT = Settings(warm_up_items=200, checks=4, check_episodes=2, final_episodes=3, items_max=500)
 
@@ -58,6 +58,31 @@ def test_the_rate_limiter_keeps_actors_and_learner_together(short_run):
     inserts = learned / outcome.samples_per_insert
     # Batches are drawn ahead, so a few more were sampled than learned from.
     assert 1_000 - served._AHEAD_BATCHES - 1 <= inserts <= 1_000 + served._AHEAD_BATCHES
+
+
+class Stopped(Exception):  # noqa: N818 - no error
+    """Ends a training in the middle."""
+
+
+def test_a_training_goes_on_where_it_was(tmp_path):
+    """And its rate limiter with it: the learner waits for nothing that was there."""
+
+    def stop(message):
+        if isinstance(message, Progress) and message.step == 500:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        served.train(5, 1_000, stop, actors=2, settings=SHORT, folder=tmp_path)
+    messages = []
+    outcome = served.train(5, 1_000, messages.append, actors=2, settings=SHORT, folder=tmp_path)
+    restart = messages[0]
+    assert isinstance(restart, Restart)
+    assert restart.step == 500
+    assert restart.found >= restart.confirmed >= 500 - served._AHEAD_BATCHES
+    checks = [message.step for message in messages if isinstance(message, Evaluation)]
+    assert checks == [750, 1_000]
+    assert 40 < outcome.samples_per_insert < 64
+    assert outcome.kept_step in (0, 250, 500, 750, 1_000)
 
 
 def test_actors_that_are_gone_are_told_of(monkeypatch):

@@ -17,10 +17,11 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from reverie.demo.messages import Failure, Message, Outcome, from_line
+from reverie.demo.messages import Failure, Message, Outcome, Progress, from_line
 
 # Read by the linear algebra that NumPy may be built with, when it is loaded.
 _ONE_THREAD = {
@@ -46,13 +47,26 @@ class TrainingProcesses:
         steps: of each training.
         size: how many run at a time.
         actors: of each training, beside a server and a learner; 0 for an embedded store.
+        folder: if given, each training keeps there what it needs to go on, is killed in the middle
+            with all of its processes, and is started again.
     """
 
-    def __init__(self, seeds: Sequence[int], steps: int, *, size: int, actors: int = 0) -> None:
+    def __init__(
+        self,
+        seeds: Sequence[int],
+        steps: int,
+        *,
+        size: int,
+        actors: int = 0,
+        folder: Path | None = None,
+    ) -> None:
         self._waiting = list(reversed(seeds))
         self._steps = steps
         self._size = size
         self._actors = actors
+        self._folder = folder
+        self._killed: set[int] = set()
+        self._restarted: set[int] = set()
         self._processes: dict[int, subprocess.Popen[str]] = {}
         self._messages: queue.SimpleQueue[tuple[int, Message | None]] = queue.SimpleQueue()
 
@@ -79,14 +93,21 @@ class TrainingProcesses:
             seed, message = self._messages.get()
             if message is None:
                 status = self._processes.pop(seed).wait()
+                if seed in self._killed:
+                    self._killed.remove(seed)
+                    self._start(seed)
+                    continue
                 if seed not in ended:
                     yield Failure(seed, f"its process ended with status {status} and no outcome")
                 continue
             if isinstance(message, Outcome | Failure):
-                if seed in ended:
+                # What is cut off with its process is no failure.
+                if seed in ended or (seed in self._killed and isinstance(message, Failure)):
                     continue
                 ended.add(seed)
             yield message
+            if isinstance(message, Progress) and 2 * message.step >= self._steps:
+                self._kill(seed)
 
     def stop(self) -> None:
         """Ends what still runs, at once."""
@@ -100,11 +121,20 @@ class TrainingProcesses:
             process.wait()
         self._processes.clear()
 
+    def _kill(self, seed: int) -> None:
+        """Kills a training and all that it has started, once."""
+        if self._folder is None or seed in self._restarted:
+            return
+        self._restarted.add(seed)
+        self._killed.add(seed)
+        os.killpg(self._processes[seed].pid, signal.SIGKILL)
+
     def _start(self, seed: int) -> None:
+        folder = [] if self._folder is None else [str(self._folder / f"seed-{seed}")]
         # The listener closes it.
         errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         process = subprocess.Popen(
-            [sys.executable, *_WORKER, str(seed), str(self._steps), str(self._actors)],
+            [sys.executable, *_WORKER, str(seed), str(self._steps), str(self._actors), *folder],
             env={**os.environ, **_ONE_THREAD},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

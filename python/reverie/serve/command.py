@@ -88,6 +88,20 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="let in everyone who can reach --host, without a secret",
     )
     parser.add_argument("--max-bytes", type=int, help="of all steps and items together")
+    parser.add_argument(
+        "--checkpoints",
+        type=Path,
+        metavar="FOLDER",
+        help="to begin with the newest checkpoint of, and where Client.checkpoint() writes",
+    )
+    parser.add_argument(
+        "--checkpoint-every", type=float, metavar="SECONDS", help="write one by itself so often"
+    )
+    parser.add_argument(
+        "--durability",
+        choices=("none", "interval", "sync"),
+        help="what a crash leaves of what was confirmed after the last checkpoint",
+    )
     for name, what in _LIMITS.items():
         parser.add_argument(f"--max-{name.replace('_', '-')}", type=int, help=what)
     parser.add_argument(
@@ -155,7 +169,17 @@ def _config(arguments: argparse.Namespace) -> ServerConfig:
     config = _read_config(arguments.config, arguments.format)
     given = {
         name: value
-        for name in ("host", "port", "unix_path", "token_file", "insecure", "max_bytes")
+        for name in (
+            "host",
+            "port",
+            "unix_path",
+            "token_file",
+            "insecure",
+            "max_bytes",
+            "checkpoints",
+            "checkpoint_every",
+            "durability",
+        )
         if (value := getattr(arguments, name)) is not None
     }
     files = (arguments.tls_certificate, arguments.tls_key)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from reverie._options import Codec
+from reverie.checkpointers import DefaultCheckpointer, Durability, native_options
 from reverie.errors import InvalidArgumentError
 from reverie.server import Server, ServerLimits, check_server
 from reverie.table import Table
@@ -33,6 +34,9 @@ class ServerConfig(NamedTuple):
     max_bytes: int | None = None
     limits: ServerLimits = ServerLimits()
     codec: Codec = "auto"
+    checkpoints: Path | None = None
+    checkpoint_every: float | None = None
+    durability: Durability = "none"
     remarks: tuple[str, ...] = ()
 
     def open(self) -> Server:
@@ -42,7 +46,14 @@ class ServerConfig(NamedTuple):
             ReverieError: what ``reverie.Server`` refuses.
             OSError: a file of the token or of TLS cannot be read.
         """
-        return Server(self.tables, self.port, **self._options())
+        return Server(
+            self.tables,
+            self.port,
+            self._checkpointer(),
+            checkpoint_every=self.checkpoint_every,
+            durability=self.durability,
+            **self._options(),
+        )
 
     def check(self) -> None:
         """Does all that :meth:`open` does, but listen.
@@ -51,7 +62,11 @@ class ServerConfig(NamedTuple):
             ReverieError: what ``reverie.Server`` refuses, except for a port that is in use.
             OSError: a file of the token or of TLS cannot be read.
         """
+        native_options(self._checkpointer(), self.checkpoint_every, None, self.durability)
         check_server(self.tables, self.port, **self._options())
+
+    def _checkpointer(self) -> DefaultCheckpointer | None:
+        return None if self.checkpoints is None else DefaultCheckpointer(self.checkpoints)
 
     def _options(self) -> dict[str, Any]:
         return {

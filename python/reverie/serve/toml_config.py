@@ -121,6 +121,9 @@ class _Reader:
             max_bytes=top.take("max_bytes", int, None, least=1),
             limits=self._limits(top.section("limits")),
             codec=self._codec(top),
+            checkpoints=self._file(top, "checkpoints", None),
+            checkpoint_every=top.take("checkpoint_every", (int, float), None),
+            durability=top.take("durability", str, "none"),
         )
         top.end()
         return config
