@@ -141,9 +141,8 @@ def make_corpus(root: Path) -> None:
 
 def make_journal_corpus(root: Path) -> None:
     """The records of journals of each kind of table, and one file as it lies."""
-    corpus = CORPUS / "journal"
-    shutil.rmtree(corpus, ignore_errors=True)
-    corpus.mkdir(parents=True)
+    corpus = CORPUS / "journal"  # where make_journal.py puts some, too
+    corpus.mkdir(parents=True, exist_ok=True)
     for table in tables(max_size=3):
         folder = root / f"journal_{table.name}"
         checkpointer = reverie.checkpointers.DefaultCheckpointer(folder)

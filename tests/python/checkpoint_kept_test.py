@@ -1,23 +1,33 @@
-"""The checkpoint in tests/data, which an earlier version wrote, opens for ever."""
+"""The checkpoint and the journal in tests/data, which an earlier version wrote, open for ever."""
 
 import importlib.util
 import json
 import shutil
+import sys
 
 import pytest
 
 import reverie
 
 
-@pytest.fixture
-def maker(root):
-    """tests/data/make_checkpoint.py, which wrote it."""
-    spec = importlib.util.spec_from_file_location(
-        "make_checkpoint", root / "tests" / "data" / "make_checkpoint.py"
-    )
+def loaded(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def maker(root):
+    """tests/data/make_checkpoint.py, which wrote it."""
+    return loaded(root / "tests" / "data" / "make_checkpoint.py")
+
+
+@pytest.fixture
+def journal_maker(root, monkeypatch):
+    """tests/data/make_journal.py."""
+    monkeypatch.setattr(sys, "path", list(sys.path))  # it adds to it
+    return loaded(root / "tests" / "data" / "make_journal.py")
 
 
 def test_the_kept_checkpoint_opens_and_draws_what_was_drawn_then(maker, tmp_path):
@@ -38,3 +48,28 @@ def test_the_kept_checkpoint_holds_each_kind_of_table(maker):
     assert len(expected) == 5
     assert all(told["size"] > 0 and told["samples"] > 0 for told in expected.values())
     assert sum(told["deletes"] > 0 for told in expected.values()) >= 4
+
+
+def test_the_kept_journal_opens_with_all_that_was_there(journal_maker, tmp_path):
+    folder = journal_maker.copy_of_killed(journal_maker.KEPT, tmp_path / "kept")
+    expected = json.loads((journal_maker.KEPT / "expected.json").read_text())
+    with journal_maker.store(folder) as store:
+        found = json.loads(json.dumps(journal_maker.about(store)))
+    assert sorted(found) == sorted(expected)
+    for name, told in expected.items():
+        assert found[name] == told, name
+
+
+def test_the_kept_journal_and_the_fuzz_corpus_hold_records_of_every_type(journal_maker):
+    files = journal_maker.KEPT.glob("journal-*")
+    kept = {code for file in files for code, _ in journal_maker.records(file)}
+    # The rest is in the file that the checkpoint ended, or comes with a good end.
+    assert kept >= journal_maker.RECORD_TYPES - {6, 19, 23}
+    corpus = b"".join(
+        path.read_bytes()[1:] for path in (journal_maker.CORPUS / "journal").glob("server_*")
+    )
+    at, types = 0, set()
+    while at < len(corpus):
+        types.add(corpus[at])
+        at += 5 + int.from_bytes(corpus[at + 1 : at + 5], "little")
+    assert types == journal_maker.RECORD_TYPES
