@@ -61,6 +61,7 @@ class TransitionBuffer:
         self.observation_space = observation_space
         self.action_space = action_space
         self.device = device
+        self._is_on_cpu = torch.device(device).type == "cpu"
         self.n_envs = _checks.integer("n_envs", n_envs)
         self.handle_timeout_termination = handle_timeout_termination
         self._is_dict = type(observation_space).__name__ == "Dict"
@@ -138,7 +139,7 @@ class TransitionBuffer:
         """Draw a batch; ``env`` is SB3's ``VecNormalize``, which normalises it."""
         batch = self._batches.sample(self.replay, batch_size)
         self.tickets = batch["tickets"]
-        self.weights = torch.from_numpy(batch["weights"]).reshape(-1, 1).to(self.device)
+        self.weights = self._to_device(batch["weights"].reshape(-1, 1))
         reward = batch["reward"].reshape(-1, 1)
         if env is not None:
             reward = env.normalize_reward(reward).astype(np.float32)
@@ -187,7 +188,8 @@ class TransitionBuffer:
         return self._to_device(obs)
 
     def _to_device(self, array: Any) -> Any:  # noqa: ANN401
-        return torch.as_tensor(array).to(self.device)
+        tensor = torch.from_numpy(array)
+        return tensor if self._is_on_cpu else tensor.to(self.device)
 
 
 def _action_size(space: Any) -> int:  # noqa: ANN401
