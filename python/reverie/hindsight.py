@@ -73,7 +73,7 @@ class Hindsight:
 
     def _finish(self, batch: _Batch, gamma: float) -> None:
         """Give the transitions with another goal their rewards, in place."""
-        rows = np.flatnonzero(batch["hindsight"])
+        rows = batch["hindsight"].nonzero()[0]
         if len(rows) == 0:
             return
         goals = (
