@@ -14,6 +14,7 @@ APT_BUILD := ccache cmake g++ libasio-dev libbenchmark-dev libbox2d-dev libfmt-d
 	ninja-build protobuf-compiler python3-dev python3-venv zlib1g-dev
 APT_TEST := clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev spin
 APT_REVERB := nginx-light
+APT_ARM64 := g++-aarch64-linux-gnu qemu-user
 
 .PHONY: help
 help: ## Show this list
@@ -44,6 +45,15 @@ build/release/build.ninja: CMakePresets.json | .venv/with-demo
 build: deps-build build/release/build.ninja ## Build the library and the Python extension
 	@$(CMAKE) --build --preset release --target _reverie
 
+.PHONY: symbols
+symbols: deps-build build/release/build.ninja ## The same extension with symbols and frame pointers, in build/symbols/python
+	@mkdir -p build/symbols/python/reverie
+	@find $(CURDIR)/python/reverie -mindepth 1 -maxdepth 1 ! -name '*.so' ! -name __pycache__ \
+	  -exec ln -sfn -t build/symbols/python/reverie {} +
+	@$(CMAKE) --preset symbols
+	@$(CMAKE) --build --preset symbols
+	@echo "Run with it: PYTHONPATH=build/symbols/python $(VENV)/python PROGRAM"
+
 .PHONY: run
 run: build ## Install what is missing, build, and run the demonstration (reverie demo)
 	@$(VENV)/reverie demo
@@ -55,12 +65,12 @@ test: ## The same, then every test that fits in minutes; one summary at the end
 	@PATH="$(CURDIR)/$(VENV):$$PATH" CMAKE=$(CMAKE) $(VENV)/python tools/test.py release
 
 .PHONY: test-full
-test-full: ## Full counts, all sanitizers, clang-tidy, longer fuzzing
-	@tools/apt_install $(APT_BUILD) $(APT_TEST)
+test-full: ## Full counts, all sanitizers, clang-tidy, longer fuzzing, rooms of the library on arm64
+	@tools/apt_install $(APT_BUILD) $(APT_TEST) $(APT_ARM64)
 	@$(MAKE) --no-print-directory .venv/with-wheel
 	@$(MAKE) --no-print-directory .venv/with-demo-test-dev
 	@PATH="$(CURDIR)/$(VENV):$$PATH" CMAKE=$(CMAKE) $(VENV)/python tools/test.py --full \
-	  release benchmarks dev asan asan-python tsan fuzz tidy
+	  release benchmarks dev asan asan-python tsan fuzz tidy arm64
 
 .PHONY: soak
 soak: build ## An hour of kills, freezes and slow readers on a server with clients beside it

@@ -13,6 +13,10 @@ find_path(REVERIE_PROTOZERO_INCLUDE protozero/pbf_reader.hpp REQUIRED)
 
 file(GLOB_RECURSE reverie_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/reverie/*.cc)
 list(FILTER reverie_sources EXCLUDE REGEX "_test\\.cc$")
+if(REVERIE_LIBRARY_ROOMS)
+  list(JOIN REVERIE_LIBRARY_ROOMS "|" reverie_rooms)
+  list(FILTER reverie_sources INCLUDE REGEX "/src/reverie/(${reverie_rooms})/")
+endif()
 list(FILTER reverie_sources EXCLUDE REGEX "/env/native/(lunar_lander|box2d_plugin)\\.cc$")  # box2d.cmake
 
 # Native environments give the bits of the originals: no product and sum may become one operation.

@@ -1,5 +1,7 @@
 # What can be chosen, and the settings that every target shares.
 option(REVERIE_BUILD_TESTS "Build the C++ tests" ${PROJECT_IS_TOP_LEVEL})
+set(REVERIE_LIBRARY_ROOMS "" CACHE STRING "Rooms of src/reverie that are built, instead of all; for tests of these")
+set(REVERIE_TEST_ROOMS "" CACHE STRING "Rooms of src/reverie whose tests are built, instead of all tests")
 option(REVERIE_BUILD_EXAMPLES "Build examples/cc" ${PROJECT_IS_TOP_LEVEL})
 option(REVERIE_BUILD_BENCHMARKS "Build benchmarks/cc (needs google-benchmark)" OFF)
 option(REVERIE_BUILD_FUZZ "Build tests/fuzz (needs clang)" OFF)

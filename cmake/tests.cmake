@@ -13,23 +13,32 @@ if(NOT TARGET reverie_box2d)
   list(FILTER reverie_tests EXCLUDE REGEX "/env_suite_test\\.cc$")
 endif()
 
+# Those of some rooms alone: a program of the library and these.
+if(REVERIE_TEST_ROOMS)
+  list(JOIN REVERIE_TEST_ROOMS "|" reverie_rooms)
+  list(FILTER reverie_tests INCLUDE REGEX "/src/reverie/(${reverie_rooms})/")
+endif()
+
 # libprotobuf, from proto/, is the oracle of the codecs that are our own; the library does without it.
-find_package(Protobuf REQUIRED)
-set(reverie_proto ${PROJECT_BINARY_DIR}/proto)
-file(MAKE_DIRECTORY ${reverie_proto})
-add_custom_command(
-  OUTPUT ${reverie_proto}/reverb.pb.cc ${reverie_proto}/reverb.pb.h
-  COMMAND protobuf::protoc --cpp_out=${reverie_proto} --proto_path=${PROJECT_SOURCE_DIR}/proto
-          ${PROJECT_SOURCE_DIR}/proto/reverb.proto
-  DEPENDS ${PROJECT_SOURCE_DIR}/proto/reverb.proto
-  VERBATIM)
-add_library(reverie_proto STATIC ${reverie_proto}/reverb.pb.cc)
-target_include_directories(reverie_proto SYSTEM PUBLIC ${reverie_proto})
-target_link_libraries(reverie_proto PUBLIC protobuf::libprotobuf)
+if(NOT REVERIE_TEST_ROOMS)
+  find_package(Protobuf REQUIRED)
+  set(reverie_proto ${PROJECT_BINARY_DIR}/proto)
+  file(MAKE_DIRECTORY ${reverie_proto})
+  add_custom_command(
+    OUTPUT ${reverie_proto}/reverb.pb.cc ${reverie_proto}/reverb.pb.h
+    COMMAND protobuf::protoc --cpp_out=${reverie_proto} --proto_path=${PROJECT_SOURCE_DIR}/proto
+            ${PROJECT_SOURCE_DIR}/proto/reverb.proto
+    DEPENDS ${PROJECT_SOURCE_DIR}/proto/reverb.proto
+    VERBATIM)
+  add_library(reverie_proto STATIC ${reverie_proto}/reverb.pb.cc)
+  target_include_directories(reverie_proto SYSTEM PUBLIC ${reverie_proto})
+  target_link_libraries(reverie_proto PUBLIC protobuf::libprotobuf)
+endif()
 
 add_executable(reverie_test ${reverie_tests})
 target_include_directories(reverie_test PRIVATE ${PROJECT_SOURCE_DIR})  # "tests/conformance/x.h"
-target_link_libraries(reverie_test PRIVATE reverie reverie_proto reverie_warnings GTest::gtest GTest::gtest_main
+target_link_libraries(reverie_test PRIVATE reverie reverie_warnings GTest::gtest GTest::gtest_main
+                                           $<TARGET_NAME_IF_EXISTS:reverie_proto>
                                            $<TARGET_NAME_IF_EXISTS:reverie_box2d>)
 # Where the data of tests lies. A header, so that only what reads it is compiled anew in another checkout.
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/tests/tests_dir.h
@@ -42,6 +51,10 @@ reverie_precompile(reverie_test <gtest/gtest.h>)
 reverie_unite(reverie_test)
 # Parameters by name or number: their values, printed as bytes, make names of hundreds of letters.
 gtest_discover_tests(reverie_test NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST)
+
+if(REVERIE_TEST_ROOMS)
+  return()
+endif()
 
 # Each tests/peers/x_peer.cc is a program that tests in Python talk to.
 file(GLOB reverie_peers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/peers/*_peer.cc)

@@ -94,6 +94,13 @@ def tidy(run: Run) -> None:
     configure_and_build(run, "tidy")
 
 
+def arm64(run: Run) -> None:
+    """Tables and codecs for arm64, and their tests under qemu."""
+    program = ROOT / "tools" / "arm64_libraries"
+    if run.step("libraries for arm64", program, BUILD / "arm64-libraries"):
+        preset(run, "arm64")
+
+
 def asan_python(run: Run) -> None:
     """The Python tests over an extension with the address and undefined-behaviour sanitizers."""
     results = run.expect(BUILD / "asan" / "python-tests.xml")
@@ -104,6 +111,7 @@ def asan_python(run: Run) -> None:
 
 # The parts that are not a preset whose tests ctest runs.
 PARTS: dict[str, Callable[[Run], None]] = {
+    "arm64": arm64,
     "asan-python": asan_python,
     "benchmarks": benchmarks,
     "fuzz": fuzz,
