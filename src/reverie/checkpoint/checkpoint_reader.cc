@@ -8,6 +8,7 @@
 
 #include "reverie/checkpoint/folder.h"
 #include "reverie/checkpoint/section_file.h"
+#include "reverie/checkpoint/stored_time.h"
 #include "reverie/checkpoint/table_codec.h"
 #include "reverie/codec/crc32c.h"
 
@@ -243,7 +244,7 @@ class Reader {
       if (table.image.has_records) {
         record.key = in.u64();
         record.priority = in.f64();
-        record.inserted_at_ns = in.i64();
+        record.inserted_at_ns = read_time(in);
         record.version = in.i64();
       }
       pieces.clear();

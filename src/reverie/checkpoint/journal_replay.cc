@@ -13,6 +13,7 @@
 #include "reverie/checkpoint/journal_frames.h"
 #include "reverie/checkpoint/journal_records.h"
 #include "reverie/checkpoint/section_file.h"
+#include "reverie/checkpoint/stored_time.h"
 #include "reverie/checkpoint/table_codec.h"
 #include "reverie/codec/column_codec.h"
 
@@ -124,7 +125,8 @@ class FileReplay {
       const std::int64_t count = in.i64();
       return table.replay([&](TableCore& core, Aftermath&) { return core.replay_draws(count); });
     }
-    const TimePoint now{in.i64() - store_.calendar_offset_ns()};
+    const TimePoint now{read_time(in) - store_.calendar_offset_ns()};
+    if (!in.ok()) return malformed(type);
     return table.replay([&](TableCore& core, Aftermath& after) -> Status {
       switch (type) {
         case RecordType::kInsert:
@@ -364,7 +366,7 @@ class FileReplay {
       item.key = in.u64();
       item.ticket = Ticket::unpack(in.u64());
       item.priority = in.f64();
-      item.inserted_at_ns = in.i64() - store_.calendar_offset_ns();
+      item.inserted_at_ns = read_time(in) - store_.calendar_offset_ns();
       item.version = in.i64();
       item.times_sampled = static_cast<std::int32_t>(in.u32());
       REVERIE_ASSIGN_OR_RETURN(Trajectory trajectory, read_trajectory(in));
