@@ -19,6 +19,10 @@ TREE = ROOT / "build" / "asan" / "tree"
 
 # Files and tests that do not run here, and why.
 LEFT_OUT = {
+    "python/reverie/agents/agents_test.py::test_a_forked_child_is_refused_and_ends": "forks beside "
+    "threads that allocate: clang 14's allocator may be locked in the child for ever",
+    "tests/attacks/floods_test.py::test_calls_that_are_reset_at_once": "measures resident memory",
+    "tests/attacks/memory_test.py": "measures resident memory, too",
     "python/reverie/bench_test.py": "measures",
     "python/reverie/specs_test.py::test_specs_are_read_from_other_libraries": "imports torch",
     "tests/python/docs_test.py": "imports torch, and builds programs",
@@ -27,6 +31,7 @@ LEFT_OUT = {
     "tests/python/frameworks_test.py": "imports torch and JAX",
     "tests/python/import_order_test.py": "about the order of libraries that are loaded",
     "tests/python/lint_test.py": "reads sources",
+    "tests/python/memory_test.py": "measures resident memory",
     "tests/python/native_test.py": "reports other tests",
     "tests/python/notebooks_test.py": "imports torch",
     "tests/python/packaging_test.py": "about another build",
@@ -50,6 +55,8 @@ def copy_tree() -> None:
             (TREE / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, TREE / name)
     (TREE / ".venv").symlink_to(ROOT / ".venv")
+    (TREE / "build").mkdir(exist_ok=True)
+    (TREE / "build" / "release").symlink_to(ROOT / "build" / "release")  # peers and plugins
     for library in BUILT.glob("*.so*"):
         shutil.copy2(library, TREE / "python" / "reverie" / library.name)
 
