@@ -14,7 +14,7 @@
 #include "python/bindings/python_api.h"
 #include "python/bindings/rpc.h"
 #include "python/bindings/rpc_values.h"
-#include "reverie/group/accumulator.h"
+#include "reverie/accumulator/accumulator.h"
 #include "reverie/group/broker.h"
 #include "reverie/group/group.h"
 
@@ -273,8 +273,9 @@ void bind_group(nb::module_& m) {
       .def(
           "__init__",
           [](NativeGroup* self, RpcPeer& rpc, const std::string& name, const std::string& broker,
-             std::int64_t sort_order, nb::handle stall_timeout_s) {
+             std::int64_t sort_order, nb::handle stall_timeout_s, bool shared_memory) {
             Group::Options options;
+            options.uses_shared_memory = shared_memory;
             options.name = name;
             options.broker = broker;
             options.sort_order = sort_order;
@@ -286,8 +287,16 @@ void bind_group(nb::module_& m) {
             new (self) NativeGroup{std::shared_ptr<Group>(std::move(group)), {}};
           },
           "rpc"_a, "name"_a, "broker"_a, "sort_order"_a, "stall_timeout_s"_a.none(),
+          "shared_memory"_a,
           nb::sig("def __init__(self, rpc: RpcPeer, name: str, broker: str, sort_order: int, "
-                  "stall_timeout_s: float | None) -> None"))
+                  "stall_timeout_s: float | None, shared_memory: bool) -> None"))
+      .def(
+          "shares_memory",
+          [](NativeGroup& self) -> nb::object {
+            const std::optional<bool> shares = self.group->shares_memory();
+            return shares ? nb::cast(*shares) : nb::none();
+          },
+          nb::sig("def shares_memory(self) -> bool | None"))
       .def("update",
            [](NativeGroup& self) { return without_gil([&] { return self.group->update(); }); })
       .def(

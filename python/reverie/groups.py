@@ -204,6 +204,8 @@ class Group(ProcessBound):
         sort_order: members are ordered by it, then as they joined.
         stall_timeout_s: a member whose program does not call ``update`` or begin a round for so
             long leaves, and joins again with its next call. None: never.
+        shared_memory: let arrays go through shared memory where all members run on one host and
+            want it; False sends them.
 
     Raises:
         InvalidArgumentError: a name or number out of bounds; the peer is the broker itself.
@@ -220,6 +222,7 @@ class Group(ProcessBound):
         broker: str = "broker",
         sort_order: int = 0,
         stall_timeout_s: float | None = None,
+        shared_memory: bool = True,
     ) -> None:
         self._rpc = _checks.instance("rpc", rpc, Rpc)
         self._name = _checks.text("name", name)
@@ -231,6 +234,7 @@ class Group(ProcessBound):
             _checks.text("broker", broker),
             _checks.integer("sort_order", sort_order, -(1 << 62), 1 << 62),
             stall_timeout_s,
+            _checks.flag("shared_memory", shared_memory),
         )
 
     @property
@@ -252,6 +256,14 @@ class Group(ProcessBound):
     def epoch(self) -> int:
         """The number of the membership, which rises with each change; 0 while there is none."""
         return self._native.membership()[0]
+
+    @property
+    def shares_memory(self) -> bool | None:
+        """Whether arrays go through shared memory among these members.
+
+        None until the first round of arrays over them has found out.
+        """
+        return self._native.shares_memory()
 
     def update(self) -> bool:
         """Say that the program advances; True if the membership has changed since the last call."""

@@ -16,7 +16,7 @@
 
 #include <gtest/gtest.h>
 
-#include "reverie/group/accumulator_core.h"
+#include "reverie/accumulator/accumulator_core.h"
 #include "reverie/group/reduce_round.h"
 #include "reverie/rpc/value_reader.h"
 #include "reverie/rpc/value_writer.h"

@@ -7,8 +7,8 @@
 
 #include "reverie/group/fields.h"
 #include "reverie/group/membership.h"
-#include "reverie/group/reduce_layout.h"
-#include "reverie/group/topology.h"
+#include "reverie/reduce/reduce_layout.h"
+#include "reverie/reduce/topology.h"
 
 namespace reverie {
 namespace {

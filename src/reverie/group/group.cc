@@ -8,6 +8,7 @@
 #include "reverie/base/random.h"
 #include "reverie/base/timer_queue.h"
 #include "reverie/group/gather_round.h"
+#include "reverie/group/group_share.h"
 #include "reverie/group/peer_turns.h"
 #include "reverie/group/reduce_round.h"
 #include "reverie/tensor/batch_memory.h"
@@ -25,45 +26,15 @@ bool listens_by_tcp(const Peer& peer) {
 
 }  // namespace
 
-// --- GroupRound.
-
-bool GroupRound::is_done() const {
-  MutexLock lock(mutex_);
-  return is_done_;
-}
-
-Status GroupRound::wait(TimePoint deadline) const {
-  MutexLock lock(mutex_);
-  while (!is_done_) {
-    if (!Clock::system().wait_until(changed_, mutex_, deadline) && !is_done_) {
-      return deadline_exceeded("the round has no result yet; it goes on, ask again or cancel it");
-    }
-  }
-  return status_;
-}
-
-void GroupRound::cancel() {
-  cancel_();
-}
-
-std::vector<std::string> GroupRound::lost() const {
-  MutexLock lock(mutex_);
-  return lost_;
-}
-
-std::map<std::size_t, Payload> GroupRound::values() const {
-  MutexLock lock(mutex_);
-  return values_;
-}
-
-// --- The shell.
-
 class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
  public:
-  Impl(Peer* peer, MemberCore::Options options)
+  Impl(Peer* peer, MemberCore::Options options, bool uses_shared_memory,
+       std::size_t shared_bytes_max)
       : turns_(peer),
         name_(options.group),
-        core_(std::move(options)),
+        share_(shared_bytes_max,
+               [this](std::vector<SharedRounds::Finished> ends) { on_shared(ends); }),
+        core_(std::move(options), uses_shared_memory ? share_source() : GroupCore::ShareSource()),
         timers_(clock_),
         alarm_(timers_, [this] { turn([](GroupCore&, TimePoint) {}); }) {}
 
@@ -77,6 +48,9 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
     if (!peer) return;
     std::vector<GroupCore::Outgoing> outgoing;
     std::vector<std::pair<std::shared_ptr<GroupRound>, GroupCore::Ended>> ended;
+    std::vector<std::pair<std::shared_ptr<GroupRound>, GroupCore::Shared>> shared;
+    std::shared_ptr<SharedRounds> share;
+    std::vector<std::shared_ptr<SharedRounds>> retired;
     std::map<std::uint64_t, std::function<void()>> listeners;
     TimePoint next;
     {
@@ -92,11 +66,25 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
         ended.emplace_back(std::move(round->second), std::move(end));
         rounds_.erase(round);
       }
+      for (const GroupCore::Shared& start : core_.take_shared()) {
+        const auto round = rounds_.find(start.id);
+        if (round != rounds_.end()) shared.emplace_back(round->second, start);
+      }
+      share_.enter(core_.membership().id);
+      share = share_.rounds();
+      retired = share_.take_retired();
       next = core_.next_tick();
       if (core_.membership().id != before) changed_.notify_all();
       if (core_.membership().id != before || !ended.empty()) listeners = listeners_;
     }
-    for (auto& [round, end] : ended) finish(*round, std::move(end));
+    for (const auto& rounds : retired) rounds->close();
+    for (auto& [round, end] : ended) {
+      const RoundId id = end.id;
+      const bool is_good = end.status.ok();
+      finish(*round, std::move(end));
+      if (share && !is_good) share->forget(id);
+    }
+    for (const auto& [round, start] : shared) begin_shared(share, round, start);
     for (GroupCore::Outgoing& out : outgoing) send(peer, std::move(out));
     for (const auto& [id, changed] : listeners) changed();
     if (next < TimePoint::max()) alarm_.set(next);
@@ -187,6 +175,25 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
     }
   }
 
+  // Room in shared memory for what a round of this membership brings, if it goes through it.
+  std::unique_ptr<SharedSlot> share_slot(std::uint64_t membership, std::size_t size_bytes) {
+    std::shared_ptr<SharedRounds> share;
+    {
+      MutexLock lock(mutex_);
+      if (core_.membership().id == membership && core_.is_shared(size_bytes)) {
+        share = share_.rounds();
+      }
+    }
+    if (!share) return nullptr;
+    const auto offset = share->allocate(size_bytes);
+    return offset ? std::make_unique<SharedSlot>(std::move(share), *offset) : nullptr;
+  }
+
+  std::optional<bool> shares_memory() const {
+    MutexLock lock(mutex_);
+    return core_.shares_memory();
+  }
+
   void cancel(RoundId round) {
     turn([&](GroupCore& core, TimePoint now) {
       core.give_up(round, cancelled("a member has cancelled the round"), now);
@@ -205,6 +212,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
   void close() {
     turns_.close();
     timers_.stop();
+    share_.close();
     // What no turn ends any more.
     std::unordered_map<RoundId, std::shared_ptr<GroupRound>> rounds;
     {
@@ -221,6 +229,52 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
   }
 
  private:
+  // --- Shared memory. Within a turn's event, as the core calls it.
+  GroupCore::ShareSource share_source() {
+    return {[this](const Membership& membership, ShareOffer& offer) {
+              return share_.make(membership, offer);
+            },
+            [this](const Membership& membership, std::size_t member, const ShareOffer& offer) {
+              return share_.open(membership, member, offer);
+            }};
+  }
+  void on_shared(const std::vector<SharedRounds::Finished>& ends) {
+    turn([&](GroupCore& core, TimePoint now) {
+      for (const SharedRounds::Finished& end : ends) {
+        core.on_shared(end.id, end.status, end.differs_with, now);
+      }
+    });
+  }
+
+  static void begin_shared(const std::shared_ptr<SharedRounds>& share,
+                           const std::shared_ptr<GroupRound>& round,
+                           const GroupCore::Shared& about) {
+    if (!share) return;  // the membership is over, and the round with it
+    SharedRounds::Start start;
+    start.id = about.id;
+    start.key = about.key;
+    start.layout = round->layout_;
+    start.buffer = round->buffer_;
+    if (round->slot_ && round->slot_->rounds == share) {
+      start.offset = round->slot_->offset;
+      start.is_awaited = true;
+      round->slot_->rounds.reset();  // the round's now
+    }
+    {
+      MutexLock lock(round->mutex_);
+      round->share_ = share;
+      round->changed_.notify_all();
+    }
+    share->begin(std::move(start));
+    bool is_done = false;
+    {
+      MutexLock lock(round->mutex_);
+      is_done = round->is_done_;
+    }
+    // It may have failed before it was begun there.
+    if (is_done) share->forget(about.id);
+  }
+
   void send(const PeerTurn& peer, GroupCore::Outgoing out) {
     switch (out.kind) {
       case GroupCore::Outgoing::Kind::kAnswer:
@@ -262,6 +316,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
   const std::shared_ptr<BatchMemory> memory_ = BatchMemory::make(kKeptBuffers);
   mutable Mutex mutex_;
   mutable CondVar changed_;
+  GroupShare share_;  // changes under the lock
   GroupCore core_ REVERIE_GUARDED_BY(mutex_);
   std::unordered_map<RoundId, std::shared_ptr<GroupRound>> rounds_ REVERIE_GUARDED_BY(mutex_);
   std::uint64_t updated_id_ REVERIE_GUARDED_BY(mutex_) = 0;
@@ -289,7 +344,8 @@ Result<std::unique_ptr<Group>> Group::join(std::shared_ptr<Peer> peer, const Opt
   core.broker = options.broker;
   core.who = {peer->name(), random_seed(), options.sort_order};
   core.stall_timeout = options.stall_timeout;
-  auto impl = std::make_shared<Impl>(peer.get(), std::move(core));
+  auto impl = std::make_shared<Impl>(peer.get(), std::move(core), options.uses_shared_memory,
+                                     options.shared_bytes_max);
   const std::weak_ptr<Impl> weak = impl;
   const Status defined = peer->define(group_function(options.name), [weak](Request request) {
     const auto group = weak.lock();
@@ -316,6 +372,11 @@ Group::~Group() {
 
 const std::string& Group::name() const {
   return impl_->name();
+}
+
+std::optional<bool> Group::shares_memory() const {
+  if (!impl_->check_fork().ok()) return std::nullopt;
+  return impl_->shares_memory();
 }
 
 bool Group::update() {
@@ -369,7 +430,10 @@ Result<Group::RoundPtr> Group::all_reduce(const std::string& name, ReduceOp op,
         REVERIE_ASSIGN_OR_RETURN(ReduceLayout layout, ReduceLayout::make(op, leaves, count));
         REVERIE_ASSIGN_OR_RETURN(Buffer buffer, impl_->memory()->allocate(std::max<std::size_t>(
                                                     layout.size_bytes(), 64)));
-        layout.load(leaves, {buffer.data(), layout.size_bytes()});
+        round.slot_ = impl_->share_slot(membership.id, layout.size_bytes());
+        std::byte* const loaded =
+            round.slot_ ? round.slot_->rounds->at(round.slot_->offset) : buffer.data();
+        layout.load(leaves, {loaded, layout.size_bytes()});
         round.layout_ = std::make_shared<const ReduceLayout>(std::move(layout));
         round.buffer_ = std::make_shared<Buffer>(std::move(buffer));
         return std::shared_ptr<Round>(std::make_shared<ReduceRound>(round.layout_, round.buffer_,

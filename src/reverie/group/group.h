@@ -23,17 +23,24 @@
 #include "reverie/base/mutex.h"
 #include "reverie/base/status.h"
 #include "reverie/group/group_core.h"
-#include "reverie/group/reduce_layout.h"
+#include "reverie/reduce/reduce_layout.h"
 #include "reverie/rpc/peer.h"
 #include "reverie/tensor/buffer.h"
 
 namespace reverie {
 
+class SharedRounds;
+struct SharedSlot;
+
 // A round under way. Thread-safe; outlives its group.
 class GroupRound {
  public:
+  GroupRound();
+  ~GroupRound();
   bool is_done() const;
-  // How it ended; DEADLINE_EXCEEDED if it has not by `deadline`: it goes on.
+  // How it ended; DEADLINE_EXCEEDED if it has not by `deadline`: it goes on. The caller's thread
+  // does the work of rounds in shared memory meanwhile, and calls the group's listeners: under no
+  // lock that these take.
   Status wait(TimePoint deadline) const;
   // Has every member of the group end it with CANCELLED, unless it has ended.
   void cancel();
@@ -56,10 +63,12 @@ class GroupRound {
   std::size_t member_index_ = 0;
   std::shared_ptr<const ReduceLayout> layout_;
   std::shared_ptr<Buffer> buffer_;
-  std::shared_ptr<Round> round_;  // its values are there once it is done
+  std::shared_ptr<Round> round_;      // its values are there once it is done
+  std::unique_ptr<SharedSlot> slot_;  // where its arrays lie until it is begun
 
   mutable Mutex mutex_;
   mutable CondVar changed_;
+  std::shared_ptr<SharedRounds> share_ REVERIE_GUARDED_BY(mutex_);  // null: over calls
   bool is_done_ REVERIE_GUARDED_BY(mutex_) = false;
   Status status_ REVERIE_GUARDED_BY(mutex_);
   std::vector<std::string> lost_ REVERIE_GUARDED_BY(mutex_);
@@ -79,6 +88,11 @@ class Group {
     // again with the next call. Its process being alive is another matter: that is seen to by
     // threads of the peer, and the others know within 2 s when it is not.
     Duration stall_timeout = Duration::max();
+    // Whether arrays go through shared memory where all members are on one host and want it.
+    bool uses_shared_memory = true;
+    // How large the arrays of one member in it may be, all together; the first member's counts. 0:
+    // as large as the host's memory. Larger ones go over calls.
+    std::size_t shared_bytes_max = 0;
   };
 
   // Returns at once; members() is empty until the broker has answered. A peer that does not listen
@@ -93,6 +107,9 @@ class Group {
   const std::string& name() const;
   const Peer& peer() const { return *peer_; }
 
+  // Whether arrays go through shared memory in this membership; none until the first round of
+  // arrays has found out.
+  std::optional<bool> shares_memory() const;
   // Says that the program advances. True if the membership is another one than at the last call.
   bool update();
   Membership membership() const;

@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "reverie/base/random.h"
+#include "reverie/reduce/reduce_layout.h"
+
 namespace reverie {
 namespace {
 
@@ -13,6 +16,7 @@ constexpr Duration kFutureKept = std::chrono::seconds(10);
 // A round is asked after when it has lasted so long, and again.
 constexpr Duration kAskAfter = std::chrono::milliseconds(500);
 constexpr Duration kAskAgain = std::chrono::seconds(1);
+constexpr Duration kAskShared = std::chrono::seconds(5);  // longer than a peer that died is sought
 
 std::string listed(const std::vector<std::string>& names) {
   std::string text;
@@ -26,8 +30,10 @@ std::string group_function(const std::string& group) {
   return "reverie.group." + group;
 }
 
-GroupCore::GroupCore(MemberCore::Options options)
-    : member_(std::move(options)), function_(group_function(member_.options().group)) {}
+GroupCore::GroupCore(MemberCore::Options options, ShareSource source)
+    : member_(std::move(options)),
+      function_(group_function(member_.options().group)),
+      source_(std::move(source)) {}
 
 // --- The program's.
 
@@ -89,7 +95,36 @@ Result<RoundId> GroupCore::begin(const std::string& name, std::uint64_t membersh
     return id;
   }
   Running& running = running_[key];
-  running = {id, std::move(round), now, deadline, now + kAskAfter, {}};
+  running = {id, std::move(round), now, deadline, now + kAskAfter, {}, false, false};
+  const bool can_share = running.round->share_bytes() > 0 && current_.members.size() > 1;
+  if (can_share && sharing_ == Sharing::kUnknown) {
+    running.is_held = true;
+    agree_on_sharing(now);
+    return id;
+  }
+  start(key, now);
+  return id;
+}
+
+// The round goes its way: through shared memory, or over calls.
+void GroupCore::start(const RoundKey& key, TimePoint now) {
+  Running& running = running_.at(key);
+  running.is_held = false;
+  running.is_shared = is_shared(running.round->share_bytes());
+  if (!running.is_shared) return start_over_calls(key, now);
+  const std::uint64_t hash = mix64(text_hash(key.name) ^ mix64(key.count));
+  shared_.push_back({running.id, std::max<std::uint64_t>(hash, 1)});
+  if (!early_.contains(key)) return;
+  // What was sent is of another kind: the sender says what it reduces.
+  const std::string caller = early_.at(key).front().caller;
+  const auto early = early_.extract(key);
+  for (const Early& kept : early.mapped()) early_bytes_ -= kept.payload.bulk_bytes();
+  compare(key, running.id, caller, now);
+}
+
+void GroupCore::start_over_calls(const RoundKey& key, TimePoint now) {
+  Running& running = running_.at(key);
+  const RoundId id = running.id;
   std::vector<RoundPart> parts;
   running.round->start(parts);
   send_parts(key, id, *running.round, std::move(parts));
@@ -102,13 +137,25 @@ Result<RoundId> GroupCore::begin(const std::string& name, std::uint64_t membersh
         // Its sender was told that the part was taken. It says what it reduces, and then the round
         // ends on all.
         compare(key, id, kept.caller, now);
-        return id;
+        return;
       }
       take(still->second, key, kept.from, kept.message, std::move(kept.payload), {});
     }
   }
   end_if_done(key);
-  return id;
+}
+
+void GroupCore::on_shared(RoundId round, const Status& status,
+                          std::optional<std::size_t> differs_with, TimePoint now) {
+  const auto place = std::find_if(running_.begin(), running_.end(), [round](const auto& running) {
+    return running.second.id == round;
+  });
+  if (place == running_.end()) return;
+  const RoundKey key = place->first;
+  if (differs_with) return compare(key, round, current_.members[*differs_with].name, now);
+  if (!status.ok()) return end(key, status, {}, /*tells=*/true);
+  ended_.push_back({round, {}, {}});
+  running_.erase(place);
 }
 
 void GroupCore::give_up(RoundId round, const Status& why, TimePoint) {
@@ -157,6 +204,7 @@ void GroupCore::enter(const Membership& next) {
     for (const Early& one : kept) early_bytes_ -= one.payload.bulk_bytes();
   }
   early_.clear();
+  reset_sharing();
   current_ = next;
   if (auto node = futures_.extract(current_.id)) {
     for (Early& kept : node.mapped()) {
@@ -229,6 +277,10 @@ void GroupCore::ask(const RoundKey& key, Running& running, TimePoint now) {
   message.kind = RoundMessageKind::kAsk;
   message.membership = current_.id;
   message.round = key;
+  // Nothing else is sent of a shared round: it hears here of members that bring something else, or
+  // that cannot be reached.
+  message.part = running.is_shared ? 1 : 0;
+  const TimePoint until = now + (running.is_shared ? kAskShared : kAskAgain);
   for (std::size_t i = 0; i < current_.members.size(); ++i) {
     const std::string& name = current_.members[i].name;
     if (i == member_.index()) continue;
@@ -237,13 +289,18 @@ void GroupCore::ask(const RoundKey& key, Running& running, TimePoint now) {
     sent.round = key;
     sent.id = running.id;
     sent.to = name;
-    call(name, function_, encode(message), std::move(sent), now + kAskAgain);
+    call(name, function_, encode(message), std::move(sent), until);
   }
 }
 
 void GroupCore::tick(TimePoint now) {
   member_.tick(now);
   after_member();
+  if (share_retry_at_ <= now) {
+    share_retry_at_ = TimePoint::max();
+    is_share_asked_ = false;
+    agree_on_sharing(now);
+  }
   std::vector<RoundKey> late;
   for (auto& [key, running] : running_) {
     if (running.deadline <= now) {
@@ -270,7 +327,7 @@ void GroupCore::tick(TimePoint now) {
 }
 
 TimePoint GroupCore::next_tick() const {
-  TimePoint next = member_.next_tick();
+  TimePoint next = std::min(member_.next_tick(), share_retry_at_);
   for (const auto& [key, running] : running_) {
     next = std::min({next, running.deadline, running.next_ask});
   }

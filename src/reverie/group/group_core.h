@@ -14,13 +14,19 @@
 // tells
 //   the others. A membership that ends, ends its rounds.
 // - A round that lasts asks the members that it waits for whether they have begun it.
+// - Where all members see the memory of the first one, arrays go through that. The first asks all,
+//   once in each membership, when the first round of arrays begins; rounds are held until it has
+//   told whether all do. So all members choose alike.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -64,8 +70,21 @@ class GroupCore {
     Status status;  // ok: the round has its result
     std::vector<std::string> lost;
   };
+  // A round that goes through shared memory from here on.
+  struct Shared {
+    RoundId id = 0;
+    std::uint64_t key = 0;  // the same on all members, and not 0
+  };
+  // The memory of this process that members share. Both give the most bytes that an array in it may
+  // have, or none where there is no such memory.
+  struct ShareSource {
+    std::function<std::optional<std::size_t>(const Membership&, ShareOffer&)> make;
+    std::function<std::optional<std::size_t>(const Membership&, std::size_t member,
+                                             const ShareOffer&)>
+        open;
+  };
 
-  explicit GroupCore(MemberCore::Options options);
+  explicit GroupCore(MemberCore::Options options, ShareSource source = {});
 
   // --- The program's.
   void join(TimePoint now);
@@ -84,15 +103,29 @@ class GroupCore {
   // --- Events.
   void on_request(Request request, TimePoint now);
   void on_answered(std::uint64_t ticket, CallResult result, TimePoint now);
+  // What came of a round in shared memory: its result, an error, or a member that brought something
+  // else.
+  void on_shared(RoundId round, const Status& status, std::optional<std::size_t> differs_with,
+                 TimePoint now);
   void tick(TimePoint now);
   TimePoint next_tick() const;
 
+  std::vector<Shared> take_shared() { return std::exchange(shared_, {}); }
   std::vector<Outgoing> take_outgoing() { return std::exchange(outgoing_, {}); }
   std::vector<Ended> take_ended() { return std::exchange(ended_, {}); }
 
   // --- What is known.
   const Membership& membership() const { return current_; }
   const MemberCore& member() const { return member_; }
+  // Whether arrays of this many bytes go through shared memory, as far as is known.
+  bool is_shared(std::size_t size_bytes) const {
+    return sharing_ == Sharing::kShared && size_bytes > 0 && size_bytes <= share_bytes_max_;
+  }
+  // Whether any do; none before it is known.
+  std::optional<bool> shares_memory() const {
+    if (sharing_ == Sharing::kUnknown) return std::nullopt;
+    return sharing_ == Sharing::kShared;
+  }
   std::size_t rounds_under_way() const { return running_.size(); }
   // What this member waits for, in words; empty if for nothing.
   std::string why_waiting(TimePoint now) const;
@@ -105,7 +138,10 @@ class GroupCore {
     TimePoint deadline;
     TimePoint next_ask;
     std::map<std::string, RoundWord> words;
+    bool is_held = false;    // until it is known how arrays go
+    bool is_shared = false;  // through shared memory
   };
+  enum class Sharing { kUnknown, kShared, kCalls };
   struct Early {
     std::size_t from = 0;
     std::string caller;
@@ -119,7 +155,7 @@ class GroupCore {
     std::string lost;
   };
   struct Sent {
-    enum class What { kMember, kPart, kAsk, kCompare };
+    enum class What { kMember, kPart, kAsk, kCompare, kShare };
     What what = What::kPart;
     std::uint64_t member_ticket = 0;
     RoundKey round;
@@ -156,6 +192,18 @@ class GroupCore {
   void keep_future(RoundMessage message, Request request, TimePoint now);
   void ask(const RoundKey& key, Running& running, TimePoint now);
   bool is_past(std::uint64_t membership) const;
+  void start(const RoundKey& key, TimePoint now);
+  void start_over_calls(const RoundKey& key, TimePoint now);
+
+  // --- Shared memory (group_sharing.cc).
+  void reset_sharing();
+  void agree_on_sharing(TimePoint now);
+  void send_share_step(ShareStep step);
+  void on_share_request(const RoundMessage& message, std::size_t from, InboundId request,
+                        TimePoint now);
+  void on_share_answer(const CallResult& result, TimePoint now);
+  void decide_sharing(Sharing sharing, TimePoint now);
+  ShareWord decided_word() const;
 
   MemberCore member_;
   const std::string function_;
@@ -171,6 +219,18 @@ class GroupCore {
   std::map<std::uint64_t, Sent> sent_;
   std::uint64_t next_ticket_ = 1;
   RoundId next_round_ = 1;
+
+  const ShareSource source_;
+  Sharing sharing_ = Sharing::kUnknown;
+  std::size_t share_bytes_max_ = 0;
+  bool is_share_asked_ = false;  // a request is at the first member, or this is the first one
+  TimePoint share_retry_at_ = TimePoint::max();
+  // The first member's alone.
+  std::optional<ShareOffer> offer_;
+  std::set<std::size_t> seen_by_;
+  std::vector<InboundId> share_waiters_;
+
+  std::vector<Shared> shared_;
   std::vector<Outgoing> outgoing_;
   std::vector<Ended> ended_;
 };

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "reverie/group/group_core.h"
-#include "reverie/group/reduce_layout.h"
+#include "reverie/reduce/reduce_layout.h"
 
 namespace reverie {
 namespace {
@@ -13,6 +13,13 @@ constexpr std::size_t kFuturesMax = 64;
 constexpr std::size_t kAbortedMax = 4096;
 constexpr Duration kCompareMax = std::chrono::seconds(1);
 constexpr char kOtherData[] = "reverie.OtherData";
+
+bool is_out_of_reach(const CallResult& result) {
+  const StatusCode code = result.status.code();
+  return result.kind == CallResult::Kind::kRestarted ||
+         (result.kind == CallResult::Kind::kFailed &&
+          (code == StatusCode::kUnavailable || code == StatusCode::kNotFound));
+}
 
 }  // namespace
 
@@ -80,7 +87,8 @@ void GroupCore::on_request(Request request, TimePoint now) {
     return;
   }
   if (!is_current) {
-    if (is_past(message.membership)) {
+    // Who asks for shared memory too early asks again.
+    if (is_past(message.membership) || message.kind == RoundMessageKind::kShare) {
       answer(request.id);
     } else {
       keep_future(std::move(message), std::move(request), now);
@@ -91,6 +99,9 @@ void GroupCore::on_request(Request request, TimePoint now) {
     on_abort(message);
     answer(request.id);
     return;
+  }
+  if (message.kind == RoundMessageKind::kShare) {
+    return on_share_request(message, *from, request.id, now);
   }
   on_part(*from, std::move(message), std::move(request), now);
 }
@@ -119,13 +130,14 @@ void GroupCore::keep_future(RoundMessage message, Request request, TimePoint now
 void GroupCore::on_part(std::size_t from, RoundMessage message, Request request, TimePoint now) {
   const RoundKey key = message.round;
   const auto running = running_.find(key);
-  if (running != running_.end()) {
+  const bool is_held = running != running_.end() && running->second.is_held;
+  if (running != running_.end() && !is_held) {
     take(running->second, key, from, message, std::move(request.message.payload), request.id);
     end_if_done(key);
     return;
   }
   const auto begun = begun_.find(key.name);
-  const bool is_over = begun != begun_.end() && key.count < begun->second;
+  const bool is_over = begun != begun_.end() && key.count < begun->second && !is_held;
   if (is_over || aborted_.contains(key)) {
     answer(request.id);
     return;
@@ -163,6 +175,11 @@ void GroupCore::take(Running& running, const RoundKey& key, std::size_t from,
   if (message.signature != running.round->signature_hash()) {
     // The sender compares, and ends the round on all.
     fail(request, StatusCode::kInvalidArgument, kOtherData, running.round->signature());
+    return;
+  }
+  if (running.is_shared) {
+    fail(request, StatusCode::kDataLoss, "",
+         "a part was sent of a round that goes through shared memory");
     return;
   }
   Payload inner;
@@ -219,10 +236,22 @@ void GroupCore::on_answered(std::uint64_t ticket, CallResult result, TimePoint n
     case Sent::What::kAsk: {
       const auto running = running_.find(sent.round);
       if (running == running_.end() || running->second.id != sent.id) return;
+      if (running->second.is_shared && is_out_of_reach(result)) {
+        end(sent.round,
+            unavailable("member '{}' was lost in round '{}': {}", sent.to, sent.round.name,
+                        result.status.message()),
+            {sent.to}, /*tells=*/true);
+        return;
+      }
       if (result.kind != CallResult::Kind::kAnswer) return;
       const Result<RoundWord> word = decode_round_word(result.payload);
       if (!word.ok()) return;
       running->second.words[sent.to] = *word;
+      if (running->second.is_shared && !word->signature.empty() &&
+          !running->second.round->signature().starts_with(word->signature)) {
+        end_as_different(sent.round, sent.to, word->signature);
+        return;
+      }
       if (!word->ended.ok()) {
         std::vector<std::string> lost;
         if (!word->lost.empty()) lost.push_back(word->lost);
@@ -236,8 +265,16 @@ void GroupCore::on_answered(std::uint64_t ticket, CallResult result, TimePoint n
       const Result<RoundWord> word = result.kind == CallResult::Kind::kAnswer
                                          ? decode_round_word(result.payload)
                                          : Result<RoundWord>(result.status);
+      if (word.ok() && word->signature.empty() && !word->ended.ok()) {
+        end(sent.round, word->ended, {}, /*tells=*/false);  // it has found out first
+        return;
+      }
       end_as_different(sent.round, sent.to, word.ok() ? word->signature : std::string());
+      return;
     }
+    case Sent::What::kShare:
+      if (sent.membership == current_.id) on_share_answer(result, now);
+      return;
   }
 }
 

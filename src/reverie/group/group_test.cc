@@ -38,10 +38,10 @@ class GroupTest : public ::testing::Test {
     address_ = *address;
   }
 
-  std::unique_ptr<Group> join(const std::string& name, std::int64_t sort_order = 0) {
+  std::unique_ptr<Group> join(const std::string& name, std::int64_t sort_order = 0,
+                              Group::Options options = {}) {
     auto peer = make_peer(name);
     EXPECT_TRUE(peer->connect(address_).ok());
-    Group::Options options;
     options.name = "g";
     options.sort_order = sort_order;
     auto group = Group::join(std::move(peer), options);
@@ -98,6 +98,60 @@ TEST_F(GroupTest, SumsArraysOfAnySize) {
       }
     }
   }
+}
+
+TEST_F(GroupTest, GivesTheSameBytesThroughSharedMemoryAndOverCalls) {
+  std::vector<std::vector<float>> results;
+  for (const bool shares : {true, false}) {
+    std::vector<std::unique_ptr<Group>> groups;
+    for (int i = 0; i < 3; ++i) {
+      Group::Options options;
+      options.uses_shared_memory = shares || i == 1;  // one that does not is enough
+      groups.push_back(join("m" + std::to_string(i), i, options));
+    }
+    for (const auto& group : groups) ASSERT_TRUE(group->wait_members(3, soon()).ok());
+    EXPECT_FALSE(groups[0]->shares_memory().has_value());
+    for (const std::size_t size : {7u, 300'000u}) {
+      std::vector<std::shared_ptr<GroupRound>> rounds;
+      for (std::size_t i = 0; i < groups.size(); ++i) {
+        std::vector<float> values(size);
+        for (std::size_t at = 0; at < size; ++at) {
+          values[at] = 1.0f / static_cast<float>(1 + at + 1000 * i);
+        }
+        auto round = sum(*groups[i], values);
+        ASSERT_TRUE(round.ok()) << round.status().to_string();
+        rounds.push_back(*round);
+      }
+      for (const auto& round : rounds) {
+        const Status ended = round->wait(soon());
+        ASSERT_TRUE(ended.ok()) << ended.to_string();
+        ASSERT_EQ(floats_of(*round), floats_of(*rounds[0]));
+      }
+      results.push_back(floats_of(*rounds[0]));
+    }
+    for (const auto& group : groups) EXPECT_EQ(group->shares_memory(), shares);
+  }
+  EXPECT_EQ(results[0], results[2]);
+  EXPECT_EQ(results[1], results[3]);
+}
+
+TEST_F(GroupTest, SendsArraysThatAreLargerThanItsSharedMemory) {
+  Group::Options options;
+  options.shared_bytes_max = 100'000;
+  const auto a = join("a", 0, options);
+  ASSERT_TRUE(a->wait_members(1, soon()).ok());
+  const auto b = join("b", 1);
+  for (Group* const group : {a.get(), b.get()}) ASSERT_TRUE(group->wait_members(2, soon()).ok());
+  for (const std::size_t size : {10u, 100'000u, 10u}) {
+    auto first = sum(*a, std::vector<float>(size, 1.0f));
+    auto second = sum(*b, std::vector<float>(size, 2.0f));
+    ASSERT_TRUE(first.ok() && second.ok());
+    ASSERT_TRUE((*first)->wait(soon()).ok());
+    ASSERT_TRUE((*second)->wait(soon()).ok());
+    EXPECT_EQ(floats_of(**first), std::vector<float>(size, 3.0f));
+    EXPECT_EQ(floats_of(**second), std::vector<float>(size, 3.0f));
+  }
+  EXPECT_EQ(a->shares_memory(), true);
 }
 
 TEST_F(GroupTest, OrdersMembersAndGathersTheirValues) {

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "reverie/group/topology.h"
+#include "reverie/reduce/topology.h"
 
 namespace reverie {
 namespace {

@@ -13,8 +13,8 @@
 #include <optional>
 #include <vector>
 
-#include "reverie/group/reduce_layout.h"
 #include "reverie/group/round.h"
+#include "reverie/reduce/reduce_layout.h"
 #include "reverie/tensor/buffer.h"
 
 namespace reverie {
@@ -30,6 +30,7 @@ class ReduceRound final : public Round {
               std::vector<RoundPart>& out) override;
   void arrived() override { --in_flight_; }
   bool is_done() const override { return parts_left_ == 0 && in_flight_ == 0; }
+  std::size_t share_bytes() const override { return layout_->size_bytes(); }
   std::uint64_t signature_hash() const override { return layout_->signature_hash(); }
   const std::string& signature() const override { return layout_->signature(); }
 

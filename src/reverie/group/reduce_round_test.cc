@@ -8,7 +8,7 @@
 
 #include "reverie/base/random.h"
 #include "reverie/group/gather_round.h"
-#include "reverie/group/topology.h"
+#include "reverie/reduce/topology.h"
 
 namespace reverie {
 namespace {

@@ -44,6 +44,9 @@ class Round {
   virtual void arrived() = 0;
   virtual bool is_done() const = 0;
 
+  // Bytes that go through shared memory where the members share some; 0 for what is always sent.
+  virtual std::size_t share_bytes() const { return 0; }
+
   // Equal on all members that may meet in a round.
   virtual std::uint64_t signature_hash() const = 0;
   virtual const std::string& signature() const = 0;

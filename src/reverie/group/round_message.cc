@@ -1,6 +1,8 @@
 // Tested in tests/sim/groups_sim_test.cc.
 #include "reverie/group/round_message.h"
 
+#include <limits>
+
 #include "reverie/group/fields.h"
 #include "reverie/group/membership.h"
 
@@ -36,7 +38,7 @@ Result<RoundMessage> decode_round_message(const Payload& payload) {
   FieldReader fields(payload);
   RoundMessage message;
   REVERIE_RETURN_IF_ERROR(fields.begin(10));
-  REVERIE_ASSIGN_OR_RETURN(const std::size_t kind, fields.size(3));
+  REVERIE_ASSIGN_OR_RETURN(const std::size_t kind, fields.size(4));
   message.kind = static_cast<RoundMessageKind>(kind);
   REVERIE_ASSIGN_OR_RETURN(message.membership, fields.number());
   REVERIE_ASSIGN_OR_RETURN(message.round.name, fields.text(kRoundNameMax));
@@ -84,6 +86,36 @@ Result<RoundWord> decode_round_word(const Payload& payload) {
     if (!is_code(code)) return data_loss("a round ended with the code {}, which is unknown", code);
     word.ended = Status(static_cast<StatusCode>(code), std::move(text));
   }
+  return word;
+}
+
+Payload encode(const ShareWord& word) {
+  Payload payload;
+  ValueWriter writer(payload);
+  writer.begin(ValueKind::kTuple, 5);
+  write_number(writer, static_cast<std::uint64_t>(word.kind));
+  writer.integer(word.offer.pid);
+  writer.integer(word.offer.fd);
+  write_number(writer, word.offer.nonce[0]);
+  write_number(writer, word.offer.nonce[1]);
+  return payload;
+}
+
+Result<ShareWord> decode_share_word(const Payload& payload) {
+  FieldReader fields(payload);
+  ShareWord word;
+  REVERIE_RETURN_IF_ERROR(fields.begin(5));
+  REVERIE_ASSIGN_OR_RETURN(const std::size_t kind, fields.size(3));
+  word.kind = static_cast<ShareWord::Kind>(kind);
+  REVERIE_ASSIGN_OR_RETURN(word.offer.pid, fields.integer());
+  REVERIE_ASSIGN_OR_RETURN(const std::int64_t fd, fields.integer());
+  REVERIE_ASSIGN_OR_RETURN(word.offer.nonce[0], fields.number());
+  REVERIE_ASSIGN_OR_RETURN(word.offer.nonce[1], fields.number());
+  REVERIE_RETURN_IF_ERROR(fields.end());
+  if (kind == 0 || fd < -1 || fd > std::numeric_limits<int>::max()) {
+    return data_loss("a member says of shared memory what no member says");
+  }
+  word.offer.fd = static_cast<int>(fd);
   return word;
 }
 

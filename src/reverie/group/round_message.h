@@ -3,6 +3,8 @@
 //     PART   up or down a tree: a part of arrays, or gathered values    -> an empty answer: taken
 //     ABORT  the round cannot be finished, and why
 //     ASK    have you begun this round, and does your program advance?  -> yes or no, seconds
+//     SHARE  to the first: where is your memory?  I see it, I do not    -> there; all do, or not
+//     all
 //
 // Each names the membership and the round: a user's name, and how often it was used before in this
 // membership.
@@ -15,6 +17,7 @@
 #include <vector>
 
 #include "reverie/base/status.h"
+#include "reverie/reduce/share_segment.h"
 #include "reverie/rpc/message.h"
 
 namespace reverie {
@@ -27,7 +30,7 @@ struct RoundKey {
   friend auto operator<=>(const RoundKey&, const RoundKey&) = default;
 };
 
-enum class RoundMessageKind : std::uint8_t { kUp = 0, kDown = 1, kAbort = 2, kAsk = 3 };
+enum class RoundMessageKind : std::uint8_t { kUp = 0, kDown = 1, kAbort = 2, kAsk = 3, kShare = 4 };
 
 struct RoundMessage {
   RoundMessageKind kind = RoundMessageKind::kUp;
@@ -35,7 +38,7 @@ struct RoundMessage {
   RoundKey round;
   // Up and down.
   std::uint64_t signature = 0;  // of what is reduced
-  std::uint64_t part = 0;       // of ASK: 1 asks for the signature
+  std::uint64_t part = 0;       // of ASK: 1 asks for the signature; of SHARE: a ShareStep
   std::vector<std::byte> head;  // of gathered values
   // Set in an abort only.
   Status status;
@@ -57,5 +60,21 @@ struct RoundWord {
 };
 Payload encode(const RoundWord& word);
 Result<RoundWord> decode_round_word(const Payload& payload);
+
+// What a member tells the first one of shared memory.
+enum class ShareStep : std::uint8_t { kAsks = 0, kSees = 1, kDoesNot = 2 };
+
+// The answer to SHARE.
+struct ShareWord {
+  enum class Kind : std::uint8_t {
+    kOffer = 1,   // `offer` is to be looked at
+    kShared = 2,  // all members see it: rounds go through it
+    kCalls = 3,   // not all do: none goes through it
+  };
+  Kind kind = Kind::kCalls;
+  ShareOffer offer;
+};
+Payload encode(const ShareWord& word);
+Result<ShareWord> decode_share_word(const Payload& payload);
 
 }  // namespace reverie

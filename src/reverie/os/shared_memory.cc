@@ -1,7 +1,9 @@
 #include "reverie/os/shared_memory.h"
 
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include <fcntl.h>
@@ -23,10 +25,14 @@ Result<SharedMemory> SharedMemory::create(const std::string& name, std::size_t s
     close(fd);
     return resource_exhausted("no shared memory of {} bytes: {}", size_bytes, std::strerror(error));
   }
-  return map(fd, size_bytes);
+  return map(fd, size_bytes, Mapping::kShared);
 }
 
 Result<SharedMemory> SharedMemory::open(int fd) {
+  return open(fd, Mapping::kShared);
+}
+
+Result<SharedMemory> SharedMemory::open(int fd, Mapping mapping) {
   struct stat about {};
   if (fstat(fd, &about) != 0) {
     return invalid_argument("descriptor {} is not shared memory: {}", fd, std::strerror(errno));
@@ -38,11 +44,28 @@ Result<SharedMemory> SharedMemory::open(int fd) {
   }
   const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
   if (own < 0) return resource_exhausted("no descriptor left: {}", std::strerror(errno));
-  return map(own, static_cast<std::size_t>(about.st_size));
+  return map(own, static_cast<std::size_t>(about.st_size), mapping);
 }
 
-Result<SharedMemory> SharedMemory::map(int fd, std::size_t size_bytes) {
-  void* const at = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+Result<SharedMemory> SharedMemory::open_of(std::int64_t pid, int fd, Mapping mapping) {
+  const std::string path = format("/proc/{}/fd/{}", pid, fd);
+  // Nothing is opened that is no memory: to open a device or a pipe may do something.
+  std::array<char, 64> target{};
+  const ssize_t size = readlink(path.c_str(), target.data(), target.size());
+  if (size < 0) return unavailable("{} cannot be read: {}", path, std::strerror(errno));
+  if (!std::string_view(target.data(), static_cast<std::size_t>(size)).starts_with("/memfd:")) {
+    return unavailable("{} is not shared memory", path);
+  }
+  const int own = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+  if (own < 0) return unavailable("{} cannot be opened: {}", path, std::strerror(errno));
+  Result<SharedMemory> memory = open(own, mapping);
+  close(own);
+  return memory;
+}
+
+Result<SharedMemory> SharedMemory::map(int fd, std::size_t size_bytes, Mapping mapping) {
+  const int flags = mapping == Mapping::kShared ? MAP_SHARED : MAP_PRIVATE | MAP_NORESERVE;
+  void* const at = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
   if (at == MAP_FAILED) {
     const int error = errno;
     close(fd);
@@ -50,6 +73,20 @@ Result<SharedMemory> SharedMemory::map(int fd, std::size_t size_bytes) {
                               std::strerror(error));
   }
   return SharedMemory(fd, static_cast<std::byte*>(at), size_bytes);
+}
+
+Status SharedMemory::write(std::size_t offset, std::span<const std::byte> from) const {
+  while (!from.empty()) {
+    const ssize_t size = pwrite(fd_, from.data(), from.size(), static_cast<off_t>(offset));
+    if (size < 0 && errno == EINTR) continue;
+    if (size <= 0) {
+      return resource_exhausted("{} bytes cannot be written to shared memory: {}", from.size(),
+                                std::strerror(errno));
+    }
+    offset += static_cast<std::size_t>(size);
+    from = from.subspan(static_cast<std::size_t>(size));
+  }
+  return {};
 }
 
 SharedMemory::SharedMemory(SharedMemory&& other) noexcept

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -23,19 +24,29 @@ class SharedMemory {
   // Maps what another process created and handed over as `fd`, which stays the caller's.
   // INVALID_ARGUMENT if `fd` is not such memory.
   static Result<SharedMemory> open(int fd);
+  // Maps what the process `pid` holds open as its descriptor `fd`, of the same user and seen by
+  // /proc here: that process may have gone, and another have its number, so the caller looks for
+  // what only the right memory holds. UNAVAILABLE where it cannot be opened. Where it is mapped
+  // kCopyOnWrite, what is written here is seen here alone.
+  enum class Mapping { kShared, kCopyOnWrite };
+  static Result<SharedMemory> open_of(std::int64_t pid, int fd, Mapping mapping = Mapping::kShared);
 
   SharedMemory(SharedMemory&& other) noexcept;
   SharedMemory& operator=(SharedMemory&& other) noexcept;
   ~SharedMemory();
 
   std::span<std::byte> bytes() const { return {data_, size_bytes_}; }
+  // Copies `from` to where `offset` is, which costs less than to touch pages that were not used
+  // before. RESOURCE_EXHAUSTED without memory. Requires that it lies within.
+  Status write(std::size_t offset, std::span<const std::byte> from) const;
   // To be handed over; closed with this object. Not inherited by programs that are executed.
   int fd() const { return fd_; }
 
  private:
   SharedMemory(int fd, std::byte* data, std::size_t size_bytes)
       : fd_(fd), data_(data), size_bytes_(size_bytes) {}
-  static Result<SharedMemory> map(int fd, std::size_t size_bytes);
+  static Result<SharedMemory> open(int fd, Mapping mapping);
+  static Result<SharedMemory> map(int fd, std::size_t size_bytes, Mapping mapping);
 
   int fd_ = -1;
   std::byte* data_ = nullptr;

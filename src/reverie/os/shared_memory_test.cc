@@ -1,6 +1,7 @@
 #include "reverie/os/shared_memory.h"
 
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include <fcntl.h>
@@ -32,6 +33,25 @@ TEST(SharedMemory, BytesStayWhereTheyAreWhenTheObjectMoves) {
 TEST(SharedMemory, NobodyCanShrinkIt) {
   const SharedMemory made = SharedMemory::create("test", 10'000).value();
   EXPECT_NE(ftruncate(made.fd(), 10), 0);
+}
+
+TEST(SharedMemory, IsFoundByItsProcessAndMayBeMappedToWriteForOneselfAlone) {
+  const SharedMemory made = SharedMemory::create("test", 10'000).value();
+  const auto word = std::as_bytes(std::span("there"));
+  ASSERT_TRUE(made.write(9'000, word).ok());
+  const SharedMemory shared = SharedMemory::open_of(getpid(), made.fd()).value();
+  const SharedMemory own =
+      SharedMemory::open_of(getpid(), made.fd(), SharedMemory::Mapping::kCopyOnWrite).value();
+  EXPECT_EQ(std::memcmp(own.bytes().data() + 9'000, word.data(), word.size()), 0);
+  own.bytes()[9'000] = std::byte{1};
+  EXPECT_EQ(shared.bytes()[9'000], word[0]);
+  shared.bytes()[0] = std::byte{2};
+  EXPECT_EQ(own.bytes()[0], std::byte{2});  // its page is not its own yet
+
+  const int file = open("/dev/null", O_RDWR | O_CLOEXEC);
+  EXPECT_EQ(SharedMemory::open_of(getpid(), file).status().code(), StatusCode::kUnavailable);
+  close(file);
+  EXPECT_EQ(SharedMemory::open_of(getpid(), file).status().code(), StatusCode::kUnavailable);
 }
 
 TEST(SharedMemory, RefusesWhatIsNone) {

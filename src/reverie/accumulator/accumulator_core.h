@@ -25,9 +25,9 @@
 #include <utility>
 #include <vector>
 
+#include "reverie/accumulator/accumulator_message.h"
 #include "reverie/base/clock.h"
 #include "reverie/base/status.h"
-#include "reverie/group/accumulator_message.h"
 #include "reverie/group/membership.h"
 #include "reverie/rpc/message.h"
 

@@ -1,5 +1,5 @@
 // Tested in tests/sim/accumulator_sim_test.cc.
-#include "reverie/group/accumulator_core.h"
+#include "reverie/accumulator/accumulator_core.h"
 
 #include <algorithm>
 #include <tuple>

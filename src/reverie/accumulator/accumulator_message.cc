@@ -1,5 +1,5 @@
 // Tested in tests/sim/accumulator_sim_test.cc.
-#include "reverie/group/accumulator_message.h"
+#include "reverie/accumulator/accumulator_message.h"
 
 #include "reverie/group/fields.h"
 #include "reverie/group/membership.h"

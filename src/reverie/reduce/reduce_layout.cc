@@ -1,5 +1,5 @@
-// Tested in reduce_round_test.cc.
-#include "reverie/group/reduce_layout.h"
+// Tested in src/reverie/group/reduce_round_test.cc.
+#include "reverie/reduce/reduce_layout.h"
 
 #include <algorithm>
 #include <cstring>
@@ -86,12 +86,14 @@ void ReduceLayout::unload(std::size_t piece, std::span<const std::byte> buffer,
   narrow(chosen.dtype, buffer.data() + chosen.offset, to, chosen.count);
 }
 
-// visit(combining dtype, bytes of the buffer, offset in the part, elements) for each piece that
-// lies in the part.
+std::pair<std::size_t, std::size_t> ReduceLayout::part_range(std::size_t index) const {
+  const std::size_t begin = std::min(index * part_bytes_, size_bytes_);
+  return {begin, std::min(begin + part_bytes_, size_bytes_)};
+}
+
+// visit(combining dtype, offset behind `begin`, elements) for each piece that lies in the range.
 template <typename Visit>
-void ReduceLayout::visit_part(std::size_t index, std::span<std::byte> buffer, Visit visit) const {
-  const std::size_t begin = index * part_bytes_;
-  const std::size_t end = std::min(begin + part_bytes_, size_bytes_);
+void ReduceLayout::visit_range(std::size_t begin, std::size_t end, Visit visit) const {
   auto piece = std::partition_point(pieces_.begin(), pieces_.end(), [&](const Piece& before) {
     return before.offset + before.count * dtype_size_bytes(combining_dtype(before.dtype)) <= begin;
   });
@@ -100,24 +102,35 @@ void ReduceLayout::visit_part(std::size_t index, std::span<std::byte> buffer, Vi
     const std::size_t element = dtype_size_bytes(dtype);
     const std::size_t from = std::max(begin, piece->offset);
     const std::size_t to = std::min(end, piece->offset + piece->count * element);
-    if (from < to) visit(dtype, buffer.data() + from, from - begin, (to - from) / element);
+    if (from < to) visit(dtype, from - begin, (to - from) / element);
   }
+}
+
+void ReduceLayout::combine_range(std::size_t begin, std::size_t end, std::byte* into,
+                                 const std::byte* from) const {
+  visit_range(begin, end, [&](DType dtype, std::size_t offset, std::size_t count) {
+    combine(op_, dtype, into + offset, from + offset, count);
+  });
+}
+
+void ReduceLayout::finish_range(std::size_t begin, std::size_t end, std::byte* into,
+                                double divisor) const {
+  if (op_ != ReduceOp::kMean) return;
+  visit_range(begin, end, [&](DType dtype, std::size_t offset, std::size_t count) {
+    finish_mean(dtype, into + offset, count, divisor);
+  });
 }
 
 void ReduceLayout::combine_part(std::size_t index, std::span<std::byte> buffer,
                                 std::span<const std::byte> from) const {
-  visit_part(index, buffer,
-             [&](DType dtype, std::byte* into, std::size_t offset, std::size_t count) {
-               combine(op_, dtype, into, from.data() + offset, count);
-             });
+  const auto [begin, end] = part_range(index);
+  combine_range(begin, end, buffer.data() + begin, from.data());
 }
 
 void ReduceLayout::finish_part(std::size_t index, std::span<std::byte> buffer,
                                double divisor) const {
-  if (op_ != ReduceOp::kMean) return;
-  visit_part(index, buffer, [&](DType dtype, std::byte* into, std::size_t, std::size_t count) {
-    finish_mean(dtype, into, count, divisor);
-  });
+  const auto [begin, end] = part_range(index);
+  finish_range(begin, end, buffer.data() + begin, divisor);
 }
 
 std::string signature_difference(std::string_view mine, std::string_view theirs,

@@ -1,5 +1,5 @@
 // Tested in accumulator_test.cc.
-#include "reverie/group/accumulator.h"
+#include "reverie/accumulator/accumulator.h"
 
 #include <algorithm>
 #include <atomic>

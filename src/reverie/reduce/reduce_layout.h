@@ -11,10 +11,12 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "reverie/base/status.h"
-#include "reverie/group/reduction.h"
+#include "reverie/reduce/reduction.h"
 #include "reverie/tensor/dtype.h"
 #include "reverie/tensor/shape.h"
 
@@ -60,6 +62,12 @@ class ReduceLayout {
   void combine_part(std::size_t index, std::span<std::byte> buffer,
                     std::span<const std::byte> from) const;
   void finish_part(std::size_t index, std::span<std::byte> buffer, double divisor) const;
+  // The same for the bytes from `begin` to `end` of the buffer, at multiples of 64, or its end;
+  // `into` and `from` are where those of `begin` lie.
+  std::pair<std::size_t, std::size_t> part_range(std::size_t index) const;
+  void combine_range(std::size_t begin, std::size_t end, std::byte* into,
+                     const std::byte* from) const;
+  void finish_range(std::size_t begin, std::size_t end, std::byte* into, double divisor) const;
 
   // One line for each array, the operation first: equal for members that reduce the same.
   const std::string& signature() const { return signature_; }
@@ -68,7 +76,7 @@ class ReduceLayout {
  private:
   ReduceLayout() = default;
   template <typename Visit>
-  void visit_part(std::size_t index, std::span<std::byte> buffer, Visit visit) const;
+  void visit_range(std::size_t begin, std::size_t end, Visit visit) const;
 
   ReduceOp op_ = ReduceOp::kSum;
   std::vector<Piece> pieces_;

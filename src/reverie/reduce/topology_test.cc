@@ -1,4 +1,4 @@
-#include "reverie/group/topology.h"
+#include "reverie/reduce/topology.h"
 
 #include <set>
 #include <vector>

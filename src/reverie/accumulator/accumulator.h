@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
+#include "reverie/accumulator/accumulator_core.h"
 #include "reverie/base/status.h"
-#include "reverie/group/accumulator_core.h"
 #include "reverie/group/group.h"
-#include "reverie/group/reduce_layout.h"
+#include "reverie/reduce/reduce_layout.h"
 #include "reverie/rpc/peer.h"
 
 namespace reverie {

@@ -1,4 +1,4 @@
-#include "reverie/group/reduction.h"
+#include "reverie/reduce/reduction.h"
 
 #include <cmath>
 #include <cstring>

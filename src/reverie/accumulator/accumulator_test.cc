@@ -1,6 +1,6 @@
 // Accumulators over real sockets of this machine, each on a thread of its own; their logic is
 // tested on a simulated network, tests/sim/accumulator_sim_test.cc.
-#include "reverie/group/accumulator.h"
+#include "reverie/accumulator/accumulator.h"
 
 #include <array>
 #include <atomic>

@@ -1,0 +1,387 @@
+// Members of one process over real shared memory; between processes: group_test.cc, and
+// tests/python/group_shared_memory_test.py.
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "reverie/base/random.h"
+#include "reverie/group/reduce_round.h"
+#include "reverie/reduce/shared_rounds.h"
+#include "tests/support/eventually.h"
+
+namespace reverie {
+namespace {
+
+constexpr std::size_t kWindow = std::size_t{8} << 20;
+
+std::size_t open_descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+// All members of one membership, and what has ended on each.
+class ShareCrew {
+ public:
+  explicit ShareCrew(std::size_t count, std::size_t window_bytes = kWindow) : ended(count) {
+    auto first = ShareSegment::make(count, window_bytes);
+    EXPECT_TRUE(first.ok()) << first.status().to_string();
+    segments.push_back(*first);
+    for (std::size_t m = 1; m < count; ++m) {
+      auto segment = ShareSegment::open((*first)->offer(), m, count);
+      EXPECT_TRUE(segment.ok()) << segment.status().to_string();
+      segments.push_back(*segment);
+    }
+    for (std::size_t m = 0; m < count; ++m) {
+      rounds.push_back(std::make_unique<SharedRounds>(
+          segments[m], [this, m](std::vector<SharedRounds::Finished> ends) {
+            MutexLock lock(mutex);
+            for (auto& end : ends) ended[m].push_back(std::move(end));
+          }));
+    }
+  }
+
+  std::size_t size() const { return rounds.size(); }
+  // Does what there is to do, members in an order drawn.
+  void run(Random& random) {
+    for (int idle = 0; idle < 64;) idle = rounds[random.below(size())]->step() ? 0 : idle + 1;
+  }
+
+  std::vector<std::shared_ptr<ShareSegment>> segments;
+  Mutex mutex;
+  std::vector<std::vector<SharedRounds::Finished>> ended;
+  std::vector<std::unique_ptr<SharedRounds>> rounds;
+};
+
+std::shared_ptr<Buffer> share_buffer(std::size_t size_bytes) {
+  auto buffer = Allocator::heap().allocate(std::max<std::size_t>(size_bytes, 64));
+  EXPECT_TRUE(buffer.ok());
+  return std::make_shared<Buffer>(std::move(*buffer));
+}
+
+// What each member brings, drawn: any bits, whatever the type is, except of bools.
+std::vector<std::vector<std::byte>> drawn(std::size_t members, std::size_t size, DType dtype,
+                                          Random& random) {
+  std::vector<std::vector<std::byte>> all(members, std::vector<std::byte>(size));
+  for (auto& bytes : all) {
+    for (std::byte& byte : bytes) {
+      byte = static_cast<std::byte>(dtype == DType::kBool ? random.below(2) : random.below(256));
+    }
+  }
+  return all;
+}
+
+std::shared_ptr<const ReduceLayout> layout_of(ReduceOp op, DType dtype, std::size_t count,
+                                              std::size_t members) {
+  const std::vector<std::byte> bytes(count * dtype_size_bytes(dtype));
+  // Two arrays, the first of an odd size: pieces do not end where parts do.
+  const std::size_t first = std::min<std::size_t>(count, 37);
+  const ReduceLeaf leaves[] = {{"a",
+                                dtype,
+                                {static_cast<std::int64_t>(first)},
+                                std::span(bytes).first(first * dtype_size_bytes(dtype))},
+                               {"b",
+                                dtype,
+                                {static_cast<std::int64_t>(count - first)},
+                                std::span(bytes).subspan(first * dtype_size_bytes(dtype))}};
+  auto layout = ReduceLayout::make(op, leaves, members);
+  EXPECT_TRUE(layout.ok()) << layout.status().to_string();
+  return std::make_shared<const ReduceLayout>(std::move(*layout));
+}
+
+void load(const ReduceLayout& layout, std::span<const std::byte> bytes, std::byte* to) {
+  std::vector<ReduceLeaf> leaves;
+  std::size_t at = 0;
+  for (const ReduceLayout::Piece& piece : layout.pieces()) {
+    const std::size_t size = piece.count * dtype_size_bytes(piece.dtype);
+    leaves.push_back({piece.name, piece.dtype, piece.shape, bytes.subspan(at, size)});
+    at += size;
+  }
+  layout.load(leaves, {to, layout.size_bytes()});
+}
+
+// The same over calls: the rounds that are sent.
+std::vector<std::byte> over_calls(const std::shared_ptr<const ReduceLayout>& layout,
+                                  const std::vector<std::vector<std::byte>>& brought) {
+  std::vector<std::shared_ptr<Buffer>> buffers;
+  std::vector<std::unique_ptr<ReduceRound>> rounds;
+  for (std::size_t m = 0; m < brought.size(); ++m) {
+    buffers.push_back(share_buffer(layout->size_bytes()));
+    load(*layout, brought[m], buffers[m]->data());
+    rounds.push_back(std::make_unique<ReduceRound>(layout, buffers[m], m, brought.size()));
+  }
+  std::deque<std::pair<std::size_t, RoundPart>> carried;
+  const auto carry = [&](std::size_t from, std::vector<RoundPart> parts) {
+    for (RoundPart& part : parts) carried.emplace_back(from, std::move(part));
+  };
+  for (std::size_t m = 0; m < rounds.size(); ++m) {
+    std::vector<RoundPart> parts;
+    rounds[m]->start(parts);
+    carry(m, std::move(parts));
+  }
+  while (!carried.empty()) {
+    auto [from, part] = std::move(carried.front());
+    carried.pop_front();
+    Payload payload;
+    payload.bulk = std::move(part.bulk);
+    std::vector<RoundPart> parts;
+    EXPECT_TRUE(rounds[part.to]->take(from, part.is_up, part.part, std::move(payload), parts).ok());
+    carry(part.to, std::move(parts));
+  }
+  return {buffers[0]->data(), buffers[0]->data() + layout->size_bytes()};
+}
+
+TEST(SharedRoundsTest, GiveTheBytesThatCallsGiveForAllTypesAndOperations) {
+  constexpr DType kTypes[] = {DType::kFloat32,  DType::kFloat64,   DType::kFloat16,
+                              DType::kBFloat16, DType::kInt8,      DType::kInt64,
+                              DType::kUInt16,   DType::kComplex64, DType::kBool};
+  Random random(7);
+  int reduced = 0;
+  for (const DType dtype : kTypes) {
+    for (int number = 0; number <= static_cast<int>(ReduceOp::kProduct); ++number) {
+      const auto op = static_cast<ReduceOp>(number);
+      if (!check_reducible(op, dtype).ok()) continue;
+      const std::size_t members = 2 + random.below(6);
+      // Small ones are reduced by each member for itself, large ones by parts.
+      const std::size_t count = reduced % 2 == 0 ? 1 + random.below(5000) : 90'000;
+      const auto layout = layout_of(op, dtype, count, members);
+      const auto brought = drawn(members, count * dtype_size_bytes(dtype), dtype, random);
+      ShareCrew crew(members);
+      std::vector<std::shared_ptr<Buffer>> buffers;
+      for (std::size_t m = 0; m < members; ++m) {
+        buffers.push_back(share_buffer(layout->size_bytes()));
+        SharedRounds::Start start{1, 99, layout, buffers[m], std::nullopt, false};
+        if (random.below(2) == 0) {
+          start.offset = crew.rounds[m]->allocate(layout->size_bytes());
+          ASSERT_TRUE(start.offset.has_value());
+          load(*layout, brought[m], crew.rounds[m]->at(*start.offset));
+        } else {
+          load(*layout, brought[m], buffers[m]->data());
+        }
+        crew.rounds[m]->begin(start);
+      }
+      crew.run(random);
+      const std::vector<std::byte> expected = over_calls(layout, brought);
+      for (std::size_t m = 0; m < members; ++m) {
+        ASSERT_EQ(crew.ended[m].size(), 1u);
+        ASSERT_TRUE(crew.ended[m][0].status.ok()) << crew.ended[m][0].status.to_string();
+        ASSERT_EQ(std::memcmp(buffers[m]->data(), expected.data(), expected.size()), 0)
+            << reduce_op_name(op) << " of " << dtype_name(dtype) << " on member " << m;
+      }
+      ++reduced;
+    }
+  }
+  EXPECT_GT(reduced, 30);
+}
+
+TEST(SharedRoundsTest, ManyAreUnderWayInAnyOrderAndTheirMemoryIsUsedAgain) {
+  constexpr std::size_t kMembers = 3;
+  constexpr std::size_t kNames = 20;
+  constexpr std::size_t kCount = 50'000;
+  Random random(11);
+  // Room for some more than the names that are under way at a time.
+  ShareCrew crew(kMembers, std::size_t{16} << 20);
+  const auto layout = layout_of(ReduceOp::kSum, DType::kInt64, kCount, kMembers);
+  for (std::uint64_t turn = 0; turn < 10; ++turn) {
+    std::vector<std::vector<std::shared_ptr<Buffer>>> buffers(kMembers);
+    for (std::size_t m = 0; m < kMembers; ++m) {
+      std::vector<std::size_t> order(kNames);
+      std::iota(order.begin(), order.end(), 0u);
+      for (std::size_t i = kNames; i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+      buffers[m].resize(kNames);
+      for (const std::size_t name : order) {
+        std::vector<std::int64_t> mine(kCount, static_cast<std::int64_t>(turn * 100 + name + m));
+        buffers[m][name] = share_buffer(layout->size_bytes());
+        load(*layout, std::as_bytes(std::span(mine)), buffers[m][name]->data());
+        crew.rounds[m]->begin(
+            {name, 1 + turn * kNames + name, layout, buffers[m][name], std::nullopt, false});
+        if (random.below(3) == 0) (void)crew.rounds[random.below(kMembers)]->step();
+      }
+    }
+    crew.run(random);
+    for (std::size_t m = 0; m < kMembers; ++m) {
+      ASSERT_EQ(crew.ended[m].size(), kNames);
+      for (const auto& end : crew.ended[m]) ASSERT_TRUE(end.status.ok()) << end.status.to_string();
+      crew.ended[m].clear();
+      for (std::size_t name = 0; name < kNames; ++name) {
+        std::int64_t got = 0;
+        std::memcpy(&got, buffers[m][name]->data() + layout->pieces()[1].offset, sizeof(got));
+        ASSERT_EQ(got, static_cast<std::int64_t>(3 * (turn * 100 + name) + 3));
+      }
+    }
+  }
+}
+
+TEST(SharedRoundsTest, AMemberThatDropsOutLeavesNobodyAResult) {
+  Random random(3);
+  ShareCrew crew(3);
+  for (const std::size_t count : {100u, 400'000u}) {
+    const auto layout = layout_of(ReduceOp::kSum, DType::kInt32, count, 3);
+    std::vector<std::shared_ptr<Buffer>> buffers;
+    for (std::size_t m = 0; m < 3; ++m) {
+      buffers.push_back(share_buffer(layout->size_bytes()));
+      std::memset(buffers[m]->data(), 1, layout->size_bytes());
+    }
+    const auto begin = [&](std::size_t m, std::uint64_t key) {
+      crew.rounds[m]->begin({key, key, layout, buffers[m], std::nullopt, false});
+    };
+    begin(0, count);
+    begin(1, count);
+    crew.run(random);
+    crew.rounds[0]->forget(count);
+    begin(2, count);
+    crew.run(random);
+    for (const auto& ended : crew.ended) EXPECT_TRUE(ended.empty());
+    crew.rounds[1]->forget(count);
+    crew.rounds[2]->forget(count);
+    // The memory is free for others, of the next use of the name.
+    for (std::size_t m = 0; m < 3; ++m) begin(m, count + 1);
+    crew.run(random);
+    for (auto& ended : crew.ended) {
+      ASSERT_EQ(ended.size(), 1u);
+      EXPECT_TRUE(ended[0].status.ok());
+      ended.clear();
+    }
+  }
+}
+
+TEST(SharedRoundsTest, AMemberThatBringsSomethingElseIsNamed) {
+  Random random(5);
+  ShareCrew crew(2);
+  for (std::size_t m = 0; m < 2; ++m) {
+    const auto layout = layout_of(ReduceOp::kSum, DType::kInt32, 100 + m, 2);
+    auto buffer = share_buffer(layout->size_bytes());
+    std::memset(buffer->data(), 0, layout->size_bytes());
+    crew.rounds[m]->begin({1, 1, layout, std::move(buffer), std::nullopt, false});
+  }
+  crew.run(random);
+  const auto& ended = crew.ended[0].empty() ? crew.ended[1] : crew.ended[0];
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(ended[0].differs_with, crew.ended[0].empty() ? 0u : 1u);
+}
+
+TEST(SharedRoundsTest, RubbishInSharedMemoryEndsRoundsAndNothingElse) {
+  Random random(13);
+  std::size_t refused = 0;
+  const auto layout = layout_of(ReduceOp::kSum, DType::kFloat32, 1000, 2);
+  for (int turn = 0; turn < 300; ++turn) {
+    ShareCrew crew(2, std::size_t{1} << 20);
+    auto buffer = share_buffer(layout->size_bytes());
+    std::memset(buffer->data(), 0, layout->size_bytes());
+    crew.rounds[0]->begin({1, 5, layout, buffer, std::nullopt, false});
+    // An entry of the right key and signature that says anything else.
+    const std::uint64_t offset = random.below(2) == 0 ? random.next() : random.below(1u << 21u);
+    const std::uint64_t size = random.below(2) == 0 ? layout->size_bytes() : random.next();
+    const auto place = crew.segments[1]->publish(5, {layout->signature_hash(), offset, size});
+    ASSERT_TRUE(place.has_value());
+    crew.segments[1]->set_state(*place, static_cast<ShareState>(random.below(5)));
+    (void)crew.rounds[0]->step();
+    const std::span<std::byte> window = crew.segments[1]->window();
+    for (int i = 0; i < 100; ++i) {
+      window[random.below(window.size())] = static_cast<std::byte>(random.next());
+    }
+    (void)crew.rounds[0]->step();
+    for (const auto& end : crew.ended[0]) {
+      if (end.status.ok()) continue;
+      EXPECT_EQ(end.status.code(), StatusCode::kDataLoss);
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 50u);
+}
+
+TEST(SharedRoundsTest, WhatHasNoRoomIsRefusedUntilThereIs) {
+  Random random(17);
+  ShareCrew crew(2, std::size_t{1} << 20);
+  const auto layout = layout_of(ReduceOp::kSum, DType::kInt32, 150'000, 2);
+  const auto begin = [&](std::size_t m, std::uint64_t key) {
+    auto buffer = share_buffer(layout->size_bytes());
+    std::memset(buffer->data(), 0, layout->size_bytes());
+    crew.rounds[m]->begin({key, key, layout, std::move(buffer), std::nullopt, false});
+  };
+  begin(0, 1);
+  begin(0, 2);
+  crew.run(random);
+  ASSERT_EQ(crew.ended[0].size(), 1u);
+  EXPECT_EQ(crew.ended[0][0].status.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(crew.ended[0][0].id, 2u);
+  begin(1, 1);
+  crew.run(random);
+  ASSERT_EQ(crew.ended[0].size(), 2u);
+  EXPECT_TRUE(crew.ended[0][1].status.ok());
+  begin(0, 3);
+  begin(1, 3);
+  crew.run(random);
+  ASSERT_EQ(crew.ended[0].size(), 3u);
+  EXPECT_TRUE(crew.ended[0][2].status.ok());
+}
+
+TEST(SharedRoundsTest, ThreadsThatWaitAndThreadsThatServeEndThem) {
+  constexpr std::size_t kMembers = 4;
+  constexpr std::uint64_t kRounds = 200;
+  ShareCrew crew(kMembers);
+  const auto layout = layout_of(ReduceOp::kSum, DType::kInt64, 40'000, kMembers);
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (std::size_t m = 0; m < kMembers; ++m) {
+    threads.emplace_back([&, m] { crew.rounds[m]->serve(); });
+    threads.emplace_back([&, m] {
+      for (std::uint64_t i = 1; i <= kRounds; ++i) {
+        auto buffer = share_buffer(layout->size_bytes());
+        std::vector<std::int64_t> mine(40'000, static_cast<std::int64_t>(i));
+        load(*layout, std::as_bytes(std::span(mine)), buffer->data());
+        crew.rounds[m]->begin({i, i, layout, buffer, std::nullopt, m % 2 == 0});
+        const auto is_done = [&] {
+          MutexLock lock(crew.mutex);
+          return crew.ended[m].size() == i;
+        };
+        if (m % 2 == 0) crew.rounds[m]->drive(is_done, TimePoint::max());
+        while (!is_done()) std::this_thread::yield();
+        std::int64_t got = 0;
+        std::memcpy(&got, buffer->data(), sizeof(got));
+        if (got != static_cast<std::int64_t>(kMembers * i)) ++wrong;
+      }
+      crew.rounds[m]->close();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong.load(), 0);
+}
+
+TEST(ShareSegmentTest, IsFoundByItsNonceAndLeavesNoDescriptorBehind) {
+  const std::size_t before = open_descriptors();
+  {
+    auto first = ShareSegment::make(2, kWindow);
+    ASSERT_TRUE(first.ok());
+    ShareOffer offer = (*first)->offer();
+    EXPECT_TRUE(ShareSegment::open(offer, 1, 2).ok());
+    EXPECT_FALSE(ShareSegment::open(offer, 1, 3).ok());
+    ShareOffer other = offer;
+    ++other.nonce[0];
+    EXPECT_EQ(ShareSegment::open(other, 1, 2).status().code(), StatusCode::kUnavailable);
+    other = offer;
+    other.fd = 0;  // no shared memory
+    EXPECT_FALSE(ShareSegment::open(other, 1, 2).ok());
+    other.pid = -1;
+    EXPECT_EQ(ShareSegment::open(other, 1, 2).status().code(), StatusCode::kUnavailable);
+  }
+  EXPECT_EQ(open_descriptors(), before);
+}
+
+TEST(ShareSegmentTest, GivesTheMemoryOfItsWindowBack) {
+  auto segment = ShareSegment::make(2, kWindow);
+  ASSERT_TRUE(segment.ok());
+  (*segment)->window()[12345] = std::byte{7};
+  (*segment)->release_window();
+  EXPECT_EQ((*segment)->window()[12345], std::byte{0});
+}
+
+}  // namespace
+}  // namespace reverie

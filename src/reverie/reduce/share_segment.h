@@ -1,0 +1,140 @@
+// The memory that the members of a group on one host share for one membership.
+//
+//     page      [ nonce ][ members, window ][ bell ][ sleepers ]
+//     tables    member 0 [ keys ][ entries ]    member 1 [ keys ][ entries ]    ...
+//     windows   member 0 [ arrays            ]  member 1 [ arrays            ]  ...
+//
+// The first member makes it, and tells the others where they find it: a process, a descriptor, and
+// 128 random bits, which they see in it if it is the same memory. Each member writes its own table
+// and its own window, and reads those of the others: an entry says which array it has brought to
+// which round, where it lies, and how far the round is there. What is read of another member is
+// copied, then checked. Windows are far larger than what is ever used of them: pages come with
+// their first use, and go with release().
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "reverie/base/clock.h"
+#include "reverie/base/status.h"
+#include "reverie/os/futex.h"
+#include "reverie/os/shared_memory.h"
+
+namespace reverie {
+
+// Where a segment is found.
+struct ShareOffer {
+  std::int64_t pid = 0;
+  int fd = -1;
+  std::array<std::uint64_t, 2> nonce{};
+};
+
+// How far a round is on a member.
+enum class ShareState : std::uint32_t {
+  kBrought = 1,  // its array lies in its window
+  kReduced = 2,  // and its parts of the result, in the same place
+  kTaken = 3,    // it has the whole result, and reads no other window any more
+};
+
+// What a member says of its part in a round.
+struct ShareEntry {
+  std::uint64_t signature = 0;
+  std::uint64_t offset = 0;  // in its window
+  std::uint64_t size_bytes = 0;
+};
+
+// Thread-safe where nothing else is said.
+class ShareSegment {
+ public:
+  static constexpr std::size_t kMembersMax = 64;
+  // Rounds that a member has in its table at a time.
+  static constexpr std::size_t kEntries = 1024;
+
+  // RESOURCE_EXHAUSTED without memory. Requires 2 to kMembersMax members, and a window of a
+  // multiple of the page size.
+  static Result<std::shared_ptr<ShareSegment>> make(std::size_t member_count,
+                                                    std::size_t window_bytes);
+  // UNAVAILABLE where it is not to be seen from here.
+  static Result<std::shared_ptr<ShareSegment>> open(const ShareOffer& offer, std::size_t member,
+                                                    std::size_t member_count);
+  // For a host of this much memory.
+  static std::size_t window_bytes_for(std::size_t member_count);
+
+  ShareOffer offer() const;
+  std::size_t member() const { return member_; }
+  std::size_t member_count() const { return member_count_; }
+  std::size_t window_bytes() const { return window_bytes_; }
+
+  // --- This member's table and window. One thread at a time.
+  // Its place in the table; none while that has no room. `key` is not 0.
+  std::optional<std::size_t> publish(std::uint64_t key, const ShareEntry& entry);
+  void set_state(std::size_t place, ShareState state);
+  void withdraw(std::size_t place);
+  std::span<std::byte> window() { return window_of(member_); }
+  // Gives the window's pages back to the system. It holds zeros then.
+  void release_window();
+
+  // --- Those of the others. Whatever they hold, nothing outside the segment is read.
+  // The place of the entry with this key.
+  std::optional<std::size_t> find(std::size_t member, std::uint64_t key) const;
+  // A copy. What it says may be rubbish.
+  ShareEntry entry(std::size_t member, std::size_t place) const;
+  // None once it has another key, or a state that there is not.
+  std::optional<ShareState> state(std::size_t member, std::size_t place, std::uint64_t key) const;
+  // Requires offset + size_bytes <= window_bytes().
+  const std::byte* data(std::size_t member, std::uint64_t offset) const {
+    return windows_ + member * window_bytes_ + offset;
+  }
+
+  // --- The bell, which wakes all members.
+  std::uint32_t seen() const { return page().bell.load(); }
+  void ring();
+  // Until it rings after seen(), or for no reason, for `at_most`.
+  void wait(std::uint32_t seen, Duration at_most);
+  bool spin(std::uint32_t seen, Duration at_most) const {
+    return spin_while_equal(page().bell, seen, at_most);
+  }
+
+ private:
+  struct Page {
+    std::array<std::uint64_t, 2> nonce;
+    std::uint64_t member_count;
+    std::uint64_t window_bytes;
+    alignas(64) FutexWord bell;
+    alignas(64) std::atomic<std::uint32_t> sleepers;
+  };
+  struct Slot {
+    std::atomic<std::uint64_t> signature;
+    std::atomic<std::uint64_t> offset;
+    std::atomic<std::uint64_t> size_bytes;
+    std::atomic<std::uint32_t> state;
+    std::array<std::byte, 36> unused;
+  };
+  static_assert(sizeof(Slot) == 64 && std::atomic<std::uint64_t>::is_always_lock_free);
+  struct Table {
+    std::array<std::atomic<std::uint64_t>, kEntries> keys;  // 0: free
+    std::array<Slot, kEntries> slots;
+  };
+
+  ShareSegment(SharedMemory memory, std::size_t member, std::size_t member_count,
+               std::size_t window_bytes);
+  static std::size_t windows_offset(std::size_t member_count);
+  Page& page() const { return *reinterpret_cast<Page*>(memory_.bytes().data()); }
+  Table& table(std::size_t member) const;
+  std::span<std::byte> window_of(std::size_t member) {
+    return {windows_ + member * window_bytes_, window_bytes_};
+  }
+
+  const SharedMemory memory_;
+  const std::size_t member_;
+  const std::size_t member_count_;
+  const std::size_t window_bytes_;
+  std::byte* const windows_;
+};
+
+}  // namespace reverie

@@ -1,0 +1,465 @@
+// Tested in src/reverie/group/share_test.cc.
+#include "reverie/reduce/shared_rounds.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#include "reverie/base/cores.h"
+#include "reverie/base/spin.h"
+#include "reverie/reduce/topology.h"
+
+namespace reverie {
+namespace {
+
+constexpr std::size_t kSlotAlignment = 256;
+// What is reduced at a time: it stays in the cache of a core, on all levels of a tree.
+constexpr std::size_t kBlockBytes = std::size_t{16} << 10;
+constexpr std::size_t kLevels = 7;  // of a tree of 64 members
+// Each member reduces an array for itself if it reads no more than this.
+constexpr std::size_t kDirectBytesMax = std::size_t{512} << 10;
+constexpr Duration kSleepMax = std::chrono::milliseconds(50);
+// How long a thread of the group's leaves a round to a thread that is about to wait for it.
+constexpr Duration kNap = std::chrono::milliseconds(2);
+constexpr int kNapsMax = 25;
+constexpr Duration kIdle = std::chrono::seconds(1);
+constexpr std::size_t kTouchedKept = std::size_t{1} << 20;  // bytes of an idle window
+
+constexpr std::size_t slot_bytes(std::size_t size_bytes) {
+  return (std::max<std::size_t>(size_bytes, 1) + kSlotAlignment - 1) / kSlotAlignment *
+         kSlotAlignment;
+}
+
+// Arrays from here on do not fit in caches: what is written of them is not read from there.
+constexpr std::size_t kStreamedMin = std::size_t{16} << 20;
+
+void plain_copy(std::byte* to, const std::byte* from, std::size_t size_bytes) {
+  std::memcpy(to, from, size_bytes);
+}
+
+// Copies past the caches. Requires 16-byte aligned memory.
+void stream(std::byte* to, const std::byte* from, std::size_t size_bytes) {
+#if defined(__SSE2__)
+  std::size_t at = 0;
+  for (; at + 64 <= size_bytes; at += 64) {
+    for (std::size_t i = at; i < at + 64; i += 16) {
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to + i),
+                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
+    }
+  }
+  _mm_sfence();
+  std::memcpy(to + at, from + at, size_bytes - at);
+#else
+  std::memcpy(to, from, size_bytes);
+#endif
+}
+
+}  // namespace
+
+struct SharedRounds::One {
+  enum class Phase { kLoad, kGather, kReduce, kTake, kFinished, kStuck };
+  struct Other {
+    std::optional<std::size_t> place;
+    std::uint64_t offset = 0;
+    bool is_taken = false;     // its parts, by this member
+    bool is_finished = false;  // it needs nothing more of this member
+  };
+
+  explicit One(Start from) : start(std::move(from)) {}
+
+  const Start start;
+  Phase phase = Phase::kLoad;
+  bool is_small = false;
+  std::optional<std::uint64_t> offset;  // in the own window
+  std::optional<std::size_t> place;     // in the own table
+  std::vector<Other> others;            // by member, this one among them
+  std::size_t missing = 0;
+  std::atomic<bool> is_busy{false};
+  std::atomic<bool> is_forgotten{false};
+};
+
+SharedRounds::SharedRounds(std::shared_ptr<ShareSegment> segment,
+                           std::function<void(std::vector<Finished>)> finished)
+    : segment_(std::move(segment)),
+      finished_(std::move(finished)),
+      spins_(segment_->member_count() <= available_cores()) {}
+
+// --- The own window.
+
+std::optional<std::uint64_t> SharedRounds::allocate_locked(std::size_t size_bytes) {
+  sweep();
+  const std::size_t size = slot_bytes(size_bytes);
+  std::uint64_t at = 0;
+  for (const auto& [offset, used] : used_) {
+    if (offset - at >= size) break;
+    at = offset + used;
+  }
+  if (size > segment_->window_bytes() - at) return std::nullopt;
+  used_.emplace(at, size);
+  touched_bytes_ = std::max<std::size_t>(touched_bytes_, at + size);
+  return at;
+}
+
+std::optional<std::uint64_t> SharedRounds::allocate(std::size_t size_bytes) {
+  MutexLock lock(mutex_);
+  return allocate_locked(size_bytes);
+}
+
+void SharedRounds::free(std::uint64_t offset) {
+  MutexLock lock(mutex_);
+  used_.erase(offset);
+}
+
+void SharedRounds::retire(const OnePtr& one) {
+  if (one->place) segment_->withdraw(*one->place);
+  if (one->offset) used_.erase(*one->offset);
+  one->place.reset();
+  one->offset.reset();
+}
+
+// Frees what all others have taken.
+void SharedRounds::sweep() {
+  for (std::size_t i = 0; i < lingering_.size();) {
+    One& one = *lingering_[i];
+    bool is_over = true;
+    for (std::size_t m = 0; m < one.others.size(); ++m) {
+      One::Other& other = one.others[m];
+      if (other.is_finished || m == segment_->member()) continue;
+      const auto state = segment_->state(m, *other.place, one.start.key);
+      other.is_finished = !state || *state == ShareState::kTaken;
+      is_over = is_over && other.is_finished;
+    }
+    if (!is_over) {
+      ++i;
+      continue;
+    }
+    retire(lingering_[i]);
+    lingering_.erase(lingering_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+// --- Rounds.
+
+void SharedRounds::begin(Start start) {
+  const bool is_awaited = start.is_awaited;
+  auto one = std::make_shared<One>(std::move(start));
+  one->offset = one->start.offset;
+  one->others.resize(segment_->member_count());
+  one->missing = segment_->member_count();
+  one->is_small = one->start.layout->size_bytes() * segment_->member_count() <= kDirectBytesMax;
+  bool wakes = !is_awaited;
+  {
+    MutexLock lock(mutex_);
+    active_.push_back(one);
+    active_count_.store(active_.size());
+    wakes = wakes || is_deep_;
+  }
+  if (wakes) changed_.notify_all();
+  // What lies in the buffer is left to who waits, or to the group's thread.
+  if (one->start.offset) (void)step();
+}
+
+void SharedRounds::forget(std::uint64_t id) {
+  {
+    MutexLock lock(mutex_);
+    const auto place = std::find_if(active_.begin(), active_.end(),
+                                    [id](const OnePtr& one) { return one->start.id == id; });
+    if (place == active_.end()) return;
+    const OnePtr one = *place;
+    one->is_forgotten.store(true);
+    if (!one->is_busy.exchange(true)) {
+      // For good: no thread works on it any more. Else the one that does, does this.
+      retire(one);
+      active_.erase(place);
+      active_count_.store(active_.size());
+    }
+  }
+  segment_->ring();  // for the thread that waits for it
+}
+
+bool SharedRounds::step() {
+  std::vector<OnePtr> rounds;
+  {
+    MutexLock lock(mutex_);
+    rounds = active_;
+  }
+  bool has_moved = false;
+  std::vector<Finished> finished;
+  for (const OnePtr& one : rounds) {
+    if (one->is_busy.exchange(true)) continue;
+    std::optional<Finished> end;
+    if (!one->is_forgotten.load()) has_moved = advance(*one, end) || has_moved;
+    MutexLock lock(mutex_);
+    one->is_busy.store(false);
+    const bool is_good = end && end->status.ok() && !end->differs_with;
+    if (end) finished.push_back(std::move(*end));
+    if (!is_good && !one->is_forgotten.load()) continue;
+    const auto place = std::find(active_.begin(), active_.end(), one);
+    if (place == active_.end()) continue;
+    if (is_good) {
+      lingering_.push_back(one);
+    } else {
+      retire(one);
+    }
+    active_.erase(place);
+    active_count_.store(active_.size());
+  }
+  if (!finished.empty()) finished_(std::move(finished));
+  return has_moved;
+}
+
+bool SharedRounds::advance(One& one, std::optional<Finished>& finished) {
+  using Phase = One::Phase;
+  const std::size_t parts = one.start.layout->part_count();
+  bool has_moved = false;
+  if (one.phase == Phase::kLoad) {
+    if (!bring(one, finished)) return false;
+    has_moved = true;
+  }
+  if (one.phase == Phase::kGather) {
+    const bool is_last = has_moved;  // it may be: no member has seen this one before
+    has_moved = find_others(one, finished) || has_moved;
+    if (one.missing > 0 || finished) return has_moved;
+    if (is_last) segment_->ring();
+    one.phase = Phase::kReduce;
+  }
+  if (one.phase == Phase::kReduce) {
+    has_moved = true;
+    for (std::size_t part = 0; part < parts; ++part) {
+      if (!one.is_small && owner(part) != segment_->member()) continue;
+      if (one.is_forgotten.load(std::memory_order_relaxed)) return true;
+      std::byte* const here = one.is_small ? nullptr : at(*one.offset);
+      reduce_part(one, part, here);
+    }
+    one.others[segment_->member()].is_taken = true;
+    if (!one.is_small) segment_->set_state(*one.place, ShareState::kReduced);
+    one.phase = Phase::kTake;
+    if (!one.is_small) {
+      bool is_last = true;
+      for (std::size_t m = 0; m < one.others.size() && is_last; ++m) {
+        const auto state = segment_->state(m, *one.others[m].place, one.start.key);
+        is_last = state && *state >= ShareState::kReduced;
+      }
+      if (is_last) segment_->ring();
+    }
+  }
+  if (one.phase == Phase::kTake) {
+    if (!one.is_small) has_moved = take_parts(one) || has_moved;
+    const bool is_all =
+        one.is_small || std::all_of(one.others.begin(), one.others.end(),
+                                    [](const auto& other) { return other.is_taken; });
+    if (!is_all || one.is_forgotten.load()) return has_moved;
+    if (!is_whole(one)) {
+      one.phase = Phase::kStuck;  // a member dropped out: word of it is on its way
+      return has_moved;
+    }
+    segment_->set_state(*one.place, ShareState::kTaken);
+    one.phase = Phase::kFinished;
+    finished = Finished{one.start.id, {}, {}};
+  }
+  return has_moved;
+}
+
+// Puts the own array into the window, and tells of it.
+bool SharedRounds::bring(One& one, std::optional<Finished>& finished) {
+  const std::size_t size = one.start.layout->size_bytes();
+  if (!one.offset) {
+    MutexLock lock(mutex_);
+    one.offset = allocate_locked(size);
+    if (!one.offset && !lingering_.empty()) return false;  // which go in a moment
+  }
+  if (!one.offset) {
+    one.phase = One::Phase::kStuck;
+    finished = Finished{
+        one.start.id,
+        resource_exhausted("an array of {} bytes has no room beside those of other rounds in the "
+                           "{} bytes of shared memory that a member has; wait for their results",
+                           size, segment_->window_bytes()),
+        {}};
+    return false;
+  }
+  if (!one.start.offset) std::memcpy(at(*one.offset), one.start.buffer->data(), size);
+  {
+    MutexLock lock(mutex_);
+    one.place =
+        segment_->publish(one.start.key, {one.start.layout->signature_hash(), *one.offset, size});
+  }
+  if (!one.place) {
+    one.phase = One::Phase::kStuck;
+    finished = Finished{one.start.id,
+                        resource_exhausted("too many rounds are under way, of {} that there may "
+                                           "be; wait for their results",
+                                           ShareSegment::kEntries),
+                        {}};
+    return false;
+  }
+  One::Other& mine = one.others[segment_->member()];
+  mine.place = one.place;
+  mine.offset = *one.offset;
+  --one.missing;
+  one.phase = One::Phase::kGather;
+  return true;
+}
+
+bool SharedRounds::find_others(One& one, std::optional<Finished>& finished) {
+  bool has_moved = false;
+  for (std::size_t m = 0; m < one.others.size(); ++m) {
+    One::Other& other = one.others[m];
+    if (other.place) continue;
+    const auto place = segment_->find(m, one.start.key);
+    if (!place) continue;
+    const ShareEntry entry = segment_->entry(m, *place);
+    const std::size_t size = one.start.layout->size_bytes();
+    // A member that withdraws it meanwhile may have put another round there.
+    if (!segment_->state(m, *place, one.start.key)) continue;
+    if (entry.signature != one.start.layout->signature_hash()) {
+      one.phase = One::Phase::kStuck;
+      finished = Finished{one.start.id, {}, m};
+      return true;
+    }
+    if (entry.size_bytes != size || entry.offset > segment_->window_bytes() ||
+        size > segment_->window_bytes() - entry.offset || entry.offset % kSlotAlignment != 0) {
+      one.phase = One::Phase::kStuck;
+      finished = Finished{one.start.id,
+                          data_loss("member {} says that its {} bytes lie at {} of its shared "
+                                    "memory, which no member says",
+                                    m, entry.size_bytes, entry.offset),
+                          {}};
+      return true;
+    }
+    other.place = place;
+    other.offset = entry.offset;
+    --one.missing;
+    has_moved = true;
+  }
+  return has_moved;
+}
+
+// What the tree below `member` gives for these bytes: in its window, or in `scratch`.
+const std::byte* SharedRounds::reduce_block(const One& one, std::size_t member, std::size_t tree,
+                                            std::size_t begin, std::size_t end, std::size_t level,
+                                            std::byte* scratch) const {
+  const std::byte* const own = segment_->data(member, one.others[member].offset) + begin;
+  const TreePlace place = place_in_tree(member, tree, segment_->member_count());
+  if (place.child_count == 0) return own;
+  std::byte* const into = scratch + level * kBlockBytes;
+  std::memcpy(into, own, end - begin);
+  for (const std::size_t child : place.children()) {
+    const std::byte* const from = reduce_block(one, child, tree, begin, end, level + 1, scratch);
+    one.start.layout->combine_range(begin, end, into, from);
+  }
+  return into;
+}
+
+void SharedRounds::reduce_part(One& one, std::size_t part, std::byte* to_window) {
+  const ReduceLayout& layout = *one.start.layout;
+  alignas(64) static thread_local std::array<std::byte, kLevels * kBlockBytes> scratch;
+  const auto [part_begin, part_end] = layout.part_range(part);
+  const auto divisor = static_cast<double>(segment_->member_count());
+  for (std::size_t begin = part_begin; begin < part_end; begin += kBlockBytes) {
+    const std::size_t end = std::min(begin + kBlockBytes, part_end);
+    // The root has children, so the result lies in the scratch memory.
+    (void)reduce_block(one, owner(part), part, begin, end, 0, scratch.data());
+    layout.finish_range(begin, end, scratch.data(), divisor);
+    const auto copy = layout.size_bytes() >= kStreamedMin ? stream : plain_copy;
+    copy(one.start.buffer->data() + begin, scratch.data(), end - begin);
+    if (to_window != nullptr) copy(to_window + begin, scratch.data(), end - begin);
+  }
+}
+
+bool SharedRounds::take_parts(One& one) {
+  const ReduceLayout& layout = *one.start.layout;
+  bool has_moved = false;
+  for (std::size_t m = 0; m < one.others.size(); ++m) {
+    One::Other& other = one.others[m];
+    if (other.is_taken) continue;
+    const auto state = segment_->state(m, *other.place, one.start.key);
+    if (!state || *state < ShareState::kReduced) continue;
+    for (std::size_t part = m; part < layout.part_count(); part += one.others.size()) {
+      if (one.is_forgotten.load(std::memory_order_relaxed)) return true;
+      const auto [begin, end] = layout.part_range(part);
+      const auto copy = layout.size_bytes() >= kStreamedMin ? stream : plain_copy;
+      copy(one.start.buffer->data() + begin, segment_->data(m, other.offset) + begin, end - begin);
+    }
+    other.is_taken = true;
+    has_moved = true;
+  }
+  return has_moved;
+}
+
+// Whether all that was read was still what it should be.
+bool SharedRounds::is_whole(const One& one) const {
+  for (std::size_t m = 0; m < one.others.size(); ++m) {
+    if (!segment_->state(m, *one.others[m].place, one.start.key)) return false;
+  }
+  return true;
+}
+
+// --- Threads.
+
+void SharedRounds::work(const std::function<bool()>& is_over, TimePoint until) {
+  static thread_local Spinner spinner;
+  const Clock& clock = Clock::system();
+  while (!is_over() && !is_closed_.load()) {
+    const std::uint32_t seen = segment_->seen();
+    if (step()) continue;
+    if (is_over() || is_closed_.load()) return;
+    if (spins_ && spinner.look(clock, [&] { return segment_->seen() != seen; })) continue;
+    const TimePoint now = clock.now();
+    if (now >= until) return;
+    segment_->wait(seen, std::min(until - now, kSleepMax));
+  }
+}
+
+void SharedRounds::drive(const std::function<bool()>& is_done, TimePoint until) {
+  drivers_.fetch_add(1);
+  work(is_done, until);
+  drivers_.fetch_sub(1);
+}
+
+// False once it is closed.
+bool SharedRounds::wait_for_work() {
+  Clock& clock = Clock::system();
+  MutexLock lock(mutex_);
+  for (int naps = 0; !is_closed_.load();) {
+    if (drivers_.load() == 0 && !active_.empty()) return true;
+    naps = drivers_.load() == 0 ? naps + 1 : 0;
+    if (naps <= kNapsMax) {
+      (void)clock.wait_until(changed_, mutex_, clock.now() + kNap);
+      continue;
+    }
+    is_deep_ = true;
+    if (naps == kNapsMax + 1) {
+      (void)clock.wait_until(changed_, mutex_, clock.now() + kIdle);
+    } else {
+      sweep();
+      if (used_.empty() && touched_bytes_ > kTouchedKept) {
+        segment_->release_window();
+        touched_bytes_ = 0;
+      }
+      changed_.wait(mutex_);
+      naps = 0;
+    }
+    is_deep_ = false;
+  }
+  return false;
+}
+
+void SharedRounds::serve() {
+  while (wait_for_work()) {
+    work([this] { return drivers_.load() > 0 || active_count_.load() == 0; }, TimePoint::max());
+  }
+}
+
+void SharedRounds::close() {
+  is_closed_.store(true);
+  { MutexLock lock(mutex_); }
+  changed_.notify_all();
+  segment_->ring();
+}
+
+}  // namespace reverie

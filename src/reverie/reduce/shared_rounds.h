@@ -1,0 +1,116 @@
+// All-reduces through the shared memory of a group's members on one host (share_segment.h).
+//
+//     member 0   brings a0 b0        reduces part a over all    takes b
+//     member 1   brings a1 b1        reduces part b over all    takes a
+//
+// A member brings its array into its window, and tells so in its table. Once all have, each reduces
+// the parts that it is the root of (part i on member i mod P) over all windows, and puts them into
+// its own; then each takes the parts of the others. What is small each member reduces for itself,
+// which saves the second wait. Parts are combined in the order of their tree, as over calls: the
+// same arrays give the same bytes either way, in whatever order members come.
+//
+// A thread that waits for a round does the work, and looks for the other members itself; a thread
+// of the group's does it while none waits. Nothing is sent. Members that are woken are
+// woken at once, by the one that comes last.
+//
+// A member's array stays in its window until the others have taken what they need. One that drops
+// out of a round withdraws its entry before it uses the memory again, and who reads looks at all
+// entries once more when it has read: so a result never has what was written for another round.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "reverie/base/clock.h"
+#include "reverie/base/mutex.h"
+#include "reverie/base/status.h"
+#include "reverie/reduce/reduce_layout.h"
+#include "reverie/reduce/share_segment.h"
+#include "reverie/tensor/buffer.h"
+
+namespace reverie {
+
+// Thread-safe. Of one membership.
+class SharedRounds {
+ public:
+  struct Start {
+    std::uint64_t id = 0;   // in what is reported of it
+    std::uint64_t key = 0;  // the same on all members, and of no other round
+    std::shared_ptr<const ReduceLayout> layout;
+    std::shared_ptr<Buffer> buffer;  // where the result comes
+    // Where the array was loaded, by allocate(); else it lies in `buffer`.
+    std::optional<std::uint64_t> offset;
+    bool is_awaited = false;  // a thread is about to wait for it
+  };
+  struct Finished {
+    std::uint64_t id = 0;
+    Status status;
+    // The member that brought something else than `layout` says.
+    std::optional<std::size_t> differs_with;
+  };
+
+  // `finished` is called on any thread that does work here, under no lock of this.
+  SharedRounds(std::shared_ptr<ShareSegment> segment,
+               std::function<void(std::vector<Finished>)> finished);
+
+  std::size_t window_bytes() const { return segment_->window_bytes(); }
+  // Room in this member's window; none while it is used up.
+  std::optional<std::uint64_t> allocate(std::size_t size_bytes);
+  void free(std::uint64_t offset);
+  std::byte* at(std::uint64_t offset) { return segment_->window().data() + offset; }
+
+  void begin(Start start);
+  // The round has ended in another way.
+  void forget(std::uint64_t id);
+
+  // Does what there is to do. False if nothing was.
+  bool step();
+  // Works until `is_done`, or `until`.
+  void drive(const std::function<bool()>& is_done, TimePoint until);
+  // Works while no thread drives, until close(). For a thread of its own.
+  void serve();
+  void close();
+
+ private:
+  struct One;
+  using OnePtr = std::shared_ptr<One>;
+
+  void work(const std::function<bool()>& is_over, TimePoint until);
+  bool wait_for_work();
+  bool advance(One& one, std::optional<Finished>& finished);
+  bool bring(One& one, std::optional<Finished>& finished);
+  bool find_others(One& one, std::optional<Finished>& finished);
+  void reduce_part(One& one, std::size_t part, std::byte* to_window);
+  const std::byte* reduce_block(const One& one, std::size_t member, std::size_t tree,
+                                std::size_t begin, std::size_t end, std::size_t level,
+                                std::byte* scratch) const;
+  bool take_parts(One& one);
+  bool is_whole(const One& one) const;
+  std::optional<std::uint64_t> allocate_locked(std::size_t size_bytes) REVERIE_REQUIRES(mutex_);
+  void retire(const OnePtr& one) REVERIE_REQUIRES(mutex_);
+  void sweep() REVERIE_REQUIRES(mutex_);
+  std::size_t owner(std::size_t part) const { return part % segment_->member_count(); }
+
+  const std::shared_ptr<ShareSegment> segment_;
+  const std::function<void(std::vector<Finished>)> finished_;
+  const bool spins_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<OnePtr> active_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<OnePtr> lingering_ REVERIE_GUARDED_BY(mutex_);  // done here, not yet everywhere
+  std::map<std::uint64_t, std::size_t> used_ REVERIE_GUARDED_BY(mutex_);  // offsets and sizes
+  std::size_t touched_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;
+  bool is_deep_ REVERIE_GUARDED_BY(mutex_) = false;  // serve() is not about to look by itself
+  std::atomic<std::size_t> active_count_{0};
+  std::atomic<int> drivers_{0};
+  std::atomic<bool> is_closed_{false};
+};
+
+}  // namespace reverie
