@@ -25,6 +25,7 @@ void bind_nn(nanobind::module_& m);
 void bind_train(nanobind::module_& m);
 void bind_rpc(nanobind::module_& m);
 void bind_group(nanobind::module_& m);
+void bind_weights(nanobind::module_& m);
 // After the others: it asks one of their methods for its type.
 void bind_signatures(nanobind::module_& m);
 

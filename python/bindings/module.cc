@@ -36,5 +36,6 @@ NB_MODULE(_reverie, m) {
   reverie::python::bind_train(m);
   reverie::python::bind_rpc(m);
   reverie::python::bind_group(m);
+  reverie::python::bind_weights(m);
   reverie::python::bind_signatures(m);
 }

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from reverie.pattern_dataset import PatternDataset
     from reverie.rpc import Future, Rpc, create_uid
     from reverie.sample_datasets import TimestepDataset, TrajectoryDataset
+    from reverie.weights import Weights
 
 __version__ = _version()
 
@@ -79,6 +80,7 @@ __all__ = [
     "TrajectoryColumn",
     "TrajectoryDataset",
     "TrajectoryWriter",
+    "Weights",
     "Writer",
     "__version__",
     "agents",
@@ -110,6 +112,7 @@ _LAZY = {
     "Rpc": "reverie.rpc",
     "TimestepDataset": "reverie.sample_datasets",
     "TrajectoryDataset": "reverie.sample_datasets",
+    "Weights": "reverie.weights",
     "train": "reverie.agents",
     "create_uid": "reverie.rpc",
 }

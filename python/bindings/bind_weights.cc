@@ -1,0 +1,102 @@
+// Binds weights: what reverie/weights.py is made of.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "python/bindings/bind.h"
+#include "python/bindings/convert.h"
+#include "python/bindings/python_api.h"
+#include "python/bindings/rpc.h"
+#include "python/bindings/rpc_values.h"
+#include "reverie/weights/weights.h"
+
+namespace reverie::python {
+namespace {
+
+struct NativeWeights {
+  std::unique_ptr<Weights> weights;
+  LeafReader reader;
+};
+
+// The version and its value, or None.
+nb::object version_tuple(const Weights::VersionPtr& held) {
+  if (!held) return nb::none();
+  return nb::make_tuple(held->version, decode_value(held->value));
+}
+
+}  // namespace
+
+void bind_weights(nb::module_& m) {
+  using namespace nb::literals;
+  nb::class_<NativeWeights>(m, "Weights", nb::is_weak_referenceable(), "See ``reverie.Weights``.")
+      .def(
+          "__init__",
+          [](NativeWeights* self, RpcPeer& rpc, const std::string& name,
+             std::vector<std::string> sources, bool shared_memory) {
+            Weights::Options options;
+            options.name = name;
+            options.sources = std::move(sources);
+            options.uses_shared_memory = shared_memory;
+            new (self) NativeWeights{unwrap(Weights::make(rpc.shared_peer(), options)), {}};
+          },
+          "rpc"_a, "name"_a, "sources"_a, "shared_memory"_a)
+      .def(
+          "publish",
+          [](NativeWeights& self, std::uint64_t version, nb::handle value) {
+            Payload payload;
+            // Arrays are read where they lie, once, before this returns.
+            ValueEncoder(payload, self.reader, /*lends=*/true).encode(value, "value");
+            const Status status =
+                without_gil([&] { return self.weights->publish(version, payload); });
+            payload = {};
+            drop_lent_arrays();
+            unwrap(status);
+          },
+          "version"_a, "value"_a.none(),
+          nb::sig("def publish(self, version: int, value: object) -> None"))
+      .def(
+          "version",
+          [](NativeWeights& self) -> nb::object {
+            const Weights::VersionPtr held = self.weights->held();
+            return held ? nb::cast(held->version) : nb::none();
+          },
+          nb::sig("def version(self) -> int | None"))
+      .def(
+          "held", [](NativeWeights& self) { return version_tuple(self.weights->held()); },
+          nb::sig("def held(self) -> tuple[int, typing.Any] | None"))
+      .def(
+          "pull",
+          [](NativeWeights& self, nb::handle timeout_s) {
+            const TimePoint until = deadline(timeout_s);
+            (void)unwrap(without_gil([&] { return self.weights->pull(until); }));
+          },
+          "timeout_s"_a.none(), nb::sig("def pull(self, timeout_s: float | None) -> None"))
+      .def(
+          "wait_for",
+          [](NativeWeights& self, std::uint64_t at_least, nb::handle timeout_s) {
+            // Ctrl-C is seen between two questions.
+            constexpr Duration kSlice = std::chrono::milliseconds(200);
+            const TimePoint until = deadline(timeout_s);
+            Clock& clock = Clock::system();
+            while (true) {
+              const TimePoint slice = std::min(until, clock.now() + kSlice);
+              const Result<Weights::VersionPtr> got =
+                  without_gil([&] { return self.weights->wait_for(at_least, slice); });
+              if (got.ok()) return;
+              if (got.status().code() != StatusCode::kDeadlineExceeded || slice == until) {
+                unwrap(got.status());
+              }
+              if (PyErr_CheckSignals() != 0) raise_pending();
+            }
+          },
+          "at_least"_a, "timeout_s"_a.none(),
+          nb::sig("def wait_for(self, at_least: int, timeout_s: float | None) -> None"))
+      .def("close", [](NativeWeights& self) { without_gil([&] { self.weights->close(); }); });
+}
+
+}  // namespace reverie::python

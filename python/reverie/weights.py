@@ -1,0 +1,141 @@
+"""Weights by version: a learner publishes them, and actors take the newest when they want it.
+
+    rpc = reverie.Rpc("learner")                            # one process
+    weights = reverie.Weights(rpc, "policy")
+    weights.publish(1, {"w": w, "b": b})
+
+    rpc = reverie.Rpc("actor")                              # another
+    rpc.connect(address)
+    weights = reverie.Weights(rpc, "policy", sources=["learner"])
+    version, policy = weights.wait()
+    ...
+    version, policy = weights.pull()                        # the newest, now and then
+
+docs/concepts/weights.md says what happens where the processes are on one host, and where not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from reverie import _checks, _reverie
+from reverie._process_bound import ProcessBound
+from reverie.rpc import Rpc
+
+__all__ = ["Version", "Weights"]
+
+_VERSION_MAX = (1 << 62) - 1
+
+
+class Version(NamedTuple):
+    """One version of weights."""
+
+    version: int
+    value: Any
+
+
+class Weights(ProcessBound):
+    """Weights of one name, on one peer: published here, or taken from other peers.
+
+    A version is whole: what a peer holds never changes under its hands. On one host its arrays lie
+    in memory that all share, so that nothing is copied; one that writes to them gets copies of the
+    pages that it writes to. Elsewhere they are sent.
+
+    Args:
+        rpc: the peer, connected so that it finds its sources.
+        name: the same on all that take part.
+        sources: names of peers to ask, in this order: the one that publishes, and others that take
+            from it. Who has a version serves it, so one that comes when the publisher has died gets
+            the last one from another.
+        shared_memory: map what lies on this host; False has it sent.
+
+    Raises:
+        AlreadyExistsError: the peer has weights of this name.
+        InvalidArgumentError: a name out of bounds, or a source that is this peer.
+    """
+
+    _stays_because = "Weights live in this process and cannot be pickled or copied"
+
+    def __init__(
+        self, rpc: Rpc, name: str, *, sources: Sequence[str] = (), shared_memory: bool = True
+    ) -> None:
+        self._rpc = _checks.instance("rpc", rpc, Rpc)
+        self._name = _checks.text("name", name)
+        named = [
+            _checks.text("sources", one)
+            for one in _checks.items("sources", sources, "names of peers")
+        ]
+        self._native = _reverie.Weights(
+            rpc._native, self._name, named, _checks.flag("shared_memory", shared_memory)
+        )
+        self._taken: Version | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the weights."""
+        return self._name
+
+    @property
+    def version(self) -> int | None:
+        """The version that this peer has; None before the first."""
+        return self._native.version()
+
+    def publish(self, version: int, value: Any) -> None:  # noqa: ANN401
+        """Give others a version: arrays, and nests of such and of other values. It is copied.
+
+        Raises:
+            InvalidArgumentError: a version that is not above the one before.
+            UnsupportedTypeError: a value that cannot be sent.
+        """
+        self._native.publish(_checks.integer("version", version, 0, _VERSION_MAX), value)
+
+    def pull(self, *, timeout_s: float | None = 60.0) -> Version | None:
+        """The newest version that the first source has which can be reached; None before any is.
+
+        Raises:
+            UnavailableError: no source can be reached. ``held`` gives what there was.
+            NotFoundError: no source is known by its name.
+            DeadlineExceededError: no answer within ``timeout_s``.
+        """
+        self._native.pull(_checks.timeout("timeout_s", timeout_s))
+        return self.held()
+
+    def wait(self, above: int | None = None, *, timeout_s: float | None = 60.0) -> Version:
+        """Wait for a version above ``above``, by default for any; sources may come meanwhile.
+
+        Raises:
+            DeadlineExceededError: none within ``timeout_s``.
+        """
+        limit = _checks.timeout("timeout_s", timeout_s)
+        at_least = 0 if above is None else _checks.integer("above", above, 0, _VERSION_MAX) + 1
+        self._native.wait_for(at_least, limit)
+        held = self.held()
+        assert held is not None
+        return held
+
+    def held(self) -> Version | None:
+        """The version that this peer has, without asking; None before the first."""
+        if self._taken is None or self._taken.version != self._native.version():
+            found = self._native.held()
+            self._taken = None if found is None else Version(*found)
+        return self._taken
+
+    def close(self) -> None:
+        """Serve and ask no more. Arrays that were taken stay. Idempotent."""
+        self._native.close()
+
+    def __repr__(self) -> str:
+        return f"<reverie.Weights {self._name!r} of {self._rpc.name!r}, version {self.version}>"
+
+    def __enter__(self) -> Weights:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

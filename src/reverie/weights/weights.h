@@ -1,0 +1,71 @@
+// Weights by version: one peer publishes them, others take the newest when they want it.
+//
+//     learner   publish(7)  -->  [ memory of version 7 ]  <-- mapped --  actors on this host
+//                                          |
+//                                          +---- sent, if asked for --> an actor elsewhere
+//
+// Each version lies in memory of its own, which is never written again: so what a peer has is one
+// version, whole, for as long as it holds it. On one host it is mapped, not copied; a page that a
+// holder writes to becomes its own. A peer that has a version serves it: one that comes late, or
+// whose publisher has died, gets it from any that it names as a source. There is no tree of
+// itself: peers elsewhere that name another subscriber as their source make one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "reverie/base/clock.h"
+#include "reverie/base/status.h"
+#include "reverie/rpc/peer.h"
+
+namespace reverie {
+
+struct WeightsVersion {
+  std::uint64_t version = 0;
+  // What was published. Its bulk is one piece, which keeps the memory.
+  Payload value;
+};
+
+// Thread-safe. After a fork each call in the child gives FAILED_PRECONDITION.
+class Weights {
+ public:
+  using VersionPtr = std::shared_ptr<const WeightsVersion>;
+  struct Options {
+    std::string name;  // the same on all that take part
+    // Peers to ask, in this order; the first that can be reached answers.
+    std::vector<std::string> sources;
+    bool uses_shared_memory = true;
+  };
+
+  // ALREADY_EXISTS where the peer has weights of this name.
+  static Result<std::unique_ptr<Weights>> make(std::shared_ptr<Peer> peer, const Options& options);
+  // Not on the peer's I/O thread.
+  ~Weights();
+  Weights(const Weights&) = delete;
+  Weights& operator=(const Weights&) = delete;
+
+  // Copies the value, and answers who waits for it. INVALID_ARGUMENT unless `version` is above what
+  // this peer has; RESOURCE_EXHAUSTED without memory.
+  Status publish(std::uint64_t version, const Payload& value);
+  // What this peer has; null for nothing.
+  VersionPtr held() const;
+  // Asks for what is newer than that; gives what this peer has then, null if there is none yet.
+  // UNAVAILABLE when no source can be reached.
+  Result<VersionPtr> pull(TimePoint deadline);
+  // Waits until there is a version of at least this one. DEADLINE_EXCEEDED if there is not in time.
+  Result<VersionPtr> wait_for(std::uint64_t at_least, TimePoint deadline);
+  // Takes part no more. Idempotent.
+  void close();
+
+  class Impl;
+
+ private:
+  Weights(std::shared_ptr<Peer> peer, std::shared_ptr<Impl> impl);
+  const std::shared_ptr<Peer> peer_;
+  const std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace reverie

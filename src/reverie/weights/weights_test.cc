@@ -1,0 +1,203 @@
+#include "reverie/weights/weights.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "reverie/rpc/value_reader.h"
+#include "reverie/rpc/value_writer.h"
+
+namespace reverie {
+namespace {
+
+TimePoint in_time(double s = 30.0) {
+  return Clock::system().now() + seconds(s);
+}
+
+std::shared_ptr<Peer> weights_peer(const std::string& name) {
+  Peer::Options options;
+  options.name = name;
+  auto peer = Peer::make(options);
+  EXPECT_TRUE(peer.ok());
+  return std::move(*peer);
+}
+
+std::unique_ptr<Weights> weights_on(const std::shared_ptr<Peer>& peer,
+                                    std::vector<std::string> sources, bool shares = true) {
+  auto made = Weights::make(peer, {"policy", std::move(sources), shares});
+  EXPECT_TRUE(made.ok()) << made.status().to_string();
+  return std::move(*made);
+}
+
+// Two arrays whose elements are all `value`.
+Payload filled(float value, std::size_t count) {
+  Payload payload;
+  ValueWriter writer(payload);
+  writer.begin(ValueKind::kTuple, 2);
+  for (int i = 0; i < 2; ++i) {
+    auto keep = std::make_shared<std::vector<float>>(count, value);
+    const auto bytes = std::as_bytes(std::span(*keep));
+    const std::int64_t shape[] = {static_cast<std::int64_t>(count)};
+    writer.lent_tensor(DType::kFloat32, shape, bytes, TensorMaker::kNumpy, keep);
+  }
+  return payload;
+}
+
+// The element that all of both arrays are; -1 if they are not.
+float element_of(const WeightsVersion& version) {
+  ValueReader reader(version.value);
+  if (!reader.next().ok()) return -1;
+  float found = -1;
+  for (int i = 0; i < 2; ++i) {
+    const auto token = reader.next();
+    if (!token.ok() || token->kind != ValueKind::kTensor || token->bytes.empty()) return -1;
+    const std::span<const float> values(reinterpret_cast<const float*>(token->bytes.data()),
+                                        token->bytes.size() / sizeof(float));
+    if (i == 0) found = values[0];
+    if (std::any_of(values.begin(), values.end(), [&](float one) { return one != found; })) {
+      return -1;
+    }
+  }
+  return found;
+}
+
+std::size_t weights_mapped() {
+  std::size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code ignored;
+    const auto target = std::filesystem::read_symlink(entry.path(), ignored);
+    if (target.string().find("reverie-weights") != std::string::npos) ++count;
+  }
+  return count;
+}
+
+class WeightsBase : public ::testing::Test {
+ protected:
+  WeightsBase() {
+    const auto address = learner_->listen("127.0.0.1:0");
+    EXPECT_TRUE(address.ok());
+    address_ = *address;
+  }
+  std::shared_ptr<Peer> join(const std::string& name) {
+    auto peer = weights_peer(name);
+    EXPECT_TRUE(peer->listen("127.0.0.1:0").ok());
+    EXPECT_TRUE(peer->connect(address_).ok());
+    return peer;
+  }
+  std::shared_ptr<Peer> learner_ = weights_peer("learner");
+  std::string address_;
+};
+
+class WeightsTest : public WeightsBase, public ::testing::WithParamInterface<bool> {};
+class SharedWeightsTest : public WeightsBase {};
+
+TEST_P(WeightsTest, AreTakenByVersionAndHeldWhole) {
+  const auto published = weights_on(learner_, {}, GetParam());
+  const auto taken = weights_on(join("actor"), {"learner"}, GetParam());
+  auto none = taken->pull(in_time());
+  ASSERT_TRUE(none.ok()) << none.status().to_string();
+  EXPECT_EQ(*none, nullptr);
+  ASSERT_TRUE(published->publish(3, filled(3.0f, 100'000)).ok());
+  auto third = taken->pull(in_time());
+  ASSERT_TRUE(third.ok()) << third.status().to_string();
+  EXPECT_EQ((*third)->version, 3u);
+  ASSERT_TRUE(published->publish(5, filled(5.0f, 1000)).ok());
+  EXPECT_EQ(taken->held()->version, 3u);
+  auto fifth = taken->pull(in_time());
+  ASSERT_TRUE(fifth.ok());
+  EXPECT_EQ(element_of(**fifth), 5.0f);
+  EXPECT_EQ(element_of(**third), 3.0f);  // still
+  EXPECT_EQ((*taken->pull(in_time()))->version, 5u);
+  EXPECT_EQ(published->publish(5, filled(0, 1)).code(), StatusCode::kInvalidArgument);
+}
+
+TEST_P(WeightsTest, AreWaitedForAndComeFromAnotherWhenThePublisherIsGone) {
+  auto published = weights_on(learner_, {}, GetParam());
+  const auto first = weights_on(join("first"), {"learner"}, GetParam());
+  Result<Weights::VersionPtr> got = Weights::VersionPtr();
+  std::thread waiter([&] { got = first->wait_for(1, in_time()); });
+  ASSERT_TRUE(published->publish(0, filled(1.0f, 10)).ok());
+  ASSERT_TRUE(published->publish(1, filled(2.0f, 50'000)).ok());
+  waiter.join();
+  ASSERT_TRUE(got.ok()) << got.status().to_string();
+  EXPECT_EQ(element_of(**got), 2.0f);
+  EXPECT_EQ(first->wait_for(2, Clock::system().now()).status().code(),
+            StatusCode::kDeadlineExceeded);
+  published.reset();
+  const auto late = weights_on(join("late"), {"learner", "first"}, GetParam());
+  got = late->pull(in_time());
+  ASSERT_TRUE(got.ok()) << got.status().to_string();
+  EXPECT_EQ(element_of(**got), 2.0f);
+  EXPECT_EQ(first->pull(in_time()).status().code(), StatusCode::kNotFound);
+  EXPECT_EQ(element_of(*first->held()), 2.0f);
+}
+
+TEST_P(WeightsTest, AreNeverTornWhileTheyChange) {
+  const auto published = weights_on(learner_, {}, GetParam());
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  constexpr std::uint64_t kVersions = 100;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&, i] {
+      const auto taken = weights_on(join("actor" + std::to_string(i)), {"learner"}, GetParam());
+      std::uint64_t last = 0;
+      while (last < kVersions) {
+        const auto got = taken->wait_for(last + 1, in_time());
+        if (!got.ok() || (*got)->version <= last ||
+            element_of(**got) != static_cast<float>((*got)->version)) {
+          ++wrong;
+          return;
+        }
+        last = (*got)->version;
+      }
+    });
+  }
+  for (std::uint64_t version = 1; version <= kVersions; ++version) {
+    ASSERT_TRUE(published->publish(version, filled(static_cast<float>(version), 20'000)).ok());
+    std::this_thread::yield();
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong.load(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(MappedAndSent, WeightsTest, ::testing::Bool());
+
+TEST_F(SharedWeightsTest, WhatAHolderWritesIsSeenByItAlone) {
+  const auto published = weights_on(learner_, {});
+  const auto taken = weights_on(join("actor"), {"learner"});
+  ASSERT_TRUE(published->publish(1, filled(1.0f, 1000)).ok());
+  const auto got = taken->pull(in_time());
+  ASSERT_TRUE(got.ok());
+  const auto mine = (*got)->value.bulk.front().bytes;
+  const_cast<std::byte*>(mine.data())[0] = std::byte{99};
+  EXPECT_EQ(element_of(**got), -1);
+  EXPECT_EQ(element_of(*published->held()), 1.0f);
+}
+
+TEST_F(SharedWeightsTest, LeaveNoMemoryBehind) {
+  {
+    const auto published = weights_on(learner_, {});
+    const auto taken = weights_on(join("actor"), {"learner"});
+    for (std::uint64_t version = 1; version <= 20; ++version) {
+      ASSERT_TRUE(published->publish(version, filled(1.0f, 1000)).ok());
+      ASSERT_TRUE(taken->pull(in_time()).ok());
+    }
+    EXPECT_EQ(weights_mapped(), 2u);
+  }
+  EXPECT_EQ(weights_mapped(), 0u);
+}
+
+TEST_F(SharedWeightsTest, RefuseWhatCannotBe) {
+  const auto published = weights_on(learner_, {});
+  EXPECT_EQ(Weights::make(learner_, {"policy", {}, true}).status().code(),
+            StatusCode::kAlreadyExists);
+  EXPECT_EQ(Weights::make(learner_, {"", {}, true}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Weights::make(learner_, {"other", {"learner"}, true}).status().code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(published->pull(in_time()).status().code(), StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace reverie

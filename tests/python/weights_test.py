@@ -1,0 +1,132 @@
+"""Weights by version, between processes and between peers of one."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import reverie
+
+LIMIT_S = 60.0
+
+# Takes weights until version 30, and prints what it has seen.
+ACTOR = """
+import sys
+import reverie
+
+rpc = reverie.Rpc(sys.argv[2])
+rpc.connect(sys.argv[1])
+weights = reverie.Weights(rpc, "policy", sources=["learner"], shared_memory=sys.argv[3] == "maps")
+last = 0
+while last < 30:
+    last, value = weights.wait(last)
+    assert (value["w"] == last).all() and (value["deep"][0] == 2 * last).all(), last
+    value["w"][0] = -1  # its own
+    assert value["name"] == f"version {last}"
+print(last)
+"""
+
+
+def nest_of(version):
+    return {
+        "w": np.full(20_000, version, np.float32),
+        "deep": [np.full((3, 5), 2 * version), np.float64(version)],
+        "name": f"version {version}",
+    }
+
+
+@pytest.mark.parametrize("how", ["maps", "sends"])
+def test_processes_take_whole_versions(how):
+    with reverie.Rpc("learner") as rpc:
+        address = rpc.listen()
+        weights = reverie.Weights(rpc, "policy")
+        actors = [
+            subprocess.Popen(
+                [sys.executable, "-c", ACTOR, address, f"actor-{i}", how],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for i in range(3)
+        ]
+        for version in range(1, 31):
+            weights.publish(version, nest_of(version))
+        for actor in actors:
+            out, _ = actor.communicate(timeout=LIMIT_S)
+            assert out == "30\n"
+        # What they wrote is not seen here.
+        assert (weights.held().value["w"] == 30).all()
+
+
+def _pair():
+    learner, actor = reverie.Rpc("learner"), reverie.Rpc("actor")
+    actor.connect(learner.listen())
+    return learner, actor
+
+
+def test_the_newest_is_taken_and_an_older_one_stays_as_it_was():
+    learner, actor = _pair()
+    with learner, actor, reverie.Weights(learner, "w") as published:
+        taken = reverie.Weights(actor, "w", sources=["learner"])
+        assert taken.pull() is None
+        assert taken.version is None
+        published.publish(0, nest_of(0))
+        published.publish(4, nest_of(4))
+        fourth = taken.pull()
+        assert fourth.version == taken.version == published.version == 4
+        published.publish(9, None)
+        assert taken.held() is fourth
+        assert taken.wait(4, timeout_s=LIMIT_S) == (9, None)
+        assert (fourth.value["w"] == 4).all()
+        with pytest.raises(reverie.errors.DeadlineExceededError, match="10 or above"):
+            taken.wait(9, timeout_s=0.05)
+
+
+def test_torch_tensors_come_as_such():
+    torch = pytest.importorskip("torch")
+    learner, actor = _pair()
+    with learner, actor:
+        published = reverie.Weights(learner, "w")
+        taken = reverie.Weights(actor, "w", sources=["learner"])
+        layer = torch.nn.Linear(7, 5)
+        published.publish(1, dict(layer.state_dict()))
+        other = torch.nn.Linear(7, 5)
+        other.load_state_dict(taken.wait().value)
+        assert torch.equal(other.weight, layer.weight)
+
+
+def test_one_that_comes_late_gets_it_from_another():
+    learner, actor = _pair()
+    with actor:
+        with learner:
+            published = reverie.Weights(learner, "w")
+            taken = reverie.Weights(actor, "w", sources=["learner"])
+            published.publish(1, nest_of(1))
+            assert taken.pull().version == 1
+        with reverie.Rpc("late") as late:
+            late.connect(actor.listen())
+            weights = reverie.Weights(late, "w", sources=["learner", "actor"])
+            assert (weights.pull().value["w"] == 1).all()
+
+
+def test_misuse_is_refused():
+    learner, actor = _pair()
+    with learner, actor:
+        published = reverie.Weights(learner, "w")
+        published.publish(3, 1)
+        with pytest.raises(reverie.errors.InvalidArgumentError, match="versions rise"):
+            published.publish(3, 2)
+        with pytest.raises(reverie.errors.AlreadyExistsError, match="'w'"):
+            reverie.Weights(learner, "w")
+        with pytest.raises(reverie.errors.InvalidArgumentError, match="this peer"):
+            reverie.Weights(learner, "x", sources=["learner"])
+        with pytest.raises(reverie.errors.UnavailableError, match="no source"):
+            published.pull()
+        with pytest.raises(TypeError, match="no encoding"):
+            published.publish(4, object())
+        published.close()
+        published.close()
+        again = reverie.Weights(learner, "w")
+        with pytest.raises(reverie.errors.NotFoundError):
+            reverie.Weights(actor, "w", sources=["nobody"]).pull(timeout_s=LIMIT_S)
+        again.close()
