@@ -9,6 +9,7 @@ import pytest
 # Extras that a machine may lack.
 _NEEDS = {
     "atari_recording.py": ("ale_py", "PIL"),
+    "elastic_training.py": ("torch",),
     "index_server.py": ("torch",),
     "sb3_dqn.py": ("stable_baselines3",),
     "tianshou_dqn.py": ("tianshou",),

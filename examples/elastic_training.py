@@ -1,0 +1,119 @@
+r"""Training with torch on peers that come and go; the loop is Algorithm 1 of the moolib paper.
+
+    python examples/elastic_training.py                     # four processes, one killed and back
+    torchrun --nproc-per-node 4 examples/elastic_training.py
+    torchrun --nnodes 2 --nproc-per-node 4 --rdzv-backend c10d --rdzv-endpoint HOST:29400 \
+        examples/elastic_training.py                        # on each host; see below
+
+Each peer computes gradients of its own batches. ``reverie.Accumulator`` sums them until there are
+256 samples, whichever peers brought them, and all take the same step. A peer that dies takes
+nothing along but its last batch; one that comes gets the model and the optimizer's state from the
+leader.
+
+Under torchrun the first process has the broker, at the port behind torchrun's own. torchrun
+itself restarts all processes of a host when one dies (``--max-restarts``), unless a process is
+started again by other means. Between hosts peers need a token: REVERIE_TOKEN, the same on all.
+"""
+
+import argparse
+import multiprocessing
+import os
+import time
+
+import torch
+
+import reverie
+
+PEERS = 4
+STEPS = 120
+BATCH = 32
+
+
+def batch(generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """Points of a plane, and whether they lie in a ring."""
+    x = 4 * torch.rand(BATCH, 2, generator=generator) - 2
+    radius = x.norm(dim=1)
+    return x, ((radius > 0.7) & (radius < 1.5)).float()
+
+
+def train(address: str, name: str, token: str | None) -> None:
+    """One peer, until the model has had its steps."""
+    generator = torch.Generator().manual_seed(int(name.rpartition("-")[2]))
+    model = torch.nn.Sequential(torch.nn.Linear(2, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    brought, loss = 0, torch.zeros(())
+    with reverie.Rpc(name, token=token) as rpc:
+        rpc.connect(address)
+        with reverie.Group(rpc, "training") as group:
+            accumulator = reverie.Accumulator("model", model.parameters(), model.buffers(), group)
+            accumulator.set_virtual_batch_size(8 * BATCH)
+            while accumulator.model_version() < STEPS or accumulator.has_gradients():
+                accumulator.update()
+                if accumulator.wants_state():  # this peer leads, and another one has come
+                    accumulator.set_state({"optimizer": optimizer.state_dict()})
+                if accumulator.has_new_state():  # the model was overwritten with the leader's
+                    optimizer.load_state_dict(accumulator.state()["optimizer"])
+                if accumulator.has_gradients():
+                    optimizer.step()
+                    accumulator.zero_gradients()
+                elif accumulator.wants_gradients():
+                    x, y = batch(generator)
+                    loss = torch.nn.functional.binary_cross_entropy_with_logits(model(x)[:, 0], y)
+                    loss.backward()
+                    accumulator.reduce_gradients(BATCH)
+                    brought += 1
+                else:
+                    time.sleep(0.001)  # or act, or load the next batch
+            accumulator.close()
+    print(f"{name}: brought {brought} batches, last loss {float(loss.detach()):.3f}", flush=True)
+    if float(loss.detach()) > 0.6:  # 0.69 is a guess
+        raise SystemExit(f"{name} has learned nothing")
+
+
+def under_torchrun() -> None:
+    """One process of many that torchrun has started."""
+    rank, token = int(os.environ["RANK"]), os.environ.get("REVERIE_TOKEN")
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]) + 1
+    if rank > 0:
+        train(f"{host}:{port}", f"peer-{rank}", token)
+        return
+    with reverie.Broker(token=token) as broker:
+        address = broker.listen(f"0.0.0.0:{port}" if token else f"127.0.0.1:{port}")
+        train(address, "peer-0", token)
+        while any(group["members"] for group in broker.groups()):
+            time.sleep(0.05)  # the others have not left yet
+
+
+def on_this_host() -> None:
+    """Starts the peers, kills one, and starts it again."""
+    context = multiprocessing.get_context("spawn")
+    with reverie.Broker() as broker:
+        address = broker.listen()
+
+        def start(name: str) -> multiprocessing.process.BaseProcess:
+            peer = context.Process(target=train, args=(address, name, None))
+            peer.start()
+            return peer
+
+        def members() -> list[str]:
+            return [name for group in broker.groups() for name in group["members"]]
+
+        peers = {name: start(name) for name in (f"peer-{i}" for i in range(PEERS))}
+        while len(members()) < PEERS:
+            time.sleep(0.02)
+        peers["peer-3"].kill()
+        while "peer-3" in members():
+            time.sleep(0.02)
+        peers["peer-3"] = start("peer-3")
+        for peer in peers.values():
+            peer.join()
+        if any(peer.exitcode != 0 for peer in peers.values()):
+            raise SystemExit("a peer failed")
+
+
+if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        under_torchrun()
+    else:
+        on_this_host()
