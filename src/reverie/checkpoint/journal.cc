@@ -52,25 +52,6 @@ Journal::~Journal() {
 
 // --- Records ---------------------------------------------------------------------------------
 
-template <typename Write>
-void Journal::record(Write write) {
-  MutexLock lock(mutex_);
-  record_locked(std::move(write));
-}
-
-template <typename Write>
-void Journal::record_locked(Write write) {
-  if (!failed_.ok() && !is_healing_) return;
-  const std::uint32_t count = writer_.count;
-  const std::size_t size = writer_.records.size();
-  write(writer_);
-  const std::uint64_t new_bytes = writer_.records.size() - size;
-  file_bytes_ += new_bytes;
-  bytes_ += new_bytes;
-  cut_bytes_ += new_bytes;
-  last_record_.fetch_add(writer_.count - count, std::memory_order_release);
-}
-
 void Journal::take_records() {
   if (writer_.count == 0) return;
   Pending& pending = pending_.emplace_back();
