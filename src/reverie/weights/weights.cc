@@ -376,7 +376,7 @@ class Weights::Impl : public std::enable_shared_from_this<Weights::Impl> {
       std::swap(held_, made);  // the old one goes under no lock
       held = held_;
       std::erase_if(waiters_, [&](const Waiter& waiter) {
-        if (held_.about->version < waiter.ask.at_least) return false;
+        if (held.about->version < waiter.ask.at_least) return false;
         ready.push_back(waiter);
         return true;
       });
