@@ -47,18 +47,15 @@ std::shared_ptr<ReplayService> open_local(std::vector<TableOptions> tables, Cloc
 // A store with a journal in a folder of its own.
 ServiceKind durable(const std::string& name, checkpoint::Durability durability) {
   return {name,
-          [durability](std::vector<TableOptions> tables, Clock& clock) {
+          [durability](std::vector<TableOptions> tables, Clock&) {
             std::string folder = ::testing::TempDir() + "journal_XXXXXX";
             EXPECT_NE(::mkdtemp(folder.data()), nullptr);
             checkpoint::CheckpointerOptions options;
             options.journal.durability = durability;
             std::shared_ptr<checkpoint::Checkpointer> checkpointer =
                 checkpoint::Checkpointer::open(folder, options).value();
-            StoreOptions store;
-            // A far service waits by its own clock, as the deadlines of its requests do.
-            if (durability != checkpoint::Durability::kSync) store.clock = &clock;
             std::shared_ptr<LocalService> service =
-                checkpointer->open_store(std::move(tables), store).value();
+                checkpointer->open_store(std::move(tables), {}).value();
             LocalService* const raw = service.get();
             return std::shared_ptr<ReplayService>(
                 raw, [folder, checkpointer, service](ReplayService*) mutable {
@@ -69,8 +66,7 @@ ServiceKind durable(const std::string& name, checkpoint::Durability durability) 
                 });
           },
           // It says how long requests wait, by a clock that is not the test's.
-          durability == checkpoint::Durability::kSync ? std::vector<Lack>{Lack::kReasons}
-                                                      : std::vector<Lack>{},
+          {Lack::kReasons},
           /*is_far=*/true};  // confirmed by the thread that writes
 }
 
