@@ -69,13 +69,14 @@ class Store {
   ForkGuard fork_guard_;
 };
 
-void init_store(Store* self, nb::list tables, nb::handle max_bytes, nb::handle seed,
-                nb::handle checkpoints) {
+void init_store(Store* self, nb::list tables, nb::handle max_bytes, nb::handle memory,
+                nb::handle seed, nb::handle checkpoints) {
   std::vector<TableOptions> options;
   for (nb::handle table : tables) options.push_back(table_options(nb::cast<nb::dict>(table)));
   StoreOptions store;
   if (!max_bytes.is_none()) store.max_bytes = integer_argument("max_bytes", max_bytes, 1);
   store.registry = &registry();
+  store.memory = chunk_memory(memory);
   std::optional<std::uint64_t> given;
   if (!seed.is_none()) given = static_cast<std::uint64_t>(integer_argument("seed", seed, 0));
   const std::optional<checkpoint::WorkerOptions> worker = checkpoint_options(checkpoints);
@@ -98,10 +99,10 @@ void bind_replay(nb::module_& m) {
   using namespace nb::literals;
   bind_inspection(m);
   nb::class_<Store>(m, "Store", "See ``reverie.Store``.")
-      .def("__init__", &init_store, "tables"_a, "max_bytes"_a.none(), "seed"_a.none(),
-           "checkpoints"_a.none(),
+      .def("__init__", &init_store, "tables"_a, "max_bytes"_a.none(), "memory"_a.none(),
+           "seed"_a.none(), "checkpoints"_a.none(),
            nb::sig("def __init__(self, tables: list[dict[str, typing.Any]], "
-                   "max_bytes: int | None, seed: int | None, "
+                   "max_bytes: int | None, memory: tuple[str, int] | None, seed: int | None, "
                    "checkpoints: dict[str, typing.Any] | None) -> None"))
       .def("client", &Store::client, "raises_corrupt"_a = false,
            nb::sig("def client(self, raises_corrupt: bool = False) -> Client"))

@@ -126,9 +126,9 @@ std::vector<TableOptions> tables_options(nb::list tables) {
   return options;
 }
 
-ServerOptions server_options(nb::handle max_bytes, std::vector<std::string> addresses,
-                             std::string token, bool insecure, nb::handle tls,
-                             const std::map<std::string, std::size_t>& limits,
+ServerOptions server_options(nb::handle max_bytes, nb::handle memory,
+                             std::vector<std::string> addresses, std::string token, bool insecure,
+                             nb::handle tls, const std::map<std::string, std::size_t>& limits,
                              const std::string& codec) {
   ServerOptions server;
   const std::optional<CodecChoice> choice = codec_choice_from_name(codec);
@@ -138,6 +138,7 @@ ServerOptions server_options(nb::handle max_bytes, std::vector<std::string> addr
   server.reverb.codec = *choice;
   if (!max_bytes.is_none()) server.store.max_bytes = integer_argument("max_bytes", max_bytes, 1);
   server.store.registry = &registry();
+  server.store.memory = chunk_memory(memory);
   server.addresses = std::move(addresses);
   server.grpc.token = std::move(token);
   server.grpc.is_insecure_allowed = insecure;
@@ -150,23 +151,24 @@ ServerOptions server_options(nb::handle max_bytes, std::vector<std::string> addr
   return server;
 }
 
-void init_server(PyServer* self, nb::list tables, nb::handle max_bytes,
+void init_server(PyServer* self, nb::list tables, nb::handle max_bytes, nb::handle memory,
                  std::vector<std::string> addresses, std::string token, bool insecure,
                  nb::handle tls, const std::map<std::string, std::size_t>& limits,
                  const std::string& codec, nb::handle checkpoints) {
   std::vector<TableOptions> given = tables_options(tables);
-  ServerOptions options = server_options(max_bytes, std::move(addresses), std::move(token),
+  ServerOptions options = server_options(max_bytes, memory, std::move(addresses), std::move(token),
                                          insecure, tls, limits, codec);
   options.checkpoints = checkpoint_options(checkpoints);
   new (self) PyServer(
       unwrap(without_gil([&] { return Server::open(std::move(given), std::move(options)); })));
 }
 
-void check_server(nb::list tables, nb::handle max_bytes, std::vector<std::string> addresses,
-                  std::string token, bool insecure, nb::handle tls,
-                  const std::map<std::string, std::size_t>& limits, const std::string& codec) {
+void check_server(nb::list tables, nb::handle max_bytes, nb::handle memory,
+                  std::vector<std::string> addresses, std::string token, bool insecure,
+                  nb::handle tls, const std::map<std::string, std::size_t>& limits,
+                  const std::string& codec) {
   std::vector<TableOptions> given = tables_options(tables);
-  ServerOptions options = server_options(max_bytes, std::move(addresses), std::move(token),
+  ServerOptions options = server_options(max_bytes, memory, std::move(addresses), std::move(token),
                                          insecure, tls, limits, codec);
   unwrap(without_gil([&] { return Server::check(std::move(given), std::move(options)); }));
 }
@@ -263,10 +265,12 @@ std::vector<std::tuple<std::string, std::string>> shard_states(const ClientHandl
 void bind_server(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<PyServer>(m, "Server", "See ``reverie.Server``.")
-      .def("__init__", &init_server, "tables"_a, "max_bytes"_a.none(), "addresses"_a, "token"_a,
-           "insecure"_a, "tls"_a.none(), "limits"_a, "codec"_a, "checkpoints"_a.none(),
+      .def("__init__", &init_server, "tables"_a, "max_bytes"_a.none(), "memory"_a.none(),
+           "addresses"_a, "token"_a, "insecure"_a, "tls"_a.none(), "limits"_a, "codec"_a,
+           "checkpoints"_a.none(),
            nb::sig("def __init__(self, tables: list[dict[str, typing.Any]], "
-                   "max_bytes: int | None, addresses: list[str], token: str, insecure: bool, "
+                   "max_bytes: int | None, memory: tuple[str, int] | None, addresses: list[str], "
+                   "token: str, insecure: bool, "
                    "tls: tuple[str, str, str] | None, limits: dict[str, int], "
                    "codec: str, checkpoints: dict[str, typing.Any] | None) -> None"))
       .def("client", &PyServer::client, "raises_corrupt"_a = false,
@@ -280,10 +284,10 @@ void bind_server(nb::module_& m) {
       .def_prop_ro("addresses", &PyServer::addresses)
       .def_prop_ro("port", &PyServer::port)
       .def_prop_ro("figures", &PyServer::figures);
-  m.def("check_server", &check_server, "tables"_a, "max_bytes"_a.none(), "addresses"_a, "token"_a,
-        "insecure"_a, "tls"_a.none(), "limits"_a, "codec"_a,
+  m.def("check_server", &check_server, "tables"_a, "max_bytes"_a.none(), "memory"_a.none(),
+        "addresses"_a, "token"_a, "insecure"_a, "tls"_a.none(), "limits"_a, "codec"_a,
         nb::sig("def check_server(tables: list[dict[str, typing.Any]], max_bytes: int | None, "
-                "addresses: list[str], token: str, insecure: bool, "
+                "memory: tuple[str, int] | None, addresses: list[str], token: str, insecure: bool, "
                 "tls: tuple[str, str, str] | None, limits: dict[str, int], "
                 "codec: str) -> None"),
         "Raises what ``Server`` would, except where a port is in use; listens nowhere.");

@@ -3,10 +3,12 @@
 #include <string>
 #include <vector>
 
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 
 #include "python/bindings/convert.h"
 #include "reverie/checkpoint/inspection.h"
+#include "reverie/spill/spill.h"
 
 namespace reverie::python {
 namespace {
@@ -26,6 +28,12 @@ Durability durability_of(const std::string& name) {
 }
 
 }  // namespace
+
+std::shared_ptr<ChunkMemory> chunk_memory(nb::handle given) {
+  if (given.is_none()) return nullptr;
+  const auto [folder, memory_bytes] = nb::cast<std::pair<std::string, std::int64_t>>(given);
+  return unwrap(spill::Spill::open({folder, memory_bytes}));
+}
 
 std::optional<checkpoint::WorkerOptions> checkpoint_options(nb::handle given) {
   if (given.is_none()) return std::nullopt;

@@ -1,6 +1,7 @@
-// Checkpoints of a store, as Python tells of them.
+// What of a store lies on a disk, as Python tells of it: checkpoints, and chunks beyond memory.
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include <nanobind/nanobind.h>
@@ -14,6 +15,9 @@ namespace nb = nanobind;
 
 // The options from what `DefaultCheckpointer._options()` returns, or None.
 std::optional<checkpoint::WorkerOptions> checkpoint_options(nb::handle given);
+
+// The memory that a pair (folder, memory_bytes) describes; null for None.
+std::shared_ptr<ChunkMemory> chunk_memory(nb::handle given);
 
 // The path of the checkpoint that the store began with, and its payload; None if it began empty.
 nb::object loaded_checkpoint(const LocalService& store);

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from typing import Any, Literal
 
 from reverie import _checks
@@ -18,6 +19,7 @@ from reverie.errors import InvalidArgumentError
 
 Durability = Literal["none", "interval", "sync"]
 _DURABILITY = ("none", "interval", "sync")
+_MEMORY_BYTES_MIN = 16 << 20
 _ON_MISMATCH = ("refuse", "mine", "theirs", "drop")
 
 
@@ -132,6 +134,30 @@ def native_options(
         return None
     _checks.instance("checkpointer", checkpointer, DefaultCheckpointer)
     return checkpointer._options(every_s, every_inserts, durability)
+
+
+def native_memory(
+    memory_bytes: int | None, spill_folder: str | os.PathLike[str] | None
+) -> tuple[str, int] | None:
+    """Where the chunks of a store lie, in the form that the native store takes.
+
+    Raises:
+        InvalidArgumentError: ``spill_folder`` without ``memory_bytes``, or that too small.
+    """
+    if memory_bytes is None:
+        if spill_folder is not None:
+            raise InvalidArgumentError(
+                "spill_folder is given without memory_bytes, the memory beyond which chunks go "
+                "there; give both"
+            )
+        return None
+    memory_bytes = _checks.integer("memory_bytes", memory_bytes, _MEMORY_BYTES_MIN)
+    if spill_folder is None:
+        return tempfile.gettempdir(), memory_bytes
+    folder = _checks.path("spill_folder", spill_folder)
+    if not os.path.isdir(folder):
+        raise InvalidArgumentError(f"spill_folder is {folder!r}; give a folder that is there")
+    return folder, memory_bytes
 
 
 __all__ = ["DefaultCheckpointer", "TempDirCheckpointer"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,7 +11,7 @@ from reverie import _checks, _reverie
 from reverie._checkpointed import Checkpointed
 from reverie._options import CODECS, Codec, OnCorrupt, raises_on_corrupt
 from reverie._process_bound import ProcessBound
-from reverie.checkpointers import DefaultCheckpointer, Durability, native_options
+from reverie.checkpointers import DefaultCheckpointer, Durability, native_memory, native_options
 from reverie.client import Client
 from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 from reverie.store import checked_tables
@@ -116,6 +117,9 @@ class Server(Checkpointed, ProcessBound):
             ``host:port`` take by themselves.
         max_bytes: the bound of all steps and items together; inserts wait for room. None for no
             bound.
+        memory_bytes: how much of the steps may be in memory, at least 16 MiB; what is sampled least
+            goes to a file without a name beyond, and comes back for a batch at once. None for all.
+        spill_folder: of that file, on a disk; None for that of temporary files.
         limits: the limits of connections and messages.
         codec: how chunks of all writers are kept: ``"lz4"`` or ``"zstd"`` compresses each
             column of a raw chunk that comes from one of our writers, floats too, where that makes
@@ -156,6 +160,8 @@ class Server(Checkpointed, ProcessBound):
         tls: ServerTls | None = None,
         insecure: bool = False,
         max_bytes: int | None = None,
+        memory_bytes: int | None = None,
+        spill_folder: str | os.PathLike[str] | None = None,
         unix_path: str | None = None,
         limits: ServerLimits = ServerLimits(),  # noqa: B008 - immutable
         codec: Codec = "auto",
@@ -169,6 +175,7 @@ class Server(Checkpointed, ProcessBound):
         self._native = _reverie.Server(
             [table._options() for table in self._tables],
             max_bytes,
+            native_memory(memory_bytes, spill_folder),
             _checked_addresses(host, port, unix_path, token, insecure, tls, limits),
             token,
             insecure,
@@ -264,6 +271,8 @@ def check_server(
     tls: ServerTls | None = None,
     insecure: bool = False,
     max_bytes: int | None = None,
+    memory_bytes: int | None = None,
+    spill_folder: str | os.PathLike[str] | None = None,
     unix_path: str | None = None,
     limits: ServerLimits = ServerLimits(),  # noqa: B008 - immutable
     codec: Codec = "auto",
@@ -276,6 +285,7 @@ def check_server(
     _reverie.check_server(
         [table._options() for table in checked_tables(tables, max_bytes)],
         max_bytes,
+        native_memory(memory_bytes, spill_folder),
         _checked_addresses(host, port, unix_path, token, insecure, tls, limits),
         token,
         insecure,

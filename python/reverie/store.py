@@ -1,5 +1,6 @@
 """The store that lives in the user's own process."""
 
+import os
 from collections.abc import Sequence
 from types import TracebackType
 
@@ -7,7 +8,7 @@ from reverie import _checks, _options, _reverie
 from reverie._checkpointed import Checkpointed
 from reverie._options import CODECS, OnCorrupt, raises_on_corrupt
 from reverie._process_bound import ProcessBound
-from reverie.checkpointers import DefaultCheckpointer, Durability, native_options
+from reverie.checkpointers import DefaultCheckpointer, Durability, native_memory, native_options
 from reverie.client import Client
 from reverie.errors import InvalidArgumentError, NotFoundError, UnsupportedTypeError
 from reverie.table import Table
@@ -52,6 +53,9 @@ class Store(Checkpointed, ProcessBound):
         tables: at least one, of different names. Each belongs to this store from now on.
         max_bytes: the bound of all steps and items together; inserts wait for room, and fail if
             there never is. None for no bound.
+        memory_bytes: how much of the steps may be in memory, at least 16 MiB; what is sampled least
+            goes to a file without a name beyond, and comes back for a batch at once. None for all.
+        spill_folder: of that file, on a disk; None for that of temporary files.
         seed: seeds the keys that clients choose for items, chunks and episodes, in one thread each;
             None takes one from the system. Each client has a number of its own, so that two never
             choose the same. Selectors have seeds of their own.
@@ -85,6 +89,8 @@ class Store(Checkpointed, ProcessBound):
         tables: Sequence[Table],
         *,
         max_bytes: int | None = None,
+        memory_bytes: int | None = None,
+        spill_folder: str | os.PathLike[str] | None = None,
         codec: str = "auto",
         seed: int | None = None,
         checkpointer: DefaultCheckpointer | None = None,
@@ -97,6 +103,7 @@ class Store(Checkpointed, ProcessBound):
         self._native = _reverie.Store(
             [table._options() for table in self._tables],
             max_bytes,
+            native_memory(memory_bytes, spill_folder),
             _options.checked_seed(seed),
             native_options(checkpointer, checkpoint_every, checkpoint_every_inserts, durability),
         )

@@ -308,6 +308,8 @@ VALID = {
     "limits": reverie.ServerLimits(),
     "mask": None,
     "max_bytes": None,
+    "memory_bytes": 16 << 20,
+    "spill_folder": ".",
     "max_chunk_length": 1,
     "max_diff": 10.0,
     "max_frames": 1000,

@@ -89,6 +89,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--max-bytes", type=int, help="of all steps and items together")
     parser.add_argument(
+        "--memory-bytes", type=int, help="of the steps, beyond which they go to a file"
+    )
+    parser.add_argument(
+        "--spill-folder", type=Path, metavar="FOLDER", help="of that file, which has no name"
+    )
+    parser.add_argument(
         "--checkpoints",
         type=Path,
         metavar="FOLDER",
@@ -176,6 +182,8 @@ def _config(arguments: argparse.Namespace) -> ServerConfig:
             "token_file",
             "insecure",
             "max_bytes",
+            "memory_bytes",
+            "spill_folder",
             "checkpoints",
             "checkpoint_every",
             "durability",

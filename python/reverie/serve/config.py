@@ -32,6 +32,8 @@ class ServerConfig(NamedTuple):
     insecure: bool = False
     unix_path: Path | None = None
     max_bytes: int | None = None
+    memory_bytes: int | None = None
+    spill_folder: Path | None = None
     limits: ServerLimits = ServerLimits()
     codec: Codec = "auto"
     checkpoints: Path | None = None
@@ -76,6 +78,8 @@ class ServerConfig(NamedTuple):
             "insecure": self.insecure,
             "unix_path": None if self.unix_path is None else str(self.unix_path),
             "max_bytes": self.max_bytes,
+            "memory_bytes": self.memory_bytes,
+            "spill_folder": self.spill_folder,
             "limits": self.limits,
             "codec": self.codec,
         }

@@ -119,6 +119,8 @@ class _Reader:
             insecure=top.take("insecure", bool, False),
             unix_path=self._file(top, "unix_path", None),
             max_bytes=top.take("max_bytes", int, None, least=1),
+            memory_bytes=top.take("memory_bytes", int, None),
+            spill_folder=self._file(top, "spill_folder", None),
             limits=self._limits(top.section("limits")),
             codec=self._codec(top),
             checkpoints=self._file(top, "checkpoints", None),

@@ -42,7 +42,8 @@ class Window {
 
 class Reader {
  public:
-  Reader(FileSystem& files, std::string folder) : files_(files), folder_(std::move(folder)) {}
+  Reader(FileSystem& files, std::string folder, Allocator& allocator = Allocator::heap())
+      : files_(files), folder_(std::move(folder)), allocator_(allocator) {}
 
   Result<Manifest> manifest() {
     const std::string path = join_path(folder_, kManifestName);
@@ -138,7 +139,7 @@ class Reader {
             "file from a copy, or remove this checkpoint to load the one before",
             entry.origin.key, path, entry.size_bytes, entry.offset);
       }
-      auto chunk = read_chunk(entry, schemas_[entry.schema], bytes, Allocator::heap());
+      auto chunk = read_chunk(entry, schemas_[entry.schema], bytes, allocator_);
       if (!chunk.ok()) {
         return chunk.status().with_context(format("chunk {} in '{}', {} bytes from byte {} on",
                                                   entry.origin.key, path, entry.size_bytes,
@@ -271,7 +272,8 @@ class Reader {
 
   FileSystem& files_;
   const std::string folder_;
-  std::string path_;  // of `tables`
+  Allocator& allocator_;  // of chunks
+  std::string path_;      // of `tables`
   std::vector<std::byte> bytes_;
   std::vector<Ref<const ChunkSchema>> schemas_;
   std::vector<Ref<const Layout>> layouts_;
@@ -329,10 +331,11 @@ std::string component_text(const ComponentSpec& spec) {
   return text + ")";
 }
 
-Result<LoadedCheckpoint> read_checkpoint(FileSystem& files, const std::string& folder) {
+Result<LoadedCheckpoint> read_checkpoint(FileSystem& files, const std::string& folder,
+                                         Allocator& allocator) {
   LoadedCheckpoint loaded;
   loaded.folder = folder;
-  Reader reader(files, folder);
+  Reader reader(files, folder, allocator);
   REVERIE_ASSIGN_OR_RETURN(loaded.manifest, reader.manifest());
   REVERIE_ASSIGN_OR_RETURN(const std::vector<Section> sections, reader.sections(loaded.manifest));
   REVERIE_RETURN_IF_ERROR(reader.read_lists(sections, loaded.manifest));

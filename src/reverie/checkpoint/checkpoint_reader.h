@@ -23,7 +23,8 @@ struct LoadedCheckpoint {
 
 // DATA_LOSS names the file, the section or chunk, and its offset; UNIMPLEMENTED a version that is
 // not known. Reads every byte that the checkpoint refers to.
-Result<LoadedCheckpoint> read_checkpoint(FileSystem& files, const std::string& folder);
+Result<LoadedCheckpoint> read_checkpoint(FileSystem& files, const std::string& folder,
+                                         Allocator& allocator = Allocator::heap());
 
 // What a checkpoint says of itself and of its tables, without items and chunks. Checks `manifest`
 // and `tables`, not the chunks.

@@ -161,6 +161,11 @@ class Writer {
     if (!is_new) return {};
     const std::uint32_t rows = chunk.rows();
     REVERIE_CHECK(rows >= rows_wanted && rows > 0);
+    if (memory_ != nullptr) {
+      places_.clear();
+      chunk.add_places(0, rows, places_);
+      memory_->prefetch(places_);
+    }
     REVERIE_ASSIGN_OR_RETURN(const ChunkBytes bytes, chunk_bytes(chunk, rows));
     const ChunkName name{
         {chunk.key(), chunk.episode(), chunk.first_step()}, rows, bytes.crc(), bytes.size_bytes()};
@@ -277,6 +282,8 @@ class Writer {
   const WriteRequest& request_;
   const StoredChunks& stored_;
   const std::string folder_;
+  ChunkMemory* const memory_ = service_.chunk_memory();
+  std::vector<ChunkMemory::Range> places_;  // of the chunk that is written
 
   std::unique_ptr<File> tables_file_;
   std::unique_ptr<SectionWriter> tables_;

@@ -28,7 +28,7 @@ Result<std::unique_ptr<Checkpointer>> Checkpointer::open(const std::string& path
       new Checkpointer(files, std::move(place), std::move(options), std::move(lock)));
 }
 
-Result<std::optional<LoadedCheckpoint>> Checkpointer::load() {
+Result<std::optional<LoadedCheckpoint>> Checkpointer::load(Allocator& allocator) {
   std::string folder;
   if (place_.number) {
     folder = join_path(place_.root, checkpoint_name(*place_.number));
@@ -44,7 +44,7 @@ Result<std::optional<LoadedCheckpoint>> Checkpointer::load() {
       return std::optional<LoadedCheckpoint>();
     }
   }
-  REVERIE_ASSIGN_OR_RETURN(LoadedCheckpoint loaded, read_checkpoint(files_, folder));
+  REVERIE_ASSIGN_OR_RETURN(LoadedCheckpoint loaded, read_checkpoint(files_, folder, allocator));
   return std::optional(std::move(loaded));
 }
 
@@ -53,7 +53,9 @@ Result<std::shared_ptr<LocalService>> Checkpointer::open_store(std::vector<Table
                                                                std::string* folder) {
   if (folder != nullptr) folder->clear();
   REVERIE_RETURN_IF_ERROR(check_place());
-  REVERIE_ASSIGN_OR_RETURN(std::optional<LoadedCheckpoint> loaded, load());
+  Allocator& allocator =
+      options.memory ? static_cast<Allocator&>(*options.memory) : Allocator::heap();
+  REVERIE_ASSIGN_OR_RETURN(std::optional<LoadedCheckpoint> loaded, load(allocator));
   if (!loaded) {
     REVERIE_ASSIGN_OR_RETURN(std::shared_ptr<LocalService> store,
                              LocalService::open(std::move(tables), options));

@@ -49,8 +49,8 @@ class Checkpointer {
   const std::string& root() const { return place_.root; }
   const CheckpointerOptions& options() const { return options_; }
 
-  // The checkpoint to begin with, if there is one.
-  Result<std::optional<LoadedCheckpoint>> load();
+  // The checkpoint to begin with, if there is one; its chunks from `allocator`.
+  Result<std::optional<LoadedCheckpoint>> load(Allocator& allocator = Allocator::heap());
   // A store of these tables, with what the checkpoint to begin with holds, and what the journal
   // holds beyond. `loaded`, if not null, becomes the path of that checkpoint, or "". With a journal
   // a store that is not what the disk holds begins with a checkpoint of its own.

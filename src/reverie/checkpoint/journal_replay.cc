@@ -29,7 +29,11 @@ constexpr std::uint64_t kRowFactorMax = 16;
 // The records of one file.
 class FileReplay {
  public:
-  FileReplay(LocalService& store, Replayed& replayed) : store_(store), replayed_(replayed) {}
+  FileReplay(LocalService& store, Replayed& replayed)
+      : store_(store),
+        replayed_(replayed),
+        allocator_(store.chunk_memory() != nullptr ? static_cast<Allocator&>(*store.chunk_memory())
+                                                   : Allocator::heap()) {}
 
   // Looks at groups before they are replayed: how much each chunk will hold. So a chunk takes no
   // more memory than its rows take in the file, whatever the capacity that the file says.
@@ -238,7 +242,7 @@ class FileReplay {
     const auto bytes = in.raw(in.left());
     if (!in.ok() || entry.schema >= schemas_.size()) return malformed(RecordType::kChunk);
     const Ref<const ChunkSchema>& schema = schemas_[entry.schema];
-    REVERIE_ASSIGN_OR_RETURN(Ref<Chunk> chunk, read_chunk(entry, schema, bytes, Allocator::heap()));
+    REVERIE_ASSIGN_OR_RETURN(Ref<Chunk> chunk, read_chunk(entry, schema, bytes, allocator_));
     const More more = chunks_.size() < more_.size() ? more_[chunks_.size()] : More();
     const bool is_open = capacity > 0 && more.rows > 0;
     if (is_open) {
@@ -259,12 +263,12 @@ class FileReplay {
   }
 
   // The same rows in a chunk that more may follow in.
-  static Result<Ref<Chunk>> with_room(const Chunk& rows, const ChunkEntry& entry,
-                                      const Ref<const ChunkSchema>& schema, std::uint32_t capacity,
-                                      std::uint64_t var_bytes) {
+  Result<Ref<Chunk>> with_room(const Chunk& rows, const ChunkEntry& entry,
+                               const Ref<const ChunkSchema>& schema, std::uint32_t capacity,
+                               std::uint64_t var_bytes) {
     if (!rows.is_raw()) return malformed(RecordType::kChunk);
-    REVERIE_ASSIGN_OR_RETURN(Ref<Chunk> chunk, Chunk::open(schema, entry.origin, capacity,
-                                                           var_bytes, Allocator::heap()));
+    REVERIE_ASSIGN_OR_RETURN(Ref<Chunk> chunk,
+                             Chunk::open(schema, entry.origin, capacity, var_bytes, allocator_));
     for (std::size_t c = 0; c < schema->column_count(); ++c) {
       for (std::uint32_t r = 0; r < entry.rows; ++r) {
         const auto bytes = rows.row_bytes(c, r);
@@ -390,6 +394,7 @@ class FileReplay {
 
   LocalService& store_;
   Replayed& replayed_;
+  Allocator& allocator_;  // of chunks
   std::vector<Table*> tables_;
   std::vector<Ref<const ChunkSchema>> schemas_;
   std::vector<Ref<const Layout>> layouts_;

@@ -6,7 +6,6 @@
 
 #include "reverie/record/chunk.h"
 #include "reverie/record/trajectory.h"
-#include "reverie/tensor/block_heap.h"
 
 namespace reverie {
 namespace {
@@ -35,14 +34,13 @@ StepKinds::Kind kind_of(std::span<const NamedValue> step, std::string_view struc
 }
 
 Result<Ref<Chunk>> chunk_of(const Ref<const ChunkSchema>& schema, std::span<const NamedValue> step,
-                            Random& random) {
+                            Random& random, Allocator& allocator) {
   std::size_t var_bytes = 0;
   for (const auto& [name, value] : step) {
     if (has_variable_size(value.dtype)) var_bytes += value.bytes.size();
   }
   const ChunkOrigin origin{random.next(), random.next(), 0};
-  REVERIE_ASSIGN_OR_RETURN(Ref<Chunk> chunk,
-                           Chunk::open(schema, origin, 1, var_bytes, BlockHeap::shared()));
+  REVERIE_ASSIGN_OR_RETURN(Ref<Chunk> chunk, Chunk::open(schema, origin, 1, var_bytes, allocator));
   for (std::size_t i = 0; i < step.size(); ++i) chunk->set_row(i, 0, step[i].value.bytes);
   chunk->publish(1);
   return chunk;
@@ -65,7 +63,8 @@ Status insert_step(ReplayService& service, std::span<const NamedValue> step,
                    TimePoint deadline, Random& random, const WaitOptions& wait, StepKinds* kinds) {
   if (step.empty()) return invalid_argument("the step has no columns; give it at least one array");
   const auto [schema, layout] = kinds ? kinds->find(step, structure) : kind_of(step, structure);
-  REVERIE_ASSIGN_OR_RETURN(const Ref<Chunk> chunk, chunk_of(schema, step, random));
+  REVERIE_ASSIGN_OR_RETURN(const Ref<Chunk> chunk,
+                           chunk_of(schema, step, random, chunk_allocator(service)));
   const Piece piece{chunk.get(), 0, 1};
   for (std::size_t i = 0; i < targets.size(); ++i) {
     Item item{random.next(), targets[i].priority, Trajectory(layout, {&piece, 1}), 0};

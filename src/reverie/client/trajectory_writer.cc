@@ -11,7 +11,6 @@
 #include "reverie/client/item_builder.h"
 #include "reverie/client/step_buffer.h"
 #include "reverie/client/table_signatures.h"
-#include "reverie/tensor/block_heap.h"
 
 namespace reverie {
 namespace {
@@ -168,7 +167,7 @@ Result<std::unique_ptr<TrajectoryWriter>> TrajectoryWriter::open(
     return invalid_argument("max_in_flight_items is 0; it must be at least 1");
   }
   Random random(options.seed);
-  Allocator& allocator = options.allocator ? *options.allocator : BlockHeap::shared();
+  Allocator& allocator = options.allocator ? *options.allocator : chunk_allocator(*service);
   Clock& clock = options.clock ? *options.clock : Clock::system();
   REVERIE_ASSIGN_OR_RETURN(auto steps, StepBuffer::make(options.chunks, allocator, random.next()));
   return std::unique_ptr<TrajectoryWriter>(new TrajectoryWriter(std::make_unique<State>(

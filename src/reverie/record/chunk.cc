@@ -182,6 +182,16 @@ std::size_t Chunk::size_bytes() const {
   return form_->size_bytes;
 }
 
+void Chunk::add_places(std::uint32_t first, std::uint32_t length,
+                       std::vector<std::span<const std::byte>>& out) const {
+  const RawRows raw(*this);
+  if (!raw) return out.push_back(form_->encoded.storage.bytes());
+  if (schema_->has_variable()) return out.push_back(storage_.bytes());
+  for (std::size_t c = 0; c < schema_->column_count(); ++c) {
+    out.push_back({row(c, first), length * schema_->row_bytes(c)});
+  }
+}
+
 std::span<const std::byte> Chunk::row_bytes(std::size_t column, std::uint32_t r) const {
   const std::byte* const place = row(column, r);
   if (!schema_->is_variable(column)) return {place, schema_->row_bytes(column)};

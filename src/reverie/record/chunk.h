@@ -154,6 +154,11 @@ class Chunk final : public RefCounted<Chunk> {
     return form_->encoded.storage.bytes().subspan(c.offset, c.size_bytes);
   }
 
+  // Where `length` rows from `first` on lie, for ChunkMemory::prefetch(): more than that where they
+  // are encoded, or vary in size.
+  void add_places(std::uint32_t first, std::uint32_t length,
+                  std::vector<std::span<const std::byte>>& out) const;
+
   // The whole message, if the chunk was kept as one of that kind; else nothing.
   std::span<const std::byte> enveloped(Envelope envelope) const {
     if (form_ == nullptr || form_->envelope != envelope) return {};

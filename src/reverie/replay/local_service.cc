@@ -32,6 +32,7 @@ Result<std::shared_ptr<LocalService>> LocalService::open(std::vector<TableOption
   }
   auto context = std::make_shared<StoreContext>(options.max_bytes,
                                                 options.clock ? *options.clock : Clock::system());
+  context->memory = std::move(options.memory);
   auto service = std::shared_ptr<LocalService>(new LocalService(context));
   const Registry& registry = options.registry ? *options.registry : shipped_components();
   for (TableOptions& table : tables) {

@@ -27,6 +27,8 @@ struct StoreOptions {
   // then fails; a full table still replaces items, so the bound may be passed by one item per
   // table.
   std::optional<std::int64_t> max_bytes;
+  // Where chunks lie; null for memory alone.
+  std::shared_ptr<ChunkMemory> memory = nullptr;
   Clock* clock = nullptr;              // the system's when null; outlives the service
   const Registry* registry = nullptr;  // the components that ship when null
 };
@@ -64,6 +66,7 @@ class LocalService final : public ReplayService {
   void settle(std::string_view session, std::uint64_t below) override;
   void receive(std::string_view table, std::span<const DrawId> draws) override;
   bool keeps_receipts(std::string_view table) override;
+  ChunkMemory* chunk_memory() override { return context_->memory.get(); }
   RequestId mutate(const MutateRequest& request, Done<MutateResult> done) override;
   RequestId lookup(const LookupRequest& request, Done<LookupResult> done) override;
   RequestId reset(std::string_view table, Done<Status> done) override;

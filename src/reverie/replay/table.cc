@@ -61,6 +61,7 @@ void Table::finish(Effects& effects) {
     }
     for (auto& [done, result, distinct] : effects.samples) {
       if (distinct) finish_distinct(result.batch);
+      prefetch(result.batch);
       done(std::move(result));
     }
     effects.inserts.clear();
@@ -71,6 +72,17 @@ void Table::finish(Effects& effects) {
     serve_waiting(context_->clock.now(), effects);
     if (log_ != nullptr) effects.logged = log_->position();
   }
+}
+
+void Table::prefetch(const SampleBatch& batch) const {
+  if (context_->memory == nullptr) return;
+  std::vector<ChunkMemory::Range> places;
+  for (const TrajectoryView& trajectory : batch.trajectories()) {
+    for (const Piece& piece : trajectory.pieces()) {
+      piece.chunk->add_places(piece.offset, piece.length, places);
+    }
+  }
+  context_->memory->prefetch(places);
 }
 
 void Table::finish_distinct(SampleBatch& batch) {
@@ -280,6 +292,7 @@ RequestId Table::sample(SampleRequest request, Done<SampleResult> done) {
   if (id == 0) {
     result.batch = std::move(request.batch);
     if (request.distinct) finish_distinct(result.batch);
+    prefetch(result.batch);
     done(std::move(result));
   }
   return id;

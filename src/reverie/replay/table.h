@@ -43,6 +43,7 @@ struct StoreContext {
   const std::int64_t calendar_offset_ns;
   TimerQueue timers;
   ChunkStore chunks;
+  std::shared_ptr<ChunkMemory> memory;  // where chunks lie; null for memory alone
   // Called, under no lock, when bytes came free while some table's insert waits for them.
   std::function<void()> on_room;
 };
@@ -167,6 +168,8 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   void log_updates(TimePoint now) REVERIE_REQUIRES(mutex_);
   Status insert_and_log(Item& item, const ItemNumbers& number, TimePoint now, Effects& effects)
       REVERIE_REQUIRES(mutex_);
+  // The rows of a batch are read next.
+  void prefetch(const SampleBatch& batch) const;
   // Whether changes can be confirmed. Ok for a table without a log.
   Status check_log() const { return log_ == nullptr ? Status() : log_->check(); }
   // Computes the probabilities of a batch without repeats that the caller gets. Called without the

@@ -37,6 +37,8 @@
 #include "reverie/record/item.h"
 #include "reverie/record/table_info.h"
 #include "reverie/service/sample_batch.h"
+#include "reverie/tensor/block_heap.h"
+#include "reverie/tensor/chunk_memory.h"
 
 namespace reverie {
 
@@ -205,6 +207,9 @@ class ReplayService {
     (void)table;
     return false;
   }
+  // Where the chunks of its items are best allocated; null where it does not matter. As long as the
+  // service.
+  virtual ChunkMemory* chunk_memory() { return nullptr; }
   // A priority is checked against the table's selectors: all are refused, or none.
   virtual RequestId mutate(const MutateRequest& request, Done<MutateResult> done) = 0;
   virtual RequestId lookup(const LookupRequest& request, Done<LookupResult> done) = 0;
@@ -228,5 +233,11 @@ class ReplayService {
   // Completes all that is pending, and all that comes, with CANCELLED.
   virtual void close() = 0;
 };
+
+// Where the chunks of a service's items are allocated.
+inline Allocator& chunk_allocator(ReplayService& service) {
+  ChunkMemory* const memory = service.chunk_memory();
+  return memory != nullptr ? static_cast<Allocator&>(*memory) : BlockHeap::shared();
+}
 
 }  // namespace reverie

@@ -27,7 +27,11 @@ namespace reverie {
 // Thread-safe.
 class BlockHeap final : public Allocator, private BufferOwner {
  public:
-  BlockHeap() = default;
+  // `keeps_warm`: a little memory that is free stays at hand whatever is in use.
+  explicit BlockHeap(PageSource& source = PageSource::anonymous(), bool keeps_warm = true)
+      : small_slabs_(kSmallSlabBytes, keeps_warm ? kWarmSlabBytesMin : 0, source),
+        middle_slabs_(kMiddleSlabBytes, keeps_warm ? kWarmSlabBytesMin : 0, source),
+        pages_(kPageBytes, keeps_warm ? kWarmBytesMin : 0, source) {}
   ~BlockHeap() override = default;
   BlockHeap(const BlockHeap&) = delete;
   BlockHeap& operator=(const BlockHeap&) = delete;
@@ -56,6 +60,7 @@ class BlockHeap final : public Allocator, private BufferOwner {
   static constexpr std::size_t kSmallSlabBytes = std::size_t{64} << 10;
   static constexpr std::size_t kMiddleSlabBytes = std::size_t{256} << 10;
   static constexpr std::size_t kWarmSlabBytesMin = std::size_t{2} << 20;
+  static constexpr std::size_t kWarmBytesMin = std::size_t{4} << 20;
   static constexpr std::size_t kPageBytes = 4096;
   static constexpr std::size_t kSmallClassCount = 48;
   static constexpr std::size_t kMiddleClassCount = 25;
@@ -96,9 +101,9 @@ class BlockHeap final : public Allocator, private BufferOwner {
   void unlock_all() REVERIE_NO_THREAD_SAFETY_ANALYSIS;
 
   std::array<SizeClass, kSmallClassCount + kMiddleClassCount> classes_;
-  PageHeap small_slabs_{kSmallSlabBytes, kWarmSlabBytesMin};
-  PageHeap middle_slabs_{kMiddleSlabBytes, kWarmSlabBytesMin};
-  PageHeap pages_{kPageBytes};
+  PageHeap small_slabs_;
+  PageHeap middle_slabs_;
+  PageHeap pages_;
 };
 
 }  // namespace reverie

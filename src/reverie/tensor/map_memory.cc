@@ -6,6 +6,8 @@
 
 #include <sys/mman.h>
 
+#include "reverie/tensor/page_source.h"
+
 namespace reverie {
 
 std::byte* map_aligned(std::size_t size_bytes, std::size_t alignment) {
@@ -28,6 +30,23 @@ std::byte* map_aligned(std::size_t size_bytes, std::size_t alignment) {
 void unmap(std::byte* memory, std::size_t size_bytes) {
   if constexpr (kIsAddressSanitized) return std::free(memory);
   munmap(memory, size_bytes);
+}
+
+PageSource& PageSource::anonymous() {
+  class Anonymous final : public PageSource {
+   public:
+    std::byte* map(std::size_t size_bytes, std::size_t alignment) override {
+      return map_aligned(size_bytes, alignment);
+    }
+    void unmap(std::byte* memory, std::size_t size_bytes) override {
+      reverie::unmap(memory, size_bytes);
+    }
+    void cool(std::byte* memory, std::size_t size_bytes) override {
+      madvise(memory, size_bytes, MADV_DONTNEED);
+    }
+  };
+  static Anonymous* const source = new Anonymous;  // never destroyed, as the heaps over it
+  return *source;
 }
 
 }  // namespace reverie

@@ -2,16 +2,12 @@
 
 #include <algorithm>
 
-#include <sys/mman.h>
-
-#include "reverie/tensor/map_memory.h"
 #include "reverie/tensor/rounding.h"
 
 namespace reverie {
 namespace {
 
 constexpr std::size_t kLeastRegionBytes = std::size_t{4} << 20;
-constexpr std::size_t kMostRegionBytes = std::size_t{64} << 20;
 constexpr std::size_t kWarmShare = 16;
 constexpr std::size_t kMostWarmForRuns = std::size_t{32} << 20;
 constexpr std::size_t kFading = 64;
@@ -62,7 +58,7 @@ PageHeap::Run PageHeap::FreeRuns::longest() const {
 // --- The heap ----------------------------------------------------------------------------------
 
 PageHeap::~PageHeap() {
-  for (const auto& [begin, size_bytes] : regions_) unmap(begin, size_bytes);
+  for (const auto& [begin, size_bytes] : regions_) source_.unmap(begin, size_bytes);
 }
 
 std::size_t PageHeap::warm_bytes_max() const {
@@ -76,12 +72,13 @@ PageHeap::Use PageHeap::use() const {
 }
 
 bool PageHeap::add_region(std::size_t size_bytes) {
-  const std::size_t wanted = std::clamp(use_.mapped_bytes / 4, kLeastRegionBytes, kMostRegionBytes);
+  const std::size_t wanted =
+      std::clamp(use_.mapped_bytes / 4, kLeastRegionBytes, source_.region_bytes_max());
   std::size_t region_bytes = round_up(std::max(size_bytes, wanted), unit_bytes_);
-  std::byte* region = map_aligned(region_bytes, unit_bytes_);
+  std::byte* region = source_.map(region_bytes, unit_bytes_);
   if (region == nullptr && region_bytes > size_bytes) {
     region_bytes = size_bytes;  // there may be room for this one at least
-    region = map_aligned(region_bytes, unit_bytes_);
+    region = source_.map(region_bytes, unit_bytes_);
   }
   if (region == nullptr) return false;
   regions_.emplace(region, region_bytes);
@@ -141,7 +138,7 @@ void PageHeap::give_back(std::byte* run, std::size_t size_bytes) noexcept {
   }
   // The call to the system is made without the lock: meanwhile the run is in no list.
   while (cooling.size_bytes > 0) {
-    madvise(cooling.begin, cooling.size_bytes, MADV_DONTNEED);
+    source_.cool(cooling.begin, cooling.size_bytes);
     const MutexLock lock(mutex_);
     const Run whole = cold_.add(cooling, regions_);
     const auto region = regions_.find(whole.begin);
@@ -149,7 +146,7 @@ void PageHeap::give_back(std::byte* run, std::size_t size_bytes) noexcept {
       cold_.remove(whole);
       regions_.erase(region);
       use_.mapped_bytes -= whole.size_bytes;
-      unmap(whole.begin, whole.size_bytes);
+      source_.unmap(whole.begin, whole.size_bytes);
     }
     cooling = next_to_cool();
   }

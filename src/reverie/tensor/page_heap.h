@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "reverie/base/mutex.h"
+#include "reverie/tensor/page_source.h"
 
 namespace reverie {
 
@@ -26,8 +27,9 @@ class PageHeap {
  public:
   // Runs are multiples of `unit_bytes` and aligned to it. `warm_bytes_min` may always stay warm.
   // Requires a power of two, a page at least.
-  explicit PageHeap(std::size_t unit_bytes, std::size_t warm_bytes_min = std::size_t{4} << 20)
-      : unit_bytes_(unit_bytes), warm_bytes_min_(warm_bytes_min) {}
+  explicit PageHeap(std::size_t unit_bytes, std::size_t warm_bytes_min = std::size_t{4} << 20,
+                    PageSource& source = PageSource::anonymous())
+      : source_(source), unit_bytes_(unit_bytes), warm_bytes_min_(warm_bytes_min) {}
   ~PageHeap();
   PageHeap(const PageHeap&) = delete;
   PageHeap& operator=(const PageHeap&) = delete;
@@ -75,6 +77,7 @@ class PageHeap {
   // Takes a part out of the warm runs that is to become cold; of no bytes when they are few enough.
   Run next_to_cool() REVERIE_REQUIRES(mutex_);
 
+  PageSource& source_;
   const std::size_t unit_bytes_;
   const std::size_t warm_bytes_min_;
   mutable Mutex mutex_;

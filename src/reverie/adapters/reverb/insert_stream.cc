@@ -55,13 +55,13 @@ Status check_columns(const Chunk& chunk) {
 constexpr std::size_t kPackedBytesMin = 256;
 
 // The same chunk in less memory; itself where it would take no less, or does not hold raw rows.
-Ref<Chunk> packed(Ref<Chunk> chunk, CodecChoice choice) {
+Ref<Chunk> packed(Ref<Chunk> chunk, CodecChoice choice, Allocator& allocator) {
   if (choice != CodecChoice::kLz4 && choice != CodecChoice::kZstd) return chunk;
   if (!chunk->is_raw_for_good() || chunk->size_bytes() < kPackedBytesMin) return chunk;
   const ChunkSchema& schema = chunk->schema();
   const CodecId codec = choice == CodecChoice::kLz4 ? CodecId::kLz4 : CodecId::kZstd;
   const std::vector<ColumnTry> tries(schema.column_count(), {.codec = codec, .at_most = 1.0});
-  Result<Chunk::EncodedColumns> encoded = encode_columns(*chunk, tries, BlockHeap::shared());
+  Result<Chunk::EncodedColumns> encoded = encode_columns(*chunk, tries, allocator);
   if (!encoded.ok() || encoded->storage.size_bytes() >= chunk->raw_bytes()) return chunk;
   return Chunk::encoded(chunk->shared_schema(),
                         {chunk->key(), chunk->episode(), chunk->first_step()}, chunk->rows(),
@@ -166,12 +166,14 @@ Status InsertStream::take(const Ref<GrpcMessage>& message) {
 }
 
 Result<Buffer> InsertStream::keep_part(const Ref<GrpcMessage>& message, wire::Bytes bytes) {
+  ChunkMemory* const chunks = store_->service->chunk_memory();
   const std::size_t memory = message->memory_bytes();
-  if (memory >= FieldScan::kApartBytesMin && bytes.size() >= memory - memory / kPartOfMessage) {
+  if (chunks == nullptr && memory >= FieldScan::kApartBytesMin &&
+      bytes.size() >= memory - memory / kPartOfMessage) {
     const auto offset = static_cast<std::size_t>(bytes.data() - message->bytes().data());
     return Ref<GrpcMessage>(message)->view(offset, bytes.size());
   }
-  REVERIE_ASSIGN_OR_RETURN(Buffer copy, BlockHeap::shared().allocate(bytes.size()));
+  REVERIE_ASSIGN_OR_RETURN(Buffer copy, chunk_allocator(*store_->service).allocate(bytes.size()));
   if (!bytes.empty()) std::memcpy(copy.data(), bytes.data(), bytes.size());
   return copy;
 }
@@ -183,7 +185,7 @@ Result<Ref<Chunk>> InsertStream::read_chunk(const Ref<GrpcMessage>& message, wir
                              read_stored_chunk(bytes, schemas_, [&](wire::Bytes part) {
                                return keep_part(message, part);
                              }));
-    return packed(std::move(chunk), store_->codec);
+    return packed(std::move(chunk), store_->codec, chunk_allocator(*store_->service));
   }
   REVERIE_ASSIGN_OR_RETURN(Buffer kept, keep_part(message, bytes));
   return wire::read_chunk(std::move(kept), schemas_);

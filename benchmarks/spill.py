@@ -1,0 +1,115 @@
+"""Tables larger than memory: batches from the disk, beside what the disk does by itself.
+
+    PYTHONPATH=python .venv/bin/python benchmarks/spill.py [FOLDER [MEGABYTES]]
+
+FOLDER is on the disk in question (a new one in the current folder if omitted). A table of items of
+40 kB, ten times as large as its memory of MEGABYTES (default 100), is filled, and uniform batches
+of 256 are drawn from it. Beside them stand ``fio``'s random reads of 40 kB with 256 at a time, past
+the page cache, if it is installed, and the same table without a bound. In turns.
+"""
+
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import reverie
+
+FLOATS, BATCH, BATCHES, ROUNDS = 10_000, 256, 20, 5
+
+
+def table(max_size: int) -> reverie.Table:
+    """With uniform sampling."""
+    return reverie.Table(
+        "t",
+        sampler=reverie.selectors.Uniform(seed=1),
+        remover=reverie.selectors.Fifo(),
+        max_size=max_size,
+        rate_limiter=reverie.rate_limiters.MinSize(1),
+    )
+
+
+def fill(client: reverie.Client, count: int) -> float:
+    """Seconds for so many items, each over rows of its own."""
+    row = np.random.default_rng(1).random(FLOATS, np.float32)
+    begin = time.perf_counter()
+    with client.trajectory_writer(1, codec="raw") as writer:
+        for i in range(count):
+            row[0] = i
+            writer.append({"x": row})
+            writer.create_item("t", 1.0, {"x": writer.history["x"][-1:]})
+    return time.perf_counter() - begin
+
+
+def batch_s(client: reverie.Client) -> float:
+    """Seconds of a batch."""
+    begin = time.perf_counter()
+    for _ in range(BATCHES):
+        client.sample_batch("t", BATCH)
+    return (time.perf_counter() - begin) / BATCHES
+
+
+def fio_s(folder: Path, size: int) -> float | None:
+    """Seconds in which the disk gives as many random blocks of 40 kB; None without fio."""
+    if shutil.which("fio") is None:
+        return None
+    done = subprocess.run(
+        ["fio", "--name=t", f"--directory={folder}", f"--size={size}", "--rw=randread",
+         "--bs=40k", "--direct=1", "--ioengine=libaio", f"--iodepth={BATCH}", "--runtime=2",
+         "--time_based", "--output-format=json"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    rate = json.loads(done.stdout)["jobs"][0]["read"]["bw_bytes"]
+    return BATCH * FLOATS * 4 / rate
+
+
+def shown(name: str, seconds: list[float]) -> str:
+    """A line with the median, the spread and the rate."""
+    median = statistics.median(seconds)
+    return (
+        f"{name}: {1e3 * median:.1f} ms ({1e3 * min(seconds):.1f} to {1e3 * max(seconds):.1f}), "
+        f"{BATCH * FLOATS * 4 / median / 1e6:,.0f} MB/s"
+    )
+
+
+def main() -> None:
+    """Measures all of it."""
+    given = sys.argv[1:]
+    memory = int(given[1] if len(given) > 1 else 100) << 20
+    count = 10 * memory // (FLOATS * 4)
+    root = Path(tempfile.mkdtemp(prefix="spill-", dir=given[0] if given else Path.cwd()))
+    try:
+        with (
+            reverie.Store([table(count)], memory_bytes=memory, spill_folder=root) as spilled,
+            reverie.Store([table(count)]) as kept,
+        ):
+            size = count * FLOATS * 4
+            seconds = fill(spilled.client(), count)
+            print(f"{count:,} inserts, {size / 1e6:,.0f} MB: {size / seconds / 1e6:,.0f} MB/s")
+            seconds = fill(kept.client(), count)
+            print(f"  the same in memory: {size / seconds / 1e6:,.0f} MB/s")
+            found: dict[str, list[float]] = {"batch": [], "fio": [], "in memory": []}
+            for _ in range(ROUNDS):
+                found["batch"].append(batch_s(spilled.client()))
+                found["in memory"].append(batch_s(kept.client()))
+                disk = fio_s(root, size)
+                if disk is not None:
+                    found["fio"].append(disk)
+            for name, each in found.items():
+                if each:
+                    print(shown(name, each))
+            if found["fio"]:
+                share = statistics.median(found["fio"]) / statistics.median(found["batch"])
+                print(f"  a batch has {share:.0%} of fio's rate")
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+#include "reverie/spill/spill.h"
+
+#include <utility>
+
+namespace reverie::spill {
+
+Result<std::shared_ptr<Spill>> Spill::open(const SpillOptions& options) {
+  REVERIE_ASSIGN_OR_RETURN(std::unique_ptr<SpillFile> file, SpillFile::open(options));
+  const std::shared_ptr<Spill> spill(new Spill(std::move(file)));
+  spill->weak_self_ = spill;
+  return spill;
+}
+
+Result<Buffer> Spill::allocate(std::size_t size_bytes) {
+  // A forked child has the same pages: what it wrote would be its parent's.
+  REVERIE_RETURN_IF_ERROR(fork_guard_.check("store"));
+  if (size_bytes == 0) return Buffer();
+  auto* const block = static_cast<std::byte*>(heap_.take(size_bytes));
+  if (block == nullptr) {
+    const Status why = file_->status();
+    if (!why.ok()) return why;
+    return resource_exhausted("{} bytes for a chunk could not be had; store fewer or smaller items",
+                              size_bytes);
+  }
+  {
+    const MutexLock lock(mutex_);
+    if (++lent_count_ == 1) self_ = weak_self_.lock();
+  }
+  file_->touch({block, size_bytes});
+  file_->shrink();
+  return Buffer(block, size_bytes, this);
+}
+
+void Spill::take_back(std::byte* data, std::size_t size_bytes) noexcept {
+  if (!fork_guard_.check("store").ok()) return;
+  heap_.give_back(data, size_bytes);
+  std::shared_ptr<Spill> self;
+  const MutexLock lock(mutex_);
+  if (--lent_count_ == 0) self = std::move(self_);
+}
+
+// All reads are under way before pages are dropped for them.
+void Spill::prefetch(std::span<const Range> ranges) {
+  bool has_come = false;
+  for (const Range range : ranges) {
+    if (!file_->touch(range)) continue;
+    has_come = true;
+    file_->read_ahead(range);
+  }
+  if (has_come) file_->shrink();
+}
+
+}  // namespace reverie::spill

@@ -1,0 +1,336 @@
+// The file of a Spill: the first source of spill.h.
+//
+// Tested in spill_test.cc.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include "reverie/base/log.h"
+#include "reverie/spill/spill.h"
+#include "reverie/tensor/rounding.h"
+
+namespace reverie::spill {
+namespace {
+
+// Address space, which costs nothing: as much as the system gives.
+constexpr std::size_t kSpaceBytesMost = std::size_t{1} << 40;
+constexpr std::size_t kSpaceBytesLeast = std::size_t{1} << 34;
+// Parts of the file begin and end at multiples of this.
+constexpr std::size_t kGrainBytes = std::size_t{256} << 10;
+// Pages that are dropped with one call.
+constexpr std::size_t kRunPagesMax = 1024;
+// A shrink goes on until this share of what may be in memory is free.
+constexpr std::int64_t kFreeShare = 16;
+
+Status error_of(int error, const char* what, const std::string& folder) {
+  const std::string text = format("cannot {} the file for chunks in spill_folder '{}': {}", what,
+                                  folder, std::strerror(error));
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+    case ENOMEM:
+    case EMFILE:
+    case ENFILE:
+      return resource_exhausted("{}; free some space, or give another spill_folder", text);
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return Status(StatusCode::kPermissionDenied, text + "; give a folder that may be written to");
+    case ENOENT:
+    case ENOTDIR:
+      return invalid_argument("{}; give a folder that is there", text);
+    case EOPNOTSUPP:
+      return unimplemented("{}; its file system reserves no space; give another spill_folder",
+                           text);
+    default:
+      return data_loss("{}", text);
+  }
+}
+
+// A file without a name.
+Result<int> open_unnamed(const std::string& folder) {
+  int fd = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR)) {
+    std::string path = folder + "/.reverie-spill-XXXXXX";
+    fd = mkostemp(path.data(), O_CLOEXEC);
+    if (fd >= 0) unlink(path.c_str());
+  }
+  if (fd < 0) return error_of(errno, "make", folder);
+  return fd;
+}
+
+std::byte* reserve(std::size_t size_bytes, int protection) {
+  void* const at =
+      mmap(nullptr, size_bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return at == MAP_FAILED ? nullptr : static_cast<std::byte*>(at);
+}
+
+}  // namespace
+
+SpillFile::SpillFile(int fd, std::string folder, std::int64_t memory_bytes, std::byte* base,
+                     std::atomic<std::uint8_t>* states, std::size_t space_bytes)
+    : fd_(fd),
+      folder_(std::move(folder)),
+      memory_pages_(memory_bytes / static_cast<std::int64_t>(kPageBytes)),
+      base_(base),
+      states_(states),
+      space_bytes_(space_bytes) {
+  const MutexLock lock(mutex_);
+  free_.emplace(0, space_bytes_);
+}
+
+Result<std::unique_ptr<SpillFile>> SpillFile::open(const SpillOptions& options) {
+  if (options.memory_bytes < kMemoryBytesMin) {
+    return invalid_argument("memory_bytes is {}; it must be at least {}", options.memory_bytes,
+                            kMemoryBytesMin);
+  }
+  REVERIE_ASSIGN_OR_RETURN(const int fd, open_unnamed(options.folder));
+  struct statfs about {};
+  if (fstatfs(fd, &about) == 0 && (about.f_type == TMPFS_MAGIC || about.f_type == RAMFS_MAGIC)) {
+    close(fd);
+    return invalid_argument(
+        "'{}' lies in memory (tmpfs), so chunks would not leave it; give a spill_folder on a disk",
+        options.folder);
+  }
+  for (std::size_t size = kSpaceBytesMost; size >= kSpaceBytesLeast; size /= 2) {
+    std::byte* const base = reserve(size, PROT_NONE);
+    if (base == nullptr) continue;
+    const std::size_t state_bytes = size / kPageBytes;
+    std::byte* const states = reserve(state_bytes, PROT_READ | PROT_WRITE);
+    if (states == nullptr) {
+      munmap(base, size);
+      continue;
+    }
+    madvise(base, size, MADV_DONTDUMP);
+    return std::unique_ptr<SpillFile>(
+        new SpillFile(fd, options.folder, options.memory_bytes, base,
+                      reinterpret_cast<std::atomic<std::uint8_t>*>(states), size));
+  }
+  close(fd);
+  return resource_exhausted(
+      "{} bytes of address space could not be had; raise its limit (ulimit -v)", kSpaceBytesLeast);
+}
+
+SpillFile::~SpillFile() {
+  munmap(base_, space_bytes_);
+  munmap(states_, space_bytes_ / kPageBytes);
+  close(fd_);
+}
+
+Status SpillFile::status() {
+  const MutexLock lock(mutex_);
+  return status_;
+}
+
+void SpillFile::note(Status status) {
+  const MutexLock lock(mutex_);
+  status_ = std::move(status);
+}
+
+// --- The file ----------------------------------------------------------------------------------
+
+std::byte* SpillFile::map(std::size_t size_bytes, std::size_t alignment) {
+  REVERIE_CHECK(alignment <= kGrainBytes);
+  const std::size_t size = round_up(size_bytes, kGrainBytes);
+  std::size_t offset = 0;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = std::find_if(free_.begin(), free_.end(),
+                                    [&](const auto& part) { return part.second >= size; });
+    if (found == free_.end()) {
+      status_ = resource_exhausted("the file for chunks in '{}' has reached {} bytes", folder_,
+                                   space_bytes_);
+      return nullptr;
+    }
+    offset = found->first;
+    const std::size_t left = found->second - size;
+    free_.erase(found);
+    if (left > 0) free_.emplace(offset + size, left);
+  }
+  std::byte* const at = base_ + offset;
+  int error = 0;
+  if (fallocate(fd_, 0, static_cast<off_t>(offset), static_cast<off_t>(size)) != 0) error = errno;
+  if (error == 0 && mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd_,
+                         static_cast<off_t>(offset)) == MAP_FAILED) {
+    error = errno;
+  }
+  file_bytes_.fetch_add(static_cast<std::int64_t>(size), std::memory_order_relaxed);
+  if (error != 0) {
+    unmap(at, size);
+    note(error_of(error, "enlarge", folder_));
+    return nullptr;
+  }
+  // What is wanted is read ahead by name; what lies beside it is not.
+  madvise(at, size, MADV_RANDOM);
+  madvise(at, size, MADV_DONTDUMP);
+  const std::size_t end = (offset + size) / kPageBytes;
+  std::size_t known = end_page_.load(std::memory_order_relaxed);
+  while (known < end && !end_page_.compare_exchange_weak(known, end, std::memory_order_relaxed)) {
+  }
+  return at;
+}
+
+void SpillFile::unmap(std::byte* memory, std::size_t size_bytes) {
+  const std::size_t size = round_up(size_bytes, kGrainBytes);
+  std::size_t offset = static_cast<std::size_t>(memory - base_);
+  forget({offset / kPageBytes, (offset + size) / kPageBytes});
+  mmap(memory, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  (void)fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                  static_cast<off_t>(size));
+  file_bytes_.fetch_sub(static_cast<std::int64_t>(size), std::memory_order_relaxed);
+  const MutexLock lock(mutex_);
+  std::size_t end = offset + size;
+  const auto after = free_.find(end);
+  if (after != free_.end()) {
+    end += after->second;
+    free_.erase(after);
+  }
+  const auto next = free_.lower_bound(offset);
+  if (next != free_.begin()) {
+    const auto before = std::prev(next);
+    if (before->first + before->second == offset) {
+      offset = before->first;
+      free_.erase(before);
+    }
+  }
+  free_.emplace(offset, end - offset);
+}
+
+// The space stays reserved; where the file system can, nothing of it is written any more.
+void SpillFile::cool(std::byte* memory, std::size_t size_bytes) {
+  const auto offset = static_cast<off_t>(memory - base_);
+  const auto size = static_cast<off_t>(size_bytes);
+  madvise(memory, size_bytes, MADV_DONTNEED);
+  if (fallocate(fd_, FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE, offset, size) != 0) {
+    (void)posix_fadvise(fd_, offset, size, POSIX_FADV_DONTNEED);
+  }
+  forget(pages_of({memory, size_bytes}));
+}
+
+// --- What is in memory -------------------------------------------------------------------------
+
+SpillFile::Pages SpillFile::pages_of(std::span<const std::byte> range) const {
+  const auto address = reinterpret_cast<std::uintptr_t>(range.data());
+  const auto base = reinterpret_cast<std::uintptr_t>(base_);
+  if (range.empty() || address < base || address - base >= space_bytes_) return {};
+  const std::size_t offset = address - base;
+  const std::size_t end = std::min(space_bytes_, offset + range.size());
+  return {offset / kPageBytes, (end + kPageBytes - 1) / kPageBytes};
+}
+
+void SpillFile::forget(Pages pages) {
+  std::int64_t gone = 0;
+  for (std::size_t page = pages.begin; page < pages.end; ++page) {
+    if (states_[page].exchange(kAbsent, std::memory_order_relaxed) != kAbsent) ++gone;
+  }
+  resident_pages_.fetch_sub(gone, std::memory_order_relaxed);
+}
+
+bool SpillFile::touch(std::span<const std::byte> range) {
+  const Pages pages = pages_of(range);
+  std::int64_t come = 0;
+  for (std::size_t page = pages.begin; page < pages.end; ++page) {
+    if (states_[page].load(std::memory_order_relaxed) == kHot) continue;
+    if (states_[page].exchange(kHot, std::memory_order_relaxed) == kAbsent) ++come;
+  }
+  if (come > 0) resident_pages_.fetch_add(come, std::memory_order_relaxed);
+  return come > 0;
+}
+
+void SpillFile::read_ahead(std::span<const std::byte> range) const {
+  const Pages pages = pages_of(range);
+  if (pages.begin == pages.end) return;
+  madvise(base_ + pages.begin * kPageBytes, (pages.end - pages.begin) * kPageBytes, MADV_WILLNEED);
+}
+
+void SpillFile::shrink() {
+  if (resident_pages_.load(std::memory_order_relaxed) <= memory_pages_) return;
+  if (!fork_guard_.check("store").ok()) return;
+  const MutexLock lock(hand_mutex_);
+  const std::int64_t goal = memory_pages_ - memory_pages_ / kFreeShare;
+  // The first round may find hot pages alone.
+  for (int round = 0; round < 2 && !is_broken_; ++round) {
+    const std::int64_t over = resident_pages_.load(std::memory_order_relaxed) - goal;
+    if (over <= 0) return;
+    sweep(over);
+  }
+}
+
+// Pages that are thought to be absent go with those around them: a reader may have had them read
+// without telling.
+void SpillFile::sweep(std::int64_t wanted) {
+  const std::size_t end = end_page_.load(std::memory_order_relaxed);
+  std::vector<Pages> runs;
+  std::int64_t dropped = 0;
+  Pages run;
+  std::int64_t run_count = 0;  // of pages in it that were in memory
+  const auto close_run = [&] {
+    if (run_count > 0) runs.push_back(run);
+    run_count = 0;
+    run = {};
+  };
+  for (std::size_t step = 0; step < end && dropped < wanted; ++step) {
+    if (hand_ >= end) {
+      close_run();
+      hand_ = 0;
+    }
+    const std::size_t page = hand_++;
+    std::uint8_t state = states_[page].load(std::memory_order_relaxed);
+    if (state == kHot) {
+      states_[page].compare_exchange_strong(state, kWarm, std::memory_order_relaxed);
+      close_run();
+      continue;
+    }
+    if (state == kWarm) {
+      if (!states_[page].compare_exchange_strong(state, kAbsent, std::memory_order_relaxed)) {
+        close_run();
+        continue;
+      }
+      ++dropped;
+      ++run_count;
+    } else if (run_count == 0) {
+      continue;
+    }
+    if (run.end != page) run = {page, page};
+    run.end = page + 1;
+    if (run.end - run.begin >= kRunPagesMax) close_run();
+  }
+  close_run();
+  resident_pages_.fetch_sub(dropped, std::memory_order_relaxed);
+  drop(runs);
+}
+
+void SpillFile::drop(const std::vector<Pages>& runs) {
+  const auto offset_of = [](const Pages& run) {
+    return static_cast<off_t>(run.begin * kPageBytes);
+  };
+  const auto size_of = [](const Pages& run) {
+    return static_cast<off_t>((run.end - run.begin) * kPageBytes);
+  };
+  for (const Pages& run : runs) {
+    (void)sync_file_range(fd_, offset_of(run), size_of(run), SYNC_FILE_RANGE_WRITE);
+  }
+  for (const Pages& run : runs) {
+    if (sync_file_range(fd_, offset_of(run), size_of(run),
+                        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+                            SYNC_FILE_RANGE_WAIT_AFTER) != 0) {
+      is_broken_ = true;
+      Status why = error_of(errno, "write", folder_);
+      log_warning("{}; chunks stay in memory from now on", why.message());
+      note(std::move(why));
+      return;
+    }
+    madvise(base_ + offset_of(run), static_cast<std::size_t>(size_of(run)), MADV_DONTNEED);
+    (void)posix_fadvise(fd_, offset_of(run), size_of(run), POSIX_FADV_DONTNEED);
+  }
+}
+
+}  // namespace reverie::spill

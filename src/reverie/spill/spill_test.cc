@@ -1,0 +1,178 @@
+#include "reverie/spill/spill.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "reverie/base/random.h"
+#include "tests/support/resident.h"
+
+namespace reverie::spill {
+namespace {
+
+// Where tests are run, which is on a disk as a rule; the folder of temporary files often is not.
+std::string disk() {
+  return std::filesystem::current_path().string();
+}
+
+std::shared_ptr<Spill> spill_of(std::int64_t memory_bytes = kMemoryBytesMin) {
+  auto opened = Spill::open({disk(), memory_bytes});
+  return opened.ok() ? *opened : nullptr;
+}
+
+#define SKIP_WITHOUT_A_DISK(spill)                                             \
+  if (testing::kIsSanitized) GTEST_SKIP() << "the sanitizer has another heap"; \
+  if ((spill) == nullptr)                                                      \
+  GTEST_SKIP() << "no disk here: " << Spill::open({disk()}).status().to_string()
+
+void fill(Buffer& buffer, std::uint64_t number) {
+  Random random(number);
+  for (std::size_t at = 0; at + 8 <= buffer.size_bytes(); at += 8) {
+    const std::uint64_t word = random.next();
+    std::memcpy(buffer.data() + at, &word, 8);
+  }
+}
+
+bool holds(const Buffer& buffer, std::uint64_t number) {
+  Random random(number);
+  for (std::size_t at = 0; at + 8 <= buffer.size_bytes(); at += 8) {
+    const std::uint64_t word = random.next();
+    if (std::memcmp(buffer.data() + at, &word, 8) != 0) return false;
+  }
+  return true;
+}
+
+TEST(Spill, WhatIsTenTimesLargerThanItsMemoryIsReadBackAsItWas) {
+  const auto spill = spill_of();
+  SKIP_WITHOUT_A_DISK(spill);
+  const std::size_t before = testing::resident_bytes();
+  std::vector<Buffer> buffers;
+  for (std::uint64_t i = 0; i < 4'000; ++i) {
+    buffers.push_back(spill->allocate(40'000).value());
+    fill(buffers.back(), i);
+    ASSERT_LE(spill->resident_bytes(), kMemoryBytesMin + 40'960);
+  }
+  EXPECT_GE(spill->file_bytes(), 160'000'000);
+  // What the system counts: its own notes on so much, and what the test has.
+  const auto grown = [&] { return static_cast<double>(testing::resident_bytes() - before); };
+  EXPECT_LE(grown(), 1.5 * static_cast<double>(kMemoryBytesMin) + 8 * testing::kMiB);
+  Random random(1);
+  for (int batch = 0; batch < 40; ++batch) {
+    std::vector<std::size_t> drawn;
+    std::vector<ChunkMemory::Range> ranges;
+    for (int i = 0; i < 64; ++i) {
+      drawn.push_back(random.below(buffers.size()));
+      ranges.push_back(buffers[drawn.back()].bytes());
+    }
+    spill->prefetch(ranges);
+    for (const std::size_t i : drawn) ASSERT_TRUE(holds(buffers[i], i)) << i;
+    ASSERT_LE(spill->resident_bytes(), kMemoryBytesMin);
+  }
+  EXPECT_LE(grown(), 1.5 * static_cast<double>(kMemoryBytesMin) + 8 * testing::kMiB);
+  // Readers that tell nothing find it too.
+  for (std::size_t i = 0; i < buffers.size(); i += 9) ASSERT_TRUE(holds(buffers[i], i)) << i;
+  buffers.clear();
+  EXPECT_LE(spill->file_bytes(), 40'000'000) << "what is free from end to end goes back";
+}
+
+TEST(Spill, BuffersOfAnySizeComeAndGoAndTheirSpaceIsUsedAgain) {
+  const auto spill = spill_of();
+  SKIP_WITHOUT_A_DISK(spill);
+  Random random(7);
+  std::vector<std::pair<Buffer, std::uint64_t>> buffers;
+  std::size_t bytes = 0;
+  std::int64_t most = 0;
+  for (std::uint64_t step = 0; step < 8'000; ++step) {
+    if (bytes < 32'000'000 && random.below(5) > 0) {
+      const std::size_t size = 8 * (1 + random.below(random.below(10) == 0 ? 30'000 : 500));
+      buffers.emplace_back(spill->allocate(size).value(), step);
+      fill(buffers.back().first, step);
+      bytes += size;
+    } else if (!buffers.empty()) {
+      std::swap(buffers[random.below(buffers.size())], buffers.back());
+      ASSERT_TRUE(holds(buffers.back().first, buffers.back().second)) << step;
+      bytes -= buffers.back().first.size_bytes();
+      buffers.pop_back();
+    }
+    most = std::max(most, spill->file_bytes());
+  }
+  for (const auto& [buffer, number] : buffers) ASSERT_TRUE(holds(buffer, number));
+  EXPECT_LE(most, 32'000'000 * 2);
+}
+
+TEST(Spill, ThreadsThatAllocateReadAndFreeFindTheirOwn) {
+  const auto spill = spill_of();
+  SKIP_WITHOUT_A_DISK(spill);
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (std::uint64_t thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&, thread] {
+      Random random(thread);
+      std::vector<std::pair<Buffer, std::uint64_t>> buffers;
+      for (std::uint64_t step = 0; step < 400; ++step) {
+        const std::uint64_t number = thread * 1'000'000 + step;
+        buffers.emplace_back(spill->allocate(8 * (1 + random.below(10'000))).value(), number);
+        fill(buffers.back().first, number);
+        const auto& [buffer, known] = buffers[random.below(buffers.size())];
+        const ChunkMemory::Range range = buffer.bytes();
+        spill->prefetch({&range, 1});
+        if (!holds(buffer, known)) wrong.fetch_add(1);
+        if (buffers.size() > 150) {
+          std::swap(buffers[random.below(buffers.size())], buffers.back());
+          buffers.pop_back();
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong.load(), 0);
+}
+
+TEST(Spill, LivesUntilItsLastBufferIsGivenBack) {
+  auto spill = spill_of();
+  SKIP_WITHOUT_A_DISK(spill);
+  std::weak_ptr<Spill> watch = spill;
+  Buffer buffer = spill->allocate(100'000).value();
+  fill(buffer, 1);
+  spill.reset();
+  EXPECT_FALSE(watch.expired());
+  EXPECT_TRUE(holds(buffer, 1));
+  buffer = Buffer();
+  EXPECT_TRUE(watch.expired());
+}
+
+TEST(Spill, LeavesNoNameBehind) {
+  const std::string folder = disk() + "/spill-names";
+  std::filesystem::create_directory(folder);
+  {
+    const auto spill = Spill::open({folder});
+    if (spill.ok()) {
+      const Buffer buffer = (*spill)->allocate(100'000).value();
+      EXPECT_TRUE(std::filesystem::is_empty(folder));
+    }
+  }
+  EXPECT_TRUE(std::filesystem::remove(folder));
+}
+
+TEST(Spill, RefusesAFolderThatIsNoneOnADiskAndTooLittleMemory) {
+  const Status small = Spill::open({disk(), kMemoryBytesMin - 1}).status();
+  EXPECT_EQ(small.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(small.message().find("memory_bytes is 16777215"), std::string::npos);
+  const Status missing = Spill::open({disk() + "/no-such-folder"}).status();
+  EXPECT_EQ(missing.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(missing.message().find("no-such-folder"), std::string::npos) << missing.message();
+  if (std::filesystem::exists("/dev/shm")) {
+    const Status memory = Spill::open({"/dev/shm"}).status();
+    EXPECT_EQ(memory.code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(memory.message().find("on a disk"), std::string::npos) << memory.message();
+  }
+}
+
+}  // namespace
+}  // namespace reverie::spill

@@ -1,0 +1,204 @@
+"""Stores whose steps are more than their memory: all is there, and memory stays bounded."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import reverie
+from reverie.errors import InvalidArgumentError
+
+MEMORY = 16 << 20
+FLOATS = 10_000  # 40 kB
+ITEMS = 4_000  # 160 MB: ten times the memory
+SLACK = 64 << 20  # of what is no step: items, the batch, the interpreter
+
+
+def resident_bytes():
+    """What this process holds, as the system counts it."""
+    with open("/proc/self/smaps_rollup", encoding="ascii") as file:
+        fields = (line.split() for line in file)
+        return sum(int(words[1]) << 10 for words in fields if words[0] in {"Rss:", "Swap:"})
+
+
+def table(name, sampler, max_size=10 * ITEMS, **options):
+    return reverie.Table(
+        name,
+        sampler,
+        options.pop("remover", None) or reverie.selectors.Fifo(),
+        max_size,
+        reverie.rate_limiters.MinSize(1),
+        signature={"x": reverie.TensorSpec((None, FLOATS), np.float32)},
+        **options,
+    )
+
+
+def fill(client, names, begin, end):
+    with client.trajectory_writer(1, codec="raw") as writer:
+        for i in range(begin, end):
+            writer.append({"x": np.full(FLOATS, i, np.float32)})
+            for name in names:
+                writer.create_item(name, 1.0 + i % 7, {"x": writer.history["x"][-1:]})
+
+
+def check(client, name, size=64):
+    """Draws a batch; returns the numbers of its items, each of which is whole."""
+    data = client.sample_batch(name, size).data["x"].reshape(size, FLOATS)
+    assert (data == data[:, :1]).all()
+    return data[:, 0].astype(int).tolist()
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A folder on a disk: that of temporary files may be in memory."""
+    try:
+        reverie.Store(
+            [table("t", reverie.selectors.Fifo())], memory_bytes=MEMORY, spill_folder=tmp_path
+        ).close()
+    except InvalidArgumentError as error:
+        pytest.skip(str(error))
+    return tmp_path
+
+
+SELECTORS = {
+    "uniform": lambda: reverie.selectors.Uniform(seed=1),
+    "prioritized": lambda: reverie.selectors.Prioritized(0.7, seed=2),
+    "fifo": reverie.selectors.Fifo,
+    "lifo": reverie.selectors.Lifo,
+    "max_heap": reverie.selectors.MaxHeap,
+    "min_heap": reverie.selectors.MinHeap,
+}
+
+
+@pytest.mark.parametrize("door", ["embedded", "served"])
+def test_a_table_ten_times_larger_than_its_memory_serves_every_selector(disk, door):
+    tables = [table(name, make()) for name, make in SELECTORS.items()]
+    options = {"memory_bytes": MEMORY, "spill_folder": disk}
+    with (
+        reverie.Server(tables, **options)
+        if door == "served"
+        else reverie.Store(tables, **options) as store
+    ):
+        client = reverie.Client(store.address) if door == "served" else store.client()
+        before = resident_bytes()
+        # A client of a server has what it sends to several tables in memory for a while.
+        count = ITEMS // len(SELECTORS) if door == "served" else ITEMS
+        for names in [[name] for name in SELECTORS] if door == "served" else [SELECTORS]:
+            fill(client, names, 0, count)
+        grown = resident_bytes() - before
+        assert grown < MEMORY + SLACK, f"{grown >> 20} MiB after the inserts"
+        drawn = {name: [i for _ in range(6) for i in check(client, name)] for name in SELECTORS}
+        assert len(set(drawn["uniform"])) > 150
+        assert set(drawn["uniform"]) <= set(range(count))
+        assert set(drawn["fifo"]) == {0}
+        assert set(drawn["lifo"]) == {count - 1}
+        assert {i % 7 for i in drawn["max_heap"]} == {6}
+        assert {i % 7 for i in drawn["min_heap"]} == {0}
+        grown = resident_bytes() - before
+        assert grown < MEMORY + SLACK, f"{grown >> 20} MiB after the samples"
+        assert list(disk.iterdir()) == []
+
+
+def spilled_bytes(folder):
+    """What the files without a name that this process has in a folder take on the disk."""
+    taken = 0
+    for fd in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            path = os.readlink(fd)
+            if path.startswith(f"{folder}/") and path.endswith(" (deleted)"):
+                taken += fd.stat().st_blocks * 512
+    return taken
+
+
+def test_what_the_remover_takes_out_gives_its_space_back(disk):
+    with reverie.Store(
+        [table("t", reverie.selectors.Uniform(seed=1), max_size=1_000)],
+        memory_bytes=MEMORY,
+        spill_folder=disk,
+    ) as store:
+        fill(store.client(), ["t"], 0, 4_000)  # 160 MB, of which 40 MB stay
+        assert set(check(store.client(), "t")) <= set(range(3_000, 4_000))
+        assert 40_000_000 <= spilled_bytes(disk) < 80_000_000
+
+
+def test_checkpoint_and_journal_hold_what_is_in_the_file(disk):
+    def opened():
+        return reverie.Store(
+            [table("t", reverie.selectors.Uniform(seed=1))],
+            memory_bytes=MEMORY,
+            spill_folder=disk,
+            checkpointer=reverie.checkpointers.DefaultCheckpointer(disk / "kept"),
+            durability="interval",
+        )
+
+    count = 1_500
+    with opened() as store:
+        fill(store.client(), ["t"], 0, count)
+        store.checkpoint()
+        fill(store.client(), ["t"], count, count + 200)
+    before = resident_bytes()
+    with opened() as store:
+        client = store.client()
+        assert store["t"].info.current_size == count + 200
+        drawn = {i for _ in range(20) for i in check(client, "t")}
+        assert len(drawn) > 500
+        assert any(i >= count for i in drawn)
+        # The journal keeps the chunks of its last file.
+        assert resident_bytes() - before < MEMORY + SLACK + (64 << 20)
+
+
+def test_a_process_that_is_killed_leaves_no_file(disk):
+    code = """
+        import os, signal, sys
+        import numpy as np
+        import reverie
+
+        table = reverie.Table.queue("q", 1000)
+        store = reverie.Store([table], memory_bytes=16 << 20, spill_folder=sys.argv[1])
+        for i in range(800):
+            store.client().insert({"x": np.full(10_000, i, np.float32)}, {"q": 1.0})
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), disk],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert list(disk.iterdir()) == []
+
+
+def test_a_forked_child_leaves_its_parents_steps_alone(disk):
+    with reverie.Store(
+        [reverie.Table.queue("q", 1_000)], memory_bytes=MEMORY, spill_folder=disk
+    ) as store:
+        client = store.client()
+        for i in range(600):
+            client.insert({"x": np.full(FLOATS, i, np.float32)}, {"q": 1.0})
+        child = os.fork()
+        if child == 0:
+            try:
+                del client
+                store.close()
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        data = store.client().sample_batch("q", 600).data["x"].reshape(600, FLOATS)
+        assert (data == np.arange(600)[:, None]).all()
+
+
+def test_bad_arguments_are_refused_with_the_bound(tmp_path):
+    tables = [table("t", reverie.selectors.Fifo())]
+    with pytest.raises(InvalidArgumentError, match="memory_bytes is 1000; it must be an integer"):
+        reverie.Store(tables, memory_bytes=1000)
+    with pytest.raises(InvalidArgumentError, match="spill_folder is given without memory_bytes"):
+        reverie.Store(tables, spill_folder=tmp_path)
+    with pytest.raises(InvalidArgumentError, match="give a folder that is there"):
+        reverie.Store(tables, memory_bytes=MEMORY, spill_folder=tmp_path / "none")
