@@ -91,7 +91,7 @@ def on_this_host() -> None:
         address = broker.listen()
 
         def start(name: str) -> multiprocessing.process.BaseProcess:
-            peer = context.Process(target=train, args=(address, name, None))
+            peer = context.Process(target=train, args=(address, name, None), daemon=True)
             peer.start()
             return peer
 
@@ -99,16 +99,17 @@ def on_this_host() -> None:
             return [name for group in broker.groups() for name in group["members"]]
 
         peers = {name: start(name) for name in (f"peer-{i}" for i in range(PEERS))}
-        while len(members()) < PEERS:
+        killed, deadline = peers["peer-3"], time.monotonic() + 60
+        while killed.is_alive() and "peer-3" not in members() and time.monotonic() < deadline:
             time.sleep(0.02)
-        peers["peer-3"].kill()
-        while "peer-3" in members():
+        killed.kill()
+        while "peer-3" in members() and time.monotonic() < deadline:
             time.sleep(0.02)
         peers["peer-3"] = start("peer-3")
-        for peer in peers.values():
-            peer.join()
-        if any(peer.exitcode != 0 for peer in peers.values()):
-            raise SystemExit("a peer failed")
+        for name, peer in peers.items():
+            peer.join(timeout=120)
+            if peer.exitcode != 0:
+                raise SystemExit(f"{name} failed: its status is {peer.exitcode}")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from typing import Any, Literal
 
 from reverie import _checks
@@ -153,6 +152,8 @@ def native_memory(
         return None
     memory_bytes = _checks.integer("memory_bytes", memory_bytes, _MEMORY_BYTES_MIN)
     if spill_folder is None:
+        import tempfile  # takes milliseconds, and few programs need it
+
         return tempfile.gettempdir(), memory_bytes
     folder = _checks.path("spill_folder", spill_folder)
     if not os.path.isdir(folder):

@@ -191,6 +191,18 @@ class World:
         return reverie.Group(self.lonely_rpc, "g")
 
     @cached_property
+    def weights(self):
+        """Those of a peer that asks one that has some, and of one that never answers."""
+        self.learner_rpc = reverie.Rpc("learner")
+        self.published = reverie.Weights(self.learner_rpc, "w")
+        self.published.publish(1, LARGE)
+        self.actor_rpc = reverie.Rpc("actor")
+        self.actor_rpc.connect(self.learner_rpc.listen())
+        taken = reverie.Weights(self.actor_rpc, "w", sources=["learner"])
+        taken.wait()
+        return taken
+
+    @cached_property
     def accumulator(self):
         return reverie.Accumulator("a", [np.zeros(2)], (), self.group)
 
@@ -991,6 +1003,26 @@ simple(
     "Group.broadcast",
     lambda w: lambda: w.group.broadcast("broadcast", STEP, source="member").result(),
 )
+simple("Group.shares_memory", lambda w: lambda: w.group.shares_memory)
+
+
+def new_weights():
+    return reverie.Weights(reverie.Rpc(), "w")
+
+
+simple("Weights.__init__", lambda _w: with_new(new_weights, lambda _: None))
+simple("Weights.__enter__", lambda _w: with_new(new_weights, lambda made: made.__enter__()))
+simple(
+    "Weights.__exit__",
+    lambda _w: with_new(new_weights, lambda made: made.__exit__(None, None, None)),
+)
+simple("Weights.close", lambda _w: with_new(new_weights, lambda made: made.close()))
+simple("Weights.publish", lambda _w: with_new(new_weights, lambda made: made.publish(1, LARGE)))
+simple("Weights.pull", lambda w: lambda: w.weights.pull())
+simple("Weights.wait", lambda w: lambda: w.weights.wait(7, timeout_s=None))
+simple("Weights.held", lambda w: lambda: w.weights.held())
+simple("Weights.name", lambda w: lambda: w.weights.name)
+simple("Weights.version", lambda w: lambda: w.weights.version)
 simple("Accumulator.__init__", lambda _w: with_new(new_accumulator, lambda _: None))
 
 

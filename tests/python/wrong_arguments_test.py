@@ -13,6 +13,7 @@ import copy
 import functools
 import importlib
 import inspect
+import itertools
 import pickle
 import pkgutil
 import re
@@ -48,12 +49,13 @@ PUBLIC = [
     "reverie.selectors",
     "reverie.structured",
     "reverie.transforms",
+    "reverie.weights",
 ]
 # Programs of the command line, and what the public modules are made of.
 INTERNAL = re.compile(
     r"reverie\.(_.*|accumulator|agents\..*|broker_command|checkpoint_command|journal_command|demo.*|serve.*|batch_views|bench|client|completion|contrib.*|dataset|doctor|frameworks|hindsight|nests|packages|pattern_dataset|replay_buffer|replay_copies"
     r"|moolib\.broker|moolib_groups|moolib_rpc|replay_output|replay_sample|rpc|rpc_batches|rpc_calls|rpc_names|rpc_streams|sample_(datasets|iterator|shapes)|server|specs|store|table|tf_dataset|tls|trajectory_writer|trusted"
-    r"|writer|envs\.(adapters|agent_rows|backend|messages|output|pool|process|rows|source|spaces|thread"
+    r"|writer|envs\.(adapters|agent_rows|backend|caller|messages|output|pool|process|rows|source|spaces|thread"
     r"|vector|vector_of_.*|worker)"
     r"|reverb\..*)$"
 )
@@ -214,6 +216,8 @@ def first_leaf(step):
         step = next(iter(step.values() if isinstance(step, dict) else step))
     return step
 
+
+RISING = itertools.count(5)  # versions
 
 # Valid arguments by name; where one function takes another, by "function.name" too. Functions of
 # a world where they need one.
@@ -436,6 +440,12 @@ VALID = {
     # Groups.
     "Broker.rpc": lambda world: rpc(world),
     "Group.rpc": lambda world: rpc(world),
+    "Weights.rpc": lambda world: rpc(world),
+    "Weights.publish.version": lambda _: next(RISING),
+    "Weights.publish.value": 1,
+    "shared_memory": True,
+    "sources": (),
+    "above": None,
     "broker": "broker",
     "sort_order": 0,
     "stall_timeout_s": None,
@@ -710,6 +720,12 @@ def accumulator(world):
     return made
 
 
+def weights(world):
+    made = world.enter_context(reverie.Weights(rpc(world), "policy"))
+    made.publish(1, np.zeros(2))
+    return made
+
+
 def moolib_group(world):
     from reverie import moolib
 
@@ -813,6 +829,7 @@ SUBJECTS = {
     "moolib.EnvPool": moolib_pool,
     "moolib.Future": lambda world: moolib_rpc(world).async_("server", "f"),
     "moolib.Rpc": moolib_rpc,
+    "Weights": weights,
 }
 # Special methods that a user calls, as brackets.
 BRACKETS = {"Store", "ColumnHistory", "TrajectoryColumn", "ReferenceNode"}
