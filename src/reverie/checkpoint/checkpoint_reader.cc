@@ -8,9 +8,9 @@
 
 #include "reverie/checkpoint/folder.h"
 #include "reverie/checkpoint/section_file.h"
-#include "reverie/checkpoint/stored_time.h"
 #include "reverie/checkpoint/table_codec.h"
 #include "reverie/codec/crc32c.h"
+#include "reverie/codec/stored_time.h"
 
 namespace reverie::checkpoint {
 namespace {

@@ -13,9 +13,9 @@
 #include "reverie/checkpoint/journal_frames.h"
 #include "reverie/checkpoint/journal_records.h"
 #include "reverie/checkpoint/section_file.h"
-#include "reverie/checkpoint/stored_time.h"
 #include "reverie/checkpoint/table_codec.h"
 #include "reverie/codec/column_codec.h"
+#include "reverie/codec/stored_time.h"
 
 namespace reverie::checkpoint {
 namespace {

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "reverie/codec/byte_stream.h"
+#include "reverie/codec/stored_time.h"
 
 namespace reverie {
 namespace {
@@ -109,9 +110,12 @@ Status Statistics::restore(std::string_view state, std::int64_t calendar_offset_
         &f.sampled_age_max_s, &f.deleted_age_sum_s, &f.deleted_times_sampled_sum}) {
     *number = in.f64();
   }
-  const std::int64_t first_insert = in.i64();
+  const std::int64_t first_insert = read_time(in);
   if (f.inserts != 0) f.first_insert = {first_insert - calendar_offset_ns};
-  if (!in.is_done()) return data_loss("its state has {} bytes; it must have 104", state.size());
+  if (!in.is_done()) {
+    return data_loss("its state of {} bytes is malformed; it must have 104, and a time",
+                     state.size());
+  }
   figures_ = f;
   return {};
 }

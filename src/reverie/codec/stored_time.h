@@ -5,7 +5,7 @@
 
 #include "reverie/codec/byte_stream.h"
 
-namespace reverie::checkpoint {
+namespace reverie {
 
 // Reads one. What no calendar says (before 1970, from 2116 on) fails `in`, and is 0: so the time of
 // any process's clock can be taken from it, and ages from that.
@@ -17,4 +17,4 @@ inline std::int64_t read_time(ByteReader& in) {
   return 0;
 }
 
-}  // namespace reverie::checkpoint
+}  // namespace reverie
