@@ -27,12 +27,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from reverie import _checks, _model_arrays, _reverie
+from reverie._closing import Closing
 from reverie._process_bound import ProcessBound
 from reverie.errors import (
     FailedPreconditionError,
@@ -47,7 +47,7 @@ _PARALLEL_MAX = 32
 _AVERAGES = ("samples", "contributions", "sum")
 
 
-class Accumulator(ProcessBound):
+class Accumulator(ProcessBound, Closing):
     """A member's part in the training of one model.
 
     The member with the highest model version leads: it counts samples, and gives the model to those
@@ -351,17 +351,6 @@ class Accumulator(ProcessBound):
 
     def __repr__(self) -> str:
         return f"<reverie.Accumulator {self._name!r} of {self._me!r}>"
-
-    def __enter__(self) -> Accumulator:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # --- Checks.
 

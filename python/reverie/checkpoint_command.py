@@ -2,57 +2,55 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
-import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 from reverie import _reverie
-from reverie.errors import ReverieError
+from reverie._folder_commands import FolderCommand, size_text
+
+if TYPE_CHECKING:
+    from reverie._folder_commands import Commands
 
 _NAME = re.compile(r"checkpoint-\d{10}")
 
 
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+_FOLDER = "a folder of checkpoints, or one of them"
+
+
+def add_command(commands: Commands) -> None:
     """Adds ``checkpoint`` to the subcommands of ``reverie``."""
-    checkpoint = commands.add_parser(
+    checkpoint = FolderCommand(
+        commands,
         "checkpoint",
-        help="look at checkpoints and journals, check them, compare them",
+        summary="look at checkpoints and journals, check them, compare them",
         description="Looks at the checkpoints and the journal that a store or a server wrote. "
         "Nothing is loaded or changed, and the store may run meanwhile.",
     )
-    actions = checkpoint.add_subparsers(metavar="action", required=True)
-    inspect = actions.add_parser("inspect", help="print what is there")
-    inspect.add_argument("path", help="a folder of checkpoints, or one of them")
-    inspect.set_defaults(run=lambda given: _told(_inspect, given.path, False))
-    verify = actions.add_parser(
+    checkpoint.add(
+        "inspect",
+        lambda path: _inspect(path, False),
+        summary="print what is there",
+        paths={"path": _FOLDER},
+    )
+    checkpoint.add(
         "verify",
-        help="check every byte",
+        lambda path: _inspect(path, True),
+        summary="check every byte",
         description="Checks every byte of the checkpoints and of the journal. Ends with 1, naming "
         "file and place, where one is damaged.",
+        paths={"path": _FOLDER},
     )
-    verify.add_argument("path", help="a folder of checkpoints, or one of them")
-    verify.set_defaults(run=lambda given: _told(_inspect, given.path, True))
-    diff = actions.add_parser(
+    checkpoint.add(
         "diff",
-        help="compare the tables of two checkpoints",
+        _diff,
+        summary="compare the tables of two checkpoints",
         description="Compares the tables of two checkpoints. Ends with 1 where they differ, with 2 "
         "where one cannot be read.",
+        paths={"one": "a checkpoint, or a folder whose newest it is", "other": "the same"},
+        status_of_error=2,
     )
-    diff.add_argument("one", help="a checkpoint, or a folder whose newest it is")
-    diff.add_argument("other", help="the same")
-    diff.set_defaults(run=lambda given: _told(_diff, given.one, given.other, on_error=2))
-
-
-def _told(run: Any, *given: object, on_error: int = 1) -> int:  # noqa: ANN401
-    try:
-        status: int = run(*given)
-    except (ReverieError, OSError) as error:
-        print(f"reverie checkpoint: {error}", file=sys.stderr)
-        return on_error
-    return status
 
 
 def _checkpoints(path: str) -> list[str]:
@@ -116,11 +114,3 @@ def _diff(one: str, other: str) -> int:
                 print(f"table {name!r}: {key} {text} | {theirs[name][key]}")
                 differs = True
     return 1 if differs else 0
-
-
-def size_text(size: int) -> str:
-    """Bytes for people: ``"1.5 kB"``."""
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= factor:
-            return f"{size / factor:.1f} {unit}"
-    return f"{size} bytes"

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from reverie import _checks, _reverie
+from reverie._closing import Closing
 from reverie._process_bound import ProcessBound
 from reverie.errors import (
     DeadlineExceededError,
@@ -40,7 +41,7 @@ _NUMBERS = (bool, int, float, complex)
 _NO_NUMBERS = "OSUmM"  # kinds of NumPy's: objects, text, times
 
 
-class Broker(ProcessBound):
+class Broker(ProcessBound, Closing):
     """Tells the members of groups who is there. It carries no data and keeps nothing on disk.
 
     One that dies and comes back at the same address finds its groups again by what their members
@@ -92,17 +93,6 @@ class Broker(ProcessBound):
 
     def __repr__(self) -> str:
         return f"<reverie.Broker {self.name!r}>"
-
-    def __enter__(self) -> Broker:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class Round(ProcessBound):

@@ -2,48 +2,45 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reverie import _reverie
-from reverie.checkpoint_command import size_text
-from reverie.errors import ReverieError
+from reverie._folder_commands import FolderCommand, size_text
+
+if TYPE_CHECKING:
+    from reverie._folder_commands import Commands
 
 
-def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_command(commands: Commands) -> None:
     """Adds ``journal`` to the subcommands of ``reverie``."""
-    journal = commands.add_parser(
+    journal = FolderCommand(
+        commands,
         "journal",
-        help="look at a journal, check it",
+        summary="look at a journal, check it",
         description="Looks at the journal that a store or a server with durability= wrote beside "
         "its checkpoints. Nothing is loaded or changed, and the store may run meanwhile.",
     )
-    actions = journal.add_subparsers(metavar="action", required=True)
-    inspect = actions.add_parser(
+    journal.add(
         "inspect",
-        help="print what is there",
+        lambda path: _inspect(path, prints_records=True),
+        summary="print what is there",
         description="Prints the files of the journal, and how many records of each kind they hold. "
         "Ends with 1 where there is no journal, or it is damaged.",
+        paths={"path": "a folder of checkpoints"},
     )
-    inspect.add_argument("path", help="a folder of checkpoints")
-    inspect.set_defaults(run=lambda given: _run(given.path, prints_records=True))
-    verify = actions.add_parser(
+    journal.add(
         "verify",
-        help="check every byte",
+        lambda path: _inspect(path, prints_records=False),
+        summary="check every byte",
         description="Checks every byte of the journal. Ends with 1, naming file and place, where "
         "it is damaged, and where there is none.",
+        paths={"path": "a folder of checkpoints"},
     )
-    verify.add_argument("path", help="a folder of checkpoints")
-    verify.set_defaults(run=lambda given: _run(given.path, prints_records=False))
 
 
-def _run(path: str, prints_records: bool) -> int:
-    try:
-        found: dict[str, Any] = _reverie.inspect_journal(path)
-    except (ReverieError, OSError) as error:
-        print(f"reverie journal: {error}", file=sys.stderr)
-        return 1
+def _inspect(path: str, prints_records: bool) -> int:
+    found: dict[str, Any] = _reverie.inspect_journal(path)
     if not found["files"]:
         print(f"reverie journal: there is no journal in {path}", file=sys.stderr)
         return 1

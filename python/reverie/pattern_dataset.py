@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reverie import _checks, _reverie, structured
+from reverie import _checks, _reverie
+from reverie._patterns import Config, checked_configs
 from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 from reverie.replay_sample import ReplaySample, SampleInfo
 from reverie.store import Store
@@ -40,7 +41,7 @@ class PatternDataset:
     def __init__(
         self,
         input_dataset: Iterable[Any],
-        configs: Sequence[structured.Config],
+        configs: Sequence[Config],
         respect_episode_boundaries: bool,
         is_end_of_episode: Callable[[Any], Any],
     ) -> None:
@@ -48,7 +49,7 @@ class PatternDataset:
             raise UnsupportedTypeError(
                 f"input_dataset is {_checks.shown(input_dataset)}; it must be an iterable of steps"
             )
-        configs = structured._configs(configs)
+        configs = checked_configs(configs)
         tables = sorted({config.table for config in configs})
         if len(tables) > 1:
             raise InvalidArgumentError(
@@ -100,7 +101,7 @@ class PatternDataset:
 
 def pattern_dataset_with_info(
     input_dataset: Iterable[Any],
-    configs: Sequence[structured.Config],
+    configs: Sequence[Config],
     respect_episode_boundaries: bool,
     is_end_of_episode: Callable[[Any], Any],
 ) -> Iterator[ReplaySample]:

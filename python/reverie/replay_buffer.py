@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
 from reverie import _checks, _options, _reverie
+from reverie._closing import Closing
 from reverie.dataset import Dataset, replay_dataset
 from reverie.errors import (
     InvalidArgumentError,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _BLOCK = 4096  # items that are read at once
 
 
-class ReplayBuffer(_reverie.ReplayBuffer):
+class ReplayBuffer(_reverie.ReplayBuffer, Closing):
     """The last steps of one or many environments, for a learner in the same process.
 
     A table of a store of its own, with what a learner needs around it::
@@ -390,17 +390,6 @@ class ReplayBuffer(_reverie.ReplayBuffer):
                 "of whole episodes, or iterate over the transitions"
             )
         return _episodes(self)
-
-    def __enter__(self) -> ReplayBuffer:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         kind = "prioritized" if self.prioritized else "uniform"

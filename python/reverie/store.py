@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Sequence
-from types import TracebackType
 
 from reverie import _checks, _options, _reverie
 from reverie._checkpointed import Checkpointed
+from reverie._closing import Closing
 from reverie._options import CODECS, OnCorrupt, raises_on_corrupt
 from reverie._process_bound import ProcessBound
 from reverie.checkpointers import DefaultCheckpointer, Durability, native_memory, native_options
@@ -42,7 +42,7 @@ def checked_tables(tables: Sequence[Table], max_bytes: int | None) -> tuple[Tabl
     return checked
 
 
-class Store(Checkpointed, ProcessBound):
+class Store(Checkpointed, ProcessBound, Closing):
     """Tables that share one memory of steps.
 
     Nothing to configure and no server to start: :meth:`client` gives what a client of a server
@@ -133,17 +133,6 @@ class Store(Checkpointed, ProcessBound):
         Closing again does nothing.
         """
         self._native.close()
-
-    def __enter__(self) -> "Store":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __getitem__(self, name: str) -> Table:
         """The table of that name."""

@@ -1,15 +1,13 @@
 """The writer whose items are any rows of the last steps."""
 
-from types import TracebackType
-
 from reverie import _checks, _reverie
+from reverie._closing import Flushing
 from reverie._process_bound import ProcessBound
-from reverie.errors import ReverieError
 
 _OPENS = "that of a reverie.Client; call its trajectory_writer()"
 
 
-class TrajectoryWriter(ProcessBound, _reverie.TrajectoryWriter):
+class TrajectoryWriter(ProcessBound, _reverie.TrajectoryWriter, Flushing):
     """Turns a stream of steps into items that share their rows.
 
     ``reverie.Client.trajectory_writer()`` makes one::
@@ -50,15 +48,3 @@ class TrajectoryWriter(ProcessBound, _reverie.TrajectoryWriter):
             max_in_flight_items=max_in_flight_items,
             codec=codec,
         )
-
-    def __enter__(self) -> "TrajectoryWriter":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None or not issubclass(kind, ReverieError):
-            self.flush()

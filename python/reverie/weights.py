@@ -17,10 +17,10 @@ docs/concepts/weights.md says what happens where the processes are on one host, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from reverie import _checks, _reverie
+from reverie._closing import Closing
 from reverie._process_bound import ProcessBound
 from reverie.rpc import Rpc
 
@@ -36,7 +36,7 @@ class Version(NamedTuple):
     value: Any
 
 
-class Weights(ProcessBound):
+class Weights(ProcessBound, Closing):
     """Weights of one name, on one peer: published here, or taken from other peers.
 
     A version is whole: what a peer holds never changes under its hands. On one host its arrays lie
@@ -128,14 +128,3 @@ class Weights(ProcessBound):
 
     def __repr__(self) -> str:
         return f"<reverie.Weights {self._name!r} of {self._rpc.name!r}, version {self.version}>"
-
-    def __enter__(self) -> Weights:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

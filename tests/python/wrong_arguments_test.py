@@ -28,7 +28,7 @@ import pytest
 
 import reverie
 from eventually import eventually
-from reverie import errors, structured
+from reverie import _patterns, errors, structured
 
 # Modules whose public names are those of the package, beside ``reverie`` itself.
 PUBLIC = [
@@ -866,7 +866,7 @@ def public_names(module):
 def is_record(kind):
     """Whether a class only holds what it is given, which is checked where it is used."""
     return (
-        issubclass(kind, (BaseException, structured._Record))
+        issubclass(kind, (BaseException, _patterns.Record))
         or hasattr(kind, "_fields")
         or hasattr(kind, "__dataclass_fields__")
     )

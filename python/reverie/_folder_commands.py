@@ -1,0 +1,70 @@
+"""What the commands that look at folders have in common: their actions, and how they end."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from reverie.errors import ReverieError
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+class FolderCommand:
+    """A command of ``reverie`` whose actions take the paths of folders.
+
+    Args:
+        commands: the subcommands of ``reverie``, which it is added to.
+        name: of the command.
+        summary: the line that ``reverie --help`` has of it.
+        description: what its own ``--help`` begins with.
+    """
+
+    def __init__(self, commands: Commands, name: str, *, summary: str, description: str) -> None:
+        parser = commands.add_parser(name, help=summary, description=description)
+        self._name = name
+        self._actions = parser.add_subparsers(metavar="action", required=True)
+
+    def add(
+        self,
+        name: str,
+        run: Callable[..., int],
+        *,
+        summary: str,
+        description: str | None = None,
+        paths: dict[str, str],
+        status_of_error: int = 1,
+    ) -> None:
+        """Adds an action: ``run(*paths)`` gives the status that the program ends with.
+
+        Args:
+            name: of the action.
+            run: does it. An error of the library, or of the operating system, is printed.
+            summary: the line that the command's ``--help`` has of it.
+            description: what its own ``--help`` begins with; None for nothing.
+            paths: its arguments, with a line of help for each.
+            status_of_error: what the program ends with after an error.
+        """
+        parser = self._actions.add_parser(name, help=summary, description=description)
+        for path, text in paths.items():
+            parser.add_argument(path, help=text)
+
+        def told(given: argparse.Namespace) -> int:
+            try:
+                return run(*(getattr(given, path) for path in paths))
+            except (ReverieError, OSError) as error:
+                print(f"reverie {self._name}: {error}", file=sys.stderr)
+                return status_of_error
+
+        parser.set_defaults(run=told)
+
+
+def size_text(size: int) -> str:
+    """Bytes for people: ``"1.5 kB"``."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= factor:
+            return f"{size / factor:.1f} {unit}"
+    return f"{size} bytes"
