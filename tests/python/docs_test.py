@@ -82,6 +82,21 @@ def test_the_picture_of_the_house_draws_the_table():
     assert {room for edge in drawn for room in edge} == set(table.rooms)
     for start, end in drawn:
         assert end in table.reachable(start), f"{start} -> {end} is drawn, but not in the table"
+    for start, room in table.rooms.items():
+        reached, left = {start, "base"}, [start]
+        while left:
+            here = left.pop()
+            new = {end for begin, end in drawn if begin == here} - reached
+            reached |= new
+            left += new
+        assert reached >= set(room.steps), f"{start} may include {set(room.steps) - reached}"
+
+
+def test_the_house_leads_to_each_room():
+    table = tidy.Table(pages.ROOT / "tools" / "rooms.toml")
+    text = (pages.ROOT / "docs" / "concepts" / "house.md").read_text().partition("Where to read")[2]
+    rooms = [room for room in table.rooms if (pages.ROOT / "src" / "reverie" / room).is_dir()]
+    assert [room for room in rooms if not re.search(rf"(?<![\w/]){room}(?!\w)", text)] == []
 
 
 def test_the_files_that_contributors_are_sent_to_have_what_they_look_for():
