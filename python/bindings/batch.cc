@@ -11,6 +11,7 @@
 #include "python/bindings/convert.h"
 #include "python/bindings/nest.h"
 #include "reverie/base/format.h"
+#include "reverie/client/hand_back.h"
 
 namespace reverie::python {
 namespace {
@@ -72,20 +73,21 @@ Weighing weighing_argument(nb::handle beta, nb::handle weights) {
   return weighing;
 }
 
-Status draw_briefly(ReplayService& service, SampleRequest request, const Gathering& gathering,
-                    const WaitOptions& wait, bool is_local, DrawnBatch& drawn) {
-  request.wants_least = gathering.weighing.beta && gathering.weighing.over_table;
+namespace {
+
+// What draw_briefly() does. On an error the samples may still be in `result`.
+Status draw(ReplayService& service, SampleRequest request, const Gathering& gathering,
+            const WaitOptions& wait, bool is_local, SampleResult& result, DrawnBatch& drawn) {
   const SampleRequest like = like_of(request);
   if (!is_local || request.count > kBriefItems) {
     return without_gil([&] {
-      SampleResult result = sample_and_wait(service, std::move(request), wait);
+      result = sample_and_wait(service, std::move(request), wait);
       return gather(service, like, result, gathering, wait, drawn);
     });
   }
-  SampleResult result =
-      without_gil_in_waits(/*is_brief=*/true, wait, [&](const WaitOptions& briefly) {
-        return sample_and_wait(service, std::move(request), briefly);
-      });
+  result = without_gil_in_waits(/*is_brief=*/true, wait, [&](const WaitOptions& briefly) {
+    return sample_and_wait(service, std::move(request), briefly);
+  });
   if (payload_bytes(result.batch) <= kBriefBytes) {
     // To draw again may take long.
     Gathering briefly = gathering;
@@ -95,6 +97,25 @@ Status draw_briefly(ReplayService& service, SampleRequest request, const Gatheri
     if (!is_corrupt || gathering.on_corrupt == OnCorrupt::kRaise) return status;
   }
   return without_gil([&] { return gather(service, like, result, gathering, wait, drawn); });
+}
+
+}  // namespace
+
+Status draw_briefly(ReplayService& service, SampleRequest request, const Gathering& gathering,
+                    const WaitOptions& wait, bool is_local, DrawnBatch& drawn) {
+  request.wants_least = gathering.weighing.beta && gathering.weighing.over_table;
+  const std::string_view table = request.table;
+  SampleResult result;
+  Status status = draw(service, std::move(request), gathering, wait, is_local, result, drawn);
+  // A corrupt item would come again with the next draw.
+  const bool keeps =
+      status.code() == StatusCode::kDeadlineExceeded || status.code() == StatusCode::kDataLoss;
+  if (status.ok() || keeps) return status;
+  SampleBatch& unused = drawn.samples.empty() ? result.batch : drawn.samples;
+  if (!unused.empty()) {
+    without_gil([&] { hand_back_of_failed_call(service, table, std::move(unused)); });
+  }
+  return status;
 }
 
 nb::object column_array(DType dtype, std::span<const std::int64_t> shape, Buffer buffer) {

@@ -20,7 +20,9 @@ bool weights_argument(nb::handle weights);
 Weighing weighing_argument(nb::handle beta, nb::handle weights);
 
 // Draws and gathers, with Python's lock; it is released where that is not brief (convert.h). What
-// was drawn is in `drawn` even if that was not all. `is_local`: the store is in this process.
+// was drawn by the deadline is in `drawn` even if that was not all; what was drawn for a call that
+// fails otherwise goes back to a table whose items leave it with their samples. `is_local`: the
+// store is in this process.
 Status draw_briefly(ReplayService& service, SampleRequest request, const Gathering& gathering,
                     const WaitOptions& wait, bool is_local, DrawnBatch& drawn);
 

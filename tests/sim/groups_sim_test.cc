@@ -328,7 +328,7 @@ Outcome run(std::uint64_t seed) {
 }
 
 TEST(GroupsOnASimulatedNetwork, SumWhatExactlyTheMembersBring) {
-  const int seeds = static_cast<int>(scaled(150, 10'000));
+  const int seeds = static_cast<int>(scaled_in_release(150, 10'000));
   int good = 0;
   int bad = 0;
   int lost = 0;

@@ -309,7 +309,7 @@ TEST(Journal, DrawsThatDidNotArriveAreDrawnAgainAfterACrashInTheirOrder) {
 }
 
 TEST(Journal, DrawsThatAreAwaitedOutliveAnyPowerCutAmongCheckpoints) {
-  const auto seeds = static_cast<std::uint64_t>(scaled(300, 5'000));
+  const auto seeds = static_cast<std::uint64_t>(scaled_in_release(300, 5'000));
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     sim::FileSystem files(seed);
     Random random(mix64(seed));
@@ -468,7 +468,7 @@ void expect_a_state_since(sim::FileSystem& files, const Cut& cut, std::size_t le
 }
 
 TEST(JournalCrash, WhatWasConfirmedWithSyncIsThereAfterAPowerCutAnywhere) {
-  const auto seeds = static_cast<std::uint64_t>(scaled(400, 10'000));
+  const auto seeds = static_cast<std::uint64_t>(scaled_in_release(400, 10'000));
   std::size_t confirmed = 0;
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     sim::FileSystem files(seed);
@@ -483,7 +483,7 @@ TEST(JournalCrash, WhatWasConfirmedWithSyncIsThereAfterAPowerCutAnywhere) {
 }
 
 TEST(JournalCrash, WithAnIntervalAPowerCutCostsWhatCameAfterTheLastSync) {
-  const auto seeds = static_cast<std::uint64_t>(scaled(400, 10'000));
+  const auto seeds = static_cast<std::uint64_t>(scaled_in_release(400, 10'000));
   std::size_t synced = 0;
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     sim::FileSystem files(seed);
@@ -505,7 +505,7 @@ TEST(JournalCrash, ADiskThatFailsAtEachCallConfirmsNothingThatIsNotThere) {
     calls = files.calls();
   }
   ASSERT_GT(calls, 100);
-  for (std::int64_t call = 1; call <= calls; call += scaled(3, 1)) {
+  for (std::int64_t call = 1; call <= calls; call += scaled_in_release(3, 1)) {
     sim::FileSystem files(1);
     files.fail_at(call, resource_exhausted("no space"));
     std::string before;
@@ -560,7 +560,7 @@ TEST(JournalDamage, NoFlipAndNoCutIsAcceptedInSilence) {
   ASSERT_GT(file.groups.size(), 20u);
   const std::uint64_t last_group = file.groups.back().offset;
   Random random(5);
-  const std::int64_t count = scaled(2'000, 10'000);
+  const std::int64_t count = scaled_in_release(2'000, 10'000);
   for (std::int64_t i = 0; i < count; ++i) {
     std::vector<std::byte> damaged = bytes;
     const std::uint64_t offset = random.below(bytes.size());

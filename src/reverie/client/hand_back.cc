@@ -1,4 +1,4 @@
-// Tested in tests/python/dataset_test.py.
+// Tested in tests/python/dataset_test.py and tests/python/failed_samples_test.py.
 #include "reverie/client/hand_back.h"
 
 #include <utility>
@@ -9,6 +9,8 @@
 
 namespace reverie {
 namespace {
+
+constexpr double kPatienceS = 2;
 
 // For a service that cannot undo a draw: items that left their table come in again, and a sample of
 // one that is still there is lost.
@@ -45,10 +47,28 @@ std::size_t hand_back(ReplayService& service, std::string_view table,
   return lost;
 }
 
+void hand_back_of_failed_call(ReplayService& service, std::string_view table, SampleBatch batch) {
+  if (batch.empty()) return;
+  const TimePoint deadline = Clock::system().now() + seconds(kPatienceS);
+  WaitOptions wait;
+  wait.interrupted = [deadline] { return Clock::system().now() >= deadline; };
+  const auto infos = info_and_wait(service, wait);
+  if (!infos.ok()) return;  // the service is gone, as the error of the call says
+  for (const TableInfo& info : infos.value()) {
+    const std::int64_t max_times_sampled = info.options.max_times_sampled;
+    if (info.options.name != table || max_times_sampled < 1) continue;
+    const std::size_t lost = hand_back(service, table, max_times_sampled, {&batch, 1}, deadline);
+    if (lost == 0) return;
+    log_warning(
+        "a call that failed had drawn samples of table '{}', of which {} could not be handed back: "
+        "they are lost",
+        table, lost);
+  }
+}
+
 void hand_back_or_warn(ReplayService& service, std::string_view table,
                        std::int64_t max_times_sampled, std::span<SampleBatch> batches,
                        std::string_view remedy) {
-  constexpr double kPatienceS = 2;
   const std::size_t lost = hand_back(service, table, max_times_sampled, batches,
                                      Clock::system().now() + seconds(kPatienceS));
   if (lost == 0) return;

@@ -21,8 +21,12 @@ std::size_t hand_back(ReplayService& service, std::string_view table,
                       std::int64_t max_times_sampled, std::span<SampleBatch> batches,
                       TimePoint deadline);
 
-// The same, which waits for at most two seconds, and warns in the log of samples that are lost.
-// `remedy` names the option that says how much is drawn ahead.
+// The same for the samples of one call that fails after it drew them, if items leave the table with
+// their samples: the service is asked whether they do. Waits for at most two seconds, and warns in
+// the log of samples that are lost.
+void hand_back_of_failed_call(ReplayService& service, std::string_view table, SampleBatch batch);
+
+// The same for a dataset, which knows. `remedy` names the option that says how much is drawn ahead.
 void hand_back_or_warn(ReplayService& service, std::string_view table,
                        std::int64_t max_times_sampled, std::span<SampleBatch> batches,
                        std::string_view remedy);

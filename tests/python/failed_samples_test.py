@@ -1,0 +1,69 @@
+"""A call that fails after it drew from a queue gives the items back: they are nobody's otherwise."""
+
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+import reverie
+from eventually import eventually
+from reverie import errors
+
+
+@pytest.fixture(params=["embedded", "served"])
+def open_client(request):
+    tables = [reverie.Table.queue("q", 100)]
+    if request.param == "embedded":
+        with reverie.Store(tables) as store:
+            yield store.client
+    else:
+        with reverie.Server(tables) as server:
+            yield lambda: reverie.Client(server.address)
+
+
+def fill(client, lengths):
+    for i, length in enumerate(lengths):
+        client.insert({"x": np.full(length, i, np.float32)}, {"q": 1.0})
+
+
+def size(client):
+    return client.server_info()["q"].current_size
+
+
+def test_items_that_make_no_batch_are_in_their_queue_again(open_client):
+    client = open_client()
+    fill(client, [1, 2, 3])
+    with pytest.raises(errors.InvalidArgumentError, match="items that are alike"):
+        client.sample_batch("q", 3, timeout_s=10)
+    assert size(client) == 3
+    batch = client.sample_batch("q", 3, timeout_s=10, pad=True)
+    assert batch.data["x"][:, 0].tolist() == [0, 1, 2], "in their order"
+
+
+def test_an_interrupted_call_leaves_its_items_to_the_next(open_client):
+    client, other = open_client(), open_client()
+    fill(client, [1, 1, 1])
+
+    def interrupt_once_drawn():
+        eventually(lambda: size(other) == 0, 30)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt_once_drawn)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        client.sample_batch("q", 5, timeout_s=60)
+    thread.join()
+    fill(client, [1])
+    batch = client.sample_batch("q", 4, timeout_s=10)
+    assert sorted(batch.data["x"][:, 0].tolist()) == [0, 0, 1, 2]
+
+
+def test_what_was_drawn_by_the_deadline_is_with_the_error(open_client):
+    client = open_client()
+    fill(client, [1, 1, 1])
+    with pytest.raises(errors.DeadlineExceededError) as raised:
+        client.sample_batch("q", 5, timeout_s=0.2)
+    assert raised.value.batch.data["x"][:, 0].tolist() == [0, 1, 2]
+    assert size(client) == 0
