@@ -75,7 +75,7 @@ Weighing weighing_argument(nb::handle beta, nb::handle weights) {
 
 namespace {
 
-// What draw_briefly() does. On an error the samples may still be in `result`.
+// What draw_briefly() does. On an error, or if it raises, the samples may still be in `result`.
 Status draw(ReplayService& service, SampleRequest request, const Gathering& gathering,
             const WaitOptions& wait, bool is_local, SampleResult& result, DrawnBatch& drawn) {
   const SampleRequest like = like_of(request);
@@ -85,8 +85,9 @@ Status draw(ReplayService& service, SampleRequest request, const Gathering& gath
       return gather(service, like, result, gathering, wait, drawn);
     });
   }
-  result = without_gil_in_waits(/*is_brief=*/true, wait, [&](const WaitOptions& briefly) {
-    return sample_and_wait(service, std::move(request), briefly);
+  without_gil_in_waits(/*is_brief=*/true, wait, [&](const WaitOptions& briefly) {
+    result = sample_and_wait(service, std::move(request), briefly);
+    return true;
   });
   if (payload_bytes(result.batch) <= kBriefBytes) {
     // To draw again may take long.
@@ -106,15 +107,22 @@ Status draw_briefly(ReplayService& service, SampleRequest request, const Gatheri
   request.wants_least = gathering.weighing.beta && gathering.weighing.over_table;
   const std::string_view table = request.table;
   SampleResult result;
-  Status status = draw(service, std::move(request), gathering, wait, is_local, result, drawn);
+  const auto hand_back = [&] {
+    SampleBatch& unused = drawn.samples.empty() ? result.batch : drawn.samples;
+    if (unused.empty()) return;
+    without_gil([&] { hand_back_of_failed_call(service, table, std::move(unused)); });
+  };
+  Status status;
+  try {
+    status = draw(service, std::move(request), gathering, wait, is_local, result, drawn);
+  } catch (const nb::python_error&) {  // Ctrl-C
+    hand_back();
+    throw;
+  }
   // A corrupt item would come again with the next draw.
   const bool keeps =
       status.code() == StatusCode::kDeadlineExceeded || status.code() == StatusCode::kDataLoss;
-  if (status.ok() || keeps) return status;
-  SampleBatch& unused = drawn.samples.empty() ? result.batch : drawn.samples;
-  if (!unused.empty()) {
-    without_gil([&] { hand_back_of_failed_call(service, table, std::move(unused)); });
-  }
+  if (!status.ok() && !keeps) hand_back();
   return status;
 }
 
