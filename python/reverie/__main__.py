@@ -1,7 +1,11 @@
 """The ``reverie`` command; ``python -m reverie`` is the same."""
 
 import argparse
-from collections.abc import Sequence
+import contextlib
+import os
+import select
+import sys
+from collections.abc import Iterator, Sequence
 
 import reverie
 from reverie._command_parser import CommandParser
@@ -44,12 +48,45 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line ``argv`` (the process's own by default); returns the exit status."""
     top = parser()
-    arguments = top.parse_args(argv)
-    if not hasattr(arguments, "run"):
-        top.print_help()
-        return 0
-    status: int = arguments.run(arguments)
-    return status
+    with _output_may_end():
+        arguments = top.parse_args(argv)
+        if not hasattr(arguments, "run"):
+            top.print_help()
+            return 0
+        status: int = arguments.run(arguments)
+        return status
+
+
+# What a shell reports of a program that the signal for this has ended.
+_OUTPUT_ENDED = 128 + 13
+
+
+@contextlib.contextmanager
+def _output_may_end() -> Iterator[None]:
+    """Ends the program quietly where the reader of its output has left: ``reverie doctor | head``.
+
+    What was printed last is written here, while the error can still be told from another one.
+    """
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        if not _is_output_ended():
+            raise
+        # What is left in the buffers would be written at the end of the program, and fail again.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+        raise SystemExit(_OUTPUT_ENDED) from None
+
+
+def _is_output_ended() -> bool:
+    """Whether it is the output that is broken, and not some connection."""
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)
+    return len(output.poll(0)) > 0
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The command ``reverie``, from its arguments to its exit status."""
 
+import os
 import subprocess
 import sys
 
@@ -94,3 +95,35 @@ def test_the_module_is_the_command():
         [sys.executable, "-m", "reverie", "version"], capture_output=True, text=True, check=True
     )
     assert done.stdout == f"reverie {reverie.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unbuffered"),
+    [(["doctor"], "1"), (["version"], ""), (["completion", "bash"], ""), (["--help"], "")],
+)
+def test_a_reader_that_has_left_ends_the_command_quietly(arguments, unbuffered):
+    output, given = os.pipe()
+    os.close(output)
+    done = subprocess.run(
+        [sys.executable, "-m", "reverie", *arguments],
+        stdout=given,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    )
+    os.close(given)
+    assert done.stderr == ""
+    assert done.returncode == 141
+
+
+def test_another_pipe_that_breaks_is_told(monkeypatch):
+    def broken(_):
+        raise BrokenPipeError("a connection")
+
+    monkeypatch.setattr(command, "_version", broken)
+    read, written = os.pipe()
+    with os.fdopen(written, "w") as output, os.fdopen(read):
+        monkeypatch.setattr(sys, "stdout", output)
+        with pytest.raises(BrokenPipeError, match="a connection"):
+            command.main(["version"])
