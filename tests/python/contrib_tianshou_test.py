@@ -254,26 +254,34 @@ def test_priorities_go_back_by_index():
     assert not hasattr(tianshou.VectorReplayBuffer(9), "update_weight")
 
 
-def test_stacks_of_frames_are_stored_as_single_ones():
-    buffer = tianshou.VectorReplayBuffer(200, 1, stack_num=4, save_only_last_obs=True)
-    whole = tianshou.VectorReplayBuffer(200, 1)
-    for step in range(150):
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_stacks_of_frames_are_stored_as_single_ones_and_compressed(prioritized):
+    kind = tianshou.PrioritizedVectorReplayBuffer if prioritized else tianshou.VectorReplayBuffer
+    options = {"alpha": 0.6, "beta": 0.4} if prioritized else {}
+    newest_alone = {"stack_num": 4, "save_only_last_obs": True, **options}
+    raw, packed = (kind(1200, 1, codec=codec, **newest_alone) for codec in ("raw", "auto"))
+    whole = tianshou.VectorReplayBuffer(1200, 1)
+    for step in range(1000):
         first = step - step % 9
-        frames = np.maximum(np.arange(step - 3, step + 2), first).astype(np.uint8)
+        frames = (np.maximum(np.arange(step - 3, step + 2), first) % 225).astype(np.uint8)
         pictures = np.repeat(frames, 36 * 36).reshape(1, 5, 36, 36)
         made = {"obs": pictures[:, :4], "obs_next": pictures[:, 1:], "act": np.zeros(1, int)}
         over = np.array([step % 9 == 8])
         batch = Batch(**made, rew=np.ones(1), terminated=over, truncated=~over & False)
-        for one in (buffer, whole):
+        for one in (raw, packed, whole):
             one.add(batch)
-    assert buffer.replay.memory_bytes < 0.35 * whole.replay.memory_bytes
-    batch, _ = buffer.sample(64)
-    assert batch.obs.shape == batch.obs_next.shape == (64, 4, 36, 36)
-    newest = batch.obs[:, 3, 0, 0].astype(int)
-    np.testing.assert_array_equal(batch.obs_next[:, 3, 0, 0], newest + 1)
-    for back in (1, 2, 3):
-        older = np.maximum(newest - back, newest - newest % 9)
-        np.testing.assert_array_equal(batch.obs[:, 3 - back, 0, 0], older)
+    assert raw.replay.memory_bytes < 0.35 * whole.replay.memory_bytes
+    assert packed.replay.memory_bytes < 0.35 * raw.replay.memory_bytes
+    for buffer in (raw, packed):
+        batch, _ = buffer.sample(64)
+        assert batch.obs.shape == batch.obs_next.shape == (64, 4, 36, 36)
+        newest = batch.obs[:, 3, 0, 0].astype(int)
+        np.testing.assert_array_equal(batch.obs_next[:, 3, 0, 0], (newest + 1) % 225)
+        for back in (1, 2, 3):
+            older = np.maximum(newest - back, newest - newest % 9)
+            np.testing.assert_array_equal(batch.obs[:, 3 - back, 0, 0], older)
+    with pytest.raises(InvalidArgumentError, match=r"codec.*gzip"):
+        kind(9, codec="gzip", **options)
 
 
 def network_of(envs):

@@ -73,7 +73,27 @@ def test_priorities_go_back_by_index():
     assert len(buffer) == 0
 
 
+def test_pictures_are_kept_compressed_and_come_back():
+    raw, packed = (ReplayBuffer(1000, codec=codec, seed=1) for codec in ("raw", "auto"))
+    for begin in range(0, 600, 100):
+        number = torch.arange(begin, begin + 101, dtype=torch.int32) % 256
+        pictures = number.to(torch.uint8).reshape(-1, 1, 1).expand(-1, 36, 36)
+        over = torch.zeros(100, 1, dtype=torch.bool)
+        over[-1] = True
+        following = {"pixels": pictures[1:], "reward": torch.ones(100, 1), "done": over}
+        data = {"pixels": pictures[:-1], "action": number[:-1].long()}
+        data["next"] = TensorDict(following, [100])
+        for buffer in (raw, packed):
+            buffer.extend(TensorDict(data, [100]))
+    assert packed.replay.memory_bytes < 0.5 * raw.replay.memory_bytes
+    batch = packed.sample(64)
+    assert torch.equal(batch["pixels"][:, 7, 9].long(), batch["action"])
+    assert torch.equal(batch["next", "pixels"][:, 7, 9].long(), (batch["action"] + 1) % 256)
+
+
 def test_what_does_not_fit_is_refused():
+    with pytest.raises(InvalidArgumentError, match=r"codec.*gzip"):
+        ReplayBuffer(10, codec="gzip")
     buffer = ReplayBuffer(10)
     with pytest.raises(UnsupportedTypeError, match="must be a TensorDict"):
         buffer.extend({"action": 1})

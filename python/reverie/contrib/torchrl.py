@@ -14,7 +14,7 @@ Tried with TorchRL 0.14.1 and TensorDict 0.15.3.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,9 @@ try:
     from tensordict import TensorDict, TensorDictBase
 except ImportError as error:
     raise versions.refusal(error, "torchrl", "reverie.contrib.torchrl") from None
+
+if TYPE_CHECKING:
+    from reverie._options import Codec
 
 __all__ = ["ReplayBuffer"]
 
@@ -54,6 +57,8 @@ class ReplayBuffer:
         beta: the exponent of the weights, in a sample's ``_weight``.
         priority_key: the entry that ``update_tensordict_priority`` reads.
         device: where samples go.
+        codec: ``"auto"`` keeps pictures compressed, in 1 to 5 % of the bytes: ``codec`` of
+            ``reverie.ReplayBuffer``.
         seed: seeds the draws.
 
     Raises:
@@ -70,6 +75,7 @@ class ReplayBuffer:
         beta: float = 0.4,
         priority_key: str = "td_error",
         device: Any = "cpu",  # noqa: ANN401
+        codec: Codec = "raw",
         seed: int | None = None,
     ) -> None:
         if batch_size is not None:
@@ -78,7 +84,7 @@ class ReplayBuffer:
         self._priority_key = _checks.text("priority_key", priority_key)
         self._device = torch.device(device)
         self.replay = reverie.ReplayBuffer(
-            capacity, prioritized=prioritized, alpha=alpha, beta=beta, seed=seed
+            capacity, prioritized=prioritized, alpha=alpha, beta=beta, codec=codec, seed=seed
         )
         self._names: tuple[list[str], list[str]] | None = None  # observations, other columns
 
