@@ -1,5 +1,7 @@
 """Atari environments, against a plain wrapper in NumPy that says what each step is."""
 
+import inspect
+
 import numpy as np
 import pytest
 
@@ -255,3 +257,45 @@ def test_settings_may_have_the_names_of_others():
         atari.make("pong", frame_skip=4, frameskip=4)
     with pytest.raises(InvalidArgumentError, match="grey"):
         atari.make("pong", gray_scale=False)
+
+
+# The arguments of EnvPool's Atari environments, as its documentation has them.
+OF_ENVPOOL = [
+    "num_envs",
+    "batch_size",
+    "num_threads",
+    "seed",
+    "thread_affinity_offset",
+    "max_episode_steps",
+    "img_height",
+    "img_width",
+    "stack_num",
+    "gray_scale",
+    "frame_skip",
+    "noop_max",
+    "episodic_life",
+    "zero_discount_on_life_loss",
+    "reward_clip",
+    "repeat_action_probability",
+    "use_inter_area_resize",
+    "use_fire_reset",
+    "full_action_space",
+]
+
+
+def test_each_name_of_others_is_taken_or_says_what_there_is_instead(root):
+    vector_env = pytest.importorskip("ale_py.vector_env")
+    parameters = inspect.signature(vector_env.AtariVectorEnv.__init__).parameters
+    theirs = set(parameters).difference(("self", "game")) | set(OF_ENVPOOL)
+    assert {"img_height", "life_loss_info", "frameskip"} <= theirs
+    ours = set(inspect.signature(atari.AtariEnv.__init__).parameters)
+    page = (root / "docs/concepts/env_pool.md").read_text()
+    values = {"reward_clip": True, "reward_clipping": False, "repeat_action_probability": 0.25}
+    for name in sorted(theirs):
+        assert f"`{name}" in page, name
+        value = values.get(name, 1 if name not in parameters else parameters[name].default)
+        if name in ours or name in atari.NAMES or name in ("grayscale", "gray_scale"):
+            atari.make("pong", **{name: bool(value) if "gray" in name else value})
+            continue
+        with pytest.raises(InvalidArgumentError, match=f"^{name} is .*has no such setting: "):
+            atari.make("pong", **{name: value})

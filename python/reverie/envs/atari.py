@@ -48,13 +48,13 @@ def make(game: str, preset: str = "impala", **settings: Any) -> AtariEnv:  # noq
             ale-py's ``AtariVectorEnv`` and EnvPool have for them, see ``NAMES``.
 
     Raises:
-        InvalidArgumentError: a setting is given by two names, or asks for colours.
+        InvalidArgumentError: a setting is given by two names, asks for colours, or is one of theirs
+            that is not here.
     """
     _checks.choice("preset", preset, PRESETS)
     return AtariEnv(game, **{**PRESETS[preset], **_translated(settings)})
 
 
-# What others call the arguments of ``AtariEnv``.
 NAMES = {
     "episodic_life": "ends_on_life_loss",
     "frame_skip": "repeat",
@@ -68,6 +68,24 @@ NAMES = {
     "stack_num": "stack",
     "use_fire_reset": "fires_on_reset",
 }
+"""What ale-py's ``AtariVectorEnv`` and EnvPool call the arguments of ``AtariEnv``."""
+
+_OF_THE_POOL = "it is an argument of what steps the environments"
+_ELSEWHERE = {
+    "autoreset_mode": "give it to reverie.gym.GymVectorEnv; an EnvPool resets in the same step",
+    "batch_size": f"{_OF_THE_POOL}: EnvPool(..., batch_size=)",
+    "num_envs": f"{_OF_THE_POOL}: EnvPool(atari.make, num_envs)",
+    "num_threads": f"{_OF_THE_POOL}: EnvPool(..., num_workers=)",
+    "seed": f"{_OF_THE_POOL}: EnvPool(..., seed=), or reset(seed=)",
+    "thread_affinity_offset": "workers are not bound to cores; taskset binds the program with them",
+    "continuous": "actions are those of the joystick; ale-py's AtariEnv has continuous ones",
+    "continuous_action_threshold": "it is of continuous actions, which are not here",
+    "max_episode_steps": "give max_frames, the emulator's: so many steps times repeat",
+    "life_loss_info": "ends_on_life_loss=True ends the episode there, and info has lives",
+    "zero_discount_on_life_loss": "a step has no discount; ends_on_life_loss=True ends the episode",
+    "use_inter_area_resize": "pictures are made small by the bilinear rule: leave it out",
+}
+"""Their other arguments, and what there is instead."""
 
 
 def _translated(settings: dict[str, Any]) -> dict[str, Any]:
@@ -77,6 +95,11 @@ def _translated(settings: dict[str, Any]) -> dict[str, Any]:
             if not _checks.flag(name, value):
                 raise InvalidArgumentError(f"{name} is False; observations are grey: leave it out")
             continue
+        if name in _ELSEWHERE:
+            raise InvalidArgumentError(
+                f"{name} is {_checks.shown(value)}; an Atari environment here has no such setting: "
+                f"{_ELSEWHERE[name]}"
+            )
         ours = NAMES.get(name, name)
         if ours in made:
             raise InvalidArgumentError(
