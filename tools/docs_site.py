@@ -33,7 +33,11 @@ API = {
         "Tables and stores",
         ["Store", "Table", "TableInfo", "TensorSpec", "BlockedReport", "selectors"],
     ),
-    "limiters": ("Rate limiters and extensions", ["rate_limiters", "extensions"]),
+    "limiters": (
+        "Rate limiters and extensions",
+        ["rate_limiters", "extensions", "load_plugin"],
+    ),
+    "checkpoints": ("Checkpoints", ["checkpointers"]),
     "client": ("Clients and batches", ["Client", "Batch", "ReplaySample", "SampleInfo"]),
     "writers": (
         "Writers",
@@ -48,6 +52,8 @@ API = {
     "native": ("Native and Atari environments", ["envs.native", "envs.atari"]),
     "batcher": ("Batchers", ["Batcher", "unbatch"]),
     "rpc": ("Calls between processes", ["Rpc", "Future", "create_uid"]),
+    "groups": ("Groups and gradients", ["Broker", "Group", "Accumulator"]),
+    "weights": ("Weights for actors", ["Weights"]),
     "train": ("Training", ["agents"]),
     "rl": ("Learning rules", ["rl"]),
     "nn": ("Networks", ["nn"]),

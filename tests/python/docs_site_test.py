@@ -1,6 +1,7 @@
 """The documentation as a site: what is laid out, and what its checks find."""
 
 import importlib.util
+import inspect
 import pkgutil
 import re
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import docs_site
+import reverie
 
 _LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _NAV = re.compile(r"^ +- [^:\n]+: (?P<page>\S+\.md)$", re.MULTILINE)
@@ -42,6 +44,8 @@ def test_the_menu_names_pages_that_are_there(laid_out):
     assert len(pages) > 40
     assert [page for page in pages if not (laid_out.out / page).is_file()] == []
     assert {f"api/{name}.md" for name in docs_site.API} <= set(pages)
+    documents = docs_site.ROOT / "docs"
+    assert {page.name for page in documents.glob("*.md")} - set(pages) == set()
 
 
 def test_the_reference_names_objects_that_there_are():
@@ -51,6 +55,21 @@ def test_the_reference_names_objects_that_there_are():
                 assert importlib.util.find_spec(f"reverie.{name}") is not None
             else:
                 assert pkgutil.resolve_name(f"reverie.{name}") is not None
+
+
+def test_the_reference_has_every_public_name():
+    shown = set()
+    for _, names in docs_site.API.values():
+        for name in names:
+            if name.startswith("contrib."):
+                continue
+            thing = pkgutil.resolve_name(f"reverie.{name}")
+            shown.add(id(thing))
+            if inspect.ismodule(thing):
+                public = getattr(thing, "__all__", vars(thing))
+                shown |= {id(getattr(thing, one)) for one in public if not one.startswith("_")}
+    missing = [name for name in reverie.__all__ if id(getattr(reverie, name)) not in shown]
+    assert [name for name in missing if name != "__version__"] == []
 
 
 def test_marks_of_code_blocks_are_left_out(laid_out):
