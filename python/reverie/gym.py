@@ -14,12 +14,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import gymnasium
 
 from reverie.envs import native
 from reverie.envs.vector_env import AutoresetMode, GymVectorEnv
+from reverie.errors import UnimplementedError
 
 __all__ = ["AutoresetMode", "GymVectorEnv", "make_native", "register"]
 
@@ -50,8 +51,17 @@ def register() -> None:
     for env_id in native.ids():
         name = f"{NAMESPACE}/{env_id}"
         if name not in gymnasium.registry:
-            make = partial(make_native, env_id)
-            gymnasium.register(name, vector_entry_point=make)
+            one, make = partial(_refuse_one, env_id), partial(make_native, env_id)
+            gymnasium.register(name, entry_point=one, vector_entry_point=make)
+
+
+def _refuse_one(env_id: str, **_: object) -> NoReturn:
+    name = f"{NAMESPACE}/{env_id}"
+    raise UnimplementedError(
+        f"gymnasium.make was given {name!r}, whose environments are stepped together; "
+        f"gymnasium.make_vec({name!r}, num_envs=1) makes them, gymnasium.make({env_id!r}) "
+        "Gymnasium's own"
+    )
 
 
 register()

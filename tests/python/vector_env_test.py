@@ -494,6 +494,11 @@ def story_of(mode, steps=120):
     return found
 
 
+def test_a_single_one_says_how_to_make_many():
+    with pytest.raises(UnimplementedError, match=r"gymnasium.make_vec\('reverie/CartPole-v1'"):
+        gymnasium.make("reverie/CartPole-v1")
+
+
 def test_native_environments_reset_as_they_are_told():
     for mode in ("SameStep", "NextStep", "Disabled"):
         for episodes in story_of(mode):  # of one environment: those that ended lean, or are far
