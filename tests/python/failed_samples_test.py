@@ -1,4 +1,4 @@
-"""A call that fails after it drew from a queue gives the items back: they are nobody's otherwise."""
+"""A call that fails after it drew from a queue gives the items back: no table has them."""
 
 import os
 import signal

@@ -35,7 +35,7 @@ class Accumulator {
     std::vector<ReduceLeaf> gradients;
   };
   struct Sum {
-    std::shared_ptr<GroupRound> round;  // array 0 are the counts, then come the gradients
+    std::shared_ptr<GroupRound> round;  // array 0 has the counts, the gradients follow
     AccumulatorCore::Counts totals;
   };
   // What the program sees from now on until the next update().
@@ -69,7 +69,7 @@ class Accumulator {
   void set_virtual_batch_size(std::uint64_t size);
   void set_parallel(std::size_t count);
   std::string why_waiting() const;
-  // Takes part no more. Idempotent. Not on the peer's I/O thread.
+  // Leaves the others. Idempotent. Not on the peer's I/O thread.
   void close();
 
   class Impl;

@@ -10,7 +10,8 @@
 //   there are enough in all, the leader calls for the round, and each member brings what it has:
 //   much, or nothing. That needs no program to advance, except for the leader's.
 // - The lineage of a model is a hash over the rounds that made it: two members have the same model
-//   if they have the same lineage. Who has not the leader's at an election asks for it.
+//   if they have the same lineage. A member without the leader's model asks for it when one is
+//   elected.
 //
 // A state machine: no lock, clock, thread, socket or array. Every message is sent again until it is
 // answered or overtaken (accumulator_message.h).
@@ -129,7 +130,7 @@ class AccumulatorCore {
   std::uint64_t open_slot() const { return open_; }
   // The slots before are taken, or lost.
   std::uint64_t first_kept_slot() const { return kept_.empty() ? open_ : kept_.front().slot; }
-  // Why this member can have no part: its model is another one than the leader's.
+  // Why this member cannot take part: its model is another one than the leader's.
   const Status& refusal() const { return refusal_; }
   std::string why_waiting() const;
 

@@ -1,7 +1,7 @@
 // The algorithms by name, and a whole training of a native environment.
 //
-//     REVERIE_ASSIGN_OR_RETURN(TrainPlan plan, plan_training(registry, "dqn", "CartPole-v1", {},
-//     options)); REVERIE_ASSIGN_OR_RETURN(auto trainer, open_training(std::move(plan)));
+//     TrainPlan plan = plan_training(registry, "dqn", "CartPole-v1", {}, options).value();
+//     std::unique_ptr<Trainer> trainer = open_training(std::move(plan)).value();
 //     trainer->start();
 #pragma once
 
@@ -69,7 +69,7 @@ Result<TrainPlan> plan_training(const NativeRegistry& registry, std::string_view
 // NOT_FOUND, DATA_LOSS, or INVALID_ARGUMENT for one of another algorithm, environment or setting.
 // Else what Trainer::open() says.
 Result<std::unique_ptr<Trainer>> open_training(TrainPlan plan, const std::string& resume = {});
-// In a store that has plan.table, and is the caller's.
+// The same in a store of the caller's that has plan.table.
 Result<std::unique_ptr<Trainer>> open_training(TrainPlan plan,
                                                std::shared_ptr<ReplayService> service);
 

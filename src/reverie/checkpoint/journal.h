@@ -10,7 +10,7 @@
 // two threads less have to wake up. With kInterval another thread syncs from time to time.
 //
 // A write or a sync that fails ends the journal: nothing more is confirmed, and the next checkpoint
-// that can be written begins a new one. Memory serves on.
+// that can be written begins a new one. Samples go on.
 #pragma once
 
 #include <atomic>
@@ -41,8 +41,8 @@ struct JournalOptions {
   Duration interval = std::chrono::milliseconds(100);  // of kInterval
   // A file is followed by the next one beyond.
   std::uint64_t file_bytes_max = std::uint64_t{64} << 20;
-  // Without threads, which a simulated disk does not bear: the caller writes and, with kSync,
-  // syncs.
+  // Without threads, for a simulated disk, which one thread uses: the caller writes and, with
+  // kSync, syncs.
   bool has_thread = true;
 };
 
@@ -123,7 +123,7 @@ class Journal final : public StoreLog {
   // Removes the files up to this number.
   Status remove_files(std::uint64_t last) REVERIE_REQUIRES(io_mutex_);
   void fail(const Status& status);
-  // Completes those who wait for what is durable now, or everybody once the journal has failed.
+  // Completes the waiters whose records are durable now, or all once the journal has failed.
   void complete_waiters();
   // The threads: that which confirms, and with kInterval that which syncs.
   void run();

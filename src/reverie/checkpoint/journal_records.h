@@ -78,7 +78,7 @@ class RecordWriter {
     write_draws(RecordType::kTakeBack, table, now, batch, begin, end);
   }
   void receipt(std::uint32_t table, std::span<const DrawId> draws);
-  // What a session sends no more, and what of earlier files it may send again.
+  // The items that a session never sends again, and those of earlier files that it may.
   void settled(std::string_view session, std::uint64_t below);
   void numbers(std::string_view session, const NumberSet& in);
   // Draws of earlier files that are awaited still.

@@ -2,8 +2,7 @@
 //
 //     row r-1    . . . . a b . . . . . . . . . c . . . .
 //     row r      . . . . A B . . . . . . . . . C . . . .
-//     record     [ changed blocks: a bit each ][ changed bytes of each such block: 64 bits ][ A B C
-//     ]
+//     record     [ changed blocks: a bit each ][ changed bytes of each: 64 bits ][ A B C ]
 //
 // Rows are cut into blocks of 64 bytes; the row before the first is all zeros. A record keeps the
 // new bytes, not their differences: what moves over a picture brings the same bytes again and

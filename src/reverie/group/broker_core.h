@@ -12,8 +12,7 @@
 //   `settle` has passed, so that members that start together make one epoch.
 // - A member whose request is withdrawn has `grace` to ask again, one that was answered `return`.
 // - A broker that starts knows nothing. The first member that comes back tells it the membership;
-// the
-//   others have `comeback` to do the same. If all do, the epoch goes on, and nothing was lost.
+//   the others have `comeback` to do the same. If all do, the epoch goes on, and nothing was lost.
 #pragma once
 
 #include <cstddef>

@@ -2,8 +2,8 @@
 //
 //     REVERIE_ASSIGN_OR_RETURN(auto group, Group::join(peer, {.name = "training"}));
 //     REVERIE_RETURN_IF_ERROR(group->wait_members(4, deadline));
-//     REVERIE_ASSIGN_OR_RETURN(auto round, group->all_reduce("gradients", ReduceOp::kMean,
-//     leaves)); REVERIE_RETURN_IF_ERROR(round->wait(deadline));
+//     REVERIE_ASSIGN_OR_RETURN(auto round, group->all_reduce("w", ReduceOp::kMean, leaves));
+//     REVERIE_RETURN_IF_ERROR(round->wait(deadline));
 //
 // Any member may come, leave or die at any time. The broker (broker.h) numbers the memberships; a
 // round is over one of them, and ends with UNAVAILABLE on all members when it ends.

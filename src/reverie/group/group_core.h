@@ -6,13 +6,11 @@
 //     GroupCore  -->  Outgoing: calls and answers        Ended: rounds        membership()
 //
 // A state machine: no lock, clock, thread or socket. The rules of rounds:
-// - A round belongs to one membership, whose members all take part. It is known by a user's name
-// and
-//   by how often the name was used in this membership. What other members send before the round
-//   has begun here is kept.
+// - A round belongs to one membership, whose members all take part. It is known by the name that
+//   the program gives it, and by how often that name was used in this membership. What other
+//   members send before the round has begun here is kept.
 // - Whatever else ends a round before its result ends it on all: a member that sees the reason
-// tells
-//   the others. A membership that ends, ends its rounds.
+//   tells the others. When a membership ends, so do its rounds.
 // - A round that lasts asks the members that it waits for whether they have begun it.
 // - Where all members see the memory of the first one, arrays go through that. The first asks all,
 //   once in each membership, when the first round of arrays begins; rounds are held until it has

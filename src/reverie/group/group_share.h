@@ -49,11 +49,11 @@ class GroupShare {
   std::optional<std::size_t> make(const Membership& membership, ShareOffer& offer);
   std::optional<std::size_t> open(const Membership& membership, std::size_t member,
                                   const ShareOffer& offer);
-  // What is of another membership is over.
+  // Rounds of another membership are over.
   void enter(std::uint64_t membership);
   // Null while there is none.
   std::shared_ptr<SharedRounds> rounds() const;
-  // What is over and not closed yet: to be closed under no lock.
+  // Those that are over and not closed yet: the caller closes them, under no lock.
   std::vector<std::shared_ptr<SharedRounds>> take_retired();
   // Waits for the thread. Not on it.
   void close();

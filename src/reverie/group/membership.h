@@ -1,8 +1,8 @@
 // Who is in a group: what the broker tells its members, and what they tell the broker.
 //
 //     member --> broker   WATCH  who I am, the membership that I have
-//     broker --> member          the next one, once there is one        (then the member asks
-//     again) member --> broker   LEAVE
+//     broker --> member          the next one, once there is one; then the member asks again
+//     member --> broker   LEAVE
 //
 // A membership is one epoch of a group: the epochs of a group are numbered upwards, and the id, 64
 // random bits, tells apart those that two brokers, or two runs of one, gave the same number.

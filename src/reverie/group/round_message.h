@@ -3,8 +3,8 @@
 //     PART   up or down a tree: a part of arrays, or gathered values    -> an empty answer: taken
 //     ABORT  the round cannot be finished, and why
 //     ASK    have you begun this round, and does your program advance?  -> yes or no, seconds
-//     SHARE  to the first: where is your memory?  I see it, I do not    -> there; all do, or not
-//     all
+//     SHARE  to the first: where is your memory?  I see it, I do not
+//            -> there; all do, or not all
 //
 // Each names the membership and the round: a user's name, and how often it was used before in this
 // membership.

@@ -1,7 +1,7 @@
 // ActorEnvs: the environments that one actor steps together, wherever they come from.
 //
 // Rows as a NativePool gives them: an environment whose episode ended is reset at once, and its
-// last observation is told apart from the first of the next episode.
+// last observation is kept apart from the first of the next episode.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +43,7 @@ class ActorEnvs {
 
   // Each environment as its episode's seed and the actions since: what resume() begins again and
   // plays once more, in place of reset(). The rows' observations are then what they were. DATA_LOSS
-  // for what is none of it; FAILED_PRECONDITION for an environment that does not repeat itself.
+  // for anything else; FAILED_PRECONDITION for an environment that does not repeat itself.
   virtual Result<std::vector<std::byte>> state() {
     return unimplemented("{} cannot be saved", id());
   }

@@ -1,9 +1,9 @@
 // What an algorithm is made of, so that one loop serves all of them.
 //
-//     Policy    one actor's thread     observations -> actions, by the weights it is handed
-//     Learner   one learner's thread   a batch -> gradients and TD errors, by the weights it is
-//     handed Agent     the parameter server   weights, targets and optimisers; a gradient -> new
-//     weights
+//     Policy    one actor's thread     observations -> actions
+//     Learner   one learner's thread   a batch -> gradients and TD errors
+//     Agent     the parameter server   a gradient -> new weights; targets and optimisers
+//                                      Policy and Learner are handed the weights that they use.
 //
 // Neither a policy nor a learner changes weights: so actors read while learners compute, several
 // learners' gradients can be added, and the holder of the Agent decides when a step is taken.

@@ -2,9 +2,9 @@
 //
 //     kLanes         floats of a vector register
 //     kTileRows      rows of the result that registers hold, two vectors wide; at most 12
-//     kPackedRows    the same four vectors wide, for results of many rows, whose right side is
-//     copied
-//                    to lie close; 0 where registers are too few
+//     kPackedRows    the same, four vectors wide, for results of many rows, whose right side
+//                    is copied so that it lies close;
+//                    0 where registers are too few
 //
 // Everything here has internal linkage and uses no function of a library: a source that is compiled
 // for a newer processor must leave nothing that the linker could take for the whole program's.

@@ -1,7 +1,7 @@
 // Files and folders, as far as what must outlive the process needs them.
 //
-//     write into a temporary name  -->  durable_rename()  -->  seen by its name, whole or not at
-//     all
+//     write into a temporary name  -->  durable_rename()  -->  seen by its name,
+//                                                              whole or not at all
 //
 // An interface, so that a test can let each single call fail, tear what was not synced and forget
 // names (sim/file_system.h). What a call promises after a power cut:

@@ -21,7 +21,7 @@ std::string_view reduce_op_name(ReduceOp op);
 std::optional<ReduceOp> reduce_op_from_name(std::string_view name);
 
 // INVALID_ARGUMENT for an operation that the element type does not have: means of integers, sums of
-// bools, the least of complex numbers, anything of strings and 8-bit floats.
+// bools, the minimum of complex numbers, anything of strings and 8-bit floats.
 Status check_reducible(ReduceOp op, DType dtype);
 
 // In which elements of `dtype` are combined: float32 for the 16-bit floats, else itself.

@@ -48,7 +48,7 @@ struct ShareEntry {
   std::uint64_t size_bytes = 0;
 };
 
-// Thread-safe where nothing else is said.
+// Thread-safe, except as said.
 class ShareSegment {
  public:
   static constexpr std::size_t kMembersMax = 64;
@@ -59,7 +59,7 @@ class ShareSegment {
   // multiple of the page size.
   static Result<std::shared_ptr<ShareSegment>> make(std::size_t member_count,
                                                     std::size_t window_bytes);
-  // UNAVAILABLE where it is not to be seen from here.
+  // UNAVAILABLE where this process cannot see it.
   static Result<std::shared_ptr<ShareSegment>> open(const ShareOffer& offer, std::size_t member,
                                                     std::size_t member_count);
   // For a host of this much memory.
@@ -82,9 +82,9 @@ class ShareSegment {
   // --- Those of the others. Whatever they hold, nothing outside the segment is read.
   // The place of the entry with this key.
   std::optional<std::size_t> find(std::size_t member, std::uint64_t key) const;
-  // A copy. What it says may be rubbish.
+  // A copy, of which any field may be wrong.
   ShareEntry entry(std::size_t member, std::size_t place) const;
-  // None once it has another key, or a state that there is not.
+  // None once it has another key, or an unknown state.
   std::optional<ShareState> state(std::size_t member, std::size_t place, std::uint64_t key) const;
   // Requires offset + size_bytes <= window_bytes().
   const std::byte* data(std::size_t member, std::uint64_t offset) const {
@@ -94,7 +94,7 @@ class ShareSegment {
   // --- The bell, which wakes all members.
   std::uint32_t seen() const { return page().bell.load(); }
   void ring();
-  // Until it rings after seen(), or for no reason, for `at_most`.
+  // Waits for `at_most`, or until it rings after seen(); may return early.
   void wait(std::uint32_t seen, Duration at_most);
   bool spin(std::uint32_t seen, Duration at_most) const {
     return spin_while_equal(page().bell, seen, at_most);

@@ -10,8 +10,8 @@
 // same arrays give the same bytes either way, in whatever order members come.
 //
 // A thread that waits for a round does the work, and looks for the other members itself; a thread
-// of the group's does it while none waits. Nothing is sent. Members that are woken are
-// woken at once, by the one that comes last.
+// of the group's does it while none waits. Nothing is sent. The member that comes last wakes
+// the others, all at once.
 //
 // A member's array stays in its window until the others have taken what they need. One that drops
 // out of a round withdraws its entry before it uses the memory again, and who reads looks at all
@@ -37,7 +37,7 @@
 
 namespace reverie {
 
-// Thread-safe. Of one membership.
+// Thread-safe. For one membership.
 class SharedRounds {
  public:
   struct Start {
@@ -70,7 +70,7 @@ class SharedRounds {
   // The round has ended in another way.
   void forget(std::uint64_t id);
 
-  // Does what there is to do. False if nothing was.
+  // Does the work that there is. False if there was none.
   bool step();
   // Works until `is_done`, or `until`.
   void drive(const std::function<bool()>& is_done, TimePoint until);

@@ -1,8 +1,8 @@
 // Noise on continuous actions, for exploring and for smoothing targets.
 //
 //     Gaussian            a + hold(sigma n, noise_max), held within [low, high]
-//     Ornstein-Uhlenbeck  x += theta (mean - x) dt + sigma sqrt(dt) n, which drifts back to its
-//     mean
+//     Ornstein-Uhlenbeck  x += theta (mean - x) dt + sigma sqrt(dt) n,
+//                         which drifts back to its mean
 //
 // The normal draws n come from the caller (base/normal.h), so the functions are pure.
 //

@@ -1,8 +1,8 @@
 // Frames: how messages lie on a stream of bytes.
 //
-//     0        4      5      6          8            12       16           24         32         40
-//     48 "RvR2" | kind | zero | name size | head size  | zero   | bulk size  | sequence | received
-//     | call | then the name, the head, the bulk (little-endian)
+//     0        4      5      6           8           12     16          24         32         40
+//     "RvR2" | kind | zero | name size | head size | zero | bulk size | sequence | received | call
+//     48: then the name, the head and the bulk. Numbers are little-endian.
 //
 // `sequence` numbers what must arrive, `received` acknowledges the other direction, `call` tells
 // which call is meant. The last byte of the magic is the version.

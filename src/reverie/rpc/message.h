@@ -1,8 +1,8 @@
 // What a call or an answer carries: a head of encoded values, and the bytes of its tensors beside
 // it.
 //
-//     head   ( tuple 2 | text "policy" | tensor float32 (4, 84) at bulk 0 )      values,
-//     docs/formats/values.md bulk   [ 1344 bytes ]..[ next tensor ].. each from a multiple of 64 on
+//     head   ( tuple 2 | text "policy" | tensor float32 (4, 84) at bulk 0 )
+//     bulk   [ 1344 bytes ]..[ next tensor ]..   each from a multiple of 64 on; formats/values.md
 //
 // Bulk is never copied into the head: it is sent from where it lies and received into memory of its
 // own, in which the arrays then lie.

@@ -81,7 +81,7 @@ struct CallResult {
   std::string traceback;
 };
 
-// What is to be done. None of them calls the core back, and what they are told stays done.
+// What is to be done. None of them calls the core back.
 class PeerEffects {
  public:
   virtual ~PeerEffects() = default;
@@ -89,7 +89,7 @@ class PeerEffects {
   virtual void dial(LinkId link, const std::string& address) = 0;
   virtual void send(LinkId link, const FrameHeader& header,
                     std::shared_ptr<const Message> message) = 0;
-  // Behind what was sent. No event of the link comes any more.
+  // After what was sent. The link has no events any more.
   virtual void hang_up(LinkId link) = 0;
   // The peer has proved who it is: larger frames may come. One frame of the handshake follows.
   virtual void trust(LinkId link, const std::string& peer) = 0;

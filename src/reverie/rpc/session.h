@@ -1,8 +1,8 @@
 // What two runs of two peers have to say to each other, in order and each once, over one connection
 // after another.
 //
-//     queue   [ 7 sent ][ 8 sent ][ 9 sent ][ 10 ][ 11 ]      until the other side has received
-//     them
+//     queue   [ 7 sent ][ 8 sent ][ 9 sent ][ 10 ][ 11 ]      each until the other side
+//                                                             has received it
 //
 // A connection is a stream, so what arrives is a prefix of what was sent. The last sequence that
 // arrived says it all: on the next connection each side goes on behind it. Frames with a sequence
@@ -46,7 +46,7 @@ struct Session {
 
   std::uint64_t next_sequence = 1;
   std::uint64_t last_received = 0;
-  std::size_t unacknowledged = 0;  // frames that were received since the last word about it
+  std::size_t unacknowledged = 0;  // frames that were received since the last acknowledgement
   std::size_t unacknowledged_bytes = 0;
   std::deque<Queued> queue;
 

@@ -1,21 +1,21 @@
-// Spill: memory for chunks that lies in a file, of which so much is in memory as it may be.
+// Spill: memory for chunks that lies in a file, of which a bounded part is in memory.
 //
 //     BlockHeap       [ chunk | chunk | free | chunk ........ ]      addresses that never change
 //     mapped pages    [ h h h | . . . |      | w w w ........ ]      h hot, w warm, . in the file
 //     only unlinked file   [ ...................................... ]
 //
-// Chunks are born in the file's pages, which the system keeps in memory as it does any file's. So
-// that a chunk leaves memory means that its pages are written and dropped, and a reader who comes
-// after that finds the same bytes at the same address, once the system has read them. No reader
-// needs a guard, and which pages are dropped never decides what is right, only what is fast.
+// Chunks are written into the file's pages, which the system keeps in memory as it does any file's.
+// A chunk leaves memory when its pages are written to the disk and dropped; a later reader finds
+// the same bytes at the same address, once the system has read them. So no reader needs a guard,
+// and which pages are dropped decides how fast a read is, never what it gives.
 //
-// Which go is told by a clock (second chance): a page is hot when it was allocated or prefetched;
+// A clock (second chance) chooses those pages: a page is hot when it was allocated or prefetched;
 // the hand makes hot pages warm, and drops warm ones. It moves when more is in memory than may be,
 // on the thread that brought it there: so a writer that is faster than the disk waits for the disk.
 //
 // The file has no name (O_TMPFILE, or unlinked at once): nothing of it outlives the process. Its
-// space is reserved before it is mapped, so a full disk is an error where memory is asked for. What
-// comes free is used again, and parts of the file that are free from end to end go back to the
+// space is reserved before it is mapped, so a full disk is an error where memory is asked for. Free
+// space is used again, and parts of the file that are free from end to end go back to the
 // disk.
 #pragma once
 

@@ -14,8 +14,8 @@
 // of what was not drawn, both probabilities are integrals over one variable (items as Poisson
 // processes, R at rest until t), so that
 //
-//     1 / q_i = mean of 1 / (1 - exp(-p_i t))  over t with density ~ exp(-R t) prod (1 - exp(-p_j
-//     t))
+//     1 / q_i = mean of 1 / (1 - exp(-p_i t))
+//               over t with density ~ exp(-R t) prod (1 - exp(-p_j t))
 //
 // Source: Murthy 1957, "Ordered and unordered estimators in sampling without replacement"; Kool et
 // al. 2020, "Estimating Gradients for Discrete Random Variables by Sampling without Replacement".

@@ -2,9 +2,9 @@
 // those that write to it. A checkpoint of the store has the items; with both, a buffer goes on as
 // the one that was saved would have.
 //
-//     save      write_replay_state(buffers, save_store, out)     streams are held while both are
-//     written load      read_replay_plan(in)                             to open buffers alike
-//               restore_replay(buffers, in, items)               before the table gets the items
+//     save   write_replay_state(buffers, out, save_store)   streams are held while both are written
+//     load   read_replay_plan(in)                           to open buffers alike
+//            restore_replay(buffers, in, items)             before the table gets the items
 //
 // docs/formats/checkpoint.md has the bytes.
 #pragma once

@@ -6,9 +6,9 @@
 //
 // Each version lies in memory of its own, which is never written again: so what a peer has is one
 // version, whole, for as long as it holds it. On one host it is mapped, not copied; a page that a
-// holder writes to becomes its own. A peer that has a version serves it: one that comes late, or
-// whose publisher has died, gets it from any that it names as a source. There is no tree of
-// itself: peers elsewhere that name another subscriber as their source make one.
+// holder writes to becomes its own. Every peer that has a version serves it: a peer that comes
+// late, or whose publisher has died, gets it from any peer that it names as a source. No tree is
+// formed by itself: peers on other hosts that name another subscriber as their source form one.
 #pragma once
 
 #include <cstddef>
@@ -47,17 +47,17 @@ class Weights {
   Weights(const Weights&) = delete;
   Weights& operator=(const Weights&) = delete;
 
-  // Copies the value, and answers who waits for it. INVALID_ARGUMENT unless `version` is above what
-  // this peer has; RESOURCE_EXHAUSTED without memory.
+  // Copies the value, and answers the peers that wait. INVALID_ARGUMENT unless `version` is above
+  // the one that this peer has; RESOURCE_EXHAUSTED without memory.
   Status publish(std::uint64_t version, const Payload& value);
   // What this peer has; null for nothing.
   VersionPtr held() const;
   // Asks for what is newer than that; gives what this peer has then, null if there is none yet.
   // UNAVAILABLE when no source can be reached.
   Result<VersionPtr> pull(TimePoint deadline);
-  // Waits until there is a version of at least this one. DEADLINE_EXCEEDED if there is not in time.
+  // Waits until there is a version of at least this one. DEADLINE_EXCEEDED if none comes in time.
   Result<VersionPtr> wait_for(std::uint64_t at_least, TimePoint deadline);
-  // Takes part no more. Idempotent.
+  // Neither asks nor serves any more. Idempotent.
   void close();
 
   class Impl;
