@@ -381,6 +381,19 @@ def test_errors_of_the_client_of_tensorflow_are_tensorflows(reverb, table, serve
         made.update_priorities("t", tf.constant([1], tf.uint64), tf.constant([1.0, 2], tf.float64))
 
 
+def test_the_client_of_tensorflow_refuses_steps_of_another_signature(reverb, table, serve):
+    signature = {"a": tf.TensorSpec((), tf.int64), "b": tf.TensorSpec((2,), tf.float32)}
+    client = serve(table(signature=signature))
+    made = reverb.TFClient(client.server_address)
+    where = {"tables": tf.constant(["t"]), "priorities": tf.constant([1.0], tf.float64)}
+    a, b = tf.constant(1, tf.int64), tf.constant([1.0, 2.0])
+    made.insert([a, b], **where)
+    for step in ([a], [a, b, b], [tf.constant(1), b], [a, tf.constant([1.0])], [b, a]):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            made.insert(step, **where)
+    assert client.server_info()["t"].current_size == 1
+
+
 def test_in_a_graph_errors_of_the_client_of_tensorflow_are_the_same(reverb, table, serve):
     client = serve(table())
     client.insert([np.int64(1)], {"t": 1.0})

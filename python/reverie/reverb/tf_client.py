@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from reverie import errors
-from reverie.client import Client
 from reverie.errors import InvalidArgumentError, NotFoundError, ReverieError
 from reverie.packages import import_package
 from reverie.replay_sample import INFO_DTYPES, ReplaySample, SampleInfo
+from reverie.reverb.client import Client
 from reverie.tf_dataset import missing_file, raise_not_found
 
 _TF_NAMES: dict[type, str] = {
