@@ -2,7 +2,9 @@
 
 One server in a process of its own, one client of each module here; the two take turns, hundreds
 of times. The time of one call, and this process' CPU for it; of all turns the one below which a
-tenth lies, which other load of the machine reaches least; and the ratios.
+tenth lies, which other load of the machine reaches least; and the ratios. Then what the names add
+by themselves: the CPU of such a call whose wire does nothing, the least of hundreds of turns, which
+the load of the machine does not reach. Writers and iterators are the same objects under both names.
 
     PYTHONPATH=python .venv/bin/python benchmarks/reverb_names.py [TURNS]
 """
@@ -79,12 +81,53 @@ def calls(module: str, port: int) -> dict[str, tuple[Callable[[], Any], int]]:
     }
 
 
+class NoWire:
+    """A native client whose calls return at once."""
+
+    def insert(self, *_: Any) -> None:  # noqa: ANN401
+        """Nothing."""
+
+    def mutate(self, *_: Any) -> tuple[int, int, int]:  # noqa: ANN401
+        """Nothing."""
+        return 0, 0, 0
+
+
+def added_us(port: int, turns: int) -> dict[str, float]:
+    """What Reverb's names add to a call."""
+    row = [np.zeros(100, np.float32)]
+    updates = dict.fromkeys(range(32), 1.0)
+    least: dict[str, dict[str, float]] = {}
+    timed: dict[str, dict[str, Callable[[], Any]]] = {}
+    for module in MODULES:
+        lib = importlib.import_module(module)
+        client, sampled = (lib.Client(f"localhost:{port}") for _ in range(2))
+        client.insert(row, {"t": 1.0})
+        client._native = NoWire()
+        for name, call in {
+            "insert": lambda client=client: client.insert(row, {"t": 1.0}),
+            "sample one": lambda sampled=sampled: sampled.sample("t", 1),
+            "mutate_priorities of 32": lambda client=client: client.mutate_priorities("t", updates),
+        }.items():
+            timed.setdefault(name, {})[module] = call
+    for _ in range(turns):
+        for name, both in timed.items():
+            for module, call in both.items():
+                begin = time.thread_time_ns()
+                for _ in range(100):
+                    call()
+                took = (time.thread_time_ns() - begin) / 100 / 1e3
+                found = least.setdefault(name, {})
+                found[module] = min(took, found.get(module, took))
+    return {name: found[MODULES[1]] - found[MODULES[0]] for name, found in least.items()}
+
+
 def main(turns: int) -> None:
     """Prints a table."""
     server = start(__file__, "serve")
     port = int(server.stdout.readline())
     timed = {module: calls(module, port) for module in MODULES}
     print(f"{turns} turns; us a call, their first decile: wall clock (CPU)")
+    whole: dict[str, float] = {}
     for name in timed[MODULES[0]]:
         walls: dict[str, list[float]] = {module: [] for module in MODULES}
         cpus: dict[str, list[float]] = {module: [] for module in MODULES}
@@ -99,12 +142,19 @@ def main(turns: int) -> None:
                     cpus[module].append((time.process_time() - cpu) / count * 1e6)
         wall = [statistics.quantiles(walls[module], n=10)[0] for module in MODULES]
         cpu_us = [statistics.quantiles(cpus[module], n=10)[0] for module in MODULES]
+        whole[name] = min(walls[MODULES[0]])
         ratios = wall[1] / wall[0], cpu_us[1] / cpu_us[0]
         print(
             f"{name:32}{MODULES[0]} {wall[0]:8.1f} ({cpu_us[0]:.1f})   "
             f"{MODULES[1]} {wall[1]:8.1f} ({cpu_us[1]:.1f})   "
             f"{ratios[0]:.3f} x ({ratios[1]:.3f} x)   "
             f"{'ok' if min(ratios) <= RATIO_MAX else 'MISSED'}"
+        )
+    for name, added in added_us(port, 2 * turns).items():
+        share = added / whole[name]
+        print(
+            f"{name:32}the names alone add {added:.2f} us to {whole[name]:.1f} us, the quickest "
+            f"turn: {1 + share:.3f} x   {'ok' if 1 + share <= RATIO_MAX else 'MISSED'}"
         )
     server.stdin.close()
     server.wait(timeout=60)

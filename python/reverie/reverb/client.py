@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # Reverb bounds the items on their way by nothing but their own number.
 _UNLIMITED_ITEMS = 1 << 30
+_NO_SPECS: dict[str, list[tuple[str, Any]]] = {}
 
 
 class Client(client.Client):
@@ -82,9 +83,11 @@ class Client(client.Client):
 
         A step of another signature is refused here, as in Reverb: a table takes what it is sent.
         """
-        if isinstance(priorities, Mapping):
+        if isinstance(priorities, dict) or isinstance(priorities, Mapping):  # noqa: SIM101 - quicker
+            known = self.__dict__.get("_specs", _NO_SPECS)
             for table in priorities:
-                self._check_step(table, data, timeout_s)
+                if known.get(table) != []:  # a table that is known to have no signature
+                    self._check_step(table, data, timeout_s)
         super().insert(data, priorities, timeout_s=timeout_s)
 
     def _check_step(self, table: str, data: Any, timeout_s: float | None) -> None:  # noqa: ANN401
