@@ -174,5 +174,5 @@ def no_options(name: str, value: object, what: str) -> None:
 
 def _bound(least: int, most: int) -> str:
     if most == INT64_MAX:
-        return f">= {least}"
+        return f">= {least}" if least > -INT64_MAX else "of 64 bits"
     return f"between {least} and {most}"

@@ -6,9 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-import numpy as np
-
-from reverie import _checks, _options, _reverie
+from reverie import _checks, _options, _replay_reading, _reverie
 from reverie._closing import Closing
 from reverie.dataset import Dataset, replay_dataset
 from reverie.errors import (
@@ -23,8 +21,6 @@ if TYPE_CHECKING:
     from reverie.frameworks import Output
     from reverie.hindsight import Hindsight
     from reverie.nests import ArrayNest, TensorNest
-
-_BLOCK = 4096  # items that are read at once
 
 
 class ReplayBuffer(_reverie.ReplayBuffer, Closing):
@@ -155,7 +151,7 @@ class ReplayBuffer(_reverie.ReplayBuffer, Closing):
         }
         self._transforms = tuple(
             _checks.function("a transform", one, "a function of a batch")
-            for one in _checks.items("transforms", transforms, "a list of functions of a batch")
+            for one in _checks.items("transforms", transforms, "functions of a batch")
         )
         super().__init__(
             capacity,
@@ -351,27 +347,28 @@ class ReplayBuffer(_reverie.ReplayBuffer, Closing):
 
         Raises:
             OutOfRangeError: there is no such item.
-            FailedPreconditionError: nothing was added yet.
+            UnsupportedTypeError: neither a number nor a slice.
         """
         count = len(self)
         if isinstance(index, slice):
-            return _slice(self, index, count)
+            return _replay_reading.slice_of(self, index, count)
         place = _checks.integer("index", index, -(2**63))
         if not -count <= place < count:
-            raise OutOfRangeError(f"index is {place}; the buffer has the items 0 to {count - 1}")
+            has = f"the items 0 to {count - 1}" if count else "no items; add steps first"
+            raise OutOfRangeError(f"index is {place}; the buffer has {has}")
         batch = self.read(place % count, 1)
         if batch is None:  # another thread cleared the buffer
             raise OutOfRangeError(f"index is {place}; the buffer has no items any more")
-        return _rows(batch, 0)
+        return _replay_reading.rows(batch, 0)
 
     def __iter__(self) -> Iterator[dict[str, ArrayNest]]:
         """Items from the oldest to the newest, as ``buffer[i]`` gives them.
 
         What is added meanwhile comes too; where the oldest make room for it, items are left out.
         """
-        for batch in _blocks(self):
+        for batch in _replay_reading.blocks(self):
             for index in range(len(batch["tickets"])):
-                yield _rows(batch, index)
+                yield _replay_reading.rows(batch, index)
 
     def episodes(self) -> Iterator[dict[str, ArrayNest]]:
         """Runs of transitions of one episode, the oldest first: batches ``[T, ...]``.
@@ -389,94 +386,8 @@ class ReplayBuffer(_reverie.ReplayBuffer, Closing):
                 f"num_envs={self.num_envs}, n_step above 1 or sequences: use a table with items "
                 "of whole episodes, or iterate over the transitions"
             )
-        return _episodes(self)
+        return _replay_reading.episodes(self)
 
     def __repr__(self) -> str:
         kind = "prioritized" if self.prioritized else "uniform"
         return f"<ReplayBuffer of {len(self)} of {self.capacity} items, {kind}>"
-
-
-def _rows(batch: dict[str, Any], chosen: int | slice) -> dict[str, Any]:
-    """A row of each array, or some."""
-    _, leaves, structure = _reverie.flatten(batch)
-    made: dict[str, Any] = _reverie.fold(structure, [leaf[chosen] for leaf in leaves])
-    return made
-
-
-def _slice(buffer: ReplayBuffer, chosen: slice, count: int) -> dict[str, Any]:
-    try:
-        places = range(count)[chosen]
-    except TypeError:
-        raise UnsupportedTypeError(
-            f"index is {_checks.shown(chosen)}; a slice holds integers"
-        ) from None
-    if not places:
-        batch = buffer.read(0, 1)
-        if batch is None:
-            raise OutOfRangeError("the buffer has no items")
-        return _rows(batch, slice(0, 0))
-    low, high = min(places[0], places[-1]), max(places[0], places[-1])
-    batch = buffer.read(low, high - low + 1)
-    if batch is None:
-        raise OutOfRangeError(f"index is {chosen}; the buffer has no items any more")
-    if places.step == 1:
-        return batch
-    return _rows(batch, slice(None, None, places.step))
-
-
-def _blocks(buffer: ReplayBuffer) -> Iterator[dict[str, Any]]:
-    begin = 0
-    while len(buffer) > begin:
-        batch = buffer.read(begin, _BLOCK)
-        if batch is None:
-            return
-        yield batch
-        begin += len(batch["tickets"])
-
-
-def _episodes(buffer: ReplayBuffer) -> Iterator[dict[str, Any]]:
-    open_parts: list[dict[str, Any]] = []
-    for batch in _blocks(buffer):
-        if open_parts and not _goes_on(_rows(open_parts[-1], slice(-1, None)), batch, 0):
-            yield _joined(open_parts)
-            open_parts = []
-        begin = 0
-        count = len(batch["tickets"])
-        for end in np.flatnonzero(_ends(batch)).tolist():
-            open_parts.append(_rows(batch, slice(begin, end + 1)))
-            yield _joined(open_parts)
-            open_parts, begin = [], end + 1
-        if begin < count:
-            open_parts.append(_rows(batch, slice(begin, count)))
-    if open_parts:
-        yield _joined(open_parts)
-
-
-def _ends(batch: dict[str, Any]) -> np.ndarray:
-    """Whether each row but the last is the last of its episode, as far as the batch tells."""
-    ends: np.ndarray = batch["terminated"].copy()
-    _, nexts, _ = _reverie.flatten(batch["next_obs"])
-    _, nows, _ = _reverie.flatten(batch["obs"])
-    for then, now in zip(nexts, nows, strict=True):
-        a, b = then[:-1], now[1:]
-        differs = (a != b) & ~((a != a) & (b != b))  # NaN is itself
-        ends[:-1] |= differs.any(axis=tuple(range(1, differs.ndim)))
-    return ends
-
-
-def _goes_on(last: dict[str, Any], batch: dict[str, Any], row: int) -> bool:
-    """Whether a row of ``batch`` follows ``last``, a batch of one."""
-    first = _rows(batch, slice(row, row + 1))
-    _, one, structure = _reverie.flatten(last)
-    _, other, _ = _reverie.flatten(first)
-    both = [np.concatenate(pair) for pair in zip(one, other, strict=True)]
-    return not _ends(_reverie.fold(structure, both))[0]
-
-
-def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    if len(parts) == 1:
-        return parts[0]
-    flat = [_reverie.flatten(part) for part in parts]
-    columns = zip(*[leaves for _, leaves, _ in flat], strict=True)
-    made: dict[str, Any] = _reverie.fold(flat[0][2], [np.concatenate(one) for one in columns])
-    return made
