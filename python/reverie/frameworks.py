@@ -45,6 +45,26 @@ def converter(output: object, device: object = None, *, pinned: bool = False) ->
     return None
 
 
+def torch_device(device: object) -> Any:  # noqa: ANN401
+    """A device of torch that is there.
+
+    Raises:
+        InvalidArgumentError: torch does not know it, or it is a GPU that is not there.
+    """
+    torch = import_package("torch")
+    try:
+        place = torch.device(device)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise InvalidArgumentError(
+            f"device is {_checks.shown(device)}, which torch does not know: {error}"
+        ) from None
+    if place.type == "cuda" and not torch.cuda.is_available():
+        raise InvalidArgumentError(
+            f'device is {_checks.shown(device)}, and torch sees no GPU here; use device="cpu"'
+        )
+    return place
+
+
 def _torch(device: object, *, pinned: bool) -> Convert:
     torch = import_package("torch")
     from_numpy = torch.from_numpy
@@ -56,18 +76,8 @@ def _torch(device: object, *, pinned: bool) -> Convert:
         bits = array.view(np.uint16 if array.dtype.itemsize == 2 else np.uint8)
         return from_numpy(bits).view(getattr(torch, array.dtype.name))
 
-    try:
-        place = None if device is None else torch.device(device)
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise InvalidArgumentError(
-            f"device is {_checks.shown(device)}, which torch does not know: {error}"
-        ) from None
-    has_gpu = place is not None or pinned
-    has_gpu = has_gpu and torch.cuda.is_available()
-    if place is not None and place.type == "cuda" and not has_gpu:
-        raise InvalidArgumentError(
-            f'device is {_checks.shown(device)}, and torch sees no GPU here; use device="cpu"'
-        )
+    place = None if device is None else torch_device(device)
+    has_gpu = (place is not None or pinned) and torch.cuda.is_available()
     is_elsewhere = place is not None and place.type != "cpu"
     pins = pinned and has_gpu
     if not is_elsewhere and not pins:

@@ -92,3 +92,31 @@ def test_stacks_are_stored_as_single_frames_and_priorities_go_back():
     with pytest.raises(InvalidArgumentError, match="frame_stack is 3"):
         ReplayBuffer(10, space, gymnasium.spaces.Discrete(4), frame_stack=3)
     assert copy.deepcopy(buffer).size() == buffer.size()
+
+
+def test_a_device_that_is_not_there_is_refused():
+    space, actions = gymnasium.spaces.Box(-1, 1, (4,)), gymnasium.spaces.Discrete(2)
+    wrong = ["gpu", *([] if torch.cuda.is_available() else ["cuda", torch.device("cuda:1")])]
+    for device in wrong:
+        with pytest.raises(InvalidArgumentError, match=r"device is .*(not know|no GPU)"):
+            ReplayBuffer(10, space, actions, device)
+
+
+def test_pictures_are_kept_compressed_and_come_back():
+    space = gymnasium.spaces.Box(0, 255, (4, 36, 36), np.uint8)
+    raw, packed = (
+        ReplayBuffer(1000, space, gymnasium.spaces.Discrete(4), frame_stack=4, codec=codec)
+        for codec in ("raw", "auto")
+    )
+    for step in range(800):
+        first = step - step % 200
+        frames = (np.maximum(np.arange(step - 3, step + 2), first) % 200).astype(np.uint8)
+        pictures = np.repeat(frames, 36 * 36).reshape(1, 5, 36, 36)
+        over = [step % 200 == 199]
+        for buffer in (raw, packed):
+            buffer.add(pictures[:, :4], pictures[:, 1:], [step % 4], [1.0], over, [{}])
+    assert packed.replay.memory_bytes < 0.35 * raw.replay.memory_bytes
+    data = packed.sample(64)
+    newest = data.observations[:, 3, 7, 9].int()
+    assert torch.equal(data.next_observations[:, 3, 7, 9].int(), (newest + 1) % 200)
+    assert torch.equal(data.observations[:, 0, 7, 9].int(), (newest - 3).clamp(min=0))

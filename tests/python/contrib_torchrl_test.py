@@ -8,8 +8,10 @@ pytest.importorskip("torchrl")
 torch = pytest.importorskip("torch")
 
 from tensordict import TensorDict  # noqa: E402
+from torchrl.envs import GymWrapper  # noqa: E402
 
 from reverie.contrib.torchrl import ReplayBuffer  # noqa: E402
+from reverie.gym import GymVectorEnv  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -91,9 +93,27 @@ def test_pictures_are_kept_compressed_and_come_back():
     assert torch.equal(batch["next", "pixels"][:, 7, 9].long(), (batch["action"] + 1) % 256)
 
 
+def test_torchrls_wrapper_steps_our_environments():
+    envs = GymWrapper(GymVectorEnv("CartPole-v1", 4, autoreset_mode="SameStep"))
+    steps = envs.rollout(60, break_when_any_done=False)
+    assert steps.batch_size == torch.Size([4, 60])
+    buffer = ReplayBuffer(1000, seed=1)
+    buffer.extend(steps)
+    # Each environment's steps are cut off from the next one's where its last episode goes on.
+    ended = int(steps["next", "done"].sum())
+    assert buffer.replay.stats["episodes"] == ended > 0
+    assert buffer.replay.stats["cuts"] <= 4
+    batch = buffer.sample(200)
+    moved = batch["observation"][:, 0] + 0.02 * batch["observation"][:, 1]
+    torch.testing.assert_close(moved, batch["next", "observation"][:, 0])
+    envs.close()
+
+
 def test_what_does_not_fit_is_refused():
     with pytest.raises(InvalidArgumentError, match=r"codec.*gzip"):
         ReplayBuffer(10, codec="gzip")
+    with pytest.raises(InvalidArgumentError, match="device is 'gpu', which torch does not know"):
+        ReplayBuffer(10, device="gpu")
     buffer = ReplayBuffer(10)
     with pytest.raises(UnsupportedTypeError, match="must be a TensorDict"):
         buffer.extend({"action": 1})

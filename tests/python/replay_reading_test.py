@@ -36,9 +36,9 @@ def test_items_come_by_age(prioritized):
     for wrong in (10, -11):
         with pytest.raises(OutOfRangeError, match=rf"index is {wrong}; .* 0 to 9"):
             buffer[wrong]
-    with pytest.raises(UnsupportedTypeError, match=r"index is 'a'; it must be an integer of 64 bits"):
+    with pytest.raises(UnsupportedTypeError, match=r"index is 'a'; .* integer of 64 bits"):
         buffer["a"]
-    with pytest.raises(OutOfRangeError, match="index is 0; the buffer has no items; add steps first"):
+    with pytest.raises(OutOfRangeError, match="index is 0; the buffer has no items; add"):
         reverie.ReplayBuffer(9)[0]
     with pytest.raises(UnsupportedTypeError, match="slice holds integers"):
         buffer["a":]

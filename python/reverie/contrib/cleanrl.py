@@ -52,8 +52,8 @@ class ReplayBuffer(TransitionBuffer):
         seed: seeds the draws.
 
     Raises:
-        InvalidArgumentError: a number is out of range, or a ``frame_stack`` that does not divide
-            the observations' first axis.
+        InvalidArgumentError: a number is out of range, a device that is not there, or a
+            ``frame_stack`` that does not divide the observations' first axis.
     """
 
     def __init__(

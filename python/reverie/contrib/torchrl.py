@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import reverie
-from reverie import _checks
+from reverie import _checks, frameworks
 from reverie.contrib import versions
 from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 
@@ -62,7 +62,7 @@ class ReplayBuffer:
         seed: seeds the draws.
 
     Raises:
-        InvalidArgumentError: a number is out of range.
+        InvalidArgumentError: a number is out of range, or a device that is not there.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class ReplayBuffer:
             _checks.integer("batch_size", batch_size)
         self._batch_size = batch_size
         self._priority_key = _checks.text("priority_key", priority_key)
-        self._device = torch.device(device)
+        self._device = frameworks.torch_device(device)
         self.replay = reverie.ReplayBuffer(
             capacity, prioritized=prioritized, alpha=alpha, beta=beta, codec=codec, seed=seed
         )

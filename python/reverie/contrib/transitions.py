@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 import reverie
-from reverie import _checks
+from reverie import _checks, frameworks
 from reverie._options import Codec
 from reverie.contrib.kept_batches import KeptBatches
 from reverie.errors import InvalidArgumentError
@@ -61,7 +61,7 @@ class TransitionBuffer:
         self.observation_space = observation_space
         self.action_space = action_space
         self.device = device
-        self._is_on_cpu = torch.device(device).type == "cpu"
+        self._is_on_cpu = frameworks.torch_device(device).type == "cpu"
         self.n_envs = _checks.integer("n_envs", n_envs)
         self.handle_timeout_termination = handle_timeout_termination
         self._is_dict = type(observation_space).__name__ == "Dict"
