@@ -1,6 +1,7 @@
 """moolib's EnvPool and Batcher, as its programs use them: facts of its interface, one per test."""
 
 import asyncio
+import collections
 import threading
 
 import numpy as np
@@ -159,3 +160,52 @@ def test_what_does_not_belong_into_a_batch_is_a_runtime_error():
         moolib.Batcher(4).cat({"x": torch.zeros(2), "y": torch.zeros(1)})
     with pytest.raises(RuntimeError, match="size is 0"):
         moolib.Batcher(0)
+
+
+def test_acting_batches_unrolls_and_learner_batches_in_one_thread():
+    """The loop of moolib's vtrace agent: what it stacks in time, it deals out by columns."""
+    columns, unroll, learner_columns = 4, 3, 2
+    learner = moolib.Batcher(learner_columns, "cpu", 1)
+    with moolib.EnvPool(Classic, 2, batch_size=columns, num_batches=2) as pool:
+        times = [moolib.Batcher(unroll + 1, "cpu") for _ in range(2)]
+        futures = [None, None]
+        actions = [torch.zeros(columns, dtype=torch.int64) for _ in range(2)]
+        for turn in range(2 * (2 * unroll + 1)):  # two unrolls of either batch
+            b = turn % 2
+            if futures[b] is None:
+                futures[b] = pool.step(b, actions[b])
+            outputs = futures[b].result()
+            entry = {**outputs, "prev_action": actions[b], "agent": ({"core": [actions[b] * 0.5]},)}
+            actions[b] = (torch.arange(columns) + turn) % 7
+            futures[b] = pool.step(b, actions[b])
+            times[b].stack(entry)
+            if times[b].empty():
+                continue
+            unrolled = times[b].get()
+            unrolled["first"] = unrolled["prev_action"][0].unsqueeze(0)
+            learner.cat(unrolled)
+            times[b].stack(entry)  # the last entry is the next unroll's first one
+    assert learner.size() == 2 * 2 * columns // learner_columns
+    seen = []
+    while not learner.empty():
+        batch = learner.get()
+        assert batch["board"].shape == (unroll + 1, learner_columns, 2, 2)
+        assert batch["reward"].dtype == torch.float32
+        assert type(batch["agent"]) is tuple
+        assert torch.equal(batch["agent"][0]["core"][0], batch["prev_action"] * 0.5)
+        assert torch.equal(batch["first"][0], batch["prev_action"][0])
+        # A board holds the action before it, but where an episode has just begun.
+        is_first = batch["board"][..., 0, 0] != batch["prev_action"]
+        assert (batch["board"][..., 0, 0][is_first] == 0).all()
+        seen.append(batch)
+    assert torch.equal(seen[0]["board"][-1], seen[4]["board"][0])  # the same batch's next unroll
+
+
+def test_types_of_nests_become_the_plain_ones():
+    named = collections.namedtuple("Named", "x y")
+    batcher = moolib.Batcher(1)
+    batcher.stack(collections.OrderedDict(a=named(torch.ones(2), [torch.zeros(1)])))
+    batch = batcher.get()
+    assert type(batch) is dict
+    assert type(batch["a"]) is tuple
+    assert type(batch["a"][1]) is list

@@ -97,7 +97,8 @@ class Batcher(_Batcher):
     """As ``reverie.Batcher``, with a queue that does not fill and waits that do not end.
 
     A program that adds and takes in one thread goes on, however much it adds first. Arrays are
-    batched; numbers, like all else, stay those of a batch's first item.
+    batched; numbers, like all else, stay those of a batch's first item. Dicts, lists and tuples of
+    other types come back as plain ones.
 
     Args:
         size: rows of a batch.
@@ -113,7 +114,6 @@ class Batcher(_Batcher):
     def __init__(self, size: int, device: object = "cpu", dim: int = 0, **options: Any) -> None:  # noqa: ANN401
         options = {**_UNBOUNDED, **options}
         _called(partial(super().__init__, size, device, dim, **options))
-        self._has_numbers = False
 
     def stack(self, nest: object) -> None:
         """As ``reverie.Batcher.stack``; what it refuses is a ``RuntimeError`` too."""
@@ -133,12 +133,9 @@ class Batcher(_Batcher):
     def _held(self, nest: object) -> object:
         if not _has_number(nest):
             return nest
-        self._has_numbers = True
         return _mapped(nest, lambda leaf: _Number(leaf) if isinstance(leaf, _NUMBERS) else leaf)
 
     def _freed(self, batch: object) -> object:
-        if not self._has_numbers:
-            return batch
         return _mapped(batch, lambda leaf: leaf.value if isinstance(leaf, _Number) else leaf)
 
 
