@@ -256,6 +256,9 @@ nb::dict PyReplayBuffer::arguments_of(const std::string& path) {
   }
   const std::string_view codec = codec_choice_name(options.codec);
   given["codec"] = nb::str(codec.data(), codec.size());
+  const std::optional<HindsightOptions>& goals = options.hindsight;
+  given["hindsight"] =
+      goals ? nb::make_tuple(goals->achieved, goals->goal) : nb::object(nb::none());
   return given;
 }
 
@@ -270,6 +273,11 @@ void PyReplayBuffer::load(const std::string& folder) {
     ByteReader in(loaded.manifest.payload);
     REVERIE_ASSIGN_OR_RETURN(head, SavedHead::read(in));
     REVERIE_ASSIGN_OR_RETURN(ReplayPlan plan, read_replay_plan(in));
+    // Which entries are read tells how rows lie; how goals are drawn is the caller's.
+    if (plan.options.hindsight && options_.hindsight) {
+      plan.options.hindsight->strategy = options_.hindsight->strategy;
+      plan.options.hindsight->share = options_.hindsight->share;
+    }
     if (plan.options != options_ || loaded.tables.size() != 1) {
       return invalid_argument("it holds a replay buffer of other arguments");
     }
@@ -323,9 +331,10 @@ std::vector<TensorSpec> PyReplayBuffer::specs(const char* what, const NestArgume
     if (has_env_axis) {
       if (shape.empty() || shape[0] != options_.env_count) {
         raise(invalid_argument(
-            "{} has the shape {}; its first axis must be num_envs={}",
+            "{} has the shape {}; its first axis must be num_envs={}{}",
             path.empty() ? std::string(what) : format("{} column '{}'", what, path),
-            shape_text(leaf.shape), options_.env_count));
+            shape_text(leaf.shape), options_.env_count,
+            shape.empty() ? ": give an array, as a list is a nest of columns" : ""));
       }
       shape.erase(shape.begin());
     }

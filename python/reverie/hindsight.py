@@ -88,6 +88,31 @@ class Hindsight:
         batch["discount"][rows] = np.where(ended, 0, gamma)
 
 
+def check_loaded(path: str, goals: tuple[str, str] | None, given: object) -> None:
+    """Whether hindsight fits a saved buffer, of whose observations these two entries are goals.
+
+    Raises:
+        InvalidArgumentError: it does not; the text says what to give.
+        UnsupportedTypeError: it is no ``Hindsight``.
+    """
+    if given is None:
+        raise InvalidArgumentError(
+            f"{path!r} is of a buffer with hindsight, and a checkpoint holds no functions; give "
+            "it again, hindsight=reverie.Hindsight(...)"
+        )
+    hindsight = _checks.instance("hindsight", given, Hindsight, "a reverie.Hindsight, or None")
+    if goals is None:
+        raise InvalidArgumentError(
+            f"hindsight is {_checks.shown(given)}, but {path!r} is of a buffer without; leave it "
+            "out, or add its episodes to a new buffer"
+        )
+    if (hindsight.achieved, hindsight.desired) != goals:
+        raise InvalidArgumentError(
+            f"the goals of hindsight are {hindsight.achieved!r} and {hindsight.desired!r}, but "
+            f"those of {path!r} are {goals[0]!r} and {goals[1]!r}; give these"
+        )
+
+
 def _entry(nest: Any, path: str) -> Any:  # noqa: ANN401
     for key in path.split("/"):
         nest = nest[key]

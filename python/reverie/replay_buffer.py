@@ -196,7 +196,7 @@ class ReplayBuffer(_reverie.ReplayBuffer, Closing):
             return replay_copies.made, (type(self), self._given)
         beta = self._given["beta"] if callable(self._given["beta"]) else None
         files = replay_copies.files_of(self)
-        return replay_copies.loaded, (type(self), files, beta, self._transforms)
+        return replay_copies.loaded, (type(self), files, beta, self._transforms, self._hindsight)
 
     def save(self, path: str | os.PathLike[str]) -> str:
         """Writes a checkpoint of all of the buffer: rows, priorities, generators, open episodes.
@@ -217,7 +217,6 @@ class ReplayBuffer(_reverie.ReplayBuffer, Closing):
                 or store saves to that folder.
             ResourceExhaustedError: the disk is full; an old checkpoint stays as it was.
             InvalidArgumentError: ``path`` is a file.
-            UnimplementedError: the buffer has hindsight goals.
         """
         # The stub leaves out what is private.
         return str(self._save(_checks.path("path", path)))  # type: ignore[attr-defined]
@@ -229,6 +228,7 @@ class ReplayBuffer(_reverie.ReplayBuffer, Closing):
         *,
         beta: float | Callable[[int], float] | None = None,
         transforms: Sequence[Callable[[dict[str, Any]], dict[str, Any]]] = (),
+        hindsight: Hindsight | None = None,
     ) -> ReplayBuffer:
         """The buffer that :meth:`save` wrote.
 
@@ -237,11 +237,14 @@ class ReplayBuffer(_reverie.ReplayBuffer, Closing):
             beta: the exponent of the weights; None is the one that was saved. Needed where that
                 was a function.
             transforms: as for the constructor; a checkpoint holds no functions.
+            hindsight: as for the constructor; needed where the buffer that was saved had it, with
+                goals at the same entries of the observation.
 
         Raises:
             NotFoundError: there is no checkpoint.
             DataLossError: it is damaged.
-            InvalidArgumentError: it holds something else, or ``beta`` is needed.
+            InvalidArgumentError: it holds something else, or ``beta`` or ``hindsight`` is needed,
+                or does not fit.
         """
         name = _checks.path("path", path)
         arguments = _reverie.ReplayBuffer._arguments_of(name)  # type: ignore[attr-defined]
@@ -252,7 +255,12 @@ class ReplayBuffer(_reverie.ReplayBuffer, Closing):
             raise InvalidArgumentError(
                 f"beta was a function when {name!r} was saved; give it again, beta=..."
             )
-        buffer = cls(**arguments, transforms=transforms)
+        goals = arguments.pop("hindsight")
+        if goals is not None or hindsight is not None:
+            from reverie.hindsight import check_loaded
+
+            check_loaded(name, goals, hindsight)
+        buffer = cls(**arguments, transforms=transforms, hindsight=hindsight)
         buffer._load(folder)  # type: ignore[attr-defined]
         return buffer
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from reverie.hindsight import Hindsight
     from reverie.replay_buffer import ReplayBuffer
 
 
@@ -30,6 +31,7 @@ def loaded(
     files: dict[str, bytes],
     beta: Callable[[int], float] | None,
     transforms: tuple[Callable[[dict[str, Any]], dict[str, Any]], ...],
+    hindsight: Hindsight | None = None,
 ) -> ReplayBuffer:
     """The buffer whose ``files_of`` these are."""
     with tempfile.TemporaryDirectory(prefix="reverie-copy-") as name:
@@ -37,7 +39,7 @@ def loaded(
         for path, data in files.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_bytes(data)
-        return kind.load(folder, beta=beta, transforms=transforms)
+        return kind.load(folder, beta=beta, transforms=transforms, hindsight=hindsight)
 
 
 def made(kind: type[ReplayBuffer], arguments: dict[str, Any]) -> ReplayBuffer:

@@ -147,14 +147,9 @@ def test_a_buffer_that_cannot_be_saved_cannot_be_copied():
     closed = reverie.ReplayBuffer(5)
     closed.add(**step(1))
     closed.close()
-    goals = reverie.ReplayBuffer(50, hindsight=reverie.Hindsight(rising))
-    goal = np.zeros((1, 2), np.float32)
-    obs = {"observation": goal, "achieved_goal": goal, "desired_goal": goal}
-    goals.add(obs, np.zeros(1, np.int64), [0.0], obs, [False])
-    for buffer in (closed, goals):
-        for copied in (copy.deepcopy, pickle.dumps):
-            with pytest.raises(reverie.ReverieError):
-                copied(buffer)
+    for copied in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(reverie.ReverieError):
+            copied(closed)
 
 
 def test_columns_of_the_users_own_come_back(tmp_path):
@@ -199,12 +194,6 @@ def test_what_cannot_be_saved_or_loaded_is_refused(tmp_path):
     buffer.close()
     with pytest.raises(reverie.ReverieError):
         buffer.save(tmp_path / "it")
-    goals = reverie.ReplayBuffer(50, hindsight=reverie.Hindsight(lambda *_: 0.0))
-    goal = np.zeros((1, 2), np.float32)
-    obs = {"observation": goal, "achieved_goal": goal, "desired_goal": goal}
-    goals.add(obs=obs, action=np.zeros(1, np.int64), reward=[0.0], next_obs=obs, terminated=[False])
-    with pytest.raises(reverie.errors.UnimplementedError, match="hindsight"):
-        goals.save(tmp_path / "it")
 
 
 def test_a_store_s_checkpoint_is_no_buffer(tmp_path):

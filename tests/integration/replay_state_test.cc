@@ -187,20 +187,144 @@ TEST_F(ReplayStateTest, ItemsOfAnotherPlanAreRefused) {
             StatusCode::kDataLoss);
 }
 
-TEST(ReplayState, HindsightIsRefused) {
-  const TransitionOptions options{.capacity = 10, .hindsight = HindsightOptions{}};
-  TableOptions table = ReplayBuffer::table_options(options, "t");
-  table.sampler = {"Uniform", {}};
-  const auto service = LocalService::open({table}, {}).value();
-  const auto buffer = ReplayBuffer::open(service, "t", options,
-                                         {{"achieved_goal", DType::kFloat32, {2}},
-                                          {"desired_goal", DType::kFloat32, {2}}},
-                                         {{"", DType::kInt64, {}}}, 1)
-                          .value();
-  ReplayBuffer* const only = buffer.get();
-  std::vector<std::byte> state;
-  EXPECT_EQ(write_replay_state({&only, 1}, state, [] { return Status(); }).code(),
-            StatusCode::kUnimplemented);
+// One environment with goals: what it achieved is the number of its step, of episodes of 25.
+struct Goals {
+  static constexpr std::size_t kCount = 64;
+
+  Goals() {
+    const TransitionOptions options{.capacity = 90, .hindsight = HindsightOptions{}};
+    TableOptions table = ReplayBuffer::table_options(options, "t");
+    table.sampler = {"Uniform", {{"seed", std::int64_t{1}}}};
+    service = LocalService::open({table}, {}).value();
+    buffer = ReplayBuffer::open(service, "t", options,
+                                {{"achieved_goal", DType::kFloat32, {kWidth}},
+                                 {"desired_goal", DType::kFloat32, {kWidth}}},
+                                {{"", DType::kInt64, {}}}, 1)
+                 .value();
+  }
+
+  void add(int begin, int end) const {
+    for (int step = begin; step < end; ++step) {
+      const std::array<std::vector<float>, 3> numbers{
+          std::vector<float>(kWidth, static_cast<float>(step)),
+          std::vector<float>(kWidth, static_cast<float>(step + 1)),
+          std::vector<float>(kWidth, -1.0f)};
+      const std::int64_t action = step;
+      const float reward = 0.0f;
+      const std::uint8_t over = step % 25 == 24 ? 1 : 0;
+      const std::uint8_t none = 0;
+      const std::array<std::int64_t, 1> shape{kWidth};
+      const auto view = [&](int which) {
+        return TensorView{DType::kFloat32, shape, std::as_bytes(std::span(numbers[which]))};
+      };
+      const std::array<TensorView, 2> obs{view(0), view(2)};
+      const std::array<TensorView, 2> next{view(1), view(2)};
+      const TensorView act{DType::kInt64, {}, std::as_bytes(std::span(&action, 1))};
+      ASSERT_TRUE(
+          buffer->add({obs, {&act, 1}, next, {&reward, 1}, {&none, 1}, {&over, 1}, {}, false})
+              .ok());
+    }
+  }
+
+  // What was achieved, and the goal, of each transition that is drawn.
+  std::vector<float> draw() const {
+    std::array<std::vector<float>, 4> rows;
+    rows.fill(std::vector<float>(kCount * kWidth));
+    std::array<std::byte*, 4> obs{};
+    for (std::size_t i = 0; i < 4; ++i) obs[i] = reinterpret_cast<std::byte*>(rows[i].data());
+    std::array<std::int64_t, kCount> action{};
+    std::byte* const actions = reinterpret_cast<std::byte*>(action.data());
+    std::array<float, kCount> reward{};
+    std::array<float, kCount> discount{};
+    std::array<float, kCount> weights{};
+    std::array<std::uint8_t, kCount> terminated{};
+    std::array<std::uint8_t, kCount> hindsight{};
+    std::array<std::uint64_t, kCount> tickets{};
+    ReplayBufferTargets targets;
+    targets.transitions = {std::span(obs).first(2),
+                           {&actions, 1},
+                           std::span(obs).last(2),
+                           reward.data(),
+                           terminated.data(),
+                           discount.data(),
+                           nullptr,
+                           hindsight.data()};
+    targets.tickets = tickets.data();
+    targets.weights = weights.data();
+    EXPECT_TRUE(buffer->sample({.count = kCount}, targets, {}).ok());
+    std::vector<float> given;
+    for (std::size_t i = 0; i < kCount; ++i) {
+      given.insert(given.end(), {rows[0][i * kWidth], rows[1][i * kWidth + kWidth - 1]});
+    }
+    return given;
+  }
+
+  std::shared_ptr<LocalService> service;
+  std::unique_ptr<ReplayBuffer> buffer;
+};
+
+class GoalsStateTest : public ::testing::Test {
+ protected:
+  GoalsStateTest() : to_(checkpoint::Checkpointer::open("/kept", {.files = &files_}).value()) {
+    saved_.add(0, 190);  // the last episode goes on
+    saved_.draw();
+    ReplayBuffer* const only = saved_.buffer.get();
+    std::vector<std::byte> state;
+    const Status status = write_replay_state(
+        {&only, 1}, state, [&] { return to_->write(*saved_.service, state).status(); });
+    EXPECT_TRUE(status.ok()) << status.to_string();
+  }
+  checkpoint::LoadedCheckpoint loaded() { return std::move(*to_->load().value()); }
+  Status restore(const Goals& to, std::span<const std::byte> state) {
+    checkpoint::LoadedCheckpoint from = loaded();
+    ByteReader in(state);
+    REVERIE_RETURN_IF_ERROR(read_replay_plan(in).status());
+    ReplayBuffer* const only = to.buffer.get();
+    REVERIE_RETURN_IF_ERROR(restore_replay({&only, 1}, in, from.tables.front().trajectories));
+    return checkpoint::restore(*to.service, from, checkpoint::OnMismatch::kRefuse);
+  }
+
+  sim::FileSystem files_{1};
+  std::unique_ptr<checkpoint::Checkpointer> to_;
+  Goals saved_;
+};
+
+TEST_F(GoalsStateTest, GoalsAreDrawnAsByTheBufferThatWasSaved) {
+  const Goals restored;
+  const Status status = restore(restored, loaded().manifest.payload);
+  ASSERT_TRUE(status.ok()) << status.to_string();
+  for (int begin = 190; begin < 290; begin += 20) {
+    EXPECT_EQ(restored.draw(), saved_.draw());
+    restored.add(begin, begin + 20);
+    saved_.add(begin, begin + 20);
+  }
+}
+
+// Whatever bytes are there, what is restored of them can be drawn from.
+TEST_F(GoalsStateTest, ContradictionsAreRefused) {
+  const std::vector<std::byte> whole = loaded().manifest.payload;
+  const std::size_t goals_bytes = 7 * 8 + 3 * 8 + 8 * 16;  // about; the streams end before
+  std::size_t refused = 0;
+  for (std::size_t place = whole.size() - goals_bytes; place < whole.size(); ++place) {
+    for (const int change : {1, 128}) {
+      std::vector<std::byte> damaged = whole;
+      damaged[place] ^= static_cast<std::byte>(change);
+      const Goals restored;
+      const Status status = restore(restored, damaged);
+      if (status.ok()) {
+        restored.draw();
+        restored.add(190, 240);
+        restored.draw();
+        continue;
+      }
+      ++refused;
+      ASSERT_EQ(status.code(), StatusCode::kDataLoss) << place << ": " << status.to_string();
+    }
+  }
+  EXPECT_GT(refused, goals_bytes);  // that is half of them
+  for (std::size_t size = whole.size() - goals_bytes; size < whole.size(); ++size) {
+    ASSERT_EQ(restore(Goals(), std::span(whole).first(size)).code(), StatusCode::kDataLoss) << size;
+  }
 }
 
 }  // namespace

@@ -1,12 +1,20 @@
 """Hindsight replay against a model: goals are what later rows of the same episode achieved."""
 
+import pickle
+import random
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import reverie
-from reverie.errors import InvalidArgumentError, UnsupportedTypeError
+from reverie.errors import (
+    DataLossError,
+    InvalidArgumentError,
+    UnimplementedError,
+    UnsupportedTypeError,
+)
 
 NO_GOAL = -1.0
 
@@ -277,3 +285,123 @@ def test_a_reward_that_is_not_one_a_goal_is_refused():
 
     with pytest.raises(InvalidArgumentError, match="the function reward gave 0"):
         filled([5], hindsight=reverie.Hindsight(one_number)).sample(50)
+
+
+def copied_by_pickle(buffer, _):
+    return pickle.loads(pickle.dumps(buffer))
+
+
+def saved_and_loaded(buffer, folder):
+    buffer.save(folder)
+    return reverie.ReplayBuffer.load(folder, hindsight=buffer._hindsight)
+
+
+def go_on(buffer, number, num_envs):
+    """Batches drawn between the steps of two more episodes, of which the second does not end."""
+    batches = []
+    for episode in (number, number + 1):
+        episodes = np.arange(num_envs) + episode * num_envs
+        for time in range(30):
+            over = np.full(num_envs, time == 29 and episode == number)
+            now, then = observation(episodes, time), observation(episodes, time + 1)
+            none = np.zeros(num_envs, bool)
+            buffer.add(now, np.zeros(num_envs, int), np.zeros(num_envs), then, none, over)
+            batches.append(buffer.sample(16))
+    return batches
+
+
+@pytest.mark.parametrize("copied", [saved_and_loaded, copied_by_pickle])
+@pytest.mark.parametrize("strategy", ["future", "final", "episode"])
+@pytest.mark.parametrize(("capacity", "num_envs"), [(10_000, 1), (300, 1), (700, 3)])
+def test_what_is_loaded_draws_the_goals_of_what_was_saved(
+    tmp_path, copied, strategy, capacity, num_envs
+):
+    lengths = np.random.default_rng(2).integers(1, 90, 30).tolist()
+    options = {"capacity": capacity, "num_envs": num_envs, "strategy": strategy}
+    for last_is_over in (True, False):
+        buffer = filled(lengths, last_is_over=last_is_over, **options)
+        buffer.sample(100)
+        twin = copied(buffer, tmp_path / "it")
+        assert twin.stats == buffer.stats
+        for ours, theirs in zip(
+            go_on(twin, 30, num_envs), go_on(buffer, 30, num_envs), strict=True
+        ):
+            for name in ("reward", "hindsight", "discount"):
+                np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+            for name, value in ours["obs"].items():
+                np.testing.assert_array_equal(value, theirs["obs"][name], err_msg=name)
+    episode, time, goal_episode, goal_time, _ = drawn(twin)
+    np.testing.assert_array_equal(goal_episode, episode)
+    assert strategy != "future" or (goal_time > time).all()
+
+
+def test_a_stream_that_made_no_steps_for_long_is_saved_too(tmp_path):
+    buffer = reverie.ReplayBuffer(500, 2, seed=1, hindsight=reverie.Hindsight(distance))
+    for time in range(3_000):
+        episodes = np.array([time // 100, 0])
+        now, then = (observation(episodes, [time % 100 + i, 0]) for i in (0, 1))
+        over = np.array([time % 100 == 99, False])
+        none, mask = np.zeros(2, bool), np.array([True, time < 3])
+        buffer.add(now, np.zeros(2, int), np.zeros(2), then, none, over, mask=mask)
+    twin = saved_and_loaded(buffer, tmp_path / "it")
+    for ours, theirs in zip(go_on(twin, 50, 2), go_on(buffer, 50, 2), strict=True):
+        np.testing.assert_array_equal(ours["obs"]["desired_goal"], theirs["obs"]["desired_goal"])
+
+
+def test_compressed_pictures_beside_the_goals_come_back(tmp_path):
+    hindsight = reverie.Hindsight(distance)
+    buffer = reverie.ReplayBuffer(1000, seed=1, hindsight=hindsight, codec="zstd")
+    picture = np.zeros((64, 64), np.uint8)
+    for time in range(600):
+        now, then = (
+            {
+                "picture": picture + time % 200,
+                "achieved_goal": np.array([time // 50 * 1000 + time % 50 + i], np.float32),
+                "desired_goal": np.array([NO_GOAL], np.float32),
+            }
+            for i in (0, 1)
+        )
+        buffer.add(now, 0, 0.0, then, terminated=time % 50 == 49)
+    buffer.save(tmp_path / "it")
+    twin = reverie.ReplayBuffer.load(tmp_path / "it", hindsight=hindsight)
+    ours, theirs = twin.sample(500), buffer.sample(500)
+    assert ours["hindsight"].any()
+    for name in ("picture", "achieved_goal", "desired_goal"):
+        np.testing.assert_array_equal(ours["obs"][name], theirs["obs"][name])
+
+
+def test_hindsight_is_given_again_and_must_fit(tmp_path):
+    buffer = filled([5, 6])
+    buffer.save(tmp_path / "goals")
+    with pytest.raises(InvalidArgumentError, match=r"give it again, hindsight=reverie.Hindsight"):
+        reverie.ReplayBuffer.load(tmp_path / "goals")
+    with pytest.raises(UnsupportedTypeError, match="hindsight is 'future'"):
+        reverie.ReplayBuffer.load(tmp_path / "goals", hindsight="future")
+    other = reverie.Hindsight(distance, desired="observation")
+    with pytest.raises(InvalidArgumentError, match="'achieved_goal' and 'desired_goal'; give thes"):
+        reverie.ReplayBuffer.load(tmp_path / "goals", hindsight=other)
+    final = reverie.Hindsight(distance, "final", goals=1e9)  # another way to draw is no matter
+    loaded = reverie.ReplayBuffer.load(tmp_path / "goals", hindsight=final)
+    episode, _, _, goal_time, _ = drawn(loaded)
+    np.testing.assert_array_equal(goal_time, np.array([5, 6])[episode])
+    plain = reverie.ReplayBuffer(9)
+    plain.add(np.zeros(2), 0, 0.0, np.ones(2), terminated=True)
+    plain.save(tmp_path / "plain")
+    with pytest.raises(InvalidArgumentError, match="is of a buffer without; leave it out"):
+        reverie.ReplayBuffer.load(tmp_path / "plain", hindsight=final)
+
+
+def test_damage_to_saved_goals_is_found(tmp_path):
+    buffer = filled([5, 6, 40], capacity=30)
+    folder = Path(buffer.save(tmp_path / "it"))
+    draw = random.Random(5)
+    for file in sorted(folder.iterdir()):
+        whole = file.read_bytes()
+        for place in draw.sample(range(len(whole)), 40):
+            damaged = bytearray(whole)
+            damaged[place] ^= 1 << draw.randrange(8)
+            file.write_bytes(damaged)
+            with pytest.raises((DataLossError, UnimplementedError)):
+                reverie.ReplayBuffer.load(folder, hindsight=buffer._hindsight)
+        file.write_bytes(whole)
+    assert len(reverie.ReplayBuffer.load(folder, hindsight=buffer._hindsight)) == 30

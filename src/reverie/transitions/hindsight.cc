@@ -2,14 +2,24 @@
 #include "reverie/transitions/hindsight.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstring>
 #include <functional>
 #include <iterator>
+#include <type_traits>
 #include <utility>
 
 #include "reverie/base/check.h"
 
 namespace reverie {
+namespace {
+
+// A generator among a state: its seed and its four words, which are all that it has.
+using GeneratorWords = std::array<std::uint64_t, 5>;
+static_assert(sizeof(GeneratorWords) == sizeof(Random) && std::is_trivially_copyable_v<Random>);
+
+}  // namespace
 
 HindsightIndex::HindsightIndex(const TransitionPlan& plan, std::uint64_t seed)
     : plan_(plan),
@@ -110,6 +120,89 @@ void HindsightIndex::relabel(std::span<const TrajectoryView> items,
                                ? 1
                                : 0;
   }
+}
+
+// --- Checkpoints -------------------------------------------------------------------------------
+
+void HindsightIndex::write(ByteWriter& out) {
+  MutexLock lock(mutex_);
+  for (const std::uint64_t word : std::bit_cast<GeneratorWords>(random_)) out.u64(word);
+  out.u64(step_count_).u64(next_swept_);
+  for (std::size_t env = 0; env < streams_.size(); ++env) {
+    drop_old(env);
+    const Stream& stream = streams_[env];
+    out.u64(stream.first_chunk).u64(stream.chunks.size());
+    for (const KnownChunk& known : stream.chunks) out.u64(known.chunk->key()).u64(known.last_step);
+    out.u64(stream.episodes.size());
+    for (const Episode& episode : stream.episodes) out.u64(episode.begin).u64(episode.end);
+  }
+}
+
+Status HindsightIndex::restore(ByteReader& in, std::span<const Written> written,
+                               const std::unordered_map<ChunkKey, Ref<const Chunk>>& chunks) {
+  MutexLock lock(mutex_);
+  REVERIE_CHECK(step_count_ == 0 && written.size() == streams_.size());
+  GeneratorWords words;
+  for (std::uint64_t& word : words) word = in.u64();
+  random_ = std::bit_cast<Random>(words);
+  step_count_ = in.u64();
+  next_swept_ = in.u64();
+  // A generator whose words are all zeros stays so.
+  bool is_whole = (words[1] | words[2] | words[3] | words[4]) != 0 &&
+                  step_count_ < std::uint64_t{1} << 62 && next_swept_ < streams_.size();
+  for (std::size_t env = 0; env < streams_.size() && is_whole; ++env) {
+    REVERIE_RETURN_IF_ERROR(read_stream(env, in, chunks));
+    is_whole = is_sound(streams_[env], written[env]);
+  }
+  if (!is_whole || !in.ok()) return data_loss("the goals of a replay buffer contradict its rows");
+  return {};
+}
+
+Status HindsightIndex::read_stream(std::size_t env, ByteReader& in,
+                                   const std::unordered_map<ChunkKey, Ref<const Chunk>>& chunks) {
+  Stream& stream = streams_[env];
+  stream.first_chunk = in.u64();
+  const std::size_t chunk_count = in.count64(16);
+  for (std::size_t i = 0; i < chunk_count && in.ok(); ++i) {
+    const ChunkKey key = in.u64();
+    const std::uint64_t last_step = in.u64();
+    const auto found = chunks.find(key);
+    if (found == chunks.end()) {
+      // The last two of a stream stay in the index when their items have left.
+      if (!stream.chunks.empty()) return data_loss("chunk {} of a replay buffer is missing", key);
+      ++stream.first_chunk;
+      continue;
+    }
+    const std::uint64_t number = stream.first_chunk + stream.chunks.size();
+    if (!places_.try_emplace(key, Place{env, number}).second) {
+      return data_loss("chunk {} is at two places of a replay buffer", key);
+    }
+    stream.chunks.push_back({found->second, last_step});
+  }
+  const std::size_t episode_count = in.count64(16);
+  for (std::size_t i = 0; i < episode_count && in.ok(); ++i) {
+    const std::uint64_t begin = in.u64();
+    stream.episodes.push_back({begin, in.u64()});
+  }
+  return {};
+}
+
+bool HindsightIndex::is_sound(const Stream& stream, const Written& written) const {
+  const std::uint64_t chunk_end = stream.first_chunk + stream.chunks.size();
+  bool is_sound = chunk_end == written.chunk_end && stream.first_chunk <= written.first_chunk;
+  std::uint64_t end = 0;
+  for (const Episode& episode : stream.episodes) {
+    is_sound = is_sound && episode.begin >= end && episode.begin + 1 < episode.end;
+    end = episode.end;
+  }
+  if (!is_sound || end > written.row_end) return false;
+  for (std::size_t i = 0; i < stream.chunks.size(); ++i) {
+    const std::uint64_t begin = (stream.first_chunk + i) << plan_.chunk_shift();
+    const std::uint64_t rows =
+        std::min<std::uint64_t>(end - std::min(begin, end), plan_.chunk_rows());
+    if (stream.chunks[i].chunk->rows() < rows) return false;
+  }
+  return end <= chunk_end << plan_.chunk_shift();
 }
 
 }  // namespace reverie

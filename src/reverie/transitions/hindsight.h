@@ -24,6 +24,8 @@
 #include "reverie/base/mutex.h"
 #include "reverie/base/random.h"
 #include "reverie/base/ref.h"
+#include "reverie/base/status.h"
+#include "reverie/codec/byte_stream.h"
 #include "reverie/record/chunk.h"
 #include "reverie/record/trajectory.h"
 #include "reverie/transitions/transition_gather.h"
@@ -49,6 +51,20 @@ class HindsightIndex {
   // whose rows have left the index meanwhile keeps its own.
   void relabel(std::span<const TrajectoryView> items, const TransitionTargets& targets);
 
+  // --- For checkpoints: replay_state.h. No step is added meanwhile.
+  // A stream of the writer.
+  struct Written {
+    std::uint64_t first_chunk = 0;
+    std::uint64_t chunk_end = 0;  // number behind the last chunk
+    std::uint64_t row_end = 0;    // behind the last observation
+  };
+  // Appends all of the index but the rows; forgets chunks that no item refers to any more.
+  void write(ByteWriter& out);
+  // Takes the place of this index, which is new. `chunks` are those of the restored items and
+  // streams. DATA_LOSS for what the index of such a writer cannot be.
+  Status restore(ByteReader& in, std::span<const Written> written,
+                 const std::unordered_map<ChunkKey, Ref<const Chunk>>& chunks);
+
  private:
   struct Episode {
     std::uint64_t begin = 0;  // row
@@ -69,6 +85,11 @@ class HindsightIndex {
   };
 
   void drop_old(std::size_t env) REVERIE_REQUIRES(mutex_);
+  Status read_stream(std::size_t env, ByteReader& in,
+                     const std::unordered_map<ChunkKey, Ref<const Chunk>>& chunks)
+      REVERIE_REQUIRES(mutex_);
+  // Whether each row of each episode is there, as far back as the chunks go.
+  bool is_sound(const Stream& stream, const Written& written) const;
   // What was achieved by the row whose achievement becomes the goal of the step in `row`, in both
   // places. False where no such row is known.
   bool copy_goal(const Stream& stream, std::uint64_t row, std::byte* goal, std::byte* next_goal)

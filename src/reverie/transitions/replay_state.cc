@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -52,6 +53,9 @@ Status check_spec(const TensorSpec& spec) {
 constexpr std::array kCodecs = {CodecChoice::kRaw, CodecChoice::kLz4, CodecChoice::kZstd,
                                 CodecChoice::kAuto};
 
+// The flags that options end with have padding in bit 0, the codec above it, and this bit.
+constexpr unsigned kHasHindsight = 8;
+
 unsigned codec_number(CodecChoice codec) {
   return static_cast<unsigned>(std::ranges::find(kCodecs, codec) - kCodecs.begin());
 }
@@ -59,8 +63,23 @@ unsigned codec_number(CodecChoice codec) {
 void write_options(const TransitionOptions& options, ByteWriter& out) {
   out.u64(options.capacity).u32(options.env_count).u32(options.frame_stack).u32(options.n_step);
   out.f64(options.gamma).u32(options.sequence_length).u32(options.period).u32(options.burn_in);
-  out.u8(static_cast<std::uint8_t>((options.pad_sequences ? 1 : 0) | codec_number(options.codec)
-                                                                         << 1));
+  out.u8(static_cast<std::uint8_t>((options.pad_sequences ? 1 : 0) |
+                                   codec_number(options.codec) << 1 |
+                                   (options.hindsight ? kHasHindsight : 0)));
+  if (!options.hindsight) return;
+  out.u8(static_cast<std::uint8_t>(options.hindsight->strategy)).f64(options.hindsight->share);
+  out.text(options.hindsight->achieved).text(options.hindsight->goal);
+}
+
+std::optional<HindsightOptions> read_hindsight(ByteReader& in) {
+  HindsightOptions options;
+  const std::uint8_t strategy = in.u8();
+  if (strategy > static_cast<std::uint8_t>(HindsightStrategy::kEpisode)) in.fail();
+  options.strategy = static_cast<HindsightStrategy>(strategy);
+  options.share = in.f64();
+  options.achieved = in.text();
+  options.goal = in.text();
+  return options;
 }
 
 TransitionOptions read_options(ByteReader& in) {
@@ -75,11 +94,9 @@ TransitionOptions read_options(ByteReader& in) {
   options.burn_in = in.u32();
   const std::uint8_t flags = in.u8();
   options.pad_sequences = (flags & 1) != 0;
-  if (flags >> 1 < kCodecs.size()) {
-    options.codec = kCodecs[flags >> 1];
-  } else {
-    in.fail();
-  }
+  options.codec = kCodecs[(flags >> 1) & (kCodecs.size() - 1)];
+  if (flags >= 2 * kHasHindsight) in.fail();
+  if ((flags & kHasHindsight) != 0) options.hindsight = read_hindsight(in);
   return options;
 }
 
@@ -121,6 +138,7 @@ class ReplayState {
   Status check_item(ItemShape shape, std::span<const Piece> pieces) const;
   // No other thread has the buffers yet.
   Status read_streams(ByteReader& in) REVERIE_NO_THREAD_SAFETY_ANALYSIS;
+  Status read_goals(ReplayBuffer& buffer, ByteReader& in) const REVERIE_NO_THREAD_SAFETY_ANALYSIS;
   Result<Ref<Chunk>> read_chunk(ByteReader& in);
   // The chunk that items have already of what a stream goes on writing; null where none has its
   // rows. One stream gets it: keys of two writers may be the same.
@@ -158,6 +176,7 @@ Status ReplayState::write_streams(ByteWriter& out) {
     for (Stream& stream : writer.streams_) {
       REVERIE_RETURN_IF_ERROR(write_stream(writer, stream, out));
     }
+    if (buffer->hindsight_) buffer->hindsight_->write(out);
   }
   return {};
 }
@@ -236,8 +255,10 @@ Result<Ref<Chunk>> ReplayState::own_encoded(const Chunk& stored) const {
     REVERIE_RETURN_IF_ERROR(rows_of(stored, i, room).status());
     const CodecId codec = stored.encoded_column(i).codec;
     const std::span<const std::byte> encoded = stored.encoded_bytes(i);
-    if (i == 0 && codec != CodecId::kRaw) {
-      return data_loss("chunk {} has its small columns in codec {}; they are raw", stored.key(),
+    const bool is_achieved =
+        plan().options().hindsight && i == plan().achieved_place().chunk_column;
+    if ((i == 0 || is_achieved) && codec != CodecId::kRaw) {
+      return data_loss("chunk {} has column {} in codec {}; it is raw", stored.key(), i,
                        static_cast<int>(codec));
     }
     columns.push_back({codec, bytes.size(), encoded.size()});
@@ -364,8 +385,22 @@ Status ReplayState::read_streams(ByteReader& in) {
       }
       REVERIE_RETURN_IF_ERROR(check_stream(stream));
     }
+    if (buffer->hindsight_) REVERIE_RETURN_IF_ERROR(read_goals(*buffer, in));
   }
   return check_done(in, "the state of a replay buffer");
+}
+
+Status ReplayState::read_goals(ReplayBuffer& buffer, ByteReader& in) const {
+  if (!in.ok()) return data_loss("the state of a replay buffer is cut short");
+  std::unordered_map<ChunkKey, Ref<const Chunk>> chunks;
+  for (const auto& [stored, mine] : owned_) chunks[mine->key()] = mine;  // `stored` may be gone
+  std::vector<HindsightIndex::Written> written;
+  for (const Stream& stream : buffer.writer_.streams_) {
+    for (const Ref<Chunk>& chunk : stream.chunks) chunks[chunk->key()] = chunk;
+    written.push_back({stream.first_chunk, stream.first_chunk + stream.chunks.size(),
+                       stream.row + (stream.is_open ? 1 : 0)});
+  }
+  return buffer.hindsight_->restore(in, written, chunks);
 }
 
 Status ReplayState::restore(ByteReader& in, std::span<Trajectory> items) {
@@ -380,9 +415,6 @@ Status ReplayState::restore(ByteReader& in, std::span<Trajectory> items) {
 Status write_replay_state(std::span<ReplayBuffer* const> buffers, std::vector<std::byte>& out,
                           const std::function<Status()>& save_store) {
   REVERIE_CHECK(!buffers.empty());
-  if (buffers.front()->plan().options().hindsight) {
-    return unimplemented("a replay buffer with hindsight cannot be saved; make it without");
-  }
   return ReplayState(buffers).write(out, save_store);
 }
 

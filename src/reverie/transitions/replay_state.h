@@ -36,7 +36,7 @@ struct ReplayPlan {
 
 // Appends the state of all ways into one table, the first buffer and those beside() it, and then
 // calls `save_store`, which writes the table; adds wait until it returns. Every row that an item
-// refers to is published then. UNIMPLEMENTED for hindsight; else what `save_store` says.
+// refers to is published then. Says what `save_store` says.
 Status write_replay_state(std::span<ReplayBuffer* const> buffers, std::vector<std::byte>& out,
                           const std::function<Status()>& save_store);
 
