@@ -17,7 +17,7 @@ std::size_t block_bytes(std::size_t size_bytes);
 // For standard containers whose memory stays as long as a chunk.
 template <typename T>
 struct BlockAllocator {
-  using value_type = T;
+  using value_type = T;  // NOLINT(readability-identifier-naming): the standard's name
 
   BlockAllocator() = default;
   template <typename U>
