@@ -46,7 +46,7 @@ Status Journal::write_and_sync() {
   REVERIE_RETURN_IF_ERROR(write_pending(syncs_groups()));
   if (syncs_groups() || !open_) return {};
   const std::uint64_t written = written_.load(std::memory_order_acquire);
-  const Status status = open_->sync();
+  Status status = open_->sync();
   syncs_.fetch_add(1, std::memory_order_relaxed);
   if (!status.ok()) {
     fail(status);

@@ -94,7 +94,7 @@ Status assemble_decodable(ReplayService& service, const SampleRequest& like, OnC
                           const WaitOptions& wait, const BatchOptions& options,
                           SampleResult& result, Batch& batch) {
   while (!result.batch.empty()) {
-    const Status status = assemble_into(result.batch, options, batch);
+    Status status = assemble_into(result.batch, options, batch);
     if (status.code() != StatusCode::kDataLoss || on_corrupt == OnCorrupt::kRaise) return status;
     REVERIE_RETURN_IF_ERROR(replace_corrupt(service, like, status, wait, result));
   }

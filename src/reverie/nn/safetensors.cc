@@ -129,6 +129,7 @@ Result<std::vector<Entry>> read_header(std::string_view header,
 // The tensors must fill [0, size) without gap or overlap, and bear different names.
 Status check_entries(std::vector<Entry>& entries, std::uint64_t size) {
   std::vector<std::string_view> names;
+  names.reserve(entries.size());
   for (const Entry& entry : entries) names.push_back(entry.name);
   std::sort(names.begin(), names.end());
   if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end()) {

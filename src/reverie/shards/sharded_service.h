@@ -109,7 +109,7 @@ class ShardedService final : public ReplayService, public TableDescriber {
   void complete(const std::shared_ptr<Insert>& insert, Status status);
   void on_return(ShardIndex shard, const std::function<void(Status)>& done);
   void warn_of_strays();
-  void delete_strays(ShardIndex shard, std::function<void(Status)> done);
+  void delete_strays(ShardIndex shard, const std::function<void(Status)>& done);
 
   // --- sharded_service.cc
   // Asks all that are up what their tables are: each, or until one has answered.
