@@ -175,8 +175,7 @@ void ShardedService::on_return(ShardIndex shard, const std::function<void(Status
 
 // Strays are put back where the shard is lost again. `done` is told that, and nothing else: what a
 // shard refuses it would refuse again.
-void ShardedService::delete_strays(ShardIndex shard,
-                                   const std::function<void(Status)>& done) {
+void ShardedService::delete_strays(ShardIndex shard, const std::function<void(Status)>& done) {
   struct Deletion {
     Mutex mutex;
     std::size_t left REVERIE_GUARDED_BY(mutex) = 0;
