@@ -49,7 +49,7 @@ Result<std::optional<LoadedCheckpoint>> Checkpointer::load(Allocator& allocator)
 }
 
 Result<std::shared_ptr<LocalService>> Checkpointer::open_store(std::vector<TableOptions> tables,
-                                                               StoreOptions options,
+                                                               const StoreOptions& options,
                                                                std::string* folder) {
   if (folder != nullptr) folder->clear();
   REVERIE_RETURN_IF_ERROR(check_place());
@@ -131,6 +131,7 @@ Status Checkpointer::open_journal(LocalService& store, std::uint64_t position) {
   }
   std::vector<TableOptions> tables;
   REVERIE_ASSIGN_OR_RETURN(const std::vector<TableInfo> infos, info_and_wait(store));
+  tables.reserve(infos.size());
   for (const TableInfo& info : infos) tables.push_back(info.options);
   store.set_log(std::make_unique<Journal>(files_, place_.root, options_.journal, tables,
                                           store.calendar_offset_ns(), replayed));
@@ -145,11 +146,11 @@ std::vector<std::byte> Checkpointer::loaded_payload() {
 
 Result<Written> Checkpointer::write(LocalService& store, std::span<const std::byte> payload,
                                     const std::atomic<bool>* is_cancelled) {
-  static const std::atomic<bool> kNever{false};
+  const std::atomic<bool> never{false};
   const MutexLock lock(mutex_);
   if (!lock_) return cancelled("the store is closed, and '{}' was let go", place_.root);
   Result<Written> written =
-      write_locked(store, payload, is_cancelled != nullptr ? *is_cancelled : kNever);
+      write_locked(store, payload, is_cancelled != nullptr ? *is_cancelled : never);
   if (StoreLog* const log = store.log()) log->end_checkpoint(written.ok());
   return written;
 }

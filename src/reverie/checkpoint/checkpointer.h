@@ -55,7 +55,7 @@ class Checkpointer {
   // holds beyond. `loaded`, if not null, becomes the path of that checkpoint, or "". With a journal
   // a store that is not what the disk holds begins with a checkpoint of its own.
   Result<std::shared_ptr<LocalService>> open_store(std::vector<TableOptions> tables,
-                                                   StoreOptions options,
+                                                   const StoreOptions& options,
                                                    std::string* loaded = nullptr);
   // The user's payload of the checkpoint that open_store() began with.
   std::vector<std::byte> loaded_payload();

@@ -141,7 +141,7 @@ TableCore::KeyInsert TableCore::insert_key(ItemKey key, Slot slot) {
 
 Status TableCore::insert(Item&& item, TimePoint now, Aftermath& after) {
   bool is_new = false;
-  const Status status = put_in(std::move(item), now, after, is_new);
+  Status status = put_in(std::move(item), now, after, is_new);
   evicted_.clear();
   if (!is_new) return status;
   // More than one where items were handed back meanwhile.

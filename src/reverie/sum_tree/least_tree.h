@@ -25,7 +25,8 @@ class LeastTree {
   // 0 takes the slot out.
   void set(Slot slot, float weight) {
     std::size_t place = slot;
-    float value = weight > 0 ? weight : kNone;
+    float value = kNone;
+    if (weight > 0) value = weight;
     for (std::size_t level = 0;; ++level) {
       if (level == levels_.size()) add_level();
       Level& at = levels_[level];
