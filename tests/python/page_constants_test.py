@@ -37,7 +37,7 @@ STATED = [
     ("peers", "for `dead_after_s` ({})", "rpc/peer.h", "dead_after"),
     ("peers", "`max_pending_calls` ({}) calls", "rpc/peer.h", "calls_max"),
     ("peers", "without an answer, with {} of arguments", "rpc/peer.h", "call_bytes_max"),
-    ("rpc", "**Frames** have {} of header", "rpc/frame.h", "kFrameHeaderBytes"),
+    ("rpc", "have {} of header, the function's name", "rpc/frame.h", "kFrameHeaderBytes"),
 ]
 
 

@@ -152,7 +152,7 @@ Result<std::unique_ptr<Trainer>> open_training(TrainPlan plan, const std::string
   return trainer;
 }
 
-Result<CoreTuning> tune_cores(const TrainPlan& plan, std::shared_ptr<ReplayService> service,
+Result<CoreTuning> tune_cores(const TrainPlan& plan, const std::shared_ptr<ReplayService>& service,
                               const CoreProfileOptions& options) {
   REVERIE_ASSIGN_OR_RETURN(const std::unique_ptr<Agent> agent,
                            make_agent(plan.algorithm, plan.spec, plan.settings));

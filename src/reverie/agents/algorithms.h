@@ -80,7 +80,7 @@ struct CoreTuning {
   CoreProfile profile;
   CoreSplit split;
 };
-Result<CoreTuning> tune_cores(const TrainPlan& plan, std::shared_ptr<ReplayService> service,
+Result<CoreTuning> tune_cores(const TrainPlan& plan, const std::shared_ptr<ReplayService>& service,
                               const CoreProfileOptions& options);
 
 }  // namespace reverie

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 #include "reverie/base/status.h"
 
@@ -27,5 +28,16 @@ class ForkGuard {
   static Status refuse(std::string_view what);
   std::uint32_t generation_;
 };
+
+// What a handle held, in the child of a fork: it is the parent's, and neither joined nor destroyed.
+template <typename T>
+void leave_to_parent(T held) noexcept {
+  union Left {
+    explicit Left(T&& from) : value(std::move(from)) {}
+    ~Left() {}
+    T value;
+  };
+  const Left left(std::move(held));
+}
 
 }  // namespace reverie

@@ -177,7 +177,7 @@ void CheckpointWorker::run() {
 }
 
 Result<std::shared_ptr<LocalService>> open_checkpointed(std::vector<TableOptions> tables,
-                                                        StoreOptions store,
+                                                        const StoreOptions& store,
                                                         const WorkerOptions& options) {
   REVERIE_ASSIGN_OR_RETURN(std::unique_ptr<Checkpointer> checkpointer,
                            Checkpointer::open(options.path, options.checkpointer));

@@ -83,7 +83,7 @@ class CheckpointWorker final : public StoreCheckpoints {
 
 // A store with what the newest checkpoint of options.path holds, and a worker that writes there.
 Result<std::shared_ptr<LocalService>> open_checkpointed(std::vector<TableOptions> tables,
-                                                        StoreOptions store,
+                                                        const StoreOptions& store,
                                                         const WorkerOptions& options);
 
 // store.checkpoint() for a thread that has nothing else to do. Where `interrupted`, asked about

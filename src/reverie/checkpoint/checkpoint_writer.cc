@@ -233,7 +233,7 @@ class Writer {
 
   Status flush_chunks() {
     if (buffer_.empty()) return {};
-    const Status status = chunks_file_->append(buffer_);
+    Status status = chunks_file_->append(buffer_);
     buffer_.clear();
     return status;
   }

@@ -67,6 +67,7 @@ class BatchStream::Maker {
     give_up_next();
     if (!are_spent()) return;
     std::vector<SampleBatch> batches;
+    batches.reserve(unused.size() + left_.size());
     for (DrawnBatch& drawn : unused) batches.push_back(std::move(drawn.samples));
     for (SampleBatch& samples : left_) batches.push_back(std::move(samples));
     left_.clear();

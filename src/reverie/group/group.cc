@@ -33,7 +33,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
       : turns_(peer),
         name_(options.group),
         share_(shared_bytes_max,
-               [this](std::vector<SharedRounds::Finished> ends) { on_shared(ends); }),
+               [this](const std::vector<SharedRounds::Finished>& ends) { on_shared(ends); }),
         core_(std::move(options), uses_shared_memory ? share_source() : GroupCore::ShareSource()),
         timers_(clock_),
         alarm_(timers_, [this] { turn([](GroupCore&, TimePoint) {}); }) {}

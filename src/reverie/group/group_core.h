@@ -100,7 +100,7 @@ class GroupCore {
 
   // --- Events.
   void on_request(Request request, TimePoint now);
-  void on_answered(std::uint64_t ticket, CallResult result, TimePoint now);
+  void on_answered(std::uint64_t ticket, const CallResult& result, TimePoint now);
   // What came of a round in shared memory: its result, an error, or a member that brought something
   // else.
   void on_shared(RoundId round, const Status& status, std::optional<std::size_t> differs_with,

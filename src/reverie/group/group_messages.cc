@@ -220,7 +220,7 @@ void GroupCore::send_parts(const RoundKey& key, RoundId id, Round& round,
   }
 }
 
-void GroupCore::on_answered(std::uint64_t ticket, CallResult result, TimePoint now) {
+void GroupCore::on_answered(std::uint64_t ticket, const CallResult& result, TimePoint now) {
   const auto place = sent_.find(ticket);
   if (place == sent_.end()) return;
   const Sent sent = std::move(place->second);

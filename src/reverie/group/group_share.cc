@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "reverie/base/fork.h"
+
 namespace reverie {
 namespace {
 
@@ -19,7 +21,7 @@ GroupShare::GroupShare(std::size_t bytes_max, Finished finished)
 
 GroupShare::~GroupShare() {
   // Only in the child of a fork, which has not this thread: there is nothing to join.
-  if (thread_.joinable()) (void)new std::thread(std::move(thread_));
+  if (thread_.joinable()) leave_to_parent(std::move(thread_));
 }
 
 std::optional<std::size_t> GroupShare::make(const Membership& membership, ShareOffer& offer) {

@@ -104,7 +104,7 @@ Status ActorLoop::step(const nn::Parameters& weights, std::uint64_t step_number)
   std::copy_n(rows.obs, obs_.size(), obs_.data());
   const Random before = random_;
   policy_->act(weights, {obs_.data(), count, width, width}, step_number, random_, actions_);
-  const Status status = envs_->step(actions_);
+  Status status = envs_->step(actions_);
   if (!status.ok()) {
     // A step that a stop has cut off was not taken: one that goes on from here takes it again.
     random_ = before;

@@ -90,8 +90,8 @@ Trainer::~Trainer() {
     // A forked child: the threads are the parent's, and what they held or waited for at the fork
     // stays so. All that has a lock in it is left alone.
     for (std::thread& thread : threads_) thread.detach();
-    (void)new Loops(std::move(loops_));
-    (void)new std::shared_ptr<ReplayService>(std::move(service_));
+    leave_to_parent(std::move(loops_));
+    leave_to_parent(std::move(service_));
     (void)server_.release();
     (void)gate_.release();
     (void)changed_.release();

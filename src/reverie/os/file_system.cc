@@ -40,7 +40,7 @@ Status create_folders(FileSystem& files, const std::string& path) {
   }
   const std::string parent = parent_path(path);
   if (parent != path) REVERIE_RETURN_IF_ERROR(create_folders(files, parent));
-  const Status made = files.create_folder(path);
+  Status made = files.create_folder(path);
   // Another process may have been quicker.
   if (!made.ok() && made.code() != StatusCode::kAlreadyExists) return made;
   return files.sync_folder(parent);

@@ -81,9 +81,9 @@ std::string RateLimiter::why_no_insert() const {
   return format(
       "after one more insert, inserts * samples_per_insert - samples would be {:g} ({} * {:g} - "
       "{}), "
-      "over max_diff {:g} by {:g}; {} more sample(s) are needed first",
+      "over max_diff {:g} by {:g}; {:.0f} more sample(s) are needed first",
       diff(1), inserts_ + 1, spec_.samples_per_insert, samples_ + waived_, spec_.max_diff,
-      diff(1) - spec_.max_diff, static_cast<std::int64_t>(std::ceil(diff(1) - spec_.max_diff)));
+      diff(1) - spec_.max_diff, std::ceil(diff(1) - spec_.max_diff));
 }
 
 std::string RateLimiter::why_no_sample() const {
@@ -98,9 +98,9 @@ std::string RateLimiter::why_no_sample() const {
   return format(
       "after one more sample, inserts * samples_per_insert - samples would be {:g} ({} * {:g} - "
       "{}), "
-      "under min_diff {:g} by {:g}; {} more insert(s) are needed first",
+      "under min_diff {:g} by {:g}; {:.0f} more insert(s) are needed first",
       diff(0) - 1, inserts_, spec_.samples_per_insert, samples_ + waived_ + 1, spec_.min_diff,
-      lacking, static_cast<std::int64_t>(std::ceil(lacking / spec_.samples_per_insert)));
+      lacking, std::ceil(lacking / spec_.samples_per_insert));
 }
 
 }  // namespace reverie

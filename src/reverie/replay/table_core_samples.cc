@@ -117,8 +117,8 @@ void TableCore::add_to_batch(std::size_t begin, std::size_t count, SampleBatch& 
       rows.set_brief(i, stored.ticket(slots[i]), values_[begin + i], trajectory);
       continue;
     }
-    static const StoredItem kNothingKnown;
-    const StoredItem& whole = items.is_keyed() ? items.whole(slots[i]) : kNothingKnown;
+    static const StoredItem nothing_known;
+    const StoredItem& whole = items.is_keyed() ? items.whole(slots[i]) : nothing_known;
     rows.set(i, {.key = whole.key,
                  .ticket = stored.ticket(slots[i]),
                  .probability = values_[begin + i],

@@ -445,6 +445,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     turn([&] {
       mutex_.assert_held();
       if (dialling_.erase(id) == 0) return;
+      // NOLINTNEXTLINE(bugprone-use-after-move): not moved without a link
       if (!link) return core_.link_down(id, connection.status(), clock_.now());
       links_[id] = link;
       core_.link_up(id, host, clock_.now());
@@ -489,7 +490,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     MutexLock lock(mutex_);
     const auto place = links_.find(id);
     if (place == links_.end()) return {};
-    const Status status = place->second->on_share_frame(frame, descriptor);
+    Status status = place->second->on_share_frame(frame, descriptor);
     if (status.ok() && !place->second->is_flush_posted) write_on(*place->second);
     return status;
   }
@@ -619,7 +620,7 @@ Peer::Peer(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Peer::~Peer() {
   // A forked child shares the sockets with its parent: it leaves them alone.
-  if (!impl_->close()) (void)new std::shared_ptr<Impl>(std::move(impl_));
+  if (!impl_->close()) leave_to_parent(std::move(impl_));
 }
 
 const std::string& Peer::name() const {

@@ -37,7 +37,7 @@ Payload encode_error(const RemoteError& error) {
 }
 
 RemoteError decode_error(const Payload& payload) {
-  const RemoteError unreadable{StatusCode::kDataLoss, "", "an error that cannot be read", ""};
+  RemoteError unreadable{StatusCode::kDataLoss, "", "an error that cannot be read", ""};
   ValueReader reader(payload);
   std::string texts[3];
   if (reader.done()) return unreadable;

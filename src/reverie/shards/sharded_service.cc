@@ -395,7 +395,7 @@ RequestId ShardedService::describe(Done<Result<Infos>> done) {
   return ask_info(/*is_one_enough=*/true, std::move(done));
 }
 
-RequestId ShardedService::ask_info(bool is_one_enough, Done<Result<Infos>> done) {
+RequestId ShardedService::ask_info(bool is_one_enough, const Done<Result<Infos>>& done) {
   if (is_closed()) {
     done(closed_status());
     return 0;

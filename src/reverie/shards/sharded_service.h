@@ -113,7 +113,7 @@ class ShardedService final : public ReplayService, public TableDescriber {
 
   // --- sharded_service.cc
   // Asks all that are up what their tables are: each, or until one has answered.
-  RequestId ask_info(bool is_one_enough, Done<Result<Infos>> done);
+  RequestId ask_info(bool is_one_enough, const Done<Result<Infos>>& done);
   void send_info(RequestId id, bool is_one_enough, const Done<Result<Infos>>& done);
 
   // Asks each of `to`, then hands all answers to `done`; those of shards that were not asked are

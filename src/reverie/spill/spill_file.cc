@@ -182,7 +182,9 @@ void SpillFile::unmap(std::byte* memory, std::size_t size_bytes) {
   const std::size_t size = round_up(size_bytes, kGrainBytes);
   std::size_t offset = static_cast<std::size_t>(memory - base_);
   forget({offset / kPageBytes, (offset + size) / kPageBytes});
-  mmap(memory, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  // Where it fails the old pages stay, empty, until the next buffer of this place.
+  [[maybe_unused]] const void* const gone =
+      mmap(memory, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   (void)fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
                   static_cast<off_t>(size));
   file_bytes_.fetch_sub(static_cast<std::int64_t>(size), std::memory_order_relaxed);

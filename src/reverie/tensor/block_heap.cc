@@ -157,6 +157,7 @@ void BlockHeap::give_back(void* block, std::size_t size_bytes) noexcept {
     return pages_.give_back(static_cast<std::byte*>(block), round_up(size_bytes, kPageBytes));
   }
   const std::size_t size_class = class_of(size_bytes);
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): a slab begins at a multiple of its size
   auto* const slab = reinterpret_cast<Slab*>(reinterpret_cast<std::uintptr_t>(block) &
                                              ~std::uintptr_t{slab_bytes(size_class) - 1});
   REVERIE_CHECK(slab->size_class == size_class);

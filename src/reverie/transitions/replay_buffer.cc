@@ -23,7 +23,7 @@ TableOptions ReplayBuffer::table_options(const TransitionOptions& options, std::
 }
 
 Result<std::unique_ptr<ReplayBuffer>> ReplayBuffer::open(
-    std::shared_ptr<ReplayService> service, std::string table, TransitionOptions options,
+    std::shared_ptr<ReplayService> service, std::string table, const TransitionOptions& options,
     std::vector<TensorSpec> obs, std::vector<TensorSpec> action, std::uint64_t seed) {
   REVERIE_CHECK(service != nullptr);
   REVERIE_ASSIGN_OR_RETURN(TransitionPlan plan,

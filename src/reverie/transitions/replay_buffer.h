@@ -52,11 +52,9 @@ class ReplayBuffer {
   static TableOptions table_options(const TransitionOptions& options, std::string name);
 
   // `table` is one of table_options(). The specs are those of one environment's leaves.
-  static Result<std::unique_ptr<ReplayBuffer>> open(std::shared_ptr<ReplayService> service,
-                                                    std::string table, TransitionOptions options,
-                                                    std::vector<TensorSpec> obs,
-                                                    std::vector<TensorSpec> action,
-                                                    std::uint64_t seed);
+  static Result<std::unique_ptr<ReplayBuffer>> open(
+      std::shared_ptr<ReplayService> service, std::string table, const TransitionOptions& options,
+      std::vector<TensorSpec> obs, std::vector<TensorSpec> action, std::uint64_t seed);
   // Another way into the same table, with streams of its own: each thread that adds has one, and
   // adds of two do not wait for each other. Either samples what both have added. Requires another
   // seed, and that no add() runs meanwhile, and no hindsight.

@@ -283,7 +283,8 @@ Status TransitionGather::copy_sequences(const TransitionPlan& plan,
         to = copy_stack(rows, column, begin + i, stack, to);
       }
     }
-    return fill_zero(to, (options.steps_max() - rows.shape.steps) * stack * column.size);
+    return fill_zero(
+        to, std::size_t{options.steps_max() - rows.shape.steps} * std::size_t{stack} * column.size);
   };
   const auto obs = plan.obs_places();
   for (std::size_t i = 0; i < obs.size(); ++i) {

@@ -86,7 +86,8 @@ Status TransitionPlan::check(const TransitionOptions& options) {
   return check_range("period", options.period, 1, options.sequence_length);
 }
 
-Result<TransitionPlan> TransitionPlan::make(TransitionOptions options, std::vector<TensorSpec> obs,
+Result<TransitionPlan> TransitionPlan::make(const TransitionOptions& options,
+                                            std::vector<TensorSpec> obs,
                                             std::vector<TensorSpec> action) {
   REVERIE_RETURN_IF_ERROR(check(options));
   REVERIE_RETURN_IF_ERROR(check_leaves(obs));

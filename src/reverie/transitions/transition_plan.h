@@ -105,7 +105,7 @@ class TransitionPlan {
   // INVALID_ARGUMENT names the option or the column, its value and the bound. Shapes are those of
   // one environment's leaf.
   static Status check(const TransitionOptions& options);
-  static Result<TransitionPlan> make(TransitionOptions options, std::vector<TensorSpec> obs,
+  static Result<TransitionPlan> make(const TransitionOptions& options, std::vector<TensorSpec> obs,
                                      std::vector<TensorSpec> action);
 
   const TransitionOptions& options() const { return options_; }
