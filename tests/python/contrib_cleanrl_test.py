@@ -69,7 +69,8 @@ def test_its_loop_fills_the_buffer_and_draws_from_it(name):
     if name == "CartPole-v1":
         moved = data.observations[:, 0] + 0.02 * data.observations[:, 1]
         torch.testing.assert_close(moved, data.next_observations[:, 0])
-        assert data.dones.sum() > 0
+        # About one transition of 25 ends an episode: none of 64 did so, once in 15 runs.
+        assert buffer.sample(4000).dones.sum() > 0
     envs.close()
 
 

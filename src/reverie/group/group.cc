@@ -288,9 +288,7 @@ class Group::Impl : public std::enable_shared_from_this<Group::Impl> {
     const auto on_answered = [weak = weak_from_this(), ticket](CallResult result) {
       const auto impl = weak.lock();
       if (!impl) return;
-      impl->turn([&](GroupCore& core, TimePoint now) {
-        core.on_answered(ticket, std::move(result), now);
-      });
+      impl->turn([&](GroupCore& core, TimePoint now) { core.on_answered(ticket, result, now); });
     };
     const Result<CallId> called = peer->call(out.peer, out.function, std::move(out.payload),
                                              {out.deadline, false}, on_answered);

@@ -442,10 +442,9 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     if (connection.ok()) {
       link = make_link(id, std::move(connection).value());
     }
-    turn([&] {
+    turn([&] {  // NOLINT(bugprone-use-after-move): its status is read where there is no link
       mutex_.assert_held();
       if (dialling_.erase(id) == 0) return;
-      // NOLINTNEXTLINE(bugprone-use-after-move): not moved without a link
       if (!link) return core_.link_down(id, connection.status(), clock_.now());
       links_[id] = link;
       core_.link_up(id, host, clock_.now());

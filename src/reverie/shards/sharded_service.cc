@@ -388,11 +388,11 @@ RequestId ShardedService::reset(std::string_view table, Done<Status> done) {
 }
 
 RequestId ShardedService::info(Done<Result<Infos>> done) {
-  return ask_info(/*is_one_enough=*/false, std::move(done));
+  return ask_info(/*is_one_enough=*/false, done);
 }
 
 RequestId ShardedService::describe(Done<Result<Infos>> done) {
-  return ask_info(/*is_one_enough=*/true, std::move(done));
+  return ask_info(/*is_one_enough=*/true, done);
 }
 
 RequestId ShardedService::ask_info(bool is_one_enough, const Done<Result<Infos>>& done) {
