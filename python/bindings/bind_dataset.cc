@@ -65,7 +65,7 @@ TimePoint deadline_of(std::optional<Duration> timeout) {
 template <typename T>
 bool is_of_this_process(const ForkGuard& guard, std::unique_ptr<T>& stream) {
   if (guard.check("dataset").ok()) return true;
-  stream.release();  // NOLINT(bugprone-unused-return-value)
+  leave_to_parent(std::move(stream));
   return false;
 }
 

@@ -1,5 +1,9 @@
 #include "reverie/base/fork.h"
 
+#include <memory>
+#include <thread>
+#include <utility>
+
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -53,6 +57,24 @@ TEST(ForkGuard, TellsGenerationsApart) {
     const ForkGuard guard;
     const int grandchild = status_of_child([&] { return guard.check("store").ok() ? 1 : 0; });
     return fork_generation() == here + 1 ? grandchild : 2;
+  });
+  EXPECT_EQ(status, 0);
+}
+
+TEST(ForkGuard, LeavesToTheParentWhatIsNeitherJoinedNorDestroyed) {
+  struct Held {
+    explicit Held(bool& ended) : is_ended(ended) {}
+    ~Held() { is_ended = true; }
+    bool& is_ended;
+  };
+  const int status = status_of_child([] {
+    bool is_ended = false;
+    auto held = std::make_unique<Held>(is_ended);
+    leave_to_parent(std::move(held));
+    if (held || is_ended) return 1;
+    std::thread joinable([] {});
+    leave_to_parent(std::move(joinable));  // else its end would end the process
+    return joinable.joinable() ? 2 : 0;
   });
   EXPECT_EQ(status, 0);
 }

@@ -4,7 +4,7 @@ namespace reverie {
 
 // The thread stayed with the parent: there is nothing to join, and the lock may never be released.
 void TimerQueue::leave_thread_to_parent() {
-  (void)new std::thread(std::move(thread_));
+  leave_to_parent(std::move(thread_));
 }
 
 void TimerQueue::stop() {

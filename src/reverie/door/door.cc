@@ -50,10 +50,6 @@ class Door::Impl : public std::enable_shared_from_this<Impl> {
   Status check(const std::vector<std::string>& addresses);
   void close();
   std::size_t connection_count() const { return places_->load(); }
-  // A forked child shares sockets and loops with its parent: it takes none of them apart.
-  static void leave_to_parent(std::shared_ptr<Impl> impl) {
-    (void)new std::shared_ptr<Impl>(std::move(impl));
-  }
   Status check_fork() const { return fork_guard_.check("server"); }
 
  private:
@@ -312,7 +308,8 @@ Door::Door(IoThreads& io_threads, DoorOptions options)
 
 Door::~Door() {
   close();
-  if (!impl_->check_fork().ok()) Impl::leave_to_parent(std::move(impl_));
+  // A forked child shares sockets and loops with its parent: it takes none of them apart.
+  if (!impl_->check_fork().ok()) leave_to_parent(std::move(impl_));
 }
 
 void Door::add_protocol(DoorProtocol protocol) {

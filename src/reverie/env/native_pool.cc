@@ -94,8 +94,8 @@ NativePool::~NativePool() {
   if (fork_guard_.check("pool").ok()) return;
   // In a forked child the threads stayed with the parent: there is nothing to join, what they held
   // stays held, and an environment may be half through a step.
-  (void)steppers_.release();
-  for (auto& batch : batches_) (void)batch.release();
+  leave_to_parent(std::move(steppers_));
+  leave_to_parent(std::move(batches_));
 }
 
 Status NativePool::check_usable() const {

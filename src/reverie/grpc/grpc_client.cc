@@ -76,10 +76,6 @@ class GrpcClient::Impl : public GrpcClientStream::Owner, public std::enable_shar
   void close();
   IoLoop& loop() { return hub_->loop(); }
   std::size_t address_count() const { return channels_.size(); }
-  // A forked child shares sockets and loops with its parent: it takes none of them apart.
-  static void leave_to_parent(std::shared_ptr<Impl> impl) {
-    (void)new std::shared_ptr<Impl>(std::move(impl));
-  }
   Status check_fork() const { return fork_guard_.check("client"); }
 
   // GrpcClientStream::Owner
@@ -397,7 +393,8 @@ GrpcClient::GrpcClient(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 GrpcClient::~GrpcClient() {
   close();
-  if (!impl_->check_fork().ok()) Impl::leave_to_parent(std::move(impl_));
+  // A forked child shares sockets and loops with its parent: it takes none of them apart.
+  if (!impl_->check_fork().ok()) leave_to_parent(std::move(impl_));
 }
 
 std::shared_ptr<GrpcClientCall> GrpcClient::start(std::string_view path, GrpcCallOptions options,

@@ -105,10 +105,6 @@ class GrpcServer::Impl : public std::enable_shared_from_this<Impl> {
   void begin_stop();
   void stop(Duration grace);
   GrpcServerFigures figures();
-  // A forked child shares sockets and loops with its parent: it takes none of them apart.
-  static void leave_to_parent(std::shared_ptr<Impl> impl) {
-    (void)new std::shared_ptr<Impl>(std::move(impl));
-  }
   Status check_fork() const { return fork_guard_.check("server"); }
 
  private:
@@ -429,7 +425,8 @@ GrpcServer::GrpcServer(IoThreads& io_threads, GrpcServerOptions options)
 
 GrpcServer::~GrpcServer() {
   stop();
-  if (!impl_->check_fork().ok()) Impl::leave_to_parent(std::move(impl_));
+  // A forked child shares sockets and loops with its parent: it takes none of them apart.
+  if (!impl_->check_fork().ok()) leave_to_parent(std::move(impl_));
 }
 
 void GrpcServer::add_method(std::string path, GrpcMethod method) {

@@ -89,12 +89,12 @@ Trainer::~Trainer() {
   if (!check_usable().ok()) {
     // A forked child: the threads are the parent's, and what they held or waited for at the fork
     // stays so. All that has a lock in it is left alone.
-    for (std::thread& thread : threads_) thread.detach();
+    leave_to_parent(std::move(threads_));
     leave_to_parent(std::move(loops_));
     leave_to_parent(std::move(service_));
-    (void)server_.release();
-    (void)gate_.release();
-    (void)changed_.release();
+    leave_to_parent(std::move(server_));
+    leave_to_parent(std::move(gate_));
+    leave_to_parent(std::move(changed_));
     return;
   }
   stop();

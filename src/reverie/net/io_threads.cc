@@ -158,8 +158,7 @@ void IoThreads::stop() {
   if (!check_fork().ok()) {
     // The child shares the loops' descriptors with its parent: taking a loop apart here would
     // take sockets out of the parent's.
-    for (auto& loop : loops_) (void)loop.release();
-    loops_.clear();
+    leave_to_parent(std::exchange(loops_, {}));
     return;
   }
   for (auto& loop : loops_) loop->stop();

@@ -80,11 +80,6 @@ class Listener::Impl : public std::enable_shared_from_this<Impl> {
     ::lstat(path_.c_str(), &file_);
   }
 
-  // A forked child shares the socket with its parent: it leaves it alone.
-  static void leave_to_parent(std::shared_ptr<Impl> impl) {
-    (void)new std::shared_ptr<Impl>(std::move(impl));
-  }
-
   IoLoop& loop() { return loop_; }
   const SocketAddress& address() const { return address_; }
 
@@ -212,7 +207,8 @@ Listener::Listener(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Listener::~Listener() {
   close();
-  if (!fork_guard_.check("listener").ok()) Impl::leave_to_parent(std::move(impl_));
+  // A forked child shares the socket with its parent: it leaves it alone.
+  if (!fork_guard_.check("listener").ok()) leave_to_parent(std::move(impl_));
 }
 
 const SocketAddress& Listener::address() const {
