@@ -84,8 +84,8 @@ class ReplayBufferCodec : public ::testing::TestWithParam<CodecChoice> {};
 INSTANTIATE_TEST_SUITE_P(EachCodec, ReplayBufferCodec,
                          ::testing::Values(CodecChoice::kRaw, CodecChoice::kLz4,
                                            CodecChoice::kZstd),
-                         [](const auto& info) {
-                           return std::string(codec_choice_name(info.param));
+                         [](const auto& codec) {
+                           return std::string(codec_choice_name(codec.param));
                          });
 
 TEST_P(ReplayBufferCodec, ThreadsThatAddSampleAndUpdateSeeWholeTransitions) {

@@ -1,5 +1,6 @@
 #include "reverie/agents/q_agent.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
