@@ -177,12 +177,29 @@ def rate_of(folder: Path, writers: int, floats: int, durability: str, seconds: f
     return sum(counts) / taken
 
 
+def journal_bytes(root: Path, floats: int) -> float:
+    """Bytes that the journal takes for an item."""
+    count = 1_000
+    with store(root / "bytes", count, "interval") as kept:
+        fill(kept.client(), count, floats)
+    size = sum(path.stat().st_size for path in (root / "bytes").glob("journal-*"))
+    shutil.rmtree(root / "bytes")
+    return size / count
+
+
 def measure_rates(root: Path, seconds: float) -> None:
-    """Items a second by durability, in turns, beside what the disk and RocksDB do."""
+    """Items a second by durability, in turns, beside what the disk and RocksDB do.
+
+    What the journal writes in a second stands beside what the disk takes, a file of 200 MB by the
+    megabyte and its sync, measured in the same turns.
+    """
+    size = 200 * MEGABYTE
     for writers in (1, 8):
         for name, floats in (("400 B", SMALL), ("40 kB", LARGE)):
             rates: dict[str, list[float]] = {name: [] for name in ("none", "interval", "sync")}
+            disk = []
             for _ in range(3):
+                disk.append(size / raw_write_s(root / "raw", size))
                 for durability, found in rates.items():
                     found.append(rate_of(root / "rates", writers, floats, durability, seconds))
             none = statistics.median(rates["none"])
@@ -192,9 +209,13 @@ def measure_rates(root: Path, seconds: float) -> None:
                 for durability, found in rates.items()
             )
             print(f"items/s of {name}, {writers} writer(s) in this process: {shares}")
-    size = 200 * MEGABYTE
-    raw = statistics.median(raw_write_s(root / "raw", size) for _ in range(3))
-    print(f"  the disk, written by the megabyte and synced: {size / raw / 40_000:,.0f} of 40 kB/s")
+            of_item, of_disk = journal_bytes(root, floats), statistics.median(disk)
+            written = statistics.median(rates["interval"]) * of_item
+            print(
+                f"  interval: {of_item:,.0f} bytes an item, {written / 1e6:,.0f} MB/s; the disk "
+                f"{of_disk / 1e6:,.0f} MB/s ({min(disk) / 1e6:,.0f} to {max(disk) / 1e6:,.0f}): "
+                f"{written / of_disk:.2f} of its rate"
+            )
 
 
 def measure_rocksdb(root: Path, seconds: float) -> None:
