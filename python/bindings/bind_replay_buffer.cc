@@ -78,7 +78,7 @@ void bind_replay_buffer(nb::module_& m) {
                    "sequence_length: int "
                    "| None, period: int | None, burn_in: int, pad_sequences: bool, hindsight: "
                    "tuple[str, float, str, str] | None, codec: str, finished: bool) -> None"))
-      .def("_save", &PyReplayBuffer::save, "path"_a)
+      .def("_save", &PyReplayBuffer::save, "path"_a, "attached"_a = nb::bytes("", 0))
       .def("_load", &PyReplayBuffer::load, "folder"_a)
       .def_static("_arguments_of", &PyReplayBuffer::arguments_of, "path"_a,
                   nb::sig("def _arguments_of(path: str) -> dict[str, typing.Any]"))

@@ -7,6 +7,7 @@
 
 #include "python/bindings/arrays.h"
 #include "python/bindings/convert.h"
+#include "python/bindings/saved_replay_head.h"
 #include "reverie/base/format.h"
 #include "reverie/base/random.h"
 #include "reverie/checkpoint/checkpoint_reader.h"
@@ -21,50 +22,6 @@ namespace {
 constexpr const char* kTable = "replay buffer";
 // With fewer bytes to copy, handing the interpreter's lock over would cost more.
 constexpr std::size_t kLargeStepBytes = 64 * 1024;
-
-// What the payload of a saved buffer begins with.
-constexpr std::string_view kStateKind = "reverie replay buffer, 1";
-
-// What is saved of a buffer beyond its state.
-struct SavedHead {
-  std::optional<double> alpha;
-  std::optional<double> beta;  // none where it was a function
-  bool weighs_over_buffer = false;
-  std::uint64_t update_count = 0;
-  ReplayStructures structures;
-
-  void write(ByteWriter& out) const {
-    out.text(kStateKind);
-    for (const std::optional<double>& number : {alpha, beta}) {
-      out.u8(number ? 1 : 0).f64(number.value_or(0));
-    }
-    out.u8(weighs_over_buffer ? 1 : 0).u64(update_count);
-    out.text(structures.obs).text(structures.action);
-    out.u32(static_cast<std::uint32_t>(structures.extra.size()));
-    for (const std::string& name : structures.extra) out.text(name);
-  }
-  static Result<SavedHead> read(ByteReader& in) {
-    if (const std::string kind = in.text(); kind != kStateKind) {
-      return invalid_argument(
-          "it is no checkpoint of a ReplayBuffer, or one of another version; give a folder that "
-          "ReplayBuffer.save() wrote to");
-    }
-    SavedHead head;
-    for (std::optional<double>* const number : {&head.alpha, &head.beta}) {
-      const bool is_there = in.u8() != 0;
-      const double value = in.f64();
-      if (is_there) *number = value;
-    }
-    head.weighs_over_buffer = in.u8() != 0;
-    head.update_count = in.u64();
-    head.structures.obs = in.text();
-    head.structures.action = in.text();
-    const std::size_t extra = in.count32(4);
-    for (std::size_t i = 0; i < extra; ++i) head.structures.extra.push_back(in.text());
-    if (!in.ok()) return data_loss("the head of a replay buffer is cut short");
-    return head;
-  }
-};
 
 // The types alone.
 std::vector<TensorSpec> specs_of(std::span<const TensorView> leaves) {
@@ -195,7 +152,7 @@ nb::object PyReplayBuffer::with_extra(nb::handle action, nb::kwargs extra) const
   return whole;
 }
 
-std::string PyReplayBuffer::save(const std::string& path) {
+std::string PyReplayBuffer::save(const std::string& path, nb::bytes attached) {
   unwrap(check());
   const AddMark mark(*this);
   SavedHead head;
@@ -204,6 +161,7 @@ std::string PyReplayBuffer::save(const std::string& path) {
   head.weighs_over_buffer = weighs_over_buffer_;
   head.update_count = update_count_;
   head.structures = structures_;
+  head.attached.assign(attached.c_str(), attached.size());
   const std::shared_ptr<ReplayBuffer> held = this->buffer();
   ReplayBuffer* const buffer = held.get();
   return unwrap(without_gil([&]() -> Result<std::string> {
@@ -239,6 +197,7 @@ nb::dict PyReplayBuffer::arguments_of(const std::string& path) {
   const TransitionOptions& options = plan.options;
   nb::dict given;
   given["folder"] = nb::str(folder.c_str(), folder.size());
+  given["attached"] = nb::bytes(head.attached.data(), head.attached.size());
   given["capacity"] = options.capacity;
   given["num_envs"] = options.env_count;
   given["frame_stack"] = options.frame_stack;

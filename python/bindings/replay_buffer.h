@@ -39,7 +39,7 @@ class PyReplayBuffer {
   void close();
 
   // As a checkpoint in a folder, whose path is returned; see transitions/replay_state.h.
-  std::string save(const std::string& path);
+  std::string save(const std::string& path, nb::bytes attached);
   // Fills a buffer that was made with the arguments that the checkpoint tells, before its first
   // step.
   void load(const std::string& folder);

@@ -249,6 +249,7 @@ class ReplayBuffer(_reverie.ReplayBuffer, Closing):
         name = _checks.path("path", path)
         arguments = _reverie.ReplayBuffer._arguments_of(name)  # type: ignore[attr-defined]
         folder = arguments.pop("folder")
+        arguments.pop("attached")
         if beta is not None:
             arguments["beta"] = beta
         if arguments["beta"] is None:

@@ -9,12 +9,15 @@ import time
 import warnings
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from reverie._options import OptionValue
 from reverie.agents.settings import TrainSettings
 from reverie.agents.trainer import Trainer
 from reverie.errors import DataLossError, FailedPreconditionError, ReverieError
+
+if TYPE_CHECKING:
+    from reverie.agents.torch_training import TorchTrainer
 
 CHECKPOINTS = "checkpoints"
 SETTINGS = "settings.json"
@@ -117,7 +120,7 @@ class Checkpoints:
     one raises, unless another exception is on its way.
     """
 
-    def __init__(self, trainer: Trainer, folder: Path, every_s: float) -> None:
+    def __init__(self, trainer: Trainer | TorchTrainer, folder: Path, every_s: float) -> None:
         self._trainer = trainer
         self._path = folder / CHECKPOINTS
         self._every_s = every_s
@@ -128,15 +131,21 @@ class Checkpoints:
         if time.monotonic() < self._next:
             return
         try:
-            self._trainer.save(self._path)
+            if self._has_state():
+                self._trainer.save(self._path)
         except ReverieError as error:
             _warn(error)
         self._next = time.monotonic() + self._every_s
 
+    def _has_state(self) -> bool:
+        """PyTorch's learner has none before the first step tells what transitions are."""
+        return self._trainer.learner == "native" or self._trainer.progress().steps > 0
+
     def __enter__(self) -> Checkpoints:
         # At once: a run that is killed early can be resumed too, a disk that takes none is
         # told before the work is done, and no other training gets the folder.
-        self._trainer.save(self._path)
+        if self._has_state():
+            self._trainer.save(self._path)
         return self
 
     def __exit__(
@@ -146,6 +155,8 @@ class Checkpoints:
         traceback: TracebackType | None,
     ) -> None:
         self._trainer.stop()
+        if not self._has_state():
+            return
         try:
             self._trainer.save(self._path)
         except ReverieError as failure:

@@ -333,7 +333,7 @@ def test_an_environment_that_does_not_repeat_itself_is_refused(tmp_path, monkeyp
         trainer.start()
         trainer.wait()
         trainer.save(tmp_path / "it")
-    monkeypatch.setattr("reverie.agents.envs.episode_seed", lambda *_: 12345)
+    monkeypatch.setattr("reverie.agents.episodes.episode_seed", lambda *_: 12345)
     with pytest.raises((FailedPreconditionError, EnvError), match="does not repeat"):
         Trainer("dqn", "CartPole-v1", settings, env_backend="thread", resume=tmp_path / "it")
 

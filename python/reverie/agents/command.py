@@ -33,7 +33,7 @@ from reverie.agents.run_folder import save_episode
 from reverie.agents.settings import TrainSettings, algorithms
 from reverie.agents.trainer import Trainer, TrainProgress
 from reverie.agents.training import LEARNERS, AnyTrainer, evaluate, finish, make_trainer, run, save
-from reverie.errors import InvalidArgumentError, ReverieError, UnimplementedError
+from reverie.errors import InvalidArgumentError, ReverieError
 from reverie.serve.toml_document import toml_reader
 
 _INTERRUPTED = 130  # as shells number it: 128 + SIGINT
@@ -176,8 +176,7 @@ def _completed(arguments: argparse.Namespace) -> argparse.Namespace:
         if arguments.out is None:
             raise InvalidArgumentError("--resume goes on in a folder; name it with --out")
         given, where = described_in(arguments.out), str(arguments.out / SETTINGS)
-        if given.pop("learner") != "native":
-            raise UnimplementedError("a training with --learner torch cannot be resumed")
+        arguments.learner = given.pop("learner")
         given = {**given.pop("settings"), **given}
     if arguments.config is not None:
         given, where = {**given, **_read_config(arguments.config)}, str(arguments.config)
@@ -399,7 +398,7 @@ def _train(trainer: AnyTrainer, arguments: argparse.Namespace) -> int:
         if not arguments.quiet:
             print(lines.line(progress), flush=True)
 
-    if arguments.out is None or not isinstance(trainer, Trainer):
+    if arguments.out is None:
         run(trainer, report, arguments.out)
     else:
         describe(arguments.out, trainer)

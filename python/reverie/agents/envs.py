@@ -13,20 +13,20 @@ import json
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from reverie import _checks
 from reverie._options import OptionValue
-from reverie.envs import native, source
+from reverie.agents.episodes import Played, PlayedActions, make_seeded
+from reverie.envs import native
 from reverie.envs.backend import EnvSpec
 from reverie.envs.pool import EnvPool
 from reverie.errors import (
     CancelledError,
     DataLossError,
     DeadlineExceededError,
-    FailedPreconditionError,
     InvalidArgumentError,
     UnsupportedTypeError,
 )
@@ -34,76 +34,7 @@ from reverie.errors import (
 BACKENDS = ("auto", "native", "process", "thread")
 _OBS_WIDTH_MAX = 1 << 16
 _START_S = 60.0
-_KEPT_ROWS = 256  # of episodes that are over, before they are dropped together
 _LOOK_S = 0.1  # how long a step is waited for before the actor looks whether it is to stop
-_MASK = (1 << 64) - 1
-
-
-def episode_seed(seed: int, episode: int) -> int:
-    """The seed of one episode of an environment: 31 bits, mixed as SplitMix64 does."""
-    x = (seed * 0x9E3779B97F4A7C15 + episode + 0x9E3779B97F4A7C15) & _MASK
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
-    return (x ^ (x >> 31)) >> 33
-
-
-# The number of an episode, and the actions so far.
-Played: TypeAlias = tuple[int, list[Any]]
-
-
-class SeededEpisodes:
-    """An environment whose every episode begins with a seed that follows from the first one."""
-
-    def __init__(self, env: Any, played: Mapping[int, Played] | None = None) -> None:  # noqa: ANN401
-        self._env = env
-        self._played = dict(played or {})
-        self._seed = 0
-        self._episode = 0
-        self.step: Callable[..., Any] = env.step
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:  # noqa: ANN401
-        """Begins the next episode; with a seed, the first one of another run of episodes.
-
-        Where something was played after that seed, it is played again.
-        """
-        actions: list[Any] = []
-        if seed is None:
-            self._episode += 1
-        else:
-            self._seed = int(seed)
-            self._episode, actions = self._played.pop(self._seed, (0, []))
-        given = {} if options is None else {"options": options}
-        first = self._env.reset(seed=episode_seed(self._seed, self._episode), **given)
-        return self._play(first, actions)
-
-    def _play(self, first: Any, actions: list[Any]) -> Any:  # noqa: ANN401
-        space: Any = self._env.action_space if actions else None
-        for count, action in enumerate(actions, start=1):
-            if hasattr(space, "n"):
-                made: Any = np.int64(action + int(getattr(space, "start", 0)))
-            else:
-                made = np.array(action, space.dtype).reshape(space.shape)
-            observation, _, terminated, truncated, info = self._env.step(made)
-            if terminated or truncated:
-                raise FailedPreconditionError(
-                    f"the episode ended after {count} of its {len(actions)} actions: the "
-                    "environment does not repeat it from its seed, and cannot be resumed"
-                )
-            first = (observation, info)
-        return first
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        return getattr(self._env, name)
-
-
-def make_seeded(
-    *,
-    env_id: str,
-    env_options: dict[str, OptionValue],
-    played: Mapping[int, Played] | None = None,
-) -> SeededEpisodes:
-    """What a pool's worker makes its environments with."""
-    return SeededEpisodes(source.maker(source.local(env_id, env_options))(0), played)
 
 
 class PoolEnvs:
@@ -127,11 +58,7 @@ class PoolEnvs:
         self.count = count
         self.seed = 0
         self.is_stopped = False
-        # Rows of actions, the first of step number _base; where each episode began, and its number.
-        self._actions: list[np.ndarray] = []
-        self._base = 0
-        self._begins = [0] * count
-        self._episodes = [0] * count
+        self._played = PlayedActions(count)
         self.obs = np.zeros((count, width), np.float32)
         self.final_obs = np.zeros((count, width), np.float32)
         self.rewards = np.zeros(count, np.float32)
@@ -157,13 +84,7 @@ class PoolEnvs:
 
     def state(self) -> bytes:
         """Each environment as its episode's seed and the actions since, for `resume`."""
-        described = {
-            "seed": self.seed,
-            "played": [
-                [self._episodes[env], [row[env].tolist() for row in self._actions[begin:]]]
-                for env, begin in enumerate(self._relative_begins())
-            ],
-        }
+        described = {"seed": self.seed, "played": self._played.state()}
         return json.dumps(described).encode()
 
     def resume(self, state: bytes) -> str | None:
@@ -174,23 +95,13 @@ class PoolEnvs:
         try:
             described = json.loads(state)
             self.seed = int(described["seed"])
-            played = [(int(episode), list(actions)) for episode, actions in described["played"]]
+            played = PlayedActions.read(described["played"], self.count)
         except (ValueError, KeyError, TypeError) as error:
             raise DataLossError(f"the environments' state is damaged: {error!r}") from None
-        if len(played) != self.count:
-            raise DataLossError(f"{self.count} environments are given the state of {len(played)}")
         pool = self._open(self.count, {self.seed + env: one for env, one in enumerate(played)})
         self._pool.close()
         self._pool = pool
-        self._episodes = [episode for episode, _ in played]
-        # As if all had been stepped together so far.
-        length = max(len(actions) for _, actions in played)
-        self._begins = [length - len(actions) for _, actions in played]
-        self._base = 0
-        self._actions = [np.zeros_like(self.actions) for _ in range(length)]
-        for env, (_, actions) in enumerate(played):
-            for row, action in zip(self._actions[self._begins[env] :], actions, strict=True):
-                row[env] = action
+        self._played = PlayedActions(self.count, played, self.actions)
         self._spaces.flatten(self._result(self._pool.reset(self.seed)).observation, self.obs)
 
     def _open(self, count: int, played: Mapping[int, Played]) -> EnvPool:
@@ -209,21 +120,6 @@ class PoolEnvs:
             copy=False,
         )
 
-    def _relative_begins(self) -> list[int]:
-        return [begin - self._base for begin in self._begins]
-
-    def _remember(self) -> None:
-        """Keeps the actions of the step that was taken, as long as their episode lasts."""
-        self._actions.append(self.actions.copy())
-        now = self._base + len(self._actions)
-        for env in np.flatnonzero(self.terminated | self.truncated).tolist():
-            self._begins[env] = now
-            self._episodes[env] += 1
-        first = min(self._begins) - self._base
-        if first > _KEPT_ROWS or first == len(self._actions):
-            del self._actions[:first]
-            self._base += first
-
     def _reset(self) -> None:
         self._spaces.flatten(self._result(self._pool.reset(self.seed)).observation, self.obs)
 
@@ -235,7 +131,7 @@ class PoolEnvs:
         self.truncated[:] = rows.truncated
         if self.terminated.any() or self.truncated.any():
             self._spaces.flatten(rows.final_observation, self.final_obs)
-        self._remember()
+        self._played.add(self.actions, self.terminated | self.truncated)
 
     def _result(self, future: Any) -> Any:  # noqa: ANN401
         waited_s = 0.0

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from reverie.agents import Trainer, TrainSettings, evaluate, train, tune_cores
-from reverie.agents.envs import SeededEpisodes, episode_seed
+from reverie.agents.episodes import SeededEpisodes, episode_seed
 from reverie.errors import (
     DeadlineExceededError,
     EnvError,

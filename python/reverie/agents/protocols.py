@@ -24,7 +24,12 @@ class Policy(Protocol):
 
 
 class Learner(Protocol):
-    """What learns."""
+    """What learns.
+
+    One that has ``state_dict()``, which gives arrays, tensors or numbers by name, and
+    ``load_state_dict(state)``, which takes them, as PyTorch's modules have, can be saved: see
+    `Loop.save`. So can a policy that is an object of its own.
+    """
 
     def learn(self, batch: dict[str, Any], *, progress: float) -> Any:  # noqa: ANN401
         """One gradient step, or more.

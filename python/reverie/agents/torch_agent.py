@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from reverie import _checks, _reverie
+from reverie.agents import torch_state
 from reverie.agents.settings import TrainSettings, checked_algorithm
 from reverie.envs.backend import EnvSpec
 from reverie.errors import InvalidArgumentError, MissingPackageError, UnsupportedTypeError
@@ -316,6 +317,22 @@ class TorchAgent:
             return dict(self._best)
         state = self.actor.state_dict()
         return {name: tensor.detach().cpu().clone() for name, tensor in state.items()}
+
+    def state_dict(self) -> dict[str, np.ndarray | Tensor]:
+        """All that it is, by name: networks, moments of the optimisers, generators, the best."""
+        with self._lock:
+            return torch_state.described(self)
+
+    def load_state_dict(self, state: Mapping[str, np.ndarray | Tensor]) -> None:
+        """Goes on as the agent whose `state_dict` this is.
+
+        Random draws on an accelerator begin anew where the state is of another device.
+
+        Raises:
+            InvalidArgumentError: it is of another algorithm or of networks of another shape.
+        """
+        with self._lock:
+            torch_state.restore(self, state)
 
     def load_policy(self, state: dict[str, Tensor]) -> None:
         """Acts by these networks from now on.

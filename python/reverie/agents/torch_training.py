@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from reverie import _checks
 from reverie._options import OptionValue, checked_seed
+from reverie.agents.checkpoints import CHECKPOINTS, has_checkpoint
 from reverie.agents.envs import is_native
 from reverie.agents.loop import Loop
 from reverie.agents.settings import TrainSettings, checked_algorithm
@@ -47,7 +50,7 @@ class TorchPolicy:
 
 
 class TorchTrainer:
-    """A training whose learner is PyTorch's, with the methods of `Trainer` but for `save`.
+    """A training whose learner is PyTorch's, with the methods of `Trainer`.
 
     Args:
         algorithm: one of `algorithms`.
@@ -57,12 +60,15 @@ class TorchTrainer:
         env_backend: what steps it.
         env_timeout_s: how long a step may take.
         device: ``"cpu"``, or where PyTorch computes else, as ``"cuda:0"``.
+        resume: a folder that `save` wrote to, or one checkpoint of it; as for `Trainer`. The device
+            may be another one than before.
 
     Raises:
         NotFoundError: no such algorithm or environment.
         InvalidArgumentError: a setting is out of range, the algorithm does not serve the actions,
             or PyTorch has no such device.
         MissingPackageError: PyTorch is not installed.
+        DataLossError: the checkpoint to resume from is damaged, or cut short.
     """
 
     learner = "torch"
@@ -77,8 +83,10 @@ class TorchTrainer:
         env_backend: str = "auto",
         env_timeout_s: float = 60.0,
         device: str = "cpu",
+        resume: str | os.PathLike[str] | None = None,
     ) -> None:
         checked_algorithm(algorithm)
+        checkpoint = None if resume is None else _checks.path("resume", resume)
         settings = TrainSettings() if settings is None else settings
         if not isinstance(settings, TrainSettings):
             raise UnsupportedTypeError(f"settings is {settings!r}; it must be a TrainSettings")
@@ -103,6 +111,8 @@ class TorchTrainer:
         self.settings = self._loop.settings
         try:
             self._agent = TorchAgent(algorithm, self._loop.spec, self.settings, device=device)
+            if checkpoint is not None:
+                self._loop.load(checkpoint)
         except BaseException:
             self._loop.__exit__(None, None, None)
             raise
@@ -127,6 +137,14 @@ class TorchTrainer:
         """Keeps the networks that act now as the best so far."""
         self.agent.keep_best()
 
+    def state_dict(self) -> dict[str, Any]:
+        """What the loop saves of it: the agent's."""
+        return self.agent.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on with what `state_dict` gave."""
+        self.agent.load_state_dict(state)
+
     # What a caller asks.
 
     def start(self) -> None:
@@ -140,6 +158,14 @@ class TorchTrainer:
     def stop(self) -> None:
         """Ends the training within a step of each thread, and waits for that."""
         self._loop.stop()
+
+    def save(self, path: str | os.PathLike[str]) -> str:
+        """Writes a checkpoint, to go on from with ``resume=``; see `Loop.save`.
+
+        With ``actors=0`` and an environment that repeats its episodes, a training on the CPU that
+        goes on from it ends in the same bits as one that was never interrupted.
+        """
+        return self._loop.save(path)
 
     def progress(self) -> TrainProgress:
         """How it stands."""
@@ -186,9 +212,16 @@ class TorchTrainer:
 def evaluate_saved(
     folder: Path, described: dict[str, Any], *, episodes: int, seed: int
 ) -> list[float]:
-    """The returns of a policy that was trained with PyTorch; ``described`` is its settings.json."""
+    """The returns of a policy that was trained with PyTorch; ``described`` is its settings.json.
+
+    Of a training that is under way or was killed, its newest checkpoint's.
+    """
     env, backend = described["env"], described["env_backend"]
     options = described["env_options"]
+    if not (folder / "policy.safetensors").exists() and has_checkpoint(folder):
+        given = TrainSettings.from_options(described.pop("settings"))
+        with TorchTrainer(settings=given, resume=folder / CHECKPOINTS, **described) as trainer:
+            return trainer.evaluate(trainer.best_policy(), episodes=episodes, seed=seed)
     settings = TrainSettings.from_options({**described["settings"], "actors": 0})
     policy = TorchPolicy.load(folder / "policy.safetensors")
     is_here = is_native(env, backend)

@@ -24,7 +24,7 @@ from reverie.agents.checkpoints import (
 from reverie.agents.run_folder import Events, save_curve
 from reverie.agents.settings import TrainSettings
 from reverie.agents.trainer import Episode, Trainer, TrainProgress
-from reverie.errors import InvalidArgumentError, UnimplementedError
+from reverie.errors import InvalidArgumentError
 from reverie.nn import Mlp
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def train(
         env_timeout_s=env_timeout_s,
         resume=checkpoint,
     ) as trainer:
-        if out is None or not isinstance(trainer, Trainer):
+        if out is None:
             run(trainer, report or _say_nothing, out)
         else:
             describe(out, trainer)
@@ -211,11 +211,9 @@ def make_trainer(
         MissingPackageError: ``learner`` is ``"torch"``, and PyTorch is not installed.
     """
     if _checks.choice("learner", learner, LEARNERS) == "torch":
-        if resume is not None:
-            raise UnimplementedError("a training with learner='torch' cannot be resumed")
         from reverie.agents.torch_training import TorchTrainer
 
-        return TorchTrainer(algorithm, env, settings, device=device, **options)
+        return TorchTrainer(algorithm, env, settings, device=device, resume=resume, **options)
     if _checks.text("device", device) != "cpu":
         raise InvalidArgumentError(
             f"device is {device!r} with learner='native', which computes on the CPU; give "

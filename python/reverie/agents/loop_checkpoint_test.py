@@ -1,0 +1,299 @@
+"""A `Loop` and PyTorch's trainings, interrupted and gone on with."""
+
+import json
+
+import numpy as np
+import pytest
+
+from eventually import eventually
+from reverie.agents import Loop, TrainSettings, evaluate, train
+from reverie.agents.loop_envs import LoopEnvs
+from reverie.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnimplementedError,
+    UnsupportedTypeError,
+)
+
+SHORT = TrainSettings(seed=3, steps=600, warmup_steps=100, batch_size=16, hidden=(8,))
+
+
+class Linear:
+    """A policy and learner of NumPy: values that are linear in the observation."""
+
+    def __init__(self):
+        self.weights = np.zeros((4, 2))
+        self.draws = np.random.default_rng(1)
+
+    def act(self, observation, *, step, explore):  # noqa: ARG002
+        values = observation @ self.weights
+        if explore:
+            values = values + self.draws.normal(size=values.shape)
+        return values.argmax(1)
+
+    def learn(self, batch, *, progress):  # noqa: ARG002
+        values = batch["obs"] @ self.weights
+        rows = np.arange(len(values))
+        error = batch["reward"] - 0.1 * values[rows, batch["action"]]
+        np.add.at(self.weights.T, batch["action"], 0.01 * error[:, None] * batch["obs"])
+        return np.abs(error)
+
+    def state_dict(self):
+        state = json.dumps(self.draws.bit_generator.state).encode()
+        return {"weights": self.weights, "draws": np.frombuffer(state, np.uint8)}
+
+    def load_state_dict(self, state):
+        self.weights = np.array(state["weights"])
+        self.draws.bit_generator.state = json.loads(state["draws"].tobytes())
+
+
+def interrupted(agent, folder, *, moments, **arguments):
+    """A loop that is stopped and saved at each of the moments, and gone on with."""
+    for moment_s in [*moments, None]:
+        with Loop(agent, agent, "CartPole-v1", SHORT, **arguments) as loop:
+            if folder.exists():
+                agent.weights[:] = 7  # what is loaded takes its place
+                loop.load(folder)
+            loop.start()
+            loop.wait(moment_s)
+            loop.stop()
+            if loop.progress().steps > 0:
+                loop.save(folder)
+    return loop
+
+
+@pytest.mark.parametrize("backend", ["native", "thread"])
+def test_a_loop_goes_on_in_the_same_bits(tmp_path, backend):
+    whole = Linear()
+    with Loop(whole, whole, "CartPole-v1", SHORT, env_backend=backend) as loop:
+        loop.start()
+        loop.wait()
+        episodes, stats = loop.episodes(), loop.buffer.stats
+    parts = Linear()
+    moments = [0.01, 0.02, 0.05]
+    resumed = interrupted(parts, tmp_path / "run", moments=moments, env_backend=backend)
+    assert resumed.episodes() == episodes
+    assert resumed.buffer.stats["items"] == stats["items"]
+    np.testing.assert_array_equal(parts.weights, whole.weights)
+
+
+def test_threads_rest_while_a_loop_is_saved(tmp_path):
+    agent = Linear()
+    settings = TrainSettings(**{**vars(SHORT), "actors": 1, "envs_per_actor": 2, "steps": 20_000})
+    with Loop(agent, agent, "CartPole-v1", settings) as loop:
+        loop.start()
+        eventually(lambda: loop.progress().batches >= 10)
+        for _ in range(5):
+            loop.save(tmp_path / "run")
+            loop.wait(0.02)
+        loop.stop()
+        saved = loop.save(tmp_path / "run")
+        steps, weights = loop.progress().steps, agent.weights.copy()
+    other = Linear()
+    with Loop(other, other, "CartPole-v1", settings) as loop:
+        loop.load(saved)
+        assert loop.progress().steps == steps
+        np.testing.assert_array_equal(other.weights, weights)
+        loop.start()
+        loop.wait()
+        assert loop.progress().end == "all steps"
+        assert loop.progress().batches == loop.progress().batch_count
+
+
+def test_what_cannot_be_saved_or_loaded_is_refused(tmp_path):
+    class Forgetful:
+        act, learn = Linear.act, Linear.learn
+
+    agent = Linear()
+    with Loop(agent, Forgetful(), "CartPole-v1", SHORT) as loop:
+        with pytest.raises(UnimplementedError, match="state_dict"):
+            loop.save(tmp_path / "run")
+        with pytest.raises(UnimplementedError, match="state_dict"):
+            loop.load(tmp_path / "run")
+    with Loop(agent, agent, "CartPole-v1", SHORT) as loop:
+        with pytest.raises(FailedPreconditionError, match="no step"):
+            loop.save(tmp_path / "run")
+        with pytest.raises(NotFoundError, match="checkpoint"):
+            loop.load(tmp_path / "run")
+        loop.start()
+        loop.wait()
+        loop.save(tmp_path / "run")
+        with pytest.raises(FailedPreconditionError, match="started"):
+            loop.load(tmp_path / "run")
+        with (
+            Loop(agent, agent, "CartPole-v1", SHORT) as other,
+            pytest.raises(FailedPreconditionError, match="another training"),
+        ):
+            other.load(tmp_path / "run")
+        loop.buffer.save(tmp_path / "buffer")
+        (tmp_path / "file").touch()
+        with pytest.raises(InvalidArgumentError, match="file"):
+            loop.save(tmp_path / "file")
+    different = TrainSettings(**{**vars(SHORT), "gamma": 0.5})
+    for env, settings, folder, said in (
+        ("CartPole-v1", SHORT, "buffer", "no training"),
+        ("CartPole-v1", different, "run", r"gamma was 0\.99 and is 0\.5"),
+        ("Acrobot-v1", SHORT, "run", "env was 'CartPole-v1'"),
+    ):
+        with (
+            Loop(agent, agent, env, settings) as loop,
+            pytest.raises(InvalidArgumentError, match=said),
+        ):
+            loop.load(tmp_path / folder)
+
+
+def test_a_state_that_is_no_arrays_is_refused(tmp_path):
+    class Nested(Linear):
+        def state_dict(self):
+            return {"weights": {"first": self.weights}}
+
+    agent = Nested()
+    with Loop(agent, agent, "CartPole-v1", SHORT) as loop:
+        loop.start()
+        loop.wait()
+        with pytest.raises(UnsupportedTypeError, match="'weights'"):
+            loop.save(tmp_path / "run")
+
+
+def test_environments_of_a_function_begin_new_episodes(tmp_path):
+    gymnasium = pytest.importorskip("gymnasium")
+    agent = Linear()
+
+    def make():
+        return gymnasium.make("CartPole-v1")
+
+    for _ in range(2):
+        with Loop(agent, agent, make, SHORT, env_backend="thread") as loop:
+            if (tmp_path / "run").exists():
+                loop.load(tmp_path / "run")
+            loop.start()
+            loop.wait(0.05)
+            loop.stop()
+            loop.save(tmp_path / "run")
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "LunarLander-v3"])
+@pytest.mark.parametrize("backend", ["native", "thread"])
+def test_environments_are_played_again(env, backend):
+    pytest.importorskip("gymnasium")
+    if env == "LunarLander-v3" and backend == "thread":
+        pytest.importorskip("Box2D")
+    arguments = {"options": {}, "backend": backend, "timeout_s": 60.0, "seed": 5}
+    first, second = (LoopEnvs(env, 3, **arguments) for _ in "ab")
+    draws = np.random.default_rng(1)
+
+    def actions():
+        if first.spec.action_count is not None:
+            return draws.integers(first.spec.action_count, size=3)
+        return draws.uniform(-1, 1, (3, 1)).astype(np.float32)
+
+    try:
+        obs = first.reset()
+        for _ in range(230):  # Pendulum's first episodes are over after 200
+            obs = first.step(actions()).observation
+        state = json.loads(json.dumps(first.state()))
+        np.testing.assert_array_equal(second.resume(state), obs)
+        for _ in range(230):
+            taken = actions()
+            one, other = first.step(taken), second.step(taken)
+            for name in ("observation", "after", "reward", "terminated", "truncated"):
+                np.testing.assert_array_equal(getattr(other, name), getattr(one, name))
+        for damaged in (None, [], [[0]], [[0, []], [0, []]], [["x", []]] * 3):
+            with pytest.raises(DataLossError, match="environments"):
+                second.resume(damaged)
+    finally:
+        first.close()
+        second.close()
+
+
+# --- PyTorch.
+
+
+@pytest.fixture
+def one_torch_thread():
+    """Networks as small as these gain nothing by more."""
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def numbers(state):
+    """Arrays of a state, whatever they are there."""
+    return {
+        name: np.asarray(value.detach() if hasattr(value, "detach") else value)
+        for name, value in state.items()
+    }
+
+
+class Stopped(Exception):  # noqa: N818
+    """What a report raises to end a training."""
+
+
+@pytest.mark.usefixtures("one_torch_thread")
+@pytest.mark.parametrize(
+    ("algorithm", "env"), [("ddqn", "CartPole-v1"), ("sac", "Pendulum-v1"), ("td3", "Pendulum-v1")]
+)
+def test_torch_goes_on_in_the_same_bits(tmp_path, algorithm, env):
+    from reverie.agents.torch_training import TorchTrainer
+
+    settings = TrainSettings(**{**vars(SHORT), "steps": 400, "evaluation_interval": 150})
+    with TorchTrainer(algorithm, env, settings) as trainer:
+        trainer.start()
+        trainer.wait()
+        whole = numbers(trainer.state_dict())
+        best, evaluations = trainer.best_policy().state, trainer.evaluations()
+    moments = [0.05, 0.1, None]
+    for number, moment_s in enumerate(moments):
+        resume = tmp_path / "run" if number > 0 and (tmp_path / "run").exists() else None
+        with TorchTrainer(algorithm, env, settings, resume=resume) as trainer:
+            trainer.start()
+            trainer.wait(moment_s)
+            trainer.stop()
+            if trainer.progress().steps > 0:
+                trainer.save(tmp_path / "run")
+    resumed = numbers(trainer.state_dict())
+    assert resumed.keys() == whole.keys()
+    for name, value in whole.items():
+        np.testing.assert_array_equal(resumed[name], value, err_msg=name)
+    assert trainer.evaluations() == evaluations
+    assert all((trainer.best_policy().state[name] == value).all() for name, value in best.items())
+
+
+@pytest.mark.usefixtures("one_torch_thread")
+def test_an_interrupted_training_of_torch_is_resumed_from_its_folder(tmp_path):
+    settings = TrainSettings(**{**vars(SHORT), "steps": 4_000, "actors": 1})
+    given = {"learner": "torch", "out": tmp_path / "run", "final_episodes": 1}
+    found = []
+
+    def report(progress):
+        found.append(progress.steps)
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        train("ddqn", "CartPole-v1", settings, report=report, **given)
+    assert 0 < found[0] < 4_000
+    with pytest.raises(FailedPreconditionError, match="resume"):
+        train("ddqn", "CartPole-v1", settings, **given)
+    assert len(evaluate(tmp_path / "run", episodes=2)) == 2
+    result = train("ddqn", "CartPole-v1", settings, resume=True, **given)
+    assert result.progress.end == "all steps"
+    assert result.progress.steps == 4_000
+    assert json.loads((tmp_path / "run/settings.json").read_text())["end"] == "all steps"
+
+
+@pytest.mark.usefixtures("one_torch_thread")
+def test_a_state_of_other_networks_is_refused():
+    from reverie.agents.torch_agent import TorchAgent
+    from reverie.envs.pool import EnvPool
+
+    with EnvPool("CartPole-v1", 1, num_workers=0) as pool:
+        spec = pool.spec
+    small, large = (TorchAgent("ddqn", spec, TrainSettings(seed=1, hidden=(n,))) for n in (8, 9))
+    with pytest.raises(InvalidArgumentError, match="these networks"):
+        large.load_state_dict(small.state_dict())
+    with pytest.raises(InvalidArgumentError, match="these networks"):
+        small.load_state_dict({})

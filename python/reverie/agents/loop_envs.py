@@ -1,0 +1,193 @@
+"""The environments that a `Loop`'s actor steps together, each episode with a seed of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from reverie._options import OptionValue
+from reverie.agents.envs import is_native
+from reverie.agents.episodes import Played, PlayedActions, episode_seed, make_seeded
+from reverie.envs import native
+from reverie.envs.backend import EnvSpec
+from reverie.envs.pool import EnvPool
+from reverie.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    UnsupportedTypeError,
+)
+
+
+@dataclass(frozen=True)
+class LoopStep:
+    """What a step gave; arrays ``[count, ...]`` of the program's own."""
+
+    observation: np.ndarray
+    """What the next action answers: of a row whose episode ended, the first of the next one."""
+    after: np.ndarray
+    """What the action led to: of such a row, the last observation of its episode."""
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+
+
+class LoopEnvs:
+    """Environments of one thread. `state` and `resume` where they are asked for by an id.
+
+    Args:
+        env: a native environment or a Gymnasium id, or a function that makes one.
+        count: how many are stepped together.
+        options: keyword arguments of the environment.
+        backend: as for ``EnvPool``.
+        timeout_s: how long a step may take.
+        seed: environment ``i`` draws its episodes' seeds from ``seed + i``.
+
+    Raises:
+        NotFoundError, EnvError: the environment is not there, or cannot be made.
+    """
+
+    def __init__(
+        self,
+        env: object,
+        count: int,
+        *,
+        options: dict[str, OptionValue],
+        backend: str,
+        timeout_s: float,
+        seed: int,
+    ) -> None:
+        self._env, self._options = env, options
+        self._backend, self._timeout_s = backend, timeout_s
+        self.count, self._seed = count, seed
+        self._native = self._native_pool()
+        # What a function makes cannot be told to begin an episode again.
+        self._is_seeded = isinstance(env, str) and backend != "vector"
+        self._pool: Any = self._native or self._python_pool([])
+        self.spec: EnvSpec = self._pool.spec
+        if isinstance(env, str):
+            self.spec = dataclasses.replace(self.spec, id=env)
+        self._played = PlayedActions(count)
+
+    def reset(self) -> np.ndarray:
+        """Begins the first episodes."""
+        if self._native is not None:
+            return self._begin(np.ones(self.count, bool))
+        return np.array(self._pool.reset(self._seed).result().observation)
+
+    def step(self, actions: np.ndarray) -> LoopStep:
+        """Steps each with its row of ``actions``; one whose episode ended begins the next."""
+        rows = self._pool.step(actions).result()
+        is_over = rows.terminated | rows.truncated
+        observation, after = np.array(rows.observation), np.array(rows.observation)
+        ended = rows.reward.copy(), rows.terminated.copy(), rows.truncated.copy()
+        if self._is_seeded:
+            self._played.add(np.asarray(actions), is_over)
+        if is_over.any():
+            if self._native is None:
+                after[is_over] = rows.final_observation[is_over]
+            else:
+                observation[is_over] = self._begin(is_over)[is_over]
+        return LoopStep(observation, after, *ended)
+
+    def state(self) -> list[Any] | None:
+        """Each as its episode's number and the actions since; None of what a function makes."""
+        return self._played.state() if self._is_seeded else None
+
+    def resume(self, state: Any) -> np.ndarray:  # noqa: ANN401
+        """Begins the episodes of a `state`, and plays what was played; in place of `reset`.
+
+        Raises:
+            DataLossError: it is damaged.
+            FailedPreconditionError: an environment does not repeat its episode.
+        """
+        try:
+            played = PlayedActions.read(state, self.count)
+        except (ValueError, TypeError) as error:
+            raise DataLossError(f"the environments' state is damaged: {error!r}") from None
+        self._played = PlayedActions(self.count, played, self._action_rows())
+        if self._native is not None:
+            return self._play_again(played)
+        pool = self._python_pool(played)
+        self._pool.close()
+        self._pool = pool
+        return np.array(pool.reset(self._seed).result().observation)
+
+    def close(self) -> None:
+        """Ends the workers."""
+        self._pool.close()
+
+    def _begin(self, mask: np.ndarray) -> np.ndarray:
+        assert self._native is not None
+        seeds = [
+            episode_seed(self._seed + env, self._played.episodes[env]) if is_chosen else None
+            for env, is_chosen in enumerate(mask.tolist())
+        ]
+        return np.array(self._native.reset_some(mask.tolist(), seeds).result().observation)
+
+    def _play_again(self, played: list[Played]) -> np.ndarray:
+        """All are stepped together, so those of shorter episodes idle before they begin."""
+        assert self._native is not None
+        lengths = np.array([len(actions) for _, actions in played])
+        steps = int(lengths.max())
+        observation = self._begin(np.ones(self.count, bool))
+        for number, actions in enumerate(self._played.rows()):
+            rows = self._native.step(actions).result()
+            is_over = rows.terminated | rows.truncated
+            has_begun = number >= steps - lengths
+            if (is_over & has_begun).any():
+                raise FailedPreconditionError(
+                    f"an episode of {self._env} ended before its actions did: the environment does "
+                    "not repeat it from its seed, and cannot be resumed"
+                )
+            observation = np.array(rows.observation)
+            begins = is_over | (number + 1 == steps - lengths)
+            if begins.any():
+                observation[begins] = self._begin(begins)[begins]
+        return observation
+
+    def _action_rows(self) -> np.ndarray:
+        if self.spec.action_count is not None:
+            return np.zeros(self.count, np.int64)
+        shape = tuple(n or 1 for n in self.spec.action.shape)
+        return np.zeros((self.count, *shape), self.spec.action.dtype)
+
+    def _native_pool(self) -> native.NativePool | None:
+        if not is_native(self._env, self._backend):
+            return None
+        try:
+            return self._open_native(self.count)
+        except (InvalidArgumentError, UnsupportedTypeError, TypeError):
+            # An option that only the original understands.
+            if self._backend == "native" or not self._options:
+                raise
+            return None
+
+    def _open_native(self, count: int) -> native.NativePool:
+        options: dict[str, Any] = dict(self._options)
+        return native.NativePool(
+            str(self._env),
+            count,
+            num_threads=0,
+            timeout_s=self._timeout_s,
+            autoreset_mode="Disabled",
+            **options,
+        )
+
+    def _python_pool(self, played: list[Played]) -> EnvPool:
+        seeded = {
+            "env_id": self._env,
+            "env_options": self._options,
+            "played": {self._seed + env: one for env, one in enumerate(played)},
+        }
+        return EnvPool(
+            make_seeded if self._is_seeded else self._env,
+            self.count,
+            backend=self._backend,
+            env_kwargs=seeded if self._is_seeded else self._options,
+            seed=self._seed,
+            timeout_s=self._timeout_s,
+        )

@@ -1,0 +1,389 @@
+"""The threads of a `Loop`: what acts, what draws batches ahead, what learns.
+
+They wait for each other as the settings say, and rest between two steps or batches while the
+training is saved.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from reverie import _checks, _reverie
+from reverie._options import OptionValue
+from reverie.agents.envs import is_native
+from reverie.agents.loop_envs import LoopEnvs
+from reverie.agents.protocols import Learner, Policy, is_finite
+from reverie.agents.settings import TrainSettings
+from reverie.agents.trainer import Episode
+from reverie.envs.backend import EnvSpec
+from reverie.envs.pool import EnvPool
+from reverie.errors import FailedPreconditionError, InvalidArgumentError
+from reverie.replay_buffer import ReplayBuffer
+
+_LOOK_S = 0.1
+_STOPPED = object()
+_RESTED = object()
+
+
+class LoopThreads:
+    """The state of a training that its threads share, and their bodies. See `Loop`."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        learner: Learner,
+        env: object,
+        settings: TrainSettings,
+        *,
+        env_options: dict[str, OptionValue],
+        env_backend: str,
+        env_timeout_s: float,
+        output: str,
+        device: object,
+        algorithm: str,
+    ) -> None:
+        options = _reverie.checked_settings(algorithm, settings.options())
+        self.settings = TrainSettings.from_options(options)
+        self._s: dict[str, Any] = dict(options)
+        if self._s["learners"] > 1:
+            raise InvalidArgumentError(
+                f"learners is {self._s['learners']}; with your own learner it must be 1"
+            )
+        self._policy, self._learner = policy, learner
+        self._env, self._env_options = env, env_options
+        self._env_backend, self._env_timeout_s = env_backend, env_timeout_s
+        self._output, self._device = output, device
+        self._seed = int(self._s["seed"])
+        self._count = max(1, self._s["actors"]) * self._s["envs_per_actor"]
+        self._envs = LoopEnvs(
+            env,
+            self._count,
+            options=self._env_options,
+            backend=env_backend,
+            timeout_s=env_timeout_s,
+            seed=self._seed % 2**31,
+        )
+        self.spec: EnvSpec = self._envs.spec
+        self.buffer = ReplayBuffer(
+            self._s["capacity"],
+            num_envs=self._count,
+            n_step=self._s["n_step"],
+            gamma=self._s["gamma"],
+            prioritized=self._s["prioritized"],
+            alpha=self._s["priority_exponent"],
+            beta=self._beta,
+            weights="buffer" if self._s["weights_over_buffer"] else "batch",
+            seed=self._seed % 2**62,
+        )
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._end = "running"
+        self._error: BaseException | None = None
+        self._steps = self._batches = 0
+        self._loss = float("nan")
+        self._waited = {"actor": 0.0, "learner": 0.0}
+        self._episodes: list[Episode] = []
+        self._evaluations: list[tuple[int, float]] = []
+        self._threads: list[threading.Thread] = []
+        self._ready: queue.Queue[Any] = queue.Queue(maxsize=2)
+        self._left = 0
+        self._began = self._ended = self._elapsed_before = 0.0
+        self._best_mean = -float("inf")
+        # What the next actions answer, and the episodes under way.
+        self._obs: np.ndarray | None = None
+        self._returns = np.zeros(self._count)
+        self._lengths = np.zeros(self._count, np.int64)
+        # While it is saved, its threads rest between two steps or batches.
+        self._saving = threading.Lock()
+        self._is_saved = False
+        self._at_rest = 0
+        self._algorithm = algorithm
+
+    # --- What both its threads and a caller ask.
+
+    def evaluate(self, *, episodes: int = 20, seed: int = 0) -> list[float]:
+        """The returns of episodes without exploration, in environments of their own."""
+        episodes = _checks.integer("episodes", episodes, 1, 1 << 16)
+        with self._make_pool(episodes, _checks.integer("seed", seed, 0) % 2**31) as pool:
+            returns = np.zeros(episodes)
+            over = np.zeros(episodes, bool)
+            rows = pool.reset().result()
+            while not over.all():
+                rows = pool.step(self._act(rows.observation, explore=False)).result()
+                returns += np.where(over, 0.0, rows.reward)
+                over |= rows.terminated | rows.truncated
+        return [float(value) for value in returns]
+
+    @contextlib.contextmanager
+    def _rested(self) -> Iterator[None]:
+        """All threads that are left rest between two steps or batches."""
+        if threading.current_thread() in self._threads:
+            raise FailedPreconditionError("save() was called by a thread of the training itself")
+        try:
+            with self._changed:
+                self._is_saved = True
+                self._changed.notify_all()
+                while self._at_rest < self._left:
+                    self._changed.wait(_LOOK_S)
+            yield
+        finally:
+            with self._changed:
+                self._is_saved = False
+                self._changed.notify_all()
+
+    def _rest(self) -> None:
+        """Where a thread rests while the training is saved."""
+        if not self._is_saved:
+            return
+        with self._changed:
+            self._at_rest += 1
+            self._changed.notify_all()
+            while self._is_saved:
+                self._changed.wait(_LOOK_S)
+            self._at_rest -= 1
+
+    # --- The threads' bodies.
+
+    def _run_in_turn(self) -> None:
+        # Each round is a step or a batch: what is saved between two goes on in the same order.
+        while self._end == "running":
+            if self._is_due(self._batches):
+                self._learn(self._sample(), None)
+            elif self._steps < self._s["steps"]:
+                self._act_once()
+            else:
+                return
+            self._rest()
+
+    def _run_actor(self) -> None:
+        while self._steps < self._s["steps"]:
+            self._rest()
+            with self._waiting("actor"):
+                while self._is_going_on() and self._ahead() > self._lead():
+                    self._changed.wait(_LOOK_S)
+            if self._end != "running":
+                return
+            if not self._is_saved:
+                self._act_once()
+
+    def _run_sampler(self) -> None:
+        for number in range(self._batches, self._batch_count()):
+            with self._changed:
+                while self._end == "running" and not self._is_due(number):
+                    self._changed.wait(_LOOK_S)
+            if self._end != "running":
+                break
+            self._put(self._sample())
+        self._put(_STOPPED)
+
+    def _run_learner(self) -> None:
+        before: tuple[Any, Any] | None = None
+        while True:
+            batch = self._take()
+            if batch is _STOPPED:
+                break
+            if batch is not _RESTED:
+                before = self._learn(batch, before)
+                continue
+            self._update(before)
+            before = None
+            self._rest()
+        self._update(before)
+
+    def _guarded(self, body: Callable[[], None]) -> None:
+        try:
+            body()
+        except BaseException as error:
+            self._finish("failed", error)
+        finally:
+            with self._lock:
+                self._ended = time.monotonic()
+                self._left -= 1
+                is_last = self._left == 0
+            if is_last:
+                self._finish("all steps")
+
+    def _is_over(self) -> bool:
+        return bool(self._threads) and self._left == 0
+
+    def _is_going_on(self) -> bool:
+        return self._end == "running" and not self._is_saved
+
+    def _finish(self, how: str, error: BaseException | None = None) -> None:
+        with self._changed:
+            if self._end == "running":
+                self._end, self._error = how, error
+            self._changed.notify_all()
+
+    # --- Steps.
+
+    def _act_once(self) -> None:
+        """Steps all environments."""
+        obs = self._envs.reset() if self._obs is None else self._obs
+        actions = self._act(obs, explore=True)
+        step = self._envs.step(actions)
+        if not (np.isfinite(step.reward).all() and is_finite(step.after)):
+            raise InvalidArgumentError(
+                f"{self.spec.id} gave a reward or an observation that is not finite"
+            )
+        self.buffer.add(obs, actions, step.reward, step.after, step.terminated, step.truncated)
+        self._obs = step.observation
+        self._returns += step.reward
+        self._lengths += 1
+        with self._changed:
+            before, self._steps = self._steps, self._steps + self._count
+            for env in np.flatnonzero(step.terminated | step.truncated).tolist():
+                episode = Episode(self._steps, float(self._returns[env]), int(self._lengths[env]))
+                self._episodes.append(episode)
+                self._returns[env], self._lengths[env] = 0.0, 0
+            self._changed.notify_all()
+        self._check_return()
+        self._evaluate_when_due(before)
+
+    def _act(self, obs: Any, *, explore: bool) -> np.ndarray:  # noqa: ANN401
+        return np.asarray(self._policy.act(obs, step=self._steps, explore=explore))
+
+    def _check_return(self) -> None:
+        wanted, window = self._s.get("stop_at_return"), self._s["return_window"]
+        if wanted is None or len(self._episodes) < window:
+            return
+        if np.mean([e.episode_return for e in self._episodes[-window:]]) >= wanted:
+            self._finish("return reached")
+
+    def _evaluate_when_due(self, before: int) -> None:
+        interval = self._s["evaluation_interval"]
+        if interval == 0 or self._steps // interval == before // interval:
+            return
+        number = self._steps // interval
+        returns = self.evaluate(
+            episodes=self._s["evaluation_episodes"], seed=(self._seed + 7919 * number) % 2**31
+        )
+        mean = float(np.mean(returns))
+        with self._lock:
+            self._evaluations.append((self._steps, mean))
+            is_best = mean >= self._best_mean
+        keep = getattr(self._policy, "keep_best", None)
+        if is_best:
+            self._best_mean = mean
+            if keep is not None:
+                keep()
+
+    # --- Batches.
+
+    def _beta(self, _updates: int) -> float:
+        first, last = float(self._s["beta_first"]), float(self._s["beta_last"])
+        return first + (last - first) * self._progress()
+
+    def _progress(self) -> float:
+        return float(min(1.0, getattr(self, "_steps", 0) / self._s["steps"]))
+
+    def _sample(self) -> dict[str, Any]:
+        given: dict[str, Any] = {} if self._output == "numpy" else {"output": self._output}
+        if self._device is not None:
+            given["device"] = self._device
+            given["pin_memory"] = str(self._device).startswith("cuda")
+        batch: dict[str, Any] = dict(self.buffer.sample(self._s["batch_size"], **given))
+        if self._s["reward_scale"] != 1:
+            batch["reward"] = batch["reward"] * float(self._s["reward_scale"])
+        return batch
+
+    def _learn(
+        self, batch: dict[str, Any], before: tuple[Any, Any] | None
+    ) -> tuple[Any, Any] | None:
+        """Learns from a batch. Gives what its priorities come from, once the device has it."""
+        errors = self._learner.learn(batch, progress=self._progress())
+        with self._changed:
+            self._batches += 1
+            if not hasattr(self, "_first_batch"):
+                self._first_batch = time.monotonic()
+            self._changed.notify_all()
+        # While the device is at this batch, the one before is waited for.
+        self._update(before)
+        pending = None if errors is None else (batch["tickets"], errors)
+        if self._s["actors"] == 0:
+            self._update(pending)
+            return None
+        return pending
+
+    def _update(self, pending: tuple[Any, Any] | None) -> None:
+        if pending is None or not self._s["prioritized"]:
+            return
+        tickets, errors = pending
+        values = errors.detach().cpu().numpy() if hasattr(errors, "detach") else np.asarray(errors)
+        if not np.isfinite(values).all():
+            raise InvalidArgumentError(
+                "the learner gave a TD error that is not finite; look for NaN in its loss, or "
+                "lower the learning rate"
+            )
+        priorities = np.abs(values).astype(np.float64) + float(self._s["priority_epsilon"])
+        self.buffer.update_priorities(np.asarray(tickets), priorities)
+
+    def _put(self, item: Any) -> None:  # noqa: ANN401
+        while self._end == "running":
+            self._rest()
+            with contextlib.suppress(queue.Full):
+                self._ready.put(item, timeout=_LOOK_S)
+                return
+
+    def _take(self) -> Any:  # noqa: ANN401
+        begin = time.monotonic()
+        while True:
+            if self._is_saved:
+                return _RESTED
+            try:
+                item = self._ready.get(timeout=_LOOK_S)
+            except queue.Empty:
+                if self._end != "running":
+                    return _STOPPED
+                continue
+            if hasattr(self, "_first_batch"):
+                self._waited["learner"] += time.monotonic() - begin
+            return item if self._end == "running" else _STOPPED
+
+    # --- The ratio of steps to batches.
+
+    def _batch_count(self) -> int:
+        after = max(0, self._s["steps"] - self._s["warmup_steps"])
+        return int(after / self._s["update_interval"])
+
+    def _is_due(self, number: int) -> bool:
+        if number >= self._batch_count():
+            return False
+        wanted: float = self._s["warmup_steps"] + (number + 1) * self._s["update_interval"]
+        return self._steps >= wanted
+
+    def _ahead(self) -> float:
+        if self._batches >= self._batch_count():
+            return -float("inf")
+        ahead: float = (
+            self._steps - self._s["warmup_steps"] - self._batches * self._s["update_interval"]
+        )
+        return ahead
+
+    def _lead(self) -> float:
+        return float(max(self._s["lead_steps"], 4 * self._s["update_interval"] + 4 * self._count))
+
+    @contextlib.contextmanager
+    def _waiting(self, who: str) -> Iterator[None]:
+        with self._changed:
+            begin = time.monotonic()
+            yield
+            self._waited[who] += time.monotonic() - begin
+
+    def _make_pool(self, count: int, seed: int) -> EnvPool:
+        return EnvPool(
+            self._env,
+            count,
+            backend=self._env_backend,
+            env_kwargs=self._env_options,
+            seed=seed,
+            timeout_s=self._env_timeout_s,
+            num_workers=0 if is_native(self._env, self._env_backend) else None,
+        )
