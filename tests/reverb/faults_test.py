@@ -175,8 +175,9 @@ def test_both_libraries_work_side_by_side_in_one_process(serve, dm_serve):
                 max_samples=100,
             )
             for sample in dataset:
-                numbers.append(int(sample.data["n"][0]))
-                assert int(sample.data["s"].numpy()[0]) == numbers[-1]
+                number = int(sample.data["n"][0])
+                assert int(sample.data["s"].numpy()[0]) == number
+                numbers.append(number)
         except Exception as error:
             failed.append(error)
 
