@@ -1,9 +1,11 @@
 // Binds peers: what reverie/rpc.py is made of.
 #include <memory>
 #include <string>
+#include <tuple>
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "python/bindings/bind.h"
@@ -87,11 +89,17 @@ void bind_rpc(nb::module_& m) {
           "__init__",
           [](RpcPeer* self, nb::handle name, nb::handle token, bool is_insecure_allowed,
              bool uses_unix, bool uses_tcp, bool uses_shared_memory, nb::handle calls_max,
-             double dead_after_s, double find_timeout_s) {
+             double dead_after_s, double find_timeout_s, nb::handle tls) {
             Peer::Options options;
             options.name = text_argument("name", name);
             options.token = text_argument("token", token);
             options.is_insecure_allowed = is_insecure_allowed;
+            if (!tls.is_none()) {
+              auto [chain, key, authorities, name_of_peers] =
+                  nb::cast<std::tuple<std::string, std::string, std::string, std::string>>(tls);
+              options.tls = PeerTls{std::move(chain), std::move(key), std::move(authorities),
+                                    std::move(name_of_peers)};
+            }
             options.uses_unix = uses_unix;
             options.uses_tcp = uses_tcp;
             options.uses_shared_memory = uses_shared_memory;
@@ -103,10 +111,10 @@ void bind_rpc(nb::module_& m) {
           },
           "name"_a.none(), "token"_a.none(), "insecure"_a, "uses_unix"_a, "uses_tcp"_a,
           "uses_shared_memory"_a, "calls_max"_a.none(), "dead_after_s"_a, "find_timeout_s"_a,
+          "tls"_a.none(),
           nb::sig("def __init__(self, name: str, token: str, insecure: bool, uses_unix: bool, "
                   "uses_tcp: bool, uses_shared_memory: bool, calls_max: int, dead_after_s: float, "
-                  "find_timeout_s: float) -> "
-                  "None"))
+                  "find_timeout_s: float, tls: tuple[str, str, str, str] | None) -> None"))
       .def(
           "listen",
           [](RpcPeer& self, nb::handle address) {

@@ -28,7 +28,7 @@ from reverie.server import Server, ServerLimits
 from reverie.specs import TensorSpec
 from reverie.store import Store
 from reverie.table import Table, TableInfo
-from reverie.tls import ClientTls, ServerTls
+from reverie.tls import ClientTls, PeerTls, ServerTls
 from reverie.trajectory_writer import TrajectoryWriter
 from reverie.writer import Writer
 
@@ -62,6 +62,7 @@ __all__ = [
     "Group",
     "Hindsight",
     "PatternDataset",
+    "PeerTls",
     "ReplayBuffer",
     "ReplaySample",
     "ReverbError",

@@ -11,6 +11,11 @@ import threading
 from reverie.errors import ReverieError
 
 _TOKEN = "REVERIE_TOKEN"
+_TLS = {
+    "certificate": "this peer's certificate and those that signed it",
+    "key": "the key to it",
+    "authorities": "certificates of those who signed the certificates of all peers",
+}
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -19,22 +24,49 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "broker",
         help="tell the members of groups who is there",
         description="Serves any number of groups until Ctrl-C or SIGTERM. Other machines reach it "
-        f"with a token, from the variable {_TOKEN}, or with --insecure.",
+        f"with a token, from the variable {_TOKEN}, with certificates (--tls-...), or with "
+        "--insecure.",
     )
     broker.add_argument(
         "--listen", default="127.0.0.1:4431", metavar="HOST:PORT", help="default: %(default)s"
     )
     broker.add_argument("--name", default="broker", help="of its peer; default: %(default)s")
     broker.add_argument(
-        "--insecure", action="store_true", help="let other machines in without a token"
+        "--insecure", action="store_true", help="let other machines in without a token or TLS"
     )
-    broker.set_defaults(run=lambda given: run(given.listen, given.name, insecure=given.insecure))
+    for option, what in _TLS.items():
+        broker.add_argument(f"--tls-{option}", metavar="FILE", help=f"{what}, PEM")
+    broker.set_defaults(
+        run=lambda given: run(
+            given.listen,
+            given.name,
+            insecure=given.insecure,
+            tls=tuple(getattr(given, f"tls_{option}") for option in _TLS),
+        )
+    )
 
 
-def run(address: str, name: str = "broker", *, insecure: bool = False) -> int:
+def run(
+    address: str,
+    name: str = "broker",
+    *,
+    insecure: bool = False,
+    tls: tuple[str | None, ...] = (),
+) -> int:
     """Serves until a signal; 1 where it cannot listen."""
     from reverie.groups import Broker
     from reverie.rpc import Rpc
+    from reverie.tls import PeerTls
+
+    files = [one for one in tls if one is not None]
+    if 0 < len(files) < len(_TLS):
+        missing = [f"--tls-{option}" for option, one in zip(_TLS, tls, strict=True) if one is None]
+        print(
+            f"reverie broker: {' and '.join(missing)} must be given too: a peer shows its "
+            "certificate and looks at others'",
+            file=sys.stderr,
+        )
+        return 2
 
     over = threading.Event()
     before = {
@@ -43,10 +75,11 @@ def run(address: str, name: str = "broker", *, insecure: bool = False) -> int:
     }
     try:
         token = os.environ.get(_TOKEN) or None
-        with Rpc(name, token=token, insecure=insecure) as rpc, Broker(rpc) as broker:
+        encrypted = PeerTls(*files) if files else None
+        with Rpc(name, token=token, tls=encrypted, insecure=insecure) as rpc, Broker(rpc) as broker:
             print(f"Broker listening at {broker.listen(address)}", flush=True)
             over.wait()
-    except ReverieError as error:
+    except (ReverieError, OSError) as error:
         print(f"reverie broker: {error}", file=sys.stderr)
         return 1
     finally:

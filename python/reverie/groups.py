@@ -33,6 +33,7 @@ from reverie.errors import (
     UnsupportedTypeError,
 )
 from reverie.rpc import Rpc
+from reverie.tls import PeerTls
 
 __all__ = ["Broker", "Group", "Round"]
 
@@ -50,7 +51,8 @@ class Broker(ProcessBound, Closing):
     Args:
         rpc: the peer that members call; by default one named ``"broker"``, which ends with this.
         token: of that peer; see ``reverie.Rpc``.
-        insecure: lets it listen where other machines reach it, without a token.
+        tls: of that peer, a ``reverie.PeerTls``.
+        insecure: lets it listen where other machines reach it, without either.
 
     Raises:
         AlreadyExistsError: the peer is a broker.
@@ -59,13 +61,18 @@ class Broker(ProcessBound, Closing):
     _stays_because = "a Broker lives in this process and cannot be pickled or copied"
 
     def __init__(
-        self, rpc: Rpc | None = None, *, token: str | None = None, insecure: bool = False
+        self,
+        rpc: Rpc | None = None,
+        *,
+        token: str | None = None,
+        tls: PeerTls | None = None,
+        insecure: bool = False,
     ) -> None:
         token = None if token is None else _checks.text("token", token)
         insecure = _checks.flag("insecure", insecure)
         self._owns_rpc = rpc is None
         if rpc is None:
-            rpc = Rpc("broker", token=token, insecure=insecure)
+            rpc = Rpc("broker", token=token, tls=tls, insecure=insecure)
         self._rpc = _checks.instance("rpc", rpc, Rpc)
         self._native = _reverie.Broker(rpc._native)
 

@@ -27,6 +27,7 @@ from reverie.errors import (
 )
 from reverie.rpc_calls import DeferredReturn, Future, Handler, ServingThreads
 from reverie.rpc_names import create_uid
+from reverie.tls import PeerTls
 
 __all__ = ["DeferredReturn", "Future", "Rpc", "create_uid"]
 
@@ -43,9 +44,11 @@ class Rpc(ProcessBound, Closing):
     Args:
         name: unique among the peers that meet; None makes one with ``create_uid``.
         token: a secret that all peers share. Without one only peers of this machine get in, unless
-            ``insecure`` is set. It is never sent, only proved.
+            ``insecure`` or ``tls`` is set. It is never sent, only proved.
         timeout_s: how long a call may take, where it does not say so itself.
-        insecure: lets a peer without a token listen where other machines can reach it.
+        tls: a `PeerTls`, which encrypts connections by TCP and lets in only peers whose certificate
+            its authorities have signed; None does not encrypt. Both ends have it, or none.
+        insecure: lets a peer without a token or ``tls`` listen where other machines can reach it.
         transports: which of ``"shm"``, ``"unix"`` and ``"tcp"`` are used; the first that leads to a
             peer is. Shared memory needs both peers to say so, begins with a Unix socket and falls
             back to it. It is faster where there is a core for each peer, and slower where not.
@@ -55,7 +58,8 @@ class Rpc(ProcessBound, Closing):
         find_timeout_s: how long a name that no peer knows is looked for.
 
     Raises:
-        InvalidArgumentError: a name or number out of bounds.
+        InvalidArgumentError: a name or number out of bounds, or a malformed certificate or key.
+        OSError: a file of ``tls`` cannot be read.
     """
 
     _stays_because = (
@@ -68,6 +72,7 @@ class Rpc(ProcessBound, Closing):
         name: str | None = None,
         *,
         token: str | None = None,
+        tls: PeerTls | None = None,
         timeout_s: float | None = 120.0,
         insecure: bool = False,
         transports: Sequence[str] = ("unix", "tcp"),
@@ -97,6 +102,7 @@ class Rpc(ProcessBound, Closing):
             _checks.integer("max_pending_calls", max_pending_calls, 1, 1 << 24),
             _checks.number("dead_after_s", dead_after_s, 0.1, 3600.0),
             _checks.number("find_timeout_s", find_timeout_s, 0.0, 3600.0),
+            None if tls is None else _checks.instance("tls", tls, PeerTls)._options(),
         )
         self._pool = ServingThreads(native, threads_max)
         self._native = native
@@ -156,8 +162,8 @@ class Rpc(ProcessBound, Closing):
     def debug_info(self) -> dict[str, Any]:
         """What there is to know about connections and calls, as plain data.
 
-        Of each peer: its ``transport`` is ``"shared memory"``, ``"Unix socket"`` or ``"TCP"``, and
-        ``transport_reason`` says why it is that.
+        Of each peer: its ``transport`` is ``"shared memory"``, ``"Unix socket"``, ``"TCP"`` or
+        ``"TCP with TLS"``, and ``transport_reason`` says why it is that.
         """
         return {
             "name": self._name,

@@ -52,5 +52,33 @@ class ClientTls(NamedTuple):
         )
 
 
+class PeerTls(NamedTuple):
+    """How peers encrypt what they send each other by TCP; see ``reverie.Rpc``.
+
+    Each shows its certificate to the other, whichever of them connects. Peers of one machine go on
+    to use Unix sockets or shared memory, which never leave it.
+
+    Attributes:
+        certificate: file with this peer's certificate and those that signed it, PEM.
+        key: file with its private key, PEM.
+        authorities: file with the certificates of those who sign the certificates of all peers.
+        server_name: what the certificate of a peer must say that this one connects to, where that
+            is not its address. One name serves peers that share a certificate.
+    """
+
+    certificate: str | PathLike[str]
+    key: str | PathLike[str]
+    authorities: str | PathLike[str]
+    server_name: str = ""
+
+    def _options(self) -> tuple[str, str, str, str]:
+        return (
+            _read(self.certificate),
+            _read(self.key),
+            _read(self.authorities),
+            self.server_name,
+        )
+
+
 def _read(path: str | PathLike[str] | None) -> str:
     return "" if path is None else Path(path).read_text(encoding="ascii")

@@ -40,7 +40,7 @@ MORE_CLASSES = {"NativePool": exits_program.NativePool}
 # Plain data, and what makes it: nothing native is behind these.
 PLAIN = {
     *("ClientTls", "DeadlineExceededError", "ReplaySample", "ReverbError", "ReverieError"),
-    *("SampleInfo", "ServerLimits", "ServerTls", "Table", "TableInfo", "TensorSpec"),
+    *("SampleInfo", "PeerTls", "ServerLimits", "ServerTls", "Table", "TableInfo", "TensorSpec"),
     *("Condition", "ConditionBuilder", "ConditionProto", "Config", "PatternNode", "Priority"),
     *("ReferenceNode", "ModuleType", "TrainSettings", "Hindsight"),
 }

@@ -24,18 +24,30 @@ from reverie import errors
 DEADLINE_S = 30.0
 
 
-@pytest.fixture(params=["shm", "unix", "tcp"])
+CERTIFICATES = Path(__file__).parent.parent / "data" / "tls"
+TLS = reverie.PeerTls(
+    CERTIFICATES / "server.pem", CERTIFICATES / "server_key.pem", CERTIFICATES / "authority.pem"
+)
+
+
+@pytest.fixture(params=["shm", "unix", "tcp", "tls"])
 def transport(request):
     return request.param
+
+
+def options_of(transport):
+    if transport == "tls":
+        return {"transports": ["tcp"], "tls": TLS}
+    return {"transports": [transport]}
 
 
 @pytest.fixture
 def pair(transport):
     """A peer "server", and one that is connected to it."""
-    with reverie.Rpc("server", transports=[transport]) as server:
+    with reverie.Rpc("server", **options_of(transport)) as server:
         name = f"unix:@reverie-test-{os.getpid()}-{time.monotonic_ns()}"
-        address = server.listen("127.0.0.1:0" if transport == "tcp" else name)
-        with reverie.Rpc("client", transports=[transport]) as client:
+        address = server.listen("127.0.0.1:0" if transport in ("tcp", "tls") else name)
+        with reverie.Rpc("client", **options_of(transport)) as client:
             client.connect(address)
             yield server, client
 
@@ -245,7 +257,7 @@ def test_an_rpc_that_is_connected_to_nobody_says_so():
         rpc.sync("server", "f")
 
 
-def test_two_functions_or_peers_of_one_name_are_refused(pair):
+def test_two_functions_or_peers_of_one_name_are_refused(pair, transport):
     server, client = pair
     server.define("f", lambda: 1)
     with pytest.raises(errors.AlreadyExistsError, match="'f'"):
@@ -254,9 +266,9 @@ def test_two_functions_or_peers_of_one_name_are_refused(pair):
         server.define("reverie.ping", lambda: 2)
     assert client.sync("server", "f") == 1
     address = server.addresses[0]
-    uses = ["unix"] if address.startswith("unix:") else ["tcp"]
+    uses = options_of("unix" if transport == "shm" else transport)
     for name in ("client", "server"):
-        with reverie.Rpc(name, transports=uses) as twin:
+        with reverie.Rpc(name, **uses) as twin:
             twin.connect(address)
             with pytest.raises(errors.AlreadyExistsError, match=name):
                 twin.sync("other", "f")
@@ -285,13 +297,15 @@ def test_a_peer_is_closed_to_other_machines_without_a_token():
 
 @pytest.mark.parametrize(("theirs", "mine"), [("a", "b"), ("a", None), (None, "a"), ("a", "a\0")])
 def test_another_token_lets_nobody_in(transport, theirs, mine):
-    with reverie.Rpc("server", token=theirs) as server:
+    tls = TLS if transport == "tls" else None
+    uses = ["tcp"] if tls else ["tcp", transport]
+    with reverie.Rpc("server", token=theirs, tls=tls) as server:
         server.define("f", lambda: 1)
         address = server.listen()
-        with reverie.Rpc("good", token=theirs) as good:
+        with reverie.Rpc("good", token=theirs, tls=tls) as good:
             good.connect(address)
             assert good.sync("server", "f") == 1
-        with reverie.Rpc("bad", token=mine, transports=["tcp", transport]) as bad:
+        with reverie.Rpc("bad", token=mine, transports=uses, tls=tls) as bad:
             bad.connect(address)
             with pytest.raises(errors.UnauthenticatedError, match="token"):
                 bad.sync("server", "f")
@@ -307,15 +321,16 @@ def test_peers_of_one_machine_move_to_the_unix_socket():
 
 
 def test_peers_find_each_other_through_one_that_knows_both(transport):
-    with reverie.Rpc("broker", transports=[transport]) as broker:
+    is_tcp = transport in ("tcp", "tls")
+    with reverie.Rpc("broker", **options_of(transport)) as broker:
         uid = f"unix:@reverie-test-{os.getpid()}-{time.monotonic_ns()}"
-        first = broker.listen("127.0.0.1:0" if transport == "tcp" else uid)
+        first = broker.listen("127.0.0.1:0" if is_tcp else uid)
         with (
-            reverie.Rpc("a", transports=[transport]) as a,
-            reverie.Rpc("b", transports=[transport]) as b,
+            reverie.Rpc("a", **options_of(transport)) as a,
+            reverie.Rpc("b", **options_of(transport)) as b,
         ):
             for rpc, name in ((a, f"{uid}-a"), (b, f"{uid}-b")):
-                rpc.listen("127.0.0.1:0" if transport == "tcp" else name)
+                rpc.listen("127.0.0.1:0" if is_tcp else name)
                 rpc.connect(first)
             b.define("f", lambda x: x + 1)
             assert a.sync("b", "f", 1) == 2
@@ -546,12 +561,68 @@ def test_the_transport_and_its_reason_are_shown(pair, transport):
     server, client = pair
     server.define("f", lambda: 1)
     assert client.sync("server", "f") == 1
-    name = {"shm": "shared memory", "unix": "Unix socket", "tcp": "TCP"}[transport]
+    names = {"shm": "shared memory", "unix": "Unix socket", "tcp": "TCP", "tls": "TCP with TLS"}
+    name = names[transport]
     for rpc in pair:
         eventually(lambda rpc=rpc: rpc.debug_info()["peers"][0]["transport"] == name)
         reason = rpc.debug_info()["peers"][0]["transport_reason"]
         assert ("nonce" in reason) == (transport == "shm")
         assert reason
+
+
+def test_a_certificate_lets_a_peer_in_and_its_lack_is_said_at_once():
+    stranger = TLS._replace(
+        certificate=CERTIFICATES / "stranger.pem", key=CERTIFICATES / "stranger_key.pem"
+    )
+    elsewhere = TLS._replace(server_name="elsewhere")
+    with reverie.Rpc("server", transports=["tcp"], tls=TLS) as server:
+        server.define("f", lambda: 1)
+        address = server.listen("0.0.0.0:0")  # TLS is a secret: others may reach it
+        address = f"127.0.0.1:{address.rpartition(':')[2]}"
+        for tls, kind, said in (
+            (stranger, errors.UnauthenticatedError, "certificate"),
+            (elsewhere, errors.UnauthenticatedError, "elsewhere"),
+            (None, errors.FailedPreconditionError, "give both tls"),
+        ):
+            with reverie.Rpc("client", transports=["tcp"], tls=tls) as client:
+                client.connect(address)
+                with pytest.raises(kind, match=said):
+                    client.sync("server", "f")
+        with reverie.Rpc("client", transports=["tcp"], tls=TLS) as client:
+            client.connect(address)
+            assert client.sync("server", "f") == 1
+
+
+def test_what_cannot_encrypt_is_refused(tmp_path):
+    with pytest.raises(errors.InvalidArgumentError, match="key"):
+        reverie.Rpc(tls=TLS._replace(key=CERTIFICATES / "client_key.pem"))
+    with pytest.raises(errors.InvalidArgumentError, match="valid until"):
+        reverie.Rpc(tls=TLS._replace(certificate=CERTIFICATES / "expired.pem"))
+    with pytest.raises(FileNotFoundError):
+        reverie.Rpc(tls=TLS._replace(key=tmp_path / "none.pem"))
+    with pytest.raises(errors.UnsupportedTypeError, match="PeerTls"):
+        reverie.Rpc(tls=reverie.ClientTls())
+
+
+def test_a_broker_encrypts_for_its_members():
+    files = [f"--tls-{name}={path}" for name, path in zip(TLS._fields, TLS[:3], strict=False)]
+    command = [sys.executable, "-m", "reverie", "broker", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen([*command, *files], stdout=subprocess.PIPE, text=True) as broker:
+        try:
+            address = broker.stdout.readline().split()[-1]
+            with (
+                reverie.Rpc("a", transports=["tcp"], tls=TLS) as rpc,
+                reverie.Group(rpc, "g") as group,
+            ):
+                rpc.connect(address)
+                eventually(lambda: group.members == ["a"])
+                assert group.all_reduce("x", 2.0).result(timeout_s=DEADLINE_S) == 2.0
+        finally:
+            broker.terminate()
+    assert broker.returncode == 0
+    done = subprocess.run([*command, files[0]], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "--tls-key and --tls-authorities must be given too" in done.stderr
 
 
 def test_a_forked_child_gets_an_error_and_harms_nobody(pair):

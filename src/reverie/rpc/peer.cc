@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "reverie/base/fork.h"
@@ -18,6 +19,7 @@
 #include "reverie/base/random.h"
 #include "reverie/net/connection.h"
 #include "reverie/net/listener.h"
+#include "reverie/net/tls.h"
 #include "reverie/rpc/link_polls.h"
 #include "reverie/rpc/wire_link.h"
 #include "reverie/tensor/batch_memory.h"
@@ -30,6 +32,7 @@ constexpr std::size_t kLinksMax = 65'536;
 constexpr std::size_t kKeptBuffers = 4;
 // With so few calls under way each goes out on its caller's thread.
 constexpr std::size_t kLoneCalls = 2;
+constexpr const char* kAlpn = "reverie-rpc";
 
 std::string file_text(const char* path) {
   char text[64] = {};
@@ -52,11 +55,36 @@ std::string host_id() {
   return boot + "/" + std::string(space, static_cast<std::size_t>(size));
 }
 
+// Both null without TLS.
+struct TlsContexts {
+  std::shared_ptr<const TlsContext> accepting;
+  std::shared_ptr<const TlsContext> connecting;
+};
+
+Result<TlsContexts> tls_contexts(const std::optional<PeerTls>& tls) {
+  if (!tls) return TlsContexts();
+  if (tls->certificate_chain.empty() || tls->private_key.empty() || tls->authorities.empty()) {
+    return invalid_argument(
+        "tls lacks a certificate, its key, or the authorities that signed those of the peers; a "
+        "peer needs all three, since it connects to others and others to it");
+  }
+  TlsContexts made;
+  REVERIE_ASSIGN_OR_RETURN(
+      made.accepting,
+      TlsContext::server({tls->certificate_chain, tls->private_key, tls->authorities}, {kAlpn}));
+  REVERIE_ASSIGN_OR_RETURN(
+      made.connecting,
+      TlsContext::client(
+          {tls->authorities, tls->certificate_chain, tls->private_key, tls->server_name}, {kAlpn}));
+  return made;
+}
+
 }  // namespace
 
 class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this<Peer::Impl> {
  public:
-  explicit Impl(const Options& options) : Impl(options, {random_seed(), random_seed()}) {}
+  Impl(const Options& options, TlsContexts tls)
+      : Impl(options, std::move(tls), {random_seed(), random_seed()}) {}
   ~Impl() override = default;
 
   // --- What a turn does: an event under the lock, then what came of it, under none.
@@ -117,10 +145,11 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     }
     REVERIE_ASSIGN_OR_RETURN(const std::vector<SocketAddress> addresses, resolve(endpoint));
     const SocketAddress& address = addresses.front();
-    if (!address.is_loopback() && options_.token.empty() && !options_.is_insecure_allowed) {
+    const bool has_secret = !options_.token.empty() || options_.tls;
+    if (!address.is_loopback() && !has_secret && !options_.is_insecure_allowed) {
       return invalid_argument(
           "address is '{}', which other machines can reach, and '{}' has no token; give both ends "
-          "a token, listen at 127.0.0.1, or say insecure=True",
+          "a token or tls, listen at 127.0.0.1, or say insecure=True",
           text, options_.name);
     }
     REVERIE_ASSIGN_OR_RETURN(const std::string chosen, open_listener(address));
@@ -335,8 +364,11 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   }
 
  private:
-  Impl(const Options& options, RunId run)
-      : options_(options), run_(run), core_(core_options(options, run), *this) {
+  Impl(const Options& options, TlsContexts tls, RunId run)
+      : options_(options),
+        tls_(std::move(tls)),
+        run_(run),
+        core_(core_options(options, run), *this) {
     events_.received = [this](LinkId link, std::vector<Frame> frames) {
       on_frames(link, std::move(frames));
     };
@@ -428,8 +460,9 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     }
     const Result<Endpoint> endpoint = parse_endpoint(address);
     if (!endpoint.ok()) return dialled(id, {}, endpoint.status());
+    const bool is_unix = endpoint->kind == Endpoint::Kind::kUnix;
     dials_[id] = reverie::connect(
-        io_.loop(0), *endpoint, nullptr, {}, kConnectMax,
+        io_.loop(0), *endpoint, is_unix ? nullptr : tls_.connecting, {}, kConnectMax,
         [this, id, host = endpoint->host](Result<std::unique_ptr<Connection>> connection) {
           // The handle is dropped later: this runs within it.
           io_.loop(0).post([this, id] { dials_.erase(id); });
@@ -453,7 +486,8 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   }
 
   void on_accept(int socket, const SocketAddress& peer) {
-    auto connection = make_connection(io_.loop(0), socket, peer);
+    auto connection = make_connection(io_.loop(0), socket, peer,
+                                      peer.family() == AF_UNIX ? nullptr : tls_.accepting);
     std::shared_ptr<WireLink> link;
     turn([&] {
       mutex_.assert_held();
@@ -567,6 +601,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   }
 
   const Options options_;
+  const TlsContexts tls_;
   const RunId run_;
   ForkGuard fork_guard_;
   Clock& clock_ = Clock::system();
@@ -612,7 +647,8 @@ Result<std::unique_ptr<Peer>> Peer::make(const Options& options) {
     return invalid_argument("peer '{}' may use neither Unix sockets nor TCP; allow one",
                             options.name);
   }
-  return std::unique_ptr<Peer>(new Peer(std::make_shared<Impl>(options)));
+  REVERIE_ASSIGN_OR_RETURN(TlsContexts tls, tls_contexts(options.tls));
+  return std::unique_ptr<Peer>(new Peer(std::make_shared<Impl>(options, std::move(tls))));
 }
 
 Peer::Peer(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,13 +23,26 @@
 
 namespace reverie {
 
+// How peers encrypt what they send each other by TCP; PEM texts, not the names of files. Each shows
+// its certificate to the other, whichever connects, and takes one that `authorities` have signed.
+struct PeerTls {
+  std::string certificate_chain;
+  std::string private_key;
+  std::string authorities;
+  // What the certificate of a peer must bear that this one connects to; empty: the host that it
+  // connects to. One name serves peers that share a certificate.
+  std::string server_name;
+};
+
 // Thread-safe. After a fork each call in the child gives FAILED_PRECONDITION.
 class Peer {
  public:
   struct Options {
     std::string name;   // 1 to 256 bytes, unique among the peers that meet
     std::string token;  // both ends of a connection have the same, or none
-    // Lets a peer without a token listen where other machines can reach it.
+    // Encrypts connections by TCP. Without a token the certificate is what lets a peer in.
+    std::optional<PeerTls> tls;
+    // Lets a peer without either listen where other machines can reach it.
     bool is_insecure_allowed = false;
     // What it listens and connects by. Peers on one machine prefer the Unix socket.
     bool uses_unix = true;
@@ -53,7 +67,7 @@ class Peer {
   // On the I/O thread, one that looks, or within call() or cancel(); under no lock. Does not wait.
   using Done = std::function<void(CallResult)>;
 
-  // INVALID_ARGUMENT for a name or bound that cannot be.
+  // INVALID_ARGUMENT for a name or bound that cannot be, or a malformed certificate or key.
   static Result<std::unique_ptr<Peer>> make(const Options& options);
   // Closes. Not on the I/O thread.
   ~Peer();
@@ -63,7 +77,7 @@ class Peer {
   const std::string& name() const;
   // Listens at "host:port" (port 0: a free one) or "unix:/path"; gives the address that was chosen.
   // Peers of this machine get a Unix socket beside it. INVALID_ARGUMENT for an address that other
-  // machines reach, without a token; ALREADY_EXISTS when another socket listens there.
+  // machines reach, without a token or TLS; ALREADY_EXISTS when another socket listens there.
   Result<std::string> listen(const std::string& address);
   // Keeps a connection to the peer that listens there, now or later. Returns at once.
   Status connect(const std::string& address);

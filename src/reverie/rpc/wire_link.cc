@@ -2,6 +2,7 @@
 #include "reverie/rpc/wire_link.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include <unistd.h>
@@ -211,7 +212,8 @@ void WireLink::try_switch() {
 
 const char* WireLink::transport() const {
   if (is_out_ring_) return "shared memory";
-  return connection_->is_unix() ? "Unix socket" : "TCP";
+  if (connection_->is_unix()) return "Unix socket";
+  return connection_->is_encrypted() ? "TCP with TLS" : "TCP";
 }
 
 // --- Rings.
@@ -322,6 +324,25 @@ void WireLink::hand_on(std::vector<Frame> frames, bool is_socket) {
   if (!frames.empty()) events_.received(id_, std::move(frames));
 }
 
+// Only one of the two may encrypt: records of TLS where frames begin. The other one is told so in
+// its own words, which end its waiting too.
+Status WireLink::check_cleartext(std::span<const std::byte> first) {
+  constexpr std::byte kAlertRecord{21};
+  constexpr std::byte kHandshakeRecord{22};
+  constexpr std::byte kMajorVersion{3};
+  if (first.size() < 3 || first[1] != kMajorVersion) return {};
+  if (first[0] == kHandshakeRecord) {
+    // Fatal: protocol version (RFC 8446, 6.2).
+    constexpr std::array<unsigned char, 7> kRefusal = {21, 3, 3, 0, 2, 2, 70};
+    const std::span<const std::byte> piece = std::as_bytes(std::span(kRefusal));
+    (void)connection_->write({&piece, 1});
+  } else if (first[0] != kAlertRecord) {
+    return {};
+  }
+  return failed_precondition("{} encrypts and this peer does not; give both tls, or none",
+                             connection_->peer());
+}
+
 void WireLink::on_readable() {
   const auto self = shared_from_this();
   std::vector<Frame> frames;
@@ -340,6 +361,8 @@ void WireLink::on_readable() {
     is_end = got.is_end;
     if (got.size_bytes > 0) {
       has_come = true;
+      if (!std::exchange(has_read_, true)) status = check_cleartext(into.first(got.size_bytes));
+      if (!status.ok()) break;
       if (direct.empty()) {
         status = reader_.feed(into.first(got.size_bytes), frames);
       } else {

@@ -94,6 +94,7 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
     bool brings_share;  // goes alone, with the descriptor
     bool is_switch;     // the last one on the socket
   };
+  Status check_cleartext(std::span<const std::byte> first);
   bool flush_ring();
   void gather(bool stops);
   void took(std::size_t size_bytes);
@@ -110,6 +111,7 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   const Events& events_;
   FrameReader reader_;
   std::atomic<bool> is_trusted_{false};
+  bool has_read_ = false;  // anything
   bool has_trusted_limits_ = false;
   std::atomic<bool> is_over_{false};
   std::deque<Out> out_;

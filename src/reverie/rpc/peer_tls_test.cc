@@ -1,0 +1,187 @@
+// Peers that encrypt: who gets in, and what those that do not encrypt are told.
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "reverie/base/format.h"
+#include "reverie/rpc/peer.h"
+#include "reverie/rpc/value_reader.h"
+#include "reverie/rpc/value_writer.h"
+#include "tests/support/certificates.h"
+#include "tests/support/cutting_proxy.h"
+#include "tests/support/number_values.h"
+
+namespace reverie {
+namespace {
+
+constexpr Duration kCallMax = std::chrono::seconds(60);
+
+PeerTls peer_tls(const std::string& certificate = "server", const std::string& authority = "") {
+  PeerTls tls;
+  tls.certificate_chain = test::tls_text(certificate + ".pem");
+  tls.private_key = test::tls_text(certificate + "_key.pem");
+  tls.authorities = test::tls_text(authority.empty() ? "authority.pem" : authority);
+  return tls;
+}
+
+std::unique_ptr<Peer> peer_by_tcp(const std::string& name, std::optional<PeerTls> tls,
+                                  bool tells_addresses = true) {
+  Peer::Options options;
+  options.name = name;
+  options.uses_unix = false;
+  options.tells_addresses = tells_addresses;
+  options.tls = std::move(tls);
+  Result<std::unique_ptr<Peer>> peer = Peer::make(options);
+  EXPECT_TRUE(peer.ok()) << peer.status().to_string();
+  return std::move(peer).value();
+}
+
+// A peer that answers twice the number of a call of "double".
+struct Doubling {
+  explicit Doubling(std::optional<PeerTls> tls, bool tells_addresses = true)
+      : peer(peer_by_tcp("server", std::move(tls), tells_addresses)) {
+    EXPECT_TRUE(peer->define("double",
+                             [this](const Request& request) {
+                               ++calls;
+                               peer->answer(request.id,
+                                            number_payload(2 * number_of(request.message.payload)));
+                             })
+                    .ok());
+    const Result<std::string> chosen = peer->listen("127.0.0.1:0");
+    EXPECT_TRUE(chosen.ok()) << chosen.status().to_string();
+    address = *chosen;
+  }
+  std::atomic<int> calls{0};
+  std::unique_ptr<Peer> peer;
+  std::string address;
+};
+
+CallResult call_double(Peer& client, std::int64_t number, Duration timeout = kCallMax) {
+  CallOptions options;
+  options.deadline = Clock::system().now() + timeout;
+  return client.sync("server", "double", number_payload(number), options);
+}
+
+TEST(PeerTls, CallsAreCarriedAndTheTransportSaysSo) {
+  Doubling server(peer_tls());
+  const auto client = peer_by_tcp("client", peer_tls("client"));
+  ASSERT_TRUE(client->connect(server.address).ok());
+  EXPECT_EQ(number_of(call_double(*client, 21).payload), 42);
+  ASSERT_EQ(client->peers().size(), 1u);
+  EXPECT_EQ(client->peers()[0].transport, std::string("TCP with TLS"));
+}
+
+TEST(PeerTls, LargeMessagesAndManyCallsPass) {
+  const auto server = peer_by_tcp("server", peer_tls());
+  ASSERT_TRUE(server
+                  ->define("echo",
+                           [&](Request request) {
+                             server->answer(request.id, std::move(request.message.payload));
+                           })
+                  .ok());
+  const Result<std::string> address = server->listen("127.0.0.1:0");
+  ASSERT_TRUE(address.ok());
+  const auto client = peer_by_tcp("client", peer_tls("client"));
+  ASSERT_TRUE(client->connect(*address).ok());
+  for (const std::size_t size : {0u, 1u, 16'383u, 16'384u, 16'385u, 5'000'000u}) {
+    std::string text(size, '\0');
+    for (std::size_t i = 0; i < size; ++i) text[i] = static_cast<char>(i * 31 + i / 251);
+    Payload payload;
+    ValueWriter(payload).text(text);
+    CallOptions options;
+    options.deadline = Clock::system().now() + kCallMax;
+    const CallResult result = client->sync("server", "echo", std::move(payload), options);
+    ASSERT_TRUE(result.status.ok()) << result.status.to_string();
+    ValueReader reader(result.payload);
+    const auto token = reader.next();
+    ASSERT_TRUE(token.ok());
+    EXPECT_TRUE(std::string(reinterpret_cast<const char*>(token->bytes.data()),
+                            token->bytes.size()) == text)
+        << size;
+  }
+}
+
+TEST(PeerTls, AStrangersCertificateIsRefusedWithItsReason) {
+  Doubling server(peer_tls());
+  // Trusts the server, and shows a certificate that its authority has not signed.
+  const auto stranger = peer_by_tcp("stranger", peer_tls("stranger"));
+  ASSERT_TRUE(stranger->connect(server.address).ok());
+  EXPECT_EQ(call_double(*stranger, 1).status.code(), StatusCode::kUnauthenticated);
+  // Does not trust the server.
+  const auto wary = peer_by_tcp("wary", peer_tls("client", "stranger.pem"));
+  ASSERT_TRUE(wary->connect(server.address).ok());
+  EXPECT_EQ(call_double(*wary, 1).status.code(), StatusCode::kUnauthenticated);
+  // Asks for another name than the certificate bears.
+  PeerTls other = peer_tls("client");
+  other.server_name = "elsewhere";
+  const auto misled = peer_by_tcp("misled", other);
+  ASSERT_TRUE(misled->connect(server.address).ok());
+  const CallResult result = call_double(*misled, 1);
+  EXPECT_EQ(result.status.code(), StatusCode::kUnauthenticated);
+  EXPECT_NE(result.status.message().find("elsewhere"), std::string::npos)
+      << result.status.to_string();
+  EXPECT_EQ(server.calls, 0);
+}
+
+TEST(PeerTls, WhereOneOfTwoEncryptsBothAreToldAtOnce) {
+  Doubling encrypted(peer_tls());
+  const auto plain = peer_by_tcp("plain", std::nullopt);
+  ASSERT_TRUE(plain->connect(encrypted.address).ok());
+  const CallResult refused = call_double(*plain, 1);
+  EXPECT_EQ(refused.status.code(), StatusCode::kFailedPrecondition) << refused.status.to_string();
+  EXPECT_NE(refused.status.message().find("give both tls"), std::string::npos);
+  Doubling open(std::nullopt);
+  const auto client = peer_by_tcp("client", peer_tls("client"));
+  ASSERT_TRUE(client->connect(open.address).ok());
+  const CallResult wary = call_double(*client, 1);
+  EXPECT_EQ(wary.status.code(), StatusCode::kFailedPrecondition) << wary.status.to_string();
+  EXPECT_EQ(encrypted.calls + open.calls, 0);
+}
+
+TEST(PeerTls, CallsOverConnectionsThatAreCutRunAtMostOnce) {
+  Doubling server(peer_tls(), /*tells_addresses=*/false);  // the proxy's is the only way
+  const std::string& address = server.address;
+  const auto port = static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
+  testing::CuttingProxy proxy(port, 0.05, /*seed=*/7);
+  const auto client = peer_by_tcp("client", peer_tls("client"));
+  ASSERT_TRUE(client->connect(format("127.0.0.1:{}", proxy.port())).ok());
+  constexpr int kCalls = 1'000;
+  for (int i = 0; i < kCalls; ++i) {
+    const CallResult result = call_double(*client, i);
+    ASSERT_TRUE(result.status.ok()) << result.status.to_string();
+    ASSERT_EQ(number_of(result.payload), 2 * i);
+  }
+  EXPECT_EQ(server.calls, kCalls);
+  EXPECT_GT(proxy.cuts(), 10u);
+}
+
+TEST(PeerTls, WhatCannotEncryptIsRefused) {
+  Peer::Options options;
+  options.name = "peer";
+  options.tls = PeerTls{};
+  EXPECT_EQ(Peer::make(options).status().code(), StatusCode::kInvalidArgument);
+  options.tls = peer_tls();
+  options.tls->private_key = test::tls_text("client_key.pem");
+  EXPECT_EQ(Peer::make(options).status().code(), StatusCode::kInvalidArgument);
+  options.tls = peer_tls("expired");
+  EXPECT_EQ(Peer::make(options).status().code(), StatusCode::kInvalidArgument);
+  options.tls = peer_tls();
+  options.tls->authorities = "rubbish";
+  EXPECT_EQ(Peer::make(options).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(PeerTls, ItIsASecretWhereOthersCanReachAPeer) {
+  const auto peer = peer_by_tcp("peer", peer_tls());
+  const Result<std::string> chosen = peer->listen("0.0.0.0:0");
+  EXPECT_TRUE(chosen.ok()) << chosen.status().to_string();
+}
+
+}  // namespace
+}  // namespace reverie
