@@ -22,6 +22,7 @@ LEFT_OUT = {
     "python/reverie/agents/agents_test.py::test_a_forked_child_is_refused_and_ends": "forks beside "
     "threads that allocate: clang 14's allocator may be locked in the child for ever",
     "tests/attacks/floods_test.py::test_calls_that_are_reset_at_once": "measures resident memory",
+    "tests/attacks/floods_test.py::test_priorities": "measures resident memory, too",
     "tests/attacks/memory_test.py": "measures resident memory, too",
     "python/reverie/bench_test.py": "measures",
     "python/reverie/specs_test.py::test_specs_are_read_from_other_libraries": "imports torch",

@@ -44,6 +44,8 @@ class Served:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            # Where this run ignores it, as under nohup, its children would too.
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
             **keywords,
         )
 
