@@ -119,6 +119,33 @@ TEST(Checkpointer, ALoadedStoreDrawsWhatTheSavedOneDraws) {
   EXPECT_EQ(loaded.sample(500), told);
 }
 
+// What is written at once goes behind what was collected before.
+TEST(Checkpointer, ChunksOfAllSizesComeBackAsTheyWere) {
+  constexpr std::uint32_t kRows[] = {1, 50'000, 80'000, 3, 200'000, 66'000, 400'000, 90'000, 7};
+  sim::FileSystem files(1);
+  {
+    const Case saved(files);
+    ItemKey key = 0;
+    for (const std::uint32_t rows : kRows) {
+      const Ref<Chunk> chunk = float_chunk(static_cast<float>(key), rows, {key + 1, key, 0});
+      Item item = reverie::testing::item_over(*chunk, key++, 1.0, 0, rows);
+      ASSERT_EQ(insert_and_wait(*saved.service, {"uniform", {&item, 1}, TimePoint{0}}).applied, 1u);
+    }
+    ASSERT_TRUE(saved.write().ok());
+  }
+  const Case loaded(files);
+  ASSERT_TRUE(loaded.status.ok()) << loaded.status.to_string();
+  const SampleBatch batch = loaded.service->table("uniform").value()->read(0, 100);
+  ASSERT_EQ(batch.size(), std::size(kRows));
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    const Piece& piece = batch.trajectories()[i].pieces().front();
+    ASSERT_EQ(piece.length, kRows[i]);
+    for (std::uint32_t row = 0; row < piece.length; ++row) {
+      ASSERT_EQ(reverie::testing::float_row(*piece.chunk, row), static_cast<float>(i + row));
+    }
+  }
+}
+
 TEST(Checkpointer, WhatIsSavedLoadedAndSavedAgainHasTheSameBytes) {
   sim::FileSystem first(1);
   sim::FileSystem second(2);

@@ -225,8 +225,11 @@ class Writer {
 
   Status append(std::span<const std::byte> bytes) {
     chunks_bytes_ += bytes.size();
-    if (buffer_.size() + bytes.size() > kBufferBytes) REVERIE_RETURN_IF_ERROR(flush_chunks());
-    if (bytes.size() >= kBufferBytes / 4) return chunks_file_->append(bytes);
+    const bool is_large = bytes.size() >= kBufferBytes / 4;
+    if (is_large || buffer_.size() + bytes.size() > kBufferBytes) {
+      REVERIE_RETURN_IF_ERROR(flush_chunks());
+    }
+    if (is_large) return chunks_file_->append(bytes);
     buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
     return {};
   }
