@@ -99,11 +99,12 @@ void bind_replay(nb::module_& m) {
   using namespace nb::literals;
   bind_inspection(m);
   nb::class_<Store>(m, "Store", "See ``reverie.Store``.")
-      .def("__init__", &init_store, "tables"_a, "max_bytes"_a.none(), "memory"_a.none(),
-           "seed"_a.none(), "checkpoints"_a.none(),
-           nb::sig("def __init__(self, tables: list[dict[str, typing.Any]], "
-                   "max_bytes: int | None, memory: tuple[str, int] | None, seed: int | None, "
-                   "checkpoints: dict[str, typing.Any] | None) -> None"))
+      .def(
+          "__init__", &init_store, "tables"_a, "max_bytes"_a.none(), "memory"_a.none(),
+          "seed"_a.none(), "checkpoints"_a.none(),
+          nb::sig("def __init__(self, tables: list[dict[str, typing.Any]], "
+                  "max_bytes: int | None, memory: tuple[str, int | None] | None, seed: int | None, "
+                  "checkpoints: dict[str, typing.Any] | None) -> None"))
       .def("client", &Store::client, "raises_corrupt"_a = false,
            nb::sig("def client(self, raises_corrupt: bool = False) -> Client"))
       .def("close", &Store::close)

@@ -265,14 +265,16 @@ std::vector<std::tuple<std::string, std::string>> shard_states(const ClientHandl
 void bind_server(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<PyServer>(m, "Server", "See ``reverie.Server``.")
-      .def("__init__", &init_server, "tables"_a, "max_bytes"_a.none(), "memory"_a.none(),
-           "addresses"_a, "token"_a, "insecure"_a, "tls"_a.none(), "limits"_a, "codec"_a,
-           "checkpoints"_a.none(),
-           nb::sig("def __init__(self, tables: list[dict[str, typing.Any]], "
-                   "max_bytes: int | None, memory: tuple[str, int] | None, addresses: list[str], "
-                   "token: str, insecure: bool, "
-                   "tls: tuple[str, str, str] | None, limits: dict[str, int], "
-                   "codec: str, checkpoints: dict[str, typing.Any] | None) -> None"))
+      .def(
+          "__init__", &init_server, "tables"_a, "max_bytes"_a.none(), "memory"_a.none(),
+          "addresses"_a, "token"_a, "insecure"_a, "tls"_a.none(), "limits"_a, "codec"_a,
+          "checkpoints"_a.none(),
+          nb::sig(
+              "def __init__(self, tables: list[dict[str, typing.Any]], "
+              "max_bytes: int | None, memory: tuple[str, int | None] | None, addresses: list[str], "
+              "token: str, insecure: bool, "
+              "tls: tuple[str, str, str] | None, limits: dict[str, int], "
+              "codec: str, checkpoints: dict[str, typing.Any] | None) -> None"))
       .def("client", &PyServer::client, "raises_corrupt"_a = false,
            nb::sig("def client(self, raises_corrupt: bool = False) -> Client"))
       .def("info", &PyServer::info, nb::sig("def info(self) -> list[dict[str, typing.Any]]"))
@@ -287,7 +289,8 @@ void bind_server(nb::module_& m) {
   m.def("check_server", &check_server, "tables"_a, "max_bytes"_a.none(), "memory"_a.none(),
         "addresses"_a, "token"_a, "insecure"_a, "tls"_a.none(), "limits"_a, "codec"_a,
         nb::sig("def check_server(tables: list[dict[str, typing.Any]], max_bytes: int | None, "
-                "memory: tuple[str, int] | None, addresses: list[str], token: str, insecure: bool, "
+                "memory: tuple[str, int | None] | None, addresses: list[str], token: str, "
+                "insecure: bool, "
                 "tls: tuple[str, str, str] | None, limits: dict[str, int], "
                 "codec: str) -> None"),
         "Raises what ``Server`` would, except where a port is in use; listens nowhere.");

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 
@@ -31,7 +32,8 @@ Durability durability_of(const std::string& name) {
 
 std::shared_ptr<ChunkMemory> chunk_memory(nb::handle given) {
   if (given.is_none()) return nullptr;
-  const auto [folder, memory_bytes] = nb::cast<std::pair<std::string, std::int64_t>>(given);
+  const auto [folder, memory_bytes] =
+      nb::cast<std::pair<std::string, std::optional<std::int64_t>>>(given);
   return unwrap(spill::Spill::open({folder, memory_bytes}));
 }
 

@@ -108,6 +108,9 @@ TableOptions table_options(nb::dict table) {
     options.signature->original.assign(original.c_str(), original.size());
   }
   if (table.contains("checks_items")) options.checks_items = nb::cast<bool>(table["checks_items"]);
+  if (table.contains("memory_bytes")) {
+    options.memory_bytes = nb::cast<std::optional<std::int64_t>>(table["memory_bytes"]);
+  }
   if (table.contains("undoes_unsent")) {
     options.undoes_unsent = nb::cast<bool>(table["undoes_unsent"]);
   }

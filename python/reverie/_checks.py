@@ -20,6 +20,7 @@ from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 _Kind = TypeVar("_Kind")
 _SHOWN_MAX = 120  # characters of a value
 INT64_MAX = 2**63 - 1
+MEMORY_BYTES_MIN = 16 << 20  # of what may be in memory, of a store or a table
 
 
 def shown(value: object) -> str:

@@ -503,7 +503,7 @@ def inspect_journal(root: str) -> dict[str, Any]: ...
 class Store:
     """See ``reverie.Store``."""
 
-    def __init__(self, tables: list[dict[str, Any]], max_bytes: int | None, memory: tuple[str, int] | None, seed: int | None, checkpoints: dict[str, Any] | None) -> None: ...
+    def __init__(self, tables: list[dict[str, Any]], max_bytes: int | None, memory: tuple[str, int | None] | None, seed: int | None, checkpoints: dict[str, Any] | None) -> None: ...
 
     def client(self, raises_corrupt: bool = False) -> Client: ...
 
@@ -590,7 +590,7 @@ def native_env_spec(id: str, options: dict[str, bool | int | float | str]) -> di
 class Server:
     """See ``reverie.Server``."""
 
-    def __init__(self, tables: list[dict[str, Any]], max_bytes: int | None, memory: tuple[str, int] | None, addresses: list[str], token: str, insecure: bool, tls: tuple[str, str, str] | None, limits: dict[str, int], codec: str, checkpoints: dict[str, Any] | None) -> None: ...
+    def __init__(self, tables: list[dict[str, Any]], max_bytes: int | None, memory: tuple[str, int | None] | None, addresses: list[str], token: str, insecure: bool, tls: tuple[str, str, str] | None, limits: dict[str, int], codec: str, checkpoints: dict[str, Any] | None) -> None: ...
 
     def client(self, raises_corrupt: bool = False) -> Client: ...
 
@@ -611,7 +611,7 @@ class Server:
     @property
     def figures(self) -> dict[str, int]: ...
 
-def check_server(tables: list[dict[str, Any]], max_bytes: int | None, memory: tuple[str, int] | None, addresses: list[str], token: str, insecure: bool, tls: tuple[str, str, str] | None, limits: dict[str, int], codec: str) -> None:
+def check_server(tables: list[dict[str, Any]], max_bytes: int | None, memory: tuple[str, int | None] | None, addresses: list[str], token: str, insecure: bool, tls: tuple[str, str, str] | None, limits: dict[str, int], codec: str) -> None:
     """
     Raises what ``Server`` would, except where a port is in use; listens nowhere.
     """

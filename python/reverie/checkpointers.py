@@ -11,14 +11,17 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal
 
 from reverie import _checks
 from reverie.errors import InvalidArgumentError
 
+if TYPE_CHECKING:
+    from reverie.table import Table
+
 Durability = Literal["none", "interval", "sync"]
 _DURABILITY = ("none", "interval", "sync")
-_MEMORY_BYTES_MIN = 16 << 20
 _ON_MISMATCH = ("refuse", "mine", "theirs", "drop")
 
 
@@ -136,21 +139,25 @@ def native_options(
 
 
 def native_memory(
-    memory_bytes: int | None, spill_folder: str | os.PathLike[str] | None
-) -> tuple[str, int] | None:
-    """Where the chunks of a store lie, in the form that the native store takes.
+    memory_bytes: int | None,
+    spill_folder: str | os.PathLike[str] | None,
+    tables: Iterable[Table],
+) -> tuple[str, int | None] | None:
+    """Where the chunks of a store of these tables lie, in the form that the native store takes.
 
     Raises:
-        InvalidArgumentError: ``spill_folder`` without ``memory_bytes``, or that too small.
+        InvalidArgumentError: ``spill_folder`` without ``memory_bytes`` of the store or a table, or
+            that too small.
     """
-    if memory_bytes is None:
+    if memory_bytes is None and all(table._memory_bytes is None for table in tables):
         if spill_folder is not None:
             raise InvalidArgumentError(
                 "spill_folder is given without memory_bytes, the memory beyond which chunks go "
-                "there; give both"
+                "there; give both, or a table with memory_bytes"
             )
         return None
-    memory_bytes = _checks.integer("memory_bytes", memory_bytes, _MEMORY_BYTES_MIN)
+    if memory_bytes is not None:
+        memory_bytes = _checks.integer("memory_bytes", memory_bytes, _checks.MEMORY_BYTES_MIN)
     if spill_folder is None:
         import tempfile  # takes milliseconds, and few programs need it
 

@@ -118,7 +118,8 @@ class Server(Checkpointed, ProcessBound):
         max_bytes: the bound of all steps and items together; inserts wait for room. None for no
             bound.
         memory_bytes: how much of the steps may be in memory, at least 16 MiB; what is sampled least
-            goes to a file without a name beyond, and comes back for a batch at once. None for all.
+            goes to a file without a name beyond, and comes back for a batch at once. None for all,
+            except of tables that have ``memory_bytes`` of their own.
         spill_folder: of that file, on a disk; None for that of temporary files.
         limits: the limits of connections and messages.
         codec: how chunks of all writers are kept: ``"lz4"`` or ``"zstd"`` compresses each
@@ -175,7 +176,7 @@ class Server(Checkpointed, ProcessBound):
         self._native = _reverie.Server(
             [table._options() for table in self._tables],
             max_bytes,
-            native_memory(memory_bytes, spill_folder),
+            native_memory(memory_bytes, spill_folder, self._tables),
             _checked_addresses(host, port, unix_path, token, insecure, tls, limits),
             token,
             insecure,
@@ -282,10 +283,11 @@ def check_server(
     Raises:
         ReverieError: as :class:`Server`, except for a port that is in use.
     """
+    checked = checked_tables(tables, max_bytes)
     _reverie.check_server(
-        [table._options() for table in checked_tables(tables, max_bytes)],
+        [table._options() for table in checked],
         max_bytes,
-        native_memory(memory_bytes, spill_folder),
+        native_memory(memory_bytes, spill_folder, checked),
         _checked_addresses(host, port, unix_path, token, insecure, tls, limits),
         token,
         insecure,

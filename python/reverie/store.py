@@ -54,7 +54,8 @@ class Store(Checkpointed, ProcessBound, Closing):
         max_bytes: the bound of all steps and items together; inserts wait for room, and fail if
             there never is. None for no bound.
         memory_bytes: how much of the steps may be in memory, at least 16 MiB; what is sampled least
-            goes to a file without a name beyond, and comes back for a batch at once. None for all.
+            goes to a file without a name beyond, and comes back for a batch at once. None for all,
+            except of tables that have ``memory_bytes`` of their own.
         spill_folder: of that file, on a disk; None for that of temporary files.
         seed: seeds the keys that clients choose for items, chunks and episodes, in one thread each;
             None takes one from the system. Each client has a number of its own, so that two never
@@ -103,7 +104,7 @@ class Store(Checkpointed, ProcessBound, Closing):
         self._native = _reverie.Store(
             [table._options() for table in self._tables],
             max_bytes,
-            native_memory(memory_bytes, spill_folder),
+            native_memory(memory_bytes, spill_folder, self._tables),
             _options.checked_seed(seed),
             native_options(checkpointer, checkpoint_every, checkpoint_every_inserts, durability),
         )

@@ -79,6 +79,11 @@ class Table:
             items must match, leading axis included; None for any items.
         max_bytes: the bound of the items and their chunks, each counted once; the remover evicts
             until they fit. None for no bound.
+        memory_bytes: how much of its steps may be in memory, at least 16 MiB, and no more than the
+            store's; what is sampled least goes to a file in the store's ``spill_folder`` beyond. A
+            chunk that several tables hold counts for the one with the largest bound alone; what a
+            table without a bound holds stays in memory, as far as the store's lets it. None for no
+            bound but that.
         undo_unsent: for tables with ``max_times_sampled``, of a server: samples that were drawn for
             a reader who went away, and were not sent yet, are undone. Their items are in the table
             again, first in its order, and ``Server.figures["undone_samples"]`` counts them; readers
@@ -103,6 +108,7 @@ class Table:
         signature: Any = None,  # noqa: ANN401
         *,
         max_bytes: int | None = None,
+        memory_bytes: int | None = None,
         undo_unsent: bool = False,
     ) -> None:
         if not isinstance(name, str) or not name:
@@ -118,6 +124,10 @@ class Table:
         _require_positive(name, "max_size", max_size)
         if max_bytes is not None:
             _require_positive(name, "max_bytes", max_bytes)
+        if memory_bytes is not None:
+            memory_bytes = _checks.integer(
+                f"memory_bytes of table '{name}'", memory_bytes, _checks.MEMORY_BYTES_MIN
+            )
         if rate_limiter.min_size_to_sample > max_size:
             raise InvalidArgumentError(
                 f"table '{name}' has max_size {max_size}, but its rate limiter waits for "
@@ -138,6 +148,7 @@ class Table:
         self._extensions = tuple(extensions)
         self._signature = signature if self._columns is not None else None
         self._max_bytes = max_bytes
+        self._memory_bytes = memory_bytes
         self._undo_unsent = _checks.flag("undo_unsent", undo_unsent)
         self._store: _reverie.Store | _reverie.Server | None = None
 
@@ -237,6 +248,7 @@ class Table:
         signature: Any = None,  # noqa: ANN401
         *,
         max_bytes: int | None = None,
+        memory_bytes: int | None = None,
         undo_unsent: bool | None = None,
     ) -> "Table":
         """A new, empty table of the same settings, except those given here."""
@@ -250,6 +262,7 @@ class Table:
             self._extensions if extensions is None else extensions,
             self._signature if signature is None else signature,
             max_bytes=self._max_bytes if max_bytes is None else max_bytes,
+            memory_bytes=self._memory_bytes if memory_bytes is None else memory_bytes,
             undo_unsent=self._undo_unsent if undo_unsent is None else undo_unsent,
         )
 
@@ -261,6 +274,7 @@ class Table:
             "remover": self._remover.spec,
             "max_size": self._max_size,
             "max_bytes": self._max_bytes,
+            "memory_bytes": self._memory_bytes,
             "max_times_sampled": self._max_times_sampled,
             "rate_limiter": self._rate_limiter.numbers,
             "extensions": [extension.spec for extension in self._extensions],
@@ -296,7 +310,7 @@ class Table:
             f"max_size={self._max_size}, rate_limiter={self._rate_limiter!r}, "
             f"max_times_sampled={self._max_times_sampled}, "
             f"extensions={list(self._extensions)!r}, signature={self._signature!r}, "
-            f"max_bytes={self._max_bytes})"
+            f"max_bytes={self._max_bytes}, memory_bytes={self._memory_bytes})"
         )
 
 

@@ -105,6 +105,85 @@ def test_a_table_ten_times_larger_than_its_memory_serves_every_selector(disk, do
         assert list(disk.iterdir()) == []
 
 
+def bounded(name, memory_bytes, **options):
+    return table(name, reverie.selectors.Uniform(seed=5), memory_bytes=memory_bytes, **options)
+
+
+@pytest.mark.parametrize("door", ["embedded", "served"])
+def test_a_tables_own_bound_holds_beside_a_table_without_one(disk, door):
+    tables = [bounded("large", MEMORY), table("free", reverie.selectors.Uniform(seed=6))]
+    options = {"spill_folder": disk}
+    with (
+        reverie.Server(tables, **options)
+        if door == "served"
+        else reverie.Store(tables, **options) as store
+    ):
+        client = reverie.Client(store.address) if door == "served" else store.client()
+        before = resident_bytes()
+        fill(client, ["large"], 0, ITEMS)
+        grown = resident_bytes() - before
+        assert grown < MEMORY + SLACK, f"{grown >> 20} MiB after the inserts"
+        count = 3_000  # 120 MB, which stay
+        fill(client, ["free"], 0, count)
+        grown = resident_bytes() - before
+        assert grown > count * 4 * FLOATS * 0.9, f"{grown >> 20} MiB with the other table"
+        assert grown < count * 4 * FLOATS + MEMORY + SLACK, f"{grown >> 20} MiB with the other"
+        for name, size in (("large", ITEMS), ("free", count)):
+            drawn = {i for _ in range(10) for i in check(client, name)}
+            assert len(drawn) > 400
+            assert drawn <= set(range(size))
+        grown = resident_bytes() - before
+        assert grown < count * 4 * FLOATS + MEMORY + SLACK, f"{grown >> 20} MiB after the samples"
+
+
+def test_steps_that_a_table_without_a_bound_holds_stay_until_it_lets_them_go(disk):
+    tables = [bounded("large", MEMORY), table("free", reverie.selectors.Fifo())]
+    with reverie.Store(tables, spill_folder=disk) as store:
+        client = store.client()
+        before = resident_bytes()
+        count = 3_000  # 120 MB
+        fill(client, ["large", "free"], 0, count)
+        grown = resident_bytes() - before
+        assert grown > count * 4 * FLOATS * 0.9, f"{grown >> 20} MiB of both tables"
+        client.reset("free")
+        fill(client, ["large"], count, count + 1)
+        grown = resident_bytes() - before
+        assert grown < MEMORY + SLACK, f"{grown >> 20} MiB of the bounded table"
+        assert len({i for _ in range(10) for i in check(client, "large")}) > 400
+
+
+def test_a_tables_own_bound_holds_with_compression_checkpoint_and_journal(disk):
+    def opened():
+        return reverie.Store(
+            [bounded("large", MEMORY)],
+            spill_folder=disk,
+            codec="lz4",
+            checkpointer=reverie.checkpointers.DefaultCheckpointer(disk / "kept"),
+            durability="interval",
+        )
+
+    rng = np.random.default_rng(3)
+    rows = rng.integers(0, 60, (1_500, FLOATS)).astype(np.float32)  # to half their size
+    with opened() as store:
+        before = resident_bytes()
+        with store.client().trajectory_writer(1) as writer:
+            for i, row in enumerate(rows):
+                writer.append({"x": row})
+                writer.create_item("large", 1.0, {"x": writer.history["x"][-1:]})
+                if i == 1_200:
+                    writer.flush()
+                    store.checkpoint()
+        # The journal keeps the chunks of its last file.
+        assert resident_bytes() - before < MEMORY + SLACK + (64 << 20)
+    before = resident_bytes()
+    with opened() as store:
+        assert store["large"].info.current_size == len(rows)
+        assert resident_bytes() - before < MEMORY + SLACK + (64 << 20)
+        known = {row.tobytes() for row in rows}
+        data = store.client().sample_batch("large", 200).data["x"].reshape(200, FLOATS)
+        assert all(row.tobytes() in known for row in data)
+
+
 def spilled_bytes(folder):
     """What the files without a name that this process has in a folder take on the disk."""
     taken = 0
@@ -200,5 +279,11 @@ def test_bad_arguments_are_refused_with_the_bound(tmp_path):
         reverie.Store(tables, memory_bytes=1000)
     with pytest.raises(InvalidArgumentError, match="spill_folder is given without memory_bytes"):
         reverie.Store(tables, spill_folder=tmp_path)
+    with pytest.raises(InvalidArgumentError, match="memory_bytes of table 'b' is 1000; it must be"):
+        bounded("b", 1000)
+    with pytest.raises(InvalidArgumentError, match="of table 'b' is 33554432, more than the 16777"):
+        reverie.Store([bounded("b", 2 * MEMORY)], memory_bytes=MEMORY, spill_folder=".")
+    copy = bounded("b", 2 * MEMORY).replace(max_size=7)
+    assert "memory_bytes=33554432" in repr(copy)
     with pytest.raises(InvalidArgumentError, match="give a folder that is there"):
         reverie.Store(tables, memory_bytes=MEMORY, spill_folder=tmp_path / "none")

@@ -43,7 +43,8 @@ class Table(table.Table):
         signature: a nest of ``TensorSpec``, of TensorFlow's or ours; None for any items. As in
             Reverb clients look at it, and the table does not: what a writer creates with
             ``validate_items=False`` goes in.
-        max_bytes: as for ``reverie.Table``, as is ``undo_unsent``.
+        max_bytes: as for ``reverie.Table``, as are ``memory_bytes`` and ``undo_unsent``.
+        memory_bytes: see there.
         undo_unsent: see there.
 
     Raises:
@@ -64,6 +65,7 @@ class Table(table.Table):
         signature: reverb_types.SpecNest | None = None,
         *,
         max_bytes: int | None = None,
+        memory_bytes: int | None = None,
         undo_unsent: bool = False,
     ) -> None:
         if isinstance(name, str) and not name:
@@ -91,6 +93,7 @@ class Table(table.Table):
             native,
             signature,
             max_bytes=max_bytes,
+            memory_bytes=memory_bytes,
             undo_unsent=undo_unsent,
         )
         self._given_extensions = tuple(extensions)
@@ -168,6 +171,7 @@ class Table(table.Table):
         signature: reverb_types.SpecNest | None = None,
         *,
         max_bytes: int | None = None,
+        memory_bytes: int | None = None,
         undo_unsent: bool | None = None,
     ) -> Table:
         """A new, empty table of the same settings, except those given here."""
@@ -181,6 +185,7 @@ class Table(table.Table):
             self._given_extensions if extensions is None else extensions,
             self._signature if signature is None else signature,
             max_bytes=self._max_bytes if max_bytes is None else max_bytes,
+            memory_bytes=self._memory_bytes if memory_bytes is None else memory_bytes,
             undo_unsent=self._undo_unsent if undo_unsent is None else undo_unsent,
         )
 

@@ -200,6 +200,7 @@ class _Reader:
                 extras,
                 nest,
                 max_bytes=section.take("max_bytes", int, None, least=1),
+                memory_bytes=section.take("memory_bytes", int, None),
                 undo_unsent=section.take("undo_unsent", bool, False),
             )
         except RefusedError:

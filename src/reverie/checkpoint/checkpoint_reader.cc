@@ -423,7 +423,9 @@ Result<std::vector<TableOptions>> options_for(std::vector<TableOptions> mine,
     const std::string text = difference(table, image->options);
     if (text.empty()) continue;
     if (on_mismatch == OnMismatch::kTheirs) {
+      const std::optional<std::int64_t> memory_bytes = table.memory_bytes;
       table = image->options;
+      table.memory_bytes = memory_bytes;
     } else if (on_mismatch == OnMismatch::kRefuse) {
       return failed_precondition(
           "table '{}' is not the one that the checkpoint holds: {}; make them alike, or give "

@@ -13,16 +13,21 @@
 
 namespace reverie {
 
+class Chunk;
+
 // Thread-safe.
 class ByteAccount final : public RefCounted<ByteAccount> {
  public:
   std::int64_t bytes() const { return bytes_.load(std::memory_order_seq_cst); }
   void add(std::int64_t bytes) { bytes_.fetch_add(bytes, std::memory_order_seq_cst); }
 
-  // Called, under no lock, by the thread that made a chunk smaller. Set before the first chunk.
-  void set_on_shrunk(std::function<void()> on_shrunk) { on_shrunk_ = std::move(on_shrunk); }
-  void note_shrunk() const {
-    if (on_shrunk_) on_shrunk_();
+  // Called, under no lock, by the thread that made a chunk smaller, whose bytes are elsewhere now.
+  // Set before the first chunk.
+  void set_on_shrunk(std::function<void(const Chunk&)> on_shrunk) {
+    on_shrunk_ = std::move(on_shrunk);
+  }
+  void note_shrunk(const Chunk& chunk) const {
+    if (on_shrunk_) on_shrunk_(chunk);
   }
 
  private:
@@ -30,7 +35,7 @@ class ByteAccount final : public RefCounted<ByteAccount> {
   ~ByteAccount() = default;
 
   std::atomic<std::int64_t> bytes_{0};
-  std::function<void()> on_shrunk_;
+  std::function<void(const Chunk&)> on_shrunk_;
 };
 
 }  // namespace reverie

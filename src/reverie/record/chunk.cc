@@ -105,7 +105,6 @@ void Chunk::replace_rows(EncodedColumns encoded) {
   check_places(encoded);
   Form& form = *form_;
   form.encoded = std::move(encoded);
-  std::vector<Charge> charged;
   {
     const MutexLock lock(form.mutex);
     const std::size_t size = sizeof(Chunk) + sizeof(Form) + form.encoded.storage.size_bytes() +
@@ -114,7 +113,6 @@ void Chunk::replace_rows(EncodedColumns encoded) {
         static_cast<std::int64_t>(size) - static_cast<std::int64_t>(form.size_bytes);
     form.size_bytes = size;
     for (const Charge& charge : form.charges) charge.account->add(change);
-    charged = form.charges;
   }
   const std::uint32_t before = form.readers.fetch_or(Form::kEncoded, std::memory_order_acq_rel);
   if (before == 0) {
@@ -126,7 +124,13 @@ void Chunk::replace_rows(EncodedColumns encoded) {
       storage_ = Buffer();
     }
   }
-  for (const Charge& charge : charged) charge.account->note_shrunk();
+  // Who charged it later finds the columns.
+  std::vector<Charge> charged;
+  {
+    const MutexLock lock(form.mutex);
+    charged = form.charges;
+  }
+  for (const Charge& charge : charged) charge.account->note_shrunk(*this);
 }
 
 bool Chunk::begin_reading() const {
@@ -190,6 +194,11 @@ void Chunk::add_places(std::uint32_t first, std::uint32_t length,
   for (std::size_t c = 0; c < schema_->column_count(); ++c) {
     out.push_back({row(c, first), length * schema_->row_bytes(c)});
   }
+}
+
+void Chunk::add_storage(std::vector<std::span<const std::byte>>& out) const {
+  const RawRows raw(*this);
+  out.push_back(raw ? storage_.bytes() : form_->encoded.storage.bytes());
 }
 
 std::span<const std::byte> Chunk::row_bytes(std::size_t column, std::uint32_t r) const {

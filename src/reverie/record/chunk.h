@@ -159,6 +159,9 @@ class Chunk final : public RefCounted<Chunk> {
   void add_places(std::uint32_t first, std::uint32_t length,
                   std::vector<std::span<const std::byte>>& out) const;
 
+  // All memory of the rows, or of the columns where they are encoded.
+  void add_storage(std::vector<std::span<const std::byte>>& out) const;
+
   // The whole message, if the chunk was kept as one of that kind; else nothing.
   std::span<const std::byte> enveloped(Envelope envelope) const {
     if (form_ == nullptr || form_->envelope != envelope) return {};

@@ -139,7 +139,7 @@ TEST(CompressibleChunk, AccountsFollowItsSize) {
   const Ref<ByteAccount> one = make_ref<ByteAccount>();
   const Ref<ByteAccount> two = make_ref<ByteAccount>();
   int told = 0;
-  one->set_on_shrunk([&] { ++told; });
+  one->set_on_shrunk([&](const Chunk&) { ++told; });
   const Ref<Chunk> chunk = compressible_chunk(10, allocator);
   chunk->charge(*one);
   const auto raw = static_cast<std::int64_t>(chunk->size_bytes());

@@ -37,7 +37,10 @@ struct TableOptions {
   ComponentSpec remover;
   std::int64_t max_size = 0;
   std::optional<std::int64_t> max_bytes;  // of the chunks its items refer to, each counted once
-  std::int64_t max_times_sampled = 0;     // below 1: without limit
+  // The bound of those chunks' bytes that may be in memory, beside the store's. It belongs to the
+  // place where the table is, and not to the table: checkpoints do not hold it.
+  std::optional<std::int64_t> memory_bytes;
+  std::int64_t max_times_sampled = 0;  // below 1: without limit
   RateLimiterSpec rate_limiter;
   std::vector<ComponentSpec> extensions;
   std::optional<Signature> signature;

@@ -11,11 +11,13 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <utility>
 
 #include "reverie/record/byte_account.h"
 #include "reverie/record/trajectory.h"
+#include "reverie/replay/chunk_holders.h"
 
 namespace reverie {
 
@@ -27,9 +29,9 @@ class ChunkStore {
 
   std::optional<std::int64_t> max_bytes() const { return max_bytes_; }
   std::int64_t used_bytes() const { return account_->bytes(); }
-  // Called, under no lock, by the thread that made a counted chunk smaller. Set before the first
-  // chunk.
-  void set_on_shrunk(std::function<void()> on_shrunk) {
+  // Called, under no lock, by the thread that made a counted chunk smaller, whose bytes are
+  // elsewhere now. Set before the first chunk.
+  void set_on_shrunk(std::function<void(const Chunk&)> on_shrunk) {
     account_->set_on_shrunk(std::move(on_shrunk));
   }
 
@@ -69,6 +71,10 @@ class ChunkStore {
     return Ref<const Chunk>::adopt(&chunk);
   }
 
+  // Set before the first table; null where no table has a bound on memory.
+  void set_holders(std::unique_ptr<ChunkHolders> holders) { holders_ = std::move(holders); }
+  ChunkHolders* holders() const { return holders_.get(); }
+
   // Inserts that wait for room. A thread that frees bytes looks here afterwards.
   void add_waiter() { waiters_.fetch_add(1, std::memory_order_seq_cst); }
   void remove_waiter() { waiters_.fetch_sub(1, std::memory_order_seq_cst); }
@@ -77,6 +83,7 @@ class ChunkStore {
  private:
   const std::optional<std::int64_t> max_bytes_;
   const Ref<ByteAccount> account_;
+  std::unique_ptr<ChunkHolders> holders_;
   std::atomic<std::int64_t> waiters_{0};
 };
 

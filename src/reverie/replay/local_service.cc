@@ -32,7 +32,9 @@ Result<std::shared_ptr<LocalService>> LocalService::open(std::vector<TableOption
   }
   auto context = std::make_shared<StoreContext>(options.max_bytes,
                                                 options.clock ? *options.clock : Clock::system());
+  REVERIE_ASSIGN_OR_RETURN(auto holders, ChunkHolders::make(tables, options.memory));
   context->memory = std::move(options.memory);
+  context->chunks.set_holders(std::move(holders));
   auto service = std::shared_ptr<LocalService>(new LocalService(context));
   const Registry& registry = options.registry ? *options.registry : shipped_components();
   for (TableOptions& table : tables) {
@@ -43,9 +45,12 @@ Result<std::shared_ptr<LocalService>> LocalService::open(std::vector<TableOption
   }
   context->on_room = [raw = service.get()] { raw->serve_all(); };
   // By a writer's thread, which may be later than the store's end.
-  context->chunks.set_on_shrunk([weak = std::weak_ptr(service)] {
+  context->chunks.set_on_shrunk([weak = std::weak_ptr(service)](const Chunk& chunk) {
     const auto shrunk = weak.lock();
-    if (shrunk && shrunk->context_->chunks.has_waiters()) shrunk->serve_all();
+    if (!shrunk) return;
+    ChunkStore& chunks = shrunk->context_->chunks;
+    if (ChunkHolders* const holders = chunks.holders()) holders->on_moved(chunk);
+    if (chunks.has_waiters()) shrunk->serve_all();
   });
   return service;
 }

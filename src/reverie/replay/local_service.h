@@ -27,7 +27,8 @@ struct StoreOptions {
   // then fails; a full table still replaces items, so the bound may be passed by one item per
   // table.
   std::optional<std::int64_t> max_bytes;
-  // Where chunks lie; null for memory alone.
+  // Where chunks lie; null for memory alone. Needed by tables with memory_bytes, whose bounds it
+  // gets.
   std::shared_ptr<ChunkMemory> memory = nullptr;
   Clock* clock = nullptr;              // the system's when null; outlives the service
   const Registry* registry = nullptr;  // the components that ship when null

@@ -56,6 +56,7 @@ void Table::finish(Effects& effects) {
     const bool has_freed = effects.after.has_freed_bytes;
     if (effects.after.growing) effects.after.growing->populate_ahead();
     effects.after = {};  // frees
+    if (ChunkHolders* const holders = context_->chunks.holders()) holders->shrink();
     for (auto& [done, result] : effects.inserts) {
       confirm(effects.logged, StoreLog::Caller::kGoesOn, std::move(done), std::move(result));
     }
@@ -242,7 +243,7 @@ std::size_t Table::insert_at_once(std::span<Item> items) {
 }
 
 std::size_t Table::insert_views(std::span<const TrajectoryView> items) {
-  if (log_ != nullptr || !rules_->takes_views()) return 0;
+  if (log_ != nullptr || !rules_->takes_views() || context_->chunks.holders() != nullptr) return 0;
   const std::size_t breath = std::min(kBreath, static_cast<std::size_t>(options().max_size));
   const auto take = [&](std::size_t begin, std::size_t count, TimePoint now, Effects& effects) {
     mutex_.assert_held();

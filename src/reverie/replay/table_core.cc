@@ -6,31 +6,6 @@
 #include <utility>
 
 namespace reverie {
-namespace {
-
-// Adds `by` to a counter kept in a key map.
-void add_to(KeyMap& counters, std::uint64_t key, std::uint32_t by) {
-  if (std::uint32_t* const count = counters.find_value(key)) {
-    *count += by;
-  } else {
-    counters.insert(key, by);
-  }
-}
-
-// Subtracts 1; true when that was the last, which is then gone.
-bool take_from(KeyMap& counters, std::uint64_t key) {
-  std::uint32_t* const count = counters.find_value(key);
-  REVERIE_CHECK(count != nullptr);
-  if (--*count > 0) return false;
-  counters.erase(key);
-  return true;
-}
-
-std::uint64_t id_of(const Chunk* chunk) {
-  return reinterpret_cast<std::uintptr_t>(chunk);
-}
-
-}  // namespace
 
 std::uint32_t TableCore::State::next_owner() {
   static std::atomic<std::uint32_t> last{0};
@@ -47,6 +22,7 @@ TableCore::State::~State() {
       trajectory.forget();
     } else {
       chunk_store.remove(trajectory.view(), slots.is_keyed());
+      release(trajectory);
     }
   }
 }
@@ -98,8 +74,8 @@ TableCore::TableCore(std::shared_ptr<const TableRules> rules, RateLimiter limite
       item_memory_(item_memory),
       limiter_(limiter),
       // Extensions read the record of an item that a keyed table keeps.
-      state_(
-          std::make_shared<State>(chunks, options_.is_keyed || !extensions.empty(), item_memory)),
+      state_(std::make_shared<State>(chunks, options_, options_.is_keyed || !extensions.empty(),
+                                     item_memory)),
       extensions_(std::move(extensions)) {
   state_->sampler = std::move(sampler);
   state_->remover = std::move(remover);
@@ -399,55 +375,8 @@ void TableCore::evict(Aftermath& after) {
   remove(victim, after);
 }
 
-bool TableCore::count_in(const Trajectory& trajectory) {
-  if (options_.is_keyed || options_.max_bytes) {
-    std::size_t in_episodes = 0;  // pieces
-    std::size_t in_chunks = 0;
-    const Chunk* charged = nullptr;  // and not in the map yet
-    try {
-      for (const Piece& piece : trajectory.pieces()) {
-        add_to(state_->episodes, piece.chunk->episode(), 1);
-        ++in_episodes;
-        if (!options_.max_bytes) continue;
-        if (!state_->chunks.find(id_of(piece.chunk))) {
-          piece.chunk->charge(*account_);
-          charged = piece.chunk;
-        }
-        add_to(state_->chunks, id_of(piece.chunk), 1);
-        ++in_chunks;
-        charged = nullptr;
-      }
-    } catch (const std::bad_alloc&) {
-      const auto pieces = trajectory.pieces();
-      for (const Piece& piece : pieces.first(in_episodes)) {
-        take_from(state_->episodes, piece.chunk->episode());
-      }
-      if (charged != nullptr) charged->discharge(*account_);
-      for (const Piece& piece : pieces.first(in_chunks)) {
-        if (take_from(state_->chunks, id_of(piece.chunk))) piece.chunk->discharge(*account_);
-      }
-      return false;
-    }
-  }
-  chunks_.add(trajectory.view(), state_->slots.is_keyed());
-  if (options_.max_bytes) account_->add(ChunkStore::item_bytes(trajectory.view()));
-  return true;
-}
-
-void TableCore::count_out(const Trajectory& trajectory) {
-  chunks_.remove(trajectory.view(), state_->slots.is_keyed());
-  if (options_.max_bytes) account_->add(-ChunkStore::item_bytes(trajectory.view()));
-  if (!options_.is_keyed && !options_.max_bytes) return;
-  for (const Piece& piece : trajectory.pieces()) {
-    if (take_from(state_->episodes, piece.chunk->episode())) ++num_deleted_episodes_;
-    if (options_.max_bytes && take_from(state_->chunks, id_of(piece.chunk))) {
-      piece.chunk->discharge(*account_);
-    }
-  }
-}
-
 void TableCore::reset(Aftermath& after) {
-  auto fresh = std::make_shared<State>(chunks_, state_->slots.is_keyed(), item_memory_);
+  auto fresh = std::make_shared<State>(chunks_, options_, state_->slots.is_keyed(), item_memory_);
   fresh->slots.continue_generations(state_->slots);
   fresh->sampler = state_->sampler->make_empty();
   fresh->remover = state_->remover->make_empty();

@@ -219,22 +219,32 @@ class TableCore final : private TableAccess {
   // False, and nothing counted, where no memory can be had.
   bool count_in(const Trajectory& trajectory);
   void count_out(const Trajectory& trajectory);
+  // Parts of these: the store's ChunkHolders alone, once a chunk is charged, and all but they.
+  bool hold(const Trajectory& trajectory);
+  void uncount(const Trajectory& trajectory);
   bool is_over_bytes() const {
     return options_.max_bytes && account_->bytes() > *options_.max_bytes;
   }
 
   // All that a reset replaces: swapped out under the lock, freed after it.
   struct State {
-    State(ChunkStore& chunks_of_store, bool is_keyed, Allocator* item_memory)
-        : chunk_store(chunks_of_store), slots(is_keyed, item_memory), owner(next_owner()) {}
+    State(ChunkStore& chunks_of_store, const TableOptions& options, bool has_records,
+          Allocator* item_memory)
+        : chunk_store(chunks_of_store),
+          slots(has_records, item_memory),
+          owner(next_owner()),
+          group(chunk_store.holders() ? chunk_store.holders()->group_of(options)
+                                      : ChunkMemory::kUnheld) {}
     static std::uint32_t next_owner();
     ~State();  // takes its items out of the store's account
+    void release(const Trajectory& trajectory);
     // Keeps the layout of lean items as long as this lives.
     void keep_layout(const Layout* layout);
 
     ChunkStore& chunk_store;
     ItemSlots slots;
-    const std::uint32_t owner;  // of the chunks that lean items refer to
+    const std::uint32_t owner;       // of the chunks that lean items refer to
+    const ChunkMemory::Group group;  // of this table's chunks; see ChunkHolders
     std::unordered_map<const Layout*, Ref<const Layout>> layouts;
     const Layout* last_layout = nullptr;
     KeyMap keys;

@@ -29,8 +29,8 @@ class TableRules {
         remover_(std::move(remover)),
         store_max_bytes_(store_max_bytes),
         takes_views_(!options_.is_keyed && options_.extensions.empty() && !options_.max_bytes &&
-                     !store_max_bytes_ && !options_.signature && options_.max_times_sampled < 1 &&
-                     remover_->is_oldest_first()) {}
+                     !options_.memory_bytes && !store_max_bytes_ && !options_.signature &&
+                     options_.max_times_sampled < 1 && remover_->is_oldest_first()) {}
 
   const TableOptions& options() const { return options_; }
 

@@ -75,11 +75,14 @@ Status Table::freeze_from(std::span<const std::shared_ptr<Table>> tables,
 }
 
 Status Table::restore(RestoredTable& table) {
-  MutexLock lock(mutex_);
-  REVERIE_RETURN_IF_ERROR(
-      core_->restore(table, context_->clock.now(), context_->calendar_offset_ns));
-  missing_updates_ = table.image.missing_updates;
-  corrupt_items_ = table.image.corrupt_items;
+  {
+    MutexLock lock(mutex_);
+    REVERIE_RETURN_IF_ERROR(
+        core_->restore(table, context_->clock.now(), context_->calendar_offset_ns));
+    missing_updates_ = table.image.missing_updates;
+    corrupt_items_ = table.image.corrupt_items;
+  }
+  if (ChunkHolders* const holders = context_->chunks.holders()) holders->shrink();
   return {};
 }
 

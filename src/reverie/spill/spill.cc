@@ -26,6 +26,7 @@ Result<Buffer> Spill::allocate(std::size_t size_bytes) {
     const MutexLock lock(mutex_);
     if (++lent_count_ == 1) self_ = weak_self_.lock();
   }
+  file_->begin({block, size_bytes});
   file_->touch({block, size_bytes});
   file_->shrink();
   return Buffer(block, size_bytes, this);
@@ -37,6 +38,10 @@ void Spill::take_back(std::byte* data, std::size_t size_bytes) noexcept {
   std::shared_ptr<Spill> self;
   const MutexLock lock(mutex_);
   if (--lent_count_ == 0) self = std::move(self_);
+}
+
+void Spill::assign(std::span<const Range> ranges, Group group) {
+  for (const Range range : ranges) file_->assign(range, group);
 }
 
 // All reads are under way before pages are dropped for them.

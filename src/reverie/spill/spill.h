@@ -17,13 +17,20 @@
 // space is reserved before it is mapped, so a full disk is an error where memory is asked for. Free
 // space is used again, and parts of the file that are free from end to end go back to the
 // disk.
+//
+// Each page belongs to one group (ChunkMemory). A group with a bound has a hand of its own, which
+// passes the pages of others over. A page that several small chunks share belongs to the group that
+// one of them was assigned to last.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,8 +49,8 @@ inline constexpr std::int64_t kMemoryBytesMin = std::int64_t{16} << 20;
 struct SpillOptions {
   // On a disk: a folder in memory is refused. Made by the caller.
   std::string folder;
-  // What may be in memory.
-  std::int64_t memory_bytes = kMemoryBytesMin;
+  // What may be in memory; none for no bound but those of groups.
+  std::optional<std::int64_t> memory_bytes = kMemoryBytesMin;
 };
 
 // The file, its mapping, and what of it is in memory. Thread-safe, except as said.
@@ -63,43 +70,82 @@ class SpillFile final : public PageSource {
   // Marks the pages of a range as hot; returns whether one of them was not in memory. Ranges that
   // are not in the mapping are ignored.
   bool touch(std::span<const std::byte> range);
+  // The whole pages of a block that was just allocated belong to no group but kUnheld.
+  void begin(std::span<const std::byte> block);
+  void assign(std::span<const std::byte> range, ChunkMemory::Group group);
+  Status set_bound(ChunkMemory::Group group, std::int64_t bytes);
   // Has the system begin to read the pages of a range.
   void read_ahead(std::span<const std::byte> range) const;
-  // Drops pages until no more is in memory than may be.
+  // Drops pages until no more is in memory than may be, of any group and of all.
   void shrink();
-  std::int64_t resident_bytes() const {
-    return resident_pages_.load(std::memory_order_relaxed) * static_cast<std::int64_t>(kPageBytes);
+  std::int64_t resident_bytes() const { return all_.resident_bytes(); }
+  // Requires a group that has a bound, or one below it.
+  std::int64_t resident_bytes(ChunkMemory::Group group) const {
+    return groups_[group].resident_bytes();
   }
+  std::optional<std::int64_t> memory_bytes() const;
   // Bytes of the file that are reserved.
   std::int64_t file_bytes() const { return file_bytes_.load(std::memory_order_relaxed); }
   // Ok, or why memory could not be had, or dropped, lately.
   Status status();
 
  private:
-  enum PageState : std::uint8_t { kAbsent, kWarm, kHot };
+  using Group = ChunkMemory::Group;
+  // A page is its state in the low bits, and its group above them.
+  using Page = std::uint16_t;
+  enum PageState : Page { kAbsent, kWarm, kHot };
+  static constexpr int kGroupShift = 2;
+  static PageState state_of(Page page) {
+    return static_cast<PageState>(page & ((Page{1} << kGroupShift) - 1));
+  }
+  static Group group_of(Page page) { return static_cast<Group>(page >> kGroupShift); }
+  static Page page_of(PageState state, Group group) {
+    return static_cast<Page>(state | (group << kGroupShift));
+  }
+
   struct Pages {
     std::size_t begin = 0;
     std::size_t end = 0;
   };
+  // Pages under one bound.
+  struct Bounded {
+    static constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
 
-  SpillFile(int fd, std::string folder, std::int64_t memory_bytes, std::byte* base,
-            std::atomic<std::uint8_t>* states, std::size_t space_bytes);
+    bool is_over() const { return resident.load(std::memory_order_relaxed) > pages_max; }
+    std::int64_t resident_bytes() const {
+      return resident.load(std::memory_order_relaxed) * static_cast<std::int64_t>(kPageBytes);
+    }
+
+    std::int64_t pages_max = kNone;
+    std::atomic<std::int64_t> resident{0};
+    std::size_t hand = 0;  // guarded by hand_mutex_
+  };
+
+  SpillFile(int fd, std::string folder, std::optional<std::int64_t> memory_bytes, std::byte* base,
+            std::atomic<Page>* pages, std::size_t space_bytes);
   // The pages of a range, cut to the mapping.
   Pages pages_of(std::span<const std::byte> range) const;
   void forget(Pages pages);
-  // One round of the hand at most, until `pages` are dropped.
-  void sweep(std::int64_t pages) REVERIE_REQUIRES(hand_mutex_);
+  // Changes what a page is to change(page), and counts.
+  template <typename Change>
+  void update(std::size_t page, Change change);
+  void add_resident(Group group, std::int64_t pages);
+  // One bound; `group` is none for that of all.
+  void shrink(Bounded& bounded, std::optional<Group> group) REVERIE_REQUIRES(hand_mutex_);
+  // One round of the hand at most, until so many pages are dropped.
+  void sweep(Bounded& bounded, std::optional<Group> group, std::int64_t wanted)
+      REVERIE_REQUIRES(hand_mutex_);
   void drop(const std::vector<Pages>& runs) REVERIE_REQUIRES(hand_mutex_);
   void note(Status status);
 
   const int fd_;
   const std::string folder_;
-  const std::int64_t memory_pages_;
-  std::byte* const base_;                    // of address space_bytes_ long
-  std::atomic<std::uint8_t>* const states_;  // of each page of it
+  std::byte* const base_;            // of address space_bytes_ long
+  std::atomic<Page>* const states_;  // of each page of it
   const std::size_t space_bytes_;
   ForkGuard fork_guard_;
-  std::atomic<std::int64_t> resident_pages_{0};
+  Bounded all_;
+  std::deque<Bounded> groups_;  // as many as have a bound; fixed once pages are assigned
   std::atomic<std::int64_t> file_bytes_{0};
   std::atomic<std::size_t> end_page_{0};  // no page behind it was ever mapped
 
@@ -108,7 +154,6 @@ class SpillFile final : public PageSource {
   Status status_ REVERIE_GUARDED_BY(mutex_);
 
   Mutex hand_mutex_;
-  std::size_t hand_ REVERIE_GUARDED_BY(hand_mutex_) = 0;
   bool is_broken_ REVERIE_GUARDED_BY(hand_mutex_) = false;  // the disk failed: nothing is dropped
 };
 
@@ -118,8 +163,15 @@ class Spill final : public ChunkMemory, private BufferOwner {
 
   Result<Buffer> allocate(std::size_t size_bytes) override;
   void prefetch(std::span<const Range> ranges) override;
+  std::optional<std::int64_t> memory_bytes() const override { return file_->memory_bytes(); }
+  Status set_bound(Group group, std::int64_t bytes) override {
+    return file_->set_bound(group, bytes);
+  }
+  void assign(std::span<const Range> ranges, Group group) override;
+  void shrink() override { file_->shrink(); }
 
   std::int64_t resident_bytes() const { return file_->resident_bytes(); }
+  std::int64_t resident_bytes(Group group) const { return file_->resident_bytes(group); }
   std::int64_t file_bytes() const { return file_->file_bytes(); }
 
  private:

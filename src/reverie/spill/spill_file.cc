@@ -67,6 +67,11 @@ Result<int> open_unnamed(const std::string& folder) {
   return fd;
 }
 
+Status check_bound(std::int64_t bytes) {
+  if (bytes >= kMemoryBytesMin) return {};
+  return invalid_argument("memory_bytes is {}; it must be at least {}", bytes, kMemoryBytesMin);
+}
+
 std::byte* reserve(std::size_t size_bytes, int protection) {
   void* const at =
       mmap(nullptr, size_bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -75,23 +80,16 @@ std::byte* reserve(std::size_t size_bytes, int protection) {
 
 }  // namespace
 
-SpillFile::SpillFile(int fd, std::string folder, std::int64_t memory_bytes, std::byte* base,
-                     std::atomic<std::uint8_t>* states, std::size_t space_bytes)
-    : fd_(fd),
-      folder_(std::move(folder)),
-      memory_pages_(memory_bytes / static_cast<std::int64_t>(kPageBytes)),
-      base_(base),
-      states_(states),
-      space_bytes_(space_bytes) {
+SpillFile::SpillFile(int fd, std::string folder, std::optional<std::int64_t> memory_bytes,
+                     std::byte* base, std::atomic<Page>* pages, std::size_t space_bytes)
+    : fd_(fd), folder_(std::move(folder)), base_(base), states_(pages), space_bytes_(space_bytes) {
+  if (memory_bytes) all_.pages_max = *memory_bytes / static_cast<std::int64_t>(kPageBytes);
   const MutexLock lock(mutex_);
   free_.emplace(0, space_bytes_);
 }
 
 Result<std::unique_ptr<SpillFile>> SpillFile::open(const SpillOptions& options) {
-  if (options.memory_bytes < kMemoryBytesMin) {
-    return invalid_argument("memory_bytes is {}; it must be at least {}", options.memory_bytes,
-                            kMemoryBytesMin);
-  }
+  if (options.memory_bytes) REVERIE_RETURN_IF_ERROR(check_bound(*options.memory_bytes));
   REVERIE_ASSIGN_OR_RETURN(const int fd, open_unnamed(options.folder));
   struct statfs about {};
   if (fstatfs(fd, &about) == 0 && (about.f_type == TMPFS_MAGIC || about.f_type == RAMFS_MAGIC)) {
@@ -103,16 +101,16 @@ Result<std::unique_ptr<SpillFile>> SpillFile::open(const SpillOptions& options) 
   for (std::size_t size = kSpaceBytesMost; size >= kSpaceBytesLeast; size /= 2) {
     std::byte* const base = reserve(size, PROT_NONE);
     if (base == nullptr) continue;
-    const std::size_t state_bytes = size / kPageBytes;
+    const std::size_t state_bytes = size / kPageBytes * sizeof(Page);
     std::byte* const states = reserve(state_bytes, PROT_READ | PROT_WRITE);
     if (states == nullptr) {
       munmap(base, size);
       continue;
     }
     madvise(base, size, MADV_DONTDUMP);
-    return std::unique_ptr<SpillFile>(
-        new SpillFile(fd, options.folder, options.memory_bytes, base,
-                      reinterpret_cast<std::atomic<std::uint8_t>*>(states), size));
+    return std::unique_ptr<SpillFile>(new SpillFile(fd, options.folder, options.memory_bytes, base,
+                                                    reinterpret_cast<std::atomic<Page>*>(states),
+                                                    size));
   }
   close(fd);
   return resource_exhausted(
@@ -121,7 +119,7 @@ Result<std::unique_ptr<SpillFile>> SpillFile::open(const SpillOptions& options) 
 
 SpillFile::~SpillFile() {
   munmap(base_, space_bytes_);
-  munmap(states_, space_bytes_ / kPageBytes);
+  munmap(states_, space_bytes_ / kPageBytes * sizeof(Page));
   close(fd_);
 }
 
@@ -228,23 +226,74 @@ SpillFile::Pages SpillFile::pages_of(std::span<const std::byte> range) const {
   return {offset / kPageBytes, (end + kPageBytes - 1) / kPageBytes};
 }
 
+template <typename Change>
+void SpillFile::update(std::size_t page, Change change) {
+  Page before = states_[page].load(std::memory_order_relaxed);
+  Page after = before;
+  do {
+    after = change(before);
+    if (after == before) return;
+  } while (!states_[page].compare_exchange_weak(before, after, std::memory_order_relaxed));
+  if (state_of(before) != kAbsent) add_resident(group_of(before), -1);
+  if (state_of(after) != kAbsent) add_resident(group_of(after), 1);
+}
+
+void SpillFile::add_resident(Group group, std::int64_t pages) {
+  all_.resident.fetch_add(pages, std::memory_order_relaxed);
+  if (group < groups_.size()) groups_[group].resident.fetch_add(pages, std::memory_order_relaxed);
+}
+
 void SpillFile::forget(Pages pages) {
-  std::int64_t gone = 0;
   for (std::size_t page = pages.begin; page < pages.end; ++page) {
-    if (states_[page].exchange(kAbsent, std::memory_order_relaxed) != kAbsent) ++gone;
+    update(page, [](Page) { return page_of(kAbsent, ChunkMemory::kUnheld); });
   }
-  resident_pages_.fetch_sub(gone, std::memory_order_relaxed);
 }
 
 bool SpillFile::touch(std::span<const std::byte> range) {
   const Pages pages = pages_of(range);
-  std::int64_t come = 0;
+  bool has_come = false;
   for (std::size_t page = pages.begin; page < pages.end; ++page) {
-    if (states_[page].load(std::memory_order_relaxed) == kHot) continue;
-    if (states_[page].exchange(kHot, std::memory_order_relaxed) == kAbsent) ++come;
+    if (state_of(states_[page].load(std::memory_order_relaxed)) == kHot) continue;
+    update(page, [&](Page now) {
+      has_come = has_come || state_of(now) == kAbsent;
+      return page_of(kHot, group_of(now));
+    });
   }
-  if (come > 0) resident_pages_.fetch_add(come, std::memory_order_relaxed);
-  return come > 0;
+  return has_come;
+}
+
+void SpillFile::begin(std::span<const std::byte> block) {
+  Pages pages = pages_of(block);
+  if (groups_.empty() || pages.begin == pages.end) return;
+  const auto first = static_cast<std::size_t>(block.data() - base_);
+  pages.begin = (first + kPageBytes - 1) / kPageBytes;
+  pages.end = (first + block.size()) / kPageBytes;
+  for (std::size_t page = pages.begin; page < pages.end; ++page) {
+    update(page, [](Page now) { return page_of(state_of(now), ChunkMemory::kUnheld); });
+  }
+}
+
+void SpillFile::assign(std::span<const std::byte> range, Group group) {
+  const Pages pages = pages_of(range);
+  for (std::size_t page = pages.begin; page < pages.end; ++page) {
+    update(page, [&](Page now) { return page_of(state_of(now), group); });
+  }
+}
+
+Status SpillFile::set_bound(Group group, std::int64_t bytes) {
+  REVERIE_RETURN_IF_ERROR(check_bound(bytes));
+  if (group >= ChunkMemory::kGroupsMax) {
+    return invalid_argument("a store may have {} tables with memory_bytes of their own at most",
+                            ChunkMemory::kGroupsMax);
+  }
+  while (groups_.size() <= group) groups_.emplace_back();
+  groups_[group].pages_max = bytes / static_cast<std::int64_t>(kPageBytes);
+  return {};
+}
+
+std::optional<std::int64_t> SpillFile::memory_bytes() const {
+  if (all_.pages_max == Bounded::kNone) return std::nullopt;
+  return all_.pages_max * static_cast<std::int64_t>(kPageBytes);
 }
 
 void SpillFile::read_ahead(std::span<const std::byte> range) const {
@@ -254,21 +303,28 @@ void SpillFile::read_ahead(std::span<const std::byte> range) const {
 }
 
 void SpillFile::shrink() {
-  if (resident_pages_.load(std::memory_order_relaxed) <= memory_pages_) return;
+  const auto is_over = [](const Bounded& bounded) { return bounded.is_over(); };
+  if (!all_.is_over() && std::none_of(groups_.begin(), groups_.end(), is_over)) return;
   if (!fork_guard_.check("store").ok()) return;
   const MutexLock lock(hand_mutex_);
-  const std::int64_t goal = memory_pages_ - memory_pages_ / kFreeShare;
+  for (Group group = 0; group < groups_.size(); ++group) shrink(groups_[group], group);
+  shrink(all_, std::nullopt);
+}
+
+void SpillFile::shrink(Bounded& bounded, std::optional<Group> group) {
+  if (!bounded.is_over()) return;
+  const std::int64_t goal = bounded.pages_max - bounded.pages_max / kFreeShare;
   // The first round may find hot pages alone.
   for (int round = 0; round < 2 && !is_broken_; ++round) {
-    const std::int64_t over = resident_pages_.load(std::memory_order_relaxed) - goal;
+    const std::int64_t over = bounded.resident.load(std::memory_order_relaxed) - goal;
     if (over <= 0) return;
-    sweep(over);
+    sweep(bounded, group, over);
   }
 }
 
 // Pages that are thought to be absent go with those around them: a reader may have had them read
 // without telling.
-void SpillFile::sweep(std::int64_t wanted) {
+void SpillFile::sweep(Bounded& bounded, std::optional<Group> group, std::int64_t wanted) {
   const std::size_t end = end_page_.load(std::memory_order_relaxed);
   std::vector<Pages> runs;
   std::int64_t dropped = 0;
@@ -280,22 +336,29 @@ void SpillFile::sweep(std::int64_t wanted) {
     run = {};
   };
   for (std::size_t step = 0; step < end && dropped < wanted; ++step) {
-    if (hand_ >= end) {
+    if (bounded.hand >= end) {
       close_run();
-      hand_ = 0;
+      bounded.hand = 0;
     }
-    const std::size_t page = hand_++;
-    std::uint8_t state = states_[page].load(std::memory_order_relaxed);
-    if (state == kHot) {
-      states_[page].compare_exchange_strong(state, kWarm, std::memory_order_relaxed);
+    const std::size_t page = bounded.hand++;
+    Page now = states_[page].load(std::memory_order_relaxed);
+    if (state_of(now) != kAbsent && group && group_of(now) != *group) {
       close_run();
       continue;
     }
-    if (state == kWarm) {
-      if (!states_[page].compare_exchange_strong(state, kAbsent, std::memory_order_relaxed)) {
+    if (state_of(now) == kHot) {
+      states_[page].compare_exchange_strong(now, page_of(kWarm, group_of(now)),
+                                            std::memory_order_relaxed);
+      close_run();
+      continue;
+    }
+    if (state_of(now) == kWarm) {
+      if (!states_[page].compare_exchange_strong(now, page_of(kAbsent, group_of(now)),
+                                                 std::memory_order_relaxed)) {
         close_run();
         continue;
       }
+      add_resident(group_of(now), -1);
       ++dropped;
       ++run_count;
     } else if (run_count == 0) {
@@ -306,7 +369,6 @@ void SpillFile::sweep(std::int64_t wanted) {
     if (run.end - run.begin >= kRunPagesMax) close_run();
   }
   close_run();
-  resident_pages_.fetch_sub(dropped, std::memory_order_relaxed);
   drop(runs);
 }
 

@@ -81,6 +81,54 @@ TEST(Spill, WhatIsTenTimesLargerThanItsMemoryIsReadBackAsItWas) {
   EXPECT_LE(spill->file_bytes(), 40'000'000) << "what is free from end to end goes back";
 }
 
+TEST(Spill, EachGroupStaysWithinItsOwnBoundAndTheOthersKeepTheirs) {
+  const auto opened = Spill::open({disk(), std::nullopt});
+  const auto spill = opened.ok() ? *opened : nullptr;
+  SKIP_WITHOUT_A_DISK(spill);
+  EXPECT_EQ(spill->set_bound(2, kMemoryBytesMin - 1).code(), StatusCode::kInvalidArgument);
+  ASSERT_TRUE(spill->set_bound(2, kMemoryBytesMin).ok());
+  ASSERT_TRUE(spill->set_bound(3, 2 * kMemoryBytesMin).ok());
+  std::vector<Buffer> buffers;
+  const auto group_of = [](std::uint64_t i) { return static_cast<ChunkMemory::Group>(1 + i % 3); };
+  for (std::uint64_t i = 0; i < 4'000; ++i) {
+    buffers.push_back(spill->allocate(40'000).value());
+    fill(buffers.back(), i);
+    const ChunkMemory::Range range = buffers.back().bytes();
+    spill->assign({&range, 1}, group_of(i));
+    spill->shrink();
+    ASSERT_LE(spill->resident_bytes(2), kMemoryBytesMin);
+    ASSERT_LE(spill->resident_bytes(3), 2 * kMemoryBytesMin);
+  }
+  // A third of all 160 MB has no bound, and is all there.
+  const std::int64_t bounded = spill->resident_bytes(2) + spill->resident_bytes(3);
+  EXPECT_GE(spill->resident_bytes() - bounded, 53'000'000);
+  EXPECT_GE(bounded, 2 * kMemoryBytesMin) << "more than half of what they may have";
+  Random random(1);
+  for (int batch = 0; batch < 40; ++batch) {
+    std::vector<std::size_t> drawn;
+    std::vector<ChunkMemory::Range> ranges;
+    for (int i = 0; i < 64; ++i) {
+      drawn.push_back(random.below(buffers.size()));
+      ranges.push_back(buffers[drawn.back()].bytes());
+    }
+    spill->prefetch(ranges);
+    for (const std::size_t i : drawn) ASSERT_TRUE(holds(buffers[i], i)) << i;
+    ASSERT_LE(spill->resident_bytes(2), kMemoryBytesMin);
+    ASSERT_LE(spill->resident_bytes(3), 2 * kMemoryBytesMin);
+  }
+  // What changes groups counts in the other at once.
+  const std::int64_t before = spill->resident_bytes(3);
+  std::int64_t moved = 0;
+  for (std::size_t i = 0; moved < 1'000'000; i += 3) {
+    const ChunkMemory::Range range = buffers[i].bytes();
+    spill->assign({&range, 1}, 3);
+    moved += 40'000;
+  }
+  EXPECT_GE(spill->resident_bytes(3), before + 1'000'000);
+  buffers.clear();
+  EXPECT_LE(spill->file_bytes(), 40'000'000);
+}
+
 TEST(Spill, BuffersOfAnySizeComeAndGoAndTheirSpaceIsUsedAgain) {
   const auto spill = spill_of();
   SKIP_WITHOUT_A_DISK(spill);
