@@ -18,7 +18,7 @@ namespace {
 
 // What reverie.Future is made of.
 struct RpcCall {
-  std::shared_ptr<CallState> state;
+  std::shared_ptr<PendingCall> state;
   nb::object pool;   // of the threads that run its callbacks
   nb::object value;  // once it was asked for
 };
@@ -62,7 +62,7 @@ void bind_rpc(nb::module_& m) {
       .def_prop_ro(
           "_pool", [](const RpcCall& self) { return self.pool; },
           nb::sig("def _pool(self) -> typing.Any"))
-      .def("done", [](const RpcCall& self) { return self.state->is_done.load(); })
+      .def("done", [](const RpcCall& self) { return self.state->is_done(); })
       .def(
           "wait",
           [](RpcCall& self, nb::handle timeout_s) {
@@ -171,7 +171,8 @@ void bind_rpc(nb::module_& m) {
                   "dict[str, object], timeout_s: float | None, idempotent: bool, pool: object) -> "
                   "typing.Any"))
       .def(
-          "cancel", [](RpcPeer& self, RpcCall& call) { self.cancel(*call.state); }, "call"_a)
+          "cancel", [](RpcPeer&, RpcCall& call) { without_gil([&] { call.state->cancel(); }); },
+          "call"_a)
       .def(
           "when_done",
           [](RpcPeer& self, RpcCall& call, nb::object callback) {

@@ -1,6 +1,6 @@
 #include "python/bindings/rpc.h"
 
-#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <nanobind/stl/string.h>
@@ -23,20 +23,6 @@ RpcErrorClasses& error_classes() {
   return *instance;
 }
 
-void complete(CallState& call, CallResult result, const std::weak_ptr<RpcTasks>& tasks,
-              const std::shared_ptr<CallState>& shared) {
-  bool has_callbacks = false;
-  {
-    MutexLock lock(call.mutex);
-    call.result = std::move(result);
-    call.is_done.store(true, std::memory_order_release);
-    has_callbacks = call.has_callbacks;
-    call.changed.notify_all();
-  }
-  if (!has_callbacks) return;
-  if (const auto open = tasks.lock()) open->push({{}, shared, false});
-}
-
 // None if they cannot be read, and the caller was told so.
 nb::object arguments_of(Peer& peer, const Request& request) {
   try {
@@ -56,98 +42,6 @@ void set_rpc_error_classes(nb::object remote, nb::object restarted) {
   error_classes() = {std::move(remote), std::move(restarted)};
 }
 
-// --- Tasks.
-
-void RpcTasks::push(RpcTask task) {
-  MutexLock lock(mutex_);
-  push_locked(std::move(task));
-}
-
-void RpcTasks::push_locked(RpcTask task) {
-  tasks_.push_back(std::move(task));
-  ready_.store(tasks_.size(), std::memory_order_relaxed);
-  if (idle_.empty() || (tasks_.size() == 1 && is_looking_.load())) return;
-  Waiter* const waiter = idle_.back();
-  idle_.pop_back();
-  waiter->is_woken = true;
-  ++coming_;
-  waiter->changed.notify_all();
-}
-
-void RpcTasks::withdraw(InboundId request) {
-  MutexLock lock(mutex_);
-  const std::size_t gone = std::erase_if(
-      tasks_, [&](const RpcTask& task) { return !task.done && task.request.id == request; });
-  ready_.store(tasks_.size(), std::memory_order_relaxed);
-  if (gone > 0 || !tells_withdrawn_) return;
-  RpcTask told;
-  told.request.id = request;
-  told.is_withdrawn = true;
-  push_locked(std::move(told));
-}
-
-void RpcTasks::tell_withdrawn() {
-  MutexLock lock(mutex_);
-  tells_withdrawn_ = true;
-}
-
-void RpcTasks::give_back(RpcTask task) {
-  MutexLock lock(mutex_);
-  tasks_.push_front(std::move(task));
-  ready_.store(tasks_.size(), std::memory_order_relaxed);
-}
-
-bool RpcTasks::take_locked(RpcTask& task, bool& needs_help) {
-  if (tasks_.empty()) return false;
-  task = std::move(tasks_.front());
-  tasks_.pop_front();
-  ready_.store(tasks_.size(), std::memory_order_relaxed);
-  needs_help = idle_.empty() && coming_ == 0;
-  return true;
-}
-
-bool RpcTasks::take(RpcTask& task, bool& needs_help) {
-  MutexLock lock(mutex_);
-  return take_locked(task, needs_help);
-}
-
-bool RpcTasks::wait(const Peer& peer, RpcTask& task, bool& needs_help) {
-  if (!is_looking_.exchange(true)) {
-    (void)peer.look([this] { return ready_.load(std::memory_order_relaxed) > 0; });
-    is_looking_.store(false);
-  }
-  MutexLock lock(mutex_);
-  while (!take_locked(task, needs_help)) {
-    if (is_closed_ || idle_.size() >= kIdleMax) return false;
-    Waiter waiter;
-    idle_.push_back(&waiter);
-    while (!waiter.is_woken) waiter.changed.wait(mutex_);
-    --coming_;
-  }
-  return true;
-}
-
-void RpcTasks::expect_thread() {
-  MutexLock lock(mutex_);
-  ++coming_;
-}
-
-void RpcTasks::thread_has_come() {
-  MutexLock lock(mutex_);
-  --coming_;
-}
-
-void RpcTasks::close() {
-  MutexLock lock(mutex_);
-  is_closed_ = true;
-  for (Waiter* const waiter : idle_) {
-    waiter->is_woken = true;
-    ++coming_;
-    waiter->changed.notify_all();
-  }
-  idle_.clear();
-}
-
 // --- The peer.
 
 RpcPeer::RpcPeer(const Peer::Options& options) : peer_(unwrap(Peer::make(options))) {
@@ -156,7 +50,7 @@ RpcPeer::RpcPeer(const Peer::Options& options) : peer_(unwrap(Peer::make(options
 
 void RpcPeer::define(const std::string& function, nb::object handler) {
   unwrap(peer_->define(function, [tasks = tasks_](Request request) {
-    tasks->push({std::move(request), nullptr, false});
+    tasks->push({.request = std::move(request)});
   }));
   if (!handler.is_none()) handlers_[function] = std::move(handler);
 }
@@ -192,33 +86,24 @@ Payload RpcPeer::encode_arguments(nb::handle args, nb::handle kwargs, bool lends
   return payload;
 }
 
-std::shared_ptr<CallState> RpcPeer::begin(nb::handle peer, nb::handle function, nb::handle args,
-                                          nb::handle kwargs, nb::handle timeout_s,
-                                          bool is_idempotent, bool lends) {
+std::shared_ptr<PendingCall> RpcPeer::begin(nb::handle peer, nb::handle function, nb::handle args,
+                                            nb::handle kwargs, nb::handle timeout_s,
+                                            bool is_idempotent, bool lends) {
   const std::string peer_name(text_argument("peer", peer));
   const std::string function_name(text_argument("function", function));
   CallOptions options;
   options.deadline = deadline(timeout_s);
   options.is_idempotent = is_idempotent;
   Payload payload = encode_arguments(args, kwargs, lends);
-  auto call = std::make_shared<CallState>();
-  call->caller = peer_;
-  call->peer = peer_name;
-  call->function = function_name;
-  const std::weak_ptr<RpcTasks> tasks = tasks_;
+  auto told = [tasks = std::weak_ptr(tasks_)](const std::shared_ptr<PendingCall>& call) {
+    if (const auto open = tasks.lock()) open->push({.done = call});
+  };
   const bool is_brief = payload.bulk_bytes() + payload.head.size() <= kBriefBytes;
   const auto go = [&] {
-    return peer_->call(
-        peer_name, function_name, std::move(payload), options,
-        [call, tasks](CallResult result) { complete(*call, std::move(result), tasks, call); });
+    return PendingCall::begin(peer_, peer_name, function_name, std::move(payload), options, told);
   };
   // A brief one keeps the interpreter's lock: nothing of the peer's waits for that.
-  call->id = unwrap(is_brief ? go() : without_gil(go));
-  return call;
-}
-
-void RpcPeer::cancel(CallState& call) {
-  without_gil([&] { peer_->cancel(call.id); });
+  return unwrap(is_brief ? go() : without_gil(go));
 }
 
 nb::object RpcPeer::sync(nb::handle peer, nb::handle function, nb::handle args, nb::handle kwargs,
@@ -228,7 +113,7 @@ nb::object RpcPeer::sync(nb::handle peer, nb::handle function, nb::handle args, 
     // The call has a deadline of its own.
     (void)wait_for(*call, TimePoint::max());
   } catch (nb::python_error&) {  // Ctrl-C
-    peer_->cancel(call->id);
+    call->cancel();
     throw;
   }
   nb::object value = value_of(*call);
@@ -236,12 +121,8 @@ nb::object RpcPeer::sync(nb::handle peer, nb::handle function, nb::handle args, 
   return value;
 }
 
-bool RpcPeer::when_done(const std::shared_ptr<CallState>& call, nb::object callback) {
-  {
-    MutexLock lock(call->mutex);
-    if (call->is_done.load(std::memory_order_relaxed) && !call->has_callbacks) return false;
-    call->has_callbacks = true;
-  }
+bool RpcPeer::when_done(const std::shared_ptr<PendingCall>& call, nb::object callback) {
+  if (!call->tell_when_done()) return false;
   // Its callbacks run under the interpreter's lock, which this thread holds: not before this one is
   // added.
   callbacks_[call.get()].push_back(std::move(callback));
@@ -250,28 +131,25 @@ bool RpcPeer::when_done(const std::shared_ptr<CallState>& call, nb::object callb
 
 nb::object RpcPeer::next_task(bool may_get_help) {
   while (true) {
-    RpcTask task;
-    bool needs_help = false;
-    bool has_task = false;
+    std::optional<ServingTask> next;
     {
       // One that is there is taken under the interpreter's lock: handing that over for each would
       // cost more than the task.
       const auto tasks = tasks_;
       const auto peer = peer_;
-      has_task = tasks->take(task, needs_help) ||
-                 without_gil([&] { return tasks->wait(*peer, task, needs_help); });
+      next = tasks->take();
+      if (!next) next = without_gil([&] { return tasks->wait(*peer); });
     }
-    if (!has_task) return nb::none();
+    if (!next) return nb::none();
+    ServingTask& task = *next;
+    const bool needs_help = task.needs_help;
     if (task.done) {
       const auto place = callbacks_.find(task.done.get());
       if (place == callbacks_.end()) continue;
       nb::list callbacks;
       for (const nb::object& callback : place->second) callbacks.append(callback);
       callbacks_.erase(place);
-      {
-        MutexLock lock(task.done->mutex);
-        task.done->has_callbacks = false;
-      }
+      task.done->set_told();
       return nb::make_tuple(callbacks, needs_help);
     }
     if (task.is_withdrawn) {
@@ -339,29 +217,20 @@ void RpcPeer::fail(std::uint64_t session, std::uint64_t call, int code, const st
 
 // --- Waiting.
 
-bool wait_for(CallState& call, TimePoint deadline) {
-  const auto is_done = [&call] { return call.is_done.load(std::memory_order_acquire); };
-  if (is_done()) return true;
-  Clock& clock = Clock::system();
-  const std::shared_ptr<Peer> peer = call.caller.lock();
-  return wait_in_slices(deadline, [&](TimePoint until) {
-    if (peer && peer->look(is_done)) return true;
-    MutexLock lock(call.mutex);
-    while (!is_done() && clock.wait_until(call.changed, call.mutex, until)) {
-    }
-    return is_done();
-  });
+bool wait_for(PendingCall& call, TimePoint deadline) {
+  return call.is_done() ||
+         wait_in_slices(deadline, [&call](TimePoint until) { return call.wait_until(until); });
 }
 
-nb::object value_of(CallState& call) {
-  const CallResult& result = call.result;
+nb::object value_of(const PendingCall& call) {
+  const CallResult& result = call.result();
   switch (result.kind) {
     case CallResult::Kind::kAnswer:
       return decode_value(result.payload);
     case CallResult::Kind::kRemoteError: {
       if (result.error_type.empty()) break;  // the library's own, of the other side
       nb::object error =
-          error_classes().remote(format("'{}' on '{}' raised {}: {}", call.function, call.peer,
+          error_classes().remote(format("'{}' on '{}' raised {}: {}", call.function(), call.peer(),
                                         result.error_type, result.status.message()));
       error.attr("error_type") = result.error_type;
       error.attr("error_text") = result.status.message();

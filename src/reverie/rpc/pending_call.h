@@ -1,0 +1,68 @@
+// PendingCall: a call of another peer's function whose caller waits for the answer, or asks for it
+// now and then.
+//
+//     REVERIE_ASSIGN_OR_RETURN(const auto call, PendingCall::begin(peer, "learner", "policy",
+//                                                                  std::move(payload), {}));
+//     if (call->wait_until(deadline)) use(call->result());
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "reverie/base/clock.h"
+#include "reverie/base/mutex.h"
+#include "reverie/rpc/peer.h"
+
+namespace reverie {
+
+// Thread-safe. Shared by the threads that wait and the one that completes the call.
+class PendingCall {
+ public:
+  // Told that the call is done, where Peer::Done is; once for each tell_when_done() that was true.
+  using Told = std::function<void(const std::shared_ptr<PendingCall>& call)>;
+
+  // Begins a call. An error of Peer::call: there is none. `peer` may be gone before the answer.
+  static Result<std::shared_ptr<PendingCall>> begin(const std::shared_ptr<Peer>& peer,
+                                                    std::string to, std::string function,
+                                                    Payload payload, const CallOptions& options,
+                                                    Told told = nullptr);
+  PendingCall(const PendingCall&) = delete;
+  PendingCall& operator=(const PendingCall&) = delete;
+
+  const std::string& peer() const { return to_; }
+  const std::string& function() const { return function_; }
+
+  bool is_done() const { return is_done_.load(std::memory_order_acquire); }
+  // Waits; false when the call is not done by then. Looks into shared memory first (Peer::look).
+  bool wait_until(TimePoint until);
+  // What it came to. Requires is_done().
+  const CallResult& result() const;
+  // The call ends with CANCELLED, unless it is done.
+  void cancel();
+
+  // Has `told` run once the call is done. False if it is done, and nothing is left to be told.
+  // Asked several times before, it is told once.
+  bool tell_when_done();
+  // What `told` was to lead to has happened: tell_when_done() is false from now on.
+  void set_told();
+
+ private:
+  PendingCall(std::weak_ptr<Peer> caller, std::string to, std::string function)
+      : caller_(std::move(caller)), to_(std::move(to)), function_(std::move(function)) {}
+  // True: `told` is to run.
+  bool complete(CallResult result);
+
+  const std::weak_ptr<Peer> caller_;
+  const std::string to_;
+  const std::string function_;
+  std::atomic<CallId> id_{0};
+  Mutex mutex_;
+  CondVar changed_;
+  CallResult result_;  // written once, before is_done_
+  std::atomic<bool> is_done_{false};
+  bool tells_ REVERIE_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace reverie

@@ -1,0 +1,97 @@
+#include "reverie/rpc/serving_queue.h"
+
+#include <utility>
+
+namespace reverie {
+
+void ServingQueue::push(ServingTask task) {
+  MutexLock lock(mutex_);
+  push_locked(std::move(task));
+}
+
+void ServingQueue::push_locked(ServingTask task) {
+  tasks_.push_back(std::move(task));
+  ready_.store(tasks_.size(), std::memory_order_relaxed);
+  if (idle_.empty() || (tasks_.size() == 1 && is_looking_.load())) return;
+  Waiter* const waiter = idle_.back();
+  idle_.pop_back();
+  wake_locked(*waiter);
+}
+
+void ServingQueue::wake_locked(Waiter& waiter) {
+  waiter.is_woken = true;
+  ++coming_;
+  waiter.changed.notify_all();
+}
+
+void ServingQueue::withdraw(InboundId request) {
+  MutexLock lock(mutex_);
+  const std::size_t gone = std::erase_if(
+      tasks_, [&](const ServingTask& task) { return !task.done && task.request.id == request; });
+  ready_.store(tasks_.size(), std::memory_order_relaxed);
+  if (gone > 0 || !tells_withdrawn_) return;
+  ServingTask told;
+  told.request.id = request;
+  told.is_withdrawn = true;
+  push_locked(std::move(told));
+}
+
+void ServingQueue::tell_withdrawn() {
+  MutexLock lock(mutex_);
+  tells_withdrawn_ = true;
+}
+
+void ServingQueue::give_back(ServingTask task) {
+  MutexLock lock(mutex_);
+  tasks_.push_front(std::move(task));
+  ready_.store(tasks_.size(), std::memory_order_relaxed);
+}
+
+std::optional<ServingTask> ServingQueue::take_locked() {
+  if (tasks_.empty()) return std::nullopt;
+  std::optional<ServingTask> task(std::move(tasks_.front()));
+  tasks_.pop_front();
+  ready_.store(tasks_.size(), std::memory_order_relaxed);
+  task->needs_help = idle_.empty() && coming_ == 0;
+  return task;
+}
+
+std::optional<ServingTask> ServingQueue::take() {
+  MutexLock lock(mutex_);
+  return take_locked();
+}
+
+std::optional<ServingTask> ServingQueue::wait(const Peer& peer) {
+  if (!is_looking_.exchange(true)) {
+    (void)peer.look([this] { return ready_.load(std::memory_order_relaxed) > 0; });
+    is_looking_.store(false);
+  }
+  MutexLock lock(mutex_);
+  while (true) {
+    if (std::optional<ServingTask> task = take_locked()) return task;
+    if (is_closed_ || idle_.size() >= kIdleMax) return std::nullopt;
+    Waiter waiter;
+    idle_.push_back(&waiter);
+    while (!waiter.is_woken) waiter.changed.wait(mutex_);
+    --coming_;
+  }
+}
+
+void ServingQueue::expect_thread() {
+  MutexLock lock(mutex_);
+  ++coming_;
+}
+
+void ServingQueue::thread_has_come() {
+  MutexLock lock(mutex_);
+  --coming_;
+}
+
+void ServingQueue::close() {
+  MutexLock lock(mutex_);
+  is_closed_ = true;
+  for (Waiter* const waiter : idle_) wake_locked(*waiter);
+  idle_.clear();
+}
+
+}  // namespace reverie

@@ -1,0 +1,122 @@
+#include "reverie/rpc/serving_queue.h"
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/eventually.h"
+
+namespace reverie {
+namespace {
+
+ServingTask request(std::uint64_t call) {
+  ServingTask task;
+  task.request.id = {1, call};
+  return task;
+}
+
+class ServingQueueTest : public ::testing::Test {
+ protected:
+  // The number of the next request; 0 if there is none.
+  std::uint64_t take() {
+    const std::optional<ServingTask> task = queue_.take();
+    return task ? task->request.id.call : 0;
+  }
+
+  ServingQueue queue_;
+  const std::unique_ptr<Peer> peer_ = [] {
+    Peer::Options options;
+    options.name = "serving";
+    return std::move(Peer::make(options)).value();
+  }();
+};
+
+TEST_F(ServingQueueTest, GivesTasksInTheirOrder) {
+  for (const std::uint64_t call : {1u, 2u, 3u}) queue_.push(request(call));
+  std::optional<ServingTask> first = queue_.take();
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->request.id, (InboundId{1, 1}));
+  EXPECT_EQ(take(), 2u);
+  queue_.give_back(std::move(*first));
+  EXPECT_EQ(take(), 1u) << "in front of the others";
+  EXPECT_EQ(take(), 3u);
+  EXPECT_FALSE(queue_.take());
+}
+
+TEST_F(ServingQueueTest, DoesNotHandOutARequestThatWasWithdrawn) {
+  queue_.push(request(1));
+  queue_.push(request(2));
+  queue_.tell_withdrawn();
+  queue_.withdraw({1, 1});
+  queue_.withdraw({9, 2});  // of another session
+  EXPECT_EQ(take(), 2u);
+  const std::optional<ServingTask> told = queue_.take();
+  ASSERT_TRUE(told) << "it was not there: it must have been handed out";
+  EXPECT_TRUE(told->is_withdrawn);
+  EXPECT_EQ(told->request.id, (InboundId{9, 2}));
+  EXPECT_FALSE(queue_.take());
+}
+
+TEST_F(ServingQueueTest, TellsOfRequestsThatWereHandedOutOnlyIfAskedTo) {
+  queue_.push(request(1));
+  EXPECT_EQ(take(), 1u);
+  queue_.withdraw({1, 1});
+  EXPECT_FALSE(queue_.take());
+}
+
+TEST_F(ServingQueueTest, SaysWhetherAThreadIsNeededForTheNextTask) {
+  for (std::uint64_t call = 1; call <= 3; ++call) queue_.push(request(call));
+  EXPECT_TRUE(queue_.take()->needs_help);
+  queue_.expect_thread();
+  EXPECT_FALSE(queue_.take()->needs_help) << "one is on its way";
+  queue_.thread_has_come();
+  EXPECT_TRUE(queue_.take()->needs_help) << "that one is here, and has a task";
+}
+
+TEST_F(ServingQueueTest, WakesAThreadForEachTaskAndAllWhenItCloses) {
+  std::atomic<std::uint64_t> sum{0};
+  std::atomic<int> ended{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&] {
+      while (const std::optional<ServingTask> task = queue_.wait(*peer_)) {
+        sum += task->request.id.call;
+      }
+      ++ended;
+    });
+  }
+  for (std::uint64_t call = 1; call <= 100; ++call) queue_.push(request(call));
+  EXPECT_TRUE(test::eventually([&] { return sum == 5050; }));
+  EXPECT_EQ(ended, 0);
+  queue_.close();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(ended, 3);
+}
+
+TEST_F(ServingQueueTest, LetsNoMoreThreadsWaitThanItNeeds) {
+  std::atomic<std::size_t> ended{0};
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < ServingQueue::kIdleMax + 2; ++i) {
+    threads.emplace_back([&] {
+      EXPECT_FALSE(queue_.wait(*peer_));
+      ++ended;
+    });
+  }
+  EXPECT_TRUE(test::eventually([&] { return ended == 2; }));
+  queue_.close();
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(ServingQueueTest, GivesWhatIsLeftAfterItIsClosed) {
+  queue_.push(request(1));
+  queue_.close();
+  ASSERT_TRUE(queue_.wait(*peer_));
+  EXPECT_FALSE(queue_.wait(*peer_));
+}
+
+}  // namespace
+}  // namespace reverie
