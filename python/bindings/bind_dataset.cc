@@ -1,11 +1,8 @@
-// Binds client/batch_stream.h, client/sample_feed.h and batches of a replay buffer, made ahead.
-#include <atomic>
+// Binds client/batch_stream.h, client/item_stream.h and transitions/replay_stream.h.
 #include <cmath>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,9 +19,8 @@
 #include "python/bindings/replay_buffer.h"
 #include "reverie/base/fork.h"
 #include "reverie/client/batch_stream.h"
-#include "reverie/client/hand_back.h"
-#include "reverie/client/prefetcher.h"
-#include "reverie/client/sample_feed.h"
+#include "reverie/client/item_stream.h"
+#include "reverie/transitions/replay_stream.h"
 
 namespace reverie::python {
 namespace {
@@ -42,10 +38,6 @@ std::optional<Duration> duration(nb::handle timeout_s) {
   return seconds(given);
 }
 
-TimePoint deadline_of(std::optional<Duration> timeout) {
-  return timeout ? Clock::system().now() + *timeout : TimePoint::max();
-}
-
 // Raises StopIteration where a stream is over in good order.
 [[noreturn]] void stop_iteration() {
   PyErr_SetNone(PyExc_StopIteration);
@@ -60,68 +52,60 @@ TimePoint deadline_of(std::optional<Duration> timeout) {
   raise(why);
 }
 
-// False in a forked child, where `stream` is released: its thread stayed with the parent, so there
-// is nothing to join, and locks may be held.
-template <typename T>
-bool is_of_this_process(const ForkGuard& guard, std::unique_ptr<T>& stream) {
-  if (guard.check("dataset").ok()) return true;
-  leave_to_parent(std::move(stream));
-  return false;
-}
-
-// A stream of batches that a prefetcher makes. `T` is a batch before it is Python's.
-template <typename T>
+// A stream of the library's as Python iterates over it. `T` is what its next() gives.
+template <typename Native, typename T>
 class Stream {
  public:
-  Stream(std::int64_t depth, typename Prefetcher<T>::Make make)
-      : prefetcher_(
-            std::make_unique<Prefetcher<T>>(static_cast<std::size_t>(depth), std::move(make))) {}
-  // One thread and one batch ahead for each of `makes`.
-  explicit Stream(std::vector<typename Prefetcher<T>::Make> makes)
-      : prefetcher_(std::make_unique<Prefetcher<T>>(makes.size(), std::move(makes),
-                                                    /*forgives_unwanted=*/true)) {}
+  explicit Stream(std::unique_ptr<Native> native) : native_(std::move(native)) {}
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
+  // In a forked child the stream's threads stayed with the parent, and its locks may be held.
   ~Stream() {
-    if (is_of_this_process()) close();
+    if (fork_guard_.check("dataset").ok()) {
+      close();
+    } else {
+      leave_to_parent(std::move(native_));
+    }
   }
 
+  Native* operator->() const { return native_.get(); }
+  void check() const { unwrap(fork_guard_.check("dataset")); }
+
   // Raises StopIteration when no batch came in time, or this is closed.
-  T next() { return *next_until(TimePoint::max()); }
+  T next(const WaitOptions& wait) { return *next_until(TimePoint::max(), wait); }
 
   // The same, but empty if no batch came by `until`: then it may be called again.
-  std::optional<T> next_until(TimePoint until) {
-    unwrap(fork_guard_.check("dataset"));
-    if (is_closed_ || is_over_) stop_iteration();
-    if (std::optional<T> ready = prefetcher_->next_now()) return ready;
+  std::optional<T> next_until(TimePoint until, WaitOptions wait) {
+    check();
+    if (is_over_) stop_iteration();
+    if (std::optional<T> ready = native_->next_now()) return ready;
     bool is_late = false;
-    WaitOptions wait;
-    wait.interrupted = [until, &is_late] {
-      is_late = Clock::system().now() >= until;
-      if (is_late) return true;
-      const GilHeld held;
-      return PyErr_CheckSignals() != 0;
-    };
-    Result<T> batch = without_gil([&] { return prefetcher_->next(wait); });
+    if (until != TimePoint::max()) {
+      wait.interrupted = [until, &is_late, asked = std::move(wait.interrupted)] {
+        is_late = Clock::system().now() >= until;
+        return is_late || asked();
+      };
+    }
+    Result<T> batch = without_gil([&] { return native_->next(wait); });
     if (batch.ok()) return std::move(batch).value();
     if (is_closed_) stop_iteration();
     if (is_late) return std::nullopt;
-    is_over_ = true;
+    is_over_ = batch.status().code() != StatusCode::kUnavailable;  // that may be over soon
     stop_or_raise(batch.status());
   }
 
-  // Ends the thread. Returns the batches that were not taken.
-  std::deque<T> close() {
-    unwrap(fork_guard_.check("dataset"));
-    is_closed_ = true;
+  // Ends the threads; `rest` is Native::close()'s.
+  template <typename... Rest>
+  void close(Rest&&... rest) {
+    check();
+    is_closed_ = is_over_ = true;
     const GilReleased released;
-    return prefetcher_->close();
+    native_->close(std::forward<Rest>(rest)...);
   }
-  bool is_of_this_process() { return python::is_of_this_process(fork_guard_, prefetcher_); }
 
  private:
   ForkGuard fork_guard_;
-  std::unique_ptr<Prefetcher<T>> prefetcher_;
+  std::unique_ptr<Native> native_;
   // The interpreter's lock guards these.
   bool is_closed_ = false;
   bool is_over_ = false;
@@ -135,43 +119,20 @@ class TableStream {
       : service_(std::move(service)),
         table_(options.table),
         stream_(std::make_unique<BatchStream>(service_, std::move(options))) {}
-  ~TableStream() {
-    if (is_of_this_process(fork_guard_, stream_)) close();
-  }
 
   nb::object next() {
-    unwrap(fork_guard_.check("dataset"));
-    if (ended_) stop_iteration();
     Waiting waiting(*service_, table_);
-    const WaitOptions wait = waiting.options();
-    std::optional<DrawnBatch> ready = stream_->next_now();
-    if (!ready) {
-      Result<DrawnBatch> next = without_gil([&] { return stream_->next(wait); });
-      if (!next.ok()) end(next.status());
-      ready = std::move(next).value();
-    }
+    DrawnBatch drawn = stream_.next(waiting.options());
     nb::object batch = nb::cast(PyBatch());
-    nb::cast<PyBatch&>(batch).take(std::move(*ready));
+    nb::cast<PyBatch&>(batch).take(std::move(drawn));
     return batch;
   }
-  void close() {
-    unwrap(fork_guard_.check("dataset"));
-    const GilReleased released;
-    stream_->close();
-  }
+  void close() { stream_.close(); }
 
  private:
-  [[noreturn]] void end(const Status& why) {
-    ended_ = why.code() != StatusCode::kUnavailable;  // that may be over soon
-    if (stream_->is_closed()) stop_iteration();
-    stop_or_raise(why);
-  }
-
-  ForkGuard fork_guard_;
   const std::shared_ptr<ReplayService> service_;
   const std::string table_;
-  std::unique_ptr<BatchStream> stream_;
-  bool ended_ = false;  // the interpreter's lock guards it
+  Stream<BatchStream, DrawnBatch> stream_;
 };
 
 void init_table_stream(TableStream* self, const ClientHandle& client, nb::handle table,
@@ -204,22 +165,16 @@ void init_table_stream(TableStream* self, const ClientHandle& client, nb::handle
 
 class SampleStream {
  public:
-  // `max_times_sampled` of the table: from 1 on items leave it with their samples.
-  SampleStream(const ClientHandle& client, SampleFeedOptions options, std::int64_t workers,
-               std::int64_t samples_max, std::int64_t max_times_sampled)
-      : service_(client.service()),
-        table_(options.table),
-        max_times_sampled_(max_times_sampled),
-        stream_(makes(client, std::move(options), workers, samples_max)) {}
-  ~SampleStream() {
-    if (stream_.is_of_this_process()) close(nb::none());
-  }
+  SampleStream(const ClientHandle& client, ItemStreamOptions options)
+      : are_spent_(options.max_times_sampled >= 1),
+        stream_(std::make_unique<ItemStream>(client.service(), std::move(options))) {}
 
   // (keys, probabilities, table sizes, priorities, times sampled, groups), where a group is (items,
   // columns, their paths, which of them are squeezed): neighbours that are alike.
   // None if `max_wait_s` is given and nothing came meanwhile.
   nb::object next(nb::handle max_wait_s) {
-    std::optional<FedSamples> next = stream_.next_until(deadline_of(duration(max_wait_s)));
+    std::optional<FedSamples> next =
+        stream_.next_until(deadline(max_wait_s), Waiting::for_signals());
     if (!next) return nb::none();
     FedSamples& fed = *next;
     nb::list groups;
@@ -244,131 +199,84 @@ class SampleStream {
   // What was drawn ahead goes back to a table that items leave with their samples. So does what
   // next() gave last, from item `used` on, unless that is None.
   void close(nb::handle used) {
-    std::vector<SampleBatch> batches;
-    if (!used.is_none() && max_times_sampled_ >= 1) {
+    SampleBatch unused;
+    if (are_spent_ && !used.is_none()) {
       const auto begin = static_cast<std::size_t>(integer_argument("used", used, 0));
-      if (begin < current_.size()) {
-        batches.emplace_back().take(current_, begin, current_.size() - begin, 0);
-      }
+      if (begin < current_.size()) unused.take(current_, begin, current_.size() - begin, 0);
       current_.clear();
     }
-    for (FedSamples& fed : stream_.close()) batches.push_back(std::move(fed.samples));
-    if (max_times_sampled_ < 1 || batches.empty()) return;
-    const GilReleased released;
-    hand_back_or_warn(*service_, table_, max_times_sampled_, batches, "max_in_flight_samples");
+    stream_.close(std::move(unused));
   }
 
  private:
-  using Make = Prefetcher<FedSamples>::Make;
-
-  static std::vector<Make> makes(const ClientHandle& client, SampleFeedOptions options,
-                                 std::int64_t workers, std::int64_t samples_max) {
-    options.is_local = client.local() != nullptr;
-    std::shared_ptr<SampleFeed::Budget> budget;
-    if (samples_max > 0) budget = std::make_shared<SampleFeed::Budget>(samples_max);
-    std::vector<Make> made;
-    for (std::int64_t i = 0; i < workers; ++i) {
-      made.emplace_back(SampleFeed(client.service(), options, budget));
-    }
-    return made;
-  }
-
-  const std::shared_ptr<ReplayService> service_;
-  const std::string table_;
-  const std::int64_t max_times_sampled_;
-  SampleBatch current_;  // what next() gave last
-  Stream<FedSamples> stream_;
+  const bool are_spent_;  // items leave their table with their samples
+  SampleBatch current_;   // what next() gave last
+  Stream<ItemStream, FedSamples> stream_;
 };
 
 void init_sample_stream(SampleStream* self, const ClientHandle& client, nb::handle table,
                         nb::handle request_max, nb::handle workers, nb::handle timeout_s,
                         nb::handle samples_max, nb::handle max_times_sampled) {
   unwrap(client.check());
-  SampleFeedOptions options;
-  options.table = text_argument("table", table);
-  options.request_max =
+  ItemStreamOptions options;
+  options.feed.table = text_argument("table", table);
+  options.feed.request_max =
       static_cast<std::size_t>(integer_argument("request_max", request_max, 1, kBatchMax));
-  options.timeout = duration(timeout_s);
-  const std::int64_t spent_after =
+  options.feed.timeout = duration(timeout_s);
+  options.feed.is_local = client.local() != nullptr;
+  options.feed.on_corrupt = client.on_corrupt();
+  options.thread_count =
+      static_cast<std::size_t>(integer_argument("workers", workers, 1, kDepthMax));
+  options.samples_max = integer_argument("samples_max", samples_max, 0);
+  options.max_times_sampled =
       nb::cast<std::int64_t>(max_times_sampled);  // as the package has it from the table
-  options.keeps_trajectories = spent_after >= 1;
-  options.on_corrupt = client.on_corrupt();
-  new (self)
-      SampleStream(client, std::move(options), integer_argument("workers", workers, 1, kDepthMax),
-                   integer_argument("samples_max", samples_max, 0), spent_after);
+  new (self) SampleStream(client, std::move(options));
 }
 
 // --- Of a replay buffer.
 
-class ReplayStream {
+class PyReplayStream {
  public:
-  ReplayStream(nb::object owner, std::size_t count, std::optional<Duration> timeout, bool distinct,
-               std::int64_t depth)
+  PyReplayStream(nb::object owner, ReplayStreamOptions options)
       : owner_(std::move(owner)),
-        arrays_(python_buffer().buffer()->plan(), count),
-        beta_(std::make_shared<std::atomic<double>>(python_buffer().beta().value_or(0))),
-        stream_(depth, maker(timeout, distinct)) {}
+        stream_(std::make_unique<ReplayStream>(buffer().buffer(), options)),
+        arrays_(stream_->layout()) {}
 
   nb::object next() {
+    stream_.check();
     // Batches that are drawn from now on get the weights of the updates so far.
-    beta_->store(python_buffer().beta().value_or(0), std::memory_order_relaxed);
-    std::vector<Buffer> buffers = stream_.next();
+    stream_->set_beta(buffer().beta().value_or(0));
+    std::vector<Buffer> buffers = stream_.next(Waiting::for_signals());
     std::vector<nb::object> arrays;
     for (std::size_t i = 0; i < buffers.size(); ++i) {
       const TensorSpec& spec = arrays_.specs()[i];
       arrays.push_back(array_from_buffer(spec.dtype, spec.shape, std::move(buffers[i])));
     }
-    return arrays_.fold(python_buffer().structures(), arrays);
+    return arrays_.fold(buffer().structures(), arrays);
   }
   void close() { stream_.close(); }
 
  private:
-  PyReplayBuffer& python_buffer() const { return nb::cast<PyReplayBuffer&>(owner_); }
-
-  Prefetcher<std::vector<Buffer>>::Make maker(std::optional<Duration> timeout, bool distinct) {
-    ReplayBufferDraw draw;
-    draw.count = arrays_.count();
-    draw.distinct = distinct;
-    draw.beta = python_buffer().beta();
-    draw.over_buffer = python_buffer().weighs_over_buffer();
-    return [buffer = python_buffer().buffer(), beta = beta_, draw, timeout,
-            specs = std::vector<TensorSpec>(arrays_.specs().begin(), arrays_.specs().end())](
-               const WaitOptions& wait) mutable -> Result<std::vector<Buffer>> {
-      std::vector<Buffer> buffers;
-      std::vector<std::byte*> places;
-      for (const TensorSpec& spec : specs) {
-        const auto size =
-            static_cast<std::size_t>(element_count(spec.shape)) * dtype_size_bytes(spec.dtype);
-        REVERIE_ASSIGN_OR_RETURN(Buffer made, Allocator::heap().allocate(size));
-        places.push_back(made.data());
-        buffers.push_back(std::move(made));
-      }
-      if (draw.beta) draw.beta = beta->load(std::memory_order_relaxed);
-      draw.deadline = deadline_of(timeout);
-      Status status = buffer->sample(draw, replay_targets(buffer->plan(), places), wait);
-      // An empty buffer is an end in good order: no thread adds any more.
-      if (status.code() == StatusCode::kFailedPrecondition) {
-        status = deadline_exceeded("{}", status.message());
-      }
-      REVERIE_RETURN_IF_ERROR(status);
-      return buffers;
-    };
-  }
+  PyReplayBuffer& buffer() const { return nb::cast<PyReplayBuffer&>(owner_); }
 
   nb::object owner_;
+  Stream<ReplayStream, std::vector<Buffer>> stream_;
   ReplayArrays arrays_;
-  std::shared_ptr<std::atomic<double>> beta_;
-  Stream<std::vector<Buffer>> stream_;
 };
 
-void init_replay_stream(ReplayStream* self, nb::object buffer, nb::handle batch_size,
+void init_replay_stream(PyReplayStream* self, nb::object buffer, nb::handle batch_size,
                         nb::handle timeout_s, bool distinct, nb::handle prefetch) {
-  unwrap(nb::cast<PyReplayBuffer&>(buffer).check());
-  const auto count =
+  const auto& owner = nb::cast<PyReplayBuffer&>(buffer);
+  unwrap(owner.check());
+  ReplayStreamOptions options;
+  options.batch_size =
       static_cast<std::size_t>(integer_argument("batch_size", batch_size, 1, kBatchMax));
-  const auto timeout = duration(timeout_s);
-  const std::int64_t depth = integer_argument("prefetch", prefetch, 1, kDepthMax);
-  new (self) ReplayStream(std::move(buffer), count, timeout, distinct, depth);
+  options.timeout = duration(timeout_s);
+  options.distinct = distinct;
+  options.depth = static_cast<std::size_t>(integer_argument("prefetch", prefetch, 1, kDepthMax));
+  options.over_buffer = owner.weighs_over_buffer();
+  options.beta = owner.beta();
+  new (self) PyReplayStream(std::move(buffer), options);
 }
 
 }  // namespace
@@ -398,13 +306,13 @@ void bind_dataset(nb::module_& m) {
            "None if nothing came within ``max_wait_s``.")
       .def("close", &SampleStream::close, "used"_a = nb::none(),
            nb::sig("def close(self, used: int | None = None) -> None"));
-  nb::class_<ReplayStream>(m, "ReplayStream", "See ``reverie.ReplayBuffer.dataset``.")
+  nb::class_<PyReplayStream>(m, "ReplayStream", "See ``reverie.ReplayBuffer.dataset``.")
       .def("__init__", &init_replay_stream, "buffer"_a, "batch_size"_a, "timeout_s"_a.none(),
            "distinct"_a, "prefetch"_a,
            nb::sig("def __init__(self, buffer: ReplayBuffer, batch_size: int, timeout_s: float | "
                    "None, distinct: bool, prefetch: int) -> None"))
-      .def("next", &ReplayStream::next, nb::sig("def next(self) -> dict[str, typing.Any]"))
-      .def("close", &ReplayStream::close);
+      .def("next", &PyReplayStream::next, nb::sig("def next(self) -> dict[str, typing.Any]"))
+      .def("close", &PyReplayStream::close);
 }
 
 }  // namespace reverie::python

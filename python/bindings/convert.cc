@@ -151,12 +151,17 @@ std::string column_text(std::string_view path) {
   return path.empty() ? std::string("the array") : format("column '{}'", path);
 }
 
-WaitOptions Waiting::options() {
+WaitOptions Waiting::for_signals() {
   WaitOptions options;
   options.interrupted = [] {
     const GilHeld held;
     return PyErr_CheckSignals() != 0;
   };
+  return options;
+}
+
+WaitOptions Waiting::options() {
+  WaitOptions options = for_signals();
   options.still_waiting = [this](double waited_s) { report(waited_s); };
   return options;
 }

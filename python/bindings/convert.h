@@ -139,6 +139,8 @@ class Waiting {
  public:
   Waiting(ReplayService& service, std::string_view table) : service_(&service), table_(table) {}
   WaitOptions options();
+  // For a wait that is not on a table: only looks for signals.
+  static WaitOptions for_signals();
   // The table to speak of from now on.
   void set_table(std::string_view table) { table_ = table; }
 

@@ -67,50 +67,10 @@ bool is_batch_name(std::string_view name) {
   return name == "truncated";
 }
 
-ReplayArrays::ReplayArrays(const TransitionPlan& plan, std::size_t count)
-    : obs_count_(plan.obs().size()),
-      action_count_(plan.action().size()),
-      count_(count),
-      has_mask_(plan.options().has_sequences()),
-      has_hindsight_(plan.options().hindsight.has_value()) {
-  const TransitionOptions& options = plan.options();
-  const auto item_count = static_cast<std::int64_t>(count);
-  const Shape items{item_count};
-  const Shape steps =
-      options.has_sequences() ? Shape{item_count, std::int64_t{options.steps_max()}} : items;
-  const auto add = [&](const char* name, DType dtype, Shape shape) {
-    specs_.push_back({name, dtype, std::move(shape)});
-  };
-  const auto add_leaves = [&](const std::string& name, std::span<const TensorSpec> leaves,
-                              bool has_stack) {
-    for (const TensorSpec& leaf : leaves) {
-      Shape shape = steps;
-      if (has_stack && options.frame_stack > 1) shape.push_back(options.frame_stack);
-      shape.insert(shape.end(), leaf.shape.begin(), leaf.shape.end());
-      specs_.push_back(
-          {leaf.name.empty() ? name : name + "/" + leaf.name, leaf.dtype, std::move(shape)});
-    }
-  };
-  add_leaves("obs", plan.obs(), true);
-  add_leaves("action", plan.action(), false);
-  add("reward", DType::kFloat32, steps);
-  add_leaves("next_obs", plan.obs(), true);
-  add("terminated", DType::kBool, steps);
-  add("discount", DType::kFloat32, steps);
-  if (has_mask_) add("mask", DType::kBool, steps);
-  add("weights", DType::kFloat32, items);
-  add("tickets", DType::kUInt64, items);
-  if (has_hindsight_) add("hindsight", DType::kBool, items);
-  for (const TensorSpec& spec : specs_) {
-    size_bytes_ +=
-        static_cast<std::size_t>(element_count(spec.shape)) * dtype_size_bytes(spec.dtype);
-  }
-}
-
 std::vector<nb::object> ReplayArrays::make() const {
   std::vector<nb::object> arrays;
-  arrays.reserve(specs_.size());
-  for (const TensorSpec& spec : specs_) arrays.push_back(new_array(spec.dtype, spec.shape));
+  arrays.reserve(specs().size());
+  for (const TensorSpec& spec : specs()) arrays.push_back(new_array(spec.dtype, spec.shape));
   return arrays;
 }
 
@@ -123,17 +83,17 @@ nb::object ReplayArrays::fold(const ReplayStructures& structures,
     next += count;
     return python::fold(structure, leaves);
   };
-  set(dict, kObs, nest(structures.obs, obs_count_));
-  const nb::object action = nest(structures.action, action_count_);
+  set(dict, kObs, nest(structures.obs, layout_.obs_count()));
+  const nb::object action = nest(structures.action, layout_.action_count());
   set(dict, kAction, structures.extra.empty() ? action : nb::object(action["action"]));
   set(dict, kReward, *next++);
-  set(dict, kNextObs, nest(structures.obs, obs_count_));
+  set(dict, kNextObs, nest(structures.obs, layout_.obs_count()));
   set(dict, kTerminated, *next++);
   set(dict, kDiscount, *next++);
-  if (has_mask_) set(dict, kMask, *next++);
+  if (layout_.has_mask()) set(dict, kMask, *next++);
   set(dict, kWeights, *next++);
   set(dict, kTickets, *next++);
-  if (has_hindsight_) set(dict, kHindsight, *next++);
+  if (layout_.has_hindsight()) set(dict, kHindsight, *next++);
   for (const std::string& name : structures.extra) dict[name.c_str()] = action[name.c_str()];
   return dict;
 }
@@ -145,7 +105,7 @@ std::vector<nb::object> ReplayArrays::find(nb::handle dict,
                             str_of(nb::repr(dict))));
   }
   std::vector<nb::object> arrays;
-  arrays.reserve(specs_.size());
+  arrays.reserve(specs().size());
   const auto add_nest = [&](Key key, const std::string& structure, std::size_t count) {
     nb::object nest = get(dict, key);
     if (key == kAction && !structures.extra.empty()) {
@@ -174,47 +134,26 @@ std::vector<nb::object> ReplayArrays::find(nb::handle dict,
       arrays.push_back(nb::borrow(leaves[taken->leaf_of_column(i)]));
     }
   };
-  add_nest(kObs, structures.obs, obs_count_);
-  add_nest(kAction, structures.action, action_count_);
+  add_nest(kObs, structures.obs, layout_.obs_count());
+  add_nest(kAction, structures.action, layout_.action_count());
   arrays.push_back(get(dict, kReward));
-  add_nest(kNextObs, structures.obs, obs_count_);
+  add_nest(kNextObs, structures.obs, layout_.obs_count());
   arrays.push_back(get(dict, kTerminated));
   arrays.push_back(get(dict, kDiscount));
-  if (has_mask_) arrays.push_back(get(dict, kMask));
+  if (layout_.has_mask()) arrays.push_back(get(dict, kMask));
   arrays.push_back(get(dict, kWeights));
   arrays.push_back(get(dict, kTickets));
-  if (has_hindsight_) arrays.push_back(get(dict, kHindsight));
+  if (layout_.has_hindsight()) arrays.push_back(get(dict, kHindsight));
   for (std::size_t i = 0; i < arrays.size(); ++i) {
-    if (fits(arrays[i], specs_[i])) [[likely]] {
+    if (fits(arrays[i], specs()[i])) [[likely]] {
       continue;
     }
     raise(invalid_argument(
         "out['{}'] is not a writable, row-major {} array of shape {}, which this batch needs; give "
         "out=None for new arrays",
-        specs_[i].name, dtype_name(specs_[i].dtype), shape_text(specs_[i].shape)));
+        specs()[i].name, dtype_name(specs()[i].dtype), shape_text(specs()[i].shape)));
   }
   return arrays;
-}
-
-ReplayBufferTargets replay_targets(const TransitionPlan& plan, std::span<std::byte* const> places) {
-  ReplayBufferTargets targets;
-  TransitionTargets& to = targets.transitions;
-  const auto take = [&](std::size_t count) {
-    const auto taken = places.first(count);
-    places = places.subspan(count);
-    return taken;
-  };
-  to.obs = take(plan.obs().size());
-  to.action = take(plan.action().size());
-  to.reward = reinterpret_cast<float*>(take(1)[0]);
-  to.next_obs = take(plan.obs().size());
-  to.terminated = reinterpret_cast<std::uint8_t*>(take(1)[0]);
-  to.discount = reinterpret_cast<float*>(take(1)[0]);
-  if (plan.options().has_sequences()) to.mask = reinterpret_cast<std::uint8_t*>(take(1)[0]);
-  targets.weights = reinterpret_cast<float*>(take(1)[0]);
-  targets.tickets = reinterpret_cast<std::uint64_t*>(take(1)[0]);
-  if (plan.options().hindsight) to.hindsight = reinterpret_cast<std::uint8_t*>(take(1)[0]);
-  return targets;
 }
 
 }  // namespace reverie::python

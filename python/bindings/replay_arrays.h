@@ -9,12 +9,13 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <nanobind/nanobind.h>
 
 #include "reverie/tensor/tensor.h"
-#include "reverie/transitions/replay_buffer.h"
+#include "reverie/transitions/replay_batch_layout.h"
 
 namespace reverie::python {
 
@@ -35,13 +36,11 @@ bool is_batch_name(std::string_view name);
 // What the arrays of a batch of some size are, in the order of the dict, nests leaf by leaf.
 class ReplayArrays {
  public:
-  ReplayArrays(const TransitionPlan& plan, std::size_t count);
+  explicit ReplayArrays(ReplayBatchLayout layout) : layout_(std::move(layout)) {}
 
-  std::size_t count() const { return count_; }
-  // The bytes of all arrays together.
-  std::size_t size_bytes() const { return size_bytes_; }
-  // One for each array. The names are for messages: "obs", or "obs/position".
-  std::span<const TensorSpec> specs() const { return specs_; }
+  const ReplayBatchLayout& layout() const { return layout_; }
+  std::size_t count() const { return layout_.count(); }
+  std::span<const TensorSpec> specs() const { return layout_.specs(); }
 
   // New arrays, and the dict around them.
   std::vector<nb::object> make() const;
@@ -50,16 +49,7 @@ class ReplayArrays {
   std::vector<nb::object> find(nb::handle dict, const ReplayStructures& structures) const;
 
  private:
-  std::size_t obs_count_;
-  std::size_t action_count_;
-  std::size_t count_;
-  std::size_t size_bytes_ = 0;
-  bool has_mask_;
-  bool has_hindsight_;
-  std::vector<TensorSpec> specs_;
+  ReplayBatchLayout layout_;
 };
-
-// The targets of a sample: one place for each array. `places` outlives them.
-ReplayBufferTargets replay_targets(const TransitionPlan& plan, std::span<std::byte* const> places);
 
 }  // namespace reverie::python

@@ -321,7 +321,7 @@ nb::object PyReplayBuffer::sample(nb::handle batch_size, nb::handle given_beta, 
   wait_for_buffer(draw.deadline);
   const std::shared_ptr<ReplayBuffer> buffer = this->buffer();
   if (!arrays_ || arrays_->count() != draw.count) {
-    arrays_ = std::make_shared<const ReplayArrays>(buffer->plan(), draw.count);
+    arrays_ = std::make_shared<const ReplayArrays>(ReplayBatchLayout(buffer->plan(), draw.count));
   }
   // Held: making arrays may let another thread sample, whose batch is of another size.
   const std::shared_ptr<const ReplayArrays> sizes = arrays_;
@@ -331,9 +331,9 @@ nb::object PyReplayBuffer::sample(nb::handle batch_size, nb::handle given_beta, 
   std::vector<std::byte*> places;
   places.reserve(arrays.size());
   for (const nb::object& array : arrays) places.push_back(array_data(array));
-  const ReplayBufferTargets targets = replay_targets(buffer->plan(), places);
+  const ReplayBufferTargets targets = sizes->layout().targets(places);
   Waiting waiting(*service_, kTable);
-  const bool is_brief = draw.count <= kBriefItems && sizes->size_bytes() <= kBriefBytes;
+  const bool is_brief = draw.count <= kBriefItems && sizes->layout().size_bytes() <= kBriefBytes;
   unwrap(without_gil_in_waits(is_brief, waiting.options(), [&](const WaitOptions& wait) {
     return buffer->sample(draw, targets, wait);
   }));
@@ -348,12 +348,12 @@ nb::object PyReplayBuffer::read(nb::handle begin, nb::handle count) {
   const std::shared_ptr<ReplayBuffer> buffer = this->buffer();
   SampleBatch items = without_gil([&] { return table_->read(skip, wanted); });
   if (items.empty()) return nb::none();
-  const ReplayArrays sizes(buffer->plan(), items.size());
+  const ReplayArrays sizes(ReplayBatchLayout(buffer->plan(), items.size()));
   const std::vector<nb::object> arrays = sizes.make();
   nb::object batch = sizes.fold(structures_, arrays);
   std::vector<std::byte*> places;
   for (const nb::object& array : arrays) places.push_back(array_data(array));
-  const ReplayBufferTargets targets = replay_targets(buffer->plan(), places);
+  const ReplayBufferTargets targets = sizes.layout().targets(places);
   unwrap(without_gil([&] { return buffer->gather(items.trajectories(), targets.transitions); }));
   std::ranges::copy(items.tickets(), targets.tickets);
   std::fill_n(targets.weights, items.size(), 1.0f);

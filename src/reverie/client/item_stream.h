@@ -1,0 +1,63 @@
+// ItemStream: items of a table for a reader who takes them one by one, drawn ahead by several
+// threads.
+//
+//     ItemStream stream(service, {.feed = {.table = "replay", .request_max = 64}});
+//     while (Result<FedSamples> fed = stream.next({}); fed.ok()) read(*fed);
+//
+//     SampleFeed --+
+//     SampleFeed --+--> queue, at most one batch per thread --> next() next() ...
+//     SampleFeed --+
+//
+// Where items leave their table with their samples (a queue), close() hands back what was not
+// taken. A batch that comes too late ends the stream only if the reader waits for it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "reverie/client/prefetcher.h"
+#include "reverie/client/sample_feed.h"
+#include "reverie/service/replay_service.h"
+
+namespace reverie {
+
+struct ItemStreamOptions {
+  SampleFeedOptions feed = {};
+  std::size_t thread_count = 1;
+  std::int64_t samples_max = 0;  // of all threads together; 0: no bound
+  // Samples after which an item leaves its table, below 1 where it does not.
+  std::int64_t max_times_sampled = 0;
+};
+
+// One thread at a time in next(); close() from any.
+class ItemStream {
+ public:
+  // Requires a thread at least.
+  ItemStream(std::shared_ptr<ReplayService> service, ItemStreamOptions options);
+  ItemStream(const ItemStream&) = delete;
+  ItemStream& operator=(const ItemStream&) = delete;
+  ~ItemStream() { close(); }
+
+  // The next items, at least one. OUT_OF_RANGE behind the last of samples_max, DEADLINE_EXCEEDED
+  // when none came within the feed's timeout; CANCELLED once closed or interrupted; else what the
+  // service says.
+  Result<FedSamples> next(const WaitOptions& wait) { return prefetcher_.next(wait); }
+  // The next items if they are there already, without a wait.
+  std::optional<FedSamples> next_now() { return prefetcher_.next_now(); }
+  // Ends the threads and hands back what was not taken, behind `unused`: samples of the last next()
+  // that the reader has no use for. A warning tells of samples that are lost. Idempotent.
+  void close(SampleBatch unused = {});
+
+ private:
+  static std::vector<Prefetcher<FedSamples>::Make> feeds(
+      const std::shared_ptr<ReplayService>& service, const ItemStreamOptions& options);
+
+  const std::shared_ptr<ReplayService> service_;
+  const std::string table_;
+  const std::int64_t max_times_sampled_;
+  Prefetcher<FedSamples> prefetcher_;
+};
+
+}  // namespace reverie

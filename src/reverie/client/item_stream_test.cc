@@ -1,0 +1,97 @@
+#include "reverie/client/item_stream.h"
+
+#include <memory>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/faucet.h"
+
+namespace reverie {
+namespace {
+
+class ItemStreamTest : public ::testing::Test {
+ protected:
+  // Three items a request, and one that does not come is too late.
+  static ItemStreamOptions options() {
+    ItemStreamOptions made;
+    made.feed.table = "replay";
+    made.feed.request_max = 3;
+    made.feed.is_local = true;
+    made.feed.timeout = Duration::zero();
+    return made;
+  }
+  // The keys of what comes until the stream ends, and why it does.
+  static std::vector<std::uint64_t> keys_until_end(ItemStream& stream, Status& end) {
+    std::vector<std::uint64_t> keys;
+    while (true) {
+      const Result<FedSamples> fed = stream.next({});
+      if (!fed.ok()) {
+        end = fed.status();
+        return keys;
+      }
+      const auto some = fed->samples.keys();
+      keys.insert(keys.end(), some.begin(), some.end());
+    }
+  }
+
+  std::shared_ptr<Faucet> service_ = std::make_shared<Faucet>();
+};
+
+TEST_F(ItemStreamTest, ItemsComeInOrderUntilNoneIsInTime) {
+  service_->add_ones(7);
+  ItemStream stream(service_, options());
+  Status end;
+  EXPECT_EQ(keys_until_end(stream, end), (std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(end.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_FALSE(stream.next_now().has_value());
+}
+
+TEST_F(ItemStreamTest, TheBoundOnSamplesIsAnEndOfItsOwn) {
+  service_->add_ones(100);
+  ItemStreamOptions bounded = options();
+  bounded.samples_max = 8;
+  ItemStream stream(service_, bounded);
+  Status end;
+  EXPECT_EQ(keys_until_end(stream, end).size(), 8u);
+  EXPECT_EQ(end.code(), StatusCode::kOutOfRange);
+}
+
+TEST_F(ItemStreamTest, WhatIsUnusedGoesBackInFrontOfWhatWasNotTaken) {
+  service_->spent_after["replay"] = 1;
+  service_->add_ones(6);
+  ItemStreamOptions spent = options();
+  spent.max_times_sampled = 1;
+  ItemStream stream(service_, spent);
+  FedSamples fed = stream.next({}).value();
+  ASSERT_EQ(fed.samples.size(), 3u);
+  SampleBatch unused;
+  unused.take(fed.samples, 1, 2, 0);  // the reader has used the first
+  stream.close(std::move(unused));
+  // The second request may have been made before the stream was closed.
+  const std::vector<std::uint64_t> all{1, 2, 3, 4, 5};
+  ASSERT_TRUE(service_->returned.size() == 2 || service_->returned.size() == 5);
+  for (std::size_t i = 0; i < service_->returned.size(); ++i) {
+    EXPECT_EQ(service_->returned[i], all[i]);
+  }
+}
+
+TEST_F(ItemStreamTest, NothingGoesBackToATableWhoseItemsStay) {
+  service_->add_ones(6);
+  ItemStream stream(service_, options());
+  FedSamples fed = stream.next({}).value();
+  stream.close(std::move(fed.samples));
+  EXPECT_TRUE(service_->returned.empty());
+}
+
+TEST_F(ItemStreamTest, AClosedStreamGivesNothing) {
+  service_->add_ones(9);
+  ItemStream stream(service_, options());
+  stream.close();
+  stream.close();
+  EXPECT_EQ(stream.next({}).status().code(), StatusCode::kCancelled);
+  EXPECT_FALSE(stream.next_now().has_value());
+}
+
+}  // namespace
+}  // namespace reverie

@@ -1,0 +1,50 @@
+// ReplayBatchLayout: which arrays a batch of a replay buffer is made of, and in which order.
+//
+//     obs..., action..., reward, next_obs..., terminated, discount, (mask,) weights, tickets,
+//     (hindsight)
+//
+// The leaves of observations and of actions are arrays of their own, `[B, ...]`, or `[B, T, ...]`
+// where items are sequences.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "reverie/base/status.h"
+#include "reverie/tensor/tensor.h"
+#include "reverie/transitions/replay_buffer.h"
+
+namespace reverie {
+
+class ReplayBatchLayout {
+ public:
+  // For `count` items of a buffer of that plan.
+  ReplayBatchLayout(const TransitionPlan& plan, std::size_t count);
+
+  std::size_t count() const { return count_; }
+  std::size_t obs_count() const { return obs_count_; }  // leaves
+  std::size_t action_count() const { return action_count_; }
+  bool has_mask() const { return has_mask_; }
+  bool has_hindsight() const { return has_hindsight_; }
+  // The bytes of all arrays together.
+  std::size_t size_bytes() const { return size_bytes_; }
+  // One for each array. The names are for messages: "obs", or "obs/position".
+  std::span<const TensorSpec> specs() const { return specs_; }
+
+  // New memory for each array.
+  Result<std::vector<Buffer>> allocate(Allocator& allocator) const;
+  // The targets of a sample into the arrays at `places`, which must outlive them.
+  ReplayBufferTargets targets(std::span<std::byte* const> places) const;
+
+ private:
+  std::size_t count_;
+  std::size_t obs_count_;
+  std::size_t action_count_;
+  bool has_mask_;
+  bool has_hindsight_;
+  std::size_t size_bytes_ = 0;
+  std::vector<TensorSpec> specs_;
+};
+
+}  // namespace reverie
