@@ -26,10 +26,10 @@ void bind_batcher(nb::module_& m) {
           [](Batcher* self, nb::handle size, nb::handle dim, nb::handle queue_size,
              double timeout_s, nb::handle output, nb::object device) {
             Batcher::Options options;
-            options.size = static_cast<std::size_t>(integer_argument("size", size, 1, 1 << 30));
-            options.dim = static_cast<std::size_t>(integer_argument("dim", dim, 0, 63));
+            options.size = integer_argument<std::size_t>("size", size, 1, 1 << 30);
+            options.dim = integer_argument<std::size_t>("dim", dim, 0, 63);
             options.queue_size =
-                static_cast<std::size_t>(integer_argument("queue_size", queue_size, 1, 1 << 30));
+                integer_argument<std::size_t>("queue_size", queue_size, 1, 1 << 30);
             options.timeout_s = timeout_s;
             options.output = framework_named(std::string(text_argument("output", output)));
             options.device = std::move(device);

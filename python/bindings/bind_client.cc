@@ -21,6 +21,7 @@
 #include "reverie/checkpoint/checkpoint_worker.h"
 #include "reverie/client/batch.h"
 #include "reverie/client/insert_step.h"
+#include "reverie/service/time_limit.h"
 
 namespace reverie::python {
 namespace {
@@ -49,45 +50,13 @@ std::vector<T> copy_of(std::span<const T> values) {
   return {values.begin(), values.end()};
 }
 
-// The time of a call whose request has no deadline of its own.
-class TimeLimit {
- public:
-  explicit TimeLimit(nb::handle timeout_s) : until_(deadline(timeout_s)) {
-    if (!timeout_s.is_none()) timeout_s_ = number_argument("timeout_s", timeout_s);
-  }
-
-  // `wait`, ended at that time too. Must not outlive this.
-  WaitOptions limit(WaitOptions wait) {
-    wait.interrupted = [this, asked = std::move(wait.interrupted)] {
-      is_late_ = Clock::system().now() >= until_;
-      return is_late_ || (asked && asked());
-    };
-    if (until_ != TimePoint::max()) wait.still_waiting = nullptr;
-    return wait;
-  }
-  bool is_late() const { return is_late_; }
-  Status lateness() const {
-    return deadline_exceeded("no server answered within {} s", timeout_s_);
-  }
-  // What the wait came to.
-  Status judge(Status status) const {
-    return is_late_ && status.code() == StatusCode::kCancelled ? lateness() : std::move(status);
-  }
-
- private:
-  const TimePoint until_;
-  double timeout_s_ = 0;
-  bool is_late_ = false;
-};
-
 nb::object sample_batch(const ClientHandle& self, nb::handle table, nb::handle batch_size,
                         nb::handle timeout_s, nb::handle beta, nb::handle weights,
                         nb::handle distinct, nb::handle pad, nb::handle out) {
   unwrap(self.check());
   SampleRequest request;
   request.table = text_argument("table", table);
-  request.count =
-      static_cast<std::size_t>(integer_argument("batch_size", batch_size, 1, kBatchMax));
+  request.count = integer_argument<std::size_t>("batch_size", batch_size, 1, kBatchMax);
   request.min_count = request.count;
   request.distinct = flag_argument("distinct", distinct);
   const BatchOptions options{flag_argument("pad", pad), nullptr};
@@ -232,13 +201,13 @@ nb::tuple mutate(const ClientHandle& self, nb::handle table, nb::handle deletes,
   const Updates updates(tickets, ticket_priorities, keys, key_priorities);
   MutateRequest request = updates.request(name);
   request.deletes = deleted;
-  TimeLimit time(timeout_s);
+  TimeLimit time(timeout_argument(timeout_s), Clock::system());
   Waiting waiting(*self.service(), request.table);
   const bool is_brief = self.local() != nullptr && deleted.size() + updates.count() <= kBriefItems;
   const MutateResult result = without_gil_in_waits(
       is_brief, time.limit(waiting.options()),
       [&](const WaitOptions& wait) { return mutate_and_wait(*self.service(), request, wait); });
-  unwrap(time.judge(result.status));
+  unwrap(time.outcome(result.status));
   return nb::make_tuple(result.updated, result.deleted, result.missing);
 }
 
@@ -283,15 +252,15 @@ nb::tuple lookup(const ClientHandle& self, nb::handle table, nb::handle keys) {
 void reset(const ClientHandle& self, nb::handle table, nb::handle timeout_s) {
   unwrap(self.check());
   const std::string_view name = text_argument("table", table);
-  TimeLimit time(timeout_s);
+  TimeLimit time(timeout_argument(timeout_s), Clock::system());
   Waiting waiting(*self.service(), name);
   const WaitOptions wait = time.limit(waiting.options());
-  unwrap(time.judge(without_gil([&] { return reset_and_wait(*self.service(), name, wait); })));
+  unwrap(time.outcome(without_gil([&] { return reset_and_wait(*self.service(), name, wait); })));
 }
 
 nb::list info(const ClientHandle& self, nb::handle timeout_s) {
   unwrap(self.check());
-  TimeLimit time(timeout_s);
+  TimeLimit time(timeout_argument(timeout_s), Clock::system());
   Waiting waiting(*self.service(), "");
   const WaitOptions wait = time.limit(waiting.options());
   try {
@@ -309,7 +278,7 @@ std::string checkpoint(const ClientHandle& self, nb::bytes payload, nb::handle t
     raise(unimplemented(
         "a payload does not travel to a server; give it where the store is: Server.checkpoint"));
   }
-  TimeLimit time(timeout_s);
+  TimeLimit time(timeout_argument(timeout_s), Clock::system());
   Waiting waiting(*self.service(), "");
   const WaitOptions wait = time.limit(waiting.options());
   const std::span<const std::byte> bytes(static_cast<const std::byte*>(payload.data()),
@@ -322,7 +291,7 @@ std::string checkpoint(const ClientHandle& self, nb::bytes payload, nb::handle t
                ? remote->checkpoint_and_wait(wait.interrupted)
                : checkpoint::checkpoint_and_wait(*self.local(), bytes, wait.interrupted);
   });
-  unwrap(time.judge(path.status()));
+  unwrap(time.outcome(path.status()));
   return std::move(path).value();
 }
 

@@ -1,5 +1,4 @@
 // Binds client/batch_stream.h, client/item_stream.h and transitions/replay_stream.h.
-#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -26,17 +25,6 @@ namespace reverie::python {
 namespace {
 
 constexpr std::int64_t kDepthMax = 1024;
-
-std::optional<Duration> duration(nb::handle timeout_s) {
-  if (timeout_s.is_none()) return std::nullopt;
-  const double given = number_argument("timeout_s", timeout_s);
-  if (std::isnan(given) || given < 0) {
-    raise(invalid_argument(
-        "timeout_s is {}; it must be at least 0 (now or never), or None to wait without limit",
-        given));
-  }
-  return seconds(given);
-}
 
 // Raises StopIteration where a stream is over in good order.
 [[noreturn]] void stop_iteration() {
@@ -142,16 +130,15 @@ void init_table_stream(TableStream* self, const ClientHandle& client, nb::handle
   unwrap(client.check());
   BatchStreamOptions options;
   options.table = text_argument("table", table);
-  options.batch_size =
-      static_cast<std::size_t>(integer_argument("batch_size", batch_size, 1, kBatchMax));
-  options.timeout = duration(timeout_s);
+  options.batch_size = integer_argument<std::size_t>("batch_size", batch_size, 1, kBatchMax);
+  options.timeout = timeout_argument(timeout_s);
   options.weighing = weighing_argument(beta, weights);
   options.distinct = distinct;
   options.pad = pad;
   options.drop_last = drop_last;
   options.on_corrupt = client.on_corrupt();
   if (!prefetch.is_none()) {
-    options.depth = static_cast<std::size_t>(integer_argument("prefetch", prefetch, 0, kDepthMax));
+    options.depth = integer_argument<std::size_t>("prefetch", prefetch, 0, kDepthMax);
   }
   options.is_far = client.local() == nullptr;
   if (!options.is_far) {
@@ -201,7 +188,7 @@ class SampleStream {
   void close(nb::handle used) {
     SampleBatch unused;
     if (are_spent_ && !used.is_none()) {
-      const auto begin = static_cast<std::size_t>(integer_argument("used", used, 0));
+      const auto begin = integer_argument<std::size_t>("used", used, 0);
       if (begin < current_.size()) unused.take(current_, begin, current_.size() - begin, 0);
       current_.clear();
     }
@@ -221,12 +208,11 @@ void init_sample_stream(SampleStream* self, const ClientHandle& client, nb::hand
   ItemStreamOptions options;
   options.feed.table = text_argument("table", table);
   options.feed.request_max =
-      static_cast<std::size_t>(integer_argument("request_max", request_max, 1, kBatchMax));
-  options.feed.timeout = duration(timeout_s);
+      integer_argument<std::size_t>("request_max", request_max, 1, kBatchMax);
+  options.feed.timeout = timeout_argument(timeout_s);
   options.feed.is_local = client.local() != nullptr;
   options.feed.on_corrupt = client.on_corrupt();
-  options.thread_count =
-      static_cast<std::size_t>(integer_argument("workers", workers, 1, kDepthMax));
+  options.thread_count = integer_argument<std::size_t>("workers", workers, 1, kDepthMax);
   options.samples_max = integer_argument("samples_max", samples_max, 0);
   options.max_times_sampled =
       nb::cast<std::int64_t>(max_times_sampled);  // as the package has it from the table
@@ -269,11 +255,10 @@ void init_replay_stream(PyReplayStream* self, nb::object buffer, nb::handle batc
   const auto& owner = nb::cast<PyReplayBuffer&>(buffer);
   unwrap(owner.check());
   ReplayStreamOptions options;
-  options.batch_size =
-      static_cast<std::size_t>(integer_argument("batch_size", batch_size, 1, kBatchMax));
-  options.timeout = duration(timeout_s);
+  options.batch_size = integer_argument<std::size_t>("batch_size", batch_size, 1, kBatchMax);
+  options.timeout = timeout_argument(timeout_s);
   options.distinct = distinct;
-  options.depth = static_cast<std::size_t>(integer_argument("prefetch", prefetch, 1, kDepthMax));
+  options.depth = integer_argument<std::size_t>("prefetch", prefetch, 1, kDepthMax);
   options.over_buffer = owner.weighs_over_buffer();
   options.beta = owner.beta();
   new (self) PyReplayStream(std::move(buffer), options);

@@ -135,7 +135,7 @@ class Pool {
   nb::object reset(nb::handle seed, nb::handle batch) const {
     const std::size_t index = batch_index(batch);
     std::optional<std::uint64_t> given;
-    if (!seed.is_none()) given = static_cast<std::uint64_t>(integer_argument("seed", seed, 0));
+    if (!seed.is_none()) given = integer_argument<std::uint64_t>("seed", seed, 0);
     if (pool_->done(index)) {
       unwrap(briefly([&] { return pool_->reset(index, given); }));
     } else {
@@ -158,7 +158,7 @@ class Pool {
     for (std::size_t i = 0; i < count; ++i) {
       const nb::object seed = seeds[i];
       if (seed.is_none()) continue;
-      what.seeds[i] = static_cast<std::uint64_t>(integer_argument("seed", seed, 0));
+      what.seeds[i] = integer_argument<std::uint64_t>("seed", seed, 0);
     }
     const TimePoint until = Clock::system().now() + seconds(timeout_s_);
     unwrap(without_gil([&] { return pool_->reset_some(index, what, until, signalled); }));
@@ -209,12 +209,10 @@ class Pool {
   }
 
   std::size_t batch_index(nb::handle batch) const {
-    return static_cast<std::size_t>(
-        integer_argument("batch", batch, 0, static_cast<std::int64_t>(pool_->batch_count()) - 1));
+    return integer_argument<std::size_t>("batch", batch, 0, pool_->batch_count() - 1);
   }
   std::size_t env_index(nb::handle env) const {
-    return static_cast<std::size_t>(
-        integer_argument("env_index", env, 0, static_cast<std::int64_t>(pool_->env_count()) - 1));
+    return integer_argument<std::size_t>("env_index", env, 0, pool_->env_count() - 1);
   }
 
   bool has_right_layout(PyArrayObject* array, DType dtype) const {
@@ -271,17 +269,15 @@ void init_pool(Pool* self, nb::handle id, nb::handle num_envs, nb::handle num_ba
                nb::handle num_threads, nb::handle seed, bool first_step_resets,
                const std::string& autoreset, const Options& options, double timeout_s,
                nb::object batch_class, bool copy) {
-  constexpr auto kMax = [](std::size_t n) { return static_cast<std::int64_t>(n); };
   NativePoolOptions pool;
-  pool.env_count = static_cast<std::size_t>(
-      integer_argument("num_envs", num_envs, 1, kMax(NativePool::kEnvCountMax)));
-  pool.batch_count = static_cast<std::size_t>(
-      integer_argument("num_batches", num_batches, 1, kMax(NativePool::kBatchCountMax)));
+  pool.env_count = integer_argument<std::size_t>("num_envs", num_envs, 1, NativePool::kEnvCountMax);
+  pool.batch_count =
+      integer_argument<std::size_t>("num_batches", num_batches, 1, NativePool::kBatchCountMax);
   if (!num_threads.is_none()) {
-    pool.thread_count = static_cast<std::size_t>(
-        integer_argument("num_threads", num_threads, 0, kMax(NativePool::kThreadCountMax)));
+    pool.thread_count =
+        integer_argument<std::size_t>("num_threads", num_threads, 0, NativePool::kThreadCountMax);
   }
-  if (!seed.is_none()) pool.seed = static_cast<std::uint64_t>(integer_argument("seed", seed, 0));
+  if (!seed.is_none()) pool.seed = integer_argument<std::uint64_t>("seed", seed, 0);
   pool.first_step_resets = first_step_resets;
   pool.autoreset = autoreset == "NextStep"   ? NativeAutoreset::kNextStep
                    : autoreset == "Disabled" ? NativeAutoreset::kDisabled

@@ -78,7 +78,7 @@ void init_store(Store* self, nb::list tables, nb::handle max_bytes, nb::handle m
   store.registry = &registry();
   store.memory = chunk_memory(memory);
   std::optional<std::uint64_t> given;
-  if (!seed.is_none()) given = static_cast<std::uint64_t>(integer_argument("seed", seed, 0));
+  if (!seed.is_none()) given = integer_argument<std::uint64_t>("seed", seed, 0);
   const std::optional<checkpoint::WorkerOptions> worker = checkpoint_options(checkpoints);
   new (self) Store(unwrap(without_gil([&] {
                      return worker

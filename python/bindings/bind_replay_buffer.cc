@@ -18,8 +18,8 @@ namespace reverie::python {
 namespace {
 
 std::uint32_t small_integer(const char* name, nb::handle value, std::int64_t least) {
-  return static_cast<std::uint32_t>(
-      integer_argument(name, value, least, std::numeric_limits<std::int32_t>::max()));
+  return integer_argument<std::uint32_t>(name, value, least,
+                                         std::numeric_limits<std::int32_t>::max());
 }
 
 // (strategy, share, achieved, desired), which the package has checked, or None.
@@ -41,7 +41,7 @@ void init(PyReplayBuffer* self, nb::handle capacity, nb::handle num_envs, nb::ha
           nb::handle burn_in, bool pad_sequences, nb::handle hindsight, nb::handle codec,
           bool is_finished) {
   TransitionOptions options;
-  options.capacity = static_cast<std::size_t>(integer_argument("capacity", capacity, 1));
+  options.capacity = integer_argument<std::size_t>("capacity", capacity, 1);
   options.env_count = small_integer("num_envs", num_envs, 1);
   options.frame_stack = small_integer("frame_stack", frame_stack, 1);
   options.n_step = small_integer("n_step", n_step, 1);
@@ -58,7 +58,7 @@ void init(PyReplayBuffer* self, nb::handle capacity, nb::handle num_envs, nb::ha
   std::optional<double> exponent;
   if (!alpha.is_none()) exponent = number_argument("alpha", alpha);
   std::optional<std::uint64_t> given_seed;
-  if (!seed.is_none()) given_seed = static_cast<std::uint64_t>(integer_argument("seed", seed, 0));
+  if (!seed.is_none()) given_seed = integer_argument<std::uint64_t>("seed", seed, 0);
   new (self) PyReplayBuffer(options, exponent, nb::borrow(beta), weights_argument(weights),
                             given_seed, is_finished);
 }

@@ -103,8 +103,8 @@ void bind_rpc(nb::module_& m) {
             options.uses_unix = uses_unix;
             options.uses_tcp = uses_tcp;
             options.uses_shared_memory = uses_shared_memory;
-            options.calls_max = static_cast<std::size_t>(
-                integer_argument("max_pending_calls", calls_max, 1, 1 << 24));
+            options.calls_max =
+                integer_argument<std::size_t>("max_pending_calls", calls_max, 1, 1 << 24);
             options.dead_after = seconds(dead_after_s);
             options.find_timeout = seconds(find_timeout_s);
             new (self) RpcPeer(options);

@@ -219,7 +219,7 @@ ClientHandle connect(const std::vector<std::string>& addresses, std::string toke
                      nb::handle seed, bool raises_corrupt) {
   const OnCorrupt on_corrupt = on_corrupt_of(raises_corrupt);
   std::optional<std::uint64_t> given_seed;
-  if (!seed.is_none()) given_seed = static_cast<std::uint64_t>(integer_argument("seed", seed, 0));
+  if (!seed.is_none()) given_seed = integer_argument<std::uint64_t>("seed", seed, 0);
   ReverbClientOptions options;
   if (!retry_timeout_s.is_none()) {
     const double given = number_argument("retry_timeout_s", retry_timeout_s);

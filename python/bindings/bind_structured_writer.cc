@@ -153,8 +153,8 @@ void init_writer(PyStructuredWriter* self, const ClientHandle& client,
   options.chunks.chunk_length = chunk_length_argument("chunk_length", chunk_length);
   // The patterns' tables are looked at by the service, as those of Reverb's writer are.
   options.validate_items = false;
-  options.max_in_flight_items = static_cast<std::size_t>(integer_argument(
-      "max_in_flight_items", max_in_flight_items, 1, std::numeric_limits<std::uint32_t>::max()));
+  options.max_in_flight_items = integer_argument<std::size_t>(
+      "max_in_flight_items", max_in_flight_items, 1, std::numeric_limits<std::uint32_t>::max());
   Waiting waiting(*client.service(), "");
   const WaitOptions wait = waiting.options();
   options.seed = unwrap(without_gil([&] { return client.next_seed(wait); }));

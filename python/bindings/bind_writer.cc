@@ -28,14 +28,12 @@
 namespace reverie::python {
 namespace {
 
-constexpr std::int64_t kCountMax = std::numeric_limits<std::uint32_t>::max();
-
 ChunkOptions chunk_options(nb::handle num_keep_alive_refs, std::string_view length_name,
                            nb::handle length, CodecChoice codec) {
   ChunkOptions options;
   options.codec = codec;
-  options.num_keep_alive_refs = static_cast<std::uint32_t>(
-      integer_argument("num_keep_alive_refs", num_keep_alive_refs, 1, kCountMax));
+  options.num_keep_alive_refs =
+      integer_argument<std::uint32_t>("num_keep_alive_refs", num_keep_alive_refs, 1);
   options.chunk_length = chunk_length_argument(length_name, length);
   return options;
 }
@@ -274,7 +272,7 @@ void init_trajectory_writer(Writer* self, const ClientHandle& client,
       chunk_options(num_keep_alive_refs, "chunk_length", chunk_length, codec_argument(codec));
   options.validate_items = flag_argument("validate_items", validate_items);
   options.max_in_flight_items =
-      static_cast<std::size_t>(integer_argument("max_in_flight_items", max_in_flight_items, 1));
+      integer_argument<std::size_t>("max_in_flight_items", max_in_flight_items, 1);
   new (self) Writer(client, options);
 }
 

@@ -115,8 +115,8 @@ double number_argument(std::string_view name, nb::handle value) {
   return number;
 }
 
-std::int64_t integer_argument(std::string_view name, nb::handle value, std::int64_t least,
-                              std::int64_t most) {
+std::int64_t checked_integer(std::string_view name, nb::handle value, std::int64_t least,
+                             std::int64_t most) {
   if (PyIndex_Check(value.ptr()) == 0 || PyBool_Check(value.ptr())) {
     raise_type_error(format("{} is {}; it must be an integer", name, str_of(nb::repr(value))));
   }
@@ -136,15 +136,20 @@ std::int64_t integer_argument(std::string_view name, nb::handle value, std::int6
   return given;
 }
 
-TimePoint deadline(nb::handle timeout_s) {
-  if (timeout_s.is_none()) return TimePoint::max();
+std::optional<Duration> timeout_argument(nb::handle timeout_s) {
+  if (timeout_s.is_none()) return std::nullopt;
   const double given = number_argument("timeout_s", timeout_s);
   if (std::isnan(given) || given < 0) {
     raise(invalid_argument(
         "timeout_s is {}; it must be at least 0 (now or never), or None to wait without limit",
         given));
   }
-  return Clock::system().now() + seconds(given);
+  return seconds(given);
+}
+
+TimePoint deadline(nb::handle timeout_s) {
+  const std::optional<Duration> timeout = timeout_argument(timeout_s);
+  return timeout ? Clock::system().now() + *timeout : TimePoint::max();
 }
 
 std::string column_text(std::string_view path) {

@@ -122,11 +122,21 @@ std::string_view text_argument(std::string_view name, nb::handle value);
 double number_argument(std::string_view name, nb::handle value);
 // True or False, of Python or NumPy.
 bool flag_argument(std::string_view name, nb::handle value);
-// An integer in [least, most].
-std::int64_t integer_argument(std::string_view name, nb::handle value, std::int64_t least,
-                              std::int64_t most = std::numeric_limits<std::int64_t>::max());
+std::int64_t checked_integer(std::string_view name, nb::handle value, std::int64_t least,
+                             std::int64_t most);
+// An integer in [least, most]; without `most`, in what `T` holds, and 64 bits with a sign.
+template <typename T = std::int64_t>
+T integer_argument(std::string_view name, nb::handle value, std::int64_t least,
+                   std::type_identity_t<T> most = std::numeric_limits<T>::max()) {
+  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+  const std::int64_t bound =
+      std::in_range<std::int64_t>(most) ? static_cast<std::int64_t>(most) : kMost;
+  return static_cast<T>(checked_integer(name, value, least, bound));
+}
 // "timeout_s" as every waiting call takes it: None waits without limit, 0 is now or never. Refuses
 // what is negative or not a number.
+std::optional<Duration> timeout_argument(nb::handle timeout_s);
+// When that is up, from now on.
 TimePoint deadline(nb::handle timeout_s);
 
 // A name for messages: "column 'obs/position'", or "the array" where the nest is a single one.

@@ -66,8 +66,7 @@ void EnvPoolCore::set_results(nb::object batch_class, std::string structure, boo
 }
 
 std::size_t EnvPoolCore::batch_argument(nb::handle batch) const {
-  return static_cast<std::size_t>(integer_argument(
-      "batch", batch, 0, static_cast<std::int64_t>(view().shape().batch_count) - 1));
+  return integer_argument<std::size_t>("batch", batch, 0, view().shape().batch_count - 1);
 }
 
 std::vector<std::int32_t> EnvPoolCore::env_argument(nb::handle env_ids) const {

@@ -313,7 +313,7 @@ nb::object PyReplayBuffer::sample(nb::handle batch_size, nb::handle given_beta, 
                           nb::handle(Py_False)));
   }
   ReplayBufferDraw draw;
-  draw.count = static_cast<std::size_t>(integer_argument("batch_size", batch_size, 1, kBatchMax));
+  draw.count = integer_argument<std::size_t>("batch_size", batch_size, 1, kBatchMax);
   draw.distinct = distinct;
   draw.deadline = deadline(timeout_s);
   draw.beta = beta(given_beta);
@@ -343,8 +343,8 @@ nb::object PyReplayBuffer::sample(nb::handle batch_size, nb::handle given_beta, 
 
 nb::object PyReplayBuffer::read(nb::handle begin, nb::handle count) {
   unwrap(check());
-  const auto skip = static_cast<std::size_t>(integer_argument("begin", begin, 0));
-  const auto wanted = static_cast<std::size_t>(integer_argument("count", count, 1, kBatchMax));
+  const auto skip = integer_argument<std::size_t>("begin", begin, 0);
+  const auto wanted = integer_argument<std::size_t>("count", count, 1, kBatchMax);
   const std::shared_ptr<ReplayBuffer> buffer = this->buffer();
   SampleBatch items = without_gil([&] { return table_->read(skip, wanted); });
   if (items.empty()) return nb::none();

@@ -1,7 +1,5 @@
 #include "python/bindings/writer_support.h"
 
-#include <limits>
-
 namespace reverie::python {
 
 CodecChoice codec_argument(nb::handle codec) {
@@ -15,8 +13,7 @@ CodecChoice codec_argument(nb::handle codec) {
 
 std::optional<std::uint32_t> chunk_length_argument(std::string_view name, nb::handle length) {
   if (length.is_none()) return std::nullopt;
-  return static_cast<std::uint32_t>(
-      integer_argument(name, length, 1, std::numeric_limits<std::uint32_t>::max()));
+  return integer_argument<std::uint32_t>(name, length, 1);
 }
 
 TimePoint deadline(nb::handle timeout_ms, nb::handle timeout_s) {

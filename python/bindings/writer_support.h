@@ -81,8 +81,8 @@ void bind_ends(nb::class_<Face>& type) {
       [](Face& self, nb::handle block_until_num_items, nb::handle timeout_ms,
          nb::handle timeout_s) {
         const InUse in_use(self.calls());
-        const auto pending = static_cast<std::size_t>(
-            integer_argument("block_until_num_items", block_until_num_items, 0));
+        const auto pending =
+            integer_argument<std::size_t>("block_until_num_items", block_until_num_items, 0);
         const TimePoint until = deadline(timeout_ms, timeout_s);
         unwrap(
             without_gil([&] { return self.writer().flush(pending, until, self.wait_options()); }));
