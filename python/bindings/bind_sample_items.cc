@@ -1,4 +1,4 @@
-// Binds client/sample_feed.h as the items of `Client.sample`: Reverb's samples, one by one.
+// Binds client/item_reader.h as the items of `Client.sample`: Reverb's samples, one by one.
 //
 //     feed        [ 64 items ]  one request, one gather
 //     next()      item, item, item ...  each with arrays of its own
@@ -22,17 +22,10 @@
 #include "python/bindings/nest.h"
 #include "python/bindings/python_api.h"
 #include "reverie/base/format.h"
-#include "reverie/client/sample_feed.h"
-#include "reverie/service/table_describer.h"
+#include "reverie/client/item_reader.h"
 
 namespace reverie::python {
 namespace {
-
-// The bounds of one request, and of the memory that its items take.
-constexpr std::size_t kItemsAhead = 64;
-constexpr std::size_t kBytesAhead = std::size_t{1} << 20;
-// With fewer items to come, asking whether they may be drawn ahead costs more than it saves.
-constexpr std::int64_t kWorthAsking = 4;
 
 // An instance of a NamedTuple's class: these are tuples with another name.
 nb::object named_tuple(nb::handle type, std::span<nb::object> fields) {
@@ -46,23 +39,15 @@ nb::object named_tuple(nb::handle type, std::span<nb::object> fields) {
 
 class SampleItems {
  public:
-  SampleItems(const ClientHandle& client, std::string table, std::int64_t count,
-              std::optional<Duration> timeout, bool emits_timesteps, bool unpacks, nb::object info,
-              nb::object sample)
+  SampleItems(const ClientHandle& client, ItemReaderOptions options, bool emits_timesteps,
+              bool unpacks, nb::object info, nb::object sample)
       : client_(client),
-        table_(std::move(table)),
-        left_(count),
+        table_(options.table),
         emits_timesteps_(emits_timesteps),
         unpacks_(unpacks),
         info_type_(std::move(info)),
-        sample_type_(std::move(sample)) {
-    SampleFeedOptions options;
-    options.table = table_;
-    options.timeout = timeout;
-    options.bytes_max = kBytesAhead;
-    budget_ = std::make_shared<SampleFeed::Budget>(count);
-    feed_ = std::make_unique<SampleFeed>(client_.service(), std::move(options), budget_);
-  }
+        sample_type_(std::move(sample)),
+        reader_(client.service(), std::move(options), client.tables_drawn_ahead()) {}
 
   nb::object next() {
     unwrap(client_.check());
@@ -70,17 +55,18 @@ class SampleItems {
       raise(failed_precondition(
           "this iterator is in use by another call, in another thread; give each thread its own"));
     }
-    if (left_ == 0) {
+    if (reader_.left() == 0) {
       PyErr_SetNone(PyExc_StopIteration);
       raise_pending();
     }
-    if (group_ == fed_.groups.size()) refill();
-    const nb::object item = make();
-    --left_;
-    if (++row_ == fed_.groups[group_].count) {
-      row_ = 0;
-      ++group_;
+    if (reader_.needs_draw()) {
+      const Busy busy(is_busy_);
+      Waiting waiting(*client_.service(), table_);
+      const WaitOptions wait = waiting.options();
+      unwrap(without_gil([&] { return reader_.draw(wait); }));
     }
+    nb::object item = make(reader_.peek());
+    reader_.take();
     return item;
   }
 
@@ -97,42 +83,13 @@ class SampleItems {
     bool& flag_;
   };
 
-  void refill() {
-    const Busy busy(is_busy_);
-    fed_ = {};
-    group_ = 0;
-    row_ = 0;
-    Waiting waiting(*client_.service(), table_);
-    const WaitOptions wait = waiting.options();
-    // The first item comes alone, and shows that a server answers requests for the others.
-    if (has_begun_ && !has_asked_ && left_ >= kWorthAsking && !client_.local()) {
-      has_asked_ = true;
-      if (may_draw_ahead(wait)) feed_->set_request_max(kItemsAhead);
-    }
-    fed_ = unwrap(without_gil([&] { return (*feed_)(wait); }));
-    has_begun_ = true;
-  }
-
-  // What is drawn from a table whose samples are spent would be gone with this iterator.
-  bool may_draw_ahead(const WaitOptions& wait) {
-    auto& known = client_.tables_drawn_ahead();
-    if (const auto found = known.find(table_); found != known.end()) return found->second;
-    const auto infos = without_gil([&] { return describe_and_wait(*client_.service(), wait); });
-    if (!infos.ok()) return false;
-    for (const TableInfo& info : *infos) {
-      known[info.options.name] = info.options.max_times_sampled <= 0;
-    }
-    const auto found = known.find(table_);
-    return found != known.end() && found->second;
-  }
-
-  nb::object make() {
-    SampleGroup& group = fed_.groups[group_];
-    if (row_ == 0 && emits_timesteps_) check_steps(group);
-    const nb::object info = make_info(group.begin + row_);
+  nb::object make(const ItemReader::Place& place) {
+    SampleGroup& group = place.group;
+    if (place.row == 0 && emits_timesteps_) check_steps(group);
+    const nb::object info = make_info(place.index);
     std::vector<nb::object>& columns = columns_;
     columns.clear();
-    for (BatchColumn& column : group.batch.columns) columns.push_back(item_of(group, column));
+    for (BatchColumn& column : group.batch.columns) columns.push_back(item_of(place, column));
     if (!emits_timesteps_) return make_sample(info, group.batch.structure, columns);
     const nb::object steps = owned(PyList_New(static_cast<Py_ssize_t>(step_count_)));
     std::vector<nb::object> rows(columns.size());
@@ -155,7 +112,7 @@ class SampleItems {
   }
 
   nb::object make_info(std::size_t item) const {
-    const SampleBatch& samples = fed_.samples;
+    const SampleBatch& samples = reader_.samples();
     nb::object fields[] = {
         nb::steal(PyLong_FromUnsignedLongLong(samples.keys()[item])),
         nb::steal(PyFloat_FromDouble(samples.probabilities()[item])),
@@ -186,28 +143,30 @@ class SampleItems {
   }
 
   // An item's own array: one that is kept holds no others.
-  nb::object item_of(const SampleGroup& group, BatchColumn& column) {
+  nb::object item_of(const ItemReader::Place& place, BatchColumn& column) {
+    const SampleGroup& group = place.group;
     // The leading axis is that of the group.
     const auto shape = std::span<const std::int64_t>(column.spec.shape).subspan(1);
     const DType dtype = column.spec.dtype;
     if (group.count == 1) return column_array(dtype, shape, std::move(column.bytes));
-    if (has_variable_size(dtype)) return text_of(group, column);
+    if (has_variable_size(dtype)) return text_of(place, column);
     const std::size_t size_bytes = column.bytes.size_bytes() / group.count;
     nb::object array = new_array(dtype, shape);
     if (size_bytes > 0) {
-      std::memcpy(array_data(array), column.bytes.data() + row_ * size_bytes, size_bytes);
+      std::memcpy(array_data(array), column.bytes.data() + place.row * size_bytes, size_bytes);
     }
     return array;
   }
 
   // Texts lie one after the other: those of all items are read at once.
-  nb::object text_of(const SampleGroup& group, BatchColumn& column) {
+  nb::object text_of(const ItemReader::Place& place, BatchColumn& column) {
+    const SampleGroup& group = place.group;
     const auto index = static_cast<std::size_t>(&column - group.batch.columns.data());
-    if (row_ == 0) {
+    if (place.row == 0) {
       texts_.resize(group.batch.columns.size());
       texts_[index] = column_array(column.spec.dtype, column.spec.shape, std::move(column.bytes));
     }
-    const nb::object one = texts_[index][nb::make_tuple(row_, nb::ellipsis())];
+    const nb::object one = texts_[index][nb::make_tuple(place.row, nb::ellipsis())];
     return one.attr("copy")();
   }
 
@@ -236,20 +195,12 @@ class SampleItems {
 
   const ClientHandle client_;
   const std::string table_;
-  std::int64_t left_;  // items that are still to be given
   const bool emits_timesteps_;
   const bool unpacks_;
   const nb::object info_type_;
   const nb::object sample_type_;
-  std::shared_ptr<SampleFeed::Budget> budget_;
-  std::unique_ptr<SampleFeed> feed_;
-  bool has_begun_ = false;
-  bool has_asked_ = false;
+  ItemReader reader_;
   bool is_busy_ = false;
-  // What was drawn at once, and the next item of it.
-  FedSamples fed_;
-  std::size_t group_ = 0;
-  std::size_t row_ = 0;
   std::size_t step_count_ = 0;       // of the group's items
   std::vector<nb::object> columns_;  // of an item
   std::vector<nb::object> texts_;    // of the group, by column
@@ -259,20 +210,18 @@ void init_sample_items(SampleItems* self, const ClientHandle& client, nb::handle
                        nb::handle num_samples, nb::handle timeout_s, bool emit_timesteps,
                        bool unpack, nb::object info, nb::object sample) {
   unwrap(client.check());
-  const std::string name(text_argument("table", table));
-  const std::int64_t count = integer_argument("num_samples", num_samples, 1);
+  ItemReaderOptions options;
+  options.table = text_argument("table", table);
+  options.count = integer_argument("num_samples", num_samples, 1);
+  options.is_local = client.local() != nullptr;
   for (const nb::object& type : {info, sample}) {
     if (!PyType_Check(type.ptr()) ||
         PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type.ptr()), &PyTuple_Type) == 0) {
       raise_type_error("samples are made of classes of tuples");
     }
   }
-  std::optional<Duration> timeout;
-  if (!timeout_s.is_none()) {
-    (void)deadline(timeout_s);  // refuses a value that is not a time
-    timeout = seconds(number_argument("timeout_s", timeout_s));
-  }
-  new (self) SampleItems(client, name, count, timeout, emit_timesteps, unpack, std::move(info),
+  options.timeout = timeout_argument(timeout_s);
+  new (self) SampleItems(client, std::move(options), emit_timesteps, unpack, std::move(info),
                          std::move(sample));
 }
 

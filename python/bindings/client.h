@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +12,7 @@
 #include "reverie/base/random.h"
 #include "reverie/client/corrupt_items.h"
 #include "reverie/client/insert_step.h"
+#include "reverie/client/item_reader.h"
 #include "reverie/client/update_window.h"
 #include "reverie/replay/local_service.h"
 #include "reverie/service/blocking.h"
@@ -49,9 +49,10 @@ class ClientHandle {
   StepKinds& step_kinds() const { return *step_kinds_; }
   // What to do with items that cannot be decoded when they are drawn.
   OnCorrupt on_corrupt() const { return on_corrupt_; }
-  // By table, as far as it was asked: whether its samples may be drawn ahead of their reader, as
-  // they are not spent. For all copies; guarded by the interpreter's lock.
-  std::map<std::string, bool>& tables_drawn_ahead() const { return *tables_drawn_ahead_; }
+  // Shared by all copies.
+  const std::shared_ptr<TablesDrawnAhead>& tables_drawn_ahead() const {
+    return tables_drawn_ahead_;
+  }
   // Updates that go without waiting, of all copies.
   UpdateWindow& updates() const { return *updates_; }
   // FAILED_PRECONDITION in a forked child.
@@ -70,8 +71,7 @@ class ClientHandle {
   std::shared_ptr<ReplayService> service_;
   std::shared_ptr<LocalService> local_;
   OnCorrupt on_corrupt_;
-  std::shared_ptr<std::map<std::string, bool>> tables_drawn_ahead_ =
-      std::make_shared<std::map<std::string, bool>>();
+  std::shared_ptr<TablesDrawnAhead> tables_drawn_ahead_ = std::make_shared<TablesDrawnAhead>();
   std::shared_ptr<StepKinds> step_kinds_ = std::make_shared<StepKinds>();
   std::shared_ptr<UpdateWindow> updates_;
   struct Seeds {
