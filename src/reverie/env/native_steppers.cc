@@ -16,6 +16,7 @@ constexpr std::size_t kRowsAtOnceMax = 1024;  // a waiter that steps them looks 
 }  // namespace
 
 Status NativePool::Steppers::start(std::size_t thread_count) {
+  MutexLock starting(threads_mutex_);
   try {
     const std::size_t first = waiters_help_ ? 1 : 0;  // the waiting thread is stepper 0
     for (std::size_t i = 0; i < thread_count; ++i) {
@@ -126,7 +127,7 @@ void NativePool::Steppers::work(std::size_t stepper) {
 }
 
 void NativePool::Steppers::stop() {
-  MutexLock stopping(stop_mutex_);  // of two that stop it the second waits for the first
+  MutexLock stopping(threads_mutex_);  // of two that stop it the second waits for the first
   {
     MutexLock lock(mutex_);
     is_stopping_ = true;

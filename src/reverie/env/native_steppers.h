@@ -79,8 +79,8 @@ class NativePool::Steppers {
   std::deque<Batch*> queue_ REVERIE_GUARDED_BY(mutex_);  // those that have rows no thread is at
   std::atomic<bool> has_work_{false};                    // whether queue_ holds any, for a look
   bool is_stopping_ REVERIE_GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> threads_;
-  Mutex stop_mutex_;
+  Mutex threads_mutex_;  // taken before mutex_
+  std::vector<std::thread> threads_ REVERIE_GUARDED_BY(threads_mutex_);
 };
 
 }  // namespace reverie

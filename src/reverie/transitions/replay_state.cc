@@ -120,8 +120,8 @@ class ReplayState {
   // With the adds of buffers before number `locked` held back.
   Status write_from(std::size_t locked, std::vector<std::byte>& bytes,
                     const std::function<Status()>& save_store);
-  // The callers hold every add_mutex_, which the analysis cannot see of a span.
-  Status write_streams(ByteWriter& out) REVERIE_NO_THREAD_SAFETY_ANALYSIS;
+  // The caller holds the add_mutex_ of all buffers.
+  Status write_streams(ByteWriter& out);
   Status write_stream(TransitionWriter& writer, Stream& stream, ByteWriter& out) const;
 
   // An empty chunk of the plan's capacity.
@@ -136,9 +136,8 @@ class ReplayState {
   Result<Ref<Chunk>> own_encoded(const Chunk& stored) const;
   Result<Trajectory> own(const Trajectory& stored);
   Status check_item(ItemShape shape, std::span<const Piece> pieces) const;
-  // No other thread has the buffers yet.
-  Status read_streams(ByteReader& in) REVERIE_NO_THREAD_SAFETY_ANALYSIS;
-  Status read_goals(ReplayBuffer& buffer, ByteReader& in) const REVERIE_NO_THREAD_SAFETY_ANALYSIS;
+  Status read_streams(ByteReader& in);
+  Status read_goals(ReplayBuffer& buffer, ByteReader& in) const REVERIE_REQUIRES(buffer.add_mutex_);
   Result<Ref<Chunk>> read_chunk(ByteReader& in);
   // The chunk that items have already of what a stream goes on writing; null where none has its
   // rows. One stream gets it: keys of two writers may be the same.
@@ -170,6 +169,7 @@ Status ReplayState::write_from(std::size_t locked, std::vector<std::byte>& bytes
 Status ReplayState::write_streams(ByteWriter& out) {
   out.u64(buffers_.size());
   for (ReplayBuffer* const buffer : buffers_) {
+    buffer->add_mutex_.assert_held();
     TransitionWriter& writer = buffer->writer_;
     const StepCounts& counts = writer.counts_;
     out.u64(writer.next_key_).i64(counts.steps).i64(counts.episodes).i64(counts.cuts);
@@ -366,6 +366,7 @@ Status ReplayState::read_streams(ByteReader& in) {
                             count, buffers_.size());
   }
   for (ReplayBuffer* const buffer : buffers_) {
+    MutexLock lock(buffer->add_mutex_);
     TransitionWriter& writer = buffer->writer_;
     writer.next_key_ = in.u64();
     writer.counts_.steps = in.i64();
