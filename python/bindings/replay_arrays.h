@@ -21,15 +21,6 @@ namespace reverie::python {
 
 namespace nb = nanobind;
 
-// How the nests of a buffer's columns are folded.
-struct ReplayStructures {
-  std::string obs;
-  std::string action;
-  // Columns that the user has added. They lie with the action, whose nest is then a dict of the
-  // action itself, by its name, and of these.
-  std::vector<std::string> extra = {};
-};
-
 // Whether a batch has an array of its own by that name.
 bool is_batch_name(std::string_view name);
 

@@ -7,14 +7,9 @@
 
 #include "python/bindings/arrays.h"
 #include "python/bindings/convert.h"
-#include "python/bindings/saved_replay_head.h"
 #include "reverie/base/format.h"
 #include "reverie/base/random.h"
-#include "reverie/checkpoint/checkpoint_reader.h"
-#include "reverie/checkpoint/checkpointer.h"
-#include "reverie/checkpoint/folder.h"
-#include "reverie/codec/byte_stream.h"
-#include "reverie/transitions/replay_state.h"
+#include "reverie/learn/saved_replay.h"
 
 namespace reverie::python {
 namespace {
@@ -155,58 +150,36 @@ nb::object PyReplayBuffer::with_extra(nb::handle action, nb::kwargs extra) const
 std::string PyReplayBuffer::save(const std::string& path, nb::bytes attached) {
   unwrap(check());
   const AddMark mark(*this);
-  SavedHead head;
-  head.alpha = alpha_;
-  if (PyFloat_Check(beta_.ptr()) || PyLong_Check(beta_.ptr())) head.beta = nb::cast<double>(beta_);
-  head.weighs_over_buffer = weighs_over_buffer_;
-  head.update_count = update_count_;
-  head.structures = structures_;
-  head.attached.assign(attached.c_str(), attached.size());
+  ReplaySettings settings;
+  settings.alpha = alpha_;
+  if (PyFloat_Check(beta_.ptr()) || PyLong_Check(beta_.ptr())) {
+    settings.beta = nb::cast<double>(beta_);
+  }
+  settings.weighs_over_buffer = weighs_over_buffer_;
+  settings.update_count = update_count_;
+  settings.structures = structures_;
+  settings.attached.assign(attached.c_str(), attached.size());
   const std::shared_ptr<ReplayBuffer> held = this->buffer();
-  ReplayBuffer* const buffer = held.get();
-  return unwrap(without_gil([&]() -> Result<std::string> {
-    REVERIE_ASSIGN_OR_RETURN(const std::unique_ptr<checkpoint::Checkpointer> to,
-                             checkpoint::Checkpointer::open(path, {}));
-    std::vector<std::byte> state;
-    ByteWriter out(state);
-    head.write(out);
-    std::string folder;
-    REVERIE_RETURN_IF_ERROR(write_replay_state({&buffer, 1}, state, [&]() -> Status {
-      REVERIE_ASSIGN_OR_RETURN(checkpoint::Written written, to->write(*service_, state));
-      folder = std::move(written.folder);
-      return {};
-    }));
-    return folder;
-  }));
+  return unwrap(without_gil(
+      [&] { return save_replay(FileSystem::system(), path, *service_, *held, settings); }));
 }
 
 nb::dict PyReplayBuffer::arguments_of(const std::string& path) {
-  std::string folder;
-  const auto [head, plan] = unwrap(without_gil([&]() -> Result<std::pair<SavedHead, ReplayPlan>> {
-    FileSystem& files = FileSystem::system();
-    REVERIE_ASSIGN_OR_RETURN(folder, checkpoint::newest_checkpoint(files, path));
-    REVERIE_ASSIGN_OR_RETURN(const checkpoint::Summary summary,
-                             checkpoint::read_summary(files, folder));
-    ByteReader in(summary.manifest.payload);
-    auto first = SavedHead::read(in);
-    if (!first.ok()) return first.status().with_context(format("checkpoint '{}'", folder));
-    auto second = read_replay_plan(in);
-    if (!second.ok()) return second.status().with_context(format("checkpoint '{}'", folder));
-    return std::pair(std::move(*first), std::move(*second));
-  }));
+  const auto [folder, settings, plan] =
+      unwrap(without_gil([&] { return find_saved_replay(FileSystem::system(), path); }));
   const TransitionOptions& options = plan.options;
   nb::dict given;
   given["folder"] = nb::str(folder.c_str(), folder.size());
-  given["attached"] = nb::bytes(head.attached.data(), head.attached.size());
+  given["attached"] = nb::bytes(settings.attached.data(), settings.attached.size());
   given["capacity"] = options.capacity;
   given["num_envs"] = options.env_count;
   given["frame_stack"] = options.frame_stack;
   given["n_step"] = options.n_step;
   given["gamma"] = options.gamma;
-  given["prioritized"] = head.alpha.has_value();
-  if (head.alpha) given["alpha"] = *head.alpha;
-  given["beta"] = head.beta ? nb::cast(*head.beta) : nb::none();
-  given["weights"] = head.weighs_over_buffer ? "buffer" : "batch";
+  given["prioritized"] = settings.alpha.has_value();
+  if (settings.alpha) given["alpha"] = *settings.alpha;
+  given["beta"] = settings.beta ? nb::cast(*settings.beta) : nb::none();
+  given["weights"] = settings.weighs_over_buffer ? "buffer" : "batch";
   if (options.has_sequences()) {
     given["sequence_length"] = options.sequence_length;
     given["period"] = options.period;
@@ -225,38 +198,13 @@ void PyReplayBuffer::load(const std::string& folder) {
   unwrap(check());
   const AddMark mark(*this);
   REVERIE_CHECK(buffer_ == nullptr);
-  SavedHead head;
-  const auto fill = [&]() -> Result<std::shared_ptr<ReplayBuffer>> {
-    REVERIE_ASSIGN_OR_RETURN(checkpoint::LoadedCheckpoint loaded,
-                             checkpoint::read_checkpoint(FileSystem::system(), folder));
-    ByteReader in(loaded.manifest.payload);
-    REVERIE_ASSIGN_OR_RETURN(head, SavedHead::read(in));
-    REVERIE_ASSIGN_OR_RETURN(ReplayPlan plan, read_replay_plan(in));
-    // Which entries are read tells how rows lie; how goals are drawn is the caller's.
-    if (plan.options.hindsight && options_.hindsight) {
-      plan.options.hindsight->strategy = options_.hindsight->strategy;
-      plan.options.hindsight->share = options_.hindsight->share;
-    }
-    if (plan.options != options_ || loaded.tables.size() != 1) {
-      return invalid_argument("it holds a replay buffer of other arguments");
-    }
-    REVERIE_ASSIGN_OR_RETURN(std::shared_ptr<ReplayBuffer> buffer,
-                             ReplayBuffer::open(service_, kTable, options_, std::move(plan.obs),
-                                                std::move(plan.action), chunk_seed_));
-    ReplayBuffer* const only = buffer.get();
-    REVERIE_RETURN_IF_ERROR(restore_replay({&only, 1}, in, loaded.tables.front().trajectories));
-    REVERIE_RETURN_IF_ERROR(
-        checkpoint::restore(*service_, loaded, checkpoint::OnMismatch::kRefuse));
-    return buffer;
-  };
-  const std::shared_ptr<ReplayBuffer> opened =
-      unwrap(without_gil([&]() -> Result<std::shared_ptr<ReplayBuffer>> {
-        auto filled = fill();
-        if (!filled.ok()) return filled.status().with_context(format("checkpoint '{}'", folder));
-        return filled;
-      }));
-  structures_ = head.structures;
-  update_count_ = static_cast<std::size_t>(head.update_count);
+  ReplaySettings settings;
+  const std::shared_ptr<ReplayBuffer> opened = unwrap(without_gil([&] {
+    return load_replay(FileSystem::system(), folder, service_, kTable, options_, chunk_seed_,
+                       settings);
+  }));
+  structures_ = settings.structures;
+  update_count_ = static_cast<std::size_t>(settings.update_count);
   buffer_ = opened;
   opened_.notify_all();
 }

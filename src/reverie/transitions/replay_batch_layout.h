@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "reverie/base/status.h"
@@ -16,6 +17,17 @@
 #include "reverie/transitions/replay_buffer.h"
 
 namespace reverie {
+
+// How the columns of a buffer are folded to nests: texts that the library hands on as they are.
+struct ReplayStructures {
+  std::string obs;
+  std::string action;
+  // Columns that the user has added. They lie with the action, whose nest is then a dict of the
+  // action itself, by its name, and of these.
+  std::vector<std::string> extra = {};
+
+  friend bool operator==(const ReplayStructures&, const ReplayStructures&) = default;
+};
 
 class ReplayBatchLayout {
  public:
