@@ -28,9 +28,9 @@ std::size_t open_descriptors() {
 }
 
 // All members of one membership, and what has ended on each.
-class ShareCrew {
+class ShareMembers {
  public:
-  explicit ShareCrew(std::size_t count, std::size_t window_bytes = kWindow) : ended(count) {
+  explicit ShareMembers(std::size_t count, std::size_t window_bytes = kWindow) : ended(count) {
     auto first = ShareSegment::make(count, window_bytes);
     EXPECT_TRUE(first.ok()) << first.status().to_string();
     segments.push_back(*first);
@@ -153,25 +153,25 @@ TEST(SharedRoundsTest, GiveTheBytesThatCallsGiveForAllTypesAndOperations) {
       const std::size_t count = reduced % 2 == 0 ? 1 + random.below(5000) : 90'000;
       const auto layout = layout_of(op, dtype, count, members);
       const auto brought = drawn(members, count * dtype_size_bytes(dtype), dtype, random);
-      ShareCrew crew(members);
+      ShareMembers group(members);
       std::vector<std::shared_ptr<Buffer>> buffers;
       for (std::size_t m = 0; m < members; ++m) {
         buffers.push_back(share_buffer(layout->size_bytes()));
         SharedRounds::Start start{1, 99, layout, buffers[m], std::nullopt, false};
         if (random.below(2) == 0) {
-          start.offset = crew.rounds[m]->allocate(layout->size_bytes());
+          start.offset = group.rounds[m]->allocate(layout->size_bytes());
           ASSERT_TRUE(start.offset.has_value());
-          load(*layout, brought[m], crew.rounds[m]->at(*start.offset));
+          load(*layout, brought[m], group.rounds[m]->at(*start.offset));
         } else {
           load(*layout, brought[m], buffers[m]->data());
         }
-        crew.rounds[m]->begin(start);
+        group.rounds[m]->begin(start);
       }
-      crew.run(random);
+      group.run(random);
       const std::vector<std::byte> expected = over_calls(layout, brought);
       for (std::size_t m = 0; m < members; ++m) {
-        ASSERT_EQ(crew.ended[m].size(), 1u);
-        ASSERT_TRUE(crew.ended[m][0].status.ok()) << crew.ended[m][0].status.to_string();
+        ASSERT_EQ(group.ended[m].size(), 1u);
+        ASSERT_TRUE(group.ended[m][0].status.ok()) << group.ended[m][0].status.to_string();
         ASSERT_EQ(std::memcmp(buffers[m]->data(), expected.data(), expected.size()), 0)
             << reduce_op_name(op) << " of " << dtype_name(dtype) << " on member " << m;
       }
@@ -187,7 +187,7 @@ TEST(SharedRoundsTest, ManyAreUnderWayInAnyOrderAndTheirMemoryIsUsedAgain) {
   constexpr std::size_t kCount = 50'000;
   Random random(11);
   // Room for some more than the names that are under way at a time.
-  ShareCrew crew(kMembers, std::size_t{16} << 20);
+  ShareMembers group(kMembers, std::size_t{16} << 20);
   const auto layout = layout_of(ReduceOp::kSum, DType::kInt64, kCount, kMembers);
   for (std::uint64_t turn = 0; turn < 10; ++turn) {
     std::vector<std::vector<std::shared_ptr<Buffer>>> buffers(kMembers);
@@ -200,16 +200,16 @@ TEST(SharedRoundsTest, ManyAreUnderWayInAnyOrderAndTheirMemoryIsUsedAgain) {
         std::vector<std::int64_t> mine(kCount, static_cast<std::int64_t>(turn * 100 + name + m));
         buffers[m][name] = share_buffer(layout->size_bytes());
         load(*layout, std::as_bytes(std::span(mine)), buffers[m][name]->data());
-        crew.rounds[m]->begin(
+        group.rounds[m]->begin(
             {name, 1 + turn * kNames + name, layout, buffers[m][name], std::nullopt, false});
-        if (random.below(3) == 0) (void)crew.rounds[random.below(kMembers)]->step();
+        if (random.below(3) == 0) (void)group.rounds[random.below(kMembers)]->step();
       }
     }
-    crew.run(random);
+    group.run(random);
     for (std::size_t m = 0; m < kMembers; ++m) {
-      ASSERT_EQ(crew.ended[m].size(), kNames);
-      for (const auto& end : crew.ended[m]) ASSERT_TRUE(end.status.ok()) << end.status.to_string();
-      crew.ended[m].clear();
+      ASSERT_EQ(group.ended[m].size(), kNames);
+      for (const auto& end : group.ended[m]) ASSERT_TRUE(end.status.ok()) << end.status.to_string();
+      group.ended[m].clear();
       for (std::size_t name = 0; name < kNames; ++name) {
         std::int64_t got = 0;
         std::memcpy(&got, buffers[m][name]->data() + layout->pieces()[1].offset, sizeof(got));
@@ -221,7 +221,7 @@ TEST(SharedRoundsTest, ManyAreUnderWayInAnyOrderAndTheirMemoryIsUsedAgain) {
 
 TEST(SharedRoundsTest, AMemberThatDropsOutLeavesNobodyAResult) {
   Random random(3);
-  ShareCrew crew(3);
+  ShareMembers group(3);
   for (const std::size_t count : {100u, 400'000u}) {
     const auto layout = layout_of(ReduceOp::kSum, DType::kInt32, count, 3);
     std::vector<std::shared_ptr<Buffer>> buffers;
@@ -230,21 +230,21 @@ TEST(SharedRoundsTest, AMemberThatDropsOutLeavesNobodyAResult) {
       std::memset(buffers[m]->data(), 1, layout->size_bytes());
     }
     const auto begin = [&](std::size_t m, std::uint64_t key) {
-      crew.rounds[m]->begin({key, key, layout, buffers[m], std::nullopt, false});
+      group.rounds[m]->begin({key, key, layout, buffers[m], std::nullopt, false});
     };
     begin(0, count);
     begin(1, count);
-    crew.run(random);
-    crew.rounds[0]->forget(count);
+    group.run(random);
+    group.rounds[0]->forget(count);
     begin(2, count);
-    crew.run(random);
-    for (const auto& ended : crew.ended) EXPECT_TRUE(ended.empty());
-    crew.rounds[1]->forget(count);
-    crew.rounds[2]->forget(count);
+    group.run(random);
+    for (const auto& ended : group.ended) EXPECT_TRUE(ended.empty());
+    group.rounds[1]->forget(count);
+    group.rounds[2]->forget(count);
     // The memory is free for others, of the next use of the name.
     for (std::size_t m = 0; m < 3; ++m) begin(m, count + 1);
-    crew.run(random);
-    for (auto& ended : crew.ended) {
+    group.run(random);
+    for (auto& ended : group.ended) {
       ASSERT_EQ(ended.size(), 1u);
       EXPECT_TRUE(ended[0].status.ok());
       ended.clear();
@@ -254,17 +254,17 @@ TEST(SharedRoundsTest, AMemberThatDropsOutLeavesNobodyAResult) {
 
 TEST(SharedRoundsTest, AMemberThatBringsSomethingElseIsNamed) {
   Random random(5);
-  ShareCrew crew(2);
+  ShareMembers group(2);
   for (std::size_t m = 0; m < 2; ++m) {
     const auto layout = layout_of(ReduceOp::kSum, DType::kInt32, 100 + m, 2);
     auto buffer = share_buffer(layout->size_bytes());
     std::memset(buffer->data(), 0, layout->size_bytes());
-    crew.rounds[m]->begin({1, 1, layout, std::move(buffer), std::nullopt, false});
+    group.rounds[m]->begin({1, 1, layout, std::move(buffer), std::nullopt, false});
   }
-  crew.run(random);
-  const auto& ended = crew.ended[0].empty() ? crew.ended[1] : crew.ended[0];
+  group.run(random);
+  const auto& ended = group.ended[0].empty() ? group.ended[1] : group.ended[0];
   ASSERT_EQ(ended.size(), 1u);
-  EXPECT_EQ(ended[0].differs_with, crew.ended[0].empty() ? 0u : 1u);
+  EXPECT_EQ(ended[0].differs_with, group.ended[0].empty() ? 0u : 1u);
 }
 
 TEST(SharedRoundsTest, RubbishInSharedMemoryEndsRoundsAndNothingElse) {
@@ -272,23 +272,23 @@ TEST(SharedRoundsTest, RubbishInSharedMemoryEndsRoundsAndNothingElse) {
   std::size_t refused = 0;
   const auto layout = layout_of(ReduceOp::kSum, DType::kFloat32, 1000, 2);
   for (int turn = 0; turn < 300; ++turn) {
-    ShareCrew crew(2, std::size_t{1} << 20);
+    ShareMembers group(2, std::size_t{1} << 20);
     auto buffer = share_buffer(layout->size_bytes());
     std::memset(buffer->data(), 0, layout->size_bytes());
-    crew.rounds[0]->begin({1, 5, layout, buffer, std::nullopt, false});
+    group.rounds[0]->begin({1, 5, layout, buffer, std::nullopt, false});
     // An entry of the right key and signature that says anything else.
     const std::uint64_t offset = random.below(2) == 0 ? random.next() : random.below(1u << 21u);
     const std::uint64_t size = random.below(2) == 0 ? layout->size_bytes() : random.next();
-    const auto place = crew.segments[1]->publish(5, {layout->signature_hash(), offset, size});
+    const auto place = group.segments[1]->publish(5, {layout->signature_hash(), offset, size});
     ASSERT_TRUE(place.has_value());
-    crew.segments[1]->set_state(*place, static_cast<ShareState>(random.below(5)));
-    (void)crew.rounds[0]->step();
-    const std::span<std::byte> window = crew.segments[1]->window();
+    group.segments[1]->set_state(*place, static_cast<ShareState>(random.below(5)));
+    (void)group.rounds[0]->step();
+    const std::span<std::byte> window = group.segments[1]->window();
     for (int i = 0; i < 100; ++i) {
       window[random.below(window.size())] = static_cast<std::byte>(random.next());
     }
-    (void)crew.rounds[0]->step();
-    for (const auto& end : crew.ended[0]) {
+    (void)group.rounds[0]->step();
+    for (const auto& end : group.ended[0]) {
       if (end.status.ok()) continue;
       EXPECT_EQ(end.status.code(), StatusCode::kDataLoss);
       ++refused;
@@ -299,56 +299,56 @@ TEST(SharedRoundsTest, RubbishInSharedMemoryEndsRoundsAndNothingElse) {
 
 TEST(SharedRoundsTest, WhatHasNoRoomIsRefusedUntilThereIs) {
   Random random(17);
-  ShareCrew crew(2, std::size_t{1} << 20);
+  ShareMembers group(2, std::size_t{1} << 20);
   const auto layout = layout_of(ReduceOp::kSum, DType::kInt32, 150'000, 2);
   const auto begin = [&](std::size_t m, std::uint64_t key) {
     auto buffer = share_buffer(layout->size_bytes());
     std::memset(buffer->data(), 0, layout->size_bytes());
-    crew.rounds[m]->begin({key, key, layout, std::move(buffer), std::nullopt, false});
+    group.rounds[m]->begin({key, key, layout, std::move(buffer), std::nullopt, false});
   };
   begin(0, 1);
   begin(0, 2);
-  crew.run(random);
-  ASSERT_EQ(crew.ended[0].size(), 1u);
-  EXPECT_EQ(crew.ended[0][0].status.code(), StatusCode::kResourceExhausted);
-  EXPECT_EQ(crew.ended[0][0].id, 2u);
+  group.run(random);
+  ASSERT_EQ(group.ended[0].size(), 1u);
+  EXPECT_EQ(group.ended[0][0].status.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(group.ended[0][0].id, 2u);
   begin(1, 1);
-  crew.run(random);
-  ASSERT_EQ(crew.ended[0].size(), 2u);
-  EXPECT_TRUE(crew.ended[0][1].status.ok());
+  group.run(random);
+  ASSERT_EQ(group.ended[0].size(), 2u);
+  EXPECT_TRUE(group.ended[0][1].status.ok());
   begin(0, 3);
   begin(1, 3);
-  crew.run(random);
-  ASSERT_EQ(crew.ended[0].size(), 3u);
-  EXPECT_TRUE(crew.ended[0][2].status.ok());
+  group.run(random);
+  ASSERT_EQ(group.ended[0].size(), 3u);
+  EXPECT_TRUE(group.ended[0][2].status.ok());
 }
 
 TEST(SharedRoundsTest, ThreadsThatWaitAndThreadsThatServeEndThem) {
   constexpr std::size_t kMembers = 4;
   constexpr std::uint64_t kRounds = 200;
-  ShareCrew crew(kMembers);
+  ShareMembers group(kMembers);
   const auto layout = layout_of(ReduceOp::kSum, DType::kInt64, 40'000, kMembers);
   std::vector<std::thread> threads;
   std::atomic<int> wrong{0};
   for (std::size_t m = 0; m < kMembers; ++m) {
-    threads.emplace_back([&, m] { crew.rounds[m]->serve(); });
+    threads.emplace_back([&, m] { group.rounds[m]->serve(); });
     threads.emplace_back([&, m] {
       for (std::uint64_t i = 1; i <= kRounds; ++i) {
         auto buffer = share_buffer(layout->size_bytes());
         std::vector<std::int64_t> mine(40'000, static_cast<std::int64_t>(i));
         load(*layout, std::as_bytes(std::span(mine)), buffer->data());
-        crew.rounds[m]->begin({i, i, layout, buffer, std::nullopt, m % 2 == 0});
+        group.rounds[m]->begin({i, i, layout, buffer, std::nullopt, m % 2 == 0});
         const auto is_done = [&] {
-          MutexLock lock(crew.mutex);
-          return crew.ended[m].size() == i;
+          MutexLock lock(group.mutex);
+          return group.ended[m].size() == i;
         };
-        if (m % 2 == 0) crew.rounds[m]->drive(is_done, TimePoint::max());
+        if (m % 2 == 0) group.rounds[m]->drive(is_done, TimePoint::max());
         while (!is_done()) std::this_thread::yield();
         std::int64_t got = 0;
         std::memcpy(&got, buffer->data(), sizeof(got));
         if (got != static_cast<std::int64_t>(kMembers * i)) ++wrong;
       }
-      crew.rounds[m]->close();
+      group.rounds[m]->close();
     });
   }
   for (std::thread& thread : threads) thread.join();
