@@ -117,8 +117,7 @@ void PyReplayBuffer::add(nb::handle obs, nb::handle action, nb::handle reward, n
   if (!is_first) return;
   structures_ = {obs_.structure(), action_.structure()};
   for (const auto item : extra) structures_.extra.push_back(str_of(item.first));
-  buffer_ = opened;
-  opened_.notify_all();
+  set_buffer(opened);
 }
 
 nb::object PyReplayBuffer::with_extra(nb::handle action, nb::kwargs extra) const {
@@ -205,20 +204,25 @@ void PyReplayBuffer::load(const std::string& folder) {
   }));
   structures_ = settings.structures;
   update_count_ = static_cast<std::size_t>(settings.update_count);
-  buffer_ = opened;
+  set_buffer(opened);
+}
+
+void PyReplayBuffer::set_buffer(std::shared_ptr<ReplayBuffer> buffer) {
+  buffer_ = std::move(buffer);
+  MutexLock lock(opened_mutex_);
+  is_opened_ = true;
   opened_.notify_all();
 }
 
 void PyReplayBuffer::wait_for_buffer(TimePoint deadline) const {
-  constexpr auto kPollInterval = std::chrono::milliseconds(20);
-  while (!buffer_ && Clock::system().now() < deadline) {
-    unwrap(service_->check_open());
-    without_gil([this, kPollInterval] {
-      MutexLock lock(opened_mutex_);
-      opened_.wait_for(opened_mutex_, kPollInterval);
-    });
-    if (PyErr_CheckSignals() != 0) raise_pending();
-  }
+  if (buffer_ || Clock::system().now() >= deadline) return;
+  wait_in_slices(deadline, [this](TimePoint until) {
+    MutexLock lock(opened_mutex_);
+    while (!is_opened_ && Clock::system().wait_until(opened_, opened_mutex_, until)) {
+    }
+    return is_opened_ || !service_->check_open().ok();
+  });
+  unwrap(service_->check_open());
 }
 
 // The first step tells what the columns are.

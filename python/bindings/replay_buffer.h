@@ -96,7 +96,9 @@ class PyReplayBuffer {
   std::shared_ptr<ReplayBuffer> open(const StepArrays& step);
   // The action, with columns that the user has added beside it.
   nb::object with_extra(nb::handle action, nb::kwargs extra) const;
-  // Waits for the first step, which another thread adds.
+  // The first step, or what was saved, has told what the buffer is.
+  void set_buffer(std::shared_ptr<ReplayBuffer> buffer);
+  // Waits for that.
   void wait_for_buffer(TimePoint deadline) const;
   double checked_beta(nb::handle source) const;
   std::vector<TensorSpec> specs(const char* what, const NestArgument& argument,
@@ -118,6 +120,7 @@ class PyReplayBuffer {
   // What a sample that comes before the first step waits for.
   mutable Mutex opened_mutex_;
   mutable CondVar opened_;
+  bool is_opened_ REVERIE_GUARDED_BY(opened_mutex_) = false;
 
   // The interpreter's lock guards these.
   std::shared_ptr<ReplayBuffer> buffer_;  // null before the first step
