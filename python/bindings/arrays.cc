@@ -175,6 +175,16 @@ int rank(std::span<const std::int64_t> shape) {
   return static_cast<int>(shape.size());
 }
 
+// UTF-8 as a str. What was written as bytes may be none: then the bytes that are not are lone
+// surrogates, as in the names of files.
+nb::object decoded_text(const char* text, Py_ssize_t size) {
+  nb::object decoded = nb::steal(PyUnicode_DecodeUTF8(text, size, "surrogatepass"));
+  if (decoded) return decoded;
+  if (PyErr_ExceptionMatches(PyExc_UnicodeDecodeError) == 0) throw nb::python_error();
+  PyErr_Clear();
+  return owned(PyUnicode_DecodeUTF8(text, size, "surrogateescape"));
+}
+
 }  // namespace
 
 void import_numpy() {
@@ -252,9 +262,8 @@ nb::object array_of_text(DType dtype, std::span<const std::int64_t> shape,
                       dtype_name(dtype), size, bytes.size()));
     }
     const auto* const text = reinterpret_cast<const char*>(bytes.data());
-    nb::object element =
-        owned(dtype == DType::kString ? PyUnicode_DecodeUTF8(text, size, "surrogatepass")
-                                      : PyBytes_FromStringAndSize(text, size));
+    nb::object element = dtype == DType::kString ? decoded_text(text, size)
+                                                 : owned(PyBytes_FromStringAndSize(text, size));
     // NumPy starts an array of objects with None (or null): the old one is released.
     Py_XDECREF(std::exchange(elements[i], element.release().ptr()));
     bytes = bytes.subspan(size);

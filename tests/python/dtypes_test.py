@@ -170,6 +170,45 @@ def test_text_of_several_steps_and_items_is_gathered(client):
     assert raw.tolist() == [[b"", b"b"], [b"a", b"b"], [b"aa", b"b"]]
 
 
+@pytest.mark.parametrize("serves", [False, True])
+@pytest.mark.parametrize("said", [str, bytes])
+def test_text_reads_as_the_signature_says_whatever_was_written(serves, said):
+    signature = {"s": reverie.TensorSpec((2,), said), "x": reverie.TensorSpec((2,), np.float32)}
+    table = reverie.Table(
+        "t",
+        sampler=reverie.selectors.Fifo(),
+        remover=reverie.selectors.Fifo(),
+        max_size=9,
+        rate_limiter=reverie.rate_limiters.MinSize(1),
+        max_times_sampled=1,
+        signature=signature,
+    )
+    words = ["grün", "grün".encode(), b"\xff", "\ud800"]
+    wanted = {
+        str: ["grün", "grün", "\udcff", "\ud800"],
+        bytes: ["grün".encode(), "grün".encode(), b"\xff", b"\xed\xa0\x80"],
+    }
+    store = reverie.Server([table]) if serves else reverie.Store([table])
+    with store:
+        client = reverie.Client(f"localhost:{store.port}") if serves else store.client()
+        for word in words:
+            with client.trajectory_writer(num_keep_alive_refs=2) as writer:
+                for x in range(2):
+                    writer.append({"s": word, "x": np.float32(x)})
+                picked = {name: column[-2:] for name, column in writer.history.items()}
+                writer.create_item("t", 1.0, picked)
+        batch = client.sample_batch("t", len(words))
+        assert batch.data["s"].tolist() == [[word, word] for word in wanted[said]]
+        assert batch.data["s"].dtype == object
+        assert batch.data["x"].tolist() == [[0, 1]] * len(words)
+        for word in words:
+            client.insert(
+                {"s": np.array([word, word], dtype=object), "x": np.zeros(2, "f4")}, {"t": 1.0}
+            )
+        samples = list(client.sample("t", len(words), emit_timesteps=False))
+        assert [list(sample.data["s"]) for sample in samples] == [[w, w] for w in wanted[said]]
+
+
 @pytest.mark.parametrize(
     ("value", "named", "remedy"),
     [

@@ -9,7 +9,7 @@
 //                versions, times_sampled, layouts: one number a sample each
 //     pieces     chunk, offset, length of each piece, sample by sample
 //     schemas    { columns: { dtype, shape } }
-//     layouts    { schema of each piece, columns: { column of the chunk, pieces, squeezed } }
+//     layouts    { schema of each piece, columns: { column of the chunk, pieces, flags } }
 //     chunks     { schema, rows, form, of encoded ones: codec and bytes of each column }
 //     bytes      of the chunks, one behind the other
 //
@@ -55,6 +55,11 @@ struct WirePiece {
 static_assert(sizeof(WirePiece) == 12);
 
 enum class Form : std::uint8_t { kRows = 0, kEncoded = 1 };
+
+// Flags of a column of a layout: it has one row and no leading axis; it is read as the other type
+// of text than the chunk's schema says.
+inline constexpr std::uint8_t kSqueezedFlag = 1;
+inline constexpr std::uint8_t kOtherTextFlag = 2;
 
 // What the arrays of one item take.
 inline constexpr std::size_t kItemBytes = 6 * 8 + 4 + 4;

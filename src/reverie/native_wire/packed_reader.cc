@@ -189,9 +189,9 @@ class Reading {
     std::uint32_t piece_end = 0;
     for (std::uint16_t c = 0; c < column_count; ++c) {
       LayoutColumn& column = columns.emplace_back();
-      std::uint8_t squeezed = 0;
+      std::uint8_t flags = 0;
       if (!bytes_.take(&column.chunk_column) || !bytes_.take(&column.piece_begin) ||
-          !bytes_.take(&column.piece_end) || !bytes_.take(&squeezed)) {
+          !bytes_.take(&column.piece_end) || !bytes_.take(&flags)) {
         return cut_short("layouts");
       }
       if (column.piece_begin >= column.piece_end || column.piece_end > piece_count) {
@@ -212,7 +212,14 @@ class Reading {
                            dtype_name(spec.dtype), shape_text(spec.shape));
         }
       }
-      column.squeezed = squeezed != 0;
+      column.squeezed = (flags & packed::kSqueezedFlag) != 0;
+      if ((flags & packed::kOtherTextFlag) != 0) {
+        if (!has_variable_size(column.spec.dtype)) {
+          return data_loss("a packed column of {} is to be read as text",
+                           dtype_name(column.spec.dtype));
+        }
+        column.spec.dtype = column.spec.dtype == DType::kBytes ? DType::kString : DType::kBytes;
+      }
       column.spec.name = used.names[c];
       piece_end = std::max<std::uint32_t>(piece_end, column.piece_end);
     }

@@ -183,6 +183,29 @@ TEST_F(PackedSamplesTest, RawRowsComeBackWhateverLiesAroundThem) {
   expect_all();
 }
 
+TEST_F(PackedSamplesTest, TextMayReadAsTheOtherTypeThanItIsStoredAs) {
+  for (const DType stored : {DType::kBytes, DType::kString}) {
+    const auto kind = make_ref<ChunkSchema>(std::vector<TensorSpec>{{"s", stored, {}}});
+    const Ref<Chunk> chunk = Chunk::open(kind, {}, 1, 6, Allocator::heap()).value();
+    const std::byte text[6] = {std::byte{2}, {}, {}, {}, std::byte{'a'}, std::byte{'b'}};
+    chunk->set_row(0, 0, text);
+    chunk->publish(1);
+    for (const DType read_as : {DType::kBytes, DType::kString}) {
+      for (const bool squeezed : {false, true}) {
+        draw(make_ref<Layout>(std::vector<LayoutColumn>{{{"s", read_as, {}}, 0, 0, 1, squeezed}},
+                              "s"),
+             {{chunk.get(), 0, 1}});
+      }
+    }
+  }
+  expect_all();
+  for (std::size_t i = 0; i < drawn_.size(); ++i) {
+    EXPECT_EQ(read_.trajectories()[i].layout->columns()[0].spec.dtype,
+              drawn_.trajectories()[i].layout->columns()[0].spec.dtype)
+        << i;
+  }
+}
+
 TEST_F(PackedSamplesTest, EncodedChunksGoOnceOrAsRows) {
   for (const CodecId codec :
        {CodecId::kRaw, CodecId::kLz4, CodecId::kZstd, CodecId::kReverb, CodecId::kReverbDelta}) {

@@ -230,7 +230,10 @@ void PackedWriter::put_tables(const SampleBatch& batch, std::size_t begin, std::
       put(out, layout.chunk_columns[c]);
       put(out, columns[c].piece_begin);
       put(out, columns[c].piece_end);
-      put(out, static_cast<std::uint8_t>(columns[c].squeezed ? 1 : 0));
+      const ChunkSchema& stored = *layout.schemas[columns[c].piece_begin];
+      const bool is_other = stored.column(columns[c].chunk_column).dtype != columns[c].spec.dtype;
+      put(out, static_cast<std::uint8_t>((columns[c].squeezed ? packed::kSqueezedFlag : 0) |
+                                         (is_other ? packed::kOtherTextFlag : 0)));
     }
   }
   for (const Rows& rows : rows_) {

@@ -12,7 +12,7 @@ namespace {
 // Whether a column of an item is what a signature says. Takes no memory: doors ask it of each item.
 bool matches(const TrajectoryView& trajectory, const LayoutColumn& column,
              const TensorSpec& expected) {
-  if (column.spec.dtype != expected.dtype) return false;
+  if (!reads_as(column.spec.dtype, expected.dtype)) return false;
   if (column.stepwise && shape_matches(expected.shape, column.spec.shape)) return true;
   std::span<const std::int64_t> pattern = expected.shape;
   if (!column.squeezed) {
@@ -82,7 +82,7 @@ Status check_trajectory(const TrajectoryView& trajectory) {
                                 chunk.schema().column_count());
       }
       const TensorSpec& stored = chunk.schema().column(column.chunk_column);
-      if (stored.dtype != column.spec.dtype || stored.shape != column.spec.shape) {
+      if (!reads_as(stored.dtype, column.spec.dtype) || stored.shape != column.spec.shape) {
         return invalid_argument("column '{}' is {} {}, but its chunk holds {} {}", column.spec.name,
                                 dtype_name(column.spec.dtype), shape_text(column.spec.shape),
                                 dtype_name(stored.dtype), shape_text(stored.shape));

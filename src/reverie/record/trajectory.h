@@ -125,7 +125,8 @@ class Trajectory {
 Status check_trajectory(const TrajectoryView& trajectory);
 
 // Checks columns, types and shapes against a table's signature, names the first that differs. The
-// shape of a column is [T, ...], or [...] where it is squeezed; a stepwise one may be either.
+// shape of a column is [T, ...], or [...] where it is squeezed; a stepwise one may be either. Bytes
+// and str are one type here.
 Status check_signature(const TrajectoryView& trajectory, const Signature& signature);
 
 }  // namespace reverie

@@ -157,7 +157,7 @@ RequestId Table::insert(const InsertRequest& request, Done<InsertResult> done) {
   const TimePoint deadline = request.deadline;
   const ItemNumbers& numbers = request.numbers;
   for (std::size_t i = 0; i < items.size(); ++i) {
-    Status status = rules_->check_item(items[i]);
+    Status status = rules_->take_item(items[i]);
     if (status.ok()) continue;
     if (items.size() > 1) status = status.with_context(format("item {} of {}", i, items.size()));
     done({std::move(status), 0});
@@ -233,7 +233,7 @@ std::size_t Table::insert_in_breaths(std::size_t count, std::size_t breath, Take
 std::size_t Table::insert_at_once(std::span<Item> items) {
   if (log_ != nullptr) return 0;  // its answer would be a confirmation
   std::size_t good = 0;
-  while (good < items.size() && rules_->check_item(items[good]).ok()) ++good;
+  while (good < items.size() && rules_->take_item(items[good]).ok()) ++good;
   const auto take = [&](std::size_t begin, std::size_t count, TimePoint now, Effects& effects) {
     mutex_.assert_held();
     Status refusal;  // insert() will meet it again

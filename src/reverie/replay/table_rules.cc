@@ -1,5 +1,7 @@
 #include "reverie/replay/table_rules.h"
 
+#include <algorithm>
+
 #include "reverie/replay/chunk_store.h"
 
 namespace reverie {
@@ -38,6 +40,23 @@ Status TableRules::check_priorities(std::span<const double> priorities) const {
           format("update {} of {} of table '{}'", i, priorities.size(), options_.name));
     }
   }
+  return {};
+}
+
+std::unique_ptr<TextLayouts> TableRules::text_layouts_for(const TableOptions& options) {
+  if (!options.signature) return nullptr;
+  const auto is_text = [](const TensorSpec& column) { return has_variable_size(column.dtype); };
+  if (std::ranges::none_of(options.signature->columns, is_text)) return nullptr;
+  return std::make_unique<TextLayouts>();
+}
+
+Status TableRules::take_item(Item& item) const {
+  REVERIE_RETURN_IF_ERROR(check_item(item));
+  if (!text_layouts_) return {};
+  // Without the checks an item may be anything.
+  const bool fits =
+      options_.checks_items || check_signature(item.trajectory.view(), *options_.signature).ok();
+  if (fits) text_layouts_->settle(*options_.signature, item);
   return {};
 }
 

@@ -10,11 +10,12 @@
 #include "reverie/base/status.h"
 #include "reverie/record/item.h"
 #include "reverie/record/table_info.h"
+#include "reverie/replay/text_layouts.h"
 #include "reverie/selectors/selector.h"
 
 namespace reverie {
 
-// Immutable, and so thread-safe.
+// Thread-safe: all that is looked at is immutable.
 class TableRules {
  public:
   // INVALID_ARGUMENT for options that no table can have, their selectors and extensions apart.
@@ -30,7 +31,8 @@ class TableRules {
         store_max_bytes_(store_max_bytes),
         takes_views_(!options_.is_keyed && options_.extensions.empty() && !options_.max_bytes &&
                      !options_.memory_bytes && !store_max_bytes_ && !options_.signature &&
-                     options_.max_times_sampled < 1 && remover_->is_oldest_first()) {}
+                     options_.max_times_sampled < 1 && remover_->is_oldest_first()),
+        text_layouts_(text_layouts_for(options_)) {}
 
   const TableOptions& options() const { return options_; }
 
@@ -39,7 +41,10 @@ class TableRules {
   bool takes_views() const { return takes_views_; }
 
   // Each INVALID_ARGUMENT for what the table cannot take.
-  // Priority, trajectory, signature, and whether the item alone fits max_bytes.
+  // Priority, trajectory, signature, and whether the item alone fits max_bytes. Text of an item
+  // that is taken reads as the signature says from here on.
+  Status take_item(Item& item) const;
+  // The same check alone.
   Status check_item(const Item& item) const;
   Status check_priority(double priority) const;
   // All of them, naming the first that is refused.
@@ -48,12 +53,16 @@ class TableRules {
   Status check_tickets(std::span<const std::uint64_t> tickets) const;
 
  private:
+  static std::unique_ptr<TextLayouts> text_layouts_for(const TableOptions& options);
+
   const TableOptions options_;
   // Always empty: they only check.
   const std::unique_ptr<const Selector> sampler_;
   const std::unique_ptr<const Selector> remover_;
   const std::optional<std::int64_t> store_max_bytes_;
   const bool takes_views_;
+  // Null where no column of the signature is text.
+  const std::unique_ptr<TextLayouts> text_layouts_;
 };
 
 }  // namespace reverie

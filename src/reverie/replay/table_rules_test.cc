@@ -57,6 +57,61 @@ TEST(TableRules, AnItemFitsTheSignatureUnlessTheTableDoesNotLook) {
   EXPECT_TRUE(rules_of(options).check_item(make_item(1, 1.0)).ok());
 }
 
+// One text of two bytes, of this type.
+Item text_item(const Ref<const Layout>& layout) {
+  auto schema = make_ref<ChunkSchema>(std::vector<TensorSpec>{layout->columns()[0].spec});
+  const Ref<Chunk> chunk = Chunk::open(std::move(schema), {}, 1, 6, Allocator::heap()).value();
+  const std::byte text[6] = {std::byte{2}, {}, {}, {}, std::byte{'a'}, std::byte{'b'}};
+  chunk->set_row(0, 0, text);
+  chunk->publish(1);
+  const Piece piece{chunk.get(), 0, 1};
+  return {1, 1.0, Trajectory(layout, {&piece, 1})};
+}
+
+TEST(TableRules, TextReadsAsTheSignatureSaysWhateverItsWriterCalledIt) {
+  for (const DType said : {DType::kBytes, DType::kString}) {
+    TableOptions options = options_of(10);
+    options.signature = Signature{{{"s", said, {1}}}, ""};
+    for (const bool checks : {true, false}) {
+      options.checks_items = checks;
+      const TableRules rules = rules_of(options);
+      for (const DType written : {DType::kBytes, DType::kString}) {
+        const auto layout = Ref<const Layout>(make_ref<Layout>(
+            std::vector<LayoutColumn>{{{"s", written, {}}, 0, 0, 1, false}}, "structure", 7));
+        const Layout* twin = nullptr;
+        for (int i = 0; i < 3; ++i) {
+          Item item = text_item(layout);
+          const Chunk* const chunk = item.trajectory.pieces()[0].chunk;
+          ASSERT_TRUE(rules.take_item(item).ok());
+          const Layout& read = item.trajectory.layout();
+          EXPECT_EQ(read.columns()[0].spec.dtype, said);
+          EXPECT_EQ(read.structure(), "structure");
+          EXPECT_EQ(read.tag(), 7u);
+          EXPECT_EQ(item.trajectory.pieces()[0].chunk, chunk) << "its rows stay";
+          EXPECT_TRUE(check_trajectory(item.trajectory.view()).ok());
+          EXPECT_TRUE(twin == nullptr || twin == &read) << "items of a writer share it";
+          twin = &read;
+        }
+        EXPECT_EQ(twin == layout.get(), written == said);
+      }
+    }
+  }
+}
+
+TEST(TableRules, ManyWritersMayNameTextAsTheyLike) {
+  TableOptions options = options_of(10);
+  options.signature = Signature{{{"s", DType::kString, {1}}}, ""};
+  const TableRules rules = rules_of(options);
+  for (int writer = 0; writer < 100; ++writer) {
+    Item item = text_item(make_ref<Layout>(
+        std::vector<LayoutColumn>{{{"s", DType::kBytes, {}}, 0, 0, 1, false}}, ""));
+    ASSERT_TRUE(rules.take_item(item).ok());
+    EXPECT_EQ(item.trajectory.layout().columns()[0].spec.dtype, DType::kString);
+  }
+  Item number = make_item(1, 1.0);
+  EXPECT_EQ(rules.take_item(number).code(), StatusCode::kInvalidArgument);
+}
+
 TEST(TableRules, TheFirstPriorityThatIsRefusedIsNamed) {
   const TableRules rules = rules_of(options_of(10));
   EXPECT_TRUE(rules.check_priorities(std::vector<double>{1, 0, 2}).ok());

@@ -43,5 +43,9 @@ std::optional<DType> dtype_from_name(std::string_view name);
 inline bool has_variable_size(DType dtype) {
   return dtype >= DType::kBytes;
 }
+// Whether elements of one type may be read as the other: bytes and str, which are kept alike.
+inline bool reads_as(DType stored, DType wanted) {
+  return stored == wanted || (has_variable_size(stored) && has_variable_size(wanted));
+}
 
 }  // namespace reverie
