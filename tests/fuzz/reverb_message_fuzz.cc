@@ -57,6 +57,14 @@ void try_insert(Bytes bytes) {
   if (!request.ok()) return;
   const std::string again =
       wire::write_insert_request(request->chunks, request->items, request->keep_chunk_keys).flat();
+  // In the memory of whatever came before.
+  static auto& reused = *new wire::InsertStreamRequest;
+  require(wire::read_insert_request(bytes, {}, reused).ok());
+  require(
+      reused.first_number == request->first_number &&
+      reused.settled_below == request->settled_below &&
+      again ==
+          wire::write_insert_request(reused.chunks, reused.items, reused.keep_chunk_keys).flat());
   const auto second = wire::read_insert_request(wire::bytes_of(again));
   require(second.ok() && second->keep_chunk_keys == request->keep_chunk_keys &&
           second->items.size() == request->items.size() &&

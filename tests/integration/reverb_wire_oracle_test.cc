@@ -236,6 +236,7 @@ void expect_same_prefixes(const std::string& bytes, Read read) {
 }
 
 TEST_F(ReverbWireOracle, InsertRequestsAreReadAndWrittenAlike) {
+  wire::InsertStreamRequest reused;
   for (int round = 0; round < kRounds; ++round) {
     proto::InsertStreamRequest theirs;
     fill(theirs);
@@ -249,6 +250,13 @@ TEST_F(ReverbWireOracle, InsertRequestsAreReadAndWrittenAlike) {
                                      ours->settled_below)
             .flat();
     expect_equal(parsed<proto::InsertStreamRequest>(again), theirs);
+    ASSERT_TRUE(wire::read_insert_request(wire::bytes_of(bytes), {}, reused).ok());
+    items.clear();
+    for (const wire::WireItem& item : reused.items) wire::put_item(items, item);
+    EXPECT_EQ(again, wire::write_numbered_request(reused.chunks, items, reused.keep_chunk_keys,
+                                                  reused.first_number, reused.settled_below)
+                         .flat())
+        << "in the memory of the one before";
     if (round < 30) {
       expect_same_prefixes<proto::InsertStreamRequest>(
           bytes, [](Bytes cut) { return wire::read_insert_request(cut).ok(); });

@@ -11,10 +11,14 @@
 namespace reverie {
 namespace {
 
-constexpr std::size_t kReadsAtOnce = 6;  // then other connections of the loop have their turn
-// More of a message is read to where it belongs, without a copy; what stands between two such
-// reads, a frame's head and a message's, is read in small.
-constexpr std::size_t kInPlaceBytesMin = std::size_t{32} << 10;
+// Then other connections of the loop have their turn.
+constexpr std::size_t kReadBytesAtOnce = std::size_t{768} << 10;
+// More of a message, or of a part of it, is read to where it belongs, without a copy. What stands
+// behind it, heads of parts, messages and frames, comes with the same read: little, since more of
+// what follows may belong in place too. Where nothing is known of what follows, it is read in
+// small.
+constexpr std::size_t kInPlaceBytesMin = std::size_t{24} << 10;
+constexpr std::size_t kBehindBytes = std::size_t{1} << 10;
 constexpr std::size_t kBetweenBytes = std::size_t{4} << 10;
 constexpr int kBatchesAtOnce = 4;                   // likewise
 constexpr std::uint32_t kFrameBytesMax = 1u << 20;  // of a received DATA frame
@@ -84,9 +88,11 @@ void GrpcSession::want_read() {
 void GrpcSession::on_readable() {
   const auto self = shared_from_this();
   hub_->run([this] {
-    for (std::size_t i = 0; i < kReadsAtOnce && connection_; ++i) {
-      const std::span<std::byte> place = place_to_read();
-      const IoResult got = connection_->read(place);
+    for (std::size_t read_bytes = 0; read_bytes < kReadBytesAtOnce && connection_;) {
+      const ReadPlaces places = places_to_read();
+      const IoResult got = places.message.empty()
+                               ? connection_->read(places.scratch)
+                               : connection_->read_both(places.message, places.scratch);
       if (!got.status.ok()) {
         close(got.status);
         return;
@@ -102,26 +108,37 @@ void GrpcSession::on_readable() {
             connection_->peer(), connection_->protocol()));
         return;
       }
-      if (!receive(place.first(got.size_bytes))) return;
-      if (got.size_bytes < place.size() || is_slowed_) break;
+      read_bytes += got.size_bytes;
+      if (!receive(places, got.size_bytes)) return;
+      // A connection that cannot read to both places has filled the first.
+      const std::size_t room_bytes = places.message.size() + places.scratch.size();
+      const bool is_all = got.size_bytes < room_bytes && got.size_bytes != places.message.size();
+      if (is_all || is_slowed_) break;
     }
     want_read();
   });
 }
 
-// In place, but never less at once than could be read to the scratch: a read of its own for each of
-// several parts costs more than the copies.
-std::span<std::byte> GrpcSession::place_to_read() {
+GrpcSession::ReadPlaces GrpcSession::places_to_read() {
   const std::span<std::byte> scratch = hub_->loop().scratch();
-  if (data_left_ >= kInPlaceBytesMin) {
+  if (data_left_ >= kBetweenBytes) {
     const auto stream = streams_.find(data_stream_);
     if (stream != streams_.end()) {
       const std::span<std::byte> room = stream->second->room();
-      was_read_in_place_ = room.size() >= std::min(data_left_, scratch.size());
-      if (was_read_in_place_) return room.first(std::min(room.size(), data_left_));
+      was_read_in_place_ = room.size() >= kInPlaceBytesMin;
+      if (was_read_in_place_) {
+        return {room.first(std::min(room.size(), data_left_)), scratch.first(kBehindBytes)};
+      }
     }
   }
-  return std::exchange(was_read_in_place_, false) ? scratch.first(kBetweenBytes) : scratch;
+  return {{}, std::exchange(was_read_in_place_, false) ? scratch.first(kBetweenBytes) : scratch};
+}
+
+bool GrpcSession::receive(const ReadPlaces& places, std::size_t size_bytes) {
+  const std::size_t in_message = std::min(size_bytes, places.message.size());
+  if (in_message > 0 && !receive(places.message.first(in_message))) return false;
+  if (size_bytes == in_message) return true;
+  return connection_ && receive(places.scratch.first(size_bytes - in_message));
 }
 
 bool GrpcSession::receive(std::span<const std::byte> bytes) {

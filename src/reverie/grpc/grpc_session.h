@@ -115,8 +115,15 @@ class GrpcSession : public ConnectionEvents, public std::enable_shared_from_this
 
   void on_readable() override;
   void on_writable() override;
-  // Where to read to: the loop's scratch, or a message of which much is still to come.
-  std::span<std::byte> place_to_read();
+  // Where to read to: the loop's scratch, or a message of which much is still to come and then the
+  // scratch.
+  struct ReadPlaces {
+    std::span<std::byte> message;
+    std::span<std::byte> scratch;
+  };
+  ReadPlaces places_to_read();
+  // Gives nghttp2 the first bytes of what was read to there; as receive().
+  bool receive(const ReadPlaces& places, std::size_t size_bytes);
   // Gives nghttp2 what was read; false when the connection cannot be used any more.
   bool receive(std::span<const std::byte> bytes);
   // False without memory.

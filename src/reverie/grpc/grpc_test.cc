@@ -3,6 +3,7 @@
 #include <atomic>
 #include <filesystem>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -415,6 +416,65 @@ TEST_F(Grpc, AMethodGetsTheLongContentsThatItAskedForApart) {
             "1000004 left of 3000012; at 0 1000000 true; at 1000004 1000000 true");
   EXPECT_EQ(ask(*client, "/t/Apart2", message), "2000008 left of 3000012; at 1000004 1000000 true");
   EXPECT_EQ(ask(*client, "/t/Apart1", "no fields"), "9 left of 9");
+}
+
+// The contents are about as long as those that are read to where they belong, and longer.
+TEST_F(Grpc, LongContentsOfAllMessagesAreWhatWasSent) {
+  class Echo final : public GrpcServerEvents {
+   public:
+    explicit Echo(std::shared_ptr<GrpcServerCall> call) : call_(std::move(call)) {}
+    std::uint32_t apart_field() const override { return 1; }
+    void on_message(Ref<GrpcMessage> message) override {
+      std::string all;
+      std::size_t at = 0;
+      const std::string left = text_of(*message);
+      for (const auto& part : message->take_parts()) {
+        all += left.substr(at, part.at - at) + text_of(*part.content);
+        at = part.at;
+      }
+      call_->write(GrpcPayload::of(all + left.substr(at)));
+    }
+    void on_half_close() override { call_->finish({}); }
+    void on_end(const Status&) override {}
+
+   private:
+    const std::shared_ptr<GrpcServerCall> call_;
+  };
+  GrpcServer server(threads_, {});
+  server.add_method("/t/Echo", [](std::shared_ptr<GrpcServerCall> call) {
+    return std::make_shared<Echo>(std::move(call));
+  });
+  address_ = server.listen({"localhost:0"})->front();
+  const auto client = open();
+  GrpcBlockingStream stream(*client, "/t/Echo", within(60));
+  std::mt19937 rng(3);
+  const auto text = [&](std::size_t size) {
+    std::string made(size, '\0');
+    for (char& c : made) c = static_cast<char>(rng());
+    return made;
+  };
+  std::vector<std::string> wanted;
+  for (int i = 0; i < 40; ++i) {
+    std::string message;
+    std::string contents;
+    for (std::size_t parts = rng() % 8; parts > 0; --parts) {
+      const std::size_t size = 16'384 + rng() % 65'536;  // three bytes of length
+      const std::string content = text(size);
+      message += std::string("\x0a") + static_cast<char>(0x80 | (size & 0x7f)) +
+                 static_cast<char>(0x80 | (size >> 7 & 0x7f)) + static_cast<char>(size >> 14);
+      message += content;
+      contents += content;
+    }
+    const std::string tail = "\x12\x64" + text(100);
+    ASSERT_TRUE(stream.write(GrpcPayload::of(message + tail)).ok());
+    wanted.push_back(contents + tail);
+  }
+  stream.half_close();
+  for (const std::string& expected : wanted) {
+    const auto message = stream.read();
+    ASSERT_TRUE(message) << stream.status().to_string();
+    EXPECT_TRUE(text_of(**message) == expected);
+  }
 }
 
 // A reader that takes nothing, beside one that does.

@@ -60,11 +60,19 @@ class SocketConnection final : public Connection {
     while (true) {
       const ssize_t got = takes_descriptors_ ? receive_with_descriptors(into)
                                              : ::recv(fd(), into.data(), into.size(), 0);
-      if (got > 0) return {.size_bytes = static_cast<std::size_t>(got)};
-      if (got == 0) return {.is_end = true};
-      if (errno == EINTR) continue;
-      if (errno == EAGAIN || errno == EWOULDBLOCK) return {};
-      return lost(errno);
+      if (got >= 0 || errno != EINTR) return received(got);
+    }
+  }
+
+  IoResult read_both(std::span<std::byte> first, std::span<std::byte> second) override {
+    if (takes_descriptors_) return read(first);
+    iovec parts[2] = {{first.data(), first.size()}, {second.data(), second.size()}};
+    msghdr message{};
+    message.msg_iov = parts;
+    message.msg_iovlen = 2;
+    while (true) {
+      const ssize_t got = ::recvmsg(fd(), &message, 0);
+      if (got >= 0 || errno != EINTR) return received(got);
     }
   }
 
@@ -146,6 +154,14 @@ class SocketConnection final : public Connection {
       if (errno == EAGAIN || errno == EWOULDBLOCK) return {};
       return lost(errno);
     }
+  }
+
+  // What a system call that read said.
+  IoResult received(ssize_t got) const {
+    if (got > 0) return {.size_bytes = static_cast<std::size_t>(got)};
+    if (got == 0) return {.is_end = true};
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return {};
+    return lost(errno);
   }
 
   ssize_t receive_with_descriptors(std::span<std::byte> into) {

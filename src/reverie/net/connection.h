@@ -52,6 +52,10 @@ class Connection {
   virtual void set_events(ConnectionEvents* events) = 0;
 
   virtual IoResult read(std::span<std::byte> into) = 0;
+  // The same into `first`, and what comes behind it into `second`, where the connection can.
+  virtual IoResult read_both(std::span<std::byte> first, std::span<std::byte>) {
+    return read(first);
+  }
   // Gathers from `pieces` in order, and says how far it came.
   virtual IoResult write(std::span<const std::span<const std::byte>> pieces) = 0;
   // Whether write() may be called on other threads than the loop's too, one at a time and never

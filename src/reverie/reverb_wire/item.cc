@@ -155,12 +155,24 @@ Status read_fields(Bytes message, WireItem& item) {
 
 }  // namespace
 
+void WireItem::clear() {
+  key = 0;
+  table = {};
+  priority = 0;
+  times_sampled = 0;
+  inserted_at_ns = 0;
+  slices.clear();
+  columns.clear();
+}
+
 Result<WireItem> read_item(Bytes message) {
-  return read_message("PrioritizedItem", [&]() -> Result<WireItem> {
-    WireItem item;
-    REVERIE_RETURN_IF_ERROR(read_fields(message, item));
-    return item;
-  });
+  WireItem item;
+  REVERIE_RETURN_IF_ERROR(read_item(message, item));
+  return item;
+}
+
+Status read_item(Bytes message, WireItem& item) {
+  return read_message("PrioritizedItem", [&] { return read_fields(message, item); });
 }
 
 std::string write_item(const WireItem& item) {

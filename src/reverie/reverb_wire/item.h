@@ -49,10 +49,15 @@ struct WireItem {
   std::int64_t inserted_at_ns = 0;  // since 1970
   std::vector<Slice> slices;
   std::vector<Column> columns;
+
+  // An item of nothing; keeps its memory.
+  void clear();
 };
 
 // INVALID_ARGUMENT for malformed bytes, or more than 65535 slices or columns.
 Result<WireItem> read_item(Bytes message);
+// The same into an item of nothing.
+Status read_item(Bytes message, WireItem& item);
 std::string write_item(const WireItem& item);
 // The same in two steps, for a message that holds many: their sizes first, since heads tell them.
 struct ItemBytes {

@@ -97,7 +97,8 @@ Status read_insert_fields(Bytes fields, InsertStreamRequest& request) {
     } else if (tag == bytes_field(kStoredChunksField)) {
       request.stored_chunks.push_back(get_bytes(reader));
     } else if (tag == bytes_field(2)) {
-      REVERIE_ASSIGN_OR_RETURN(WireItem item, read_item(get_bytes(reader)));
+      WireItem& item = request.add_item();
+      REVERIE_RETURN_IF_ERROR(read_item(get_bytes(reader), item));
       places += kPlacesOfItem + item.columns.size() + item.slices.size();
       if (places * kPlaceBytes > kPlaceBytesFree + fields.size()) {
         return invalid_argument(
@@ -105,7 +106,6 @@ Status read_insert_fields(Bytes fields, InsertStreamRequest& request) {
             "out",
             fields.size(), places);
       }
-      request.items.push_back(std::move(item));
     } else if (tag == varint_field(kFirstNumber)) {
       request.first_number = reader.get_uint64();
     } else if (tag == varint_field(kSettledBelow)) {
@@ -136,17 +136,49 @@ std::string PiecedMessage::flat() const {
   return out.append(own, at);
 }
 
+void InsertStreamRequest::clear() {
+  const auto clear_list = [](auto& list) {
+    if (list.capacity() > kSpareMax) list = {};
+    list.clear();
+  };
+  clear_list(chunks);
+  clear_list(stored_chunks);
+  clear_list(keep_chunk_keys);
+  first_number = 0;
+  settled_below = 0;
+  for (WireItem& item : items) {
+    if (spare_items_.size() == kSpareMax) break;
+    if (item.slices.capacity() + item.columns.capacity() > kSparePlacesMax) continue;
+    spare_items_.push_back(std::move(item));
+  }
+  clear_list(items);
+}
+
+WireItem& InsertStreamRequest::add_item() {
+  if (spare_items_.empty()) return items.emplace_back();
+  WireItem& item = items.emplace_back(std::move(spare_items_.back()));
+  spare_items_.pop_back();
+  item.clear();
+  return item;
+}
+
 Result<InsertStreamRequest> read_insert_request(Bytes message, std::span<const ChunkApart> apart) {
-  return read_message("InsertStreamRequest", [&]() -> Result<InsertStreamRequest> {
-    InsertStreamRequest request;
+  InsertStreamRequest request;
+  REVERIE_RETURN_IF_ERROR(read_insert_request(message, apart, request));
+  return request;
+}
+
+Status read_insert_request(Bytes message, std::span<const ChunkApart> apart,
+                           InsertStreamRequest& request) {
+  request.clear();
+  return read_message("InsertStreamRequest", [&]() -> Status {
     std::size_t begin = 0;
     for (const ChunkApart& part : apart) {
       REVERIE_RETURN_IF_ERROR(read_insert_fields(message.subspan(begin, part.at - begin), request));
       request.chunks.push_back(part.chunk);
       begin = part.at;
     }
-    REVERIE_RETURN_IF_ERROR(read_insert_fields(message.subspan(begin), request));
-    return request;
+    return read_insert_fields(message.subspan(begin), request);
   });
 }
 

@@ -66,6 +66,17 @@ struct InsertStreamRequest {
   // The items' numbers in a session are first_number, first_number + 1, ...; 0 without a session.
   std::uint64_t first_number = 0;
   std::uint64_t settled_below = 0;  // the writer asks for none of these again
+
+  // For another message, which then takes next to no memory of its own. Long lists are let go: what
+  // is kept does not count for anybody.
+  void clear();
+  // The next of `items`, in memory of earlier ones.
+  WireItem& add_item();
+
+ private:
+  static constexpr std::size_t kSpareMax = 1024;
+  static constexpr std::size_t kSparePlacesMax = 64;  // of one item
+  std::vector<WireItem> spare_items_;
 };
 // A chunk that was taken out of a message, its head too: it stood before the byte `at` of what is
 // left.
@@ -76,6 +87,9 @@ struct ChunkApart {
 // Requires `apart` in the order they stood.
 Result<InsertStreamRequest> read_insert_request(Bytes message,
                                                 std::span<const ChunkApart> apart = {});
+// The same into `request`, whose memory is used again.
+Status read_insert_request(Bytes message, std::span<const ChunkApart> apart,
+                           InsertStreamRequest& request);
 PiecedMessage write_insert_request(std::span<const Bytes> chunks, std::span<const WireItem> items,
                                    std::span<const std::uint64_t> keep_chunk_keys);
 // The same of items that put_item() wrote one behind the other, with their numbers.

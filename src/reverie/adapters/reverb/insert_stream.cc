@@ -25,6 +25,9 @@ constexpr std::size_t kSeveralPendingMax = 1000;
 // Bytes of answers that are not read, whatever else the connection has to send; then likewise.
 constexpr std::size_t kUnreadBytesMax = std::size_t{4} << 10;
 
+// More places for chunks are let go with them.
+constexpr std::size_t kBucketsMax = 4096;
+
 // Bytes of the kinds of columns of a stream's chunks; beyond, they take at most twice what was
 // sent.
 constexpr std::size_t kSchemaBytesFree = std::size_t{128} << 10;
@@ -143,11 +146,10 @@ void InsertStream::on_end(const Status& why) {
 
 Status InsertStream::take(const Ref<GrpcMessage>& message) {
   const std::vector<GrpcMessage::Part> parts = message->take_parts();
-  std::vector<wire::ChunkApart> apart;
-  apart.reserve(parts.size());
-  for (const auto& part : parts) apart.push_back({part.at, part.content->bytes()});
-  REVERIE_ASSIGN_OR_RETURN(const wire::InsertStreamRequest request,
-                           wire::read_insert_request(message->bytes(), apart));
+  apart_.clear();
+  for (const auto& part : parts) apart_.push_back({part.at, part.content->bytes()});
+  REVERIE_RETURN_IF_ERROR(wire::read_insert_request(message->bytes(), apart_, request_));
+  const wire::InsertStreamRequest& request = request_;
   if (request.chunks.empty() && request.stored_chunks.empty() && request.items.empty()) {
     return invalid_argument(
         "ProcessIncomingRequest: Request lacks both chunks and item; send at least one");
@@ -220,7 +222,7 @@ Status InsertStream::take_chunks(const Ref<GrpcMessage>& message,
     const std::size_t size_bytes = is_swollen ? chunk->size_bytes() : bytes.size();
     if (store_->in_flight) REVERIE_RETURN_IF_ERROR(store_->in_flight->take(size_bytes));
     kept_bytes_ += size_bytes;
-    chunks_.emplace(key, KeptChunk{std::move(chunk), size_bytes});
+    chunks_.emplace(key, KeptChunk{std::move(chunk), size_bytes, 0});
   }
   return {};
 }
@@ -268,16 +270,24 @@ Status InsertStream::take_items(const wire::InsertStreamRequest& request) {
 }
 
 Status InsertStream::release_chunks(const std::vector<std::uint64_t>& keep) {
-  std::unordered_map<ChunkKey, KeptChunk> kept;
-  kept.reserve(keep.size());
+  ++release_count_;
   std::size_t kept_bytes = 0;
+  std::size_t kept_count = 0;
   for (const std::uint64_t key : keep) {
     const auto found = chunks_.find(key);
     if (found == chunks_.end()) continue;
+    if (std::exchange(found->second.kept_until, release_count_) == release_count_) continue;
     kept_bytes += found->second.size_bytes;
-    kept.insert(chunks_.extract(found));
+    ++kept_count;
   }
-  chunks_ = std::move(kept);
+  if (kept_count == 0 && chunks_.bucket_count() > kBucketsMax) {
+    chunks_ = {};
+  } else if (kept_count == 0) {
+    chunks_.clear();
+  } else {
+    std::erase_if(chunks_,
+                  [&](const auto& kept) { return kept.second.kept_until != release_count_; });
+  }
   keep_for_waiting(kept_bytes_ - kept_bytes);
   kept_bytes_ = kept_bytes;
   if (chunks_.size() == keep.size()) return {};
@@ -311,7 +321,7 @@ bool InsertStream::has_waiting() {
 // Inserts items_, which are of one table.
 Status InsertStream::insert_items() {
   std::vector<Item> items = std::exchange(items_, {});
-  const std::vector<Place> places = std::exchange(places_, {});
+  std::vector<Place> places = std::exchange(places_, {});
   if (items.empty()) return {};
   std::size_t done = 0;
   if (!has_waiting()) {
@@ -331,7 +341,9 @@ Status InsertStream::insert_items() {
     }
   }
   items.clear();
-  items_ = std::move(items);  // keeps its memory
+  items_ = std::move(items);  // keeps their memory
+  places.clear();
+  places_ = std::move(places);
   return status;
 }
 

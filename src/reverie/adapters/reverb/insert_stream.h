@@ -48,6 +48,7 @@ class InsertStream final : public GrpcServerEvents,
   struct KeptChunk {
     Ref<Chunk> chunk;
     std::size_t size_bytes = 0;
+    std::uint64_t kept_until = 0;  // the last message that said to keep it
   };
   // An item of a message.
   struct Place {
@@ -83,6 +84,10 @@ class InsertStream final : public GrpcServerEvents,
 
   // I/O thread only.
   std::unordered_map<ChunkKey, KeptChunk> chunks_;
+  std::uint64_t release_count_ = 0;
+  // What the message that is being taken consists of; kept for the memory.
+  wire::InsertStreamRequest request_;
+  std::vector<wire::ChunkApart> apart_;
   std::size_t kept_bytes_ = 0;
   std::size_t received_bytes_ = 0;  // of chunks, since it began
   wire::SchemaCache schemas_;
