@@ -53,6 +53,8 @@ Result<std::shared_ptr<LocalService>> Checkpointer::open_store(std::vector<Table
                                                                std::string* folder) {
   if (folder != nullptr) folder->clear();
   REVERIE_RETURN_IF_ERROR(check_place());
+  // Bounds what is loaded; the store does it again.
+  REVERIE_RETURN_IF_ERROR(ChunkHolders::make(tables, options.memory).status());
   Allocator& allocator =
       options.memory ? static_cast<Allocator&>(*options.memory) : Allocator::heap();
   REVERIE_ASSIGN_OR_RETURN(std::optional<LoadedCheckpoint> loaded, load(allocator));
@@ -73,8 +75,6 @@ Result<std::shared_ptr<LocalService>> Checkpointer::open_store(std::vector<Table
   for (const TableOptions& table : *resolved) {
     const bool is_same = std::any_of(images.begin(), images.end(), [&](const TableImage& image) {
       return image.options.name == table.name && difference(table, image.options).empty();
-  // Bounds what is loaded; the store does it again.
-  REVERIE_RETURN_IF_ERROR(ChunkHolders::make(tables, options.memory).status());
     });
     is_as_stored = is_as_stored && is_same;
   }
