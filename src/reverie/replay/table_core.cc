@@ -351,7 +351,9 @@ std::int64_t TableCore::waived(const BriefItem& item) const {
   const bool gives_each_sample =
       options_.max_times_sampled >= 1 && spec.min_diff == 0 && spec.min_size_to_sample == 1 &&
       spec.samples_per_insert == static_cast<double>(options_.max_times_sampled);
-  return gives_each_sample ? options_.max_times_sampled - item.times_sampled : 0;
+  // An item that was restored may have been sampled more often than this table allows.
+  const std::int64_t left = options_.max_times_sampled - item.times_sampled;
+  return gives_each_sample ? std::max<std::int64_t>(left, 0) : 0;
 }
 
 void TableCore::remove(Slot slot, Aftermath& after) {
