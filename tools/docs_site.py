@@ -44,7 +44,7 @@ API = {
         ["TrajectoryWriter", "TrajectoryColumn", "ColumnHistory", "Writer", "structured"],
     ),
     "datasets": ("Datasets of tables", ["TrajectoryDataset", "TimestepDataset", "PatternDataset"]),
-    "server": ("Servers", ["Server", "ServerLimits", "ServerTls", "ClientTls"]),
+    "server": ("Servers", ["Server", "ServerLimits", "ServerTls", "ClientTls", "PeerTls"]),
     "envs": (
         "Environments",
         ["envs.pool.EnvPool", "envs.vector_env.GymVectorEnv", "envs.adapters", "envs.agent_rows"],

@@ -205,8 +205,11 @@ def test_text_reads_as_the_signature_says_whatever_was_written(serves, said):
             client.insert(
                 {"s": np.array([word, word], dtype=object), "x": np.zeros(2, "f4")}, {"t": 1.0}
             )
-        samples = list(client.sample("t", len(words), emit_timesteps=False))
-        assert [list(sample.data["s"]) for sample in samples] == [[w, w] for w in wanted[said]]
+        samples = client.sample(
+            "t", len(words), emit_timesteps=False, unpack_as_table_signature=True
+        )
+        found = [sample.data["s"].tolist() for sample in samples]
+        assert found == [[[word, word]] for word in wanted[said]]
 
 
 @pytest.mark.parametrize(
