@@ -1,6 +1,7 @@
 """A `Loop` and PyTorch's trainings, interrupted and gone on with."""
 
 import json
+import threading
 
 import numpy as np
 import pytest
@@ -100,6 +101,28 @@ def test_threads_rest_while_a_loop_is_saved(tmp_path):
         loop.wait()
         assert loop.progress().end == "all steps"
         assert loop.progress().batches == loop.progress().batch_count
+
+
+def test_a_training_goes_on_and_stops_beside_a_thread_that_saves_all_the_time(tmp_path):
+    agent = Linear()
+    settings = TrainSettings(**{**vars(SHORT), "actors": 1, "steps": 1_000_000})
+    is_over = threading.Event()
+
+    def save():
+        while not is_over.is_set():
+            loop.save(tmp_path / "run")
+
+    with Loop(agent, agent, "CartPole-v1", settings) as loop:
+        loop.start()
+        eventually(lambda: loop.progress().batches > 0)
+        saver = threading.Thread(target=save)
+        saver.start()
+        begin = loop.progress().steps
+        eventually(lambda: loop.progress().steps > begin + 50)
+        loop.stop()
+        is_over.set()
+        saver.join()
+    assert loop.progress().end == "stopped"
 
 
 def test_what_cannot_be_saved_or_loaded_is_refused(tmp_path):

@@ -103,7 +103,7 @@ class LoopThreads:
         # While it is saved, its threads rest between two steps or batches.
         self._saving = threading.Lock()
         self._is_saved = False
-        self._at_rest = 0
+        self._at_rest = self._saves = 0
         self._algorithm = algorithm
 
     # --- What both its threads and a caller ask.
@@ -136,6 +136,8 @@ class LoopThreads:
         finally:
             with self._changed:
                 self._is_saved = False
+                self._at_rest = 0
+                self._saves += 1
                 self._changed.notify_all()
 
     def _rest(self) -> None:
@@ -143,11 +145,14 @@ class LoopThreads:
         if not self._is_saved:
             return
         with self._changed:
+            # For this save alone: where one follows another, a step is taken in between.
+            number = self._saves
             self._at_rest += 1
             self._changed.notify_all()
-            while self._is_saved:
+            while self._saves == number and self._end == "running":
                 self._changed.wait(_LOOK_S)
-            self._at_rest -= 1
+            if self._saves == number:
+                self._at_rest -= 1
 
     # --- The threads' bodies.
 
@@ -170,7 +175,7 @@ class LoopThreads:
                     self._changed.wait(_LOOK_S)
             if self._end != "running":
                 return
-            if not self._is_saved:
+            if self._ahead() <= self._lead():
                 self._act_once()
 
     def _run_sampler(self) -> None:
@@ -335,13 +340,13 @@ class LoopThreads:
     def _take(self) -> Any:  # noqa: ANN401
         begin = time.monotonic()
         while True:
-            if self._is_saved:
-                return _RESTED
             try:
-                item = self._ready.get(timeout=_LOOK_S)
+                item = self._ready.get(timeout=0 if self._is_saved else _LOOK_S)
             except queue.Empty:
                 if self._end != "running":
                     return _STOPPED
+                if self._is_saved:
+                    return _RESTED
                 continue
             if hasattr(self, "_first_batch"):
                 self._waited["learner"] += time.monotonic() - begin
