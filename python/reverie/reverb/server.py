@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import abc
 import collections
+import contextlib
+import os
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
 from reverie import _checks, _reverie, server, table
 from reverie._options import OnCorrupt, raises_on_corrupt
-from reverie.errors import InvalidArgumentError, UnsupportedTypeError
+from reverie.errors import AlreadyExistsError, InvalidArgumentError, UnsupportedTypeError
 from reverie.extensions import Extension
 from reverie.rate_limiters import RateLimiter
 from reverie.reverb import item_selectors, rate_limiters, reverb_types
@@ -206,12 +209,13 @@ class Server(server.Server):
     Args:
         tables: at least one, of different names.
         port: to listen at; None takes a free one.
-        checkpointer: from ``reverb.checkpointers``; None for none, where Reverb makes a directory.
+        checkpointer: from ``reverb.checkpointers``; None for a new directory among the temporary
+            files, which goes with the server unless a checkpoint lies in it.
         options: those of ``reverie.Server``: ``host``, ``token``, ``tls``, ``insecure`` and the
             others.
 
     Raises:
-        ValueError: no tables, or a name twice.
+        ValueError: no tables, a name twice, or a port that is taken.
         NotImplementedError: the checkpointer has a checkpoint of dm-reverb's to load.
     """
 
@@ -239,8 +243,12 @@ class Server(server.Server):
             if checkpointer is None
             else _checked_checkpointer(checkpointer)
         )
-        native = self._checkpointer if checkpointer is not None else None
-        super().__init__(tables, port, native, **options)  # type: ignore[arg-type]
+        try:
+            super().__init__(tables, port, self._checkpointer, **options)  # type: ignore[arg-type]
+        except AlreadyExistsError as error:  # the port is taken, for which Reverb has a ValueError
+            raise InvalidArgumentError(f"Failed to BuildAndStart gRPC server: {error}") from None
+        if checkpointer is None:
+            weakref.finalize(self, _remove_unused, self._checkpointer.path)  # type: ignore[attr-defined]
 
     def localhost_client(self, *, on_corrupt: OnCorrupt = "remove") -> Client:
         """A client that connects to the server as those of other processes do."""
@@ -257,6 +265,14 @@ class Server(server.Server):
             f"Server(port={self.port}, reverb_service=ReverbServiceAsync(tables="
             f"{list(self.tables)}, checkpointer={self._checkpointer}))"
         )
+
+
+def _remove_unused(directory: str) -> None:
+    """Removes a directory of checkpoints that has none."""
+    with contextlib.suppress(OSError):  # another program removed it first, or may not
+        if os.listdir(directory) == ["reverie.lock"]:
+            os.remove(os.path.join(directory, "reverie.lock"))
+            os.rmdir(directory)
 
 
 def _checked_checkpointer(given: object) -> checkpointers.CheckpointerBase:

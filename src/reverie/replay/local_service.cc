@@ -49,7 +49,7 @@ Result<std::shared_ptr<LocalService>> LocalService::open(std::vector<TableOption
     const auto shrunk = weak.lock();
     if (!shrunk) return;
     ChunkStore& chunks = shrunk->context_->chunks;
-    if (ChunkHolders* const holders = chunks.holders()) holders->on_moved(chunk);
+    if (ChunkHolders* const kept = chunks.holders()) kept->on_moved(chunk);
     if (chunks.has_waiters()) shrunk->serve_all();
   });
   return service;

@@ -1,0 +1,273 @@
+"""What is refused, and how, where the other files of this folder do not say it beside its use."""
+
+import gc
+import os
+import socket
+
+import numpy as np
+import pytest
+
+# The texts of the two libraries differ.
+refused = pytest.raises(ValueError)  # noqa: PT011
+broken = pytest.raises(RuntimeError)
+
+
+# --- Server and checkpoints
+
+
+def test_a_port_that_is_taken_is_refused(reverb, table):
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        with refused:
+            reverb.Server([table()], port=taken.getsockname()[1])
+
+
+def test_a_server_without_a_checkpointer_writes_checkpoints(reverb, table):
+    server = reverb.Server([table()])
+    client = server.localhost_client()
+    client.insert([7], {"t": 3.0})
+    path = client.checkpoint()
+    server.stop()
+    assert os.path.isabs(path)
+    kept = reverb.checkpointers.DefaultCheckpointer(path=os.path.dirname(path))
+    again = reverb.Server([table()], checkpointer=kept)
+    [[sample]] = list(again.localhost_client().sample("t"))
+    assert (int(sample.data[0]), float(sample.info.priority)) == (7, 3.0)
+    again.stop()
+
+
+def test_the_directory_of_a_server_goes_unless_it_was_used(reverb, is_ours, table):
+    if not is_ours:
+        pytest.skip("a difference: dm-reverb leaves it")
+    for used in (False, True):
+        server = reverb.Server([table()])
+        directory = server._checkpointer.path
+        if used:
+            server.localhost_client().checkpoint()
+        server.stop()
+        assert os.path.isdir(directory)
+        del server
+        gc.collect()
+        assert os.path.isdir(directory) is used
+
+
+def test_a_checkpoint_of_other_tables_is_never_dropped(reverb, is_ours, table, tmp_path):
+    place = reverb.checkpointers.DefaultCheckpointer(str(tmp_path))
+    server = reverb.Server([table("t")], checkpointer=place)
+    server.localhost_client().checkpoint()
+    server.stop()
+    if is_ours:  # a difference: the table is made as it was
+        again = reverb.Server([table("u")], checkpointer=place)
+        assert sorted(again.localhost_client().server_info()) == ["t", "u"]
+        again.stop()
+    else:
+        with refused:
+            reverb.Server([table("u")], checkpointer=place)
+
+
+def test_a_group_of_checkpoints_must_be_empty(reverb, table, tmp_path):
+    with refused:
+        place = reverb.checkpointers.DefaultCheckpointer(str(tmp_path), group="mine")
+        server = reverb.Server([table()], checkpointer=place)
+        server.localhost_client().checkpoint()
+
+
+def test_a_table_that_could_not_be_replaced_is_unharmed(table):
+    made = table()
+    with refused:
+        made.replace(max_size=0)
+    with refused:
+        made.replace(name="")
+    assert made.info.max_size == 100
+
+
+# --- Client
+
+
+@pytest.mark.parametrize("value", [{"a": object()}, [np.datetime64("2020-01-01")]])
+def test_a_leaf_that_is_no_tensor_is_a_wrong_type(table, serve, value):
+    client = serve(table())
+    with pytest.raises(TypeError):
+        client.insert(value, {"t": 1.0})
+    client.insert([1], {"t": 1.0})
+    assert client.server_info()["t"].current_size == 1
+
+
+def test_a_table_that_is_not_there_gives_its_name(table, serve):
+    client = serve(table())
+    with pytest.raises(ValueError, match="nowhere"):
+        client.insert([1], {"nowhere": 1.0})
+    with pytest.raises(RuntimeError, match="nowhere"):
+        list(client.sample("nowhere"))
+    with pytest.raises(RuntimeError, match="nowhere"):
+        client.mutate_priorities("nowhere", {1: 1.0})
+    with pytest.raises(RuntimeError, match="nowhere"):
+        client.reset("nowhere")
+
+
+def test_a_deadline_of_a_server_that_does_not_answer_is_reverbs(reverb):
+    with socket.socket() as silent:
+        silent.bind(("localhost", 0))
+        client = reverb.Client(f"localhost:{silent.getsockname()[1]}")
+        with pytest.raises(reverb.ReverbError) as raised:
+            client.server_info(timeout=1)
+    assert isinstance(raised.value, reverb.errors.DeadlineExceededError)
+
+
+# --- Writer
+
+
+@pytest.mark.parametrize("other", [np.zeros(3, np.float32), np.zeros(2, np.int32)])
+def test_the_steps_of_a_writers_chunk_are_alike(table, serve, other):
+    writer = serve(table()).writer(2, chunk_length=2)
+    writer.append([np.zeros(2, np.float32)])
+    with refused:
+        writer.append([other])
+
+
+def test_a_sequence_has_columns(table, serve):
+    writer = serve(table()).writer(3)
+    with refused:
+        writer.append_sequence([])
+    writer.close()
+
+
+def test_an_item_of_a_writer_fits_the_signature(table, serve, spec):
+    client = serve(table(signature=[spec((None, 2), "float32")]))
+    writer = client.writer(2)
+    writer.append([np.zeros(3, np.float32)])
+    with refused:
+        writer.create_item("t", 1, 1.0)
+        writer.flush()
+    assert client.server_info()["t"].current_size == 0
+
+
+# --- TrajectoryWriter
+
+
+def test_a_field_is_set_once_a_step(table, serve):
+    writer = serve(table()).trajectory_writer(4)
+    writer.append({"x": 1}, partial_step=True)
+    with pytest.raises(ValueError, match=r"x.*already"):
+        writer.append({"x": 2}, partial_step=True)
+    writer.append({"y": 2})
+    assert writer.episode_steps == 1
+    writer.close()
+
+
+def test_a_column_of_another_kind_is_named(table, serve):
+    writer = serve(table()).trajectory_writer(4)
+    writer.append({"x": np.float32(1)})
+    with pytest.raises(ValueError, match=r"column.*'x'"):
+        writer.append({"x": np.float64(1)})
+    with pytest.raises(ValueError, match=r"column.*'x'"):
+        writer.append({"x": np.zeros(2, np.float32)})
+    writer.append({"x": np.float32(2)})
+    assert [float(cell.numpy()) for cell in writer.history["x"]] == [1.0, 2.0]
+    writer.close()
+
+
+def test_a_closed_trajectory_writer_is_closed(table, serve):
+    writer = serve(table()).trajectory_writer(4)
+    writer.append([1])
+    column = writer.history[0][-1:]
+    writer.close()
+    writer.close()
+    for call in (
+        lambda: writer.append([2]),
+        lambda: writer.create_item("t", 1.0, [column]),
+        writer.flush,
+        writer.end_episode,
+    ):
+        with broken:
+            call()
+
+
+def test_a_column_with_open_cells_keeps_its_configuration(table, serve):
+    writer = serve(table()).trajectory_writer(4)
+    writer.configure((0,), num_keep_alive_refs=4, max_chunk_length=4)
+    writer.append([1])
+    with broken:
+        writer.configure((0,), num_keep_alive_refs=4, max_chunk_length=2)
+    writer.close()
+
+
+def test_a_history_has_no_absent_steps(table, serve):
+    writer = serve(table()).trajectory_writer(4)
+    writer.append({"x": 1})
+    writer.append({"x": 2, "y": 3})
+    assert [cell is None for cell in writer.history["y"]] == [True, False]
+    with refused:
+        writer.history["y"][:]
+    assert writer.history["y"][-1].numpy() == 3
+    writer.close()
+
+
+@pytest.mark.parametrize("timeout_ms", [-1, 0])
+def test_a_flush_without_a_limit_returns_when_all_is_there(table, serve, timeout_ms):
+    client = serve(table())
+    writer = client.trajectory_writer(2)
+    writer.append([1])
+    writer.create_item("t", 1.0, [writer.history[0][-1:]])
+    writer.flush(timeout_ms=timeout_ms)
+    assert client.server_info()["t"].current_size == 1
+    writer.close()
+
+
+# --- StructuredWriter
+
+
+@pytest.fixture
+def structured(reverb, table, serve):
+    client = serve(table())
+
+    def make(leaves, name="t", pattern=lambda step: [step["a"][-1]]):
+        step = reverb.structured.create_reference_step(leaves)
+        return client.structured_writer([reverb.structured.create_config(pattern(step), name)])
+
+    return make
+
+
+def test_a_pattern_has_rows_and_a_table(structured):
+    with refused:
+        structured({"a": None}, pattern=lambda _: {})
+    with refused:
+        structured({"a": None}, name="")
+
+
+def test_a_structured_column_keeps_its_type(structured):
+    writer = structured({"a": None})
+    writer.append({"a": np.float32(1)})
+    with pytest.raises(ValueError, match="a"):
+        writer.append({"a": np.float64(1)})
+
+
+def test_a_structured_field_is_set_once_a_step(structured):
+    writer = structured({"a": None, "b": None})
+    writer.append({"a": 1, "b": None}, partial_step=True)
+    with broken:
+        writer.append({"a": 2, "b": 3})
+
+
+def test_a_structured_writer_meets_its_table_when_it_flushes(structured):
+    writer = structured({"a": None}, name="nowhere")
+    writer.append({"a": 1})
+    with broken:
+        writer.flush()
+
+
+def test_signatures_of_other_ranks_are_not_inferred(reverb, spec):
+    infer = reverb.structured.infer_signature
+    step = reverb.structured.create_reference_step({"a": None, "b": None, "c": None})
+    configs = [
+        reverb.structured.create_config({"x": step[name][-2:]}, "t") for name in ("a", "b", "c")
+    ]
+    specs = {
+        "a": spec((2,), "float32"),
+        "b": spec((2, 2), "float32"),
+        "c": spec((3,), "float32"),
+    }
+    for other in configs[1:]:
+        with refused:
+            infer([configs[0], other], specs)
