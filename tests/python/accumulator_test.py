@@ -166,6 +166,25 @@ def test_a_joiner_gets_the_model_and_goes_on_with_the_others(make):
     assert len({m.bytes for m in members}) == 1
 
 
+def test_a_joiner_gets_the_model_though_the_leaders_program_stands_still(make):
+    members = [make("a"), make("b")]
+    together(members)
+    until(members, lambda: all(m.accumulator.wants_gradients() for m in members))
+    still = leader_of(members)
+    (other,) = [m for m in members if m is not still]
+    other.give(1.0, 1)
+    until(members, lambda: all(m.steps == 1 for m in members))
+    joiner = make("c", value=5.0)
+    moving = [other, joiner]
+    until(moving, lambda: all(m.accumulator.connected() for m in moving))
+    assert other.accumulator.is_leader()
+    assert joiner.bytes == other.bytes
+    joiner.give(1.0, 1)
+    until(moving, lambda: all(m.steps == 2 for m in moving))
+    until([still, *moving], lambda: still.steps == 2 and still.bytes == joiner.bytes)
+    assert still.group.members == ["a", "b", "c"]
+
+
 def test_the_others_go_on_without_a_leader_that_leaves(make):
     members = [make("a"), make("b"), make("c")]
     together(members)

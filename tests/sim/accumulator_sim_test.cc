@@ -84,7 +84,7 @@ class SimTrainer final : public SimPeer {
 
   // What a program does in its loop, with its own pace.
   void advance() {
-    core_.start(now());
+    core_.advance(now());
     group_.advance(now());
     if (!is_busy_) {
       if (std::optional<Payload> state = core_.take_state(now())) {
@@ -526,6 +526,81 @@ TEST(AccumulatorsOnASimulatedNetwork, GoOnWithoutAProgramThatStandsStillForAMinu
     world.run(ms(3000));
     EXPECT_GT(world.oracle.states, states) << seed;
     EXPECT_GT(still->core().version(), version + 100) << seed;
+    for (std::size_t i = 0; i < 4; ++i) world.member(i)->contributes = false;
+    world.run(ms(4000));
+    EXPECT_TRUE(agree(world)) << seed;
+    EXPECT_EQ(world.oracle.wrong, "");
+  }
+}
+
+SimTrainer* leader_of(World& world) {
+  for (std::size_t i = 0; i < world.size(); ++i) {
+    if (world.member(i)->core().is_leader()) return world.member(i);
+  }
+  return nullptr;
+}
+
+// Rounds need no program of the leader's until it can keep no further result: another leads then.
+TEST(AccumulatorsOnASimulatedNetwork, GoOnWhenTheProgramOfTheLeaderStandsStill) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    World world(seed, 4, {});
+    world.run(ms(1000));
+    SimTrainer* const still = leader_of(world);
+    ASSERT_NE(still, nullptr);
+    still->advances = false;
+    for (int second = 0; second < 12; second += 4) {  // two until it resigns, one for a long step
+      std::array<std::uint64_t, 4> before{};
+      for (std::size_t i = 0; i < 4; ++i) before[i] = world.member(i)->steps();
+      world.run(ms(4000));
+      for (std::size_t i = 0; i < 4; ++i) {
+        if (world.member(i) == still) continue;
+        EXPECT_GT(world.member(i)->steps(), before[i]) << seed << ": m" << i << ", " << second;
+      }
+    }
+    EXPECT_EQ(still->group().membership().members.size(), 4u);
+    EXPECT_FALSE(still->core().is_leader());
+    const std::uint64_t version = still->core().version();
+    still->advances = true;
+    still->settle();
+    world.run(ms(3000));
+    EXPECT_GT(still->core().version(), version + 50) << seed;
+    for (std::size_t i = 0; i < 4; ++i) world.member(i)->contributes = false;
+    world.run(ms(4000));
+    EXPECT_TRUE(agree(world)) << seed;
+    EXPECT_EQ(world.oracle.wrong, "");
+  }
+}
+
+// A member that joins needs the model from a program that advances.
+TEST(AccumulatorsOnASimulatedNetwork, GiveTheModelToAJoinerWhenTheLeadersProgramStandsStill) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    World world(seed, 4, {});
+    world.run(ms(1000));
+    SimTrainer* const still = leader_of(world);
+    ASSERT_NE(still, nullptr);
+    const std::size_t joiner = world.member(0) == still ? 1 : 0;
+    world.kill(joiner);
+    for (std::size_t i = 0; i < 4; ++i) {  // no round makes it resign
+      if (i != joiner) world.member(i)->contributes = false;
+    }
+    world.run(ms(4000));
+    SimTrainer* leads = nullptr;
+    for (std::size_t i = 0; i < 4; ++i) {
+      if (i != joiner && world.member(i)->core().is_leader()) leads = world.member(i);
+    }
+    ASSERT_NE(leads, nullptr) << seed;
+    leads->advances = false;
+    world.start(joiner);
+    const auto has_model = [&] {
+      const AccumulatorCore& core = world.member(joiner)->core();
+      return !core.leader().empty() && core.has_model();
+    };
+    EXPECT_LE(world.time_until(has_model, ms(20'000)), ms(6000)) << seed;
+    EXPECT_EQ(leads->group().membership().members.size(), 4u);
+    leads->advances = true;
+    leads->settle();
+    for (std::size_t i = 0; i < 4; ++i) world.member(i)->contributes = true;
+    world.run(ms(2000));
     for (std::size_t i = 0; i < 4; ++i) world.member(i)->contributes = false;
     world.run(ms(4000));
     EXPECT_TRUE(agree(world)) << seed;

@@ -94,7 +94,7 @@ class Accumulator::Impl : public std::enable_shared_from_this<Accumulator::Impl>
     Status refusal = failed_precondition("the accumulator is closed");
     turn([&](TimePoint now) {
       mutex_.assert_held();
-      core_.start(now);
+      core_.advance(now);
       look_at_rounds(now);
       if (!is_busy) {
         view.state = core_.take_state(now);

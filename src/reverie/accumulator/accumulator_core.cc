@@ -29,7 +29,9 @@ std::uint64_t next_lineage(std::uint64_t lineage, AccumulatorKey key, std::uint6
 
 // --- The program's.
 
-void AccumulatorCore::start(TimePoint now) {
+void AccumulatorCore::advance(TimePoint now) {
+  advanced_at_ = now;
+  resigned_ = 0;
   if (std::exchange(is_started_, true)) return;
   if (vote_at_ <= now) vote(now);
 }
@@ -82,6 +84,10 @@ std::optional<Payload> AccumulatorCore::take_state(TimePoint now) {
   }
   if (state.slot < first_kept_slot() || state.slot > open_) {
     need_model(now);  // results that it lacks are gone
+    return std::nullopt;
+  }
+  if (state.vote.version < version_) {
+    restart(now);  // its program stood still at the election; it leads the next generation
     return std::nullopt;
   }
   version_ = state.vote.version;
@@ -170,7 +176,8 @@ void AccumulatorCore::vote(TimePoint now) {
   vote_at_ = TimePoint::max();
   if (members_.empty() || !refusal_.ok()) return;
   AccumulatorMessage message;
-  message.vote = {options_.name, version_, options_.lineage, options_.average, options_.signature};
+  message.vote = {options_.name, version_,         options_.lineage,
+                  is_still(now), options_.average, options_.signature};
   if (!is_first()) {
     message.says = AccumulatorSays::kVote;
     put(members_.front(), std::move(message), now);
@@ -188,11 +195,15 @@ void AccumulatorCore::vote(TimePoint now) {
 
 void AccumulatorCore::elect(TimePoint now) {
   if (elected_ || votes_.size() < members_.size()) return;
-  const auto leader =
-      std::max_element(votes_.begin(), votes_.end(), [](const auto& a, const auto& b) {
-        return std::tie(a.second.version, a.first) < std::tie(b.second.version, b.first);
-      });
-  elected_ = leader->second;
+  std::uint64_t highest = 0;
+  for (const auto& [name, vote] : votes_) highest = std::max(highest, vote.version);
+  const auto rank = [&](const AccumulatorVote& vote) {
+    const bool can_give = !vote.is_still && highest - vote.version <= options_.kept_max;
+    return std::make_tuple(can_give, vote.version, vote.name);
+  };
+  elected_ = std::max_element(votes_.begin(), votes_.end(), [&](const auto& a, const auto& b) {
+               return rank(a.second) < rank(b.second);
+             })->second;
   AccumulatorMessage message;
   message.says = AccumulatorSays::kElected;
   message.vote = *elected_;
@@ -284,6 +295,7 @@ bool AccumulatorCore::take(const std::string& caller, AccumulatorMessage& messag
         known.slot = message.slot;
         known.samples = message.samples;
       }
+      if (message.need > known.need) known.needed_at = now;
       known.need = std::max(known.need, message.need);
       lead(now);
       return true;
@@ -348,13 +360,19 @@ void AccumulatorCore::report(TimePoint now) {
   put(leader_, std::move(message), now);
 }
 
-void AccumulatorCore::lead(TimePoint now) {
-  if (!is_leader() || called_ > open_ || open_ - delivered_ >= parallel_) return;
+bool AccumulatorCore::is_round_full() const {
   auto samples = static_cast<std::uint64_t>(mine_.samples);
   for (const auto& [member, report] : reports_) {
     if (report.slot == open_) samples += report.samples;
   }
-  if (samples < virtual_batch_size_) return;
+  return samples >= virtual_batch_size_;
+}
+
+void AccumulatorCore::lead(TimePoint now) {
+  if (!is_leader() || called_ > open_ || keeps_all_it_may()) return;
+  const auto under_way = static_cast<std::size_t>(
+      std::count_if(kept_.begin(), kept_.end(), [](const Kept& kept) { return !kept.is_done; }));
+  if (under_way >= parallel_ || !is_round_full()) return;
   ++called_;
   AccumulatorMessage message;
   message.says = AccumulatorSays::kCalled;
@@ -407,7 +425,7 @@ void AccumulatorCore::on_round_ended(AccumulatorKey key, std::uint64_t slot, con
     kept.is_done = true;
     kept.totals = totals;
   }
-  if (is_leader()) return;
+  if (is_leader()) return lead(now);
   bool has_fallen_behind = false;
   while (kept_.size() > options_.kept_max && kept_.front().is_done) {
     kept_.pop_front();
@@ -418,8 +436,24 @@ void AccumulatorCore::on_round_ended(AccumulatorKey key, std::uint64_t slot, con
 
 // --- Time.
 
+TimePoint AccumulatorCore::resign_at() const {
+  TimePoint at = TimePoint::max();
+  if (!is_leader()) return at;
+  if (keeps_all_it_may() && called_ <= open_ && is_round_full()) at = advanced_at_ + kPatience;
+  const Duration patience = kPatience * (1 << std::min(resigned_, 5));
+  for (const auto& [member, report] : reports_) {
+    if (report.need <= report.given) continue;
+    at = std::min(at, std::max(report.needed_at, advanced_at_) + patience);
+  }
+  return at;
+}
+
 void AccumulatorCore::tick(TimePoint now) {
   if (is_started_ && vote_at_ <= now) vote(now);
+  if (resign_at() <= now) {
+    ++resigned_;
+    restart(now);
+  }
   for (auto& [address, letter] : letters_) {
     if (letter.ticket != 0 || letter.due > now) continue;
     letter.ticket = next_ticket_++;
@@ -431,6 +465,7 @@ void AccumulatorCore::tick(TimePoint now) {
 TimePoint AccumulatorCore::next_tick() const {
   TimePoint next = is_started_ ? vote_at_ : TimePoint::max();
   if (beginning_) next = std::min(next, begin_at_);
+  next = std::min(next, resign_at());
   for (const auto& [address, letter] : letters_) {
     if (letter.ticket == 0) next = std::min(next, letter.due);
   }

@@ -4,11 +4,16 @@
 //                         ^                    |
 //                         +--- a round failed -+   the next generation
 //
-// - The first member collects the votes of all; the one with the highest version, then the greatest
-//   name, leads. A generation has one leader, and none before each member has voted in it.
+// - The first member collects the votes of all. Of those whose programs advance and whose versions
+//   are near the highest, the highest leads, then the greatest name; of all if there is none such.
+//   A generation has one leader, and none before each member has voted in it.
 // - A member that contributes tells the leader how many samples it has for the open round. When
 //   there are enough in all, the leader calls for the round, and each member brings what it has:
-//   much, or nothing. That needs no program to advance, except for the leader's.
+//   much, or nothing. That needs no program to advance.
+// - A leader whose program stands still resigns when a full round waits because it can keep no
+//   further result, or when a member has needed the model for kPatience: the next generation elects
+//   one that went on. With a higher version than the leader's it begins another generation once its
+//   program advances.
 // - The lineage of a model is a hash over the rounds that made it: two members have the same model
 //   if they have the same lineage. A member without the leader's model asks for it when one is
 //   elected.
@@ -38,6 +43,8 @@ namespace reverie {
 class AccumulatorCore {
  public:
   static constexpr std::size_t kParallelMax = 32;
+  // A program that makes no call for so long stands still.
+  static constexpr Duration kPatience = std::chrono::seconds(2);
 
   struct Options {
     std::string name;      // of this member
@@ -47,7 +54,8 @@ class AccumulatorCore {
     std::vector<std::string> signature;  // one entry for each array of the model
     std::uint64_t lineage = 0;           // random: of the model as it begins
     // Results that wait for a program that does not take them. With more it falls behind, and takes
-    // the leader's model instead.
+    // the leader's model instead; a leader resigns. So many steps may be lost if only a program
+    // that stands still has taken them.
     std::size_t kept_max = 64;
   };
   struct Outgoing {
@@ -78,8 +86,8 @@ class AccumulatorCore {
   explicit AccumulatorCore(Options options) : options_(std::move(options)) {}
 
   // --- The program's.
-  // It takes part from now on. Idempotent.
-  void start(TimePoint now);
+  // It takes part from now on, and advances.
+  void advance(TimePoint now);
   void set_virtual_batch_size(std::uint64_t size, TimePoint now);
   // 1 to kParallelMax
   void set_parallel(std::size_t count, TimePoint now);
@@ -148,6 +156,7 @@ class AccumulatorCore {
     std::uint64_t samples = 0;
     std::uint64_t need = 0;
     std::uint64_t given = 0;  // the last need for which a state was sent
+    TimePoint needed_at;      // when the last need arrived
   };
   struct Kept {
     std::uint64_t slot = 0;
@@ -158,6 +167,12 @@ class AccumulatorCore {
   bool is_first() const { return !members_.empty() && members_.front() == options_.name; }
   void enter(AccumulatorKey key, TimePoint vote_at, TimePoint now);
   void restart(TimePoint now);
+  bool is_still(TimePoint now) const { return now - advanced_at_ >= kPatience; }
+  // The program has not taken so many results that this member can keep no other.
+  bool keeps_all_it_may() const { return kept_.size() >= options_.kept_max; }
+  bool is_round_full() const;
+  // When to leave the lead to a member whose program advances; max: never.
+  TimePoint resign_at() const;
   void vote(TimePoint now);
   void elect(TimePoint now);
   void follow(const AccumulatorVote& leader, TimePoint now);
@@ -171,6 +186,8 @@ class AccumulatorCore {
 
   Options options_;  // its lineage is that of the model now
   bool is_started_ = false;
+  TimePoint advanced_at_{};
+  int resigned_ = 0;  // times since it advanced: each time it is more patient, as no other may lead
   AccumulatorKey key_;
   std::vector<std::string> members_;
   Status refusal_;

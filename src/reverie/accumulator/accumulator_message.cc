@@ -17,13 +17,14 @@ constexpr std::size_t kSamplesMax = std::size_t{1} << 50;
 Payload encode(const AccumulatorMessage& message) {
   Payload payload;
   ValueWriter writer(payload);
-  writer.begin(ValueKind::kTuple, 12);
+  writer.begin(ValueKind::kTuple, 13);
   write_number(writer, static_cast<std::uint64_t>(message.says));
   write_number(writer, message.key.membership);
   write_number(writer, message.key.generation);
   writer.text(message.vote.name);
   write_number(writer, message.vote.version);
   write_number(writer, message.vote.lineage);
+  write_number(writer, message.vote.is_still ? 1 : 0);
   writer.text(message.vote.average);
   writer.begin(ValueKind::kList, message.vote.signature.size());
   for (const std::string& array : message.vote.signature) {
@@ -39,7 +40,7 @@ Payload encode(const AccumulatorMessage& message) {
 Result<AccumulatorMessage> decode_accumulator_message(const Payload& payload) {
   FieldReader fields(payload);
   AccumulatorMessage message;
-  REVERIE_RETURN_IF_ERROR(fields.begin(12));
+  REVERIE_RETURN_IF_ERROR(fields.begin(13));
   REVERIE_ASSIGN_OR_RETURN(const std::size_t says, fields.size(5));
   if (says == 0) return data_loss("a message of an accumulator has no kind");
   message.says = static_cast<AccumulatorSays>(says);
@@ -48,6 +49,7 @@ Result<AccumulatorMessage> decode_accumulator_message(const Payload& payload) {
   REVERIE_ASSIGN_OR_RETURN(message.vote.name, fields.text(kGroupNameMax));
   REVERIE_ASSIGN_OR_RETURN(message.vote.version, fields.number());
   REVERIE_ASSIGN_OR_RETURN(message.vote.lineage, fields.number());
+  REVERIE_ASSIGN_OR_RETURN(message.vote.is_still, fields.flag());
   REVERIE_ASSIGN_OR_RETURN(message.vote.average, fields.text(kAverageMax));
   REVERIE_ASSIGN_OR_RETURN(const std::size_t arrays, fields.list(kArraysMax));
   for (std::size_t i = 0; i < arrays; ++i) {

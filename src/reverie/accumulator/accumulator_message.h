@@ -41,6 +41,7 @@ struct AccumulatorVote {
   std::string name;
   std::uint64_t version = 0;
   std::uint64_t lineage = 0;
+  bool is_still = false;  // its program has not advanced for a while
   std::string average;
   std::vector<std::string> signature;  // one entry for each array
 };
