@@ -5,6 +5,7 @@ set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
 set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
 set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64;-L;/usr/aarch64-linux-gnu)
+add_compile_definitions(REVERIE_EMULATED)  # tests/support/resident.h
 
 cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH reverie_root)
 set(reverie_arm64 ${reverie_root}/build/arm64-libraries)

@@ -24,7 +24,7 @@ function(reverie_add_fuzz subject source)
   set(runs ${REVERIE_FUZZ_RUNS})
   if(subject STREQUAL "http2")
     math(EXPR runs "${runs} / 10")  # each input is a whole connection
-  elseif(subject MATCHES "^(checkpoint|journal)$")
+  elseif(subject MATCHES "^(checkpoint|reverb_checkpoint|journal)$")
     math(EXPR runs "${runs} / 4")  # each input is a folder of files
   endif()
   if(REVERIE_BUILD_FUZZ)

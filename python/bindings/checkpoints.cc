@@ -9,6 +9,7 @@
 
 #include "python/bindings/convert.h"
 #include "reverie/checkpoint/inspection.h"
+#include "reverie/checkpoint/reverb_conversion.h"
 #include "reverie/spill/spill.h"
 
 namespace reverie::python {
@@ -107,12 +108,24 @@ nb::dict inspect_journal(const std::string& root) {
   return told;
 }
 
+// (from, to, "reverb" or "reverie", tables, items)
+nb::tuple convert_checkpoint(const std::string& source, const std::string& target) {
+  const checkpoint::ConvertedCheckpoint made = unwrap(without_gil(
+      [&] { return checkpoint::convert_checkpoint(FileSystem::system(), source, target); }));
+  const bool is_reverb = made.form == checkpoint::CheckpointForm::kReverb;
+  return nb::make_tuple(made.from, made.to, is_reverb ? "reverb" : "reverie", made.tables,
+                        made.items);
+}
+
 }  // namespace
 
 void bind_inspection(nb::module_& m) {
   using namespace nb::literals;
   m.def("inspect_checkpoint", &inspect_checkpoint, "folder"_a, "verifies"_a,
         nb::sig("def inspect_checkpoint(folder: str, verifies: bool) -> dict[str, typing.Any]"));
+  m.def("convert_checkpoint", &convert_checkpoint, "source"_a, "target"_a,
+        nb::sig(
+            "def convert_checkpoint(source: str, target: str) -> tuple[str, str, str, int, int]"));
   m.def("inspect_journal", &inspect_journal, "root"_a,
         nb::sig("def inspect_journal(root: str) -> dict[str, typing.Any]"));
 }

@@ -51,6 +51,17 @@ def add_command(commands: Commands) -> None:
         paths={"one": "a checkpoint, or a folder whose newest it is", "other": "the same"},
         status_of_error=2,
     )
+    checkpoint.add(
+        "convert",
+        _convert,
+        summary="write a checkpoint of ours as dm-reverb's, or dm-reverb's as ours",
+        description="Writes a checkpoint in the other form: one of ours as dm-reverb's, so that a "
+        "server of dm-reverb's begins with it, and the other way round. The source stays as it is.",
+        paths={
+            "source": "a checkpoint, or a folder whose newest it is",
+            "target": "the folder that the new one is written into",
+        },
+    )
 
 
 def _checkpoints(path: str) -> list[str]:
@@ -83,7 +94,9 @@ def _inspect(path: str, verifies: bool) -> int:
         return 0
     journal = _reverie.inspect_journal(path)
     if not checkpoints and not journal["files"]:
-        print(f"{path}: neither a checkpoint nor a journal")
+        theirs = any(os.path.isfile(os.path.join(path, name, "DONE")) for name in os.listdir(path))
+        hint = "; it holds dm-reverb's, which `reverie checkpoint convert` reads" if theirs else ""
+        print(f"{path}: neither a checkpoint nor a journal{hint}")
         return 1
     if journal["files"]:
         torn = journal["torn_bytes"]
@@ -92,6 +105,13 @@ def _inspect(path: str, verifies: bool) -> int:
             f"{size_text(journal['size_bytes'])} in {len(journal['files'])} files"
             + (f", and {torn} bytes of a write that was cut off" if torn else "")
         )
+    return 0
+
+
+def _convert(source: str, target: str) -> int:
+    taken, made, form, tables, items = _reverie.convert_checkpoint(source, target)
+    whose = "dm-reverb's" if form == "reverb" else "ours"
+    print(f"{taken} is written as {whose}: {made}, {tables} tables, {items} items")
     return 0
 
 

@@ -31,7 +31,8 @@ class DefaultCheckpointer:
     Args:
         path: of the folder, which is made if it is not there; or of one checkpoint in it, as
             ``checkpoint()`` returned it, to begin with that one. Other files in the folder are not
-            touched. One store at a time has it.
+            touched. One store at a time has it. Where it has none of ours, the newest checkpoint of
+            dm-reverb's in it is what the store begins with.
         group: must be empty. Reverb's sets rights by it.
         fallback_checkpoint_path: of a checkpoint, or a folder of them, to begin with where ``path``
             has none.
@@ -108,6 +109,39 @@ class TempDirCheckpointer(DefaultCheckpointer):
         super().__init__(tempfile.mkdtemp(prefix="reverie-checkpoints-"), keep=keep)
 
 
+def convert(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> str:
+    """Writes a checkpoint of ours as one of dm-reverb's, or one of dm-reverb's as ours.
+
+    What the other form has no word for is left out: dm-reverb's holds no payload, no bound in
+    bytes, no state of extensions and generators, no order of a selector beyond the times of
+    insertion, and bytes for text.
+
+    Args:
+        source: a checkpoint of either form, or a folder whose newest is taken. It stays as it is.
+        target: the folder that the new one is written into, which is made if it is not there.
+
+    Returns:
+        The path of the new checkpoint.
+
+    Raises:
+        InvalidArgumentError: an empty path.
+        NotFoundError: ``source`` holds no checkpoint.
+        DataLossError: it is damaged; the message names the file and the place.
+        FailedPreconditionError: ``target`` holds checkpoints of that form already, or a journal
+            goes on behind the source.
+        UnimplementedError: a table has a selector, a type or a signature that the other form has
+            not.
+    """
+    from reverie import _reverie
+
+    paths = {"source": _checks.path("source", source), "target": _checks.path("target", target)}
+    for name, path in paths.items():
+        if not path:
+            raise InvalidArgumentError(f"{name} is empty; give the path of a folder")
+    made: str = _reverie.convert_checkpoint(**paths)[1]
+    return made
+
+
 def native_options(
     checkpointer: DefaultCheckpointer | None,
     every_s: float | None,
@@ -168,4 +202,4 @@ def native_memory(
     return folder, memory_bytes
 
 
-__all__ = ["DefaultCheckpointer", "TempDirCheckpointer"]
+__all__ = ["DefaultCheckpointer", "TempDirCheckpointer", "convert"]

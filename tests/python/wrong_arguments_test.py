@@ -224,6 +224,8 @@ RISING = itertools.count(5)  # versions
 VALID = {
     "algorithm": "ddqn",
     "TrainSettings.from_options.options": lambda _: {"seed": 1, "hidden": "64,64"},
+    "convert.source": "a",
+    "convert.target": "b",
     "train.env": "CartPole-v1",
     "train.checkpoint_every_s": 60.0,
     "train.device": "cpu",

@@ -82,11 +82,25 @@ def test_a_longer_buffer_than_the_pattern_needs_cannot_be_asked_for(reverb, tabl
         serve(table()).structured_writer([config])
 
 
-def test_checkpoints_of_dm_reverb_are_not_loaded(reverb, table, tmp_path):
-    os.makedirs(tmp_path / "2026" / "DONE")
+def test_a_checkpoint_of_dm_reverb_is_begun_with(reverb, table, tmp_path):
+    server = reverb.Server([table()])
+    client = server.localhost_client()
+    for value in range(3):
+        client.insert([np.int64(value)], {"t": 1.0})
+    theirs = reverie.checkpointers.convert(client.checkpoint(), tmp_path)
+    server.stop()
+    assert sorted(os.listdir(theirs)) == [
+        "DONE",
+        "chunks.tfrecord",
+        "items.tfrecord",
+        "tables.tfrecord",
+    ]
     checkpointer = reverb.checkpointers.DefaultCheckpointer(str(tmp_path))
-    with pytest.raises(NotImplementedError, match="2026"):
-        reverb.Server([table()], checkpointer=checkpointer)
+    server = reverb.Server([table()], checkpointer=checkpointer)
+    client = server.localhost_client()
+    assert client.server_info()["t"].current_size == 3
+    assert client.checkpoint() == str(tmp_path / "checkpoint-0000000001")
+    server.stop()
     with pytest.raises(TypeError):
         reverb.Server([table()], checkpointer=str(tmp_path))
 

@@ -22,6 +22,13 @@ inline constexpr bool kIsSanitized = false;
 inline constexpr bool kIsSanitized = false;
 #endif
 
+// Whether what is resident is the program's alone: an emulator keeps the code that it translated.
+#if defined(REVERIE_EMULATED)
+inline constexpr bool kResidentIsOurs = false;
+#else
+inline constexpr bool kResidentIsOurs = !kIsSanitized;
+#endif
+
 // Resident bytes of this process, those that were swapped out included. Counted page by page, so it
 // is exact, and takes about a millisecond a gigabyte; 0 where the system has no such count.
 inline std::size_t resident_bytes() {

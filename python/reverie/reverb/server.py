@@ -216,7 +216,6 @@ class Server(server.Server):
 
     Raises:
         ValueError: no tables, a name twice, or a port that is taken.
-        NotImplementedError: the checkpointer has a checkpoint of dm-reverb's to load.
     """
 
     def __init__(

@@ -11,8 +11,14 @@
 
 namespace reverie::checkpoint {
 
+enum class CheckpointForm {
+  kReverie,
+  kReverb,  // dm-reverb's: the room reverb_files
+};
+
 struct LoadedCheckpoint {
   std::string folder;
+  CheckpointForm form = CheckpointForm::kReverie;
   Manifest manifest;
   // Their times are still nanoseconds since 1970: restore() makes them the store's.
   std::vector<RestoredTable> tables;

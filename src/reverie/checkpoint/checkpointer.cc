@@ -8,6 +8,7 @@
 #include "reverie/base/log.h"
 #include "reverie/checkpoint/journal_frames.h"
 #include "reverie/checkpoint/journal_replay.h"
+#include "reverie/reverb_files/reverb_checkpoint.h"
 #include "reverie/service/blocking.h"
 
 namespace reverie::checkpoint {
@@ -34,8 +35,21 @@ Result<std::optional<LoadedCheckpoint>> Checkpointer::load(Allocator& allocator)
     folder = join_path(place_.root, checkpoint_name(*place_.number));
   } else {
     REVERIE_ASSIGN_OR_RETURN(const auto newest, latest());
+    REVERIE_ASSIGN_OR_RETURN(auto reverb,
+                             reverb_files::newest_reverb_checkpoint(files_, place_.root));
+    if (!newest && !reverb && !options_.fallback.empty()) {
+      REVERIE_ASSIGN_OR_RETURN(reverb,
+                               reverb_files::newest_reverb_checkpoint(files_, options_.fallback));
+    }
     if (newest) {
       folder = *newest;
+    } else if (reverb) {
+      LoadedCheckpoint loaded;
+      loaded.folder = *reverb;
+      loaded.form = CheckpointForm::kReverb;
+      REVERIE_ASSIGN_OR_RETURN(loaded.tables,
+                               reverb_files::read_reverb_checkpoint(files_, *reverb, allocator));
+      return std::optional(std::move(loaded));
     } else if (!options_.fallback.empty()) {
       auto fallback = newest_checkpoint(files_, options_.fallback);
       if (!fallback.ok()) return fallback.status().with_context("fallback");
@@ -70,7 +84,8 @@ Result<std::shared_ptr<LocalService>> Checkpointer::open_store(std::vector<Table
   if (!resolved.ok()) {
     return resolved.status().with_context(format("checkpoint '{}'", loaded->folder));
   }
-  const bool is_from_elsewhere = parent_path(loaded->folder) != place_.root;
+  const bool is_from_elsewhere =
+      parent_path(loaded->folder) != place_.root || loaded->form == CheckpointForm::kReverb;
   bool is_as_stored = !is_from_elsewhere && resolved->size() == images.size();
   for (const TableOptions& table : *resolved) {
     const bool is_same = std::any_of(images.begin(), images.end(), [&](const TableImage& image) {

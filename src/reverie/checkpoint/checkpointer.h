@@ -49,7 +49,9 @@ class Checkpointer {
   const std::string& root() const { return place_.root; }
   const CheckpointerOptions& options() const { return options_; }
 
-  // The checkpoint to begin with, if there is one; its chunks from `allocator`.
+  // The checkpoint to begin with, if there is one; its chunks from `allocator`. Where the folder
+  // has none of ours, the newest of dm-reverb's there (reverb_files) goes before the
+  // fallback.
   Result<std::optional<LoadedCheckpoint>> load(Allocator& allocator = Allocator::heap());
   // A store of these tables, with what the checkpoint to begin with holds, and what the journal
   // holds beyond. `loaded`, if not null, becomes the path of that checkpoint, or "". With a journal

@@ -37,7 +37,7 @@ void TablesDrawnAhead::learn(std::span<const TableInfo> infos) {
   }
 }
 
-ItemReader::ItemReader(std::shared_ptr<ReplayService> service, ItemReaderOptions options,
+ItemReader::ItemReader(std::shared_ptr<ReplayService> service, const ItemReaderOptions& options,
                        std::shared_ptr<TablesDrawnAhead> known)
     : service_(std::move(service)),
       table_(options.table),

@@ -56,7 +56,7 @@ class ItemReader {
     std::size_t index;
   };
 
-  ItemReader(std::shared_ptr<ReplayService> service, ItemReaderOptions options,
+  ItemReader(std::shared_ptr<ReplayService> service, const ItemReaderOptions& options,
              std::shared_ptr<TablesDrawnAhead> known);
   ItemReader(const ItemReader&) = delete;
   ItemReader& operator=(const ItemReader&) = delete;

@@ -20,7 +20,7 @@ std::vector<Prefetcher<FedSamples>::Make> ItemStream::feeds(
   return made;
 }
 
-ItemStream::ItemStream(std::shared_ptr<ReplayService> service, ItemStreamOptions options)
+ItemStream::ItemStream(std::shared_ptr<ReplayService> service, const ItemStreamOptions& options)
     : service_(std::move(service)),
       table_(options.feed.table),
       max_times_sampled_(options.max_times_sampled),

@@ -35,7 +35,7 @@ struct ItemStreamOptions {
 class ItemStream {
  public:
   // Requires a thread at least.
-  ItemStream(std::shared_ptr<ReplayService> service, ItemStreamOptions options);
+  ItemStream(std::shared_ptr<ReplayService> service, const ItemStreamOptions& options);
   ItemStream(const ItemStream&) = delete;
   ItemStream& operator=(const ItemStream&) = delete;
   ~ItemStream() { close(); }

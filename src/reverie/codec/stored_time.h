@@ -7,10 +7,12 @@
 
 namespace reverie {
 
-// Reads one. What no calendar says (before 1970, from 2116 on) fails `in`, and is 0: so the time of
-// any process's clock can be taken from it, and ages from that.
+// Below it, and not below 0: so the time of any process's clock can be taken from one, and ages
+// from that.
+inline constexpr std::int64_t kTimeMax = std::int64_t{1} << 62;
+
+// Reads one. What no calendar says (before 1970, from 2116 on) fails `in`, and is 0.
 inline std::int64_t read_time(ByteReader& in) {
-  constexpr std::int64_t kTimeMax = std::int64_t{1} << 62;
   const std::int64_t time_ns = in.i64();
   if (time_ns >= 0 && time_ns < kTimeMax) return time_ns;
   in.fail();

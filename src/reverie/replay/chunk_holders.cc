@@ -11,8 +11,8 @@ constexpr ChunkMemory::Group kUnbounded = ChunkMemory::kUnheld + 1;
 
 }  // namespace
 
-Result<std::unique_ptr<ChunkHolders>> ChunkHolders::make(const std::vector<TableOptions>& tables,
-                                                         std::shared_ptr<ChunkMemory> memory) {
+Result<std::unique_ptr<ChunkHolders>> ChunkHolders::make(
+    const std::vector<TableOptions>& tables, const std::shared_ptr<ChunkMemory>& memory) {
   std::vector<const TableOptions*> bounded;
   for (const TableOptions& table : tables) {
     if (table.memory_bytes) bounded.push_back(&table);

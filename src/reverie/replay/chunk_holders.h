@@ -34,7 +34,7 @@ class ChunkHolders {
   // Before the tables' chunks are allocated. Null where no table has a bound. INVALID_ARGUMENT for
   // a bound that is too small or more than the store's, and where there is no `memory`.
   static Result<std::unique_ptr<ChunkHolders>> make(const std::vector<TableOptions>& tables,
-                                                    std::shared_ptr<ChunkMemory> memory);
+                                                    const std::shared_ptr<ChunkMemory>& memory);
 
   // What a table of these options calls itself below.
   Group group_of(const TableOptions& table) const;

@@ -24,7 +24,7 @@ Status TimeLimit::lateness() const {
                            to_seconds(timeout_.value_or(Duration::max())));
 }
 
-Status TimeLimit::outcome(Status status) const {
+Status TimeLimit::outcome(const Status& status) const {
   return is_late_ && status.code() == StatusCode::kCancelled ? lateness() : status;
 }
 

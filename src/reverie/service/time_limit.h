@@ -26,7 +26,7 @@ class TimeLimit {
   bool is_late() const { return is_late_; }
   Status lateness() const;
   // What the wait came to: DEADLINE_EXCEEDED in the place of the CANCELLED of one that was late.
-  Status outcome(Status status) const;
+  Status outcome(const Status& status) const;
 
  private:
   const std::optional<Duration> timeout_;

@@ -80,7 +80,7 @@ TEST(BlockHeap, EverySizeHasRoomAndLittleMore) {
 // What compression does: a large block each time, of which a small copy stays. In the C heap the
 // holes stayed too.
 TEST(BlockHeap, LargeBlocksBehindSmallOnesThatStayLeaveNoHoles) {
-  if (testing::kIsSanitized) GTEST_SKIP() << "its notes are resident too";
+  if (!testing::kResidentIsOurs) GTEST_SKIP() << "others' memory is resident too";
   BlockHeap heap;
   const double before = testing::resident_mib();
   std::vector<Marked> stays;
@@ -142,7 +142,7 @@ constexpr double kHeld = 1.15 * 32 + 8;  // MiB
 
 // A table that turns over for long, its items now small, now large.
 TEST(BlockHeap, TurnoverOfChangingSizesHoldsWhatIsInUse) {
-  if (testing::kIsSanitized) GTEST_SKIP() << "its notes are resident too";
+  if (!testing::kResidentIsOurs) GTEST_SKIP() << "others' memory is resident too";
   BlockHeap heap;
   {
     Turnover turnover(heap, kBudget, /*is_random=*/false);
@@ -157,7 +157,7 @@ TEST(BlockHeap, TurnoverOfChangingSizesHoldsWhatIsInUse) {
 }
 
 TEST(BlockHeap, TurnoverInRandomOrderHoldsWhatIsInUse) {
-  if (testing::kIsSanitized) GTEST_SKIP() << "its notes are resident too";
+  if (!testing::kResidentIsOurs) GTEST_SKIP() << "others' memory is resident too";
   for (const std::size_t size : {200, 3'000, 20'000, 200'000}) {
     BlockHeap heap;
     Turnover turnover(heap, kBudget, /*is_random=*/true);

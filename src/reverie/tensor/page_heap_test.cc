@@ -75,7 +75,7 @@ TEST(PageHeap, ARunThatComesFreeIsTheNextOne) {
 }
 
 TEST(PageHeap, TheSystemHasAllBackButABoundedRest) {
-  if (testing::kIsSanitized) GTEST_SKIP() << "its notes are resident too";
+  if (!testing::kResidentIsOurs) GTEST_SKIP() << "others' memory is resident too";
   PageHeap heap(kPage);
   const double before = testing::resident_mib();
   std::vector<Taken> taken;
@@ -109,7 +109,7 @@ TEST(PageHeap, ARegionThatIsColdFromEndToEndGoes) {
 }
 
 TEST(PageHeap, LargeRunsThatComeAndGoStayWarm) {
-  if (testing::kIsSanitized) GTEST_SKIP() << "its notes are resident too";
+  if (!testing::kResidentIsOurs) GTEST_SKIP() << "others' memory is resident too";
   PageHeap heap(kPage);
   std::byte* const first = heap.take(12 * kMiB);
   heap.give_back(first, 12 * kMiB);

@@ -15,6 +15,7 @@ ReplayStream::ReplayStream(std::shared_ptr<ReplayBuffer> buffer, ReplayStreamOpt
 Result<std::vector<Buffer>> ReplayStream::make(const WaitOptions& wait) {
   REVERIE_ASSIGN_OR_RETURN(std::vector<Buffer> buffers, layout_.allocate(Allocator::heap()));
   std::vector<std::byte*> places;
+  places.reserve(buffers.size());
   for (Buffer& made : buffers) places.push_back(made.data());
   ReplayBufferDraw draw;
   draw.count = options_.batch_size;

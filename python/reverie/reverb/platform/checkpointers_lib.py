@@ -1,17 +1,15 @@
 """Reverb's checkpointers, by name: those of ``reverie.checkpointers``.
 
-What they write is this package's own format. A folder that holds a checkpoint of dm-reverb's is
-refused.
+What they write is this package's own format. A folder that holds none of it but a checkpoint of
+dm-reverb's is begun with that one.
 """
 
 from __future__ import annotations
 
 import abc
-import os
 from typing import Any
 
 from reverie import checkpointers
-from reverie.errors import UnimplementedError
 from reverie.reverb import pybind
 
 
@@ -49,19 +47,6 @@ class DefaultCheckpointer(checkpointers.DefaultCheckpointer, CheckpointerBase):
         return pybind.create_default_checkpointer(
             self.path, self.group, self.fallback_checkpoint_path
         )
-
-    def _options(
-        self, every_s: float | None, every_inserts: int | None, durability: str
-    ) -> dict[str, Any]:
-        for path in (self.path, self.fallback_checkpoint_path):
-            if path and os.path.isdir(path):
-                for entry in sorted(os.listdir(path)):
-                    if os.path.exists(os.path.join(path, entry, "DONE")):
-                        raise UnimplementedError(
-                            f"{path} holds dm-reverb's checkpoint {entry}, which cannot be loaded; "
-                            "give a path without one to begin empty"
-                        )
-        return super()._options(every_s, every_inserts, durability)
 
     def __repr__(self) -> str:
         return repr(self.internal_checkpointer())
