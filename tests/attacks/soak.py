@@ -42,7 +42,8 @@ class Program:
         self.process = subprocess.Popen(
             self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        threading.Thread(target=self._read, args=(self.process,), daemon=True).start()
+        self._reader = threading.Thread(target=self._read, args=(self.process,), daemon=True)
+        self._reader.start()
 
     def _read(self, process):
         for line in process.stdout:
@@ -51,13 +52,19 @@ class Program:
 
     def kill(self):
         self.process.kill()
-        self.process.wait()
+        self._end()
 
     def close(self):
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
             self.process.kill()
+        self._end()
+
+    def _end(self):
         self.process.wait()
+        self._reader.join()  # at the end of what it printed
+        self.process.stdin.close()
+        self.process.stdout.close()
 
 
 class Soak:

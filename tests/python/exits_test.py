@@ -142,7 +142,7 @@ def run(door, how, names=()):
             env=os.environ | environment,
             check=False,
         )
-    end = time.monotonic()
+        end = time.monotonic()
     assert done.stdout, done.stderr
     return done.returncode, done.stderr, end - float(done.stdout)
 
@@ -154,7 +154,8 @@ def program_s():
     return time.monotonic() - start
 
 
-def check(door, how, names=()):
+def is_quick(door, how, names):
+    """Runs the program, checks how it ends, and whether in time."""
     status, words, exit_s = run(door, how, names)
     words = LONG_WAIT.sub("", words)
     assert status == STATUS[how], words
@@ -162,7 +163,12 @@ def check(door, how, names=()):
         assert TRACEBACK.fullmatch(words), words
     else:
         assert words == ""
-    assert exit_s <= EXIT_MAX_S or exit_s <= EXIT_MAX_PROGRAMS * program_s()
+    return exit_s <= EXIT_MAX_S or exit_s <= EXIT_MAX_PROGRAMS * program_s()
+
+
+def check(door, how, names=()):
+    # A machine that does something else may take its second twice, and not each time.
+    assert any(is_quick(door, how, names) for _ in range(3))
 
 
 # All ways to end, and both doors; all pairs of them with --full, call by call.
