@@ -110,8 +110,12 @@ nb::dict inspect_journal(const std::string& root) {
 
 // (from, to, "reverb" or "reverie", tables, items)
 nb::tuple convert_checkpoint(const std::string& source, const std::string& target) {
-  const checkpoint::ConvertedCheckpoint made = unwrap(without_gil(
-      [&] { return checkpoint::convert_checkpoint(FileSystem::system(), source, target); }));
+  Result<checkpoint::ConvertedCheckpoint> converted = without_gil([&] {
+    return checkpoint::convert_checkpoint(FileSystem::system(), source, target,
+                                          Waiting::for_signals().interrupted);
+  });
+  if (PyErr_Occurred() != nullptr) raise_pending();
+  const checkpoint::ConvertedCheckpoint made = unwrap(std::move(converted));
   const bool is_reverb = made.form == checkpoint::CheckpointForm::kReverb;
   return nb::make_tuple(made.from, made.to, is_reverb ? "reverb" : "reverie", made.tables,
                         made.items);

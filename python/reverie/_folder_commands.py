@@ -58,6 +58,9 @@ class FolderCommand:
             except (ReverieError, OSError) as error:
                 print(f"reverie {self._name}: {error}", file=sys.stderr)
                 return status_of_error
+            except KeyboardInterrupt:
+                print(f"reverie {self._name}: interrupted", file=sys.stderr)
+                return 130
 
         parser.set_defaults(run=told)
 

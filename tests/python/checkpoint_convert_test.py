@@ -1,11 +1,15 @@
 """Checkpoints of ours and of dm-reverb's, each written as the other."""
 
 import os
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 import reverie
+from eventually import eventually
 from reverie import __main__ as command
 from reverie import errors
 
@@ -142,6 +146,29 @@ def test_what_cannot_be_converted_is_said(saved, tmp_path):
         items_of(tmp_path / "theirs", "best")
     with pytest.raises(errors.UnsupportedTypeError, match="source"):
         reverie.checkpointers.convert(3, tmp_path)
+
+
+def test_ctrl_c_ends_a_conversion_and_leaves_nothing(tmp_path):
+    checkpointer = reverie.checkpointers.DefaultCheckpointer(tmp_path / "ours")
+    table = reverie.Table.queue("t", 3_000)
+    with reverie.Store([table], checkpointer=checkpointer) as store:
+        for seed in range(1_500):  # what cannot be compressed takes seconds
+            noise = np.random.default_rng(seed).random(20_000)
+            store.client().insert(noise, {"t": 1.0})
+        store.checkpoint()
+    command = [sys.executable, "-m", "reverie", "checkpoint", "convert"]
+    child = subprocess.Popen(
+        [*command, tmp_path / "ours", tmp_path / "theirs"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.path.dirname(os.path.dirname(reverie.__file__))},
+    )
+    eventually(lambda: list(tmp_path.glob("theirs/tmp-*/chunks.tfrecord")))
+    child.send_signal(signal.SIGINT)
+    _, words = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert words == "reverie checkpoint: interrupted\n"
+    assert os.listdir(tmp_path / "theirs") == []
 
 
 def test_a_replay_buffer_has_no_keys_to_give(tmp_path):

@@ -58,7 +58,9 @@ Status check_journal(FileSystem& files, const LoadedCheckpoint& loaded) {
 }  // namespace
 
 Result<ConvertedCheckpoint> convert_checkpoint(FileSystem& files, const std::string& source,
-                                               const std::string& target) {
+                                               const std::string& target,
+                                               const std::function<bool()>& interrupted) {
+  const reverb_files::Interruption interruption(interrupted);
   ConvertedCheckpoint converted;
   REVERIE_ASSIGN_OR_RETURN(const auto reverb, newest_reverb_checkpoint(files, source));
   Result<std::string> ours = newest_checkpoint(files, source);
@@ -72,13 +74,16 @@ Result<ConvertedCheckpoint> convert_checkpoint(FileSystem& files, const std::str
     converted.form = CheckpointForm::kReverb;
     converted.tables = loaded.tables.size();
     converted.items = items_of(loaded);
-    REVERIE_ASSIGN_OR_RETURN(converted.to,
-                             write_reverb_checkpoint(loaded.tables, files, target, calendar_ns()));
+    REVERIE_ASSIGN_OR_RETURN(converted.to, write_reverb_checkpoint(loaded.tables, files, target,
+                                                                   calendar_ns(), interruption));
     return converted;
   }
   LoadedCheckpoint loaded;
   loaded.folder = *reverb;
-  REVERIE_ASSIGN_OR_RETURN(loaded.tables, read_reverb_checkpoint(files, *reverb));
+  REVERIE_ASSIGN_OR_RETURN(loaded.tables,
+                           read_reverb_checkpoint(files, *reverb, Allocator::heap(), interruption));
+  if (interrupted && interrupted())
+    return cancelled("the call was interrupted; nothing was written");
   converted.from = *reverb;
   converted.tables = loaded.tables.size();
   converted.items = items_of(loaded);

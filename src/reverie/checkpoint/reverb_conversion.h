@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "reverie/checkpoint/checkpoint_reader.h"
@@ -18,8 +19,10 @@ struct ConvertedCheckpoint {
 };
 // Writes the checkpoint at `source`, or the newest in that folder, in the other form into the
 // folder `target`, which is made if it is not there. FAILED_PRECONDITION where `target` holds
-// checkpoints of the form already, or a journal goes on from the source.
+// checkpoints of the form already, or a journal goes on from the source. CANCELLED soon after
+// `interrupted`, which is asked some times a second, says so.
 Result<ConvertedCheckpoint> convert_checkpoint(FileSystem& files, const std::string& source,
-                                               const std::string& target);
+                                               const std::string& target,
+                                               const std::function<bool()>& interrupted = {});
 
 }  // namespace reverie::checkpoint

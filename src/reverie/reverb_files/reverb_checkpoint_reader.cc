@@ -100,8 +100,12 @@ Status read_table_fields(Bytes message, TableImage& image) {
 
 class ReverbReader {
  public:
-  ReverbReader(FileSystem& files, std::string folder, Allocator& allocator)
-      : files_(files), folder_(std::move(folder)), allocator_(allocator) {}
+  ReverbReader(FileSystem& files, std::string folder, Allocator& allocator,
+               Interruption interruption)
+      : files_(files),
+        folder_(std::move(folder)),
+        allocator_(allocator),
+        interruption_(std::move(interruption)) {}
 
   Result<std::vector<RestoredTable>> read() {
     REVERIE_RETURN_IF_ERROR(for_each_record(kReverbTables, [this](Bytes record) {
@@ -133,6 +137,7 @@ class ReverbReader {
     while (true) {
       REVERIE_ASSIGN_OR_RETURN(const std::optional<Bytes> record, reader->next());
       if (!record) return {};
+      REVERIE_RETURN_IF_ERROR(interruption_.check(record->size()));
       Status status = on_record(*record);
       if (status.ok()) continue;
       const bool keeps_code = status.code() == StatusCode::kUnimplemented ||
@@ -214,6 +219,7 @@ class ReverbReader {
   FileSystem& files_;
   const std::string folder_;
   Allocator& allocator_;
+  Interruption interruption_;
   std::vector<Table> tables_;
   std::unordered_map<std::string, std::size_t> indices_;
   std::unordered_map<std::size_t, std::int64_t> newest_ns_;
@@ -249,10 +255,18 @@ Result<std::optional<std::string>> newest_reverb_checkpoint(FileSystem& files,
   return std::optional<std::string>();
 }
 
+Status Interruption::check(std::size_t size_bytes) {
+  bytes_ += size_bytes;
+  if (!is_wanted_ || bytes_ < kBytes) return {};
+  bytes_ = 0;
+  return is_wanted_() ? cancelled("the call was interrupted; nothing was written") : Status();
+}
+
 Result<std::vector<RestoredTable>> read_reverb_checkpoint(FileSystem& files,
                                                           const std::string& folder,
-                                                          Allocator& allocator) {
-  return ReverbReader(files, folder, allocator).read();
+                                                          Allocator& allocator,
+                                                          Interruption interruption) {
+  return ReverbReader(files, folder, allocator, std::move(interruption)).read();
 }
 
 }  // namespace reverie::reverb_files

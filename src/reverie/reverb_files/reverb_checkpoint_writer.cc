@@ -102,8 +102,12 @@ std::vector<std::size_t> by_time(const RestoredTable& table) {
 
 class ReverbWriter {
  public:
-  ReverbWriter(std::span<const RestoredTable> tables, FileSystem& files, std::string folder)
-      : tables_(tables), files_(files), folder_(std::move(folder)) {
+  ReverbWriter(std::span<const RestoredTable> tables, FileSystem& files, std::string folder,
+               Interruption interruption)
+      : tables_(tables),
+        files_(files),
+        folder_(std::move(folder)),
+        interruption_(std::move(interruption)) {
     // A key that two chunks have stays with the first.
     for (const RestoredTable& table : tables) {
       for (const Trajectory& trajectory : table.trajectories) {
@@ -177,17 +181,20 @@ class ReverbWriter {
     const std::span<const std::byte> as_sent = chunk.enveloped(Chunk::Envelope::kWireMessage);
     if (!as_sent.empty() && key == chunk.key()) {
       REVERIE_RETURN_IF_ERROR(chunks_->add(as_sent));
+      REVERIE_RETURN_IF_ERROR(interruption_.check(as_sent.size()));
       return key;
     }
     REVERIE_ASSIGN_OR_RETURN(const wire::WrittenChunk message,
                              wire::encode_chunk(chunk, 0, chunk.rows(), key));
     REVERIE_RETURN_IF_ERROR(chunks_->add(message.bytes()));
+    REVERIE_RETURN_IF_ERROR(interruption_.check(message.bytes().size()));
     return key;
   }
 
   const std::span<const RestoredTable> tables_;
   FileSystem& files_;
   const std::string folder_;
+  Interruption interruption_;
   std::unique_ptr<TfRecordWriter> chunks_;
   std::unordered_map<const Chunk*, ChunkKey> keys_;
   std::unordered_set<ChunkKey> used_keys_;
@@ -219,13 +226,13 @@ Status remove_folder(FileSystem& files, const std::string& folder) {
 
 Result<std::string> write_reverb_checkpoint(std::span<const RestoredTable> tables,
                                             FileSystem& files, const std::string& root,
-                                            std::int64_t created_ns) {
+                                            std::int64_t created_ns, Interruption interruption) {
   REVERIE_RETURN_IF_ERROR(create_folders(files, root));
   const std::string name = utc_text(created_ns);
   const std::string temporary = join_path(root, "tmp-" + name);
   const std::string folder = join_path(root, name);
   REVERIE_RETURN_IF_ERROR(files.create_folder(temporary));
-  Status status = ReverbWriter(tables, files, temporary).write();
+  Status status = ReverbWriter(tables, files, temporary, std::move(interruption)).write();
   if (status.ok()) status = durable_rename(files, temporary, folder);
   if (status.ok()) return folder;
   (void)remove_folder(files, temporary);  // the first error is the one to report
