@@ -28,10 +28,6 @@ Result<SharedMemory> SharedMemory::create(const std::string& name, std::size_t s
   return map(fd, size_bytes, Mapping::kShared);
 }
 
-Result<SharedMemory> SharedMemory::open(int fd) {
-  return open(fd, Mapping::kShared);
-}
-
 Result<SharedMemory> SharedMemory::open(int fd, Mapping mapping) {
   struct stat about {};
   if (fstat(fd, &about) != 0) {
@@ -64,8 +60,10 @@ Result<SharedMemory> SharedMemory::open_of(std::int64_t pid, int fd, Mapping map
 }
 
 Result<SharedMemory> SharedMemory::map(int fd, std::size_t size_bytes, Mapping mapping) {
-  const int flags = mapping == Mapping::kShared ? MAP_SHARED : MAP_PRIVATE | MAP_NORESERVE;
-  void* const at = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+  const int flags =
+      mapping == Mapping::kCopyOnWrite ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED | MAP_NORESERVE;
+  const int rights = mapping == Mapping::kReadOnly ? PROT_READ : PROT_READ | PROT_WRITE;
+  void* const at = mmap(nullptr, size_bytes, rights, flags, fd, 0);
   if (at == MAP_FAILED) {
     const int error = errno;
     close(fd);
@@ -73,6 +71,16 @@ Result<SharedMemory> SharedMemory::map(int fd, std::size_t size_bytes, Mapping m
                               std::strerror(error));
   }
   return SharedMemory(fd, static_cast<std::byte*>(at), size_bytes);
+}
+
+Result<int> SharedMemory::make_read_only_fd() const {
+  (void)fchmod(fd_, S_IRUSR | S_IWUSR);
+  const std::string path = format("/proc/self/fd/{}", fd_);
+  const int made = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (made < 0) {
+    return unavailable("{} cannot be opened to read alone: {}", path, std::strerror(errno));
+  }
+  return made;
 }
 
 Status SharedMemory::write(std::size_t offset, std::span<const std::byte> from) const {

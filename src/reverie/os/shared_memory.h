@@ -21,14 +21,15 @@ class SharedMemory {
   // New memory, zeroed, readable and writable. `name` is for people: /proc shows it. Pages are
   // taken when first touched. RESOURCE_EXHAUSTED without memory, or for 0 bytes.
   static Result<SharedMemory> create(const std::string& name, std::size_t size_bytes);
+  // How another process's memory is mapped: where it is kCopyOnWrite, what is written here is seen
+  // here alone; where it is kReadOnly, to write here ends the program.
+  enum class Mapping { kShared, kCopyOnWrite, kReadOnly };
   // Maps what another process created and handed over as `fd`, which stays the caller's.
   // INVALID_ARGUMENT if `fd` is not such memory.
-  static Result<SharedMemory> open(int fd);
+  static Result<SharedMemory> open(int fd, Mapping mapping = Mapping::kShared);
   // Maps what the process `pid` holds open as its descriptor `fd`, of the same user and seen by
   // /proc here: that process may have gone, and another have its number, so the caller looks for
-  // what only the right memory holds. UNAVAILABLE where it cannot be opened. Where it is mapped
-  // kCopyOnWrite, what is written here is seen here alone.
-  enum class Mapping { kShared, kCopyOnWrite };
+  // what only the right memory holds. UNAVAILABLE where it cannot be opened.
   static Result<SharedMemory> open_of(std::int64_t pid, int fd, Mapping mapping = Mapping::kShared);
 
   SharedMemory(SharedMemory&& other) noexcept;
@@ -41,11 +42,13 @@ class SharedMemory {
   Status write(std::size_t offset, std::span<const std::byte> from) const;
   // To be handed over; closed with this object. Not inherited by programs that are executed.
   int fd() const { return fd_; }
+  // A descriptor of the same memory by which it can be read and not written; the caller closes it.
+  // From then on no other user of this machine can open it to write. UNAVAILABLE without /proc.
+  Result<int> make_read_only_fd() const;
 
  private:
   SharedMemory(int fd, std::byte* data, std::size_t size_bytes)
       : fd_(fd), data_(data), size_bytes_(size_bytes) {}
-  static Result<SharedMemory> open(int fd, Mapping mapping);
   static Result<SharedMemory> map(int fd, std::size_t size_bytes, Mapping mapping);
 
   int fd_ = -1;

@@ -1,0 +1,53 @@
+// Any bytes as what another process writes to a ring's page while it is used: positions are refused
+// or lead to bytes of the ring, and a reader never gets more than it has room for.
+//
+// Input: turns; each writes a word anywhere into the page or the ring, then reads, writes or asks.
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#include "reverie/os/byte_ring.h"
+#include "tests/fuzz/input.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace reverie;
+  constexpr std::size_t kRing = 1024;
+  alignas(4096) static std::array<std::byte, kRingPageBytes + kRing> memory;
+  memory.fill(std::byte{0});
+  RingWriter writer(memory);
+  RingReader reader(memory);
+  fuzz::Input input(data, size);
+  std::array<std::byte, kRing> bytes{};
+  while (!input.rest().empty()) {
+    const auto turn = input.take<std::uint8_t>();
+    const std::size_t at = input.take<std::uint16_t>() % (memory.size() / 8);
+    const auto word = input.take<std::uint64_t>();
+    // The words that both sides look at lie in the first lines.
+    const std::size_t place = turn < 128 ? at % 5 * 64 : at * 8;
+    if (turn % 2 == 0) std::memcpy(&memory[place], &word, sizeof(word));
+    const std::span<std::byte> part = std::span(bytes).first(at % (kRing + 1));
+    const std::span<const std::byte> piece = part;
+    switch (turn / 2 % 4) {
+      case 0: {
+        const auto got = reader.read(part);
+        if (got.ok() && *got > part.size()) std::abort();
+        break;
+      }
+      case 1: {
+        const auto put = writer.write({&piece, 1});
+        if (put.ok() && *put > piece.size()) std::abort();
+        break;
+      }
+      case 2:
+        (void)reader.owes_bell();
+        if (!reader.ask_for_bell()) reader.need_no_bell();
+        break;
+      default:
+        (void)writer.owes_bell();
+        if (!writer.ask_for_bell()) writer.need_no_bell();
+        break;
+    }
+  }
+  return 0;
+}
