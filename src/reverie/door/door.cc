@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "reverie/base/fork.h"
@@ -138,15 +139,18 @@ class Door::Impl::Look final : public ConnectionEvents, public std::enable_share
 // All that comes before listening: makes tls_, and looks addresses up.
 Result<std::vector<SocketAddress>> Door::Impl::prepare(const std::vector<std::string>& addresses) {
   REVERIE_RETURN_IF_ERROR(check_fork());
-  if (options_.tls && !tls_) {
-    std::vector<std::string> names;
-    for (const DoorProtocol& protocol : protocols_) names.push_back(protocol.name);
-    REVERIE_ASSIGN_OR_RETURN(tls_, TlsContext::server(*options_.tls, names));
-  }
-  if (!first_bytes_) {
-    std::vector<std::vector<std::string>> beginnings;
-    for (const DoorProtocol& protocol : protocols_) beginnings.push_back(protocol.first_bytes);
-    first_bytes_ = std::make_unique<const FirstBytes>(std::move(beginnings));
+  {
+    MutexLock lock(mutex_);  // several threads may listen
+    if (options_.tls && !tls_) {
+      std::vector<std::string> names;
+      for (const DoorProtocol& protocol : protocols_) names.push_back(protocol.name);
+      REVERIE_ASSIGN_OR_RETURN(tls_, TlsContext::server(*options_.tls, names));
+    }
+    if (!first_bytes_) {
+      std::vector<std::vector<std::string>> beginnings;
+      for (const DoorProtocol& protocol : protocols_) beginnings.push_back(protocol.first_bytes);
+      first_bytes_ = std::make_unique<const FirstBytes>(std::move(beginnings));
+    }
   }
   const DoorGuard guard{.has_token = options_.has_token,
                         .has_tls = tls_ != nullptr,
@@ -212,7 +216,9 @@ void Door::Impl::accept(int socket, const SocketAddress& peer) {
   ++*places_;
   DoorGuest guest;
   guest.place = std::shared_ptr<void>(nullptr, [places = places_](void*) { --*places; });
-  guest.connection = make_connection(io_threads_.next(), socket, peer, tls_);
+  const bool is_encrypted = options_.encrypts_unix || peer.family() != AF_UNIX;
+  guest.connection =
+      make_connection(io_threads_.next(), socket, peer, is_encrypted ? tls_ : nullptr);
   if (protocols_.size() == 1) return protocols_.front().serve(std::move(guest));
   look_at(std::move(guest));
 }

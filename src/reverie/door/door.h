@@ -57,6 +57,8 @@ struct DoorOptions {
   bool has_token = false;
   // Lets any peer in that can reach an address which is not loopback.
   bool is_insecure_allowed = false;
+  // Whether `tls` holds for Unix sockets too.
+  bool encrypts_unix = true;
   // Connections at a time; a further one is closed at once.
   std::size_t connection_count_max = 65536;
   // How long a connection may take until its first bytes have told its protocol.

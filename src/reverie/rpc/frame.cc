@@ -10,6 +10,8 @@ namespace {
 constexpr std::array<char, 4> kMagic = {'R', 'v', 'R', '2'};
 // Smaller rests are taken along with what follows them.
 constexpr std::size_t kDirectMin = std::size_t{32} << 10;
+// Memory for a longer head is taken as its bytes come.
+constexpr std::size_t kHeadStart = std::size_t{64} << 10;
 // Smaller bulk is not worth memory that is kept.
 constexpr std::size_t kLargeBulk = std::size_t{1} << 20;
 
@@ -69,7 +71,8 @@ Status FrameReader::begin_frame() {
   frame_.header.received = get<std::uint64_t>(&header_[32]);
   frame_.header.call = get<std::uint64_t>(&header_[40]);
   frame_.message.name.resize(name_size);
-  frame_.message.payload.head.resize(head_size);
+  head_size_ = head_size;
+  frame_.message.payload.head.resize(std::min(head_size, kHeadStart));
   bulk_size_ = bulk_size;
   if (bulk_size > 0) {
     Allocator& memory =
@@ -105,9 +108,16 @@ Status FrameReader::go_on(std::vector<Frame>& frames) {
       case Part::kName:
         part_ = Part::kHead;
         break;
-      case Part::kHead:
-        part_ = Part::kBulk;
+      case Part::kHead: {
+        std::vector<std::byte>& head = frame_.message.payload.head;
+        if (head.size() < head_size_) {
+          filled_ = head.size();
+          head.resize(std::min(head_size_, 4 * head.size()));
+        } else {
+          part_ = Part::kBulk;
+        }
         break;
+      }
       case Part::kBulk:
         if (bulk_size_ > 0) {
           const std::span<const std::byte> bytes(bulk_->data(), bulk_size_);

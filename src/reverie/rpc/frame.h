@@ -71,8 +71,8 @@ struct FrameLimits {
 std::array<std::byte, kFrameHeaderBytes> encode_frame_header(const FrameHeader& header,
                                                              const Message& message);
 
-// Cuts a stream of bytes into frames. Takes no memory for a length before it was checked. Not
-// thread-safe.
+// Cuts a stream of bytes into frames. Takes no memory for a length before it was checked, and pages
+// of memory only for bytes that came. Not thread-safe.
 class FrameReader {
  public:
   // `bulk_memory`, null for the C heap, gives the memory that large bulk is received into; it
@@ -105,6 +105,7 @@ class FrameReader {
   std::size_t filled_ = 0;  // of the part
   std::array<std::byte, kFrameHeaderBytes> header_{};
   Frame frame_;
+  std::size_t head_size_ = 0;
   std::size_t bulk_size_ = 0;
   std::shared_ptr<Buffer> bulk_;
 };

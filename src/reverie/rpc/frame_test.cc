@@ -76,6 +76,28 @@ TEST(FrameReader, GivesTheFramesBackHoweverTheStreamIsCut) {
   }
 }
 
+TEST(FrameReader, TakesMemoryForALongHeadAsItComes) {
+  constexpr std::size_t kHead = std::size_t{3} << 20;
+  std::vector<std::byte> stream = bytes_of({FrameKind::kCall, 1, 0, 1}, message_of("f", kHead, {}));
+  FrameReader reader{FrameLimits()};
+  std::vector<Frame> frames;
+  std::size_t at = 0;
+  while (at < stream.size()) {
+    const std::span<std::byte> direct = reader.direct();
+    EXPECT_LE(direct.size(), std::max(4 * at, std::size_t{64} << 10));
+    const std::size_t size = std::min(direct.empty() ? 10'000 : direct.size(), stream.size() - at);
+    if (direct.empty()) {
+      ASSERT_TRUE(reader.feed(std::span(stream).subspan(at, size), frames).ok());
+    } else {
+      std::memcpy(direct.data(), &stream[at], size);
+      reader.advance(size, frames);
+    }
+    at += size;
+  }
+  ASSERT_EQ(frames.size(), 1u);
+  EXPECT_EQ(frames[0].message.payload.head, message_of("f", kHead, {}).payload.head);
+}
+
 TEST(FrameReader, RefusesWhatIsNoFrameAndWhatIsBeyondItsLimits) {
   const auto good = bytes_of({FrameKind::kCall, 1, 0, 1}, message_of("f", 10, {}));
   const auto status_of = [](std::vector<std::byte> bytes, FrameLimits limits) {

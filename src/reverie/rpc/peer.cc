@@ -11,15 +11,15 @@
 #include <utility>
 
 #include <fcntl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "reverie/base/fork.h"
 #include "reverie/base/mutex.h"
 #include "reverie/base/random.h"
+#include "reverie/door/door.h"
 #include "reverie/net/connection.h"
-#include "reverie/net/listener.h"
 #include "reverie/net/tls.h"
+#include "reverie/os/memory_size.h"
 #include "reverie/rpc/link_polls.h"
 #include "reverie/rpc/wire_link.h"
 #include "reverie/tensor/batch_memory.h"
@@ -30,6 +30,10 @@ namespace {
 constexpr Duration kConnectMax = std::chrono::seconds(5);
 constexpr std::size_t kLinksMax = 65'536;
 constexpr std::size_t kKeptBuffers = 4;
+// A connection that ends with so many frames unsent leaves the C heap large.
+constexpr std::size_t kManyFrames = 10'000;
+constexpr std::size_t kHeldBytesMin = std::size_t{1} << 30;
+constexpr std::size_t kMemoryPart = 8;
 // With so few calls under way each goes out on its caller's thread.
 constexpr std::size_t kLoneCalls = 2;
 constexpr const char* kAlpn = "reverie-rpc";
@@ -55,35 +59,37 @@ std::string host_id() {
   return boot + "/" + std::string(space, static_cast<std::size_t>(size));
 }
 
-// Both null without TLS.
-struct TlsContexts {
-  std::shared_ptr<const TlsContext> accepting;
-  std::shared_ptr<const TlsContext> connecting;
-};
+using ConnectingTls = std::shared_ptr<const TlsContext>;
 
-Result<TlsContexts> tls_contexts(const std::optional<PeerTls>& tls) {
-  if (!tls) return TlsContexts();
+// Null without TLS.
+Result<ConnectingTls> connecting_tls(const std::optional<PeerTls>& tls) {
+  if (!tls) return ConnectingTls();
   if (tls->certificate_chain.empty() || tls->private_key.empty() || tls->authorities.empty()) {
     return invalid_argument(
         "tls lacks a certificate, its key, or the authorities that signed those of the peers; a "
         "peer needs all three, since it connects to others and others to it");
   }
-  TlsContexts made;
-  REVERIE_ASSIGN_OR_RETURN(
-      made.accepting,
-      TlsContext::server({tls->certificate_chain, tls->private_key, tls->authorities}, {kAlpn}));
-  REVERIE_ASSIGN_OR_RETURN(
-      made.connecting,
-      TlsContext::client(
-          {tls->authorities, tls->certificate_chain, tls->private_key, tls->server_name}, {kAlpn}));
-  return made;
+  return TlsContext::client(
+      {tls->authorities, tls->certificate_chain, tls->private_key, tls->server_name}, {kAlpn});
+}
+
+// What lets others in is the handshake's proof, or the certificate; listen() asks for one of them.
+DoorOptions door_options(const std::optional<PeerTls>& tls) {
+  DoorOptions options;
+  if (tls) {
+    options.tls = TlsServerOptions{tls->certificate_chain, tls->private_key, tls->authorities};
+  }
+  options.is_insecure_allowed = true;
+  options.encrypts_unix = false;
+  options.connection_count_max = kLinksMax;
+  return options;
 }
 
 }  // namespace
 
 class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this<Peer::Impl> {
  public:
-  Impl(const Options& options, TlsContexts tls)
+  Impl(const Options& options, ConnectingTls tls)
       : Impl(options, std::move(tls), {random_seed(), random_seed()}) {}
   ~Impl() override = default;
 
@@ -135,6 +141,9 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     return {};
   }
 
+  // Whether its certificate and key can be used.
+  Status check_door() { return door_.check({}); }
+
   Result<std::string> listen(const std::string& text) {
     REVERIE_RETURN_IF_ERROR(check_open());
     REVERIE_ASSIGN_OR_RETURN(const Endpoint endpoint, parse_endpoint(text));
@@ -152,7 +161,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
           "a token or tls, listen at 127.0.0.1, or say insecure=True",
           text, options_.name);
     }
-    REVERIE_ASSIGN_OR_RETURN(const std::string chosen, open_listener(address));
+    REVERIE_ASSIGN_OR_RETURN(const std::string chosen, open_door(text));
     listen_unix();
     return chosen;
   }
@@ -280,13 +289,11 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
       MutexLock lock(mutex_);
       if (std::exchange(is_closed_, true)) return true;
     }
-    std::vector<std::unique_ptr<Listener>> listeners;
     turn([&] {
       mutex_.assert_held();
-      listeners.swap(listeners_);
       core_.close(clock_.now());
     });
-    listeners.clear();
+    door_.close();
     polls_.clear();
     io_.loop(0).run_and_wait([this] {
       io_.loop(0).set_watch(nullptr);
@@ -364,7 +371,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   }
 
  private:
-  Impl(const Options& options, TlsContexts tls, RunId run)
+  Impl(const Options& options, ConnectingTls tls, RunId run)
       : options_(options),
         tls_(std::move(tls)),
         run_(run),
@@ -379,6 +386,10 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     };
     events_.rings = [this](LinkId link) { ring_bell(link); };
     events_.rung = [this](LinkId link) { on_rung(link); };
+    door_.add_protocol({.name = kAlpn,
+                        .first_bytes = {},
+                        .serve = [this](DoorGuest guest) { on_accept(std::move(guest)); },
+                        .make_way = [this] { return make_way(); }});
     io_.loop(0).run_and_wait([this] {
       polls_.enter();
       io_.loop(0).set_watch(&polls_);
@@ -401,8 +412,12 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   void end_link(Links::iterator place) REVERIE_REQUIRES(mutex_) {
     place->second->end();
     polls_.unwatch(place->second.get());
+    const bool was_large = place->second->queued_frames() >= kManyFrames;
     // Later: it may be what runs now.
-    io_.loop(0).post([gone = std::move(place->second)] {});
+    io_.loop(0).post([gone = std::move(place->second), was_large]() mutable {
+      gone.reset();
+      if (was_large) give_back_free_memory();
+    });
     links_.erase(place);
   }
 
@@ -416,6 +431,8 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     made.uses_tcp = options.uses_tcp;
     made.calls_max = options.calls_max;
     made.call_bytes_max = options.call_bytes_max;
+    made.held_bytes_max =
+        options.held_bytes_max.value_or(std::max(kHeldBytesMin, memory_size_bytes() / kMemoryPart));
     made.dead_after = options.dead_after;
     made.find_timeout = options.find_timeout;
     made.random = random_seed;
@@ -424,16 +441,12 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
 
   void note_answered() REVERIE_REQUIRES(mutex_) { inbound_ -= inbound_ > 0 ? 1 : 0; }
 
-  Result<std::string> open_listener(const SocketAddress& address) {
-    REVERIE_ASSIGN_OR_RETURN(
-        std::unique_ptr<Listener> listener,
-        Listener::open(io_.loop(0), address,
-                       [this](int socket, const SocketAddress& peer) { on_accept(socket, peer); }));
-    std::string chosen = listener->address().to_string();
+  Result<std::string> open_door(const std::string& address) {
+    REVERIE_ASSIGN_OR_RETURN(const std::vector<std::string> opened, door_.listen({address}));
+    const std::string& chosen = opened.front();
     MutexLock lock(mutex_);
     if (options_.tells_addresses) core_.add_address(chosen);
     addresses_.push_back(chosen);
-    listeners_.push_back(std::move(listener));
     return chosen;
   }
 
@@ -445,11 +458,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
       MutexLock lock(mutex_);
       if (std::exchange(listens_unix_, true)) return;
     }
-    const auto endpoint =
-        parse_endpoint(format("unix:@reverie-{:016x}{:016x}", run_.high, run_.low));
-    if (!endpoint.ok()) return;
-    const auto addresses = resolve(*endpoint);
-    if (addresses.ok()) (void)open_listener(addresses->front()).ok();
+    (void)open_door(format("unix:@reverie-{:016x}{:016x}", run_.high, run_.low)).ok();
   }
 
   // --- On the loop's thread.
@@ -462,7 +471,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     if (!endpoint.ok()) return dialled(id, {}, endpoint.status());
     const bool is_unix = endpoint->kind == Endpoint::Kind::kUnix;
     dials_[id] = reverie::connect(
-        io_.loop(0), *endpoint, is_unix ? nullptr : tls_.connecting, {}, kConnectMax,
+        io_.loop(0), *endpoint, is_unix ? nullptr : tls_, {}, kConnectMax,
         [this, id, host = endpoint->host](Result<std::unique_ptr<Connection>> connection) {
           // The handle is dropped later: this runs within it.
           io_.loop(0).post([this, id] { dials_.erase(id); });
@@ -485,18 +494,26 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     if (link && !link->is_over()) link->start();
   }
 
-  void on_accept(int socket, const SocketAddress& peer) {
-    auto connection = make_connection(io_.loop(0), socket, peer,
-                                      peer.family() == AF_UNIX ? nullptr : tls_.accepting);
+  void on_accept(DoorGuest guest) {
     std::shared_ptr<WireLink> link;
     turn([&] {
       mutex_.assert_held();
-      if (is_closed_ || links_.size() >= kLinksMax) return;
-      const LinkId id = core_.accepted(peer.to_string(), clock_.now());
-      link = make_link(id, std::move(connection));
+      if (is_closed_) return;
+      const LinkId id = core_.accepted(guest.connection->peer(), clock_.now());
+      link = make_link(id, std::move(guest.connection));
+      link->place = std::move(guest.place);
       links_[id] = link;
     });
     if (link) link->start();
+  }
+
+  bool make_way() {
+    bool has_made = false;
+    turn([&] {
+      mutex_.assert_held();
+      has_made = core_.make_way(clock_.now());
+    });
+    return has_made;
   }
 
   void on_frames(LinkId id, std::vector<Frame> frames) {
@@ -601,7 +618,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   }
 
   const Options options_;
-  const TlsContexts tls_;
+  const ConnectingTls tls_;
   const RunId run_;
   ForkGuard fork_guard_;
   Clock& clock_ = Clock::system();
@@ -609,6 +626,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   LinkPolls polls_;
   IoThreads io_{1};
   WireLink::Events events_;
+  Door door_{io_, door_options(options_.tls)};
   // Loop thread only.
   std::unordered_map<LinkId, ConnectHandle> dials_;
   std::unique_ptr<LoopTimer> timer_;
@@ -617,7 +635,6 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   PeerCore core_ REVERIE_GUARDED_BY(mutex_);
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
   bool listens_unix_ REVERIE_GUARDED_BY(mutex_) = false;
-  std::vector<std::unique_ptr<Listener>> listeners_ REVERIE_GUARDED_BY(mutex_);
   std::vector<std::string> addresses_ REVERIE_GUARDED_BY(mutex_);
   std::unordered_map<std::string, Handler> handlers_ REVERIE_GUARDED_BY(mutex_);
   Withdrawn withdrawn_ REVERIE_GUARDED_BY(mutex_);
@@ -647,8 +664,10 @@ Result<std::unique_ptr<Peer>> Peer::make(const Options& options) {
     return invalid_argument("peer '{}' may use neither Unix sockets nor TCP; allow one",
                             options.name);
   }
-  REVERIE_ASSIGN_OR_RETURN(TlsContexts tls, tls_contexts(options.tls));
-  return std::unique_ptr<Peer>(new Peer(std::make_shared<Impl>(options, std::move(tls))));
+  REVERIE_ASSIGN_OR_RETURN(ConnectingTls tls, connecting_tls(options.tls));
+  std::unique_ptr<Peer> made(new Peer(std::make_shared<Impl>(options, std::move(tls))));
+  REVERIE_RETURN_IF_ERROR(made->impl_->check_door());
+  return made;
 }
 
 Peer::Peer(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -54,6 +54,9 @@ class Peer {
     bool tells_addresses = true;
     std::size_t calls_max = 65'536;
     std::size_t call_bytes_max = std::size_t{8} << 30;
+    // What others may make this peer hold: see PeerOptions. Without a value: an eighth of the
+    // machine's memory, and a GiB at the least.
+    std::optional<std::size_t> held_bytes_max = std::nullopt;
     // A peer that is silent, or out of reach, for this long is dead: its calls fail.
     Duration dead_after = std::chrono::milliseconds(1500);
     // How long a name is looked for.

@@ -17,6 +17,8 @@ constexpr std::size_t kFunctionNameMax = 1024;
 // Deadlines are looked at no more often, and less often the more calls there are.
 constexpr Duration kDeadlineStep = std::chrono::milliseconds(1);
 constexpr std::size_t kCallsAStep = 1000;
+// Frames that wait for one peer, in parts of `calls_max`: calls, answers and what cancels them.
+constexpr std::size_t kQueuedRatioMax = 4;
 
 std::shared_ptr<const Message> named(std::string name, Payload payload = {}) {
   return std::make_shared<const Message>(Message{std::move(name), std::move(payload)});
@@ -220,7 +222,27 @@ void PeerCore::answer(InboundId request, Payload payload, TimePoint now) {
     enqueue(place->second, FrameKind::kError, request.call, named({}, encode_error(error)), now);
     return;
   }
-  enqueue(place->second, FrameKind::kAnswer, request.call, named({}, std::move(payload)), now);
+  enqueue_answer(place->second, request.call, std::move(payload), now);
+}
+
+void PeerCore::enqueue_answer(Session& session, std::uint64_t call, Payload payload,
+                              TimePoint now) {
+  auto message = named({}, std::move(payload));
+  const std::size_t size = message->size_bytes();
+  if (answer_bytes_ == 0 || answer_bytes_ + size <= options_.held_bytes_max) {
+    session.answer_bytes += size;
+    answer_bytes_ += size;
+    enqueue(session, FrameKind::kAnswer, call, std::move(message), now);
+    return;
+  }
+  const RemoteError error{
+      StatusCode::kResourceExhausted, "",
+      format("peer '{}' has {} bytes of answers that others have not read, {} of them for '{}', "
+             "and this one has {}; the bound is {} bytes: take results before calling again",
+             options_.name, answer_bytes_, session.answer_bytes, session.peer_name, size,
+             options_.held_bytes_max),
+      ""};
+  enqueue(session, FrameKind::kError, call, named({}, encode_error(error)), now);
 }
 
 void PeerCore::fail(InboundId request, const RemoteError& error, TimePoint now) {
@@ -266,6 +288,10 @@ std::uint64_t PeerCore::enqueue(Session& session, FrameKind kind, std::uint64_t 
   queued.header = {kind, session.next_sequence++, 0, call};
   queued.message = std::move(message);
   const std::uint64_t sequence = queued.header.sequence;
+  if (session.queue.size() > kQueuedRatioMax * options_.calls_max) {
+    session.is_unread = true;
+    tick_by(now);
+  }
   if (session.link != 0) send_queued(session, queued, now);
   return sequence;
 }
@@ -300,6 +326,7 @@ void PeerCore::forget_sent(std::uint64_t key, TimePoint now) {
     if (!unsent.contains(id)) lost.push_back(id);
   }
   session.queue = std::move(kept);
+  answer_bytes_ -= std::exchange(session.answer_bytes, 0);
   std::sort(lost.begin(), lost.end());
   for (const CallId id : lost) {
     Call& call = calls_.at(id);
@@ -330,6 +357,7 @@ void PeerCore::end_session(std::uint64_t key, const Status& why, CallResult::Kin
     drop_link(session.link, why, now);
   }
   withdraw_all(key, session);
+  answer_bytes_ -= session.answer_bytes;
   for (auto& [name, wanted] : wanted_) std::erase(wanted.to_answer, key);
   std::unordered_set<CallId> unsent;
   for (const Session::Queued& queued : session.queue) {

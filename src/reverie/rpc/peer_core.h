@@ -108,6 +108,9 @@ struct PeerOptions {
   bool uses_tcp = true;
   std::size_t calls_max = 65'536;                     // that are not answered yet
   std::size_t call_bytes_max = std::size_t{8} << 30;  // of these
+  // What all others together make this peer hold: calls that are not answered yet, and answers that
+  // are not read yet. One of either passes alone, whatever its size.
+  std::size_t held_bytes_max = std::size_t{1} << 30;
   Duration dead_after = std::chrono::milliseconds(1500);
   Duration find_timeout = std::chrono::seconds(2);
   std::function<std::uint64_t()> random;  // fresh random bits
@@ -160,6 +163,9 @@ class PeerCore {
   // --- What connections tell.
   // A peer connected; gives the link its number.
   LinkId accepted(const std::string& address, TimePoint now);
+  // Hangs up on the connection that came first of those in their handshake, to make way for a new
+  // one. False if there is none.
+  bool make_way(TimePoint now);
   // A dialled link is there; `remote` is what a wildcard of the peer's addresses stands for.
   void link_up(LinkId link, const std::string& remote, TimePoint now);
   void link_down(LinkId link, const Status& why, TimePoint now);
@@ -258,6 +264,8 @@ class PeerCore {
   // Gives the sequence.
   std::uint64_t enqueue(Session& session, FrameKind kind, std::uint64_t call,
                         std::shared_ptr<const Message> message, TimePoint now);
+  // An error in the answer's place where the peer has too much to read already.
+  void enqueue_answer(Session& session, std::uint64_t call, Payload payload, TimePoint now);
   void send_queued(Session& session, Session::Queued& queued, TimePoint now);
   void acknowledge(Session& session, TimePoint now);
   void start(CallId id, std::uint64_t key, TimePoint now);
@@ -277,6 +285,7 @@ class PeerCore {
   std::unordered_map<CallId, Call> calls_;
   std::size_t call_bytes_ = 0;
   std::size_t request_bytes_ = 0;  // of calls of others, not answered
+  std::size_t answer_bytes_ = 0;   // of answers that others have not received
   std::map<std::string, Wanted> wanted_;
   std::set<std::string> functions_;
   LinkId next_link_ = 1;

@@ -22,7 +22,7 @@ std::shared_ptr<const Message> bare(Payload payload) {
 
 void PeerCore::on_message(std::uint64_t key, Frame frame, TimePoint now) {
   Session& session = sessions_.at(key);
-  session.acknowledge(frame.header.received);
+  answer_bytes_ -= session.acknowledge(frame.header.received);
   if (frame.header.kind == FrameKind::kAck) return;
   if (frame.header.kind == FrameKind::kBye) {
     end_session(key, unavailable("'{}' has closed", session.peer_name), CallResult::Kind::kFailed,
@@ -67,7 +67,7 @@ void PeerCore::on_call(std::uint64_t key, Frame frame, TimePoint now) {
   const std::uint64_t call = frame.header.call;
   std::string& function = frame.message.name;
   if (function == kPingFunction) {
-    enqueue(session, FrameKind::kAnswer, call, bare(std::move(frame.message.payload)), now);
+    enqueue_answer(session, call, std::move(frame.message.payload), now);
     return;
   }
   if (function == kListFunction) {
@@ -75,7 +75,7 @@ void PeerCore::on_call(std::uint64_t key, Frame frame, TimePoint now) {
     ValueWriter writer(payload);
     writer.begin(ValueKind::kList, functions_.size());
     for (const std::string& name : functions_) writer.text(name);
-    enqueue(session, FrameKind::kAnswer, call, bare(std::move(payload)), now);
+    enqueue_answer(session, call, std::move(payload), now);
     return;
   }
   if (!functions_.contains(function)) {
@@ -86,13 +86,13 @@ void PeerCore::on_call(std::uint64_t key, Frame frame, TimePoint now) {
   }
   const std::size_t size = frame.message.size_bytes();
   if (session.running.size() >= options_.calls_max ||
-      size > options_.call_bytes_max - request_bytes_) {
+      (request_bytes_ > 0 && request_bytes_ + size > options_.held_bytes_max)) {
     const RemoteError error{
         StatusCode::kResourceExhausted, "",
         format("peer '{}' has {} calls of '{}' to answer, and {} bytes of arguments of all peers; "
                "the bounds are {} calls and {} bytes",
                options_.name, session.running.size(), session.peer_name, request_bytes_,
-               options_.calls_max, options_.call_bytes_max),
+               options_.calls_max, options_.held_bytes_max),
         ""};
     enqueue(session, FrameKind::kError, call, bare(encode_error(error)), now);
     return;

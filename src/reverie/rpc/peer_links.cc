@@ -141,6 +141,18 @@ LinkId PeerCore::accepted(const std::string& address, TimePoint now) {
   return id;
 }
 
+bool PeerCore::make_way(TimePoint now) {
+  const auto stranger = std::ranges::find_if(links_, [](const auto& entry) {
+    return entry.second.stage == Stage::kHello || entry.second.stage == Stage::kResume;
+  });
+  if (stranger == links_.end()) return false;
+  drop_link(stranger->first,
+            resource_exhausted("{}: its handshake took so long that it made way for others",
+                               stranger->second.address),
+            now);
+  return true;
+}
+
 void PeerCore::link_up(LinkId id, const std::string& remote, TimePoint now) {
   const auto place = links_.find(id);
   if (place == links_.end()) return;
@@ -238,6 +250,7 @@ void PeerCore::step_links(TimePoint now) {
               now);
   }
   for (const auto& [key, session] : sessions_) {
+    if (session.is_unread) dead.push_back(key);
     if (session.link == 0 && now - session.link_lost_at > options_.dead_after) dead.push_back(key);
   }
   for (const std::uint64_t key : dead) {
@@ -245,7 +258,9 @@ void PeerCore::step_links(TimePoint now) {
     if (place == sessions_.end()) continue;
     const Session& session = place->second;
     const Status why =
-        session.link != 0
+        session.is_unread ? unavailable("'{}' does not read: {} frames wait for it",
+                                        session.peer_name, session.queue.size())
+        : session.link != 0
             ? unavailable("'{}' has been silent for {} s", session.peer_name,
                           to_seconds(options_.dead_after))
             : unavailable("'{}' has been out of reach for {} s: {}", session.peer_name,

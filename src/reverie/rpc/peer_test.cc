@@ -1,5 +1,6 @@
 #include "reverie/rpc/peer.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <set>
@@ -272,6 +273,103 @@ TEST(Peer, CallsOverConnectionsThatAreCutRunAtMostOnceAndEnd) {
   EXPECT_EQ(failed, 0);  // the server lives, and is back within moments
   EXPECT_EQ(ran.size(), static_cast<std::size_t>(count));
   EXPECT_GT(proxy.cuts(), 10u);
+}
+
+// Values of `size` bytes.
+Payload large_payload(std::size_t size) {
+  Payload payload;
+  const std::vector<std::byte> bytes(size);
+  ValueWriter(payload).bytes(bytes);
+  return payload;
+}
+
+std::size_t count_of(const std::vector<CallResult>& results, StatusCode code) {
+  return static_cast<std::size_t>(
+      std::count_if(results.begin(), results.end(),
+                    [code](const CallResult& result) { return result.status.code() == code; }));
+}
+
+TEST(Peer, CallsThatAreNotAnsweredAreBoundedInBytes) {
+  Peer::Options options = named("server", "", /*uses_unix=*/false);
+  options.held_bytes_max = 1'000'000;
+  const auto server = make_peer(options);
+  ASSERT_TRUE(server->define("never", [](const Request&) {}).ok());
+  const auto client = make_peer(named("client", "", /*uses_unix=*/false));
+  ASSERT_TRUE(client->connect(listening(*server, "127.0.0.1:0")).ok());
+  Results results;
+  const Result<CallId> alone =
+      client->call("server", "never", large_payload(2'000'000), {}, results.next());
+  ASSERT_TRUE(alone.ok());
+  for (int i = 0; i < 2; ++i) {
+    Results refused;
+    ASSERT_TRUE(client->call("server", "never", large_payload(10), {}, refused.next()).ok());
+    EXPECT_EQ(refused.all()[0].status.code(), StatusCode::kResourceExhausted);
+  }
+  client->cancel(*alone);
+  EXPECT_EQ(count_of(results.all(), StatusCode::kCancelled), 1u);
+}
+
+TEST(Peer, AnswersThatAreNotReadAreBoundedInBytes) {
+  Peer::Options options = named("server", "", /*uses_unix=*/false);
+  options.held_bytes_max = 1'000'000;
+  options.dead_after = kPatience;
+  const auto server = make_peer(options);
+  Mutex mutex;
+  CondVar changed;
+  std::vector<InboundId> requests;
+  bool is_blocked = false;
+  bool may_go_on = false;
+  const auto wait_for = [&](const auto& condition) {
+    const TimePoint until = Clock::system().now() + kPatience;
+    while (!condition() && Clock::system().wait_until(changed, mutex, until)) {
+    }
+    return condition();
+  };
+  ASSERT_TRUE(server
+                  ->define("large",
+                           [&](const Request& request) {
+                             MutexLock lock(mutex);
+                             requests.push_back(request.id);
+                             changed.notify_all();
+                           })
+                  .ok());
+  options.name = "client";
+  const auto client = make_peer(options);
+  ASSERT_TRUE(client
+                  ->define("block",
+                           [&](const Request&) {  // on the client's I/O thread
+                             MutexLock lock(mutex);
+                             is_blocked = true;
+                             changed.notify_all();
+                             EXPECT_TRUE(wait_for([&] { return may_go_on; }));
+                           })
+                  .ok());
+  ASSERT_TRUE(client->connect(listening(*server, "127.0.0.1:0")).ok());
+  Results results;
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(client->call("server", "large", {}, {}, results.next()).ok());
+  }
+  Results ignored;
+  std::vector<InboundId> asked;
+  {
+    MutexLock lock(mutex);
+    ASSERT_TRUE(wait_for([&] { return requests.size() == 3; }));
+    asked = requests;
+  }
+  ASSERT_TRUE(server->call("client", "block", {}, {}, ignored.next()).ok());
+  {
+    MutexLock lock(mutex);
+    ASSERT_TRUE(wait_for([&] { return is_blocked; }));
+  }
+  for (const InboundId request : asked) server->answer(request, large_payload(600'000));
+  {
+    MutexLock lock(mutex);
+    may_go_on = true;
+    changed.notify_all();
+  }
+  const std::vector<CallResult> ended = results.all();
+  EXPECT_EQ(count_of(ended, StatusCode::kResourceExhausted), 2u);
+  EXPECT_EQ(count_of(ended, StatusCode::kOk), 1u);
 }
 
 TEST(Peer, RefusesNamesAndBoundsThatCannotBe) {

@@ -49,14 +49,25 @@ struct Session {
   std::size_t unacknowledged = 0;  // frames that were received since the last acknowledgement
   std::size_t unacknowledged_bytes = 0;
   std::deque<Queued> queue;
+  std::size_t answer_bytes = 0;  // of the answers in it
+  bool is_unread = false;        // more waits for the other side than may
 
   std::unordered_set<CallId> calls;  // of this side, not answered
   // Calls of the other side that are not answered: the call's number, the bytes of its arguments.
   std::unordered_map<std::uint64_t, std::size_t> running;
 
-  // The other side has received all up to `sequence`.
-  void acknowledge(std::uint64_t sequence) {
-    while (!queue.empty() && queue.front().header.sequence <= sequence) queue.pop_front();
+  // The other side has received all up to `sequence`. Gives the bytes of answers among it.
+  std::size_t acknowledge(std::uint64_t sequence) {
+    std::size_t bytes = 0;
+    while (!queue.empty() && queue.front().header.sequence <= sequence) {
+      bytes += answer_bytes_of(queue.front());
+      queue.pop_front();
+    }
+    answer_bytes -= bytes;
+    return bytes;
+  }
+  static std::size_t answer_bytes_of(const Queued& queued) {
+    return queued.header.kind == FrameKind::kAnswer ? queued.message->size_bytes() : 0;
   }
   // Whether the frame is new; notes it.
   bool receive(std::uint64_t sequence) {

@@ -9,6 +9,9 @@ namespace reverie {
 namespace {
 
 constexpr std::size_t kRankMax = 64;
+// An empty container takes two bytes of a message, and a hundred times as much once it is built.
+constexpr std::size_t kContainersMin = std::size_t{1} << 20;
+constexpr std::size_t kContainerBytes = 8;
 
 Status cut_short() {
   return data_loss("encoded values end in the middle of one");
@@ -18,12 +21,8 @@ Status cut_short() {
 
 ValueReader::ValueReader(const Payload& payload)
     : rest_(payload.head),
-      bulk_(payload.bulk.empty() ? std::span<const std::byte>() : payload.bulk.front().bytes) {}
-
-bool ValueReader::done() const {
-  return rest_.empty() &&
-         std::all_of(open_.begin(), open_.end(), [](std::size_t left) { return left == 0; });
-}
+      bulk_(payload.bulk.empty() ? std::span<const std::byte>() : payload.bulk.front().bytes),
+      containers_max_(std::max(kContainersMin, payload.head.size() / kContainerBytes)) {}
 
 Result<std::uint64_t> ValueReader::number() {
   std::uint64_t value = 0;
@@ -52,14 +51,20 @@ Status ValueReader::read_container(ValueToken& token) {
     REVERIE_ASSIGN_OR_RETURN(const std::size_t size, number());
     REVERIE_ASSIGN_OR_RETURN(token.bytes, raw(size));
   }
-  // Each value takes a byte at least.
-  if (token.count > rest_.size() / values_each) {
-    return data_loss("a container of {} values has {} bytes left", token.count, rest_.size());
+  // Each value takes a byte at least, those that the containers around this one lack included.
+  if (token.count > (rest_.size() - std::min(lacking_, rest_.size())) / values_each) {
+    return data_loss("a container of {} values has {} bytes left, which {} others lack too",
+                     token.count, rest_.size(), lacking_);
+  }
+  if (++containers_ > containers_max_) {
+    return data_loss("a message of more than {} containers; send arrays, or send it in parts",
+                     containers_max_);
   }
   if (open_.size() >= kValueDepthMax) {
     return data_loss("values are nested more than {} deep", kValueDepthMax);
   }
   if (token.count > 0) open_.push_back(token.count * values_each);
+  lacking_ += token.count * values_each;
   return {};
 }
 
@@ -103,7 +108,10 @@ Result<ValueToken> ValueReader::next() {
   // A full container is left when the next value begins, not with its last one: that may be a
   // container too, and lies deeper.
   while (!open_.empty() && open_.back() == 0) open_.pop_back();
-  if (!open_.empty()) --open_.back();
+  if (!open_.empty()) {
+    --open_.back();
+    --lacking_;
+  }
   REVERIE_ASSIGN_OR_RETURN(const auto tag, raw(1));
   token.kind = static_cast<ValueKind>(tag.front());
   switch (token.kind) {

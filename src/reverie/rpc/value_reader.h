@@ -3,8 +3,10 @@
 //     REVERIE_ASSIGN_OR_RETURN(const ValueToken first, reader.next());
 //     first.kind == ValueKind::kTuple, first.count == 2       the next two tokens are its values
 //
-// Nothing is built here, and nothing can be executed. A count is never larger than the bytes that
-// are left, the depth never above kValueDepthMax, and a tensor lies inside the bulk.
+// Nothing is built here, and nothing can be executed. The counts of all containers together are
+// never larger than the bytes that are left, so that memory for them can be taken at once; there
+// are at most a million containers, or one for 8 bytes of the message if that is more; the depth is
+// never above kValueDepthMax, and a tensor lies inside the bulk.
 #pragma once
 
 #include <complex>
@@ -43,7 +45,7 @@ class ValueReader {
   // DATA_LOSS for a malformed value. REQUIRES: not done().
   Result<ValueToken> next();
   // Whether the outermost values have all been read.
-  bool done() const;
+  bool done() const { return rest_.empty() && lacking_ == 0; }
 
  private:
   Result<std::uint64_t> number();
@@ -55,6 +57,9 @@ class ValueReader {
   std::span<const std::byte> rest_;
   std::span<const std::byte> bulk_;
   std::vector<std::size_t> open_;  // values that each open container still lacks
+  std::size_t lacking_ = 0;        // the sum of these
+  std::size_t containers_ = 0;
+  std::size_t containers_max_;
 };
 
 }  // namespace reverie

@@ -117,5 +117,38 @@ TEST(Values, ClaimNoMoreThanTheirBytes) {
   EXPECT_EQ(ValueReader(tensor).next().status().code(), StatusCode::kDataLoss);
 }
 
+// Memory for what a container holds is taken at once: 64 of them, each as long as the message.
+TEST(Values, LackNoMoreThanTheirBytesTogether) {
+  constexpr std::size_t kBytes = 1000;
+  Payload payload;
+  ValueWriter writer(payload);
+  for (std::size_t i = 0; i < 40; ++i) writer.begin(ValueKind::kTuple, kBytes - 200);
+  while (payload.head.size() < kBytes) writer.none();
+  ValueReader reader(payload);
+  std::size_t lacking = 0;
+  Status status;
+  while (status.ok()) {
+    const Result<ValueToken> token = reader.next();
+    status = token.status();
+    if (token.ok()) lacking += token->count;
+  }
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_LE(lacking, kBytes);
+}
+
+TEST(Values, AreNotMostlyContainers) {
+  constexpr std::size_t kCount = (std::size_t{1} << 20) + 1;
+  Payload payload;
+  ValueWriter writer(payload);
+  writer.begin(ValueKind::kList, kCount);
+  for (std::size_t i = 0; i < kCount; ++i) writer.begin(ValueKind::kSet, 0);
+  ValueReader reader(payload);
+  std::size_t count = 0;
+  Status status;
+  for (; status.ok(); ++count) status = reader.next().status();
+  EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+  EXPECT_LE(count, kCount);
+}
+
 }  // namespace
 }  // namespace reverie

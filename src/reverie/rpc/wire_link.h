@@ -48,6 +48,7 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   // --- Under the owner's lock.
   void queue(const FrameHeader& header, std::shared_ptr<const Message> message);
   bool has_output() const { return !out_.empty(); }
+  std::size_t queued_frames() const { return out_.size(); }
   // Writes what can be written now. False: the rest waits until there is room: a socket has to be
   // asked for word of that, a ring is polled.
   bool flush();
@@ -82,6 +83,8 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   bool is_broken() const { return is_broken_.load(std::memory_order_acquire); }
   // Whether those who poll look at this link. Set by its owner.
   std::atomic<bool> is_watched{false};
+  // The connection's place among those of the door that it came through.
+  std::shared_ptr<void> place;
 
   void on_readable() override;
   void on_writable() override;
