@@ -74,6 +74,7 @@ std::pair<Network, Metadata> load_network(const std::string& path,
 struct Optimizer {
   nn::Adam adam;
   nn::Parameters gradient;
+  OneCallAtATime calls{"Adam"};
 
   // The norm of the gradient, before it is shortened.
   Result<double> step(Network& network, std::span<const float> values,
@@ -128,6 +129,7 @@ void bind_network(nb::module_& m) {
           "initialize_orthogonal",
           [](Network& self, std::vector<double> gains, std::optional<std::uint64_t> seed) {
             Random random(seed);
+            const InUse in_use(self.calls());
             unwrap(without_gil([&] {
               return nn::initialize_orthogonal(self.mlp(), gains, random, self.parameters());
             }));
@@ -137,24 +139,30 @@ void bind_network(nb::module_& m) {
       .def(
           "forward",
           [](Network& self, In inputs, bool keeps, Out outputs) {
+            const InUse in_use(self.calls());
             without_gil([&] { self.forward(span(inputs), inputs.shape(0), keeps, span(outputs)); });
           })
       .def("backward",
            [](Network& self, In output_gradient) {
+             const InUse in_use(self.calls());
              return owning_array(
                  unwrap(without_gil([&] { return self.backward(span(output_gradient)); })));
            })
       .def("input_gradient",
            [](Network& self, In output_gradient, Out gradient) {
+             const InUse in_use(self.calls());
              unwrap(without_gil(
                  [&] { return self.input_gradient(span(output_gradient), span(gradient)); }));
            })
       .def("copy", &Network::copy)
       .def("approach",
-           [](Network& self, const Network& source, double rate) {
+           [](Network& self, Network& source, double rate) {
+             InUse::check(self.calls());
+             InUse::check(source.calls());
              nn::polyak_average(source.parameters(), static_cast<float>(rate), self.parameters());
            })
-      .def("save", [](const Network& self, const std::string& path, Metadata metadata) {
+      .def("save", [](Network& self, const std::string& path, Metadata metadata) {
+        const InUse in_use(self.calls());
         unwrap(without_gil([&] {
           return nn::save_mlp(path, self.mlp(), self.parameters(), std::move(metadata));
         }));
@@ -176,6 +184,8 @@ void bind_adam(nb::module_& m) {
       .def(
           "step",
           [](Optimizer& self, Network& network, In gradient, std::optional<double> norm_max) {
+            const InUse own(self.calls);
+            const InUse its(network.calls());
             return unwrap(
                 without_gil([&] { return self.step(network, span(gradient), norm_max); }));
           },
@@ -186,10 +196,12 @@ void bind_adam(nb::module_& m) {
       .def_prop_ro("step_count", [](const Optimizer& self) { return self.adam.step_count(); })
       .def("state",
            [](const Optimizer& self) {
+             InUse::check(self.calls);
              return std::make_pair(owning_array(self.adam.mean().copy()),
                                    owning_array(self.adam.square().copy()));
            })
       .def("restore", [](Optimizer& self, In mean, In square, std::uint64_t step_count) {
+        InUse::check(self.calls);
         nn::Parameters first(mean.size());
         nn::Parameters second(square.size());
         std::copy_n(mean.data(), mean.size(), first.data());

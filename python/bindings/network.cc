@@ -50,6 +50,9 @@ Result<nn::Parameters> Network::backward(std::span<const float> output_gradient)
 Status Network::input_gradient(std::span<const float> output_gradient, std::span<float> gradient) {
   REVERIE_RETURN_IF_ERROR(take_gradient(output_gradient));
   const nn::Matrix result = pass_->input_gradient(parameters_);
+  if (gradient.size() != result.rows * result.columns) {
+    return failed_precondition("another forward() came between this one and its gradient");
+  }
   for (std::size_t r = 0; r < result.rows; ++r) {
     std::copy_n(result.row(r), result.columns, gradient.data() + r * result.columns);
   }

@@ -7,12 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "python/bindings/one_call.h"
 #include "reverie/base/status.h"
 #include "reverie/nn/mlp.h"
 
 namespace reverie::python {
 
-// Not thread-safe.
+// One call at a time, which InUse(calls) holds to.
 class Network {
  public:
   Network(nn::Mlp mlp, nn::Parameters parameters)
@@ -22,6 +23,7 @@ class Network {
   nn::Parameters& parameters() { return parameters_; }
   const nn::Parameters& parameters() const { return parameters_; }
   Network copy() const { return {mlp_, parameters_.copy()}; }
+  OneCallAtATime& calls() { return calls_; }
 
   // Outputs of [rows, output_width] without padding. With `keeps`, backward() can follow: the
   // inputs are copied. Requires inputs of [rows, input_width], rows >= 1.
@@ -45,6 +47,7 @@ class Network {
   std::size_t pass_rows_ = 0;
   std::size_t kept_rows_ = 0;
   std::vector<float> kept_inputs_;
+  OneCallAtATime calls_{"network"};
 };
 
 }  // namespace reverie::python

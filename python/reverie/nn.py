@@ -12,8 +12,9 @@ All parameters of a network lie in one flat float32 vector, in which each layer 
 is such a vector too: `Mlp.views` shows the layers of either, and whatever NumPy does with a vector
 (sums of several learners' gradients, norms, averages) works on them.
 
-A network is not thread-safe; calls release the interpreter's lock. The same seed gives the same
-bits on one machine, whatever else runs on it.
+A network takes one call at a time: that of another thread meanwhile is refused, so give each
+thread a `Mlp.copy`. Calls release the interpreter's lock. The same seed gives the same bits on one
+machine, whatever else runs on it.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
-from reverie import _reverie
+from reverie import _checks, _reverie
 from reverie._options import checked_seed
+from reverie._process_bound import ProcessBound
 from reverie.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -42,12 +44,21 @@ Activation: TypeAlias = Literal["relu", "tanh", "none"]
 def _floats(name: str, value: ArrayLike) -> FloatArray:
     """``value`` as a contiguous float32 array."""
     try:
-        return np.ascontiguousarray(value, dtype=np.float32)
-    except (TypeError, ValueError) as error:
-        raise InvalidArgumentError(f"{name} must be an array of numbers: {error}") from None
+        array = np.asarray(value)
+        if np.iscomplexobj(array):
+            raise TypeError("its numbers are complex")
+        return np.ascontiguousarray(array, dtype=np.float32).reshape(array.shape)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidArgumentError(
+            f"{name} is {_checks.shown(value)}; it must be an array of numbers: {error}"
+        ) from None
 
 
-class Mlp:
+def _activation(name: str, value: str | None) -> str | None:
+    return None if value is None else _checks.choice(name, value, ("relu", "tanh", "none"))
+
+
+class Mlp(ProcessBound):
     """Dense layers with an activation behind each.
 
     Args:
@@ -67,6 +78,8 @@ class Mlp:
         He et al. 2015 (uniform, as PyTorch has it), Saxe et al. 2014 (orthogonal).
     """
 
+    _stays_because = "an Mlp cannot be pickled; save() it, and load() it in the other process"
+
     def __init__(
         self,
         widths: Sequence[int],
@@ -77,26 +90,31 @@ class Mlp:
         gains: Sequence[float] | None = None,
         seed: int | None = None,
     ) -> None:
-        if any(width < 1 for width in widths):
-            raise InvalidArgumentError(f"widths is {tuple(widths)}; each must be at least 1")
-        self._native = _reverie.make_mlp(list(widths), activation, output_activation)
+        layers = [
+            _checks.integer("each of widths", width, 1)
+            for width in _checks.items("widths", widths, "integers")
+        ]
+        _checks.choice("initializer", initializer, ("uniform", "orthogonal"))
+        _activation("activation", _checks.text("activation", activation))
+        _activation("output_activation", _checks.text("output_activation", output_activation))
         seed = checked_seed(seed)
+        self._native = _reverie.make_mlp(layers, activation, output_activation)
         if seed is None:
             seed = int.from_bytes(os.urandom(8), "little") >> 1  # seeds have 63 bits
         self._seed: int | None
         if initializer == "orthogonal":
             if gains is None:
                 behind = {"relu": math.sqrt(2.0), "tanh": 5.0 / 3.0, "none": 1.0}[activation]
-                gains = [behind] * (len(widths) - 2) + [1.0]
-            self._seed = self._native.initialize_orthogonal(list(gains), seed)
-        elif initializer == "uniform":
+                gains = [behind] * (len(layers) - 2) + [1.0]
+            scales = [
+                _checks.number("each of gains", gain)
+                for gain in _checks.items("gains", gains, "numbers")
+            ]
+            self._seed = self._native.initialize_orthogonal(scales, seed)
+        else:
             if gains is not None:
                 raise InvalidArgumentError("gains are for initializer='orthogonal'; leave them out")
             self._seed = self._native.initialize_uniform(seed)
-        else:
-            raise InvalidArgumentError(
-                f"initializer is {initializer!r}; it must be 'uniform' or 'orthogonal'"
-            )
         self._metadata: dict[str, str] = {}
 
     @classmethod
@@ -119,7 +137,11 @@ class Mlp:
             DataLossError: the file is damaged, or holds no chain of dense layers.
             InvalidArgumentError: an activation is missing, or is another in the file.
         """
-        native, metadata = _reverie.load_mlp(os.fspath(path), activation, output_activation)
+        native, metadata = _reverie.load_mlp(
+            _checks.path("path", path),
+            _activation("activation", activation),
+            _activation("output_activation", output_activation),
+        )
         return cls._around(native, metadata)
 
     @classmethod
@@ -142,11 +164,22 @@ class Mlp:
             ResourceExhaustedError: the disk is full.
             PermissionDeniedError: the file may not be written.
         """
-        self._native.save(os.fspath(path), dict(self._metadata if metadata is None else metadata))
+        words = self._metadata
+        if metadata is not None:
+            words = {
+                _checks.text("each name of metadata", name): _checks.text("metadata", word)
+                for name, word in _checks.mapping("metadata", metadata, "str").items()
+            }
+        self._native.save(_checks.path("path", path), dict(words))
 
     def copy(self) -> Mlp:
         """Another network of the same parameters."""
         return self._around(self._native.copy(), dict(self._metadata))
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: object) -> Mlp:
+        return self.copy()
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -209,9 +242,11 @@ class Mlp:
         for name, (weight, bias) in zip(self._names(), self.views(), strict=True):
             targets[f"{name}.weight"] = weight.T
             targets[f"{name}.bias"] = bias
+        state = _checks.mapping("state", state, "arrays by name")
         if state.keys() != targets.keys():
             raise InvalidArgumentError(
-                f"state has the names {sorted(state)}; this network has {sorted(targets)}"
+                f"state has the names {_checks.shown(list(state))}; this network has "
+                f"{sorted(targets)}"
             )
         arrays = {name: _floats(name, value) for name, value in state.items()}
         for name, array in arrays.items():
@@ -303,12 +338,12 @@ class Mlp:
         Source:
             Lillicrap et al. 2016, section 3.
         """
+        _checks.instance("source", source, Mlp)
         if source.widths != self.widths:
             raise InvalidArgumentError(
                 f"source has the widths {source.widths}; they must be {self.widths}"
             )
-        if not 0.0 <= rate <= 1.0:
-            raise InvalidArgumentError(f"rate is {rate}; it must be between 0 and 1")
+        rate = _checks.number("rate", rate, 0.0, 1.0)
         self._native.approach(source._native, rate)
 
     def _vector(self, name: str, value: ArrayLike) -> FloatArray:
@@ -327,7 +362,7 @@ class Mlp:
         )
 
 
-class Adam:
+class Adam(ProcessBound):
     """Adam over the parameters of one network.
 
     Args:
@@ -343,6 +378,10 @@ class Adam:
         Kingma & Ba 2015, algorithm 1; ``torch.optim.Adam`` within rounding.
     """
 
+    _stays_because = (
+        "an Adam cannot be pickled or copied; make another, and restore() there what state() gives"
+    )
+
     def __init__(
         self,
         network: Mlp,
@@ -351,8 +390,17 @@ class Adam:
         betas: tuple[float, float] = (0.9, 0.999),
         epsilon: float = 1e-8,
     ) -> None:
-        self._widths = network.widths
-        self._native = _reverie.Adam(network._native, learning_rate, *betas, epsilon)
+        self._widths = _checks.instance("network", network, Mlp).widths
+        decays = _checks.items("betas", betas, "two numbers")
+        if len(decays) != 2:
+            raise InvalidArgumentError(f"betas is {_checks.shown(betas)}; it must be two numbers")
+        self._native = _reverie.Adam(
+            network._native,
+            _checks.number("learning_rate", learning_rate, above=0.0),
+            _checks.number("each of betas", decays[0]),
+            _checks.number("each of betas", decays[1]),
+            _checks.number("epsilon", epsilon),
+        )
 
     @property
     def learning_rate(self) -> float:
@@ -361,7 +409,7 @@ class Adam:
 
     @learning_rate.setter
     def learning_rate(self, value: float) -> None:
-        self._native.learning_rate = value
+        self._native.learning_rate = _checks.number("learning_rate", value, above=0.0)
 
     @property
     def step_count(self) -> int:
@@ -383,12 +431,13 @@ class Adam:
             InvalidArgumentError: the gradient holds a NaN or an infinity, with the layer's name;
                 nothing was changed, and training may go on.
         """
+        _checks.instance("network", network, Mlp)
         if network.widths != self._widths:
             raise InvalidArgumentError(
                 f"network has the widths {network.widths}; this Adam is for {self._widths}"
             )
-        if norm_max is not None and not norm_max > 0.0:
-            raise InvalidArgumentError(f"norm_max is {norm_max}; it must be above 0")
+        if norm_max is not None:
+            norm_max = _checks.number("norm_max", norm_max, above=0.0, finite=False)
         vector = network._vector("gradient", gradient)
         return self._native.step(network._native, vector, norm_max)
 
@@ -401,8 +450,10 @@ class Adam:
         first = _floats("mean", mean)
         second = _floats("square", square)
         count = len(self._native.state()[0])
-        if not first.shape == second.shape == (count,) or step_count < 0:
-            raise InvalidArgumentError(
-                f"the moments must be vectors of {count}, and step_count at least 0"
-            )
+        step_count = _checks.integer("step_count", step_count, 0)
+        for name, moment in (("mean", first), ("square", second)):
+            if moment.shape != (count,):
+                raise InvalidArgumentError(
+                    f"{name} has the shape {moment.shape}; it must be ({count},)"
+                )
         self._native.restore(first, second, step_count)

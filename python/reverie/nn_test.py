@@ -4,6 +4,7 @@ import copy
 import math
 import resource
 import signal
+import threading
 
 import numpy as np
 import pytest
@@ -268,13 +269,13 @@ def test_backward_wants_a_forward_before_it():
 
 REFUSALS = {
     "widths has 1 entries": lambda: nn.Mlp((3,)),
-    "widths is (3, 0, 1)": lambda: nn.Mlp((3, 0, 1)),
+    "each of widths is 0": lambda: nn.Mlp((3, 0, 1)),
     "activation is 'gelu'": lambda: nn.Mlp((3, 1), activation="gelu"),
     "initializer is 'zeros'": lambda: nn.Mlp((3, 1), initializer="zeros"),
     "gains are for": lambda: nn.Mlp((3, 1), gains=[1.0]),
     "gains has 2 entries": lambda: nn.Mlp((3, 1), initializer="orthogonal", gains=[1.0, 1.0]),
     "inputs has the shape (2, 4); it must be [B, 3]": lambda: nn.Mlp((3, 1))(np.ones((2, 4))),
-    "inputs must be an array of numbers": lambda: nn.Mlp((3, 1))([[object()] * 3]),
+    "it must be an array of numbers": lambda: nn.Mlp((3, 1))([[object()] * 3]),
     "learning_rate is 0": lambda: nn.Adam(nn.Mlp((3, 1)), learning_rate=0.0),
     "mean_decay is 1": lambda: nn.Adam(nn.Mlp((3, 1)), betas=(1.0, 0.9)),
     "norm_max is 0": lambda: nn.Adam(nn.Mlp((3, 1))).step(nn.Mlp((3, 1)), [0.0], norm_max=0.0),
@@ -287,6 +288,43 @@ REFUSALS = {
         {"0.weight": np.ones((3, 1)), "0.bias": np.ones(1)}
     ),
 }
+
+
+def test_a_copy_is_a_network_of_its_own():
+    net = nn.Mlp((3, 4, 2), seed=1)
+    for again in (net.copy(), copy.copy(net), copy.deepcopy(net)):
+        np.testing.assert_array_equal(again.parameters, net.parameters)
+        again.parameters[:] = 0
+        assert net.parameters.any()
+
+
+def test_a_network_takes_one_call_at_a_time():
+    """Its memory is one pass's: rows of two calls would be written over each other."""
+    net = nn.Mlp((64, 512, 64), seed=1)
+    inputs = {rows: np.ones((rows, 64), np.float32) for rows in (1, 700)}
+    expected = {rows: net(rows_in) for rows, rows_in in inputs.items()}
+    refused = []
+
+    def run_once(rows):
+        try:
+            np.testing.assert_array_equal(net(inputs[rows]), expected[rows])
+            net.backward(net.forward(inputs[rows]))
+        except (errors.FailedPreconditionError, errors.InvalidArgumentError) as error:
+            refused.append(str(error))
+
+    def run(rows):
+        for _ in range(100):
+            run_once(rows)
+
+    threads = [threading.Thread(target=run, args=(rows,)) for rows in (1, 700, 700)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    # Between a pass and its gradient another thread may have made a pass of its own.
+    words = ("in use by another call", "call forward", "output_gradient has")
+    assert all(any(word in text for word in words) for text in refused), refused
 
 
 @pytest.mark.parametrize("message", REFUSALS)

@@ -17,12 +17,12 @@ checks under its documentation.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from reverie import _reverie
-from reverie.errors import InvalidArgumentError
+from reverie import _checks, _reverie
+from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -53,12 +53,22 @@ __all__ = [
 ]
 
 
+def _array(name: str, value: ArrayLike, dtype: type[np.floating[Any]] = np.float32) -> Any:  # noqa: ANN401
+    """``value`` as a contiguous array of real numbers."""
+    try:
+        array = np.asarray(value)
+        if np.iscomplexobj(array):
+            raise TypeError("its numbers are complex")
+        return np.ascontiguousarray(array, dtype=dtype).reshape(array.shape)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidArgumentError(
+            f"{name} is {_checks.shown(value)}; it must be an array of numbers: {error}"
+        ) from None
+
+
 def _floats(name: str, value: ArrayLike, axes: str, **extents: int) -> FloatArray:
     """``value`` as a contiguous float32 array with one dimension for each letter of ``axes``."""
-    try:
-        array = np.ascontiguousarray(value, dtype=np.float32)
-    except (TypeError, ValueError) as error:
-        raise InvalidArgumentError(f"{name} must be an array of numbers: {error}") from None
+    array: FloatArray = _array(name, value)
     wanted = [extents.get(axis, -1) for axis in axes]
     fits = array.ndim == len(axes) and all(
         extent in (-1, actual) for extent, actual in zip(wanted, array.shape, strict=True)
@@ -140,7 +150,8 @@ def q_targets(rewards: ArrayLike, discounts: ArrayLike, next_values: ArrayLike) 
     Source:
         Watkins & Dayan 1992; with a target network Mnih et al. 2015.
     """
-    return double_q_targets(rewards, discounts, next_values, next_values)
+    values = _floats("next_values", next_values, "BA", B=len(_floats("rewards", rewards, "B")))
+    return double_q_targets(rewards, discounts, values, values)
 
 
 def double_q_targets(
@@ -223,10 +234,7 @@ def soft_double_q_targets(
     """
     rewards = _floats("rewards", rewards, "B")
     batch = len(rewards)
-    if not (math.isfinite(temperature) and temperature >= 0.0):
-        raise InvalidArgumentError(
-            f"temperature is {temperature}; it must be finite and at least 0"
-        )
+    temperature = _checks.number("temperature", temperature, 0.0)
     targets = np.empty_like(rewards)
     _reverie.rl_soft_double_q_targets(
         rewards,
@@ -272,9 +280,8 @@ def categorical_projection(
         )
     projected = np.empty_like(probabilities)
     discounts = _floats("discounts", discounts, "B", B=batch)
-    _reverie.rl_categorical_projection(
-        rewards, discounts, probabilities, value_min, value_max, projected
-    )
+    ends = _checks.number("value_min", value_min), _checks.number("value_max", value_max)
+    _reverie.rl_categorical_projection(rewards, discounts, probabilities, *ends, projected)
     return projected
 
 
@@ -326,6 +333,7 @@ def generalized_advantages(
     """
     steps = _trajectory(rewards, discounts, values, next_values, ends)
     advantages = np.empty_like(steps[0])
+    lambda_ = _checks.number("lambda_", lambda_, 0.0, 1.0)
     _reverie.rl_generalized_advantages(*steps, lambda_, advantages)
     return advantages
 
@@ -366,8 +374,17 @@ def v_trace(
     batch, width = steps[0].shape
     targets, advantages = np.empty_like(steps[0]), np.empty_like(steps[0])
     ratios = _floats("ratios", ratios, "BT", B=batch, T=width)
-    _reverie.rl_v_trace(*steps, ratios, (lambda_, rho_max, advantage_rho_max), targets, advantages)
+    options = (
+        _checks.number("lambda_", lambda_, 0.0, 1.0),
+        _checks.number("rho_max", rho_max, above=0.0, finite=False),
+        _checks.number("advantage_rho_max", advantage_rho_max, above=0.0, finite=False),
+    )
+    _reverie.rl_v_trace(*steps, ratios, options, targets, advantages)
     return targets, advantages
+
+
+def _delta(delta: float) -> float:
+    return _checks.number("delta", delta, above=0.0, finite=False)
 
 
 def huber_losses(errors: ArrayLike, *, delta: float = 1.0) -> FloatArray:
@@ -385,7 +402,7 @@ def huber_losses(errors: ArrayLike, *, delta: float = 1.0) -> FloatArray:
     """
     errors = _floats("errors", errors, "B")
     losses = np.empty_like(errors)
-    _reverie.rl_huber_losses(errors, delta, losses)
+    _reverie.rl_huber_losses(errors, _delta(delta), losses)
     return losses
 
 
@@ -404,7 +421,7 @@ def huber_derivatives(errors: ArrayLike, *, delta: float = 1.0) -> FloatArray:
     """
     errors = _floats("errors", errors, "B")
     derivatives = np.empty_like(errors)
-    _reverie.rl_huber_derivatives(errors, delta, derivatives)
+    _reverie.rl_huber_derivatives(errors, _delta(delta), derivatives)
     return derivatives
 
 
@@ -516,13 +533,14 @@ def epsilon_at(
     Source:
         Mnih et al. 2015, table 1 (linear).
     """
-    if decay not in ("linear", "exponential"):
-        raise InvalidArgumentError(f"decay is {decay!r}; it must be 'linear' or 'exponential'")
-    if step < 0 or step_count < 0:
-        raise InvalidArgumentError(
-            f"step is {step} and step_count is {step_count}; both must be at least 0"
-        )
-    return _reverie.rl_epsilon_at(step, first, last, step_count, decay == "exponential")
+    _checks.choice("decay", decay, ("linear", "exponential"))
+    return _reverie.rl_epsilon_at(
+        _checks.integer("step", step, 0),
+        _checks.number("first", first, 0.0, 1.0),
+        _checks.number("last", last, 0.0, 1.0),
+        _checks.integer("step_count", step_count, 0),
+        decay == "exponential",
+    )
 
 
 def actor_epsilon(actor: int, actor_count: int, *, base: float = 0.4, alpha: float = 7.0) -> float:
@@ -537,15 +555,13 @@ def actor_epsilon(actor: int, actor_count: int, *, base: float = 0.4, alpha: flo
     Source:
         Horgan et al. 2018, section 4.1.
     """
-    if not 0 <= actor < actor_count:
-        raise InvalidArgumentError(
-            f"actor is {actor} of {actor_count}; it must be at least 0 and below the count"
-        )
-    if not 0.0 < base <= 1.0 or not (math.isfinite(alpha) and alpha >= 0.0):
-        raise InvalidArgumentError(
-            f"base is {base} and alpha is {alpha}; base must be in (0, 1], alpha at least 0"
-        )
-    return _reverie.rl_actor_epsilon(actor, actor_count, base, alpha)
+    count = _checks.integer("actor_count", actor_count)
+    return _reverie.rl_actor_epsilon(
+        _checks.integer("actor", actor, 0, count - 1),
+        count,
+        _checks.number("base", base, most=1.0, above=0.0),
+        _checks.number("alpha", alpha, 0.0),
+    )
 
 
 def epsilon_greedy(
@@ -565,8 +581,11 @@ def epsilon_greedy(
         Sutton & Barto, 2nd ed., section 2.2.
     """
     values = _floats("values", values, "BA")
-    if not 0.0 <= epsilon <= 1.0:
-        raise InvalidArgumentError(f"epsilon is {epsilon}; it must be between 0 and 1")
+    epsilon = _checks.number("epsilon", epsilon, 0.0, 1.0)
+    if not callable(getattr(rng, "random", None)):
+        raise UnsupportedTypeError(
+            f"rng is {_checks.shown(rng)}; it must be a numpy.random.Generator"
+        )
     actions = np.empty(len(values), np.int32)
     explore, choice = rng.random((2, len(values)))
     _reverie.rl_epsilon_greedy(values, epsilon, explore, choice, actions)
@@ -604,8 +623,8 @@ def add_gaussian_noise(
     _reverie.rl_add_gaussian_noise(
         actions,
         _floats("normals", normals, "BD", B=batch, D=width),
-        sigma,
-        noise_max,
+        _checks.number("sigma", sigma, 0.0),
+        _checks.number("noise_max", noise_max, 0.0, finite=False),
         _floats("low", low, "D", D=width),
         _floats("high", high, "D", D=width),
         noisy,
@@ -640,13 +659,19 @@ def ornstein_uhlenbeck_step(
     Source:
         Uhlenbeck & Ornstein 1930, as Lillicrap et al. 2016, section 7, use it.
     """
-    following = np.array(state, dtype=np.float32, order="C")
-    draws = np.ascontiguousarray(normals, dtype=np.float32)
+    following: FloatArray = _array("state", state).copy()
+    draws = _array("normals", normals)
     if draws.shape != following.shape:
         raise InvalidArgumentError(
             f"normals has the shape {draws.shape}; it must be that of state, {following.shape}"
         )
-    _reverie.rl_ornstein_uhlenbeck_step((theta, sigma, dt, mean), draws, following)
+    options = (
+        _checks.number("theta", theta, 0.0),
+        _checks.number("sigma", sigma, 0.0),
+        _checks.number("dt", dt, above=0.0),
+        _checks.number("mean", mean),
+    )
+    _reverie.rl_ornstein_uhlenbeck_step(options, draws, following)
     return following
 
 
@@ -667,11 +692,15 @@ def importance_weights(
     Source:
         Schaul et al. 2016, section 3.4.
     """
-    drawn = np.ascontiguousarray(probabilities, dtype=np.float64)
+    drawn = _array("probabilities", probabilities, np.float64)
     if drawn.ndim != 1 or not bool(np.all((drawn > 0.0) & (drawn <= 1.0))):
         raise InvalidArgumentError("probabilities must be [B] and in (0, 1]")
-    if item_count < 1:
-        raise InvalidArgumentError(f"item_count is {item_count}; it must be at least 1")
     weights = np.empty(len(drawn), np.float32)
-    _reverie.rl_importance_weights(drawn, item_count, beta, by_maximum, weights)
+    _reverie.rl_importance_weights(
+        drawn,
+        _checks.integer("item_count", item_count),
+        _checks.number("beta", beta, 0.0),
+        _checks.flag("by_maximum", by_maximum),
+        weights,
+    )
     return weights

@@ -145,8 +145,8 @@ REFUSALS = {
         two, two, pairs, np.ones((2, 3))
     ),
     "rewards has the shape (2, 0); rows must hold": lambda: rl.v_trace(*[np.ones((2, 0))] * 5),
-    "rewards must be an array of numbers: could not convert": lambda: rl.td_targets("x", two, two),
-    "temperature is nan; it must be finite and at least 0": lambda: rl.soft_double_q_targets(
+    "it must be an array of numbers: could not convert": lambda: rl.td_targets("x", two, two),
+    "temperature is nan; it must be finite and >= 0": lambda: rl.soft_double_q_targets(
         two, two, two, two, two, temperature=math.nan
     ),
     "next_probabilities has 1 atom": lambda: rl.categorical_projection(
@@ -155,16 +155,16 @@ REFUSALS = {
     "value_min is 1 and value_max is 0": lambda: rl.categorical_projection(
         two, two, pairs, value_min=1, value_max=0
     ),
-    "lambda is 2; it must be between 0 and 1": lambda: rl.generalized_advantages(
+    "lambda_ is 2; it must be >= 0 and at most 1": lambda: rl.generalized_advantages(
         *[pairs] * 4, lambda_=2
     ),
     "rho_max is 0": lambda: rl.v_trace(*[pairs] * 5, rho_max=0),
-    "delta is -1; it must be above 0": lambda: rl.huber_losses(two, delta=-1),
-    "epsilon goes from 2 to": lambda: rl.epsilon_at(0, first=2),
+    "delta is -1; it must be > 0": lambda: rl.huber_losses(two, delta=-1),
+    "first is 2; it must be": lambda: rl.epsilon_at(0, first=2),
     "decay is 'square'; it must be": lambda: rl.epsilon_at(0, decay="square"),
-    "step is -1 and step_count is": lambda: rl.epsilon_at(-1),
-    "actor is 4 of 4": lambda: rl.actor_epsilon(4, 4),
-    "base is 0.0 and alpha is": lambda: rl.actor_epsilon(0, 4, base=0.0),
+    "step is -1; it must be": lambda: rl.epsilon_at(-1),
+    "actor is 4; it must be an integer between 0 and 3": lambda: rl.actor_epsilon(4, 4),
+    "base is 0.0; it must be": lambda: rl.actor_epsilon(0, 4, base=0.0),
     "epsilon is 1.5; it must be": lambda: rl.epsilon_greedy(pairs, 1.5, np.random.default_rng(1)),
     "low[1] is 2 and high[1] is 1": lambda: rl.add_gaussian_noise(
         pairs, pairs, sigma=1, low=[0, 2], high=[1, 1]
@@ -173,7 +173,7 @@ REFUSALS = {
     "normals has the shape (2,); it must be that of state": lambda: rl.ornstein_uhlenbeck_step(
         pairs, two
     ),
-    "dt is 0 and mean is 0": lambda: rl.ornstein_uhlenbeck_step(two, two, dt=0),
+    "dt is 0; it must be finite and > 0": lambda: rl.ornstein_uhlenbeck_step(two, two, dt=0),
     "probabilities must be [B] and in (0, 1]": lambda: rl.importance_weights(
         [0.5, 0.0], item_count=2, beta=1
     ),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from reverie import _checks, _reverie
 from reverie._options import OptionValue
 from reverie.agents.envs import env_source
-from reverie.agents.settings import TrainSettings, checked_algorithm
+from reverie.agents.settings import TrainSettings, checked_algorithm, checked_settings
 from reverie.errors import InternalError, InvalidArgumentError, MissingPackageError
 
 _CORES_MAX = 1024
@@ -76,7 +76,7 @@ def tune_cores(
     Source:
         "Parallel Actors and Learners", section V.
     """
-    settings = TrainSettings() if settings is None else settings
+    settings = checked_settings(settings)
     cores = usable_cores() if cores is None else _checks.integer("cores", cores, 1, _CORES_MAX)
     measure_s = _checks.number("measure_s", measure_s, most=60.0, above=0.0)
     checked_algorithm(algorithm)

@@ -25,16 +25,18 @@ import numpy as np
 
 from reverie import _checks, _reverie
 from reverie._options import OptionValue
+from reverie._process_bound import ProcessBound
 from reverie.agents import loop_checkpoint
 from reverie.agents.folder_lock import FolderLock
 from reverie.agents.loop_threads import LoopThreads
 from reverie.agents.protocols import Learner, Policy
-from reverie.agents.settings import TrainSettings
+from reverie.agents.settings import TrainSettings, checked_algorithm, checked_settings
 from reverie.agents.trainer import Episode, TrainProgress
 from reverie.errors import (
     DataLossError,
     FailedPreconditionError,
     InvalidArgumentError,
+    NotFoundError,
     ReverieError,
     UnsupportedTypeError,
 )
@@ -45,7 +47,7 @@ __all__ = ["Learner", "Loop", "Policy"]
 _LOOK_S = 0.1
 
 
-class Loop(LoopThreads):
+class Loop(ProcessBound, LoopThreads):
     """Trains a policy and a learner in any environment. A context manager that stops it.
 
         with Loop(agent, agent, "CartPole-v1", TrainSettings(seed=1, steps=20_000)) as loop:
@@ -72,6 +74,11 @@ class Loop(LoopThreads):
         NotFoundError, EnvError: the environment is not there, or cannot be made.
     """
 
+    _stays_because = (
+        "a Loop lives in this process and cannot be pickled or copied; save() it, and load() it "
+        "into another one"
+    )
+
     def __init__(
         self,
         policy: Policy,
@@ -93,7 +100,7 @@ class Loop(LoopThreads):
                     f"reverie.agents.{name.capitalize()}"
                 )
         _checks.choice("output", output, ("numpy", "torch", "jax"))
-        settings = TrainSettings() if settings is None else settings
+        settings = checked_settings(settings)
         if settings.seed is None:
             settings = dataclasses.replace(
                 settings, seed=int(np.random.SeedSequence().generate_state(1)[0])
@@ -103,12 +110,14 @@ class Loop(LoopThreads):
             learner,
             env,
             settings,
-            env_options=dict(env_options or {}),
-            env_backend=env_backend,
-            env_timeout_s=env_timeout_s,
+            env_options=_checks.mapping(
+                "env_options", {} if env_options is None else env_options, "options"
+            ),
+            env_backend=_checks.text("env_backend", env_backend),
+            env_timeout_s=_checks.number("env_timeout_s", env_timeout_s, above=0.0),
             output=output,
             device=device,
-            algorithm=algorithm,
+            algorithm=checked_algorithm(algorithm),
         )
         self._folder: FolderLock | None = None
         _running.add(self)
@@ -142,7 +151,8 @@ class Loop(LoopThreads):
             EnvError, DeadlineExceededError: an environment raised, or a step took too long.
             Exception: whatever the policy or the learner raised.
         """
-        until = None if timeout_s is None else time.monotonic() + timeout_s
+        limit = _checks.timeout("timeout_s", timeout_s)
+        until = None if limit is None else time.monotonic() + limit
         for thread in self._threads:
             while thread.is_alive():
                 left = _LOOK_S if until is None else min(_LOOK_S, until - time.monotonic())
@@ -256,6 +266,8 @@ class Loop(LoopThreads):
         loop_checkpoint.check_can_be_saved(self._learner)
         if self._threads or self._steps > 0:
             raise FailedPreconditionError("the training was started before; load into a new one")
+        if not loop_checkpoint.root_of(folder).is_dir():
+            raise NotFoundError(f"there is no folder {folder!r}, so no checkpoint either")
         self._own(folder)
         arguments = _reverie.ReplayBuffer._arguments_of(folder)  # type: ignore[attr-defined]
         loop, arrays = loop_checkpoint.unpack(arguments["attached"])

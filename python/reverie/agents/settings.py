@@ -180,6 +180,13 @@ def checked_algorithm(name: str) -> str:
     raise NotFoundError(f"there is no algorithm {name!r}; the nearest are: {', '.join(near)}")
 
 
+def checked_settings(settings: TrainSettings | None) -> TrainSettings:
+    """The settings, or the defaults for None."""
+    if settings is None:
+        return TrainSettings()
+    return _checks.instance("settings", settings, TrainSettings)
+
+
 def _option(field: dataclasses.Field[Any], value: object) -> OptionValue:
     kind = str(field.type).split(" |")[0]
     if kind == "bool":

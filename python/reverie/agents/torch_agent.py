@@ -15,7 +15,7 @@ import numpy as np
 
 from reverie import _checks, _reverie
 from reverie.agents import torch_state
-from reverie.agents.settings import TrainSettings, checked_algorithm
+from reverie.agents.settings import TrainSettings, checked_algorithm, checked_settings
 from reverie.envs.backend import EnvSpec
 from reverie.errors import InvalidArgumentError, MissingPackageError, UnsupportedTypeError
 
@@ -62,7 +62,7 @@ class TorchAgent:
         device: str = "cpu",
     ) -> None:
         self.algorithm = checked_algorithm(algorithm)
-        settings = TrainSettings() if settings is None else settings
+        settings = checked_settings(settings)
         self._s: dict[str, Any] = _reverie.checked_settings(algorithm, settings.options())
         self.device = checked_device(device)
         self._hidden = [int(width) for width in str(self._s["hidden"]).split(",") if width]

@@ -10,14 +10,15 @@ from typing import Any
 
 from reverie import _checks
 from reverie._options import OptionValue, checked_seed
+from reverie._process_bound import ProcessBound
 from reverie.agents.checkpoints import CHECKPOINTS, has_checkpoint
 from reverie.agents.envs import is_native
 from reverie.agents.loop import Loop
-from reverie.agents.settings import TrainSettings, checked_algorithm
+from reverie.agents.settings import TrainSettings, checked_algorithm, checked_settings
 from reverie.agents.torch_agent import TorchAgent, checked_device
-from reverie.agents.trainer import Episode, TrainProgress
+from reverie.agents.trainer import Episode, Trainer, TrainProgress
 from reverie.envs.pool import EnvPool
-from reverie.errors import DataLossError, MissingPackageError, NotFoundError, UnsupportedTypeError
+from reverie.errors import DataLossError, MissingPackageError, NotFoundError
 
 
 class TorchPolicy:
@@ -49,7 +50,7 @@ class TorchPolicy:
             raise DataLossError(f"{os.fspath(path)!r} is damaged: {error}") from None
 
 
-class TorchTrainer:
+class TorchTrainer(ProcessBound):
     """A training whose learner is PyTorch's, with the methods of `Trainer`.
 
     Args:
@@ -71,6 +72,8 @@ class TorchTrainer:
         DataLossError: the checkpoint to resume from is damaged, or cut short.
     """
 
+    _stays_because = Trainer._stays_because.replace("a Trainer", "a TorchTrainer")
+
     learner = "torch"
 
     def __init__(
@@ -87,9 +90,7 @@ class TorchTrainer:
     ) -> None:
         checked_algorithm(algorithm)
         checkpoint = None if resume is None else _checks.path("resume", resume)
-        settings = TrainSettings() if settings is None else settings
-        if not isinstance(settings, TrainSettings):
-            raise UnsupportedTypeError(f"settings is {settings!r}; it must be a TrainSettings")
+        settings = checked_settings(settings)
         checked_seed(settings.seed)
         checked_device(device)
         self.algorithm, self.env, self.device = algorithm, env, device

@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 from reverie import _checks, _reverie
 from reverie._options import OptionValue, checked_seed
+from reverie._process_bound import ProcessBound
 from reverie.agents.envs import env_source
-from reverie.agents.settings import TrainSettings, checked_algorithm
+from reverie.agents.settings import TrainSettings, checked_algorithm, checked_settings
 from reverie.errors import (
     FailedPreconditionError,
     InternalError,
     InvalidArgumentError,
-    UnsupportedTypeError,
 )
 from reverie.nn import Mlp
 
@@ -83,7 +83,7 @@ def _stop_all() -> None:
             trainer.stop()
 
 
-class Trainer:
+class Trainer(ProcessBound):
     """One training. A context manager that stops it at its end.
 
         with Trainer("dqn", "CartPole-v1", TrainSettings(seed=1)) as trainer:
@@ -117,6 +117,11 @@ class Trainer:
         DataLossError: the checkpoint to resume from is damaged, or cut short.
     """
 
+    _stays_because = (
+        "a Trainer lives in this process and cannot be pickled or copied; save() it, and give "
+        "resume= to another one"
+    )
+
     learner = "native"
 
     def __init__(
@@ -132,11 +137,7 @@ class Trainer:
     ) -> None:
         checked_algorithm(algorithm)
         checkpoint = "" if resume is None else _checks.path("resume", resume)
-        settings = TrainSettings() if settings is None else settings
-        if not isinstance(settings, TrainSettings):
-            raise UnsupportedTypeError(
-                f"settings is {_checks.shown(settings)}; it must be a TrainSettings"
-            )
+        settings = checked_settings(settings)
         checked_seed(settings.seed)
         options, source = env_source(
             env,
@@ -186,7 +187,7 @@ class Trainer:
             EnvError: an environment raised, or its worker ended; the weights are kept.
             DeadlineExceededError: a step of an environment took longer than ``env_timeout_s``.
         """
-        is_over = self._native.wait(timeout_s)
+        is_over = self._native.wait(_checks.timeout("timeout_s", timeout_s))
         if is_over:
             with self._raising():
                 self._native.raise_if_failed()
@@ -259,7 +260,7 @@ class Trainer:
         Raises:
             InvalidArgumentError: a number out of range, or a network of another shape.
         """
-        policy = self.policy() if policy is None else policy
+        policy = self.policy() if policy is None else _checks.instance("policy", policy, Mlp)
         own = self._native.policy()
         if tuple(own.widths) != tuple(policy._native.widths):
             raise InvalidArgumentError(

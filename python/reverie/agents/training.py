@@ -269,7 +269,7 @@ def evaluate(
         DataLossError: a file is damaged.
         InvalidArgumentError: the policy is not of the shape that the settings say.
     """
-    path = Path(folder)
+    path = Path(_checks.path("folder", folder))
     described = described_in(path)
     if described.pop("learner") == "torch":
         from reverie.agents.torch_training import evaluate_saved
