@@ -333,11 +333,10 @@ class Accumulator(ProcessBound, Closing):
         Raises:
             FailedPreconditionError: ``has_new_state`` is False.
         """
-        if self._state is None:
+        given, self._state = self._state, None
+        if given is None:
             raise FailedPreconditionError("there is no new state; ask has_new_state() first")
-        (state,) = self._state
-        self._state = None
-        return state
+        return given[0]
 
     def close(self) -> None:
         """Take part no more, and leave a group that was made here. Idempotent."""

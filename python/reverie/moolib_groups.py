@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import threading
 from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
@@ -87,16 +87,19 @@ class Group(ProcessBound):
         self._sort_order = 0
         self._timeout_s: float | None = None
         self._made: groups.Group | None = None
+        self._making = threading.Lock()
 
     def _group(self) -> groups.Group:
         if self._made is None:
-            self._made = groups.Group(
-                self._rpc._rpc(),
-                self._name,
-                broker=self._broker,
-                sort_order=self._sort_order,
-                stall_timeout_s=self._timeout_s,
-            )
+            with self._making:  # of threads that use it first, one makes it
+                if self._made is None:
+                    self._made = groups.Group(
+                        self._rpc._rpc(),
+                        self._name,
+                        broker=self._broker,
+                        sort_order=self._sort_order,
+                        stall_timeout_s=self._timeout_s,
+                    )
         return self._made
 
     def update(self) -> bool:
@@ -193,9 +196,14 @@ class Broker(ProcessBound):
             rpc.set_name("broker")
         self._rpc = _checks.instance("rpc", rpc, Rpc)
 
-    @functools.cached_property
-    def _made(self) -> groups.Broker:
-        return groups.Broker(self._rpc._rpc())
+        self._made: groups.Broker | None = None
+        self._making = threading.Lock()
+
+    def _broker(self) -> groups.Broker:
+        with self._making:
+            if self._made is None:
+                self._made = groups.Broker(self._rpc._rpc())
+            return self._made
 
     def set_name(self, name: str) -> None:
         """The name of its peer; before anything else."""
@@ -203,16 +211,16 @@ class Broker(ProcessBound):
 
     def listen(self, address: str) -> None:
         """Let peers connect."""
-        self._made.groups()
+        self._broker()
         self._rpc.listen(address)
 
     def update(self) -> None:
         """Nothing is left to do here: the broker's own threads serve."""
-        self._made.groups()
+        self._broker().groups()
 
     def close(self) -> None:
         """End it, with its peer."""
-        if "_made" in self.__dict__:
+        if self._made is not None:
             self._made.close()
         self._rpc.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
@@ -171,17 +172,20 @@ class Rpc(ProcessBound):
         self._timeout_s = 120.0
         self._transports: tuple[str, ...] = ("unix", "tcp")
         self._made: rpc.Rpc | None = None
+        self._making = threading.Lock()
 
     def _rpc(self) -> rpc.Rpc:
         if self._made is None:
-            self._made = rpc.Rpc(
-                self._name,
-                token=self._token,
-                insecure=self._insecure,
-                transports=self._transports,
-                max_threads=_defaults["max_threads"],
-                find_timeout_s=_FIND_S,
-            )
+            with self._making:  # of threads that use it first, one makes it
+                if self._made is None:
+                    self._made = rpc.Rpc(
+                        self._name,
+                        token=self._token,
+                        insecure=self._insecure,
+                        transports=self._transports,
+                        max_threads=_defaults["max_threads"],
+                        find_timeout_s=_FIND_S,
+                    )
         return self._made
 
     def _before_use(self, what: str) -> None:

@@ -226,11 +226,32 @@ class Streams:
             self._owners.pop(number, None)
 
 
+class _OneThread:
+    """Refuses a thread while another one is inside."""
+
+    __slots__ = ("_lock", "_what")
+
+    def __init__(self, what: str) -> None:
+        self._lock = threading.Lock()
+        self._what = what
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise FailedPreconditionError(
+                f"this stream is in use by another call, in another thread, which {self._what}; a "
+                "stream has one thread to read and one to send"
+            )
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
 class Stream(ProcessBound, Closing):
-    """The values of a call, as they come. Made by ``Rpc.stream``; for one thread at a time.
+    """The values of a call, as they come. Made by ``Rpc.stream``.
 
     An iterator, and a context manager that closes it. ``result`` is what the function returned,
-    once the values have ended.
+    once the values have ended. One thread may read while another one sends, and any may close it;
+    a second one that reads, or sends, meanwhile is refused.
     """
 
     _stays_because = (
@@ -248,6 +269,8 @@ class Stream(ProcessBound, Closing):
     _unread: deque[Future]
     _watch: Future
     _is_over: bool
+    _reading: _OneThread
+    _sending: _OneThread
     result: Any
 
     def __init__(self) -> None:
@@ -265,11 +288,18 @@ class Stream(ProcessBound, Closing):
         made._sent = 0
         made._wanted = deque()
         made._unread = deque()
-        made._is_over = False
+        made._is_over = True  # until there is something to close
+        made._reading = _OneThread("reads")
+        made._sending = _OneThread("sends")
         made.result = None
         made._watch = made._say("watch", timeout_s=None)
-        for _ in range(window):
-            made._ask()
+        made._is_over = False
+        try:
+            for _ in range(window):
+                made._ask()
+        except BaseException:  # more calls than may be under way
+            made.close()
+            raise
         return made
 
     def _say(self, *what: Any, timeout_s: Any = ...) -> Future:  # noqa: ANN401
@@ -285,27 +315,32 @@ class Stream(ProcessBound, Closing):
     def __next__(self) -> Any:  # noqa: ANN401
         """The next value; waits for it as long as the stream's ``timeout_s``.
 
-        Raises what ``Future.result`` raises. After ``DeadlineExceededError`` the stream goes on.
+        Raises what ``Future.result`` raises, and ``CancelledError`` where another thread closes the
+        stream meanwhile. After ``DeadlineExceededError`` the stream goes on.
         """
-        if self._is_over:
-            raise StopIteration
-        future = self._wanted[0]
-        if not future.wait(self._timeout_s):
-            raise DeadlineExceededError(
-                f"no value of the stream came within {self._timeout_s} s; ask again, or close it"
-            )
-        self._wanted.popleft()
-        try:
-            kind, value = future.result()
-        except BaseException:
-            self.close()
-            raise
-        if kind == _END:
-            self.result = value
-            self.close()
-            raise StopIteration
-        self._ask()
-        return value
+        with self._reading:
+            wanted = self._wanted  # another one once it is closed
+            if self._is_over:
+                raise StopIteration
+            future = wanted[0]
+            if not future.wait(self._timeout_s):
+                raise DeadlineExceededError(
+                    f"no value of the stream came within {self._timeout_s} s; ask again, or close "
+                    "it"
+                )
+            wanted.popleft()
+            try:
+                kind, value = future.result()
+            except BaseException:
+                self.close()
+                raise
+            if kind == _END:
+                self.result = value
+                self.close()
+                raise StopIteration
+            if not self._is_over:
+                self._ask()
+            return value
 
     def send(self, value: object) -> None:
         """Send a value to the function's inbox; waits while ``window`` of them are not taken.
@@ -314,33 +349,36 @@ class Stream(ProcessBound, Closing):
             DeadlineExceededError: none was taken within ``timeout_s``; the value was not sent.
             FailedPreconditionError: the stream is over.
         """
-        if self._is_over:
-            raise FailedPreconditionError("this stream is over; what is sent reaches no peer")
-        while len(self._unread) >= self._window:
-            if not self._unread[0].wait(self._timeout_s):
-                raise DeadlineExceededError(
-                    f"{self._window} values that were sent are not taken within "
-                    f"{self._timeout_s} s; send again, or close the stream"
-                )
-            self._unread.popleft().result()
-        self._unread.append(self._say("send", self._sent, value, timeout_s=None))
-        self._sent += 1
+        with self._sending:
+            unread = self._unread  # another one once it is closed
+            if self._is_over:
+                raise FailedPreconditionError("this stream is over; what is sent reaches no peer")
+            while len(unread) >= self._window:
+                if not unread[0].wait(self._timeout_s):
+                    raise DeadlineExceededError(
+                        f"{self._window} values that were sent are not taken within "
+                        f"{self._timeout_s} s; send again, or close the stream"
+                    )
+                unread.popleft().result()
+            unread.append(self._say("send", self._sent, value, timeout_s=None))
+            self._sent += 1
 
     def finish(self) -> None:
         """Say that nothing more is sent: the function's inbox ends."""
-        if not self._is_over:
-            self._say("finish", self._sent).result()
+        with self._sending:
+            if not self._is_over:
+                self._say("finish", self._sent).result()
 
     def close(self) -> None:
         """Want no more values; the function's iterator is closed. Idempotent."""
         if self._is_over:
             return
         self._is_over = True
-        for future in (*self._wanted, *self._unread, self._watch):
+        wanted, self._wanted = self._wanted, deque()
+        unread, self._unread = self._unread, deque()
+        for future in (*wanted.copy(), *unread.copy(), self._watch):
             if not future.done():
                 self._rpc._native.cancel(future)
-        self._wanted.clear()
-        self._unread.clear()
 
     def __del__(self) -> None:
         if getattr(self, "_is_over", True) is False:

@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import sys
+import tempfile
 
 import numpy as np
 import pytest
@@ -43,7 +44,7 @@ def table(name, max_size, sampler=None, signature=None):
     )
 
 
-@pytest.fixture(params=["embedded", "served"])
+@pytest.fixture
 def client(request):
     tables = [table("t", max_size=100), reverie.Table.queue("queue", 1)]
     is_embedded = request.param == "embedded"
@@ -180,7 +181,171 @@ def stream_calls(client):
     yield lambda: iter(samples).close(), ()
 
 
-GROUPS = [client_calls, writer_calls, buffer_calls, pool_calls, batcher_calls, stream_calls]
+@contextlib.contextmanager
+def peers():
+    """Two peers, of which one serves."""
+    with reverie.Rpc("server") as server, reverie.Rpc("caller", find_timeout_s=0.01) as caller:
+        caller.connect(server.listen())
+        server.define("echo", lambda *args, **kwargs: (args, kwargs))
+        server.define("fails", lambda *_: Wrong().wrong)
+        server.define("batched", lambda x: x, batch_size=2, max_wait_s=0.0)
+        server.define_stream("rows", lambda x: [x, x])
+        caller.sync("server", "echo")
+        yield server, caller
+
+
+def rpc_calls(_client):
+    with peers() as (server, caller):
+        value = {"a": [1.5, (step(), None)], "text": "some text", "bytes": b"x" * 100}
+        large = np.zeros(100_000, np.float32)
+        queue = server.define_queue("queue")
+        deferred = []
+        server.define_deferred("deferred", lambda answer, *_: deferred.append(answer))
+
+        def end_all():
+            for answer in deferred:
+                answer(1)
+            deferred.clear()
+
+        yield caller.sync, ("server", "echo", value)
+        yield caller.sync, ("server", "echo", large), {"named": large}
+        yield caller.sync, ("server", "batched", large)
+        yield caller.sync, ("server", "echo", Wrong())
+        yield caller.sync, ("server", "fails", value)
+        yield caller.sync, ("server", "nothing", value)
+        yield caller.sync, ("nobody", "echo", value), {"timeout_s": 0.001}
+        yield caller.sync, ("server", "deferred", value), {"timeout_s": 0.001}
+        yield end_all, ()
+        yield lambda *given: caller.async_(*given).result(), ("server", "echo", value)
+        yield lambda *given: caller.async_(*given).cancel(), ("server", "deferred", value)
+        yield end_all, ()
+        yield lambda *given: list(caller.stream("server", "rows", *given)), (large,)
+        yield lambda *given: caller.stream("server", "rows", *given).close(), (value,)
+
+        def through_a_queue(*given):
+            future = caller.async_("server", "queue", *given)
+            answer, args, _ = queue.get()
+            answer(args)
+            return future.result()
+
+        yield through_a_queue, (large,)
+        yield server.define, ("echo", Wrong)
+        yield caller.functions, ("server",)
+        yield caller.debug_info, ()
+
+
+def group_calls(_client):
+    with reverie.Broker() as broker, reverie.Rpc("member") as rpc:
+        rpc.connect(broker.listen())
+        with reverie.Group(rpc, "g") as group:
+            group.wait(1)
+            arrays = {"w": np.zeros((3, 4), np.float32), "b": [np.ones(2), 1.5]}
+            yield lambda *given: group.all_reduce("sum", *given).result(), (arrays,)
+            yield lambda *given: group.all_reduce("fold", *given).result(), (arrays, max)
+            yield lambda *given: group.all_gather("all", *given).result(), (arrays,)
+            yield lambda *given: group.all_gather("wrong", *given).result(), (Wrong(),)
+            yield group.all_reduce, ("wrong", Wrong())
+            yield lambda: group.barrier().result(), ()
+            model = [np.zeros((5, 5), np.float32), np.zeros(3)]
+            accumulator = reverie.Accumulator("a", model, group=group)
+            gradients = [np.ones((5, 5), np.float32), np.ones(3)]
+
+            def accumulate(*given):
+                accumulator.update()
+                if accumulator.wants_state():
+                    accumulator.set_state({"step": given[0][1]})
+                if accumulator.has_gradients():
+                    accumulator.gradients()
+                    accumulator.zero_gradients()
+                if accumulator.wants_gradients():
+                    accumulator.reduce_gradients(1, *given)
+
+            yield accumulate, (gradients,)
+            yield accumulate, ([np.ones(2)],)
+            accumulator.close()
+
+
+def weights_calls(_client):
+    with peers() as (server, caller):
+        published = reverie.Weights(server, "w")
+        taken = reverie.Weights(caller, "w", sources=["server"])
+        arrays = {"w": np.zeros((30, 40), np.float32), "n": [1, "text"]}
+        versions = iter(range(1 << 30))
+
+        def travel(*given):
+            published.publish(next(versions), *given)
+            taken.pull()
+            return taken.held()
+
+        yield travel, (arrays,)
+        yield published.publish, (0, arrays)
+        yield lambda *given: published.publish(next(versions), *given), (Wrong(),)
+        yield taken.wait, (1 << 40,), {"timeout_s": 0.0}
+
+
+def network_calls(_client):
+    net = reverie.nn.Mlp((8, 16, 4), seed=1)
+    adam = reverie.nn.Adam(net)
+    inputs, outputs = np.ones((3, 8), np.float32), np.ones((3, 4), np.float32)
+
+    def learn(*given):
+        net.forward(given[0])
+        adam.step(net, net.backward(given[1]), norm_max=1.0)
+
+    yield net, (inputs,)
+    yield net, (outputs,)
+    yield learn, (inputs, outputs)
+    yield learn, (inputs, inputs)
+    yield net.load_state_dict, (net.state_dict(),)
+    yield net.approach, (net.copy(), 0.5)
+    yield adam.restore, adam.state()
+
+
+def training_calls(_client):
+    settings = reverie.TrainSettings(seed=1, steps=60, warmup_steps=50, hidden=(4,), actors=0)
+
+    def train(*given):
+        with reverie.agents.Trainer(*given) as trainer:
+            trainer.start()
+            trainer.wait()
+
+    yield train, ("dqn", "CartPole-v1", settings)
+    with reverie.agents.Trainer("dqn", "CartPole-v1", settings) as trainer:
+        trainer.start()
+        trainer.wait()
+        policy = trainer.policy()
+        yield trainer.evaluate, (policy,), {"episodes": 2}
+        yield trainer.evaluate, (reverie.nn.Mlp((2, 2)),)
+        yield trainer.progress, ()
+        yield trainer.episodes, ()
+
+
+def checkpoint_calls(_client):
+    with tempfile.TemporaryDirectory() as folder:
+        checkpointer = reverie.checkpointers.DefaultCheckpointer(folder)
+        payload = b"p" * 1000
+        tables = [table("t", max_size=10)]
+        options = {"checkpointer": checkpointer, "durability": "interval", "spill_folder": folder}
+        with reverie.Store(tables, memory_bytes=16 << 20, **options) as store:
+            client = store.client()
+            yield client.insert, (step(), {"t": 1.5})
+            yield store.checkpoint, (payload,)
+            yield client.sample_batch, ("t", 4)
+            yield store.checkpoint, (Wrong(),)
+
+
+GROUPS = [
+    *(client_calls, writer_calls, buffer_calls, pool_calls, batcher_calls, stream_calls),
+    *(rpc_calls, group_calls, weights_calls, network_calls, training_calls, checkpoint_calls),
+]
+OF_ONE_DOOR = {buffer_calls, pool_calls, batcher_calls, rpc_calls, group_calls, weights_calls}
+OF_ONE_DOOR |= {network_calls, training_calls, checkpoint_calls}
+CASES = [
+    pytest.param(group, door, id=f"{group.__name__}-{door}")
+    for group in GROUPS
+    for door in ("embedded", "served")
+    if door == "embedded" or group not in OF_ONE_DOOR
+]
 
 
 def growth(call, arguments, keywords):
@@ -213,7 +378,7 @@ def few_objects():
     gc.unfreeze()
 
 
-@pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.__name__)
+@pytest.mark.parametrize(("group", "client"), CASES, indirect=["client"])
 @pytest.mark.usefixtures("few_objects")
 def test_calls_leave_the_references_as_they_were(group, client):
     for call, arguments, *keywords in group(client):

@@ -1,5 +1,6 @@
 """Streams: calls that give many values, with room said by the caller and an end on either side."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -66,6 +67,63 @@ def test_no_more_values_are_made_than_the_caller_has_room_for(pair):
         assert len(made) == 5
         assert [next(stream) for _ in range(20)] == list(range(20))
         eventually(lambda: len(made) == 25)
+
+
+def test_a_stream_is_read_by_one_thread_at_a_time(pair):
+    """Each value comes once, whichever thread gets it; a second thread is refused meanwhile."""
+    server, client = pair
+    server.define_stream("count", lambda: range(200))
+    got, refused = [], []
+
+    with client.stream("server", "count", window=2) as stream:
+
+        def read_one():
+            try:
+                got.append(next(stream))
+            except errors.FailedPreconditionError as error:
+                refused.append(str(error))
+
+        def read():
+            with contextlib.suppress(StopIteration):
+                while True:
+                    read_one()
+
+        threads = [threading.Thread(target=read) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(DEADLINE_S)
+            assert not thread.is_alive()
+    assert sorted(got) == list(range(200))
+    assert all("in use by another call" in text for text in refused)
+
+
+def test_any_thread_may_close_a_stream_that_another_one_reads(pair):
+    server, client = pair
+    may_go_on = threading.Event()
+
+    def waits():
+        may_go_on.wait(DEADLINE_S)
+        yield 1
+
+    server.define_stream("waits", waits)
+    for _ in range(10):
+        stream = client.stream("server", "waits")
+        ended = []
+
+        def read(stream=stream, ended=ended):
+            try:
+                ended.append(next(stream))
+            except (errors.CancelledError, StopIteration) as error:
+                ended.append(error)
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        stream.close()
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+        assert not isinstance(ended[0], int)
+    may_go_on.set()
 
 
 def test_a_stream_that_is_closed_closes_its_generator(pair):

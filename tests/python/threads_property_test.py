@@ -7,9 +7,7 @@ is right, or is refused with an error of the package; what comes out of a table 
 import contextlib
 import math
 import os
-import queue
 import random
-import threading
 
 import numpy as np
 import pytest
@@ -18,14 +16,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 import reverie
+from calling_threads import CallingThread
 from reverie import structured
 from reverie.envs.native import NativePool
 
 THREADS = 3
 WIDTH = 4
-DEADLINE_S = 60.0
-# Whatever a caller may do wrong is told with one of these, or with Python's own.
-REFUSALS = (reverie.ReverieError, StopIteration)
 
 threads = st.integers(0, THREADS - 1)
 table_names = st.sampled_from(["a", "a", "signed", "queue", "nowhere", ""])
@@ -66,42 +62,6 @@ def check_whole(data):
         np.testing.assert_array_equal(data["x"], expected)
 
 
-class Worker:
-    """Runs calls one after another on a thread of its own."""
-
-    def __init__(self, results):
-        self._calls = queue.SimpleQueue()
-        self._results = results
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def do(self, call):
-        self._calls.put(call)
-
-    def _run(self):
-        while (call := self._calls.get()) is not None:
-            self._do_one(call)
-
-    def _do_one(self, call):
-        try:
-            call()
-        except REFUSALS:
-            pass
-        except BaseException as error:
-            self._results.append(error)
-
-    def settle(self):
-        """Waits until everything that was asked for so far is done."""
-        done = threading.Event()
-        self.do(done.set)
-        assert done.wait(DEADLINE_S), "a call does not end"
-
-    def stop(self):
-        self.do(None)
-        self._thread.join(DEADLINE_S)
-        assert not self._thread.is_alive(), "a call does not end"
-
-
 class Threads(RuleBasedStateMachine):
     @initialize(is_served=st.booleans(), number=st.integers(0, 2**32))
     def begin(self, is_served, number):
@@ -117,7 +77,7 @@ class Threads(RuleBasedStateMachine):
         self.home = reverie.Server(tables) if is_served else reverie.Store(tables)
         self.client = reverie.Client(self.home.address) if is_served else self.home.client()
         self.errors = []
-        self.workers = [Worker(self.errors) for _ in range(THREADS)]
+        self.workers = [CallingThread(self.errors) for _ in range(THREADS)]
         self.client.insert(whole(1), {"a": 1.0})
         self.batch = self.client.sample_batch("a", 1)
         self.writer = self.client.trajectory_writer(4, max_in_flight_items=8)

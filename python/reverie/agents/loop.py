@@ -266,7 +266,7 @@ class Loop(ProcessBound, LoopThreads):
         loop_checkpoint.check_can_be_saved(self._learner)
         if self._threads or self._steps > 0:
             raise FailedPreconditionError("the training was started before; load into a new one")
-        if not loop_checkpoint.root_of(folder).is_dir():
+        if not folder or not loop_checkpoint.root_of(folder).is_dir():
             raise NotFoundError(f"there is no folder {folder!r}, so no checkpoint either")
         self._own(folder)
         arguments = _reverie.ReplayBuffer._arguments_of(folder)  # type: ignore[attr-defined]
