@@ -13,106 +13,11 @@
 #include <cstddef>
 
 #include "reverie/nn/kernels.h"
+#include "reverie/nn/kernels_terms.h"
+#include "reverie/nn/kernels_vectors.h"
 
 namespace reverie::nn {
 namespace {
-
-// Vectors as GCC and clang have them: element-wise operators, comparisons of all bits. They may lie
-// at any address of a float, and be read where floats were written.
-template <std::size_t kWidth>
-struct VectorType {
-  using Floats [[gnu::vector_size(kWidth * sizeof(float)), gnu::may_alias]] = float;
-  using Loose [[gnu::vector_size(kWidth * sizeof(float)), gnu::aligned(4), gnu::may_alias]] = float;
-  using Integers [[gnu::vector_size(kWidth * sizeof(int)), gnu::may_alias]] = int;
-};
-template <std::size_t kWidth>
-using Vector = typename VectorType<kWidth>::Floats;
-
-#define REVERIE_INLINE [[gnu::always_inline]] inline
-
-template <std::size_t kWidth>
-REVERIE_INLINE Vector<kWidth> load(const float* from) {
-  return *reinterpret_cast<const typename VectorType<kWidth>::Loose*>(from);
-}
-template <std::size_t kWidth>
-REVERIE_INLINE void store(float* to, Vector<kWidth> value) {
-  *reinterpret_cast<typename VectorType<kWidth>::Loose*>(to) = value;
-}
-template <std::size_t kWidth>
-REVERIE_INLINE Vector<kWidth> all(float value) {
-  return value - Vector<kWidth>{};
-}
-
-// NaN stays NaN, or a broken network would look sound.
-template <std::size_t kWidth>
-REVERIE_INLINE Vector<kWidth> relu(Vector<kWidth> x) {
-  return (x <= 0.0f) ? Vector<kWidth>{} : x;
-}
-
-// Relative error below 4e-7. Below 0.625 a polynomial in x^2, above 1 - 2 / (exp(2 |x|) + 1).
-// Source of both polynomials: Cephes, tanhf.c and expf.c (Moshier).
-template <std::size_t kWidth>
-REVERIE_INLINE Vector<kWidth> tanh_of(Vector<kWidth> x) {
-  using Floats = Vector<kWidth>;
-  using Integers = typename VectorType<kWidth>::Integers;
-  const Floats magnitude = (x < 0.0f) ? -x : x;
-  const Floats squared = x * x;
-  Floats series = all<kWidth>(-5.70498872745e-3f);
-  series = series * squared + 2.06390887954e-2f;
-  series = series * squared - 5.37397155531e-2f;
-  series = series * squared + 1.33314422036e-1f;
-  series = series * squared - 3.33332819422e-1f;
-  const Floats near = series * squared * x + x;
-
-  // exp(2 |x|) = 2^n exp(f). From |x| = 9 on the result is 1.
-  const Floats y = 2.0f * ((magnitude > 9.0f) ? all<kWidth>(9.0f) : magnitude);
-  const Floats scaled = y * 1.44269504088896341f + 0.5f;
-  const Integers n = __builtin_convertvector(scaled, Integers);  // y >= 0: rounds down
-  const Floats whole = __builtin_convertvector(n, Floats);
-  const Floats f = (y - whole * 0.693359375f) + whole * 2.12194440e-4f;
-  Floats power = all<kWidth>(1.9875691500e-4f);
-  power = power * f + 1.3981999507e-3f;
-  power = power * f + 8.3334519073e-3f;
-  power = power * f + 4.1665795894e-2f;
-  power = power * f + 1.6666665459e-1f;
-  power = power * f + 5.0000001201e-1f;
-  power = power * (f * f) + f + 1.0f;
-  const Floats exponential = power * reinterpret_cast<Floats>((n + 127) << 23);
-  const Floats far = 1.0f - 2.0f / (exponential + 1.0f);
-  const Floats signed_far = (x < 0.0f) ? -far : far;
-  // x == x: NaN stays NaN.
-  return (magnitude < 0.625f) ? near : ((x == x) ? signed_far : x);
-}
-
-// What is done to a sum before it is stored.
-enum class Finish { kNone, kRelu, kTanh, kReluDerivative, kTanhDerivative };
-
-template <Finish kFinish, std::size_t kWidth>
-REVERIE_INLINE Vector<kWidth> finish(const Product& p, Vector<kWidth> value, std::size_t at) {
-  if constexpr (kFinish == Finish::kRelu) return relu<kWidth>(value);
-  if constexpr (kFinish == Finish::kTanh) return tanh_of<kWidth>(value);
-  if constexpr (kFinish == Finish::kReluDerivative) {
-    return (load<kWidth>(p.outputs + at) > 0.0f) ? value : Vector<kWidth>{};
-  }
-  if constexpr (kFinish == Finish::kTanhDerivative) {
-    const Vector<kWidth> output = load<kWidth>(p.outputs + at);
-    return value * (1.0f - output * output);
-  }
-  return value;
-}
-
-template <Finish kFinish, std::size_t kRows, std::size_t kVectors, std::size_t kWidth>
-REVERIE_INLINE void store_tile(const Product& p, const Vector<kWidth> (&sums)[kRows][kVectors],
-                               std::size_t row, std::size_t column) {
-#pragma GCC unroll 16
-  for (std::size_t r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (std::size_t v = 0; v < kVectors; ++v) {
-      const std::size_t at = (row + r) * p.c_stride + column + v * kWidth;
-      store<kWidth>(p.c + at, finish<kFinish, kWidth>(p, sums[r][v], at));
-    }
-  }
-}
 
 // The part [begin, end) of the depth, for some columns: where the right side's rows of it lie.
 struct Panel {
@@ -199,28 +104,21 @@ void strip(const Product& p, Finish finish, std::size_t column, const Panel& pan
   }
 }
 template <std::size_t kVectors, std::size_t kWidth, std::size_t kRowsMax>
-void strip(const Product& p, Finish finish, std::size_t column) {
-  strip<kVectors, kWidth, kRowsMax>(p, finish, column, {p.b + column, p.b_stride, 0, p.depth});
+void strip(const Product& p, Finish finish, std::size_t column, std::size_t begin) {
+  strip<kVectors, kWidth, kRowsMax>(
+      p, finish, column, {p.b + begin * p.b_stride + column, p.b_stride, begin, p.depth});
 }
 
 // The same for many rows: each panel of the right side is copied first, so that all tiles read it
 // from the nearest cache. Where it lies, rows of 1 KiB fall on a few of the cache's sets.
 template <std::size_t kVectors, std::size_t kWidth, std::size_t kRowsMax>
-void packed_strip(const Product& p, Finish finish, std::size_t column) {
-  constexpr std::size_t kDepth = 64;
-  constexpr std::size_t kStride = kVectors * kWidth;
-  alignas(64) float packed[kDepth * kStride];  // 16 KiB
-  for (std::size_t begin = 0; begin < p.depth; begin += kDepth) {
-    const std::size_t end = begin + kDepth < p.depth ? begin + kDepth : p.depth;
-    for (std::size_t k = begin; k < end; ++k) {
-      const float* const from = p.b + k * p.b_stride + column;
-      float* const to = packed + (k - begin) * kStride;
-#pragma GCC unroll 4
-      for (std::size_t v = 0; v < kVectors; ++v) {
-        store<kWidth>(to + v * kWidth, load<kWidth>(from + v * kWidth));
-      }
-    }
-    strip<kVectors, kWidth, kRowsMax>(p, finish, column, {packed, kStride, begin, end});
+void packed_strip(const Product& p, Finish finish, std::size_t column, std::size_t begin) {
+  static_assert(kVectors * kWidth == kPanelStride);
+  alignas(64) float packed[kPanelDepth * kPanelStride];
+  for (; begin < p.depth; begin += kPanelDepth) {
+    const std::size_t end = begin + kPanelDepth < p.depth ? begin + kPanelDepth : p.depth;
+    copy_panel(p, column, begin, end, packed);
+    strip<kVectors, kWidth, kRowsMax>(p, finish, column, {packed, kPanelStride, begin, end});
   }
 }
 
@@ -231,61 +129,180 @@ Finish finish_of(const Product& p) {
   return is_relu ? Finish::kReluDerivative : Finish::kTanhDerivative;
 }
 
+// Four columns of a vector's lanes at a time, in each of its quarters.
+template <std::size_t kWidth>
+std::size_t transpose_blocks(const float* from, std::size_t from_stride, std::size_t rows,
+                             std::size_t column, std::size_t columns, float* to,
+                             std::size_t to_stride) {
+  using Floats = Vector<kWidth>;
+  for (; column + kWidth <= columns; column += kWidth) {
+    for (std::size_t r = 0; r < rows; r += 4) {
+      const float* const in = from + r * from_stride + column;
+      const Floats row0 = load<kWidth>(in);
+      const Floats row1 = load<kWidth>(in + from_stride);
+      const Floats row2 = load<kWidth>(in + 2 * from_stride);
+      const Floats row3 = load<kWidth>(in + 3 * from_stride);
+      const Floats low01 = shuffle_quarters<0, 4, 1, 5>(row0, row1);
+      const Floats low23 = shuffle_quarters<0, 4, 1, 5>(row2, row3);
+      const Floats high01 = shuffle_quarters<2, 6, 3, 7>(row0, row1);
+      const Floats high23 = shuffle_quarters<2, 6, 3, 7>(row2, row3);
+      float* const out = to + column * to_stride + r;
+      store_quarters(out, to_stride, shuffle_quarters<0, 1, 4, 5>(low01, low23));
+      store_quarters(out + to_stride, to_stride, shuffle_quarters<2, 3, 6, 7>(low01, low23));
+      store_quarters(out + 2 * to_stride, to_stride, shuffle_quarters<0, 1, 4, 5>(high01, high23));
+      store_quarters(out + 3 * to_stride, to_stride, shuffle_quarters<2, 3, 6, 7>(high01, high23));
+    }
+  }
+  return column;
+}
+
+void transpose(const float* from, std::size_t from_stride, std::size_t rows, std::size_t columns,
+               float* to, std::size_t to_stride) {
+  const std::size_t column =
+      transpose_blocks<kLanes>(from, from_stride, rows, 0, columns, to, to_stride);
+  transpose_blocks<kPad>(from, from_stride, rows, column, columns, to, to_stride);
+}
+
 // Narrower vectors at the end of the columns, down to kPad.
 template <std::size_t kWidth>
 void narrow_strips(const Product& p, Finish finish, std::size_t column) {
   constexpr std::size_t kRowsMax = 12;
   for (; column + kWidth <= p.columns; column += kWidth) {
-    strip<1, kWidth, kRowsMax>(p, finish, column);
+    strip<1, kWidth, kRowsMax>(p, finish, column, 0);
   }
   if constexpr (kWidth > kPad) narrow_strips<kWidth / 2>(p, finish, column);
 }
 
-void multiply(const Product& p) {
+// A panel of kPanelStride columns that is not multiplied term by term.
+void dense_panel(const Product& p, Finish finish, std::size_t column, const Panel& panel) {
+  for (std::size_t v = 0; v < kTermVectors; v += 2) {
+    strip<2, kLanes, kTileRows>(p, finish, column + v * kLanes,
+                                {panel.b + v * kLanes, panel.stride, panel.begin, panel.end});
+  }
+}
+
+void add_terms(const Product& p, Finish finish, std::size_t row, std::size_t column, bool is_first,
+               const float* panel, const Term* terms, std::size_t count) {
+  switch (finish) {
+    case Finish::kNone:
+      return add_terms<Finish::kNone>(p, row, column, is_first, panel, terms, count);
+    case Finish::kRelu:
+      return add_terms<Finish::kRelu>(p, row, column, is_first, panel, terms, count);
+    case Finish::kTanh:
+      return add_terms<Finish::kTanh>(p, row, column, is_first, panel, terms, count);
+    case Finish::kReluDerivative:
+      return add_terms<Finish::kReluDerivative>(p, row, column, is_first, panel, terms, count);
+    case Finish::kTanhDerivative:
+      return add_terms<Finish::kTanhDerivative>(p, row, column, is_first, panel, terms, count);
+  }
+}
+
+// Rows whose terms are listed together: 80 KiB with AVX-512.
+constexpr std::size_t kTermRows = 128;
+struct TermLists {
+  Term terms[kTermRows][kTermsMax];
+  std::size_t counts[kTermRows];
+};
+
+// Lists the terms of `depth` columns of a from `begin` on. False, as soon as that is seen, where
+// more than two thirds are not 0: a term costs a fifth more than one of a tile, and the lists
+// something too. `turned` is memory for kPanelStride rows.
+bool list_terms(const Product& p, std::size_t begin, std::size_t depth, float* turned,
+                TermLists& lists) {
+  constexpr std::size_t kLook = 8;
+  const float* const a = p.a + begin * p.a_depth;
+  std::size_t sum = 0;
+  const auto is_dense = [&](std::size_t rows) { return sum * 3 > rows * depth * 2; };
+  const auto list = [&](std::size_t row, const float* from) {
+    sum += lists.counts[row] = list_terms(from, depth, lists.terms[row]);
+    return row + 1 != kLook || !is_dense(kLook);
+  };
+  if (p.a_depth == 1) {
+    for (std::size_t row = 0; row < p.rows; ++row) {
+      if (!list(row, a + row * p.a_row)) return false;
+    }
+    return !is_dense(p.rows);
+  }
+  for (std::size_t row = 0; row < p.rows; row += kPanelStride) {
+    const std::size_t rows = row + kPanelStride < p.rows ? kPanelStride : p.rows - row;
+    transpose(a + row, p.a_depth, depth, rows, turned, kPanelDepth);
+    for (std::size_t r = 0; r < rows; ++r) {
+      if (!list(row + r, turned + r * kPanelDepth)) return false;
+    }
+  }
+  return !is_dense(p.rows);
+}
+
+// The first columns, whole panels of them, as deep as a is mostly zero: how deep. What is left of
+// the depth, and the other columns, are the caller's. Requires rows <= kTermRows.
+std::size_t multiply_terms(const Product& p, Finish finish) {
+  TermLists lists;
+  alignas(64) float panel[kPanelDepth * kPanelStride];
+  std::size_t begin = 0;
+  while (begin < p.depth) {
+    const std::size_t end = begin + kPanelDepth < p.depth ? begin + kPanelDepth : p.depth;
+    if (!list_terms(p, begin, end - begin, panel, lists)) break;
+    const Finish last = end == p.depth ? finish : Finish::kNone;
+    for (std::size_t column = 0; column + kPanelStride <= p.columns; column += kPanelStride) {
+      if (!copy_panel(p, column, begin, end, panel)) {
+        dense_panel(p, finish, column, {panel, kPanelStride, begin, end});
+        continue;
+      }
+      for (std::size_t row = 0; row < p.rows; ++row) {
+        add_terms(p, last, row, column, begin == 0, panel, lists.terms[row], lists.counts[row]);
+      }
+    }
+    begin = end;
+  }
+  return begin;
+}
+
+// Whether looking for zeros may be worth it: products of some size, whose left side can be listed,
+// and wide where listing is slow.
+bool may_have_terms(const Product& p) {
+  const bool can_list = p.a_depth == 1 || (p.a_row == 1 && p.rows % 4 == 0 && p.depth % 4 == 0);
+  return can_list && p.rows >= 16 && p.depth >= 32 &&
+         p.columns >= (kListsFast ? 1 : 3) * kPanelStride;
+}
+
+// The columns [column, columns), from `begin` of the depth on.
+void multiply_dense(const Product& p, Finish finish, std::size_t column, std::size_t columns,
+                    std::size_t begin) {
   // A sum waits for the one before it: few rows make up for that with more columns.
   constexpr std::size_t kFewRows = 3;
-  const Finish finish = finish_of(p);
-  std::size_t column = 0;
   if (p.rows <= kFewRows) {
-    for (; column + 4 * kLanes <= p.columns; column += 4 * kLanes) {
-      strip<4, kLanes, kFewRows>(p, finish, column);
+    for (; column + 4 * kLanes <= columns; column += 4 * kLanes) {
+      strip<4, kLanes, kFewRows>(p, finish, column, begin);
     }
   }
   if constexpr (kPackedRows > 0) {
     // Fewer rows would not make up for the copies.
     constexpr std::size_t kManyRows = 96;
     if (p.rows >= kManyRows) {
-      for (; column + 4 * kLanes <= p.columns; column += 4 * kLanes) {
-        packed_strip<4, kLanes, kPackedRows>(p, finish, column);
+      for (; column + 4 * kLanes <= columns; column += 4 * kLanes) {
+        packed_strip<4, kLanes, kPackedRows>(p, finish, column, begin);
       }
     }
   }
-  for (; column + 2 * kLanes <= p.columns; column += 2 * kLanes) {
-    strip<2, kLanes, kTileRows>(p, finish, column);
+  for (; column + 2 * kLanes <= columns; column += 2 * kLanes) {
+    strip<2, kLanes, kTileRows>(p, finish, column, begin);
   }
-  narrow_strips<kLanes>(p, finish, column);
+  if (column < columns) narrow_strips<kLanes>(p, finish, column);
 }
 
-void transpose(const float* from, std::size_t from_stride, std::size_t rows, std::size_t columns,
-               float* to, std::size_t to_stride) {
-  using Quad = Vector<4>;
-  for (std::size_t c = 0; c < columns; c += 4) {
-    for (std::size_t r = 0; r < rows; r += 4) {
-      const float* in = from + r * from_stride + c;
-      float* out = to + c * to_stride + r;
-      const Quad row0 = load<4>(in);
-      const Quad row1 = load<4>(in + from_stride);
-      const Quad row2 = load<4>(in + 2 * from_stride);
-      const Quad row3 = load<4>(in + 3 * from_stride);
-      const Quad low01 = __builtin_shufflevector(row0, row1, 0, 4, 1, 5);
-      const Quad low23 = __builtin_shufflevector(row2, row3, 0, 4, 1, 5);
-      const Quad high01 = __builtin_shufflevector(row0, row1, 2, 6, 3, 7);
-      const Quad high23 = __builtin_shufflevector(row2, row3, 2, 6, 3, 7);
-      store<4>(out, __builtin_shufflevector(low01, low23, 0, 1, 4, 5));
-      store<4>(out + to_stride, __builtin_shufflevector(low01, low23, 2, 3, 6, 7));
-      store<4>(out + 2 * to_stride, __builtin_shufflevector(high01, high23, 0, 1, 4, 5));
-      store<4>(out + 3 * to_stride, __builtin_shufflevector(high01, high23, 2, 3, 6, 7));
-    }
+void multiply(const Product& p) {
+  const Finish finish = finish_of(p);
+  if (!may_have_terms(p)) return multiply_dense(p, finish, 0, p.columns, 0);
+  const std::size_t whole = p.columns / kPanelStride * kPanelStride;
+  Product part = p;
+  for (std::size_t row = 0; row < p.rows; row += part.rows) {
+    part.rows = row + kTermRows < p.rows ? kTermRows : p.rows - row;
+    part.a = p.a + row * p.a_row;
+    part.c = p.c + row * p.c_stride;
+    if (p.outputs != nullptr) part.outputs = p.outputs + row * p.c_stride;
+    const std::size_t begin = multiply_terms(part, finish);
+    if (begin < p.depth) multiply_dense(part, finish, 0, whole, begin);
+    if (whole < p.columns) multiply_dense(part, finish, whole, p.columns, 0);
   }
 }
 

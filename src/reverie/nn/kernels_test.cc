@@ -123,6 +123,76 @@ TEST_P(KernelsTest, AProductOfManyRowsHasTheBitsOfItsRows) {
   }
 }
 
+// A left side of zeros goes a third way, over lists of what is not 0; few rows never do.
+TEST_P(KernelsTest, AProductWithZerosHasTheBitsOfItsRows) {
+  for (const double share : {0.0, 0.02, 0.3, 0.6, 0.9}) {
+    for (const std::size_t depth : {32, 60, 64, 200}) {
+      const std::size_t rows = 4 * (4 + random_.below(60));
+      const std::size_t columns = 64 + kPad * random_.below(50);
+      std::vector<float> a = draws(rows * depth);
+      for (float& value : a) value = random_.uniform() < share ? value : 0.0f * value;
+      const std::vector<float> b = draws(depth * columns);
+      const std::vector<float> bias = draws(columns);
+      const std::vector<float> outputs = draws(rows * columns);
+      for (const bool is_transposed : {false, true}) {
+        for (const bool is_derivative : {false, true}) {
+          std::vector<float> whole(rows * columns, -7.0f);
+          std::vector<float> parts(rows * columns);
+          Product p;
+          p.a = a.data();
+          p.a_row = is_transposed ? 1 : depth;
+          p.a_depth = is_transposed ? rows : 1;
+          p.b = b.data();
+          p.c = whole.data();
+          p.rows = rows;
+          p.b_stride = p.c_stride = p.columns = columns;
+          p.depth = depth;
+          p.bias = is_derivative ? nullptr : bias.data();
+          p.activation = Activation::kRelu;
+          p.outputs = is_derivative ? outputs.data() : nullptr;
+          kernels().multiply(p);
+          for (std::size_t row = 0; row < rows; row += p.rows) {
+            p.rows = std::min<std::size_t>(rows - row, 7);
+            p.a = a.data() + row * p.a_row;
+            p.c = parts.data() + row * columns;
+            if (is_derivative) p.outputs = outputs.data() + row * columns;
+            kernels().multiply(p);
+          }
+          ASSERT_EQ(whole, parts) << rows << "x" << columns << "x" << depth << ", " << share;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(KernelsTest, AZeroTimesWhatIsNotFiniteIsNotANumber) {
+  constexpr std::size_t kRows = 32;
+  constexpr std::size_t kDepth = 96;
+  constexpr std::size_t kColumns = 128;
+  const std::vector<float> a(kRows * kDepth);
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    for (const std::size_t depth : {std::size_t{3}, std::size_t{70}}) {
+      std::vector<float> b(kDepth * kColumns, 1.0f);
+      b[depth * kColumns + 5] = bad;
+      std::vector<float> c(kRows * kColumns, -7.0f);
+      Product p;
+      p.a = a.data();
+      p.a_row = kDepth;
+      p.b = b.data();
+      p.c = c.data();
+      p.rows = kRows;
+      p.b_stride = p.c_stride = p.columns = kColumns;
+      p.depth = kDepth;
+      kernels().multiply(p);
+      for (std::size_t i = 0; i < c.size(); ++i) {
+        ASSERT_EQ(std::isnan(c[i]), i % kColumns == 5) << i;
+        if (!std::isnan(c[i])) ASSERT_EQ(c[i], 0.0f);
+      }
+    }
+  }
+}
+
 TEST_P(KernelsTest, TanhAgreesWithTheCLibraryEverywhere) {
   std::vector<float> inputs;
   for (int i = -4'000; i < 4'000; ++i) inputs.push_back(static_cast<float>(i) * 0.005f);
