@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 import reverie
-from reverie.demo.double_dqn import DoubleDqn, Windows
+from reverie.demo.double_dqn import DoubleDqn
 
 Memory = npt.NDArray[np.uint8]
 
@@ -53,7 +53,7 @@ def train(game: str, steps: int, seed: int = 7) -> Agent:
     ale.loadROM(roms.get_rom_path(game))
     actions = ale.getMinimalActionSet()
     rng = np.random.default_rng(seed)
-    learner = DoubleDqn((128, 256, 128, len(actions)), rng)
+    learner = DoubleDqn((128, 256, 128, len(actions)), seed)
     buffer = reverie.ReplayBuffer(steps, n_step=3, gamma=0.99, prioritized=True, seed=seed)
     returns = [0.0]
     obs = _observed(ale.getRAM())
@@ -81,13 +81,13 @@ def train(game: str, steps: int, seed: int = 7) -> Agent:
             returns.append(0.0)
         if step >= _WARM_UP and step % 2 == 0:
             batch = buffer.sample(_BATCH)
-            windows = Windows(
-                batch["obs"],
-                batch["action"],
-                batch["reward"][:, None],
-                batch["discount"][:, None],
-                batch["next_obs"],
-            )
+            windows = {
+                "obs": batch["obs"],
+                "action": batch["action"],
+                "reward": batch["reward"][:, None],
+                "discount": batch["discount"][:, None],
+                "last_obs": batch["next_obs"],
+            }
             errors, _ = learner.learn(windows, batch["weights"], learning_rate=5e-4)
             buffer.update_priorities(batch["tickets"], np.abs(errors) + 0.01)
     whole = returns[:-1] or returns

@@ -35,12 +35,8 @@ def test_a_quick_run_ends_with_a_table_and_a_picture(tmp_path):
     output, errors = process.communicate(timeout=600)
     assert process.returncode == 0, output + errors
     assert errors == ""
-    progress = re.search(
-        r"seed 3: step [\d,]+ of 3,000, return [\d.]+, greedy [\d.]+, [\d,]+ steps/s, "
-        r"[\d.]+ samples per insert, age (?:[\d.]+|-) s, loss \S+, epsilon [\d.]+",
-        output,
-    )
-    assert progress, output
+    assert "CartPole-v1 by the native learner" in output
+    assert re.search(r"seed 3: done after [\d.]+ s, greedy return [\d.]+ over 100", output), output
     assert "The same over sockets, with a server, a learner and 2 actors" in output
     restart = re.search(
         r"seed 3 was killed, all of its processes, with ([\d,]+) items confirmed: ([\d,]+) came "
@@ -51,17 +47,13 @@ def test_a_quick_run_ends_with_a_table_and_a_picture(tmp_path):
     confirmed, found, step = (int(restart[i].replace(",", "")) for i in (1, 2, 4))
     assert found >= confirmed >= step >= 1_500
     assert not (tmp_path / "out" / "served").exists()
-    for store in ("embedded", "served"):
+    for act in ("embedded", "served"):
         row = re.search(
-            rf"│ {store}\s+│\s+3 │\s+([\d.]+) │\s+(\d+) │\s+[\d,]+ │\s+[\d.]+ │\s+[\d,]+ "
-            r"│\s+([\d.]+) │",
-            output,
+            rf"│ {act}\s+│\s+3 │\s+([\d.]+) │\s+(\d+) │\s+[\d,]+ │\s+[\d.]+ │\s+[\d,]+ │", output
         )
         assert row, output
-        mean, least, samples_per_insert = (float(figure) for figure in row.groups())
+        mean, least = (float(figure) for figure in row.groups())
         assert 8 <= least <= mean <= 500
-        # 64 samples a step, once 1,000 of the 3,000 windows are there.
-        assert 40 < samples_per_insert < 46
     assert imread(tmp_path / "out" / "learning-curve.png").shape[1] >= 1_000
 
 
@@ -112,7 +104,7 @@ def children_of(pid):
 
 def until_it_trains(process):
     for line in process.stdout:
-        if line.startswith("seed "):
+        if line.startswith("seed ") and " steps/s" in line:
             return
     pytest.fail(process.stderr.read())
 
@@ -131,33 +123,20 @@ def watched(pids):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)
-def test_an_interrupt_ends_it_with_a_line_and_its_trainings_too(tmp_path, number):
+def test_an_interrupt_ends_it_with_a_line(tmp_path, number):
     process = demo("--seeds", 2, "--steps", 1_000_000, "--out", tmp_path)
     until_it_trains(process)
-    children = children_of(process.pid)
-    assert children
     process.send_signal(number)
     output, errors = process.communicate(timeout=300)
     assert process.returncode == 130, output + errors
     assert errors == "reverie demo: interrupted; every training was ended\n"
-    assert [pid for pid in children if Path(f"/proc/{pid}").exists()] == []
-
-
-def test_trainings_end_when_the_parent_is_killed(tmp_path):
-    process = demo("--seeds", 1, "--steps", 1_000_000, "--out", tmp_path)
-    until_it_trains(process)
-    with watched(children_of(process.pid)):
-        process.kill()
-        process.communicate(timeout=300)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda n: n.name)
 def test_server_learner_and_actors_end_with_their_parent(tmp_path, number):
     code = (  # the second act, at once
-        "import sys\nfrom reverie.demo import run\nfrom reverie.__main__ import main\n"
-        "play = run._play\n"
-        "run._play = lambda *a, actors, **k: actors and play(*a, actors=actors, **k)\n"
-        "sys.exit(main(sys.argv[1:]))"
+        "import sys\nfrom reverie.demo import cartpole\nfrom reverie.__main__ import main\n"
+        "cartpole.train = lambda *_: []\nsys.exit(main(sys.argv[1:]))"
     )
     steps = ("--served", 1, "--actors", 2, "--steps", 1_000_000)
     process = demo(*steps, "--out", tmp_path, code=code)
@@ -181,4 +160,4 @@ def test_all_five_seeds_reach_the_goal(tmp_path, first_seed):
     output, errors = process.communicate(timeout=800)
     assert process.returncode == 0, output + errors
     assert "Greedy return of at least 400 in 5 of 5 seeds" in output
-    assert "Greedy return of at least 400 in 2 of 2 seeds" in output
+    assert "Greedy return of at least 400 in 1 of 1 seed" in output

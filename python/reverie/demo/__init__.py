@@ -1,11 +1,8 @@
-"""The demonstration: double Q-learning with prioritised replay on CartPole, in the store.
+"""The demonstration: ``reverie demo``.
 
-``reverie demo`` trains a few seeds, each in a process of its own with an embedded store, shows
-how they fare, and ends with a table and a learning curve. Read on in this order:
-
-- `actor`: what is written into the store, and how windows of steps become items;
-- `training`: the loop that acts, samples, learns and writes priorities back;
-- `double_dqn` and `network`: the learner, in NumPy;
-- `training_processes`: one process per seed, and how they end;
-- `progress` and `report`: what is shown.
+- `cartpole`: trainings of CartPole by the native learner, as many at a time as there are cores;
+- `served`: the same over a server, with learner and actors in processes of their own, which
+  `killed` kills in the middle and starts again;
+- `lander`: LunarLander by native actors and learners on all cores;
+- `run` and `report`: the acts one after the other, and what is shown of them.
 """

@@ -29,10 +29,10 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     demo = commands.add_parser(
         "demo",
         help="train CartPole with prioritised replay and show how it went",
-        description="Trains a Double DQN with prioritised 3-step replay on CartPole, one process "
-        "a seed; then again with store, learner and actors in processes of their own; at last "
-        "LunarLander on all cores, with actors and learners in C++ threads. Writes learning curves "
-        "and a landing.",
+        description="Trains CartPole by the native learner, a thread a seed; then again over a "
+        "server, with learner and actors in processes of their own, all of which are killed in the "
+        "middle; at last LunarLander on all cores, with native actors and learners. Writes "
+        "learning curves and a landing.",
     )
     demo.add_argument(
         "--seeds", type=int, help=f"trainings to run (default: {defaults.seeds}; 1 with --quick)"

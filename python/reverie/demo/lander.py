@@ -7,17 +7,15 @@ leaves behind: the learning curve, the policy, and a landing as a moving picture
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 
-import numpy as np
 from rich.console import Console
 
-from reverie.agents import Episode, Trainer, TrainSettings, tune_cores
+from reverie.agents import Trainer, TrainSettings, tune_cores
 from reverie.agents.cores import table
 from reverie.agents.progress_lines import ProgressLines
+from reverie.agents.run_folder import save_curve, save_episode
 from reverie.agents.training import TrainResult, finish
 from reverie.envs import native
 from reverie.nn import Mlp
@@ -39,9 +37,6 @@ SETTINGS = TrainSettings(
 
 _LINE_INTERVAL_S = 2.0
 _FINAL_EPISODES = 100
-_FRAMES_A_PICTURE = 4  # steps
-_PICTURE_MS = 80
-_LANDING_SEED = 7
 
 
 @dataclass(frozen=True)
@@ -91,48 +86,12 @@ def run_lander(
         soft_wrap=True,
     )
     result.save(out / "lander")
-    draw_curve(result.episodes, out / "lander.png")
+    save_curve(out / "lander.png", result.episodes, result.evaluations)
     assert isinstance(result.policy, Mlp)  # the native learner's
-    record_landing(result.policy, out / "lander.gif")
+    save_episode(out / "lander.gif", "ddqn", ENVIRONMENT, {}, result.policy)
     console.print(
         f"Learning curve: {out / 'lander.png'}, a landing: {out / 'lander.gif'}",
         markup=False,
         soft_wrap=True,
     )
     return landing
-
-
-def draw_curve(episodes: Sequence[Episode], path: Path) -> None:
-    """Writes a PNG: each episode's return over the steps, and the mean of the last 100."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
-    steps = [episode.step for episode in episodes]
-    returns = [episode.episode_return for episode in episodes]
-    means = [fmean(returns[max(0, i - 99) : i + 1]) for i in range(len(returns))]
-    axes.plot(steps, returns, ".", color="#9db4cf", markersize=3)
-    axes.plot(steps, means, color="#1f4e79", linewidth=2)
-    axes.axhline(GOAL, linestyle=":", color="#666666")
-    axes.set_xlabel("steps")
-    axes.set_ylabel("return of an episode, mean of 100")
-    axes.set_title("LunarLander, Double DQN")
-    figure.savefig(path, dpi=110)
-
-
-def record_landing(policy: Mlp, path: Path) -> None:
-    """Writes a GIF of one episode without exploration."""
-    from PIL import Image
-
-    pictures = []
-    with native.NativePool(ENVIRONMENT, 1, num_threads=0, seed=_LANDING_SEED) as pool:
-        batch = pool.reset().result()
-        for step in range(1000):
-            if step % _FRAMES_A_PICTURE == 0:
-                picture = Image.fromarray(pool.render())
-                pictures.append(picture.resize((picture.width // 2, picture.height // 2)))
-            action = np.argmax(policy(batch.observation), axis=1)
-            batch = pool.step(action).result()
-            if batch.terminated[0] or batch.truncated[0]:
-                break
-    pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=_PICTURE_MS, loop=0)

@@ -6,11 +6,11 @@ import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 
-FULL_STEPS = 30_000
+FULL_STEPS = 20_000
 QUICK_STEPS = 3_000
 STEPS_MIN = 2_000
 SEEDS_MAX = 1_000
-SERVED_SEEDS = 2
+SERVED_SEEDS = 1
 ACTORS_MAX = 64
 SEED_MAX = 2**31 - 1
 

@@ -1,46 +1,22 @@
-"""A whole run: two acts of one training, then LunarLander; show how they fare, report."""
+"""A whole run, act after act; shows how they fare, and reports."""
 
 from __future__ import annotations
 
 import math
 import shutil
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable
+from typing import Any
 
 from rich.console import Console
 
-from reverie.demo.messages import Evaluation, Failure, Outcome, Restart
+from reverie.demo import cartpole, killed
+from reverie.demo.cartpole import Outcome
 from reverie.demo.options import FULL_STEPS, Options
-from reverie.demo.progress import ProgressView
-from reverie.demo.training_processes import TrainingProcesses, core_count
 
 GOAL = 400.0
 GOAL_SHARE = 0.8
-
-
-@dataclass
-class Act:
-    """Trainings of one kind, and what came of them."""
-
-    name: str
-    seeds: Sequence[int]
-    seconds: float = 0.0
-    curves: dict[int, list[Evaluation]] = field(default_factory=dict)
-    outcomes: list[Outcome] = field(default_factory=list)
-    restarts: list[Restart] = field(default_factory=list)
-    failures: list[Failure] = field(default_factory=list)
-
-    @property
-    def reached(self) -> int:
-        """How many seeds came to the goal."""
-        return sum(outcome.greedy_return_mean >= GOAL for outcome in self.outcomes)
-
-    @property
-    def missed(self) -> bool:
-        """Whether fewer did than should."""
-        return self.reached < math.ceil(GOAL_SHARE * len(self.seeds))
+_LINE_INTERVAL_S = 2.0
 
 
 def run(options: Options) -> int:
@@ -50,67 +26,110 @@ def run(options: Options) -> int:
     of five seeds.
     """
     console = Console(highlight=False)
+
+    def say(text: str) -> None:
+        console.print(text, markup=False, soft_wrap=True)
+
     options.out.mkdir(parents=True, exist_ok=True)
-    embedded = Act("embedded", _seeds(options, options.seeds))
-    served = Act("served", _seeds(options, options.served_seeds))
-    size = min(options.seeds, core_count())
-    _say(
-        console,
-        f"Double DQN, prioritised 3-step replay in an embedded store, CartPole-v1: "
-        f"{_count(options.seeds, 'seed')} of {options.steps:,} steps, {size} at a time",
+    is_full = options.steps >= FULL_STEPS
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    say(
+        f"CartPole-v1 by the native learner: double DQN with prioritised 3-step replay, "
+        f"{_count(len(seeds), 'seed')} of {options.steps:,} steps, a thread each"
     )
-    _play(embedded, console, options.steps, size=size, actors=0)
-    acts = [embedded]
-    if served.seeds:
-        # A server, a learner and actors keep two cores busy, and a little more.
-        size = max(1, min(options.served_seeds, core_count() // 2))
-        _say(
-            console,
+    begin = time.perf_counter()
+    acts = {"embedded": cartpole.train(seeds, options.steps, say)}
+    spent = {"embedded": time.perf_counter() - begin}
+    failed = is_full and _is_missed(acts["embedded"], len(seeds))
+    restarts: list[str] = []
+    if options.served_seeds:
+        say(
             f"The same over sockets, with a server, a learner and "
-            f"{_count(options.actors, 'actor')} in processes of their own: "
-            f"{_count(options.served_seeds, 'seed')}, {size} at a time. In the middle all of them "
-            "are killed and started again",
+            f"{_count(options.actors, 'actor')} in processes of their own. In the middle all of "
+            "them are killed and started again"
         )
-        folder = options.out / "served"
-        shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed itself
-        try:
-            _play(served, console, options.steps, size=size, actors=options.actors, folder=folder)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        acts.append(served)
-    if not any(act.outcomes for act in acts):
-        return 1
+        begin = time.perf_counter()
+        acts["served"] = []
+        for seed in range(options.first_seed, options.first_seed + options.served_seeds):
+            outcome = _serve(options, seed, say, restarts)
+            failed = failed or outcome is None
+            acts["served"] += [] if outcome is None else [outcome]
+        spent["served"] = time.perf_counter() - begin
+        failed = failed or (is_full and _is_missed(acts["served"], options.served_seeds))
     # Only now, since matplotlib takes a while to load, and to unload after a Ctrl-C.
     from reverie.demo.report import draw_learning_curves, outcome_table
 
-    console.print(outcome_table({act.name: act.outcomes for act in acts}))
+    console.print(outcome_table(acts))
     picture = options.out / "learning-curve.png"
-    draw_learning_curves(embedded.curves, GOAL, picture, served=served.curves)
-    console.print(f"Learning curves: {picture}", markup=False, soft_wrap=True)
-    for act in acts:
-        _say(
-            console,
-            f"Greedy return of at least {GOAL:.0f} in {act.reached} of "
-            f"{_count(len(act.seeds), 'seed')}, {act.seconds:.0f} s in all ({act.name})",
+    draw_learning_curves(acts, GOAL, picture)
+    say(f"Learning curves: {picture}")
+    for name, outcomes in acts.items():
+        reached = sum(outcome.greedy_mean >= GOAL for outcome in outcomes)
+        say(
+            f"Greedy return of at least {GOAL:.0f} in {reached} of "
+            f"{_count(len(outcomes), 'seed')}, {spent[name]:.0f} s in all ({name})"
         )
-    for restart in served.restarts:
-        _say(
-            console,
-            f"seed {restart.seed} was killed, all of its processes, with {restart.confirmed:,} "
-            f"items confirmed: {restart.found:,} came back, {restart.seconds:.2f} s after the "
-            f"server's start, and the learner went on from step {restart.step:,}",
-        )
-    is_full = options.steps >= FULL_STEPS
-    if not is_full and not any(act.failures for act in acts):
-        _say(
-            console,
+    for restart in restarts:
+        say(restart)
+    if not is_full and not failed:
+        say(
             f"Everything works. {options.steps:,} steps are too few to reach the goal: "
-            f"reverie demo takes {FULL_STEPS:,}",
+            f"reverie demo takes {FULL_STEPS:,}"
         )
-    failed = any(act.failures or (is_full and act.missed) for act in acts)
     if options.lander:
         _land(options, console)
     return 1 if failed else 0
+
+
+def _serve(
+    options: Options, seed: int, say: Callable[[str], None], restarts: list[str]
+) -> Outcome | None:
+    """The second act for one seed; None, and it is said why, if it failed."""
+    folder = options.out / "served"
+    shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed itself
+    folder.mkdir()
+    curve: dict[int, float] = {}
+    lined, last_step, last_s = -math.inf, 0, 0.0
+    try:
+        for told in killed.messages(seed, options.steps, options.actors, folder):
+            match told.pop("kind"):
+                case "evaluation":
+                    curve[told["step"]] = told["greedy_mean"]  # told again behind a kill
+                case "restart":
+                    restarts.append(_restart(seed, told))
+                    say(restarts[-1])
+                case "outcome":
+                    return Outcome(seed=seed, curve=sorted(curve.items()), **told)
+                case "progress" if time.monotonic() - lined >= _LINE_INTERVAL_S:
+                    lined = time.monotonic()
+                    elapsed = told["seconds"] - last_s
+                    rate = (told["step"] - last_step) / elapsed if elapsed > 0 else 0.0
+                    last_step, last_s = told["step"], told["seconds"]
+                    mean = told["mean_return"]
+                    say(
+                        f"seed {seed}: step {told['step']:,} of {options.steps:,}, "
+                        f"return {'-' if mean is None else f'{mean:.1f}'}, {rate:,.0f} steps/s, "
+                        f"{told['samples_per_insert']:.1f} samples per insert, "
+                        f"loss {told['loss']:.4f}"
+                    )
+    except killed.TrainingError as error:
+        say(f"seed {seed} failed:\n{error}")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return None
+
+
+def _restart(seed: int, told: dict[str, Any]) -> str:
+    return (
+        f"seed {seed} was killed, all of its processes, with {told['confirmed']:,} "
+        f"items confirmed: {told['found']:,} came back, {told['seconds']:.2f} s after the "
+        f"server's start, and the learner went on from step {told['step']:,}"
+    )
+
+
+def _is_missed(outcomes: list[Outcome], seeds: int) -> bool:
+    reached = sum(outcome.greedy_mean >= GOAL for outcome in outcomes)
+    return reached < math.ceil(GOAL_SHARE * seeds)
 
 
 def _land(options: Options, console: Console) -> None:
@@ -118,54 +137,11 @@ def _land(options: Options, console: Console) -> None:
     from reverie.demo.lander import is_available, run_lander
 
     if not is_available():
-        _say(console, "LunarLander is left out: this build has no Box2D")
+        console.print("LunarLander is left out: this build has no Box2D")
         return
-    _say(console, "LunarLander-v3 on all cores: native actors and learners in threads, Double DQN")
-    landing = run_lander(console, options.first_seed + 1, options.out)
-    if not landing.is_reached:
-        _say(console, "The goal of 200 was not reached with this seed; reverie demo --seed N")
-
-
-def _play(
-    act: Act,
-    console: Console,
-    steps: int,
-    *,
-    size: int,
-    actors: int,
-    folder: Path | None = None,
-) -> None:
-    """Runs the trainings of an act, and shows how they fare."""
-    begin = time.perf_counter()
-    act.curves = {seed: [] for seed in act.seeds}
-    with (
-        TrainingProcesses(act.seeds, steps, size=size, actors=actors, folder=folder) as processes,
-        ProgressView(console, act.seeds, steps) as view,
-    ):
-        for message in processes.messages():
-            view.show(message)
-            if isinstance(message, Evaluation):
-                # What was told shortly before a kill is told again.
-                curve = act.curves[message.seed]
-                curve[:] = [at for at in curve if at.step < message.step]
-                curve.append(message)
-            elif isinstance(message, Outcome):
-                act.outcomes.append(message)
-            elif isinstance(message, Restart):
-                act.restarts.append(message)
-            elif isinstance(message, Failure):
-                act.failures.append(message)
-    act.seconds = time.perf_counter() - begin
-    for failure in act.failures:
-        console.print(f"seed {failure.seed} failed:\n{failure.text}", markup=False, soft_wrap=True)
-
-
-def _seeds(options: Options, count: int) -> range:
-    return range(options.first_seed, options.first_seed + count)
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, soft_wrap=True)
+    console.print("LunarLander-v3 on all cores: native actors and learners in threads, double DQN")
+    if not run_lander(console, options.first_seed + 1, options.out).is_reached:
+        console.print("The goal of 200 was not reached with this seed; reverie demo --seed N")
 
 
 def _count(number: int, noun: str) -> str:

@@ -15,8 +15,10 @@
 namespace reverie {
 namespace {
 
-// Where one thread acts and learns, not every version is needed.
+// Where one thread acts and learns, not every version is needed. Nor is it by actors on other cores,
+// for whom a step changes little, while each copy takes its lines from their caches.
 constexpr std::uint64_t kPublishInTurn = 64;
+constexpr std::uint64_t kPublishToActors = 4;
 
 }  // namespace
 
@@ -70,7 +72,9 @@ Trainer::Trainer(TrainerParts parts)
   options.asynchronous = settings_.asynchronous;
   options.staleness_max = settings_.staleness_max;
   options.shrink_stale_steps = settings_.shrink_stale_steps;
-  if (settings_.actors == 0 && !settings_.asynchronous) options.publish_interval = kPublishInTurn;
+  if (!settings_.asynchronous) {
+    options.publish_interval = settings_.actors == 0 ? kPublishInTurn : kPublishToActors;
+  }
   server_ = std::make_unique<ParameterServer>(*agent_, options);
 }
 

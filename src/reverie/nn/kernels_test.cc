@@ -187,7 +187,9 @@ TEST_P(KernelsTest, AZeroTimesWhatIsNotFiniteIsNotANumber) {
       kernels().multiply(p);
       for (std::size_t i = 0; i < c.size(); ++i) {
         ASSERT_EQ(std::isnan(c[i]), i % kColumns == 5) << i;
-        if (!std::isnan(c[i])) ASSERT_EQ(c[i], 0.0f);
+        if (i % kColumns != 5) {
+          ASSERT_EQ(c[i], 0.0f) << i;
+        }
       }
     }
   }
