@@ -15,8 +15,8 @@
 namespace reverie {
 namespace {
 
-// Where one thread acts and learns, not every version is needed. Nor is it by actors on other cores,
-// for whom a step changes little, while each copy takes its lines from their caches.
+// Where one thread acts and learns, not every version is needed. Nor is it by actors on other
+// cores, for whom a step changes little, while each copy takes its lines from their caches.
 constexpr std::uint64_t kPublishInTurn = 64;
 constexpr std::uint64_t kPublishToActors = 4;
 
