@@ -12,6 +12,8 @@ as the limit.
 PYTHON has stable-baselines3 (make .venv-peers/made); without it, or with --ours, we stand alone.
 """
 
+from __future__ import annotations
+
 import argparse
 import dataclasses
 import importlib.util
@@ -19,6 +21,10 @@ import statistics
 import subprocess
 import sys
 import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from reverie.agents import TrainSettings
 
 ENVS = {"lander": "LunarLander-v3", "cartpole": "CartPole-v1"}
 CARTPOLE_STEPS = 20_000
@@ -26,7 +32,7 @@ TRIED_EVERY = 500
 SOLVED = 475.0
 
 
-def settings_of(task: str):  # noqa: ANN201
+def settings_of(task: str) -> TrainSettings:
     """What both sides learn by."""
     from reverie.demo import cartpole, lander
 

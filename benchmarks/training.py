@@ -9,8 +9,8 @@ replay) and its DDPG, TD3 and SAC stand beside, in turn in the same run.
 
 Estimate for 2x256, 4 actions: 43.7 million floating-point operations a gradient step, 340 us at 128
 a ns; nearly half of them meet a zero that a ReLU left, and are left out, so 200 us, and 100 for
-passes over the parameters and for lists; all else is under 50 us. DDPG takes twice that, TD3 and SAC
-three times.
+passes over the parameters and for lists; all else is under 50 us. DDPG takes twice that, TD3 and
+SAC three times.
 """
 
 import importlib.util
