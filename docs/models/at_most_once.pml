@@ -11,7 +11,8 @@
  *     spin -a at_most_once.pml && cc -O2 -o pan pan.c && ./pan
  *
  * LOSES_RUN leaves out the rule that a new run of the server fails what was sent to the old one:
- * tests see that the model finds the call that runs twice.
+ * tests see that the model finds the call that runs twice. What it prints in a simulation, a line an
+ * event, is replayed on the code by tests/sim/model_traces_test.cc.
  */
 #define CLIENTS 2
 #define CALLS 3
@@ -77,7 +78,8 @@ proctype Client(byte me)
     do
     :: atomic { !is_up[me] && got + base < CALLS ->
             is_up[me] = true; is_open = false;
-            to_server[me]!RESUME(session, known, got) }
+            to_server[me]!RESUME(session, known, got);
+            printf("dial %d\n", me) }
 
     :: atomic { is_up[me] && to_client[me]?[RESUMED, _, _, _] ->
             to_client[me]?RESUMED(_, their_run, their_got);
@@ -106,6 +108,7 @@ proctype Client(byte me)
             :: else -> sent = their_got
             fi;
             known = their_run; is_open = true;
+            printf("open %d\n", me);
             tidy() }
 
     :: atomic { is_up[me] && is_open && base + sent < CALLS ->
@@ -116,6 +119,7 @@ proctype Client(byte me)
             :: else
             fi;
             to_server[me]!CALL(session, sent, call);
+            printf("call %d %d\n", me, call);
             tidy() }
 
     :: atomic { is_up[me] && is_open && to_client[me]?[ANSWER, _, _, _] ->
@@ -125,7 +129,8 @@ proctype Client(byte me)
                 got++;
                 assert(executed[call] == 1);
                 assert(state[call] == SENT);
-                state[call] = ANSWERED
+                state[call] = ANSWERED;
+                printf("answered %d %d\n", me, call)
             :: else  /* known */
             fi;
             tidy() }
@@ -133,6 +138,7 @@ proctype Client(byte me)
     :: atomic { silences > 0 && got + base < CALLS ->
             /* Out of reach for too long: the session ends, what was sent has failed. */
             silences--;
+            printf("silence %d\n", me);
             drop_link(me);
             is_open = false; session++; known = 0; got = 0; sent = 0;
             i = base;
@@ -154,6 +160,7 @@ proctype Client(byte me)
     :: atomic { base + got == CALLS -> break }
     od;
     for (i : 0 .. CALLS - 1) {
+        printf("end %d %d %e\n", me, me * CALLS + i, state[me * CALLS + i]);
         assert(state[me * CALLS + i] == ANSWERED || state[me * CALLS + i] == FAILED)
     }
 }
@@ -170,6 +177,7 @@ end:
             fi;
             if
             :: to_server[c]?RESUME(session, number, call) ->
+                printf("resume %d\n", c);
                 if
                 :: session_of[c] != session || number != server_run ->
                     /* Another state of the client, or one that knows another run. */
@@ -191,6 +199,7 @@ end:
                 :: number == server_got[c] + 1 ->
                     server_got[c]++;
                     executed[call]++;
+                    printf("run %d %d\n", c, call);
                     assert(executed[call] <= 1);
                     ran[c * CALLS + answers[c]] = call + 1;
                     answers[c]++;
@@ -202,16 +211,35 @@ end:
     od
 }
 
+/* In a simulation faults come late, too. */
+inline linger()
+{
+#ifdef TRACED
+    select (patience : 0 .. 40);
+    do
+    :: patience > 0 -> patience--
+    :: else -> break
+    od
+#else
+    skip
+#endif
+}
+
 proctype Faults()
 {
+#ifdef TRACED
+    byte patience;
+#endif
+    linger();
 end:
     do
-    :: atomic { cuts > 0 && is_up[0] -> cuts--; drop_link(0) }
-    :: atomic { cuts > 0 && is_up[1] -> cuts--; drop_link(1) }
+    :: atomic { cuts > 0 && is_up[0] -> cuts--; drop_link(0); printf("cut 0\n") }; linger()
+    :: atomic { cuts > 0 && is_up[1] -> cuts--; drop_link(1); printf("cut 1\n") }; linger()
     :: atomic { restarts > 0 ->
             restarts--; server_run++;
+            printf("restart\n");
             drop_link(0); drop_link(1);
-            forget(0); forget(1) }
+            forget(0); forget(1) }; linger()
     od
 }
 

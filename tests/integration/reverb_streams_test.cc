@@ -61,10 +61,11 @@ class ReverbStreams : public ::testing::Test {
     return made;
   }
   // A stream of a session.
-  Insert session_stream(char digit = 'a') {
+  Insert session_stream(char digit = 'a', const std::string& ordinal = {}) {
     Insert made;
-    made.call = std::make_shared<FakeServerCall>(
-        true, GrpcMetadata{{std::string(wire::kSessionName), std::string(32, digit)}});
+    GrpcMetadata metadata{{std::string(wire::kSessionName), std::string(32, digit)}};
+    if (!ordinal.empty()) metadata.emplace_back(wire::kStreamName, ordinal);
+    made.call = std::make_shared<FakeServerCall>(true, std::move(metadata));
     made.stream = std::make_shared<InsertStream>(store_, made.call);
     return made;
   }
@@ -471,6 +472,32 @@ TEST_F(ReverbStreams, AStreamThatTakesOverWaitsForTheEndOfTheOneBefore) {
   EXPECT_EQ(blocked().inserts.waiting, 1);
 }
 
+// Two connections of one writer are read by two threads: the headers of the one that broke may be
+// read after those of the one that it was replaced by.
+TEST_F(ReverbStreams, AnOldStreamThatComesAfterTheNewOneInsertsNothing) {
+  open_queue(5);
+  Insert second = session_stream('a', "2");
+  second.stream->on_message(numbered_request(1, {item(1, 7)}, {chunk(7, 1)}));
+  second.stream->on_message(numbered_request(2, {item(2, 7)}, {chunk(7, 1)}, /*settled_below=*/2));
+  Sample sampler = sample_stream();
+  sampler.stream->on_message(sample_request(2));
+  EXPECT_EQ(size(), 0);
+  Insert first = session_stream('a', "1");
+  expect_refused(first.call->finished().value(), StatusCode::kUnavailable, {"newer stream"});
+  first.stream->on_message(numbered_request(1, {item(1, 7)}, {chunk(7, 1)}));
+  first.stream->on_end(unavailable("the connection broke"));
+  EXPECT_EQ(size(), 0) << "1 was in, and taken";
+  EXPECT_FALSE(second.call->finished().has_value());
+  second.stream->on_message(numbered_request(3, {item(3, 7)}, {chunk(7, 1)}, 3));
+  EXPECT_EQ(size(), 1);
+  // Not even where the writer does not tell the age of its streams.
+  Insert untold = session_stream();
+  second.stream->on_end(unavailable("another took over"));
+  untold.stream->on_message(numbered_request(1, {item(1, 7), item(2, 7)}, {chunk(7, 1)}));
+  EXPECT_EQ(runs(*untold.call), (Runs{{1, 2}}));
+  EXPECT_EQ(size(), 1);
+}
+
 TEST_F(ReverbStreams, ASessionsItemsAfterARefusedOneDoNotGoIn) {
   open_queue(1);
   Insert writer = session_stream();
@@ -491,6 +518,10 @@ TEST_F(ReverbStreams, ASessionNeedsANameAndItsItemsNumbers) {
   Insert misnamed = session_stream('G');
   EXPECT_TRUE(misnamed.call->is_paused());
   expect_refused(misnamed.call->finished().value(), StatusCode::kInvalidArgument, {"GGGG", "32"});
+  for (const std::string ordinal : {"0", "-1", "2x", "99999999999999999999"}) {
+    Insert misnumbered = session_stream('a', ordinal);
+    expect_refused(misnumbered.call->finished().value(), StatusCode::kInvalidArgument, {ordinal});
+  }
 }
 
 TEST_F(ReverbStreams, ASmallChunkDoesNotHoldItsMessage) {

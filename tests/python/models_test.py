@@ -1,12 +1,21 @@
 """The models of docs/models, checked by spin: each of their states."""
 
+import importlib.util
 import shutil
 import subprocess
 
 import pytest
 
-# A model, and the rule that it may be told to leave out.
-_MODELS = [("at_most_once", "LOSES_RUN")]
+# A model, and the rules that it may be told to leave out.
+_RULES = [
+    ("at_most_once", "LOSES_RUN"),
+    ("insert_once", "LOSES_NUMBERS"),
+    ("insert_once", "LOSES_TURNS"),
+    ("insert_once", "LOSES_ORDER"),
+    ("insert_once", "LOSES_AGE"),
+]
+# A model, and what it is checked with.
+_MODELS = [("at_most_once", ()), ("insert_once", ()), ("insert_once", ("JOURNAL",))]
 
 pytestmark = pytest.mark.skipif(
     shutil.which("spin") is None, reason="spin is not installed: make deps"
@@ -32,14 +41,29 @@ def check(root, folder, model, *defines):
     return done.stdout
 
 
-@pytest.mark.parametrize(("model", "rule"), _MODELS)
+@pytest.mark.parametrize(("model", "rule"), _RULES)
 def test_a_model_without_its_rule_is_found_wrong(root, tmp_path, model, rule):
     assert "assertion violated" in check(root, tmp_path, model, rule)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("model", [model for model, _ in _MODELS])
-def test_no_state_of_the_model_breaks_its_promise(root, tmp_path, model):
-    printed = check(root, tmp_path, model)
+@pytest.mark.parametrize(("model", "defines"), _MODELS)
+def test_no_state_of_the_model_breaks_its_promise(root, tmp_path, model, defines):
+    printed = check(root, tmp_path, model, *defines)
     assert "errors: 0" in printed, printed
     assert "Search not completed" not in printed, printed
+
+
+@pytest.mark.parametrize("model", ["at_most_once", "insert_once"])
+def test_the_runs_that_the_code_replays_are_the_models(root, request, model):
+    spec = importlib.util.spec_from_file_location(
+        "make_model_traces", root / "tests" / "data" / "make_model_traces.py"
+    )
+    maker = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(maker)
+    kept = (root / "tests" / "data" / "models" / f"{model}.txt").read_text()
+    runs = [block.splitlines() for block in kept.split("seed ")[1:]]
+    assert len(runs) == maker.RUNS
+    some = runs if request.config.getoption("--full") else runs[::15]
+    for seed, *events in some:
+        assert maker.run_of(model, int(seed)) == events, f"seed {seed}"

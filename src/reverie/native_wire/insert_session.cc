@@ -17,13 +17,15 @@ InsertSession::Call InsertSession::promote() {
   return current_;
 }
 
-void InsertSession::attach(const Call& call) {
+bool InsertSession::attach(const Call& call, std::uint64_t ordinal) {
   call->pause_reading();
   Call current;
   Call next;
   Call promoted;
   {
     MutexLock lock(mutex_);
+    if (ordinal != 0 && ordinal < newest_) return false;
+    newest_ = std::max(newest_, ordinal);
     current = current_;
     next = std::exchange(next_, call);
     promoted = promote();
@@ -32,6 +34,7 @@ void InsertSession::attach(const Call& call) {
   if (next) next->abort(taken_over);
   if (current) current->abort(taken_over);
   if (promoted) promoted->resume_reading();
+  return true;
 }
 
 void InsertSession::leave(const Call& call) {
@@ -47,7 +50,7 @@ void InsertSession::leave(const Call& call) {
 
 bool InsertSession::begin(std::uint64_t number) {
   MutexLock lock(mutex_);
-  if (in_.contains(number)) return true;
+  if (number < settled_below_ || in_.contains(number)) return true;
   ++under_way_;
   return false;
 }

@@ -4,7 +4,9 @@
 //     stream 2        items 3 4 5        3 is confirmed without a look at it; 4 and 5 go in
 //
 // A writer that sends items again numbers them (docs/decisions/0004). Only one stream of a session
-// inserts at a time: the next begins when what the one before left under way has been decided.
+// inserts at a time: the next begins when what the one before left under way has been decided. What
+// an old connection brings late does no harm: a stream that is older than one that was here is
+// refused, and a number that is settled never comes in again (docs/models/insert_once.pml).
 //
 // How much is remembered: of a session the items that its writer has not settled, as runs; of
 // sessions without a stream `idle_count_max`, each for `idle_time`. A writer that comes back later
@@ -37,12 +39,14 @@ class InsertSession {
   explicit InsertSession(NumberSet in = {}) : in_(std::move(in)) {}
 
   // Makes `call` the session's stream, and ends the one that it has. The call's reading is paused,
-  // and goes on when it is its turn: before the return, or later.
-  void attach(const Call& call);
+  // and goes on when it is its turn: before the return, or later. `ordinal` grows with each stream
+  // that the writer begins; 0 from a writer that does not tell. False, and nothing was done but the
+  // pause: a newer stream was here.
+  bool attach(const Call& call, std::uint64_t ordinal = 0);
   // The call has ended, and no insert of it is to begin.
   void leave(const Call& call);
 
-  // Whether the item is in already. Otherwise it is under way until note_done().
+  // Whether the item is in already, or settled. Otherwise it is under way until note_done().
   bool begin(std::uint64_t number);
   void note_done(std::uint64_t number, bool is_in);
   // The writer asks for no number below again. Returns whether that is news.
@@ -55,6 +59,7 @@ class InsertSession {
   Mutex mutex_;
   NumberSet in_ REVERIE_GUARDED_BY(mutex_);
   std::uint64_t settled_below_ REVERIE_GUARDED_BY(mutex_) = 0;
+  std::uint64_t newest_ REVERIE_GUARDED_BY(mutex_) = 0;  // ordinal of a stream
   std::size_t under_way_ REVERIE_GUARDED_BY(mutex_) = 0;
   Call current_ REVERIE_GUARDED_BY(mutex_);
   Call next_ REVERIE_GUARDED_BY(mutex_);

@@ -52,6 +52,26 @@ TEST(InsertSession, OfSeveralStreamsThatWaitTheLastIsMeant) {
   session.leave(third);
 }
 
+// A connection that broke may bring what it carried after the next one was there.
+TEST(InsertSession, AStreamThatIsOlderThanOneThatWasHereIsRefused) {
+  InsertSession session;
+  const auto second = std::make_shared<FakeServerCall>();
+  EXPECT_TRUE(session.attach(second, 2));
+  EXPECT_FALSE(session.begin(1));
+  session.note_done(1, true);
+  EXPECT_TRUE(session.settle(2)) << "the writer knows that 1 is in";
+  const auto first = std::make_shared<FakeServerCall>();
+  EXPECT_FALSE(session.attach(first, 1));
+  EXPECT_TRUE(first->is_paused());
+  EXPECT_FALSE(second->finished().has_value());
+  EXPECT_TRUE(session.begin(1)) << "not a second time";
+  session.leave(second);
+  const auto untold = std::make_shared<FakeServerCall>();
+  EXPECT_TRUE(session.attach(untold)) << "from a writer that does not tell its age";
+  EXPECT_FALSE(untold->is_paused());
+  session.leave(untold);
+}
+
 TEST(InsertSessions, OneWithoutAStreamIsRememberedForItsTime) {
   ManualClock clock;
   InsertSessions sessions(clock, /*idle_count_max=*/10, std::chrono::minutes(1));
@@ -102,8 +122,7 @@ TEST(InsertSessions, OneOfAStoreThatWasOpenedAgainKnowsWhatIsIn) {
   session->note_done(3, true);
   EXPECT_TRUE(session->settle(3));
   EXPECT_FALSE(session->settle(3)) << "no news";
-  EXPECT_FALSE(session->begin(2));
-  session->note_done(2, false);
+  EXPECT_TRUE(session->begin(2)) << "it is settled: nothing of it comes in any more";
   clock.advance(std::chrono::minutes(2));
   sessions.close(id(1));
   EXPECT_EQ(forgotten, (std::vector<std::string>{id(2)}));

@@ -52,6 +52,9 @@ struct PiecedMessage {
 // Metadata of an InsertStream whose items are numbered: the session, 32 hexadecimal digits. Reverb
 // knows neither it nor the fields above 3, and ignores them. See docs/decisions/0004.
 inline constexpr std::string_view kSessionName = "reverie-session";
+// How many streams of the session there were with this one, in decimals: what an old connection
+// brings late is told from what is new.
+inline constexpr std::string_view kStreamName = "reverie-stream";
 
 // The fields whose contents are an InsertStreamRequest's chunks: Reverb's, and ours, far from the
 // numbers that Reverb may give.

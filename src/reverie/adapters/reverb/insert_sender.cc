@@ -1,6 +1,7 @@
 #include "reverie/adapters/reverb/insert_sender.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "reverie/base/log.h"
@@ -57,14 +58,11 @@ class InsertSender::Stream final : public GrpcClientEvents,
   const std::shared_ptr<InsertSender> sender_;
 };
 
-InsertSender::InsertSender(std::string what, GrpcClient& client, TimerQueue& timers, Clock& clock,
-                           const Options& options)
+InsertSender::InsertSender(std::string what, CallWorld& world, const Options& options)
     : what_(std::move(what)),
       session_(name_of_session(options.seed)),
       retry_time_(options.retry_time),
-      client_(client),
-      timers_(timers),
-      clock_(clock),
+      world_(world),
       chunks_(Random(options.seed + 1).next()) {}
 
 void InsertSender::finish(Outcome& outcome) {
@@ -86,7 +84,7 @@ std::uint64_t InsertSender::insert(const InsertRequest& request, Done done) {
           window_.add(request.items, request.deadline, std::move(done), kept(request.table));
       first = made.first;
       if (request.deadline != TimePoint::max()) {
-        made.timer = timers_.schedule(
+        made.timer = world_.schedule(
             request.deadline,
             [self = shared_from_this(), first, count = request.items.size(), table = made.table] {
               self->cancel(first,
@@ -124,7 +122,7 @@ bool InsertSender::may_send() {
 }
 
 void InsertSender::cancel_timers() {
-  for (const auto& [timer, deadline] : window_.take_timers()) timers_.cancel(timer, deadline);
+  for (const auto& [timer, deadline] : window_.take_timers()) world_.cancel(timer, deadline);
 }
 
 // Sends what may be sent. One thread writes at a time, without the lock; what comes meanwhile it
@@ -188,12 +186,13 @@ void InsertSender::begin_stream() {
   is_stream_new_ = true;
   GrpcCallOptions options;
   options.is_waiting_for_ready = true;
-  const TimePoint now = clock_.now();
+  const TimePoint now = world_.now();
   if (broken_since_ == TimePoint::max()) broken_since_ = now;
   if (retry_time_ != Duration::max()) options.ready_time = broken_since_ + retry_time_ - now;
-  options.metadata = {{std::string(wire::kSessionName), session_}};
+  options.metadata = {{std::string(wire::kSessionName), session_},
+                      {std::string(wire::kStreamName), std::to_string(++stream_count_)}};
   stream_->call =
-      client_.start(std::string(wire::kServicePath) + "InsertStream", std::move(options), stream_);
+      world_.start(std::string(wire::kServicePath) + "InsertStream", std::move(options), stream_);
 }
 
 void InsertSender::drop_stream() {
@@ -203,7 +202,7 @@ void InsertSender::drop_stream() {
 
 void InsertSender::on_connected(const StreamPtr& stream) {
   MutexLock lock(mutex_);
-  if (stream_ == stream) progress_.since = clock_.now();
+  if (stream_ == stream) progress_.since = world_.now();
 }
 
 void InsertSender::on_response(const StreamPtr& stream,
@@ -254,7 +253,7 @@ void InsertSender::cancel(std::uint64_t request, const Status& status) {
 // A caller that cancels one request often cancels others next: one stream for all of that.
 void InsertSender::resume_soon() {
   if (std::exchange(is_resuming_, true)) return;
-  client_.loop().post([self = shared_from_this()] {
+  world_.post([self = shared_from_this()] {
     Outcome outcome;
     {
       MutexLock lock(self->mutex_);
@@ -285,7 +284,7 @@ void InsertSender::on_end(const StreamPtr& stream, const Status& status) {
     if (stream_ != stream) return;  // it was given up before
     const Progress progress = progress_;
     drop_stream();
-    const TimePoint now = clock_.now();
+    const TimePoint now = world_.now();
     const bool is_passing = status.ok() || status.code() == StatusCode::kUnavailable ||
                             status.code() == StatusCode::kCancelled;
     const bool has_lived = progress.since != TimePoint::max() && now - progress.since >= kLifeGood;
@@ -319,7 +318,7 @@ bool InsertSender::is_patient(TimePoint now) const {
 void InsertSender::try_later() {
   if (is_closed_ || retry_timer_ != 0) return;
   pause_ = pause_ == Duration::zero() ? kResendPauseMin : std::min(2 * pause_, kResendPauseMax);
-  retry_timer_ = timers_.schedule(clock_.now() + pause_, [self = shared_from_this()] {
+  retry_timer_ = world_.schedule(world_.now() + pause_, [self = shared_from_this()] {
     Outcome outcome;
     {
       MutexLock lock(self->mutex_);

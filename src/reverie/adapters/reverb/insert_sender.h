@@ -23,10 +23,9 @@
 #include <string_view>
 #include <vector>
 
+#include "reverie/adapters/reverb/call_world.h"
 #include "reverie/adapters/reverb/chunk_sender.h"
 #include "reverie/base/mutex.h"
-#include "reverie/base/timer_queue.h"
-#include "reverie/grpc/grpc_client.h"
 #include "reverie/native_wire/insert_window.h"
 #include "reverie/reverb_wire/requests.h"
 #include "reverie/service/replay_service.h"
@@ -45,8 +44,7 @@ class InsertSender final : public std::enable_shared_from_this<InsertSender> {
   };
 
   // What it is made with outlives it, until close(). `what` is named in errors: "table 't'".
-  InsertSender(std::string what, GrpcClient& client, TimerQueue& timers, Clock& clock,
-               const Options& options);
+  InsertSender(std::string what, CallWorld& world, const Options& options);
 
   // See ReplayService::insert. Names the request for cancel(), never 0. Requires at least one item.
   std::uint64_t insert(const InsertRequest& request, Done done);
@@ -92,9 +90,7 @@ class InsertSender final : public std::enable_shared_from_this<InsertSender> {
   const std::string what_;
   const std::string session_;
   const Duration retry_time_;
-  GrpcClient& client_;
-  TimerQueue& timers_;
-  Clock& clock_;
+  CallWorld& world_;
 
   // Only the thread that has set is_writing_ uses these.
   ChunkSender chunks_;
@@ -106,7 +102,8 @@ class InsertSender final : public std::enable_shared_from_this<InsertSender> {
   bool is_writing_ REVERIE_GUARDED_BY(mutex_) = false;
   StreamPtr stream_ REVERIE_GUARDED_BY(mutex_);
   Progress progress_ REVERIE_GUARDED_BY(mutex_);
-  bool is_stream_new_ REVERIE_GUARDED_BY(mutex_) = false;  // nothing was written on it
+  bool is_stream_new_ REVERIE_GUARDED_BY(mutex_) = false;      // nothing was written on it
+  std::uint64_t stream_count_ REVERIE_GUARDED_BY(mutex_) = 0;  // that were begun
   Duration pause_ REVERIE_GUARDED_BY(mutex_) = Duration::zero();
   std::uint64_t retry_timer_ REVERIE_GUARDED_BY(mutex_) = 0;
   bool is_resuming_ REVERIE_GUARDED_BY(mutex_) = false;  // a stream is about to be begun

@@ -36,7 +36,7 @@ class ScriptedServer {
                          MutexLock lock(mutex_);
                          calls_.push_back(call);
                          return std::make_shared<Events>(*this, calls_.size() - 1,
-                                                         call->info().metadata.back().second);
+                                                         call->info().metadata.front().second);
                        });
     addresses_ = server_.listen({"localhost:0"}).value();
   }

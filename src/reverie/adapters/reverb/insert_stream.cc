@@ -2,6 +2,7 @@
 #include "reverie/adapters/reverb/insert_stream.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <utility>
 
@@ -71,11 +72,22 @@ Ref<Chunk> packed(Ref<Chunk> chunk, CodecChoice choice, Allocator& allocator) {
                         std::move(encoded->storage), std::move(encoded->columns));
 }
 
-std::string session_of(const GrpcMetadata& metadata) {
+std::string value_of(const GrpcMetadata& metadata, std::string_view wanted) {
   for (const auto& [name, value] : metadata) {
-    if (name == wire::kSessionName) return value;
+    if (name == wanted) return value;
   }
   return {};
+}
+
+// 0 where the writer does not tell.
+Result<std::uint64_t> ordinal_of(const std::string& text) {
+  std::uint64_t ordinal = 0;
+  if (text.empty()) return ordinal;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ordinal);
+  if (error != std::errc() || end != text.data() + text.size() || ordinal == 0) {
+    return invalid_argument("'{}' is not the number of a session's stream; the first is 1", text);
+  }
+  return ordinal;
 }
 
 }  // namespace
@@ -86,16 +98,27 @@ Status reverb_no_table(std::string_view table) {
 
 InsertStream::InsertStream(std::shared_ptr<ReverbStore> store, std::shared_ptr<GrpcServerCall> call)
     : store_(std::move(store)), call_(std::move(call)) {
-  std::string id = session_of(call_->info().metadata);
+  std::string id = value_of(call_->info().metadata, wire::kSessionName);
   if (id.empty()) return;
-  if (!InsertSessions::is_id(id)) {
+  const auto refuse = [this](const Status& why) {
     call_->pause_reading();  // nothing is handed on before the end
-    call_->finish(invalid_argument("'{}' is not a session; it must be 32 hexadecimal digits", id));
+    call_->finish(why);
+  };
+  if (!InsertSessions::is_id(id)) {
+    refuse(invalid_argument("'{}' is not a session; it must be 32 hexadecimal digits", id));
+    return;
+  }
+  const auto ordinal = ordinal_of(value_of(call_->info().metadata, wire::kStreamName));
+  if (!ordinal.ok()) {
+    refuse(ordinal.status());
     return;
   }
   session_ = store_->sessions.open(id);
   session_id_ = std::move(id);
-  session_->attach(call_);
+  if (session_->attach(call_, *ordinal)) return;
+  session_ = nullptr;
+  store_->sessions.close(session_id_);
+  refuse(unavailable("a newer stream of this session has been here"));
 }
 
 InsertStream::~InsertStream() {

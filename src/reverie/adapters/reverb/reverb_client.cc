@@ -245,8 +245,7 @@ ReverbClient::Sender ReverbClient::make_sender(std::string what) {
   InsertSender::Options options;
   options.retry_time = retry_time_;
   options.seed = random_.next();
-  auto made =
-      std::make_shared<InsertSender>(std::move(what), *client_, timers_, Clock::system(), options);
+  auto made = std::make_shared<InsertSender>(std::move(what), world_, options);
   senders_by_number_.push_back(made);
   return {std::move(made), senders_by_number_.size()};
 }

@@ -100,6 +100,7 @@ class ReverbClient final : public ReplayService, private SampleChannel::Owner {
         retry_time_(options.retry_time),
         reads_packed_(options.reads_packed),
         timers_(Clock::system()),
+        world_(*client_, timers_, Clock::system()),
         random_(seed) {}
 
   Sender sender_of(std::string_view table, std::uint64_t writer);
@@ -136,6 +137,7 @@ class ReverbClient final : public ReplayService, private SampleChannel::Owner {
   const bool reads_packed_;
   const ForkGuard fork_guard_;
   TimerQueue timers_;
+  GrpcWorld world_;
 
   Mutex mutex_;
   Random random_ REVERIE_GUARDED_BY(mutex_);

@@ -142,8 +142,8 @@ void ReverbClient::ask(SampleChannel::Request request, RequestId follows) {
     if (channel->ask(request)) return keep(id, channel);
   }
   SampleChannel::Owner& owner = *this;
-  const auto channel = std::make_shared<SampleChannel>(owner, timers_, Clock::system());
-  channel->open(*client_, std::move(request), patient(),
+  const auto channel = std::make_shared<SampleChannel>(owner, world_);
+  channel->open(std::move(request), patient(),
                 /*is_only=*/client_->address_count() > 1);
   keep(id, channel);
 }

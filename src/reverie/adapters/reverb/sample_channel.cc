@@ -5,10 +5,9 @@
 
 namespace reverie {
 
-void SampleChannel::open(GrpcClient& client, Request request, GrpcCallOptions options,
-                         bool is_only) {
+void SampleChannel::open(Request request, GrpcCallOptions options, bool is_only) {
   const auto start = [&] {
-    return client.start(std::string(wire::kServicePath) + "SampleStream", std::move(options),
+    return world_.start(std::string(wire::kServicePath) + "SampleStream", std::move(options),
                         shared_from_this());
   };
   std::string message = request.message;
@@ -63,16 +62,16 @@ void SampleChannel::push(Request request) {
 void SampleChannel::watch_front() {
   answer_by_ = TimePoint::max();
   if (requests_.empty() || requests_.front().answer_max == Duration::max()) return;
-  answer_by_ = clock_.now() + requests_.front().answer_max;
+  answer_by_ = world_.now() + requests_.front().answer_max;
   watch(answer_by_);
 }
 
 // One timer for all requests: it looks again when the one that it was set for is answered.
 void SampleChannel::watch(TimePoint due) {
   if (watch_id_ != 0 && watch_due_ <= due) return;
-  if (watch_id_ != 0) timers_.cancel(watch_id_, watch_due_);
+  if (watch_id_ != 0) world_.cancel(watch_id_, watch_due_);
   watch_due_ = due;
-  watch_id_ = timers_.schedule(due, [weak = weak_from_this()] {
+  watch_id_ = world_.schedule(due, [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->on_watch();
   });
 }
@@ -81,7 +80,7 @@ void SampleChannel::on_watch() {
   MutexLock lock(mutex_);
   watch_id_ = 0;
   if (requests_.empty() || answer_by_ == TimePoint::max()) return;
-  if (clock_.now() < answer_by_) return watch(answer_by_);
+  if (world_.now() < answer_by_) return watch(answer_by_);
   give_up(deadline_exceeded("Deadline Exceeded"));
 }
 
@@ -129,7 +128,7 @@ void SampleChannel::on_end(const Status& status) {
     is_over_ = true;
     ended.swap(requests_);
     why = why_.ok() ? status : why_;
-    if (watch_id_ != 0) timers_.cancel(std::exchange(watch_id_, 0), watch_due_);
+    if (watch_id_ != 0) world_.cancel(std::exchange(watch_id_, 0), watch_due_);
   }
   owner_.on_over(self);
   for (Request& request : ended) request.done(request.call->finish(why));

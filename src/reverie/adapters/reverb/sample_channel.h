@@ -14,12 +14,11 @@
 #include <memory>
 #include <string>
 
+#include "reverie/adapters/reverb/call_world.h"
 #include "reverie/adapters/reverb/sample_call.h"
 #include "reverie/base/clock.h"
 #include "reverie/base/fork.h"
 #include "reverie/base/mutex.h"
-#include "reverie/base/timer_queue.h"
-#include "reverie/grpc/grpc_client.h"
 
 namespace reverie {
 
@@ -44,12 +43,11 @@ class SampleChannel final : public GrpcClientEvents,
     virtual void on_over(const std::shared_ptr<SampleChannel>& channel) = 0;
   };
 
-  // `owner`, `timers` and `clock` outlive the stream, which ends with the client at the latest.
-  SampleChannel(Owner& owner, TimerQueue& timers, Clock& clock)
-      : owner_(owner), timers_(timers), clock_(clock) {}
+  // `owner` and `world` outlive the stream, which ends with the client at the latest.
+  SampleChannel(Owner& owner, CallWorld& world) : owner_(owner), world_(world) {}
 
   // Begins the stream with its first request, and with `is_only` its last. Once.
-  void open(GrpcClient& client, Request request, GrpcCallOptions options, bool is_only);
+  void open(Request request, GrpcCallOptions options, bool is_only);
   // Sends a request: to a channel where none waits, or behind `follows` if that is the last that
   // does. False, and `request` as it was, when that is not so, or the stream takes no more: it is
   // over, or another process' before a fork.
@@ -71,8 +69,7 @@ class SampleChannel final : public GrpcClientEvents,
   void give_up(Status why) REVERIE_REQUIRES(mutex_);
 
   Owner& owner_;
-  TimerQueue& timers_;
-  Clock& clock_;
+  CallWorld& world_;
   const ForkGuard fork_guard_;
 
   Mutex mutex_;
