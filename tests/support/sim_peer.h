@@ -29,7 +29,7 @@ class SimPeer : public sim::Node, public PeerEffects {
   }
 
   PeerCore& peer() { return *peer_; }
-  TimePoint now() const { return network_.now(); }
+  TimePoint now() const { return network_.now(node_); }
   void listen(const std::string& address) {
     network_.listen(node_, address);
     peer_->add_address(address);

@@ -10,6 +10,8 @@ Network::Network(std::uint64_t seed, NetworkOptions options) : random_(seed), op
 NodeId Network::add(Node* node) {
   nodes_.push_back(node);
   lives_.push_back(1);
+  clocks_.emplace_back();
+  pauses_.emplace_back();
   return nodes_.size() - 1;
 }
 
@@ -27,8 +29,25 @@ void Network::push(TimePoint when, Event event) {
   events_.emplace(std::pair(when.ns, next_event_++), std::move(event));
 }
 
+TimePoint Network::now(NodeId node) const {
+  const NodeClock& clock = clocks_[node];
+  if (clock.rate == 1.0) return now_ + clock.ahead;
+  return TimePoint{static_cast<std::int64_t>(static_cast<double>(now_.ns) * clock.rate)} +
+         clock.ahead;
+}
+
 void Network::at(NodeId node, TimePoint when, std::function<void()> run) {
-  push(std::max(when, now_), {node, lives_[node], "wake", 0, 0, std::move(run)});
+  TimePoint there = now_;
+  if (const Duration left = when - now(node); left > Duration::zero()) {
+    const double rate = clocks_[node].rate;
+    // Rounded up: its clock then shows `when`, or a nanosecond more.
+    there =
+        now_ +
+        (rate == 1.0
+             ? left
+             : Duration(static_cast<std::int64_t>(static_cast<double>(left.count()) / rate) + 1));
+  }
+  push(there, {node, lives_[node], "wake", 0, 0, std::move(run)});
 }
 
 void Network::kill(NodeId node) {
@@ -40,6 +59,13 @@ void Network::kill(NodeId node) {
   ++lives_[node];
   nodes_[node] = nullptr;
   std::erase_if(listeners_, [&](const auto& entry) { return entry.second == node; });
+}
+
+void Network::end_half_open() {
+  for (auto& [end, side] : sides_) {
+    const auto other = sides_.find(end ^ 1u);
+    if (side.is_open && other != sides_.end() && !other->second.is_open) deliver_end(end);
+  }
 }
 
 void Network::replace(NodeId id, Node* node) {
@@ -102,7 +128,7 @@ void Network::send(EndId end, std::vector<std::byte> bytes) {
   if (side.is_swallowed) return;
   const bool is_cut = random_.uniform() < options_.cut_share;
   if (is_cut) bytes.resize(random_.below(bytes.size() + 1));
-  side.last_arrival = std::max(side.last_arrival, now_ + delay());
+  side.last_arrival = std::max(side.last_arrival, now_ + delay()) + pauses_[to];
   const std::size_t size = bytes.size();
   const EndId theirs = end ^ 1u;
   push(side.last_arrival,

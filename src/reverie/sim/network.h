@@ -8,8 +8,9 @@
 // What can go wrong, by draws of the seed: bytes take their time; a stream is cut behind any byte,
 // and its two ends learn of it at different times, or while bytes of theirs are still on their way
 // on a newer stream; a partition, in one direction or both, swallows what is sent, and says
-// nothing; a node dies, and may come back as another run of itself. Within a stream order is kept,
-// as TCP keeps it: loss, repetition and reordering come from streams that follow each other.
+// nothing; a node dies, and may come back as another run of itself; a node reads slowly, or its
+// clock is ahead and runs fast. Within a stream order is kept, as TCP keeps it: loss, repetition
+// and reordering come from streams that follow each other, of which an older one may arrive last.
 //
 // The same seed gives the same run: trace() is a hash of every event, in order.
 #pragma once
@@ -51,12 +52,20 @@ struct NetworkOptions {
   double cut_share = 0.0;    // of what is sent cuts its stream
 };
 
+// What a node takes for the time: `ahead` of the network's, and `rate` times as fast.
+struct NodeClock {
+  Duration ahead{};
+  double rate = 1.0;
+};
+
 // Not thread-safe.
 class Network {
  public:
   Network(std::uint64_t seed, NetworkOptions options);
 
   TimePoint now() const { return now_; }
+  // As the node's clock shows it.
+  TimePoint now(NodeId node) const;
   Random& random() { return random_; }
   std::uint64_t trace() const { return trace_; }
   void set_options(NetworkOptions options) { options_ = options; }
@@ -71,10 +80,18 @@ class Network {
   // From now on what `from` sends to `to` is lost, unseen.
   void partition(NodeId from, NodeId to) { cut_off_.insert({from, to}); }
   void heal() { cut_off_.clear(); }
+  // As a keepalive does: a stream of which one end is closed ends at the other too, though a
+  // partition has swallowed the word.
+  void end_half_open();
+  // Kept over the node's deaths. Before anything is asked for at a time of it.
+  void set_clock(NodeId node, NodeClock clock) { clocks_[node] = clock; }
+  // What arrives is read so much behind what arrived before it on the same stream; zero: at once.
+  void slow_down(NodeId node, Duration pause) { pauses_[node] = pause; }
 
   EndId connect(NodeId from, const std::string& address);
   void send(EndId end, std::vector<std::byte> bytes);
   void close(EndId end);
+  // `when` is a time of the node's clock.
   void at(NodeId node, TimePoint when, std::function<void()> run);
 
   // Runs one event. False without one.
@@ -110,6 +127,8 @@ class Network {
   EndId next_end_ = 2;
   std::vector<Node*> nodes_;
   std::vector<std::uint64_t> lives_;
+  std::vector<NodeClock> clocks_;
+  std::vector<Duration> pauses_;
   std::map<std::string, NodeId> listeners_;
   std::map<EndId, Side> sides_;
   std::set<std::pair<NodeId, NodeId>> cut_off_;
