@@ -2,7 +2,8 @@
 
 For each server and size of item: items a second that 8 client processes insert, and sample, and
 what the server's process spends of a CPU on each. Then the same with our clients on our server.
-All in one run, the servers taking turns.
+All in one run, the servers taking turns. Beside it stands what the kernel alone asks for moving an
+item of 40 kB through as many sockets (``loopback.py``): no server spends less.
 
 Needs both libraries: ``make .venv-reverb/made build``, then
 
@@ -18,6 +19,7 @@ import time
 from types import ModuleType
 
 import numpy as np
+from loopback import bare_server_us
 from processes import cpu_s, start
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -145,7 +147,10 @@ def main(seconds: float, rounds: int) -> None:
         assert child.stdout.readline() == "imported\n"
     pairs = [("reverb", "reverb"), ("reverie", "reverb"), ("reverie", "reverie")]
     found: dict[tuple[str, str, str, str], list[list[float]]] = {}
+    bare: dict[str, list[float]] = {"write": [], "read": []}
     for _ in range(rounds):
+        for name, costs in bare.items():
+            costs.append(bare_server_us(name, seconds, CLIENTS)[0])
         for size in SIZES:
             for name in ("write", "read"):
                 for server, client in pairs:
@@ -161,6 +166,12 @@ def main(seconds: float, rounds: int) -> None:
         rates = f"{statistics.median(rate):.0f} ({rate[0]:.0f} to {rate[-1]:.0f})"
         costs = f"{statistics.median(cost):.1f} ({cost[0]:.1f} to {cost[-1]:.1f})"
         print(f"{size:7}{name:7}{server:9}{client:9}{rates:29}{costs}")
+    for name, kernel in bare.items():
+        theirs = statistics.median(cost for _, cost in found["40 kB", name, "reverb", "reverb"])
+        print(
+            f"40 kB  {name:7}the kernel alone: {statistics.median(kernel):.1f} us "
+            f"({min(kernel):.1f} to {max(kernel):.1f}); a third of dm-reverb's: {theirs / 3:.1f}"
+        )
 
 
 if __name__ == "__main__":

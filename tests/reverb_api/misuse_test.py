@@ -226,7 +226,8 @@ def structured(reverb, table, serve):
         step = reverb.structured.create_reference_step(leaves)
         return client.structured_writer([reverb.structured.create_config(pattern(step), name)])
 
-    return make
+    yield make
+    gc.collect()  # a writer in the traceback of an error ends before its server does
 
 
 def test_a_pattern_has_rows_and_a_table(structured):
