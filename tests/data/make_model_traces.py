@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "tests" / "data" / "models"
-RUNS = 150
+RUNS = 60
 # The first words of the lines that a fault leaves behind.
 FAULTS = {
     "at_most_once": {"cut", "restart", "silence"},
