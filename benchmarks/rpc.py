@@ -1,11 +1,13 @@
-"""Calls between two processes of one host: how long, how many a second, how fast arrays go.
+"""Calls between processes of one host: how long, how many a second, how fast arrays go.
 
-Usage: rpc.py [--seconds S] [--large-mb MB]
+Usage: rpc.py [--seconds S] [--large-mb MB] [--peers N] [WAY ...]
 
-A closed loop from Python to a Python function in another process, through shared memory,
-over a Unix socket and over TCP.
-As the measure beside it: the same question and answer, one byte each, over a bare socket of the
-same kind between two Python processes, which is what the system alone takes.
+A closed loop from Python to a Python function in another process, through shared memory ("shm"),
+over a Unix socket ("unix") and over TCP ("tcp"). As the measure beside it: the same question and
+answer, one byte each, over a bare socket of the same kind between two Python processes, and a copy
+of the same array within one process, which is what the system alone takes. Then what belongs to no
+way: batches, two pairs of processes at once, idle peers, a server that starts late, many peers.
+`build/release/benchmarks/rpc_bench` is the same from C++.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import numpy as np
@@ -25,13 +28,37 @@ import reverie
 
 _SERVER = """
 import sys
+import numpy as np
 import reverie
-rpc = reverie.Rpc("server", transports=[sys.argv[1]])
+own = {}
+def copy(array):
+    mine = own.setdefault(array.nbytes, np.ones_like(array))
+    np.copyto(mine, array)
+rpc = reverie.Rpc("server", transports=sys.argv[1].split(","))
 rpc.define("nothing", lambda: None)
 rpc.define("take", lambda array: None)
-rpc.define("echo", lambda array: array)
+rpc.define("copy", copy)
+rpc.define("one", lambda row: row)
+rpc.define("batch", lambda rows: rows, batch_size=32, dynamic_batching=True)
 print(rpc.listen(sys.argv[2]), flush=True)
 sys.stdin.read()
+"""
+
+_CALLER = """
+import statistics, sys, time
+import reverie
+rpc = reverie.Rpc(transports=sys.argv[1].split(","))
+rpc.connect(sys.argv[2])
+rpc.sync("server", "nothing")
+print("ready", flush=True)
+sys.stdin.readline()
+times = []
+end = time.perf_counter() + float(sys.argv[3])
+while (begin := time.perf_counter()) < end:
+    rpc.sync("server", "nothing")
+    times.append((time.perf_counter() - begin) * 1e6)
+times = sorted(times[len(times) // 10 :])
+print(statistics.median(times), times[len(times) * 99 // 100], flush=True)
 """
 
 _BARE = """
@@ -48,6 +75,21 @@ while (got := peer.recv(1)):
     peer.sendall(got)
 """
 
+_MANY = """
+import sys, time
+import reverie
+peers = []
+for i in range(int(sys.argv[3])):
+    peers.append(reverie.Rpc(f"peer{i}", transports=sys.argv[1].split(",")))
+    peers[-1].connect(sys.argv[2])
+    if i < int(sys.argv[3]) - 1:
+        peers[-1].sync("server", "nothing")
+begin = time.perf_counter()
+peers[-1].sync("server", "nothing")
+print(time.perf_counter() - begin, flush=True)
+sys.stdin.read()
+"""
+
 
 def started(program: str, *arguments: str) -> tuple[subprocess.Popen[str], str]:
     """A process of ours, and its first line."""
@@ -59,6 +101,17 @@ def started(program: str, *arguments: str) -> tuple[subprocess.Popen[str], str]:
     )
     assert process.stdout is not None
     return process, process.stdout.readline().strip()
+
+
+def ended(process: subprocess.Popen[str]) -> None:
+    """Kill a process of ours."""
+    process.kill()
+    process.wait()
+
+
+def address_of(way: str, folder: str, name: str = "rpc") -> str:
+    """Where a server listens."""
+    return "127.0.0.1:0" if way == "tcp" else f"unix:{folder}/{name}.sock"
 
 
 def latencies_us(call: object, seconds: float) -> list[float]:
@@ -80,62 +133,181 @@ def shown(times: list[float]) -> str:
     )
 
 
-def bare(kind: str, folder: str, seconds: float) -> None:
+def cpu_s(pid: int) -> float:
+    """The processor time of a process and its threads."""
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_bytes(pid: int) -> int:
+    """The memory of a process."""
+    with open(f"/proc/{pid}/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def bare(way: str, folder: str, seconds: float) -> None:
     """What a socket alone takes."""
-    process, address = started(_BARE, kind, f"{folder}/bare.sock")
-    with socket.socket(socket.AF_UNIX if kind == "unix" else socket.AF_INET) as peer:
-        peer.connect(address if kind == "unix" else ("127.0.0.1", int(address)))
-        if kind == "tcp":
+    process, address = started(_BARE, way, f"{folder}/bare.sock")
+    with socket.socket(socket.AF_UNIX if way == "unix" else socket.AF_INET) as peer:
+        peer.connect(address if way == "unix" else ("127.0.0.1", int(address)))
+        if way == "tcp":
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
         def call() -> None:
             peer.sendall(b"x")
             peer.recv(1)
 
-        print(f"{kind:5} bare socket, 1 byte    {shown(latencies_us(call, seconds))}")
+        print(f"{way:5} bare socket, 1 byte    {shown(latencies_us(call, seconds))}")
     process.wait()
 
 
-def measure(kind: str, folder: str, seconds: float, large_mb: int) -> None:
+def bound(sizes: list[int], seconds: float) -> None:
+    """What a copy within one thread takes."""
+    for megabytes in sizes:
+        array = np.ones(megabytes << 20, np.uint8)
+        own = np.ones_like(array)
+        times = latencies_us(lambda a=array, o=own: np.copyto(o, a), seconds)
+        rate = array.nbytes / statistics.median(times) / 1e3
+        print(f"bound {megabytes:4} MB copied once   {rate:6.2f} GB/s")
+
+
+def measure(way: str, folder: str, seconds: float, large_mb: int) -> None:
     """All figures of one kind of connection."""
-    address = "127.0.0.1:0" if kind == "tcp" else f"unix:{folder}/rpc.sock"
-    process, address = started(_SERVER, kind, address)
-    with reverie.Rpc("client", transports=[kind]) as rpc:
+    process, address = started(_SERVER, way, address_of(way, folder))
+    with reverie.Rpc("client", transports=[way]) as rpc:
         rpc.connect(address)
         rpc.sync("server", "nothing")
         times = latencies_us(lambda: rpc.sync("server", "nothing"), seconds)
-        print(f"{kind:5} sync call without work {shown(times)}")
+        print(f"{way:5} sync call without work {shown(times)}")
         count = 0
+        spent = cpu_s(os.getpid()), cpu_s(process.pid)
         begin = time.perf_counter()
         while time.perf_counter() - begin < seconds:
             for future in [rpc.async_("server", "nothing") for _ in range(1000)]:
                 future.result()
             count += 1000
         rate = count / (time.perf_counter() - begin)
-        print(f"{kind:5} async calls, 1000 at once  {rate:8.0f} calls/s")
+        mine, theirs = cpu_s(os.getpid()) - spent[0], cpu_s(process.pid) - spent[1]
+        print(
+            f"{way:5} async calls, 1000 at once  {rate:8.0f} calls/s; processor time of a call: "
+            f"{mine / count * 1e6:.1f} us here, {theirs / count * 1e6:.1f} us there"
+        )
         for megabytes in (1, large_mb):
             array = np.ones(megabytes << 20, np.uint8)
-            times = latencies_us(lambda a=array: rpc.sync("server", "take", a), seconds)
-            rate = array.nbytes / statistics.median(times) / 1e3
-            print(
-                f"{kind:5} {megabytes:4} MB there           {rate:6.2f} GB/s ({len(times)} calls)"
-            )
-    process.kill()
-    process.wait()
+            for function in ("take", "copy"):
+                for _ in range(3):
+                    rpc.sync("server", function, array)
+
+                def send(a: np.ndarray = array, f: str = function) -> None:
+                    rpc.sync("server", f, a)
+
+                times = latencies_us(send, seconds)
+                rate = array.nbytes / statistics.median(times) / 1e3
+                what = "handed over" if function == "take" else "and copied there"
+                print(
+                    f"{way:5} {megabytes:4} MB {what:18} {rate:6.2f} GB/s ({len(times)} calls, "
+                    f"{rpc.debug_info()['peers'][0]['transport']})"
+                )
+        row = np.ones(4096, np.uint8)
+        rates = {}
+        for function in ("one", "batch"):
+            count = 0
+            begin = time.perf_counter()
+            while time.perf_counter() - begin < seconds:
+                for future in [rpc.async_("server", function, row) for _ in range(32)]:
+                    future.result()
+                count += 32
+            rates[function] = count / (time.perf_counter() - begin)
+        print(
+            f"{way:5} 32 calls of 4 KB at once: one by one {rates['one']:.0f} calls/s, "
+            f"in batches {rates['batch']:.0f}"
+        )
+        # An idle peer: neither this process nor the server has anything to do.
+        time.sleep(0.2)
+        spent = cpu_s(os.getpid()), cpu_s(process.pid)
+        time.sleep(2.0)
+        mine, theirs = cpu_s(os.getpid()) - spent[0], cpu_s(process.pid) - spent[1]
+        print(f"{way:5} idle: {mine / 2:.1%} of a core here, {theirs / 2:.1%} there")
+    ended(process)
+
+
+def pairs(way: str, folder: str, seconds: float) -> None:
+    """Two pairs of processes that call at the same time."""
+    servers = [started(_SERVER, way, address_of(way, folder, f"pair{i}")) for i in range(2)]
+    callers = [started(_CALLER, way, address, str(seconds))[0] for _, address in servers]
+    for caller in callers:
+        assert caller.stdin is not None
+        caller.stdin.write("\n")
+        caller.stdin.flush()
+    for caller in callers:
+        assert caller.stdout is not None
+        p50, p99 = (float(text) for text in caller.stdout.readline().split())
+        print(f"{way:5} 4 busy processes       p50 {p50:6.1f} us, p99 {p99:6.1f} us")
+        caller.wait()
+    for process, _ in servers:
+        ended(process)
+
+
+def late(way: str, folder: str) -> None:
+    """How long after a server is up a call is answered that waits for it."""
+    with socket.socket() as chosen:
+        chosen.bind(("127.0.0.1", 0))
+        port = chosen.getsockname()[1]
+    address = f"127.0.0.1:{port}" if way == "tcp" else address_of(way, folder, "late")
+    with reverie.Rpc("client", transports=[way]) as rpc:
+        rpc.connect(address)
+        answered = threading.Event()
+        at = [0.0]
+
+        def done(_: object, error: object) -> None:
+            assert error is None, error
+            at[0] = time.perf_counter()
+            answered.set()
+
+        rpc.async_callback("server", "nothing", done)
+        time.sleep(1.5)
+        process, _ = started(_SERVER, way, address)
+        up = time.perf_counter()
+        assert answered.wait(60.0)
+        after_ms = max(0.0, at[0] - up) * 1e3
+        print(f"{way:5} first call of a late server {after_ms:6.1f} ms after it is up")
+    ended(process)
+
+
+def many(way: str, folder: str, count: int) -> None:
+    """Many peers at one listener."""
+    process, address = started(_SERVER, way, address_of(way, folder, "many"))
+    before = resident_bytes(process.pid)
+    others, first = started(_MANY, way, address, str(count))
+    taken = (resident_bytes(process.pid) - before) / count
+    print(
+        f"{way:5} {count} peers: first call of the last {float(first) * 1e3:.1f} ms, "
+        f"{taken / 1024:.1f} KiB a peer at the listener"
+    )
+    ended(others)
+    ended(process)
 
 
 def main() -> None:
     """Prints a line a figure."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("ways", nargs="*", default=["shm", "unix", "tcp"])
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--large-mb", type=int, default=128)
+    parser.add_argument("--peers", type=int, default=1000)
     arguments = parser.parse_args()
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    bound([1, arguments.large_mb], arguments.seconds)
     with tempfile.TemporaryDirectory() as folder:
-        for kind in ("shm", "unix", "tcp"):
-            if kind != "shm":
-                bare(kind, folder, arguments.seconds)
-            measure(kind, folder, arguments.seconds, arguments.large_mb)
+        for way in arguments.ways:
+            if way != "shm":
+                bare(way, folder, arguments.seconds)
+            measure(way, folder, arguments.seconds, arguments.large_mb)
+            pairs(way, folder, arguments.seconds)
+            late(way, folder)
+            if arguments.peers > 0:
+                many(way, folder, arguments.peers)
 
 
 if __name__ == "__main__":

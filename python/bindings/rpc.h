@@ -65,11 +65,13 @@ class RpcPeer {
 
  private:
   // What a handler, if there is one, makes of the request; invalid once it is answered.
-  nb::object serve(const Request& request, nb::handle handler);
-  Payload encode_arguments(nb::handle args, nb::handle kwargs, bool lends);
+  nb::object serve(Request request, nb::handle handler);
+  // Refers to large arrays: no thread may change them until the payload has been copied or sent.
+  Payload encode_arguments(nb::handle args, nb::handle kwargs);
 
   ForkGuard fork_guard_;
   std::shared_ptr<ServingQueue> tasks_ = std::make_shared<ServingQueue>();
+  const PendingCall::SharedTold told_;  // hands calls that are done to the tasks
   const std::shared_ptr<Peer> peer_;
   LeafReader reader_;
   std::unordered_map<const PendingCall*, std::vector<nb::object>> callbacks_;

@@ -399,7 +399,7 @@ bool ValueEncoder::encode_array(PyObject* value) {
     const nb::object kept = local.keep.is_valid() ? local.keep
                             : near.is_valid()     ? near
                                                   : nb::borrow(value);
-    writer_.lent_tensor(local.dtype, local.shape, bytes, maker, lend(kept));
+    writer_.lent_tensor(local.dtype, local.shape, bytes, maker, lend(kept), /*may_change=*/true);
   } else {
     // Copied while the interpreter's lock may be released: the array stays.
     const nb::object held = nb::borrow(value);

@@ -170,7 +170,7 @@ class Rpc(ProcessBound):
         self._insecure = _checks.flag("insecure", insecure)
         self._name = f"{create_uid()}-{create_uid()}"
         self._timeout_s = 120.0
-        self._transports: tuple[str, ...] = ("unix", "tcp")
+        self._transports: tuple[str, ...] = ("shm", "unix", "tcp")
         self._made: rpc.Rpc | None = None
         self._making = threading.Lock()
 

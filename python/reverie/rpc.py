@@ -51,7 +51,7 @@ class Rpc(ProcessBound, Closing):
         insecure: lets a peer without a token or ``tls`` listen where other machines can reach it.
         transports: which of ``"shm"``, ``"unix"`` and ``"tcp"`` are used; the first that leads to a
             peer is. Shared memory needs both peers to say so, begins with a Unix socket and falls
-            back to it. It is faster where there is a core for each peer, and slower where not.
+            back to it.
         max_threads: how many handlers and callbacks may run at the same time.
         max_pending_calls: calls without an answer; one more is refused.
         dead_after_s: a peer that is silent or out of reach for this long is dead: its calls fail.
@@ -75,7 +75,7 @@ class Rpc(ProcessBound, Closing):
         tls: PeerTls | None = None,
         timeout_s: float | None = 120.0,
         insecure: bool = False,
-        transports: Sequence[str] = ("unix", "tcp"),
+        transports: Sequence[str] = ("shm", "unix", "tcp"),
         max_threads: int = 32,
         max_pending_calls: int = 65_536,
         dead_after_s: float = 1.5,

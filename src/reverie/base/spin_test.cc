@@ -18,7 +18,7 @@ class SpinTest : public ::testing::Test {
     bool has_looked = false;
     EXPECT_FALSE(spinner_.look(clock_, [&] {
       has_looked = true;
-      clock_.advance(Spinner::kLookMax);
+      clock_.advance(std::chrono::microseconds(5));
       return false;
     }));
     return has_looked;
@@ -59,6 +59,26 @@ TEST_F(SpinTest, AFindIsLookedForAgainTheNextTime) {
   ASSERT_TRUE(looks_in_vain());
   EXPECT_FALSE(looks_in_vain());
   EXPECT_TRUE(looks_in_vain()) << "the count began anew";
+}
+
+// Another thread had the core meanwhile, whether what was looked for came or not.
+TEST_F(SpinTest, AThreadThatLostItsCoreSleepsAtOnceForLong) {
+  for (const bool comes : {false, true}) {
+    SCOPED_TRACE(comes);
+    for (const int skips : {64, 128, 256, 512, 1024, 1024}) {
+      int polls = 0;
+      EXPECT_EQ(spinner_.look(clock_,
+                              [&] {
+                                clock_.advance(std::chrono::microseconds(polls == 3 ? 4000 : 1));
+                                return ++polls > 4 && comes;
+                              }),
+                false);
+      ASSERT_GT(polls, 0);
+      for (int i = 0; i < skips; ++i) ASSERT_FALSE(finds()) << "wait " << i << " of " << skips;
+    }
+    ASSERT_TRUE(finds()) << "there is a core again";
+    ASSERT_TRUE(finds());
+  }
 }
 
 TEST_F(SpinTest, WhatAlwaysComesSoonIsAlwaysLookedFor) {

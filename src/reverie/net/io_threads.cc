@@ -88,6 +88,7 @@ void IoLoop::run() {
 
 // Whether something came, and was done, before it was time to sleep.
 bool IoLoop::look() {
+  if (watch_ != nullptr && watch_->is_covered()) return drain();
   {
     MutexLock lock(mutex_);
     is_looking_ = true;

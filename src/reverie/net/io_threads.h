@@ -37,6 +37,8 @@ class LoopWatch {
   virtual ~LoopWatch() = default;
   // Does what is to be done there now; false if nothing is.
   virtual bool look() = 0;
+  // Whether another thread polls it meanwhile, so that this one need not.
+  virtual bool is_covered() const { return false; }
   // From here on another thread, or a descriptor, has to wake this one.
   virtual void before_sleep() = 0;
   virtual void after_sleep() = 0;

@@ -69,12 +69,14 @@ Result<std::shared_ptr<ArenaBlock>> SharedArena::allocate(std::size_t size_bytes
   range.size_bytes = size_bytes;
   {
     MutexLock lock(mutex_);
+    if (is_retired_) return failed_precondition("the arena is retired; make a new one");
     const std::size_t alignment =
         size_bytes >= kPageAlignedMin ? kArenaPageBytes : ArenaSpace::kUnit;
-    const std::optional<std::size_t> begin =
-        size_bytes < memory_.bytes().size()
-            ? space_.take(size_bytes + kBlockHeaderBytes, kBlockHeaderBytes, alignment)
-            : std::nullopt;
+    std::optional<std::size_t> begin;
+    if (size_bytes < memory_.bytes().size()) {
+      const std::size_t whole = (size_bytes + alignment - 1) / alignment * alignment;
+      begin = space_.take(whole + kBlockHeaderBytes, kBlockHeaderBytes, alignment);
+    }
     if (!begin) {
       return resource_exhausted(
           "no {} bytes in one piece are free in an arena of {}, of which {} are in use; wait until "
@@ -101,6 +103,11 @@ void SharedArena::free(const ArenaRange& range) {
   space_.give_back(static_cast<std::size_t>(range.offset) - kBlockHeaderBytes);
 }
 
+void SharedArena::retire() {
+  MutexLock lock(mutex_);
+  is_retired_ = true;
+}
+
 std::size_t SharedArena::used_bytes() const {
   MutexLock lock(mutex_);
   return space_.used_bytes();
@@ -108,6 +115,7 @@ std::size_t SharedArena::used_bytes() const {
 
 void SharedArena::trim() {
   MutexLock lock(mutex_);
+  if (is_retired_) return;
   const std::size_t end = (space_.used_end() + kArenaPageBytes - 1) / kArenaPageBytes;
   const std::size_t kept = end * kArenaPageBytes;
   if (kept >= high_end_) return;
@@ -195,6 +203,7 @@ Result<std::shared_ptr<const ArenaView>> ArenaView::open(int fd, std::uint64_t i
         "shared memory of {} bytes says that it is arena {:x} of {} bytes; arena {:x} was expected",
         size, header.id, header.size_bytes, id);
   }
+  memory.close_fd();
   return std::shared_ptr<const ArenaView>(new ArenaView(std::move(memory), id));
 }
 

@@ -112,6 +112,9 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
 
   // Not zeroed. RESOURCE_EXHAUSTED when no free part is large enough, INVALID_ARGUMENT for 0 bytes.
   Result<std::shared_ptr<ArenaBlock>> allocate(std::size_t size_bytes);
+  // From here on allocate() gives FAILED_PRECONDITION: no block takes the place of one that is
+  // free, so what readers map stays as it is.
+  void retire();
   // In use, headers included.
   std::size_t used_bytes() const;
   // Gives the memory behind the last block that is in use back to the system.
@@ -132,6 +135,7 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
   std::uint64_t next_generation_ REVERIE_GUARDED_BY(mutex_) = 1;
   // Memory before it was written to; memory behind it costs a page fault at each first touch.
   std::size_t touched_end_ REVERIE_GUARDED_BY(mutex_) = kArenaPageBytes;
+  bool is_retired_ REVERIE_GUARDED_BY(mutex_) = false;
   std::size_t high_end_ REVERIE_GUARDED_BY(mutex_) = kArenaPageBytes;  // of blocks since trim()
 };
 
@@ -169,8 +173,9 @@ class ArenaLeases {
 class ArenaView {
  public:
   // Maps the arena that `fd`, which stays the caller's, leads to; the connection said that its id
-  // is `id`. With kCopyOnWrite its bytes may be changed here, which the owner does not see.
-  // INVALID_ARGUMENT for what is no such arena.
+  // is `id`. With kCopyOnWrite the bytes of blocks of a page and more may be changed here, which
+  // the owner does not see: no other block shares their pages. INVALID_ARGUMENT for what is no such
+  // arena.
   static Result<std::shared_ptr<const ArenaView>> open(
       int fd, std::uint64_t id, SharedMemory::Mapping mapping = SharedMemory::Mapping::kReadOnly);
 

@@ -109,9 +109,13 @@ SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
   return *this;
 }
 
+void SharedMemory::close_fd() {
+  if (fd_ >= 0) close(std::exchange(fd_, -1));
+}
+
 SharedMemory::~SharedMemory() {
   if (data_ != nullptr) munmap(data_, size_bytes_);
-  if (fd_ >= 0) close(fd_);
+  close_fd();
 }
 
 }  // namespace reverie

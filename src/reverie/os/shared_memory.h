@@ -42,6 +42,8 @@ class SharedMemory {
   Status write(std::size_t offset, std::span<const std::byte> from) const;
   // To be handed over; closed with this object. Not inherited by programs that are executed.
   int fd() const { return fd_; }
+  // Closes it; the bytes stay mapped. From then on fd() is -1, and nothing may need it.
+  void close_fd();
   // A descriptor of the same memory by which it can be read and not written; the caller closes it.
   // From then on no other user of this machine can open it to write. UNAVAILABLE without /proc.
   Result<int> make_read_only_fd() const;

@@ -14,6 +14,7 @@ constexpr std::size_t kDirectMin = std::size_t{32} << 10;
 constexpr std::size_t kHeadStart = std::size_t{64} << 10;
 // Smaller bulk is not worth memory that is kept.
 constexpr std::size_t kLargeBulk = std::size_t{1} << 20;
+constexpr std::byte kInArena{1};
 
 template <typename T>
 void put(std::byte* to, T value) {
@@ -28,16 +29,18 @@ T get(const std::byte* from) {
 }
 
 bool is_known(std::uint8_t kind) {
-  return (kind >= 1 && kind <= 12) || (kind >= 16 && kind <= 21);
+  return (kind >= 1 && kind <= 14) || (kind >= 16 && kind <= 21);
 }
 
 }  // namespace
 
 std::array<std::byte, kFrameHeaderBytes> encode_frame_header(const FrameHeader& header,
-                                                             const Message& message) {
+                                                             const Message& message,
+                                                             bool is_in_arena) {
   std::array<std::byte, kFrameHeaderBytes> bytes{};
   std::memcpy(bytes.data(), kMagic.data(), kMagic.size());
   put(&bytes[4], static_cast<std::uint8_t>(header.kind));
+  bytes[5] = is_in_arena ? kInArena : std::byte{0};
   put(&bytes[6], static_cast<std::uint16_t>(message.name.size()));
   put(&bytes[8], static_cast<std::uint32_t>(message.payload.head.size()));
   put(&bytes[16], static_cast<std::uint64_t>(message.payload.bulk_bytes()));
@@ -53,7 +56,8 @@ Status FrameReader::begin_frame() {
   }
   const auto kind = get<std::uint8_t>(&header_[4]);
   if (!is_known(kind)) return invalid_argument("a frame is of kind {}, which is unknown", kind);
-  if (header_[5] != std::byte{0} || get<std::uint32_t>(&header_[12]) != 0) {
+  is_in_arena_ = bulk_source_ && header_[5] == kInArena;
+  if ((header_[5] != std::byte{0} && !is_in_arena_) || get<std::uint32_t>(&header_[12]) != 0) {
     return invalid_argument("a frame of kind {} has reserved bits set", kind);
   }
   const std::size_t name_size = get<std::uint16_t>(&header_[6]);
@@ -74,7 +78,7 @@ Status FrameReader::begin_frame() {
   head_size_ = head_size;
   frame_.message.payload.head.resize(std::min(head_size, kHeadStart));
   bulk_size_ = bulk_size;
-  if (bulk_size > 0) {
+  if (bulk_size > 0 && !is_in_arena_) {
     Allocator& memory =
         bulk_memory_ != nullptr && bulk_size >= kLargeBulk ? *bulk_memory_ : Allocator::heap();
     REVERIE_ASSIGN_OR_RETURN(Buffer buffer, memory.allocate(bulk_size));
@@ -91,9 +95,22 @@ std::span<std::byte> FrameReader::part_bytes() {
       return std::as_writable_bytes(std::span(frame_.message.name));
     case Part::kHead:
       return frame_.message.payload.head;
+    case Part::kRange:
+      return is_in_arena_ ? std::span<std::byte>(range_) : std::span<std::byte>();
     case Part::kBulk:
-      return bulk_size_ > 0 ? std::span(bulk_->data(), bulk_size_) : std::span<std::byte>();
+      return bulk_ ? std::span(bulk_->data(), bulk_size_) : std::span<std::byte>();
   }
+  return {};
+}
+
+Status FrameReader::find_bulk() {
+  const ArenaRange range = decode_range(range_);
+  if (range.size_bytes != bulk_size_) {
+    return invalid_argument("a frame has {} bytes of bulk, and a range of {} for it", bulk_size_,
+                            range.size_bytes);
+  }
+  REVERIE_ASSIGN_OR_RETURN(ArenaBytes found, bulk_source_(range));
+  frame_.message.payload.bulk.push_back({found.bytes, std::move(found.keep)});
   return {};
 }
 
@@ -114,12 +131,16 @@ Status FrameReader::go_on(std::vector<Frame>& frames) {
           filled_ = head.size();
           head.resize(std::min(head_size_, 4 * head.size()));
         } else {
-          part_ = Part::kBulk;
+          part_ = Part::kRange;
         }
         break;
       }
+      case Part::kRange:
+        if (is_in_arena_) REVERIE_RETURN_IF_ERROR(find_bulk());
+        part_ = Part::kBulk;
+        break;
       case Part::kBulk:
-        if (bulk_size_ > 0) {
+        if (bulk_) {
           const std::span<const std::byte> bytes(bulk_->data(), bulk_size_);
           frame_.message.payload.bulk.push_back({bytes, std::move(bulk_)});
         }
@@ -153,7 +174,7 @@ std::span<std::byte> FrameReader::direct() {
 
 void FrameReader::advance(std::size_t size_bytes, std::vector<Frame>& frames) {
   filled_ += size_bytes;
-  const Status status = go_on(frames);  // what follows begins with a header, which is not there yet
+  const Status status = go_on(frames);  // what follows is a header or a range, not there yet
   REVERIE_CHECK(status.ok());
 }
 

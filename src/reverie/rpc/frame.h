@@ -1,8 +1,11 @@
 // Frames: how messages lie on a stream of bytes.
 //
-//     0        4      5      6           8           12     16          24         32         40
-//     "RvR2" | kind | zero | name size | head size | zero | bulk size | sequence | received | call
+//     0        4      5       6           8           12     16          24         32         40
+//     "RvR2" | kind | where | name size | head size | zero | bulk size | sequence | received | call
 //     48: then the name, the head and the bulk. Numbers are little-endian.
+//
+// `where` is 0, or 1 where the bulk lies in an arena: then its range comes in its place, and only
+// between links that have shared one (os/arena_link.h).
 //
 // `sequence` numbers what must arrive, `received` acknowledges the other direction, `call` tells
 // which call is meant. The last byte of the magic is the version.
@@ -11,11 +14,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "reverie/base/status.h"
+#include "reverie/os/arena_link.h"
 #include "reverie/rpc/message.h"
 #include "reverie/tensor/buffer.h"
 
@@ -36,7 +41,9 @@ enum class FrameKind : std::uint8_t {
   kShared = 9,
   kSwitch = 10,
   kBell = 11,
-  kReturn = 12,
+  kReturn = 12,  // ranges of an arena whose bytes are not looked at any more
+  kArena = 13,   // an arena instead of the ring, for large bulk (os/arena_link.h)
+  kArenaTaken = 14,
   // With one.
   kCall = 16,
   kAnswer = 17,
@@ -69,7 +76,8 @@ struct FrameLimits {
 };
 
 std::array<std::byte, kFrameHeaderBytes> encode_frame_header(const FrameHeader& header,
-                                                             const Message& message);
+                                                             const Message& message,
+                                                             bool is_in_arena = false);
 
 // Cuts a stream of bytes into frames. Takes no memory for a length before it was checked, and pages
 // of memory only for bytes that came. Not thread-safe.
@@ -82,6 +90,9 @@ class FrameReader {
 
   // From the next header on.
   void set_limits(FrameLimits limits) { limits_ = limits; }
+  // Gives bulk that lies in an arena. Without one such frames are malformed.
+  using BulkSource = std::function<Result<ArenaBytes>(const ArenaRange&)>;
+  void set_bulk_source(BulkSource source) { bulk_source_ = std::move(source); }
 
   // Appends to `frames` those that became whole. INVALID_ARGUMENT for a malformed frame, or one
   // beyond the limits; then the reader cannot be used any more.
@@ -93,11 +104,12 @@ class FrameReader {
   void advance(std::size_t size_bytes, std::vector<Frame>& frames);
 
  private:
-  enum class Part { kHeader, kName, kHead, kBulk };
+  enum class Part { kHeader, kName, kHead, kRange, kBulk };
   // The memory of the part that is read now, and goes on to the next ones while they are full.
   std::span<std::byte> part_bytes();
   Status go_on(std::vector<Frame>& frames);
   Status begin_frame();
+  Status find_bulk();
 
   FrameLimits limits_;
   Allocator* bulk_memory_;
@@ -108,6 +120,9 @@ class FrameReader {
   std::size_t head_size_ = 0;
   std::size_t bulk_size_ = 0;
   std::shared_ptr<Buffer> bulk_;
+  BulkSource bulk_source_;
+  bool is_in_arena_ = false;
+  std::array<std::byte, kRangeBytes> range_{};
 };
 
 }  // namespace reverie

@@ -115,5 +115,60 @@ TEST(FrameReader, RefusesWhatIsNoFrameAndWhatIsBeyondItsLimits) {
   EXPECT_EQ(status_of(good, FrameLimits::stranger()), StatusCode::kInvalidArgument);
 }
 
+TEST(FrameReader, BulkThatLiesInAnArenaIsAskedForByItsRange) {
+  const auto bulk = std::make_shared<std::vector<std::byte>>(1000, std::byte{5});
+  Message message = message_of("f", 10, {1000});
+  const ArenaRange range{.arena = 0, .offset = 8192, .size_bytes = 1000, .generation = 3};
+  const auto header = encode_frame_header({FrameKind::kCall, 1, 0, 1}, message, true);
+  std::vector<std::byte> bytes(header.begin(), header.end());
+  bytes.push_back(std::byte{'f'});
+  bytes.insert(bytes.end(), message.payload.head.begin(), message.payload.head.end());
+  const auto tail = encode_range(range);
+  bytes.insert(bytes.end(), tail.begin(), tail.end());
+  const auto next = bytes_of({FrameKind::kCall, 2, 0, 2}, message_of("g", 3, {70}));
+  bytes.insert(bytes.end(), next.begin(), next.end());
+
+  const auto status_of = [&](std::size_t step, FrameReader::BulkSource source,
+                             std::vector<Frame>& frames) {
+    FrameReader reader{FrameLimits()};
+    if (source) reader.set_bulk_source(std::move(source));
+    Status status;
+    for (std::size_t at = 0; at < bytes.size() && status.ok(); at += step) {
+      status = reader.feed(std::span(bytes).subspan(at, std::min(step, bytes.size() - at)), frames);
+    }
+    return status.code();
+  };
+  const std::span<const std::byte> view = *bulk;
+  for (const std::size_t step : {1ul, 7ul, 1000ul}) {
+    std::vector<Frame> frames;
+    EXPECT_EQ(status_of(
+                  step,
+                  [&](const ArenaRange& asked) -> Result<ArenaBytes> {
+                    EXPECT_EQ(asked, range);
+                    return ArenaBytes{*bulk, bulk};
+                  },
+                  frames),
+              StatusCode::kOk);
+    ASSERT_EQ(frames.size(), 2u);
+    ASSERT_EQ(frames[0].message.payload.bulk.size(), 1u);
+    EXPECT_EQ(frames[0].message.payload.bulk[0].bytes.data(), view.data());
+    EXPECT_EQ(frames[1].message.payload.bulk[0].bytes.size(), 70u);
+  }
+  std::vector<Frame> frames;
+  EXPECT_EQ(status_of(7, nullptr, frames), StatusCode::kInvalidArgument) << "no arena is shared";
+  EXPECT_EQ(
+      status_of(
+          7, [](const ArenaRange&) -> Result<ArenaBytes> { return data_loss("no range"); }, frames),
+      StatusCode::kDataLoss);
+  bytes[48 + 1 + 10 + 8] ^= std::byte{1};  // another size than the header's
+  EXPECT_EQ(status_of(
+                7,
+                [&](const ArenaRange&) -> Result<ArenaBytes> {
+                  return ArenaBytes{*bulk, bulk};
+                },
+                frames),
+            StatusCode::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace reverie

@@ -92,7 +92,7 @@ bool LinkPolls::poll() {
 bool LinkPolls::look(const Clock& clock, const std::function<bool()>& is_done) {
   static thread_local Spinner spinner;
   if (is_done()) return true;
-  if (!Spinner::has_cores()) return false;
+  if (!spinner.begin()) return false;
   enter();
   const TimePoint until = clock.now() + kPollMax;
   bool is_over = false;

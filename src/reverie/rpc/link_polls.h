@@ -45,6 +45,10 @@ class LinkPolls final : public LoopWatch {
   bool look(const Clock& clock, const std::function<bool()>& is_done);
 
   // --- The I/O thread's: it polls while it is awake and no other thread does.
+  bool is_covered() const override {
+    return count_.load(std::memory_order_relaxed) > 1 &&
+           watched_count_.load(std::memory_order_relaxed) > 0;
+  }
   bool look() override { return count_.load(std::memory_order_relaxed) <= 1 && poll(); }
   void before_sleep() override { exit(); }
   void after_sleep() override { enter(); }

@@ -28,6 +28,7 @@ Result<ShareNonce> LinkShare::open(int fd) {
     return invalid_argument("the other side's shared memory has {} bytes; it must have {}",
                             memory.bytes().size(), kBytes);
   }
+  memory.close_fd();  // a listener has as many of these as peers
   theirs_ = std::move(memory);
   const auto* const page = reinterpret_cast<const RingPage*>(theirs_->bytes().data());
   in_.emplace(theirs_->bytes().first(kBytes));

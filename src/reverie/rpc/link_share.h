@@ -35,6 +35,8 @@ class LinkShare {
   static Result<std::unique_ptr<LinkShare>> make(const ShareNonce& nonce);
 
   int fd() const { return mine_.fd(); }
+  // The other side has mapped this side's memory: its descriptor is not needed any more.
+  void set_confirmed() { mine_.close_fd(); }
   const ShareNonce& nonce() const { return nonce_; }
   // Maps the other side's memory, and gives the nonce that lies there. INVALID_ARGUMENT for what is
   // no such memory.

@@ -22,13 +22,18 @@ inline constexpr std::size_t kBulkAlignment = 64;
 struct BulkPiece {
   std::span<const std::byte> bytes;
   std::shared_ptr<const void> keep;
+  bool may_change = false;  // by others, once the call to which it is given has returned
 };
+
+class ArenaBlock;
 
 struct Payload {
   std::vector<std::byte> head;
   // One behind the other, each from a multiple of kBulkAlignment on. What was received is one
   // piece.
   std::vector<BulkPiece> bulk;
+  // Where all of the bulk lies, if it lies in an arena of this process (os/arena_link.h).
+  std::shared_ptr<const ArenaBlock> block = nullptr;
 
   std::size_t bulk_bytes() const {
     std::size_t size = 0;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -36,6 +37,10 @@ constexpr std::size_t kHeldBytesMin = std::size_t{1} << 30;
 constexpr std::size_t kMemoryPart = 8;
 // With so few calls under way each goes out on its caller's thread.
 constexpr std::size_t kLoneCalls = 2;
+// Answers of handlers that run one after the other share one write.
+constexpr std::size_t kAnswersAtOnce = 16;
+// The peer whose handlers run on this thread, and more of them are to come.
+thread_local const void* gathers = nullptr;
 constexpr const char* kAlpn = "reverie-rpc";
 
 std::string file_text(const char* path) {
@@ -93,9 +98,11 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
       : Impl(options, std::move(tls), {random_seed(), random_seed()}) {}
   ~Impl() override = default;
 
-  // --- What a turn does: an event under the lock, then what came of it, under none.
+  // --- What a turn does: an event under the lock, then what came of it, under none. What handlers
+  // answer within a turn is written once, in the turn of the last of them.
   template <typename Event>
   void turn(Event event) {
+    const TimePoint now = clock_.now();
     std::vector<Request> deliveries;
     std::vector<InboundId> withdrawals;
     std::vector<std::pair<Done, CallResult>> completions;
@@ -103,10 +110,9 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     std::vector<Withdrawn> withdrawn;
     {
       MutexLock lock(mutex_);
-      event();
-      const TimePoint now = clock_.now();
+      event(now);
       if (core_.next_tick() <= now) core_.tick(now);
-      flush_dirty();
+      if (gathers != this) flush_dirty();
       arm_timer();
       deliveries.swap(deliveries_);
       withdrawals.swap(withdrawals_);
@@ -127,7 +133,18 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
       }
     }
     for (auto& [done, result] : completions) done(std::move(result));
-    for (auto& [handler, request] : handled) handler(std::move(request));
+    const void* const outer = gathers;
+    std::size_t left = handled.size();
+    for (auto& [handler, request] : handled) {
+      --left;
+      gathers = left % kAnswersAtOnce == 0 ? outer : this;
+      handler(std::move(request));
+    }
+    gathers = outer;
+    if (handled.size() > 1 && outer != this) {
+      MutexLock lock(mutex_);
+      flush_dirty();
+    }
     for (const Withdrawn& tell : withdrawn) {
       for (const InboundId request : withdrawals) tell(request);
     }
@@ -175,9 +192,9 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
                               options_.name);
     }
     listen_unix();
-    turn([&] {
+    turn([&](TimePoint now) {
       mutex_.assert_held();
-      core_.connect(endpoint.to_string(), clock_.now());
+      core_.connect(endpoint.to_string(), now);
     });
     return {};
   }
@@ -213,10 +230,11 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   Result<CallId> call(const std::string& peer, const std::string& function, Payload payload,
                       const CallOptions& options, Done done) {
     REVERIE_RETURN_IF_ERROR(fork_guard_.check("peer"));
+    REVERIE_RETURN_IF_ERROR(place_bulk(payload, options.copies_bulk, peer));
     Result<CallId> id = CallId{0};
-    turn([&] {
+    turn([&](TimePoint now) {
       mutex_.assert_held();
-      id = core_.call(peer, function, std::move(payload), options, clock_.now());
+      id = core_.call(peer, function, std::move(payload), options, now);
       if (id.ok()) done_.emplace(*id, std::move(done));
     });
     return id;
@@ -224,27 +242,29 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
 
   void cancel(CallId call) {
     if (!fork_guard_.check("peer").ok()) return;
-    turn([&] {
+    turn([&](TimePoint now) {
       mutex_.assert_held();
-      core_.cancel(call, clock_.now());
+      core_.cancel(call, now);
     });
   }
 
-  void answer(InboundId request, Payload payload) {
+  void answer(InboundId request, Payload payload, bool copies_bulk) {
     if (!fork_guard_.check("peer").ok()) return;
-    turn([&] {
+    const Status placed = place_bulk(payload, copies_bulk, request);
+    if (!placed.ok()) return fail(request, {placed.code(), "", placed.message(), ""});
+    turn([&](TimePoint now) {
       mutex_.assert_held();
       note_answered();
-      core_.answer(request, std::move(payload), clock_.now());
+      core_.answer(request, std::move(payload), now);
     });
   }
 
   void fail(InboundId request, const RemoteError& error) {
     if (!fork_guard_.check("peer").ok()) return;
-    turn([&] {
+    turn([&](TimePoint now) {
       mutex_.assert_held();
       note_answered();
-      core_.fail(request, error, clock_.now());
+      core_.fail(request, error, now);
     });
   }
 
@@ -289,9 +309,9 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
       MutexLock lock(mutex_);
       if (std::exchange(is_closed_, true)) return true;
     }
-    turn([&] {
+    turn([&](TimePoint now) {
       mutex_.assert_held();
-      core_.close(clock_.now());
+      core_.close(now);
     });
     door_.close();
     polls_.clear();
@@ -386,6 +406,7 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     };
     events_.rings = [this](LinkId link) { ring_bell(link); };
     events_.rung = [this](LinkId link) { on_rung(link); };
+    events_.owes = [this](LinkId link) { io_.loop(0).post([this, link] { rest_link(link); }); };
     door_.add_protocol({.name = kAlpn,
                         .first_bytes = {},
                         .serve = [this](DoorGuest guest) { on_accept(std::move(guest)); },
@@ -484,22 +505,23 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
     if (connection.ok()) {
       link = make_link(id, std::move(connection).value());
     }
-    turn([&] {  // NOLINT(bugprone-use-after-move): its status is read where there is no link
+    turn([&](TimePoint now) {  // NOLINT(bugprone-use-after-move): its status is read where there is
+                               // no link
       mutex_.assert_held();
       if (dialling_.erase(id) == 0) return;
-      if (!link) return core_.link_down(id, connection.status(), clock_.now());
+      if (!link) return core_.link_down(id, connection.status(), now);
       links_[id] = link;
-      core_.link_up(id, host, clock_.now());
+      core_.link_up(id, host, now);
     });
     if (link && !link->is_over()) link->start();
   }
 
   void on_accept(DoorGuest guest) {
     std::shared_ptr<WireLink> link;
-    turn([&] {
+    turn([&](TimePoint now) {
       mutex_.assert_held();
       if (is_closed_) return;
-      const LinkId id = core_.accepted(guest.connection->peer(), clock_.now());
+      const LinkId id = core_.accepted(guest.connection->peer(), now);
       link = make_link(id, std::move(guest.connection));
       link->place = std::move(guest.place);
       links_[id] = link;
@@ -509,30 +531,29 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
 
   bool make_way() {
     bool has_made = false;
-    turn([&] {
+    turn([&](TimePoint now) {
       mutex_.assert_held();
-      has_made = core_.make_way(clock_.now());
+      has_made = core_.make_way(now);
     });
     return has_made;
   }
 
   void on_frames(LinkId id, std::vector<Frame> frames) {
-    turn([&] {
+    turn([&](TimePoint now) {
       mutex_.assert_held();
-      const TimePoint now = clock_.now();
       core_.heard(id, now);
       for (Frame& frame : frames) core_.received(id, std::move(frame), now);
     });
   }
 
   void on_lost(LinkId id, const Status& why) {
-    turn([&] {
+    turn([&](TimePoint now) {
       mutex_.assert_held();
       const auto place = links_.find(id);
       if (place == links_.end()) return;
       if (place->second->is_broken()) unshared_.insert(place->second->peer_name);
       end_link(place);
-      core_.link_down(id, why, clock_.now());
+      core_.link_down(id, why, now);
     });
   }
 
@@ -559,6 +580,58 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
       if (place != links_.end() && place->second->has_ring()) link = place->second;
     }
     if (link) polls_.watch(link);
+  }
+
+  // Copies bulk to where the other side reads it, if that is memory that both see; else, with
+  // `copies`, what may change to memory of this peer. Under no lock: it may be long.
+  template <typename Whom>
+  Status place_bulk(Payload& payload, bool copies, const Whom& whom) {
+    if (payload.bulk.empty() || payload.block) return {};
+    const std::size_t size = payload.bulk_bytes();
+    std::shared_ptr<SharedArena> arena;
+    if (options_.uses_shared_memory && size >= kArenaBulkMin) {
+      MutexLock lock(mutex_);
+      const auto link = links_.find(core_.link_to(whom));
+      if (link != links_.end()) arena = link->second->arena_for(size, clock_.now());
+    }
+    if (arena && write_to_arena(*arena, size, payload)) return {};
+    return copies ? copy_bulk(payload) : Status();
+  }
+
+  // False where the arena has no room.
+  static bool write_to_arena(SharedArena& arena, std::size_t size, Payload& payload) {
+    const Result<std::shared_ptr<ArenaBlock>> block = arena.allocate(size);
+    if (!block.ok()) return false;
+    std::size_t end = 0;
+    for (const BulkPiece& piece : payload.bulk) {
+      const std::size_t begin = Payload::padded(end);
+      if (!(*block)->write(begin, piece.bytes).ok()) return false;
+      end = begin + piece.bytes.size();
+    }
+    payload.bulk.clear();
+    payload.bulk.push_back({(*block)->bytes(), *block});
+    payload.block = *block;
+    return true;
+  }
+
+  Status copy_bulk(Payload& payload) {
+    for (BulkPiece& piece : payload.bulk) {
+      if (!piece.may_change) continue;
+      REVERIE_ASSIGN_OR_RETURN(Buffer buffer, memory_->allocate(piece.bytes.size()));
+      const auto copy = std::make_shared<Buffer>(std::move(buffer));
+      std::memcpy(copy->data(), piece.bytes.data(), piece.bytes.size());
+      piece = {copy->bytes(), copy, false};
+    }
+    return {};
+  }
+
+  // On the loop's thread: sends back what the link's arrays have let go.
+  void rest_link(LinkId id) {
+    MutexLock lock(mutex_);
+    const auto place = links_.find(id);
+    if (place == links_.end()) return;
+    place->second->rest(clock_.now());
+    if (place->second->has_output() && !place->second->is_flush_posted) write_on(*place->second);
   }
 
   void on_writable(LinkId id) {
@@ -610,9 +683,14 @@ class Peer::Impl final : public PeerEffects, public std::enable_shared_from_this
   void start_timer() REVERIE_REQUIRES(mutex_) {
     if (!timer_) timer_ = std::make_unique<LoopTimer>(io_.loop(0));
     timer_->start(armed_for_ - clock_.now(), [this] {
-      turn([this] {
+      turn([this](TimePoint now) {
         mutex_.assert_held();
         armed_for_ = TimePoint::max();
+        if (!options_.uses_shared_memory) return;
+        for (const auto& [id, link] : links_) {
+          link->rest(now);
+          if (link->has_output()) dirty_.push_back(id);
+        }
       });
     });
   }
@@ -731,8 +809,8 @@ CallResult Peer::sync(const std::string& peer, const std::string& function, Payl
   while (!waiting->is_done.load(std::memory_order_relaxed)) waiting->changed.wait(waiting->mutex);
   return std::move(waiting->result);
 }
-void Peer::answer(InboundId request, Payload payload) {
-  impl_->answer(request, std::move(payload));
+void Peer::answer(InboundId request, Payload payload, bool copies_bulk) {
+  impl_->answer(request, std::move(payload), copies_bulk);
 }
 void Peer::fail(InboundId request, const RemoteError& error) {
   impl_->fail(request, error);

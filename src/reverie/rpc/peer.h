@@ -47,9 +47,9 @@ class Peer {
     // What it listens and connects by. Peers on one machine prefer the Unix socket.
     bool uses_unix = true;
     bool uses_tcp = true;
-    // Whether frames go through shared memory where a Unix socket leads to the peer. Faster while a
-    // core is free; much slower than the socket while none is.
-    bool uses_shared_memory = false;
+    // Whether frames go through shared memory where a Unix socket leads to the peer, and both say
+    // so.
+    bool uses_shared_memory = true;
     // Whether others are told where it listens. If not, they reach it by what they were given.
     bool tells_addresses = true;
     std::size_t calls_max = 65'536;
@@ -103,8 +103,9 @@ class Peer {
   // 50 us beyond the last thing that came, and not at all where it was in vain lately. Gives
   // `is_done`. Handlers and what waits for calls run on this thread meanwhile.
   bool look(const std::function<bool()>& is_done) const;
-  // Without effect once the caller is gone, or has given up.
-  void answer(InboundId request, Payload payload);
+  // Without effect once the caller is gone, or has given up. With `copies_bulk` bulk that may
+  // change is copied before it returns.
+  void answer(InboundId request, Payload payload, bool copies_bulk = false);
   void fail(InboundId request, const RemoteError& error);
 
   // Whether the caller still waits for the request's answer.

@@ -5,6 +5,7 @@
 #include "reverie/rpc/peer_core.h"
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "reverie/rpc/remote_error.h"
@@ -62,7 +63,7 @@ std::vector<PeerInfo> PeerCore::peers() const {
     info.is_connected = session.link != 0;
     info.link = session.link;
     if (info.is_connected) info.link_address = links_.at(session.link).address;
-    info.calls = session.calls.size();
+    info.calls = session.call_count;
     info.requests = session.running.size();
   }
   return found;
@@ -130,7 +131,7 @@ void PeerCore::start(CallId id, std::uint64_t key, TimePoint now) {
   Call& call = calls_.at(id);
   Session& session = sessions_.at(key);
   call.session = key;
-  session.calls.insert(id);
+  ++session.call_count;
   call.sequence = enqueue(session, FrameKind::kCall, id, call.message, now);
 }
 
@@ -155,7 +156,7 @@ void PeerCore::finish(CallId id, CallResult result) {
   call_bytes_ -= place->second.size_bytes;
   if (place->second.session != 0) {
     const auto session = sessions_.find(place->second.session);
-    if (session != sessions_.end()) session->second.calls.erase(id);
+    if (session != sessions_.end()) --session->second.call_count;
   }
   calls_.erase(place);
   effects_.complete(id, std::move(result));
@@ -256,6 +257,16 @@ bool PeerCore::is_wanted(InboundId request) const {
   return place != sessions_.end() && place->second.running.contains(request.call);
 }
 
+LinkId PeerCore::link_to(const std::string& peer) const {
+  const auto found = session_by_name_.find(peer);
+  return found == session_by_name_.end() ? 0 : sessions_.at(found->second).link;
+}
+
+LinkId PeerCore::link_to(InboundId request) const {
+  const auto place = sessions_.find(request.session);
+  return place == sessions_.end() ? 0 : place->second.link;
+}
+
 void PeerCore::close(TimePoint now) {
   if (std::exchange(is_closed_, true)) return;
   while (!sessions_.empty()) {
@@ -280,6 +291,15 @@ void PeerCore::close(TimePoint now) {
 Session* PeerCore::session_of_name(const std::string& name) {
   const auto found = session_by_name_.find(name);
   return found == session_by_name_.end() ? nullptr : &sessions_.at(found->second);
+}
+
+std::vector<CallId> PeerCore::calls_of(std::uint64_t key) const {
+  std::vector<CallId> found;
+  for (const auto& [id, call] : calls_) {
+    if (call.session == key) found.push_back(id);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
 }
 
 std::uint64_t PeerCore::enqueue(Session& session, FrameKind kind, std::uint64_t call,
@@ -322,12 +342,11 @@ void PeerCore::forget_sent(std::uint64_t key, TimePoint now) {
     unsent.insert(queued.header.call);
     kept.push_back(std::move(queued));
   }
-  for (const CallId id : session.calls) {
+  for (const CallId id : calls_of(key)) {
     if (!unsent.contains(id)) lost.push_back(id);
   }
   session.queue = std::move(kept);
   answer_bytes_ -= std::exchange(session.answer_bytes, 0);
-  std::sort(lost.begin(), lost.end());
   for (const CallId id : lost) {
     Call& call = calls_.at(id);
     if (call.options.is_idempotent) {
@@ -364,9 +383,7 @@ void PeerCore::end_session(std::uint64_t key, const Status& why, CallResult::Kin
     if (!queued.is_sent && queued.header.kind == FrameKind::kCall)
       unsent.insert(queued.header.call);
   }
-  std::vector<CallId> ended(session.calls.begin(), session.calls.end());
-  std::sort(ended.begin(), ended.end());
-  for (const CallId id : ended) {
+  for (const CallId id : calls_of(key)) {
     const auto call = calls_.find(id);
     if (call == calls_.end()) continue;
     call->second.session = 0;

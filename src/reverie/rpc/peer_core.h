@@ -119,6 +119,7 @@ struct PeerOptions {
 struct CallOptions {
   TimePoint deadline = TimePoint::max();
   bool is_idempotent = false;  // may run more than once
+  bool copies_bulk = false;    // copies bulk that may change before call() returns
 };
 
 // What is known of a peer that a connection leads to.
@@ -159,6 +160,9 @@ class PeerCore {
   // Says goodbye; all calls fail. Nothing is done afterwards.
   void close(TimePoint now);
   std::size_t pending_calls() const { return calls_.size(); }
+  // The link that leads to the peer, or to the caller of the request, now; 0 without one.
+  LinkId link_to(const std::string& peer) const;
+  LinkId link_to(InboundId request) const;
 
   // --- What connections tell.
   // A peer connected; gives the link its number.
@@ -261,6 +265,8 @@ class PeerCore {
   void on_answer(std::uint64_t key, Frame frame);
   void on_find(std::uint64_t key, const Frame& frame, TimePoint now);
   void on_found(std::uint64_t key, const Frame& frame, TimePoint now);
+  // In order; looks at all calls.
+  std::vector<CallId> calls_of(std::uint64_t key) const;
   // Gives the sequence.
   std::uint64_t enqueue(Session& session, FrameKind kind, std::uint64_t call,
                         std::shared_ptr<const Message> message, TimePoint now);

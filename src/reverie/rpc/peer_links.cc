@@ -77,7 +77,7 @@ bool PeerCore::is_needed(const Route& route) const {
   }
   const Session& session = sessions_.at(named->second);
   if (session.link != 0) return false;
-  return route.is_explicit || !session.calls.empty() || !session.queue.empty() ||
+  return route.is_explicit || session.call_count > 0 || !session.queue.empty() ||
          !session.running.empty();
 }
 

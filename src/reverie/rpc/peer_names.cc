@@ -58,14 +58,26 @@ Status PeerCore::why_unknown(const std::string& name, const Wanted& wanted, bool
                              TimePoint now) const {
   is_final = false;
   Status refusal;
+  bool is_silent = false;
+  const Duration patience = std::max(options_.find_timeout, options_.dead_after);
   for (const auto& [address, route] : routes_) {
-    if (route.peer == name && !route.is_refused) return {};
+    if (route.peer == name && !route.is_refused) {
+      // One that other peers gave may lead to a process that stands still, and takes connections.
+      if (route.is_explicit || now - wanted.since < patience) return {};
+      is_silent = true;
+      continue;
+    }
     if (!route.is_explicit) continue;
     if (route.is_refused) {
       refusal = route.last;
     } else if (route.peer.empty()) {
       return {};  // it may be the one
     }
+  }
+  if (is_silent) {
+    is_final = true;
+    return unavailable("'{}' has not answered for {} s: {}", name, to_seconds(patience),
+                       dial_failures(name));
   }
   std::string known;
   std::size_t count = 0;

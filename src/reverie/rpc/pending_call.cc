@@ -4,14 +4,20 @@
 
 namespace reverie {
 
+class PendingCall::Made final : public PendingCall {
+ public:
+  Made(std::weak_ptr<Peer> caller, std::string to, std::string function, SharedTold told)
+      : PendingCall(std::move(caller), std::move(to), std::move(function), std::move(told)) {}
+};
+
 Result<std::shared_ptr<PendingCall>> PendingCall::begin(const std::shared_ptr<Peer>& peer,
                                                         std::string to, std::string function,
                                                         Payload payload, const CallOptions& options,
-                                                        Told told) {
-  const std::shared_ptr<PendingCall> call(
-      new PendingCall(peer, std::move(to), std::move(function)));
-  auto done = [call, told = std::move(told)](CallResult result) {
-    if (call->complete(std::move(result)) && told) told(call);
+                                                        SharedTold told) {
+  const std::shared_ptr<PendingCall> call =
+      std::make_shared<Made>(peer, std::move(to), std::move(function), std::move(told));
+  auto done = [call](CallResult result) {
+    if (call->complete(std::move(result)) && call->told_) (*call->told_)(call);
   };
   REVERIE_ASSIGN_OR_RETURN(
       const CallId id,

@@ -22,12 +22,14 @@ class PendingCall {
  public:
   // Told that the call is done, where Peer::Done is; once for each tell_when_done() that was true.
   using Told = std::function<void(const std::shared_ptr<PendingCall>& call)>;
+  // Made once, for many calls.
+  using SharedTold = std::shared_ptr<const Told>;
 
   // Begins a call. An error of Peer::call: there is none. `peer` may be gone before the answer.
   static Result<std::shared_ptr<PendingCall>> begin(const std::shared_ptr<Peer>& peer,
                                                     std::string to, std::string function,
                                                     Payload payload, const CallOptions& options,
-                                                    Told told = nullptr);
+                                                    SharedTold told = nullptr);
   PendingCall(const PendingCall&) = delete;
   PendingCall& operator=(const PendingCall&) = delete;
 
@@ -49,14 +51,19 @@ class PendingCall {
   void set_told();
 
  private:
-  PendingCall(std::weak_ptr<Peer> caller, std::string to, std::string function)
-      : caller_(std::move(caller)), to_(std::move(to)), function_(std::move(function)) {}
+  class Made;  // for std::make_shared
+  PendingCall(std::weak_ptr<Peer> caller, std::string to, std::string function, SharedTold told)
+      : caller_(std::move(caller)),
+        to_(std::move(to)),
+        function_(std::move(function)),
+        told_(std::move(told)) {}
   // True: `told` is to run.
   bool complete(CallResult result);
 
   const std::weak_ptr<Peer> caller_;
   const std::string to_;
   const std::string function_;
+  const SharedTold told_;
   std::atomic<CallId> id_{0};
   Mutex mutex_;
   CondVar changed_;

@@ -45,13 +45,14 @@ class PendingCallTest : public ::testing::Test {
   ~PendingCallTest() override { server_->close(); }
 
   std::shared_ptr<PendingCall> begin(const CallOptions& options = {}) {
-    auto call = PendingCall::begin(caller_, "server", "hold", number_payload(7), options,
-                                   [this](const std::shared_ptr<PendingCall>& told) {
-                                     EXPECT_TRUE(told->is_done());
-                                     MutexLock lock(mutex_);
-                                     ++told_;
-                                     changed_.notify_all();
-                                   });
+    auto told = std::make_shared<PendingCall::Told>([this](const auto& call_that_ended) {
+      EXPECT_TRUE(call_that_ended->is_done());
+      MutexLock lock(mutex_);
+      ++told_;
+      changed_.notify_all();
+    });
+    auto call =
+        PendingCall::begin(caller_, "server", "hold", number_payload(7), options, std::move(told));
     EXPECT_TRUE(call.ok()) << call.status().to_string();
     return std::move(call).value();
   }

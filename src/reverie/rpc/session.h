@@ -15,7 +15,6 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "reverie/base/clock.h"
@@ -52,7 +51,7 @@ struct Session {
   std::size_t answer_bytes = 0;  // of the answers in it
   bool is_unread = false;        // more waits for the other side than may
 
-  std::unordered_set<CallId> calls;  // of this side, not answered
+  std::size_t call_count = 0;  // of this side, not answered
   // Calls of the other side that are not answered: the call's number, the bytes of its arguments.
   std::unordered_map<std::uint64_t, std::size_t> running;
 

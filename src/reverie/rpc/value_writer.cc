@@ -83,14 +83,14 @@ void ValueWriter::tensor(DType dtype, std::span<const std::int64_t> shape,
 
 void ValueWriter::lent_tensor(DType dtype, std::span<const std::int64_t> shape,
                               std::span<const std::byte> bytes, TensorMaker maker,
-                              std::shared_ptr<const void> keep) {
+                              std::shared_ptr<const void> keep, bool may_change) {
   tag(ValueKind::kTensor);
   payload_.head.push_back(static_cast<std::byte>(dtype));
   payload_.head.push_back(static_cast<std::byte>(maker));
   number(shape.size());
   for (const std::int64_t extent : shape) number(static_cast<std::uint64_t>(extent));
   number(Payload::padded(payload_.bulk_bytes()));
-  if (!bytes.empty()) payload_.bulk.push_back({bytes, std::move(keep)});
+  if (!bytes.empty()) payload_.bulk.push_back({bytes, std::move(keep), may_change});
 }
 
 void ValueWriter::scalar(DType dtype, std::span<const std::byte> bytes) {

@@ -42,10 +42,11 @@ class ValueWriter {
   // Row-major elements; what `bytes` show is copied.
   void tensor(DType dtype, std::span<const std::int64_t> shape, std::span<const std::byte> bytes,
               TensorMaker maker);
-  // The same without a copy: `keep` holds the bytes, which do not change while the payload lives.
+  // The same without a copy: `keep` holds the bytes, which do not change while the payload lives,
+  // unless `may_change` says that they may once the call that takes it has returned.
   void lent_tensor(DType dtype, std::span<const std::int64_t> shape,
                    std::span<const std::byte> bytes, TensorMaker maker,
-                   std::shared_ptr<const void> keep);
+                   std::shared_ptr<const void> keep, bool may_change = false);
   void scalar(DType dtype, std::span<const std::byte> bytes);
 
  private:

@@ -15,12 +15,15 @@ namespace {
 constexpr int kReadsAtOnce = 16;  // then other connections have their turn
 constexpr std::size_t kPiecesMax = 128;
 constexpr int kRingReadsAtOnce = 64;
-constexpr std::size_t kRingScratchBytes = std::size_t{16} << 10;
+// What is read in one turn; more would need large memory for each.
+constexpr std::size_t kRingFramesAtOnce = 64;
+constexpr std::size_t kRingScratchBytes = std::size_t{8} << 10;
 constexpr std::array<std::byte, kBulkAlignment> kPadding{};
 
 // The pieces of a frame from byte `from` on, as many as there is room for. True if all were added.
 bool add_pieces(const std::array<std::byte, kFrameHeaderBytes>& header, const Message& message,
-                std::size_t from, std::vector<std::span<const std::byte>>& pieces) {
+                std::span<const std::byte> range, std::size_t from,
+                std::vector<std::span<const std::byte>>& pieces) {
   const auto add = [&](std::span<const std::byte> bytes) {
     if (from >= bytes.size()) {
       from -= bytes.size();
@@ -34,6 +37,7 @@ bool add_pieces(const std::array<std::byte, kFrameHeaderBytes>& header, const Me
   if (!add(header) || !add(std::as_bytes(std::span(message.name))) || !add(message.payload.head)) {
     return false;
   }
+  if (!range.empty()) return add(range);
   std::size_t end = 0;
   for (const BulkPiece& piece : message.payload.bulk) {
     const std::size_t begin = Payload::padded(end);
@@ -44,8 +48,17 @@ bool add_pieces(const std::array<std::byte, kFrameHeaderBytes>& header, const Me
 }
 
 bool is_of_link(FrameKind kind) {
-  return kind >= FrameKind::kShare && kind <= FrameKind::kReturn;
+  return kind >= FrameKind::kShare && kind <= FrameKind::kArenaTaken;
 }
+
+// Those that come through a ring.
+bool is_of_ring(FrameKind kind) {
+  return kind == FrameKind::kReturn || kind == FrameKind::kArenaTaken;
+}
+
+// What a frame about memory says.
+constexpr std::uint64_t kGood = 1;
+constexpr std::uint64_t kTakesArenas = 2;
 
 }  // namespace
 
@@ -55,17 +68,30 @@ WireLink::WireLink(LinkId id, std::unique_ptr<Connection> connection, Allocator*
       connection_(std::move(connection)),
       poller_count_(poller_count),
       events_(events),
+      bulk_in_(std::make_shared<ArenaReceiver>([id, &events] { events.owes(id); })),
       reader_(FrameLimits::stranger(), bulk_memory),
       ring_frames_(FrameLimits(), bulk_memory) {
   connection_->set_events(this);
+  ring_frames_.set_bulk_source([in = bulk_in_](const ArenaRange& range) { return in->at(range); });
+}
+
+void WireLink::end() {
+  is_over_.store(true, std::memory_order_release);
+  bulk_in_->end();
+  if (bulk_out_) bulk_out_->end();
 }
 
 // --- Out.
 
 void WireLink::queue(const FrameHeader& header, std::shared_ptr<const Message> message) {
   Out& out = out_.emplace_back();
-  out.header = encode_frame_header(header, *message);
+  out.is_in_arena = bulk_out_ && message->payload.block && bulk_out_->lend(message->payload.block);
+  out.header = encode_frame_header(header, *message, out.is_in_arena);
   out.size_bytes = kFrameHeaderBytes + message->size_bytes();
+  if (out.is_in_arena) {
+    out.range = encode_range(message->payload.block->range());
+    out.size_bytes += kRangeBytes - message->payload.bulk_bytes();
+  }
   out.message = std::move(message);
   out.brings_share = header.kind == FrameKind::kShare;
   out.is_switch = header.kind == FrameKind::kSwitch;
@@ -77,7 +103,9 @@ void WireLink::gather(bool stops) {
   std::size_t from = written_;
   for (const Out& out : out_) {
     if (stops && out.brings_share && !pieces_.empty()) return;
-    if (!add_pieces(out.header, *out.message, from, pieces_)) return;
+    const std::span<const std::byte> range =
+        out.is_in_arena ? std::span<const std::byte>(out.range) : std::span<const std::byte>();
+    if (!add_pieces(out.header, *out.message, range, from, pieces_)) return;
     if (stops && (out.brings_share || out.is_switch)) return;
     from = 0;
   }
@@ -109,6 +137,7 @@ bool WireLink::flush() {
 
 bool WireLink::flush_ring() {
   RingWriter& ring = share_->out();
+  queue_returns();
   bool is_all = true;
   while (!out_.empty() && !is_over()) {
     gather(/*stops=*/false);
@@ -148,8 +177,38 @@ void WireLink::ring_bell() {
 
 // --- Shared memory.
 
-void WireLink::queue_of_link(FrameKind kind, const ShareNonce& nonce, bool is_good) {
-  queue({kind, nonce[0], nonce[1], is_good ? 1u : 0u}, std::make_shared<const Message>());
+void WireLink::queue_of_link(FrameKind kind, const ShareNonce& nonce, std::uint64_t says) {
+  queue({kind, nonce[0], nonce[1], says}, std::make_shared<const Message>());
+}
+
+void WireLink::queue_returns() {
+  if (!bulk_in_->has_returns()) return;
+  Message message;
+  message.payload.head = bulk_in_->take_returns();
+  queue({FrameKind::kReturn, 0, 0, 0}, std::make_shared<const Message>(std::move(message)));
+}
+
+std::shared_ptr<SharedArena> WireLink::arena_for(std::size_t size_bytes, TimePoint now) {
+  if (!is_out_ring_ || !takes_arenas_ || size_bytes < kArenaBulkMin || is_over()) return nullptr;
+  if (bulk_out_) return bulk_out_->room_for(size_bytes, now);
+  Result<std::shared_ptr<SharedArena>> arena = SharedArena::make("reverie-bulk", kLinkArenaBytes);
+  if (!arena.ok()) {
+    takes_arenas_ = false;
+    return nullptr;
+  }
+  const auto header = encode_frame_header({FrameKind::kArena, (*arena)->id(), 0, 0}, {});
+  const IoResult result = connection_->write_with_descriptor(header, (*arena)->reader_fd());
+  if (result.size_bytes == header.size()) {
+    bulk_out_.emplace(std::move(*arena));
+  } else if (result.size_bytes > 0) {
+    connection_->shut_down();  // as for a bell
+  }
+  return nullptr;
+}
+
+void WireLink::rest(TimePoint now) {
+  if (bulk_out_) bulk_out_->rest(now);
+  if (is_out_ring_ && bulk_in_->has_returns()) queue_returns();
 }
 
 void WireLink::offer_share(const ShareNonce& nonce) {
@@ -161,13 +220,14 @@ void WireLink::offer_share(const ShareNonce& nonce) {
   }
   share_ = std::move(*share);
   why_ = "the other side has not answered yet";
-  queue_of_link(FrameKind::kShare, {}, true);
+  queue_of_link(FrameKind::kShare, {}, kGood | kTakesArenas);
 }
 
 Status WireLink::on_share_frame(const Frame& frame, int descriptor) {
   switch (frame.header.kind) {
     case FrameKind::kShare: {
       if (share_ && share_->is_open()) return data_loss("the other side shares memory twice");
+      takes_arenas_ = (frame.header.call & kTakesArenas) != 0;
       ShareNonce nonce{};
       if (share_ && descriptor >= 0) {
         const Result<ShareNonce> found = share_->open(descriptor);
@@ -179,7 +239,7 @@ Status WireLink::on_share_frame(const Frame& frame, int descriptor) {
       } else if (share_) {
         why_ = "no descriptor comes through this socket";
       }
-      queue_of_link(FrameKind::kShared, nonce, share_ && share_->is_open());
+      queue_of_link(FrameKind::kShared, nonce, share_ && share_->is_open() ? kGood : 0);
       break;
     }
     case FrameKind::kShared:
@@ -192,10 +252,26 @@ Status WireLink::on_share_frame(const Frame& frame, int descriptor) {
         return data_loss("the other side has read another nonce than the one that was written");
       }
       is_confirmed_ = true;
+      share_->set_confirmed();
       break;
     case FrameKind::kSwitch:
       if (!share_ || !share_->is_open()) return data_loss("the other side shares no memory");
       return {};  // the caller reads the ring from here on
+    case FrameKind::kArena: {
+      if (!share_ || !share_->is_open()) return data_loss("the other side shares no memory");
+      const Status opened = bulk_in_->open(descriptor, frame.header.sequence);
+      queue_of_link(FrameKind::kArenaTaken, {frame.header.sequence, 0}, opened.ok() ? kGood : 0);
+      return {};
+    }
+    case FrameKind::kArenaTaken:
+      if (!bulk_out_ || bulk_out_->id() != frame.header.sequence) {
+        return data_loss("the other side answers what was not asked");
+      }
+      if (frame.header.call == kGood) bulk_out_->set_taken();
+      return {};
+    case FrameKind::kReturn:
+      if (!bulk_out_) return data_loss("the other side gives back what was not lent");
+      return bulk_out_->give_back(frame.message.payload.head);
     default:
       return data_loss("a frame of kind {} came where none may",
                        static_cast<int>(frame.header.kind));
@@ -207,7 +283,7 @@ Status WireLink::on_share_frame(const Frame& frame, int descriptor) {
 void WireLink::try_switch() {
   if (!is_confirmed_ || !share_->is_open() || std::exchange(has_switched_, true)) return;
   why_ = "both sides have read the other's nonce";
-  queue_of_link(FrameKind::kSwitch, {}, true);
+  queue_of_link(FrameKind::kSwitch, {}, kGood);
 }
 
 const char* WireLink::transport() const {
@@ -256,7 +332,7 @@ void WireLink::read_ring() {
   std::array<std::byte, kRingScratchBytes> scratch;
   std::vector<Frame> frames;
   Status status;
-  for (int i = 0; i < kRingReadsAtOnce && status.ok(); ++i) {
+  for (int i = 0; i < kRingReadsAtOnce && frames.size() < kRingFramesAtOnce && status.ok(); ++i) {
     const std::span<std::byte> direct = ring_frames_.direct();
     const std::span<std::byte> into = direct.empty() ? std::span<std::byte>(scratch) : direct;
     const Result<std::size_t> size = ring.read(into);
@@ -303,7 +379,8 @@ void WireLink::hand_on(std::vector<Frame> frames, bool is_socket) {
     events_.received(id_, std::move(frames));
     frames.clear();
     if (is_over()) return;
-    if (!is_socket || !is_trusted_.load(std::memory_order_acquire)) {
+    if (is_of_ring(frame.header.kind) == is_socket ||
+        !is_trusted_.load(std::memory_order_acquire)) {
       return lose(
           data_loss("a frame of kind {} came where none may", static_cast<int>(frame.header.kind)));
     }
@@ -311,8 +388,9 @@ void WireLink::hand_on(std::vector<Frame> frames, bool is_socket) {
       events_.rung(id_);
       continue;
     }
-    const int descriptor =
-        frame.header.kind == FrameKind::kShare ? connection_->take_descriptor() : -1;
+    const bool brings_memory =
+        frame.header.kind == FrameKind::kShare || frame.header.kind == FrameKind::kArena;
+    const int descriptor = brings_memory ? connection_->take_descriptor() : -1;
     const Status status = events_.shared(id_, frame, descriptor);
     if (descriptor >= 0) ::close(descriptor);
     if (!status.ok()) return lose(status);

@@ -8,16 +8,23 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "reverie/net/connection.h"
+#include "reverie/os/arena_link.h"
 #include "reverie/rpc/frame.h"
 #include "reverie/rpc/link_share.h"
 #include "reverie/rpc/peer_core.h"
 
 namespace reverie {
+
+// Smaller bulk goes through the ring: two copies of it cost less than a range that comes back.
+inline constexpr std::size_t kArenaBulkMin = std::size_t{128} << 10;
+// The size of each arena.
+inline constexpr std::size_t kLinkArenaBytes = std::size_t{1} << 30;
 
 // The socket is read on the loop's thread, a ring by the threads that poll, one at a time. What
 // goes out is guarded by the lock of the peer that owns it, on any thread.
@@ -33,6 +40,7 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
     std::function<Status(LinkId, const Frame&, int)> shared;
     std::function<void(LinkId)> rings;  // is to ring the other side's bell
     std::function<void(LinkId)> rung;   // the other side rang
+    std::function<void(LinkId)> owes;   // ranges should go back; on any thread, also under locks
   };
 
   // `poller_count` says how many threads poll now.
@@ -53,7 +61,7 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   // asked for word of that, a ring is polled.
   bool flush();
   // No event comes any more, and nothing is written.
-  void end() { is_over_.store(true, std::memory_order_release); }
+  void end();
   bool is_over() const { return is_over_.load(std::memory_order_acquire); }
   bool is_flush_posted = false;
   std::string peer_name;     // once it is trusted
@@ -66,6 +74,11 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   // Whether what is queued goes to the ring.
   bool is_out_ring() const { return is_out_ring_; }
   void ring_bell();
+  // Where the bulk of a message of this link is to be written before it is queued; null where it
+  // goes through the ring or the socket. The first one asks the other side to take an arena.
+  std::shared_ptr<SharedArena> arena_for(std::size_t size_bytes, TimePoint now);
+  // Called now and then: sends ranges back, and gives up memory that is not used.
+  void rest(TimePoint now);
   // What carries frames now, and why it is that.
   const char* transport() const;
   const std::string& why() const { return why_; }
@@ -94,6 +107,8 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
     std::array<std::byte, kFrameHeaderBytes> header;
     std::shared_ptr<const Message> message;
     std::size_t size_bytes;
+    std::array<std::byte, kRangeBytes> range;  // in the place of the bulk
+    bool is_in_arena;
     bool brings_share;  // goes alone, with the descriptor
     bool is_switch;     // the last one on the socket
   };
@@ -102,7 +117,8 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   void gather(bool stops);
   void took(std::size_t size_bytes);
   void try_switch();
-  void queue_of_link(FrameKind kind, const ShareNonce& nonce, bool is_good);
+  void queue_of_link(FrameKind kind, const ShareNonce& nonce, std::uint64_t says);
+  void queue_returns();
   void read_ring();
   void drain_ring();
   void hand_on(std::vector<Frame> frames, bool is_socket);
@@ -112,6 +128,7 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   const std::unique_ptr<Connection> connection_;
   const std::atomic<int>& poller_count_;
   const Events& events_;
+  const std::shared_ptr<ArenaReceiver> bulk_in_;
   FrameReader reader_;
   std::atomic<bool> is_trusted_{false};
   bool has_read_ = false;  // anything
@@ -122,9 +139,11 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   std::vector<std::span<const std::byte>> pieces_;
 
   std::unique_ptr<LinkShare> share_;  // set once
-  bool is_confirmed_ = false;         // the other side has read our nonce
-  bool has_switched_ = false;         // SWITCH is queued
-  bool is_out_ring_ = false;          // and written
+  std::optional<ArenaSender> bulk_out_;
+  bool takes_arenas_ = false;  // the other side
+  bool is_confirmed_ = false;  // the other side has read our nonce
+  bool has_switched_ = false;  // SWITCH is queued
+  bool is_out_ring_ = false;   // and written
   std::string why_ = "no shared memory was proposed yet";
   std::atomic<bool> waits_for_room_{false};
   std::atomic<bool> is_in_ring_{false};
