@@ -9,8 +9,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-
-from rich.console import Console
+from typing import TYPE_CHECKING
 
 from reverie.agents import Trainer, TrainSettings, tune_cores
 from reverie.agents.cores import table
@@ -19,6 +18,9 @@ from reverie.agents.run_folder import save_curve, save_episode
 from reverie.agents.training import TrainResult, finish
 from reverie.envs import native
 from reverie.nn import Mlp
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 ENVIRONMENT = "LunarLander-v3"
 GOAL = 200.0
