@@ -267,13 +267,6 @@ end:
             fi;
             promote(c) }
 
-    :: atomic { is_theirs[s] && is_aborted[s] && current[c] != s && following[c] != s ->
-            /* It was next, and another came before its turn. */
-            assert(!is_ours[s]);
-            drain(s);
-            is_theirs[s] = false; is_aborted[s] = false;
-            printf("end %d %d\n", c, s) }
-
     :: atomic { is_theirs[s] && !is_ours[s] && to_server[s]?[BEGIN, _, _] ->
             /* The headers are lost with the rest. */
             drain(s);
