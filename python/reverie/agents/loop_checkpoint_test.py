@@ -125,6 +125,25 @@ def test_a_training_goes_on_and_stops_beside_a_thread_that_saves_all_the_time(tm
     assert loop.progress().end == "stopped"
 
 
+def test_a_training_is_saved_while_no_batch_is_due(tmp_path):
+    """The thread that draws batches waits for steps then, which rest for the save."""
+    settings = TrainSettings(
+        seed=3, steps=10**9, warmup_steps=10, actors=1, update_interval=1e6, hidden=(8,)
+    )
+    agent = Linear()
+    with Loop(agent, agent, "CartPole-v1", settings) as loop:
+        loop.start()
+        eventually(lambda: loop.progress().steps > 0)
+        saving = threading.Thread(target=lambda: loop.save(tmp_path), daemon=True)
+        saving.start()
+        saving.join(30.0)
+        assert not saving.is_alive()
+        steps = loop.progress().steps
+        eventually(lambda: loop.progress().steps > steps)
+    with Loop(agent, agent, "CartPole-v1", settings) as loop:
+        loop.load(tmp_path)
+
+
 def test_what_cannot_be_saved_or_loaded_is_refused(tmp_path):
     class Forgetful:
         act, learn = Linear.act, Linear.learn

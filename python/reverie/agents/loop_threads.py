@@ -180,9 +180,11 @@ class LoopThreads:
 
     def _run_sampler(self) -> None:
         for number in range(self._batches, self._batch_count()):
-            with self._changed:
-                while self._end == "running" and not self._is_due(number):
-                    self._changed.wait(_LOOK_S)
+            while self._end == "running" and not self._is_due(number):
+                self._rest()
+                with self._changed:
+                    if self._is_going_on() and not self._is_due(number):
+                        self._changed.wait(_LOOK_S)
             if self._end != "running":
                 break
             self._put(self._sample())
