@@ -120,6 +120,7 @@ class Loop(ProcessBound, LoopThreads):
             algorithm=checked_algorithm(algorithm),
         )
         self._folder: FolderLock | None = None
+        self._pid = os.getpid()
         _running.add(self)
 
     # --- What a caller does.
@@ -130,6 +131,7 @@ class Loop(ProcessBound, LoopThreads):
         Raises:
             FailedPreconditionError: it was started, or stopped, before.
         """
+        self._check_process()
         with self._lock:
             if self._threads or self._end != "running":
                 raise FailedPreconditionError("the training was started or stopped before")
@@ -151,6 +153,7 @@ class Loop(ProcessBound, LoopThreads):
             EnvError, DeadlineExceededError: an environment raised, or a step took too long.
             Exception: whatever the policy or the learner raised.
         """
+        self._check_process()
         limit = _checks.timeout("timeout_s", timeout_s)
         until = None if limit is None else time.monotonic() + limit
         for thread in self._threads:
@@ -167,6 +170,7 @@ class Loop(ProcessBound, LoopThreads):
 
     def stop(self) -> None:
         """Ends the training within a step of each thread, and waits for that."""
+        self._check_process()
         self._finish("stopped")
         for thread in self._threads:
             if thread is not threading.current_thread():
@@ -174,6 +178,7 @@ class Loop(ProcessBound, LoopThreads):
 
     def progress(self) -> TrainProgress:
         """How it stands."""
+        self._check_process()
         with self._lock:
             window = self._episodes[-self._s["return_window"] :]
             learned_from = self._steps - self._s["warmup_steps"]
@@ -199,6 +204,7 @@ class Loop(ProcessBound, LoopThreads):
 
     def idle_share(self) -> float:
         """The share of its time that the learner waited for batches, since the first one."""
+        self._check_process()
         with self._lock:
             first = getattr(self, "_first_batch", None)
             if first is None:
@@ -208,11 +214,13 @@ class Loop(ProcessBound, LoopThreads):
 
     def episodes(self, first: int = 0) -> list[Episode]:
         """The finished episodes from number ``first`` on."""
+        self._check_process()
         with self._lock:
             return self._episodes[_checks.integer("first", first, 0) :]
 
     def evaluations(self) -> list[tuple[int, float]]:
         """Steps and mean return of each evaluation so far, one every ``evaluation_interval``."""
+        self._check_process()
         with self._lock:
             return list(self._evaluations)
 
@@ -237,6 +245,7 @@ class Loop(ProcessBound, LoopThreads):
             ResourceExhaustedError: the disk is full; an old checkpoint stays as it was.
         """
         folder = _checks.path("path", path)
+        self._check_process()
         loop_checkpoint.check_can_be_saved(self._learner)
         with self._saving, self._rested():
             if self._steps == 0:
@@ -263,6 +272,7 @@ class Loop(ProcessBound, LoopThreads):
             InvalidArgumentError: it is not of this algorithm, environment or settings.
         """
         folder = _checks.path("path", path)
+        self._check_process()
         loop_checkpoint.check_can_be_saved(self._learner)
         if self._threads or self._steps > 0:
             raise FailedPreconditionError("the training was started before; load into a new one")
@@ -293,10 +303,19 @@ class Loop(ProcessBound, LoopThreads):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if self._pid != os.getpid():
+            return  # a forked child leaves all to its parent
         self.stop()
         self._envs.close()
         if self._folder is not None:
             self._folder.close()
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            raise FailedPreconditionError(
+                "this Loop was opened before a fork and cannot be used in the child, which has "
+                "none of its threads; make one in the child"
+            )
 
     # --- What is saved.
 

@@ -1,6 +1,7 @@
 """Trainings around the user's own policy and learner, and the ones with PyTorch."""
 
 import json
+import subprocess
 import sys
 import textwrap
 
@@ -313,3 +314,52 @@ def test_a_gpu_learns_while_the_next_batch_travels():
     settings = TrainSettings(seed=1, steps=3_000, batch_size=256, actors=1, envs_per_actor=16)
     result = train("ddqn", "LunarLander-v3", settings, learner="torch", device="cuda:0")
     assert result.progress.end == "all steps"
+
+
+FORKING = """
+import os, sys
+import numpy as np
+import reverie
+from reverie.agents import Loop, TrainSettings
+
+class Agent:
+    def act(self, observation, *, step, explore):
+        return np.zeros(len(observation), int)
+    def learn(self, batch, *, progress):
+        return None
+    def state_dict(self):
+        return {"w": np.zeros(1)}
+    def load_state_dict(self, state):
+        pass
+
+agent = Agent()
+settings = TrainSettings(seed=1, steps=10**9, actors=1, warmup_steps=100)
+with Loop(agent, agent, "CartPole-v1", settings) as loop:
+    loop.start()
+    for number in range(5):
+        child = os.fork()
+        if child == 0:
+            calls = (loop.start, loop.wait, loop.stop, loop.progress, loop.episodes)
+            for call in (*calls, loop.evaluations, lambda: loop.save("x"), lambda: loop.load("x")):
+                try:
+                    call()
+                except reverie.errors.FailedPreconditionError as error:
+                    assert "fork" in str(error), error
+                else:
+                    os._exit(1)
+            sys.exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+sys.exit(3)
+"""
+
+
+def test_a_forked_child_is_refused_and_ends(tmp_path):
+    """Its parent's threads may hold any lock at that moment, and do not exist in the child."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
