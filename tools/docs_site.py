@@ -38,7 +38,10 @@ API = {
         ["rate_limiters", "extensions", "load_plugin"],
     ),
     "checkpoints": ("Checkpoints", ["checkpointers"]),
-    "client": ("Clients and batches", ["Client", "Batch", "ReplaySample", "SampleInfo"]),
+    "client": (
+        "Clients and batches",
+        ["Client", "Batch", "ReplaySample", "SampleInfo", "External", "ExternalRows"],
+    ),
     "writers": (
         "Writers",
         ["TrajectoryWriter", "TrajectoryColumn", "ColumnHistory", "Writer", "structured"],

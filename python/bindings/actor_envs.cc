@@ -11,6 +11,7 @@
 
 #include "python/bindings/arrays.h"
 #include "python/bindings/gil.h"
+#include "python/bindings/held_object.h"
 
 namespace reverie::python {
 namespace {
@@ -18,28 +19,6 @@ namespace {
 Status at_exit() {
   return cancelled("the program ends");
 }
-
-// A Python object that any thread may release.
-class HeldObject {
- public:
-  explicit HeldObject(nb::object object) : object_(std::move(object)) {}
-  HeldObject(const HeldObject&) = delete;
-  HeldObject& operator=(const HeldObject&) = delete;
-  ~HeldObject() {
-    const GilAnywhere held;
-    if (held) {
-      object_.reset();
-    } else {
-      (void)object_.release();
-    }
-  }
-
-  // With the interpreter's lock held.
-  const nb::object& get() const { return object_; }
-
- private:
-  nb::object object_;
-};
 
 AgentSpec read_spec(const nb::object& spec) {
   AgentSpec read;

@@ -79,7 +79,8 @@ namespace {
 Status draw(ReplayService& service, SampleRequest request, const Gathering& gathering,
             const WaitOptions& wait, bool is_local, SampleResult& result, DrawnBatch& drawn) {
   const SampleRequest like = like_of(request);
-  if (!is_local || request.count > kBriefItems) {
+  const bool reads_files = gathering.options.files != nullptr;
+  if (!is_local || request.count > kBriefItems || reads_files) {
     return without_gil([&] {
       result = sample_and_wait(service, std::move(request), wait);
       return gather(service, like, result, gathering, wait, drawn);

@@ -1,4 +1,5 @@
 // Binds what a client does through service/replay_service.h.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -13,6 +14,7 @@
 #include "python/bindings/bind.h"
 #include "python/bindings/client.h"
 #include "python/bindings/convert.h"
+#include "python/bindings/external.h"
 #include "python/bindings/nest.h"
 #include "python/bindings/table_info.h"
 #include "python/bindings/values.h"
@@ -59,7 +61,7 @@ nb::object sample_batch(const ClientHandle& self, nb::handle table, nb::handle b
   request.count = integer_argument<std::size_t>("batch_size", batch_size, 1, kBatchMax);
   request.min_count = request.count;
   request.distinct = flag_argument("distinct", distinct);
-  const BatchOptions options{flag_argument("pad", pad), nullptr};
+  const BatchOptions options{flag_argument("pad", pad), nullptr, self.files().get()};
   request.deadline = deadline(timeout_s);
   const Weighing weighing = weighing_argument(beta, weights);
   nb::object batch = nb::borrow(out);
@@ -102,7 +104,8 @@ nb::tuple sample_one(const ClientHandle& self, nb::handle table, nb::handle time
   const WaitOptions wait = waiting.options();
   DrawnBatch drawn;
   std::vector<bool> is_squeezed;
-  unwrap(draw_briefly(*self.service(), std::move(request), {{}, {}, self.on_corrupt()}, wait,
+  unwrap(draw_briefly(*self.service(), std::move(request),
+                      {{false, nullptr, self.files().get()}, {}, self.on_corrupt()}, wait,
                       self.local() != nullptr, drawn));
   for (const LayoutColumn& column : drawn.samples.trajectories()[0].layout->columns()) {
     is_squeezed.push_back(column.squeezed);
@@ -160,6 +163,61 @@ void insert(const ClientHandle& self, nb::handle data, nb::dict priorities, nb::
     return insert_step(*self.service(), step, nest->text(), targets, until, random, wait,
                        &self.step_kinds());
   }));
+}
+
+// Rows of one chunk, and items over ranges of them. The keys of the items.
+nb::object insert_rows_of(const ClientHandle& self, nb::handle data, nb::handle table,
+                          nb::handle begins, nb::handle ends, nb::handle priorities,
+                          nb::handle external_type, nb::handle timeout_s) {
+  unwrap(self.check());
+  const std::string name(text_argument("table", table));
+  const TimePoint until = deadline(timeout_s);
+  const auto begin = copy_of(flat<std::uint32_t>(begins, DType::kUInt32));
+  const auto end = copy_of(flat<std::uint32_t>(ends, DType::kUInt32));
+  std::vector<double> given;
+  if (!priorities.is_none()) given = copy_of(flat_priorities(priorities));
+  std::vector<RowsItem> items(std::max<std::size_t>(1, begin.size()));
+  if (begin.size() != end.size() || (!priorities.is_none() && given.size() != items.size())) {
+    raise(invalid_argument("{} begins, {} ends, {} priorities: give as many of each", begin.size(),
+                           end.size(), given.size()));
+  }
+  for (std::size_t i = 0; i < begin.size(); ++i) items[i] = {begin[i], end[i], {}};
+  for (std::size_t i = 0; i < given.size(); ++i) items[i].priority = given[i];
+  Leaves leaves;
+  const auto nest = Nest::of(data, leaves);
+  leaves.hold();
+  Values values;
+  values.begin(leaves.size());
+  std::vector<RowsColumn> columns;
+  std::vector<std::vector<std::int64_t>> shapes(leaves.size());
+  std::vector<std::size_t> arrays;  // columns whose values are in `values`
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    const std::size_t leaf = nest->leaf_of_column(i);
+    auto column = external_column(leaves[leaf], external_type, nest->path(leaf), shapes[i]);
+    if (!column) {
+      values.add_any(static_cast<ColumnId>(i), nest->path(leaf), leaves[leaf]);
+      arrays.push_back(i);
+      column = RowsColumn{nest->path(leaf), {}};
+    }
+    columns.push_back(std::move(*column));
+  }
+  for (std::size_t i = 0; i < arrays.size(); ++i) {
+    columns[arrays[i]].value = values.values()[i].value;
+  }
+  if (begin.empty() && !columns.empty() && !columns[0].value.shape.empty()) {
+    items[0].end = static_cast<std::uint32_t>(std::min<std::int64_t>(columns[0].value.shape[0],
+                                                                     INT32_MAX));  // all rows
+  }
+  std::vector<ItemKey> keys;
+  Waiting waiting(*self.service(), name);
+  const WaitOptions wait = waiting.options();
+  unwrap(without_gil([&]() -> Status {
+    REVERIE_ASSIGN_OR_RETURN(const std::uint64_t seed, self.next_seed(wait));
+    Random random(seed);
+    return insert_rows(*self.service(), name, columns, nest->text(), items, until, random, wait,
+                       keys);
+  }));
+  return copy_to_array(std::span<const std::uint64_t>(keys));
 }
 
 // Updates by ticket and by key, in copies: the arrays are the caller's, who may write to them while
@@ -360,6 +418,18 @@ void bind_client(nb::module_& m) {
       .def("insert", &insert, "data"_a.none(), "priorities"_a.none(), "timeout_s"_a.none(),
            nb::sig("def insert(self, data: typing.Any, priorities: dict[str, float | None], "
                    "timeout_s: float | None) -> None"))
+      .def("insert_rows", &insert_rows_of, "data"_a.none(), "table"_a.none(), "begins"_a, "ends"_a,
+           "priorities"_a.none(), "external_type"_a, "timeout_s"_a.none(),
+           nb::sig("def insert_rows(self, data: typing.Any, table: str, begins: numpy.ndarray, "
+                   "ends: numpy.ndarray, priorities: numpy.ndarray | None, external_type: type, "
+                   "timeout_s: float | None) -> numpy.ndarray"))
+      .def(
+          "set_files",
+          [](ClientHandle& self, nb::handle files) { self.set_files(external_files(files)); },
+          "files"_a.none(),
+          nb::sig("def set_files(self, files: str | collections.abc.Callable[..., typing.Any] | "
+                  "None) -> None"),
+          "Where external columns are. Before the client is used.")
       .def("sample_batch", &sample_batch, "table"_a.none(), "batch_size"_a.none(),
            "timeout_s"_a.none(), "beta"_a.none(), "weights"_a.none(), "distinct"_a.none(),
            "pad"_a.none(), "out"_a.none(),

@@ -137,6 +137,7 @@ void init_table_stream(TableStream* self, const ClientHandle& client, nb::handle
   options.pad = pad;
   options.drop_last = drop_last;
   options.on_corrupt = client.on_corrupt();
+  options.files = client.files();
   if (!prefetch.is_none()) {
     options.depth = integer_argument<std::size_t>("prefetch", prefetch, 0, kDepthMax);
   }
@@ -212,6 +213,7 @@ void init_sample_stream(SampleStream* self, const ClientHandle& client, nb::hand
   options.feed.timeout = timeout_argument(timeout_s);
   options.feed.is_local = client.local() != nullptr;
   options.feed.on_corrupt = client.on_corrupt();
+  options.feed.files = client.files();
   options.thread_count = integer_argument<std::size_t>("workers", workers, 1, kDepthMax);
   options.samples_max = integer_argument("samples_max", samples_max, 0);
   options.max_times_sampled =

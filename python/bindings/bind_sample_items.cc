@@ -214,6 +214,8 @@ void init_sample_items(SampleItems* self, const ClientHandle& client, nb::handle
   options.table = text_argument("table", table);
   options.count = integer_argument("num_samples", num_samples, 1);
   options.is_local = client.local() != nullptr;
+  options.on_corrupt = client.on_corrupt();
+  options.files = client.files();
   for (const nb::object& type : {info, sample}) {
     if (!PyType_Check(type.ptr()) ||
         PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type.ptr()), &PyTuple_Type) == 0) {

@@ -14,6 +14,7 @@
 #include "reverie/client/insert_step.h"
 #include "reverie/client/item_reader.h"
 #include "reverie/client/update_window.h"
+#include "reverie/record/external_files.h"
 #include "reverie/replay/local_service.h"
 #include "reverie/service/blocking.h"
 #include "reverie/service/replay_service.h"
@@ -49,6 +50,9 @@ class ClientHandle {
   StepKinds& step_kinds() const { return *step_kinds_; }
   // What to do with items that cannot be decoded when they are drawn.
   OnCorrupt on_corrupt() const { return on_corrupt_; }
+  // Where external columns are; null for nowhere. Set before the handle is copied.
+  const std::shared_ptr<ExternalFiles>& files() const { return files_; }
+  void set_files(std::shared_ptr<ExternalFiles> files) { files_ = std::move(files); }
   // Shared by all copies.
   const std::shared_ptr<TablesDrawnAhead>& tables_drawn_ahead() const {
     return tables_drawn_ahead_;
@@ -71,6 +75,7 @@ class ClientHandle {
   std::shared_ptr<ReplayService> service_;
   std::shared_ptr<LocalService> local_;
   OnCorrupt on_corrupt_;
+  std::shared_ptr<ExternalFiles> files_;
   std::shared_ptr<TablesDrawnAhead> tables_drawn_ahead_ = std::make_shared<TablesDrawnAhead>();
   std::shared_ptr<StepKinds> step_kinds_ = std::make_shared<StepKinds>();
   std::shared_ptr<UpdateWindow> updates_;

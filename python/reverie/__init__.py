@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from reverie.accumulator import Accumulator
     from reverie.agents import TrainSettings, train
     from reverie.envs.pool import EnvPool
+    from reverie.external import External, ExternalRows
     from reverie.groups import Broker, Group
     from reverie.hindsight import Hindsight
     from reverie.pattern_dataset import PatternDataset
@@ -58,6 +59,8 @@ __all__ = [
     "Dataset",
     "DeadlineExceededError",
     "EnvPool",
+    "External",
+    "ExternalRows",
     "Future",
     "Group",
     "Hindsight",
@@ -107,6 +110,8 @@ _LAZY = {
     "Group": "reverie.groups",
     "TrainSettings": "reverie.agents",
     "EnvPool": "reverie.envs.pool",
+    "External": "reverie.external",
+    "ExternalRows": "reverie.external",
     "Future": "reverie.rpc",
     "Hindsight": "reverie.hindsight",
     "PatternDataset": "reverie.pattern_dataset",

@@ -1,17 +1,33 @@
 """Selectors and extensions by the name that the native store knows, with their options."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from reverie import _checks
 from reverie.errors import InvalidArgumentError, UnsupportedTypeError
+
+if TYPE_CHECKING:
+    from reverie.external import Files
 
 OptionValue: TypeAlias = bool | int | float | str
 ComponentSpec: TypeAlias = tuple[str, dict[str, OptionValue]]
 OnCorrupt: TypeAlias = Literal["remove", "raise"]
 Codec: TypeAlias = Literal["auto", "raw", "lz4", "zstd"]
 
+Durability: TypeAlias = Literal["none", "interval", "sync"]
+DURABILITY = ("none", "interval", "sync")
 CODECS = ("auto", "raw", "lz4", "zstd")
+
+
+def native_files(files: Files | None) -> Any:  # noqa: ANN401
+    """A client's ``files`` as the native client takes it."""
+    if files is None:
+        return None
+    from reverie import external  # few programs have rows in files
+
+    return external.native_files(files)
 
 
 def raises_on_corrupt(on_corrupt: OnCorrupt) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from reverie import _checks, _keys, _reverie
-from reverie._options import checked_seed, raises_on_corrupt
+from reverie._options import checked_seed, native_files, raises_on_corrupt
 from reverie.dataset import Dataset, table_dataset
 from reverie.errors import (
     InvalidArgumentError,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from reverie._keys import Keys, Priorities
     from reverie._options import OnCorrupt
     from reverie._reverie import Batch, BlockedReport
+    from reverie.external import Files
     from reverie.frameworks import Output
     from reverie.nests import TensorNest
     from reverie.structured import Config, StructuredWriter
@@ -78,6 +79,12 @@ class Client:
             damaged, or was never one): ``"remove"`` takes each out of its table, where it is
             counted (``server_info()[table].corrupt_items``) and logged, and draws another in its
             place; ``"raise"`` raises ``DataLossError`` and leaves the item where it is.
+        files: where the columns of :class:`External` are that this client samples: the folder that
+            their names lie below, for raw rows; or a function that is given an
+            :class:`ExternalRows` and returns its rows as an array. It raises ``FileNotFoundError``
+            for what is missing, which ``on_corrupt`` then decides about; after any other exception
+            the call raises ``FailedPreconditionError`` and the item stays. None reads no files,
+            whatever items say.
 
     Raises:
         InvalidArgumentError: an address is malformed or is given twice, ``tls`` holds no
@@ -97,6 +104,7 @@ class Client:
         sampling: Literal["even", "mass"] = "even",
         seed: int | None = None,
         on_corrupt: OnCorrupt = "remove",
+        files: Files | None = None,
     ) -> None:
         is_one = isinstance(server_address, str)
         addresses = _addresses(server_address)
@@ -126,6 +134,7 @@ class Client:
             checked_seed(seed),
             raises_on_corrupt(on_corrupt),
         )
+        self._native.set_files(native_files(files))
         self._codec = "auto"
         self._datasets: dict[str, weakref.WeakSet[Dataset[Any]]] = {}  # of a server, by table
         self._addresses = addresses
@@ -140,6 +149,7 @@ class Client:
                 "sampling": sampling,
                 "seed": seed,
                 "on_corrupt": on_corrupt,
+                "files": files,
             },
         )
 
@@ -167,7 +177,7 @@ class Client:
         """
         if self._connection is None or not self._is_sharded:
             return [self]
-        kept = ("token", "tls", "retry_timeout_s", "on_corrupt")
+        kept = ("token", "tls", "retry_timeout_s", "on_corrupt", "files")
         options = {name: self._connection[1][name] for name in kept}
         return [Client(address, **options) for address in self._addresses]
 
@@ -202,6 +212,52 @@ class Client:
         if not priorities:
             raise InvalidArgumentError("priorities is empty; name at least one table")
         self._native.insert(data, priorities, timeout_s)
+
+    def insert_rows(
+        self,
+        data: Any,  # noqa: ANN401
+        table: str,
+        *,
+        items: Sequence[tuple[int, int]] | npt.ArrayLike | None = None,
+        priorities: Priorities | float | None = None,
+        timeout_s: float | None = None,
+    ) -> npt.NDArray[np.uint64]:
+        """Inserts items over rows that are there already, which are stored once as one chunk.
+
+        Columns that are :class:`External` stay where they are: only the file's name and the place
+        in it are stored, and a client with ``files=`` reads the rows of the items that it samples.
+
+        Args:
+            data: a nest of arrays of fixed size and of ``External``, all with as many rows.
+            table: its name.
+            items: ``[N, 2]``, the first row of each item and the row behind its last; None for one
+                item over all rows.
+            priorities: ``[N]``, or one for all; None for the largest that the table has seen.
+            timeout_s: how long to wait for the rate limiter.
+
+        Returns:
+            The keys of the items.
+
+        Raises:
+            InvalidArgumentError: columns that differ in rows, a range outside them, a priority that
+                is not a number, more than 128 MiB of rows with an external column.
+            NotFoundError: there is no such table.
+            DeadlineExceededError: the time is up; the message says how many items are in.
+        """
+        from reverie.external import External, ranges_of
+
+        begins, ends = ranges_of(items)
+        given = None
+        if priorities is not None:
+            count = max(1, len(begins))
+            if isinstance(priorities, (int, float)):
+                priorities = [priorities] * count
+            given = _keys.priorities_of(priorities)
+            if len(given) != count:
+                raise InvalidArgumentError(
+                    f"priorities has {len(given)} entries for {count} items; give one for each"
+                )
+        return self._native.insert_rows(data, table, begins, ends, given, External, timeout_s)
 
     def writer(
         self,

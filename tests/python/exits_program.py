@@ -279,6 +279,24 @@ simple("Client.sample waiting", lambda w: lambda: next(w.client.sample("empty"))
 simple("Client.insert", lambda w: lambda: w.client.insert(STEP, {"queue": 1.0}))
 simple("Client.insert slow", lambda w: lambda: w.client.insert({"x": SlowArray()}, {"full": 1.0}))
 simple("Client.insert busy", lambda w: lambda: w.client.insert(STEP, {"full": 1.0}))
+simple(
+    "Client.insert_rows",
+    lambda w: lambda: w.client.insert_rows({"x": np.zeros((4, 2), "f4")}, "full"),
+)
+
+
+@case("Client.sample_batch slow")
+def _(w):
+    """In a function that reads rows."""
+    home = w.new_home()
+    options = {
+        "files": lambda rows: threading.Event().wait(0.01) or np.zeros((rows.row_count, 2), "f4")
+    }
+    client = home.client(**options) if w.is_embedded else reverie.Client(home.address, **options)
+    client.insert_rows({"x": reverie.External("x", shape=(4, 2), dtype="f4")}, "full")
+    return lambda: (home, client.sample_batch("full", 8))
+
+
 simple("Client.sample_batch busy", lambda w: lambda: w.client.sample_batch("full", 8))
 simple(
     "Client.update_priorities",
@@ -387,7 +405,7 @@ for _kind in (reverie.Store, reverie.Server):
         made = kept(kind)
         return lambda: made.checkpoint()
 
-    for _name in ("loaded_checkpoint", "loaded_payload"):
+    for _name in ("loaded_checkpoint", "loaded_payload", "journal_error"):
 
         def _loaded(_w, kind=_kind, name=_name):
             made = kept(kind)

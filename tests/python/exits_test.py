@@ -42,7 +42,7 @@ PLAIN = {
     *("ClientTls", "DeadlineExceededError", "ReplaySample", "ReverbError", "ReverieError"),
     *("SampleInfo", "PeerTls", "ServerLimits", "ServerTls", "Table", "TableInfo", "TensorSpec"),
     *("Condition", "ConditionBuilder", "ConditionProto", "Config", "PatternNode", "Priority"),
-    *("ReferenceNode", "ModuleType", "TrainSettings", "Hindsight"),
+    *("ReferenceNode", "ModuleType", "TrainSettings", "Hindsight", "External", "ExternalRows"),
 }
 # Functions that neither wait nor let the interpreter's lock go, with what says so.
 BRIEF_FUNCTIONS = {

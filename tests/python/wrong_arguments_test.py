@@ -56,7 +56,7 @@ PUBLIC = [
 ]
 # Programs of the command line, and what the public modules are made of.
 INTERNAL = re.compile(
-    r"reverie\.(_.*|accumulator|agents\..*|broker_command|checkpoint_command|journal_command|demo.*|serve.*|batch_views|bench|client|completion|contrib.*|dataset|doctor|frameworks|hindsight|nests|packages|pattern_dataset|replay_buffer|replay_copies"
+    r"reverie\.(_.*|accumulator|agents\..*|broker_command|checkpoint_command|journal_command|demo.*|serve.*|batch_views|bench|client|completion|contrib.*|dataset|doctor|external|frameworks|hindsight|nests|packages|pattern_dataset|replay_buffer|replay_copies"
     r"|moolib\.broker|moolib_groups|moolib_rpc|replay_output|replay_sample|rpc|rpc_batches|rpc_calls|rpc_names|rpc_streams|sample_(datasets|iterator|shapes)|server|specs|store|table|tf_dataset|tls|trajectory_writer|trusted"
     r"|writer|envs\.(adapters|agent_rows|backend|caller|messages|output|pool|process|rows|source|spaces|thread"
     r"|vector|vector_of_.*|worker)"
@@ -275,6 +275,14 @@ def result(_world):
 # Valid arguments by name; where one function takes another, by "function.name" too. Functions of
 # a world where they need one.
 VALID = {
+    "External.dtype": "f4",
+    "External.file": "shard",
+    "External.offset": 0,
+    "External.size_bytes": None,
+    "Client.insert_rows.data": lambda _: {"a": np.ones((1, 2), np.float32)},
+    "Client.insert_rows.items": lambda _: [(0, 1)],
+    "Client.insert_rows.priorities": lambda _: [1.0],
+    "files": None,
     "algorithm": "ddqn",
     "TrainSettings.from_options.options": lambda _: {"seed": 1, "hidden": "64,64"},
     "convert.source": "a",

@@ -48,8 +48,9 @@ Status copy_item(const TrajectoryView& item, std::span<const Target> targets, st
 }
 
 // Any items at all, one after the other.
-Status gather(std::span<const TrajectoryView> items, std::span<const Target> targets) {
-  EncodedGather encoded;
+Status gather(std::span<const TrajectoryView> items, std::span<const Target> targets,
+              ExternalFiles* files) {
+  EncodedGather encoded(files);
   for (std::size_t i = 0; i < items.size(); ++i) {
     REVERIE_RETURN_IF_ERROR(copy_item(items[i], targets, i, encoded));
   }
@@ -175,7 +176,7 @@ Status assemble_into(std::span<const TrajectoryView> items, const BatchOptions& 
     batch.structure = items.front().layout->structure();
   }
   RawGather raw;
-  if (!raw.find(items, plan)) return gather(items, targets);
+  if (!raw.find(items, plan)) return gather(items, targets, options.files);
   for (std::size_t c = 0; c < targets.size(); ++c) {
     if (targets[c].begin) raw.copy(c, targets[c].begin);
   }

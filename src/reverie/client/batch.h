@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "reverie/record/external_files.h"
 #include "reverie/service/sample_batch.h"
 #include "reverie/tensor/buffer.h"
 
@@ -35,6 +36,8 @@ struct BatchOptions {
   // Items of unequal length: false refuses them; true pads with zeros behind and fills `lengths`.
   bool pad = false;
   Allocator* allocator = nullptr;  // the heap when null
+  // Where external columns are; null: FAILED_PRECONDITION for items that have some.
+  ExternalFiles* files = nullptr;
 };
 
 // Requires a non-empty batch that is still pinned. INVALID_ARGUMENT, naming the column, when items

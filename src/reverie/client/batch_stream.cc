@@ -39,9 +39,11 @@ class BatchStream::Maker {
     if (asks_ahead_) next_.emplace(ask(asked.id()));
     DrawnBatch drawn;
     SampleResult result = asked.wait(wait);
-    const Status status = gather(
-        *service_, request(), result,
-        {{options_.pad, memory_.get()}, options_.weighing, options_.on_corrupt}, wait, drawn);
+    const Status status = gather(*service_, request(), result,
+                                 {{options_.pad, memory_.get(), options_.files.get()},
+                                  options_.weighing,
+                                  options_.on_corrupt},
+                                 wait, drawn);
     if (drawn.samples.empty()) drawn.samples = std::move(result.batch);
     if (!status.ok()) {
       const bool is_last = status.code() == StatusCode::kDeadlineExceeded &&

@@ -31,6 +31,7 @@ struct BatchStreamOptions {
   bool pad = false;
   bool drop_last = false;  // drop a batch that the timeout cut short
   OnCorrupt on_corrupt = OnCorrupt::kRemove;
+  std::shared_ptr<ExternalFiles> files = nullptr;  // as BatchOptions::files
   // Batches that may wait for their user. None: 2, or 0 where items leave with their samples.
   std::optional<std::size_t> depth = {};
   // The service is behind a network: the next request is on its way while a batch is gathered.

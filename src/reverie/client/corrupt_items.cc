@@ -13,12 +13,12 @@ namespace {
 
 // Decodes the rows of a piece as a gather would (batch.cc).
 Status try_to_decode(const Piece& piece, std::size_t column, RowReader& reader,
-                     std::vector<std::byte>& room) {
+                     std::vector<std::byte>& room, ExternalFiles* files) {
   if (const RawRows raw(*piece.chunk); raw) return {};
   const ChunkSchema& schema = piece.chunk->schema();
   if (!schema.is_variable(column)) {
     room.resize(piece.length * schema.row_bytes(column));
-    EncodedGather gather;
+    EncodedGather gather(files);
     REVERIE_RETURN_IF_ERROR(gather.add(piece, column, room.data()));
     return gather.finish();
   }
@@ -31,13 +31,13 @@ Status try_to_decode(const Piece& piece, std::size_t column, RowReader& reader,
 
 }  // namespace
 
-std::optional<Damage> find_damage(const TrajectoryView& item) {
+std::optional<Damage> find_damage(const TrajectoryView& item, ExternalFiles* files) {
   RowReader reader;
   std::vector<std::byte> room;
   const std::span<const Piece> pieces = item.pieces();
   for (const LayoutColumn& column : item.layout->columns()) {
     for (std::size_t p = column.piece_begin; p < column.piece_end; ++p) {
-      Status status = try_to_decode(pieces[p], column.chunk_column, reader, room);
+      Status status = try_to_decode(pieces[p], column.chunk_column, reader, room, files);
       if (status.code() == StatusCode::kDataLoss) {
         return Damage{pieces[p].chunk->key(), std::move(status)};
       }
@@ -47,12 +47,12 @@ std::optional<Damage> find_damage(const TrajectoryView& item) {
 }
 
 Result<std::size_t> take_out_corrupt(ReplayService& service, std::string_view table,
-                                     const Status& why, const WaitOptions& wait,
-                                     SampleBatch& batch) {
+                                     const Status& why, const WaitOptions& wait, SampleBatch& batch,
+                                     ExternalFiles* files) {
   std::vector<std::size_t> indices;
   std::vector<CorruptItem> corrupt;
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    const std::optional<Damage> damage = find_damage(batch.trajectories()[i]);
+    const std::optional<Damage> damage = find_damage(batch.trajectories()[i], files);
     if (!damage) continue;
     indices.push_back(i);
     corrupt.push_back({batch.keys()[i], damage->chunk, damage->why.message()});
@@ -67,8 +67,9 @@ Result<std::size_t> take_out_corrupt(ReplayService& service, std::string_view ta
 }
 
 Status replace_corrupt(ReplayService& service, const SampleRequest& like, const Status& why,
-                       const WaitOptions& wait, SampleResult& result) {
-  REVERIE_RETURN_IF_ERROR(take_out_corrupt(service, like.table, why, wait, result.batch).status());
+                       const WaitOptions& wait, SampleResult& result, ExternalFiles* files) {
+  REVERIE_RETURN_IF_ERROR(
+      take_out_corrupt(service, like.table, why, wait, result.batch, files).status());
   if (!result.status.ok()) return {};  // its time is over: what is left is what there is
   if (like.distinct) {
     // Undone as well, where the service can do that.
@@ -96,7 +97,7 @@ Status assemble_decodable(ReplayService& service, const SampleRequest& like, OnC
   while (!result.batch.empty()) {
     Status status = assemble_into(result.batch, options, batch);
     if (status.code() != StatusCode::kDataLoss || on_corrupt == OnCorrupt::kRaise) return status;
-    REVERIE_RETURN_IF_ERROR(replace_corrupt(service, like, status, wait, result));
+    REVERIE_RETURN_IF_ERROR(replace_corrupt(service, like, status, wait, result, options.files));
   }
   return {};
 }

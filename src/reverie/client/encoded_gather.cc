@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <tuple>
+#include <utility>
 
 #include "reverie/base/helpers.h"
 #include "reverie/client/copy_row.h"
@@ -27,7 +29,9 @@ Status EncodedGather::add(const Piece& piece, std::size_t column, std::byte* to)
     return data_loss("column '{}' was referred to at row {} of a chunk of {} rows", spec.name,
                      std::uint64_t{piece.offset} + piece.length - 1, chunk.rows());
   }
-  if (chunk.encoded_column(column).codec != CodecId::kRaw) {
+  const CodecId codec = chunk.encoded_column(column).codec;
+  if (codec == CodecId::kExternal && files_ != nullptr) return add_external(piece, column, to);
+  if (codec != CodecId::kRaw) {
     requests_.push_back({piece.chunk, column, piece.offset, piece.length, to});
     return {};
   }
@@ -45,7 +49,32 @@ Status EncodedGather::add(const Piece& piece, std::size_t column, std::byte* to)
   return {};
 }
 
+Status EncodedGather::add_external(const Piece& piece, std::size_t column, std::byte* to) {
+  const Chunk& chunk = *piece.chunk;
+  const TensorSpec& spec = chunk.schema().column(column);
+  const std::size_t size_bytes = piece.length * chunk.schema().row_bytes(column);
+  ExternalRead read;
+  REVERIE_ASSIGN_OR_RETURN(read.range, read_external(spec, chunk.encoded_bytes(column)));
+  if (size_bytes == 0) return {};
+  const std::uint64_t first_row = std::uint64_t{read.range.first_row} + piece.offset;
+  if (first_row + piece.length > std::numeric_limits<std::uint32_t>::max()) {
+    return data_loss("column '{}' begins at row {} of '{}'; rows are numbered with 32 bits",
+                     spec.name, first_row, read.range.file);
+  }
+  read.spec = &spec;
+  read.first_row = static_cast<std::uint32_t>(first_row);
+  read.row_count = piece.length;
+  read.out = {to, size_bytes};
+  external_.push_back(std::move(read));
+  return {};
+}
+
 Status EncodedGather::finish() {
+  if (!external_.empty()) {
+    const Status status = files_->read(external_);
+    external_.clear();
+    REVERIE_RETURN_IF_ERROR(status);
+  }
   if (requests_.empty()) return {};
   std::ranges::sort(requests_, [](const Request& a, const Request& b) {
     if (a.chunk != b.chunk) return std::less<>()(a.chunk, b.chunk);

@@ -15,6 +15,7 @@
 
 #include "reverie/base/status.h"
 #include "reverie/codec/column_decoder.h"
+#include "reverie/record/external_files.h"
 #include "reverie/record/trajectory.h"
 
 namespace reverie {
@@ -26,10 +27,14 @@ class EncodedGather {
   // Bytes of rows that are worth a thread.
   static constexpr std::size_t kPartBytes = std::size_t{512} << 10;
 
+  // `files`, where external columns are, outlives it; null for none.
+  explicit EncodedGather(ExternalFiles* files = nullptr) : files_(files) {}
+
   // Asks for the rows of a piece of an encoded chunk, in a column of fixed rows, at `to`; raw ones
   // are copied at once. DATA_LOSS when the chunk has no such rows.
   Status add(const Piece& piece, std::size_t column, std::byte* to);
-  // Writes what was asked for. DATA_LOSS, naming the column, when a chunk is damaged.
+  // Writes what was asked for. DATA_LOSS, naming the column, when a chunk is damaged or its rows
+  // are not in its file; otherwise what ExternalFiles says.
   Status finish();
 
  private:
@@ -46,7 +51,11 @@ class EncodedGather {
   static Status serve_all(std::span<const Request> requests);
   static Status serve(std::span<const Request> requests, ColumnDecoder& decoder);
 
+  Status add_external(const Piece& piece, std::size_t column, std::byte* to);
+
+  ExternalFiles* const files_;
   std::vector<Request> requests_;
+  std::vector<ExternalRead> external_;
 };
 
 }  // namespace reverie

@@ -17,6 +17,8 @@ SampleFeedOptions feed_options(const ItemReaderOptions& options) {
   SampleFeedOptions feed;
   feed.table = options.table;
   feed.timeout = options.timeout;
+  feed.on_corrupt = options.on_corrupt;
+  feed.files = options.files;
   feed.clock = options.clock;
   feed.bytes_max = kBytesAhead;
   return feed;

@@ -43,7 +43,9 @@ struct ItemReaderOptions {
   std::optional<Duration> timeout = {};  // to wait for an item; none: without limit
   // The service is in this process: a request costs little, and nothing is drawn ahead.
   bool is_local = false;
-  Clock* clock = nullptr;  // as SampleFeedOptions::clock
+  OnCorrupt on_corrupt = OnCorrupt::kRemove;
+  std::shared_ptr<ExternalFiles> files = nullptr;  // as BatchOptions::files
+  Clock* clock = nullptr;                          // as SampleFeedOptions::clock
 };
 
 // For one thread.

@@ -33,10 +33,11 @@ bool are_alike(const TrajectoryView& a, const TrajectoryView& b) {
 
 }  // namespace
 
-Result<std::vector<SampleGroup>> assemble_groups(const SampleBatch& samples, Allocator& allocator) {
+Result<std::vector<SampleGroup>> assemble_groups(const SampleBatch& samples, Allocator& allocator,
+                                                 ExternalFiles* files) {
   std::vector<SampleGroup> groups;
   const std::span<const TrajectoryView> items = samples.trajectories();
-  const BatchOptions options{.allocator = &allocator};
+  const BatchOptions options{.allocator = &allocator, .files = files};
   for (std::size_t begin = 0; begin < items.size();) {
     std::size_t end = begin + 1;
     while (end < items.size() && are_alike(items[begin], items[end])) ++end;
@@ -85,13 +86,14 @@ void SampleFeed::bound_bytes(const FedSamples& fed) {
 
 Result<std::vector<SampleGroup>> SampleFeed::groups_of(SampleBatch& batch,
                                                        const WaitOptions& wait) {
-  auto groups = assemble_groups(batch, *memory_);
+  auto groups = assemble_groups(batch, *memory_, options_.files.get());
   const bool is_corrupt = groups.status().code() == StatusCode::kDataLoss;
   if (!is_corrupt || options_.on_corrupt == OnCorrupt::kRaise) return groups;
-  REVERIE_ASSIGN_OR_RETURN(const std::size_t gone, take_out_corrupt(*service_, options_.table,
-                                                                    groups.status(), wait, batch));
+  REVERIE_ASSIGN_OR_RETURN(const std::size_t gone,
+                           take_out_corrupt(*service_, options_.table, groups.status(), wait, batch,
+                                            options_.files.get()));
   give_back(gone);
-  return assemble_groups(batch, *memory_);
+  return assemble_groups(batch, *memory_, options_.files.get());
 }
 
 Result<FedSamples> SampleFeed::operator()(const WaitOptions& wait) {

@@ -33,7 +33,8 @@ struct SampleGroup {
 };
 
 // The items of a batch, in order, as few groups as there can be. Requires a pinned batch.
-Result<std::vector<SampleGroup>> assemble_groups(const SampleBatch& samples, Allocator& allocator);
+Result<std::vector<SampleGroup>> assemble_groups(const SampleBatch& samples, Allocator& allocator,
+                                                 ExternalFiles* files = nullptr);
 
 struct SampleFeedOptions {
   std::string table;
@@ -47,6 +48,7 @@ struct SampleFeedOptions {
   // A bound on the bytes of a request's rows, estimated from the request before; 0: no bound.
   std::size_t bytes_max = 0;
   OnCorrupt on_corrupt = OnCorrupt::kRemove;
+  std::shared_ptr<ExternalFiles> files = nullptr;  // as BatchOptions::files
 };
 
 // What a feed drew at once. The samples hold no pin.

@@ -15,6 +15,8 @@ enum class CodecId : std::uint8_t {
   kRaw = 0,
   kLz4 = 1,   // quick to read
   kZstd = 2,  // smaller
+  // A name of a file and a place in it: codec/external_column.h.
+  kExternal = 3,
   // As Reverb's clients send them: codec/reverb_column.h.
   kReverb = 16,
   kReverbDelta = 17,

@@ -6,6 +6,7 @@
 
 #include "reverie/codec/column_decoder.h"
 #include "reverie/codec/compressed_column.h"
+#include "reverie/codec/external_column.h"
 #include "reverie/codec/reverb_column.h"
 
 namespace reverie {
@@ -188,6 +189,13 @@ Result<ColumnRows> decode_column(CodecId codec, const TensorSpec& spec, std::siz
     case CodecId::kLz4:
     case CodecId::kZstd:
       return decode_compressed(codec, spec, element_count, row_count, bytes);
+    case CodecId::kExternal: {
+      REVERIE_ASSIGN_OR_RETURN(const ExternalRange range, read_external(spec, bytes));
+      return failed_precondition(
+          "the rows of column '{}' are in the file '{}', which only a client of Reverie's that was "
+          "given files= can read",
+          spec.name, range.file);
+    }
     case CodecId::kReverb:
     case CodecId::kReverbDelta:
       return decode_reverb(codec, spec, element_count, row_count, bytes);
@@ -216,6 +224,11 @@ Status check_column(CodecId codec, const TensorSpec& spec, std::size_t row_count
       }
       return {};
     }
+    case CodecId::kExternal:
+      if (varies) {
+        return data_loss("column '{}' of rows of varying size cannot be in a file", spec.name);
+      }
+      return read_external(spec, bytes).status();
     case CodecId::kReverb:
     case CodecId::kReverbDelta:
       return check_reverb(spec, elements, row_count, bytes);

@@ -4,6 +4,7 @@
 //     kRaw, rows of varying size  [ size of row 0 ][ size of row 1 ] ... [ row 0 ][ row 1 ] ...
 //     kLz4, kZstd                 filtered and compressed: codec/compressed_column.h
 //     kReverb, kReverbDelta       as Reverb's clients send them: codec/reverb_column.h
+//     kExternal                   where the rows lie: codec/external_column.h
 //
 // Sizes are 32-bit and little-endian. A row of varying size is its elements in the form of
 // TensorView, or nothing at all where the writer left the cell unset.
@@ -63,7 +64,7 @@ Status encode_column(CodecId codec, const TensorSpec& spec, std::span<const RowS
 
 // `row_count` rows out of bytes from anywhere; `spec` may come from anywhere too. The result views
 // `bytes`, or owns what they were decompressed to. DATA_LOSS, naming the column, when they are not
-// what encode_column writes.
+// what encode_column writes. FAILED_PRECONDITION for kExternal, whose rows are elsewhere.
 Result<ColumnRows> decode_column(CodecId codec, const TensorSpec& spec, std::size_t row_count,
                                  std::span<const std::byte> bytes);
 

@@ -62,6 +62,7 @@ bool is_codec(CodecId codec) {
     case CodecId::kRaw:
     case CodecId::kLz4:
     case CodecId::kZstd:
+    case CodecId::kExternal:
     case CodecId::kReverb:
     case CodecId::kReverbDelta:
       return true;

@@ -32,6 +32,13 @@ bool has_variable(const ChunkSchema& schema, std::span<const std::uint16_t> colu
   return std::ranges::any_of(columns, [&](std::uint16_t c) { return schema.is_variable(c); });
 }
 
+// Rows that the reader has elsewhere.
+bool has_external(const Chunk& chunk, std::span<const std::uint16_t> columns) {
+  return std::ranges::any_of(columns, [&](std::uint16_t c) {
+    return chunk.encoded_column(c).codec == CodecId::kExternal;
+  });
+}
+
 }  // namespace
 
 void PackedWriter::clear() {
@@ -167,7 +174,8 @@ Status PackedWriter::place(const Piece& piece, std::uint32_t part) {
   }
   const std::size_t size = encoded_bytes(chunk, columns);
   if (may_decode_ && !varies && size <= kDecodedBytesMax &&
-      chunk.rows() * row_bytes(chunk.schema(), columns) <= kDecodedRowBytesMax) {
+      chunk.rows() * row_bytes(chunk.schema(), columns) <= kDecodedRowBytesMax &&
+      !has_external(chunk, columns)) {
     gather(/*is_raw=*/false);
     return {};
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "reverie/codec/column_codec.h"
+#include "reverie/codec/external_column.h"
 #include "reverie/native_wire/chunk_bounds.h"
 #include "reverie/reverb_wire/fields.h"
 
@@ -83,6 +84,13 @@ Result<std::vector<SentColumn>> encoded_columns(const Chunk& chunk, std::uint32_
     SentColumn& column =
         columns.emplace_back(chunk.encoded_column(c).codec, chunk.encoded_bytes(c));
     if (is_whole) continue;
+    if (column.codec == CodecId::kExternal) {
+      REVERIE_ASSIGN_OR_RETURN(ExternalRange range, read_external(schema.column(c), column.bytes));
+      range.first_row += begin;
+      append_external(range, made.emplace_back());
+      column.bytes = made.back();
+      continue;
+    }
     REVERIE_ASSIGN_OR_RETURN(const ColumnRows all, decode_column(column.codec, schema.column(c),
                                                                  chunk.rows(), column.bytes));
     std::vector<RowSpan> rows;
@@ -246,6 +254,14 @@ Status check(const Parts& parts) {
 }
 
 }  // namespace
+
+bool has_external_columns(const Chunk& chunk) {
+  if (chunk.is_raw()) return false;
+  for (std::size_t c = 0; c < chunk.schema().column_count(); ++c) {
+    if (chunk.encoded_column(c).codec == CodecId::kExternal) return true;
+  }
+  return false;
+}
 
 Status put_stored_chunk(PayloadBuilder& message, const Chunk& chunk, std::uint32_t begin,
                         std::uint32_t end, ChunkKey key) {

@@ -29,6 +29,9 @@ inline bool has_stored_form(const Chunk& chunk) {
   return !chunk.schema().has_variable();
 }
 
+// Whether some of its rows are in files: it has no other form.
+bool has_external_columns(const Chunk& chunk);
+
 // Appends rows [begin, end) as a field of an InsertStreamRequest. Columns of large rows of a
 // compressible chunk, which its writer packs only when it is full, are compressed with lz4 where
 // that pays. Requires has_stored_form() and a non-empty range of published rows. DATA_LOSS where an

@@ -103,7 +103,9 @@ Status ChunkSender::put(PayloadBuilder& message, const Chunk& chunk, const Segme
     message.put(bytes, chunk);
     return {};
   }
-  if (takes_stored && has_stored_form(chunk)) {
+  // Another server does not know the field, and then refuses the items over the chunk.
+  const bool is_stored = takes_stored || has_external_columns(chunk);
+  if (is_stored && has_stored_form(chunk)) {
     return put_stored_chunk(message, chunk, segment.begin, segment.end, segment.key);
   }
   REVERIE_ASSIGN_OR_RETURN(wire::WrittenChunk written,
