@@ -3,7 +3,9 @@
     PYTHONPATH=python .venv/bin/python benchmarks/durability.py [FOLDER [ITEMS [SECONDS]]]
 
 FOLDER is on the disk in question (a new one among the temporary files if omitted; beware of a
-tmpfs). ITEMS of 40 kB are checkpointed (default 5000: 200 MB; 25000 is 1 GB).
+tmpfs). ITEMS of 40 kB are checkpointed (default 5000: 200 MB; 25000 is 1 GB), and forty
+times as many of 400 B (25000: a million). The longest hold of a table's lock meanwhile, at ten
+million items, is what ``table_bench --benchmark_filter=LongestHold`` measures.
 
 Beside each figure stands its bound in the same folder: for a checkpoint a file of as many bytes,
 written by the megabyte and synced; for ``sync`` one append of as many bytes and an fdatasync.
@@ -21,6 +23,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -80,9 +83,11 @@ def fill(client: reverie.Client, count: int, floats: int, first: int = 0) -> Non
             writer.create_item("t", 1.0, {"x": writer.history["x"][-1:]})
 
 
-def pauses(client: reverie.Client, is_over: threading.Event, found: list[float]) -> None:
+def pauses(
+    client: reverie.Client, is_over: threading.Event, found: list[float], floats: int
+) -> None:
     """Seconds of single inserts, one after the other, with a learner's pause between them."""
-    step = {"x": np.zeros(LARGE, np.float32)}
+    step = {"x": np.zeros(floats, np.float32)}
     while not is_over.is_set():
         begin = time.perf_counter()
         client.insert(step, {"t": 1.0})
@@ -90,11 +95,11 @@ def pauses(client: reverie.Client, is_over: threading.Event, found: list[float])
         is_over.wait(0.0005)
 
 
-def watched(client: reverie.Client, work) -> tuple[float, list[float]]:  # noqa: ANN001
+def watched(client: reverie.Client, work, floats: int) -> tuple[float, list[float]]:  # noqa: ANN001
     """The seconds that ``work()`` took, and those of inserts meanwhile."""
     found: list[float] = []
     is_over = threading.Event()
-    thread = threading.Thread(target=pauses, args=(client, is_over, found))
+    thread = threading.Thread(target=pauses, args=(client, is_over, found, floats))
     thread.start()
     begin = time.perf_counter()
     work()
@@ -104,24 +109,76 @@ def watched(client: reverie.Client, work) -> tuple[float, list[float]]:  # noqa:
     return taken, found
 
 
-def measure_checkpoint(root: Path, items: int) -> None:
-    """One of large items, its load, and the next one."""
-    size = items * LARGE * 4
+def resident_bytes() -> int:
+    """Memory of this process that no file lies behind."""
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(re.search(r"^RssAnon:\s+(\d+) kB", status, re.MULTILINE)[1])
+
+
+def most_resident(work) -> int:  # noqa: ANN001
+    """The most resident bytes while ``work()`` runs, looked at every 5 ms."""
+    found = [resident_bytes()]
+    is_over = threading.Event()
+
+    def look() -> None:
+        while not is_over.wait(0.005):
+            found.append(resident_bytes())
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    work()
+    is_over.set()
+    thread.join()
+    return max(found)
+
+
+def written_bytes(folder: Path, before: set[int]) -> int:
+    """Bytes of the files in ``folder`` that are not among these, by their numbers."""
+    return sum(
+        path.stat().st_size
+        for path in folder.rglob("*")
+        if path.is_file() and path.stat().st_ino not in before
+    )
+
+
+def measure_checkpoint(root: Path, items: int, floats: int) -> None:
+    """One, its load, and the next one; inserts and the memory of the process meanwhile."""
+    size = items * floats * 4
     folder = root / "checkpoint"
     with store(folder, 2 * items) as kept:
         client = kept.client()
-        fill(client, items, LARGE)
-        _, quiet = watched(client, lambda: time.sleep(1.0))
+        fill(client, items, floats)
+        held = resident_bytes()
+        _, quiet = watched(client, lambda: time.sleep(1.0), floats)
         raw = statistics.median(raw_write_s(root / "raw", size) for _ in range(3))
-        taken, busy = watched(client, kept.checkpoint)
-        print(f"checkpoint of {size / 1e6:.0f} MB: {taken:.2f} s, {size / taken / 1e6:.0f} MB/s")
+        found: dict[str, Any] = {}
+
+        def first_one() -> None:
+            found["waits"] = watched(client, kept.checkpoint, floats)
+
+        most = most_resident(first_one)
+        taken, busy = found["waits"]
+        print(
+            f"checkpoint of {items:,} x {4 * floats:,} B: {taken:.2f} s, "
+            f"{size / taken / 1e6:.0f} MB/s"
+        )
         print(f"  write and fsync of a file: {raw:.2f} s; {raw / taken:.0%} of its rate")
         print(f"  an insert meanwhile: {percentiles(busy)}; before: {percentiles(quiet)}")
-        fill(client, items // 100, LARGE, first=1)
+        came = len(busy) * 4 * floats
+        print(
+            f"  resident: {held / 1e9:.3f} GB before, {most / 1e9:.3f} GB at most meanwhile, in "
+            f"which {came / 1e9:.3f} GB came: {(most - came) / held:.2f} times"
+        )
+        files = {path.stat().st_ino for path in folder.rglob("*")}
+        first = written_bytes(folder, set())
+        fill(client, items // 100, floats, first=1)
         begin = time.perf_counter()
         kept.checkpoint()
         taken_again = time.perf_counter() - begin
-        print(f"  the next, 1 % new: {taken_again:.2f} s, {taken_again / taken:.0%} of the first")
+        print(
+            f"  the next, 1 % new: {taken_again:.2f} s, {taken_again / taken:.0%} of the first; "
+            f"{written_bytes(folder, files) / first:.1%} of its bytes"
+        )
     begin = time.perf_counter()
     with store(folder, 2 * items):
         print(f"  its load, from the page cache: {time.perf_counter() - begin:.2f} s")
@@ -266,7 +323,8 @@ def main() -> None:
     items = int(given[1]) if len(given) > 1 else 5000
     seconds = float(given[2]) if len(given) > 2 else 2.0
     try:
-        measure_checkpoint(root, items)
+        measure_checkpoint(root, items, LARGE)
+        measure_checkpoint(root, 40 * items, SMALL)
         measure_sync(root)
         measure_rates(root, seconds)
         measure_rocksdb(root, seconds)

@@ -6,6 +6,10 @@ FOLDER is on the disk in question (a new one in the current folder if omitted). 
 40 kB, ten times as large as its memory of MEGABYTES (default 100), is filled, and uniform batches
 of 256 are drawn from it. Beside them stand ``fio``'s random reads of 40 kB with 256 at a time, past
 the page cache, if it is installed, and the same table without a bound. In turns.
+
+Then stacks of four frames of 84 x 84 that lz4 makes about six times smaller, in a table ten times
+as large as its 16 MiB of memory: all of it drawn alike (cold), and two hundredths of it that are
+drawn again and again (warm), beside the same table in memory.
 """
 
 import json
@@ -69,6 +73,83 @@ def fio_s(folder: Path, size: int) -> float | None:
     return BATCH * FLOATS * 4 / rate
 
 
+class Frames:
+    """Pictures of sprites that move over a field, without end."""
+
+    def __init__(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        self._field = np.kron(
+            rng.integers(0, 4, (7, 7), np.uint8) * 40, np.ones((12, 12), np.uint8)
+        )
+        self._sprites = rng.integers(60, 255, (10, 8, 8), np.uint8)
+        self._at = rng.integers(0, 76, (10, 2))
+        self._rng = rng
+
+    def next(self) -> np.ndarray:
+        """One frame."""
+        self._at = np.clip(self._at + self._rng.integers(-3, 4, self._at.shape), 0, 76)
+        frame = self._field.copy()
+        for sprite, (row, column) in zip(self._sprites, self._at, strict=True):
+            frame[row : row + 8, column : column + 8] = sprite
+        return frame
+
+
+def fill_frames(client: reverie.Client, frames: Frames, memory: int, size: int | None) -> int:
+    """Stacks until ten times ``memory`` lies in the table, or ``size`` of them; how many."""
+    count = 0
+    with client.trajectory_writer(4, chunk_length=40, codec="lz4") as writer:
+        while True:
+            writer.append({"frame": frames.next()})
+            count += 1
+            if count < 4:
+                continue
+            hot = 1.0 if count % 2000 < 40 else 0.0
+            stack = {"frame": writer.history["frame"][-4:]}
+            writer.create_item("all", 1.0, stack)
+            writer.create_item("hot", hot, stack)
+            if count == size:
+                return count
+            if size is None and count % 1000 == 0:
+                used = client.server_info()["all"].size_bytes
+                if used > 10 * memory:
+                    return count
+
+
+def measure_frames(root: Path) -> None:
+    """Cold, warm, and in memory."""
+    memory = 16 << 20
+
+    def tables() -> list[reverie.Table]:
+        made = table(1 << 30).replace("all", max_bytes=1 << 50)
+        hot = reverie.selectors.Prioritized(1.0, seed=1)
+        return [made, made.replace("hot", sampler=hot)]
+
+    def batch_of(client: reverie.Client, name: str) -> float:
+        begin = time.perf_counter()
+        for _ in range(BATCHES):
+            client.sample_batch(name, BATCH)
+        return (time.perf_counter() - begin) / BATCHES
+
+    with (
+        reverie.Store(tables(), memory_bytes=memory, spill_folder=root) as spilled,
+        reverie.Store(tables()) as kept,
+    ):
+        count = fill_frames(spilled.client(), Frames(1), memory, None)
+        fill_frames(kept.client(), Frames(1), memory, count)
+        size = kept["all"].info.size_bytes
+        print(f"{count:,} frames, {count * 7056 / 1e6:,.0f} MB raw, {size / 1e6:,.0f} MB stored")
+        for name in ("hot", "all"):
+            batch_of(spilled.client(), name)
+            turns = [(batch_of(spilled.client(), name), batch_of(kept.client(), name))
+                     for _ in range(ROUNDS)]  # fmt: skip
+            ours, in_memory = (statistics.median(found) for found in zip(*turns, strict=True))
+            kind = "warm" if name == "hot" else "cold"
+            print(
+                f"256 stacks, {kind}: {1e3 * ours:.1f} ms, {ours / in_memory:.2f} times the "
+                f"{1e3 * in_memory:.1f} ms from memory"
+            )
+
+
 def shown(name: str, seconds: list[float]) -> str:
     """A line with the median, the spread and the rate."""
     median = statistics.median(seconds)
@@ -107,6 +188,7 @@ def main() -> None:
             if found["fio"]:
                 share = statistics.median(found["fio"]) / statistics.median(found["batch"])
                 print(f"  a batch has {share:.0%} of fio's rate")
+        measure_frames(root)
     finally:
         shutil.rmtree(root, ignore_errors=True)
 

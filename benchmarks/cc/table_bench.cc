@@ -6,6 +6,7 @@
 // miss, 512 x 100 ns = 50 us, or a new segment of 128 KiB whose pages fault in, 32 x 0.5 us.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include <benchmark/benchmark.h>
@@ -134,12 +135,44 @@ void BM_LongestHold(benchmark::State& state) {
       if (round % 10 == 0) timed(erase, [&] { core->erase(keys, TimePoint{1}, after); });
       core->unpin(pin, after);
     }
+    // A checkpoint: the moment itself, a segment that is read, the end, and a learner's breaths
+    // meanwhile, whose first change of a segment keeps the old one.
+    double freeze = 0, next = 0, thaw = 0, frozen_sample = 0, frozen_update = 0;
+    {
+      std::optional<TableCore::Frozen> frozen;
+      timed(freeze, [&] { frozen.emplace(core->freeze(0).value()); });
+      Aftermath freed;
+      for (int round = 0;; ++round) {
+        bool is_over = false;
+        timed(next, [&] { is_over = TableCore::next_frozen(*frozen).empty(); });
+        if (is_over) break;
+        if (round % 10 > 0) continue;
+        Aftermath after;
+        SampleBatch batch;
+        batch.reserve(kBreath);
+        for (double& priority : priorities) priority = random.uniform();
+        const std::uint64_t pin = core->pin();
+        timed(frozen_sample, [&] { core->sample(kBreath, false, TimePoint{1}, batch, after); });
+        timed(frozen_update,
+              [&] { core->update_by_ticket(batch.tickets(), priorities, TimePoint{1}); });
+        core->unpin(pin, after);
+      }
+      timed(thaw, [&] { core->thaw(*frozen, freed); });
+    }
     double reset = 0;
     Aftermath after;
     timed(reset, [&] { core->reset(after); });
-    state.counters = {{"insert_us", insert},        {"sample_breath_us", sample},
-                      {"update_breath_us", update}, {"update_by_key_breath_us", update_key},
-                      {"erase_breath_us", erase},   {"reset_us", reset}};
+    state.counters = {{"freeze_us", freeze},
+                      {"freeze_segment_us", next},
+                      {"thaw_us", thaw},
+                      {"sample_breath_frozen_us", frozen_sample},
+                      {"update_breath_frozen_us", frozen_update},
+                      {"insert_us", insert},
+                      {"sample_breath_us", sample},
+                      {"update_breath_us", update},
+                      {"update_by_key_breath_us", update_key},
+                      {"erase_breath_us", erase},
+                      {"reset_us", reset}};
   }
 }
 BENCHMARK(BM_LongestHold)->Arg(10'000'000)->Iterations(1)->Unit(benchmark::kSecond);
