@@ -24,6 +24,9 @@ namespace {
 // Bytes after which the kernel is told to begin writing, so that a sync finds little left to do.
 constexpr std::uint64_t kWriteBehindBytes = 8u << 20;
 
+// A pipe in the place of a file would have the call wait for its other end.
+constexpr int kNoWait = O_NONBLOCK | O_NOCTTY;
+
 StatusCode code_of(int error) {
   switch (error) {
     case ENOENT:
@@ -204,18 +207,18 @@ class PosixFileSystem final : public FileSystem {
     return std::unique_ptr<File>(std::make_unique<PosixFile>(std::move(fd), path, 0));
   }
   Result<std::unique_ptr<File>> open_to_append(const std::string& path) override {
-    REVERIE_ASSIGN_OR_RETURN(Descriptor fd, open_path(path, O_WRONLY, "open"));
+    REVERIE_ASSIGN_OR_RETURN(Descriptor fd, open_path(path, O_WRONLY | kNoWait, "open"));
     REVERIE_ASSIGN_OR_RETURN(const std::uint64_t size, size_of(fd, path));
     return std::unique_ptr<File>(std::make_unique<PosixFile>(std::move(fd), path, size));
   }
   Result<std::unique_ptr<ReadableFile>> open(const std::string& path) override {
-    REVERIE_ASSIGN_OR_RETURN(Descriptor fd, open_path(path, O_RDONLY, "open"));
+    REVERIE_ASSIGN_OR_RETURN(Descriptor fd, open_path(path, O_RDONLY | kNoWait, "open"));
     REVERIE_ASSIGN_OR_RETURN(const std::uint64_t size, size_of(fd, path));
     return std::unique_ptr<ReadableFile>(
         std::make_unique<PosixReadableFile>(std::move(fd), path, size));
   }
   Result<std::unique_ptr<MappedFile>> map(const std::string& path) override {
-    REVERIE_ASSIGN_OR_RETURN(const Descriptor fd, open_path(path, O_RDONLY, "open"));
+    REVERIE_ASSIGN_OR_RETURN(const Descriptor fd, open_path(path, O_RDONLY | kNoWait, "open"));
     REVERIE_ASSIGN_OR_RETURN(const std::uint64_t size, size_of(fd, path));
     void* at = nullptr;
     if (size > 0) {
@@ -275,7 +278,7 @@ class PosixFileSystem final : public FileSystem {
     return fsync(fd.get()) == 0 ? Status() : error_of(errno, "sync the folder", path);
   }
   Status sync_file(const std::string& path) override {
-    REVERIE_ASSIGN_OR_RETURN(const Descriptor fd, open_path(path, O_RDONLY, "open"));
+    REVERIE_ASSIGN_OR_RETURN(const Descriptor fd, open_path(path, O_RDONLY | kNoWait, "open"));
     return fdatasync(fd.get()) == 0 ? Status() : error_of(errno, "sync", path);
   }
 
