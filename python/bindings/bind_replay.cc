@@ -60,6 +60,10 @@ class Store {
     check();
     return loaded_checkpoint(*service_);
   }
+  nb::object journal_error() const {
+    check();
+    return python::journal_error(*service_);
+  }
 
  private:
   void check() const { unwrap(fork_guard_.check("Store")); }
@@ -110,6 +114,7 @@ void bind_replay(nb::module_& m) {
       .def("close", &Store::close)
       .def("loaded_checkpoint", &Store::loaded,
            nb::sig("def loaded_checkpoint(self) -> tuple[str, bytes] | None"))
+      .def("journal_error", &Store::journal_error, nb::sig("def journal_error(self) -> str | None"))
       .def("info", &Store::info, nb::sig("def info(self) -> list[dict[str, typing.Any]]"))
       .def("extension_summary", &Store::extension_summary, "table"_a, "index"_a,
            nb::sig("def extension_summary(self, table: str, index: int) -> dict[str, float]"))

@@ -70,6 +70,10 @@ class PyServer {
     check();
     return loaded_checkpoint(*server_->store());
   }
+  nb::object journal_error() const {
+    check();
+    return python::journal_error(*server_->store());
+  }
   std::vector<std::string> addresses() const { return server_->addresses(); }
   std::uint16_t port() const { return server_->port(); }
   std::map<std::string, std::uint64_t> figures() const {
@@ -283,6 +287,8 @@ void bind_server(nb::module_& m) {
       .def("stop", &PyServer::stop, "grace_s"_a, nb::sig("def stop(self, grace_s: float) -> None"))
       .def("loaded_checkpoint", &PyServer::loaded,
            nb::sig("def loaded_checkpoint(self) -> tuple[str, bytes] | None"))
+      .def("journal_error", &PyServer::journal_error,
+           nb::sig("def journal_error(self) -> str | None"))
       .def_prop_ro("addresses", &PyServer::addresses)
       .def_prop_ro("port", &PyServer::port)
       .def_prop_ro("figures", &PyServer::figures);

@@ -15,7 +15,6 @@
 namespace reverie::python {
 namespace {
 
-using checkpoint::Durability;
 using checkpoint::OnMismatch;
 
 OnMismatch on_mismatch_of(const std::string& name) {
@@ -24,12 +23,12 @@ OnMismatch on_mismatch_of(const std::string& name) {
   return name == "drop" ? OnMismatch::kDrop : OnMismatch::kRefuse;
 }
 
+}  // namespace
+
 Durability durability_of(const std::string& name) {
   if (name == "sync") return Durability::kSync;
   return name == "interval" ? Durability::kInterval : Durability::kNone;
 }
-
-}  // namespace
 
 std::shared_ptr<ChunkMemory> chunk_memory(nb::handle given) {
   if (given.is_none()) return nullptr;
@@ -60,6 +59,13 @@ nb::object loaded_checkpoint(const LocalService& store) {
   const std::vector<std::byte> payload = checkpoints->loaded_payload();
   return nb::make_tuple(nb::str(path.data(), path.size()),
                         nb::bytes(payload.data(), payload.size()));
+}
+
+nb::object journal_error(const LocalService& store) {
+  StoreLog* const log = store.log();
+  if (log == nullptr) return nb::none();
+  const Status status = without_gil([&] { return log->check(); });
+  return status.ok() ? nb::object(nb::none()) : nb::object(nb::str(status.message().c_str()));
 }
 
 namespace {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 #include <nanobind/nanobind.h>
 
@@ -16,11 +17,17 @@ namespace nb = nanobind;
 // The options from what `DefaultCheckpointer._options()` returns, or None.
 std::optional<checkpoint::WorkerOptions> checkpoint_options(nb::handle given);
 
+// "none", "interval", "sync".
+Durability durability_of(const std::string& name);
+
 // The memory that a pair (folder, memory_bytes) describes; null for None.
 std::shared_ptr<ChunkMemory> chunk_memory(nb::handle given);
 
 // The path of the checkpoint that the store began with, and its payload; None if it began empty.
 nb::object loaded_checkpoint(const LocalService& store);
+
+// Why the store's journal cannot be written; None if it can, or there is none.
+nb::object journal_error(const LocalService& store);
 
 // Binds what `reverie checkpoint` asks.
 void bind_inspection(nb::module_& m);

@@ -11,6 +11,7 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
+#include "python/bindings/checkpoints.h"
 #include "python/bindings/convert.h"
 
 namespace reverie::python {
@@ -110,6 +111,9 @@ TableOptions table_options(nb::dict table) {
   if (table.contains("checks_items")) options.checks_items = nb::cast<bool>(table["checks_items"]);
   if (table.contains("memory_bytes")) {
     options.memory_bytes = nb::cast<std::optional<std::int64_t>>(table["memory_bytes"]);
+  }
+  if (table.contains("durability") && !table["durability"].is_none()) {
+    options.durability = durability_of(nb::cast<std::string>(table["durability"]));
   }
   if (table.contains("undoes_unsent")) {
     options.undoes_unsent = nb::cast<bool>(table["undoes_unsent"]);

@@ -44,3 +44,12 @@ class Checkpointed:
         """The payload of the checkpoint that the tables began with; None if they began empty."""
         loaded = self._native.loaded_checkpoint()
         return None if loaded is None else loaded[1]
+
+    @property
+    def journal_error(self) -> str | None:
+        """Why changes cannot be confirmed now: the journal cannot be written.
+
+        None while it can, or where there is none. Memory serves on meanwhile, and a checkpoint that
+        can be written, which is tried every 5 s, ends it.
+        """
+        return self._native.journal_error()

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from reverie import _checks
+from reverie._options import DURABILITY
 from reverie.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from reverie.table import Table
 
-Durability = Literal["none", "interval", "sync"]
-_DURABILITY = ("none", "interval", "sync")
 _ON_MISMATCH = ("refuse", "mine", "theirs", "drop")
 
 
@@ -147,18 +146,24 @@ def native_options(
     every_s: float | None,
     every_inserts: int | None,
     durability: str,
+    tables: Iterable[Table],
 ) -> dict[str, Any] | None:
     """The arguments of a store in the form that the native store takes.
 
     Raises:
-        InvalidArgumentError: an interval or ``durability`` without a checkpointer, or out of range.
+        InvalidArgumentError: an interval or ``durability``, of the store or a table, without a
+            checkpointer, or out of range.
         UnsupportedTypeError: something that is not a checkpointer.
     """
-    _checks.choice("durability", durability, _DURABILITY)
+    _checks.choice("durability", durability, DURABILITY)
     if checkpointer is None:
-        if durability != "none":
+        wanted: dict[str, str | None] = {"durability": durability}
+        wanted |= {f"durability of table '{table.name}'": table._durability for table in tables}
+        for name, value in wanted.items():
+            if value in (None, "none"):
+                continue
             raise InvalidArgumentError(
-                f"durability is {durability!r} without a checkpointer, whose folder holds the "
+                f"{name} is {value!r} without a checkpointer, whose folder holds the "
                 "journal; give checkpointer=reverie.checkpointers.DefaultCheckpointer(path)"
             )
         if every_s is not None or every_inserts is not None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reverie import _checks, _reverie
 from reverie._checkpointed import Checkpointed
-from reverie._options import CODECS, Codec, OnCorrupt, raises_on_corrupt
+from reverie._options import CODECS, Codec, Durability, OnCorrupt, native_files, raises_on_corrupt
 from reverie._process_bound import ProcessBound
-from reverie.checkpointers import DefaultCheckpointer, Durability, native_memory, native_options
+from reverie.checkpointers import DefaultCheckpointer, native_memory, native_options
 from reverie.client import Client
 from reverie.errors import InvalidArgumentError, UnsupportedTypeError
 from reverie.store import checked_tables
@@ -20,6 +20,7 @@ from reverie.table import Table
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from reverie.external import Files
     from reverie.tls import ServerTls
 
 _POLL_S = 0.25
@@ -129,10 +130,11 @@ class Server(Checkpointed, ProcessBound):
             by them.
         checkpoint_every: seconds after which a checkpoint is written by itself; None for none.
         checkpoint_every_inserts: the same, counted in items that were inserted.
-        durability: what a crash leaves of what was confirmed after the last checkpoint, beside
-            which a journal is kept. ``"none"``: nothing, and no journal. ``"interval"``: all of it
-            if the process was killed; after a power cut all but the last 0.1 s. ``"sync"``: all of
-            it; a call is confirmed once its change was synced, together with those of others. See
+        durability: of tables that say nothing of their own: what a crash leaves of what was
+            confirmed after the last checkpoint, beside which a journal is kept. ``"none"``:
+            nothing, and no journal. ``"interval"``: all of it if the process was killed; after a
+            power cut all but the last 0.1 s. ``"sync"``: all of it; a call is confirmed once its
+            change was synced, together with those of others. See
             ``docs/durability.md``.
 
     Raises:
@@ -183,7 +185,9 @@ class Server(Checkpointed, ProcessBound):
             None if tls is None else tls._options(),
             limits._options(),
             _checks.choice("codec", codec, CODECS),
-            native_options(checkpointer, checkpoint_every, checkpoint_every_inserts, durability),
+            native_options(
+                checkpointer, checkpoint_every, checkpoint_every_inserts, durability, self._tables
+            ),
         )
         self._codec = codec
         for table in self._tables:
@@ -217,17 +221,23 @@ class Server(Checkpointed, ProcessBound):
         """
         return self._native.figures
 
-    def localhost_client(self, *, on_corrupt: OnCorrupt = "remove") -> Client:
+    def localhost_client(
+        self, *, on_corrupt: OnCorrupt = "remove", files: Files | None = None
+    ) -> Client:
         """A client that connects to the server as those of other processes do."""
-        return Client(f"localhost:{self.port}", token=self._token, on_corrupt=on_corrupt)
+        return Client(
+            f"localhost:{self.port}", token=self._token, on_corrupt=on_corrupt, files=files
+        )
 
-    def client(self, *, on_corrupt: OnCorrupt = "remove") -> Client:
+    def client(self, *, on_corrupt: OnCorrupt = "remove", files: Files | None = None) -> Client:
         """A client within this process, as that of a ``Store``: nothing travels.
 
         Args:
             on_corrupt: what to do with items that cannot be decoded, as for ``reverie.Client``.
+            files: where external columns are, likewise.
         """
         native = self._native.client(raises_on_corrupt(on_corrupt))
+        native.set_files(native_files(files))
         return Client._embedded(native, self._codec)
 
     def stop(self, *, grace_s: float = _GRACE_S) -> None:

@@ -1,17 +1,23 @@
 """The store that lives in the user's own process."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from reverie import _checks, _options, _reverie
 from reverie._checkpointed import Checkpointed
 from reverie._closing import Closing
-from reverie._options import CODECS, OnCorrupt, raises_on_corrupt
+from reverie._options import CODECS, Durability, OnCorrupt, native_files, raises_on_corrupt
 from reverie._process_bound import ProcessBound
-from reverie.checkpointers import DefaultCheckpointer, Durability, native_memory, native_options
+from reverie.checkpointers import DefaultCheckpointer, native_memory, native_options
 from reverie.client import Client
 from reverie.errors import InvalidArgumentError, NotFoundError, UnsupportedTypeError
 from reverie.table import Table
+
+if TYPE_CHECKING:
+    from reverie.external import Files
 
 
 def checked_tables(tables: Sequence[Table], max_bytes: int | None) -> tuple[Table, ...]:
@@ -66,10 +72,11 @@ class Store(Checkpointed, ProcessBound, Closing):
             store begins: with the newest checkpoint there. None for neither.
         checkpoint_every: seconds after which a checkpoint is written by itself; None for none.
         checkpoint_every_inserts: the same, counted in items that were inserted.
-        durability: what a crash leaves of what was confirmed after the last checkpoint, beside
-            which a journal is kept. ``"none"``: nothing, and no journal. ``"interval"``: all of it
-            if the process was killed; after a power cut all but the last 0.1 s. ``"sync"``: all of
-            it; a call is confirmed once its change was synced, together with those of others. See
+        durability: of tables that say nothing of their own: what a crash leaves of what was
+            confirmed after the last checkpoint, beside which a journal is kept. ``"none"``:
+            nothing, and no journal. ``"interval"``: all of it if the process was killed; after a
+            power cut all but the last 0.1 s. ``"sync"``: all of it; a call is confirmed once its
+            change was synced, together with those of others. See
             ``docs/durability.md``.
 
     Raises:
@@ -106,7 +113,9 @@ class Store(Checkpointed, ProcessBound, Closing):
             max_bytes,
             native_memory(memory_bytes, spill_folder, self._tables),
             _options.checked_seed(seed),
-            native_options(checkpointer, checkpoint_every, checkpoint_every_inserts, durability),
+            native_options(
+                checkpointer, checkpoint_every, checkpoint_every_inserts, durability, self._tables
+            ),
         )
         for table in self._tables:
             table._attach(self._native)
@@ -116,16 +125,18 @@ class Store(Checkpointed, ProcessBound, Closing):
         """The tables, in the order in which they were given."""
         return self._tables
 
-    def client(self, *, on_corrupt: OnCorrupt = "remove") -> Client:
+    def client(self, *, on_corrupt: OnCorrupt = "remove", files: Files | None = None) -> Client:
         """A client; it may be used by many threads, and there may be many.
 
         Args:
             on_corrupt: what to do with items that cannot be decoded, as for ``reverie.Client``.
+            files: where external columns are, as for ``reverie.Client``.
 
         Raises:
-            InvalidArgumentError: ``on_corrupt`` is neither.
+            InvalidArgumentError: ``on_corrupt`` is neither, or ``files`` is no folder.
         """
         native = self._native.client(raises_on_corrupt(on_corrupt))
+        native.set_files(native_files(files))
         return Client._embedded(native, self._codec)
 
     def close(self) -> None:

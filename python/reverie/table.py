@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from reverie import _checks, _reverie, rate_limiters, selectors, specs
+from reverie._options import DURABILITY, Durability
 from reverie.errors import FailedPreconditionError, InvalidArgumentError, UnsupportedTypeError
 from reverie.extensions import Extension
 from reverie.rate_limiters import RateLimiter
@@ -84,6 +85,9 @@ class Table:
             chunk that several tables hold counts for the one with the largest bound alone; what a
             table without a bound holds stays in memory, as far as the store's lets it. None for no
             bound but that.
+        durability: of its changes, where it is not as its store's: ``"none"``, ``"interval"`` or
+            ``"sync"``, as for ``reverie.Store``. A table with ``"none"`` begins after a crash as
+            the last checkpoint has it, while others go on from the journal.
         undo_unsent: for tables with ``max_times_sampled``, of a server: samples that were drawn for
             a reader who went away, and were not sent yet, are undone. Their items are in the table
             again, first in its order, and ``Server.figures["undone_samples"]`` counts them; readers
@@ -109,6 +113,7 @@ class Table:
         *,
         max_bytes: int | None = None,
         memory_bytes: int | None = None,
+        durability: Durability | None = None,
         undo_unsent: bool = False,
     ) -> None:
         if not isinstance(name, str) or not name:
@@ -128,6 +133,8 @@ class Table:
             memory_bytes = _checks.integer(
                 f"memory_bytes of table '{name}'", memory_bytes, _checks.MEMORY_BYTES_MIN
             )
+        if durability is not None:
+            _checks.choice(f"durability of table '{name}'", durability, DURABILITY)
         if rate_limiter.min_size_to_sample > max_size:
             raise InvalidArgumentError(
                 f"table '{name}' has max_size {max_size}, but its rate limiter waits for "
@@ -149,6 +156,7 @@ class Table:
         self._signature = signature if self._columns is not None else None
         self._max_bytes = max_bytes
         self._memory_bytes = memory_bytes
+        self._durability = durability
         self._undo_unsent = _checks.flag("undo_unsent", undo_unsent)
         self._store: _reverie.Store | _reverie.Server | None = None
 
@@ -249,6 +257,7 @@ class Table:
         *,
         max_bytes: int | None = None,
         memory_bytes: int | None = None,
+        durability: Durability | None = None,
         undo_unsent: bool | None = None,
     ) -> "Table":
         """A new, empty table of the same settings, except those given here."""
@@ -263,6 +272,7 @@ class Table:
             self._signature if signature is None else signature,
             max_bytes=self._max_bytes if max_bytes is None else max_bytes,
             memory_bytes=self._memory_bytes if memory_bytes is None else memory_bytes,
+            durability=self._durability if durability is None else durability,
             undo_unsent=self._undo_unsent if undo_unsent is None else undo_unsent,
         )
 
@@ -275,6 +285,7 @@ class Table:
             "max_size": self._max_size,
             "max_bytes": self._max_bytes,
             "memory_bytes": self._memory_bytes,
+            "durability": self._durability,
             "max_times_sampled": self._max_times_sampled,
             "rate_limiter": self._rate_limiter.numbers,
             "extensions": [extension.spec for extension in self._extensions],
@@ -310,7 +321,8 @@ class Table:
             f"max_size={self._max_size}, rate_limiter={self._rate_limiter!r}, "
             f"max_times_sampled={self._max_times_sampled}, "
             f"extensions={list(self._extensions)!r}, signature={self._signature!r}, "
-            f"max_bytes={self._max_bytes}, memory_bytes={self._memory_bytes})"
+            f"max_bytes={self._max_bytes}, memory_bytes={self._memory_bytes}, "
+            f"durability={self._durability!r})"
         )
 
 

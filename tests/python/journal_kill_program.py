@@ -1,9 +1,10 @@
 """A server with a journal that is written to and killed: journal_test.py.
 
-    python journal_kill_program.py FOLDER DURABILITY [PORT]
+    python journal_kill_program.py FOLDER DURABILITY [PORT [OPTIONS]]
 
-Prints its port and what it began with. A checkpoint is written every 0.2 s meanwhile. Ends when it
-is killed, or when its input does.
+Prints its port and what it began with. A checkpoint is written every 0.2 s meanwhile. OPTIONS, a
+JSON object, says otherwise: "every", "codec" and "memory_bytes" of the server, "pad" (bytes of a
+step) and "sampler" of the tables. Ends when it is killed, or when its input does.
 """
 
 import json
@@ -13,16 +14,23 @@ import numpy as np
 
 import reverie
 
+SAMPLERS = {
+    "Prioritized": reverie.selectors.Prioritized(0.8, seed=2),
+    "Uniform": reverie.selectors.Uniform(seed=2),
+    "MaxHeap": reverie.selectors.MaxHeap(),
+    "Lifo": reverie.selectors.Lifo(),
+}
 
-def tables():
+
+def tables(pad=200, sampler="Prioritized"):
     """One that keeps all, and a queue."""
     signature = {
         "i": reverie.TensorSpec((1,), np.int64),
-        "pad": reverie.TensorSpec((1, 200), np.uint8),
+        "pad": reverie.TensorSpec((1, pad), np.uint8),
     }
     kept = reverie.Table(
         "kept",
-        sampler=reverie.selectors.Prioritized(0.8, seed=2),
+        sampler=SAMPLERS[sampler],
         remover=reverie.selectors.Fifo(),
         max_size=1_000_000,
         rate_limiter=reverie.rate_limiters.MinSize(1),
@@ -31,20 +39,23 @@ def tables():
     return [kept, reverie.Table.queue("queue", 100_000, signature=signature)]
 
 
-def step(i):
+def step(i, pad=200):
     """What is inserted as number ``i``."""
-    return {"i": np.int64(i), "pad": np.full(200, i % 251, "u1")}
+    return {"i": np.int64(i), "pad": np.full(pad, i % 251, "u1")}
 
 
 def main():
     """Serves."""
+    options = json.loads(sys.argv[4]) if len(sys.argv) > 4 else {}
     checkpointer = reverie.checkpointers.DefaultCheckpointer(sys.argv[1])
     server = reverie.Server(
-        tables(),
+        tables(options.get("pad", 200), options.get("sampler", "Prioritized")),
         port=int(sys.argv[3]) if len(sys.argv) > 3 else 0,
         checkpointer=checkpointer,
-        checkpoint_every=0.2,
+        checkpoint_every=options.get("every", 0.2),
         durability=sys.argv[2],
+        codec=options.get("codec", "auto"),
+        memory_bytes=options.get("memory_bytes"),
     )
     print(json.dumps({"port": server.port, "loaded": server.loaded_checkpoint}), flush=True)
     sys.stdin.read()

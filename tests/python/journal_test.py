@@ -1,6 +1,7 @@
 """Stores and servers whose confirmed changes outlive a kill."""
 
 import importlib.util
+import itertools
 import json
 import os
 import random
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 import reverie
+from cutting_proxy import CuttingProxy
 from eventually import eventually
 from reverie import errors
 
@@ -25,10 +27,10 @@ program = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(program)
 
 
-def open_store(folder, durability="sync", **options):
+def open_store(folder, durability="sync", made_of=None, **options):
     checkpointer = reverie.checkpointers.DefaultCheckpointer(folder)
     return reverie.Store(
-        program.tables(), checkpointer=checkpointer, durability=durability, **options
+        made_of or program.tables(), checkpointer=checkpointer, durability=durability, **options
     )
 
 
@@ -101,9 +103,9 @@ def test_a_killed_store_has_what_was_confirmed(tmp_path, durability, history):
 class Run:
     """A server in another process, and clients of it that write until it is gone."""
 
-    def __init__(self, folder, durability, port=0):
+    def __init__(self, folder, durability, port=0, options=None):
         self.process = subprocess.Popen(
-            [sys.executable, PROGRAM, folder, durability, str(port)],
+            [sys.executable, PROGRAM, folder, durability, str(port), json.dumps(options or {})],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -125,25 +127,26 @@ class Run:
 class Oracle:
     """What was asked for, and what was confirmed."""
 
-    def __init__(self):
+    def __init__(self, pad):
+        self.pad = pad
         self.asked = set()
         self.confirmed = set()
         self.sampled = []
         self.lock = threading.Lock()
 
     def write(self, client, begin, is_over):
-        i = begin
-        while not is_over.is_set():
+        for i in itertools.count(begin):
+            if is_over.is_set():
+                return
             with self.lock:
                 self.asked.add(i)
             try:
-                client.insert(program.step(i), {"kept": 1.0})
-                client.insert(program.step(i), {"queue": 1.0})
+                client.insert(program.step(i, self.pad), {"kept": 1.0})
+                client.insert(program.step(i, self.pad), {"queue": 1.0})
             except errors.ReverieError:
-                return
+                continue  # confirmed to no one: it may be there
             with self.lock:
                 self.confirmed.add(i)
-            i += 1
 
     def read(self, client, is_over):
         while not is_over.is_set():
@@ -156,27 +159,49 @@ class Oracle:
 
 
 def kill_again_and_again(folder, durability, kills, seed):
-    """No confirmed item is lost, none is doubled, and none is there that was not written."""
+    """No confirmed item is lost, none is doubled, and none is there that was not written.
+
+    Writers' connections are cut at random all the while. Tables, sizes and the server's options are
+    drawn too.
+    """
     draw = random.Random(seed)
-    oracle = Oracle()
+    made_of = {
+        "pad": draw.choice([1, 200, 3_000, 40_000]),
+        "sampler": draw.choice(list(program.SAMPLERS)),
+    }
+    oracle = Oracle(made_of["pad"])
+    cuts = 0
     for life in range(kills):
-        run = Run(folder, durability)
+        options = {
+            **made_of,
+            "every": draw.choice([0.05, 0.2, 2.0]),
+            "codec": draw.choice(["auto", "raw", "lz4", "zstd"]),
+            "memory_bytes": draw.choice([None, 16 << 20]),
+        }
+        run = Run(folder, durability, options=options)
         is_over = threading.Event()
         begins = [1_000_000 * (10 * life + k + 1) for k in range(3)]
-        threads = [
-            threading.Thread(target=oracle.write, args=(run.client(), begin, is_over))
-            for begin in begins
-        ]
-        threads.append(threading.Thread(target=oracle.read, args=(run.client(), is_over)))
-        for thread in threads:
-            thread.start()
-        wanted = len(oracle.confirmed) + 10 * draw.randrange(1, 20)
-        eventually(lambda wanted=wanted: len(oracle.confirmed) >= wanted)
-        run.end(signal.SIGKILL)
-        is_over.set()
-        for thread in threads:
-            thread.join()
-    with open_store(folder, durability) as store:
+        with CuttingProxy(run.port, 0.01, seed=draw.random()) as proxy:
+            writers = [
+                reverie.Client(f"localhost:{proxy.port}", retry_timeout_s=0.3) for _ in begins
+            ]
+            threads = [
+                threading.Thread(target=oracle.write, args=(client, begin, is_over))
+                for client, begin in zip(writers, begins, strict=True)
+            ]
+            # A sample on a connection that is cut is gone, so this one comes directly.
+            threads.append(threading.Thread(target=oracle.read, args=(run.client(), is_over)))
+            for thread in threads:
+                thread.start()
+            wanted = len(oracle.confirmed) + 10 * draw.randrange(1, 20)
+            eventually(lambda wanted=wanted: len(oracle.confirmed) >= wanted)
+            run.end(signal.SIGKILL)
+            is_over.set()
+            for thread in threads:
+                thread.join()
+            cuts += proxy.cuts
+    assert cuts > kills
+    with open_store(folder, durability, program.tables(**made_of)) as store:
         kept = numbers(store, "kept")
         queue = numbers(store, "queue")
     assert len(kept) == len(set(kept))
@@ -484,3 +509,56 @@ def test_a_reader_written_from_the_page_finds_what_was_journalled(tmp_path):
         batch = store.client().sample_batch("t", len(found), distinct=True)
         told = list(zip(np.ravel(batch.data["x"]).tolist(), batch.priorities.tolist(), strict=True))
     assert sorted(told) == found
+
+
+TABLES_THAT_DIFFER = """
+    import os, signal, sys
+    import numpy as np
+    import reverie
+
+    def table(name, durability):
+        return reverie.Table(name, reverie.selectors.Fifo(), reverie.selectors.Fifo(), 1000,
+                             reverie.rate_limiters.MinSize(1), durability=durability)
+
+    tables = [table("none", "none"), table("interval", "interval"), table("sync", "sync"),
+              table("as the store", None)]
+    checkpointer = reverie.checkpointers.DefaultCheckpointer(sys.argv[1])
+    store = reverie.Store(tables, checkpointer=checkpointer, durability=sys.argv[2])
+    if len(sys.argv) > 3:
+        for one in tables:
+            print(one.info.current_size, one.info.num_unique_samples)
+    else:
+        for i in range(50):
+            everywhere = {one.name: 1.0 for one in tables}
+            store.client().insert({"x": np.float32(i)}, everywhere)
+            if i == 19:
+                store.checkpoint()
+        for one in tables:
+            keys = store.client().sample_batch(one.name, 3).keys
+            store.client().mutate_priorities(one.name, {}, keys[:1])
+        store.client().reset("none")
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("durability", ["none", "sync"])
+def test_a_table_may_have_a_durability_of_its_own(tmp_path, durability):
+    command = [sys.executable, "-c", textwrap.dedent(TABLES_THAT_DIFFER), tmp_path, durability]
+    killed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    for _ in range(2):  # and once more
+        again = subprocess.run(
+            [*command, "again"], capture_output=True, text=True, timeout=60, check=False
+        )
+        sizes = [int(line.split()[0]) for line in again.stdout.splitlines()]
+        as_the_store = 49 if durability == "sync" else 20
+        assert sizes == [20, 49, 49, as_the_store], again.stderr
+
+
+def test_the_durability_of_a_table_needs_a_folder_and_a_name_that_is_known():
+    queue = reverie.Table.queue("q", 10)
+    with pytest.raises(errors.InvalidArgumentError, match="durability of table 'q' is 'always'"):
+        queue.replace(durability="always")
+    with pytest.raises(errors.InvalidArgumentError, match=r"of table 'q' is 'sync'.*checkpointer"):
+        reverie.Store([queue.replace(durability="sync")])
+    reverie.Store([queue.replace(durability="none")]).close()

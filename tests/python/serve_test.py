@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import resource
 import shlex
 import shutil
 import signal
@@ -502,3 +503,37 @@ def test_a_second_signal_ends_a_stop_that_waits_for_clients(serve):
     finally:
         child.kill()
         child.communicate()
+
+
+@pytest.mark.parametrize("wanted", ["serve", "stop"])
+def test_a_server_whose_journal_fails_serves_on_or_stops(serve, tmp_path, wanted):
+    served = serve(
+        "--config", QUEUE.replace("max_size = 3", "max_size = 1000"), "--checkpoints", tmp_path,
+        "--durability", "sync", "--on-journal-failure", wanted,
+    )  # fmt: skip
+    client = reverie.Client(served.address(), retry_timeout_s=0.2)
+    step = {"x": np.zeros(1000, np.float32)}
+    client.insert(step, {"q": 1.0})
+    # No file may grow any more, and a checkpoint is not written either.
+    resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (5000, resource.RLIM_INFINITY))
+
+    def insert_many():
+        for _ in range(100):
+            client.insert(step, {"q": 1.0})
+
+    with pytest.raises((reverie.errors.ResourceExhaustedError, reverie.errors.UnavailableError)):
+        insert_many()
+    if wanted == "serve":
+        assert client.sample_batch("q", 1, timeout_s=30).data[0].shape == (1, 1, 1000)
+        assert served.stop()[0] == 0
+    else:
+        status, said = served.end()
+        assert status == 1
+        assert "the journal cannot be written" in said
+
+
+def test_what_a_failed_journal_leads_to_is_a_word_that_is_known(serve):
+    config = 'on_journal_failure = "panic"\n' + QUEUE
+    status, said = serve("--config", config, "--check").end()
+    assert status == 2
+    assert "on_journal_failure is 'panic'; it must be one of 'serve', 'stop'" in said

@@ -76,7 +76,8 @@ std::string text_of(TableSnapshot& snapshot) {
 // A store of these tables with a journal, and its files.
 struct Case {
   explicit Case(FileSystem& files, Durability durability, std::uint64_t file_bytes_max = 2'000,
-                bool has_thread = false, const std::string& root = kRoot) {
+                bool has_thread = false, const std::string& root = kRoot,
+                std::vector<TableOptions> made_of = tables()) {
     CheckpointerOptions options;
     options.files = &files;
     options.keep = 2;
@@ -86,9 +87,15 @@ struct Case {
     status = opened.status();
     if (!status.ok()) return;
     checkpointer = std::move(*opened);
-    auto made = checkpointer->open_store(tables(), {}, &loaded);
+    auto made = checkpointer->open_store(std::move(made_of), {}, &loaded);
     status = made.status();
     if (status.ok()) service = *made;
+  }
+  std::vector<std::string> texts() const {
+    std::vector<std::string> all;
+    const auto snapshots = service->freeze().value();
+    for (const auto& snapshot : snapshots) all.push_back(text_of(*snapshot));
+    return all;
   }
   std::string text() const {
     std::string all;
@@ -497,6 +504,65 @@ TEST(JournalCrash, WithAnIntervalAPowerCutCostsWhatCameAfterTheLastSync) {
   EXPECT_GT(synced, 10 * seeds);
 }
 
+// "uniform" is not logged, "best" has an interval, and the others are synced.
+std::vector<TableOptions> tables_that_differ() {
+  std::vector<TableOptions> made = tables();
+  made[0].durability = Durability::kNone;
+  made[1].durability = Durability::kInterval;
+  return made;
+}
+
+TEST(JournalCrash, EachTableHasWhatItsOwnDurabilityPromises) {
+  const auto seeds = static_cast<std::uint64_t>(scaled_in_release(400, 10'000));
+  std::size_t confirmed_in_all = 0;
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    sim::FileSystem files(seed);
+    Random random(mix64(seed));
+    files.stop_at(1 + static_cast<std::int64_t>(random.below(600)));
+    std::vector<std::vector<std::string>> states;  // of all tables, after each step
+    std::size_t synced = 0;                        // the last that holds for logged tables
+    std::vector<std::size_t> checkpoints = {0};    // that were begun; the last may not be whole
+    std::size_t written = 0;                       // the last that is whole
+    {
+      Case store(files, Durability::kSync, 2'000, false, kRoot, tables_that_differ());
+      if (store.status.ok()) {
+        User user(store, seed);
+        states.push_back(store.texts());
+        for (int i = 0; i < 120 && !files.is_stopped(); ++i) {
+          const std::vector<std::string> before = states.back();
+          bool is_confirmed = false;
+          (void)user.step(&is_confirmed);
+          states.push_back(store.texts());
+          const bool is_of_synced = before[2] != states.back()[2] || before[3] != states.back()[3];
+          if (is_confirmed && is_of_synced) synced = states.size() - 1;
+          if (i % 50 != 49) continue;
+          checkpoints.push_back(states.size() - 1);
+          if (store.checkpointer->write(*store.service, {}).ok()) {
+            written = synced = states.size() - 1;
+          }
+        }
+      }
+    }
+    files.restart();
+    const Case again(files, Durability::kSync, 2'000, false, kRoot, tables_that_differ());
+    ASSERT_TRUE(again.status.ok()) << again.status.to_string() << ", seed " << seed;
+    if (states.empty()) continue;
+    confirmed_in_all += synced;
+    const std::vector<std::string> found = again.texts();
+    ASSERT_TRUE(std::ranges::any_of(
+        checkpoints, [&](std::size_t at) { return at >= written && states[at][0] == found[0]; }))
+        << "seed " << seed << "\n"
+        << found[0];
+    // The logged ones are of one moment together.
+    const bool is_one_moment = std::any_of(
+        states.begin() + static_cast<std::ptrdiff_t>(synced), states.end(), [&](const auto& state) {
+          return state[1] == found[1] && state[2] == found[2] && state[3] == found[3];
+        });
+    ASSERT_TRUE(is_one_moment) << "seed " << seed;
+  }
+  EXPECT_GT(confirmed_in_all, 10 * seeds);
+}
+
 TEST(JournalCrash, ADiskThatFailsAtEachCallConfirmsNothingThatIsNotThere) {
   std::int64_t calls = 0;
   {
@@ -505,9 +571,11 @@ TEST(JournalCrash, ADiskThatFailsAtEachCallConfirmsNothingThatIsNotThere) {
     calls = files.calls();
   }
   ASSERT_GT(calls, 100);
-  for (std::int64_t call = 1; call <= calls; call += scaled_in_release(3, 1)) {
+  for (std::int64_t at = 2; at <= 2 * calls + 1; at += scaled_in_release(5, 1)) {
+    const std::int64_t call = at / 2;
+    const bool is_full = at % 2 == 0;  // ENOSPC, else EIO
     sim::FileSystem files(1);
-    files.fail_at(call, resource_exhausted("no space"));
+    files.fail_at(call, is_full ? resource_exhausted("no space") : data_loss("device"));
     std::string before;
     {
       Case store(files, Durability::kSync);
@@ -519,7 +587,8 @@ TEST(JournalCrash, ADiskThatFailsAtEachCallConfirmsNothingThatIsNotThere) {
         if (refused.ok() && i % 50 == 49) (void)store.checkpointer->write(*store.service, {});
       }
       if (!refused.ok()) {
-        ASSERT_EQ(refused.code(), StatusCode::kResourceExhausted) << refused.to_string();
+        ASSERT_EQ(refused.code(), is_full ? StatusCode::kResourceExhausted : StatusCode::kDataLoss)
+            << refused.to_string();
         // Until a checkpoint is written nothing is confirmed, and then all is again.
         ASSERT_FALSE(store.service->log()->check().ok());
         ASSERT_TRUE(store.checkpointer->write(*store.service, {}).ok());
@@ -714,6 +783,34 @@ TEST(Journal, ASyncWhoseFileACheckpointRemovesMeanwhileHasNotFailed) {
   const Case again(files, Durability::kInterval);
   ASSERT_TRUE(again.status.ok()) << again.status.to_string();
   EXPECT_EQ(again.text(), before);
+}
+
+TEST(Journal, AnIntervalIsConfirmedWhileASyncIsUnderWay) {
+  const auto folder =
+      std::filesystem::temp_directory_path() / format("reverie-journal-{}-mixed", getpid());
+  const std::shared_ptr<void> clean(nullptr, [&](void*) { std::filesystem::remove_all(folder); });
+  HookedFileSystem files(FileSystem::system());
+  std::atomic<bool> is_in_sync{false};
+  std::atomic<bool> was_confirmed{false};
+  const auto insert = [](Case& store, std::string_view table, ItemKey key) {
+    std::vector<Item> items;
+    items.push_back(testing::make_item(key, 1.0));
+    return insert_and_wait(*store.service, {.table = table, .items = items}).status;
+  };
+  Case store(files, Durability::kSync, std::uint64_t{1} << 20, /*has_thread=*/true, folder.string(),
+             tables_that_differ());
+  ASSERT_TRUE(store.status.ok()) << store.status.to_string();
+  // On the thread that syncs: no confirmation can come from it meanwhile.
+  files.before_sync_file = [&] {
+    is_in_sync = true;
+    EXPECT_TRUE(insert(store, "best", 1).ok());
+    EXPECT_TRUE(insert(store, "uniform", 2).ok());
+    was_confirmed = true;
+  };
+  EXPECT_TRUE(insert(store, "queue", 3).ok());
+  EXPECT_TRUE(is_in_sync && was_confirmed);
+  // And a table that is not logged goes on behind a journal that has failed.
+  store.service->close();
 }
 
 // The file of a journal that a checkpoint held and could not remove, damaged, with or without a

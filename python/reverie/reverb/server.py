@@ -8,10 +8,10 @@ import contextlib
 import os
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reverie import _checks, _reverie, server, table
-from reverie._options import OnCorrupt, raises_on_corrupt
+from reverie._options import Durability, OnCorrupt, native_files, raises_on_corrupt
 from reverie.errors import AlreadyExistsError, InvalidArgumentError, UnsupportedTypeError
 from reverie.extensions import Extension
 from reverie.rate_limiters import RateLimiter
@@ -20,6 +20,9 @@ from reverie.reverb._specs import is_spec, shown_signature, signature_message
 from reverie.reverb.client import Client
 from reverie.reverb.platform.default import checkpointers
 from reverie.selectors import Selector
+
+if TYPE_CHECKING:
+    from reverie.external import Files
 
 
 class TableExtensionBase(metaclass=abc.ABCMeta):
@@ -69,6 +72,7 @@ class Table(table.Table):
         *,
         max_bytes: int | None = None,
         memory_bytes: int | None = None,
+        durability: Durability | None = None,
         undo_unsent: bool = False,
     ) -> None:
         if isinstance(name, str) and not name:
@@ -97,6 +101,7 @@ class Table(table.Table):
             signature,
             max_bytes=max_bytes,
             memory_bytes=memory_bytes,
+            durability=durability,
             undo_unsent=undo_unsent,
         )
         self._given_extensions = tuple(extensions)
@@ -175,6 +180,7 @@ class Table(table.Table):
         *,
         max_bytes: int | None = None,
         memory_bytes: int | None = None,
+        durability: Durability | None = None,
         undo_unsent: bool | None = None,
     ) -> Table:
         """A new, empty table of the same settings, except those given here."""
@@ -189,6 +195,7 @@ class Table(table.Table):
             self._signature if signature is None else signature,
             max_bytes=self._max_bytes if max_bytes is None else max_bytes,
             memory_bytes=self._memory_bytes if memory_bytes is None else memory_bytes,
+            durability=self._durability if durability is None else durability,
             undo_unsent=self._undo_unsent if undo_unsent is None else undo_unsent,
         )
 
@@ -249,13 +256,18 @@ class Server(server.Server):
         if checkpointer is None:
             weakref.finalize(self, _remove_unused, self._checkpointer.path)  # type: ignore[attr-defined]
 
-    def localhost_client(self, *, on_corrupt: OnCorrupt = "remove") -> Client:
+    def localhost_client(
+        self, *, on_corrupt: OnCorrupt = "remove", files: Files | None = None
+    ) -> Client:
         """A client that connects to the server as those of other processes do."""
-        return Client(f"localhost:{self.port}", token=self._token, on_corrupt=on_corrupt)
+        return Client(
+            f"localhost:{self.port}", token=self._token, on_corrupt=on_corrupt, files=files
+        )
 
-    def client(self, *, on_corrupt: OnCorrupt = "remove") -> Client:
+    def client(self, *, on_corrupt: OnCorrupt = "remove", files: Files | None = None) -> Client:
         """A client within this process: nothing travels."""
         native = self._native.client(raises_on_corrupt(on_corrupt))
+        native.set_files(native_files(files))
         made: Client = Client._embedded(native, self._codec)  # type: ignore[assignment]
         return made
 

@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _STOPPED_BY = (signal.SIGINT, signal.SIGTERM)
 _STDIN = 0
+_POLL_S = 0.25
 _REFUSED = 2  # as argparse: the arguments, or the file that they name, are wrong
 _IN_USE = 1  # the port: another time it may be free
 _TEXT_PROTO_SUFFIXES = (".pbtxt", ".proto.txt", ".textpb", ".textproto", ".txtpb")
@@ -108,6 +109,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("none", "interval", "sync"),
         help="what a crash leaves of what was confirmed after the last checkpoint",
     )
+    parser.add_argument(
+        "--on-journal-failure",
+        choices=("serve", "stop"),
+        help="serve on from memory without confirming anything (default), or stop with status 1",
+    )
     for name, what in _LIMITS.items():
         parser.add_argument(f"--max-{name.replace('_', '-')}", type=int, help=what)
     parser.add_argument(
@@ -156,11 +162,17 @@ def _serve(
         _notify("READY=1")
         told = (_addresses_text(server, config), _tables_text(config), _doors_text(config))
         _say(program, "listens at " + ", ".join(told))
-        why = _wait(signals, stops_with_stdin=arguments.stop_with_stdin)
+        stops_by_journal = config.on_journal_failure == "stop"
+        why = _wait(
+            signals,
+            stops_with_stdin=arguments.stop_with_stdin,
+            failure=(lambda: server.journal_error) if stops_by_journal else None,
+        )
+        has_failed = stops_by_journal and server.journal_error is not None
         _notify("STOPPING=1")
         server.stop(grace_s=arguments.grace)
         _say(program, _farewell(server, why, time.monotonic() - begin))
-    return 0
+    return 1 if has_failed else 0
 
 
 def _config(arguments: argparse.Namespace) -> ServerConfig:
@@ -187,6 +199,7 @@ def _config(arguments: argparse.Namespace) -> ServerConfig:
             "checkpoints",
             "checkpoint_every",
             "durability",
+            "on_journal_failure",
         )
         if (value := getattr(arguments, name)) is not None
     }
@@ -273,14 +286,25 @@ def _do_nothing(_signal: int, _frame: FrameType | None) -> None:
     pass
 
 
-def _wait(signals: socket.socket, *, stops_with_stdin: bool) -> str:
-    """Blocks until it is time to stop; tells why. A signal after it ends the process at once."""
+def _wait(
+    signals: socket.socket,
+    *,
+    stops_with_stdin: bool,
+    failure: Callable[[], str | None] | None,
+) -> str:
+    """Blocks until it is time to stop; tells why. A signal after it ends the process at once.
+
+    ``failure`` is asked from time to time.
+    """
+    poll_s = None if failure is None else _POLL_S
     sources: list[socket.socket | int] = [signals]
     if stops_with_stdin:
         sources.append(_STDIN)
     why = ""
     while not why:
-        for ready in select.select(sources, [], [])[0]:
+        if failure is not None and (told := failure()) is not None:
+            why = told
+        for ready in select.select(sources, [], [], 0 if why else poll_s)[0]:
             if ready is signals:
                 why = signal.Signals(signals.recv(1)[0]).name
             elif not os.read(_STDIN, 4096):

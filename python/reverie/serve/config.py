@@ -6,14 +6,16 @@ import stat
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reverie._options import Codec
-from reverie.checkpointers import DefaultCheckpointer, Durability, native_options
+from reverie import _checks
+from reverie._options import Codec, Durability
+from reverie.checkpointers import DefaultCheckpointer, native_options
 from reverie.errors import InvalidArgumentError
 from reverie.server import Server, ServerLimits, check_server
 from reverie.table import Table
 from reverie.tls import ServerTls
 
 CONFIG_MAX = 1 << 20  # bytes of a file
+JOURNAL_FAILURES = ("serve", "stop")
 _TOKEN_MAX = 4096
 
 
@@ -39,6 +41,7 @@ class ServerConfig(NamedTuple):
     checkpoints: Path | None = None
     checkpoint_every: float | None = None
     durability: Durability = "none"
+    on_journal_failure: str = "serve"
     remarks: tuple[str, ...] = ()
 
     def open(self) -> Server:
@@ -48,6 +51,7 @@ class ServerConfig(NamedTuple):
             ReverieError: what ``reverie.Server`` refuses.
             OSError: a file of the token or of TLS cannot be read.
         """
+        _checks.choice("on_journal_failure", self.on_journal_failure, JOURNAL_FAILURES)
         return Server(
             self.tables,
             self.port,
@@ -64,7 +68,10 @@ class ServerConfig(NamedTuple):
             ReverieError: what ``reverie.Server`` refuses, except for a port that is in use.
             OSError: a file of the token or of TLS cannot be read.
         """
-        native_options(self._checkpointer(), self.checkpoint_every, None, self.durability)
+        _checks.choice("on_journal_failure", self.on_journal_failure, JOURNAL_FAILURES)
+        native_options(
+            self._checkpointer(), self.checkpoint_every, None, self.durability, self.tables
+        )
         check_server(self.tables, self.port, **self._options())
 
     def _checkpointer(self) -> DefaultCheckpointer | None:

@@ -126,6 +126,7 @@ class _Reader:
             checkpoints=self._file(top, "checkpoints", None),
             checkpoint_every=top.take("checkpoint_every", (int, float), None),
             durability=top.take("durability", str, "none"),
+            on_journal_failure=top.take("on_journal_failure", str, "serve"),
         )
         top.end()
         return config
@@ -181,10 +182,11 @@ class _Reader:
         signature = section.take("signature", dict, None)
         nest = None if signature is None else self._nest(signature, (*section.path, "signature"))
         try:
+            durability = section.take("durability", str, None)
             if kind in ("queue", "stack"):
                 section.end()
                 make = Table.queue if kind == "queue" else Table.stack
-                return make(name, most, extras, nest)
+                return make(name, most, extras, nest).replace(durability=durability)
             if kind != "table":
                 self._document.fail(
                     (*section.path, "kind"),
@@ -201,6 +203,7 @@ class _Reader:
                 nest,
                 max_bytes=section.take("max_bytes", int, None, least=1),
                 memory_bytes=section.take("memory_bytes", int, None),
+                durability=durability,
                 undo_unsent=section.take("undo_unsent", bool, False),
             )
         except RefusedError:

@@ -424,8 +424,10 @@ Result<std::vector<TableOptions>> options_for(std::vector<TableOptions> mine,
     if (text.empty()) continue;
     if (on_mismatch == OnMismatch::kTheirs) {
       const std::optional<std::int64_t> memory_bytes = table.memory_bytes;
+      const std::optional<Durability> durability = table.durability;
       table = image->options;
       table.memory_bytes = memory_bytes;
+      table.durability = durability;
     } else if (on_mismatch == OnMismatch::kRefuse) {
       return failed_precondition(
           "table '{}' is not the one that the checkpoint holds: {}; make them alike, or give "

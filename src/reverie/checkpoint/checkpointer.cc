@@ -12,6 +12,16 @@
 #include "reverie/service/blocking.h"
 
 namespace reverie::checkpoint {
+namespace {
+
+// Whether changes of any of these tables are logged.
+bool is_logged(const std::vector<TableOptions>& tables, Durability other) {
+  return std::ranges::any_of(tables, [&](const TableOptions& table) {
+    return table.durability.value_or(other) != Durability::kNone;
+  });
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Checkpointer>> Checkpointer::open(const std::string& path,
                                                          CheckpointerOptions options) {
@@ -66,7 +76,7 @@ Result<std::shared_ptr<LocalService>> Checkpointer::open_store(std::vector<Table
                                                                const StoreOptions& options,
                                                                std::string* folder) {
   if (folder != nullptr) folder->clear();
-  REVERIE_RETURN_IF_ERROR(check_place());
+  REVERIE_RETURN_IF_ERROR(check_place(tables));
   // Bounds what is loaded; the store does it again.
   REVERIE_RETURN_IF_ERROR(ChunkHolders::make(tables, options.memory).status());
   Allocator& allocator =
@@ -109,12 +119,12 @@ Result<std::shared_ptr<LocalService>> Checkpointer::open_store(std::vector<Table
   return store;
 }
 
-Status Checkpointer::check_place() const {
+Status Checkpointer::check_place(const std::vector<TableOptions>& tables) const {
   if (!place_.number) return {};
   REVERIE_ASSIGN_OR_RETURN(const auto numbers, checkpoints(files_, place_.root));
   if (!numbers.empty() && numbers.back() == *place_.number) return {};
   REVERIE_ASSIGN_OR_RETURN(const auto journal, journal_files(files_, place_.root));
-  if (options_.journal.durability == Durability::kNone && journal.empty()) return {};
+  if (!is_logged(tables, options_.journal.durability) && journal.empty()) return {};
   return failed_precondition(
       "'{}' is not the newest checkpoint of '{}', whose journal goes on from that one; give the "
       "folder, or copy this checkpoint into a folder of its own to go back to it",
@@ -140,16 +150,16 @@ Status Checkpointer::open_journal(LocalService& store, std::uint64_t position) {
       (void)store.hand_back(table, batch);
     }
   };
-  if (options_.journal.durability == Durability::kNone) {
+  std::vector<TableOptions> tables;
+  REVERIE_ASSIGN_OR_RETURN(const std::vector<TableInfo> infos, info_and_wait(store));
+  tables.reserve(infos.size());
+  for (const TableInfo& info : infos) tables.push_back(info.options);
+  if (!is_logged(tables, options_.journal.durability)) {
     undo_draws();
     const MutexLock lock(mutex_);
     journal_position_ = replayed.last_record;
     return {};
   }
-  std::vector<TableOptions> tables;
-  REVERIE_ASSIGN_OR_RETURN(const std::vector<TableInfo> infos, info_and_wait(store));
-  tables.reserve(infos.size());
-  for (const TableInfo& info : infos) tables.push_back(info.options);
   store.set_log(std::make_unique<Journal>(files_, place_.root, options_.journal, tables,
                                           store.calendar_offset_ns(), replayed));
   undo_draws();

@@ -32,7 +32,7 @@ struct CheckpointerOptions {
   // A checkpoint to begin with where the folder has none; "" for an empty store then.
   std::string fallback = "";
   OnMismatch on_mismatch = OnMismatch::kRefuse;
-  // What is kept of changes between checkpoints.
+  // What is kept of changes between checkpoints, of tables that say nothing of their own.
   JournalOptions journal = {.durability = Durability::kNone};
   FileSystem* files = nullptr;  // the machine's when null; outlives the checkpointer
 };
@@ -83,7 +83,7 @@ class Checkpointer {
         lock_(std::move(lock)) {}
   void remove_old(std::uint64_t newest) REVERIE_REQUIRES(mutex_);
   // FAILED_PRECONDITION for a checkpoint that the folder's journal is not of.
-  Status check_place() const;
+  Status check_place(const std::vector<TableOptions>& tables) const;
   Status open_journal(LocalService& store, std::uint64_t position);
   Result<Written> write_locked(LocalService& store, std::span<const std::byte> payload,
                                const std::atomic<bool>& is_cancelled) REVERIE_REQUIRES(mutex_);

@@ -15,6 +15,15 @@ namespace {
 // Memory of a group that is kept for the next one.
 constexpr std::size_t kSpareBytesMax = std::size_t{1} << 20;
 
+// Bytes of rows that are not worth a lock of their own.
+constexpr std::size_t kSmallBytes = 2048;
+
+std::vector<Durability> durability_of(const std::vector<TableOptions>& tables, Durability other) {
+  std::vector<Durability> found;
+  for (const TableOptions& table : tables) found.push_back(table.durability.value_or(other));
+  return found;
+}
+
 }  // namespace
 
 Journal::Journal(FileSystem& files, std::string root, JournalOptions options,
@@ -23,6 +32,8 @@ Journal::Journal(FileSystem& files, std::string root, JournalOptions options,
     : files_(files),
       root_(std::move(root)),
       options_(options),
+      durability_(durability_of(tables, options.durability)),
+      has_unsynced_(std::ranges::count(durability_, Durability::kInterval) > 0),
       writer_(tables, calendar_offset_ns),
       file_(replayed.next_file),
       bytes_(replayed.size_bytes),
@@ -76,6 +87,14 @@ void Journal::begin_file() {
 }
 
 void Journal::prepare(std::span<const Item> items) {
+  // What is small is as quickly written under the table's lock as the journal's is taken for it.
+  std::size_t size_bytes = 0;
+  for (const Item& item : items) {
+    for (const Piece& piece : item.trajectory.pieces()) {
+      size_bytes += piece.length * piece.chunk->schema().step_bytes();
+    }
+  }
+  if (size_bytes <= kSmallBytes) return;
   record([&](RecordWriter& writer) { writer.prepare(items); });
 }
 
@@ -162,48 +181,66 @@ Status Journal::check() {
   return failed_;
 }
 
-void Journal::confirm(std::uint64_t position, Caller caller, Confirmed done) {
-  const auto is_durable = [&] { return durable() >= position; };
+void Journal::confirm(std::uint32_t table, std::uint64_t position, Caller caller, Confirmed done) {
+  const Stage stage = stage_of(table);
+  const auto is_durable = [&] { return reached(stage) >= position; };
   const bool has_thread = options_.has_thread;
   // A write that is under way is soon over, a sync is not.
-  if (!is_durable() && (!has_thread || (caller == Caller::kWaits && !syncs_groups()))) {
+  if (!is_durable() && (!has_thread || (caller == Caller::kWaits && stage == kWritten))) {
     MutexLock io(io_mutex_);
     // The thread that held it may have written this too.
-    if (!is_durable()) (void)write_pending(syncs_groups());
-  } else if (!is_durable() && caller == Caller::kWaits && io_mutex_.try_lock()) {
+    if (!is_durable()) (void)(stage == kSynced ? write_and_sync() : write_pending(/*syncs=*/false));
+  } else if (!is_durable() && caller == Caller::kWaits && syncs_groups() && io_mutex_.try_lock()) {
     (void)write_pending(/*syncs=*/true);
     io_mutex_.unlock();
   }
-  if (!is_durable() && has_thread) {
-    MutexLock lock(mutex_);
-    if (!is_durable() && failed_.ok() && !is_closed_) {
-      waiters_.push_back({position, std::move(done)});
-      if (is_idle_) changed_.notify_all();
-      return;
-    }
-  }
+  if (!is_durable() && has_thread && wait_for(stage, position, done)) return;
   if (is_durable()) return done({});
   Status status = check();
   if (status.ok()) status = cancelled("the store is closed");
   done(status);
 }
 
-void Journal::complete_waiters() {
-  std::vector<Waiter> ready;
-  Status failed;
-  const std::uint64_t until = durable();
+// Notified without the lock, and once for each time that the thread went to sleep.
+bool Journal::wait_for(Stage stage, std::uint64_t position, Confirmed& done) {
+  CondVar* sleeper = nullptr;
   {
     MutexLock lock(mutex_);
-    if (waiters_.empty()) return;
+    if (reached(stage) >= position || !failed_.ok() || is_closed_) return false;
+    const bool is_first = waiters_[stage].empty();
+    waiters_[stage].push_back({position, std::move(done)});
+    if (stage == kSynced && has_unsynced_) {
+      if (is_first) sleeper = &sync_wanted_;
+    } else if (std::exchange(is_idle_, false)) {
+      sleeper = &changed_;
+    }
+  }
+  if (sleeper != nullptr) sleeper->notify_all();
+  return true;
+}
+
+void Journal::complete_waiters() {
+  if (has_unsynced_) complete_waiters(kWritten);
+  complete_waiters(kSynced);
+}
+
+void Journal::complete_waiters(Stage stage) {
+  std::vector<Waiter> ready;
+  Status failed;
+  const std::uint64_t until = reached(stage);
+  {
+    MutexLock lock(mutex_);
+    std::vector<Waiter>& waiters = waiters_[stage];
+    if (waiters.empty()) return;
     failed = failed_;
     // One behind another that waits longer is completed with it.
-    auto end = waiters_.begin();
-    while (end != waiters_.end() && (end->position <= until || !failed.ok())) ++end;
-    if (end == waiters_.end()) {
-      ready.swap(waiters_);
+    auto end = waiters.begin();
+    while (end != waiters.end() && (end->position <= until || !failed.ok())) ++end;
+    if (end == waiters.end()) {
+      ready.swap(waiters);
     } else {
-      ready.assign(std::make_move_iterator(waiters_.begin()), std::make_move_iterator(end));
-      waiters_.erase(waiters_.begin(), end);
+      ready.assign(std::make_move_iterator(waiters.begin()), std::make_move_iterator(end));
+      waiters.erase(waiters.begin(), end);
     }
   }
   for (const Waiter& waiter : ready) {
@@ -331,8 +368,9 @@ void Journal::run() {
     {
       const TimePoint until = clock.now() + options_.interval;
       MutexLock lock(mutex_);
-      is_idle_ = true;
-      while (!is_closed_ && waiters_.empty()) {
+      const std::vector<Waiter>& waiters = waiters_[syncs_groups() ? kSynced : kWritten];
+      while (!is_closed_ && waiters.empty()) {
+        is_idle_ = true;
         if (!clock.wait_until(changed_, mutex_, until)) break;
       }
       is_idle_ = false;
@@ -347,7 +385,7 @@ void Journal::run() {
       MutexLock io(io_mutex_);
       (void)write_pending(/*syncs=*/false);
     }
-    complete_waiters();
+    complete_waiters(kWritten);
   }
 }
 
@@ -357,8 +395,8 @@ void Journal::run_syncs() {
     {
       const TimePoint until = clock.now() + options_.interval;
       MutexLock lock(mutex_);
-      while (!is_closed_) {
-        if (!clock.wait_until(closed_, mutex_, until)) break;
+      while (!is_closed_ && waiters_[kSynced].empty()) {
+        if (!clock.wait_until(sync_wanted_, mutex_, until)) break;
       }
       if (is_closed_) return;
     }
@@ -371,7 +409,7 @@ void Journal::close() {
     MutexLock lock(mutex_);
     if (std::exchange(is_closed_, true)) return;
     changed_.notify_all();
-    closed_.notify_all();
+    sync_wanted_.notify_all();
   }
   for (auto* const thread : {&thread_, &sync_thread_}) {
     if (*thread) (*thread)->join();

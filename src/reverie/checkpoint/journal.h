@@ -9,6 +9,10 @@
 // nothing else until it is confirmed writes for all by itself, if no thread does so at the moment:
 // two threads less have to wake up. With kInterval another thread syncs from time to time.
 //
+// Tables may differ (TableOptions::durability). Those with kNone are not logged. Where some have
+// kInterval and some kSync, that other thread also syncs when a confirmation of the second asks for
+// it: confirmations of the first never wait for a sync.
+//
 // A write or a sync that fails ends the journal: nothing more is confirmed, and the next checkpoint
 // that can be written begins a new one. Samples go on.
 #pragma once
@@ -34,10 +38,11 @@
 
 namespace reverie::checkpoint {
 
-enum class Durability { kNone, kInterval, kSync };
+using reverie::Durability;
 
 struct JournalOptions {
-  Durability durability = Durability::kSync;           // not kNone
+  // What tables have that say nothing of their own. kNone: these are not logged.
+  Durability durability = Durability::kSync;
   Duration interval = std::chrono::milliseconds(100);  // of kInterval
   // A file is followed by the next one beyond.
   std::uint64_t file_bytes_max = std::uint64_t{64} << 20;
@@ -56,6 +61,7 @@ class Journal final : public StoreLog {
           const Replayed& replayed);
   ~Journal() override;
 
+  bool keeps(std::uint32_t table) const override { return durability_[table] != Durability::kNone; }
   Status check() override;
   void prepare(std::span<const Item> items) override;
   void on_insert(std::uint32_t table, TimePoint now, const LoggedInsert& item) override;
@@ -71,7 +77,7 @@ class Journal final : public StoreLog {
   void on_settle(std::string_view session, std::uint64_t below) override;
   void on_receive(std::uint32_t table, std::span<const DrawId> draws) override;
   std::uint64_t position() override { return last_record_.load(std::memory_order_acquire); }
-  void confirm(std::uint64_t position, Caller caller, Confirmed done) override;
+  void confirm(std::uint32_t table, std::uint64_t position, Caller caller, Confirmed done) override;
   bool confirms_later() const override { return options_.has_thread; }
   void close() override;
   std::uint64_t cut() override;
@@ -97,10 +103,16 @@ class Journal final : public StoreLog {
     Confirmed done;
   };
 
-  bool syncs_groups() const { return options_.durability == Durability::kSync; }
-  // How far records are as durable as is promised.
-  std::uint64_t durable() const {
-    return (syncs_groups() ? synced_ : written_).load(std::memory_order_acquire);
+  // All tables have kSync: the thread that writes a group syncs it.
+  bool syncs_groups() const { return !has_unsynced_; }
+  // How far a confirmation waits for its record.
+  enum Stage : std::size_t { kWritten, kSynced };
+
+  Stage stage_of(std::uint32_t table) const {
+    return durability_[table] == Durability::kSync ? kSynced : kWritten;
+  }
+  std::uint64_t reached(Stage stage) const {
+    return (stage == kSynced ? synced_ : written_).load(std::memory_order_acquire);
   }
   // Records by `write`, unless the journal has failed.
   template <typename Write>
@@ -125,6 +137,10 @@ class Journal final : public StoreLog {
   void fail(const Status& status);
   // Completes the waiters whose records are durable now, or all once the journal has failed.
   void complete_waiters();
+  void complete_waiters(Stage stage);
+  // Has a thread call `done`, which is taken, once the record is durable. False where it is, or
+  // will not be any more.
+  bool wait_for(Stage stage, std::uint64_t position, Confirmed& done) REVERIE_EXCLUDES(mutex_);
   // The threads: that which confirms, and with kInterval that which syncs.
   void run();
   void run_syncs();
@@ -132,15 +148,17 @@ class Journal final : public StoreLog {
   FileSystem& files_;
   const std::string root_;
   const JournalOptions options_;
+  const std::vector<Durability> durability_;  // of each table
+  const bool has_unsynced_;                   // a table has kInterval
   ForkGuard fork_guard_;
 
   Mutex mutex_;
   CondVar changed_;
-  CondVar closed_;
+  CondVar sync_wanted_;
   bool is_idle_ REVERIE_GUARDED_BY(mutex_) = false;  // the thread that confirms sleeps
   RecordWriter writer_ REVERIE_GUARDED_BY(mutex_);
   std::vector<Pending> pending_ REVERIE_GUARDED_BY(mutex_);
-  std::vector<Waiter> waiters_ REVERIE_GUARDED_BY(mutex_);  // about by position
+  std::vector<Waiter> waiters_[2] REVERIE_GUARDED_BY(mutex_);  // by Stage, about by position
   std::uint64_t file_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;
   std::uint64_t file_ REVERIE_GUARDED_BY(mutex_);           // of records that come now
   std::uint64_t bytes_ REVERIE_GUARDED_BY(mutex_);          // since the last checkpoint

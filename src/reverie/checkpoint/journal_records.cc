@@ -1,11 +1,19 @@
 // Tested in tests/sim/journal_sim_test.cc.
 #include "reverie/checkpoint/journal_records.h"
 
+#include <atomic>
+
 #include "reverie/checkpoint/table_codec.h"
 #include "reverie/codec/column_codec.h"
 #include "reverie/replay/table_image.h"
 
 namespace reverie::checkpoint {
+namespace {
+
+// The bits of a mark's rows; no chunk has more.
+constexpr std::uint32_t kRowsMask = 0x7fffffff;
+
+}  // namespace
 
 // Appends while it lives.
 class RecordWriter::Record {
@@ -32,8 +40,19 @@ class RecordWriter::Record {
   ByteWriter out;
 };
 
+RecordWriter::RecordWriter(std::vector<TableOptions> tables, std::int64_t calendar_offset_ns)
+    : log_([] {
+        static std::atomic<std::uint32_t> last{0};
+        return last.fetch_add(1) + 1;
+      }()),
+      tables_(std::move(tables)),
+      calendar_offset_ns_(calendar_offset_ns) {}
+
 void RecordWriter::begin_file() {
+  ++file_;
   has_tables_ = false;
+  last_schema_ = nullptr;
+  last_layout_ = nullptr;
   schemas_.clear();
   layouts_.clear();
   chunks_.clear();
@@ -44,16 +63,19 @@ void RecordWriter::begin_file() {
 // --- Definitions -----------------------------------------------------------------------------
 
 std::uint32_t RecordWriter::schema_number(const Ref<const ChunkSchema>& schema) {
+  if (schema.get() == last_schema_) return last_schema_number_;
   const auto number = static_cast<std::uint32_t>(schemas_.size());
   const auto [found, is_new] = schemas_.try_emplace(schema.get(), schema, number);
   if (is_new) {
     Record record(*this, RecordType::kSchema);
     write_schema(*schema, record.out);
   }
-  return found->second.second;
+  last_schema_ = schema.get();
+  return last_schema_number_ = found->second.second;
 }
 
 std::uint32_t RecordWriter::layout_number(const Layout* layout) {
+  if (layout == last_layout_) return last_layout_number_;
   const auto number = static_cast<std::uint32_t>(layouts_.size());
   const auto [found, is_new] =
       layouts_.try_emplace(layout, Ref<const Layout>::share(layout), number);
@@ -61,56 +83,77 @@ std::uint32_t RecordWriter::layout_number(const Layout* layout) {
     Record record(*this, RecordType::kLayout);
     write_layout(*layout, record.out);
   }
-  return found->second.second;
+  last_layout_ = layout;
+  return last_layout_number_ = found->second.second;
 }
 
-void RecordWriter::write_chunk(KnownChunk& known) {
-  const Chunk& chunk = *known.chunk;
+Chunk::LogMark& RecordWriter::mark_of(const Chunk& chunk) {
+  if (chunk.claim_log(log_)) return chunk.log_mark();
+  KeptChunk& kept = chunks_[&chunk];
+  if (!kept.chunk) kept.chunk = Ref<const Chunk>::share(&chunk);
+  return kept.mark;
+}
+
+void RecordWriter::write_chunk(const Chunk& chunk, Chunk::LogMark& mark) {
   const std::uint32_t schema = schema_number(chunk.shared_schema());
-  known.number = next_chunk_++;
-  known.rows = chunk.rows();
-  const Result<ChunkBytes> bytes = chunk_bytes(chunk, known.rows);
+  const std::uint32_t rows = chunk.rows();
+  mark.file = file_;
+  mark.number = next_chunk_++;
+  mark.rows = rows & kRowsMask;
+  const auto describe = [&](ByteWriter& out, bool is_open) {
+    const std::size_t fixed = chunk.capacity() * chunk.schema().step_bytes();
+    mark.is_open = is_open ? 1 : 0;
+    out.u32(schema).u64(chunk.key()).u64(chunk.episode()).u32(chunk.first_step());
+    out.u32(rows).u32(is_open ? chunk.capacity() : 0);
+    out.u64(is_open ? chunk.raw_bytes() - fixed : 0);
+  };
+  // By far the most: rows of fixed size that stay raw. Their bytes go where they are to lie.
+  if (chunk.is_raw_for_good() && !chunk.schema().has_variable()) {
+    Record record(*this, RecordType::kChunk);
+    describe(record.out, rows < chunk.capacity());
+    write_raw_rows(chunk, rows, record.out);
+    return;
+  }
+  const Result<ChunkBytes> bytes = chunk_bytes(chunk, rows);
   // Raw rows of varying size are all that could fail, by memory.
   REVERIE_CHECK(bytes.ok());
-  known.is_open = bytes->raw && known.rows < chunk.capacity();
-  const std::size_t fixed = chunk.capacity() * chunk.schema().step_bytes();
   Record record(*this, RecordType::kChunk);
-  record.out.u32(schema).u64(chunk.key()).u64(chunk.episode()).u32(chunk.first_step());
-  record.out.u32(known.rows).u32(known.is_open ? chunk.capacity() : 0);
-  record.out.u64(known.is_open ? chunk.raw_bytes() - fixed : 0);
+  describe(record.out, bytes->raw && rows < chunk.capacity());
   record.out.raw(bytes->head);
   for (const auto part : bytes->parts) record.out.raw(part);
 }
 
 // Only rows that are raw still: the writer of a chunk that was encoded meanwhile added none since
 // its items were written, or the whole chunk is written anew.
-void RecordWriter::write_rows(KnownChunk& known, std::uint32_t rows) {
-  const Chunk& chunk = *known.chunk;
+void RecordWriter::write_rows(const Chunk& chunk, Chunk::LogMark& mark, std::uint32_t rows) {
   const RawRows raw(chunk);
-  if (!raw || !known.is_open) return write_chunk(known);
+  if (!raw || mark.is_open == 0) return write_chunk(chunk, mark);
   Record record(*this, RecordType::kRows);
-  record.out.u32(known.number).u32(known.rows).u32(rows - known.rows);
+  record.out.u32(mark.number).u32(mark.rows).u32(rows - mark.rows);
   const ChunkSchema& schema = chunk.schema();
   for (std::size_t c = 0; c < schema.column_count(); ++c) {
+    if (!schema.is_variable(c)) {
+      const std::size_t size = (rows - mark.rows) * schema.row_bytes(c);
+      record.out.u64(size).raw({chunk.row(c, mark.rows), size});
+      continue;
+    }
     std::vector<RowSpan> spans;
-    for (std::uint32_t r = known.rows; r < rows; ++r) spans.push_back(chunk.row_bytes(c, r));
+    for (std::uint32_t r = mark.rows; r < rows; ++r) spans.push_back(chunk.row_bytes(c, r));
     std::vector<std::byte> encoded;
     REVERIE_CHECK(encode_column(CodecId::kRaw, schema.column(c), spans, encoded).ok());
     record.out.u64(encoded.size()).raw(encoded);
   }
-  known.rows = rows;
+  mark.rows = rows & kRowsMask;
 }
 
 std::uint32_t RecordWriter::chunk_number(const Chunk& chunk, std::uint32_t rows) {
-  const auto [found, is_new] = chunks_.try_emplace(&chunk);
-  KnownChunk& known = found->second;
-  if (is_new) {
-    known.chunk = Ref<const Chunk>::share(&chunk);
-    write_chunk(known);
-  } else if (known.rows < rows) {
-    write_rows(known, chunk.rows());
+  Chunk::LogMark& mark = mark_of(chunk);
+  if (mark.file != file_) {
+    write_chunk(chunk, mark);
+  } else if (mark.rows < rows) {
+    write_rows(chunk, mark, chunk.rows());
   }
-  return known.number;
+  return mark.number;
 }
 
 std::uint32_t RecordWriter::session_number(std::string_view session) {

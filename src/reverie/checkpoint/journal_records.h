@@ -3,8 +3,10 @@
 //     definitions   tables, schema, layout, chunk, more rows of a chunk     each once a file
 //     changes       insert, update, erase, sample, ...                      refer to these
 //
-// Each file of a journal defines all that it refers to. What it defined is kept alive until the
-// next file begins, so that no other chunk gets the address of one that was written.
+// Each file of a journal defines all that it refers to. A chunk says itself what was written of it
+// (Chunk::LogMark), so it needs no look-up and goes when its items do. Chunks of which another log
+// says so are kept until the next file begins, so that no other gets the address of one that was
+// written.
 #pragma once
 
 #include <cstdint>
@@ -54,8 +56,7 @@ inline constexpr std::size_t kRecordHeaderBytes = 5;
 // Not thread-safe. Records are appended to `records`.
 class RecordWriter {
  public:
-  RecordWriter(std::vector<TableOptions> tables, std::int64_t calendar_offset_ns)
-      : tables_(std::move(tables)), calendar_offset_ns_(calendar_offset_ns) {}
+  RecordWriter(std::vector<TableOptions> tables, std::int64_t calendar_offset_ns);
 
   // Where records go from now on, and how many there are.
   std::vector<std::byte> records;
@@ -90,11 +91,10 @@ class RecordWriter {
   void mark();
 
  private:
-  struct KnownChunk {
+  // One that another log marks.
+  struct KeptChunk {
     Ref<const Chunk> chunk;
-    std::uint32_t number = 0;
-    std::uint32_t rows = 0;
-    bool is_open = false;  // there is room for more rows
+    Chunk::LogMark mark;
   };
 
   // A record's size is known at its end.
@@ -104,20 +104,28 @@ class RecordWriter {
   std::uint32_t layout_number(const Layout* layout);
   // The chunk's number, once at least `rows` of its rows are written.
   std::uint32_t chunk_number(const Chunk& chunk, std::uint32_t rows);
-  void write_chunk(KnownChunk& known);
-  void write_rows(KnownChunk& known, std::uint32_t rows);
+  Chunk::LogMark& mark_of(const Chunk& chunk);
+  void write_chunk(const Chunk& chunk, Chunk::LogMark& mark);
+  void write_rows(const Chunk& chunk, Chunk::LogMark& mark, std::uint32_t rows);
   void define(const TrajectoryView& trajectory);
   std::uint32_t session_number(std::string_view session);
   void write_trajectory(const TrajectoryView& trajectory, ByteWriter& out);
   void write_draws(RecordType type, std::uint32_t table, TimePoint now, const SampleBatch& batch,
                    std::size_t begin, std::size_t end);
 
+  const std::uint32_t log_;  // of all logs of this process
+  std::uint32_t file_ = 1;   // of this log
   const std::vector<TableOptions> tables_;
   const std::int64_t calendar_offset_ns_;
   bool has_tables_ = false;
   std::unordered_map<const ChunkSchema*, std::pair<Ref<const ChunkSchema>, std::uint32_t>> schemas_;
   std::unordered_map<const Layout*, std::pair<Ref<const Layout>, std::uint32_t>> layouts_;
-  std::unordered_map<const Chunk*, KnownChunk> chunks_;
+  // The one that was asked for last.
+  const ChunkSchema* last_schema_ = nullptr;
+  std::uint32_t last_schema_number_ = 0;
+  const Layout* last_layout_ = nullptr;
+  std::uint32_t last_layout_number_ = 0;
+  std::unordered_map<const Chunk*, KeptChunk> chunks_;
   std::map<std::string, std::uint32_t, std::less<>> sessions_;
   std::uint32_t next_chunk_ = 0;
 };

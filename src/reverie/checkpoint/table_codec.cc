@@ -315,6 +315,20 @@ Result<ChunkBytes> chunk_bytes(const Chunk& chunk, std::uint32_t rows) {
   return bytes;
 }
 
+void write_raw_rows(const Chunk& chunk, std::uint32_t rows, ByteWriter& out) {
+  const ChunkSchema& schema = chunk.schema();
+  out.u8(0).u8(0).u32(static_cast<std::uint32_t>(schema.column_count()));
+  std::uint64_t offset = 0;
+  for (std::size_t c = 0; c < schema.column_count(); ++c) {
+    const std::uint64_t size = rows * schema.row_bytes(c);
+    out.u8(static_cast<std::uint8_t>(CodecId::kRaw)).u64(offset).u64(size);
+    offset += size;
+  }
+  for (std::size_t c = 0; c < schema.column_count(); ++c) {
+    out.raw({chunk.row(c, 0), rows * schema.row_bytes(c)});
+  }
+}
+
 Result<Ref<Chunk>> read_chunk(const ChunkEntry& entry, const Ref<const ChunkSchema>& schema,
                               std::span<const std::byte> bytes, Allocator& allocator) {
   ByteReader in(bytes);

@@ -51,6 +51,8 @@ struct ChunkBytes {
 };
 // The first `rows` rows of `chunk`, which are published.
 Result<ChunkBytes> chunk_bytes(const Chunk& chunk, std::uint32_t rows);
+// The same of a chunk that is raw for good, without columns of varying size, written to `out`.
+void write_raw_rows(const Chunk& chunk, std::uint32_t rows, ByteWriter& out);
 // A chunk from such bytes. DATA_LOSS when they are malformed.
 Result<Ref<Chunk>> read_chunk(const ChunkEntry& entry, const Ref<const ChunkSchema>& schema,
                               std::span<const std::byte> bytes, Allocator& allocator);

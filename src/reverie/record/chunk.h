@@ -204,6 +204,21 @@ class Chunk final : public RefCounted<Chunk> {
     owner_.store(0, std::memory_order_release);
     return true;
   }
+  // What a log of the store has written of the chunk, for the log itself.
+  struct LogMark {
+    std::uint32_t file = 0;  // in which it did; the log counts its files
+    std::uint32_t number = 0;
+    std::uint32_t rows : 31 = 0;
+    std::uint32_t is_open : 1 = 0;  // there is room for more rows
+  };
+  // The log claims the chunk before it uses the mark, under its own lock, for as long as the chunk
+  // lives: false where another has. Requires a log other than 0. Thread-safe.
+  bool claim_log(std::uint32_t log) const {
+    std::uint32_t now = log_.load(std::memory_order_relaxed);
+    return now == log || (now == 0 && log_.compare_exchange_strong(now, log));
+  }
+  LogMark& log_mark() const { return log_mark_; }
+
   // Adds the chunk's bytes to an account, or takes them out again; they follow its size meanwhile.
   void charge(ByteAccount& account) const;
   void discharge(ByteAccount& account) const;
@@ -250,6 +265,8 @@ class Chunk final : public RefCounted<Chunk> {
   mutable std::atomic<std::uint32_t> item_count_{0};
   mutable std::atomic<std::uint32_t> owner_{0};  // 0: no table has claimed it
   mutable std::uint32_t owners_item_count_ = 0;  // guarded by the owner's lock
+  mutable std::atomic<std::uint32_t> log_{0};    // 0: no log has claimed it
+  mutable LogMark log_mark_;                     // guarded by the lock of that log
   Ref<const ChunkSchema> schema_;
   mutable Buffer storage_;  // of the raw rows; the last RawRows gives it back
   std::unique_ptr<Form> form_;

@@ -30,6 +30,13 @@ struct RateLimiterSpec {
   friend bool operator==(const RateLimiterSpec&, const RateLimiterSpec&) = default;
 };
 
+// What a call that is confirmed may rely on: docs/durability.md.
+enum class Durability {
+  kNone,      // the change is in memory
+  kInterval,  // the operating system has its record; it is synced from time to time
+  kSync,      // its record was synced
+};
+
 // What a table is made from.
 struct TableOptions {
   std::string name;
@@ -40,6 +47,9 @@ struct TableOptions {
   // The bound of those chunks' bytes that may be in memory, beside the store's. It belongs to the
   // place where the table is, and not to the table: checkpoints do not hold it.
   std::optional<std::int64_t> memory_bytes;
+  // What its confirmed changes may rely on, where that is not its store's. It belongs to the place,
+  // too.
+  std::optional<Durability> durability;
   std::int64_t max_times_sampled = 0;  // below 1: without limit
   RateLimiterSpec rate_limiter;
   std::vector<ComponentSpec> extensions;

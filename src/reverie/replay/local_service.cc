@@ -119,7 +119,7 @@ RequestId LocalService::mutate(const MutateRequest& request, Done<MutateResult> 
   } else {
     result.status = found.status();
   }
-  if (log_ && result.updated + result.deleted > 0) {
+  if (found.ok() && (*found)->has_log() && result.updated + result.deleted > 0) {
     return (*found)->confirm(
         request.is_waited_for ? StoreLog::Caller::kWaits : StoreLog::Caller::kGoesOn,
         [done = std::move(done), result = std::move(result)](const Status& status) mutable {
@@ -146,10 +146,11 @@ RequestId LocalService::lookup(const LookupRequest& request, Done<LookupResult> 
 RequestId LocalService::reset(std::string_view name, Done<Status> done) {
   auto found = open_table(name);
   Status status = found.status();
-  if (status.ok() && log_) status = log_->check();
+  const bool is_logged = status.ok() && (*found)->has_log();
+  if (is_logged) status = log_->check();
   if (status.ok()) {
     (*found)->reset();
-    if (log_) return (*found)->confirm(StoreLog::Caller::kGoesOn, std::move(done));
+    if (is_logged) return (*found)->confirm(StoreLog::Caller::kGoesOn, std::move(done));
   }
   done(std::move(status));
   return 0;
@@ -222,8 +223,8 @@ void LocalService::close() {
 
 void LocalService::set_log(std::unique_ptr<StoreLog> log) {
   log_ = std::move(log);
-  for (std::size_t i = 0; i < tables_.size(); ++i) {
-    tables_[i]->set_log(log_.get(), static_cast<std::uint32_t>(i));
+  for (std::uint32_t i = 0; i < tables_.size(); ++i) {
+    if (log_->keeps(i)) tables_[i]->set_log(log_.get(), i);
   }
 }
 

@@ -96,7 +96,8 @@ class LocalService final : public ReplayService {
   void set_checkpoints(std::unique_ptr<StoreCheckpoints> checkpoints) {
     checkpoints_ = std::move(checkpoints);
   }
-  // Every change of any table is told to it from now on. Before anybody else has the store.
+  // Every change of any table that it keeps is told to it from now on. Before anybody else has the
+  // store.
   void set_log(std::unique_ptr<StoreLog> log);
   void set_known_sessions(std::vector<SessionNumbers> sessions) {
     known_sessions_ = std::move(sessions);

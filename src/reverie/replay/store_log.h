@@ -43,6 +43,8 @@ class StoreLog {
 
   virtual ~StoreLog() = default;
 
+  // Whether the changes of this table are told to it at all.
+  virtual bool keeps(std::uint32_t table) const = 0;
   // Ok, or why changes cannot be made durable any more: those that want to be confirmed are refused
   // then, before they are made.
   virtual Status check() = 0;
@@ -81,10 +83,11 @@ class StoreLog {
   // Who asks for a confirmation: a thread that goes on meanwhile, or one that does nothing else
   // until it has it. The second may be made to write, and to sync.
   enum class Caller { kGoesOn, kWaits };
-  // Calls `done` once all records up to `position` are as durable as was promised, or with why they
-  // will not be: before the return, or later on another thread. Cannot be cancelled: the change was
-  // made, and a writer that is told that it was not would make it again.
-  virtual void confirm(std::uint64_t position, Caller caller, Confirmed done) = 0;
+  // Calls `done` once all records up to `position` are as durable as was promised for `table`, or
+  // with why they will not be: before the return, or later on another thread. Cannot be cancelled:
+  // the change was made, and a writer that is told that it was not would make it again.
+  virtual void confirm(std::uint32_t table, std::uint64_t position, Caller caller,
+                       Confirmed done) = 0;
   // Whether confirm() may complete after it has returned.
   virtual bool confirms_later() const = 0;
   // Writes what is left, and completes all.

@@ -27,7 +27,7 @@ void Table::confirm(std::uint64_t position, StoreLog::Caller caller, Done<Insert
   // What was cancelled is not confirmed: its caller has the answer.
   const bool is_confirmed = result.applied > 0 && result.status.code() != StatusCode::kCancelled;
   if (log_ == nullptr || !is_confirmed) return done(std::move(result));
-  log_->confirm(position, caller,
+  log_->confirm(log_index_, position, caller,
                 [done = std::move(done), result = std::move(result)](const Status& status) mutable {
                   if (!status.ok()) result.status = status;
                   done(std::move(result));
@@ -40,7 +40,7 @@ RequestId Table::confirm(StoreLog::Caller caller, StoreLog::Confirmed complete) 
     MutexLock lock(mutex_);
     id = id_base_ + ++last_id_;
   }
-  log_->confirm(log_->position(), caller, std::move(complete));
+  log_->confirm(log_index_, log_->position(), caller, std::move(complete));
   return id;
 }
 

@@ -71,6 +71,7 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
     log_ = log;
     log_index_ = index;
   }
+  bool has_log() const { return log_ != nullptr; }
   // Calls `complete` once what this thread changed is durable. Returns the id of the request where
   // that may be after the return, else 0. Requires a log.
   RequestId confirm(StoreLog::Caller caller, StoreLog::Confirmed complete);
