@@ -22,8 +22,15 @@ if __name__ == "__main__":
 import numpy as np
 
 import reverie
+import reverie.gym
 import reverie.moolib
 from reverie.envs.native import NativePool
+from reverie.groups import Round
+from reverie.rpc_batches import Queue
+from reverie.rpc_calls import DeferredReturn
+from reverie.rpc_streams import Inbox, Stream
+
+MADE_BY_OTHERS = [DeferredReturn, Inbox, NativePool, Queue, Round, Stream]
 
 DEADLINE_S = 60.0
 # Threads take their time between calls while not all have been in one; then they rush for so long.
@@ -205,6 +212,10 @@ class World:
     @cached_property
     def accumulator(self):
         return reverie.Accumulator("a", [np.zeros(2)], (), self.group)
+
+    @cached_property
+    def moolib(self):
+        return Moolib()
 
     @cached_property
     def moolib_pool(self):
@@ -435,6 +446,187 @@ SHORT = reverie.TrainSettings(seed=1, steps=60, warmup_steps=50, hidden=(4,), ba
 ENDLESS = reverie.TrainSettings(seed=1, steps=10**12, hidden=(4,), actors=1, update_interval=1e6)
 simple("train", lambda _w: lambda: reverie.train("ddqn", "CartPole-v1", SHORT, final_episodes=1))
 simple("train waiting", lambda _w: lambda: reverie.train("ddqn", "CartPole-v1", ENDLESS))
+simple(
+    "tune_cores",
+    lambda _w: lambda: reverie.agents.tune_cores("dqn", "CartPole-v1", cores=1, measure_s=0.01),
+)
+
+
+@case("evaluate")
+def _(_w):
+    folder = tempfile.mkdtemp()
+    reverie.train("dqn", "CartPole-v1", SHORT, final_episodes=1, out=folder)
+    return lambda: reverie.agents.evaluate(folder, episodes=2)
+
+
+simple(
+    "TrainResult.greedy_return",
+    lambda _w: with_new(
+        lambda: reverie.train("dqn", "CartPole-v1", SHORT, final_episodes=1),
+        lambda result: result.greedy_return,
+    ),
+)
+
+
+class Agent:
+    """A policy and learner that take their time in Python code."""
+
+    def act(self, observation, *, step, explore):  # noqa: ARG002
+        return np.zeros(len(observation), int)
+
+    def learn(self, batch, *, progress):  # noqa: ARG002
+        return np.ones(len(batch["reward"]))
+
+    def state_dict(self):
+        return {"w": np.zeros(1)}
+
+    def load_state_dict(self, state):
+        pass
+
+
+def trainer():
+    return reverie.agents.Trainer("dqn", "CartPole-v1", ENDLESS)
+
+
+def loop():
+    agent = Agent()
+    return reverie.agents.Loop(agent, agent, "CartPole-v1", ENDLESS)
+
+
+def running(make):
+    made = make()
+    made.start()
+    return made
+
+
+def saved(make):
+    """A training that is under way, and where it saves itself."""
+    made = running(make)
+    folder = tempfile.mkdtemp()
+
+    def call():
+        with contextlib.suppress(*ORDINARY):  # no step was taken yet
+            made.save(folder)
+
+    return call
+
+
+for _make, _kind in ((trainer, "Trainer"), (loop, "Loop")):
+    simple(f"{_kind}.__init__", lambda _w, make=_make: make)
+    simple(f"{_kind}.save", lambda _w, make=_make: saved(make))
+    for _name in ("start", "stop", "__enter__"):
+        simple(
+            f"{_kind}.{_name}",
+            lambda _w, make=_make, name=_name: with_new(make, lambda t: getattr(t, name)()),
+        )
+    simple(
+        f"{_kind}.__exit__",
+        lambda _w, make=_make: with_new(
+            lambda: running(make), lambda t: t.__exit__(None, None, None)
+        ),
+    )
+    for _name in ("wait", "progress", "episodes", "evaluations"):
+
+        def _ask_training(_w, make=_make, name=_name):
+            made = running(make)
+            return lambda: getattr(made, name)()
+
+        case(f"{_kind}.{_name}")(_ask_training)
+
+    def _evaluate(_w, make=_make):
+        made = running(make)
+        return lambda: made.evaluate(episodes=2)
+
+    case(f"{_kind}.evaluate")(_evaluate)
+for _name in ("policy", "best_policy"):
+    simple(
+        f"Trainer.{_name}", lambda _w, name=_name: with_new(trainer, lambda t: getattr(t, name)())
+    )
+simple("Loop.idle_share", lambda _w: with_new(loop, lambda made: made.idle_share()))
+
+
+@case("Loop.load")
+def _(_w):
+    folder = tempfile.mkdtemp()
+    with loop() as first:
+        first.start()
+        while first.progress().steps == 0:
+            first.wait(0.01)
+        first.save(folder)
+    return lambda: loop().load(folder)
+
+
+# --- Networks.
+ROWS = np.ones((200, 64), np.float32)
+
+
+def network():
+    return reverie.nn.Mlp((64, 256, 64), seed=1)
+
+
+def on_network(use):
+    def made(_w):
+        net = network()
+        net.forward(ROWS)
+        return lambda: use(net)
+
+    return made
+
+
+simple("Mlp.__init__", lambda _w: network)
+simple("Mlp.__call__", on_network(lambda net: net(ROWS)))
+simple("Mlp.forward", on_network(lambda net: net.forward(ROWS)))
+simple("Mlp.backward", on_network(lambda net: net.backward(ROWS)))
+simple("Mlp.input_gradient", on_network(lambda net: net.input_gradient(ROWS)))
+simple("Mlp.approach", on_network(lambda net: net.approach(net.copy(), 0.5)))
+for _name in ("copy", "__copy__", "views", "state_dict"):
+    simple(f"Mlp.{_name}", on_network(lambda net, name=_name: getattr(net, name)()))
+simple("Mlp.__deepcopy__", on_network(lambda net: net.__deepcopy__({})))
+simple("Mlp.load_state_dict", on_network(lambda net: net.load_state_dict(net.state_dict())))
+for _name in ("activation", "metadata", "output_activation", "parameters", "seed", "widths"):
+    simple(f"Mlp.{_name}", on_network(lambda net, name=_name: getattr(net, name)))
+
+
+@case("Mlp.save")
+def _(_w):
+    net, path = network(), f"{tempfile.mkdtemp()}/net"
+    return lambda: net.save(path)
+
+
+@case("Mlp.load")
+def _(_w):
+    path = f"{tempfile.mkdtemp()}/net"
+    network().save(path)
+    return lambda: reverie.nn.Mlp.load(path)
+
+
+@case("Adam.step")
+def _(_w):
+    net = network()
+    adam, gradient = reverie.nn.Adam(net), np.ones_like(net.parameters)
+    return lambda: adam.step(net, gradient)
+
+
+def adam():
+    return reverie.nn.Adam(network())
+
+
+simple("Adam.__init__", lambda _w: adam)
+simple("Adam.state", lambda _w: with_new(adam, lambda made: made.state()))
+simple("Adam.restore", lambda _w: with_new(adam, lambda made: made.restore(*made.state())))
+for _name in ("learning_rate", "step_count"):
+    simple(f"Adam.{_name}", lambda _w, name=_name: with_new(adam, lambda a: getattr(a, name)))
+
+
+@case("convert")
+def _(_w):
+    folder = tempfile.mkdtemp()
+    checkpointer = reverie.checkpointers.DefaultCheckpointer(f"{folder}/ours")
+    with reverie.Store([table("t", 10)], checkpointer=checkpointer) as store:
+        store.client().insert(STEP, {"t": 1.0})
+        store.checkpoint()
+    rounds = iter(range(1 << 30))
+    return lambda: reverie.checkpointers.convert(f"{folder}/ours", f"{folder}/{next(rounds)}")
 
 
 # --- Batches.
@@ -1209,6 +1401,286 @@ def _(w):
         return await rpc_future(w, "echo")
 
     return lambda: asyncio.run(wait())
+
+
+# --- What calls of peers and groups give.
+def round_of(w, name):
+    return lambda: w.group.all_reduce(name, STEP)
+
+
+for _name in ("result", "wait", "exception", "done", "cancel"):
+    simple(
+        f"Round.{_name}",
+        lambda w, name=_name: with_new(round_of(w, name), lambda r: getattr(r, name)()),
+    )
+simple("Round.members", lambda w: with_new(round_of(w, "members"), lambda r: r.members))
+
+
+@case("Round.__await__")
+def _(w):
+    import asyncio
+
+    async def wait():
+        return await w.group.barrier("awaited")
+
+    return lambda: asyncio.run(wait())
+
+
+def endless(*_):
+    while True:
+        yield 1
+
+
+def mute(*_):
+    threading.Event().wait()
+    yield 1
+
+
+def streamed(w, function=endless, **options):
+    """A stream of the case's own."""
+    w.rpc.sync("server", "echo", 1)
+    name = f"stream {len(w.rpc_server.functions())}"
+    w.rpc_server.define_stream(name, function, **options)
+    return lambda: w.rpc.stream("server", name)
+
+
+@case("Stream.__next__")
+def _(w):
+    stream = streamed(w)()
+    return lambda: next(stream)
+
+
+@case("Stream.__next__ waiting")
+def _(w):
+    stream = streamed(w, mute)()
+    return lambda: next(stream)
+
+
+@case("Stream.send")
+def _(w):
+    stream = streamed(w, mute, takes_values=True)()
+    return lambda: stream.send(1)
+
+
+simple("Stream.finish", lambda w: with_new(streamed(w), lambda s: s.finish()))
+simple("Stream.close", lambda w: with_new(streamed(w), lambda s: s.close()))
+simple("Stream.__iter__", lambda w: with_new(streamed(w), lambda s: iter(s)))
+simple("Stream.__enter__", lambda w: with_new(streamed(w), lambda s: s.__enter__()))
+simple("Stream.__exit__", lambda w: with_new(streamed(w), lambda s: s.__exit__(None, None, None)))
+simple("Stream.__del__", lambda w: with_new(streamed(w), lambda s: s.__del__()))
+simple("Inbox.__next__", lambda _w: lambda: next(Inbox()))
+simple("Inbox.__iter__", lambda _w: lambda: iter(Inbox()))
+simple("Inbox.__init__", lambda _w: Inbox)
+
+
+def queued(w, name):
+    w.rpc.sync("server", "echo", 1)
+    return w.rpc_server.define_queue(name)
+
+
+@case("Queue.get")
+def _(w):
+    queue = queued(w, "get")
+    return lambda: queue.get()
+
+
+@case("Queue.__iter__")
+def _(w):
+    queue = queued(w, "iterate")
+    return lambda: next(iter(queue))
+
+
+@case("Queue.__len__")
+def _(w):
+    queue = queued(w, "count")
+    return lambda: len(queue)
+
+
+@case("Queue.__await__")
+def _(w):
+    import asyncio
+
+    queue = queued(w, "await")
+
+    async def take():
+        await queue
+
+    return lambda: asyncio.run(take())
+
+
+def answering(use):
+    def made(w):
+        name = f"deferred {len(CASES)} {id(use)}"
+        w.rpc.sync("server", "echo", 1)
+        w.rpc_server.define_deferred(name, use)
+        return lambda: w.rpc.sync("server", name)
+
+    return made
+
+
+simple("DeferredReturn.__call__", answering(lambda answer: answer(1)))
+simple("DeferredReturn.fail", answering(lambda answer: answer.fail("no")))
+simple(
+    "DeferredReturn.when_withdrawn",
+    answering(lambda answer: (answer.when_withdrawn(list), answer(1))),
+)
+
+
+# --- moolib's names.
+class Moolib:
+    """Peers, and a group of one, in moolib's words."""
+
+    def __init__(self):
+        self.broker = reverie.moolib.Broker()
+        self.broker.listen("127.0.0.1:0")
+        self.server, self.client = reverie.moolib.Rpc(), reverie.moolib.Rpc()
+        self.server.set_name("server")
+        self.server.listen("127.0.0.1:0")
+        self.server.define("echo", lambda value: value)
+        self.server.define_deferred("never", lambda _: None)
+        for peer in (self.server, self.broker._rpc):
+            self.client.connect(peer._rpc().addresses[0])
+        self.group = reverie.moolib.Group(self.client, "g")
+        while not self.group.active():
+            self.group.update()
+        self.accumulator = reverie.moolib.Accumulator("a", [np.zeros(2)], (), self.group)
+
+
+def moolib_call(name, call):
+    """A case of one method, of the peers that all of these share."""
+    simple(f"moolib.{name}", lambda w: lambda: call(w.moolib))
+
+
+def awaited(future):
+    import asyncio
+
+    async def wait():
+        return await future
+
+    return asyncio.run(wait())
+
+
+def new_moolib_rpc():
+    return reverie.moolib.Rpc()
+
+
+moolib_call("Rpc.sync", lambda m: m.client.sync("server", "never"))
+moolib_call("Rpc.async_", lambda m: m.client.async_("server", "echo", 1).result())
+moolib_call("Rpc.async_callback", lambda m: m.client.async_callback("server", "echo", print_not, 1))
+moolib_call("Rpc.get_name", lambda m: m.client.get_name())
+moolib_call("Rpc.set_timeout", lambda m: m.client.set_timeout(120.0))
+moolib_call("Rpc.undefine", lambda m: m.server.undefine("nothing"))
+
+
+def print_not(*_):
+    pass
+
+
+for _name, _arguments in {
+    "__init__": None,
+    "set_name": ("x",),
+    "set_transports": (["tcp"],),
+    "listen": ("127.0.0.1:0",),
+    "connect": ("127.0.0.1:1",),
+    "define": ("f", print_not),
+    "define_deferred": ("f", print_not),
+    "define_queue": ("f",),
+    "close": (),
+}.items():
+
+    def _on_new_peer(_w, name=_name, arguments=_arguments):
+        def call():
+            peer = new_moolib_rpc()
+            if arguments is not None:
+                getattr(peer, name)(*arguments)
+
+        return call
+
+    case(f"moolib.Rpc.{_name}")(_on_new_peer)
+for _name in ("wait", "result", "done", "cancel", "exception"):
+    moolib_call(
+        f"Future.{_name}",
+        lambda m, name=_name: getattr(m.client.async_("server", "never"), name)(),
+    )
+    moolib_call(
+        f"AllReduce.{_name}",
+        lambda m, name=_name: getattr(m.group.all_reduce(name, STEP["x"]), name)(),
+    )
+moolib_call("Future.__await__", lambda m: awaited(m.client.async_("server", "never")))
+moolib_call("AllReduce.__await__", lambda m: awaited(m.group.all_reduce("await", STEP["x"])))
+moolib_call("Future.__init__", lambda m: m.client.async_("server", "echo", 1))
+moolib_call("AllReduce.__init__", lambda m: m.group.all_reduce("init", STEP["x"]))
+for _name in ("update", "members", "sync_id", "name", "active"):
+    moolib_call(f"Group.{_name}", lambda m, name=_name: getattr(m.group, name)())
+moolib_call("Group.all_reduce", lambda m: m.group.all_reduce("all", STEP["x"]).result())
+moolib_call("Group.set_timeout", lambda m: m.group.set_timeout(1e6))
+moolib_call("Group.set_sort_order", lambda m: m.group.set_sort_order(1))
+moolib_call("Accumulator.__init__", lambda m: m.accumulator.update())
+simple("moolib.Broker.__init__", lambda _w: reverie.moolib.Broker)
+for _name, _arguments in {
+    "set_name": ("x",),
+    "listen": ("127.0.0.1:0",),
+    "update": (),
+    "close": (),
+}.items():
+
+    def _on_new_broker(_w, name=_name, arguments=_arguments):
+        return lambda: getattr(reverie.moolib.Broker(), name)(*arguments)
+
+    case(f"moolib.Broker.{_name}")(_on_new_broker)
+for _name, _arguments in {"__init__": None, "leave": (), "set_broker_name": ("b",)}.items():
+
+    def _on_new_group(_w, name=_name, arguments=_arguments):
+        def call():
+            group = reverie.moolib.Group(new_moolib_rpc(), "g")
+            if arguments is not None:
+                getattr(group, name)(*arguments)
+
+        return call
+
+    case(f"moolib.Group.{_name}")(_on_new_group)
+
+
+# --- Vector environments.
+def vector_env():
+    return reverie.gym.GymVectorEnv("CartPole-v1", 2, backend="native")
+
+
+for _name, _arguments in {
+    "__init__": None,
+    "reset": (),
+    "step": (ACTIONS,),
+    "call": ("spec",),
+    "get_attr": ("spec",),
+    "set_attr": ("mark", 1),
+    "render": (),
+    "close_extras": (),
+}.items():
+
+    def _on_vector_env(_w, name=_name, arguments=_arguments):
+        def call():
+            env = vector_env()
+            env.reset()
+            if arguments is not None:
+                getattr(env, name)(*arguments)
+
+        return call
+
+    case(f"GymVectorEnv.{_name}")(_on_vector_env)
+
+
+@case("GymVectorEnv.step busy")
+def _(_w):
+    env = vector_env()
+    env.reset()
+    return lambda: env.step(ACTIONS)
+
+
+for _name in ("np_random", "np_random_seed"):
+    simple(
+        f"GymVectorEnv.{_name}",
+        lambda _w, name=_name: with_new(vector_env, lambda env: getattr(env, name)),
+    )
 
 
 class Thread:
