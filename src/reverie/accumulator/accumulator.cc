@@ -422,6 +422,8 @@ Result<std::unique_ptr<Accumulator>> Accumulator::make(std::shared_ptr<Peer> pee
 
 Accumulator::~Accumulator() {
   close();
+  // A forked child has none of the threads that wait in it: it takes nothing apart.
+  if (!impl_->check_fork().ok()) leave_to_parent(impl_);
 }
 
 Result<Accumulator::View> Accumulator::update(bool is_busy) {

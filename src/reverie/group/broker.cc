@@ -95,6 +95,8 @@ Result<std::unique_ptr<Broker>> Broker::make(std::shared_ptr<Peer> peer) {
 
 Broker::~Broker() {
   close();
+  // A forked child has none of the threads that wait in it: it takes nothing apart.
+  if (!impl_->check_fork().ok()) leave_to_parent(impl_);
 }
 
 std::vector<GroupInfo> Broker::groups() const {

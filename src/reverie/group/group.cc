@@ -366,6 +366,8 @@ Result<std::unique_ptr<Group>> Group::join(std::shared_ptr<Peer> peer, const Opt
 
 Group::~Group() {
   leave();
+  // A forked child has none of the threads that wait in it: it takes nothing apart.
+  if (!impl_->check_fork().ok()) leave_to_parent(impl_);
 }
 
 const std::string& Group::name() const {

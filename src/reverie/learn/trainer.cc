@@ -127,7 +127,7 @@ void Trainer::start_thread(Body body) {
 }
 
 Status Trainer::start() {
-  REVERIE_RETURN_IF_ERROR(fork_guard_.check("the trainer"));
+  REVERIE_RETURN_IF_ERROR(fork_guard_.check("trainer"));
   {
     MutexLock lock(mutex_);
     if (is_started_) return failed_precondition("the training was started before");
@@ -335,7 +335,7 @@ std::optional<nn::Parameters> Trainer::best_policy() const {
 
 Result<std::vector<double>> Trainer::evaluate(const nn::Parameters& weights, std::uint64_t seed,
                                               const EvaluateOptions& options) const {
-  REVERIE_RETURN_IF_ERROR(fork_guard_.check("the trainer"));
+  REVERIE_RETURN_IF_ERROR(fork_guard_.check("trainer"));
   return reverie::evaluate(make_envs_, *agent_, weights, seed, options);
 }
 

@@ -95,7 +95,7 @@ class Trainer {
   const Agent& agent() const { return *agent_; }
 
   // FAILED_PRECONDITION in a forked child. To be asked before any other call there.
-  Status check_usable() const { return fork_guard_.check("the trainer"); }
+  Status check_usable() const { return fork_guard_.check("trainer"); }
 
   // Starts the threads. FAILED_PRECONDITION the second time, and after stop().
   Status start();

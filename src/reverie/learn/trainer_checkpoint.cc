@@ -90,7 +90,7 @@ ByteReader read_part(ByteReader& in) {
 }  // namespace
 
 Result<std::string> Trainer::save(checkpoint::Checkpointer& to) {
-  REVERIE_RETURN_IF_ERROR(fork_guard_.check("the trainer"));
+  REVERIE_RETURN_IF_ERROR(fork_guard_.check("trainer"));
   if (!store_) return unimplemented("this training's store is not its own, and cannot be saved");
   MutexLock saving(save_mutex_);
   bool is_at_work = false;

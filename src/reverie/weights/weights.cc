@@ -232,7 +232,7 @@ class Weights::Impl : public std::enable_shared_from_this<Weights::Impl> {
       : turns_(peer), options_(options), function_("reverie.weights." + options.name) {}
 
   const std::string& function() const { return function_; }
-  Status check_fork() const { return fork_guard_.check("weights"); }
+  Status check_fork() const { return fork_guard_.check("weights channel"); }
 
   VersionPtr held() const {
     MutexLock lock(mutex_);
@@ -432,6 +432,8 @@ Result<std::unique_ptr<Weights>> Weights::make(std::shared_ptr<Peer> peer, const
 
 Weights::~Weights() {
   close();
+  // A forked child has none of the threads that wait in it: it takes nothing apart.
+  if (!impl_->check_fork().ok()) leave_to_parent(impl_);
 }
 
 Status Weights::publish(std::uint64_t version, const Payload& value) {
