@@ -16,9 +16,9 @@
 namespace reverie {
 namespace {
 
-constexpr std::int64_t kRows = 20;
-const std::vector<std::int64_t> kFrames = {kRows, 3};
-const std::vector<std::int64_t> kRewards = {kRows};
+constexpr std::int64_t kInsertedRows = 20;
+const std::vector<std::int64_t> kInsertedFrames = {kInsertedRows, 3};
+const std::vector<std::int64_t> kInsertedRewards = {kInsertedRows};
 
 class InsertRows : public ::testing::Test {
  protected:
@@ -29,10 +29,10 @@ class InsertRows : public ::testing::Test {
     std::iota(rewards_.begin(), rewards_.end(), 0.0f);
   }
   RowsColumn reward() const {
-    return {"reward", {DType::kFloat32, kRewards, std::as_bytes(std::span(rewards_))}};
+    return {"reward", {DType::kFloat32, kInsertedRewards, std::as_bytes(std::span(rewards_))}};
   }
   RowsColumn frame(std::optional<ExternalRange> range = ExternalRange{"video", 7, 99, 0}) const {
-    RowsColumn column{"frame", {DType::kUInt8, kFrames, {}}};
+    RowsColumn column{"frame", {DType::kUInt8, kInsertedFrames, {}}};
     column.external = std::move(range);
     return column;
   }
@@ -50,7 +50,7 @@ class InsertRows : public ::testing::Test {
 
   std::shared_ptr<LocalService> service_;
   Random random_{7};
-  std::vector<float> rewards_ = std::vector<float>(kRows);
+  std::vector<float> rewards_ = std::vector<float>(kInsertedRows);
   std::vector<ItemKey> keys_;
 };
 
@@ -107,14 +107,14 @@ TEST_F(InsertRows, OnlyWhatIsMissingIsDamage) {
 }
 
 TEST_F(InsertRows, WhatMakesNoItemsIsRefusedByName) {
-  const std::vector<std::int64_t> fewer = {kRows - 1, 3};
+  const std::vector<std::int64_t> fewer = {kInsertedRows - 1, 3};
   RowsColumn other = frame();
   other.value.shape = fewer;
   RowsColumn scalar = reward();
   scalar.value.shape = {};
   RowsColumn text = reward();
   text.value.dtype = DType::kString;
-  const std::vector<std::int64_t> large = {kRows, 1 << 20, 1 << 6};
+  const std::vector<std::int64_t> large = {kInsertedRows, 1 << 20, 1 << 6};
   RowsColumn huge = frame();
   huge.value.shape = large;
   const struct {
@@ -125,7 +125,7 @@ TEST_F(InsertRows, WhatMakesNoItemsIsRefusedByName) {
       {{}, {{0, 1, {}}}, "no columns"},
       {{reward()}, {}, "no items"},
       {{reward()}, {{5, 5, {}}}, "[5, 5)"},
-      {{reward()}, {{0, kRows + 1, {}}}, "[0, 21)"},
+      {{reward()}, {{0, kInsertedRows + 1, {}}}, "[0, 21)"},
       {{reward(), other}, {{0, 1, {}}}, "19"},
       {{scalar}, {{0, 1, {}}}, "no axis"},
       {{text}, {{0, 1, {}}}, "fixed size"},

@@ -22,7 +22,7 @@ namespace {
 constexpr RateLimiterSpec kRatio{2.5, 5, 5.5, 19.5};
 constexpr std::int64_t kQueueSize = 10;
 
-std::vector<TableOptions> tables() {
+std::vector<TableOptions> limited_tables() {
   TableOptions ratio = testing::table_options("ratio", "Uniform", "Fifo", 50, kRatio);
   TableOptions queue =
       testing::table_options("queue", "Fifo", "Fifo", kQueueSize, RateLimiter::queue(kQueueSize));
@@ -30,14 +30,14 @@ std::vector<TableOptions> tables() {
   return {ratio, queue};
 }
 
-class Life {
+class LimitedLife {
  public:
-  Life(sim::FileSystem& files, Durability durability) {
+  LimitedLife(sim::FileSystem& files, Durability durability) {
     CheckpointerOptions options;
     options.files = &files;
     options.journal = {.durability = durability, .file_bytes_max = 50'000, .has_thread = false};
     checkpointer_ = Checkpointer::open("/data", options).value();
-    store_ = checkpointer_->open_store(tables(), {}).value();
+    store_ = checkpointer_->open_store(limited_tables(), {}).value();
   }
 
   // One thing that a user does; whether all bounds held. Not `holds()` alone: that tells of a
@@ -117,7 +117,7 @@ TEST(LimiterBounds, HoldAtEveryStepAmongCheckpointsKillsAndRestores) {
     sim::FileSystem files(disk);
     for (int life = 0; life < 20 && done < steps; ++life, ++lives) {
       const bool has_power_cut = random.below(2) == 0;
-      auto store = std::make_unique<Life>(
+      auto store = std::make_unique<LimitedLife>(
           files, random.below(3) == 0 ? Durability::kInterval : Durability::kSync);
       ASSERT_TRUE(store->holds(why)) << "after a restart: " << why << ", disk " << disk;
       const std::uint64_t count = 100 + random.below(3'000);

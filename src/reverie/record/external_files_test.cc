@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const TensorSpec kRow{"x", DType::kUInt8, {4}};
+const TensorSpec kExternalRow{"x", DType::kUInt8, {4}};
 
 class FileRootTest : public ::testing::Test {
  protected:
@@ -38,7 +38,7 @@ class FileRootTest : public ::testing::Test {
   Status read(const std::string& file, std::uint64_t offset, std::uint64_t size,
               std::uint32_t first, std::uint32_t count) {
     out_.assign(std::size_t{4} * count, std::byte{0xee});
-    const ExternalRead one{{file, offset, size, 0}, &kRow, first, count, out_};
+    const ExternalRead one{{file, offset, size, 0}, &kExternalRow, first, count, out_};
     return files_->read({&one, 1});
   }
 
@@ -60,7 +60,7 @@ TEST_F(FileRootTest, ReadsManyRowsOfSeveralFilesInAnyOrder) {
   std::vector<ExternalRead> reads;
   for (std::uint32_t i = 0; i < outs.size(); ++i) {
     const std::string file = i % 2 == 0 ? "rows" : "deep/rows";
-    reads.push_back({{file, 0, 40, 0}, &kRow, (i * 7) % 10, 1, outs[i]});
+    reads.push_back({{file, 0, 40, 0}, &kExternalRow, (i * 7) % 10, 1, outs[i]});
   }
   ASSERT_TRUE(files_->read(reads).ok());
   for (std::uint32_t i = 0; i < outs.size(); ++i) {
