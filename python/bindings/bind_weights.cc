@@ -1,5 +1,4 @@
 // Binds weights: what reverie/weights.py is made of.
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,6 +26,18 @@ struct NativeWeights {
 nb::object version_tuple(const Weights::VersionPtr& held) {
   if (!held) return nb::none();
   return nb::make_tuple(held->version, decode_value(held->value));
+}
+
+// Ctrl-C, within a call that has let the interpreter go.
+bool has_signal() {
+  const GilHeld held;
+  return PyErr_CheckSignals() != 0;
+}
+
+// What a signal's handler raised comes first.
+void unwrap_unless_pending(const Status& status) {
+  if (PyErr_Occurred() != nullptr) raise_pending();
+  unwrap(status);
 }
 
 }  // namespace
@@ -73,26 +84,17 @@ void bind_weights(nb::module_& m) {
           "pull",
           [](NativeWeights& self, nb::handle timeout_s) {
             const TimePoint until = deadline(timeout_s);
-            (void)unwrap(without_gil([&] { return self.weights->pull(until); }));
+            unwrap_unless_pending(
+                without_gil([&] { return self.weights->pull(until, has_signal); }).status());
           },
           "timeout_s"_a.none(), nb::sig("def pull(self, timeout_s: float | None) -> None"))
       .def(
           "wait_for",
           [](NativeWeights& self, std::uint64_t at_least, nb::handle timeout_s) {
-            // Ctrl-C is seen between two questions.
-            constexpr Duration kSlice = std::chrono::milliseconds(200);
             const TimePoint until = deadline(timeout_s);
-            Clock& clock = Clock::system();
-            while (true) {
-              const TimePoint slice = std::min(until, clock.now() + kSlice);
-              const Result<Weights::VersionPtr> got =
-                  without_gil([&] { return self.weights->wait_for(at_least, slice); });
-              if (got.ok()) return;
-              if (got.status().code() != StatusCode::kDeadlineExceeded || slice == until) {
-                unwrap(got.status());
-              }
-              if (PyErr_CheckSignals() != 0) raise_pending();
-            }
+            unwrap_unless_pending(without_gil([&] {
+                                    return self.weights->wait_for(at_least, until, has_signal);
+                                  }).status());
           },
           "at_least"_a, "timeout_s"_a.none(),
           nb::sig("def wait_for(self, at_least: int, timeout_s: float | None) -> None"))

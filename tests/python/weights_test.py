@@ -128,5 +128,5 @@ def test_misuse_is_refused():
         published.close()
         again = reverie.Weights(learner, "w")
         with pytest.raises(reverie.errors.NotFoundError):
-            reverie.Weights(actor, "w", sources=["nobody"]).pull(timeout_s=LIMIT_S)
+            reverie.Weights(actor, "v", sources=["nobody"]).pull(timeout_s=LIMIT_S)
         again.close()

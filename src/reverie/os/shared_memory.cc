@@ -97,6 +97,26 @@ Status SharedMemory::write(std::size_t offset, std::span<const std::byte> from) 
   return {};
 }
 
+// Locks belong to an open file, which open_of() makes anew, and not to the process.
+bool SharedMemory::lock(short type) const {
+  struct flock range {};
+  range.l_type = type;
+  range.l_whence = SEEK_SET;  // the whole of it
+  return fcntl(fd_, F_OFD_SETLK, &range) == 0;
+}
+
+bool SharedMemory::try_hold() const {
+  return lock(F_RDLCK);
+}
+
+bool SharedMemory::try_reserve() const {
+  return lock(F_WRLCK);
+}
+
+void SharedMemory::end_reservation() const {
+  (void)lock(F_UNLCK);
+}
+
 SharedMemory::SharedMemory(SharedMemory&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)),
       data_(std::exchange(other.data_, nullptr)),

@@ -40,6 +40,13 @@ class SharedMemory {
   // Copies `from` to where `offset` is, which costs less than to touch pages that were not used
   // before. RESOURCE_EXHAUSTED without memory. Requires that it lies within.
   Status write(std::size_t offset, std::span<const std::byte> from) const;
+  // Who holds memory is known to the kernel, so that the one that made it can use it again: what
+  // open_of() gave can be held until it goes, also by the death of its process, and is reserved
+  // while nothing that open_of() gave holds it. Neither waits. Advice: it keeps no process from
+  // writing.
+  bool try_hold() const;
+  bool try_reserve() const;
+  void end_reservation() const;
   // To be handed over; closed with this object. Not inherited by programs that are executed.
   int fd() const { return fd_; }
   // Closes it; the bytes stay mapped. From then on fd() is -1, and nothing may need it.
@@ -51,6 +58,7 @@ class SharedMemory {
  private:
   SharedMemory(int fd, std::byte* data, std::size_t size_bytes)
       : fd_(fd), data_(data), size_bytes_(size_bytes) {}
+  bool lock(short type) const;
   static Result<SharedMemory> map(int fd, std::size_t size_bytes, Mapping mapping);
 
   int fd_ = -1;

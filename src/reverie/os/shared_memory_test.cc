@@ -54,6 +54,21 @@ TEST(SharedMemory, IsFoundByItsProcessAndMayBeMappedToWriteForOneselfAlone) {
   EXPECT_EQ(SharedMemory::open_of(getpid(), file).status().code(), StatusCode::kUnavailable);
 }
 
+TEST(SharedMemory, IsReservedWhileNobodyHoldsIt) {
+  const SharedMemory made = SharedMemory::create("test", 100).value();
+  EXPECT_TRUE(made.try_reserve());
+  {
+    const SharedMemory reader = SharedMemory::open_of(getpid(), made.fd()).value();
+    EXPECT_FALSE(reader.try_hold());  // it is reserved
+    made.end_reservation();
+    EXPECT_TRUE(reader.try_hold());
+    const SharedMemory second = SharedMemory::open_of(getpid(), made.fd()).value();
+    EXPECT_TRUE(second.try_hold());
+    EXPECT_FALSE(made.try_reserve());
+  }
+  EXPECT_TRUE(made.try_reserve());
+}
+
 TEST(SharedMemory, RefusesWhatIsNone) {
   EXPECT_EQ(SharedMemory::create("test", 0).status().code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(SharedMemory::create("test", std::size_t{1} << 62).status().code(),

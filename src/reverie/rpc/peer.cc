@@ -11,7 +11,6 @@
 #include <unordered_set>
 #include <utility>
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include "reverie/base/fork.h"
@@ -20,6 +19,7 @@
 #include "reverie/door/door.h"
 #include "reverie/net/connection.h"
 #include "reverie/net/tls.h"
+#include "reverie/os/host_id.h"
 #include "reverie/os/memory_size.h"
 #include "reverie/rpc/link_polls.h"
 #include "reverie/rpc/wire_link.h"
@@ -42,27 +42,6 @@ constexpr std::size_t kAnswersAtOnce = 16;
 // The peer whose handlers run on this thread, and more of them are to come.
 thread_local const void* gathers = nullptr;
 constexpr const char* kAlpn = "reverie-rpc";
-
-std::string file_text(const char* path) {
-  char text[64] = {};
-  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return {};
-  const ssize_t size = ::read(fd, text, sizeof(text) - 1);
-  ::close(fd);
-  std::string found(text, size > 0 ? static_cast<std::size_t>(size) : 0);
-  while (!found.empty() && found.back() == '\n') found.pop_back();
-  return found;
-}
-
-// Equal for processes that reach the same abstract Unix sockets: one start of one machine, and one
-// network namespace.
-std::string host_id() {
-  char space[64] = {};
-  const ssize_t size = ::readlink("/proc/self/ns/net", space, sizeof(space) - 1);
-  const std::string boot = file_text("/proc/sys/kernel/random/boot_id");
-  if (size <= 0 || boot.empty()) return {};
-  return boot + "/" + std::string(space, static_cast<std::size_t>(size));
-}
 
 using ConnectingTls = std::shared_ptr<const TlsContext>;
 

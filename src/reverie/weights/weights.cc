@@ -1,403 +1,259 @@
 #include "reverie/weights/weights.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <map>
-#include <span>
+#include <optional>
+#include <set>
 #include <utility>
-
-#include <unistd.h>
 
 #include "reverie/base/fork.h"
 #include "reverie/base/mutex.h"
-#include "reverie/base/random.h"
-#include "reverie/group/fields.h"
+#include "reverie/base/timer_queue.h"
 #include "reverie/group/membership.h"
 #include "reverie/group/peer_turns.h"
-#include "reverie/os/shared_memory.h"
-#include "reverie/tensor/buffer.h"
+#include "reverie/os/host_id.h"
+#include "reverie/weights/version_memory.h"
+#include "reverie/weights/weights_core.h"
 
 namespace reverie {
 namespace {
 
-constexpr Duration kSourceRetry = std::chrono::milliseconds(50);
-// A source whose memory could not be mapped so often in a row is on another host.
-constexpr int kFailedMapsMax = 3;
-
-// The first bytes of a version's memory; the head follows, and the bulk at the next multiple of its
-// alignment.
-struct VersionHeader {
-  std::array<std::uint64_t, 2> nonce;
-  std::uint64_t version;
-  std::uint64_t head_bytes;
-  std::uint64_t bulk_bytes;
-};
-
-std::size_t bulk_offset(std::uint64_t head_bytes) {
-  return Payload::padded(sizeof(VersionHeader) + static_cast<std::size_t>(head_bytes));
-}
-
-// A version, and its memory where others of this host can map it.
-struct HeldVersion {
-  std::shared_ptr<const WeightsVersion> about;
-  std::shared_ptr<const SharedMemory> memory;
-  std::array<std::uint64_t, 2> nonce{};
-};
-
-struct WeightsAsk {
-  std::uint64_t at_least = 0;  // what is older is not wanted
-  bool maps = false;
-  bool waits = false;
-};
-
-enum class WeightsAnswerKind : std::uint8_t { kNothing = 0, kMemory = 1, kSent = 2 };
-
-struct WeightsAnswer {
-  WeightsAnswerKind kind = WeightsAnswerKind::kNothing;
-  std::uint64_t version = 0;
-  std::int64_t pid = 0;
-  std::int64_t fd = -1;
-  std::array<std::uint64_t, 2> nonce{};
-  std::vector<std::byte> head;
-};
-
-Payload encode(const WeightsAsk& ask) {
-  Payload payload;
-  ValueWriter writer(payload);
-  writer.begin(ValueKind::kTuple, 3);
-  write_number(writer, ask.at_least);
-  write_number(writer, ask.maps ? 1 : 0);
-  write_number(writer, ask.waits ? 1 : 0);
-  return payload;
-}
-
-Result<WeightsAsk> decode_weights_ask(const Payload& payload) {
-  FieldReader fields(payload);
-  WeightsAsk ask;
-  REVERIE_RETURN_IF_ERROR(fields.begin(3));
-  REVERIE_ASSIGN_OR_RETURN(ask.at_least, fields.number());
-  REVERIE_ASSIGN_OR_RETURN(ask.maps, fields.flag());
-  REVERIE_ASSIGN_OR_RETURN(ask.waits, fields.flag());
-  REVERIE_RETURN_IF_ERROR(fields.end());
-  return ask;
-}
-
-Payload encode(const WeightsAnswer& answer) {
-  Payload payload;
-  ValueWriter writer(payload);
-  writer.begin(ValueKind::kTuple, 7);
-  write_number(writer, static_cast<std::uint64_t>(answer.kind));
-  write_number(writer, answer.version);
-  writer.integer(answer.pid);
-  writer.integer(answer.fd);
-  write_number(writer, answer.nonce[0]);
-  write_number(writer, answer.nonce[1]);
-  writer.bytes(answer.head);
-  return payload;
-}
-
-Result<WeightsAnswer> decode_weights_answer(const Payload& payload) {
-  FieldReader fields(payload);
-  WeightsAnswer answer;
-  REVERIE_RETURN_IF_ERROR(fields.begin(7));
-  REVERIE_ASSIGN_OR_RETURN(const std::size_t kind, fields.size(2));
-  answer.kind = static_cast<WeightsAnswerKind>(kind);
-  REVERIE_ASSIGN_OR_RETURN(answer.version, fields.number());
-  REVERIE_ASSIGN_OR_RETURN(answer.pid, fields.integer());
-  REVERIE_ASSIGN_OR_RETURN(answer.fd, fields.integer());
-  REVERIE_ASSIGN_OR_RETURN(answer.nonce[0], fields.number());
-  REVERIE_ASSIGN_OR_RETURN(answer.nonce[1], fields.number());
-  REVERIE_ASSIGN_OR_RETURN(const auto head, fields.bytes());
-  answer.head.assign(head.begin(), head.end());
-  REVERIE_RETURN_IF_ERROR(fields.end());
-  if (answer.fd < -1 || answer.fd > (1 << 30)) {
-    return data_loss("a source of weights names the descriptor {}", answer.fd);
-  }
-  return answer;
-}
-
-Payload payload_of(const HeldVersion& held, bool maps) {
-  WeightsAnswer answer;
-  answer.version = held.about->version;
-  if (maps && held.memory) {
-    answer.kind = WeightsAnswerKind::kMemory;
-    answer.pid = getpid();
-    answer.fd = held.memory->fd();
-    answer.nonce = held.nonce;
-    return encode(answer);
-  }
-  answer.kind = WeightsAnswerKind::kSent;
-  answer.head = held.about->value.head;
-  Payload payload = encode(answer);
-  payload.bulk = held.about->value.bulk;
-  return payload;
-}
-
-// write(offset, bytes) for the pieces of the bulk, one behind the other.
-template <typename Write>
-Status gather_bulk(const Payload& value, Write write) {
-  std::size_t at = 0;
-  for (const BulkPiece& piece : value.bulk) {
-    at = Payload::padded(at);
-    REVERIE_RETURN_IF_ERROR(write(at, piece.bytes));
-    at += piece.bytes.size();
-  }
-  return {};
-}
-
-HeldVersion held_of(std::uint64_t version, std::vector<std::byte> head, BulkPiece bulk) {
-  auto about = std::make_shared<WeightsVersion>();
-  about->version = version;
-  about->value.head = std::move(head);
-  if (!bulk.bytes.empty()) about->value.bulk.push_back(std::move(bulk));
-  return {std::move(about), nullptr, {}};
-}
-
-// What lies in mapped memory.
-Result<HeldVersion> version_in(SharedMemory mapped, const VersionHeader& expected) {
-  auto memory = std::make_shared<const SharedMemory>(std::move(mapped));
-  const std::span<std::byte> bytes = memory->bytes();
-  VersionHeader header{};
-  if (bytes.size() < sizeof(header)) return unavailable("the memory of the weights is another one");
-  std::memcpy(&header, bytes.data(), sizeof(header));
-  if (header.nonce != expected.nonce || header.version != expected.version ||
-      header.head_bytes > bytes.size() || header.bulk_bytes > bytes.size() ||
-      bulk_offset(header.head_bytes) + header.bulk_bytes > bytes.size()) {
-    return unavailable("the memory of the weights is another one");
-  }
-  const auto* const head = bytes.data() + sizeof(header);
-  HeldVersion held =
-      held_of(header.version, {head, head + header.head_bytes},
-              {bytes.subspan(bulk_offset(header.head_bytes), header.bulk_bytes), memory});
-  held.memory = std::move(memory);
-  held.nonce = header.nonce;
-  return held;
-}
-
-// UNAVAILABLE where it cannot be seen from here.
-Result<HeldVersion> mapped_version(const WeightsAnswer& answer) {
-  REVERIE_ASSIGN_OR_RETURN(SharedMemory mapped,
-                           SharedMemory::open_of(answer.pid, static_cast<int>(answer.fd),
-                                                 SharedMemory::Mapping::kCopyOnWrite));
-  return version_in(std::move(mapped), {answer.nonce, answer.version, 0, 0});
-}
-
-// In memory that others can map; what is written to it here is seen here alone, too.
-Result<HeldVersion> shared_version(std::uint64_t version, const Payload& value) {
-  const VersionHeader header{
-      {random_seed(), random_seed()}, version, value.head.size(), value.bulk_bytes()};
-  const std::size_t offset = bulk_offset(header.head_bytes);
-  REVERIE_ASSIGN_OR_RETURN(
-      const SharedMemory made,
-      SharedMemory::create("reverie-weights",
-                           offset + std::max<std::size_t>(header.bulk_bytes, 1)));
-  REVERIE_RETURN_IF_ERROR(made.write(0, std::as_bytes(std::span(&header, 1))));
-  REVERIE_RETURN_IF_ERROR(made.write(sizeof(header), value.head));
-  REVERIE_RETURN_IF_ERROR(gather_bulk(value, [&](std::size_t at, std::span<const std::byte> bytes) {
-    return made.write(offset + at, bytes);
-  }));
-  REVERIE_ASSIGN_OR_RETURN(
-      SharedMemory mapped,
-      SharedMemory::open_of(getpid(), made.fd(), SharedMemory::Mapping::kCopyOnWrite));
-  return version_in(std::move(mapped), header);
-}
-
-Result<HeldVersion> copied_version(std::uint64_t version, const Payload& value, bool is_shared) {
-  if (is_shared) {
-    Result<HeldVersion> shared = shared_version(version, value);
-    if (shared.ok()) return shared;
-  }
-  const std::size_t bulk_bytes = value.bulk_bytes();
-  REVERIE_ASSIGN_OR_RETURN(Buffer buffer,
-                           Allocator::heap().allocate(std::max<std::size_t>(bulk_bytes, 64)));
-  auto kept = std::make_shared<Buffer>(std::move(buffer));
-  REVERIE_RETURN_IF_ERROR(gather_bulk(value, [&](std::size_t at, std::span<const std::byte> bytes) {
-    if (!bytes.empty()) std::memcpy(kept->data() + at, bytes.data(), bytes.size());
-    return Status();
-  }));
-  return held_of(version, value.head, {kept->bytes().first(bulk_bytes), kept});
-}
-
-bool is_transient(StatusCode code) {
-  return code == StatusCode::kUnavailable || code == StatusCode::kNotFound ||
-         code == StatusCode::kDeadlineExceeded;
-}
+// Peers that are asked when no source answers.
+constexpr std::size_t kOthersMax = 8;
+// How often a wait looks whether it is interrupted.
+constexpr Duration kLookInterval = std::chrono::milliseconds(200);
 
 }  // namespace
 
 class Weights::Impl : public std::enable_shared_from_this<Weights::Impl> {
  public:
   Impl(Peer* peer, const Options& options)
-      : turns_(peer), options_(options), function_("reverie.weights." + options.name) {}
+      : turns_(peer),
+        options_(options),
+        function_("reverie.weights." + options.name),
+        core_(core_options(peer)),
+        timers_(clock_),
+        alarm_(timers_, [this] { turn([](WeightsCore&, TimePoint) {}); }) {}
 
   const std::string& function() const { return function_; }
   Status check_fork() const { return fork_guard_.check("weights channel"); }
 
+  // An event under the lock, then what came of it, under none. Nothing once it is closed.
+  template <typename Event>
+  void turn(Event event) {
+    const PeerTurn peer(turns_);
+    if (!peer) return;
+    std::vector<WeightsCore::Outgoing> outgoing;
+    std::vector<CallId> cancelled_calls;
+    HeldVersion before;  // goes under no lock
+    TimePoint next;
+    {
+      MutexLock lock(mutex_);
+      const TimePoint now = clock_.now();
+      before = core_.held();
+      event(core_, now);
+      if (core_.next_tick() <= now) core_.tick(now);
+      outgoing = core_.take_outgoing();
+      for (WeightsCore::Ended& ended : core_.take_ended()) {
+        if (awaited_.contains(ended.ask)) ended_.emplace(ended.ask, std::move(ended.status));
+      }
+      for (const WeightsCore::Outgoing& out : outgoing) {
+        if (out.kind != WeightsCore::Outgoing::Kind::kCancel) continue;
+        const auto call = calls_.find(out.ticket);
+        if (call == calls_.end()) continue;
+        cancelled_calls.push_back(call->second);
+        calls_.erase(call);
+      }
+      next = core_.next_tick();
+      changed_.notify_all();
+    }
+    for (const CallId call : cancelled_calls) peer->cancel(call);
+    for (WeightsCore::Outgoing& out : outgoing) send(peer, std::move(out));
+    if (next < TimePoint::max()) alarm_.set(next);
+  }
+
   VersionPtr held() const {
     MutexLock lock(mutex_);
-    return held_.about;
+    return core_.held().about;
   }
 
   Status publish(std::uint64_t version, const Payload& value) {
-    if (const VersionPtr now = held(); now && version <= now->version) {
-      return invalid_argument("version is {}; '{}' has {} here, and versions rise", version,
-                              options_.name, now->version);
+    // One at a time, so that each writes to memory of its own.
+    MutexLock publishing(publish_mutex_);
+    HeldVersion now;
+    bool sends = false;
+    {
+      MutexLock lock(mutex_);
+      now = core_.held();
+      sends = core_.sends();
     }
-    REVERIE_ASSIGN_OR_RETURN(HeldVersion made,
-                             copied_version(version, value, options_.uses_shared_memory));
-    take(std::move(made));
+    if (now.about && version <= now.about->version) {
+      return invalid_argument("version is {}; '{}' has {} here, and versions rise", version,
+                              options_.name, now.about->version);
+    }
+    REVERIE_ASSIGN_OR_RETURN(HeldVersion made, copied(version, value));
+    // Where versions are mapped alone, no peer asks what has changed.
+    if (sends && now.about) {
+      if (std::optional<WeightsChanges> changes = find_changes(*now.about, *made.about)) {
+        made.changes = std::make_shared<const WeightsChanges>(std::move(*changes));
+      }
+    }
+    turn([&](WeightsCore& core, TimePoint time) { core.publish(std::move(made), time); });
     return {};
   }
 
   void on_request(const Request& request) {
-    const PeerTurn peer(turns_);
-    if (!peer) return;
-    const Result<WeightsAsk> ask = decode_weights_ask(request.message.payload);
-    if (!ask.ok()) {
-      return peer->fail(request.id, {ask.status().code(), "", ask.status().message(), ""});
-    }
-    HeldVersion held;
-    {
-      MutexLock lock(mutex_);
-      if (held_.about && held_.about->version >= ask->at_least) {
-        held = held_;
-      } else if (ask->waits) {
-        waiters_.push_back({request.id, *ask});
-        return;
-      }
-    }
-    peer->answer(request.id, held.about ? payload_of(held, ask->maps) : encode(WeightsAnswer{}));
+    turn([&](WeightsCore& core, TimePoint now) { core.on_request(request, now); });
   }
-
   void on_withdrawn(InboundId request) {
+    turn([&](WeightsCore& core, TimePoint) { core.on_withdrawn(request); });
+  }
+
+  // Asks, and waits for what comes of it.
+  Result<VersionPtr> ask(std::optional<std::uint64_t> at_least, TimePoint deadline,
+                         const std::function<bool()>& is_interrupted) {
+    WeightsCore::AskId id = 0;
+    turn([&](WeightsCore& core, TimePoint now) {
+      mutex_.assert_held();
+      // Without a number: for what is newer than what is here, if there is any now.
+      const VersionPtr& mine = core.held().about;
+      const std::uint64_t newer = mine ? mine->version + 1 : 0;
+      id = core.ask(at_least.value_or(newer), at_least.has_value(), deadline, now);
+      awaited_.insert(id);
+    });
+    if (id == 0) return cancelled("weights '{}' were closed", options_.name);
+    std::optional<Status> end;
+    while (!(end = end_of(id, deadline))) {
+      const bool is_late = clock_.now() >= deadline;
+      if (!is_late && !(is_interrupted && is_interrupted())) continue;
+      turn([&](WeightsCore& core, TimePoint) { core.give_up(id); });
+      end = is_late ? deadline_exceeded("weights '{}' have no version of {} or above yet",
+                                        options_.name, at_least.value_or(0))
+                    : cancelled("the wait for weights '{}' was interrupted", options_.name);
+      break;
+    }
     MutexLock lock(mutex_);
-    std::erase_if(waiters_, [&](const Waiter& waiter) { return waiter.request == request; });
+    awaited_.erase(id);
+    ended_.erase(id);
+    if (!end->ok()) return *end;
+    return core_.held().about;
   }
 
-  // Asks the sources in turn, until one answers, for a version of `at_least`. With `waits`, it
-  // answers once it has one.
-  Result<VersionPtr> ask(Peer& peer, std::uint64_t at_least, bool waits, TimePoint deadline) {
-    Status last = unavailable("weights '{}' have no source here; name the peers that have them",
-                              options_.name);
-    for (const std::string& source : options_.sources) {
-      // What cannot be mapped is asked for again, to be sent.
-      for (bool maps = may_map(source);; maps = false) {
-        const CallResult result =
-            peer.sync(source, function_, encode(WeightsAsk{at_least, maps, waits}),
-                      {deadline, /*is_idempotent=*/true});
-        if (result.kind != CallResult::Kind::kAnswer) {
-          last = result.status;
-          break;
-        }
-        REVERIE_ASSIGN_OR_RETURN(WeightsAnswer answer, decode_weights_answer(result.payload));
-        if (answer.kind == WeightsAnswerKind::kNothing) return held();
-        const bool is_memory = answer.kind == WeightsAnswerKind::kMemory;
-        Result<HeldVersion> got =
-            is_memory ? mapped_version(answer) : sent_version(std::move(answer), result.payload);
-        if (is_memory) note_mapped(source, got.ok());
-        if (got.ok()) {
-          take(std::move(*got));
-          return held();
-        }
-        last = got.status();
-        if (!maps) break;
-      }
+  // How the question ended; none when it has not, after a while.
+  std::optional<Status> end_of(WeightsCore::AskId id, TimePoint deadline) {
+    MutexLock lock(mutex_);
+    const TimePoint look = std::min(deadline, clock_.now() + kLookInterval);
+    while (!ended_.contains(id) && !is_closed_) {
+      if (!clock_.wait_until(changed_, mutex_, look)) break;
     }
-    return last;
-  }
-
-  Result<VersionPtr> wait_for(Peer& peer, std::uint64_t at_least, TimePoint deadline) {
-    Clock& clock = Clock::system();
-    while (true) {
-      if (VersionPtr mine = held(); mine && mine->version >= at_least) return mine;
-      REVERIE_RETURN_IF_ERROR(peer.check_open());
-      const Result<VersionPtr> got = ask(peer, at_least, /*waits=*/true, deadline);
-      if (got.ok()) continue;
-      if (!options_.sources.empty() && !is_transient(got.status().code())) return got.status();
-      // Until another thread has one, or it is worth to ask again.
-      MutexLock lock(mutex_);
-      if (held_.about && held_.about->version >= at_least) return held_.about;
-      const TimePoint now = clock.now();
-      if (now >= deadline) {
-        return deadline_exceeded("weights '{}' have no version of {} or above yet", options_.name,
-                                 at_least);
-      }
-      (void)clock.wait_until(changed_, mutex_, std::min(deadline, now + kSourceRetry));
-    }
+    const auto end = ended_.find(id);
+    if (end != ended_.end()) return end->second;
+    if (is_closed_) return cancelled("weights '{}' were closed", options_.name);
+    return std::nullopt;
   }
 
   void close() {
-    std::vector<Waiter> waiters;
-    {
-      MutexLock lock(mutex_);
-      waiters.swap(waiters_);
-    }
-    {
-      const PeerTurn peer(turns_);
-      for (const Waiter& waiter : waiters) {
-        if (peer) {
-          peer->fail(waiter.request,
-                     {StatusCode::kUnavailable, "", "these weights are served no more", ""});
-        }
-      }
-    }
+    turn([](WeightsCore& core, TimePoint) { core.close(); });
     turns_.close();
+    timers_.stop();
+    MutexLock lock(mutex_);
+    is_closed_ = true;
+    changed_.notify_all();
   }
 
  private:
-  struct Waiter {
-    InboundId request;
-    WeightsAsk ask;
-  };
+  WeightsCore::Options core_options(Peer* peer) {
+    WeightsCore::Options made;
+    made.name = options_.name;
+    made.self = peer->name();
+    made.host = options_.uses_shared_memory ? host_id() : std::string();
+    made.sources = options_.sources;
+    made.maps = options_.uses_shared_memory;
+    // Called within events, while the peer is there.
+    made.others = [peer] {
+      std::vector<std::string> names;
+      for (const PeerInfo& other : peer->peers()) {
+        if (other.is_connected && names.size() < kOthersMax) names.push_back(other.name);
+      }
+      return names;
+    };
+    made.is_reachable = [peer] { return !peer->addresses().empty(); };
+    made.is_connected = [peer](const std::string& name) {
+      const std::vector<PeerInfo> all = peer->peers();
+      return std::any_of(all.begin(), all.end(), [&](const PeerInfo& other) {
+        return other.is_connected && other.name == name;
+      });
+    };
+    made.map = map_version;
+    made.share = [this](HeldVersion version) {
+      mutex_.assert_held();
+      Result<HeldVersion> shared = relayed_.copy(version.about->version, version.about->value);
+      if (!shared.ok()) return version;
+      shared->changes = std::move(version.changes);
+      return std::move(*shared);
+    };
+    return made;
+  }
 
-  static Result<HeldVersion> sent_version(WeightsAnswer answer, const Payload& payload) {
-    if (payload.bulk.size() > 1) return data_loss("weights came in {} pieces", payload.bulk.size());
-    return held_of(answer.version, std::move(answer.head),
-                   payload.bulk.empty() ? BulkPiece{} : payload.bulk.front());
+  Result<HeldVersion> copied(std::uint64_t version, const Payload& value)
+      REVERIE_REQUIRES(publish_mutex_) {
+    if (options_.uses_shared_memory) {
+      Result<HeldVersion> shared = published_.copy(version, value);
+      if (shared.ok()) return shared;
+    }
+    return copy_version(version, value);
   }
-  // Memory may be gone since a newer version has come; but not each time.
-  bool may_map(const std::string& source) {
-    MutexLock lock(mutex_);
-    return options_.uses_shared_memory && failed_maps_[source] < kFailedMapsMax;
-  }
-  void note_mapped(const std::string& source, bool is_good) {
-    MutexLock lock(mutex_);
-    int& failed = failed_maps_[source];
-    failed = is_good ? 0 : failed + 1;
-  }
-  // The newest, if it is that; who waits for it gets it.
-  void take(HeldVersion made) {
-    std::vector<Waiter> ready;
-    HeldVersion held;
+
+  void send(const PeerTurn& peer, WeightsCore::Outgoing out) {
+    switch (out.kind) {
+      case WeightsCore::Outgoing::Kind::kAnswer:
+        return peer->answer(out.request, std::move(out.payload));
+      case WeightsCore::Outgoing::Kind::kFail:
+        return peer->fail(out.request, out.error);
+      case WeightsCore::Outgoing::Kind::kCancel:
+        return;
+      case WeightsCore::Outgoing::Kind::kCall:
+        break;
+    }
+    const std::uint64_t ticket = out.ticket;
+    const auto on_answered = [weak = weak_from_this(), ticket](CallResult result) {
+      const auto impl = weak.lock();
+      if (!impl) return;
+      impl->turn([&](WeightsCore& core, TimePoint now) {
+        impl->mutex_.assert_held();
+        impl->calls_.erase(ticket);
+        core.on_answered(ticket, result, now);
+      });
+    };
     {
       MutexLock lock(mutex_);
-      if (held_.about && held_.about->version >= made.about->version) return;
-      std::swap(held_, made);  // the old one goes under no lock
-      held = held_;
-      std::erase_if(waiters_, [&](const Waiter& waiter) {
-        if (held.about->version < waiter.ask.at_least) return false;
-        ready.push_back(waiter);
-        return true;
-      });
-      changed_.notify_all();
+      calls_.emplace(ticket, 0);
     }
-    const PeerTurn peer(turns_);
-    if (!peer) return;
-    for (const Waiter& waiter : ready) {
-      peer->answer(waiter.request, payload_of(held, waiter.ask.maps));
-    }
+    const Result<CallId> called = peer->call(out.peer, function_, std::move(out.payload),
+                                             {out.deadline, /*is_idempotent=*/false}, on_answered);
+    if (!called.ok()) return on_answered({CallResult::Kind::kFailed, called.status(), {}, {}, {}});
+    MutexLock lock(mutex_);
+    const auto call = calls_.find(ticket);
+    if (call != calls_.end()) call->second = *called;
   }
 
   const ForkGuard fork_guard_;
+  Clock& clock_ = Clock::system();
   PeerTurns turns_;
   const Options options_;
   const std::string function_;
+  Mutex publish_mutex_;  // before mutex_
+  VersionMemory published_ REVERIE_GUARDED_BY(publish_mutex_);
   mutable Mutex mutex_;
   CondVar changed_;
-  HeldVersion held_ REVERIE_GUARDED_BY(mutex_);
-  std::vector<Waiter> waiters_ REVERIE_GUARDED_BY(mutex_);
-  std::map<std::string, int> failed_maps_ REVERIE_GUARDED_BY(mutex_);  // in a row, by source
+  VersionMemory relayed_ REVERIE_GUARDED_BY(mutex_);
+  WeightsCore core_ REVERIE_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, CallId> calls_ REVERIE_GUARDED_BY(mutex_);  // by ticket; 0: not yet known
+  std::set<WeightsCore::AskId> awaited_ REVERIE_GUARDED_BY(mutex_);
+  std::map<WeightsCore::AskId, Status> ended_ REVERIE_GUARDED_BY(mutex_);
+  bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
+  TimerQueue timers_;
+  Alarm alarm_;
 };
 
 Weights::Weights(std::shared_ptr<Peer> peer, std::shared_ptr<Impl> impl)
@@ -446,15 +302,16 @@ Weights::VersionPtr Weights::held() const {
   return impl_->check_fork().ok() ? impl_->held() : nullptr;
 }
 
-Result<Weights::VersionPtr> Weights::pull(TimePoint deadline) {
+Result<Weights::VersionPtr> Weights::pull(TimePoint deadline,
+                                          const std::function<bool()>& is_interrupted) {
   REVERIE_RETURN_IF_ERROR(impl_->check_fork());
-  const VersionPtr mine = impl_->held();
-  return impl_->ask(*peer_, mine ? mine->version + 1 : 0, /*waits=*/false, deadline);
+  return impl_->ask(std::nullopt, deadline, is_interrupted);
 }
 
-Result<Weights::VersionPtr> Weights::wait_for(std::uint64_t at_least, TimePoint deadline) {
+Result<Weights::VersionPtr> Weights::wait_for(std::uint64_t at_least, TimePoint deadline,
+                                              const std::function<bool()>& is_interrupted) {
   REVERIE_RETURN_IF_ERROR(impl_->check_fork());
-  return impl_->wait_for(*peer_, at_least, deadline);
+  return impl_->ask(at_least, deadline, is_interrupted);
 }
 
 void Weights::close() {

@@ -4,15 +4,17 @@
 //                                          |
 //                                          +---- sent, if asked for --> an actor elsewhere
 //
-// Each version lies in memory of its own, which is never written again: so what a peer has is one
-// version, whole, for as long as it holds it. On one host it is mapped, not copied; a page that a
-// holder writes to becomes its own. Every peer that has a version serves it: a peer that comes
-// late, or whose publisher has died, gets it from any peer that it names as a source. No tree is
-// formed by itself: peers on other hosts that name another subscriber as their source form one.
+// Each version lies in memory of its own, which is not written again while any peer holds it: so
+// what a peer has is one version, whole, for as long as it holds it. On one host it is mapped, not
+// copied; a page that a holder writes to becomes its own. Every peer that has a version serves it:
+// a peer that comes late, or whose publisher has died, gets it from any peer that it names as a
+// source or is connected to. Peers to which it has to be sent form a tree by themselves
+// (weights_core.h), and get only what has changed where that is less than half.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,14 +22,9 @@
 #include "reverie/base/clock.h"
 #include "reverie/base/status.h"
 #include "reverie/rpc/peer.h"
+#include "reverie/weights/held_version.h"
 
 namespace reverie {
-
-struct WeightsVersion {
-  std::uint64_t version = 0;
-  // What was published. Its bulk is one piece, which keeps the memory.
-  Payload value;
-};
 
 // Thread-safe. After a fork each call in the child gives FAILED_PRECONDITION.
 class Weights {
@@ -53,10 +50,12 @@ class Weights {
   // What this peer has; null for nothing.
   VersionPtr held() const;
   // Asks for what is newer than that; gives what this peer has then, null if there is none yet.
-  // UNAVAILABLE when no source can be reached.
-  Result<VersionPtr> pull(TimePoint deadline);
+  // UNAVAILABLE when no source can be reached. `is_interrupted` is asked now and then, on this
+  // thread: where it says so, the call ends with CANCELLED.
+  Result<VersionPtr> pull(TimePoint deadline, const std::function<bool()>& is_interrupted = {});
   // Waits until there is a version of at least this one. DEADLINE_EXCEEDED if none comes in time.
-  Result<VersionPtr> wait_for(std::uint64_t at_least, TimePoint deadline);
+  Result<VersionPtr> wait_for(std::uint64_t at_least, TimePoint deadline,
+                              const std::function<bool()>& is_interrupted = {});
   // Neither asks nor serves any more. Idempotent.
   void close();
 

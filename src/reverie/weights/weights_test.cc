@@ -184,9 +184,36 @@ TEST_F(SharedWeightsTest, LeaveNoMemoryBehind) {
       ASSERT_TRUE(published->publish(version, filled(1.0f, 1000)).ok());
       ASSERT_TRUE(taken->pull(in_time()).ok());
     }
-    EXPECT_EQ(weights_mapped(), 2u);
+    // What both hold, and two memories that versions take turns in.
+    EXPECT_EQ(weights_mapped(), 4u);
   }
   EXPECT_EQ(weights_mapped(), 0u);
+}
+
+TEST_F(SharedWeightsTest, MemoryIsUsedAgainOnlyWhenNobodyHoldsIt) {
+  const auto published = weights_on(learner_, {});
+  const auto taken = weights_on(join("actor"), {"learner"});
+  const auto other = weights_on(join("other"), {"actor"});
+  std::vector<Weights::VersionPtr> kept;
+  for (std::uint64_t version = 1; version <= 20; ++version) {
+    ASSERT_TRUE(published->publish(version, filled(static_cast<float>(version), 1000)).ok());
+    ASSERT_TRUE(taken->pull(in_time()).ok());
+    if (version % 7 == 0) kept.push_back(*other->pull(in_time()));
+  }
+  ASSERT_EQ(kept.size(), 2u);
+  EXPECT_EQ(element_of(*kept[0]), 7.0f);
+  EXPECT_EQ(element_of(*kept[1]), 14.0f);
+  EXPECT_EQ(element_of(*published->held()), 20.0f);
+  // Two that take turns, and one for each that is kept, at most one of which is to spare.
+  EXPECT_LE(weights_mapped(), 4u + 2 * kept.size());
+}
+
+TEST_F(SharedWeightsTest, VersionsOfAnotherSizeLeaveNoneOfTheOldMemory) {
+  const auto published = weights_on(learner_, {});
+  for (std::uint64_t version = 1; version <= 20; ++version) {
+    ASSERT_TRUE(published->publish(version, filled(1.0f, 1000 * version)).ok());
+  }
+  EXPECT_EQ(weights_mapped(), 2u);
 }
 
 TEST_F(SharedWeightsTest, RefuseWhatCannotBe) {

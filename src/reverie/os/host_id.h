@@ -1,0 +1,12 @@
+// Which host, and which network of it, a process is on.
+#pragma once
+
+#include <string>
+
+namespace reverie {
+
+// Equal for processes that reach the same abstract Unix sockets: one start of one machine, and one
+// network namespace. Empty where it cannot be found out.
+std::string host_id();
+
+}  // namespace reverie

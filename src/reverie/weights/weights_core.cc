@@ -1,0 +1,448 @@
+#include "reverie/weights/weights_core.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace reverie {
+namespace {
+
+constexpr Duration kRetry = std::chrono::milliseconds(50);
+// A child that did not ask for so long is none any more.
+constexpr Duration kChildSilence = std::chrono::seconds(10);
+// A peer that follows asks again at least this often, so that its own child it stays.
+constexpr Duration kFollowTime = std::chrono::seconds(3);
+// How long a peer without a connection is tried for.
+constexpr Duration kReachTime = std::chrono::milliseconds(2500);
+constexpr int kDetoursMax = 8;
+// How long a peer that could not be reached comes last.
+constexpr Duration kFailedTime = std::chrono::seconds(5);
+// A source whose memory could not be mapped so often in a row is on another host after all.
+constexpr int kFailedMapsMax = 3;
+constexpr std::size_t kWaitersMax = 65'536;
+
+bool is_transient(StatusCode code) {
+  return code == StatusCode::kUnavailable || code == StatusCode::kNotFound ||
+         code == StatusCode::kDeadlineExceeded || code == StatusCode::kCancelled;
+}
+
+}  // namespace
+
+WeightsCore::WeightsCore(Options options) : options_(std::move(options)) {}
+
+// --- What this peer wants.
+
+void WeightsCore::publish(HeldVersion version, TimePoint now) {
+  take(std::move(version), now);
+}
+
+WeightsCore::AskId WeightsCore::ask(std::uint64_t at_least, bool waits, TimePoint deadline,
+                                    TimePoint now) {
+  const AskId id = ++last_ask_;
+  if (is_closed_) {
+    ended_.push_back({id, cancelled("these weights were closed")});
+    return id;
+  }
+  Inquiry& inquiry = inquiries_[id];
+  inquiry.at_least = at_least;
+  inquiry.waits = waits;
+  inquiry.deadline = deadline;
+  if (waits && held_.about && held_.about->version >= at_least) {
+    end(id, {});
+    return id;
+  }
+  begin(inquiry, now);
+  go_on(id, now);
+  return id;
+}
+
+void WeightsCore::begin(Inquiry& inquiry, TimePoint now) {
+  inquiry.route.clear();
+  inquiry.next = 0;
+  inquiry.detours = 0;
+  inquiry.has_asked_others = false;
+  inquiry.retry_at = TimePoint::max();
+  if (!parent_.empty()) inquiry.route.push_back(parent_);
+  inquiry.route.insert(inquiry.route.end(), options_.sources.begin(), options_.sources.end());
+  // Those that were in vain a moment ago come last.
+  std::ranges::stable_partition(inquiry.route, [&](const std::string& one) {
+    const auto failed = failed_.find(one);
+    return failed == failed_.end() || failed->second + kFailedTime < now;
+  });
+}
+
+void WeightsCore::go_on(AskId id, TimePoint now) {
+  Inquiry& inquiry = inquiries_.at(id);
+  // One that has a version already is told when its sources are gone.
+  const bool may_ask_others = !options_.sources.empty() && options_.others &&
+                              (inquiry.waits || !held_.about) && !inquiry.has_asked_others &&
+                              now < inquiry.deadline;
+  if (inquiry.next >= inquiry.route.size() && may_ask_others) {
+    inquiry.has_asked_others = true;
+    for (std::string& other : options_.others()) {
+      if (other == options_.self || std::ranges::count(inquiry.route, other) > 0) continue;
+      inquiry.route.push_back(std::move(other));
+    }
+  }
+  if (inquiry.next >= inquiry.route.size()) {
+    if (inquiry.last.ok()) {
+      inquiry.last = unavailable("weights '{}' have no source here; name the peers that have them",
+                                 options_.name);
+    }
+    const bool comes_again =
+        inquiry.waits && (is_transient(inquiry.last.code()) || options_.sources.empty());
+    if (!comes_again) return end(id, inquiry.last);
+    if (now >= inquiry.deadline) return end(id, too_late(inquiry));
+    inquiry.retry_at = now + kRetry;
+    return;
+  }
+  const std::string& to = inquiry.route[inquiry.next];
+  WeightsAsk ask;
+  ask.at_least = inquiry.at_least;
+  ask.has_version = inquiry.takes_changes && held_.about != nullptr;
+  if (ask.has_version) ask.version = held_.about->version;
+  ask.maps = options_.maps && inquiry.maps && failed_maps_[to] < kFailedMapsMax;
+  ask.waits = inquiry.waits;
+  ask.is_reachable = options_.is_reachable && options_.is_reachable();
+  ask.host = options_.host;
+  ask.refused = inquiry.refused;
+  inquiry.ticket = ++last_ticket_;
+  calls_[inquiry.ticket] = {id, to};
+  Outgoing out;
+  out.kind = Outgoing::Kind::kCall;
+  out.ticket = inquiry.ticket;
+  out.peer = to;
+  out.payload = encode(ask);
+  out.deadline = inquiry.is_followed ? now + kFollowTime : inquiry.deadline;
+  // A call to a peer that cannot be reached waits for it: others may be there.
+  const bool has_others = inquiry.route.size() > 1 || may_ask_others;
+  if (has_others && options_.is_connected && !options_.is_connected(to)) {
+    out.deadline = std::min(out.deadline, now + kReachTime);
+  }
+  outgoing_.push_back(std::move(out));
+}
+
+Status WeightsCore::too_late(const Inquiry& inquiry) const {
+  return deadline_exceeded("weights '{}' have no version of {} or above yet", options_.name,
+                           inquiry.at_least);
+}
+
+void WeightsCore::end(AskId id, Status status) {
+  const auto inquiry = inquiries_.find(id);
+  if (inquiry == inquiries_.end()) return;
+  if (inquiry->second.ticket != 0) {
+    calls_.erase(inquiry->second.ticket);
+    Outgoing out;
+    out.kind = Outgoing::Kind::kCancel;
+    out.ticket = inquiry->second.ticket;
+    outgoing_.push_back(std::move(out));
+  }
+  if (id == followed_) {
+    followed_ = 0;
+  } else {
+    ended_.push_back({id, std::move(status)});
+  }
+  inquiries_.erase(inquiry);
+}
+
+void WeightsCore::give_up(AskId ask) {
+  end(ask, cancelled("given up"));
+}
+
+void WeightsCore::close() {
+  is_closed_ = true;
+  std::vector<AskId> all;
+  for (const auto& [id, inquiry] : inquiries_) all.push_back(id);
+  for (const AskId id : all) end(id, cancelled("these weights were closed"));
+  for (const Waiter& waiter : std::exchange(waiters_, {})) {
+    refuse(waiter.request, unavailable("these weights are served no more"));
+  }
+}
+
+// --- Answers.
+
+void WeightsCore::on_answered(std::uint64_t ticket, const CallResult& result, TimePoint now) {
+  const auto call = calls_.find(ticket);
+  if (call == calls_.end()) return;
+  const auto [id, from] = call->second;
+  calls_.erase(call);
+  Inquiry& inquiry = inquiries_.at(id);
+  inquiry.ticket = 0;
+  if (result.kind != CallResult::Kind::kAnswer) {
+    // Where it waits and nothing came, that is no fault of the source.
+    const bool is_late = result.status.code() == StatusCode::kDeadlineExceeded;
+    if (inquiry.waits && is_late && now >= inquiry.deadline) return end(id, too_late(inquiry));
+    if (inquiry.waits && is_late && options_.is_connected && options_.is_connected(from)) {
+      return go_on(id, now);
+    }
+    return fail_over(id, from, result.status, now);
+  }
+  Result<WeightsAnswer> answer = decode_weights_answer(result.payload);
+  if (!answer.ok()) return fail_over(id, from, answer.status(), now);
+  on_answer(id, from, std::move(*answer), result.payload, now);
+}
+
+void WeightsCore::fail_over(AskId id, const std::string& from, Status why, TimePoint now) {
+  Inquiry& inquiry = inquiries_.at(id);
+  inquiry.last = std::move(why);
+  failed_[from] = now;
+  if (from == parent_) {
+    parent_.clear();
+    inquiry.refused = from;
+  }
+  inquiry.maps = true;
+  inquiry.takes_changes = true;
+  ++inquiry.next;
+  if (now >= inquiry.deadline) inquiry.next = inquiry.route.size();
+  go_on(id, now);
+}
+
+void WeightsCore::on_answer(AskId id, const std::string& from, WeightsAnswer answer,
+                            const Payload& payload, TimePoint now) {
+  using Kind = WeightsAnswer::Kind;
+  Inquiry& inquiry = inquiries_.at(id);
+  if (answer.kind == Kind::kElsewhere) {
+    if (++inquiry.detours > kDetoursMax) {
+      return fail_over(id, from, unavailable("'{}' sends to others without end", from), now);
+    }
+    inquiry.refused.clear();
+    if (answer.peer == options_.self || answer.peer.empty() || children_.contains(answer.peer)) {
+      // They get it from here: so this peer needs another.
+      inquiry.refused = answer.peer;
+      return go_on(id, now);
+    }
+    parent_ = answer.peer;
+    inquiry.route.insert(inquiry.route.begin() + static_cast<std::ptrdiff_t>(inquiry.next),
+                         answer.peer);
+    return go_on(id, now);
+  }
+  inquiry.refused.clear();
+  failed_.erase(from);
+  if (from != parent_) parent_.clear();
+  if (answer.kind == Kind::kNothing) {
+    if (!inquiry.waits) return end(id, {});
+    return fail_over(id, from, unavailable("'{}' does not wait for a version", from), now);
+  }
+  Result<HeldVersion> got = HeldVersion();
+  switch (answer.kind) {
+    case Kind::kMemory:
+      got = options_.map ? options_.map(answer.place, answer.version)
+                         : unavailable("'{}' says where its memory lies", from);
+      failed_maps_[from] = got.ok() ? 0 : failed_maps_[from] + 1;
+      if (!got.ok()) inquiry.maps = false;  // it is asked for again, to be sent
+      break;
+    case Kind::kSent:
+      got = held_version(answer.version, std::move(answer.head),
+                         payload.bulk.empty() ? BulkPiece{} : payload.bulk.front());
+      break;
+    default:
+      got = unavailable("version {} is not here", answer.base);
+      if (held_.about && held_.about->version == answer.base) {
+        auto changes = std::make_shared<WeightsChanges>();
+        changes->base = answer.base;
+        changes->blocks = std::move(answer.blocks);
+        changes->checksum = answer.checksum;
+        if (!payload.bulk.empty()) changes->bytes = payload.bulk.front();
+        got = apply_changes(*held_.about, answer.version, changes);
+      }
+      if (!got.ok()) inquiry.takes_changes = false;  // then the whole
+  }
+  if (!got.ok()) {
+    inquiry.last = got.status();
+    if (++inquiry.detours > kDetoursMax) return fail_over(id, from, got.status(), now);
+    return go_on(id, now);
+  }
+  if (answer.version < inquiry.at_least) {
+    return fail_over(
+        id, from,
+        data_loss("'{}' gives version {} for {} or above", from, answer.version, inquiry.at_least),
+        now);
+  }
+  if (answer.kind != Kind::kMemory && is_asked_to_map_ && options_.share) {
+    got = options_.share(std::move(*got));
+  }
+  end(id, {});
+  take(std::move(*got), now);
+}
+
+// The newest, if it is that; who waits for it gets it.
+void WeightsCore::take(HeldVersion version, TimePoint now) {
+  if (held_.about && held_.about->version >= version.about->version) return follow(now);
+  held_ = std::move(version);
+  const std::uint64_t number = held_.about->version;
+  std::vector<AskId> over;
+  for (const auto& [id, inquiry] : inquiries_) {
+    if (inquiry.waits && inquiry.at_least <= number) over.push_back(id);
+  }
+  for (const AskId id : over) end(id, {});
+  std::vector<Waiter> waiting;
+  for (Waiter& waiter : std::exchange(waiters_, {})) {
+    if (waiter.ask.at_least <= number) {
+      serve(waiter.request, waiter.ask);
+    } else {
+      waiting.push_back(std::move(waiter));
+    }
+  }
+  waiters_.insert(waiters_.end(), std::make_move_iterator(waiting.begin()),
+                  std::make_move_iterator(waiting.end()));
+  follow(now);
+}
+
+void WeightsCore::follow(TimePoint now) {
+  if (followed_ != 0 || is_closed_ || options_.sources.empty()) return;
+  if (children_.empty() && waiters_.empty()) return;
+  followed_ = ++last_ask_;
+  Inquiry& inquiry = inquiries_[followed_];
+  inquiry.at_least = held_.about ? held_.about->version + 1 : 0;
+  inquiry.waits = true;
+  inquiry.is_followed = true;
+  inquiry.deadline = TimePoint::max();
+  begin(inquiry, now);
+  go_on(followed_, now);
+}
+
+// --- Requests.
+
+bool WeightsCore::is_mapped_by(const WeightsAsk& ask) const {
+  return ask.maps && !ask.host.empty() && ask.host == options_.host;
+}
+
+std::string WeightsCore::elsewhere(const std::string& caller, const WeightsAsk& ask,
+                                   TimePoint now) {
+  if (!ask.refused.empty()) children_.erase(ask.refused);
+  std::erase_if(children_, [&](const auto& child) {
+    return child.first != caller && child.second.heard + kChildSilence < now;
+  });
+  const auto own = children_.find(caller);
+  if (own != children_.end() || is_mapped_by(ask)) {
+    // Those that map are children where this peer has to follow for them.
+    if (own == children_.end() && options_.sources.empty()) return {};
+    children_[caller] = {ask.host, now};
+    return {};
+  }
+  if (!ask.is_reachable && children_.empty()) {
+    has_unreachable_ = true;
+    return {};
+  }
+  std::vector<std::string> sent_to;
+  for (const auto& [name, child] : children_) {
+    if (!child.host.empty() && child.host == options_.host) continue;  // those map
+    if (ask.maps && child.host == ask.host && !child.host.empty()) return name;
+    sent_to.push_back(name);
+  }
+  if (ask.is_reachable && sent_to.size() < kFanOut) {
+    children_[caller] = {ask.host, now};
+    return {};
+  }
+  if (sent_to.empty()) {
+    has_unreachable_ = true;
+    return {};
+  }
+  return sent_to[std::hash<std::string>()(caller) % sent_to.size()];
+}
+
+void WeightsCore::on_request(const Request& request, TimePoint now) {
+  const Result<WeightsAsk> decoded = decode_weights_ask(request.message.payload);
+  if (!decoded.ok()) return refuse(request.id, decoded.status());
+  if (is_closed_) return refuse(request.id, unavailable("these weights are served no more"));
+  const WeightsAsk& ask = *decoded;
+  const std::string other = elsewhere(request.caller, ask, now);
+  if (!other.empty() && (ask.waits || held_.about)) {
+    WeightsAnswer answer;
+    answer.kind = WeightsAnswer::Kind::kElsewhere;
+    answer.peer = other;
+    return this->answer(request.id, encode(answer));
+  }
+  is_asked_to_map_ = is_asked_to_map_ || is_mapped_by(ask);
+  if (held_.about && held_.about->version >= ask.at_least) {
+    serve(request.id, ask);
+  } else if (!ask.waits && (held_.about || options_.sources.empty())) {
+    answer(request.id, encode(WeightsAnswer{}));
+  } else if (waiters_.size() >= kWaitersMax) {
+    refuse(request.id,
+           resource_exhausted("{} peers wait for weights '{}'", waiters_.size(), options_.name));
+  } else {
+    waiters_.push_back({request.id, request.caller, ask});
+  }
+  follow(now);
+}
+
+void WeightsCore::on_withdrawn(InboundId request) {
+  std::erase_if(waiters_, [&](const Waiter& waiter) { return waiter.request == request; });
+}
+
+void WeightsCore::serve(InboundId request, const WeightsAsk& ask) {
+  WeightsAnswer answer;
+  answer.version = held_.about->version;
+  if (is_mapped_by(ask) && held_.place.fd >= 0) {
+    answer.kind = WeightsAnswer::Kind::kMemory;
+    answer.place = held_.place;
+    return this->answer(request, encode(answer));
+  }
+  if (held_.changes && ask.has_version && ask.version == held_.changes->base) {
+    answer.kind = WeightsAnswer::Kind::kChanged;
+    answer.base = held_.changes->base;
+    answer.checksum = held_.changes->checksum;
+    answer.blocks = held_.changes->blocks;
+    Payload payload = encode(answer);
+    if (!held_.changes->bytes.bytes.empty()) payload.bulk.push_back(held_.changes->bytes);
+    return this->answer(request, std::move(payload));
+  }
+  answer.kind = WeightsAnswer::Kind::kSent;
+  answer.head = held_.about->value.head;
+  Payload payload = encode(answer);
+  payload.bulk = held_.about->value.bulk;
+  this->answer(request, std::move(payload));
+}
+
+void WeightsCore::answer(InboundId request, Payload payload) {
+  Outgoing out;
+  out.kind = Outgoing::Kind::kAnswer;
+  out.request = request;
+  out.payload = std::move(payload);
+  outgoing_.push_back(std::move(out));
+}
+
+void WeightsCore::refuse(InboundId request, const Status& status) {
+  Outgoing out;
+  out.kind = Outgoing::Kind::kFail;
+  out.request = request;
+  out.error = {status.code(), "", status.message(), ""};
+  outgoing_.push_back(std::move(out));
+}
+
+// --- Time.
+
+void WeightsCore::tick(TimePoint now) {
+  std::vector<AskId> due;
+  for (const auto& [id, inquiry] : inquiries_) {
+    if (inquiry.retry_at <= now) due.push_back(id);
+  }
+  for (const AskId id : due) {
+    Inquiry& inquiry = inquiries_.at(id);
+    if (now >= inquiry.deadline) {
+      end(id, too_late(inquiry));
+      continue;
+    }
+    begin(inquiry, now);
+    go_on(id, now);
+  }
+}
+
+TimePoint WeightsCore::next_tick() const {
+  TimePoint next = TimePoint::max();
+  for (const auto& [id, inquiry] : inquiries_) {
+    if (inquiry.retry_at == TimePoint::max()) continue;
+    next = std::min({next, inquiry.retry_at, inquiry.deadline});
+  }
+  return next;
+}
+
+std::vector<WeightsCore::Outgoing> WeightsCore::take_outgoing() {
+  return std::exchange(outgoing_, {});
+}
+
+std::vector<WeightsCore::Ended> WeightsCore::take_ended() {
+  return std::exchange(ended_, {});
+}
+
+}  // namespace reverie

@@ -1,0 +1,164 @@
+// WeightsCore: who has which version, who is asked for it, and who is sent to whom.
+//
+//     publisher --> a --> e, f         each peer gets a version from the one it was sent to
+//               --> b --> g            kFanOut of them, who then serve the next ones
+//               ~~> c                  on the publisher's host: told where the memory lies
+//
+// A state machine: no lock, no clock, no thread, no socket. What lies in memory it neither reads
+// nor copies, but to apply changes.
+//
+// - A peer asks its sources in their order; a source that has kFanOut peers to send to answers with
+//   the name of one of them, and the asker asks that one from then on. So a tree forms. Peers of
+//   one host are sent to the one of their host that is in the tree.
+// - A peer that others ask follows: it asks for each next version by itself, so that those below it
+//   get theirs, whatever its program does.
+// - Who finds the peer that it was sent to gone goes back to its sources, and says so: the source
+//   sends it elsewhere, or serves it.
+// - A version is whole, and versions rise: what is older than what a peer has is dropped.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "reverie/base/clock.h"
+#include "reverie/base/status.h"
+#include "reverie/rpc/peer_core.h"
+#include "reverie/weights/held_version.h"
+#include "reverie/weights/weights_message.h"
+
+namespace reverie {
+
+// Not thread-safe.
+class WeightsCore {
+ public:
+  static constexpr std::size_t kFanOut = 4;
+
+  struct Options {
+    std::string name;  // of the weights
+    std::string self;  // of this peer
+    std::string host;  // equal for peers that may map each other's memory; empty: none may
+    std::vector<std::string> sources;
+    bool maps = true;
+    // Peers to ask when no source answers.
+    std::function<std::vector<std::string>()> others;
+    // Whether others can be sent to this peer.
+    std::function<bool()> is_reachable;
+    // Whether there is a connection to a peer.
+    std::function<bool(const std::string&)> is_connected;
+    // Opens what another peer of this host holds. UNAVAILABLE where it cannot.
+    std::function<Result<HeldVersion>(const WeightsPlace&, std::uint64_t version)> map;
+    // The same version in memory that others of this host can map; or as it is.
+    std::function<HeldVersion(HeldVersion)> share;
+  };
+  using AskId = std::uint64_t;
+
+  struct Outgoing {
+    enum class Kind { kCall, kCancel, kAnswer, kFail };
+    Kind kind = Kind::kCall;
+    std::uint64_t ticket = 0;  // of a call
+    std::string peer;
+    Payload payload;
+    TimePoint deadline;
+    InboundId request;
+    RemoteError error;
+  };
+  struct Ended {
+    AskId ask = 0;
+    Status status;
+  };
+
+  explicit WeightsCore(Options options);
+
+  const Options& options() const { return options_; }
+  const HeldVersion& held() const { return held_; }
+  // Whether versions are sent to others, so that it is worth to know what changes.
+  bool sends() const { return !children_.empty() || has_unreachable_; }
+  // How many peers it sends to, at most kFanOut of those that others can be sent to.
+  std::size_t child_count() const { return children_.size(); }
+  // Whom it was sent to; empty: it asks its sources.
+  const std::string& parent() const { return parent_; }
+
+  // Requires a version above the one that is held.
+  void publish(HeldVersion version, TimePoint now);
+  // For a version of at least that; with `waits` until there is one. take_ended() says how it came.
+  AskId ask(std::uint64_t at_least, bool waits, TimePoint deadline, TimePoint now);
+  // The caller does not wait for it any more.
+  void give_up(AskId ask);
+  void close();
+
+  void on_request(const Request& request, TimePoint now);
+  void on_withdrawn(InboundId request);
+  void on_answered(std::uint64_t ticket, const CallResult& result, TimePoint now);
+  void tick(TimePoint now);
+  TimePoint next_tick() const;
+
+  std::vector<Outgoing> take_outgoing();
+  std::vector<Ended> take_ended();
+
+ private:
+  struct Inquiry {
+    std::uint64_t at_least = 0;
+    bool waits = false;
+    bool is_followed = false;  // no caller's: for those that ask this peer
+    TimePoint deadline;
+    std::vector<std::string> route;  // whom to ask, one after the other
+    std::size_t next = 0;
+    bool has_asked_others = false;
+    bool maps = true;
+    bool takes_changes = true;
+    int detours = 0;
+    std::string refused;
+    std::uint64_t ticket = 0;  // of the call that is under way; 0: none
+    TimePoint retry_at = TimePoint::max();
+    Status last;
+  };
+  struct Child {
+    std::string host;
+    TimePoint heard;
+  };
+  struct Waiter {
+    InboundId request;
+    std::string caller;
+    WeightsAsk ask;
+  };
+
+  void begin(Inquiry& inquiry, TimePoint now);
+  void go_on(AskId id, TimePoint now);
+  void end(AskId id, Status status);
+  Status too_late(const Inquiry& inquiry) const;
+  void on_answer(AskId id, const std::string& from, WeightsAnswer answer, const Payload& payload,
+                 TimePoint now);
+  void fail_over(AskId id, const std::string& from, Status why, TimePoint now);
+  void take(HeldVersion version, TimePoint now);
+  void follow(TimePoint now);
+  // Whom an asker is to ask in the place of this peer; empty: this peer serves it.
+  std::string elsewhere(const std::string& caller, const WeightsAsk& ask, TimePoint now);
+  bool is_mapped_by(const WeightsAsk& ask) const;
+  void serve(InboundId request, const WeightsAsk& ask);
+  void answer(InboundId request, Payload payload);
+  void refuse(InboundId request, const Status& status);
+
+  const Options options_;
+  HeldVersion held_;
+  std::string parent_;
+  std::map<std::string, Child> children_;
+  bool has_unreachable_ = false;
+  bool is_asked_to_map_ = false;  // by others of this host
+  std::map<std::string, int> failed_maps_;
+  std::map<std::string, TimePoint> failed_;  // peers that were asked in vain, and when
+  std::vector<Waiter> waiters_;
+  std::map<AskId, Inquiry> inquiries_;
+  std::map<std::uint64_t, std::pair<AskId, std::string>> calls_;  // by ticket: for what, to whom
+  AskId last_ask_ = 0;
+  std::uint64_t last_ticket_ = 0;
+  AskId followed_ = 0;
+  bool is_closed_ = false;
+  std::vector<Outgoing> outgoing_;
+  std::vector<Ended> ended_;
+};
+
+}  // namespace reverie

@@ -1,0 +1,99 @@
+#include "reverie/weights/weights_core.h"
+
+#include <cstring>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "reverie/rpc/value_writer.h"
+#include "reverie/weights/version_memory.h"
+
+namespace reverie {
+namespace {
+
+constexpr std::size_t kSize = 10 * kChangedBlock + 100;  // the last block is short
+
+WeightsVersion version_of(std::uint64_t version, const std::vector<std::uint8_t>& bytes) {
+  Payload payload;
+  ValueWriter writer(payload);
+  const std::int64_t shape[] = {static_cast<std::int64_t>(bytes.size())};
+  writer.tensor(DType::kUInt8, shape, std::as_bytes(std::span(bytes)), TensorMaker::kNumpy);
+  return *copy_version(version, payload)->about;
+}
+
+std::vector<std::uint8_t> bytes_of(const WeightsVersion& version) {
+  const auto bytes = version.value.bulk.front().bytes;
+  std::vector<std::uint8_t> found(bytes.size());
+  std::memcpy(found.data(), bytes.data(), bytes.size());
+  return found;
+}
+
+TEST(WeightsChanges, GiveTheSameBytesAsTheWhole) {
+  std::mt19937 draw(7);
+  for (int turn = 0; turn < 200; ++turn) {
+    std::vector<std::uint8_t> bytes(kSize);
+    for (auto& byte : bytes) byte = static_cast<std::uint8_t>(draw());
+    const WeightsVersion older = version_of(1, bytes);
+    const int count = turn % 6;
+    for (int i = 0; i < count; ++i) bytes[draw() % kSize] ^= 1u;
+    const WeightsVersion newer = version_of(2, bytes);
+    const auto changes = find_changes(older, newer);
+    ASSERT_TRUE(changes.has_value()) << turn;
+    EXPECT_LE(changes->blocks.size(), static_cast<std::size_t>(count));
+    const auto made = apply_changes(older, 2, std::make_shared<const WeightsChanges>(*changes));
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    EXPECT_EQ(bytes_of(*made->about), bytes);
+    EXPECT_EQ(made->about->value.head, newer.value.head);
+  }
+}
+
+TEST(WeightsChanges, AreNoneWhereMoreThanHalfDiffersOrTheShapes) {
+  const WeightsVersion older = version_of(1, std::vector<std::uint8_t>(kSize, 1));
+  EXPECT_FALSE(find_changes(older, version_of(2, std::vector<std::uint8_t>(kSize, 2))));
+  EXPECT_FALSE(find_changes(older, version_of(2, std::vector<std::uint8_t>(kSize + 1, 1))));
+}
+
+TEST(WeightsChanges, OfAnotherVersionAreRefused) {
+  std::vector<std::uint8_t> bytes(kSize, 1);
+  const WeightsVersion older = version_of(1, bytes);
+  bytes[5'000] = 2;
+  const auto changes = std::make_shared<WeightsChanges>(*find_changes(older, version_of(2, bytes)));
+  bytes[1] = 9;
+  EXPECT_EQ(apply_changes(version_of(1, bytes), 2, changes).status().code(), StatusCode::kDataLoss);
+  changes->blocks.front() = 1'000'000;
+  EXPECT_EQ(apply_changes(older, 2, changes).status().code(), StatusCode::kDataLoss);
+  changes->blocks = {0, 1};
+  EXPECT_EQ(apply_changes(older, 2, changes).status().code(), StatusCode::kDataLoss);
+}
+
+TEST(WeightsMessages, AreReadBackAndRubbishIsRefused) {
+  WeightsAsk ask{3, true, 2, true, false, true, "host", "gone"};
+  const auto read = decode_weights_ask(encode(ask));
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(read->at_least, 3u);
+  EXPECT_TRUE(read->has_version && read->maps && read->is_reachable && !read->waits);
+  EXPECT_EQ(read->host + read->refused, "hostgone");
+  WeightsAnswer answer;
+  answer.kind = WeightsAnswer::Kind::kChanged;
+  answer.version = 9;
+  answer.base = 8;
+  answer.blocks = {1, 7};
+  answer.checksum = 0xffffffffu;
+  const auto back = decode_weights_answer(encode(answer));
+  ASSERT_TRUE(back.ok());
+  EXPECT_EQ(back->blocks, answer.blocks);
+  EXPECT_EQ(back->checksum, answer.checksum);
+  for (Payload bad : {encode(ask), encode(answer)}) {
+    for (std::size_t size = 0; size < bad.head.size(); ++size) {
+      Payload cut;
+      cut.head.assign(bad.head.begin(), bad.head.begin() + static_cast<std::ptrdiff_t>(size));
+      EXPECT_FALSE(decode_weights_ask(cut).ok());
+      EXPECT_FALSE(decode_weights_answer(cut).ok());
+    }
+  }
+  answer.place.fd = -7;
+  EXPECT_EQ(decode_weights_answer(encode(answer)).status().code(), StatusCode::kDataLoss);
+}
+
+}  // namespace
+}  // namespace reverie

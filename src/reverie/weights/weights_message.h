@@ -1,0 +1,54 @@
+// What peers that have weights, or want them, say to each other.
+//
+//     WeightsAsk      what I have, and from which version on I want one
+//     WeightsAnswer   it, in one of four ways; or none; or another peer to ask
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "reverie/base/status.h"
+#include "reverie/rpc/message.h"
+#include "reverie/weights/held_version.h"
+
+namespace reverie {
+
+struct WeightsAsk {
+  std::uint64_t at_least = 0;  // what is older is not wanted
+  bool has_version = false;
+  std::uint64_t version = 0;  // that it has
+  bool maps = false;          // it can be told where memory lies
+  bool waits = false;         // for such a version, if there is none yet
+  bool is_reachable = false;  // others can be sent to it
+  std::string host;           // equal for peers that may map each other's memory
+  std::string refused;        // a peer that it was sent to in vain
+};
+
+struct WeightsAnswer {
+  enum class Kind : std::uint8_t {
+    kNothing = 0,
+    kMemory = 1,     // on this host: `place`
+    kSent = 2,       // head and bulk
+    kChanged = 3,    // what differs from a version that the asker has: the bulk
+    kElsewhere = 4,  // ask `peer` from here on
+  };
+  Kind kind = Kind::kNothing;
+  std::uint64_t version = 0;
+  WeightsPlace place;
+  std::vector<std::byte> head;
+  std::string peer;
+  std::uint64_t base = 0;
+  std::uint32_t checksum = 0;
+  std::vector<std::uint32_t> blocks;
+};
+
+Payload encode(const WeightsAsk& ask);
+// Without the bulk.
+Payload encode(const WeightsAnswer& answer);
+// DATA_LOSS for anything else.
+Result<WeightsAsk> decode_weights_ask(const Payload& payload);
+Result<WeightsAnswer> decode_weights_answer(const Payload& payload);
+
+}  // namespace reverie
