@@ -20,9 +20,11 @@
 #include "python/bindings/convert.h"
 #include "python/bindings/native_envs.h"
 #include "python/bindings/network.h"
+#include "python/bindings/rpc.h"
 #include "reverie/agents/algorithms.h"
 #include "reverie/base/mutex.h"
 #include "reverie/checkpoint/checkpointer.h"
+#include "reverie/learn/served_actors.h"
 #include "reverie/replay/local_service.h"
 
 namespace reverie::python {
@@ -38,18 +40,23 @@ TrainPlan make_plan(const std::string& algorithm, const std::string& env_id,
   return unwrap(plan_training(python_env_source(std::move(source)), algorithm, options));
 }
 
-// A training and the store that it has to itself.
+// A training and the store that it has to itself; with actors elsewhere, if it is to have any.
 class PyTrainer {
  public:
   PyTrainer(const std::string& algorithm, const std::string& env_id, const Options& env_options,
-            const Options& options, nb::object source, const std::string& resume) {
+            const Options& options, nb::object source, const std::string& resume,
+            bool has_actors_elsewhere) {
     TrainPlan plan = make_plan(algorithm, env_id, env_options, options, std::move(source));
-    trainer_ = unwrap(without_gil([&] { return open_training(std::move(plan), resume); }));
+    trainer_ = unwrap(without_gil([&] {
+      return has_actors_elsewhere ? open_served_training(std::move(plan), resume)
+                                  : open_training(std::move(plan), resume);
+    }));
   }
 
   // Its threads may wait for the interpreter's lock.
   ~PyTrainer() {
     const GilReleased released;
+    served_.reset();
     trainer_.reset();
   }
   PyTrainer(const PyTrainer&) = delete;
@@ -80,6 +87,17 @@ class PyTrainer {
   }
 
   void raise_if_failed() const { unwrap(trainer().status()); }
+
+  void serve(RpcPeer& rpc) {
+    Trainer& trainer = this->trainer();
+    served_ = unwrap(without_gil([&] { return ServedActors::open(rpc.shared_peer(), trainer); }));
+  }
+  // How many actors elsewhere are at work.
+  std::size_t actors_elsewhere() const { return served_ ? served_->counts().actors : 0; }
+  void end_serving() {
+    if (!trainer_->check_usable().ok()) return;
+    without_gil([&] { served_.reset(); });
+  }
 
   nb::dict progress() const {
     const TrainProgress now = trainer().progress();
@@ -164,9 +182,47 @@ class PyTrainer {
   }
 
   std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<ServedActors> served_;
   Mutex save_mutex_;
   std::unique_ptr<checkpoint::Checkpointer> checkpointer_ REVERIE_GUARDED_BY(save_mutex_);
   std::string saved_to_ REVERIE_GUARDED_BY(save_mutex_);
+};
+
+// An actor of a training that another process holds.
+class PyRemoteActor {
+ public:
+  PyRemoteActor(RpcPeer& rpc, const std::string& learner, std::uint64_t number,
+                const std::string& algorithm, const std::string& env_id, const Options& env_options,
+                const Options& options, nb::object source) {
+    TrainPlan plan = make_plan(algorithm, env_id, env_options, options, std::move(source));
+    actor_ = unwrap(without_gil(
+        [&] { return open_remote_actor(std::move(plan), rpc.shared_peer(), learner, number); }));
+  }
+  ~PyRemoteActor() {
+    const GilReleased released;
+    actor_.reset();
+  }
+  PyRemoteActor(const PyRemoteActor&) = delete;
+  PyRemoteActor& operator=(const PyRemoteActor&) = delete;
+
+  // On a thread that Ctrl-C does not go to: another one calls stop().
+  void run() {
+    (void)unwrap(without_gil([&] { return actor_->run(TimePoint::max()); }));
+  }
+  void stop() {
+    without_gil([&] { actor_->stop(); });
+  }
+  nb::dict counts() const {
+    const RemoteActor::Counts counts = actor_->counts();
+    nb::dict given;
+    given["steps"] = counts.steps;
+    given["episodes"] = counts.episodes;
+    given["policies"] = counts.policies;
+    return given;
+  }
+
+ private:
+  std::unique_ptr<RemoteActor> actor_;
 };
 
 nb::dict tune(const std::string& algorithm, const std::string& env_id, const Options& env_options,
@@ -195,12 +251,17 @@ void bind_train(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<PyTrainer>(m, "Trainer", "See ``reverie.agents.Trainer``.")
       .def(nb::init<const std::string&, const std::string&, const Options&, const Options&,
-                    nb::object, const std::string&>(),
+                    nb::object, const std::string&, bool>(),
            "algorithm"_a, "env"_a, "env_options"_a, "options"_a, "source"_a.none(), "resume"_a,
+           "has_actors_elsewhere"_a,
            nb::sig("def __init__(self, algorithm: str, env: str, "
                    "env_options: dict[str, bool | int | float | str], "
                    "options: dict[str, bool | int | float | str], "
-                   "source: object | None, resume: str) -> None"))
+                   "source: object | None, resume: str, "
+                   "has_actors_elsewhere: bool) -> None"))
+      .def("serve", &PyTrainer::serve, "rpc"_a)
+      .def("actors_elsewhere", &PyTrainer::actors_elsewhere)
+      .def("end_serving", &PyTrainer::end_serving)
       .def("save", &PyTrainer::save, "path"_a)
       .def("start", &PyTrainer::start)
       .def("stop", &PyTrainer::stop)
@@ -215,6 +276,18 @@ void bind_train(nb::module_& m) {
       .def("evaluations", &PyTrainer::evaluations)
       .def("best_policy", &PyTrainer::best_policy)
       .def("evaluate", &PyTrainer::evaluate, "policy"_a, "episodes"_a, "seed"_a);
+  nb::class_<PyRemoteActor>(m, "RemoteActor", "See ``reverie.agents.act``.")
+      .def(nb::init<RpcPeer&, const std::string&, std::uint64_t, const std::string&,
+                    const std::string&, const Options&, const Options&, nb::object>(),
+           "rpc"_a, "learner"_a, "number"_a, "algorithm"_a, "env"_a, "env_options"_a, "options"_a,
+           "source"_a.none(),
+           nb::sig("def __init__(self, rpc: RpcPeer, learner: str, number: int, algorithm: str, "
+                   "env: str, env_options: dict[str, bool | int | float | str], "
+                   "options: dict[str, bool | int | float | str], "
+                   "source: object | None) -> None"))
+      .def("run", &PyRemoteActor::run)
+      .def("stop", &PyRemoteActor::stop)
+      .def("counts", &PyRemoteActor::counts, nb::sig("def counts(self) -> dict[str, int]"));
   m.def("tune_cores", &tune, "algorithm"_a, "env"_a, "env_options"_a, "options"_a, "cores"_a,
         "measure_s"_a, "source"_a.none(),
         nb::sig("def tune_cores(algorithm: str, env: str, "

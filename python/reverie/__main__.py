@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import reverie
 from reverie._command_parser import CommandParser
+from reverie.agents.act_command import add_command as add_act
 from reverie.agents.command import add_command as add_train
 from reverie.bench import add_command as add_bench
 from reverie.broker_command import add_command as add_broker
@@ -42,6 +43,7 @@ def parser() -> argparse.ArgumentParser:
     add_journal(commands)
     add_serve(commands)
     add_train(commands)
+    add_act(commands)
     return top
 
 

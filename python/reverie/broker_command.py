@@ -9,13 +9,7 @@ import sys
 import threading
 
 from reverie.errors import ReverieError
-
-_TOKEN = "REVERIE_TOKEN"
-_TLS = {
-    "certificate": "this peer's certificate and those that signed it",
-    "key": "the key to it",
-    "authorities": "certificates of those who signed the certificates of all peers",
-}
+from reverie.tls import TLS_FILES, TOKEN
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -24,7 +18,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "broker",
         help="tell the members of groups who is there",
         description="Serves any number of groups until Ctrl-C or SIGTERM. Other machines reach it "
-        f"with a token, from the variable {_TOKEN}, with certificates (--tls-...), or with "
+        f"with a token, from the variable {TOKEN}, with certificates (--tls-...), or with "
         "--insecure.",
     )
     broker.add_argument(
@@ -34,14 +28,14 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     broker.add_argument(
         "--insecure", action="store_true", help="let other machines in without a token or TLS"
     )
-    for option, what in _TLS.items():
+    for option, what in TLS_FILES.items():
         broker.add_argument(f"--tls-{option}", metavar="FILE", help=f"{what}, PEM")
     broker.set_defaults(
         run=lambda given: run(
             given.listen,
             given.name,
             insecure=given.insecure,
-            tls=tuple(getattr(given, f"tls_{option}") for option in _TLS),
+            tls=tuple(getattr(given, f"tls_{option}") for option in TLS_FILES),
         )
     )
 
@@ -59,8 +53,10 @@ def run(
     from reverie.tls import PeerTls
 
     files = [one for one in tls if one is not None]
-    if 0 < len(files) < len(_TLS):
-        missing = [f"--tls-{option}" for option, one in zip(_TLS, tls, strict=True) if one is None]
+    if 0 < len(files) < len(TLS_FILES):
+        missing = [
+            f"--tls-{option}" for option, one in zip(TLS_FILES, tls, strict=True) if one is None
+        ]
         print(
             f"reverie broker: {' and '.join(missing)} must be given too: a peer shows its "
             "certificate and looks at others'",
@@ -74,7 +70,7 @@ def run(
         for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
-        token = os.environ.get(_TOKEN) or None
+        token = os.environ.get(TOKEN) or None
         encrypted = PeerTls(*files) if files else None
         with Rpc(name, token=token, tls=encrypted, insecure=insecure) as rpc, Broker(rpc) as broker:
             print(f"Broker listening at {broker.listen(address)}", flush=True)

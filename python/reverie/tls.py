@@ -9,6 +9,16 @@ if TYPE_CHECKING:
     from os import PathLike
 
 
+# Where commands find the token of peers.
+TOKEN = "REVERIE_TOKEN"
+# What a command's options --tls-NAME are for, of a PeerTls.
+TLS_FILES = {
+    "certificate": "this peer's certificate and those that signed it",
+    "key": "the key to it",
+    "authorities": "certificates of those who signed the certificates of all peers",
+}
+
+
 class ServerTls(NamedTuple):
     """How a server encrypts.
 

@@ -13,11 +13,13 @@ Everything runs in C++, on threads of its own: environments, networks, replay. T
 from reverie.agents.cores import CoreTuning, tune_cores
 from reverie.agents.loop import Loop
 from reverie.agents.protocols import Learner, Policy
+from reverie.agents.remote import Acted, act
 from reverie.agents.settings import TrainSettings, algorithms
 from reverie.agents.trainer import Episode, Trainer, TrainProgress
 from reverie.agents.training import TrainResult, evaluate, train
 
 __all__ = [
+    "Acted",
     "CoreTuning",
     "Episode",
     "Learner",
@@ -27,6 +29,7 @@ __all__ = [
     "TrainResult",
     "TrainSettings",
     "Trainer",
+    "act",
     "algorithms",
     "evaluate",
     "train",

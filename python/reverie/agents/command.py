@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from reverie import _checks
 from reverie._options import OptionValue
+from reverie.agents.act_command import add_serving, serving
 from reverie.agents.checkpoints import (
     CHECKPOINTS,
     SETTINGS,
@@ -81,6 +82,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--final-episodes", type=int, default=20, help="after the training (default: 20)"
     )
     train.add_argument("--quiet", action="store_true", help="no progress lines")
+    add_serving(train)
     _add_settings(train)
     train.set_defaults(run=_run)
     tune = commands.add_parser(
@@ -358,6 +360,7 @@ def _run(arguments: argparse.Namespace) -> int:
             learner=arguments.learner,
             device=arguments.device,
             resume=arguments.out / CHECKPOINTS if arguments.resume else None,
+            served=serving(arguments),
             **_env_arguments(arguments),
         )
     except (ReverieError, OSError) as error:
@@ -389,6 +392,8 @@ def _train(trainer: AnyTrainer, arguments: argparse.Namespace) -> int:
             f"learning begins after warmup_steps, {trainer.settings.warmup_steps}",
             file=sys.stderr,
         )
+    if isinstance(trainer, Trainer) and trainer.address is not None:
+        print(f"actors join by: reverie act {trainer.address}", flush=True)
     begun = trainer.progress()
     if begun.steps > 0:
         print(f"going on from step {begun.steps:,}", flush=True)

@@ -9,10 +9,11 @@ episode can be begun again and its actions played once more.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from reverie.errors import (
     CancelledError,
     DataLossError,
     DeadlineExceededError,
+    InternalError,
     InvalidArgumentError,
     UnsupportedTypeError,
 )
@@ -276,6 +278,17 @@ def env_source(
     chosen = "process" if backend == "auto" else backend
     made = EnvSource(name, checked, backend=chosen, timeout_s=timeout_s, count=count)
     return checked, made
+
+
+@contextlib.contextmanager
+def raised_by(source: EnvSource | None) -> Iterator[None]:
+    """Raises what an environment raised, in place of the text that came through C++."""
+    try:
+        yield
+    except InternalError as error:
+        if source is not None:
+            raise source.error_of(str(error)) or error from None
+        raise
 
 
 def is_native(env: object, backend: str) -> bool:

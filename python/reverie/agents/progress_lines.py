@@ -55,6 +55,8 @@ class ProgressLines:
             parts.append(f"waiting: actors {waits[0]:.0%}, learners {waits[1]:.0%}")
         if not isinstance(self._trainer, Trainer) and self._is_parallel:
             parts.append(f"learner idle {self._trainer.idle_share():.0%}")
+        if isinstance(self._trainer, Trainer) and self._trainer.address is not None:
+            parts.append(f"{self._trainer.actors_elsewhere()} actors elsewhere")
         if self._is_asynchronous:
             parts.append(
                 f"staleness {now.staleness_mean:.1f} (most {now.staleness_max}, "

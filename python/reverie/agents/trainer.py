@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import os
 import weakref
-from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple
@@ -14,14 +13,15 @@ from typing import NamedTuple
 from reverie import _checks, _reverie
 from reverie._options import OptionValue, checked_seed
 from reverie._process_bound import ProcessBound
-from reverie.agents.envs import env_source
+from reverie.agents.envs import env_source, raised_by
+from reverie.agents.remote import Door
 from reverie.agents.settings import TrainSettings, checked_algorithm, checked_settings
 from reverie.errors import (
     FailedPreconditionError,
-    InternalError,
     InvalidArgumentError,
 )
 from reverie.nn import Mlp
+from reverie.tls import PeerTls
 
 _EPISODES_MAX = 1 << 16
 
@@ -106,6 +106,11 @@ class Trainer(ProcessBound):
         resume: a folder that `save` wrote to, or one checkpoint of it; the training goes on from
             the newest there. Algorithm, environment and all settings must be those of the training
             that was saved, its seed among them.
+        listen: where actors of other processes join (`act`), as ``"127.0.0.1:4432"``; a port 0
+            takes a free one. ``actors`` are then threads of this process besides, and may be 0.
+        token: a secret that these actors have too; as of an ``Rpc``, like the next two.
+        tls: encrypts what actors send, and lets in only those with a certificate.
+        insecure: lets in everyone who can reach ``listen``, which may be any address then.
 
     Raises:
         NotFoundError: no such algorithm or environment; the message has the nearest names.
@@ -134,11 +139,18 @@ class Trainer(ProcessBound):
         env_backend: str = "auto",
         env_timeout_s: float = 60.0,
         resume: str | os.PathLike[str] | None = None,
+        listen: str | None = None,
+        token: str | None = None,
+        tls: PeerTls | None = None,
+        insecure: bool = False,
     ) -> None:
         checked_algorithm(algorithm)
         checkpoint = "" if resume is None else _checks.path("resume", resume)
         settings = checked_settings(settings)
         checked_seed(settings.seed)
+        self._door = (
+            None if listen is None else Door(listen, token=token, tls=tls, insecure=insecure)
+        )
         options, source = env_source(
             env,
             env_options,
@@ -149,7 +161,13 @@ class Trainer(ProcessBound):
         self._source = source
         try:
             self._native = _reverie.Trainer(
-                algorithm, env, options, settings.options(), source, checkpoint
+                algorithm,
+                env,
+                options,
+                settings.options(),
+                source,
+                checkpoint,
+                self._door is not None,
             )
         except BaseException as error:
             if source is not None:
@@ -162,7 +180,18 @@ class Trainer(ProcessBound):
         self.env_backend = env_backend
         self.env_timeout_s = env_timeout_s
         self.settings = TrainSettings.from_options(self._native.settings())
+        if self._door is not None:
+            self._door.open(self)
         _running.add(self)
+
+    @property
+    def address(self) -> str | None:
+        """Where actors of other processes join; None without ``listen``."""
+        return None if self._door is None else self._door.address
+
+    def actors_elsewhere(self) -> int:
+        """How many actors of other processes are at work."""
+        return self._native.actors_elsewhere()
 
     def start(self) -> None:
         """Starts the threads.
@@ -189,7 +218,7 @@ class Trainer(ProcessBound):
         """
         is_over = self._native.wait(_checks.timeout("timeout_s", timeout_s))
         if is_over:
-            with self._raising():
+            with raised_by(self._source):
                 self._native.raise_if_failed()
         return is_over
 
@@ -223,7 +252,7 @@ class Trainer(ProcessBound):
             InvalidArgumentError: ``path`` is a file.
             UnimplementedError: an environment cannot be saved.
         """
-        with self._raising():
+        with raised_by(self._source):
             return self._native.save(_checks.path("path", path))
 
     def progress(self) -> TrainProgress:
@@ -269,18 +298,8 @@ class Trainer(ProcessBound):
             )
         episodes = _checks.integer("episodes", episodes, 1, _EPISODES_MAX)
         seed = _checks.integer("seed", seed, 0)
-        with self._raising():
+        with raised_by(self._source):
             return self._native.evaluate(policy._native, episodes, seed)
-
-    @contextlib.contextmanager
-    def _raising(self) -> Iterator[None]:
-        """Raises what an environment raised, in place of the text that came through C++."""
-        try:
-            yield
-        except InternalError as error:
-            if self._source is not None:
-                raise self._source.error_of(str(error)) or error from None
-            raise
 
     def __enter__(self) -> Trainer:
         return self
@@ -292,6 +311,8 @@ class Trainer(ProcessBound):
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
+        if self._door is not None:
+            self._door.close(self)
         if self._source is not None:
             self._source.close()
 

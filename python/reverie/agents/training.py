@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -203,9 +203,12 @@ def make_trainer(
     learner: str = "native",
     device: str = "cpu",
     resume: Path | None = None,
+    served: Mapping[str, Any] | None = None,
     **options: Any,  # noqa: ANN401
 ) -> AnyTrainer:
     """The trainer of that learner; ``options`` are the environment's.
+
+    ``served`` says where its actors join (``listen``, ``tls``, ``insecure``).
 
     Raises:
         MissingPackageError: ``learner`` is ``"torch"``, and PyTorch is not installed.
@@ -213,13 +216,18 @@ def make_trainer(
     if _checks.choice("learner", learner, LEARNERS) == "torch":
         from reverie.agents.torch_training import TorchTrainer
 
+        if served:
+            raise InvalidArgumentError(
+                "listen is given with learner='torch', whose actors are threads of its process; "
+                "give learner='native'"
+            )
         return TorchTrainer(algorithm, env, settings, device=device, resume=resume, **options)
     if _checks.text("device", device) != "cpu":
         raise InvalidArgumentError(
             f"device is {device!r} with learner='native', which computes on the CPU; give "
             "learner='torch'"
         )
-    return Trainer(algorithm, env, settings, resume=resume, **options)
+    return Trainer(algorithm, env, settings, resume=resume, **options, **(served or {}))
 
 
 def _with_seed_of(folder: Path, settings: TrainSettings | None) -> TrainSettings:

@@ -127,18 +127,11 @@ Result<TrainerParts> trainer_parts(TrainPlan plan) {
   return parts;
 }
 
-}  // namespace
-
-Result<std::unique_ptr<Trainer>> open_training(TrainPlan plan,
-                                               std::shared_ptr<ReplayService> service) {
-  REVERIE_ASSIGN_OR_RETURN(TrainerParts parts, trainer_parts(std::move(plan)));
-  parts.service = std::move(service);
-  return Trainer::open(std::move(parts));
-}
-
-Result<std::unique_ptr<Trainer>> open_training(TrainPlan plan, const std::string& resume) {
+Result<std::unique_ptr<Trainer>> open_with_store(TrainPlan plan, const std::string& resume,
+                                                 std::size_t outside_actors_max) {
   TableOptions table = plan.table;
   REVERIE_ASSIGN_OR_RETURN(TrainerParts parts, trainer_parts(std::move(plan)));
+  parts.outside_actors_max = outside_actors_max;
   REVERIE_ASSIGN_OR_RETURN(parts.store, LocalService::open({std::move(table)}, {}));
   parts.service = parts.store;
   if (resume.empty()) return Trainer::open(std::move(parts));
@@ -150,6 +143,35 @@ Result<std::unique_ptr<Trainer>> open_training(TrainPlan plan, const std::string
   Result<std::unique_ptr<Trainer>> trainer = Trainer::open(std::move(parts));
   if (!trainer.ok()) return trainer.status().with_context(format("checkpoint '{}'", folder));
   return trainer;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Trainer>> open_training(TrainPlan plan,
+                                               std::shared_ptr<ReplayService> service) {
+  REVERIE_ASSIGN_OR_RETURN(TrainerParts parts, trainer_parts(std::move(plan)));
+  parts.service = std::move(service);
+  return Trainer::open(std::move(parts));
+}
+
+Result<std::unique_ptr<Trainer>> open_training(TrainPlan plan, const std::string& resume) {
+  return open_with_store(std::move(plan), resume, 0);
+}
+
+Result<std::unique_ptr<Trainer>> open_served_training(TrainPlan plan, const std::string& resume) {
+  return open_with_store(std::move(plan), resume, kOutsideActorsMax);
+}
+
+Result<std::unique_ptr<RemoteActor>> open_remote_actor(TrainPlan plan, std::shared_ptr<Peer> peer,
+                                                       std::string learner, std::uint64_t number) {
+  RemoteActorParts parts;
+  REVERIE_ASSIGN_OR_RETURN(parts.agent, make_agent(plan.algorithm, plan.spec, plan.settings));
+  parts.peer = std::move(peer);
+  parts.learner = std::move(learner);
+  parts.number = number;
+  parts.settings = std::move(plan.settings);
+  parts.make_envs = std::move(plan.make_envs);
+  return RemoteActor::open(std::move(parts));
 }
 
 Result<CoreTuning> tune_cores(const TrainPlan& plan, const std::shared_ptr<ReplayService>& service,

@@ -14,6 +14,7 @@
 #include "reverie/base/status.h"
 #include "reverie/learn/core_profile.h"
 #include "reverie/learn/core_split.h"
+#include "reverie/learn/remote_actor.h"
 #include "reverie/learn/trainer.h"
 
 namespace reverie {
@@ -69,6 +70,13 @@ Result<TrainPlan> plan_training(const NativeRegistry& registry, std::string_view
 // NOT_FOUND, DATA_LOSS, or INVALID_ARGUMENT for one of another algorithm, environment or setting.
 // Else what Trainer::open() says.
 Result<std::unique_ptr<Trainer>> open_training(TrainPlan plan, const std::string& resume = {});
+// The same with actors in other processes (served_actors.h), as many as kOutsideActorsMax.
+inline constexpr std::size_t kOutsideActorsMax = 64;
+Result<std::unique_ptr<Trainer>> open_served_training(TrainPlan plan,
+                                                      const std::string& resume = {});
+// An actor of such a training, which was planned with the same arguments.
+Result<std::unique_ptr<RemoteActor>> open_remote_actor(TrainPlan plan, std::shared_ptr<Peer> peer,
+                                                       std::string learner, std::uint64_t number);
 // The same in a store of the caller's that has plan.table.
 Result<std::unique_ptr<Trainer>> open_training(TrainPlan plan,
                                                std::shared_ptr<ReplayService> service);

@@ -11,10 +11,10 @@
 namespace reverie {
 
 ActorLoop::ActorLoop(std::unique_ptr<ActorEnvs> envs, std::unique_ptr<Policy> policy,
-                     std::shared_ptr<ReplayBuffer> replay, ReturnLog& log, std::uint64_t seed)
+                     std::unique_ptr<StepSink> sink, ReturnLog& log, std::uint64_t seed)
     : envs_(std::move(envs)),
       policy_(std::move(policy)),
-      replay_(std::move(replay)),
+      sink_(std::move(sink)),
       log_(log),
       random_(seed),
       obs_(envs_->count() * envs_->spec().obs_width),
@@ -129,7 +129,7 @@ Status ActorLoop::step(const nn::Parameters& weights, std::uint64_t step_number)
   step.reward = {rows.rewards, count};
   step.terminated = {rows.terminated, count};
   step.truncated = {rows.truncated, count};
-  return replay_->add(step);
+  return sink_->add(step);
 }
 
 }  // namespace reverie

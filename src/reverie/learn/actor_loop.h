@@ -1,6 +1,6 @@
-// ActorLoop: one actor's environments, policy and stream into the replay buffer.
+// ActorLoop: one actor's environments, policy and stream into a replay buffer, or a report to one.
 //
-//     obs --> policy (weights handed in) --> actions --> environments --> replay
+//     obs --> policy (weights handed in) --> actions --> environments --> sink
 //
 // It has no thread and waits for nothing: the caller of step() has both.
 #pragma once
@@ -16,28 +16,27 @@
 #include "reverie/learn/actor_envs.h"
 #include "reverie/learn/agent.h"
 #include "reverie/learn/return_log.h"
-#include "reverie/transitions/replay_buffer.h"
+#include "reverie/learn/step_sink.h"
 
 namespace reverie {
 
 // Not thread-safe.
 class ActorLoop {
  public:
-  // `log` outlives it. Requires a buffer for as many environments as `envs` has.
+  // `log` outlives it. Requires a sink for as many environments as `envs` has.
   ActorLoop(std::unique_ptr<ActorEnvs> envs, std::unique_ptr<Policy> policy,
-            std::shared_ptr<ReplayBuffer> replay, ReturnLog& log, std::uint64_t seed);
+            std::unique_ptr<StepSink> sink, ReturnLog& log, std::uint64_t seed);
 
   std::size_t env_count() const { return envs_->count(); }
 
   // One step of each environment, as after `step_number` steps of all actors. The first call resets
   // them. INVALID_ARGUMENT for an observation or reward that is not finite; else what the
-  // environments or the buffer say.
+  // environments or the sink say.
   Status step(const nn::Parameters& weights, std::uint64_t step_number);
 
   // All of it but the buffer, between two steps. What the environments say, or DATA_LOSS.
   Status save(ByteWriter& out) const;
   Status load(ByteReader& in);
-  ReplayBuffer& replay() const { return *replay_; }
 
  private:
   Status check_finite() const;
@@ -45,7 +44,7 @@ class ActorLoop {
 
   std::unique_ptr<ActorEnvs> envs_;
   std::unique_ptr<Policy> policy_;
-  std::shared_ptr<ReplayBuffer> replay_;
+  std::unique_ptr<StepSink> sink_;
   ReturnLog& log_;
   Random random_;
   bool is_begun_ = false;

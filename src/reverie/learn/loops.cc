@@ -53,30 +53,34 @@ std::uint64_t derived_seed(std::uint64_t seed, SeedUse use, std::uint64_t index)
 
 std::vector<ReplayBuffer*> Loops::buffers() const {
   std::vector<ReplayBuffer*> all;
-  for (const auto& actor : actors) all.push_back(&actor->replay());
+  for (const auto& replay : replays) all.push_back(replay.get());
   return all;
 }
 
 Result<Loops> open_loops(const TrainSettings& settings, const Agent& agent,
                          const EnvMaker& make_envs, const std::shared_ptr<ReplayService>& service,
-                         ReturnLog& log) {
+                         ReturnLog& log, std::size_t outside_count) {
   const std::uint64_t seed = *settings.seed;
   Loops loops;
   REVERIE_ASSIGN_OR_RETURN(const std::shared_ptr<ReplayBuffer> replay,
                            open_replay(settings, agent.spec(), service));
-  for (std::size_t actor = 0; actor < std::max<std::size_t>(settings.actors, 1); ++actor) {
+  const std::size_t actor_count = std::max<std::size_t>(settings.actors, 1);
+  // Each actor has streams of its own, so that none waits for another's.
+  loops.replays.push_back(replay);
+  for (std::size_t i = 1; i < actor_count + outside_count; ++i) {
+    loops.replays.push_back(replay->beside(derived_seed(seed, SeedUse::kChunks, i)));
+  }
+  for (std::size_t actor = 0; actor < actor_count; ++actor) {
     REVERIE_ASSIGN_OR_RETURN(
         std::unique_ptr<ActorEnvs> envs,
         make_envs(settings.envs_per_actor, derived_seed(seed, SeedUse::kEnvironments, actor)));
     if (envs->spec() != agent.spec()) {
       return invalid_argument("{} is not an environment that the agent was made for", envs->id());
     }
-    // Each actor has streams of its own, so that none waits for another's.
-    std::shared_ptr<ReplayBuffer> own = replay;
-    if (actor > 0) own = replay->beside(derived_seed(seed, SeedUse::kChunks, actor));
-    loops.actors.push_back(std::make_unique<ActorLoop>(
-        std::move(envs), agent.make_policy(settings.envs_per_actor), std::move(own), log,
-        derived_seed(seed, SeedUse::kExploration, actor)));
+    loops.actors.push_back(
+        std::make_unique<ActorLoop>(std::move(envs), agent.make_policy(settings.envs_per_actor),
+                                    std::make_unique<ReplaySink>(loops.replays[actor]), log,
+                                    derived_seed(seed, SeedUse::kExploration, actor)));
   }
   for (std::size_t learner = 0; learner < settings.learners; ++learner) {
     loops.learners.push_back(std::make_unique<LearnerLoop>(

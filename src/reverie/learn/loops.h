@@ -35,15 +35,18 @@ struct Loops {
   std::vector<std::unique_ptr<ActorLoop>> actors;
   std::vector<std::unique_ptr<LearnerLoop>> learners;
 
-  // Each actor's way into the table.
+  // Ways into the table: each actor's, then those for actors elsewhere.
+  std::vector<std::shared_ptr<ReplayBuffer>> replays;
+  std::size_t outside_begin() const { return actors.size(); }
   std::vector<ReplayBuffer*> buffers() const;
 };
 
 // max(1, actors) actors and as many learners as the settings say, on a store with the table of
-// training_table(). The settings, which have a seed, the agent and the log outlive them.
-// INVALID_ARGUMENT for environments that the agent cannot act in; else what these say.
+// training_table(), and `outside_count` further ways into it. The settings, which have a seed, the
+// agent and the log outlive them. INVALID_ARGUMENT for environments that the agent cannot act in;
+// else what these say.
 Result<Loops> open_loops(const TrainSettings& settings, const Agent& agent,
                          const EnvMaker& make_envs, const std::shared_ptr<ReplayService>& service,
-                         ReturnLog& log);
+                         ReturnLog& log, std::size_t outside_count = 0);
 
 }  // namespace reverie

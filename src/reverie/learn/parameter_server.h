@@ -22,6 +22,7 @@
 #include "reverie/codec/byte_stream.h"
 #include "reverie/learn/agent.h"
 #include "reverie/learn/published_networks.h"
+#include "reverie/learn/weights_source.h"
 
 namespace reverie {
 
@@ -89,6 +90,18 @@ class ParameterServer {
   Counts counts_ REVERIE_GUARDED_BY(mutex_);
   double staleness_sum_ REVERIE_GUARDED_BY(mutex_) = 0;
   std::uint64_t used_ REVERIE_GUARDED_BY(mutex_) = 0;
+};
+
+// The policy for one of the server's readers.
+class PublishedPolicy final : public WeightsSource {
+ public:
+  // `server` outlives it.
+  PublishedPolicy(ParameterServer& server, std::size_t reader) : server_(server), reader_(reader) {}
+  Result<nn::PublishedParameters::Version> newest() override { return server_.policy(reader_); }
+
+ private:
+  ParameterServer& server_;
+  const std::size_t reader_;
 };
 
 }  // namespace reverie

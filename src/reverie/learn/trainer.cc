@@ -49,15 +49,16 @@ Result<std::unique_ptr<Trainer>> Trainer::open(TrainerParts parts) {
     REVERIE_RETURN_IF_ERROR(restore_agent(parts));
   }
   std::unique_ptr<Trainer> trainer(new Trainer(std::move(parts)));
-  REVERIE_ASSIGN_OR_RETURN(trainer->loops_,
-                           open_loops(trainer->settings_, *trainer->agent_, trainer->make_envs_,
-                                      trainer->service_, trainer->log_));
+  REVERIE_ASSIGN_OR_RETURN(
+      trainer->loops_, open_loops(trainer->settings_, *trainer->agent_, trainer->make_envs_,
+                                  trainer->service_, trainer->log_, trainer->outside_actors_max_));
   if (resume != nullptr) REVERIE_RETURN_IF_ERROR(trainer->restore(*resume));
   return trainer;
 }
 
 Trainer::Trainer(TrainerParts parts)
     : settings_(std::move(parts.settings)),
+      outside_actors_max_(parts.outside_actors_max),
       clock_(*parts.clock),
       agent_(std::move(parts.agent)),
       make_envs_(std::move(parts.make_envs)),
@@ -68,12 +69,12 @@ Trainer::Trainer(TrainerParts parts)
       gate_(std::make_unique<RatioGate>(ratio_options(), clock_)) {
   ParameterServerOptions options;
   options.learner_count = settings_.learners;
-  options.reader_count = settings_.actors + 1;  // the last is for policy()
+  options.reader_count = settings_.actors + 2;  // the last are for policy(), newest_policy()
   options.asynchronous = settings_.asynchronous;
   options.staleness_max = settings_.staleness_max;
   options.shrink_stale_steps = settings_.shrink_stale_steps;
   if (!settings_.asynchronous) {
-    options.publish_interval = settings_.actors == 0 ? kPublishInTurn : kPublishToActors;
+    options.publish_interval = is_in_turn() ? kPublishInTurn : kPublishToActors;
   }
   server_ = std::make_unique<ParameterServer>(*agent_, options);
 }
@@ -136,10 +137,10 @@ Status Trainer::start() {
     }
     is_started_ = true;
     started_at_ = clock_.now();
-    running_ = settings_.actors == 0 ? 1 : settings_.actors + settings_.learners;
+    running_ = is_in_turn() ? 1 : settings_.actors + settings_.learners;
     gate_->attach(running_);
   }
-  if (settings_.actors == 0) {
+  if (is_in_turn()) {
     start_thread([this] { return run_in_turn(); });
     return {};
   }
@@ -185,10 +186,11 @@ double Trainer::share_of(std::uint64_t steps) const {
 
 Status Trainer::run_actor(std::size_t actor) {
   ActorLoop& loop = *loops_.actors[actor];
+  PublishedPolicy weights(*server_, actor);
   std::uint64_t steps = gate_->ratio().collected();
   check_return();
   while (gate_->begin_collect()) {
-    const nn::PublishedParameters::Version policy = server_->policy(actor);
+    REVERIE_ASSIGN_OR_RETURN(const nn::PublishedParameters::Version policy, weights.newest());
     REVERIE_RETURN_IF_ERROR(loop.step(*policy.parameters, steps));
     steps = gate_->collect(loop.env_count());
     check_return();
@@ -203,8 +205,13 @@ Status Trainer::run_learner(std::size_t learner) {
     const bool goes_on = alone ? gate_->begin_next_batch()
                                : gate_->begin_batch((round + 1) * settings_.learners - 1);
     if (!goes_on) return {};
-    REVERIE_RETURN_IF_ERROR(learn_once(learner, gate_->ratio().collected()));
+    const std::uint64_t steps = gate_->ratio().collected();
+    REVERIE_RETURN_IF_ERROR(learn_once(learner, steps));
     gate_->learn(1);
+    // Where no actor's thread is here that could.
+    if (settings_.actors == 0 && learner == 0 && is_evaluation_due(steps)) {
+      REVERIE_RETURN_IF_ERROR(evaluate_when_due(steps, policy()));
+    }
   }
 }
 
@@ -249,6 +256,21 @@ void Trainer::check_return() {
   if (!settings_.stop_at_return) return;
   const std::optional<double> mean = log_.window_mean();
   if (mean && *mean >= *settings_.stop_at_return) end(TrainEnd::kReturnReached, {});
+}
+
+void Trainer::collect(std::uint64_t steps, std::span<const EpisodeRecord> episodes) {
+  const std::uint64_t all = gate_->collect_outside(steps);
+  for (EpisodeRecord episode : episodes) {
+    episode.step = all;
+    log_.add(episode);
+  }
+  if (!episodes.empty()) check_return();
+}
+
+bool Trainer::is_evaluation_due(std::uint64_t steps) {
+  const std::uint64_t interval = settings_.evaluation_interval;
+  MutexLock lock(evaluation_mutex_);
+  return interval > 0 && steps / interval > evaluated_;
 }
 
 Status Trainer::evaluate_when_due(std::uint64_t steps, const nn::Parameters& weights) {

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -45,6 +46,9 @@ struct TrainerParts {
   // A store with the table of training_table() (loops.h).
   std::shared_ptr<ReplayService> service;
   Clock* clock = &Clock::system();
+  // Actors in other processes that may act too, at a time (served_actors.h): with no actors of its
+  // own the training then has threads for its learners alone.
+  std::size_t outside_actors_max = 0;
 
   // For checkpoints: the same store, which belongs to the training alone. Null: none are written.
   std::shared_ptr<LocalService> store;
@@ -111,6 +115,21 @@ class Trainer {
   // Episodes from number `first` on.
   std::vector<EpisodeRecord> episodes(std::size_t first) const { return log_.since(first); }
 
+  // --- For actors in other processes.
+  std::size_t outside_actors_max() const { return outside_actors_max_; }
+  // The way into the table of one of them. Requires place < outside_actors_max().
+  const std::shared_ptr<ReplayBuffer>& outside_replay(std::size_t place) const {
+    return loops_.replays[loops_.outside_begin() + place];
+  }
+  // Steps that one has taken, which are in the table, and the episodes that ended in them.
+  void collect(std::uint64_t steps, std::span<const EpisodeRecord> episodes);
+  // Whether its actors have nothing to wait for, and nothing more to do.
+  bool may_collect() const { return gate_->may_collect(); }
+  bool wait_to_collect(TimePoint deadline) { return gate_->wait_to_collect(deadline); }
+  bool has_all_steps() const { return gate_->is_all_collected(); }
+  // The latest policy by its number, which rises. For one thread; valid until its next call.
+  nn::PublishedParameters::Version newest_policy() { return server_->policy(settings_.actors + 1); }
+
   // Writes all that the training is as a checkpoint: weights, optimisers, replay, every generator,
   // the environments as their episodes' seeds and actions. Threads rest meanwhile, each between two
   // steps or batches. With one thread, a training that goes on from there is, bit for bit, the one
@@ -148,6 +167,9 @@ class Trainer {
   Status restore(checkpoint::LoadedCheckpoint& from);
   Status read_run(ByteReader in);
   void check_return();
+  // Whether one thread acts and learns.
+  bool is_in_turn() const { return settings_.actors == 0 && outside_actors_max_ == 0; }
+  bool is_evaluation_due(std::uint64_t steps) REVERIE_EXCLUDES(evaluation_mutex_);
   // Judges the weights if another evaluation_interval has begun that no evaluation was of.
   Status evaluate_when_due(std::uint64_t steps, const nn::Parameters& weights);
   bool is_over() const REVERIE_REQUIRES(mutex_) {
@@ -157,6 +179,7 @@ class Trainer {
   void end(TrainEnd how, Status status);
 
   const TrainSettings settings_;
+  const std::size_t outside_actors_max_;
   Clock& clock_;
   std::unique_ptr<Agent> agent_;
   EnvMaker make_envs_;

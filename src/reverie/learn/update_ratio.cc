@@ -55,6 +55,41 @@ bool RatioGate::begin_collect() {
 
 std::uint64_t RatioGate::collect(std::uint64_t steps) {
   MutexLock lock(mutex_);
+  return add_collected(steps);
+}
+
+std::uint64_t RatioGate::collect_outside(std::uint64_t steps) {
+  MutexLock lock(mutex_);
+  claimed_ += steps;
+  return add_collected(steps);
+}
+
+bool RatioGate::is_all_collected() const {
+  MutexLock lock(mutex_);
+  return is_stopped_ || claimed_ >= options_.steps;
+}
+
+bool RatioGate::may_collect() const {
+  MutexLock lock(mutex_);
+  if (is_stopped_ || claimed_ >= options_.steps) return true;
+  return !is_paused_ && ratio_.may_collect();
+}
+
+bool RatioGate::wait_to_collect(TimePoint deadline) {
+  MutexLock lock(mutex_);
+  const auto may_go_on = [this] {
+    mutex_.assert_held();
+    if (is_stopped_ || claimed_ >= options_.steps) return true;
+    return !is_paused_ && ratio_.may_go_on_collecting();
+  };
+  ++waiting_actors_;
+  while (!may_go_on() && clock_.wait_until(changed_, mutex_, deadline)) {
+  }
+  --waiting_actors_;
+  return may_go_on();
+}
+
+std::uint64_t RatioGate::add_collected(std::uint64_t steps) {
   ratio_.collect(steps);
   const bool has_enough = static_cast<double>(ratio_.collected()) >= wanted_steps_;
   if (waiting_learners_ > 0 && (has_enough || is_collected())) changed_.notify_all();

@@ -95,6 +95,16 @@ class RatioGate {
   // Steps that were taken; returns how many there are now.
   std::uint64_t collect(std::uint64_t steps);
 
+  // For actors that no thread here stands for: their steps count when they are told. Whether they
+  // have nothing to wait for: so it is once there is nothing more to collect, too.
+  bool may_collect() const;
+  // Waits for that, until `deadline`.
+  bool wait_to_collect(TimePoint deadline);
+  // Steps that they have taken; returns how many there are now.
+  std::uint64_t collect_outside(std::uint64_t steps);
+  // Whether actors have nothing more to do.
+  bool is_all_collected() const;
+
   // Waits until batch `number` has its steps. False for one beyond the last, or when stopped.
   bool begin_batch(std::uint64_t number);
   // The same for the next batch that no learner has begun.
@@ -126,6 +136,7 @@ class RatioGate {
   bool wait_for_batch(std::uint64_t number, bool in_round) REVERIE_REQUIRES(mutex_);
   // One more wait for a change, which a pause counts as a thread at rest.
   void wait_for_change() REVERIE_REQUIRES(mutex_);
+  std::uint64_t add_collected(std::uint64_t steps) REVERIE_REQUIRES(mutex_);
   // Whether no actor will take further steps.
   bool is_collected() const REVERIE_REQUIRES(mutex_) {
     return claimed_ >= options_.steps && ratio_.collected() >= claimed_;

@@ -1,0 +1,219 @@
+"""Actors of a training in other processes, on this host or others: ``act``, and what serves it.
+
+    with Trainer("dqn", "CartPole-v1", listen="127.0.0.1:4432") as trainer:   # one process
+        trainer.start()
+        trainer.wait()
+
+    act("127.0.0.1:4432")                                                     # any number of others
+
+The commands are ``reverie train --listen`` and ``reverie act``; see docs/concepts/learn.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from reverie import _checks, _reverie
+from reverie.agents.envs import env_source, raised_by
+from reverie.errors import (
+    CancelledError,
+    DeadlineExceededError,
+    NotFoundError,
+    ReverieError,
+    UnavailableError,
+)
+from reverie.rpc import Rpc
+from reverie.tls import PeerTls
+
+if TYPE_CHECKING:
+    from reverie.agents.trainer import Trainer
+
+LEARNER = "learner"
+_JOIN = "reverie.train.join"
+_JOIN_S = 10.0
+_JOIN_LEAST_S = 0.5
+_TRY_AGAIN_S = 0.2
+_LOOK_S = 0.1
+
+
+class Acted(NamedTuple):
+    """What an actor has done."""
+
+    steps: int
+    """Environment steps that it took."""
+    episodes: int
+    policies: int
+    """Versions of the policy that it took."""
+    trainings: int
+    """How often it joined: 1, and more where the learner was lost and came back."""
+
+
+class Door:
+    """Where a training is reached by actors elsewhere."""
+
+    def __init__(
+        self, listen: str, *, token: str | None, tls: PeerTls | None, insecure: bool
+    ) -> None:
+        self._listen = _checks.text("listen", listen, "127.0.0.1:4432")
+        self._rpc = Rpc(LEARNER, token=token, tls=tls, insecure=insecure)
+        self.address = ""
+
+    def open(self, trainer: Trainer) -> None:
+        """Serves from here on."""
+        native = trainer._native
+        try:
+            native.serve(self._rpc._native)
+            numbers = itertools.count(native.progress()["steps"])
+            described = {
+                "algorithm": trainer.algorithm,
+                "env": trainer.env,
+                "env_options": trainer.env_options,
+                "env_backend": trainer.env_backend,
+                "env_timeout_s": trainer.env_timeout_s,
+                "settings": trainer.settings.options(),
+            }
+            self._rpc.define(_JOIN, lambda: {**described, "number": next(numbers)})
+            self.address = self._rpc.listen(self._listen)
+        except BaseException:
+            self.close(trainer)
+            raise
+
+    def close(self, trainer: Trainer) -> None:
+        """Actors are told that it is over. Idempotent."""
+        trainer._native.end_serving()
+        self._rpc.close()
+
+
+def act(
+    address: str,
+    *,
+    token: str | None = None,
+    tls: PeerTls | None = None,
+    env_backend: str | None = None,
+    patience_s: float = 60.0,
+) -> Acted:
+    """Acts for a training that another process holds, until that is over.
+
+    The environment, the algorithm and all settings are those of the training. Ctrl-C ends it at
+    once; what it has reported stays.
+
+    Args:
+        address: where the training listens.
+        token: as the training has it.
+        tls: as the training has it; None does not encrypt.
+        env_backend: what steps the environments; None is what the training says.
+        patience_s: how long a learner is waited for that is not there yet, or was lost.
+
+    Raises:
+        UnavailableError: no learner came within ``patience_s``.
+        EnvError: an environment cannot be made, or raised.
+    """
+    address = _checks.text("address", address, "127.0.0.1:4432")
+    patience_s = _checks.number("patience_s", patience_s, 0.0)
+    done = Acted(0, 0, 0, 0)
+    join_s = min(_JOIN_S, max(_JOIN_LEAST_S, patience_s))
+    until = time.monotonic() + patience_s
+    pause = threading.Event()
+    while True:
+        now, lost = _stay(address, token, tls, env_backend, join_s)
+        done = Acted(*(before + more for before, more in zip(done, now, strict=True)))
+        if lost is None:
+            return done
+        if now.trainings > 0:
+            until = time.monotonic() + patience_s
+        elif time.monotonic() >= until:
+            raise UnavailableError(f"no training answers at {address}: {lost}") from None
+        pause.wait(_TRY_AGAIN_S)
+
+
+def _stay(
+    address: str,
+    token: str | None,
+    tls: PeerTls | None,
+    env_backend: str | None,
+    join_s: float,
+) -> tuple[Acted, ReverieError | None]:
+    """Joins, and acts as long as that goes; what ended it, if that was not the training's end."""
+    with Rpc(token=token, tls=tls) as rpc:
+        rpc.connect(address)
+        try:
+            joined = rpc.sync(LEARNER, _JOIN, timeout_s=join_s)
+        except (UnavailableError, NotFoundError, DeadlineExceededError) as error:
+            return Acted(0, 0, 0, 0), error
+        try:
+            actor = _Actor(rpc, env_backend, joined)
+        except (UnavailableError, NotFoundError) as error:
+            return Acted(0, 0, 0, 0), error
+        lost = None
+        try:
+            actor.run()
+        except (UnavailableError, NotFoundError, CancelledError) as error:
+            lost = error
+        finally:
+            counts = actor.close()
+    return Acted(counts["steps"], counts["episodes"], counts["policies"], 1), lost
+
+
+class _Actor:
+    """One stay at a training."""
+
+    def __init__(self, rpc: Rpc, env_backend: str | None, joined: dict[str, Any]) -> None:
+        settings = joined["settings"]
+        options, self._source = env_source(
+            joined["env"],
+            joined["env_options"],
+            backend=joined["env_backend"] if env_backend is None else env_backend,
+            timeout_s=joined["env_timeout_s"],
+            count=int(settings["envs_per_actor"]),
+        )
+        self._error: BaseException | None = None
+        self._is_over = threading.Event()
+        try:
+            with raised_by(self._source):
+                self._native = _reverie.RemoteActor(
+                    rpc._native,
+                    LEARNER,
+                    joined["number"],
+                    joined["algorithm"],
+                    joined["env"],
+                    options,
+                    settings,
+                    self._source,
+                )
+        except BaseException:
+            if self._source is not None:
+                self._source.close()
+            raise
+
+    def run(self) -> None:
+        """Acts until the training is over; Ctrl-C ends it."""
+        thread = threading.Thread(target=self._act, name="reverie-act", daemon=True)
+        thread.start()
+        try:
+            while not self._is_over.wait(_LOOK_S):
+                pass
+        finally:
+            if self._source is not None:
+                self._source.stop()
+            self._native.stop()
+            thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> dict[str, int]:
+        """Ends the environments; says what was done."""
+        if self._source is not None:
+            self._source.close()
+        return self._native.counts()
+
+    def _act(self) -> None:
+        try:
+            with raised_by(self._source):
+                self._native.run()
+        except BaseException as error:  # raised where it is waited for
+            self._error = error
+        finally:
+            self._is_over.set()

@@ -1,0 +1,160 @@
+"""Trainings whose actors are processes of their own."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from itertools import islice
+
+import numpy as np
+import pytest
+
+import reverie
+from eventually import eventually
+from reverie.agents import Trainer, TrainSettings, act
+from reverie.errors import InvalidArgumentError, UnavailableError
+
+CARTPOLE = TrainSettings(
+    seed=3,
+    steps=20_000,
+    hidden=(64, 64),
+    learning_rate=1e-3,
+    tau=0.01,
+    n_step=3,
+    warmup_steps=500,
+    epsilon_share=0.3,
+    actors=0,
+)
+
+
+def _start(address):
+    return subprocess.Popen(
+        [sys.executable, "-m", "reverie", "act", address],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.fixture
+def start():
+    started = []
+
+    def one(address):
+        started.append(_start(address))
+        return started[-1]
+
+    yield one
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_cartpole_is_trained_by_processes_of_which_one_is_killed_and_one_comes_late(start):
+    with Trainer("ddqn", "CartPole-v1", CARTPOLE, listen="127.0.0.1:0") as trainer:
+        actors = [start(trainer.address) for _ in range(2)]
+        trainer.start()
+        eventually(lambda: trainer.actors_elsewhere() == 2, 60.0)
+        eventually(lambda: trainer.progress().steps > 3_000, 60.0)
+        actors[0].kill()
+        actors[0].communicate()
+        eventually(lambda: trainer.actors_elsewhere() == 1, 10.0)
+        late = start(trainer.address)
+        eventually(lambda: trainer.actors_elsewhere() == 2 or trainer.wait(0.0), 60.0)
+        assert trainer.wait(120.0)
+        progress = trainer.progress()
+        assert progress.end == "all steps"
+        assert progress.steps >= 20_000
+        assert progress.batches == progress.batch_count
+        for process in (actors[1], late):
+            out, _ = process.communicate(timeout=30.0)
+            assert process.returncode == 0, out
+            assert "the training is over" in out
+        # A random policy lasts 22 steps.
+        assert np.mean(trainer.evaluate(episodes=10)) > 100
+
+
+def test_any_program_may_take_the_policy(start):
+    with Trainer("dqn", "CartPole-v1", CARTPOLE, listen="127.0.0.1:0") as trainer:
+        start(trainer.address)
+        trainer.start()
+        with reverie.Rpc() as rpc:
+            rpc.connect(trainer.address)
+            weights = reverie.Weights(rpc, "policy", sources=["learner"])
+            first = weights.wait(timeout_s=30.0)
+            later = weights.wait(above=first.version, timeout_s=30.0)
+            assert later.value["parameters"].dtype == np.float32
+            assert (later.value["parameters"] != first.value["parameters"]).any()
+
+
+def test_a_learner_that_is_lost_is_waited_for(start, tmp_path):
+    words = [
+        *(sys.executable, "-m", "reverie", "train", "--algorithm", "dqn", "--env", "CartPole-v1"),
+        *("--seed", "1", "--hidden", "16", "--steps", "1000000000", "--checkpoint-every", "0.2"),
+        *("--out", str(tmp_path)),
+    ]
+    learner = subprocess.Popen(
+        [*words, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        address = next(line for line in learner.stdout if "join by" in line).split()[-1]
+        actor = start(address)
+        acting = (line for line in islice(learner.stdout, 60) if "1 actors elsewhere" in line)
+        assert int(next(acting).split()[0].replace(",", "")) > 0
+        saved = {*(tmp_path / "checkpoints").glob("checkpoint-*")}
+        eventually(lambda: {*(tmp_path / "checkpoints").glob("checkpoint-*")} - saved, 60.0)
+        learner.kill()
+        learner.communicate()
+        learner = subprocess.Popen(
+            [*words[:4], "--resume", "--out", str(tmp_path), "--listen", address],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        begun = next(line for line in islice(learner.stdout, 60) if "going on from" in line)
+        before = int(begun.split()[-1].replace(",", ""))
+        lines = (line for line in islice(learner.stdout, 60) if line.split()[1:2] == ["steps"])
+        assert any(int(line.split()[0].replace(",", "")) > before for line in lines)
+        assert actor.poll() is None
+    finally:
+        learner.kill()
+        learner.communicate()
+
+
+def test_ctrl_c_ends_an_actor_at_once(start):
+    slow = TrainSettings(seed=1, steps=10**6, warmup_steps=100, hidden=(16,), actors=0)
+    with Trainer("dqn", "CartPole-v1", slow, listen="127.0.0.1:0") as trainer:
+        actor = start(trainer.address)
+        # Not started: after lead_steps the actor waits for learners.
+        eventually(lambda: trainer.progress().steps >= 100, 60.0)
+        os.kill(actor.pid, signal.SIGINT)
+        out, _ = actor.communicate(timeout=10.0)
+        assert actor.returncode == 130
+        assert "interrupted" in out
+
+
+def test_actors_act_beside_threads_of_the_learner_and_from_threads():
+    settings = TrainSettings(seed=1, steps=5_000, warmup_steps=100, hidden=(16,), actors=1)
+    with Trainer("sac", "Pendulum-v1", settings, listen="127.0.0.1:0") as trainer:
+        trainer.start()
+        done = []
+        threads = [
+            threading.Thread(target=lambda: done.append(act(trainer.address))) for _ in range(2)
+        ]
+        for thread in threads:
+            thread.start()
+        assert trainer.wait(120.0)
+        for thread in threads:
+            thread.join(30.0)
+        assert [one.trainings for one in done] == [1, 1]
+        assert sum(one.steps for one in done) > 0
+
+
+def test_what_cannot_be_is_refused():
+    with pytest.raises(InvalidArgumentError, match="here"):
+        Trainer("dqn", "CartPole-v1", listen="here")
+    with pytest.raises(InvalidArgumentError, match="insecure"):
+        Trainer("dqn", "CartPole-v1", listen="0.0.0.0:0")
+    with pytest.raises(UnavailableError, match="no training answers"):
+        act("127.0.0.1:1", patience_s=0.0)

@@ -1,0 +1,83 @@
+// RemoteActor: an actor of a training that another process holds (served_actors.h).
+//
+//     auto actor = RemoteActor::open(std::move(parts)).value();
+//     while (!actor->run(clock.now() + seconds(1)).value()) {}     // true: the training is over
+//
+// It pulls the policy when there is a newer one, steps its environments, and reports the steps,
+// which the training puts into its table. It has no thread of its own.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "reverie/base/clock.h"
+#include "reverie/base/status.h"
+#include "reverie/learn/actor_envs.h"
+#include "reverie/learn/actor_loop.h"
+#include "reverie/learn/actor_messages.h"
+#include "reverie/learn/agent.h"
+#include "reverie/learn/policy_channel.h"
+#include "reverie/learn/return_log.h"
+#include "reverie/learn/step_report.h"
+#include "reverie/learn/train_settings.h"
+#include "reverie/rpc/pending_call.h"
+
+namespace reverie {
+
+struct RemoteActorParts {
+  std::shared_ptr<Peer> peer;  // connected, so that it finds the learner
+  std::string learner;         // the name of its peer
+  std::uint64_t number = 0;    // of this actor; two of one number would act alike
+  TrainSettings settings;      // the training's, all of them
+  std::unique_ptr<Agent> agent;
+  EnvMaker make_envs;
+};
+
+// One thread at a time, except stop().
+class RemoteActor {
+ public:
+  struct Counts {
+    std::uint64_t steps = 0;  // of this actor
+    std::uint64_t episodes = 0;
+    std::uint64_t policies = 0;  // versions that it took
+    std::uint64_t reports = 0;
+  };
+
+  // What the environments or the peer say.
+  static Result<std::unique_ptr<RemoteActor>> open(RemoteActorParts parts);
+  ~RemoteActor();
+
+  // Acts until `until`: false; or until the training is over: true. UNAVAILABLE when the learner
+  // cannot be reached, CANCELLED after stop(); else what the environments say.
+  Result<bool> run(TimePoint until);
+  // Ends run() soon, now and to come. Any thread.
+  void stop() { is_stopped_ = true; }
+  Counts counts() const { return counts_; }
+
+ private:
+  explicit RemoteActor(RemoteActorParts parts);
+  Status begin_report();
+  // Whether the answer has come by then.
+  Result<bool> finish_report(TimePoint until);
+  bool is_learner_there();
+  Status gone();
+
+  const RemoteActorParts parts_;
+  std::unique_ptr<Weights> weights_;
+  std::unique_ptr<WeightsSource> policies_;
+  nn::PublishedParameters::Version policy_;
+  ReturnLog log_;
+  std::unique_ptr<ActorLoop> loop_;
+  StepReport* steps_ = nullptr;          // the loop's
+  std::shared_ptr<PendingCall> report_;  // that has no answer yet
+  ActorOrder order_;
+  std::size_t reported_episodes_ = 0;
+  TimePoint reported_at_;
+  TimePoint there_at_;  // when there was a connection to the learner
+  Counts counts_;
+  std::atomic<bool> is_stopped_ = false;
+};
+
+}  // namespace reverie

@@ -1,0 +1,269 @@
+// Tested in tests/integration/remote_actors_test.cc.
+#include "reverie/learn/served_actors.h"
+
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "reverie/base/fork.h"
+#include "reverie/base/mutex.h"
+#include "reverie/group/peer_turns.h"
+#include "reverie/learn/actor_messages.h"
+#include "reverie/learn/policy_channel.h"
+#include "reverie/learn/step_report.h"
+
+namespace reverie {
+namespace {
+
+// How often weights are published at most: actors act many steps with each.
+constexpr Duration kPublishInterval = std::chrono::milliseconds(10);
+// An actor that was not heard of for this long does not count, and gives up its place.
+constexpr Duration kSilence = std::chrono::seconds(2);
+// How long those that may not go on yet are waited for before others are read.
+constexpr Duration kHoldInterval = std::chrono::milliseconds(2);
+constexpr std::size_t kReportsMax = 4096;
+
+}  // namespace
+
+class ServedActors::Impl {
+ public:
+  Impl(Peer* peer, Trainer& trainer, std::unique_ptr<Weights> weights)
+      : turns_(peer),
+        trainer_(trainer),
+        weights_(std::move(weights)),
+        places_(trainer.outside_actors_max()) {}
+
+  Status check_fork() const { return fork_guard_.check("served actors"); }
+  Status start() {
+    REVERIE_RETURN_IF_ERROR(publish());
+    thread_ = std::thread([this] { run(); });
+    return {};
+  }
+
+  // On the peer's I/O thread, which must not wait: as an add to the table may, while it is saved.
+  void on_report(Request request) {
+    const PeerTurn peer(turns_);
+    if (!peer) return;
+    MutexLock lock(mutex_);
+    if (reports_.size() + waiting_.size() >= kReportsMax) {
+      const Status full = resource_exhausted("{} reports wait already", reports_.size());
+      return peer->fail(request.id, {full.code(), "", full.message(), ""});
+    }
+    reports_.push_back(std::move(request));
+    changed_.notify_all();
+  }
+
+  void on_withdrawn(InboundId request) {
+    MutexLock lock(mutex_);
+    std::erase(waiting_, request);  // a report that waits to be read is read all the same
+  }
+
+  Counts counts() const {
+    MutexLock lock(mutex_);
+    Counts counts{0, report_count_, published_};
+    const TimePoint now = Clock::system().now();
+    for (const Place& place : places_) {
+      counts.actors += place.is_taken && place.heard + kSilence >= now ? 1 : 0;
+    }
+    counts.actors = std::max(counts.actors, waiting_.size());
+    return counts;
+  }
+
+  void close() {
+    {
+      MutexLock lock(mutex_);
+      if (is_closed_) return;
+      is_closed_ = true;
+      changed_.notify_all();
+    }
+    if (thread_.joinable()) thread_.join();
+    weights_->close();
+    turns_.close();
+  }
+
+ private:
+  struct Place {
+    bool is_taken = false;
+    std::uint64_t actor = 0;
+    TimePoint heard{};
+  };
+  class CountedSink final : public StepSink {
+   public:
+    explicit CountedSink(std::shared_ptr<ReplayBuffer> replay) : replay_(std::move(replay)) {}
+    Status add(const StepArrays& step) override {
+      const Status status = replay_.add(step);
+      if (status.ok()) ++count_;
+      return status;
+    }
+    std::size_t count() const { return count_; }
+
+   private:
+    ReplaySink replay_;
+    std::size_t count_ = 0;
+  };
+
+  // What actors do next.
+  Payload order() const {
+    ActorOrder order;
+    const TrainProgress now = trainer_.progress();
+    order.steps = now.steps;
+    order.is_over = trainer_.has_all_steps();
+    const Weights::VersionPtr held = weights_->held();
+    order.policy = held ? held->version : 0;
+    return encode(order);
+  }
+
+  Status publish() {
+    const nn::PublishedParameters::Version newest = trainer_.newest_policy();
+    const Weights::VersionPtr held = weights_->held();
+    if (held && held->version >= newest.version) return {};
+    REVERIE_RETURN_IF_ERROR(publish_policy(*weights_, newest.version, *newest.parameters));
+    MutexLock lock(mutex_);
+    ++published_;
+    return {};
+  }
+
+  // Reads reports, publishes now and then, and answers those that had to wait.
+  void run() {
+    Clock& clock = Clock::system();
+    while (true) {
+      std::vector<Request> reports;
+      bool is_waited_for = false;
+      {
+        MutexLock lock(mutex_);
+        if (!is_closed_ && reports_.empty() && waiting_.empty()) {
+          (void)clock.wait_until(changed_, mutex_, clock.now() + kPublishInterval);
+        }
+        if (is_closed_) break;
+        reports.swap(reports_);
+        is_waited_for = !waiting_.empty();
+      }
+      for (const Request& report : reports) read(report);
+      // A version that cannot be published is followed by another.
+      if (const TimePoint now = clock.now(); now >= publish_at_) {
+        (void)publish();
+        publish_at_ = now + kPublishInterval;
+      }
+      if (!is_waited_for) continue;
+      // Others may be ahead, and have come meanwhile: so not for long.
+      if (trainer_.wait_to_collect(clock.now() + kHoldInterval)) answer_waiting();
+    }
+    answer_waiting();
+  }
+
+  // Puts steps into the table, and answers, now or once the actor may go on.
+  void read(const Request& request) {
+    const PeerTurn peer(turns_);
+    if (!peer) return;
+    const Status status = take_steps(request.message.payload);
+    if (!status.ok()) return peer->fail(request.id, {status.code(), "", status.message(), ""});
+    if (trainer_.may_collect()) return peer->answer(request.id, order());
+    MutexLock lock(mutex_);
+    waiting_.push_back(request.id);
+  }
+
+  Status take_steps(const Payload& payload) {
+    REVERIE_ASSIGN_OR_RETURN(const std::uint64_t actor, StepReport::actor_of(payload));
+    REVERIE_ASSIGN_OR_RETURN(const std::size_t place, place_of(actor));
+    CountedSink sink(trainer_.outside_replay(place));
+    const std::size_t env_count = trainer_.settings().envs_per_actor;
+    const Result<StepReport::Read> read =
+        StepReport::read(payload, trainer_.agent().spec(), env_count, sink);
+    // What is in the table counts, also of a report that broke off.
+    trainer_.collect(sink.count() * env_count, read.ok()
+                                                   ? std::span<const EpisodeRecord>(read->episodes)
+                                                   : std::span<const EpisodeRecord>());
+    return read.status();
+  }
+
+  // That of the actor, else one that is free, or whose actor was silent for longest.
+  Result<std::size_t> place_of(std::uint64_t actor) {
+    MutexLock lock(mutex_);
+    ++report_count_;
+    const TimePoint now = Clock::system().now();
+    std::size_t best = places_.size();
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      Place& place = places_[i];
+      if (place.is_taken && place.actor == actor) {
+        place.heard = now;
+        return i;
+      }
+      const bool is_free = !place.is_taken || place.heard + kSilence < now;
+      if (is_free && (best == places_.size() || place.heard < places_[best].heard)) best = i;
+    }
+    if (best == places_.size()) {
+      return resource_exhausted("the training has {} actors elsewhere, as many as it takes",
+                                places_.size());
+    }
+    places_[best] = {true, actor, now};
+    return best;
+  }
+
+  void answer_waiting() {
+    std::vector<InboundId> waiting;
+    {
+      MutexLock lock(mutex_);
+      waiting.swap(waiting_);
+    }
+    const PeerTurn peer(turns_);
+    if (!peer) return;
+    const Payload said = order();
+    for (const InboundId request : waiting) peer->answer(request, said);
+  }
+
+  const ForkGuard fork_guard_;
+  PeerTurns turns_;
+  Trainer& trainer_;
+  const std::unique_ptr<Weights> weights_;
+  std::thread thread_;
+  TimePoint publish_at_{};  // the thread's
+  mutable Mutex mutex_;
+  CondVar changed_;
+  bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
+  std::vector<Request> reports_ REVERIE_GUARDED_BY(mutex_);    // to be read
+  std::vector<InboundId> waiting_ REVERIE_GUARDED_BY(mutex_);  // until actors may go on
+  std::vector<Place> places_ REVERIE_GUARDED_BY(mutex_);
+  std::uint64_t report_count_ REVERIE_GUARDED_BY(mutex_) = 0;
+  std::uint64_t published_ REVERIE_GUARDED_BY(mutex_) = 0;
+};
+
+ServedActors::ServedActors(std::shared_ptr<Peer> peer, std::shared_ptr<Impl> impl)
+    : peer_(std::move(peer)), impl_(std::move(impl)) {}
+
+Result<std::unique_ptr<ServedActors>> ServedActors::open(std::shared_ptr<Peer> peer,
+                                                         Trainer& trainer) {
+  REVERIE_ASSIGN_OR_RETURN(std::unique_ptr<Weights> weights,
+                           Weights::make(peer, {std::string(kPolicyWeights), {}, true}));
+  auto impl = std::make_shared<Impl>(peer.get(), trainer, std::move(weights));
+  const std::string function(kActorReportFunction);
+  const std::weak_ptr<Impl> weak = impl;
+  REVERIE_RETURN_IF_ERROR(peer->define(function, [weak](Request request) {
+    if (const auto actors = weak.lock()) actors->on_report(std::move(request));
+  }));
+  peer->add_withdrawn([weak](InboundId request) {
+    if (const auto actors = weak.lock()) actors->on_withdrawn(request);
+  });
+  std::unique_ptr<ServedActors> served(new ServedActors(std::move(peer), impl));
+  REVERIE_RETURN_IF_ERROR(impl->start());
+  return served;
+}
+
+ServedActors::~ServedActors() {
+  close();
+}
+
+ServedActors::Counts ServedActors::counts() const {
+  return impl_->counts();
+}
+
+void ServedActors::close() {
+  if (!impl_->check_fork().ok()) return;
+  (void)peer_->undefine(std::string(kActorReportFunction));
+  impl_->close();
+}
+
+}  // namespace reverie

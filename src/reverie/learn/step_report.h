@@ -1,0 +1,61 @@
+// StepReport: what an actor in another process tells its training: its steps, and the episodes that
+// ended in them.
+//
+//     obs of step 0, 1, ... n      n steps and the observation after them; the last observation of
+//     actions, rewards, ends       an episode beside, since the next one's first is in its place
+//
+// What comes from outside is checked: an action that the environment does not have, or a number
+// that is not finite, would harm the learner.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "reverie/base/status.h"
+#include "reverie/learn/return_log.h"
+#include "reverie/learn/step_sink.h"
+#include "reverie/learn/transition_batch.h"
+#include "reverie/rpc/message.h"
+
+namespace reverie {
+
+class StepReport final : public StepSink {
+ public:
+  // Steps of one report; an actor sends it before that.
+  static constexpr std::size_t kStepsMax = 1024;
+  static constexpr std::size_t kEpisodesMax = std::size_t{1} << 16;
+
+  StepReport(const AgentSpec& spec, std::size_t env_count) : spec_(spec), env_count_(env_count) {}
+
+  // How many times each environment was stepped.
+  std::size_t count() const { return count_; }
+  // RESOURCE_EXHAUSTED beyond kStepsMax.
+  Status add(const StepArrays& step) override;
+  // As a message, and begins anew.
+  Payload take(std::uint64_t actor, std::span<const EpisodeRecord> episodes);
+
+  // The other end. DATA_LOSS for what is no report of such environments.
+  struct Read {
+    std::uint64_t actor = 0;
+    std::vector<EpisodeRecord> episodes;  // whose `step` is not told
+  };
+  static Result<std::uint64_t> actor_of(const Payload& payload);
+  // Hands each step to `sink`, whose error it gives.
+  static Result<Read> read(const Payload& payload, const AgentSpec& spec, std::size_t env_count,
+                           StepSink& sink);
+
+ private:
+  const AgentSpec spec_;
+  const std::size_t env_count_;
+  std::size_t count_ = 0;
+  std::vector<std::byte> actions_;
+  std::vector<float> obs_;        // of each step
+  std::vector<float> last_next_;  // of the last one
+  std::vector<float> finals_;     // of rows that ended an episode
+  std::vector<float> rewards_;
+  std::vector<std::uint8_t> ends_;  // 1: terminated, 2: truncated
+};
+
+}  // namespace reverie

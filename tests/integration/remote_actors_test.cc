@@ -1,0 +1,186 @@
+// Trainings whose actors are other peers: over real sockets, into a store of this process.
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "reverie/agents/algorithms.h"
+#include "reverie/env/native/classic_control.h"
+#include "reverie/learn/actor_messages.h"
+#include "reverie/learn/served_actors.h"
+#include "reverie/learn/step_report.h"
+#include "reverie/rpc/value_writer.h"
+
+namespace reverie {
+namespace {
+
+const NativeRegistry& registry() {
+  static const NativeRegistry* const instance = [] {
+    auto* const made = new NativeRegistry;
+    EXPECT_TRUE(add_classic_control(*made).ok());
+    return made;
+  }();
+  return *instance;
+}
+
+TimePoint in_time(double s) {
+  return Clock::system().now() + seconds(s);
+}
+
+Options settings(std::int64_t steps) {
+  return {{"seed", std::int64_t{7}},           {"steps", steps},
+          {"warmup_steps", std::int64_t{200}}, {"hidden", std::string("16")},
+          {"batch_size", std::int64_t{16}},    {"lead_steps", std::int64_t{128}}};
+}
+
+TrainPlan plan(std::int64_t steps) {
+  auto made = plan_training(registry(), "dqn", "CartPole-v1", {}, settings(steps));
+  EXPECT_TRUE(made.ok()) << made.status().to_string();
+  return std::move(*made);
+}
+
+std::shared_ptr<Peer> peer_named(const std::string& name) {
+  Peer::Options options;
+  options.name = name;
+  auto peer = Peer::make(options);
+  EXPECT_TRUE(peer.ok());
+  return std::move(*peer);
+}
+
+class RemoteActorsTest : public ::testing::Test {
+ protected:
+  void train(std::int64_t steps) {
+    steps_ = steps;
+    TrainPlan made = plan(steps);
+    trainer_ = open_served_training(std::move(made)).value();
+    const auto address = learner_->listen("127.0.0.1:0");
+    ASSERT_TRUE(address.ok());
+    address_ = *address;
+    served_ = ServedActors::open(learner_, *trainer_).value();
+    ASSERT_TRUE(trainer_->start().ok());
+  }
+
+  std::unique_ptr<RemoteActor> actor(std::uint64_t number) {
+    auto peer = peer_named("actor-" + std::to_string(number));
+    EXPECT_TRUE(peer->connect(address_).ok());
+    auto made = open_remote_actor(plan(steps_), std::move(peer), "learner", number);
+    EXPECT_TRUE(made.ok()) << made.status().to_string();
+    return std::move(*made);
+  }
+
+  std::int64_t steps_ = 0;
+  std::shared_ptr<Peer> learner_ = peer_named("learner");
+  std::string address_;
+  std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<ServedActors> served_;
+};
+
+TEST_F(RemoteActorsTest, TrainThoughOneIsLostAndOneJoinsLate) {
+  train(20'000);
+  auto first = actor(0);
+  auto stays = actor(1);
+  // One that goes after some 500 steps, as if it had died: it reports no more.
+  while (first->counts().steps < 500) {
+    ASSERT_FALSE(first->run(in_time(0.005)).value()) << trainer_->status().to_string();
+  }
+  first.reset();
+  while (stays->counts().steps < 2'000) ASSERT_FALSE(stays->run(in_time(0.005)).value());
+  auto late = actor(2);
+  bool is_over = false;
+  while (!is_over) {
+    for (RemoteActor* one : {stays.get(), late.get()}) {
+      const Result<bool> end = one->run(in_time(0.005));
+      ASSERT_TRUE(end.ok()) << end.status().to_string();
+      is_over = *end;
+    }
+  }
+  EXPECT_TRUE(stays->run(in_time(30)).value());
+  EXPECT_GT(stays->counts().policies, 2u);
+  EXPECT_GT(late->counts().steps, 1'000u);
+  ASSERT_TRUE(trainer_->wait(in_time(30)));
+  ASSERT_TRUE(trainer_->status().ok()) << trainer_->status().to_string();
+  const TrainProgress progress = trainer_->progress();
+  EXPECT_EQ(progress.end, TrainEnd::kAllSteps);
+  EXPECT_GE(progress.steps, 20'000u);
+  EXPECT_EQ(progress.batches, progress.batch_count);
+  EXPECT_GT(progress.episodes, 10u);
+  EXPECT_GT(served_->counts().published, 3u);
+}
+
+TEST_F(RemoteActorsTest, WaitForTheLearnersAndAreFreedWhenTheTrainingStops) {
+  train(1'000'000);
+  auto one = actor(0);
+  ASSERT_FALSE(one->run(in_time(0.3)).value());
+  // Held near one batch a step, and not further ahead than lead_steps and a report.
+  const TrainProgress progress = trainer_->progress();
+  EXPECT_LE(progress.steps, progress.batches + 200 + 128 + 64 + 64);
+  EXPECT_EQ(served_->counts().actors, 1u);
+  trainer_->stop();
+  EXPECT_TRUE(one->run(in_time(30)).value());
+}
+
+TEST_F(RemoteActorsTest, TellThatTheLearnerHasGone) {
+  train(1'000'000);
+  auto one = actor(0);
+  ASSERT_FALSE(one->run(in_time(0.05)).value());
+  served_.reset();
+  learner_->close();
+  Result<bool> end = false;
+  while (end.ok() && !*end) end = one->run(in_time(5));
+  EXPECT_FALSE(end.ok());
+}
+
+// What an actor of one environment with two numbers and two actions reports of one step.
+Payload report_of(float obs, std::int64_t action, float reward, bool is_over) {
+  AgentSpec spec;
+  spec.obs_width = 4;
+  spec.action_count = 2;
+  const std::vector<float> now(4, obs);
+  const std::vector<float> next(4, 1.0f);
+  const std::int64_t obs_shape[] = {1, 4};
+  const std::int64_t action_shape[] = {1};
+  const TensorView obs_view{DType::kFloat32, obs_shape, std::as_bytes(std::span(now))};
+  const TensorView next_view{DType::kFloat32, obs_shape, std::as_bytes(std::span(next))};
+  const TensorView action_view{DType::kInt64, action_shape, std::as_bytes(std::span(&action, 1))};
+  const std::uint8_t terminated = is_over ? 1 : 0;
+  const std::uint8_t truncated = 0;
+  StepArrays step;
+  step.obs = {&obs_view, 1};
+  step.action = {&action_view, 1};
+  step.next_obs = {&next_view, 1};
+  step.reward = {&reward, 1};
+  step.terminated = {&terminated, 1};
+  step.truncated = {&truncated, 1};
+  StepReport report(spec, 1);
+  EXPECT_TRUE(report.add(step).ok());
+  return report.take(9, {});
+}
+
+TEST_F(RemoteActorsTest, RubbishInAReportIsRefusedAndNothingElse) {
+  train(1'000'000);
+  auto peer = peer_named("stranger");
+  ASSERT_TRUE(peer->connect(address_).ok());
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  Payload text;
+  ValueWriter(text).text("hello");
+  Payload cut = report_of(1, 1, 1, true);
+  cut.bulk.front().bytes = cut.bulk.front().bytes.first(cut.bulk.front().bytes.size() - 1);
+  for (const Payload& bad : {text, cut, report_of(kNan, 1, 1, false), report_of(1, 2, 1, false),
+                             report_of(1, -1, 1, false), report_of(1, 1, kNan, true)}) {
+    const CallResult result =
+        peer->sync("learner", std::string(kActorReportFunction), bad, {in_time(10), false});
+    EXPECT_EQ(result.kind, CallResult::Kind::kRemoteError);
+    EXPECT_EQ(result.status.code(), StatusCode::kDataLoss) << result.status.to_string();
+  }
+  EXPECT_EQ(trainer_->progress().steps, 0u);
+  const CallResult good = peer->sync("learner", std::string(kActorReportFunction),
+                                     report_of(1, 1, 1, true), {in_time(10), false});
+  EXPECT_EQ(good.kind, CallResult::Kind::kAnswer) << good.status.to_string();
+  EXPECT_EQ(trainer_->progress().steps, 1u);
+}
+
+}  // namespace
+}  // namespace reverie
