@@ -549,6 +549,12 @@ VALID = {
     "TrainResult.save.folder": lambda _: tempfile.mkdtemp(),
     "evaluate.folder": lambda _: trained_folder(),
     "Trainer.save.path": lambda _: tempfile.mkdtemp(),
+    "Trainer.listen": None,
+    "Trainer.token": None,
+    "act.address": "127.0.0.1:1",  # where no training is
+    "act.token": None,
+    "act.env_backend": None,
+    "patience_s": 0.0,
     "Loop.save.path": lambda _: tempfile.mkdtemp(),
     "Loop.load.path": "/nowhere/at/all",
     # Networks and learning rules.
@@ -1008,6 +1014,7 @@ LEFT_OUT = {
     ("evaluate", "folder"),  # FileNotFoundError, as documented
     ("TrainResult.save", "folder"),  # any text is a folder, which is then written
     ("Trainer.save", "path"),
+    ("act", "patience_s"),  # a large one is right, and waits so long
     ("Trainer.wait", "timeout_s"),  # None is right: another thread may start the training
     ("Loop.save", "path"),
     ("Mlp.save", "path"),

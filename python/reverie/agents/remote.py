@@ -17,10 +17,11 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reverie import _checks, _reverie
-from reverie.agents.envs import env_source, raised_by
+from reverie.agents.envs import BACKENDS, env_source, raised_by
 from reverie.errors import (
     CancelledError,
     DeadlineExceededError,
+    InvalidArgumentError,
     NotFoundError,
     ReverieError,
     UnavailableError,
@@ -76,7 +77,10 @@ class Door:
                 "settings": trainer.settings.options(),
             }
             self._rpc.define(_JOIN, lambda: {**described, "number": next(numbers)})
-            self.address = self._rpc.listen(self._listen)
+            try:
+                self.address = self._rpc.listen(self._listen)
+            except InvalidArgumentError as error:
+                raise InvalidArgumentError(f"listen: {error}") from None
         except BaseException:
             self.close(trainer)
             raise
@@ -85,6 +89,22 @@ class Door:
         """Actors are told that it is over. Idempotent."""
         trainer._native.end_serving()
         self._rpc.close()
+
+
+def door_of(
+    listen: str | None, *, token: str | None, tls: PeerTls | None, insecure: bool
+) -> Door | None:
+    """The door that these arguments ask for; None for none."""
+    _checks.flag("insecure", insecure)
+    if listen is not None:
+        return Door(listen, token=token, tls=tls, insecure=insecure)
+    given = {"token": token, "tls": tls, "insecure": insecure or None}
+    for name, value in given.items():
+        if value is not None:
+            raise InvalidArgumentError(
+                f"{name} is {_checks.shown(value)} without listen; say where actors join"
+            )
+    return None
 
 
 def act(
@@ -113,6 +133,8 @@ def act(
     """
     address = _checks.text("address", address, "127.0.0.1:4432")
     patience_s = _checks.number("patience_s", patience_s, 0.0)
+    if env_backend is not None:
+        _checks.choice("env_backend", env_backend, BACKENDS)
     done = Acted(0, 0, 0, 0)
     join_s = min(_JOIN_S, max(_JOIN_LEAST_S, patience_s))
     until = time.monotonic() + patience_s

@@ -14,7 +14,7 @@ from reverie import _checks, _reverie
 from reverie._options import OptionValue, checked_seed
 from reverie._process_bound import ProcessBound
 from reverie.agents.envs import env_source, raised_by
-from reverie.agents.remote import Door
+from reverie.agents.remote import door_of
 from reverie.agents.settings import TrainSettings, checked_algorithm, checked_settings
 from reverie.errors import (
     FailedPreconditionError,
@@ -148,9 +148,7 @@ class Trainer(ProcessBound):
         checkpoint = "" if resume is None else _checks.path("resume", resume)
         settings = checked_settings(settings)
         checked_seed(settings.seed)
-        self._door = (
-            None if listen is None else Door(listen, token=token, tls=tls, insecure=insecure)
-        )
+        self._door = door_of(listen, token=token, tls=tls, insecure=insecure)
         options, source = env_source(
             env,
             env_options,
@@ -181,7 +179,12 @@ class Trainer(ProcessBound):
         self.env_timeout_s = env_timeout_s
         self.settings = TrainSettings.from_options(self._native.settings())
         if self._door is not None:
-            self._door.open(self)
+            try:
+                self._door.open(self)
+            except BaseException:
+                if source is not None:
+                    source.close()
+                raise
         _running.add(self)
 
     @property
