@@ -1,0 +1,225 @@
+"""What a member does wrong is told to it, and harms no other: and programs that stand still."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import reverie
+from eventually import eventually
+from reverie import errors
+
+DEADLINE_S = 30.0
+
+_DEBUGGED = """
+import sys
+import numpy as np
+import reverie
+
+rpc = reverie.Rpc("debugged")
+rpc.connect(sys.argv[1])
+group = reverie.Group(rpc, "g")
+group.wait(2)
+print("in", flush=True)
+breakpoint()
+print("sum", group.all_reduce("sum", np.ones(1000)).result()[0], flush=True)
+group.leave()
+"""
+
+
+@pytest.fixture
+def member():
+    """Makes members of the group g, all of one broker."""
+    with contextlib.ExitStack() as stack:
+        broker = stack.enter_context(reverie.Broker())
+        address = broker.listen()
+
+        def made(name, **options):
+            rpc = stack.enter_context(reverie.Rpc(name))
+            rpc.connect(address)
+            return stack.enter_context(reverie.Group(rpc, "g", **options))
+
+        made.address = address
+        yield made
+
+
+@pytest.mark.parametrize("stands_s", [4.0, pytest.param(60.0, marks=pytest.mark.full)])
+def test_a_program_in_a_debugger_stays_a_member_and_is_named(member, stands_s):
+    group = member("here")
+    process = subprocess.Popen(
+        [sys.executable, "-c", _DEBUGGED, member.address],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONBREAKPOINT": "pdb.set_trace"},
+    )
+    try:
+        assert process.stdout.readline() == "in\n"
+        group.wait(2)
+        epoch = group.epoch
+        round_ = group.all_reduce("sum", np.ones(1000))
+        begin = time.monotonic()
+        eventually(lambda: "'debugged', which has not begun it" in group.why_waiting())
+        assert not round_.wait(stands_s - (time.monotonic() - begin))
+        assert "'debugged'" in group.why_waiting()
+        assert group.epoch == epoch
+        process.stdin.write("continue\n")
+        process.stdin.flush()
+        assert round_.result(DEADLINE_S)[0] == 2.0
+        assert "sum 2.0" in process.communicate(timeout=DEADLINE_S)[0]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_groups_of_one_name_under_two_brokers_do_not_mix():
+    with contextlib.ExitStack() as stack:
+        addresses = []
+        for name in ("b1", "b2"):
+            rpc = stack.enter_context(reverie.Rpc(name))
+            addresses.append(stack.enter_context(reverie.Broker(rpc)).listen())
+        groups = {}
+        for name, broker in (("a", "b1"), ("b", "b1"), ("c", "b2")):
+            rpc = stack.enter_context(reverie.Rpc(name))
+            for address in addresses:  # all of them meet
+                rpc.connect(address)
+            groups[name] = stack.enter_context(reverie.Group(rpc, "g", broker=broker))
+        assert groups["a"].wait(2) == groups["b"].wait(2) == ["a", "b"]
+        assert groups["c"].wait(1) == ["c"]
+        # One peer is in one of them.
+        with pytest.raises(errors.AlreadyExistsError, match="member of group 'g'"):
+            reverie.Group(groups["c"].rpc, "g", broker="b1")
+        alone = groups["c"].all_reduce("sum", 5).result(DEADLINE_S)
+        both = [groups[name].all_reduce("sum", 1) for name in ("a", "b")]
+        assert alone == 5
+        assert [one.result(DEADLINE_S) for one in both] == [2, 2]
+        groups["c"].leave()
+        groups["c"] = stack.enter_context(reverie.Group(groups["c"].rpc, "g", broker="b1"))
+        assert groups["c"].wait(3) == ["a", "b", "c"]
+
+
+def test_a_name_is_reduced_again_with_other_data_by_all_or_by_none(member):
+    groups = [member(name) for name in ("a", "b")]
+    for group in groups:
+        group.wait(2)
+    for size in (3, 5):  # in one epoch, in turns of their own
+        rounds = [group.all_reduce("sum", np.ones(size)) for group in groups]
+        assert [len(one.result(DEADLINE_S)) for one in rounds] == [size] * 2
+    rounds = [groups[0].all_reduce("sum", np.ones(3)), groups[1].all_reduce("sum", np.ones(4))]
+    for one in rounds:
+        with pytest.raises(errors.InvalidArgumentError, match="float64"):
+            one.result(DEADLINE_S)
+    rounds = [group.all_reduce("sum", np.ones(3)) for group in groups]
+    assert [one.result(DEADLINE_S)[0] for one in rounds] == [2.0] * 2
+
+
+def test_a_closed_peer_joins_no_group_and_a_closed_group_no_round(member):
+    group, other = member("a"), member("b")
+    group.wait(2)
+    group.leave()
+    with pytest.raises(errors.ReverieError):
+        group.all_reduce("sum", 1)
+    with reverie.Rpc("gone") as rpc:
+        rpc.connect(member.address)
+    with pytest.raises((errors.FailedPreconditionError, errors.CancelledError)):
+        reverie.Group(rpc, "g")
+    eventually(lambda: other.members == ["b"])
+    assert other.all_reduce("sum", 7).result(DEADLINE_S) == 7
+
+
+def _train(accumulators, gradients, steps):
+    """Turns both loops until each has taken so many steps; what each summed."""
+    taken = [[] for _ in accumulators]
+
+    def turn():
+        for i, it in enumerate(accumulators):
+            it.update()
+            if it.wants_state():
+                it.set_state(None)
+            if it.has_new_state():
+                it.state()
+            if it.has_gradients():
+                taken[i].append(it.gradients()[0].copy())
+                for parameter, gradient in zip(it.parameters(), it.gradients(), strict=True):
+                    parameter -= gradient
+                it.zero_gradients()
+            elif it.wants_gradients() and len(taken[i]) < steps:
+                gradient = gradients(i)
+                if gradient is not None:
+                    it.reduce_gradients(1, [gradient])
+        return all(len(one) >= steps for one in taken)
+
+    eventually(turn, 120.0)
+    return taken
+
+
+@pytest.fixture
+def pair(member):
+    with contextlib.ExitStack() as stack:
+
+        def made(**options):
+            groups = [member(name) for name in ("a", "b")]
+            for group in groups:
+                group.wait(2)
+            return [
+                stack.enter_context(
+                    reverie.Accumulator("model", [np.zeros(1000, np.float32)], (), group, **options)
+                )
+                for group in groups
+            ]
+
+        yield made
+
+
+def test_no_number_is_passed_on_or_refused_by_who_has_it(pair):
+    it, other = pair()
+    bad = np.full(1000, np.nan, np.float32)
+    sums = _train([it, other], lambda i: bad if i == 0 else np.ones(1000, np.float32), 3)
+    assert np.isnan(np.stack(sums[0])).any()
+    it.close()
+    other.close()
+
+
+def test_no_number_is_refused_where_that_was_asked_for(pair):
+    it, other = pair(finite=True)
+    bad = np.full(1000, np.inf, np.float32)
+    refused = []
+
+    def gradients(i):
+        if i == 1:
+            return np.ones(1000, np.float32)
+        try:
+            it.reduce_gradients(1, [bad])
+        except errors.InvalidArgumentError as error:
+            refused.append(str(error))
+        return None
+
+    sums = _train([it, other], gradients, 3)
+    assert "gradients[0] holds values that are not finite, on 'a'" in refused[0]
+    assert all(np.isfinite(one).all() for both in sums for one in both)
+
+
+def test_a_version_that_goes_back_is_refused(pair):
+    it, other = pair()
+    _train([it, other], lambda _: np.ones(1000, np.float32), 2)
+    with pytest.raises(errors.InvalidArgumentError, match="versions rise"):
+        it.set_model_version(0)
+    _train([it, other], lambda _: np.ones(1000, np.float32), 1)
+
+
+@pytest.mark.parametrize("rounds", [300, pytest.param(10_000, marks=pytest.mark.full)])
+def test_members_do_not_drift(pair, rounds):
+    its = pair()
+    draws = [np.random.default_rng(seed) for seed in (1, 2)]
+    _train(its, lambda i: draws[i].standard_normal(1000, np.float32), rounds)
+    versions = {it.model_version() for it in its}
+    while len(versions) > 1:  # who is a step behind takes it
+        _train(its, lambda _: None, 0)
+        for it in its:
+            it.update()
+        versions = {it.model_version() for it in its}
+    assert its[0].parameters()[0].tobytes() == its[1].parameters()[0].tobytes()
