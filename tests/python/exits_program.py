@@ -542,6 +542,19 @@ for _name in ("policy", "best_policy"):
     simple(
         f"Trainer.{_name}", lambda _w, name=_name: with_new(trainer, lambda t: getattr(t, name)())
     )
+simple(
+    "Trainer.actors_elsewhere", lambda _w: with_new(trainer, lambda made: made.actors_elsewhere())
+)
+simple("Trainer.address", lambda _w: with_new(trainer, lambda made: made.address))
+
+
+@case("act")
+def _(_w):
+    made = reverie.agents.Trainer("dqn", "CartPole-v1", ENDLESS, listen="127.0.0.1:0")
+    made.start()
+    return lambda: reverie.agents.act(made.address)
+
+
 simple("Loop.idle_share", lambda _w: with_new(loop, lambda made: made.idle_share()))
 
 

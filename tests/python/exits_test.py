@@ -51,7 +51,15 @@ PLAIN = {
     *("ClientTls", "DeadlineExceededError", "ReplaySample", "ReverbError", "ReverieError"),
     *("SampleInfo", "PeerTls", "ServerLimits", "ServerTls", "Table", "TableInfo", "TensorSpec"),
     *("Condition", "ConditionBuilder", "ConditionProto", "Config", "PatternNode", "Priority"),
-    *("ReferenceNode", "ModuleType", "TrainSettings", "Hindsight", "External", "ExternalRows"),
+    *(
+        "ReferenceNode",
+        "ModuleType",
+        "TrainSettings",
+        "Hindsight",
+        "External",
+        "ExternalRows",
+        "Acted",
+    ),
     *("CoreTuning", "Episode", "Learner", "Policy", "TrainProgress", "RpcError"),
     *("DefaultCheckpointer", "TempDirCheckpointer"),
 }
@@ -201,7 +209,7 @@ def check(door, how, names=()):
 
 # Programs of their own, by the first word of a case: trainings would keep the others from starting.
 PARTS = {
-    "trainings": re.compile(r"Trainer|Loop|TrainResult|tune_cores|evaluate"),
+    "trainings": re.compile(r"Trainer|Loop|TrainResult|tune_cores|evaluate|act$"),
     "peers": re.compile(
         r"Round|Stream|Inbox|Queue|DeferredReturn|Mlp|Adam|GymVectorEnv|convert"
         r"|moolib\.(Rpc|Future|AllReduce|Group|Broker|Accumulator)"
