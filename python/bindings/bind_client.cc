@@ -18,6 +18,7 @@
 #include "python/bindings/nest.h"
 #include "python/bindings/table_info.h"
 #include "python/bindings/values.h"
+#include "reverie/adapters/peer/peer_store_client.h"
 #include "reverie/adapters/reverb/reverb_client.h"
 #include "reverie/base/format.h"
 #include "reverie/checkpoint/checkpoint_worker.h"
@@ -332,7 +333,9 @@ nb::list info(const ClientHandle& self, nb::handle timeout_s) {
 std::string checkpoint(const ClientHandle& self, nb::bytes payload, nb::handle timeout_s) {
   unwrap(self.check());
   auto* const remote = dynamic_cast<ReverbClient*>(self.service().get());
-  if (remote != nullptr && payload.size() > 0) {
+  auto* const peer = dynamic_cast<PeerStoreClient*>(self.service().get());
+  const bool is_far = remote != nullptr || peer != nullptr;
+  if (is_far && payload.size() > 0) {
     raise(unimplemented(
         "a payload does not travel to a server; give it where the store is: Server.checkpoint"));
   }
@@ -341,10 +344,11 @@ std::string checkpoint(const ClientHandle& self, nb::bytes payload, nb::handle t
   const WaitOptions wait = time.limit(waiting.options());
   const std::span<const std::byte> bytes(static_cast<const std::byte*>(payload.data()),
                                          payload.size());
-  if (remote == nullptr && !self.local()) {
+  if (!is_far && !self.local()) {
     raise(unimplemented("this client has several services; have each write its checkpoint"));
   }
   Result<std::string> path = without_gil([&] {
+    if (peer != nullptr) return peer->checkpoint_and_wait(wait);
     return remote != nullptr
                ? remote->checkpoint_and_wait(wait.interrupted)
                : checkpoint::checkpoint_and_wait(*self.local(), bytes, wait.interrupted);

@@ -20,6 +20,8 @@
 #include "python/bindings/convert.h"
 #include "python/bindings/registry.h"
 #include "python/bindings/table_info.h"
+#include "reverie/adapters/peer/link_loops.h"
+#include "reverie/adapters/peer/peer_store_client.h"
 #include "reverie/adapters/reverb/reverb_client.h"
 #include "reverie/base/fork.h"
 #include "reverie/net/address.h"
@@ -41,6 +43,17 @@ IoThreads& client_threads() {
     threads = new IoThreads(kClientThreads);
   }
   return *threads;
+}
+
+// The same threads, which also look into the memory that clients share with their servers.
+LinkLoops& client_loops() {
+  static std::uint32_t generation = 0;
+  static LinkLoops* loops = nullptr;
+  if (loops == nullptr || generation != fork_generation()) {
+    generation = fork_generation();
+    loops = new LinkLoops(client_threads());
+  }
+  return *loops;
 }
 
 class PyServer {
@@ -79,11 +92,13 @@ class PyServer {
   std::map<std::string, std::uint64_t> figures() const {
     const ReverbFigures figures = server_->figures();
     const GrpcServerFigures door = without_gil([&] { return server_->connections(); });
-    return {{"inserts", figures.inserts},
-            {"samples", figures.samples},
-            {"unsent_samples", figures.unsent_samples},
-            {"undone_samples", figures.undone_samples},
-            {"connections", door.connection_count},
+    const PeerStoreFigures peers = server_->peers();
+    return {{"inserts", figures.inserts + peers.inserts},
+            {"samples", figures.samples + peers.samples},
+            {"unsent_samples", figures.unsent_samples + peers.unsent_samples},
+            {"undone_samples", figures.undone_samples + peers.undone_samples},
+            {"connections", door.connection_count + peers.connections},
+            {"peer_connections", peers.connections},
             {"calls", door.call_count},
             {"held_bytes", door.held_bytes},
             {"bytes_received", door.bytes_received},
@@ -220,7 +235,7 @@ Result<std::shared_ptr<ReplayService>> open_shards(const std::vector<std::string
 
 ClientHandle connect(const std::vector<std::string>& addresses, std::string token, nb::handle tls,
                      nb::handle retry_timeout_s, bool is_sharded, const std::string& sampling,
-                     nb::handle seed, bool raises_corrupt) {
+                     nb::handle seed, bool raises_corrupt, const std::string& protocol) {
   const OnCorrupt on_corrupt = on_corrupt_of(raises_corrupt);
   std::optional<std::uint64_t> given_seed;
   if (!seed.is_none()) given_seed = integer_argument<std::uint64_t>("seed", seed, 0);
@@ -241,6 +256,13 @@ ClientHandle connect(const std::vector<std::string>& addresses, std::string toke
   }
   if (sampling != "even" && sampling != "mass") {
     raise(invalid_argument("sampling is '{}'; it must be 'even' or 'mass'", sampling));
+  }
+  if (protocol == "peer") {
+    PeerStoreOptions peer;
+    peer.token = std::move(options.grpc.token);
+    peer.retry_time = options.retry_time;
+    auto client = unwrap(PeerStoreClient::open(client_loops(), addresses.at(0), std::move(peer)));
+    return ClientHandle(released_without_gil(std::move(client)), nullptr, on_corrupt, given_seed);
   }
   if (!is_sharded) {
     auto client = unwrap(ReverbClient::open(client_threads(), addresses.at(0), std::move(options)));
@@ -302,10 +324,11 @@ void bind_server(nb::module_& m) {
         "Raises what ``Server`` would, except where a port is in use; listens nowhere.");
   m.def("connect", &connect, "addresses"_a, "token"_a, "tls"_a.none(), "retry_timeout_s"_a.none(),
         "sharded"_a, "sampling"_a, "seed"_a.none(), "raises_corrupt"_a = false,
+        "protocol"_a = "grpc",
         nb::sig("def connect(addresses: list[str], token: str, "
                 "tls: tuple[str, str, str, str] | None, retry_timeout_s: float | None, "
                 "sharded: bool, sampling: str, seed: int | None, "
-                "raises_corrupt: bool = False) -> Client"),
+                "raises_corrupt: bool = False, protocol: str = 'grpc') -> Client"),
         "A client of the server at an address, or of a store whose shards are at several; connects "
         "when it is first used.");
   m.def("shard_states", &shard_states, "client"_a,

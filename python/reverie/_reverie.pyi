@@ -627,7 +627,7 @@ def check_server(tables: list[dict[str, Any]], max_bytes: int | None, memory: tu
     Raises what ``Server`` would, except where a port is in use; listens nowhere.
     """
 
-def connect(addresses: list[str], token: str, tls: tuple[str, str, str, str] | None, retry_timeout_s: float | None, sharded: bool, sampling: str, seed: int | None, raises_corrupt: bool = False) -> Client:
+def connect(addresses: list[str], token: str, tls: tuple[str, str, str, str] | None, retry_timeout_s: float | None, sharded: bool, sampling: str, seed: int | None, raises_corrupt: bool = False, protocol: str = 'grpc') -> Client:
     """
     A client of the server at an address, or of a store whose shards are at several; connects when it is first used.
     """

@@ -85,6 +85,8 @@ class Client:
             for what is missing, which ``on_corrupt`` then decides about; after any other exception
             the call raises ``FailedPreconditionError`` and the item stays. None reads no files,
             whatever items say.
+        protocol: ``"grpc"`` reaches every server; ``"peer"`` is faster and for a server of
+            Reverie's on this machine.
 
     Raises:
         InvalidArgumentError: an address is malformed or is given twice, ``tls`` holds no
@@ -105,6 +107,7 @@ class Client:
         seed: int | None = None,
         on_corrupt: OnCorrupt = "remove",
         files: Files | None = None,
+        protocol: Literal["grpc", "peer"] = "grpc",
     ) -> None:
         is_one = isinstance(server_address, str)
         addresses = _addresses(server_address)
@@ -123,6 +126,12 @@ class Client:
             raise InvalidArgumentError(
                 f"seed is {seed} with shards, which do not number their clients; leave it out"
             )
+        _checks.choice("protocol", protocol, ("grpc", "peer"))
+        if protocol == "peer" and (each_address or not is_one or tls is not None):
+            raise InvalidArgumentError(
+                "protocol is 'peer' with tls or several addresses; it is for one server on this "
+                "machine: use 'grpc'"
+            )
         options = None if tls is None else tls._options()
         self._native = _reverie.connect(
             addresses,
@@ -133,6 +142,7 @@ class Client:
             sampling,
             checked_seed(seed),
             raises_on_corrupt(on_corrupt),
+            protocol,
         )
         self._native.set_files(native_files(files))
         self._codec = "auto"
@@ -150,6 +160,7 @@ class Client:
                 "seed": seed,
                 "on_corrupt": on_corrupt,
                 "files": files,
+                "protocol": protocol,
             },
         )
 

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "reverie/adapters/peer/link_loops.h"
+#include "reverie/adapters/peer/peer_store_client.h"
 #include "reverie/adapters/reverb/reverb_client.h"
 #include "reverie/checkpoint/checkpointer.h"
 #include "reverie/replay/local_service.h"
@@ -30,6 +32,23 @@ struct Served {
     served->client = ReverbClient::open(served->io_threads, served->server->addresses().front(),
                                         std::move(options))
                          .value();
+    ReplayService* const service = served->client.get();
+    return {std::move(served), service};
+  }
+};
+
+// A server, and a client of it over our own protocol.
+struct PeerServed {
+  IoThreads io_threads{1};
+  LinkLoops loops{io_threads};
+  std::unique_ptr<Server> server;
+  std::shared_ptr<PeerStoreClient> client;
+
+  static std::shared_ptr<ReplayService> open(std::vector<TableOptions> tables) {
+    auto served = std::make_shared<PeerServed>();
+    served->server = Server::open(std::move(tables), {}).value();
+    served->client =
+        PeerStoreClient::open(served->loops, served->server->addresses().front()).value();
     ReplayService* const service = served->client.get();
     return {std::move(served), service};
   }
@@ -123,7 +142,17 @@ INSTANTIATE_TEST_SUITE_P(Reverb, ReplayServiceSuite,
                              },
                              kReverbLacks, /*is_far=*/true}));
 
-// The same without what we add to it: as a client of dm-reverb is served.
+// Our own protocol. How long a request waits is said by the server's clock, not the test's.
+INSTANTIATE_TEST_SUITE_P(Peer, ReplayServiceSuite,
+                         ::testing::Values(ServiceKind{
+                             "Peer",
+                             [](std::vector<TableOptions> tables, Clock&) {
+                               return PeerServed::open(std::move(tables));
+                             },
+                             {Lack::kReasons},
+                             /*is_far=*/true}));
+
+// Reverb's protocol without what we add to it: as a client of dm-reverb is served.
 INSTANTIATE_TEST_SUITE_P(ReverbEntries, ReplayServiceSuite,
                          ::testing::Values(ServiceKind{
                              "ReverbEntries",

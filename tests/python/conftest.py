@@ -29,6 +29,21 @@ def pytest_addoption(parser):
         help="what ran before (tools/test.py): it is reported too, so that one summary counts all",
     )
 
+    parser.addoption(
+        "--protocol",
+        default="",
+        help="what clients speak that name no protocol: the served tests run with each",
+    )
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _protocol(request):
+    protocol = request.config.getoption("--protocol")
+    if protocol:
+        import reverie
+
+        reverie.Client.__init__.__kwdefaults__["protocol"] = protocol
+
 
 def pytest_ignore_collect(collection_path, config):
     if collection_path.name == "native_test.py" and not config.getoption("--results"):

@@ -456,6 +456,7 @@ VALID = {
     "reward_clip": None,
     "sampler": reverie.selectors.Uniform(),
     "samples_per_insert": 1.0,
+    "protocol": "grpc",
     "sampling": "even",
     "seed": 1,
     "seeds": None,

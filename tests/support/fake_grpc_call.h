@@ -12,10 +12,11 @@
 
 #include "reverie/base/mutex.h"
 #include "reverie/grpc/grpc_server.h"
+#include "reverie/native_wire/insert_session.h"
 
 namespace reverie {
 
-class FakeServerCall final : public GrpcServerCall {
+class FakeServerCall final : public GrpcServerCall, public InsertCall {
  public:
   explicit FakeServerCall(bool is_peer_local = true, GrpcMetadata metadata = {}) {
     info_.is_peer_local = is_peer_local;

@@ -102,11 +102,17 @@ bool InFlight::wait_for(std::size_t max_queued, TimePoint until) {
   return queued() <= max_queued || has_news();
 }
 
-Status InFlight::wait(std::size_t max_queued, TimePoint deadline, const WaitOptions& options) {
+Status InFlight::wait(ReplayService& service, std::size_t max_queued, TimePoint deadline,
+                      const WaitOptions& options) {
   const auto is_done = [&] { return queued() <= max_queued || has_news(); };
   if (is_done()) return {};
   const WaitScope scope(options);
-  if (queued() <= max_queued + kLookItemsMax && spinner_.look(Clock::system(), is_done)) return {};
+  const std::optional<bool> looked = service.look(is_done);
+  if (looked && *looked) return {};
+  if (!looked && queued() <= max_queued + kLookItemsMax &&
+      spinner_.look(Clock::system(), is_done)) {
+    return {};
+  }
   const TimePoint begin = clock_.now();
   double next_notice_s = kFirstNoticeS;
   while (!wait_for(max_queued, std::min(deadline, clock_.now() + kInterruptInterval))) {

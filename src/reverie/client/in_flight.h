@@ -35,7 +35,8 @@ class InFlight final : public RefCounted<InFlight> {
   std::size_t queued() const { return queued_.load(std::memory_order_acquire); }
   // Waits until at most `max_queued` are queued, or there are news. DEADLINE_EXCEEDED says how many
   // are; CANCELLED when interrupted.
-  Status wait(std::size_t max_queued, TimePoint deadline, const WaitOptions& options);
+  Status wait(ReplayService& service, std::size_t max_queued, TimePoint deadline,
+              const WaitOptions& options);
 
   // Whether there is something to report: items were lost, or close() was called.
   bool has_news() const { return has_news_.load(std::memory_order_acquire); }

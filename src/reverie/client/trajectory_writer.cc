@@ -120,7 +120,8 @@ Status TrajectoryWriter::State::create_item(const NewItem& item, TimePoint deadl
     }
   }
   if (pending_items() >= options_.max_in_flight_items) {
-    REVERIE_RETURN_IF_ERROR(in_flight_->wait(options_.max_in_flight_items - 1, deadline, wait));
+    REVERIE_RETURN_IF_ERROR(
+        in_flight_->wait(*service_, options_.max_in_flight_items - 1, deadline, wait));
     REVERIE_RETURN_IF_ERROR(enter());
   }
   builder_.note_use();
@@ -132,7 +133,7 @@ Status TrajectoryWriter::State::create_item(const NewItem& item, TimePoint deadl
 Status TrajectoryWriter::State::flush(std::size_t max_pending, TimePoint deadline,
                                       const WaitOptions& wait) {
   REVERIE_RETURN_IF_ERROR(enter());
-  REVERIE_RETURN_IF_ERROR(in_flight_->wait(max_pending, deadline, wait));
+  REVERIE_RETURN_IF_ERROR(in_flight_->wait(*service_, max_pending, deadline, wait));
   REVERIE_RETURN_IF_ERROR(enter());
   steps_->note_flush();
   return {};
@@ -144,7 +145,7 @@ void TrajectoryWriter::State::close_for_good() {
   std::vector<std::string> losses;
   bool in_time = true;
   while (in_time) {
-    in_time = in_flight_->wait(0, deadline, WaitOptions()).ok() && pending_items() > 0;
+    in_time = in_flight_->wait(*service_, 0, deadline, WaitOptions()).ok() && pending_items() > 0;
     if (const Status lost = in_flight_->take_losses(); !lost.ok()) losses.push_back(lost.message());
   }
   const std::size_t queued = pending_items();

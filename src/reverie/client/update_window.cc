@@ -21,9 +21,11 @@ class UpdateWindow::State {
  public:
   // Waits until at most `most` are under way or one failed, and takes the failure. Ok: there is
   // room.
-  Status wait(std::size_t most, TimePoint deadline, const WaitOptions& options) {
+  Status wait(ReplayService& service, std::size_t most, TimePoint deadline,
+              const WaitOptions& options) {
     if (wait_for(most, TimePoint())) return take_failure(/*is_earlier=*/true);
     const WaitScope scope(options);
+    (void)service.look([&] { return wait_for(most, TimePoint()); });
     Clock& clock = Clock::system();
     const TimePoint begin = clock.now();
     double next_notice_s = kFirstNoticeS;
@@ -97,7 +99,7 @@ UpdateWindow::UpdateWindow(std::shared_ptr<ReplayService> service)
 
 Status UpdateWindow::update(const MutateRequest& request, TimePoint deadline,
                             const WaitOptions& wait) {
-  REVERIE_RETURN_IF_ERROR(state_->wait(kInFlightMax - 1, deadline, wait));
+  REVERIE_RETURN_IF_ERROR(state_->wait(*service_, kInFlightMax - 1, deadline, wait));
   state_->begin();
   const RequestId id = service_->mutate(
       request, [state = state_, table = std::string(request.table)](const MutateResult& result) {
@@ -107,7 +109,7 @@ Status UpdateWindow::update(const MutateRequest& request, TimePoint deadline,
 }
 
 Status UpdateWindow::flush(TimePoint deadline, const WaitOptions& wait) {
-  return state_->wait(0, deadline, wait);
+  return state_->wait(*service_, 0, deadline, wait);
 }
 
 std::size_t UpdateWindow::count() const {

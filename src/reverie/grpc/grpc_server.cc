@@ -99,6 +99,7 @@ class GrpcServer::Impl : public std::enable_shared_from_this<Impl> {
 
   // The door knows this from now on. Before the first listen().
   void open_door();
+  void add_protocol(DoorProtocol protocol) { door_.add_protocol(std::move(protocol)); }
   Result<std::vector<std::string>> listen(const std::vector<std::string>& addresses);
   Status check(const std::vector<std::string>& addresses);
   void serve(DoorGuest guest);
@@ -435,6 +436,10 @@ void GrpcServer::add_method(std::string path, GrpcMethod method) {
 
 void GrpcServer::add_unary(std::string path, GrpcUnaryMethod method) {
   impl_->add_unary(std::move(path), std::move(method));
+}
+
+void GrpcServer::add_protocol(DoorProtocol protocol) {
+  impl_->add_protocol(std::move(protocol));
 }
 
 Result<std::vector<std::string>> GrpcServer::listen(const std::vector<std::string>& addresses) {

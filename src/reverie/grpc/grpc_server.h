@@ -27,6 +27,7 @@
 #include "reverie/base/clock.h"
 #include "reverie/base/status.h"
 #include "reverie/door/byte_budget.h"
+#include "reverie/door/door.h"
 #include "reverie/grpc/grpc_call.h"
 #include "reverie/grpc/grpc_message.h"
 #include "reverie/net/connection.h"
@@ -139,6 +140,9 @@ class GrpcServer {
 
   void add_method(std::string path, GrpcMethod method);
   void add_unary(std::string path, GrpcUnaryMethod method);
+
+  // Another protocol at the same addresses. Before listen().
+  void add_protocol(DoorProtocol protocol);
 
   // Listens on all of `addresses`, or on none: "localhost:0", "[::1]:7000", "unix:/run/x.sock".
   // Returns them with the ports that were chosen for 0. Refuses an address that others can reach

@@ -124,4 +124,16 @@ void InsertSessions::expire() {
   }
 }
 
+std::shared_ptr<InsertSessions> insert_sessions_of(ReplayService& service, Clock& clock) {
+  auto sessions = std::make_shared<InsertSessions>(clock);
+  for (SessionNumbers& known : service.known_sessions()) {
+    if (InsertSessions::is_id(known.session)) {
+      sessions->restore(known.session, std::move(known.in));
+    }
+  }
+  sessions->set_on_forget(
+      [&service](const std::string& session) { service.settle(session, UINT64_MAX); });
+  return sessions;
+}
+
 }  // namespace reverie

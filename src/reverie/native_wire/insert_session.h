@@ -26,14 +26,26 @@
 #include "reverie/base/clock.h"
 #include "reverie/base/mutex.h"
 #include "reverie/base/number_set.h"
-#include "reverie/grpc/grpc_server.h"
+#include "reverie/base/status.h"
+#include "reverie/service/replay_service.h"
 
 namespace reverie {
+
+// What inserts for a session, on a connection. Thread-safe; none of these waits.
+class InsertCall {
+ public:
+  virtual ~InsertCall() = default;
+  // Nothing further is inserted until resume_reading().
+  virtual void pause_reading() = 0;
+  virtual void resume_reading() = 0;
+  // Ends it: InsertSession::leave() follows.
+  virtual void abort(const Status& why) = 0;
+};
 
 // Thread-safe.
 class InsertSession {
  public:
-  using Call = std::shared_ptr<GrpcServerCall>;
+  using Call = std::shared_ptr<InsertCall>;
 
   // `in`: what is in already.
   explicit InsertSession(NumberSet in = {}) : in_(std::move(in)) {}
@@ -108,5 +120,9 @@ class InsertSessions {
   std::unordered_map<std::string, Entry> sessions_ REVERIE_GUARDED_BY(mutex_);
   std::list<Idle> idle_ REVERIE_GUARDED_BY(mutex_);  // the longest first
 };
+
+// Those of a service: the sessions that it knows from before are there, and it is told which are
+// forgotten. One for all doors to it. `service` outlives them.
+std::shared_ptr<InsertSessions> insert_sessions_of(ReplayService& service, Clock& clock);
 
 }  // namespace reverie

@@ -1,14 +1,28 @@
 #include "reverie/native_wire/insert_session.h"
 
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "tests/support/fake_grpc_call.h"
-
 namespace reverie {
 namespace {
+
+class FakeInsertCall final : public InsertCall {
+ public:
+  void pause_reading() override { is_paused_ = true; }
+  void resume_reading() override { is_paused_ = false; }
+  void abort(const Status& why) override { finished_ = why; }
+
+  bool is_paused() const { return is_paused_; }
+  const std::optional<Status>& finished() const { return finished_; }
+
+ private:
+  bool is_paused_ = false;
+  std::optional<Status> finished_;
+};
 
 std::string id(int number) {
   return format("{:032x}", number);
@@ -16,13 +30,13 @@ std::string id(int number) {
 
 TEST(InsertSession, TheNextStreamsTurnComesWhenNothingIsUnderWay) {
   InsertSession session;
-  const auto first = std::make_shared<FakeServerCall>();
+  const auto first = std::make_shared<FakeInsertCall>();
   session.attach(first);
   EXPECT_FALSE(first->is_paused());
   EXPECT_FALSE(session.begin(1));
   EXPECT_FALSE(session.begin(2));
   session.note_done(1, true);
-  const auto second = std::make_shared<FakeServerCall>();
+  const auto second = std::make_shared<FakeInsertCall>();
   session.attach(second);
   EXPECT_TRUE(second->is_paused());
   EXPECT_EQ(first->finished().value().code(), StatusCode::kUnavailable);
@@ -38,9 +52,9 @@ TEST(InsertSession, TheNextStreamsTurnComesWhenNothingIsUnderWay) {
 
 TEST(InsertSession, OfSeveralStreamsThatWaitTheLastIsMeant) {
   InsertSession session;
-  const auto first = std::make_shared<FakeServerCall>();
-  const auto second = std::make_shared<FakeServerCall>();
-  const auto third = std::make_shared<FakeServerCall>();
+  const auto first = std::make_shared<FakeInsertCall>();
+  const auto second = std::make_shared<FakeInsertCall>();
+  const auto third = std::make_shared<FakeInsertCall>();
   session.attach(first);
   session.attach(second);
   session.attach(third);
@@ -55,18 +69,18 @@ TEST(InsertSession, OfSeveralStreamsThatWaitTheLastIsMeant) {
 // A connection that broke may bring what it carried after the next one was there.
 TEST(InsertSession, AStreamThatIsOlderThanOneThatWasHereIsRefused) {
   InsertSession session;
-  const auto second = std::make_shared<FakeServerCall>();
+  const auto second = std::make_shared<FakeInsertCall>();
   EXPECT_TRUE(session.attach(second, 2));
   EXPECT_FALSE(session.begin(1));
   session.note_done(1, true);
   EXPECT_TRUE(session.settle(2)) << "the writer knows that 1 is in";
-  const auto first = std::make_shared<FakeServerCall>();
+  const auto first = std::make_shared<FakeInsertCall>();
   EXPECT_FALSE(session.attach(first, 1));
   EXPECT_TRUE(first->is_paused());
   EXPECT_FALSE(second->finished().has_value());
   EXPECT_TRUE(session.begin(1)) << "not a second time";
   session.leave(second);
-  const auto untold = std::make_shared<FakeServerCall>();
+  const auto untold = std::make_shared<FakeInsertCall>();
   EXPECT_TRUE(session.attach(untold)) << "from a writer that does not tell its age";
   EXPECT_FALSE(untold->is_paused());
   session.leave(untold);

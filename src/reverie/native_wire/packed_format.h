@@ -25,6 +25,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -72,5 +73,30 @@ template <typename T>
 void put_array(std::string& out, std::span<const T> values) {
   out.append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
 }
+
+// Takes values off the front of bytes that came from another process.
+class Cursor {
+ public:
+  explicit Cursor(std::span<const std::byte> bytes) : left_(bytes) {}
+
+  template <typename T>
+  bool take(T* value) {
+    if (left_.size() < sizeof(T)) return false;
+    std::memcpy(value, left_.data(), sizeof(T));
+    left_ = left_.subspan(sizeof(T));
+    return true;
+  }
+  // `count` values of `size_bytes` each; none where they are not there.
+  std::optional<std::span<const std::byte>> take_array(std::size_t count, std::size_t size_bytes) {
+    if (count > left_.size() / size_bytes) return std::nullopt;
+    const auto taken = left_.first(count * size_bytes);
+    left_ = left_.subspan(taken.size());
+    return taken;
+  }
+  std::span<const std::byte> left() const { return left_; }
+
+ private:
+  std::span<const std::byte> left_;
+};
 
 }  // namespace reverie::packed

@@ -17,30 +17,7 @@ namespace {
 
 constexpr std::uint8_t kPackedRankMax = 64;
 
-// Takes values off the front of bytes that came from another process.
-class Cursor {
- public:
-  explicit Cursor(std::span<const std::byte> bytes) : left_(bytes) {}
-
-  template <typename T>
-  bool take(T* value) {
-    if (left_.size() < sizeof(T)) return false;
-    std::memcpy(value, left_.data(), sizeof(T));
-    left_ = left_.subspan(sizeof(T));
-    return true;
-  }
-  // `count` values of `size_bytes` each; none where they are not there.
-  std::optional<std::span<const std::byte>> take_array(std::size_t count, std::size_t size_bytes) {
-    if (count > left_.size() / size_bytes) return std::nullopt;
-    const auto taken = left_.first(count * size_bytes);
-    left_ = left_.subspan(taken.size());
-    return taken;
-  }
-  std::span<const std::byte> left() const { return left_; }
-
- private:
-  std::span<const std::byte> left_;
-};
+using packed::Cursor;
 
 Status cut_short(const char* what) {
   return data_loss("packed samples end within their {}", what);
@@ -72,9 +49,9 @@ bool is_codec(CodecId codec) {
 
 class Reading {
  public:
-  Reading(const Ref<GrpcMessage>& message, std::span<const std::byte> packed,
-          const wire::ColumnNames& names, PackedSamples& samples)
-      : message_(message), bytes_(packed), names_(names), samples_(samples) {}
+  Reading(std::span<const std::byte> packed, const ViewPart& view, const wire::ColumnNames& names,
+          PackedSamples& samples)
+      : bytes_(packed), view_(view), names_(names), samples_(samples) {}
 
   Status read(std::size_t count_max) {
     if (!bytes_.take(&header_)) return cut_short("header");
@@ -290,10 +267,7 @@ class Reading {
     for (Announced& chunk : announced) {
       const auto bytes = bytes_.take_array(chunk.size_bytes, 1);
       if (!bytes) return cut_short("bytes of chunks");
-      const auto offset = bytes->empty()
-                              ? std::size_t{0}
-                              : static_cast<std::size_t>(bytes->data() - message_->bytes().data());
-      Buffer storage = Ref<GrpcMessage>(message_)->view(offset, bytes->size());
+      Buffer storage = view_(*bytes);
       const Ref<const ChunkSchema>& schema = samples_.schemas[chunk.schema];
       chunk_schemas_.push_back(chunk.schema);
       samples_.chunks.push_back(chunk.form == packed::Form::kRows
@@ -355,8 +329,8 @@ class Reading {
     return {};
   }
 
-  const Ref<GrpcMessage>& message_;
   Cursor bytes_;
+  const ViewPart& view_;
   const wire::ColumnNames& names_;
   PackedSamples& samples_;
   packed::Header header_;
@@ -368,13 +342,25 @@ class Reading {
 
 }  // namespace
 
-Status read_packed(const Ref<GrpcMessage>& message, std::span<const std::byte> packed,
+Status read_packed(std::span<const std::byte> packed, const ViewPart& view,
                    const wire::ColumnNames& names, std::size_t count_max, SampleBatch& batch,
                    PackedSamples& samples) {
-  Reading reading(message, packed, names, samples);
+  Reading reading(packed, view, names, samples);
   REVERIE_RETURN_IF_ERROR(reading.read(count_max));
   reading.append_to(batch);
   return {};
+}
+
+Status read_packed(const Ref<GrpcMessage>& message, std::span<const std::byte> packed,
+                   const wire::ColumnNames& names, std::size_t count_max, SampleBatch& batch,
+                   PackedSamples& samples) {
+  const auto view = [&](std::span<const std::byte> part) {
+    const auto offset = part.empty()
+                            ? std::size_t{0}
+                            : static_cast<std::size_t>(part.data() - message->bytes().data());
+    return Ref<GrpcMessage>(message)->view(offset, part.size());
+  };
+  return read_packed(packed, view, names, count_max, batch, samples);
 }
 
 }  // namespace reverie

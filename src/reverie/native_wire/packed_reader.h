@@ -6,7 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -27,9 +27,17 @@ struct PackedSamples {
   std::vector<Piece> pieces;
 };
 
-// Appends the samples in `packed`, a part of `message`, to the batch; at most `count_max`. Columns
-// get `names`, as those of any other item do. DATA_LOSS, with the value and the bound, for
-// malformed bytes; then the batch is as it was.
+// A part of the packed bytes, as the storage of a chunk: a view that keeps what it lies in, or one
+// that is kept by other means.
+using ViewPart = std::function<Buffer(std::span<const std::byte> part)>;
+
+// Appends the samples in `packed` to the batch; at most `count_max`. Columns get `names`, as those
+// of any other item do. DATA_LOSS, with the value and the bound, for malformed bytes; then the
+// batch is as it was.
+Status read_packed(std::span<const std::byte> packed, const ViewPart& view,
+                   const wire::ColumnNames& names, std::size_t count_max, SampleBatch& batch,
+                   PackedSamples& samples);
+// The same of a part of `message`, which the chunks keep.
 Status read_packed(const Ref<GrpcMessage>& message, std::span<const std::byte> packed,
                    const wire::ColumnNames& names, std::size_t count_max, SampleBatch& batch,
                    PackedSamples& samples);

@@ -301,7 +301,7 @@ Status PackedWriter::put_rows(const Rows& rows, PayloadBuilder& message) {
   return {};
 }
 
-Result<GrpcPayload> PackedWriter::try_write(const SampleBatch& batch, std::size_t* next) {
+Result<PayloadBuilder> PackedWriter::try_write(const SampleBatch& batch, std::size_t* next) {
   clear();
   const std::size_t begin = *next;
   std::size_t end = begin;
@@ -332,13 +332,18 @@ Result<GrpcPayload> PackedWriter::try_write(const SampleBatch& batch, std::size_
   for (KeptRows& rows : raw_) message.keep_rows(*rows.first, std::move(rows.second));
   message.keep(std::make_shared<const std::vector<Encoded>>(std::move(encoded_)));
   *next = end;
+  return message;
+}
+
+Result<GrpcPayload> PackedWriter::write(const SampleBatch& batch, std::size_t* next) {
+  REVERIE_ASSIGN_OR_RETURN(PayloadBuilder message, write_bare(batch, next));
   const std::string head = wire::packed_response_head(message.message().size_bytes());
   wire::put_packed_response_tail(message.own(), batch.sampler_mass());
   return message.build(head);
 }
 
-Result<GrpcPayload> PackedWriter::write(const SampleBatch& batch, std::size_t* next) {
-  Result<GrpcPayload> written = try_write(batch, next);
+Result<PayloadBuilder> PackedWriter::write_bare(const SampleBatch& batch, std::size_t* next) {
+  Result<PayloadBuilder> written = try_write(batch, next);
   if (!written.ok() && written.status().code() == StatusCode::kDataLoss) {
     // A column is damaged: it goes as it is, and its reader is told what is wrong with it.
     may_decode_ = false;

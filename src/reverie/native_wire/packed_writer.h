@@ -32,6 +32,8 @@ class PackedWriter {
   // takes; moves `*next` behind them. Requires *next < batch.size(), and chunks that are pinned. An
   // error is one of an item that cannot be sent at all.
   Result<GrpcPayload> write(const SampleBatch& batch, std::size_t* next);
+  // The same without a message around the packed bytes.
+  Result<PayloadBuilder> write_bare(const SampleBatch& batch, std::size_t* next);
 
  private:
   // Columns of a schema of the store's, in ascending order: a schema of the message.
@@ -76,7 +78,7 @@ class PackedWriter {
     std::uint32_t length;
   };
 
-  Result<GrpcPayload> try_write(const SampleBatch& batch, std::size_t* next);
+  Result<PayloadBuilder> try_write(const SampleBatch& batch, std::size_t* next);
   void clear();
   std::uint32_t layout_of(const TrajectoryView& trajectory);
   std::uint32_t part_of(const ChunkSchema& schema, std::vector<std::uint16_t> columns);

@@ -209,6 +209,11 @@ std::span<const std::byte> Chunk::row_bytes(std::size_t column, std::uint32_t r)
   return {storage_.data() + var_begin() + cell.offset, cell.size_bytes};
 }
 
+void Chunk::set_rows(std::size_t column, std::uint32_t first, std::span<const std::byte> bytes) {
+  if (!bytes.empty())
+    std::memcpy(const_cast<std::byte*>(row(column, first)), bytes.data(), bytes.size());
+}
+
 void Chunk::set_row(std::size_t column, std::uint32_t r, std::span<const std::byte> bytes) {
   auto* const place = const_cast<std::byte*>(row(column, r));
   if (!schema_->is_variable(column)) {

@@ -176,6 +176,8 @@ class Chunk final : public RefCounted<Chunk> {
   // Copies one row in. Requires that it fits: row < capacity(), the size of the column's rows, and
   // room.
   void set_row(std::size_t column, std::uint32_t row, std::span<const std::byte> bytes);
+  // Copies rows in that lie one behind the other, of a column of one size. Requires that they fit.
+  void set_rows(std::size_t column, std::uint32_t first, std::span<const std::byte> bytes);
   // Rows below `rows` are complete. Requires rows <= capacity().
   void publish(std::uint32_t rows) { rows_.store(rows, std::memory_order_release); }
   // Seals a compressible chunk for good: its published rows are these columns from now on, and the

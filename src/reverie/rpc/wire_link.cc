@@ -92,6 +92,7 @@ void WireLink::queue(const FrameHeader& header, std::shared_ptr<const Message> m
     out.range = encode_range(message->payload.block->range());
     out.size_bytes += kRangeBytes - message->payload.bulk_bytes();
   }
+  queued_bytes_ += out.size_bytes;
   out.message = std::move(message);
   out.brings_share = header.kind == FrameKind::kShare;
   out.is_switch = header.kind == FrameKind::kSwitch;
@@ -115,6 +116,7 @@ void WireLink::took(std::size_t size_bytes) {
   written_ += size_bytes;
   while (!out_.empty() && written_ >= out_.front().size_bytes) {
     written_ -= out_.front().size_bytes;
+    queued_bytes_ -= out_.front().size_bytes;
     is_out_ring_ = is_out_ring_ || out_.front().is_switch;
     out_.pop_front();
   }
@@ -421,6 +423,17 @@ Status WireLink::check_cleartext(std::span<const std::byte> first) {
                              connection_->peer());
 }
 
+void WireLink::start(std::string_view received) {
+  const auto self = shared_from_this();
+  std::vector<Frame> frames;
+  const Status status = reader_.feed(std::as_bytes(std::span(received)), frames);
+  has_read_ = true;
+  hand_on(std::move(frames), /*is_socket=*/true);
+  if (is_over()) return;
+  if (!status.ok()) return lose(status);
+  connection_->want_read();
+}
+
 void WireLink::on_readable() {
   const auto self = shared_from_this();
   std::vector<Frame> frames;
@@ -430,7 +443,7 @@ void WireLink::on_readable() {
   for (int i = 0; i < kReadsAtOnce && !is_over(); ++i) {
     if (!has_trusted_limits_ && is_trusted_.load(std::memory_order_acquire)) {
       has_trusted_limits_ = true;
-      reader_.set_limits(FrameLimits());
+      reader_.set_limits(limits_);
     }
     const std::span<std::byte> direct = reader_.direct();
     const std::span<std::byte> into = direct.empty() ? connection_->loop().scratch() : direct;

@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "reverie/net/connection.h"
@@ -51,12 +52,20 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
 
   Connection& connection() { return *connection_; }
   void start() { connection_->want_read(); }
+  // The same, behind bytes that were read from the connection before.
+  void start(std::string_view received);
+  // Bounds what comes once the link is trusted. Before start().
+  void set_limits(const FrameLimits& limits) {
+    limits_ = limits;
+    ring_frames_.set_limits(limits);
+  }
   void trust() { is_trusted_.store(true, std::memory_order_release); }
 
   // --- Under the owner's lock.
   void queue(const FrameHeader& header, std::shared_ptr<const Message> message);
   bool has_output() const { return !out_.empty(); }
   std::size_t queued_frames() const { return out_.size(); }
+  std::size_t queued_bytes() const { return queued_bytes_ - written_; }
   // Writes what can be written now. False: the rest waits until there is room: a socket has to be
   // asked for word of that, a ring is polled.
   bool flush();
@@ -134,8 +143,10 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   bool has_read_ = false;  // anything
   bool has_trusted_limits_ = false;
   std::atomic<bool> is_over_{false};
+  FrameLimits limits_;
   std::deque<Out> out_;
-  std::size_t written_ = 0;  // of the first
+  std::size_t queued_bytes_ = 0;  // of all in out_
+  std::size_t written_ = 0;       // of the first
   std::vector<std::span<const std::byte>> pieces_;
 
   std::unique_ptr<LinkShare> share_;  // set once

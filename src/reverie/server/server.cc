@@ -21,6 +21,7 @@ Server::Server(std::shared_ptr<LocalService> store, std::unique_ptr<ReverbServic
     : store_(std::move(store)),
       reverb_(std::move(reverb)),
       io_threads_(options.io_thread_count),
+      link_loops_(io_threads_),
       grpc_(io_threads_, options.grpc) {
   reverb_->add_to(grpc_);
 }
@@ -46,8 +47,25 @@ Result<std::unique_ptr<Server>> Server::make(std::vector<TableOptions> tables,
     };
   }
   if (!options.reverb.clock) options.reverb.clock = options.store.clock;
+  options.reverb.sessions =
+      insert_sessions_of(*store, options.reverb.clock ? *options.reverb.clock : Clock::system());
   REVERIE_ASSIGN_OR_RETURN(auto reverb, ReverbService::make(store, options.reverb));
-  return std::unique_ptr<Server>(new Server(std::move(store), std::move(reverb), options));
+  std::unique_ptr<Server> server(new Server(std::move(store), std::move(reverb), options));
+  if (!options.serves_peers) return server;
+  PeerStoreServiceOptions peers;
+  peers.token = options.grpc.token;
+  peers.kept_bytes_max = options.reverb.kept_bytes_max;
+  peers.message_bytes_max = options.grpc.limits.message_bytes_max;
+  peers.in_flight = options.grpc.in_flight;
+  peers.codec = options.reverb.codec;
+  peers.checkpoint = options.reverb.checkpoint;
+  peers.sessions = options.reverb.sessions;
+  peers.clock = options.reverb.clock;
+  peers.hello_timeout = options.grpc.hello_timeout;
+  REVERIE_ASSIGN_OR_RETURN(server->peers_,
+                           PeerStoreService::make(server->store_, server->link_loops_, peers));
+  server->grpc_.add_protocol(server->peers_->protocol());
+  return server;
 }
 
 Status Server::check(std::vector<TableOptions> tables, ServerOptions options) {
@@ -91,6 +109,7 @@ void Server::stop(Duration grace) {
   MutexLock lock(stop_mutex_);
   grpc_.begin_stop();
   reverb_->close();
+  if (peers_) peers_->close();
   grpc_.stop(grace);
   io_threads_.stop();
 }

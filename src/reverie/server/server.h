@@ -1,7 +1,9 @@
 // Server: tables and the doors to them.
 //
-//     Server = LocalService + ReverbService + GrpcServer on threads of its own
+//     Server = LocalService + ReverbService + PeerStoreService + GrpcServer on threads of its own
 //
+// Clients on the same machine may speak our own protocol (PeerStoreService) at the same addresses;
+// their first bytes tell.
 // It listens at loopback unless it is given a secret (GrpcServerOptions), and refuses a port that
 // is in use. Without TLS each TCP address has a Unix socket beside it for this user's clients on
 // the same machine (net/local_door.h).
@@ -14,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "reverie/adapters/peer/link_loops.h"
+#include "reverie/adapters/peer/peer_store_service.h"
 #include "reverie/adapters/reverb/reverb_service.h"
 #include "reverie/base/fork.h"
 #include "reverie/base/mutex.h"
@@ -39,6 +43,8 @@ struct ServerOptions {
   // memory.
   std::optional<std::size_t> in_flight_bytes_max = {};
   std::size_t io_thread_count = 2;
+  // Whether clients on the same machine may speak our own protocol.
+  bool serves_peers = true;
 };
 
 // Thread-safe.
@@ -61,6 +67,8 @@ class Server {
   ReverbFigures figures() const { return reverb_->figures(); }
   // The figures of its connections. Any thread.
   GrpcServerFigures connections() const { return grpc_.figures(); }
+  // The figures of clients that speak our own protocol.
+  PeerStoreFigures peers() const { return peers_ ? peers_->figures() : PeerStoreFigures(); }
 
   // Ends all that waits: writers are told to try again (UNAVAILABLE), samplers that the store is
   // closed (CANCELLED). Then ends the connections, which get up to `grace` to take what was
@@ -77,6 +85,8 @@ class Server {
   std::shared_ptr<LocalService> store_;
   std::unique_ptr<ReverbService> reverb_;
   IoThreads io_threads_;
+  LinkLoops link_loops_;
+  std::unique_ptr<PeerStoreService> peers_;  // null where they are not served
   GrpcServer grpc_;
   std::vector<std::string> addresses_;
   std::uint16_t port_ = 0;

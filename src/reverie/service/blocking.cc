@@ -49,9 +49,9 @@ class Arrival {
     if (id == 0) return take();
     const WaitScope scope(options);
     Clock& clock = Clock::system();
-    const bool is_here =
-        thread_spinner().look(clock, [this] { return is_here_.load(std::memory_order_acquire); });
-    if (is_here) return take();
+    const auto is_here = [this] { return is_here_.load(std::memory_order_acquire); };
+    const std::optional<bool> looked = service.look(is_here);
+    if (looked ? *looked : thread_spinner().look(clock, is_here)) return take();
     const TimePoint begin = clock.now();
     double next_notice_s = kFirstNoticeS;
     bool is_cancelled = false;
@@ -181,6 +181,13 @@ Result<std::vector<TableInfo>> describe_and_wait(ReplayService& service,
     auto* const describer = dynamic_cast<TableDescriber*>(&service);
     return describer ? describer->describe(std::move(done)) : service.info(std::move(done));
   });
+}
+
+Result<std::string> text_and_wait(
+    ReplayService& service,
+    const std::function<RequestId(ReplayService::Done<Result<std::string>> done)>& start,
+    const WaitOptions& options) {
+  return await<Result<std::string>>(service, options, start);
 }
 
 Result<std::uint64_t> new_client_and_wait(ReplayService& service, const WaitOptions& options) {

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "reverie/service/replay_service.h"
 
@@ -76,6 +77,12 @@ Result<std::vector<TableInfo>> info_and_wait(ReplayService& service,
                                              const WaitOptions& options = {});
 Result<BlockedReport> why_blocked_and_wait(ReplayService& service, std::string_view table,
                                            const WaitOptions& options = {});
+
+// A request of a service that has more than this interface: `start` begins it, as calls above do.
+Result<std::string> text_and_wait(
+    ReplayService& service,
+    const std::function<RequestId(ReplayService::Done<Result<std::string>> done)>& start,
+    const WaitOptions& options = {});
 
 Result<std::uint64_t> new_client_and_wait(ReplayService& service, const WaitOptions& options = {});
 

@@ -229,6 +229,14 @@ class ReplayService {
   // The writer of that number inserts no more.
   virtual void end_writer(std::uint64_t writer) { (void)writer; }
 
+  // For a thread that waits for `is_done`: lets it receive what the service was sent, where no
+  // other thread has to be woken then, for as long as that pays. Gives `is_done`; nothing at once
+  // for a service that has no such way. Requests of others may complete on the calling thread.
+  virtual std::optional<bool> look(const std::function<bool()>& is_done) {
+    (void)is_done;
+    return std::nullopt;
+  }
+
   // Completes the request with CANCELLED and what was done so far; no effect once it completed.
   virtual void cancel(RequestId id) = 0;
   // Completes all that is pending, and all that comes, with CANCELLED.

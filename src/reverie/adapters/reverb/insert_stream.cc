@@ -72,6 +72,17 @@ Ref<Chunk> packed(Ref<Chunk> chunk, CodecChoice choice, Allocator& allocator) {
                         std::move(encoded->storage), std::move(encoded->columns));
 }
 
+class StreamTurn final : public InsertCall {
+ public:
+  explicit StreamTurn(std::shared_ptr<GrpcServerCall> call) : call_(std::move(call)) {}
+  void pause_reading() override { call_->pause_reading(); }
+  void resume_reading() override { call_->resume_reading(); }
+  void abort(const Status& why) override { call_->abort(why); }
+
+ private:
+  const std::shared_ptr<GrpcServerCall> call_;
+};
+
 std::string value_of(const GrpcMetadata& metadata, std::string_view wanted) {
   for (const auto& [name, value] : metadata) {
     if (name == wanted) return value;
@@ -97,7 +108,7 @@ Status reverb_no_table(std::string_view table) {
 }
 
 InsertStream::InsertStream(std::shared_ptr<ReverbStore> store, std::shared_ptr<GrpcServerCall> call)
-    : store_(std::move(store)), call_(std::move(call)) {
+    : store_(std::move(store)), call_(std::move(call)), turn_(std::make_shared<StreamTurn>(call_)) {
   std::string id = value_of(call_->info().metadata, wire::kSessionName);
   if (id.empty()) return;
   const auto refuse = [this](const Status& why) {
@@ -113,11 +124,11 @@ InsertStream::InsertStream(std::shared_ptr<ReverbStore> store, std::shared_ptr<G
     refuse(ordinal.status());
     return;
   }
-  session_ = store_->sessions.open(id);
+  session_ = store_->sessions->open(id);
   session_id_ = std::move(id);
-  if (session_->attach(call_, *ordinal)) return;
+  if (session_->attach(turn_, *ordinal)) return;
   session_ = nullptr;
-  store_->sessions.close(session_id_);
+  store_->sessions->close(session_id_);
   refuse(unavailable("a newer stream of this session has been here"));
 }
 
@@ -163,8 +174,8 @@ void InsertStream::on_end(const Status& why) {
   std::ranges::reverse(ids);
   for (const RequestId id : ids) store_->service->cancel(id);
   if (!session_) return;
-  session_->leave(call_);
-  store_->sessions.close(session_id_);
+  session_->leave(turn_);
+  store_->sessions->close(session_id_);
 }
 
 Status InsertStream::take(const Ref<GrpcMessage>& message) {

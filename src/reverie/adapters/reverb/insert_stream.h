@@ -79,6 +79,7 @@ class InsertStream final : public GrpcServerEvents,
 
   const std::shared_ptr<ReverbStore> store_;
   const std::shared_ptr<GrpcServerCall> call_;
+  const std::shared_ptr<InsertCall> turn_;  // the call, as its session sees it
   std::string session_id_;                  // empty without one
   std::shared_ptr<InsertSession> session_;  // null without one
 

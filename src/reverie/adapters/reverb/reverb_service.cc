@@ -133,14 +133,8 @@ Result<std::unique_ptr<ReverbService>> ReverbService::make(std::shared_ptr<Repla
         wire::ColumnNames::of(info.options.signature), pending_max(info.options.max_size),
         info.options.undoes_unsent, store->service->keeps_receipts(info.options.name)};
   }
-  for (SessionNumbers& known : store->service->known_sessions()) {
-    if (InsertSessions::is_id(known.session)) {
-      store->sessions.restore(known.session, std::move(known.in));
-    }
-  }
-  store->sessions.set_on_forget([raw = store->service.get()](const std::string& session) {
-    raw->settle(session, UINT64_MAX);
-  });
+  store->sessions =
+      options.sessions ? options.sessions : insert_sessions_of(*store->service, store->clock);
   return std::unique_ptr<ReverbService>(new ReverbService(std::move(store), options.checkpoint));
 }
 

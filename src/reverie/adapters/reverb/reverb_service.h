@@ -16,6 +16,7 @@
 #include "reverie/base/clock.h"
 #include "reverie/codec/codec.h"
 #include "reverie/grpc/grpc_server.h"
+#include "reverie/native_wire/insert_session.h"
 #include "reverie/service/replay_service.h"
 
 namespace reverie {
@@ -33,6 +34,8 @@ struct ReverbServiceOptions {
   // Writes a checkpoint and reports its path, at any time, from any thread. Without it there are
   // none.
   std::function<void(std::function<void(Result<std::string>)>)> checkpoint = {};
+  // Shared with the other doors to the store; null: its own.
+  std::shared_ptr<InsertSessions> sessions = nullptr;
   Clock* clock = nullptr;  // that the service's deadlines are on; null: the system's
   std::optional<std::uint64_t> seed = {};  // of the id that tells clients of a restart
 };

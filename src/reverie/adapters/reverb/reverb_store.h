@@ -92,7 +92,7 @@ struct ReverbStore {
       : service(std::move(the_service)),
         clock(the_clock),
         transcoder(cache_bytes_max),
-        sessions(the_clock) {}
+        sessions(std::make_shared<InsertSessions>(the_clock)) {}
 
   const ReverbTable* find(std::string_view table) const {
     const auto found = tables.find(table);
@@ -108,8 +108,8 @@ struct ReverbStore {
   CodecChoice codec =
       CodecChoice::kAuto;          // that raw chunks are kept with; kAuto, kRaw: as they came
   std::size_t kept_bytes_max = 0;  // of chunks that one stream keeps for items to come
-  std::shared_ptr<ByteBudget> in_flight;  // the chunks of all streams; null: no bound
-  InsertSessions sessions;
+  std::shared_ptr<ByteBudget> in_flight;     // the chunks of all streams; null: no bound
+  std::shared_ptr<InsertSessions> sessions;  // never null
   SpareBatches spare_batches;
 
   OpenCalls insert_calls;

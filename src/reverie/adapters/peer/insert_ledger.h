@@ -1,0 +1,72 @@
+// InsertLedger: what of a writer's chunks its server has; writes the bodies of its inserts.
+//
+//     chunk 7, rows 0..9     server: open, rows 0..5     the next item over row 7 brings rows 6..9
+//
+// Each row is sent once on a connection. A chunk that its writer has compressed meanwhile is
+// replaced at the server too, and one that the writer has let go is forgotten there.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "reverie/adapters/peer/insert_records.h"
+#include "reverie/adapters/peer/store_bytes.h"
+#include "reverie/base/clock.h"
+#include "reverie/record/item.h"
+#include "reverie/rpc/message.h"
+
+namespace reverie {
+
+// Not thread-safe.
+class InsertLedger {
+ public:
+  // Begins a message. Requires that none is begun.
+  void begin(std::uint32_t writer, std::uint64_t first_number, std::uint64_t settled_below);
+  // Adds the next item: for a request of several, `begins` is true of the first, which has the
+  // `timeout`. Requires an item whose trajectory was checked.
+  void add(const Item& item, std::string_view table, bool begins, std::optional<Duration> timeout);
+  std::size_t size_bytes() const { return payload_.head.size() + bulk_bytes_; }
+  Payload finish();
+
+  // A new connection: its server has nothing.
+  void restart();
+  std::size_t chunk_count() const { return chunks_.size(); }
+
+ private:
+  struct Known {
+    Ref<const Chunk> chunk;
+    std::uint32_t id = 0;
+    std::uint32_t rows = 0;  // that were sent
+    bool is_encoded = false;
+  };
+
+  std::uint16_t table_of(std::string_view table);
+  std::uint32_t schema_of(const Chunk& chunk);
+  std::uint32_t layout_of(const TrajectoryView& view);
+  Known& know(const Chunk& chunk);
+  void send_rows(Known& known);
+  void send_columns(Known& known, insert_records::Record record);
+  void put_bytes(std::span<const std::byte> bytes, bool is_in_bulk,
+                 const std::shared_ptr<const void>& keep);
+  void put(insert_records::Record record) { out_.put(record); }
+
+  Payload payload_;
+  StoreBytesOut out_{payload_.head};
+  std::size_t bulk_bytes_ = 0;
+  std::vector<std::string> tables_;
+  // Kept, so that no other comes to lie where one was.
+  std::vector<Ref<const ChunkSchema>> schemas_;
+  std::vector<Ref<const Layout>> layouts_;
+  std::uint16_t last_table_ = 0;
+  std::uint32_t last_layout_ = 0;
+  std::uint32_t next_chunk_ = 1;
+  std::unordered_map<const Chunk*, Known> chunks_;
+  Known* last_ = nullptr;  // of chunks_
+};
+
+}  // namespace reverie

@@ -1,0 +1,65 @@
+// What the connections of a store's peers share: the store behind them, and what is known of its
+// tables.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reverie/adapters/peer/link_loops.h"
+#include "reverie/base/clock.h"
+#include "reverie/base/mutex.h"
+#include "reverie/codec/codec.h"
+#include "reverie/door/byte_budget.h"
+#include "reverie/native_wire/insert_session.h"
+#include "reverie/reverb_wire/item.h"
+#include "reverie/service/replay_service.h"
+
+namespace reverie {
+
+struct PeerStore {
+  struct Table {
+    wire::ColumnNames names;
+    // Whether samples that were drawn for a client and not sent are undone once it went away.
+    bool undoes_unsent = false;
+    // Whether the service is to know which samples arrived (ReplayService::receive).
+    bool keeps_receipts = false;
+  };
+
+  PeerStore(std::shared_ptr<ReplayService> the_service, LinkLoops& the_loops, Clock& the_clock)
+      : service(std::move(the_service)), loops(the_loops), clock(the_clock) {}
+
+  const Table& find(std::string_view table) const {
+    const auto found = tables.find(table);
+    return found == tables.end() ? unknown : found->second;
+  }
+
+  const std::shared_ptr<ReplayService> service;
+  LinkLoops& loops;
+  Clock& clock;
+  // Fixed once the service stands.
+  std::map<std::string, Table, std::less<>> tables;
+  Table unknown;
+  std::string token;
+  CodecChoice codec = CodecChoice::kAuto;
+  std::size_t kept_bytes_max = 0;     // of chunks that one writer keeps for items to come
+  std::size_t message_bytes_max = 0;  // of the bulk of one frame
+  std::shared_ptr<ByteBudget> in_flight;
+  std::shared_ptr<InsertSessions> sessions;
+  std::function<void(std::function<void(Result<std::string>)>)> checkpoint;
+
+  // Counted since the start.
+  std::atomic<std::uint64_t> inserts{0};
+  std::atomic<std::uint64_t> samples{0};         // sent
+  std::atomic<std::uint64_t> unsent_samples{0};  // drawn for a client that went away, and lost
+  std::atomic<std::uint64_t> undone_samples{0};  // drawn likewise, and undone
+  std::atomic<std::uint64_t> connections{0};     // that stand
+};
+
+}  // namespace reverie

@@ -1,0 +1,446 @@
+// Tested in tests/integration/peer_store_test.cc.
+#include "reverie/adapters/peer/peer_store_client.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "reverie/adapters/peer/peer_store_client_parts.h"
+#include "reverie/service/request_checks.h"
+
+namespace reverie {
+namespace {
+
+using store_wire::StoreCall;
+
+// Beyond the limiter's own time, for a server that does not answer at all.
+constexpr Duration kAnswerTime = std::chrono::seconds(2);
+// How long a cancelled request waits for what its server had done.
+constexpr Duration kCancelTime = std::chrono::milliseconds(500);
+// The id of an insert: its pump's number above, its own below.
+constexpr int kPumpShift = 48;
+
+Status closed_status() {
+  return cancelled("the client is closed");
+}
+
+// What must be known to be good before an item shares a message with others.
+Status check_item(const Item& item) {
+  if (item.trajectory.empty()) {
+    return invalid_argument("the item has no trajectory; give it at least one column");
+  }
+  if (item.priority && std::isnan(*item.priority)) {
+    return invalid_argument("the priority of item {} is NaN; it must be a number", item.key);
+  }
+  return check_trajectory(item.trajectory.view());
+}
+
+}  // namespace
+
+Result<std::shared_ptr<PeerStoreClient>> PeerStoreClient::open(LinkLoops& loops,
+                                                               std::string_view target,
+                                                               PeerStoreOptions options) {
+  REVERIE_ASSIGN_OR_RETURN(Endpoint endpoint, parse_endpoint(target));
+  return std::shared_ptr<PeerStoreClient>(
+      new PeerStoreClient(loops, std::move(endpoint), std::move(options)));
+}
+
+PeerStoreClient::PeerStoreClient(LinkLoops& loops, Endpoint endpoint, PeerStoreOptions options)
+    : loops_(loops),
+      loop_(loops.io_threads().next()),
+      endpoint_(std::move(endpoint)),
+      options_(std::move(options)),
+      random_(options_.seed),
+      timers_(Clock::system()),
+      alarm_(timers_, [this] { sweep(); }) {}
+
+PeerStoreClient::~PeerStoreClient() {
+  if (!fork_guard_.check("client").ok()) {
+    leave_to_parent(std::move(session_));
+    leave_to_parent(std::move(connecting_));
+    return;
+  }
+  close();
+  timers_.stop();
+}
+
+Status PeerStoreClient::check_usable() {
+  REVERIE_RETURN_IF_ERROR(fork_guard_.check("client"));
+  MutexLock lock(mutex_);
+  return is_closed_ ? closed_status() : Status();
+}
+
+TimePoint PeerStoreClient::give_up_at() const {
+  return options_.retry_time == Duration::max() ? TimePoint::max()
+                                                : Clock::system().now() + options_.retry_time;
+}
+
+void PeerStoreClient::finish(Outcome& outcome) {
+  for (auto& [answer, why] : outcome.failed) answer(why, nullptr);
+  for (auto& [done, result] : outcome.ended) done(std::move(result));
+}
+
+std::optional<bool> PeerStoreClient::look(const std::function<bool()>& is_done) {
+  if (!fork_guard_.check("client").ok()) return std::nullopt;
+  return loops_.polls_of(loop_).look(Clock::system(), is_done);
+}
+
+std::string PeerStoreClient::transport() {
+  MutexLock lock(mutex_);
+  return session_ ? session_->link->transport() : "nothing";
+}
+
+std::vector<std::shared_ptr<InsertPump>> PeerStoreClient::pumps() {
+  std::vector<std::shared_ptr<InsertPump>> found;
+  for (const auto& pump : pumps_) {
+    if (pump) found.push_back(pump);
+  }
+  return found;
+}
+
+void PeerStoreClient::close() {
+  if (!fork_guard_.check("client").ok()) return;
+  Outcome outcome;
+  SessionPtr session;
+  std::vector<std::shared_ptr<InsertPump>> all;
+  {
+    MutexLock lock(mutex_);
+    is_closed_ = true;
+    session = std::move(session_);
+    session_ = nullptr;
+    all = pumps();
+    for (auto& [id, pending] : pending_) {
+      outcome.failed.emplace_back(std::move(pending.answer), closed_status());
+    }
+    pending_.clear();
+    connect_at_ = TimePoint::max();
+  }
+  for (const auto& pump : all) pump->close(closed_status(), outcome.ended);
+  if (session) session->link->hang_up();
+  loop_.run_and_wait([this] { connecting_ = nullptr; });
+  finish(outcome);
+}
+
+// --- Requests -------------------------------------------------------------------------------
+
+RequestId PeerStoreClient::ask(Pending pending) {
+  Answer refused;
+  Status why;
+  RequestId id = 0;
+  TimePoint due = TimePoint::max();
+  {
+    MutexLock lock(mutex_);
+    if (is_closed_) {
+      refused = std::move(pending.answer);
+      why = closed_status();
+    } else {
+      id = ++last_id_;
+      pending.give_up_at = give_up_at();
+      Pending& kept = pending_[id] = std::move(pending);
+      if (session_ && session_->stage == Session::Stage::kOpen) {
+        if (kept.kind != StoreCall::kMutate) {
+          for (const auto& pump : pumps_) {
+            if (pump) pump->pump(/*all=*/true);
+          }
+        }
+        send(id, kept);
+        due = kept.answer_by;
+      } else {
+        due = std::min(kept.deadline, kept.give_up_at);
+        need_connection();
+      }
+    }
+  }
+  if (refused) refused(why, nullptr);
+  if (due != TimePoint::max()) watch(due);
+  return id;
+}
+
+void PeerStoreClient::send(RequestId id, Pending& pending) {
+  pending.is_sent = true;
+  session_->link->send({FrameKind::kCall, static_cast<std::uint64_t>(pending.kind), 0, id},
+                       pending.message);
+}
+
+RequestId PeerStoreClient::sample(SampleRequest request, Done<SampleResult> done) {
+  SampleResult refused;
+  request.min_count = std::min(request.min_count, request.count);
+  refused.status = check_usable();
+  if (refused.status.ok()) refused.status = check_sample_request(request);
+  request.batch.clear();
+  if (!refused.status.ok()) {
+    refused.batch = std::move(request.batch);
+    done(std::move(refused));
+    return 0;
+  }
+  Pending pending;
+  pending.kind = StoreCall::kSample;
+  auto sampling = std::make_shared<Sampling>();
+  sampling->table = request.table;
+  sampling->count = request.count;
+  sampling->batch = std::move(request.batch);
+  sampling->done = std::move(done);
+  store_wire::SampleAsk ask_for;
+  ask_for.table = request.table;
+  ask_for.count = request.count;
+  ask_for.min_count = request.min_count;
+  ask_for.is_distinct = request.distinct;
+  ask_for.wants_least = request.wants_least;
+  if (request.deadline != TimePoint::max()) {
+    ask_for.timeout = std::max(Duration::zero(), request.deadline - Clock::system().now());
+    pending.deadline = request.deadline;
+    pending.answer_by = request.deadline + kAnswerTime;
+  }
+  {
+    MutexLock lock(mutex_);
+    const auto found = names_.find(request.table);
+    if (found != names_.end()) sampling->names = found->second;
+    ask_for.received = received_;
+  }
+  ask_for.wants_names = sampling->names == nullptr;
+  pending.message = store_wire::message_of(store_wire::write_sample(ask_for));
+  pending.answer = [sampling](const Status& why, const Payload*) {
+    SampleResult result;
+    result.status = why;
+    if (!sampling->batch.empty()) {
+      if (why.code() == StatusCode::kDeadlineExceeded) sampling->batch.set_rate_limited();
+      sampling->batch.add_pin(Pin(sampling->held, 0));
+    }
+    result.batch = std::move(sampling->batch);
+    sampling->done(std::move(result));
+  };
+  pending.sampling = std::move(sampling);
+  return ask(std::move(pending));
+}
+
+RequestId PeerStoreClient::mutate(const MutateRequest& request, Done<MutateResult> done) {
+  Status status = check_usable();
+  if (status.ok()) status = check_mutate_request(request);
+  if (!status.ok()) {
+    done({.status = std::move(status)});
+    return 0;
+  }
+  Pending pending;
+  pending.kind = StoreCall::kMutate;
+  pending.is_repeatable = true;
+  pending.message = store_wire::message_of(store_wire::write_mutate(request));
+  pending.answer = [done = std::move(done)](const Status& why, const Payload* answer) {
+    done(answer ? store_wire::read_mutated(*answer) : MutateResult{.status = why});
+  };
+  return ask(std::move(pending));
+}
+
+RequestId PeerStoreClient::lookup(const LookupRequest& request, Done<LookupResult> done) {
+  if (Status status = check_usable(); !status.ok()) {
+    done({std::move(status), {}, {}});
+    return 0;
+  }
+  Pending pending;
+  pending.kind = StoreCall::kLookup;
+  pending.is_repeatable = true;
+  pending.message = store_wire::message_of(store_wire::write_lookup(request));
+  pending.answer = [done = std::move(done), count = request.keys.size()](const Status& why,
+                                                                         const Payload* answer) {
+    LookupResult result = answer ? store_wire::read_found(*answer) : LookupResult{why, {}, {}};
+    if (result.status.ok() &&
+        (result.priorities.size() != count || result.tickets.size() != count)) {
+      result = {data_loss("the server answered for {} of {} keys", result.priorities.size(), count),
+                {},
+                {}};
+    }
+    done(std::move(result));
+  };
+  return ask(std::move(pending));
+}
+
+RequestId PeerStoreClient::reset(std::string_view table, Done<Status> done) {
+  if (Status status = check_usable(); !status.ok()) {
+    done(std::move(status));
+    return 0;
+  }
+  Pending pending;
+  pending.kind = StoreCall::kReset;
+  // Not repeated: it would drop what came in between.
+  pending.message = store_wire::message_of(store_wire::write_text(table));
+  pending.answer = [done = std::move(done)](const Status& why, const Payload* answer) {
+    done(answer ? store_wire::read_status(*answer) : why);
+  };
+  return ask(std::move(pending));
+}
+
+RequestId PeerStoreClient::info(Done<Result<std::vector<TableInfo>>> done) {
+  if (Status status = check_usable(); !status.ok()) {
+    done(std::move(status));
+    return 0;
+  }
+  Pending pending;
+  pending.kind = StoreCall::kInfo;
+  pending.is_repeatable = true;
+  pending.message = store_wire::message_of({});
+  pending.answer = [done = std::move(done)](const Status& why, const Payload* answer) {
+    done(answer ? store_wire::read_infos(*answer) : Result<std::vector<TableInfo>>(why));
+  };
+  return ask(std::move(pending));
+}
+
+RequestId PeerStoreClient::why_blocked(std::string_view table, Done<Result<BlockedReport>> done) {
+  if (Status status = check_usable(); !status.ok()) {
+    done(std::move(status));
+    return 0;
+  }
+  Pending pending;
+  pending.kind = StoreCall::kWhyBlocked;
+  pending.is_repeatable = true;
+  pending.message = store_wire::message_of(store_wire::write_text(table));
+  pending.answer = [done = std::move(done)](const Status& why, const Payload* answer) {
+    done(answer ? store_wire::read_report(*answer) : Result<BlockedReport>(why));
+  };
+  return ask(std::move(pending));
+}
+
+RequestId PeerStoreClient::new_client(Done<Result<std::uint64_t>> done) {
+  if (Status status = check_usable(); !status.ok()) {
+    done(std::move(status));
+    return 0;
+  }
+  Pending pending;
+  pending.kind = StoreCall::kNewClient;
+  pending.is_repeatable = true;
+  pending.message = store_wire::message_of({});
+  pending.answer = [done = std::move(done)](const Status& why, const Payload* answer) {
+    done(answer ? store_wire::read_number(*answer) : Result<std::uint64_t>(why));
+  };
+  return ask(std::move(pending));
+}
+
+RequestId PeerStoreClient::checkpoint(Done<Result<std::string>> done) {
+  if (Status status = check_usable(); !status.ok()) {
+    done(std::move(status));
+    return 0;
+  }
+  Pending pending;
+  pending.kind = StoreCall::kCheckpoint;
+  pending.message = store_wire::message_of({});
+  pending.answer = [done = std::move(done)](const Status& why, const Payload* answer) {
+    done(answer ? store_wire::read_path(*answer) : Result<std::string>(why));
+  };
+  return ask(std::move(pending));
+}
+
+Result<std::string> PeerStoreClient::checkpoint_and_wait(const WaitOptions& options) {
+  return text_and_wait(
+      *this, [this](Done<Result<std::string>> done) { return checkpoint(std::move(done)); },
+      options);
+}
+
+// --- Inserts --------------------------------------------------------------------------------
+
+std::shared_ptr<InsertPump> PeerStoreClient::make_pump(RequestId& base) {
+  const auto number = static_cast<std::uint32_t>(pumps_.size() + 1);
+  auto pump = std::make_shared<InsertPump>(number, random_.next());
+  pumps_.push_back(pump);
+  base = RequestId{number} << kPumpShift;
+  if (session_ && session_->stage == Session::Stage::kOpen) {
+    pump->connect(session_->link);
+  } else {
+    need_connection();
+  }
+  return pump;
+}
+
+std::shared_ptr<InsertPump> PeerStoreClient::pump_of(std::string_view table, std::uint64_t writer,
+                                                     RequestId& base) {
+  MutexLock lock(mutex_);
+  if (!session_) need_connection();
+  Pump* found = nullptr;
+  if (writer != 0 && pumps_.size() < store_wire::kWritersMax / 2) {
+    found = &writer_pumps_[writer];
+  } else {
+    const auto place = table_pumps_.find(table);
+    found = place != table_pumps_.end() ? &place->second : &table_pumps_[std::string(table)];
+  }
+  if (!found->pump) {
+    found->pump = make_pump(base);
+    found->number = found->pump->number();
+  }
+  base = RequestId{found->number} << kPumpShift;
+  return found->pump;
+}
+
+RequestId PeerStoreClient::insert(InsertRequest request, Done<InsertResult> done) {
+  Status status = check_usable();
+  for (std::size_t i = 0; i < request.items.size() && status.ok(); ++i) {
+    status = check_item(request.items[i]);
+    if (!status.ok() && request.items.size() > 1) {
+      status = status.with_context(format("item {} of {}", i, request.items.size()));
+    }
+  }
+  if (!status.ok() || request.items.empty()) {
+    done({std::move(status), 0});
+    return 0;
+  }
+  RequestId base = 0;
+  const std::shared_ptr<InsertPump> pump = pump_of(request.table, request.writer, base);
+  const std::uint64_t first = pump->insert(request, give_up_at(), done);
+  if (first == 0) {
+    done({closed_status(), 0});
+    return 0;
+  }
+  const TimePoint due = pump->next_due();
+  if (due != TimePoint::max()) watch(due);
+  return base | first;
+}
+
+void PeerStoreClient::end_writer(std::uint64_t writer) {
+  if (!fork_guard_.check("client").ok()) return;
+  std::shared_ptr<InsertPump> pump;
+  {
+    MutexLock lock(mutex_);
+    const auto found = writer_pumps_.find(writer);
+    if (found == writer_pumps_.end()) return;
+    pump = std::move(found->second.pump);
+    pumps_[found->second.number - 1] = nullptr;
+    writer_pumps_.erase(found);
+  }
+  Outcome outcome;
+  pump->close(cancelled("the writer has ended"), outcome.ended);
+  finish(outcome);
+}
+
+void PeerStoreClient::cancel(RequestId id) {
+  if (!fork_guard_.check("client").ok()) return;
+  Outcome outcome;
+  const TimePoint until = Clock::system().now() + kCancelTime;
+  if (id >> kPumpShift != 0) {
+    std::shared_ptr<InsertPump> pump;
+    {
+      MutexLock lock(mutex_);
+      const auto index = static_cast<std::size_t>(id >> kPumpShift) - 1;
+      if (index < pumps_.size()) pump = pumps_[index];
+    }
+    if (!pump) return;
+    pump->cancel(id & ((RequestId{1} << kPumpShift) - 1), cancelled("the insert was cancelled"),
+                 until, outcome.ended);
+    watch(until);
+    return finish(outcome);
+  }
+  {
+    MutexLock lock(mutex_);
+    const auto found = pending_.find(id);
+    if (found == pending_.end()) return;
+    Pending& pending = found->second;
+    if (!pending.is_sent) {
+      outcome.failed.emplace_back(std::move(pending.answer), cancelled("the call was cancelled"));
+      pending_.erase(found);
+    } else if (pending.late_with.ok()) {
+      // It completes with what the server had done by then.
+      pending.late_with = cancelled("the call was cancelled");
+      pending.answer_by = until;
+      session_->link->send({FrameKind::kCancel, 0, 0, id}, store_wire::message_of({}));
+    }
+  }
+  watch(until);
+  finish(outcome);
+}
+
+}  // namespace reverie

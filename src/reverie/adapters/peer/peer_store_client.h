@@ -1,0 +1,173 @@
+// PeerStoreClient: the door to a store of a server of ours on the same machine.
+//
+//     REVERIE_ASSIGN_OR_RETURN(auto client, PeerStoreClient::open(loops, "localhost:7000", {}));
+//     sample_and_wait(*client, {.table = "replay", .count = 256});
+//
+// It has every call of an embedded store but two: a draw cannot be handed back, and views are
+// inserted as items. What is asked goes over one connection, through shared memory where both sides
+// can map it: a thread that waits for an answer looks for it there itself.
+//
+// While no server answers, requests wait for one, for `retry_time`, and fail with UNAVAILABLE then.
+// When a connection is lost inserts go on by themselves, without one twice (insert_pump.h), and
+// updates and questions are asked again; a sample or reset that was under way fails with
+// UNAVAILABLE: it may have been done. What no attempt can change, such as a token that is refused,
+// fails at once.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reverie/adapters/peer/insert_pump.h"
+#include "reverie/adapters/peer/link_loops.h"
+#include "reverie/adapters/peer/store_link.h"
+#include "reverie/adapters/peer/store_wire.h"
+#include "reverie/base/fork.h"
+#include "reverie/base/mutex.h"
+#include "reverie/base/random.h"
+#include "reverie/base/timer_queue.h"
+#include "reverie/net/address.h"
+#include "reverie/net/connection.h"
+#include "reverie/reverb_wire/item.h"
+#include "reverie/rpc/handshake.h"
+#include "reverie/service/blocking.h"
+#include "reverie/service/replay_service.h"
+
+namespace reverie {
+
+struct PeerStoreOptions {
+  // The server's secret. It never travels: each side proves that it has it.
+  std::string token;
+  // How long a request waits for a server that does not answer.
+  Duration retry_time = Duration::max();
+  Duration connect_timeout = std::chrono::seconds(20);
+  std::optional<std::uint64_t> seed = {};  // of the names of sessions
+};
+
+// Thread-safe. Deadlines are of Clock::system(). `loops` outlives it.
+class PeerStoreClient final : public ReplayService,
+                              public std::enable_shared_from_this<PeerStoreClient> {
+ public:
+  // Connects to nothing yet. INVALID_ARGUMENT for a malformed target, or one of several addresses.
+  static Result<std::shared_ptr<PeerStoreClient>> open(LinkLoops& loops, std::string_view target,
+                                                       PeerStoreOptions options = {});
+  ~PeerStoreClient() override;
+
+  RequestId insert(InsertRequest request, Done<InsertResult> done) override;
+  RequestId sample(SampleRequest request, Done<SampleResult> done) override;
+  RequestId mutate(const MutateRequest& request, Done<MutateResult> done) override;
+  RequestId lookup(const LookupRequest& request, Done<LookupResult> done) override;
+  RequestId reset(std::string_view table, Done<Status> done) override;
+  RequestId info(Done<Result<std::vector<TableInfo>>> done) override;
+  RequestId why_blocked(std::string_view table, Done<Result<BlockedReport>> done) override;
+  RequestId new_client(Done<Result<std::uint64_t>> done) override;
+  void end_writer(std::uint64_t writer) override;
+  std::optional<bool> look(const std::function<bool()>& is_done) override;
+  void cancel(RequestId id) override;
+  void close() override;
+
+  // Has the server write a checkpoint; gives its path, on the server's disk.
+  RequestId checkpoint(Done<Result<std::string>> done);
+  Result<std::string> checkpoint_and_wait(const WaitOptions& options = {});
+
+  // What carries frames now; "nothing" without a connection.
+  std::string transport();
+
+ private:
+  class Session;
+  using SessionPtr = std::shared_ptr<Session>;
+  // What arrives of a sample.
+  struct Sampling;
+  // Given the answer, or null and why there is none.
+  using Answer = std::function<void(const Status& why, const Payload* answer)>;
+  struct Pending {
+    store_wire::StoreCall kind = store_wire::StoreCall::kInfo;
+    std::shared_ptr<const Message> message;
+    bool is_repeatable = false;
+    bool is_sent = false;
+    TimePoint deadline = TimePoint::max();    // as long as it is not sent
+    TimePoint give_up_at = TimePoint::max();  // likewise
+    TimePoint answer_by = TimePoint::max();   // once it is
+    Status late_with = {};                    // a request that was cancelled
+    Answer answer;
+    std::shared_ptr<Sampling> sampling;
+  };
+  // What is to be called once no lock is held.
+  struct Outcome {
+    std::vector<std::pair<Answer, Status>> failed;
+    InsertPump::Ended ended;
+  };
+  struct Pump {
+    std::shared_ptr<InsertPump> pump;
+    std::uint32_t number = 0;
+  };
+
+  PeerStoreClient(LinkLoops& loops, Endpoint endpoint, PeerStoreOptions options);
+
+  Status check_usable();
+  TimePoint give_up_at() const;
+  RequestId ask(Pending pending);
+  void send(RequestId id, Pending& pending) REVERIE_REQUIRES(mutex_);
+  std::shared_ptr<InsertPump> pump_of(std::string_view table, std::uint64_t writer,
+                                      RequestId& base);
+  std::shared_ptr<InsertPump> make_pump(RequestId& base) REVERIE_REQUIRES(mutex_);
+
+  // The connection.
+  void need_connection() REVERIE_REQUIRES(mutex_);
+  void start_connecting();
+  void connected(Result<std::unique_ptr<Connection>> connection);
+  // `is_final`: no further attempt can change it; what waits fails with it.
+  void connect_failed(const Status& why, bool is_final);
+  void on_frames(const SessionPtr& session, std::vector<Frame> frames);
+  void on_lost(const SessionPtr& session, const Status& why);
+  void end_session(const SessionPtr& session, const Status& why, bool is_final);
+  void on_room(const SessionPtr& session);
+  Status shake_hands(const SessionPtr& session, const Frame& frame);
+  void on_open(const SessionPtr& session);
+  void on_answer(const SessionPtr& session, Frame frame);
+  void on_part(RequestId id, std::shared_ptr<Sampling> sampling, const Frame& frame);
+  void on_inserted(const Payload& payload);
+
+  void watch(TimePoint due) { alarm_.set(due); }
+  void sweep();
+  static void finish(Outcome& outcome);
+  Status unreachable() REVERIE_REQUIRES(mutex_);
+  std::vector<std::shared_ptr<InsertPump>> pumps() REVERIE_REQUIRES(mutex_);
+
+  LinkLoops& loops_;
+  IoLoop& loop_;
+  const Endpoint endpoint_;
+  const PeerStoreOptions options_;
+  const ForkGuard fork_guard_;
+  // Loop thread only.
+  ConnectHandle connecting_;
+
+  Mutex mutex_;
+  Random random_ REVERIE_GUARDED_BY(mutex_);
+  RequestId last_id_ REVERIE_GUARDED_BY(mutex_) = 0;
+  bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
+  std::map<RequestId, Pending> pending_ REVERIE_GUARDED_BY(mutex_);
+  std::map<std::string, Pump, std::less<>> table_pumps_ REVERIE_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, Pump> writer_pumps_ REVERIE_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<InsertPump>> pumps_ REVERIE_GUARDED_BY(mutex_);  // null: it ended
+  std::map<std::string, std::shared_ptr<const wire::ColumnNames>, std::less<>> names_
+      REVERIE_GUARDED_BY(mutex_);
+  std::uint64_t received_ REVERIE_GUARDED_BY(mutex_) = 0;  // the last sample that arrived
+  bool is_connecting_ REVERIE_GUARDED_BY(mutex_) = false;
+  SessionPtr session_ REVERIE_GUARDED_BY(mutex_);
+  Duration pause_ REVERIE_GUARDED_BY(mutex_) = Duration::zero();
+  TimePoint connect_at_ REVERIE_GUARDED_BY(mutex_) = TimePoint::max();  // the next attempt
+  TimePoint broken_since_ REVERIE_GUARDED_BY(mutex_) = TimePoint::max();
+  bool is_told_ REVERIE_GUARDED_BY(mutex_) = false;
+  Status last_failure_ REVERIE_GUARDED_BY(mutex_);
+
+  TimerQueue timers_;
+  Alarm alarm_;  // behind timers_: it is stopped first
+};
+
+}  // namespace reverie

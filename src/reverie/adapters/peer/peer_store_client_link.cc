@@ -1,0 +1,426 @@
+// The part of PeerStoreClient that has the connection: how it is made and mended, what arrives, and
+// what is late.
+//
+// Tested in tests/integration/peer_store_test.cc.
+#include <algorithm>
+#include <utility>
+
+#include "reverie/adapters/peer/peer_store_client.h"
+#include "reverie/adapters/peer/peer_store_client_parts.h"
+#include "reverie/base/log.h"
+
+namespace reverie {
+namespace {
+
+constexpr Duration kPauseMin = std::chrono::milliseconds(10);
+constexpr Duration kPauseMax = std::chrono::milliseconds(500);
+// For this long failed attempts are repeated without a line in the log.
+constexpr Duration kSilentRetries = std::chrono::seconds(2);
+
+bool passes_by_itself(const Status& why) {
+  return why.code() == StatusCode::kUnavailable || why.code() == StatusCode::kDeadlineExceeded ||
+         why.code() == StatusCode::kDataLoss || why.code() == StatusCode::kInvalidArgument;
+}
+
+}  // namespace
+
+// --- Time -----------------------------------------------------------------------------------
+
+Status PeerStoreClient::unreachable() {
+  return unavailable(
+      "no server answered at {} for {:.3g} s, the time to retry: {}; see that it runs and can be "
+      "reached, or let the client retry for longer",
+      endpoint_.to_string(), to_seconds(options_.retry_time),
+      last_failure_.ok() ? "there is no connection" : last_failure_.message());
+}
+
+// Ends what is late, tries to connect when that is due, and arms the alarm for what is next.
+void PeerStoreClient::sweep() {
+  Outcome outcome;
+  std::vector<std::shared_ptr<InsertPump>> all;
+  Status why;
+  TimePoint next = TimePoint::max();
+  const TimePoint now = Clock::system().now();
+  {
+    MutexLock lock(mutex_);
+    if (is_closed_) return;
+    why = unreachable();
+    for (auto entry = pending_.begin(); entry != pending_.end();) {
+      Pending& pending = entry->second;
+      const TimePoint due =
+          pending.is_sent ? pending.answer_by : std::min(pending.deadline, pending.give_up_at);
+      if (due > now) {
+        next = std::min(next, due);
+        ++entry;
+        continue;
+      }
+      Status late = pending.late_with;
+      if (late.ok() && (pending.is_sent || pending.deadline <= now)) {
+        late = deadline_exceeded("the server at {} did not answer before the deadline{}{}",
+                                 endpoint_.to_string(), last_failure_.ok() ? "" : ": ",
+                                 last_failure_.message());
+      } else if (late.ok()) {
+        late = why;
+      }
+      if (pending.is_sent && session_ && pending.kind == store_wire::StoreCall::kSample) {
+        session_->link->send({FrameKind::kCancel, 0, 0, entry->first}, store_wire::message_of({}));
+      }
+      outcome.failed.emplace_back(std::move(pending.answer), std::move(late));
+      entry = pending_.erase(entry);
+    }
+    all = pumps();
+    if (connect_at_ <= now) {
+      connect_at_ = TimePoint::max();
+      need_connection();
+    }
+    next = std::min(next, connect_at_);
+  }
+  for (const auto& pump : all) next = std::min(next, pump->sweep(now, why, outcome.ended));
+  if (next != TimePoint::max()) watch(next);
+  finish(outcome);
+}
+
+// --- The connection -------------------------------------------------------------------------
+
+void PeerStoreClient::need_connection() {
+  if (is_closed_ || session_ || is_connecting_ || connect_at_ != TimePoint::max()) return;
+  is_connecting_ = true;
+  if (broken_since_ == TimePoint::max()) broken_since_ = Clock::system().now();
+  loop_.post([weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->start_connecting();
+  });
+}
+
+void PeerStoreClient::start_connecting() {
+  {
+    MutexLock lock(mutex_);
+    if (is_closed_) return;
+  }
+  connecting_ = reverie::connect(
+      loop_, endpoint_, nullptr, {}, options_.connect_timeout,
+      [weak = weak_from_this(), &loop = loop_](Result<std::unique_ptr<Connection>> connection) {
+        const auto self = weak.lock();
+        if (!self) return;
+        // The handle is dropped later: this runs within it.
+        loop.post([weak] {
+          const auto client = weak.lock();
+          if (client) client->connecting_ = nullptr;
+        });
+        self->connected(std::move(connection));
+      },
+      /*uses_local_door=*/true);
+}
+
+void PeerStoreClient::connected(Result<std::unique_ptr<Connection>> connection) {
+  if (!connection.ok()) {
+    return connect_failed(connection.status(), !passes_by_itself(connection.status()));
+  }
+  if (!(*connection)->is_peer_local()) {
+    return connect_failed(
+        failed_precondition(
+            "{} is on another machine, and the protocol 'peer' is for servers on this one; use "
+            "protocol='grpc'",
+            endpoint_.to_string()),
+        /*is_final=*/true);
+  }
+  const auto session = std::make_shared<Session>(weak_from_this());
+  session->link = StoreLink::make(loops_, std::move(connection).value(), session, FrameLimits());
+  session->mine.name = std::string(store_wire::kClientName);
+  session->mine.run = {random_seed(), random_seed()};
+  for (std::uint64_t& part : session->mine.nonce) part = random_seed();
+  {
+    MutexLock lock(mutex_);
+    is_connecting_ = false;
+    if (is_closed_) return session->link->hang_up();
+    session_ = session;
+  }
+  session->link->send({FrameKind::kHello, 0, 0, 0},
+                      std::make_shared<const Message>(encode(session->mine)));
+  session->link->start();
+}
+
+void PeerStoreClient::connect_failed(const Status& why, bool is_final) {
+  Outcome outcome;
+  std::vector<std::shared_ptr<InsertPump>> all;
+  bool is_to_be_told = false;
+  TimePoint next = TimePoint::max();
+  {
+    MutexLock lock(mutex_);
+    is_connecting_ = false;
+    if (is_closed_) return;
+    last_failure_ = why;
+    const TimePoint now = Clock::system().now();
+    if (is_final) {
+      for (auto& [id, pending] : pending_) {
+        outcome.failed.emplace_back(std::move(pending.answer), why);
+      }
+      pending_.clear();
+      all = pumps();
+      broken_since_ = TimePoint::max();
+      pause_ = Duration::zero();
+    } else {
+      if (broken_since_ == TimePoint::max()) broken_since_ = now;
+      pause_ = std::clamp(2 * pause_, kPauseMin, kPauseMax);
+      const bool is_needed = !pending_.empty() || std::ranges::any_of(pumps_, [](const auto& pump) {
+        return pump && !pump->empty();
+      });
+      if (is_needed) next = connect_at_ = now + pause_;
+      is_to_be_told = now - broken_since_ >= kSilentRetries && !std::exchange(is_told_, true);
+    }
+  }
+  for (const auto& pump : all) {
+    pump->disconnect(TimePoint());
+    pump->sweep(Clock::system().now(), why, outcome.ended);
+  }
+  if (next != TimePoint::max()) watch(next);
+  finish(outcome);
+  if (!is_to_be_told) return;
+  log_warning("no server has answered at {} for {:.3g} s, and it is tried again: {}",
+              endpoint_.to_string(), to_seconds(kSilentRetries), why.message());
+}
+
+Status PeerStoreClient::shake_hands(const SessionPtr& session, const Frame& frame) {
+  const FrameKind kind = frame.header.kind;
+  if (session->stage == Session::Stage::kWelcome && kind == FrameKind::kWelcome) {
+    REVERIE_ASSIGN_OR_RETURN(const Greeting theirs, decode_greeting(frame.message));
+    if (theirs.name != store_wire::kServerName) {
+      return failed_precondition("at {} is '{}', which is not a store of this version",
+                                 endpoint_.to_string(), theirs.name);
+    }
+    // A server without a token asks for none, and has no proof.
+    if (!theirs.proof.empty() && !options_.token.empty() &&
+        !is_proof_right(options_.token, /*is_dialler=*/false, session->mine, theirs,
+                        theirs.proof)) {
+      return Status(StatusCode::kUnauthenticated,
+                    format("the server at {} has another token", endpoint_.to_string()));
+    }
+    Resumption resumption;
+    resumption.proof = make_proof(options_.token, /*is_dialler=*/true, session->mine, theirs);
+    resumption.session = 1;  // there is but one
+    session->stage = Session::Stage::kResumed;
+    session->link->send({FrameKind::kResume, 0, 0, 0},
+                        std::make_shared<const Message>(encode(resumption)));
+    return {};
+  }
+  if (session->stage == Session::Stage::kResumed && kind == FrameKind::kResumed) {
+    session->link->trust();
+    on_open(session);
+    return {};
+  }
+  return data_loss("{}: a frame of kind {} came in the middle of a handshake",
+                   endpoint_.to_string(), static_cast<int>(kind));
+}
+
+void PeerStoreClient::on_open(const SessionPtr& session) {
+  std::vector<std::shared_ptr<InsertPump>> all;
+  TimePoint next = TimePoint::max();
+  {
+    MutexLock lock(mutex_);
+    if (session_ != session) return;
+    session->stage = Session::Stage::kOpen;
+    pause_ = Duration::zero();
+    broken_since_ = TimePoint::max();
+    last_failure_ = {};
+    is_told_ = false;
+    all = pumps();
+    for (auto& [id, pending] : pending_) {
+      send(id, pending);
+      next = std::min(next, pending.answer_by);
+    }
+    // Under the lock: a pump that is made now is connected by its maker or here.
+    for (const auto& pump : all) pump->connect(session->link);
+  }
+  if (next != TimePoint::max()) watch(next);
+}
+
+void PeerStoreClient::on_lost(const SessionPtr& session, const Status& why) {
+  end_session(session, why, /*is_final=*/false);
+}
+
+void PeerStoreClient::end_session(const SessionPtr& session, const Status& why, bool is_final) {
+  session->link->hang_up();
+  Outcome outcome;
+  std::vector<std::shared_ptr<InsertPump>> all;
+  bool was_open = false;
+  {
+    MutexLock lock(mutex_);
+    if (session_ != session) return;
+    session_ = nullptr;
+    was_open = session->stage == Session::Stage::kOpen;
+    const TimePoint until = give_up_at();
+    for (auto entry = pending_.begin(); entry != pending_.end();) {
+      Pending& pending = entry->second;
+      if (pending.is_sent && (!pending.is_repeatable || !pending.late_with.ok())) {
+        Status failed = pending.late_with.ok()
+                            ? (is_final ? why
+                                        : unavailable("the connection to {} was lost: {}",
+                                                      endpoint_.to_string(), why.message()))
+                            : pending.late_with;
+        outcome.failed.emplace_back(std::move(pending.answer), std::move(failed));
+        entry = pending_.erase(entry);
+        continue;
+      }
+      if (std::exchange(pending.is_sent, false)) pending.give_up_at = until;
+      ++entry;
+    }
+    all = pumps();
+    for (const auto& pump : all) pump->disconnect(until);
+  }
+  if (was_open && !is_final) {
+    // The first attempt comes at once: a server that begins anew has its door open soon.
+    bool is_needed = false;
+    TimePoint next = TimePoint::max();
+    {
+      MutexLock lock(mutex_);
+      is_needed = !pending_.empty() ||
+                  std::ranges::any_of(all, [](const auto& pump) { return !pump->empty(); });
+      last_failure_ = why;
+      if (is_needed) need_connection();
+      for (const auto& [id, pending] : pending_) {
+        next = std::min({next, pending.deadline, pending.give_up_at});
+      }
+    }
+    for (const auto& pump : all) next = std::min(next, pump->next_due());
+    if (next != TimePoint::max()) watch(next);
+  } else {
+    connect_failed(why, is_final);
+  }
+  finish(outcome);
+}
+
+void PeerStoreClient::on_room(const SessionPtr& session) {
+  std::vector<std::shared_ptr<InsertPump>> all;
+  {
+    MutexLock lock(mutex_);
+    if (session_ != session) return;
+    all = pumps();
+  }
+  for (const auto& pump : all) pump->pump();
+}
+
+// --- What arrives ---------------------------------------------------------------------------
+
+void PeerStoreClient::on_frames(const SessionPtr& session, std::vector<Frame> frames) {
+  for (Frame& frame : frames) {
+    if (session->link->is_over()) return;
+    const FrameKind kind = frame.header.kind;
+    if (kind == FrameKind::kAnswer && session->stage == Session::Stage::kOpen) {
+      on_answer(session, std::move(frame));
+      continue;
+    }
+    if (kind == FrameKind::kAck || kind == FrameKind::kBye) continue;
+    if (kind == FrameKind::kRefused) {
+      const bool is_open = session->stage == Session::Stage::kOpen;
+      const Status why =
+          is_open ? store_wire::read_status(frame.message.payload) : decode_refusal(frame.message);
+      return end_session(session, why, why.code() != StatusCode::kUnavailable);
+    }
+    if (const Status status = shake_hands(session, frame); !status.ok()) {
+      return end_session(session, status, !passes_by_itself(status));
+    }
+  }
+}
+
+void PeerStoreClient::on_answer(const SessionPtr& session, Frame frame) {
+  const auto kind = static_cast<store_wire::StoreCall>(frame.header.sequence);
+  if (kind == store_wire::StoreCall::kInsert) return on_inserted(frame.message.payload);
+  const RequestId id = frame.header.call;
+  Answer answer;
+  std::shared_ptr<Sampling> sampling;
+  {
+    MutexLock lock(mutex_);
+    const auto found = pending_.find(id);
+    if (session_ != session || found == pending_.end() || found->second.kind != kind) return;
+    sampling = found->second.sampling;
+    if (!sampling) {
+      answer = std::move(found->second.answer);
+      pending_.erase(found);
+    }
+  }
+  if (sampling) return on_part(id, std::move(sampling), frame);
+  answer({}, &frame.message.payload);
+}
+
+// The request is out of reach of timers while its batch is written to: it is taken out meanwhile.
+void PeerStoreClient::on_part(RequestId id, std::shared_ptr<Sampling> sampling,
+                              const Frame& frame) {
+  Pending pending;
+  {
+    MutexLock lock(mutex_);
+    const auto found = pending_.find(id);
+    if (found == pending_.end()) return;
+    pending = std::move(found->second);
+    pending_.erase(found);
+  }
+  const bool is_last = frame.header.received != store_wire::kMoreFollows;
+  Status status;
+  Result<store_wire::SamplePart> part = store_wire::read_part(frame.message.payload);
+  if (part.ok()) {
+    status = part->status;
+    if (part->names) {
+      auto names = std::make_shared<const wire::ColumnNames>(std::move(*part->names));
+      MutexLock lock(mutex_);
+      names_.insert_or_assign(sampling->table, names);
+      sampling->names = std::move(names);
+    }
+    if (!part->tickets.empty()) {
+      static const auto* const kNoNames = new wire::ColumnNames;
+      const std::size_t before = sampling->batch.size();
+      const auto& bulk = frame.message.payload.bulk;
+      const auto view = [](std::span<const std::byte> bytes) {
+        return Buffer(const_cast<std::byte*>(bytes.data()), bytes.size(), nullptr);
+      };
+      Status read =
+          read_packed(bulk.empty() ? std::span<const std::byte>() : bulk.front().bytes, view,
+                      sampling->names ? *sampling->names : *kNoNames, sampling->count - before,
+                      sampling->batch, sampling->held->packed.emplace_back());
+      if (read.ok() && sampling->batch.size() - before != part->tickets.size()) {
+        read = data_loss("the server sent {} samples with {} tickets",
+                         sampling->batch.size() - before, part->tickets.size());
+      }
+      if (read.ok()) {
+        std::ranges::copy(part->tickets, sampling->batch.rows().tickets + before);
+        for (const BulkPiece& piece : bulk) sampling->held->bytes.push_back(piece.keep);
+      } else {
+        status = std::move(read);
+      }
+    }
+    sampling->batch.set_sampler_mass(part->sampler_mass);
+    sampling->batch.set_least_probability(part->least_probability);
+    if (part->table_size > 0) sampling->batch.set_table_size(part->table_size);
+    if (part->is_rate_limited) sampling->batch.set_rate_limited();
+  } else {
+    status = part.status();
+  }
+  bool is_done = is_last || !status.ok();
+  {
+    MutexLock lock(mutex_);
+    received_ = std::max(received_, id);
+    if (!is_done && is_closed_) {
+      status = cancelled("the client is closed");
+      is_done = true;
+    }
+    if (!is_done) {
+      pending_.emplace(id, std::move(pending));
+      return;
+    }
+  }
+  pending.answer(status, nullptr);
+}
+
+void PeerStoreClient::on_inserted(const Payload& payload) {
+  Result<store_wire::Inserted> inserted = store_wire::read_inserted(payload);
+  if (!inserted.ok()) return;
+  std::shared_ptr<InsertPump> pump;
+  {
+    MutexLock lock(mutex_);
+    const std::size_t index = std::size_t{inserted->writer} - 1;
+    if (index < pumps_.size()) pump = pumps_[index];
+  }
+  if (!pump) return;
+  Outcome outcome;
+  pump->on_inserted(*inserted, outcome.ended);
+  finish(outcome);
+}
+
+}  // namespace reverie

@@ -1,0 +1,111 @@
+// ServedWriter: one writer of a connection, on the server's side: its chunks, and its items on
+// their way into the tables.
+//
+//     message --> InsertMirror --> items --> ReplayService, as many at once as go in --> answer
+//
+// What waits for a table is answered when it is in, or has failed. A writer of which too much waits
+// is read no further: its messages wait, up to a bound.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "reverie/adapters/peer/insert_mirror.h"
+#include "reverie/adapters/peer/peer_store.h"
+#include "reverie/adapters/peer/store_wire.h"
+#include "reverie/base/mutex.h"
+#include "reverie/native_wire/insert_session.h"
+#include "reverie/net/io_threads.h"
+
+namespace reverie {
+
+// Messages come on the connection's thread, completions on any.
+class ServedWriter final : public InsertCall, public std::enable_shared_from_this<ServedWriter> {
+ public:
+  // What a connection does for its writers, from any thread.
+  class Owner {
+   public:
+    virtual ~Owner() = default;
+    virtual void send_inserted(const store_wire::Inserted& inserted) = 0;
+    // The connection cannot go on.
+    virtual void end(const Status& why) = 0;
+    // Where messages come.
+    virtual IoLoop& loop() = 0;
+  };
+
+  ServedWriter(std::shared_ptr<PeerStore> store, std::weak_ptr<Owner> owner, std::uint32_t number,
+               std::string session_id);
+  ~ServedWriter() override;
+
+  // Its turn in its session begins now, or when the session's last connection has left. `ordinal`
+  // grows with each connection of the writer. False: a newer one was here.
+  bool begin(std::uint64_t ordinal);
+  // An error ends the connection.
+  Status take(Payload payload);
+  // Takes back what waits of the request that begins with that number.
+  void withdraw(std::uint64_t first);
+  // Takes back all that waits, the last first. Nothing is answered any more.
+  void end();
+
+  // InsertCall
+  void pause_reading() override;
+  void resume_reading() override;
+  void abort(const Status& why) override;
+
+ private:
+  Status read(const Payload& payload);
+  void insert_at_once(std::size_t begin, std::size_t end, std::uint64_t first_number);
+  void insert_request(std::size_t begin, std::size_t end, std::uint64_t first_number);
+  void on_inserted(std::uint64_t first, std::size_t count, const InsertResult& result);
+  void confirm(std::uint64_t first, std::uint64_t count) REVERIE_REQUIRES(mutex_);
+  void answer_soon() REVERIE_REQUIRES(mutex_);
+  void answer();
+  void read_waiting();
+  bool is_held_back() const REVERIE_REQUIRES(mutex_) { return is_paused_ || has_long_wait_; }
+
+  const std::shared_ptr<PeerStore> store_;
+  const std::weak_ptr<Owner> owner_;
+  const std::uint32_t number_;
+  const std::string session_id_;
+  const std::shared_ptr<InsertSession> session_;
+
+  // The connection's thread only.
+  InsertMirror mirror_;
+  std::vector<InsertMirror::Taken> items_;
+  std::vector<Item> run_;
+
+  // A request that waits for its table.
+  struct Waiting {
+    RequestId id = 0;  // until the service has told it
+    std::size_t count = 0;
+    bool is_withdrawn = false;
+  };
+  // Bytes of chunks that were let go while requests up to this number waited.
+  struct LetGo {
+    std::uint64_t last_number = 0;
+    std::size_t size_bytes = 0;
+  };
+  Mutex mutex_;
+  std::map<std::uint64_t, Waiting> waiting_ REVERIE_GUARDED_BY(mutex_);
+  std::size_t waiting_items_ REVERIE_GUARDED_BY(mutex_) = 0;
+  std::deque<LetGo> let_go_ REVERIE_GUARDED_BY(mutex_);
+  std::size_t let_go_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;
+  store_wire::Inserted answer_ REVERIE_GUARDED_BY(mutex_);
+  bool is_reading_ REVERIE_GUARDED_BY(mutex_) = false;  // its end answers
+  bool is_answer_posted_ REVERIE_GUARDED_BY(mutex_) = false;
+  bool is_over_ REVERIE_GUARDED_BY(mutex_) = false;
+  bool is_paused_ REVERIE_GUARDED_BY(mutex_) = false;
+  bool has_long_wait_ REVERIE_GUARDED_BY(mutex_) = false;
+  std::deque<Payload> unread_ REVERIE_GUARDED_BY(mutex_);
+  std::size_t unread_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;
+  // Requests in unread_ that were taken back.
+  std::set<std::uint64_t> withdrawn_ REVERIE_GUARDED_BY(mutex_);
+};
+
+}  // namespace reverie

@@ -1,0 +1,301 @@
+// Tested in tests/integration/peer_store_test.cc.
+#include "reverie/adapters/peer/store_connection.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "reverie/base/random.h"
+
+namespace reverie {
+namespace {
+
+using store_wire::StoreCall;
+
+constexpr std::size_t kLogBytesMax = 200;
+
+// What a client says, as a part of a line of the log.
+std::string line_of(std::string_view text) {
+  std::string line(text.substr(0, kLogBytesMax));
+  std::ranges::replace_if(
+      line, [](char c) { return c < ' ' || c > '~'; }, '?');
+  return line;
+}
+
+}  // namespace
+
+std::shared_ptr<StoreConnection> StoreConnection::make(
+    std::shared_ptr<PeerStore> store, std::unique_ptr<Connection> connection,
+    std::shared_ptr<void> place, std::function<void(const StoreConnection*)> on_end) {
+  IoLoop& loop = connection->loop();
+  std::shared_ptr<StoreConnection> made(new StoreConnection(std::move(store), loop));
+  made->place_ = std::move(place);
+  made->on_end_ = std::move(on_end);
+  made->link_ = StoreLink::make(
+      made->store_->loops, std::move(connection), made,
+      {.head_bytes_max = std::size_t{64} << 20, .bulk_bytes_max = made->store_->message_bytes_max});
+  made->store_->connections.fetch_add(1, std::memory_order_relaxed);
+  return made;
+}
+
+StoreConnection::~StoreConnection() {
+  store_->connections.fetch_sub(1, std::memory_order_relaxed);
+}
+
+bool StoreConnection::has_requests() {
+  return request_count_.load() > 0 || !writers_.empty();
+}
+
+bool StoreConnection::begin_request() {
+  return request_count_.fetch_add(1) < store_wire::kRequestsMax;
+}
+
+void StoreConnection::answer(std::uint64_t id, StoreCall kind, Payload payload) {
+  request_count_.fetch_sub(1);
+  link_->send({FrameKind::kAnswer, static_cast<std::uint64_t>(kind), 0, id},
+              store_wire::message_of(std::move(payload)));
+}
+
+void StoreConnection::send_inserted(const store_wire::Inserted& inserted) {
+  link_->send(
+      {FrameKind::kAnswer, static_cast<std::uint64_t>(StoreCall::kInsert), 0, inserted.writer},
+      store_wire::message_of(store_wire::write_inserted(inserted)));
+}
+
+// --- Its end.
+
+void StoreConnection::end(const Status& why) {
+  loop_.post([self = shared_from_this(), why] { self->end_now(why); });
+}
+
+void StoreConnection::end_now(const Status& why) {
+  if (stage_ != Stage::kOver && !why.ok()) {
+    const bool is_open = stage_ == Stage::kOpen;
+    link_->send({FrameKind::kRefused, 0, 0, 0},
+                is_open ? store_wire::message_of(store_wire::write_status(why))
+                        : std::make_shared<const Message>(encode_refusal(why)));
+  }
+  link_->hang_up();
+  on_lost(why);
+}
+
+void StoreConnection::on_lost(const Status&) {
+  const auto self = shared_from_this();
+  if (stage_.exchange(Stage::kOver) == Stage::kOver) return;
+  std::vector<RequestId> ids;
+  std::deque<Drawn> unsent;
+  {
+    MutexLock lock(mutex_);
+    is_over_ = true;
+    for (const auto& [id, draw] : draws_) {
+      if (draw != 0) ids.push_back(draw);
+    }
+    unsent.swap(unsent_);
+    asked_.clear();
+  }
+  for (Drawn& drawn : unsent) {
+    std::vector<std::size_t> sent(drawn.next);
+    std::iota(sent.begin(), sent.end(), std::size_t{0});
+    drawn.batch.remove(sent);
+    drop_unsent(drawn.table, std::move(drawn.batch));
+  }
+  for (const RequestId id : ids) store_->service->cancel(id);
+  for (const auto& [number, writer] : writers_) writer->end();
+  writers_.clear();
+  receive_up_to(UINT64_MAX);
+  place_ = nullptr;
+  if (on_end_) std::exchange(on_end_, nullptr)(this);
+}
+
+void StoreConnection::receive_up_to(std::uint64_t id) {
+  std::deque<Sent> received;
+  {
+    MutexLock lock(mutex_);
+    while (!sent_.empty() && sent_.front().id <= id) {
+      received.push_back(std::move(sent_.front()));
+      sent_.pop_front();
+    }
+  }
+  for (const Sent& sent : received) store_->service->receive(sent.table, sent.draws);
+}
+
+// --- Frames.
+
+void StoreConnection::on_frames(std::vector<Frame> frames) {
+  const auto self = shared_from_this();
+  for (Frame& frame : frames) {
+    if (stage_ == Stage::kOver) return;
+    Status status;
+    if (stage_ != Stage::kOpen) {
+      status = shake_hands(frame);
+    } else if (frame.header.kind == FrameKind::kCancel) {
+      cancel(frame.header.call);
+    } else if (frame.header.kind == FrameKind::kCall) {
+      status = take(std::move(frame));
+    } else if (frame.header.kind != FrameKind::kAck && frame.header.kind != FrameKind::kBye) {
+      status = data_loss("a frame of kind {} came where a request must",
+                         static_cast<int>(frame.header.kind));
+    }
+    if (!status.ok()) return end_now(status);
+  }
+}
+
+Status StoreConnection::shake_hands(const Frame& frame) {
+  if (stage_ == Stage::kHello && frame.header.kind == FrameKind::kHello) {
+    REVERIE_ASSIGN_OR_RETURN(theirs_, decode_greeting(frame.message));
+    if (theirs_.name != store_wire::kClientName) {
+      return failed_precondition(
+          "'{}' speaks to a store of Reverie's, which takes clients of this version alone",
+          line_of(theirs_.name));
+    }
+    mine_.name = std::string(store_wire::kServerName);
+    mine_.run = {random_seed(), random_seed()};
+    for (std::uint64_t& part : mine_.nonce) part = random_seed();
+    mine_.proof = make_proof(store_->token, /*is_dialler=*/false, theirs_, mine_);
+    stage_ = Stage::kResume;
+    link_->send({FrameKind::kWelcome, 0, 0, 0}, std::make_shared<const Message>(encode(mine_)));
+    return {};
+  }
+  if (stage_ == Stage::kResume && frame.header.kind == FrameKind::kResume) {
+    REVERIE_ASSIGN_OR_RETURN(const Resumption resumption, decode_resumption(frame.message));
+    if (!store_->token.empty() &&
+        !is_proof_right(store_->token, /*is_dialler=*/true, theirs_, mine_, resumption.proof)) {
+      return Status(StatusCode::kUnauthenticated,
+                    resumption.proof.empty()
+                        ? "the server asks for a token and the client has none; give it token="
+                        : "the client's token is not the server's");
+    }
+    stage_ = Stage::kOpen;
+    link_->trust();
+    Resumption resumed;
+    resumed.session = 1;
+    link_->send({FrameKind::kResumed, 0, 0, 0}, std::make_shared<const Message>(encode(resumed)));
+    return {};
+  }
+  return data_loss("a frame of kind {} came in the middle of a handshake",
+                   static_cast<int>(frame.header.kind));
+}
+
+Status StoreConnection::take(Frame frame) {
+  const auto kind = static_cast<StoreCall>(frame.header.sequence);
+  const std::uint64_t id = frame.header.call;
+  const Payload& payload = frame.message.payload;
+  if (kind == StoreCall::kInsert) {
+    REVERIE_ASSIGN_OR_RETURN(const insert_records::Head head, InsertMirror::head_of(payload));
+    const auto writer = writers_.find(head.writer);
+    if (writer == writers_.end())
+      return data_loss("an insert is of writer {}, which is not open", head.writer);
+    return writer->second->take(std::move(frame.message.payload));
+  }
+  if (kind >= StoreCall::kOpenWriter) return take_note(kind, payload);
+  if (!begin_request()) {
+    return resource_exhausted("a client has more than {} requests that wait for their answer",
+                              store_wire::kRequestsMax);
+  }
+  const auto self = shared_from_this();
+  switch (kind) {
+    case StoreCall::kSample:
+      return take_sample(id, payload);
+    case StoreCall::kMutate:
+      return take_mutate(id, payload);
+    case StoreCall::kLookup: {
+      REVERIE_ASSIGN_OR_RETURN(const store_wire::LookupAsk ask, store_wire::read_lookup(payload));
+      store_->service->lookup({ask.table, ask.keys}, [self, id, kind](const LookupResult& result) {
+        self->answer(id, kind, store_wire::write_found(result));
+      });
+      return {};
+    }
+    case StoreCall::kReset: {
+      REVERIE_ASSIGN_OR_RETURN(const std::string_view table, store_wire::read_text(payload));
+      store_->service->reset(table, [self, id, kind](const Status& status) {
+        self->answer(id, kind, store_wire::write_status(status));
+      });
+      return {};
+    }
+    case StoreCall::kInfo:
+      store_->service->info([self, id, kind](const Result<std::vector<TableInfo>>& infos) {
+        self->answer(id, kind, store_wire::write_infos(infos));
+      });
+      return {};
+    case StoreCall::kWhyBlocked: {
+      REVERIE_ASSIGN_OR_RETURN(const std::string_view table, store_wire::read_text(payload));
+      store_->service->why_blocked(table, [self, id, kind](const Result<BlockedReport>& report) {
+        self->answer(id, kind, store_wire::write_report(report));
+      });
+      return {};
+    }
+    case StoreCall::kNewClient:
+      store_->service->new_client([self, id, kind](const Result<std::uint64_t>& number) {
+        self->answer(id, kind, store_wire::write_number(number));
+      });
+      return {};
+    case StoreCall::kCheckpoint:
+      if (!store_->checkpoint) {
+        answer(
+            id, kind,
+            store_wire::write_path(failed_precondition(
+                "no checkpointer was configured on the server; give it one to write checkpoints")));
+        return {};
+      }
+      store_->checkpoint([self, id, kind](const Result<std::string>& path) {
+        self->answer(id, kind, store_wire::write_path(path));
+      });
+      return {};
+    default:
+      return data_loss("request {} is of the unknown kind {}", id, frame.header.sequence);
+  }
+}
+
+Status StoreConnection::take_note(StoreCall kind, const Payload& payload) {
+  if (kind == StoreCall::kReceived) {
+    REVERIE_ASSIGN_OR_RETURN(const store_wire::WriterNote note, store_wire::read_note(payload));
+    receive_up_to(note.first);
+    return {};
+  }
+  REVERIE_ASSIGN_OR_RETURN(const store_wire::WriterNote note, store_wire::read_note(payload));
+  const auto writer = writers_.find(note.writer);
+  if (kind == StoreCall::kOpenWriter) {
+    if (writer != writers_.end()) return data_loss("writer {} is open already", note.writer);
+    if (writers_.size() == store_wire::kWritersMax) {
+      return resource_exhausted("a client has more than {} writers", store_wire::kWritersMax);
+    }
+    if (!InsertSessions::is_id(note.session)) {
+      return invalid_argument("'{}' is not a session; it must be 32 hexadecimal digits",
+                              line_of(note.session));
+    }
+    const auto made = std::make_shared<ServedWriter>(store_, weak_from_this(), note.writer,
+                                                     std::string(note.session));
+    writers_.emplace(note.writer, made);
+    if (made->begin(note.first)) return {};
+    return unavailable("a newer connection of writer {} has been here", note.writer);
+  }
+  if (writer == writers_.end()) return {};  // it ended
+  if (kind == StoreCall::kWithdraw) {
+    writer->second->withdraw(note.first);
+    return {};
+  }
+  if (kind != StoreCall::kEndWriter) return data_loss("a request is of an unknown kind");
+  const std::shared_ptr<ServedWriter> ended = std::move(writer->second);
+  writers_.erase(writer);
+  ended->end();
+  return {};
+}
+
+Status StoreConnection::take_mutate(std::uint64_t id, const Payload& payload) {
+  REVERIE_ASSIGN_OR_RETURN(store_wire::MutateAsk ask, store_wire::read_mutate(payload));
+  for (CorruptItem& item : ask.corrupt) item.why = line_of(item.why);
+  MutateRequest request;
+  request.table = ask.table;
+  request.deletes = ask.deletes;
+  request.tickets = ask.tickets;
+  request.ticket_priorities = ask.ticket_priorities;
+  request.keys = ask.keys;
+  request.key_priorities = ask.key_priorities;
+  request.corrupt = ask.corrupt;
+  store_->service->mutate(request, [self = shared_from_this(), id](const MutateResult& result) {
+    self->answer(id, StoreCall::kMutate, store_wire::write_mutated(result));
+  });
+  return {};
+}
+
+}  // namespace reverie

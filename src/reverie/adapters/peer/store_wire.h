@@ -1,0 +1,162 @@
+// What a store's client and server say to each other over a link: requests and their answers.
+//
+//     frame     kCall or kAnswer; `sequence`: which StoreCall; `call`: the number of the request
+//     head      the numbers and texts of the request or answer
+//     bulk      rows and columns: chunks of an insert, packed samples (native_wire/packed_format.h)
+//
+// The handshake is that of peers (rpc/handshake.h), under names of its own. A request has one
+// answer; that of a sample may come in parts, all but the last of which say so (kMoreFollows).
+// Inserts are in insert_ledger.h and insert_mirror.h, and have their answers here.
+//
+// Every reader gives DATA_LOSS for malformed bytes, and takes no memory for a length before it was
+// checked.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reverie/base/clock.h"
+#include "reverie/base/status.h"
+#include "reverie/record/table_info.h"
+#include "reverie/reverb_wire/item.h"
+#include "reverie/rpc/message.h"
+#include "reverie/service/replay_service.h"
+
+namespace reverie::store_wire {
+
+// The names of the two ends; the number is the version of all that is here.
+inline constexpr std::string_view kClientName = "reverie.store.client/1";
+inline constexpr std::string_view kServerName = "reverie.store/1";
+// What every link of peers begins with.
+inline constexpr std::string_view kFirstBytes = "RvR2";
+
+enum class StoreCall : std::uint64_t {
+  kInsert = 1,
+  kSample = 2,
+  kMutate = 3,
+  kLookup = 4,
+  kReset = 5,
+  kInfo = 6,
+  kWhyBlocked = 7,
+  kNewClient = 8,
+  kCheckpoint = 9,
+  // Notes of the writers of a connection. They have no answers.
+  kOpenWriter = 10,
+  kEndWriter = 11,
+  kWithdraw = 12,
+  kReceived = 13,
+};
+inline constexpr std::uint64_t kMoreFollows = 1;  // in `received` of an answer
+
+// What a connection may have under way; more of it is refused.
+inline constexpr std::size_t kRequestsMax = 4096;
+inline constexpr std::size_t kWritersMax = 4096;
+inline constexpr std::size_t kItemsUnderWayMax = 16'384;  // of one writer
+inline constexpr std::size_t kMessageItemsMax = 4096;
+
+std::shared_ptr<const Message> message_of(Payload payload);
+
+// --- Requests. Views are of the message.
+struct SampleAsk {
+  std::string_view table;
+  std::uint64_t count = 0;
+  std::uint64_t min_count = 0;
+  bool is_distinct = false;
+  bool wants_least = false;
+  bool wants_names = false;         // of the table's columns
+  std::optional<Duration> timeout;  // none: without limit
+  std::uint64_t received = 0;       // the request whose samples arrived last; 0 for none
+};
+Payload write_sample(const SampleAsk& ask);
+Result<SampleAsk> read_sample(const Payload& payload);
+
+struct MutateAsk {
+  std::string_view table;
+  std::vector<ItemKey> deletes;
+  std::vector<std::uint64_t> tickets;
+  std::vector<double> ticket_priorities;
+  std::vector<ItemKey> keys;
+  std::vector<double> key_priorities;
+  std::vector<CorruptItem> corrupt;
+};
+Payload write_mutate(const MutateRequest& request);
+Result<MutateAsk> read_mutate(const Payload& payload);
+
+struct LookupAsk {
+  std::string_view table;
+  std::vector<ItemKey> keys;
+};
+Payload write_lookup(const LookupRequest& request);
+Result<LookupAsk> read_lookup(const Payload& payload);
+
+// The table of kReset and kWhyBlocked.
+Payload write_text(std::string_view text);
+Result<std::string_view> read_text(const Payload& payload);
+
+// --- Answers. All begin with a status; what else they hold is there only when it is ok, except for
+// samples.
+Payload write_status(const Status& status);
+Status read_status(const Payload& payload);
+
+Payload write_mutated(const MutateResult& result);
+MutateResult read_mutated(const Payload& payload);
+Payload write_found(const LookupResult& result);
+LookupResult read_found(const Payload& payload);
+Payload write_infos(const Result<std::vector<TableInfo>>& infos);
+Result<std::vector<TableInfo>> read_infos(const Payload& payload);
+Payload write_report(const Result<BlockedReport>& report);
+Result<BlockedReport> read_report(const Payload& payload);
+Payload write_number(const Result<std::uint64_t>& number);
+Result<std::uint64_t> read_number(const Payload& payload);
+Payload write_path(const Result<std::string>& path);
+Result<std::string> read_path(const Payload& payload);
+
+// The head of a part of a sample's answer; its items are in the bulk.
+struct SamplePart {
+  Status status;
+  std::vector<std::uint64_t> tickets;  // of the items of this part
+  double sampler_mass = 0;
+  double least_probability = 0;
+  std::int64_t table_size = 0;
+  bool is_rate_limited = false;
+  std::optional<wire::ColumnNames> names = std::nullopt;  // where they were asked for
+};
+Payload write_part(const SamplePart& part);
+Result<SamplePart> read_part(const Payload& payload);
+
+// What became of a writer's items: those that are in, and requests that failed.
+struct Inserted {
+  struct Run {
+    std::uint64_t first = 0;
+    std::uint64_t count = 0;
+  };
+  struct Failure {
+    std::uint64_t first = 0;    // of the request
+    std::uint64_t applied = 0;  // of its items
+    Status status;
+  };
+  std::uint32_t writer = 0;
+  std::uint64_t messages_taken = 0;
+  std::vector<Run> in;
+  std::vector<Failure> failed;
+};
+Payload write_inserted(const Inserted& inserted);
+Result<Inserted> read_inserted(const Payload& payload);
+
+// The content of kOpenWriter, kEndWriter and kWithdraw: a writer of the connection, its session's
+// name where it is opened, and how many connections it has had; or the first number of the request
+// that is taken back.
+struct WriterNote {
+  std::uint32_t writer = 0;
+  std::uint64_t first = 0;
+  std::string_view session = {};
+};
+Payload write_note(const WriterNote& note);
+Result<WriterNote> read_note(const Payload& payload);
+
+}  // namespace reverie::store_wire

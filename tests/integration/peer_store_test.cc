@@ -1,0 +1,133 @@
+// A store's clients over our own protocol: what the conformance suite does not ask. Processes that
+// die are in tests/python/peer_store_test.py.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "reverie/adapters/peer/link_loops.h"
+#include "reverie/adapters/peer/peer_store_client.h"
+#include "reverie/replay/rate_limiter.h"
+#include "reverie/server/server.h"
+#include "reverie/service/blocking.h"
+#include "tests/support/items.h"
+
+namespace reverie {
+namespace {
+
+using testing::make_item;
+using testing::table_options;
+
+std::vector<TableOptions> tables() {
+  return {table_options("t", "Fifo", "Fifo", 1000, RateLimiter::min_size(1)),
+          table_options("full", "Fifo", "Fifo", 1000, RateLimiter::queue(1))};
+}
+
+class PeerStoreTest : public ::testing::Test {
+ protected:
+  void serve(ServerOptions options = {}) {
+    if (!address_.empty()) options.addresses = {address_};
+    server_ = Server::open(tables(), std::move(options)).value();
+    address_ = server_->addresses().front();
+  }
+  std::shared_ptr<PeerStoreClient> client(PeerStoreOptions options = {}) {
+    options.retry_time = std::min<Duration>(options.retry_time, seconds(20));
+    return PeerStoreClient::open(loops_, address_, std::move(options)).value();
+  }
+  static InsertResult insert(ReplayService& service, std::string_view table, ItemKey key) {
+    Item item = make_item(key, 1.0, static_cast<float>(key));
+    return insert_and_wait(service, {table, {&item, 1}});
+  }
+  static std::int64_t size_of(ReplayService& service) {
+    return info_and_wait(service).value().front().current_size;
+  }
+
+  IoThreads threads_{1};
+  LinkLoops loops_{threads_};
+  std::string address_;
+  std::unique_ptr<Server> server_;
+};
+
+TEST_F(PeerStoreTest, RequestsTravelThroughSharedMemory) {
+  serve();
+  const auto peer = client();
+  for (ItemKey key = 1; key <= 20; ++key) ASSERT_TRUE(insert(*peer, "t", key).status.ok());
+  EXPECT_EQ(peer->transport(), "shared memory");
+  EXPECT_EQ(server_->peers().connections, 1u);
+  EXPECT_EQ(server_->peers().inserts, 20u);
+}
+
+TEST_F(PeerStoreTest, ASampleLargerThanAMessageComesInParts) {
+  serve();
+  const auto peer = client();
+  for (ItemKey key = 1; key <= 20; ++key) {
+    Item item = make_item(key, 1.0, static_cast<float>(key), /*rows=*/100'000);
+    ASSERT_TRUE(insert_and_wait(*peer, {"t", {&item, 1}}).status.ok());
+  }
+  SampleRequest request;
+  request.table = "t";
+  request.count = request.min_count = 40;
+  const SampleResult result = sample_and_wait(*peer, std::move(request));
+  ASSERT_TRUE(result.status.ok()) << result.status.message();
+  ASSERT_EQ(result.batch.size(), 40u);
+  for (const TrajectoryView& trajectory : result.batch.trajectories()) {
+    const Piece& piece = trajectory.pieces().front();
+    const float first = testing::float_row(*piece.chunk, piece.offset);
+    EXPECT_EQ(testing::float_row(*piece.chunk, piece.offset + 99'999), first + 99'999);
+  }
+}
+
+TEST_F(PeerStoreTest, WhatWaitsForOneTableHoldsUpNoOther) {
+  serve();
+  const auto peer = client();
+  ASSERT_TRUE(insert(*peer, "full", 1).status.ok());
+  std::vector<Item> items;
+  for (ItemKey key = 2; key <= 500; ++key) items.push_back(make_item(key, 1.0));
+  std::size_t done = 0;
+  peer->insert({"full", items}, [&](const InsertResult& result) { done = result.applied; });
+  EXPECT_TRUE(insert(*peer, "t", 1).status.ok());
+  EXPECT_EQ(size_of(*peer), 1);
+  peer->close();  // ends what waits
+}
+
+TEST_F(PeerStoreTest, AfterARestartClientsGoOn) {
+  serve();
+  const auto peer = client();
+  ASSERT_TRUE(insert(*peer, "t", 1).status.ok());
+  server_->stop();
+  server_ = nullptr;
+  serve();
+  EXPECT_TRUE(insert(*peer, "t", 2).status.ok());
+  EXPECT_EQ(size_of(*peer), 1) << "what the old one had is gone with it";
+}
+
+TEST_F(PeerStoreTest, ATokenMustBeTheServers) {
+  ServerOptions options;
+  options.grpc.token = "secret";
+  serve(std::move(options));
+  EXPECT_TRUE(insert(*client({.token = "secret"}), "t", 1).status.ok());
+  for (const char* const token : {"", "another"}) {
+    const auto status = info_and_wait(*client({.token = token})).status();
+    EXPECT_EQ(status.code(), StatusCode::kUnauthenticated) << status.message();
+  }
+}
+
+TEST_F(PeerStoreTest, WhereNoServerIsRequestsFailInTime) {
+  address_ = "localhost:1";
+  const auto peer = client({.retry_time = std::chrono::milliseconds(50)});
+  const Status status = info_and_wait(*peer).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_NE(status.message().find("localhost:1"), std::string::npos) << status.message();
+}
+
+TEST_F(PeerStoreTest, AServerThatServesNoPeersIsRetriedAndNamed) {
+  ServerOptions options;
+  options.serves_peers = false;
+  serve(std::move(options));
+  const auto peer = client({.retry_time = std::chrono::milliseconds(100)});
+  EXPECT_EQ(info_and_wait(*peer).status().code(), StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace reverie

@@ -1,0 +1,369 @@
+"""The store through shared memory: ``protocol="peer"``, and what a process that dies leaves."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import reverie
+from eventually import eventually
+from reverie import errors
+
+QUEUE_SIZE = 3
+DEADLINE_S = 30.0
+
+SERVER = """
+    import sys
+    import reverie
+
+    tables = [
+        reverie.Table(
+            "t",
+            reverie.selectors.Fifo(),
+            reverie.selectors.Fifo(),
+            100_000,
+            reverie.rate_limiters.MinSize(1),
+        ),
+        reverie.Table.queue("q", 3),
+    ]
+    server = reverie.Server(tables, port=int(sys.argv[1]))
+    print(server.port, flush=True)
+    sys.stdin.read()
+    server.stop()
+"""
+
+
+def tables():
+    return [
+        reverie.Table(
+            "t",
+            sampler=reverie.selectors.Fifo(),
+            remover=reverie.selectors.Fifo(),
+            max_size=100_000,
+            rate_limiter=reverie.rate_limiters.MinSize(1),
+        ),
+        reverie.Table.queue("q", QUEUE_SIZE),
+    ]
+
+
+@pytest.fixture
+def server():
+    with reverie.Server(tables()) as server:
+        yield server
+
+
+def client_of(server, **options):
+    return reverie.Client(f"localhost:{server.port}", protocol="peer", **options)
+
+
+@pytest.fixture
+def client(server):
+    return client_of(server)
+
+
+def write(client, table, numbers):
+    """An item a number; all of them are confirmed on return."""
+    with client.trajectory_writer(1) as writer:
+        for number in numbers:
+            writer.append({"n": number, "x": np.full(100, number, np.float32)})
+            history = writer.history
+            writer.create_item(table, 1.0, {name: history[name][-1:] for name in history})
+        writer.flush()
+
+
+def run(program, *arguments):
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def end(process):
+    process.kill()
+    process.communicate(timeout=DEADLINE_S)
+
+
+@pytest.fixture
+def far():
+    """A server in a process of its own, and its port."""
+    process = run(SERVER, 0)
+    yield process, int(process.stdout.readline())
+    if process.poll() is None:
+        end(process)
+
+
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def shared_mappings(pid="self"):
+    """Mappings of memory that processes share without a name."""
+    return Path(f"/proc/{pid}/maps").read_text().count("memfd:reverie")
+
+
+def test_it_is_taken_and_speaks_through_shared_memory(server, client):
+    write(client, "t", range(20))
+    batch = client.sample_batch("t", 20)
+    assert batch.data[0].reshape(-1).tolist() == [0] * 20
+    assert server.figures["peer_connections"] == 1
+    assert shared_mappings() > 0
+
+
+def test_all_calls_of_a_client(client):
+    write(client, "t", range(10))
+    client.insert({"n": 10, "x": np.zeros(100, np.float32)}, {"t": None})
+    assert client.server_info()["t"].current_size == 11
+    batch = client.sample_batch("t", 4)
+    assert client.update_priorities("t", batch.tickets, [5.0] * 4) == 4
+    assert client.sample_batch("t", 1).priorities.tolist() == [5.0]
+    priorities, tickets = client._native.lookup("t", batch.keys)
+    assert priorities.tolist() == [5.0] * 4
+    assert client.update_priorities("t", tickets, [6.0] * 4) == 4
+    client.mutate_priorities("t", updates={int(batch.keys[0]): 7.0})
+    assert client.delete("t", batch.keys[:1]) == 1
+    assert client.server_info()["t"].current_size == 10
+    report = client.why_blocked("q")
+    assert "q" in str(report)
+    with pytest.raises(errors.FailedPreconditionError, match="checkpoint"):
+        client.checkpoint()
+    with client.dataset("t", batch_size=2, timeout_s=2.0) as batches:
+        assert len(next(iter(batches)).keys) == 2
+    assert len(list(client.sample("t", 3))) == 3
+    client.reset("t")
+    assert client.server_info()["t"].current_size == 0
+
+
+def test_errors_are_those_of_an_embedded_store(client):
+    with pytest.raises(errors.NotFoundError, match="nowhere"):
+        client.sample_batch("nowhere", 1)
+    with pytest.raises(errors.NotFoundError, match="nowhere"):
+        client.insert({"n": 1}, {"nowhere": 1.0})
+    with pytest.raises(errors.InvalidArgumentError):
+        client.update_priorities("t", [1], [float("nan")])
+    began = time.monotonic()
+    with pytest.raises(errors.DeadlineExceededError):
+        client.sample_batch("t", 1, timeout_s=0.2)
+    assert time.monotonic() - began < 5.0
+
+
+def test_what_other_clients_insert_and_sample_is_the_same(server, client):
+    write(server.client(), "t", [1])
+    write(client, "t", [2])
+    write(reverie.Client(f"localhost:{server.port}", protocol="grpc"), "t", [3])
+    for reader in (client, server.client(), reverie.Client(f"localhost:{server.port}")):
+        batch = reader.sample_batch("t", 1)
+        data = batch.data["n"] if isinstance(batch.data, dict) else batch.data[0]
+        assert data.reshape(-1).tolist() == [1]
+
+
+def test_a_full_queue_holds_its_writer_back_and_no_other(client):
+    row = {"n": 0}
+    for _ in range(QUEUE_SIZE):
+        client.insert(row, {"q": 1.0})
+    with pytest.raises(errors.DeadlineExceededError):
+        client.insert(row, {"q": 1.0}, timeout_s=0.2)
+    client.insert(row, {"t": 1.0}, timeout_s=DEADLINE_S)
+    assert len(client.sample_batch("q", QUEUE_SIZE).keys) == QUEUE_SIZE
+    client.insert(row, {"q": 1.0}, timeout_s=DEADLINE_S)
+
+
+def test_a_token_is_asked_for_and_never_sent():
+    with reverie.Server(tables(), token="secret") as server:
+        address = f"localhost:{server.port}"
+        write(reverie.Client(address, token="secret", protocol="peer"), "t", [1])
+        for token in ("", "another"):
+            with pytest.raises(errors.UnauthenticatedError, match="token"):
+                reverie.Client(address, token=token, protocol="peer").server_info()
+
+
+def test_protocols_that_cannot_be():
+    with pytest.raises(errors.InvalidArgumentError, match="protocol"):
+        reverie.Client("localhost:1", protocol="carrier pigeon")
+    with pytest.raises(errors.InvalidArgumentError, match="one server"):
+        reverie.Client(["localhost:1", "localhost:2"], protocol="peer")
+
+
+def test_nothing_is_there():
+    client = reverie.Client("localhost:1", protocol="peer", retry_timeout_s=0.3)
+    with pytest.raises(errors.UnavailableError, match=r"0\.3"):
+        client.server_info()
+
+
+def test_a_server_that_is_killed_ends_calls_and_its_successor_gets_what_follows(far):
+    process, port = far
+    client = reverie.Client(f"localhost:{port}", protocol="peer", retry_timeout_s=20.0)
+    write(client, "t", range(10))
+    failures = []
+
+    def wait_for_more():
+        try:
+            client.sample_batch("q", 1, timeout_s=20.0)
+        except errors.ReverieError as error:
+            failures.append(error)
+
+    waiting = threading.Thread(target=wait_for_more)
+    waiting.start()
+    eventually(lambda: client.why_blocked("q").samples.waiting == 1)
+    began = time.monotonic()
+    end(process)
+    waiting.join(DEADLINE_S)
+    assert not waiting.is_alive()
+    assert time.monotonic() - began < 5.0
+    assert isinstance(failures[0], errors.UnavailableError)
+    successor = run(SERVER, port)
+    try:
+        assert int(successor.stdout.readline()) == port
+        write(client, "t", range(5))
+        assert client.server_info()["t"].current_size == 5
+    finally:
+        end(successor)
+
+
+def test_items_on_their_way_reach_the_next_server_once(far):
+    process, port = far
+    client = reverie.Client(f"localhost:{port}", protocol="peer")
+    with client.trajectory_writer(1) as writer:
+        for i in range(50):
+            writer.append([i])
+            writer.create_item("t", 1.0, [writer.history[0][-1:]])
+        writer.flush()
+        end(process)
+        for i in range(50, 100):
+            writer.append([i])
+            writer.create_item("t", 1.0, [writer.history[0][-1:]])
+        with run(SERVER, port) as successor:
+            successor.stdout.readline()
+            writer.flush(timeout_s=DEADLINE_S)
+            batch = client.sample_batch("t", 1)
+            size = client.server_info()["t"].current_size
+            end(successor)
+    assert size == 50
+    assert batch.data[0].reshape(-1).tolist() == [50]
+
+
+def test_a_server_that_stands_still_costs_a_call_its_deadline_alone(far):
+    process, port = far
+    client = reverie.Client(f"localhost:{port}", protocol="peer")
+    write(client, "t", range(3))
+    process.send_signal(signal.SIGSTOP)
+    os.waitpid(process.pid, os.WUNTRACED)
+    try:
+        began = time.monotonic()
+        with pytest.raises(errors.DeadlineExceededError):
+            client.sample_batch("t", 1, timeout_s=0.3)
+        with pytest.raises(errors.DeadlineExceededError):
+            client.server_info(0.3)
+        with pytest.raises(errors.DeadlineExceededError):
+            client.insert([1], {"t": 1.0}, timeout_s=0.3)
+        assert time.monotonic() - began < 10.0
+    finally:
+        process.send_signal(signal.SIGCONT)
+    assert client.server_info(DEADLINE_S)["t"].current_size >= 3
+
+
+WRITER = """
+    import os, signal, sys
+    import numpy as np
+    import reverie
+
+    client = reverie.Client(f"localhost:{sys.argv[1]}", protocol="peer")
+    writer = client.trajectory_writer(1)
+    row = np.zeros(20_000, np.float32)
+    for i in range(int(sys.argv[2])):
+        writer.append([row])
+        writer.create_item("t", 1.0, [writer.history[0][-1:]])
+    batch = client.sample_batch("t", 4)
+    print("ready", flush=True)
+    for _ in range(1_000_000):
+        writer.append([row])
+        writer.create_item("t", 1.0, [writer.history[0][-1:]])
+        client.sample_batch("t", 4)
+"""
+
+
+def test_clients_that_are_killed_leave_nothing(server):
+    survivor = client_of(server)
+    write(survivor, "t", range(3))
+    survivor.sample_batch("t", 1)
+
+    def held():
+        return (descriptors(), shared_mappings(), len(os.listdir("/dev/shm")))
+
+    def kill_a_client():
+        process = run(WRITER, server.port, 10)
+        assert process.stdout.readline() == "ready\n"
+        samples = server.figures["samples"]
+        eventually(lambda: server.figures["samples"] > samples + 20)
+        end(process)
+        eventually(lambda: server.figures["peer_connections"] == 1)
+
+    kill_a_client()  # what is made once is made now
+    before = held()
+    for _ in range(3):
+        kill_a_client()
+    eventually(lambda: held() == before)
+    report = server.client().why_blocked("t")
+    assert report.inserts.waiting == 0
+    assert report.samples.waiting == 0
+    survivor.sample_batch("t", 1)
+
+
+def test_a_forked_child_gets_a_typed_error(client):
+    write(client, "t", [1])
+    child = os.fork()
+    if child == 0:
+        try:
+            client.sample_batch("t", 1)
+        except errors.FailedPreconditionError:
+            os._exit(0)
+        except BaseException:
+            os._exit(2)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert client.sample_batch("t", 1).data[0].reshape(-1).tolist() == [1]
+
+
+def test_two_threads_in_one_client(server, client):
+    write(client, "t", range(50))
+    errors_of_threads = []
+
+    def sample():
+        try:
+            for _ in range(200):
+                batch = client.sample_batch("t", 16)
+                assert len(batch.keys) == 16
+                client.update_priorities("t", batch.tickets, np.ones(16))
+        except Exception as error:
+            errors_of_threads.append(error)
+
+    def insert():
+        try:
+            write(client, "t", range(500))
+        except Exception as error:
+            errors_of_threads.append(error)
+
+    threads = [threading.Thread(target=call) for call in (sample, sample, insert, insert)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+    assert errors_of_threads == []
+    assert server.client().server_info()["t"].current_size == 1050
+
+
+def test_a_client_is_pickled_by_its_address(client):
+    write(client, "t", [4])
+    twin = pickle.loads(pickle.dumps(client))
+    assert twin.sample_batch("t", 1).data[0].reshape(-1).tolist() == [4]
