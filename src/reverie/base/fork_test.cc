@@ -8,6 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "reverie/base/mutex.h"
+
 namespace reverie {
 namespace {
 
@@ -77,6 +79,38 @@ TEST(ForkGuard, LeavesToTheParentWhatIsNeitherJoinedNorDestroyed) {
     return joinable.joinable() ? 2 : 0;
   });
   EXPECT_EQ(status, 0);
+}
+
+// pthread_cond_destroy() waits for those who wait.
+TEST(ForkGuard, AChildDropsWhatAThreadOfTheParentWaitsFor) {
+  auto condition = std::make_unique<CondVar>();
+  Mutex mutex;
+  bool waits = false;
+  bool is_over = false;
+  std::thread waiter([&] {
+    const MutexLock lock(mutex);
+    waits = true;
+    while (!is_over) condition->wait(mutex);
+  });
+  {
+    const auto is_waiting = [&] {
+      const MutexLock lock(mutex);
+      return waits;
+    };
+    while (!is_waiting()) std::this_thread::yield();
+  }
+  EXPECT_EQ(status_of_child([&] {
+              alarm(20);
+              condition.reset();
+              return 0;
+            }),
+            0);
+  {
+    const MutexLock lock(mutex);
+    is_over = true;
+    condition->notify_all();
+  }
+  waiter.join();
 }
 
 }  // namespace

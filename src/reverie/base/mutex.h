@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include "reverie/base/check.h"
+#include "reverie/base/fork.h"
 
 #if defined(__clang__)
 #define REVERIE_THREAD_ANNOTATION(x) __attribute__((x))
@@ -79,8 +80,18 @@ class REVERIE_SCOPED_CAPABILITY MutexLock {
 
 // Waits with a deadline are for the Clock (clock.h), which owns time; this is the thing waited
 // on. Made without an allocation, so that a call that does not wait pays nothing for it.
+//
+// In a forked child it is not destroyed: that would wait for the parent's threads, which are not
+// there, to leave it.
 class CondVar {
  public:
+  CondVar() : condition_() {}
+  ~CondVar() {
+    if (generation_ == fork_generation()) condition_.~condition_variable();
+  }
+  CondVar(const CondVar&) = delete;
+  CondVar& operator=(const CondVar&) = delete;
+
   // Both may wake for no reason. The mutex is released meanwhile.
   void wait(Mutex& mutex) REVERIE_REQUIRES(mutex);
   void wait_for(Mutex& mutex, std::chrono::nanoseconds at_most) REVERIE_REQUIRES(mutex);
@@ -89,7 +100,10 @@ class CondVar {
  private:
   // Held from before `mutex` is released until the sleep begins: no wake is lost.
   std::mutex inner_;
-  std::condition_variable condition_;
+  union {
+    std::condition_variable condition_;
+  };
+  const std::uint32_t generation_ = fork_generation();
 };
 
 }  // namespace reverie

@@ -254,6 +254,8 @@ Result<std::unique_ptr<ServedActors>> ServedActors::open(std::shared_ptr<Peer> p
 
 ServedActors::~ServedActors() {
   close();
+  // A forked child has none of the threads that wait in it: it takes nothing apart.
+  if (!impl_->check_fork().ok()) leave_to_parent(impl_);
 }
 
 ServedActors::Counts ServedActors::counts() const {

@@ -42,7 +42,7 @@ namespace reverie {
 
 struct PeerStoreOptions {
   // The server's secret. It never travels: each side proves that it has it.
-  std::string token;
+  std::string token = {};
   // How long a request waits for a server that does not answer.
   Duration retry_time = Duration::max();
   Duration connect_timeout = std::chrono::seconds(20);

@@ -68,9 +68,9 @@ struct SampleAsk {
   std::uint64_t min_count = 0;
   bool is_distinct = false;
   bool wants_least = false;
-  bool wants_names = false;         // of the table's columns
-  std::optional<Duration> timeout;  // none: without limit
-  std::uint64_t received = 0;       // the request whose samples arrived last; 0 for none
+  bool wants_names = false;                        // of the table's columns
+  std::optional<Duration> timeout = std::nullopt;  // none: without limit
+  std::uint64_t received = 0;  // the request whose samples arrived last; 0 for none
 };
 Payload write_sample(const SampleAsk& ask);
 Result<SampleAsk> read_sample(const Payload& payload);
