@@ -175,12 +175,12 @@ void bind_rpc(nb::module_& m) {
           "call"_a)
       .def(
           "when_done",
-          [](RpcPeer& self, RpcCall& call, nb::object callback) {
-            return self.when_done(call.state, std::move(callback));
+          [](RpcPeer& self, RpcCall& call, nb::object callback, bool is_late_too) {
+            return self.when_done(call.state, std::move(callback), is_late_too);
           },
-          "call"_a, "callback"_a,
+          "call"_a, "callback"_a, "is_late_too"_a = false,
           nb::sig("def when_done(self, call: RpcCall, callback: "
-                  "collections.abc.Callable[[], object]) -> bool"))
+                  "collections.abc.Callable[[], object], is_late_too: bool = False) -> bool"))
       .def("next_task", &RpcPeer::next_task, "may_get_help"_a,
            nb::sig("def next_task(self, may_get_help: bool) -> tuple[typing.Any, ...] | None"))
       .def("answer", &RpcPeer::answer, "session"_a, "call"_a, "value"_a.none(),

@@ -128,8 +128,12 @@ nb::object RpcPeer::sync(nb::handle peer, nb::handle function, nb::handle args, 
   return value;
 }
 
-bool RpcPeer::when_done(const std::shared_ptr<PendingCall>& call, nb::object callback) {
-  if (!call->tell_when_done()) return false;
+bool RpcPeer::when_done(const std::shared_ptr<PendingCall>& call, nb::object callback,
+                        bool is_late_too) {
+  if (!call->tell_when_done()) {
+    if (!is_late_too || !peer_->check_open().ok()) return false;
+    tasks_->push({.done = call});  // is taken under the interpreter's lock, too
+  }
   // Its callbacks run under the interpreter's lock, which this thread holds: not before this one is
   // added.
   callbacks_[call.get()].push_back(std::move(callback));

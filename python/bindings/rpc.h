@@ -48,8 +48,9 @@ class RpcPeer {
   // Waits and gives the value, or raises.
   nb::object sync(nb::handle peer, nb::handle function, nb::handle args, nb::handle kwargs,
                   nb::handle timeout_s, bool is_idempotent);
-  // Calls `callback` once the call is done, on a thread that serves tasks; false: it is done.
-  bool when_done(const std::shared_ptr<PendingCall>& call, nb::object callback);
+  // Calls `callback` once the call is done, on a thread that serves tasks. False: it is done, and
+  // `is_late_too` is false or the peer is closed.
+  bool when_done(const std::shared_ptr<PendingCall>& call, nb::object callback, bool is_late_too);
 
   // Serves requests that have a handler, and gives the next task that is Python's to do:
   // (session, call, caller, function, arguments, needs_help) for a request, where `arguments` is

@@ -391,7 +391,11 @@ class Rpc(ProcessBound, Closing):
         idempotent: bool = False,
         **kwargs: Any,  # noqa: ANN401
     ) -> None:
-        """Begin a call, and call ``callback(result, error)`` later; one of the two is None."""
+        """Begin a call, and call ``callback(result, error)`` later; one of the two is None.
+
+        On a thread of the Rpc's, where it may wait; on this thread only if the Rpc was closed
+        meanwhile.
+        """
         _checks.function("callback", callback)
 
         def on_done(future: Future) -> None:
@@ -400,7 +404,7 @@ class Rpc(ProcessBound, Closing):
 
         self.async_(
             peer, function, *args, timeout_s=timeout_s, idempotent=idempotent, **kwargs
-        ).add_done_callback(on_done)
+        )._call_later(on_done)
 
     def stream(
         self,

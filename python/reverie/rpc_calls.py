@@ -103,6 +103,12 @@ class Future(_reverie.RpcCall):
         if not self._pool.native.when_done(self, lambda: callback(self)):
             callback(self)
 
+    def _call_later(self, callback: Callable[[Future], object]) -> None:
+        """The same, on a thread of the Rpc's even if the call has ended."""
+        self._pool.help_if_none()
+        if not self._pool.native.when_done(self, lambda: callback(self), is_late_too=True):
+            callback(self)
+
     def __await__(self) -> Generator[Any, None, Any]:
         """``await future`` gives the result."""
         import asyncio  # costs more to import than all of this package

@@ -55,7 +55,7 @@ def rows(**other):
     return {"obs": {"frame": frames(**other)}, "action": ACTIONS}
 
 
-@pytest.fixture(params=["embedded", "served", "served with shards"])
+@pytest.fixture(params=["embedded", "served", "served to peers", "served with shards"])
 def opened(request):
     """Gives clients of one store."""
     if request.param == "embedded":
@@ -67,6 +67,8 @@ def opened(request):
         address = f"localhost:{server.port}"
         if request.param == "served":
             yield lambda **options: reverie.Client(address, **options)
+        elif request.param == "served to peers":
+            yield lambda **options: reverie.Client(address, protocol="peer", **options)
         else:
             yield lambda **options: reverie.Client([address], **options)
 

@@ -258,9 +258,10 @@ class GrpcServer::Impl::Session final : public GrpcSession {
   bool had_many_calls_ = false;
 };
 
+// A client that speaks TLS to a door without it is answered in cleartext: by that it knows at once.
 void GrpcServer::Impl::open_door() {
   door_.add_protocol({.name = "h2",
-                      .first_bytes = {"PRI * HTTP/2.0"},
+                      .first_bytes = {"PRI * HTTP/2.0", "\x16\x03"},
                       .serve =
                           [weak = weak_from_this()](DoorGuest guest) {
                             if (const auto self = weak.lock()) self->serve(std::move(guest));

@@ -13,8 +13,8 @@
 #include <cstddef>
 
 #include "reverie/nn/kernels.h"
-#include "reverie/nn/kernels_terms.h"
-#include "reverie/nn/kernels_vectors.h"
+#include "reverie/nn/kernels_terms_body.h"
+#include "reverie/nn/kernels_vectors_body.h"
 
 namespace reverie::nn {
 namespace {

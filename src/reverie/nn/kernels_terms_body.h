@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "reverie/nn/kernels_vectors.h"
+#include "reverie/nn/kernels_vectors_body.h"
 #if defined(__AVX512F__)
 #include <immintrin.h>
 #endif
