@@ -102,6 +102,13 @@ def test_a_second_thread_waits_and_stops():
     stopper.join()
 
 
+def test_a_training_that_was_not_started_is_not_waited_for():
+    with Trainer("ddqn", "CartPole-v1", ENDLESS) as trainer:
+        assert not trainer.wait()
+        trainer.stop()
+        assert trainer.wait()
+
+
 def test_every_setting_is_documented_with_its_default():
     page = (ROOT / "docs" / "concepts" / "learn.md").read_text()
     rows = {}

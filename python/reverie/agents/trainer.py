@@ -157,6 +157,7 @@ class Trainer(ProcessBound):
             count=_env_count(algorithm, settings),
         )
         self._source = source
+        self._is_started = False
         try:
             self._native = _reverie.Trainer(
                 algorithm,
@@ -203,6 +204,7 @@ class Trainer(ProcessBound):
             FailedPreconditionError: it was started before, or this is a forked child.
         """
         self._native.start()
+        self._is_started = True
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Waits until the training is over; Ctrl-C ends the wait alone.
@@ -211,7 +213,8 @@ class Trainer(ProcessBound):
             timeout_s: how long at most; None without limit.
 
         Returns:
-            Whether it is over.
+            Whether it is over. Without a limit, a training that was not started is not waited for:
+            False.
 
         Raises:
             InvalidArgumentError: a gradient or an environment's number was not finite; the message
@@ -219,7 +222,8 @@ class Trainer(ProcessBound):
             EnvError: an environment raised, or its worker ended; the weights are kept.
             DeadlineExceededError: a step of an environment took longer than ``env_timeout_s``.
         """
-        is_over = self._native.wait(_checks.timeout("timeout_s", timeout_s))
+        limit = _checks.timeout("timeout_s", timeout_s)
+        is_over = self._native.wait(limit if self._is_started or limit is not None else 0.0)
         if is_over:
             with raised_by(self._source):
                 self._native.raise_if_failed()
