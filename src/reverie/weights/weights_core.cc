@@ -64,7 +64,7 @@ void WeightsCore::begin(Inquiry& inquiry, TimePoint now) {
   if (!parent_.empty()) inquiry.route.push_back(parent_);
   inquiry.route.insert(inquiry.route.end(), options_.sources.begin(), options_.sources.end());
   // Those that were in vain a moment ago come last.
-  std::ranges::stable_partition(inquiry.route, [&](const std::string& one) {
+  std::stable_partition(inquiry.route.begin(), inquiry.route.end(), [&](const std::string& one) {
     const auto failed = failed_.find(one);
     return failed == failed_.end() || failed->second + kFailedTime < now;
   });
