@@ -135,6 +135,7 @@ class ServerNode {
     const auto make_store = [this, seen, queue, undoes_unsent] {
       auto store = std::make_shared<ReverbStore>(seen, std::size_t{1} << 20, clock_);
       store->kept_bytes_max = std::size_t{1} << 20;
+      store->calendar = [] { return std::int64_t{1'600'000'000'000'000'000}; };
       store->tables["q"] = {wire::ColumnNames::of(queue.signature), 2, undoes_unsent};
       return store;
     };

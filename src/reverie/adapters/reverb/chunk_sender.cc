@@ -119,13 +119,18 @@ Status ChunkSender::put(PayloadBuilder& message, const Chunk& chunk, const Segme
 
 Status ChunkSender::put_due(PayloadBuilder& message, bool takes_stored) {
   if (!std::exchange(has_due_, false)) return {};
+  std::vector<std::pair<const Chunk*, Segment*>> due;
   for (auto& [address, sent] : chunks_) {
     for (Segment& segment : sent.segments) {
-      if (!segment.is_due) continue;
-      segment.is_due = false;
-      segment.is_sent = true;
-      REVERIE_RETURN_IF_ERROR(put(message, *sent.chunk, segment, takes_stored));
+      if (segment.is_due) due.emplace_back(sent.chunk.get(), &segment);
     }
+  }
+  // By key: addresses differ from run to run, and one seed is to give one run.
+  std::ranges::sort(due, {}, [](const auto& one) { return one.second->key; });
+  for (const auto& [chunk, segment] : due) {
+    segment->is_due = false;
+    segment->is_sent = true;
+    REVERIE_RETURN_IF_ERROR(put(message, *chunk, *segment, takes_stored));
   }
   return {};
 }

@@ -100,6 +100,8 @@ struct ReverbStore {
   }
 
   const std::shared_ptr<ReplayService> service;
+  // When readers are told that items came; the simulated store has a calendar that repeats itself.
+  std::int64_t (*calendar)() = &calendar_ns;
   Clock& clock;
   ChunkTranscoder transcoder;
   std::map<std::string, ReverbTable, std::less<>> tables;  // fixed once the service stands

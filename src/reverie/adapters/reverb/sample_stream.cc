@@ -167,7 +167,7 @@ bool SampleStream::step() {
       if (!drawn_.empty()) {
         keeps_receipts_ = store_->find(requests_.front().table)->keeps_receipts;
         writer_.begin(requests_.front().table, std::exchange(drawn_, SampleBatch()),
-                      requests_.front().is_packed);
+                      requests_.front().is_packed, store_->calendar());
       } else if (is_drawing_) {
         return false;
       } else if (!ending_.ok()) {

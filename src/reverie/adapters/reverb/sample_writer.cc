@@ -6,17 +6,17 @@
 #include <utility>
 #include <vector>
 
-#include "reverie/base/clock.h"
 #include "reverie/native_wire/payload_builder.h"
 
 namespace reverie {
 
-void SampleWriter::begin(std::string_view table, SampleBatch batch, bool is_packed) {
+void SampleWriter::begin(std::string_view table, SampleBatch batch, bool is_packed,
+                         std::int64_t calendar_now_ns) {
   REVERIE_CHECK(is_done());
   table_ = table;
   batch_ = std::move(batch);
   is_packed_ = is_packed;
-  calendar_offset_ns_ = calendar_ns() - batch_.drawn_at_ns();
+  calendar_offset_ns_ = calendar_now_ns - batch_.drawn_at_ns();
   at_ = 0;
   has_begun_ = false;
 }

@@ -33,8 +33,10 @@ class SampleWriter {
 
   explicit SampleWriter(ChunkTranscoder& transcoder) : transcoder_(transcoder) {}
 
-  // Takes a batch up, which was drawn from `table`. Requires is_done().
-  void begin(std::string_view table, SampleBatch batch, bool is_packed);
+  // Takes a batch up, which was drawn from `table`. `calendar_now_ns`: now, since 1970. Requires
+  // is_done().
+  void begin(std::string_view table, SampleBatch batch, bool is_packed,
+             std::int64_t calendar_now_ns);
   // Takes a share in the chunks of what is left, as no pin is held while a client reads. Returns
   // the bytes of those chunks: they may be in no table any more.
   std::size_t hold();
