@@ -51,7 +51,7 @@ target_compile_options(
   reverie_warnings
   INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wnon-virtual-dtor
             # A name of a source that is compiled along (united.cmake) is no shadow.
-            $<$<NOT:$<BOOL:$<TARGET_PROPERTY:UNITY_BUILD>>>:-Wshadow>
+            $<$<NOT:$<BOOL:$<TARGET_PROPERTY:REVERIE_UNITED>>>:-Wshadow>
             # clang takes signs into -Wconversion, g++ does not: the same for both.
             $<$<CXX_COMPILER_ID:Clang>:-Wno-sign-conversion>
             $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety> $<$<BOOL:${REVERIE_WERROR}>:-Werror>)

@@ -349,7 +349,7 @@ def test_train_goes_on_in_its_folder(tmp_path):
     def give_up(_progress):
         raise EnoughError
 
-    endless = TrainSettings(**{**vars(SHORT), "steps": 300_000})
+    endless = TrainSettings(**{**vars(SHORT), "steps": 30_000_000})
     with pytest.raises(EnoughError):
         train("ddqn", "CartPole-v1", endless, out=tmp_path / "long", report=give_up)
     assert has_checkpoint(tmp_path / "long")

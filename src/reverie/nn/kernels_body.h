@@ -61,7 +61,7 @@ void tile(const Product& p, Finish finish, std::size_t row, std::size_t column,
     for (std::size_t r = 0; r < kRows; ++r) {
       const Vector<kWidth> left = all<kWidth>(a[r * p.a_row]);
 #pragma GCC unroll 4
-      for (std::size_t v = 0; v < kVectors; ++v) sums[r][v] += left * right[v];
+      for (std::size_t v = 0; v < kVectors; ++v) sums[r][v] = multiply_add(left, right[v], sums[r][v]);
     }
     a += p.a_depth;
     b += panel.stride;

@@ -12,9 +12,6 @@
 #include <cstdint>
 
 #include "reverie/nn/kernels_vectors_body.h"
-#if defined(__AVX512F__)
-#include <immintrin.h>
-#endif
 
 namespace reverie::nn {
 namespace {
@@ -113,7 +110,7 @@ void add_terms(const Product& p, std::size_t row, std::size_t column, bool is_fi
       const Vector<kLanes> value = all_bits<kLanes>(static_cast<int>(term >> 32));
 #pragma GCC unroll 8
       for (std::size_t v = 0; v < kTermVectors; ++v) {
-        sums[0][v] += value * load<kLanes>(b + v * kLanes);
+        sums[0][v] = multiply_add(value, load<kLanes>(b + v * kLanes), sums[0][v]);
       }
     }
   }

@@ -5,6 +5,11 @@
 #include <cstddef>
 
 #include "reverie/nn/kernels.h"
+#if defined(__FMA__)
+#include <immintrin.h>
+#elif defined(__ARM_FEATURE_FMA)
+#include <arm_neon.h>
+#endif
 
 namespace reverie::nn {
 namespace {
@@ -40,6 +45,28 @@ REVERIE_INLINE Vector<kWidth> all_bits(int bits) {
   using Integers = typename VectorType<kWidth>::Integers;
   return reinterpret_cast<Vector<kWidth>>(bits - Integers{});
 }
+
+// a * b + sum, rounded once where the processor can: said outright, since compilers differ in which
+// products and sums of the source they make one.
+REVERIE_INLINE Vector<4> multiply_add(Vector<4> a, Vector<4> b, Vector<4> sum) {
+#if defined(__FMA__)
+  return _mm_fmadd_ps(a, b, sum);
+#elif defined(__ARM_FEATURE_FMA)
+  return vfmaq_f32(sum, a, b);
+#else
+  return sum + a * b;
+#endif
+}
+#if defined(__FMA__)
+REVERIE_INLINE Vector<8> multiply_add(Vector<8> a, Vector<8> b, Vector<8> sum) {
+  return _mm256_fmadd_ps(a, b, sum);
+}
+#endif
+#if defined(__AVX512F__)
+REVERIE_INLINE Vector<16> multiply_add(Vector<16> a, Vector<16> b, Vector<16> sum) {
+  return _mm512_fmadd_ps(a, b, sum);
+}
+#endif
 
 // Shuffles within each quarter of four lanes, of a (0 to 3) and b (4 to 7).
 template <int kI, int kJ, int kK, int kL>

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 
 namespace reverie {
@@ -20,7 +21,6 @@ const TensorSpec kExternalRow{"x", DType::kUInt8, {4}};
 class FileRootTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    fs::remove_all(outer_);
     fs::create_directories(root_ / "deep");
     write(root_ / "rows", 40);
     write(root_ / "deep" / "rows", 40);
@@ -42,7 +42,13 @@ class FileRootTest : public ::testing::Test {
     return files_->read({&one, 1});
   }
 
-  const fs::path outer_ = fs::path(::testing::TempDir()) / "reverie_external_files";
+  static fs::path made_folder() {
+    std::string folder = ::testing::TempDir() + "external_files_XXXXXX";
+    EXPECT_NE(::mkdtemp(folder.data()), nullptr);
+    return folder;
+  }
+
+  const fs::path outer_ = made_folder();
   const fs::path root_ = outer_ / "root";
   std::shared_ptr<FileRoot> files_;
   std::vector<std::byte> out_;
