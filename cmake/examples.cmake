@@ -32,8 +32,6 @@ endforeach()
 # The tests load the plugins, and one that was built for another version.
 if(REVERIE_BUILD_TESTS)
   reverie_add_plugin(stale_plugin ${PROJECT_SOURCE_DIR}/tests/integration/stale_plugin.cc)
-  set_source_files_properties(
-    ${PROJECT_SOURCE_DIR}/tests/integration/plugin_test.cc
-    ${PROJECT_SOURCE_DIR}/tests/integration/sharded_store_test.cc
-    PROPERTIES COMPILE_DEFINITIONS REVERIE_EXAMPLES_DIR="${reverie_examples_dir}")
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/tests/examples_dir.h
+       CONTENT "#define REVERIE_EXAMPLES_DIR \"${reverie_examples_dir}\"\n")
 endif()

@@ -13,6 +13,7 @@
 #include "reverie/env/native_registry.h"
 #include "reverie/replay/local_service.h"
 #include "reverie/service/blocking.h"
+#include "tests/examples_dir.h"
 #include "tests/support/items.h"
 #include "tests/support/refusal.h"
 

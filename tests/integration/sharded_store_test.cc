@@ -22,6 +22,7 @@
 #include "reverie/selectors/prioritized_selector.h"
 #include "reverie/service/blocking.h"
 #include "reverie/shards/sharded_service.h"
+#include "tests/examples_dir.h"
 #include "tests/support/eventually.h"
 #include "tests/support/flaky_service.h"
 #include "tests/support/items.h"

@@ -137,11 +137,11 @@ class SimCall {
     if (std::exchange(is_over_, true)) return;
     queue_.clear();
     received_.clear();
-    network_.at(node_, network_.now(node_), [self = shared(), why, this] {
-      (void)self;
-      const std::shared_ptr<GrpcCallEvents> told = std::exchange(events_, nullptr);
-      if (told) told->on_end(why);
-    });
+    // What hears of it holds the call. It is let go of here, since a network that ends runs nothing.
+    network_.at(node_, network_.now(node_),
+                [self = shared(), told = std::exchange(events_, nullptr), why] {
+                  if (told) told->on_end(why);
+                });
   }
   // For a node that is killed: no event comes any more.
   void drop() {
