@@ -101,7 +101,7 @@ class CondVar {
   // Held from before `mutex` is released until the sleep begins: no wake is lost.
   std::mutex inner_;
   union {
-    std::condition_variable condition_;
+    std::condition_variable condition_;  // NOLINT(readability-identifier-naming): private
   };
   const std::uint32_t generation_ = fork_generation();
 };
