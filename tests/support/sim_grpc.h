@@ -137,11 +137,11 @@ class SimCall {
     if (std::exchange(is_over_, true)) return;
     queue_.clear();
     received_.clear();
-    // What hears of it holds the call. It is let go of here, since a network that ends runs nothing.
-    network_.at(node_, network_.now(node_),
-                [self = shared(), told = std::exchange(events_, nullptr), why] {
-                  if (told) told->on_end(why);
-                });
+    network_.at(node_, network_.now(node_), [self = shared(), why, this] {
+      (void)self;
+      const std::shared_ptr<GrpcCallEvents> told = std::exchange(events_, nullptr);
+      if (told) told->on_end(why);
+    });
   }
   // For a node that is killed: no event comes any more.
   void drop() {
@@ -200,6 +200,28 @@ class SimCall {
   bool is_handing_on_ = false;
   bool is_over_ = false;
   mutable bool is_room_awaited_ = false;
+};
+
+// The calls of a node, those too whose end is on its way to who hears of it: a killed process holds
+// none of them, and call and listener hold each other until the listener was told.
+class SimCalls {
+ public:
+  SimCalls() = default;
+  SimCalls(const SimCalls&) = delete;
+  SimCalls& operator=(const SimCalls&) = delete;
+  ~SimCalls() {
+    for (const std::weak_ptr<SimCall>& call : calls_) {
+      if (const std::shared_ptr<SimCall> held = call.lock()) held->drop();
+    }
+  }
+
+  void add(const std::shared_ptr<SimCall>& call) {
+    std::erase_if(calls_, [](const auto& known) { return known.expired(); });
+    calls_.push_back(call);
+  }
+
+ private:
+  std::vector<std::weak_ptr<SimCall>> calls_;
 };
 
 // --- The server.
@@ -261,12 +283,6 @@ class SimCallServer : public sim::Node {
  public:
   SimCallServer(sim::Network& network, sim::NodeId node, std::map<std::string, GrpcMethod> methods)
       : network_(network), node_(node), methods_(std::move(methods)) {}
-  // As a process that is killed: none of its calls is told.
-  ~SimCallServer() override {
-    for (auto& [end, connection] : connections_) {
-      for (auto& [number, call] : connection.calls) call->drop();
-    }
-  }
 
   void on_connected(sim::EndId) override {}
   void on_accepted(sim::EndId end, const std::string&) override { connections_[end]; }
@@ -321,6 +337,7 @@ class SimCallServer : public sim::Node {
     REVERIE_CHECK(method != methods_.end());
     const auto call = std::make_shared<SimServerCall>(network_, node_, frame.call, std::move(info));
     connection.calls[frame.call] = call;
+    all_.add(call);
     call->set_end(end);
     call->set_events(method->second(call));
     call->send_queued();
@@ -330,6 +347,7 @@ class SimCallServer : public sim::Node {
   const sim::NodeId node_;
   std::map<std::string, GrpcMethod> methods_;
   std::map<sim::EndId, Connection> connections_;
+  SimCalls all_;
 };
 
 // --- The client.
@@ -364,9 +382,6 @@ class SimCallClient : public sim::Node, public CallWorld {
  public:
   SimCallClient(sim::Network& network, sim::NodeId node, std::string address)
       : network_(network), node_(node), address_(std::move(address)) {}
-  ~SimCallClient() override {
-    for (auto& [number, call] : calls_) call->drop();
-  }
 
   // --- CallWorld
   std::shared_ptr<GrpcClientCall> start(std::string_view path, GrpcCallOptions options,
@@ -376,6 +391,7 @@ class SimCallClient : public sim::Node, public CallWorld {
     call->head = path;
     for (const auto& [name, value] : options.metadata) call->head += "\n" + name + "=" + value;
     calls_[call->number()] = call;
+    all_.add(call);
     if (is_up_) {
       begin(*call);
     } else {
@@ -478,6 +494,7 @@ class SimCallClient : public sim::Node, public CallWorld {
   CallFrameReader reader_;
   std::uint64_t last_number_ = 0;
   std::map<std::uint64_t, std::shared_ptr<SimClientCall>> calls_;
+  SimCalls all_;
   std::uint64_t last_timer_ = 0;
   std::map<std::uint64_t, std::function<void()>> timers_;
 };

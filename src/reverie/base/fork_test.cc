@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -75,8 +76,10 @@ TEST(ForkGuard, LeavesToTheParentWhatIsNeitherJoinedNorDestroyed) {
     leave_to_parent(std::move(held));
     if (held || is_ended) return 1;
     std::thread joinable([] {});
+    const std::thread::native_handle_type handle = joinable.native_handle();
     leave_to_parent(std::move(joinable));  // else its end would end the process
-    return joinable.joinable() ? 2 : 0;
+    if (joinable.joinable()) return 2;
+    return pthread_join(handle, nullptr) == 0 ? 0 : 3;
   });
   EXPECT_EQ(status, 0);
 }
