@@ -1,11 +1,11 @@
-// Gradients of all members of a group, summed once there are samples enough: the part of
-// reverie.Accumulator that needs no Python. docs/concepts/groups.md says more.
+// Accumulator: sums the gradients of all members of a group once there are enough samples. The part
+// of reverie.Accumulator without Python; see docs/concepts/groups.md.
 //
 //     contribute(arrays) --> sums of the open round --(the leader calls)--> sum over the group
 //     update()           <-- results in order, and the leader's model where it is needed
 //
-// A thin shell around AccumulatorCore: a lock, a thread for its times, and the sums. Rounds begin
-// and end, and leaders are elected, while the program computes; update() shows what came of it.
+// A thin shell around AccumulatorCore: a lock, a thread for its timers, and the sums. Rounds begin
+// and end, and leaders are elected, while the program computes; update() shows the results.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@
 
 namespace reverie {
 
-// Thread-safe, but one thread at a time contributes. After a fork each call in the child gives
+// Thread-safe, but only one thread at a time may contribute. In a forked child each call gives
 // FAILED_PRECONDITION, or does nothing.
 class Accumulator {
  public:
@@ -31,24 +31,24 @@ class Accumulator {
     std::string name;  // the same on all members of the group
     std::string average;
     std::vector<std::string> signature;  // of parameters and buffers, for messages too
-    // What gradients are summed as: names, types and shapes, without bytes.
+    // The gradients: names, types and shapes, without bytes.
     std::vector<ReduceLeaf> gradients;
   };
   struct Sum {
     std::shared_ptr<GroupRound> round;  // array 0 has the counts, the gradients follow
     AccumulatorCore::Counts totals;
   };
-  // What the program sees from now on until the next update().
+  // What the program sees until the next update().
   struct View {
     std::string leader;  // empty: none
     bool is_connected = false;
     bool wants_gradients = false;
     std::uint64_t version = 0;
-    std::optional<Payload> state;  // of the leader's model, which is to be taken over
-    std::optional<Sum> sum;        // of which a step is to be taken; not together with a state
+    std::optional<Payload> state;  // of the leader's model, to be adopted
+    std::optional<Sum> sum;        // to take a step with; never together with a state
   };
 
-  // ALREADY_EXISTS where the peer has one of this name in this group.
+  // ALREADY_EXISTS if the peer has one with this name in this group.
   static Result<std::unique_ptr<Accumulator>> make(std::shared_ptr<Peer> peer,
                                                    std::shared_ptr<Group> group,
                                                    const Options& options);
@@ -56,20 +56,20 @@ class Accumulator {
   Accumulator(const Accumulator&) = delete;
   Accumulator& operator=(const Accumulator&) = delete;
 
-  // While the program `is_busy` with gradients, it gets no result and no state.
-  // INVALID_ARGUMENT where the model is another one than the leader's.
+  // If `is_busy`, the program is computing gradients and gets no result and no state.
+  // INVALID_ARGUMENT if its model differs from the leader's.
   Result<View> update(bool is_busy);
-  // `gradients` are sums over `samples`, as Options::gradients say; they are copied. They are lost
-  // without a leader, or when the group changes before their round has ended.
+  // `gradients` are sums over `samples`, described by Options::gradients; they are copied. They are
+  // lost if there is no leader, or if the group changes before their round has ended.
   Status contribute(std::uint64_t samples, std::span<const ReduceLeaf> gradients);
   bool wants_state() const;
-  // To the members that need it, or to all. Nothing on a member that does not lead.
+  // Gives the model's state to members that need it, or to all. No effect if this does not lead.
   void give_state(const Payload& value, bool to_all);
   void set_version(std::uint64_t version);
   void set_virtual_batch_size(std::uint64_t size);
   void set_parallel(std::size_t count);
   std::string why_waiting() const;
-  // Leaves the others. Idempotent. Not on the peer's I/O thread.
+  // Leaves the group's rounds. Idempotent. Not on the peer's I/O thread.
   void close();
 
   class Impl;

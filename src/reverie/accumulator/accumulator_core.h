@@ -1,25 +1,25 @@
-// An accumulator's logic: who leads, when a round begins, and who has which model.
+// AccumulatorCore: which member leads, when a round begins, and which member has which model.
 //
 //     a membership --> election --> rounds, called by the leader --> results, taken in order
 //                         ^                    |
 //                         +--- a round failed -+   the next generation
 //
-// - The first member collects the votes of all. Of those whose programs advance and whose versions
-//   are near the highest, the highest leads, then the greatest name; of all if there is none such.
-//   A generation has one leader, and none before each member has voted in it.
-// - A member that contributes tells the leader how many samples it has for the open round. When
-//   there are enough in all, the leader calls for the round, and each member brings what it has:
-//   much, or nothing. That needs no program to advance.
-// - A leader whose program stands still resigns when a full round waits because it can keep no
+// - The first member collects the votes of all. Among members whose programs advance and whose
+//   versions are near the highest, the highest version leads, then the greatest name; if there is
+//   none, among all. A generation has one leader, and none before all have voted.
+// - A member that contributes tells the leader how many samples it has for the open round. When the
+//   total is enough, the leader calls for the round, and each member contributes what it has, even
+//   nothing. This works even if no program advances.
+// - A leader whose program has stalled resigns when a full round waits because it can keep no
 //   further result, or when a member has needed the model for kPatience: the next generation elects
 //   one that went on. With a higher version than the leader's it begins another generation once its
 //   program advances.
-// - The lineage of a model is a hash over the rounds that made it: two members have the same model
-//   if they have the same lineage. A member without the leader's model asks for it when one is
+// - The lineage of a model is a hash over the rounds that made it: members with the same lineage
+//   have the same model. A member without the leader's model asks for it once a leader is
 //   elected.
 //
-// A state machine: no lock, clock, thread, socket or array. Every message is sent again until it is
-// answered or overtaken (accumulator_message.h).
+// A state machine: no lock, clock, thread, socket or array. Every message is resent until it is
+// answered or superseded (accumulator_message.h).
 #pragma once
 
 #include <cstddef>
@@ -43,40 +43,40 @@ namespace reverie {
 class AccumulatorCore {
  public:
   static constexpr std::size_t kParallelMax = 32;
-  // A program that makes no call for so long stands still.
+  // A program that makes no call for so long counts as stalled.
   static constexpr Duration kPatience = std::chrono::seconds(2);
 
   struct Options {
     std::string name;      // of this member
     std::string title;     // of the accumulator, for messages
-    std::string function;  // that members call, which names the rounds too
+    std::string function;  // that members call; also names the rounds
     std::string average;
-    std::vector<std::string> signature;  // one entry for each array of the model
-    std::uint64_t lineage = 0;           // random: of the model as it begins
-    // Results that wait for a program that does not take them. With more it falls behind, and takes
-    // the leader's model instead; a leader resigns. So many steps may be lost if only a program
-    // that stands still has taken them.
+    std::vector<std::string> signature;  // one entry per array of the model
+    std::uint64_t lineage = 0;           // of the initial model, random
+    // The most results that wait for a program that does not take them. Beyond it the member falls
+    // behind, and takes the leader's model instead; a leader resigns. So many steps may be lost if
+    // only a stalled program has taken them.
     std::size_t kept_max = 64;
   };
   struct Outgoing {
     std::string peer;
-    std::uint64_t ticket = 0;  // comes back with on_answered()
+    std::uint64_t ticket = 0;  // returned by on_answered()
     TimePoint deadline;
     Payload payload;
   };
-  // What members bring to a round, or brought in all.
+  // What members contribute to a round, or contributed in total.
   struct Counts {
     std::int64_t contributions = 0;
     std::int64_t skipped = 0;  // members without a contribution
     std::int64_t samples = 0;
   };
-  // A round that is to begin, with the gradients of this member's contributions to it.
+  // A round to begin, with this member's contributions to it.
   struct Begin {
     AccumulatorKey key;
     std::uint64_t slot = 0;  // rounds of a generation are numbered from 0
     std::string round;       // its name in the group
     Counts mine;
-    bool is_again = false;  // it could not begin before
+    bool is_again = false;  // an earlier attempt failed
   };
   struct Taken {
     std::uint64_t slot = 0;
@@ -85,40 +85,40 @@ class AccumulatorCore {
 
   explicit AccumulatorCore(Options options) : options_(std::move(options)) {}
 
-  // --- The program's.
-  // It takes part from now on, and advances.
+  // --- Called by the program. The program takes part from now on, and
+  // advances.
   void advance(TimePoint now);
   void set_virtual_batch_size(std::uint64_t size, TimePoint now);
   // 1 to kParallelMax
   void set_parallel(std::size_t count, TimePoint now);
-  // Requires version >= this->version(). Begins a new generation, in which the highest leads.
+  // Requires version >= this->version(). Begins a new generation, which the highest leads.
   void set_version(std::uint64_t version, std::uint64_t lineage, TimePoint now);
-  // Whether contributions are wanted: there is a leader, whose model this member has, and fewer
-  // rounds under way than there may be.
+  // Whether contributions are wanted: there is a leader, this member has its model, and fewer
+  // rounds are in progress than allowed.
   bool wants_gradients() const;
-  // To the round open_slot(). Requires a leader.
+  // Contributes to the round open_slot(). Requires a leader.
   void contribute(std::uint64_t samples, TimePoint now);
-  // The next result, in order, of which the program takes the step. None without the model.
+  // The next result, in order, for the program's step. None if it does not have the model.
   std::optional<Taken> take_result(TimePoint now);
-  // The value of the leader's model, if it came and can be used: version(), lineage() and the rest
-  // are those of it from now on.
+  // The value of the leader's model, if it has arrived and can be used; version(), lineage() and
+  // the rest then describe that model.
   std::optional<Payload> take_state(TimePoint now);
   // Whether members need the model. Only on the leader.
   bool wants_state() const;
-  // Gives the program's model, in which all results that it took are, to those that need it, or to
-  // all. Nothing if this member does not lead.
+  // Gives the program's model, which includes all results that it took, to those that need it, or
+  // to all. No effect if this member does not lead.
   void give_state(const Payload& value, bool to_all, TimePoint now);
 
   // --- Events.
   void on_membership(const Membership& membership, TimePoint now);
-  // An answer, or what is wrong with the request.
+  // Returns an answer, or what is wrong with the request.
   Result<Payload> on_request(const std::string& caller, Payload payload, TimePoint now);
-  // `answer` is null where the call failed.
+  // `answer` is null if the call failed.
   void on_answered(std::uint64_t ticket, const Payload* answer, TimePoint now);
-  // The round to begin now. None before on_begun() for the one before. The contributions that were
-  // made until now are part of it, and later ones are not.
+  // The round to begin now. None before on_begun() for the previous one. Contributions made until
+  // now are part of it, later ones are not.
   std::optional<Begin> round_to_begin(TimePoint now);
-  // ALREADY_EXISTS: it is tried again.
+  // After ALREADY_EXISTS it is tried again.
   void on_begun(const Begin& begin, const Status& status, TimePoint now);
   void on_round_ended(AccumulatorKey key, std::uint64_t slot, const Status& status,
                       const Counts& totals, TimePoint now);
@@ -126,8 +126,8 @@ class AccumulatorCore {
   TimePoint next_tick() const;
   std::vector<Outgoing> take_outgoing() { return std::exchange(outgoing_, {}); }
 
-  // --- What is known.
-  // Rounds, results and contributions of another key are void.
+  // --- State. Rounds, results and contributions of another key are
+  // invalid.
   AccumulatorKey key() const { return key_; }
   std::size_t member_count() const { return members_.size(); }
   const std::string& leader() const { return leader_; }
@@ -136,9 +136,9 @@ class AccumulatorCore {
   std::uint64_t version() const { return version_; }
   std::uint64_t lineage() const { return options_.lineage; }
   std::uint64_t open_slot() const { return open_; }
-  // The slots before are taken, or lost.
+  // Earlier slots are taken, or lost.
   std::uint64_t first_kept_slot() const { return kept_.empty() ? open_ : kept_.front().slot; }
-  // Why this member cannot take part: its model is another one than the leader's.
+  // Why this member cannot take part: its model differs from the leader's.
   const Status& refusal() const { return refusal_; }
   std::string why_waiting() const;
 
@@ -146,7 +146,7 @@ class AccumulatorCore {
   // The newest message of one kind to one member.
   struct Letter {
     AccumulatorMessage message;
-    std::uint64_t ticket = 0;  // 0: not under way
+    std::uint64_t ticket = 0;  // 0: not in flight
     TimePoint due;
     Duration pause{};
   };
@@ -168,10 +168,10 @@ class AccumulatorCore {
   void enter(AccumulatorKey key, TimePoint vote_at, TimePoint now);
   void restart(TimePoint now);
   bool is_still(TimePoint now) const { return now - advanced_at_ >= kPatience; }
-  // The program has not taken so many results that this member can keep no other.
+  // Whether so many results wait for the program that this member can keep no more.
   bool keeps_all_it_may() const { return kept_.size() >= options_.kept_max; }
   bool is_round_full() const;
-  // When to leave the lead to a member whose program advances; max: never.
+  // When to pass the lead to a member whose program advances; max: never.
   TimePoint resign_at() const;
   void vote(TimePoint now);
   void elect(TimePoint now);
@@ -180,21 +180,21 @@ class AccumulatorCore {
   void report(TimePoint now);
   void lead(TimePoint now);
   void put(const std::string& to, AccumulatorMessage message, TimePoint due);
-  // Whether it need not be sent again.
+  // Returns whether it need not be resent.
   bool take(const std::string& caller, AccumulatorMessage& message, Payload& payload,
             TimePoint now);
 
-  Options options_;  // its lineage is that of the model now
+  Options options_;  // its lineage is updated with the model
   bool is_started_ = false;
   TimePoint advanced_at_{};
-  int resigned_ = 0;  // times since it advanced: each time it is more patient, as no other may lead
+  int resigned_ = 0;  // times since it advanced; each makes it more patient
   AccumulatorKey key_;
   std::vector<std::string> members_;
   Status refusal_;
 
   // The election.
   TimePoint vote_at_ = TimePoint::max();
-  std::size_t restarts_ = 0;  // since a round ended well
+  std::size_t restarts_ = 0;  // since a round succeeded
   std::map<std::string, AccumulatorVote> votes_;
   std::optional<AccumulatorVote> elected_;
   std::string leader_;
@@ -213,13 +213,13 @@ class AccumulatorCore {
   std::uint64_t called_ = 0;     // rounds that the leader has called for
   std::uint64_t delivered_ = 0;  // slots that are in the model
   std::optional<Begin> beginning_;
-  TimePoint begin_at_ = TimePoint::max();  // of one that could not begin; max: it is under way
-  std::deque<Kept> kept_;                  // begun and not taken
+  TimePoint begin_at_ = TimePoint::max();  // retry time of a round; max: it is in progress
+  std::deque<Kept> kept_;                  // begun, not taken yet
   std::map<std::string, Report> reports_;
 
   std::map<Address, Letter> letters_;
   std::map<std::uint64_t, Address> tickets_;
-  std::map<std::uint64_t, std::pair<std::string, std::uint64_t>> states_;  // whom, for which need
+  std::map<std::uint64_t, std::pair<std::string, std::uint64_t>> states_;  // receiver and need
   std::uint64_t next_ticket_ = 1;
   std::vector<Outgoing> outgoing_;
 };

@@ -1,4 +1,4 @@
-// What the members of an accumulator say to each other, by calls of one function.
+// The messages between members of an accumulator, sent as calls of one function.
 //
 //     VOTE     to the first member    my version and model
 //     ELECTED  from the first member  who leads; or, without a name: vote in this generation
@@ -6,8 +6,8 @@
 //     CALLED   from the leader        so many rounds are to begin
 //     STATE    from the leader        the model
 //
-// Each says how things stand, not what has changed, and names its generation. So one that comes
-// twice, late, or in another order does no harm, and is sent until it is answered.
+// Each message states the current situation, not a change, and names its generation. So a message
+// that arrives twice, late, or out of order does no harm, and is resent until it is answered.
 #pragma once
 
 #include <compare>
@@ -21,7 +21,7 @@
 
 namespace reverie {
 
-// Rounds belong to one run of them: a membership has one, and another after a round that failed.
+// Identifies a generation: a membership begins one, and a failed round the next.
 struct AccumulatorKey {
   std::uint64_t membership = 0;  // 0: none
   std::uint64_t generation = 0;
@@ -36,12 +36,12 @@ enum class AccumulatorSays : std::uint8_t {
   kState = 5,
 };
 
-// A member as it stands for election.
+// A member's vote in an election.
 struct AccumulatorVote {
   std::string name;
   std::uint64_t version = 0;
   std::uint64_t lineage = 0;
-  bool is_still = false;  // its program has not advanced for a while
+  bool is_still = false;  // its program has stalled
   std::string average;
   std::vector<std::string> signature;  // one entry for each array
 };
@@ -49,23 +49,23 @@ struct AccumulatorVote {
 struct AccumulatorMessage {
   AccumulatorSays says = AccumulatorSays::kVote;
   AccumulatorKey key;
-  AccumulatorVote vote;    // kVote, kElected; version and lineage also in kState
-  std::uint64_t slot = 0;  // kReport: the open one; kCalled: how many; kState: how many are in it
+  AccumulatorVote vote;          // kVote, kElected; version and lineage also in kState
+  std::uint64_t slot = 0;        // kReport: open slot; kCalled: count; kState: rounds in it
   std::uint64_t samples = 0;     // kReport
-  std::uint64_t need = 0;        // kReport: how often the model was asked for
+  std::uint64_t need = 0;        // kReport: how often the model was requested
   std::vector<std::byte> value;  // kState: the head of what the program gave
 };
 
-// What the receiver says.
+// The receiver's answer.
 struct AccumulatorAnswer {
-  bool is_taken = false;  // if not, it is to be sent again
+  bool is_taken = false;  // if not, it must be resent
   AccumulatorKey key;     // of the receiver
 };
 
-// The head alone: the bulk is the caller's to add.
+// Encodes only the head: the caller adds the bulk.
 Payload encode(const AccumulatorMessage& message);
 Payload encode(const AccumulatorAnswer& answer);
-// DATA_LOSS for anything else than what encode() makes.
+// DATA_LOSS unless encode() makes such a message.
 Result<AccumulatorMessage> decode_accumulator_message(const Payload& payload);
 Result<AccumulatorAnswer> decode_accumulator_answer(const Payload& payload);
 

@@ -1,4 +1,4 @@
-// Between the environment's actions, in [low, high], and the networks', in [-1, 1].
+// ActionRange: converts actions between the environment's [low, high] and the networks' [-1, 1].
 #pragma once
 
 #include <algorithm>
@@ -16,14 +16,14 @@ namespace reverie {
 // A value. Rows of width() elements.
 class ActionRange {
  public:
-  // INVALID_ARGUMENT for discrete actions, naming the algorithms that take them, and for bounds
-  // that are not finite or leave no room.
+  // INVALID_ARGUMENT for discrete actions, naming the algorithms for these, and for bounds that are
+  // not finite or an empty range.
   static Result<ActionRange> make(const AgentSpec& spec, std::string_view algorithm);
 
   std::size_t width() const { return middle_.size(); }
-  // `from` holds rows of the networks' numbers; `to` the bytes that an environment takes.
+  // `from` has rows of network outputs; `to` gets the environment's bytes.
   void to_env(std::span<const float> from, std::span<std::byte> to) const;
-  // `to` holds the rows without gaps.
+  // `to` gets the rows without gaps.
   void from_env(nn::ConstMatrix from, std::span<float> to) const;
 
  private:

@@ -24,20 +24,20 @@ enum class Algorithm : std::uint8_t { kDqn, kDdqn, kDdpg, kTd3, kSac };
 // "dqn", "ddqn", "ddpg", "td3", "sac".
 std::span<const std::string_view> algorithm_names();
 std::string_view algorithm_name(Algorithm algorithm);
-// NOT_FOUND, with the names, for another one.
+// NOT_FOUND, listing the names, for an unknown one.
 Result<Algorithm> algorithm_named(std::string_view name);
 
-// What the algorithm's sources and the usual baselines begin with.
+// The defaults of the algorithm's sources and the usual baselines.
 TrainSettings default_settings(Algorithm algorithm);
 
 // Requires settings with a seed. INVALID_ARGUMENT for an action space that the algorithm does not
-// serve, saying which ones do.
+// support, naming those that do.
 Result<std::unique_ptr<Agent>> make_agent(Algorithm algorithm, const AgentSpec& spec,
                                           const TrainSettings& settings);
 
 struct TrainPlan {
   Algorithm algorithm = Algorithm::kDqn;
-  TrainSettings settings;  // whole, with a seed
+  TrainSettings settings;  // complete, with a seed
   AgentSpec spec;
   EnvMaker make_envs;
   std::string identity;  // "ddqn in CartPole-v1"
@@ -46,8 +46,8 @@ struct TrainPlan {
 
 // Where a training's environments come from.
 struct EnvSource {
-  std::string name;  // with its options: what a checkpoint is known by
-  AgentSpec spec;    // of each of them
+  std::string name;  // with its options; identifies checkpoints
+  AgentSpec spec;    // of each environment
   EnvMaker make;
 };
 
@@ -56,19 +56,19 @@ struct EnvSource {
 Result<EnvSource> native_env_source(const NativeRegistry& registry, std::string_view env_id,
                                     const Options& env_options);
 
-// `options` name settings that differ from the default ones. A seed is drawn where none is given.
-// NOT_FOUND or INVALID_ARGUMENT for a name or value that does not exist, with the nearest names or
-// the bound.
+// `options` name settings that differ from the defaults. A seed is drawn if none is given.
+// NOT_FOUND or INVALID_ARGUMENT for an unknown name or invalid value, with the most similar names
+// or the bound.
 Result<TrainPlan> plan_training(EnvSource envs, std::string_view algorithm, const Options& options);
-// The same of native environments; `env_options` are theirs.
+// The same for native environments; `env_options` are their options.
 Result<TrainPlan> plan_training(const NativeRegistry& registry, std::string_view algorithm,
                                 std::string_view env_id, const Options& env_options,
                                 const Options& options);
 
-// With a store of its own, in this process: such a training can be saved. With `resume`, a folder
-// that Trainer::save() wrote to or one checkpoint of it, it goes on from the newest there:
-// NOT_FOUND, DATA_LOSS, or INVALID_ARGUMENT for one of another algorithm, environment or setting.
-// Else what Trainer::open() says.
+// With its own store, in this process: such a training can be saved. With `resume`, a folder that
+// Trainer::save() wrote to or one checkpoint in it, it continues from the newest there: NOT_FOUND,
+// DATA_LOSS, or INVALID_ARGUMENT for another algorithm, environment or setting. Else errors as
+// Trainer::open().
 Result<std::unique_ptr<Trainer>> open_training(TrainPlan plan, const std::string& resume = {});
 // The same with actors in other processes (served_actors.h), as many as kOutsideActorsMax.
 inline constexpr std::size_t kOutsideActorsMax = 64;
@@ -77,13 +77,13 @@ Result<std::unique_ptr<Trainer>> open_served_training(TrainPlan plan,
 // An actor of such a training, which was planned with the same arguments.
 Result<std::unique_ptr<RemoteActor>> open_remote_actor(TrainPlan plan, std::shared_ptr<Peer> peer,
                                                        std::string learner, std::uint64_t number);
-// The same in a store of the caller's that has plan.table.
+// The same in a store of the caller's, which must have plan.table.
 Result<std::unique_ptr<Trainer>> open_training(TrainPlan plan,
                                                std::shared_ptr<ReplayService> service);
 
-// What a number of cores gives on each side of that training, and the split of them that fits
-// update_interval. Trains an agent that is thrown away, in a store that is filled. A second or so;
-// longer on many cores.
+// The throughput of each side of that training by number of cores, and the split that matches
+// update_interval. It trains a temporary agent in a temporary store. Takes about a second; more on
+// many cores.
 struct CoreTuning {
   CoreProfile profile;
   CoreSplit split;

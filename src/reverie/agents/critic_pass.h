@@ -1,5 +1,5 @@
-// CriticPass: one thread's memory for the value of observations and actions, and what the value
-// says about either network.
+// CriticPass: one thread's memory to compute values of observations and actions, and the values'
+// gradients for either network.
 //
 //     [obs | action]  -> critic -> Q        Q's gradient -> critic's parameters, or -> action
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace reverie {
 
-// The critic's shape. INVALID_ARGUMENT for what nn::Mlp refuses.
+// The critic's shape. INVALID_ARGUMENT as nn::Mlp::make.
 Result<nn::Mlp> make_critic(const AgentSpec& spec, const std::vector<std::size_t>& hidden);
 
 // Not thread-safe.
@@ -42,9 +42,9 @@ class CriticPass {
   std::vector<float> values_;
 };
 
-// The regression of a critic to its targets, weighed: fills `derivatives` with those of
-// mean(w * Huber(value - target)) in each value, adds |value - target| times `share` to
-// `td_errors`, and returns the loss. Requires a delta above 0 and spans of one length.
+// The weighted regression of a critic to its targets: fills `derivatives` with those of mean(w *
+// Huber(value - target)) in each value, adds |value - target| times `share` to `td_errors`, and
+// returns the loss. Requires a delta above 0 and spans of one length.
 double regress(std::span<const float> values, std::span<const float> targets,
                std::span<const float> weights, float huber_delta, float share,
                std::span<float> derivatives, std::span<float> td_errors);

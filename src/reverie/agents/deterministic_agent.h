@@ -1,15 +1,15 @@
-// DeterministicAgent: a policy that gives one action, and critics that value it: DDPG and TD3.
+// DeterministicAgent: a deterministic policy, and critics that evaluate its actions: DDPG and TD3.
 //
-//     a' = hold(pi_target(s') + hold(noise))         DDPG: without noise
+//     a' = clip(pi_target(s') + clip(noise))         DDPG: without noise
 //     y  = r + d min over critics Q_target(s', a')   DDPG: one critic
 //     critics   mean of w * Huber(Q(s, a) - y)       priority = mean over critics of |Q(s, a) - y|
 //     policy    - mean of Q_1(s, pi(s))              TD3: every policy_delay steps, targets too
 //
-// Networks: [0] policy, [1..n] critics, then their targets in the same order. All actions are in
-// [-1, 1] inside; the environment's range is stretched to that.
+// Networks: [0] policy, [1..n] critics, then their targets in the same order. Inside, all actions
+// are in [-1, 1]; they are scaled to the environment's range.
 //
-// Sources: Lillicrap et al. 2016; Fujimoto et al. 2018. docs/algorithms/ddpg.md and td3.md list
-// what differs.
+// Sources: Lillicrap et al. 2016; Fujimoto et al. 2018. docs/algorithms/ddpg.md and td3.md list the
+// differences.
 #pragma once
 
 #include <cstdint>

@@ -4,12 +4,12 @@
 //     y = r + d Q_target(s', argmax_a Q(s', a))                double DQN
 //     loss = mean of w * Huber(Q(s, a) - y)                    priority = |Q(s, a) - y|
 //
-// r is the sum of up to n_step discounted rewards, d what is left of gamma behind them, w the
+// r is the sum of up to n_step discounted rewards, d the discount of the value after them, w the
 // importance weights. Networks: [0] Q, which actors follow greedily except with probability
 // epsilon; [1] Q_target.
 //
 // Sources: Mnih et al. 2015; van Hasselt et al. 2016; Schaul et al. 2016. docs/algorithms/dqn.md
-// lists what differs.
+// lists the differences.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@
 namespace reverie {
 
 // INVALID_ARGUMENT for continuous actions, or networks that nn::Mlp refuses. Requires settings with
-// a seed, from which the first weights are drawn.
+// a seed, from which the initial weights are drawn.
 Result<std::unique_ptr<Agent>> make_q_agent(const AgentSpec& spec, const TrainSettings& settings,
                                             bool is_double);
 

@@ -1,4 +1,4 @@
-// SoftAgent: soft actor-critic, a random policy that is paid for its entropy.
+// SoftAgent: soft actor-critic, a stochastic policy that is rewarded for its entropy.
 //
 //     (a', log pi') ~ pi(s')        y = r + d (min of Q_target(s', a') - temperature log pi')
 //     critics       mean of w * Huber(Q(s, a) - y)       priority = mean of both |Q(s, a) - y|
@@ -9,7 +9,7 @@
 // squashes. Networks: [0] policy, [1] [2] critics, [3] the temperature's logarithm, [4] [5] the
 // critics' targets.
 //
-// Source: Haarnoja et al. 2018b. docs/algorithms/sac.md lists what differs.
+// Source: Haarnoja et al. 2018b. docs/algorithms/sac.md lists the differences.
 #pragma once
 
 #include <memory>

@@ -39,8 +39,8 @@ class Clock {
  public:
   virtual ~Clock() = default;
   virtual TimePoint now() const = 0;
-  // Waits on `condition`, whose `mutex` is held, until it is notified or `deadline` is past.
-  // May return early for no reason: callers loop. Returns false once the deadline is past.
+  // Waits on `condition`, whose `mutex` is held, until it is notified or `deadline` is past. May
+  // return early, spuriously: callers loop. Returns false once the deadline is past.
   virtual bool wait_until(CondVar& condition, Mutex& mutex, TimePoint deadline)
       REVERIE_REQUIRES(mutex) = 0;
 

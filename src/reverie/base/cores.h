@@ -3,12 +3,12 @@
 
 namespace reverie {
 
-// The machine's, as far as the process may run on them (its affinity) and its control group gives
-// it time (cpu.max); at least 1. Looked up once: what changes while the process runs is not seen.
+// The cores of the machine that the process may run on (its affinity) and that its control group
+// grants it time for (cpu.max); at least 1. Looked up once: later changes are not seen.
 unsigned available_cores();
 
-// For how many cores the time of a control group is enough, rounded up, by its cpu.max, "200000
-// 100000" or "max 100000"; 0 where it has no bound, or the text is malformed.
+// The number of cores that a control group's cpu.max grants time for, rounded up: 2 for "200000
+// 100000"; 0 for "max 100000", which has no bound, and for malformed text.
 unsigned cores_of_quota(const char* cpu_max);
 
 }  // namespace reverie

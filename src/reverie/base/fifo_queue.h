@@ -1,4 +1,4 @@
-// A queue in one block of memory, which it takes with the first element and keeps.
+// A queue in one block of memory, which is taken with the first element and kept.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ class FifoQueue {
       items_.clear();
       head_ = 0;
     } else if (head_ >= 64 &&
-               head_ * 2 >= items_.size()) {  // each element moves at most once a pop
+               head_ * 2 >= items_.size()) {  // an element moves at most once per pop
       items_.erase(items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(head_));
       head_ = 0;
     }

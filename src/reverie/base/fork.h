@@ -29,7 +29,7 @@ class ForkGuard {
   std::uint32_t generation_;
 };
 
-// What a handle held, in the child of a fork: it is the parent's, and neither joined nor destroyed.
+// In a forked child, leaks what a handle held: it belongs to the parent; no join, no destructor.
 template <typename T>
 void leave_to_parent(T held) noexcept {
   union Left {

@@ -1,4 +1,4 @@
-// Where the library says what it has no caller to tell. Never on a hot path.
+// Messages that the library has no caller to return to. Never on a hot path.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@ enum class LogLevel { kInfo, kWarning, kError };
 
 using LogSink = std::function<void(LogLevel, std::string_view)>;
 
-// Replaces the sink of the process (at first: a line on stderr). An empty one restores that.
+// Replaces the sink of the process (at first: a line on stderr). An empty one restores it.
 void set_log_sink(LogSink sink);
 
 // Thread-safe. The sink is called on the caller's thread, one line at a time.

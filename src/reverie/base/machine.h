@@ -1,4 +1,4 @@
-// What this machine's memory can do: the limits beside which other figures are read.
+// How fast this machine's memory is: the limits to compare other figures with.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 namespace reverie {
 
 struct MemoryLimits {
-  double copy_bytes_per_s = 0;  // memcpy, source and destination of the size; bytes copied
-  double load_ns = 0;           // a load whose address the one before it gave, anywhere in the size
+  double copy_bytes_per_s = 0;  // memcpy of size_bytes; counts the bytes copied
+  double load_ns = 0;           // a load whose address comes from the load before it
 };
 
 // Measures for about a tenth of a second, on one thread. INVALID_ARGUMENT for less than 4 KiB,

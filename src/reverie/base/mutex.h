@@ -78,11 +78,11 @@ class REVERIE_SCOPED_CAPABILITY MutexLock {
   Mutex& mutex_;
 };
 
-// Waits with a deadline are for the Clock (clock.h), which owns time; this is the thing waited
-// on. Made without an allocation, so that a call that does not wait pays nothing for it.
+// The thing that is waited on. To wait with a deadline, use the Clock (clock.h), which owns time.
+// Made without an allocation, so that a call that does not wait pays nothing for it.
 //
-// In a forked child it is not destroyed: that would wait for the parent's threads, which are not
-// there, to leave it.
+// It is not destroyed in a forked child: the destructor would wait for the parent's threads, which
+// do not exist there.
 class CondVar {
  public:
   CondVar() : condition_() {}
@@ -92,7 +92,7 @@ class CondVar {
   CondVar(const CondVar&) = delete;
   CondVar& operator=(const CondVar&) = delete;
 
-  // Both may wake for no reason. The mutex is released meanwhile.
+  // Both may wake spuriously. The mutex is released meanwhile.
   void wait(Mutex& mutex) REVERIE_REQUIRES(mutex);
   void wait_for(Mutex& mutex, std::chrono::nanoseconds at_most) REVERIE_REQUIRES(mutex);
   void notify_all();

@@ -1,4 +1,4 @@
-// NumberSet: which numbers of a growing sequence are in, as runs.
+// NumberSet: a set of numbers from a growing sequence, kept as runs.
 //
 //     [ 5 6 7 8 9 ] . [ 11 12 ]      two runs; in the ordinary case there is one
 #pragma once
@@ -42,7 +42,7 @@ class NumberSet {
     return false;
   }
 
-  // Forgets all numbers below.
+  // Forgets all numbers below `number`.
   void drop_below(std::uint64_t number) {
     std::size_t gone = 0;
     while (gone < runs_.size() && runs_[gone].end <= number) ++gone;
@@ -55,9 +55,9 @@ class NumberSet {
     std::uint64_t end;
   };
   std::size_t run_count() const { return runs_.size(); }
-  // In order, disjoint, none touching the next.
+  // In order and disjoint; no run touches the next.
   const std::vector<Run>& runs() const { return runs_; }
-  // Adds all numbers of a run that begins behind all that are in, and does not touch them.
+  // Adds a run. Requires that it begins after all numbers in the set, and does not touch them.
   void append(Run run) { runs_.push_back(run); }
 
  private:

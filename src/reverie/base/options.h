@@ -1,5 +1,5 @@
-// Options of a thing that is made by name: plain values, so that Python, a file or a wire can give
-// them alike.
+// Options of an object that is made by name: plain values, so that they can come from Python, a
+// file or a connection.
 //
 //     OptionReader reader(options);
 //     const double gravity = reader.number("gravity", -10.0);
@@ -20,13 +20,13 @@ namespace reverie {
 using OptionValue = std::variant<bool, std::int64_t, double, std::string>;
 using Options = std::map<std::string, OptionValue>;
 
-// Reads options one by one, then finish() refuses what was not asked for.
+// Reads options one by one, then finish() refuses options that were not asked for.
 class OptionReader {
  public:
   explicit OptionReader(const Options& options) : options_(options) {}
 
-  // The value, or `fallback` when absent. An integer will do where a number is wanted; another
-  // type is remembered as the error that finish() returns.
+  // The value, or `fallback` when absent. An integer is accepted as a number; any other type
+  // becomes the error that finish() returns.
   double number(const std::string& name, double fallback);
   std::int64_t integer(const std::string& name, std::int64_t fallback);
   bool boolean(const std::string& name, bool fallback);

@@ -8,8 +8,8 @@
 //       return add_environment(host, "Coin-v0", native_factory<Coin>());
 //     }
 //
-// One library may add components of several kinds. Built against the same version of the library as
-// the process that loads it; another is refused.
+// One library may add components of several kinds. It must be built against the version of the
+// library that the loading process has, else it is refused.
 #pragma once
 
 #include <map>
@@ -25,7 +25,7 @@ inline constexpr char kPluginAbi[] = "reverie-plugin-4";
 
 // The registries that a plugin may add to, at most one of each kind. They outlive the host.
 //
-// A kind of registry is a class with a constant kPluginPart, which names it in messages too.
+// A kind of registry is a class with a constant kPluginPart, its name, which messages use too.
 class PluginHost {
  public:
   template <typename T>
@@ -33,7 +33,7 @@ class PluginHost {
     parts_[std::string(T::kPluginPart)] = &registry;
   }
 
-  // FAILED_PRECONDITION where the program that loads the plugin takes no components of that kind.
+  // FAILED_PRECONDITION if the program that loads the plugin takes no components of that kind.
   template <typename T>
   Result<T*> get() const {
     const auto found = parts_.find(T::kPluginPart);
@@ -49,8 +49,8 @@ class PluginHost {
 };
 
 // Loads the library at `path` and lets it add to what `host` offers. It stays loaded until the
-// process ends. NOT_FOUND when it cannot be opened, FAILED_PRECONDITION when it is not a plugin or
-// one of another version, else what the plugin itself says.
+// process ends. NOT_FOUND when it cannot be opened, FAILED_PRECONDITION when it is no plugin or was
+// built for another version, else the status that the plugin returns.
 Status load_plugin(const std::string& path, PluginHost& host);
 
 }  // namespace reverie

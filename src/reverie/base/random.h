@@ -22,7 +22,7 @@ constexpr std::uint64_t mix64(std::uint64_t x) {
 class Random {
  public:
   explicit Random(std::uint64_t seed);
-  // Seeded by the value, or by the system without one.
+  // Seeded by the value; without one by the system.
   explicit Random(std::optional<std::uint64_t> seed);
 
   std::uint64_t seed() const { return seed_; }
@@ -45,7 +45,7 @@ class Random {
     for (double& x : out) x = uniform();
   }
 
-  // Uniform in [0, bound), without bias to speak of (2^-64 * bound). Requires bound > 0.
+  // Uniform in [0, bound), with negligible bias (2^-64 * bound). Requires bound > 0.
   std::uint64_t below(std::uint64_t bound) {
     return static_cast<std::uint64_t>((static_cast<Wide>(next()) * bound) >> 64);
   }

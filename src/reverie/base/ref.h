@@ -65,7 +65,7 @@ class Ref {
     if (object) object->add_ref();
     return adopt(object);
   }
-  // Gives the count up to the caller.
+  // Passes the count on to the caller.
   T* release() { return std::exchange(object_, nullptr); }
 
   T* get() const { return object_; }

@@ -1,16 +1,16 @@
-// Looking again for a moment before sleeping.
+// Spinner: polls for a moment before the thread sleeps.
 //
-// To wake a sleeping thread takes 5 us where a core is free, and 50 in a virtual machine: longer
-// than the whole answer of a server on the same machine. So a thread that waits for something that
+// Waking a sleeping thread takes 5 us where a core is free, and 50 us in a virtual machine: longer
+// than a whole call to a server on the same machine. So a thread that waits for something that
 // usually comes soon polls for it first, for as long as a request and its answer take when all
 // three threads on their way have to wake up: with a shorter limit they would all stay asleep. A
-// thread that polled in vain sleeps at once the next times, twice as many with each failure in a
-// row, so that polling costs a wait that is naturally long a few hundredths of its time. Polls
-// beyond 50 us are limited to a quarter of the time: enough to wake all threads up, after which
-// answers come sooner, and too little to occupy a core where something comes every 100 us.
+// thread that polled in vain sleeps at once in its next waits, in twice as many with each failure
+// in a row, so polling costs long waits only a few hundredths of their time. Polls beyond 50 us are
+// limited to a quarter of the time: enough to wake all threads up, after which answers come sooner,
+// and too little to keep a core busy where something comes every 100 us.
 //
-// Where other threads want the core, polling is worse than useless: a thread that has polled has
-// used its share up, and waits for the next one while the answer is there, where one that slept
+// Where other threads want the core, polling is worse than useless: a thread that polls uses up its
+// time slice and waits for the next one although the answer is there, while a thread that slept
 // would be woken ahead of the others. A thread that lost its core between two polls sleeps at once
 // for many waits to come.
 #pragma once
@@ -25,15 +25,15 @@
 
 namespace reverie {
 
-// Not thread-safe: one for each waiting thread.
+// Not thread-safe: one per waiting thread.
 class Spinner {
  public:
   static constexpr Duration kLookMax = std::chrono::microseconds(150);
 
-  // A look that finds something within this time is always worth it.
+  // A poll that succeeds within this time is always worth it.
   static constexpr Duration kLookShort = std::chrono::microseconds(50);
 
-  // Whether look() would look now; false counts as one that did not.
+  // Whether look() would poll now; an answer of false counts as a wait without polling.
   bool begin() {
     if (!has_cores()) return false;
     if (skips_left_ == 0) return true;
@@ -41,8 +41,8 @@ class Spinner {
     return false;
   }
 
-  // Looks for at most kLookMax whether `is_there()`; true once it is. Where cores are few, or
-  // looking has not paid lately, it does not look at all: false.
+  // Polls `is_there()` for at most kLookMax; true once it holds. Where cores are few, or polling
+  // has not paid lately, returns false without a poll.
   template <typename IsThere>
   bool look(const Clock& clock, IsThere is_there) {
     if (!begin()) return false;
@@ -52,7 +52,7 @@ class Spinner {
     bool has_lost_core = false;
     TimePoint now = first;
     while (!is_found) {
-      // What finds something may take its time; what finds nothing does not.
+      // A poll that succeeds may take long; one that fails is quick.
       const TimePoint last = std::exchange(now, clock.now());
       has_lost_core = has_lost_core || (last > first && now - last > kLostMin);
       if (now >= until) break;
@@ -63,17 +63,17 @@ class Spinner {
     return is_found;
   }
 
-  // Whether there are cores to spare for looking.
+  // Whether there are cores to spare for polling.
   static bool has_cores();
 
  private:
   static constexpr std::uint32_t kSkipsMax = 64;
-  // After a look that lost its core, and after several in a row.
+  // Waits without polling after a poll that lost its core, and after several in a row.
   static constexpr std::uint32_t kLostSkipsMin = 64;
   static constexpr std::uint32_t kLostSkipsMax = 1024;
   // Nothing else lets so much time pass between two polls that find nothing.
   static constexpr Duration kLostMin = std::chrono::microseconds(10);
-  static constexpr int kLongShare = 4;  // one part in this many of the time
+  static constexpr int kLongShare = 4;  // long polls take at most 1/4 of the time
   static constexpr Duration kLongMax = std::chrono::milliseconds(1);
 
   bool may_look_long(TimePoint now) {
@@ -92,8 +92,8 @@ class Spinner {
   }
 
   TimePoint last_ = {};
-  Duration long_left_ = kLongMax;  // of looks beyond kLookShort
-  std::uint32_t skips_ = 0;        // after the last look that found nothing
+  Duration long_left_ = kLongMax;  // for polls beyond kLookShort
+  std::uint32_t skips_ = 0;        // after the last poll that failed
   std::uint32_t skips_left_ = 0;
 };
 

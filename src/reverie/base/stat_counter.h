@@ -1,4 +1,4 @@
-// A count for figures: one thread adds to it, any thread reads it.
+// A counter for statistics: one thread adds to it, any thread reads it.
 #pragma once
 
 #include <atomic>
@@ -8,7 +8,7 @@ namespace reverie {
 
 class StatCounter {
  public:
-  // One thread only: no read-modify-write, so that it costs what a plain number does.
+  // One thread only: there is no read-modify-write, so it costs as much as a plain number.
   void add(std::uint64_t count) {
     count_.store(count_.load(std::memory_order_relaxed) + count, std::memory_order_relaxed);
   }

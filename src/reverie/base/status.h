@@ -1,8 +1,8 @@
 // Errors as values.
 //
-// A Status is either ok or a code with a message; a Result<T> is a T or such a Status. The
-// codes are gRPC's, with its numbers, so that every door can hand them on. A message names
-// the value, the bound and what to do: its reader has no source at hand.
+// A Status is either ok or a code with a message; a Result<T> is a T or such a Status. The codes
+// are gRPC's, with its numbers, so that every protocol can pass them on. A message names the value,
+// the bound and what to do: its reader has no source at hand.
 //
 //     if (length <= 0) {
 //       return invalid_argument("chunk_length is {}; it must be at least 1", length);

@@ -1,7 +1,7 @@
-// Runs things at their time: the deadlines of requests that wait.
+// Runs callbacks at given times: the deadlines of requests that wait.
 //
-// One thread, started with the first timer, so that a store that never blocks has none. Code that
-// runs on an event loop uses that loop's LoopTimer (net/io_threads.h) instead.
+// It has one thread, started with the first timer: a store that never blocks has no such thread.
+// Code that runs on an event loop uses that loop's LoopTimer (net/io_threads.h) instead.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,12 @@ class TimerQueue {
   explicit TimerQueue(Clock& clock) : clock_(clock) {}
   ~TimerQueue() { stop(); }
 
-  // Runs nothing more; a callback that is running is waited for. Idempotent. Not from a callback.
+  // Runs no more callbacks, and waits for one that is running. Idempotent. Not from a callback.
   void stop();
 
   // Calls `run` on the queue's thread once `when` is past, soon after. Returns its id, never 0.
   std::uint64_t schedule(TimePoint when, std::function<void()> run);
-  // No effect when it ran already or runs now.
+  // No effect when it has run or is running.
   void cancel(std::uint64_t id, TimePoint when);
 
  private:
@@ -44,13 +44,13 @@ class TimerQueue {
   std::thread thread_ REVERIE_GUARDED_BY(mutex_);
 };
 
-// Rings on a queue's thread at a time that may be moved nearer, and is armed again for the next
-// one. Thread-safe.
+// A timer on a TimerQueue that can be moved to an earlier time, and set again after it rang.
+// Thread-safe.
 class Alarm {
  public:
-  // `timers` is stopped before this ends.
+  // Requires that `timers` is stopped before this object is destroyed.
   Alarm(TimerQueue& timers, std::function<void()> ring) : timers_(timers), ring_(std::move(ring)) {}
-  // Rings at `when`, and maybe before.
+  // Rings at `when`, and perhaps before.
   void set(TimePoint when);
 
  private:

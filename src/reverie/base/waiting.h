@@ -1,8 +1,8 @@
-// What all waits of this library have in common.
+// What all waits in this library have in common.
 //
-// A thread that waits looks for a moment whether what it waits for is there (look_for, or a Spinner
-// that learns whether looking pays), then sleeps. A thread of the program, which Ctrl-C may want,
-// sleeps for kInterruptInterval at a time.
+// A waiting thread first polls for a moment (look_for, or a Spinner, which learns whether polling
+// pays), then sleeps. A thread of the program, which Ctrl-C may interrupt, sleeps for
+// kInterruptInterval at a time.
 #pragma once
 
 #include "reverie/base/clock.h"
@@ -14,11 +14,11 @@ namespace reverie {
 // How often a wait asks whether it was interrupted.
 inline constexpr Duration kInterruptInterval = std::chrono::milliseconds(50);
 
-// Looks for up to `at_most` whether `is_there()`, before the caller sleeps: true once it is. At
-// least one look; just one on a single core, where what is awaited cannot come meanwhile.
+// Polls `is_there()` for up to `at_most`, before the caller sleeps: true once it holds. At least
+// one poll; exactly one on a single core, where no other thread can run meanwhile.
 template <typename IsThere>
 bool look_for(IsThere is_there, Duration at_most) {
-  constexpr int kLooks = 16;  // between two looks at the clock
+  constexpr int kLooks = 16;  // polls between two reads of the clock
   if (is_there()) return true;
   if (at_most <= Duration::zero() || available_cores() < 2) return false;
   const TimePoint end = Clock::system().now() + at_most;

@@ -1,10 +1,10 @@
-// CheckpointWorker: writes a store's checkpoints on a thread of its own, when it is asked to and
-// from time to time.
+// CheckpointWorker: writes a store's checkpoints on its own thread, on request and
+// periodically.
 //
 //     auto store = open_checkpointed(tables, store_options, {.path = "/data/replay"});
 //     (*store)->checkpoint(payload, done)          done("/data/replay/checkpoint-0000000001")
 //
-// The store owns its worker. Closing the store ends what is being written; nothing of it is left.
+// The store owns its worker. Closing the store aborts a checkpoint being written, without a trace.
 #pragma once
 
 #include <atomic>
@@ -28,11 +28,11 @@ struct WorkerOptions {
   // A folder of checkpoints, or one of them; see Checkpointer::open().
   std::string path;
   CheckpointerOptions checkpointer = {};
-  // Writes one by itself when this much time has passed, or this many items were inserted, since
-  // the last. Zero: never.
+  // Writes a checkpoint when this much time has passed, or this many items were inserted, since the
+  // last. Zero: never.
   Duration every_time = Duration::zero();
   std::int64_t every_inserts = 0;
-  // And when the journal has grown so large: it is what a restart replays.
+  // Also when the journal has grown so large, since a restart replays it.
   std::uint64_t every_journal_bytes = std::uint64_t{1} << 30;
 };
 
@@ -44,7 +44,7 @@ class CheckpointWorker final : public StoreCheckpoints {
   ~CheckpointWorker() override;
 
   RequestId checkpoint(std::vector<std::byte> payload, Done done) override;
-  // Completes at once. What is being written for it is given up, unless it is published by then.
+  // Completes at once. A checkpoint being written for it is abandoned, unless published already.
   void cancel(RequestId id) override;
   void stop() override;
   std::string loaded() const override { return loaded_; }
@@ -73,7 +73,7 @@ class CheckpointWorker final : public StoreCheckpoints {
   std::deque<Request> requests_ REVERIE_GUARDED_BY(mutex_);  // the first is being written
   bool is_stopped_ REVERIE_GUARDED_BY(mutex_) = false;
   RequestId last_id_ REVERIE_GUARDED_BY(mutex_) = 0;
-  std::atomic<bool> is_cancelled_{false};  // of the one that is being written
+  std::atomic<bool> is_cancelled_{false};  // for the one being written
   // Only the thread uses these, once it runs.
   TimePoint last_time_;
   std::int64_t last_inserts_ = 0;
@@ -81,13 +81,13 @@ class CheckpointWorker final : public StoreCheckpoints {
   ForkGuard fork_guard_;
 };
 
-// A store with what the newest checkpoint of options.path holds, and a worker that writes there.
+// Opens a store with the newest checkpoint at options.path, and a worker that writes there.
 Result<std::shared_ptr<LocalService>> open_checkpointed(std::vector<TableOptions> tables,
                                                         const StoreOptions& store,
                                                         const WorkerOptions& options);
 
-// store.checkpoint() for a thread that has nothing else to do. Where `interrupted`, asked about
-// twenty times a second, becomes true, the checkpoint is given up.
+// A blocking store.checkpoint(). It calls `interrupted` about twenty times a second; true abandons
+// the checkpoint.
 Result<std::string> checkpoint_and_wait(LocalService& store, std::span<const std::byte> payload,
                                         const std::function<bool()>& interrupted = {});
 

@@ -22,7 +22,7 @@
 
 namespace reverie::checkpoint {
 
-// What a chunk is known by: who made it, and what is in it.
+// Identifies a chunk: by who made it, and what is in it.
 struct ChunkName {
   ChunkOrigin origin;
   std::uint32_t rows = 0;
@@ -41,15 +41,15 @@ struct ChunkName {
   };
 };
 
-// Where its bytes lie.
+// Where a chunk's bytes are.
 struct StoredChunk {
   std::uint64_t file = 0;  // its number
   std::uint64_t offset = 0;
 };
 
-// What is known of the files of the newest checkpoint.
+// What is known about the files of the newest checkpoint.
 struct StoredChunks {
-  std::string folder;  // where they have a name; empty: none are known
+  std::string folder;  // the folder with their names; empty: none known
   std::unordered_map<ChunkName, StoredChunk, ChunkName::Hash> chunks;
   std::map<std::uint64_t, std::uint64_t> file_bytes;  // size of each file
 };
@@ -61,7 +61,7 @@ struct WriteRequest {
   std::span<const std::byte> payload;
   std::int64_t created_ns;
   const std::atomic<bool>& is_cancelled;
-  // Where a journal ended that does not go on: a store with a log gives its own.
+  // The end of a journal that is not continued; a store with a log gives its own position.
   std::uint64_t journal_position = 0;
 };
 
@@ -69,11 +69,11 @@ struct Written {
   std::string folder;
   std::uint64_t new_bytes = 0;         // written for it
   std::uint64_t all_bytes = 0;         // of all its files
-  std::uint64_t journal_position = 0;  // the last record that it holds
+  std::uint64_t journal_position = 0;  // the last record that it includes
 };
 
-// Writes `service` as checkpoint `number`, and makes `stored` what is known afterwards. CANCELLED
-// soon after `is_cancelled`. On an error nothing is published and `stored` stays as it was.
+// Writes `service` as checkpoint `number`, and updates `stored`. CANCELLED soon after
+// `is_cancelled`. On an error nothing is published and `stored` is unchanged.
 Result<Written> write_checkpoint(LocalService& service, const WriteRequest& request,
                                  StoredChunks& stored);
 

@@ -1,4 +1,4 @@
-// A folder of checkpoints: which are there, which is the newest, and what may be removed.
+// A folder of checkpoints: lists them, finds the newest, and removes what may be removed.
 //
 //     root/
 //       checkpoint-0000000006/    manifest  tables  chunks-0000000004  chunks-0000000006
@@ -6,8 +6,8 @@
 //       tmp-0000000008/           being written, or left behind by a crash
 //       reverie.lock              held by the store that writes here
 //
-// Files with other names belong to others and are never touched; nor is a folder that holds
-// something else among our files.
+// Files with other names are never touched; nor is a folder that contains other files besides
+// ours.
 #pragma once
 
 #include <cstdint>
@@ -36,23 +36,23 @@ std::optional<std::uint64_t> checkpoint_number(std::string_view name);
 std::optional<std::uint64_t> chunks_number(std::string_view name);
 
 // The numbers of all checkpoints, ascending. Each is complete unless it was damaged, since they are
-// published by rename alone. NOT_FOUND without the folder.
+// published only by rename. NOT_FOUND if the folder does not exist.
 Result<std::vector<std::uint64_t>> checkpoints(FileSystem& files, const std::string& root);
 
 // Where a path leads: to a folder of checkpoints, or to one of them.
 struct Place {
   std::string root;
-  std::optional<std::uint64_t> number;  // of the one
+  std::optional<std::uint64_t> number;  // of that checkpoint
 };
-// INVALID_ARGUMENT for a file. A path that is not there is a folder to be.
+// INVALID_ARGUMENT for a file. A path that does not exist counts as a folder to create.
 Result<Place> place_of(FileSystem& files, const std::string& path);
 
-// The checkpoint that `path` leads to: itself, or the newest in the folder. NOT_FOUND without one.
+// The checkpoint at `path`, or the newest in that folder. NOT_FOUND if there is none.
 Result<std::string> newest_checkpoint(FileSystem& files, const std::string& path);
 
-// Removes a checkpoint, first by its name. Does nothing to one that holds a file of another name.
+// Removes a checkpoint, first its name. Does not touch one with a file of another name.
 Status remove_checkpoint(FileSystem& files, const std::string& root, std::uint64_t number);
-// Removes what crashes left behind. Requires that no checkpoint is being written there.
+// Removes what crashes have left behind. Requires that no checkpoint is being written there.
 Status remove_temporaries(FileSystem& files, const std::string& root);
 
 }  // namespace reverie::checkpoint

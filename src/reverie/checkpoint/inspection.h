@@ -1,7 +1,7 @@
-// Looks at checkpoints and journals without a store: what they hold, and whether all of it is good.
+// Inspects checkpoints and journals without a store: their contents, and whether all is intact.
 //
-// Nothing is locked, changed or kept in memory, so it may be done beside a store that runs; what
-// that one removes meanwhile is then missed, with NOT_FOUND.
+// Nothing is locked, changed or kept in memory, so it may be done while a store runs there; a file
+// that the store removes meanwhile gives NOT_FOUND.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ struct Inspection {
   std::uint64_t chunk_count = 0;
   std::uint64_t journal_position = 0;
 };
-// DATA_LOSS names file and place. Looks at `manifest` and `tables` alone unless it `verifies`: then
-// at every byte that the checkpoint refers to.
+// DATA_LOSS names file and place. Reads only `manifest` and `tables`, or, with `verifies`, every
+// byte that the checkpoint refers to.
 Result<Inspection> inspect_checkpoint(FileSystem& files, const std::string& folder, bool verifies);
 
-// What a table is, by name, for people: to be shown, and compared.
+// A table's options, by name, as text to show and compare.
 std::vector<std::pair<std::string, std::string>> described(const TableImage& table);
 
 struct JournalFileInspection {
@@ -42,10 +42,10 @@ struct JournalInspection {
   std::uint64_t first_record = 0;                // 0 where there is none
   std::uint64_t last_record = 0;
   std::uint64_t size_bytes = 0;
-  std::uint64_t torn_bytes = 0;  // at the end: they will be dropped
+  std::uint64_t torn_bytes = 0;  // at the end; a store drops them
 };
-// Looks at the folder `root`. Checks each group, and that it holds the records that it says.
-// DATA_LOSS as for a store that begins with it.
+// Inspects the folder `root`. Checks each group, and that it contains the records that it claims.
+// DATA_LOSS as for a store that opens it.
 Result<JournalInspection> inspect_journal(FileSystem& files, const std::string& root);
 
 }  // namespace reverie::checkpoint

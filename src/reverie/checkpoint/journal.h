@@ -1,20 +1,20 @@
-// Journal: what happens to a store after its last checkpoint, on the disk before it is confirmed.
+// Journal: puts changes of a store since its last checkpoint on the disk, before confirming them.
 //
 //     tables --(records, under their locks)--> buffer --(one write a group)--> journal-N
 //                                                     \-(one sync a group)     kSync
 //                                                     \-(a sync an interval)   kInterval
 //
-// A thread writes, and with kSync syncs, whatever came since it began to write last, and then
-// confirms all of it: callers go on meanwhile, and share writes and syncs. A caller that does
-// nothing else until it is confirmed writes for all by itself, if no thread does so at the moment:
-// two threads less have to wake up. With kInterval another thread syncs from time to time.
+// A thread writes, and with kSync syncs, the records that came during its last write, and then
+// confirms all of them: callers continue meanwhile, and share writes and syncs. A caller that only
+// waits for its confirmation writes for all by itself, if no thread is writing: two threads less
+// have to wake up. With kInterval another thread syncs periodically.
 //
-// Tables may differ (TableOptions::durability). Those with kNone are not logged. Where some have
-// kInterval and some kSync, that other thread also syncs when a confirmation of the second asks for
-// it: confirmations of the first never wait for a sync.
+// Tables may differ (TableOptions::durability). Those with kNone are not logged. If some have
+// kInterval and some kSync, that other thread also syncs when a confirmation for kSync needs it:
+// confirmations for kInterval never wait for a sync.
 //
-// A write or a sync that fails ends the journal: nothing more is confirmed, and the next checkpoint
-// that can be written begins a new one. Samples go on.
+// A write or a sync that fails ends the journal: nothing more is confirmed, and the next successful
+// checkpoint begins a new journal. Sampling continues.
 #pragma once
 
 #include <atomic>
@@ -41,12 +41,12 @@ namespace reverie::checkpoint {
 using reverie::Durability;
 
 struct JournalOptions {
-  // What tables have that say nothing of their own. kNone: these are not logged.
+  // The durability of tables without their own setting. kNone: these are not logged.
   Durability durability = Durability::kSync;
   Duration interval = std::chrono::milliseconds(100);  // of kInterval
-  // A file is followed by the next one beyond.
+  // Beyond this size the next file begins.
   std::uint64_t file_bytes_max = std::uint64_t{64} << 20;
-  // Without threads, for a simulated disk, which one thread uses: the caller writes and, with
+  // False: no threads, for a simulated disk that one thread uses: the caller writes and, with
   // kSync, syncs.
   bool has_thread = true;
 };
@@ -54,7 +54,7 @@ struct JournalOptions {
 // Thread-safe.
 class Journal final : public StoreLog {
  public:
-  // Goes on behind what was replayed, in a folder that is locked for this store. `files` outlives
+  // Continues after what was replayed, in a folder that is locked for this store. `files` outlives
   // it.
   Journal(FileSystem& files, std::string root, JournalOptions options,
           const std::vector<TableOptions>& tables, std::int64_t calendar_offset_ns,
@@ -85,13 +85,13 @@ class Journal final : public StoreLog {
   void end_checkpoint(bool is_written) override;
   std::uint64_t size_bytes() override;
 
-  // Writes what is in the buffer, and syncs. What the thread does from time to time.
+  // Writes the buffer, and syncs, as the thread does periodically.
   Status sync();
-  // Syncs so far.
+  // The number of syncs so far.
   std::uint64_t sync_count() const { return syncs_.load(std::memory_order_relaxed); }
 
  private:
-  // Records that are not written yet, of one file: a group, whose header is still blank.
+  // Records of one file that are not written yet: a group, whose header is still blank.
   struct Pending {
     std::uint64_t file = 0;
     std::uint64_t first = 0;
@@ -114,23 +114,23 @@ class Journal final : public StoreLog {
   std::uint64_t reached(Stage stage) const {
     return (stage == kSynced ? synced_ : written_).load(std::memory_order_acquire);
   }
-  // Records by `write`, unless the journal has failed.
+  // Adds a record with `write`, unless the journal has failed.
   template <typename Write>
   void record(Write write);
   template <typename Write>
   void record_locked(Write write) REVERIE_REQUIRES(mutex_);
-  // What the writer has becomes pending.
+  // Moves the writer's records to the pending ones.
   void take_records() REVERIE_REQUIRES(mutex_);
-  // Room for the header of the group that begins.
+  // Begins a group with room for its header.
   void begin_group() REVERIE_REQUIRES(mutex_);
   void begin_file() REVERIE_REQUIRES(mutex_);
-  // Forgets what is not written.
+  // Forgets records that are not written.
   void drop_records() REVERIE_REQUIRES(mutex_);
 
   Status write_pending(bool syncs) REVERIE_EXCLUDES(mutex_) REVERIE_REQUIRES(io_mutex_);
   Status write_group(Pending& pending, bool syncs) REVERIE_REQUIRES(io_mutex_);
   Status open_file(std::uint64_t number) REVERIE_REQUIRES(io_mutex_);
-  // Writes what is pending and syncs it, with kInterval too.
+  // Writes pending records and syncs, also with kInterval.
   Status write_and_sync() REVERIE_EXCLUDES(mutex_) REVERIE_REQUIRES(io_mutex_);
   // Removes the files up to this number.
   Status remove_files(std::uint64_t last) REVERIE_REQUIRES(io_mutex_);
@@ -138,10 +138,10 @@ class Journal final : public StoreLog {
   // Completes the waiters whose records are durable now, or all once the journal has failed.
   void complete_waiters();
   void complete_waiters(Stage stage);
-  // Has a thread call `done`, which is taken, once the record is durable. False where it is, or
-  // will not be any more.
+  // Has a thread call `done`, which it takes, once the record is durable. False if it is durable,
+  // or can never be.
   bool wait_for(Stage stage, std::uint64_t position, Confirmed& done) REVERIE_EXCLUDES(mutex_);
-  // The threads: that which confirms, and with kInterval that which syncs.
+  // The bodies of the threads: run() confirms; with kInterval another one syncs.
   void run();
   void run_syncs();
 
@@ -155,23 +155,23 @@ class Journal final : public StoreLog {
   Mutex mutex_;
   CondVar changed_;
   CondVar sync_wanted_;
-  bool is_idle_ REVERIE_GUARDED_BY(mutex_) = false;  // the thread that confirms sleeps
+  bool is_idle_ REVERIE_GUARDED_BY(mutex_) = false;  // the confirming thread sleeps
   RecordWriter writer_ REVERIE_GUARDED_BY(mutex_);
   std::vector<Pending> pending_ REVERIE_GUARDED_BY(mutex_);
-  std::vector<Waiter> waiters_[2] REVERIE_GUARDED_BY(mutex_);  // by Stage, about by position
+  std::vector<Waiter> waiters_[2] REVERIE_GUARDED_BY(mutex_);  // by Stage, roughly by position
   std::uint64_t file_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;
-  std::uint64_t file_ REVERIE_GUARDED_BY(mutex_);           // of records that come now
+  std::uint64_t file_ REVERIE_GUARDED_BY(mutex_);           // of new records
   std::uint64_t bytes_ REVERIE_GUARDED_BY(mutex_);          // since the last checkpoint
   std::uint64_t cut_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;  // since the last cut
-  std::uint64_t cut_file_ REVERIE_GUARDED_BY(mutex_) = 0;   // the last one before it
+  std::uint64_t cut_file_ REVERIE_GUARDED_BY(mutex_) = 0;   // the last file before the cut
   std::uint64_t cut_position_ REVERIE_GUARDED_BY(mutex_) = 0;
-  // The file after the cut begins with what the checkpoint lacks: open draws and sessions.
+  // The file after the cut must begin with what the checkpoint lacks: open draws and sessions.
   bool cut_has_more_ REVERIE_GUARDED_BY(mutex_) = false;
   std::map<std::string, NumberSet, std::less<>> sessions_ REVERIE_GUARDED_BY(mutex_);
   std::vector<OpenDraws> open_draws_ REVERIE_GUARDED_BY(mutex_);  // of each table
   // Why nothing is confirmed any more.
   Status failed_ REVERIE_GUARDED_BY(mutex_);
-  // Failed, but a checkpoint is being written that would heal it: records are kept, not written.
+  // Failed, but a checkpoint that ends the failure is being written: records are kept, not written.
   bool is_healing_ REVERIE_GUARDED_BY(mutex_) = false;
   bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
   std::atomic<std::uint64_t> last_record_;
@@ -179,7 +179,7 @@ class Journal final : public StoreLog {
   std::atomic<std::uint64_t> synced_;
   std::atomic<std::uint64_t> syncs_{0};
 
-  // Who writes. Taken before mutex_.
+  // Held by the thread that writes. Taken before mutex_.
   Mutex io_mutex_;
   std::unique_ptr<File> open_ REVERIE_GUARDED_BY(io_mutex_);
   std::uint64_t open_number_ REVERIE_GUARDED_BY(io_mutex_) = 0;

@@ -4,10 +4,10 @@
 //
 //     group  | crc u32 | records u32 | first u64 | synced u64 | size u64 | records |
 //
-// Records are numbered through all files of a folder. `synced` is the number of the last record
-// that was surely on the disk when the group was written: damage up to there is damage, and an
-// error; behind it, it is what a power cut left of the end, and is dropped.
-// docs/formats/journal.md is the page.
+// Records are numbered through all files of a folder. `synced` is the number of the last
+// record that was surely on the disk when the group was written: damage before it is an error;
+// damage after it is what a power cut left of the end, and is dropped. See
+// docs/formats/journal.md.
 #pragma once
 
 #include <cstdint>
@@ -43,14 +43,14 @@ std::vector<std::byte> group_header(const Group& group);
 
 struct JournalFile {
   std::vector<Group> groups;  // view the bytes
-  // What is good of the file: shorter than it where its end is torn.
+  // The intact size of the file: less than its size if its end is torn.
   std::uint64_t good_bytes = 0;
 };
-// The number of a file's first record; 0 where its beginning is damaged, or it has none.
+// The number of a file's first record; 0 if its beginning is damaged, or it has no record.
 std::uint64_t first_record(std::span<const std::byte> bytes);
 // All groups of a file, of which the first one wanted is `expected`. `is_last`: no other file
-// follows, so that the end may be torn. DATA_LOSS names the file and the offset, UNIMPLEMENTED a
-// version that is not known.
+// follows, so that the end may be torn. DATA_LOSS names the file and the offset, UNIMPLEMENTED an
+// unknown version.
 Result<JournalFile> read_journal_file(std::span<const std::byte> bytes, bool is_last,
                                       const std::string& path, std::uint64_t expected);
 

@@ -1,12 +1,12 @@
-// RecordWriter: changes of tables as the records of a journal.
+// RecordWriter: writes changes of tables as records of a journal.
 //
-//     definitions   tables, schema, layout, chunk, more rows of a chunk     each once a file
+//     definitions   tables, schema, layout, chunk, more rows of a chunk     each once per file
 //     changes       insert, update, erase, sample, ...                      refer to these
 //
-// Each file of a journal defines all that it refers to. A chunk says itself what was written of it
-// (Chunk::LogMark), so it needs no look-up and goes when its items do. Chunks of which another log
-// says so are kept until the next file begins, so that no other gets the address of one that was
-// written.
+// Each file of a journal defines everything that it refers to. A chunk itself records what was
+// written of it (Chunk::LogMark), so this needs no look-up and ends with the chunk's items. Chunks
+// that another log has claimed are kept until the next file begins, so that no other chunk gets the
+// address of one that was written.
 #pragma once
 
 #include <cstdint>
@@ -58,11 +58,11 @@ class RecordWriter {
  public:
   RecordWriter(std::vector<TableOptions> tables, std::int64_t calendar_offset_ns);
 
-  // Where records go from now on, and how many there are.
+  // Where records are appended, and their number.
   std::vector<std::byte> records;
   std::uint32_t count = 0;
 
-  // What comes now is in another file.
+  // The next records go to another file.
   void begin_file();
 
   void prepare(std::span<const Item> items);
@@ -79,30 +79,30 @@ class RecordWriter {
     write_draws(RecordType::kTakeBack, table, now, batch, begin, end);
   }
   void receipt(std::uint32_t table, std::span<const DrawId> draws);
-  // The items that a session never sends again, and those of earlier files that it may.
+  // The items that a session will never resend, and those of earlier files that it may resend.
   void settled(std::string_view session, std::uint64_t below);
   void numbers(std::string_view session, const NumberSet& in);
-  // Draws of earlier files that are awaited still.
+  // Draws of earlier files that are still awaited.
   void open_draws(std::uint32_t table, const SampleBatch& batch) {
     write_draws(RecordType::kOpenDraws, table, TimePoint{0}, batch, 0, batch.size());
   }
   void reset(std::uint32_t table);
-  // Nothing happened.
+  // A record without a change.
   void mark();
 
  private:
-  // One that another log marks.
+  // A chunk that another log marks.
   struct KeptChunk {
     Ref<const Chunk> chunk;
     Chunk::LogMark mark;
   };
 
-  // A record's size is known at its end.
+  // Fills in a record's size at its end.
   class Record;
   std::int64_t calendar(TimePoint now) const { return now.ns + calendar_offset_ns_; }
   std::uint32_t schema_number(const Ref<const ChunkSchema>& schema);
   std::uint32_t layout_number(const Layout* layout);
-  // The chunk's number, once at least `rows` of its rows are written.
+  // Writes at least `rows` rows of the chunk if necessary, and returns its number.
   std::uint32_t chunk_number(const Chunk& chunk, std::uint32_t rows);
   Chunk::LogMark& mark_of(const Chunk& chunk);
   void write_chunk(const Chunk& chunk, Chunk::LogMark& mark);
@@ -113,14 +113,14 @@ class RecordWriter {
   void write_draws(RecordType type, std::uint32_t table, TimePoint now, const SampleBatch& batch,
                    std::size_t begin, std::size_t end);
 
-  const std::uint32_t log_;  // of all logs of this process
-  std::uint32_t file_ = 1;   // of this log
+  const std::uint32_t log_;  // unique among the logs of this process
+  std::uint32_t file_ = 1;   // the current file
   const std::vector<TableOptions> tables_;
   const std::int64_t calendar_offset_ns_;
   bool has_tables_ = false;
   std::unordered_map<const ChunkSchema*, std::pair<Ref<const ChunkSchema>, std::uint32_t>> schemas_;
   std::unordered_map<const Layout*, std::pair<Ref<const Layout>, std::uint32_t>> layouts_;
-  // The one that was asked for last.
+  // A cache of the latest schema.
   const ChunkSchema* last_schema_ = nullptr;
   std::uint32_t last_schema_number_ = 0;
   const Layout* last_layout_ = nullptr;

@@ -1,4 +1,4 @@
-// The manifest: which files a checkpoint has, and what their bytes must be.
+// The manifest: the files of a checkpoint, with sizes and checksums.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +26,11 @@ struct Manifest {
   std::uint64_t number = 0;
   std::int64_t created_ns = 0;      // since 1970
   std::vector<ManifestFile> files;  // `tables` first
-  std::vector<std::byte> payload;   // the user's
+  std::vector<std::byte> payload;   // from the user
 };
 
 Status write_manifest(FileSystem& files, const std::string& path, const Manifest& manifest);
-// DATA_LOSS for one that is damaged, or that names a file which cannot be one of a checkpoint.
+// DATA_LOSS if it is damaged, or names a file that cannot belong to a checkpoint.
 Result<Manifest> read_manifest(FileSystem& files, const std::string& path);
 
 }  // namespace reverie::checkpoint

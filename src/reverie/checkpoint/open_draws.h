@@ -1,8 +1,8 @@
-// OpenDraws: draws whose reader has not said yet that it has them, of one table.
+// OpenDraws: draws of one table that their reader has not confirmed yet.
 //
-// A crash undoes them: an item that was on its way to its reader is drawn again. So a journal says
-// once more in each file that a checkpoint begins what is open then, as the checkpoint does not
-// hold an item that left its table with this draw.
+// A crash undoes them: an item that was being sent to its reader is drawn again. So the file of a
+// journal that begins with a checkpoint repeats the draws that are open then, since the checkpoint
+// does not contain an item that left its table with such a draw.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ class OpenDraws {
  public:
   // Draws [begin, size) of `batch`, which is not brief. Takes a share of each chunk.
   void add(const SampleBatch& batch, std::size_t begin);
-  // Draws that are not there are ignored.
+  // Unknown draws are ignored.
   void remove(DrawId draw);
   void clear() {
     draws_.clear();
@@ -30,7 +30,7 @@ class OpenDraws {
 
   bool empty() const { return draws_.empty(); }
   std::size_t size() const { return draws_.size(); }
-  // All of them, in the order in which they were drawn. Valid until the next change of this.
+  // All of them, in the order of their draws. Valid until the next change of this object.
   SampleBatch batch() const;
 
  private:

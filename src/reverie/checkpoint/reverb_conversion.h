@@ -1,4 +1,4 @@
-// Checkpoints of ours made of dm-reverb's, and the other way round.
+// Converts dm-reverb's checkpoints to ours, and ours to dm-reverb's.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ struct ConvertedCheckpoint {
   std::uint64_t items = 0;
 };
 // Writes the checkpoint at `source`, or the newest in that folder, in the other form into the
-// folder `target`, which is made if it is not there. FAILED_PRECONDITION where `target` holds
-// checkpoints of the form already, or a journal goes on from the source. CANCELLED soon after
-// `interrupted`, which is asked some times a second, says so.
+// folder `target`, which is created if it does not exist. FAILED_PRECONDITION if `target` has
+// checkpoints of that form already, or a journal continues the source. Calls `interrupted` several
+// times a second; CANCELLED soon after it returns true.
 Result<ConvertedCheckpoint> convert_checkpoint(FileSystem& files, const std::string& source,
                                                const std::string& target,
                                                const std::function<bool()>& interrupted = {});

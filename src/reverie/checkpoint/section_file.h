@@ -3,7 +3,7 @@
 //     | magic, 8 bytes | version u32 | kind u32 |
 //     | type u32 | crc u32 | size u64 | payload |   section after section
 //
-// The checksum is CRC32C over type, size and payload. docs/formats/checkpoint.md is the page.
+// The checksum is CRC32C over type, size and payload. See docs/formats/checkpoint.md.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ Status check_file_header(std::span<const std::byte> bytes, FileKind kind, const 
 // Not thread-safe.
 class SectionWriter {
  public:
-  // Writes to `file`, from its begin; it outlives this object.
+  // Writes to `file`, from its start; it outlives this object.
   explicit SectionWriter(File& file) : file_(file) {}
   Status begin(FileKind kind);
   Status add(SectionType type, std::span<const std::byte> payload);
@@ -67,12 +67,12 @@ struct Section {
   std::uint64_t offset;  // of its header, for messages
 };
 
-// All sections of a file, whose bytes they view; each checksum is right. DATA_LOSS names the file,
-// the section and its offset.
+// All sections of a file, which view its bytes; their checksums are verified. DATA_LOSS names the
+// file, the section and its offset.
 Result<std::vector<Section>> read_sections(std::span<const std::byte> bytes, FileKind kind,
                                            const std::string& path);
 
-// A whole file of at most `size_bytes_max`. DATA_LOSS beyond.
+// Reads a whole file. DATA_LOSS if it has more than `size_bytes_max`.
 Result<std::vector<std::byte>> read_file(FileSystem& files, const std::string& path,
                                          std::uint64_t size_bytes_max);
 

@@ -1,4 +1,4 @@
-// What a table, a schema and a layout are as bytes in a checkpoint.
+// How tables, schemas and layouts are encoded in a checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace reverie::checkpoint {
 inline constexpr std::uint32_t kNoLayout = 0xffffffff;
 
 void write_table(const TableImage& image, ByteWriter& out);
-// Reads a whole section. When the reader has failed the result means nothing, here and below.
+// Reads a whole section. If the reader has failed, the result is meaningless, here and below.
 TableImage read_table(ByteReader& in);
 
 void write_schema(const ChunkSchema& schema, ByteWriter& out);
@@ -23,12 +23,12 @@ Result<Ref<const ChunkSchema>> read_schema(ByteReader& in);
 void write_layout(const Layout& layout, ByteWriter& out);
 Result<Ref<const Layout>> read_layout(ByteReader& in);
 
-// Where a chunk lies, and all that describes it except its columns.
+// Where a chunk is, and everything that describes it except its columns.
 struct ChunkEntry {
   ChunkOrigin origin;
   std::uint32_t rows = 0;
   std::uint32_t schema = 0;
-  std::uint32_t file = 0;  // in the manifest's list
+  std::uint32_t file = 0;  // index in the manifest's list
   std::uint64_t offset = 0;
   std::uint64_t size_bytes = 0;
   std::uint32_t crc = 0;
@@ -38,7 +38,7 @@ struct ChunkEntry {
 void write_entry(const ChunkEntry& entry, ByteWriter& out);
 ChunkEntry read_entry(ByteReader& in);
 
-// The columns of a chunk, as they lie in a file: `head` and then `parts`, which view the chunk and
+// The columns of a chunk, as stored in a file: `head` and then `parts`, which view the chunk and
 // `own`. `raw` keeps its rows meanwhile.
 struct ChunkBytes {
   std::vector<std::byte> head;
@@ -49,11 +49,11 @@ struct ChunkBytes {
   std::uint64_t size_bytes() const;
   std::uint32_t crc() const;
 };
-// The first `rows` rows of `chunk`, which are published.
+// Encodes the first `rows` rows of `chunk`, which must be published.
 Result<ChunkBytes> chunk_bytes(const Chunk& chunk, std::uint32_t rows);
-// The same of a chunk that is raw for good, without columns of varying size, written to `out`.
+// The same for a chunk that is raw for good and has no columns of varying size; writes to `out`.
 void write_raw_rows(const Chunk& chunk, std::uint32_t rows, ByteWriter& out);
-// A chunk from such bytes. DATA_LOSS when they are malformed.
+// A chunk from such bytes. DATA_LOSS if they are malformed.
 Result<Ref<Chunk>> read_chunk(const ChunkEntry& entry, const Ref<const ChunkSchema>& schema,
                               std::span<const std::byte> bytes, Allocator& allocator);
 

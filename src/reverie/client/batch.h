@@ -4,7 +4,7 @@
 //     obs   [B, 6, 84, 84]    row 3 = two memcpy
 //
 // One gather: each row is copied once, from its chunk into its place in the batch, outside every
-// lock, with the next items' lines prefetched.
+// lock, with the next items' cache lines prefetched.
 #pragma once
 
 #include <cstdint>
@@ -21,32 +21,32 @@ namespace reverie {
 
 struct BatchColumn {
   TensorSpec spec;  // shape [B, T, ...], or [B, ...] for a squeezed column
-  // Row-major. For kBytes and kString the elements one after the other, as in TensorView.
+  // Row-major. For kBytes and kString: the elements one after another, as in TensorView.
   Buffer bytes;
 };
 
 struct Batch {
   std::vector<BatchColumn> columns;
-  // Rows of each item where they differ and were padded; empty otherwise.
+  // The number of rows of each item, if they differ and were padded; else empty.
   std::vector<std::int64_t> lengths;
   std::string structure;
 };
 
 struct BatchOptions {
-  // Items of unequal length: false refuses them; true pads with zeros behind and fills `lengths`.
+  // Items of unequal length: false refuses them; true appends zeros and fills `lengths`.
   bool pad = false;
-  Allocator* allocator = nullptr;  // the heap when null
-  // Where external columns are; null: FAILED_PRECONDITION for items that have some.
+  Allocator* allocator = nullptr;  // null: the C heap
+  // Finds external columns; null: FAILED_PRECONDITION for items that have any.
   ExternalFiles* files = nullptr;
 };
 
-// Requires a non-empty batch that is still pinned. INVALID_ARGUMENT, naming the column, when items
+// Requires a non-empty batch that is still pinned. INVALID_ARGUMENT, naming the column, if items
 // differ in columns, types, shapes or (without pad) lengths.
 Result<Batch> assemble(const SampleBatch& samples, const BatchOptions& options);
 
-// The same into buffers of an earlier batch, where shapes and types are equal; else new ones.
+// The same, reusing buffers of an earlier batch if shapes and types are equal.
 Status assemble_into(const SampleBatch& samples, const BatchOptions& options, Batch& batch);
-// The same of some items of a batch.
+// The same for some items of a batch.
 Status assemble_into(std::span<const TrajectoryView> items, const BatchOptions& options,
                      Batch& batch);
 

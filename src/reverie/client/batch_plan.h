@@ -14,7 +14,7 @@ struct PlannedColumn {
   const LayoutColumn* like = nullptr;  // of the first item
   std::size_t element_count = 0;       // of one row
   std::size_t row_bytes = 0;           // 0 for rows of varying size
-  std::uint32_t rows = 0;              // of an item in the batch; those of shorter ones are padded
+  std::uint32_t rows = 0;              // of an item in the batch; shorter items are padded
   bool is_variable = false;
 
   // [B, T, ...], or [B, ...] when squeezed.
@@ -23,11 +23,11 @@ struct PlannedColumn {
 
 struct BatchPlan {
   std::vector<PlannedColumn> columns;
-  // Rows of each item's longest column, where items differ in length; else empty.
+  // Rows of each item's longest column, if items differ in length; else empty.
   std::vector<std::int64_t> lengths;
 
-  // INVALID_ARGUMENT, naming the column, when items differ in columns, types or shapes, or, unless
-  // they are to be padded, in length. Requires at least one item.
+  // INVALID_ARGUMENT, naming the column, if items differ in columns, types or shapes, or, without
+  // `pad`, in length. Requires at least one item.
   static Result<BatchPlan> make(std::span<const TrajectoryView> items, bool pad);
 };
 

@@ -1,12 +1,12 @@
-// BatchStream: batches of a table without end, drawn and gathered ahead by a thread of its own.
+// BatchStream: an endless stream of batches of a table, drawn and gathered ahead by its own thread.
 //
 //     BatchStream stream(service, {.table = "replay", .batch_size = 256});
 //     while (Result<DrawnBatch> drawn = stream.next({}); drawn.ok()) learn(*drawn);
 //
 //     sample --> gather --> queue, at most `depth` --> next() next() ...
 //
-// Where items leave their table with their samples (a queue), nothing is drawn ahead unless a depth
-// is given, and close() hands back what was not taken.
+// If samples remove items from their table (a queue), nothing is drawn ahead unless a depth is
+// given, and close() hands back what was not taken.
 #pragma once
 
 #include <cstdint>
@@ -25,23 +25,23 @@ namespace reverie {
 struct BatchStreamOptions {
   std::string table;
   std::size_t batch_size = 1;
-  std::optional<Duration> timeout = {};  // for each batch; none: without limit
+  std::optional<Duration> timeout = {};  // for each batch; none: no limit
   Weighing weighing = {};
   bool distinct = false;
   bool pad = false;
   bool drop_last = false;  // drop a batch that the timeout cut short
   OnCorrupt on_corrupt = OnCorrupt::kRemove;
   std::shared_ptr<ExternalFiles> files = nullptr;  // as BatchOptions::files
-  // Batches that may wait for their user. None: 2, or 0 where items leave with their samples.
+  // The number of batches made ahead. None: 2, or 0 if samples remove items.
   std::optional<std::size_t> depth = {};
-  // The service is behind a network: the next request is on its way while a batch is gathered.
+  // The service is remote: the next request is sent while a batch is gathered.
   bool is_far = false;
-  // Samples after which an item leaves its table, below 1 where it does not. None: the service is
-  // asked before the first batch.
+  // Samples after which an item leaves its table; below 1: never. None: the service is asked before
+  // the first batch.
   std::optional<std::int64_t> max_times_sampled = {};
 };
 
-// One thread at a time in next(); close() from any.
+// Only one thread at a time may call next(); any thread may call close().
 class BatchStream {
  public:
   static constexpr std::size_t kDepth = 2;
@@ -51,12 +51,12 @@ class BatchStream {
   BatchStream& operator=(const BatchStream&) = delete;
   ~BatchStream() { close(); }
 
-  // The next batch. DEADLINE_EXCEEDED when none came within the timeout, and from then on;
-  // CANCELLED once closed or interrupted; else what the service says.
+  // The next batch. DEADLINE_EXCEEDED if none came within the timeout, and from then on; CANCELLED
+  // once closed or interrupted; else the service's error.
   Result<DrawnBatch> next(const WaitOptions& wait);
-  // The next batch if it is made already, without a wait.
+  // The next batch if it is ready, without waiting.
   std::optional<DrawnBatch> next_now();
-  // Ends the thread and hands back what was not taken; a warning tells of samples that are lost.
+  // Ends the thread and hands back what was not taken; logs a warning if samples are lost.
   // Idempotent.
   void close();
   bool is_closed() const;

@@ -3,10 +3,10 @@
 // With kLz4 or kZstd every column is tried, and stays raw in a chunk where it does not become
 // smaller. With kAuto a column is tried with lz4 when it holds booleans or integers and a row has
 // at least kRowBytesMin bytes: pictures, maps, token lists. Smaller rows cost more to unpack than
-// they save, and floating point numbers rarely repeat. A try *pays* when it leaves at most 3/4 of
-// the bytes; a column whose tries have not paid kMissesMax times in a row is left raw for the next
-// 64 chunks, then for twice as many, and so on. So data that turns compressible later is found, and
-// noise costs next to nothing.
+// they save, and floating point numbers rarely repeat. A try *pays* if at most 3/4 of the bytes
+// remain; a column whose tries have not paid kMissesMax times in a row is left raw for the next 64
+// chunks, then for twice as many, and so on. So data that becomes compressible later is detected,
+// and noise costs almost nothing.
 //
 // A state machine without lock or clock: the same chunks give the same choices.
 #pragma once
@@ -28,7 +28,7 @@ class ChunkPacker {
   static constexpr int kMissesMax = 3;
   static constexpr std::uint64_t kPauseChunks = 64;
 
-  // Columns `raw` are never compressed.
+  // The columns in `raw` are never compressed.
   explicit ChunkPacker(CodecChoice choice, std::vector<std::size_t> raw = {})
       : choice_(choice), raw_(std::move(raw)) {}
 
@@ -38,10 +38,10 @@ class ChunkPacker {
   // Compresses the published rows of a sealed, compressible chunk in place, if that saves memory.
   // Leaves it raw when it does not, or when there is no memory for the copy.
   void pack(Chunk& chunk, Allocator& allocator);
-  // A chunk was sealed that was not to be packed.
+  // A chunk was sealed that should not be packed.
   void note_unpacked();
 
-  // Bytes that a row of the latest packed chunk takes in the mean; 0 before the first.
+  // Mean bytes per row of the latest packed chunk; 0 before the first.
   double packed_row_bytes() const { return packed_row_bytes_; }
 
  private:
@@ -56,8 +56,8 @@ class ChunkPacker {
 
   CodecChoice choice_;
   std::vector<std::size_t> raw_;
-  std::vector<Column> columns_;   // by index, which stays a column's for life
-  std::vector<ColumnTry> tries_;  // of the chunk that is packed; kept for its memory
+  std::vector<Column> columns_;   // by index, which a column keeps
+  std::vector<ColumnTry> tries_;  // of the current chunk; kept to reuse the memory
   double packed_row_bytes_ = 0;
 };
 

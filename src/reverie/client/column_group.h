@@ -4,12 +4,12 @@
 //     rows       .......... referable: the last num_keep_alive_refs ......
 //
 // Each step in which at least one of the columns is set takes one row. Rows are numbered over the
-// group's life; a segment is a stretch in which steps and rows of one chunk go hand in hand, so a
-// step is found by looking at a few segments. Which cells of a row were left unset is only noted
-// where some were.
+// group's life; a segment is a range in which consecutive steps are consecutive rows of one chunk,
+// so a step is found by searching a few segments. Unset cells of a row are recorded only if there
+// are any.
 //
-// A column keeps its index in every chunk that has it: one that joins is put behind the others,
-// and one that leaves is replaced by a column of no bytes.
+// A column has the same index in every chunk: a column that joins is appended, and one that leaves
+// is replaced by a column of no bytes.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@
 
 namespace reverie {
 
-// Where a chunk that is opened now would begin.
+// Where a chunk would begin that is opened now.
 struct ChunkPlace {
   EpisodeId episode = 0;
   std::uint32_t first_step = 0;
@@ -44,17 +44,17 @@ class ColumnGroup {
   const ChunkOptions& options() const { return options_; }
   bool is_full() const { return members_.size() == kColumnsMax; }
 
-  // Returns the column's index. The next row is the first that has it, the open row included.
+  // Returns the column's index. The next row, or the open one, is the first that has it.
   std::uint16_t add_column(const TensorSpec& spec);
-  // Takes back the newest column, which has no cell.
+  // Removes the newest column, which must have no cell yet.
   void take_back_column();
   // The column is never set again, and its cells are unset from now on.
   void remove_column(std::uint16_t index);
   std::size_t live_columns() const { return live_columns_; }
 
-  // --- Writing a step: reserve, then set each cell, then finish.
-  // Makes room for a row, or for more cells of the open one, with `var_bytes` for cells of varying
-  // size. Opens a chunk if it must; an open row moves along. Without effect on what is stored.
+  // --- Writing a step: reserve, then set each cell, then finish. Makes room for a row, or for more
+  // cells of the open one, with `var_bytes` for cells of varying size. Opens a chunk if necessary,
+  // and moves an open row there. Does not change what is stored.
   Status reserve(const ChunkPlace& place, std::size_t var_bytes) {
     if (chunk_ && schema_ && !open_row_is_published_ &&
         (var_bytes == 0 || chunk_->has_var_room(var_bytes))) {
@@ -71,7 +71,7 @@ class ColumnGroup {
     if (member.is_variable) open_var_bytes_ += bytes.size();
     chunk_->set_row(index, chunk_rows_, bytes);
   }
-  // Ends the step, if this group takes part in it.
+  // Ends the step, if this group has a row for it.
   void finish_step() {
     if (row_is_open_) finish_row();
   }
@@ -91,19 +91,19 @@ class ColumnGroup {
     std::uint64_t begin = 0;
     std::uint32_t length = 0;
   };
-  // The rows of these steps. Appends their pieces, unless null; the last one, if it is behind the
-  // first `first_piece`, grows where rows go on. When not found: what is wrong with `*bad_step`.
+  // Finds the rows of these steps. Appends their pieces, unless null; rows may extend the last
+  // piece if its index is >= `first_piece`. If not found, says what is wrong with `*bad_step`.
   Lookup find(StepRange steps, Rows& rows, std::vector<Piece>* pieces, std::size_t first_piece,
               StepIndex* bad_step) const;
-  // Whether the column's cells are set in all of `rows`, which find() gave. Else names a row.
+  // Whether the column's cells are set in all of `rows`, which find() gave. If not, sets `bad_row`.
   bool are_set(std::uint16_t index, const Rows& rows, std::uint64_t* bad_row) const {
     const Member& member = members_[index];
     const bool surely = rows.begin >= member.first_row && rows.begin + rows.length <= row_count_ &&
                         member.unset.empty();
     return surely || are_set_slowly(member, rows, bad_row);
   }
-  // An item now refers to these rows. Where the open one is among them it is published as it is,
-  // since the item may leave the process: its further cells are set in a chunk of their own.
+  // An item now refers to these rows. If the open row is one of them, it is published as it is,
+  // since the item may leave the process: its further cells are set in a separate chunk.
   void use_rows(const Rows& rows) {
     if (row_is_open_ && rows.begin + rows.length > row_count_) publish_open_row();
     if (!options_.chunk_length) tuner_.use_rows(rows.begin, rows.begin + rows.length);
@@ -118,24 +118,24 @@ class ColumnGroup {
     std::uint64_t end;
   };
   struct Member {
-    std::uint64_t first_row = 0;      // before it, chunks do not have the column
+    std::uint64_t first_row = 0;      // earlier chunks do not have the column
     std::uint64_t last_row = kNoRow;  // in which the cell was last set
     bool is_variable = false;
     bool is_live = true;
-    std::vector<RowRun> unset;  // in order; those of rows that expired go in batches
+    std::vector<RowRun> unset;  // in order; those of expired rows are removed in batches
   };
   struct Segment {
     Ref<Chunk> chunk;
     StepIndex step = 0;        // of the first row
     std::uint64_t row = 0;     // its number
-    std::uint32_t offset = 0;  // its place in the chunk
+    std::uint32_t offset = 0;  // its index in the chunk
     std::uint32_t length = 0;
   };
 
   bool are_set_slowly(const Member& member, const Rows& rows, std::uint64_t* bad_row) const;
   Status open_chunk(const ChunkPlace& place, std::size_t var_bytes);
   std::uint32_t next_capacity(bool is_packed) const;
-  // The chunk that was written gets no more rows.
+  // The current chunk gets no more rows.
   void seal_chunk() {
     if (chunk_) pack(*std::exchange(chunk_, {}));
   }
@@ -162,15 +162,15 @@ class ColumnGroup {
   std::vector<TensorSpec> specs_;
   std::vector<Member> members_;
   std::size_t live_columns_ = 0;
-  Ref<const ChunkSchema> schema_;  // null after a column came or went
+  Ref<const ChunkSchema> schema_;  // null after a column was added or removed
 
   Ref<Chunk> chunk_;              // open, with room for the open row or one more; else null
   std::uint32_t chunk_rows_ = 0;  // complete ones in it
   bool row_is_open_ = false;
-  bool open_row_is_published_ = false;  // then its place in chunk_ is not written again
+  bool open_row_is_published_ = false;  // then it is not written again in chunk_
   std::size_t open_cells_ = 0;          // set in the open row
   std::size_t open_var_bytes_ = 0;
-  double mean_var_bytes_ = 0;  // of a row; late rows weigh more
+  double mean_var_bytes_ = 0;  // per row; later rows weigh more
 
   std::deque<Segment> segments_;
   std::uint64_t row_count_ = 0;      // complete ones

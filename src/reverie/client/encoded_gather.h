@@ -1,12 +1,12 @@
-// EncodedGather: rows of encoded chunks on their way into a batch, each column decoded once.
+// EncodedGather: copies rows of encoded chunks into a batch, decoding each column once.
 //
 //     add     { chunk 7, obs, rows 6..9 -> item 3 }  { chunk 7, next_obs, rows 7..10 -> item 3 }
 //     ... finish  sorted by column; one walk over each serves all requests for its rows
 //
-// Rows go straight from the decoder to their places in the batch: what is held beside is one
+// Rows go directly from the decoder to their places in the batch; besides, it holds only one
 // column's compressed block and one row, in memory that the thread keeps up to kScratchBytesMax. A
-// column that is wanted whole is decoded where it goes. A batch of many bytes is decoded by several
-// threads, each with columns of its own.
+// column that is needed completely is decoded in place. A large batch is decoded by several
+// threads, each with its own columns.
 #pragma once
 
 #include <cstddef>
@@ -24,17 +24,17 @@ namespace reverie {
 class EncodedGather {
  public:
   static constexpr std::size_t kScratchBytesMax = std::size_t{4} << 20;
-  // Bytes of rows that are worth a thread.
+  // So many bytes of rows are worth a thread.
   static constexpr std::size_t kPartBytes = std::size_t{512} << 10;
 
-  // `files`, where external columns are, outlives it; null for none.
+  // `files` finds external columns and outlives this; may be null.
   explicit EncodedGather(ExternalFiles* files = nullptr) : files_(files) {}
 
-  // Asks for the rows of a piece of an encoded chunk, in a column of fixed rows, at `to`; raw ones
-  // are copied at once. DATA_LOSS when the chunk has no such rows.
+  // Requests the rows of a piece of an encoded chunk, in a column of fixed size, to be written to
+  // `to`; raw rows are copied at once. DATA_LOSS if the chunk has no such rows.
   Status add(const Piece& piece, std::size_t column, std::byte* to);
-  // Writes what was asked for. DATA_LOSS, naming the column, when a chunk is damaged or its rows
-  // are not in its file; otherwise what ExternalFiles says.
+  // Writes the requested rows. DATA_LOSS, naming the column, if a chunk is damaged or rows are
+  // missing in a file; else the error of ExternalFiles.
   Status finish();
 
  private:
@@ -46,7 +46,7 @@ class EncodedGather {
     std::byte* to;
   };
 
-  // Requests that are next to each other and for one column of one chunk, and which come behind.
+  // The end of the adjacent requests, from `begin` on, for one column of one chunk.
   static std::size_t run_end(std::span<const Request> requests, std::size_t begin);
   static Status serve_all(std::span<const Request> requests);
   static Status serve(std::span<const Request> requests, ColumnDecoder& decoder);

@@ -1,8 +1,8 @@
 // Returning items that were drawn ahead and will not be used.
 //
-// Where an item leaves its table with its last sample (a queue), a batch that is thrown away is
-// lost. So it goes back: undrawn where the service can do that, else inserted anew, as the newest
-// of the table.
+// If an item leaves its table with its last sample (a queue), dropping a batch loses its items. So
+// they go back: the draws are undone if the service can do that, else the items are inserted again,
+// as the newest of the table.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,19 @@
 
 namespace reverie {
 
-// Hands batches back that were drawn in this order and still have their trajectories, from a table
+// Hands back batches, given in the order of their draws and with their trajectories, to a table
 // whose items leave after `max_times_sampled` samples (>= 1). Returns how many samples are lost
-// nevertheless. Waits until `deadline` where it has to insert.
+// nevertheless. Waits until `deadline` if it has to insert.
 std::size_t hand_back(ReplayService& service, std::string_view table,
                       std::int64_t max_times_sampled, std::span<SampleBatch> batches,
                       TimePoint deadline);
 
-// The same for the samples of one call that fails after it drew them, if items leave the table with
-// their samples: the service is asked whether they do. Waits for at most two seconds, and warns in
-// the log of samples that are lost.
+// The same for the samples of one call that fails after it drew them, if samples remove items,
+// which it asks the service. Waits for at most two seconds, and logs a warning if samples are
+// lost.
 void hand_back_of_failed_call(ReplayService& service, std::string_view table, SampleBatch batch);
 
-// The same for a dataset, which knows. `remedy` names the option that says how much is drawn ahead.
+// The same for a dataset, which knows. `remedy` names the option that limits drawing ahead.
 void hand_back_or_warn(ReplayService& service, std::string_view table,
                        std::int64_t max_times_sampled, std::span<SampleBatch> batches,
                        std::string_view remedy);

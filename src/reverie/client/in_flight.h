@@ -1,9 +1,9 @@
 // InFlight: a writer's items that their tables have not admitted yet.
 //
 // Most inserts complete before the service returns; those cost no allocation, no count and no
-// lock here. One that is queued keeps a record of its own until its completion, which may come
-// on any thread and after the writer is gone: so the state is counted, and each record holds a
-// share of it.
+// lock here. A queued insert has a record until its completion, which may come on any thread and
+// after the writer is gone: so the state is reference-counted, and each record holds a share of
+// it.
 #pragma once
 
 #include <atomic>
@@ -23,24 +23,24 @@
 
 namespace reverie {
 
-// insert() and the waits are for one thread; the rest is thread-safe.
+// insert() and the waits may be used by one thread; the rest is thread-safe.
 class InFlight final : public RefCounted<InFlight> {
  public:
   explicit InFlight(Clock& clock) : clock_(clock) {}
 
-  // Hands one item over. The status of an insert that completed at once; ok for one that is
+  // Inserts one item. Returns the status of an insert that completed at once; ok for one that is
   // queued.
   Status insert(ReplayService& service, std::string_view table, Item item, std::uint64_t writer);
 
   std::size_t queued() const { return queued_.load(std::memory_order_acquire); }
-  // Waits until at most `max_queued` are queued, or there are news. DEADLINE_EXCEEDED says how many
-  // are; CANCELLED when interrupted.
+  // Waits until at most `max_queued` are queued, or has_news(). DEADLINE_EXCEEDED says how many are
+  // queued; CANCELLED if interrupted.
   Status wait(ReplayService& service, std::size_t max_queued, TimePoint deadline,
               const WaitOptions& options);
 
   // Whether there is something to report: items were lost, or close() was called.
   bool has_news() const { return has_news_.load(std::memory_order_acquire); }
-  // The losses since the last call, as one error; ok without any.
+  // The losses since the last call, as one error; ok if there are none.
   Status take_losses();
 
   // Cancels what is queued. Later inserts are cancelled too.
@@ -75,7 +75,7 @@ class InFlight final : public RefCounted<InFlight> {
   bool wait_for(std::size_t max_queued, TimePoint until);
 
   Clock& clock_;
-  Spinner spinner_;                // of the writer's thread
+  Spinner spinner_;                // used by the writer's thread
   std::unique_ptr<Record> spare_;  // for the next insert
   std::atomic<std::size_t> queued_{0};
   std::atomic<bool> has_news_{false};
@@ -83,7 +83,7 @@ class InFlight final : public RefCounted<InFlight> {
 
   Mutex mutex_;
   CondVar changed_;
-  // How many may be left when the waiting writer thread is woken: not once for each that completes.
+  // The waiting writer is woken when at most so many are left, not for each completion.
   std::optional<std::size_t> waits_for_ REVERIE_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Record>> records_ REVERIE_GUARDED_BY(mutex_);
   std::vector<Loss> losses_ REVERIE_GUARDED_BY(mutex_);

@@ -1,9 +1,9 @@
-// Rows that are there already, as one chunk, with items over ranges of them.
+// Inserts existing rows as one chunk, with items over ranges of them.
 //
 //     chunk     [ row 0 ................................................ row 999 ]
 //     items        [ 0, 16 )   [ 16, 32 )   ...
 //
-// A data set gets into a table so without being copied: columns may be external
+// This puts a data set into a table without copying it: columns may be external
 // (record/rows_chunk.h), and are read when an item is sampled.
 #pragma once
 
@@ -27,9 +27,9 @@ struct RowsItem {
   std::optional<double> priority = {};  // none: the largest that the table has seen
 };
 
-// Inserts the items in order, and stops at the first that is refused: `keys` gets those of the
-// items that are in. Refuses what rows_chunk() does, and with INVALID_ARGUMENT ranges that leave
-// the rows.
+// Inserts the items in order, and stops at the first that is refused: `keys` gets the keys of
+// inserted items. Refuses what rows_chunk() refuses, and ranges beyond the rows with
+// INVALID_ARGUMENT.
 Status insert_rows(ReplayService& service, std::string_view table,
                    std::span<const RowsColumn> columns, std::string_view structure,
                    std::span<const RowsItem> items, TimePoint deadline, Random& random,

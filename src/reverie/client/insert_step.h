@@ -1,7 +1,7 @@
-// One step as an item of its own in each of some tables: the simplest way to write.
+// Inserts one step as an item into one or more tables: the simplest way to write.
 //
-// The items share their one chunk, so the step is stored once. For a stream of steps use a
-// TrajectoryWriter, whose items share chunks with their neighbours, too.
+// The items share one chunk, so the step is stored once. For a stream of steps use a
+// TrajectoryWriter, whose items share chunks with their neighbours too.
 #pragma once
 
 #include <optional>
@@ -30,8 +30,8 @@ struct InsertTarget {
   std::optional<double> priority;
 };
 
-// What steps that are alike have in common, kept from step to step: a schema and a layout take
-// several times what a small step does. Thread-safe.
+// Keeps what similar steps have in common: a schema and a layout take several times the memory of a
+// small step. Thread-safe.
 class StepKinds {
  public:
   struct Kind {
@@ -42,17 +42,17 @@ class StepKinds {
   Kind find(std::span<const NamedValue> step, std::string_view structure);
 
  private:
-  // Beyond these the oldest makes room: steps that are all different must not make it grow.
+  // Beyond this the oldest is replaced: it must not grow if all steps differ.
   static constexpr std::size_t kKindsMax = 16;
 
   Mutex mutex_;
   std::vector<Kind> kinds_ REVERIE_GUARDED_BY(mutex_);
-  std::size_t next_ REVERIE_GUARDED_BY(mutex_) = 0;  // to be replaced once there are kKindsMax
+  std::size_t next_ REVERIE_GUARDED_BY(mutex_) = 0;  // replaced next, once there are kKindsMax
 };
 
-// Inserts into one table after the other, and stops at the first error: its message says how many
+// Inserts into one table after another, and stops at the first error: its message says how many
 // tables have the item by then. Columns get a leading axis of 1. `random` gives the keys. Steps
-// that came with the same `kinds` share what they have in common.
+// inserted with the same `kinds` share what they have in common.
 Status insert_step(ReplayService& service, std::span<const NamedValue> step,
                    std::string_view structure, std::span<const InsertTarget> targets,
                    TimePoint deadline, Random& random, const WaitOptions& wait,

@@ -1,4 +1,4 @@
-// ItemBuilder: finds the rows of an item to be, and makes its Trajectory.
+// ItemBuilder: finds the rows of a new item, and makes its Trajectory.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ namespace reverie {
 // Not thread-safe. Keeps its memory from one item to the next.
 class ItemBuilder {
  public:
-  // The rows that `item` names. INVALID_ARGUMENT, naming the column, when a cell is not there.
+  // The rows that `item` names. INVALID_ARGUMENT, naming the column, if a cell is missing.
   Result<Trajectory> build(const NewItem& item, const StepBuffer& steps);
   // Tells the column groups that the rows of the last build() are in use.
   void note_use();
 
  private:
-  // Rows and pieces that columns of one group have in common when they are over the same steps.
+  // The rows and pieces shared by columns of one group over the same steps.
   struct Run {
     ColumnGroup* group;
     std::span<const StepRange> steps;

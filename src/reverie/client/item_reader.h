@@ -1,4 +1,4 @@
-// ItemReader: a number of items of a table, one by one, for a reader who asks for the next.
+// ItemReader: reads a number of items of a table, one by one.
 //
 //     ItemReader reader(service, {.table = "replay", .count = 100}, known);
 //     while (reader.left() > 0) {
@@ -7,8 +7,8 @@
 //       reader.take();
 //     }
 //
-// The first items come alone; then several are drawn with one request, unless items leave the table
-// with their samples: those that were drawn ahead would be gone with the reader.
+// The first items are drawn singly, then several with one request, unless samples remove items from
+// the table: items drawn ahead would be lost with the reader.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +25,8 @@
 
 namespace reverie {
 
-// Whether samples of a table may be drawn ahead of their reader, as far as that was asked. Shared
-// by the readers of a client. Thread-safe.
+// Remembers which tables' samples may be drawn ahead. Shared by the readers of a client.
+// Thread-safe.
 class TablesDrawnAhead {
  public:
   std::optional<bool> find(const std::string& table) const;
@@ -40,8 +40,8 @@ class TablesDrawnAhead {
 struct ItemReaderOptions {
   std::string table;
   std::int64_t count = 1;                // items, at least 1
-  std::optional<Duration> timeout = {};  // to wait for an item; none: without limit
-  // The service is in this process: a request costs little, and nothing is drawn ahead.
+  std::optional<Duration> timeout = {};  // to wait for an item; none: no limit
+  // The service is in this process: requests are cheap, and nothing is drawn ahead.
   bool is_local = false;
   OnCorrupt on_corrupt = OnCorrupt::kRemove;
   std::shared_ptr<ExternalFiles> files = nullptr;  // as BatchOptions::files
@@ -63,16 +63,16 @@ class ItemReader {
   ItemReader(const ItemReader&) = delete;
   ItemReader& operator=(const ItemReader&) = delete;
 
-  // Items that are still to come.
+  // The number of items still to read.
   std::int64_t left() const { return left_; }
-  // No item is there: draw() comes before take().
+  // Whether no item is there, so that draw() must be called before take().
   bool needs_draw() const { return group_ == fed_.groups.size(); }
-  // Draws the next items, at least one. Errors as SampleFeed's; may be called again then. Requires
-  // left() > 0.
+  // Draws the next items, at least one. Errors as in SampleFeed; it may be called again after one.
+  // Requires left() > 0.
   Status draw(const WaitOptions& wait);
-  // The next item, which is still to be taken. Requires !needs_draw().
+  // The next item, without taking it. Requires !needs_draw().
   Place peek() { return {fed_.groups[group_], row_, fed_.groups[group_].begin + row_}; }
-  // Goes on to the next one.
+  // Advances to the next item.
   void take();
   const SampleBatch& samples() const { return fed_.samples; }
 
@@ -87,7 +87,7 @@ class ItemReader {
   SampleFeed feed_;
   bool has_begun_ = false;
   bool has_asked_ = false;
-  FedSamples fed_;  // what was drawn at once, and the next item of it
+  FedSamples fed_;  // the latest draw, and its next item
   std::size_t group_ = 0;
   std::size_t row_ = 0;
 };

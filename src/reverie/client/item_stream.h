@@ -1,4 +1,4 @@
-// ItemStream: items of a table for a reader who takes them one by one, drawn ahead by several
+// ItemStream: items of a table, read one by one and drawn ahead by several
 // threads.
 //
 //     ItemStream stream(service, {.feed = {.table = "replay", .request_max = 64}});
@@ -8,8 +8,8 @@
 //     SampleFeed --+--> queue, at most one batch per thread --> next() next() ...
 //     SampleFeed --+
 //
-// Where items leave their table with their samples (a queue), close() hands back what was not
-// taken. A batch that comes too late ends the stream only if the reader waits for it.
+// If samples remove items from their table (a queue), close() hands back what was not taken. A
+// batch that comes too late ends the stream only if the reader is waiting for it.
 #pragma once
 
 #include <cstdint>
@@ -26,28 +26,28 @@ namespace reverie {
 struct ItemStreamOptions {
   SampleFeedOptions feed = {};
   std::size_t thread_count = 1;
-  std::int64_t samples_max = 0;  // of all threads together; 0: no bound
-  // Samples after which an item leaves its table, below 1 where it does not.
+  std::int64_t samples_max = 0;  // for all threads together; 0: no bound
+  // Samples after which an item leaves its table; below 1: never.
   std::int64_t max_times_sampled = 0;
 };
 
-// One thread at a time in next(); close() from any.
+// Only one thread at a time may call next(); any thread may call close().
 class ItemStream {
  public:
-  // Requires a thread at least.
+  // Requires at least one thread.
   ItemStream(std::shared_ptr<ReplayService> service, const ItemStreamOptions& options);
   ItemStream(const ItemStream&) = delete;
   ItemStream& operator=(const ItemStream&) = delete;
   ~ItemStream() { close(); }
 
-  // The next items, at least one. OUT_OF_RANGE behind the last of samples_max, DEADLINE_EXCEEDED
-  // when none came within the feed's timeout; CANCELLED once closed or interrupted; else what the
-  // service says.
+  // The next items, at least one. OUT_OF_RANGE after samples_max items, DEADLINE_EXCEEDED if none
+  // came within the feed's timeout; CANCELLED once closed or interrupted; else the service's
+  // error.
   Result<FedSamples> next(const WaitOptions& wait) { return prefetcher_.next(wait); }
-  // The next items if they are there already, without a wait.
+  // The next items if they are ready, without waiting.
   std::optional<FedSamples> next_now() { return prefetcher_.next_now(); }
-  // Ends the threads and hands back what was not taken, behind `unused`: samples of the last next()
-  // that the reader has no use for. A warning tells of samples that are lost. Idempotent.
+  // Ends the threads and hands back what was not taken, after `unused`: samples of the last next()
+  // that the reader does not need. Logs a warning if samples are lost. Idempotent.
   void close(SampleBatch unused = {});
 
  private:

@@ -1,8 +1,8 @@
-// LayoutCache: one Layout for all items of a writer that are alike.
+// LayoutCache: one Layout for all similar items of a writer.
 //
-// A program creates a few kinds of items over and over. Two items of a kind differ only in how
-// many pieces their columns have, for a chunk may end within an item; so a kind keeps one Layout
-// for each such cut. Names are compared, never hashed.
+// A program creates a few kinds of items over and over. Two items of a kind differ only in how many
+// pieces their columns have, since a chunk may end within an item; so a kind keeps one Layout for
+// each such cut. Names are compared, never hashed.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace reverie {
 
-// Where an item's column lies: which column of its chunks, which of the item's pieces.
+// Where an item's column is: which column of its chunks, which of the item's pieces.
 struct ColumnPlace {
   std::uint16_t chunk_column = 0;
   std::uint16_t piece_begin = 0;
@@ -26,8 +26,8 @@ struct ColumnPlace {
 // Not thread-safe.
 class LayoutCache {
  public:
-  // The layout of an item whose columns lie at `places`; made when none is like it. `spec_of(c)`
-  // gives the type and shape of writer column c. Requires a place for each column.
+  // The layout of an item with columns at `places`, made if none is cached. `spec_of(c)` gives the
+  // type and shape of writer column c. Requires a place for each column.
   template <typename SpecOf>
   const Ref<const Layout>& find(const NewItem& item, std::span<const ColumnPlace> places,
                                 SpecOf spec_of) {
@@ -49,7 +49,7 @@ class LayoutCache {
   }
 
  private:
-  // Beyond these the oldest make room: items that are all different must not make it grow.
+  // Beyond this the oldest is replaced: it must not grow if all items differ.
   static constexpr std::size_t kKindsMax = 16;
   static constexpr std::size_t kCutsMax = 64;
 
@@ -63,8 +63,8 @@ class LayoutCache {
     std::string structure;
     std::vector<KindColumn> columns;
     std::vector<Ref<const Layout>> cuts;
-    std::size_t last = 0;  // found or added
-    std::size_t next = 0;  // to be replaced once there are kCutsMax
+    std::size_t last = 0;  // last one found or added
+    std::size_t next = 0;  // replaced next, once there are kCutsMax
 
     bool matches(const NewItem& item) const;
     const Ref<const Layout>* find(std::span<const ColumnPlace> places);

@@ -1,13 +1,13 @@
-// Prefetcher: batches made ahead of their user, by threads of its own.
+// Prefetcher: makes batches ahead of their user, on its own threads.
 //
 //     make() make() ... --> queue, at most `depth` --> next() next() ...
 //
-// While the user works on one batch the next ones are made; with a depth of 0 one is made when a
-// caller waits for it. The threads stop for good at the first that cannot be made; those made
-// before are handed out first, then the reason. A thread whose make() has no more (OUT_OF_RANGE)
-// stops alone: the stream ends with the last of them. With `forgives_unwanted`, a make() that was
-// too late (DEADLINE_EXCEEDED) only stops its thread while a caller waits for the batch; else it is
-// called again.
+// While the user works on one batch the next ones are made; with a depth of 0 a batch is made
+// when a caller waits for it. All threads stop at the first error; batches made before are
+// returned first, then the error. A thread whose make() returns OUT_OF_RANGE stops alone: the
+// stream ends with the last thread. With `forgives_unwanted`, a make() that returns
+// DEADLINE_EXCEEDED stops its thread only if a caller waits for the batch; else it is called
+// again.
 #pragma once
 
 #include <chrono>
@@ -30,15 +30,15 @@ namespace reverie {
 template <typename T>
 class Prefetcher {
  public:
-  // Makes one, on a thread of the prefetcher's, and waits as it is told: an interrupted wait is one
-  // that close() has ended.
+  // Makes one batch, on one of the prefetcher's threads, waiting with `wait`: close() interrupts
+  // that wait.
   using Make = std::function<Result<T>(const WaitOptions& wait)>;
 
-  // `make` lives until close() has returned.
+  // `make` must live until close() has returned.
   Prefetcher(std::size_t depth, Make make)
       : Prefetcher(depth, std::vector<Make>(1, std::move(make))) {}
-  // A thread for each; what they make comes in the order in which it is done. Requires one at
-  // least.
+  // One thread for each; batches come in the order in which they are finished. Requires at least
+  // one.
   Prefetcher(std::size_t depth, std::vector<Make> makes, bool forgives_unwanted = false)
       : depth_(depth),
         forgives_unwanted_(forgives_unwanted),
@@ -50,14 +50,14 @@ class Prefetcher {
   Prefetcher& operator=(const Prefetcher&) = delete;
   ~Prefetcher() { close(); }
 
-  // The next one; CANCELLED when interrupted or closed, else the reason why there are no more.
+  // The next batch; CANCELLED if interrupted or closed, else the reason why there are no more.
   Result<T> next(const WaitOptions& wait) {
     while (true) {
       {
         MutexLock lock(mutex_);
         if (queue_.empty() && !is_over() && !closed_) {
           ++waiting_;
-          if (forgives_unwanted_ || depth_ == 0) changed_.notify_all();  // now it is wanted
+          if (forgives_unwanted_ || depth_ == 0) changed_.notify_all();  // it is wanted now
           changed_.wait_for(mutex_, kInterruptInterval);
           --waiting_;
         }
@@ -69,15 +69,15 @@ class Prefetcher {
     }
   }
 
-  // The next one if it is there already, without a wait.
+  // The next batch if it is ready, without waiting.
   std::optional<T> next_now() {
     MutexLock lock(mutex_);
     if (closed_ || queue_.empty()) return std::nullopt;
     return take();
   }
 
-  // Ends the threads: within a poll interval of those that wait. Returns what was made and not
-  // handed out, in order. Idempotent.
+  // Ends the threads: waiting ones within a poll interval. Returns what was made and not taken, in
+  // order. Idempotent.
   std::deque<T> close() {
     {
       MutexLock lock(mutex_);
@@ -126,7 +126,7 @@ class Prefetcher {
     return forgives_unwanted_ && waiting_ == 0 && why.code() == StatusCode::kDeadlineExceeded;
   }
 
-  // A thread has ended. Of several reasons that of a failure counts, the first of them.
+  // A thread has ended. The first failure is the reason that is kept.
   void stop(const Status& why) REVERIE_REQUIRES(mutex_) {
     const bool is_failure = why.code() != StatusCode::kOutOfRange;
     if (end_.ok() || (is_failure && !has_failed_)) end_ = why;
@@ -144,7 +144,7 @@ class Prefetcher {
     return true;
   }
 
-  // How many there may be, made or in the making.
+  // How many batches there may be, finished or being made.
   std::size_t wanted() const REVERIE_REQUIRES(mutex_) {
     return depth_ > 0 ? depth_ : waiting_ > 0 ? 1 : 0;
   }
@@ -162,7 +162,7 @@ class Prefetcher {
   std::deque<T> queue_ REVERIE_GUARDED_BY(mutex_);
   std::size_t making_ REVERIE_GUARDED_BY(mutex_) = 0;   // threads in make()
   std::size_t running_ REVERIE_GUARDED_BY(mutex_);      // threads that have not stopped
-  std::size_t waiting_ REVERIE_GUARDED_BY(mutex_) = 0;  // users in next()
+  std::size_t waiting_ REVERIE_GUARDED_BY(mutex_) = 0;  // callers of next()
   Status end_ REVERIE_GUARDED_BY(mutex_);               // not ok once a thread has stopped
   bool has_failed_ REVERIE_GUARDED_BY(mutex_) = false;
   bool closed_ REVERIE_GUARDED_BY(mutex_) = false;

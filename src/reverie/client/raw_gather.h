@@ -1,11 +1,11 @@
-// RawGather: the rows of a batch whose chunks are raw and laid out alike, column by column.
+// RawGather: gathers a batch whose chunks are raw and laid out alike, column by column.
 //
 //     items --find--> segments { rows, capacity, offset, length }    (each chunk's header once)
-//     segments --copy(column)--> [B, T, ...]                          (one tight loop a column)
+//     segments --copy(column)--> [B, T, ...]                          (one tight loop per column)
 //
-// Chunks and rows of a large table lie all over memory, so a gather is cache misses, and its speed
-// is how many are under way at once. A loop over one column is so short that the processor itself
-// runs ahead over a dozen items.
+// Chunks and rows of a large table are spread over memory, so a gather is bound by cache misses,
+// and its speed depends on how many are in flight. A loop over one column is so short that the
+// processor itself runs a dozen items ahead.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,15 @@ namespace reverie {
 // For one batch. Not thread-safe.
 class RawGather {
  public:
-  // False when the items are not of this kind: an encoded chunk, columns that lie elsewhere in some
-  // chunks, or that share pieces in some items and not in others.
+  // False if the items do not qualify: an encoded chunk, columns with different places in some
+  // chunks, or that share pieces in only some items.
   bool find(std::span<const TrajectoryView> items, const BatchPlan& plan);
 
   // Copies a column of fixed rows to its place in the batch; pads with zeros. Requires find().
   void copy(std::size_t column, std::byte* to) const;
 
  private:
-  // Consecutive rows of one chunk, and the row of the batch where they go.
+  // Consecutive rows of one chunk, and the first row of the batch to copy them to.
   struct Segment {
     const std::byte* rows;
     std::uint64_t to_row;
@@ -40,7 +40,7 @@ class RawGather {
   struct Run {
     std::vector<std::size_t> columns;
     std::uint32_t rows = 0;               // of an item, padding included
-    const ChunkSchema* schema = nullptr;  // the last one found to be laid out as expected
+    const ChunkSchema* schema = nullptr;  // the latest one with the expected layout
     std::vector<Segment> segments;
     bool single_rows = true;  // no segment has more than one
     bool has_padding = false;
@@ -68,7 +68,7 @@ class RawGather {
   std::vector<RawRows> pins_;  // of chunks that may be encoded meanwhile
   std::vector<Run> runs_;
   std::vector<Column> columns_;
-  std::vector<Cut> cuts_;  // by a hash of the layout's address; one that collides takes the place
+  std::vector<Cut> cuts_;  // by a hash of the layout's address; a collision replaces
 };
 
 }  // namespace reverie

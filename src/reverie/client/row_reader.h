@@ -1,4 +1,4 @@
-// RowReader: the rows of chunks of any kind, for a gather.
+// RowReader: reads rows of chunks of any kind, for a gather.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@
 
 namespace reverie {
 
-// Decodes each column of an encoded chunk once, and keeps raw rows from being given back. Valid as
-// long as the chunks it read. Not thread-safe.
+// Decodes each column of an encoded chunk once, and keeps raw rows from being released. Valid as
+// long as the chunks that it read. Not thread-safe.
 class RowReader {
  public:
-  // Row `row` of `column`; DATA_LOSS when the chunk's bytes are damaged or it has no such row.
+  // Row `row` of `column`; DATA_LOSS if the chunk's bytes are damaged or it has no such row.
   Result<RowSpan> row(const Chunk& chunk, std::size_t column, std::uint32_t row);
 
  private:
-  std::map<const Chunk*, RawRows> raw_;  // of those that may be encoded meanwhile
+  std::map<const Chunk*, RawRows> raw_;  // of chunks that may be encoded meanwhile
   std::map<std::pair<const Chunk*, std::size_t>, ColumnRows> decoded_;
 };
 

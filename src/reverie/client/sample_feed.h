@@ -1,11 +1,11 @@
-// SampleFeed: items for a reader who takes them one by one, drawn and gathered many at a time.
+// SampleFeed: items for a reader that takes them one by one, drawn and gathered many at a time.
 //
 //     draws          1, 2, 4, ... items a request, while they come without a wait
 //     items          a a a b b a         neighbours that are alike
 //     groups        [  3  ][ 2 ][1]      are arrays [k, T, ...] together
 //
-// So a reader pays for arrays of many items, not for each item, and still gets an item as soon as
-// it could be drawn. Items of different lengths or columns may follow each other.
+// So the cost of making arrays is shared by many items, and a reader still gets an item as soon as
+// it could be drawn. Consecutive items may differ in length or columns.
 #pragma once
 
 #include <atomic>
@@ -24,34 +24,34 @@
 
 namespace reverie {
 
-// Neighbouring items of a batch that are alike, as arrays.
+// Neighbouring similar items of a batch, as arrays.
 struct SampleGroup {
-  std::size_t begin = 0;  // of the batch's items
+  std::size_t begin = 0;  // index in the batch
   std::size_t count = 0;
   Batch batch;
   std::vector<bool> squeezed;  // of each column
 };
 
-// The items of a batch, in order, as few groups as there can be. Requires a pinned batch.
+// The items of a batch, in order, in as few groups as possible. Requires a pinned batch.
 Result<std::vector<SampleGroup>> assemble_groups(const SampleBatch& samples, Allocator& allocator,
                                                  ExternalFiles* files = nullptr);
 
 struct SampleFeedOptions {
   std::string table;
-  std::size_t request_max = 1;           // items of one request, at least 1
-  std::optional<Duration> timeout = {};  // to wait for an item; none: without limit
-  // Whether the service hands out what there is when min_count is 1, as one in this process does.
+  std::size_t request_max = 1;           // items per request, at least 1
+  std::optional<Duration> timeout = {};  // to wait for an item; none: no limit
+  // Whether the service returns what there is if min_count is 1, as one in this process does.
   bool is_local = false;
-  // Whether the samples keep their trajectories, for those who may hand them back (hand_back.h).
+  // Whether the samples keep their trajectories, so that they can be handed back (hand_back.h).
   bool keeps_trajectories = false;
-  Clock* clock = nullptr;  // that the service's deadlines are on; the system's when null
+  Clock* clock = nullptr;  // of the service's deadlines; null: the system's
   // A bound on the bytes of a request's rows, estimated from the request before; 0: no bound.
   std::size_t bytes_max = 0;
   OnCorrupt on_corrupt = OnCorrupt::kRemove;
   std::shared_ptr<ExternalFiles> files = nullptr;  // as BatchOptions::files
 };
 
-// What a feed drew at once. The samples hold no pin.
+// The result of one draw. The samples hold no pin.
 struct FedSamples {
   SampleBatch samples;
   std::vector<SampleGroup> groups;
@@ -60,7 +60,7 @@ struct FedSamples {
 // Used by one thread; several feeds may share a budget.
 class SampleFeed {
  public:
-  // Items that may still be drawn, of all feeds together.
+  // The number of items that all feeds together may still draw.
   using Budget = std::atomic<std::int64_t>;
 
   // Without a budget there is no bound.
@@ -71,11 +71,11 @@ class SampleFeed {
         budget_(std::move(budget)),
         memory_(BatchMemory::make(kBuffersKept)) {}
 
-  // The next items, at least one. OUT_OF_RANGE once the budget is used up, DEADLINE_EXCEEDED when
-  // no item came in time.
+  // The next items, at least one. OUT_OF_RANGE once the budget is used up, DEADLINE_EXCEEDED if no
+  // item came in time.
   Result<FedSamples> operator()(const WaitOptions& wait);
 
-  // From the next request on, which asks for some at once. Requires count >= 1.
+  // Takes effect with the next request, which asks for several at once. Requires count >= 1.
   void set_request_max(std::size_t count);
 
  private:
@@ -84,14 +84,14 @@ class SampleFeed {
   std::size_t take_budget(std::size_t count);
   void give_back(std::size_t count);
   void bound_bytes(const FedSamples& fed);
-  // The groups of what was drawn; what cannot be decoded is taken out of the batch and its table.
-  // None where nothing is left.
+  // The groups of a batch; items that cannot be decoded are removed from the batch and its table.
+  // Empty if nothing is left.
   Result<std::vector<SampleGroup>> groups_of(SampleBatch& batch, const WaitOptions& wait);
 
   std::shared_ptr<ReplayService> service_;
   SampleFeedOptions options_;
   std::shared_ptr<Budget> budget_;
-  std::shared_ptr<BatchMemory> memory_;  // of the arrays
+  std::shared_ptr<BatchMemory> memory_;  // for the arrays
   std::size_t wanted_ = 1;               // items of the next request
 };
 

@@ -1,4 +1,4 @@
-// StepBuffer: the steps a writer writes, and those it can still refer to.
+// StepBuffer: the steps that a writer writes, and those that items can still refer to.
 //
 // Knows columns, types and steps, and which ColumnGroup keeps a column's rows; knows no service.
 // A state machine without lock or clock: TrajectoryWriter is the shell around it.
@@ -19,7 +19,7 @@
 
 namespace reverie {
 
-// Not thread-safe. The calls that TrajectoryWriter has too mean the same here.
+// Not thread-safe. Calls that TrajectoryWriter has too mean the same here.
 class StepBuffer {
  public:
   static Result<std::unique_ptr<StepBuffer>> make(ChunkOptions options, Allocator& allocator,
@@ -46,8 +46,8 @@ class StepBuffer {
   // Null before the column's first value.
   ColumnGroup* group_of(ColumnId column) const { return columns_[column]->group; }
   std::uint16_t chunk_column(ColumnId column) const { return columns_[column]->index; }
-  // Appends the rows of each range to `rows` and their pieces to `pieces`, those of neighbours in
-  // one. Says nothing yet of the column's own cells. Requires group_of(column).
+  // Appends the rows of each range to `rows` and their pieces to `pieces`, merging neighbours. Does
+  // not check the column's own cells. Requires group_of(column).
   Status find_rows(ColumnId column, std::span<const StepRange> steps,
                    std::vector<ColumnGroup::Rows>& rows, std::vector<Piece>& pieces) const;
   // Whether the column has all cells of the rows that find_rows gave for `steps`.
@@ -93,7 +93,7 @@ class StepBuffer {
   ChunkOptions default_options_;
   Allocator& allocator_;
   Random random_;
-  std::vector<std::unique_ptr<Column>> columns_;  // behind pointers: names and specs are lent out
+  std::vector<std::unique_ptr<Column>> columns_;  // by pointer: callers hold names and specs
   std::map<std::string, ColumnId, std::less<>> ids_;
   std::map<std::string, ChunkOptions, std::less<>> configured_;
   std::vector<std::unique_ptr<ColumnGroup>> groups_;
@@ -103,13 +103,13 @@ class StepBuffer {
   StepIndex episode_begin_ = 0;
   EpisodeId episode_;
 
-  mutable Ref<const Chunk> unpacked_;  // the encoded chunk that cell() looked at last
+  mutable Ref<const Chunk> unpacked_;  // the encoded chunk that cell() read last
   mutable RowReader reader_;           // of that chunk
 
-  // For the append that runs; kept for their memory.
-  std::vector<ColumnId> new_columns_;   // that got their first value
+  // Used during an append; kept to reuse the memory.
+  std::vector<ColumnId> new_columns_;   // columns that got their first value
   bool has_varying_ = false;            // whether a value of varying size was accepted
-  std::vector<std::size_t> var_bytes_;  // of this append, by group
+  std::vector<std::size_t> var_bytes_;  // in this append, by group
 };
 
 }  // namespace reverie

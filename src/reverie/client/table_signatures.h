@@ -1,4 +1,4 @@
-// What the tables behind a service promise of their items, asked for once.
+// The signatures of a service's tables, requested once.
 #pragma once
 
 #include <deque>
@@ -14,7 +14,7 @@ namespace reverie {
 // Not thread-safe.
 class TableSignatures {
  public:
-  // Whether find() will answer without asking the service.
+  // Whether find() will not have to ask the service.
   bool knows(std::string_view table) const { return known(table) != nullptr; }
   // The table's signature, null if it has none; valid as long as this object. The first call for a
   // table asks the service. NOT_FOUND lists the tables.

@@ -1,10 +1,10 @@
-// UpdateWindow: updates of priorities that are sent without waiting for their answers.
+// UpdateWindow: sends updates of priorities without waiting for their answers.
 //
-//     update --> [ under way, at most kInFlightMax ] --> done, or an error that the next call gets
+//     update --> [ in flight, at most kInFlightMax ] --> done, or an error that the next call gets
 //
-// A learner that waits for each answer spends a round trip a batch. Its updates may go without:
-// they reach the store in the order in which they were given, and one that fails is reported once,
-// by the next update() or flush(), which does nothing else then.
+// A learner that waits for each answer spends a round trip per batch. With this it need not:
+// updates reach the store in the order in which they were given, and one that fails is reported
+// once, by the next update() or flush(), which then does nothing else.
 #pragma once
 
 #include <cstddef>
@@ -17,20 +17,20 @@
 
 namespace reverie {
 
-// Thread-safe. May be destroyed while updates are under way: they go on.
+// Thread-safe. May be destroyed while updates are in flight: they continue.
 class UpdateWindow {
  public:
-  // Requests.
+  // Updates in flight.
   static constexpr std::size_t kInFlightMax = 32;
 
   explicit UpdateWindow(std::shared_ptr<ReplayService> service);
 
-  // Hands an update over, once there is room. The error of an earlier one, or of this one where it
-  // was refused at once; DEADLINE_EXCEEDED without room in time.
+  // Sends an update, once there is room. Returns the error of an earlier one, or of this one if it
+  // was refused at once; DEADLINE_EXCEEDED if there was no room in time.
   Status update(const MutateRequest& request, TimePoint deadline, const WaitOptions& wait);
-  // Waits until none is under way. DEADLINE_EXCEEDED says how many are.
+  // Waits until no update is in flight. DEADLINE_EXCEEDED says how many are.
   Status flush(TimePoint deadline, const WaitOptions& wait);
-  // Under way now.
+  // The number of updates in flight.
   std::size_t count() const;
 
  private:

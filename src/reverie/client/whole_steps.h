@@ -1,7 +1,7 @@
-// WholeSteps: items over the last steps of a writer, all columns of them.
+// WholeSteps: makes items over all columns of the last steps of a writer.
 //
-// For writers whose steps all have the same columns, as Reverb's first one. The first step says
-// which they are.
+// For writers whose steps all have the same columns, like Reverb's older Writer. The first step
+// determines them.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,17 @@
 
 namespace reverie {
 
-// Used by one thread, that of the writer.
+// Used only by the writer's thread.
 class WholeSteps {
  public:
   bool empty() const { return columns_.empty(); }
-  // How the columns of a step fold into what was written.
+  // Describes the nest that the columns of a step form.
   const std::string& structure() const { return structure_; }
 
-  // Keeps the columns of the first step, in the order in which `structure` folds them.
+  // Keeps the columns of the first step, in the order of `structure`.
   void keep(const TrajectoryWriter& writer, std::span<const ColumnId> columns,
             std::string structure);
-  // Why a step of these columns, of another structure than the first, is refused.
+  // The error for a step of these columns, whose structure differs from the first step's.
   Status refusal(std::span<const std::string> names) const;
   // The columns of an item over the last `count` of the `available` steps before `next_step`; valid
   // until the next call. INVALID_ARGUMENT if fewer steps are available.

@@ -1,7 +1,7 @@
 // One block of bytes through lz4 or zstd, and back.
 //
-// The size of the result is never taken from the compressed bytes: the caller says how many bytes
-// there must be, and gets them all or an error.
+// The size of the result is never taken from the compressed bytes: the caller states the size, and
+// gets exactly so many bytes or an error.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,15 @@
 
 namespace reverie {
 
-// The largest block: what lz4 takes.
+// The largest block: the limit of lz4.
 inline constexpr std::size_t kBlockBytesMax = 0x7E000000;
 
-// Appends the compressed form of `plain` to `out`. Requires at most kBlockBytesMax bytes, and
-// kLz4 or kZstd. Any thread; each keeps what the libraries work with, about 1 MB.
+// Appends the compressed form of `plain` to `out`. Requires at most kBlockBytesMax bytes, and kLz4
+// or kZstd. Thread-safe; each thread keeps about 1 MB of working memory for the libraries.
 void compress_block(CodecId codec, std::span<const std::byte> plain, std::vector<std::byte>& out);
 
-// True if `bytes` are a block of exactly `plain.size()` bytes. Else what `plain` holds is
-// undefined. Requires the same as compress_block.
+// True if `bytes` are a block of exactly `plain.size()` bytes. If false, the contents of `plain`
+// are undefined. Requires the same as compress_block.
 [[nodiscard]] bool decompress_block(CodecId codec, std::span<const std::byte> bytes,
                                     std::span<std::byte> plain);
 

@@ -1,10 +1,10 @@
-// Arrays of plain numbers among the bytes of codec/byte_stream.h: what states are written with.
+// Arrays of plain numbers in the format of codec/byte_stream.h: saved states are made of them.
 //
 //     write_array<float>(weights, out);          u64 count, then the values, little-endian
 //     const auto weights = read_array<float>(in);
 //     REVERIE_RETURN_IF_ERROR(check_done(in, "the agent"));
 //
-// A part of a state is an array of bytes itself, so that each part is judged alone.
+// Each part of a state is an array of bytes too, so that each part is checked alone.
 #pragma once
 
 #include <bit>
@@ -21,7 +21,7 @@
 
 namespace reverie {
 
-// The values go as they lie in memory.
+// Values are written as they are in memory.
 static_assert(std::endian::native == std::endian::little);
 
 template <typename T>
@@ -30,7 +30,7 @@ void write_array(std::span<const std::type_identity_t<T>> values, ByteWriter& ou
   out.u64(values.size()).raw(std::as_bytes(values));
 }
 
-// Empty, and the reader has failed, where fewer are there.
+// Empty if there are fewer values; then the reader has failed.
 template <typename T>
 std::vector<T> read_array(ByteReader& in) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -40,7 +40,7 @@ std::vector<T> read_array(ByteReader& in) {
   return values;
 }
 
-// DATA_LOSS unless everything was there, and nothing is left.
+// DATA_LOSS unless everything was there and no byte is left.
 inline Status check_done(const ByteReader& in, std::string_view what) {
   if (in.is_done()) return {};
   return data_loss("{} is {}; the checkpoint is damaged, or of another version", what,

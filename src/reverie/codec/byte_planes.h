@@ -3,8 +3,8 @@
 //     rows    1000 7 | 1001 7 | 1003 7          differences to the row before: 1000 7 | 1 0 | 2 0
 //     planes  [ 232 7 1 0 2 0 ][ 3 0 0 0 0 0 ][ 0 ... ][ 0 ... ]
 //
-// Neighbouring rows differ little, so the high planes are nearly all zeros, and a general
-// compressor finds that. Integers are subtracted, modulo their size; floating point numbers are
+// Neighbouring rows differ little, so the high planes are nearly all zeros, which a general
+// compressor exploits. Integers are subtracted, modulo their size; floating point numbers are
 // combined by exclusive or, which leaves equal signs, exponents and high digits as zeros.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace reverie {
 
-// The numbers of `rows` rows of `row_elements`, each of 2, 4 or 8 bytes.
+// `rows` rows of `row_elements` numbers, each of 2, 4 or 8 bytes.
 struct PlaneShape {
   std::size_t rows = 0;
   std::size_t row_elements = 0;
@@ -23,7 +23,7 @@ struct PlaneShape {
   std::size_t size_bytes() const { return rows * row_elements * element_bytes; }
 };
 
-// Both write shape.size_bytes() to `to` from as many of `from`; neither overlaps the other.
+// Both read shape.size_bytes() bytes at `from` and write as many at `to`, which must not overlap.
 void to_planes(const PlaneShape& shape, const std::byte* from, std::byte* to);
 void from_planes(const PlaneShape& shape, const std::byte* from, std::byte* to);
 

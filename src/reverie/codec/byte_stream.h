@@ -1,4 +1,4 @@
-// Numbers and texts, one after another, little-endian and not aligned: the form of our files.
+// Numbers and strings one after another, little-endian, unaligned: the format of our files.
 //
 //     ByteWriter(out).u32(7).text("replay").f64(0.5);
 //
@@ -7,8 +7,8 @@
 //     const std::string name = in.text();
 //     if (!in.is_done()) return data_loss(...);
 //
-// A reader that runs out of bytes answers zeros and empty texts from there on, and says so once it
-// is asked: so what it read is judged once, at the end. Any bytes are safe to read.
+// A reader that runs out of bytes returns zeros and empty strings from there on, and ok() becomes
+// false: so callers check once, at the end. Any bytes are safe to read.
 #pragma once
 
 #include <bit>
@@ -41,7 +41,7 @@ class ByteWriter {
     std::memcpy(out_.data() + at, bytes.data(), bytes.size());
     return *this;
   }
-  // Its size in bytes, 32 bits, before it.
+  // Preceded by its size in bytes, as 32 bits.
   ByteWriter& text(std::string_view value) {
     u32(static_cast<std::uint32_t>(value.size()));
     return raw(std::as_bytes(std::span(value)));
@@ -69,7 +69,7 @@ class ByteReader {
   std::int64_t i64() { return static_cast<std::int64_t>(u64()); }
   double f64() { return std::bit_cast<double>(u64()); }
   float f32() { return std::bit_cast<float>(u32()); }
-  // Empty, and failed, where fewer are left.
+  // If fewer bytes are left: empty, and the reader fails.
   std::span<const std::byte> raw(std::uint64_t size) {
     if (size > rest_.size()) {
       fail();
@@ -83,15 +83,15 @@ class ByteReader {
     const auto bytes = raw(u32());
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
-  // How many elements follow: 0, and failed, where the bytes left cannot hold that many of at least
-  // `each_bytes`. So memory is never taken for more than the bytes can hold.
+  // How many elements follow. If the bytes left cannot hold so many of at least `each_bytes`: 0,
+  // and the reader fails. So no memory is taken for more than the bytes can hold.
   std::size_t count32(std::size_t each_bytes) { return count(u32(), each_bytes); }
   std::size_t count64(std::size_t each_bytes) { return count(u64(), each_bytes); }
 
   std::size_t left() const { return rest_.size(); }
-  // Whether all that was asked for was there.
+  // Whether everything that was read was there.
   bool ok() const { return ok_; }
-  // The same, and nothing is left.
+  // The same, and no byte is left.
   bool is_done() const { return ok_ && rest_.empty(); }
   void fail() {
     ok_ = false;

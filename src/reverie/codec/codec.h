@@ -1,7 +1,7 @@
 // How a column's bytes are encoded.
 //
-// Columns travel as opaque bytes with the id of their codec, kept as their writer sent them. Raw
-// rows are gathered with one copy; compressed ones cost less memory and are decoded on the way.
+// Columns are sent as opaque bytes with the id of their codec, and kept as they were sent. Raw rows
+// are gathered with one copy; compressed rows take less memory and are decoded when gathered.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,21 @@
 
 namespace reverie {
 
-// Files and wires carry these numbers.
+// Files and messages contain these numbers.
 enum class CodecId : std::uint8_t {
   kRaw = 0,
   kLz4 = 1,   // quick to read
   kZstd = 2,  // smaller
-  // A name of a file and a place in it: codec/external_column.h.
+  // The name of a file and a place in it: codec/external_column.h.
   kExternal = 3,
   // As Reverb's clients send them: codec/reverb_column.h.
   kReverb = 16,
   kReverbDelta = 17,
 };
 
-// What a writer is told about a column.
+// How a writer is configured to encode a column.
 enum class CodecChoice : std::uint8_t {
-  kAuto,  // lz4 for large rows of integers, as long as it pays; else raw
+  kAuto,  // lz4 for large rows of integers, while it saves memory; else raw
   kRaw,
   kLz4,
   kZstd,

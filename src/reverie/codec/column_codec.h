@@ -1,16 +1,16 @@
-// A column's rows as bytes that stand on their own, and back.
+// Encodes a column's rows as self-contained bytes, and decodes them.
 //
 //     kRaw, rows of fixed size    [ row 0 ][ row 1 ] ...
 //     kRaw, rows of varying size  [ size of row 0 ][ size of row 1 ] ... [ row 0 ][ row 1 ] ...
 //     kLz4, kZstd                 filtered and compressed: codec/compressed_column.h
 //     kReverb, kReverbDelta       as Reverb's clients send them: codec/reverb_column.h
-//     kExternal                   where the rows lie: codec/external_column.h
+//     kExternal                   where the rows are: codec/external_column.h
 //
 // Sizes are 32-bit and little-endian. A row of varying size is its elements in the form of
-// TensorView, or nothing at all where the writer left the cell unset.
+// TensorView; no bytes if the writer left the cell unset.
 //
-// Decoding is where bytes come in from files and wires: every length is checked against the bytes
-// that are there before memory is taken or a row is handed out.
+// Decoded bytes come from files and the network: every length is checked against the bytes that are
+// there before memory is allocated or a row is returned.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ namespace reverie {
 
 using RowSpan = std::span<const std::byte>;
 
-// Whether the rows lie one behind the other, as those of a chunk do.
+// Whether the rows are contiguous, as those of a chunk are.
 bool are_together(std::span<const RowSpan> rows);
 
 // The rows of one decoded column. Move-only.
@@ -40,10 +40,10 @@ class ColumnRows {
   ColumnRows(ColumnRows&&) = default;
   ColumnRows& operator=(ColumnRows&&) = default;
 
-  // The bytes that the rows lie in, where they were not those given to decode_column.
+  // Takes over the rows' bytes, if these were not given to decode_column.
   void own(std::vector<std::byte> bytes) { own_ = std::move(bytes); }
 
-  // Requires r below the number of rows that were decoded.
+  // Requires r < the number of decoded rows.
   RowSpan operator[](std::size_t r) const {
     if (ends_.empty()) return {begin_ + r * row_bytes_, row_bytes_};
     const std::size_t at = r == 0 ? 0 : ends_[r - 1];
@@ -57,31 +57,31 @@ class ColumnRows {
   std::vector<std::byte> own_;
 };
 
-// Appends the rows to `out`. Requires rows that fit `spec`. RESOURCE_EXHAUSTED when a row of
-// varying size has 4 GiB or more, or a column that is to be compressed 1 GB.
+// Appends the rows to `out`. Requires rows that fit `spec`. RESOURCE_EXHAUSTED if a row of varying
+// size has 4 GiB or more, or a column to compress has 1 GB or more.
 Status encode_column(CodecId codec, const TensorSpec& spec, std::span<const RowSpan> rows,
                      std::vector<std::byte>& out);
 
-// `row_count` rows out of bytes from anywhere; `spec` may come from anywhere too. The result views
-// `bytes`, or owns what they were decompressed to. DATA_LOSS, naming the column, when they are not
-// what encode_column writes. FAILED_PRECONDITION for kExternal, whose rows are elsewhere.
+// Decodes `row_count` rows. Neither `bytes` nor `spec` needs to be trusted. The result views
+// `bytes`, or owns the decompressed bytes. DATA_LOSS, naming the column, if encode_column does not
+// write such bytes. FAILED_PRECONDITION for kExternal, whose rows are elsewhere.
 Result<ColumnRows> decode_column(CodecId codec, const TensorSpec& spec, std::size_t row_count,
                                  std::span<const std::byte> bytes);
 
-// Checks such bytes as far as that needs no decoding: lengths and headers, and of a Snappy block
-// whether it is whole. DATA_LOSS, naming the column, for what decode_column would surely refuse.
+// Checks such bytes without decoding them: lengths, headers, and whether a Snappy block is
+// complete. DATA_LOSS, naming the column, for bytes that decode_column would surely refuse.
 Status check_column(CodecId codec, const TensorSpec& spec, std::size_t row_count,
                     std::span<const std::byte> bytes);
 
-// What the columns of a chunk may decode to together: this many bytes, or this many times their
-// own. Frames that hardly change compress a hundredfold; chunks as long as this do not.
+// The columns of a chunk together may decode to this many bytes, or this many times their size.
+// Frames that hardly change compress a hundredfold, but chunks of this size do not.
 inline constexpr std::size_t kUnfoldedBytesMax = std::size_t{128} << 20;
 inline constexpr std::size_t kUnfoldedRatioMax = 8;
 inline bool may_unfold_to(std::size_t plain_bytes, std::size_t encoded_bytes) {
   return plain_bytes <= kUnfoldedBytesMax || plain_bytes / kUnfoldedRatioMax <= encoded_bytes;
 }
 
-// The elements of one row. DATA_LOSS, naming the column, for a dtype or shape that there cannot be.
+// The element count of one row. DATA_LOSS, naming the column, for an impossible dtype or shape.
 Result<std::size_t> checked_elements(const TensorSpec& spec);
 
 }  // namespace reverie

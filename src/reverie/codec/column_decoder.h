@@ -1,10 +1,10 @@
-// ColumnDecoder: single rows out of an encoded column, without decoding the rest.
+// ColumnDecoder: decodes single rows of an encoded column, without decoding the rest.
 //
 //     open  --> the block is decompressed once, into memory that the decoder keeps
-//     row(r) -> the rows up to r are walked; only r is handed out
+//     row(r) -> the rows up to r are walked; only r is returned
 //
-// With the row filter, walking a row costs what changed in it. So five frames from the middle of
-// forty are five copies and some twenty short records, not forty frames.
+// With the row filter, the cost to walk a row is what changed in it. So reading five frames from
+// the middle of forty costs five copies and some twenty short records, not forty frames.
 #pragma once
 
 #include <cstddef>
@@ -18,16 +18,16 @@
 
 namespace reverie {
 
-// Rows of fixed size, of any codec. Not thread-safe; meant to be used again and again.
+// For rows of fixed size, with any codec. Not thread-safe; meant to be reused.
 class ColumnDecoder {
  public:
-  // Takes the column up; `bytes` outlives the rows. DATA_LOSS, naming the column, for bytes that
-  // cannot be one; but damage further behind may only show in row().
+  // Begins with a column; `bytes` outlives the rows. DATA_LOSS, naming the column, for bytes that
+  // cannot be a column; damage further on may show only in row().
   Status open(CodecId codec, const TensorSpec& spec, std::size_t row_count,
               std::span<const std::byte> bytes);
 
-  // All rows of a column, one behind the other, into `out`; as open() and row() would give them,
-  // but copied once less where the codec can. Requires out.size() == row_count * row_bytes.
+  // Writes all rows of a column to `out`: the same as with open() and row(), with one copy less
+  // where the codec allows it. Requires out.size() == row_count * row_bytes.
   Status decode_all(CodecId codec, const TensorSpec& spec, std::size_t row_count,
                     std::span<const std::byte> bytes, std::span<std::byte> out);
 
@@ -35,7 +35,7 @@ class ColumnDecoder {
   // starts over. DATA_LOSS when the bytes before its end are damaged. Requires r < row_count.
   Result<RowSpan> row(std::size_t r);
 
-  // Whether all bytes were used up; asked after the last row.
+  // Whether all bytes were used; ask after the last row.
   bool is_at_end() const { return !diff_ || at_ == end_; }
   std::size_t row_bytes() const { return row_bytes_; }
 
@@ -45,7 +45,7 @@ class ColumnDecoder {
   }
 
  private:
-  // Grows, is never zeroed.
+  // Grows; is never zeroed.
   struct Scratch {
     std::unique_ptr<std::byte[]> bytes;
     std::size_t size_bytes = 0;
@@ -58,14 +58,14 @@ class ColumnDecoder {
 
   std::string_view name_;
   std::size_t row_bytes_ = 0;
-  const std::byte* rows_ = nullptr;  // where they lie one after the other, if they do
+  const std::byte* rows_ = nullptr;  // the rows, if they are contiguous
 
-  // Records otherwise.
+  // Otherwise rows are records.
   std::optional<RowDiff> diff_;
   const std::byte* begin_ = nullptr;
   const std::byte* at_ = nullptr;
   const std::byte* end_ = nullptr;
-  std::size_t walked_ = 0;  // rows; the last of them lies in row_
+  std::size_t walked_ = 0;  // rows walked; the last one is in row_
 
   Scratch plain_;
   Scratch planes_;

@@ -3,11 +3,11 @@
 //     [ filter, and whether the block is stored: 1 byte ][ plain size: 4 bytes ][ block ]
 //
 //     kNone     the raw form of the column (column_codec.h)
-//     kRowDiff  a record a row (row_diff.h)
-//     kPlanes   the planes of the differences to the row before (byte_planes.h)
+//     kRowDiff  a record per row (row_diff.h)
+//     kPlanes   planes of the differences from the row before (byte_planes.h)
 //
 // Numbers are little-endian. A block that would not shrink, or that would shrink so much that its
-// reader could no longer tell it from a trap (kExpansionMax), is stored as it is.
+// reader would refuse it (kExpansionMax), is stored as it is.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +22,8 @@
 
 namespace reverie {
 
-// Rows that claim to be more than this many times their compressed bytes are refused before memory
-// is taken for them.
+// Readers refuse rows that claim more than this many times their compressed size, before they
+// allocate memory.
 inline constexpr std::size_t kExpansionMax = 4096;
 
 enum class Filter : std::uint8_t { kNone = 0, kRowDiff = 1, kPlanes = 2 };
@@ -44,14 +44,14 @@ Status compress_rows(CodecId codec, const TensorSpec& spec, std::size_t row_coun
 Status compress_raw(CodecId codec, const TensorSpec& spec, std::span<const std::byte> raw,
                     std::vector<std::byte>& out);
 
-// Reads the header. DATA_LOSS when it is malformed, or when `bytes` cannot be that much.
+// Reads the header. DATA_LOSS if it is malformed, or `bytes` are too few for the size it claims.
 Result<CompressedColumn> parse_compressed(CodecId codec, const TensorSpec& spec,
                                           std::span<const std::byte> bytes);
-// Fills `plain`, of column.plain_bytes.
+// Fills `plain`. Requires plain.size() == column.plain_bytes.
 Status decompress(CodecId codec, const TensorSpec& spec, const CompressedColumn& column,
                   std::span<std::byte> plain);
 
-// The numbers of such rows, as planes see them; element_bytes is 0 where planes do not apply.
+// The numbers of such rows, as planes take them; element_bytes is 0 where planes do not apply.
 PlaneShape plane_shape(DType dtype, std::size_t row_count, std::size_t row_bytes);
 
 }  // namespace reverie

@@ -1,4 +1,4 @@
-// How a record is walked, for kernels that differ in how a block takes its bytes.
+// The walk through a record, shared by kernels that differ in how they patch a block.
 #pragma once
 
 #include <bit>
@@ -15,7 +15,7 @@ inline std::uint64_t load_word(const std::byte* at, std::size_t size_bytes) {
   return word;
 }
 
-// `patch(block, mask, bytes)` puts the bytes at `bytes` where `mask` says. See RowDiff::apply.
+// `patch(block, mask, bytes)` stores `bytes` at the positions in `mask`. See RowDiff::apply.
 template <typename Patch>
 [[gnu::always_inline]] inline const std::byte* walk(const RowDiff& diff, const std::byte* at,
                                                     const std::byte* end, std::byte* row,

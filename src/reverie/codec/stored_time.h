@@ -7,11 +7,11 @@
 
 namespace reverie {
 
-// Below it, and not below 0: so the time of any process's clock can be taken from one, and ages
-// from that.
+// Stored times are in [0, kTimeMax), so that subtracting any process's clock from them, and ages
+// from that, cannot overflow.
 inline constexpr std::int64_t kTimeMax = std::int64_t{1} << 62;
 
-// Reads one. What no calendar says (before 1970, from 2116 on) fails `in`, and is 0.
+// Reads a time. One out of range (before 1970, or from 2116 on) makes `in` fail, and reads as 0.
 inline std::int64_t read_time(ByteReader& in) {
   const std::int64_t time_ns = in.i64();
   if (time_ns >= 0 && time_ns < kTimeMax) return time_ns;

@@ -1,5 +1,5 @@
-// What all clients of a server together can make it hold: one count that every connection and every
-// writer's stream takes from, beside the bounds of its own.
+// A bound on the bytes that a server holds for all its clients: every connection and every writer's
+// stream takes from it, besides its own bounds.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,8 @@ class ByteBudget {
  public:
   explicit ByteBudget(std::size_t bytes_max) : bytes_max_(bytes_max) {}
 
-  // RESOURCE_EXHAUSTED, and nothing taken, when that would be too much. Never while nothing is
-  // held: one that is alone has its own bounds, and could not go on otherwise.
+  // RESOURCE_EXHAUSTED, and nothing taken, if that exceeds the bound. Never while nothing is held:
+  // a single client has its own bounds, and could not proceed otherwise.
   Status take(std::size_t bytes) {
     std::size_t held = held_bytes_.load(std::memory_order_relaxed);
     do {
@@ -28,9 +28,9 @@ class ByteBudget {
     } while (!held_bytes_.compare_exchange_weak(held, held + bytes, std::memory_order_relaxed));
     return {};
   }
-  // Takes what is held already.
+  // Takes bytes that are held already, beyond the bound if need be.
   void add(std::size_t bytes) { held_bytes_.fetch_add(bytes, std::memory_order_relaxed); }
-  // Requires that they were taken. Tells those who wait for room.
+  // Requires that they were taken. Notifies those who wait for room.
   void give_back(std::size_t bytes) {
     if (bytes == 0) return;
     held_bytes_.fetch_sub(bytes);
@@ -46,7 +46,7 @@ class ByteBudget {
         held_bytes(), bytes, bytes_max_);
   }
 
-  // Calls `tell` once when there is room, on any thread: at once if there is.
+  // Calls `tell` once when there is room, on any thread; immediately if there is room now.
   void await_room(std::function<void()> tell) REVERIE_EXCLUDES(mutex_) {
     {
       MutexLock lock(mutex_);

@@ -1,16 +1,16 @@
-// Door: the addresses at which a process listens, and the protocol of each connection that comes.
+// Door: the addresses at which a process listens, and the protocol of each accepted connection.
 //
 //     address --guard--> listener --descriptors--> TLS --ALPN-------> protocol
 //                                                   |
 //                                                   '--first bytes--> protocol
 //
 // One door serves several protocols at one port and one Unix socket: HTTP/2 for gRPC beside
-// HTTP/1.1 for a page, say. A connection over TLS goes by the protocol that its client chose
-// (ALPN); without TLS, or where the client named none, by its first bytes (first_bytes.h). A door
-// with one protocol hands each connection on at once, without a look at its bytes.
+// HTTP/1.1 for a page, say. With TLS the client chooses the protocol (ALPN); without TLS, or if it
+// names none, the first bytes tell it (first_bytes.h). A door with one protocol passes each
+// connection on without looking at its bytes.
 //
-// No peer on another machine is let in without a secret: see check_bind in net/address.h. When
-// descriptors run out, the connections that are idle for longest make way for new ones.
+// No peer on another machine is accepted without a secret: see check_bind in net/address.h. When
+// descriptors run out, the longest idle connections are closed in favour of new ones.
 #pragma once
 
 #include <cstddef>
@@ -31,37 +31,37 @@ namespace reverie {
 // A connection that came through a door.
 struct DoorGuest {
   std::unique_ptr<Connection> connection;
-  std::string received;  // what was read of it already: its first bytes
-  // Its place among the connections of the door: to be kept for as long as the connection lives.
+  std::string received;  // bytes that were read already: its first ones
+  // Its place in the door's count of connections: keep it as long as the connection lives.
   std::shared_ptr<void> place;
 };
 
 struct DoorProtocol {
-  // By ALPN: "h2".
+  // Its ALPN name: "h2".
   std::string name;
-  // What every connection of the protocol begins with, in any of these ways; none may be the
-  // beginning of another protocol's. Not looked at where a door has one protocol.
+  // Every connection of the protocol begins with one of these; none may be a prefix of another
+  // protocol's. Not used if the door has one protocol.
   std::vector<std::string> first_bytes;
-  // Takes a connection over: on any I/O thread, under no lock. Where the door has looked at its
-  // first bytes, that is the connection's own.
+  // Takes over a connection; called on any I/O thread, under no lock. If the door has read its
+  // first bytes, it is the connection's own thread.
   std::function<void(DoorGuest guest)> serve;
-  // Has the connection that is idle for longest closed soon, to make way for a new one. False when
-  // none is idle. Null: the protocol's connections never make way.
+  // Closes the longest idle connection soon, to make room for a new one. False if no connection is
+  // idle. Null: the protocol's connections are never closed for that.
   std::function<bool()> make_way = nullptr;
 };
 
 struct DoorOptions {
   // Encrypts, and with client certificates authenticates.
   std::optional<TlsServerOptions> tls;
-  // Whether every protocol asks for a token before it does anything for a peer.
+  // Whether every protocol demands a token before it does anything for a peer.
   bool has_token = false;
-  // Lets any peer in that can reach an address which is not loopback.
+  // Accepts any peer, also at addresses other than loopback.
   bool is_insecure_allowed = false;
-  // Whether `tls` holds for Unix sockets too.
+  // Whether `tls` applies to Unix sockets too.
   bool encrypts_unix = true;
   // Connections at a time; a further one is closed at once.
   std::size_t connection_count_max = 65536;
-  // How long a connection may take until its first bytes have told its protocol.
+  // How long a connection may take to send the bytes that tell its protocol.
   Duration first_bytes_timeout = std::chrono::seconds(20);
 };
 
@@ -70,28 +70,28 @@ struct DoorOptions {
 class Door {
  public:
   Door(IoThreads& io_threads, DoorOptions options);
-  // close().
+  // Calls close().
   ~Door();
   Door(const Door&) = delete;
   Door& operator=(const Door&) = delete;
 
-  // The first one is the one that ALPN prefers.
+  // ALPN prefers the protocol that was added first.
   void add_protocol(DoorProtocol protocol);
 
   // Listens at all of `addresses`, or at none: "localhost:0", "[::1]:7000", "unix:/run/x.sock".
-  // Returns them with the ports that were chosen for 0. Refuses an address that others can reach
-  // without a secret, a token over cleartext, TLS texts that are malformed, and a port in use.
+  // Returns them with the ports that were chosen for 0. Refuses an address that other machines can
+  // reach without a secret, a token over cleartext, malformed TLS texts, and a port in use.
   // FAILED_PRECONDITION after close().
   Result<std::vector<std::string>> listen(const std::vector<std::string>& addresses);
-  // Whether listen() may succeed, as far as can be known without listening: all that it refuses,
-  // except a port that another program uses.
+  // Whether listen() may succeed, as far as can be known without listening: finds all its refusals
+  // except a port in use.
   Status check(const std::vector<std::string>& addresses);
 
-  // No connection comes through it any more once this has returned; those whose first bytes are
-  // awaited are closed. Idempotent.
+  // Once this has returned, no connection is accepted; those that have not sent their first bytes
+  // are closed. Idempotent.
   void close();
 
-  // Connections that came through it and are still open.
+  // Accepted connections that are still open.
   std::size_t connection_count() const;
 
  private:

@@ -1,4 +1,4 @@
-// Which protocol a connection speaks, by its first bytes.
+// FirstBytes: tells the protocol of a connection by its first bytes.
 //
 //     "PRI * HTTP/2.0..."  gRPC      "P"    not known yet: "PUT " may follow
 //     "GET / HTTP/1.1"     a page    "PRX"  none of them
@@ -16,14 +16,14 @@ namespace reverie {
 // Immutable.
 class FirstBytes {
  public:
-  // The beginnings of each protocol; none is the beginning of another protocol's. Those of one
-  // protocol are found by its place in the outer vector.
+  // The first bytes of each protocol; none may be a prefix of another protocol's. A protocol is
+  // identified by its index in the outer vector.
   explicit FirstBytes(std::vector<std::vector<std::string>> protocols)
       : protocols_(std::move(protocols)) {}
 
   struct Found {
     std::optional<std::size_t> protocol;
-    bool is_known = false;  // more bytes change nothing; without a protocol it is none of them
+    bool is_known = false;  // final; without a protocol: it is none of these
   };
   Found find(std::string_view received) const {
     bool may_become_one = false;

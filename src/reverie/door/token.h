@@ -10,8 +10,8 @@ namespace reverie {
 
 constexpr std::size_t kTokenBytesMax = 4096;
 
-// Whether a header can carry it: printable ASCII, a space neither first nor last, at most
-// kTokenBytesMax. Empty means no token, and is ok. INVALID_ARGUMENT does not repeat the secret.
+// Whether a header can carry it: printable ASCII, no space first or last, at most kTokenBytesMax.
+// Empty means no token, and is ok. INVALID_ARGUMENT does not repeat the secret.
 Status check_token(std::string_view token);
 
 }  // namespace reverie

@@ -10,14 +10,14 @@
 
 namespace reverie {
 
-// INVALID_ARGUMENT for a number that is not below `env_count`, or that comes twice.
+// INVALID_ARGUMENT for a number >= `env_count`, or one that occurs twice.
 Status check_env_ids(std::span<const std::int32_t> envs, std::size_t env_count);
 
 // INVALID_ARGUMENT for an action that is not in [0, action_count).
 Status check_discrete_actions(std::span<const std::int64_t> actions, std::int64_t action_count);
 
-// Copies row after row of `from` to the environments `envs` of a batch, to all of them in order
-// where `envs` is empty. Requires that none of them is in flight.
+// Copies the rows of `from` to the environments `envs` of a batch, or to all in order if `envs` is
+// empty. Requires that none of them is in flight.
 void write_action_rows(const SharedView& view, std::size_t batch,
                        std::span<const std::int32_t> envs, const std::byte* from);
 

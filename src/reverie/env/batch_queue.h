@@ -3,8 +3,8 @@
 //     push() --> [ batch ][ batch ] at most `size_max` --> pop()
 //     wait_for_room()                                      wait_for_batch(), call_when_ready()
 //
-// A push never waits, so that a batch that is finished has its place; a caller that begins one
-// waits for room before.
+// A push never waits, so that there is always room for a finished batch; a caller waits for room
+// before it begins one.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ namespace reverie {
 template <typename T>
 class BatchQueue {
  public:
-  // Asked on the waiting thread about twenty times a second, without a lock; true ends the wait.
+  // Called on the waiting thread about twenty times a second, without a lock; true ends the wait.
   using Interrupted = std::function<bool()>;
 
   // Requires size_max >= 1.
@@ -45,7 +45,7 @@ class BatchQueue {
   }
   bool is_closed() const { return is_closed_.load(std::memory_order_acquire); }
 
-  // Runs the callbacks of call_when_ready(), on this thread.
+  // Also runs the callbacks of call_when_ready(), on this thread.
   void push(T batch) {
     std::vector<std::function<void()>> callbacks;
     {
@@ -72,20 +72,20 @@ class BatchQueue {
     return batch;
   }
 
-  // Each waits until it is so or the queue is closed. False if neither is so at `deadline`, or when
-  // interrupted.
+  // Each waits for its condition or until the queue is closed. False if neither happens by
+  // `deadline`, or if interrupted.
   bool wait_for_batch(TimePoint deadline, const Interrupted& interrupted) {
     return wait([this] { return has_batch(); }, deadline, interrupted);
   }
   bool wait_for_room(TimePoint deadline, const Interrupted& interrupted) {
     return wait([this] { return has_room(); }, deadline, interrupted);
   }
-  // `is_so` is asked without a lock, after each change() too.
+  // `is_so` is called without a lock, and after each change() too.
   bool wait_until(const std::function<bool()>& is_so, TimePoint deadline,
                   const Interrupted& interrupted) {
     return wait(is_so, deadline, interrupted);
   }
-  // Something changed that a wait_until() may be for.
+  // Notifies wait_until() that its condition may have changed.
   void change() {
     {
       MutexLock lock(mutex_);
@@ -94,7 +94,7 @@ class BatchQueue {
     changed_.notify_all();
   }
 
-  // Calls `callback` once: now if there is a batch or the queue is closed, else when that is so.
+  // Calls `callback` once there is a batch or the queue is closed: now, if that is the case.
   void call_when_ready(std::function<void()> callback) {
     {
       MutexLock lock(mutex_);
@@ -106,7 +106,7 @@ class BatchQueue {
     callback();
   }
 
-  // Ends all waits. Batches that are there can still be taken. Idempotent.
+  // Ends all waits. Queued batches can still be taken. Idempotent.
   void close() {
     std::vector<std::function<void()>> callbacks;
     {
@@ -147,7 +147,7 @@ class BatchQueue {
   CondVar changed_;
   std::deque<T> queue_ REVERIE_GUARDED_BY(mutex_);
   std::vector<std::function<void()>> callbacks_ REVERIE_GUARDED_BY(mutex_);
-  std::size_t version_ REVERIE_GUARDED_BY(mutex_) = 0;  // one more with each change
+  std::size_t version_ REVERIE_GUARDED_BY(mutex_) = 0;  // incremented with each change
   std::atomic<bool> is_closed_ = false;  // set under the mutex, so that no wait misses it
 };
 

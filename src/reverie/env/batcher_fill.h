@@ -1,10 +1,10 @@
-// How items become a batch: where the rows of each lie along one dimension of the whole.
+// How items form a batch: where the rows of each item go along one dimension.
 //
 //     stack, dim 0    item [a, b]    --> batch [size, a, b]    slot i
 //     stack, dim 1    item [a, b]    --> batch [a, size, b]
 //     cat,   dim 1    item [a, n, b] --> batch [a, size, b]    n rows, the rest to the next batch
 //
-// Pure: shapes, counts and one copy. Memory and waits are handled elsewhere.
+// Pure functions: shapes, counts and one copy. Memory and waits are handled elsewhere.
 #pragma once
 
 #include <cstddef>
@@ -21,10 +21,10 @@ enum class FillMode : std::uint8_t { kStack, kCat };
 
 // One column of a batch.
 struct FillColumn {
-  TensorSpec item;  // of the first item; in kCat its extent along the dimension is any
+  TensorSpec item;  // of the first item; with kCat any extent along the dimension
   Shape batch_shape;
-  std::size_t outer_count = 1;  // runs of rows, one for each index of the dimensions in front
-  std::size_t row_bytes = 0;    // of one step along the dimension
+  std::size_t outer_count = 1;  // runs of rows, one per index of the preceding dimensions
+  std::size_t row_bytes = 0;    // per index along the dimension
   std::size_t size_bytes() const {
     std::size_t rows = row_bytes;
     for (std::size_t i = 0; i <= dim; ++i) rows *= static_cast<std::size_t>(batch_shape[i]);
@@ -33,13 +33,13 @@ struct FillColumn {
   std::size_t dim = 0;
 };
 
-// The column that items like `item` fill. INVALID_ARGUMENT where it has too few dimensions for
+// The column for items like `item`. INVALID_ARGUMENT if it has too few dimensions for
 // `dim`.
 Result<FillColumn> fill_column(FillMode mode, const TensorSpec& item, std::size_t size,
                                std::size_t dim);
 
-// The rows that an item brings along `dim`: 1 when stacked. INVALID_ARGUMENT, naming the column and
-// both shapes, where it is not like the first.
+// The number of rows of an item along `dim`: 1 if stacked. INVALID_ARGUMENT, naming the column and
+// both shapes, if it does not match the first item.
 Result<std::size_t> item_rows(FillMode mode, const FillColumn& column,
                               std::span<const std::int64_t> shape);
 

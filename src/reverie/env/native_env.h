@@ -1,4 +1,4 @@
-// Native environments: what one writes to add one, and how many are stepped together.
+// Native environments: what to write to add one, and how many of them are stepped together.
 //
 //     struct Coin {                                     // guess the coin, ten times
 //       struct Config {};
@@ -27,7 +27,7 @@
 //
 //     registry.add("Coin-v0", native_factory<Coin>());  // native_registry.h
 //
-// That is all: seeds, limits of steps, automatic resets, batches, threads and the Python face come
+// That is all: seeds, step limits, automatic resets, batches, threads and the Python interface come
 // with it. An environment may also have
 //
 //     static constexpr std::size_t kStateSize = 4;      // numbers that are its state
@@ -36,8 +36,8 @@
 //     void draw(Canvas& canvas) const;                  // a picture (native/canvas.h)
 //
 // The functions are called without a virtual call, so a short step() is compiled into the loop over
-// the batch. They neither wait nor throw, and take all chance from the Random they are given: the
-// same seed then gives the same episodes. See docs/concepts/env.md.
+// the batch. They must not wait or throw, and must draw all randomness from the Random that they
+// are given: the same seed then gives the same episodes. See docs/concepts/env.md.
 #pragma once
 
 #include <cstddef>
@@ -62,33 +62,33 @@ namespace reverie {
 
 class Canvas;
 
-// Where an environment's steps run unless the user says otherwise.
+// Where an environment's steps run by default.
 enum class NativeCost : std::uint8_t {
-  kInline,   // up to about a microsecond: on the thread that asks, since handing over costs more
-  kThreads,  // longer: on threads of the pool
+  kInline,   // up to about a microsecond: on the caller's thread, since a hand-over costs more
+  kThreads,  // longer: on the pool's threads
 };
 
-// What an environment takes and gives. `id` is filled in by the registry.
+// Describes an environment. The registry fills in `id`.
 struct NativeSpec {
   std::string id;
   TensorSpec observation;  // one array; its name is empty
-  // What observations keep within, element by element; both empty where there is no bound.
+  // Bounds of observations, per element; both empty if there is no bound.
   std::vector<float> observation_low;
   std::vector<float> observation_high;
-  // Actions are 0 to action_count - 1; or, where action_count is 0, float32 arrays of
-  // `action_shape` for which the environment says which range it uses.
+  // Actions are 0 to action_count - 1; or, if action_count is 0, float32 arrays of `action_shape`,
+  // whose range the environment declares.
   std::int64_t action_count = 0;
   Shape action_shape;
   std::vector<float> action_low;
   std::vector<float> action_high;
   std::int64_t max_episode_steps = 0;  // an episode is truncated after this many; 0: never
-  // The size of its picture in pixels; 0 where it draws none.
+  // The size of its picture in pixels; 0 if it draws none.
   std::size_t picture_width = 0;
   std::size_t picture_height = 0;
 };
 
 // An action of an environment whose actions are arrays: one array, of spec().action_shape, all
-// finite. The environment clips what is outside [action_low, action_high].
+// finite. The environment clips values outside [action_low, action_high].
 using ContinuousAction = std::span<const float>;
 
 struct NativeStep {
@@ -96,7 +96,7 @@ struct NativeStep {
   bool terminated = false;  // the episode ended by the environment's own rules
 };
 
-// Where a batch of environments writes; row i is that of environment i.
+// Where a batch of environments writes its results; row i belongs to environment i.
 struct NativeRows {
   std::byte* observation = nullptr;
   std::byte* final_observation = nullptr;  // written for rows whose episode ended
@@ -106,7 +106,7 @@ struct NativeRows {
 };
 
 // Environments of one kind, stepped together: one virtual call for each range, none for each
-// environment. Not thread-safe, except that calls for ranges that do not meet may run at once.
+// environment. Not thread-safe, except that calls for disjoint ranges may run concurrently.
 class NativeBatch {
  public:
   virtual ~NativeBatch() = default;
@@ -117,24 +117,24 @@ class NativeBatch {
 
   // Environment `row` draws from Random(seed) from now on.
   virtual void seed(std::size_t row, std::uint64_t seed) = 0;
-  // Starts environments [begin, end) anew. The reward is 0.
+  // Resets environments [begin, end). The reward is 0.
   virtual void reset(std::size_t begin, std::size_t end, const NativeRows& rows) = 0;
   // Steps them, each with its row of `actions`: int64 where spec().action_count > 0, else float32.
-  // One whose episode ended is reset at once. Requires valid actions, and a reset before.
+  // One whose episode ended is reset at once. Requires valid actions, and an earlier reset.
   virtual void step(std::size_t begin, std::size_t end, const std::byte* actions,
                     const NativeRows& rows) = 0;
 
   // The generator as it was when the row's episode began: begin_episode() with it begins the same
-  // one again, which the same actions then repeat. The row's observation is written.
+  // episode again, which the same actions then repeat. It writes the row's observation.
   virtual Random episode_random(std::size_t row) const = 0;
   virtual void begin_episode(std::size_t row, const Random& random, const NativeRows& rows) = 0;
 
-  // The environment's own numbers and, last, the steps of its episode so far; UNIMPLEMENTED where
-  // it has none. set_state also writes the row's observation.
+  // The environment's own numbers and, last, the steps of its episode so far; UNIMPLEMENTED if it
+  // has none. set_state also writes the row's observation.
   virtual Result<std::vector<double>> get_state(std::size_t row) const = 0;
   virtual Status set_state(std::size_t row, std::span<const double> state,
                            const NativeRows& rows) = 0;
-  // A picture of the environment as it stands; UNIMPLEMENTED where it has none.
+  // Draws the environment's current state; UNIMPLEMENTED if it has no picture.
   virtual Status draw(std::size_t row, Canvas& canvas) const = 0;
 };
 
@@ -242,7 +242,7 @@ class NativeBatchOf final : public NativeBatch {
  private:
   static constexpr bool kHasState = requires { Env::kStateSize; };
 
-  // What a step touches lies together.
+  // What a step touches is stored together.
   struct Row {
     explicit Row(const typename Env::Config& config) : env(config) {}
     Env env;
@@ -273,7 +273,7 @@ class NativeBatchOf final : public NativeBatch {
   std::vector<Row> envs_;
 };
 
-// Makes `count` environments from their options; `id` is the name that was asked for.
+// Makes `count` environments from their options; `id` is the requested name.
 using NativeFactory = std::function<Result<std::unique_ptr<NativeBatch>>(
     std::string_view id, const Options& options, std::size_t count)>;
 

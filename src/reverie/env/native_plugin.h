@@ -10,7 +10,7 @@
 
 namespace reverie {
 
-// ALREADY_EXISTS for a name that is taken; FAILED_PRECONDITION where the program has no pools.
+// ALREADY_EXISTS if the name is taken; FAILED_PRECONDITION if the program has no pools.
 inline Status add_environment(PluginHost& host, std::string id, NativeFactory factory) {
   REVERIE_ASSIGN_OR_RETURN(NativeEnvAdder * registry, host.get<NativeEnvAdder>());
   return registry->add(std::move(id), std::move(factory));

@@ -1,12 +1,12 @@
-// NativePool: batches of native environments, stepped on the caller's thread or on a few of its
-// own.
+// NativePool: batches of native environments, stepped on the caller's thread or on its own
+// threads.
 //
 //     step(batch, actions) --inline--> rows stepped --> ready
 //                          --threads-> queue --> threads take a few rows at a time --> ready
 //     wait(batch) -----------------------------------------------------------------> its arrays
 //
-// A batch is idle, under way (until wait() has returned it), or new (before its first reset).
-// While one batch is under way the actions of another can be computed.
+// A batch is idle, in progress (until wait() has returned it), or new (before its first reset).
+// While one batch is in progress, the actions of another can be computed.
 #pragma once
 
 #include <atomic>
@@ -28,32 +28,32 @@
 
 namespace reverie {
 
-// When an environment whose episode ended is reset. Gymnasium's names.
+// When an environment is reset whose episode ended. The names are Gymnasium's.
 enum class NativeAutoreset : std::uint8_t {
   kSameStep,  // it is reset at once; its last observation is a row of `final_observation`
-  kNextStep,  // `observation` has its last one; the next step resets it, whatever the action says
+  kNextStep,  // `observation` has its last one; the next step resets it, ignoring the action
   kDisabled,  // the same, and a step is refused until it is reset
 };
 
 struct NativePoolOptions {
   std::size_t env_count = 1;  // environments of a batch
   std::size_t batch_count = 1;
-  // Threads that step. 0: the caller's own, inside step(). 1: one of the pool. More: the one in
-  // wait() counts, which steps rows as long as it waits. Absent: as the environment's cost says,
-  // one for each core, and 0 for a single environment.
+  // The number of threads that step. 0: the caller's, inside step(). 1: one of the pool. More:
+  // these include the thread in wait(), which steps rows while it waits. Absent: depends on the
+  // environment's cost, one per core, and 0 for a single environment.
   std::optional<std::size_t> thread_count = std::nullopt;
-  // Environment i of batch b draws from Random(seed + b * env_count + i). Absent: seeds from the
-  // system.
+  // Environment i of batch b draws from Random(seed + b * env_count + i). Absent: the system gives
+  // seeds.
   std::optional<std::uint64_t> seed = std::nullopt;
-  // Whether the first step of a batch that was never reset resets it, whatever its actions say;
-  // else it is refused.
+  // Whether the first step of a batch that was never reset resets it, ignoring the actions; else it
+  // is refused.
   bool first_step_resets = false;
   NativeAutoreset autoreset = NativeAutoreset::kSameStep;
   Clock* clock = &Clock::system();
 };
 
-// The arrays of one batch, in one piece of memory: the holder may read them after the pool
-// is gone.
+// The arrays of one batch, in one piece of memory, which a holder may read after the pool is
+// gone.
 struct NativeArrays {
   Buffer memory;
   NativeRows rows;
@@ -61,19 +61,19 @@ struct NativeArrays {
 
 // What reset_some() does to each environment of a batch.
 struct NativeReset {
-  std::vector<bool> is_chosen;                      // the others stay as they are
-  std::vector<std::optional<std::uint64_t>> seeds;  // absent: goes on with its generator
+  std::vector<bool> is_chosen;                      // the others are unchanged
+  std::vector<std::optional<std::uint64_t>> seeds;  // absent: keeps its generator
 };
 
-// Thread-safe. Every call is refused in a forked child. Calls for one batch from several threads
-// are refused, or wait, as if one had come first; the callers must not mix their results up.
+// Thread-safe. Every call is refused in a forked child. Concurrent calls for one batch are refused,
+// or wait, as if they had come one after another; callers must not confuse their results.
 class NativePool {
  public:
   static constexpr std::size_t kEnvCountMax = std::size_t{1} << 20;
   static constexpr std::size_t kBatchCountMax = 1024;
   static constexpr std::size_t kThreadCountMax = 1024;
 
-  // INVALID_ARGUMENT for a count that is out of range; else what the registry says.
+  // INVALID_ARGUMENT for a count that is out of range; else the registry's error.
   static Result<std::unique_ptr<NativePool>> open(const NativeRegistry& registry,
                                                   std::string_view id, const Options& options,
                                                   const NativePoolOptions& pool);
@@ -92,54 +92,54 @@ class NativePool {
     return batches_[batch]->arrays;
   }
 
-  // Starts every environment of the batch anew, seeded with seed + i when a seed is given. Waits,
-  // as wait() does, for a step that is under way; its result need not be taken.
+  // Resets every environment of the batch, with seed + i if a seed is given. Waits, like wait(),
+  // for a step in progress; its result need not be taken.
   Status reset(std::size_t batch, std::optional<std::uint64_t> seed,
                TimePoint deadline = TimePoint::max(),
                const std::function<bool()>& interrupted = {});
 
-  // Resets some environments of a batch, each with a seed of its own or none. Requires one entry an
-  // environment in both vectors of `what`. FAILED_PRECONDITION where the batch was never reset and
-  // not all are chosen. Waits as reset() does.
+  // Resets some environments of a batch, each with its own seed or none. Requires one entry per
+  // environment in both vectors of `what`. FAILED_PRECONDITION if the batch was never reset and not
+  // all are chosen. Waits like reset().
   Status reset_some(std::size_t batch, const NativeReset& what,
                     TimePoint deadline = TimePoint::max(),
                     const std::function<bool()>& interrupted = {});
 
-  // Steps every environment: `actions` as NativeBatch::step takes them. Read before this returns.
-  // Requires as many bytes as the batch takes. INVALID_ARGUMENT, and nothing stepped, for an action
-  // that is out of range or not finite. FAILED_PRECONDITION before the first reset, until the
-  // last step was waited for, and with NativeAutoreset::kDisabled while an episode is over.
+  // Steps every environment: `actions` as in NativeBatch::step, read before this returns. Requires
+  // as many bytes as the batch needs. INVALID_ARGUMENT, without effect, for an action that is out
+  // of range or not finite. FAILED_PRECONDITION before the first reset, until the last step was
+  // waited for, and with NativeAutoreset::kDisabled while an episode is over.
   Status step(std::size_t batch, std::span<const std::byte> actions);
 
   // Whether wait() would return at once. Never waits.
   bool done(std::size_t batch) const;
 
-  // Waits until what is under way is done; ends it. Asks `interrupted` (if there is one) twenty
-  // times a second: true ends the wait with CANCELLED, and the step goes on. DEADLINE_EXCEEDED
-  // leaves the step under way too. FAILED_PRECONDITION when nothing was ever under way. Where
-  // nothing is under way, the arrays are as the last step left them.
+  // Waits for the step or reset in progress, and takes its result. Calls `interrupted` (if set)
+  // twenty times a second: true ends the wait with CANCELLED, and the step continues. After
+  // DEADLINE_EXCEEDED it continues too. FAILED_PRECONDITION if nothing was ever started. If nothing
+  // is in progress, the arrays are as the last step left them.
   Status wait(std::size_t batch, TimePoint deadline, const std::function<bool()>& interrupted = {});
 
   // The state of one environment; the batch must be idle. See NativeBatch.
   Result<std::vector<double>> get_state(std::size_t batch, std::size_t env);
   Status set_state(std::size_t batch, std::size_t env, std::span<const double> state);
   Result<Canvas> draw(std::size_t batch, std::size_t env);
-  // The generator as it was when the environment's episode began, of a batch that is idle.
+  // The generator as it was when the environment's episode began; the batch must be idle.
   Result<Random> episode_random(std::size_t batch, std::size_t env);
-  // Begins that episode again and plays `actions`, one row after another: the environment is then
-  // as it was. For a batch that was reset and is idle. INVALID_ARGUMENT for actions that step()
-  // refuses; DATA_LOSS when the episode ends on the way.
+  // Begins that episode again and plays `actions`, row by row, which restores the environment. The
+  // batch must have been reset, and be idle. INVALID_ARGUMENT for actions that step() refuses;
+  // DATA_LOSS if the episode ends before the last.
   Status replay_episode(std::size_t batch, std::size_t env, const Random& random,
                         std::span<const std::byte> actions);
 
-  // Lets steps that are under way end, stops the threads and refuses every later call.
+  // Lets steps in progress finish, stops the threads and refuses every later call.
   void close();
 
  private:
   enum class Phase : std::uint8_t {
     kNew,      // never reset
     kIdle,     // waited for
-    kRunning,  // rows are written
+    kRunning,  // rows are being written
     kReady,    // done, not waited for
   };
 
@@ -149,9 +149,9 @@ class NativePool {
     std::atomic<Phase> phase{Phase::kNew};
     std::size_t index = 0;
     std::vector<std::byte> actions;  // a copy for the threads
-    bool is_reset = false;           // what is under way
+    bool is_reset = false;           // whether a reset is in progress
     // Whether each row's episode is over and its reset not shown yet; empty with kSameStep. Such an
-    // environment was reset already: `final_observation` holds the first one of its next episode.
+    // environment was reset already: `final_observation` has the first one of its next episode.
     std::vector<std::uint8_t> is_over;
   };
 
@@ -162,23 +162,23 @@ class NativePool {
   Status check_usable() const;
   Status check_index(std::size_t batch) const;
   Status check_actions(std::span<const std::byte> actions) const;
-  // Makes the caller the one who runs the batch.
+  // Reserves the batch for the caller.
   Status claim(Batch& batch, bool is_reset) const;
-  // Claims a batch at rest for a look at one environment; the phase that it had is the caller's to
-  // restore.
+  // Claims an idle batch to access one environment; the caller must restore the returned
+  // phase.
   Result<Phase> claim_idle(std::size_t batch, std::size_t env);
   // Runs a claimed batch, here or on its threads.
   Status start(Batch& batch, std::span<const std::byte> actions);
   static void run(Batch& batch, std::size_t begin, std::size_t end, const std::byte* actions);
-  // run() where an episode's end is shown before its reset.
+  // run() for modes that show an episode's end before the reset.
   static void run_late(Batch& batch, std::size_t begin, std::size_t end, const std::byte* actions);
-  // The first observation of the next episode of an environment that is over.
+  // Shows the first observation of the next episode of an environment that is over.
   static void show_next(Batch& batch, std::size_t row);
 
   const NativePoolOptions options_;
   std::vector<std::unique_ptr<Batch>> batches_;
   std::size_t thread_count_ = 0;
-  std::unique_ptr<Steppers> steppers_;  // null where the caller's thread steps
+  std::unique_ptr<Steppers> steppers_;  // null if the caller's thread steps
   std::atomic<bool> is_closed_{false};
   ForkGuard fork_guard_;
 };

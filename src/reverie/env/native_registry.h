@@ -17,12 +17,12 @@
 
 namespace reverie {
 
-// What a plugin sees: virtual, so that a shared library calls into the process that loaded it.
+// What a plugin sees: virtual, so that a shared library calls code of the process that loaded it.
 class NativeEnvAdder {
  public:
   static constexpr std::string_view kPluginPart = "environments";  // base/plugin.h
 
-  // ALREADY_EXISTS for a name that is taken.
+  // ALREADY_EXISTS if the name is taken.
   virtual Status add(std::string id, NativeFactory factory) = 0;
 
  protected:
@@ -37,8 +37,8 @@ class NativeRegistry final : public NativeEnvAdder {
   // In alphabetical order.
   std::vector<std::string> ids() const;
 
-  // NOT_FOUND, with the names that come nearest; else what the factory says, with the name before
-  // it. Environment i draws from Random(i) until it is seeded.
+  // NOT_FOUND, with the most similar names; else the factory's error, preceded by the name.
+  // Environment i draws from Random(i) until it is seeded.
   Result<std::unique_ptr<NativeBatch>> make(std::string_view id, const Options& options,
                                             std::size_t count) const;
 

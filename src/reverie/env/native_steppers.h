@@ -1,11 +1,11 @@
 // NativePool::Steppers: the threads of a pool, and the batches that wait for them.
 //
-// Each stepper has rows of its own, so that an environment is stepped on the core whose cache has
-// it; one that is done takes from the end of the thread that has most left.
+// Each stepper has its own rows, so that an environment is stepped on the core whose cache has it;
+// one that is done takes rows from the end of the stepper with the most rows left.
 //
 // A thread that waits for a batch steps rows of it too: it is awake already, and its core would be
-// idle. What is left then are rows that others are at, or the next batch that the program is about
-// to hand over; both take less than waking a thread, so all look for a while before they sleep.
+// idle. What is left then are rows that others are stepping, or the program's next batch; both take
+// less time than waking a thread, so all poll for a while before they sleep.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@ namespace reverie {
 // Thread-safe.
 class NativePool::Steppers {
  public:
-  // `stepper_count` is how many step a batch together, waiters among them.
+  // `stepper_count` is how many threads step a batch together, waiters included.
   Steppers(Clock& clock, std::size_t batch_count, std::size_t env_count, std::size_t stepper_count)
       : clock_(clock),
         env_count_(env_count),
@@ -37,11 +37,11 @@ class NativePool::Steppers {
 
   Status start(std::size_t thread_count);
 
-  // False once stop() was called: it will not be run.
+  // False once stop() was called: the batch will not be run.
   bool hand_over(Batch& batch);
-  // DEADLINE_EXCEEDED or CANCELLED leave it under way.
+  // After DEADLINE_EXCEEDED or CANCELLED the batch continues.
   Status wait(Batch& batch, TimePoint deadline, const std::function<bool()>& interrupted);
-  // Lets what was handed over be done, and ends the threads. Idempotent.
+  // Finishes submitted batches, and ends the threads. Idempotent.
   void stop();
 
  private:
@@ -51,16 +51,16 @@ class NativePool::Steppers {
     std::size_t end = 0;
     std::size_t count() const { return end - begin; }
   };
-  // How far one batch is.
+  // The progress of one batch.
   struct Progress {
     std::vector<FreeRows> free_rows;  // one range for each stepper
-    std::size_t free_count = 0;       // rows of all of them
-    std::size_t rows_left = 0;        // not done yet
+    std::size_t free_count = 0;       // number of rows in all ranges
+    std::size_t rows_left = 0;        // rows not done yet
   };
 
-  // Takes rows that are free. Requires that there are some.
+  // Takes free rows. Requires that there are some.
   FreeRows take_rows(Progress& progress, std::size_t stepper) const REVERIE_REQUIRES(mutex_);
-  // Takes and steps some, with the lock released meanwhile. Requires that there are some.
+  // Takes and steps free rows, releasing the lock meanwhile. Requires that there are some.
   void run_some(Batch& batch, std::size_t stepper) REVERIE_REQUIRES(mutex_);
   void work(std::size_t stepper);
 
@@ -76,8 +76,8 @@ class NativePool::Steppers {
   CondVar work_;
   CondVar done_;
   std::vector<Progress> progress_ REVERIE_GUARDED_BY(mutex_);  // by batch
-  std::deque<Batch*> queue_ REVERIE_GUARDED_BY(mutex_);  // those that have rows no thread is at
-  std::atomic<bool> has_work_{false};                    // whether queue_ holds any, for a look
+  std::deque<Batch*> queue_ REVERIE_GUARDED_BY(mutex_);        // batches with free rows
+  std::atomic<bool> has_work_{false};  // whether queue_ has any, for polling
   bool is_stopping_ REVERIE_GUARDED_BY(mutex_) = false;
   Mutex threads_mutex_;  // taken before mutex_
   std::vector<std::thread> threads_ REVERIE_GUARDED_BY(threads_mutex_);

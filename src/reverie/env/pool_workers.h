@@ -1,4 +1,4 @@
-// PoolWorkers: whether the workers of a pool of environments live, and how each has ended.
+// PoolWorkers: which workers of a pool of environments are alive, and how the others ended.
 #pragma once
 
 #include <cstddef>
@@ -14,20 +14,20 @@
 
 namespace reverie {
 
-// The child processes of a pool; or, of one whose workers are threads of this process, what is
-// known of them. Thread-safe.
+// The child processes of a pool; or, if its workers are threads of this process, their state.
+// Thread-safe.
 class PoolWorkers {
  public:
   explicit PoolWorkers(std::size_t count) : children_(count), threads_(count) {}
 
-  // Starts one, in the place of an earlier one, which is killed.
+  // Starts a worker, replacing an earlier one, which is killed.
   Result<int> start(std::size_t worker, const ChildProcess::Options& options);
-  // How it ended, or nothing while it lives.
+  // How it ended; none while it is alive.
   std::optional<std::string> end_text(std::size_t worker);
   std::optional<int> pid(std::size_t worker);
-  // A worker is a thread: it lives until `end_text` says how it ended.
+  // Declares that a worker is a thread, which is alive until `end_text` says how it ended.
   void set_thread(std::size_t worker, std::optional<std::string> end_text);
-  // Waits for all to end, then kills those that have not.
+  // Waits for all to end, then kills the others.
   void end_all(Duration at_most);
 
  private:

@@ -1,13 +1,13 @@
 // What the owner of a pool and its workers write into shared memory besides arrays: queues,
-// counters and failures. Plain words and bytes at fixed places, no pointers, no reference counts.
+// counters and failures. All are words and bytes at fixed places: no pointers, no reference counts.
 //
 //     owner                                            worker
 //     queue[posted] = command; posted += 1, wake  ---> takes it, steps its environments,
 //     done[worker] == sequence of all?            <--- done[worker] = sequence; arrived += 1,
 //                                                      wake once `arrived` has reached `target`
 //
-// A side that sleeps says so first (`is_asleep`, `is_awaited`) and then looks once more, so that
-// no thread is woken that does not sleep, and none that does is forgotten.
+// Before a side sleeps it announces that (`is_asleep`, `is_awaited`) and then checks once more, so
+// that only sleeping threads are woken, and all of them are.
 #pragma once
 
 #include <atomic>
@@ -24,31 +24,31 @@ inline constexpr std::uint32_t kNoEnv = 0xffff'ffff;
 
 enum class PoolOp : std::uint32_t { kStep = 1, kReset = 2, kStop = 3 };
 
-// What an owner asks of a worker.
+// A request from the owner to a worker.
 struct PoolCommand {
   PoolOp op = PoolOp::kStep;
   std::uint32_t batch = 0;
-  std::uint32_t env = kWholeRange;  // one environment, or all that the worker has of the batch
+  std::uint32_t env = kWholeRange;  // one environment, or all of the worker's in the batch
   std::uint32_t sequence = 0;       // which step or reset of the batch this is
 };
 
 enum class EnvState : std::uint8_t {
   kNew = 0,      // never reset: its first step is a reset
   kRunning = 1,  // in an episode
-  kBroken = 2,   // it raised; left alone until a reset or a restart
+  kBroken = 2,   // it raised; not stepped until a reset or a restart
   kLost = 3,     // its worker was replaced: its next step begins a new episode
 };
 
-// One per worker; behind it lie its queue of commands and the environments that are ready.
+// One per worker, followed by its queue of commands and its list of ready environments.
 struct WorkerBlock {
-  // By the owner.
+  // Written by the owner.
   alignas(64) FutexWord posted;  // commands put into the queue so far
-  // By the worker.
+  // Written by the worker.
   alignas(64) std::atomic<std::uint32_t> is_asleep;
   std::atomic<std::uint32_t> at_batch;
-  std::atomic<std::uint32_t> at_env;       // the environment that it steps now, or kNoEnv
-  std::atomic<std::uint32_t> ready_count;  // environments put into the list of ready ones so far
-  // The first failure since the owner last looked.
+  std::atomic<std::uint32_t> at_env;       // the environment that it is stepping, or kNoEnv
+  std::atomic<std::uint32_t> ready_count;  // environments put into the ready list so far
+  // The first failure since the owner last checked.
   std::atomic<std::uint32_t> has_failed;
   std::uint32_t failed_batch;
   std::uint32_t failed_env;
@@ -56,12 +56,12 @@ struct WorkerBlock {
   char failure[kFailureTextMax];
 };
 
-// One per batch; behind it lie `done` words, one per worker.
+// One per batch, followed by `done` words, one per worker.
 struct BatchBlock {
-  alignas(64) FutexWord arrived;  // how often a worker was done with a command of the batch
+  alignas(64) FutexWord arrived;  // count of commands of the batch that workers finished
   std::atomic<std::uint32_t> target;
   std::atomic<std::uint32_t> is_awaited;
-  // What a reset gives its environments: environment i gets seed + i.
+  // The seed of a reset: environment i gets seed + i.
   alignas(64) std::atomic<std::int64_t> seed;
   std::atomic<std::uint32_t> has_seed;
 };

@@ -1,4 +1,4 @@
-// Where everything of a pool of environments lies in the memory that its processes share.
+// The layout of the memory that the processes of a pool of environments share.
 //
 //     header | worker blocks | batch blocks | batch 0's arrays | batch 1's arrays | ...
 //
@@ -6,9 +6,9 @@
 //       actions [B, ...]   rewards [B]   terminated [B]   truncated [B]   states [B]
 //       info columns [B, ...]   observation columns [B, ...]   final observation columns [B, ...]
 //
-// A function of the shape alone: the owner and each worker work it out for themselves, and compare
-// its size. An array begins at a cache line, one of 4 KiB or more at a page. There is no bound on
-// the size of an observation but the memory there is.
+// It depends only on the shape: the owner and each worker compute it separately, and compare its
+// size. An array begins at a cache line, one of 4 KiB or more at a page. The size of an observation
+// is limited only by memory.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,8 @@
 
 namespace reverie {
 
-// What a pool steps: `batch_count` batches of `env_count` environments, dealt out to `worker_count`
-// workers. All columns are of fixed size.
+// What a pool steps: `batch_count` batches of `env_count` environments, divided among
+// `worker_count` workers. All columns have fixed size.
 struct PoolShape {
   std::vector<TensorSpec> observation;
   TensorSpec action;
@@ -31,7 +31,7 @@ struct PoolShape {
   std::size_t worker_count = 1;
 };
 
-// The environments that a worker has, of every batch: [begin, end).
+// The environments of a worker, in every batch: [begin, end).
 struct EnvRange {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -60,7 +60,7 @@ class SharedLayout {
   };
 
   // INVALID_ARGUMENT for a shape without an environment or a worker, with more workers than
-  // environments, with a column of unknown extents or of text, or of more bytes than there can be.
+  // environments, with a column of unknown extents or of text, or with too many bytes.
   static Result<SharedLayout> make(PoolShape shape);
 
   const PoolShape& shape() const { return shape_; }
@@ -69,8 +69,8 @@ class SharedLayout {
   const Batch& batch(std::size_t batch) const { return batches_[batch]; }
   EnvRange range_of(std::size_t worker) const;
   std::size_t worker_of(std::size_t env) const;
-  // Entries of a worker's queue of commands, a power of two: a step and a reset of each batch, or
-  // of each environment, and the order to stop.
+  // The capacity of a worker's queue of commands, a power of two: a step and a reset of each batch,
+  // or of each environment, and the command to stop.
   std::size_t queue_length() const { return queue_length_; }
 
  private:

@@ -12,7 +12,7 @@
 
 namespace reverie {
 
-// A layout laid over the memory it describes, which must outlive it. Copies see the same memory.
+// A layout and the memory that it describes, which must outlive it. Copies view the same memory.
 class SharedView {
  public:
   // REQUIRES: memory.size() >= layout.size_bytes(), aligned to a page, and zero when first viewed.
@@ -42,7 +42,7 @@ class SharedView {
   BatchBlock& batch(std::size_t batch) const {
     return *reinterpret_cast<BatchBlock*>(base_ + layout_.batch(batch).block);
   }
-  // The last command of the batch that a worker is done with.
+  // The latest command of the batch that a worker has finished.
   std::atomic<std::uint32_t>& done(std::size_t batch, std::size_t worker) const {
     auto* const words = reinterpret_cast<std::atomic<std::uint32_t>*>(
         base_ + layout_.batch(batch).block + sizeof(BatchBlock));

@@ -1,4 +1,4 @@
-// WatchedPool: waits for the rows of a SharedPool, and finds out why they do not come.
+// WatchedPool: waits for the rows of a SharedPool, and finds out why they do not arrive.
 //
 //     wait --> rows
 //          \-> a worker has ended, or an environment raised --> replaced? --> wait again
@@ -20,46 +20,46 @@ namespace reverie {
 // A worker that has ended, or an environment that raised.
 struct PoolFailure {
   std::size_t worker = 0;
-  std::optional<std::size_t> batch = {};  // where the worker was, if it was anywhere
+  std::optional<std::size_t> batch = {};  // that the worker was stepping, if any
   std::optional<std::size_t> env = {};
-  std::string text;       // for people: what happened, and the remedy
-  std::string traceback;  // what the environment's worker said, or empty
+  std::string text;       // what happened, and the remedy
+  std::string traceback;  // the message of the environment's worker, or empty
 };
 
-// Thread-safe; one thread at a time waits for a batch.
+// Thread-safe; only one thread at a time may wait for a batch.
 class WatchedPool {
  public:
-  // What a wait asks on the waiting thread, without a lock.
+  // Called during a wait, on the waiting thread, without a lock.
   struct Waiter {
-    // Some twenty times a second; false ends the wait with CANCELLED.
+    // About twenty times a second; false ends the wait with CANCELLED.
     std::function<bool()> may_go_on;
-    // Once for a worker that has failed, or whose environment has: true if another took its place,
-    // and the wait goes on. None: failures are returned.
+    // Once for a worker that has failed, or whose environment has: true if it was replaced, and the
+    // wait continues. None: failures are returned.
     std::function<bool(std::size_t worker)> replaced = {};
   };
-  // The rows are there where neither says otherwise.
+  // The rows have arrived if neither is set.
   struct Waited {
     Status status;
     std::optional<PoolFailure> failure = {};
   };
 
-  // With `ready_rows`, a wait is for this many environments, those that are ready first; with 0 for
-  // a batch as a whole. `pool` and `workers` outlive it.
+  // With `ready_rows` > 0 a wait is for the first so many ready environments; with 0 for a whole
+  // batch. `pool` and `workers` outlive it.
   WatchedPool(SharedPool& pool, PoolWorkers& workers, std::size_t ready_rows)
       : pool_(pool), workers_(workers), ready_rows_(ready_rows) {}
 
-  // As SharedPool::wait() and wait_ready(), with FAILED_PRECONDITION where fewer environments are
-  // in flight than are waited for.
+  // As SharedPool::wait() and wait_ready(), with FAILED_PRECONDITION if fewer environments are in
+  // flight than it waits for.
   Waited wait(std::size_t batch, std::uint32_t sequence, TimePoint deadline, const Waiter& waiter,
               std::vector<std::int32_t>& ready);
-  // As SharedPool::drain(), with as much time again after each worker that was replaced.
+  // As SharedPool::drain(); the time starts again after each replaced worker.
   Waited drain(Duration limit, const Waiter& waiter);
 
  private:
-  // A worker that was asked for something and has ended.
+  // A worker with an unfinished command that has ended.
   std::optional<std::size_t> dead_worker(std::size_t batch) const;
   PoolFailure describe_dead(std::size_t worker) const;
-  // The result of a wait that failed; nothing if it may be tried again.
+  // The result of a wait that failed; none if it may be retried.
   std::optional<Waited> conclude(std::size_t batch, Status status, bool is_stopped,
                                  const Waiter& waiter) const;
   static bool is_replaced(const PoolFailure& failure, const Waiter& waiter);

@@ -14,26 +14,26 @@ namespace reverie {
 // For one thread.
 class WorkerPort {
  public:
-  // `spin` is for how long a worker without work looks for some before it sleeps.
+  // `spin` is how long a worker without work polls before it sleeps.
   WorkerPort(SharedView view, std::size_t worker, Duration spin);
 
   const SharedView& view() const { return view_; }
   std::size_t worker() const { return worker_; }
   EnvRange range() const { return range_; }
 
-  // The next command, waiting for it. Nothing when the time is up first.
+  // Waits for the next command. None if the time is up first.
   std::optional<PoolCommand> next(Duration at_most);
   // The environments that a command is for.
   EnvRange range_of(const PoolCommand& command) const;
 
-  // What is worked on from now on, for the message should it never end.
+  // Notes what the worker is stepping now, for the error message if it never ends.
   void begin(std::size_t batch, std::size_t env) {
     block().at_batch.store(static_cast<std::uint32_t>(batch), std::memory_order_relaxed);
     block().at_env.store(static_cast<std::uint32_t>(env), std::memory_order_relaxed);
   }
   // Marks an environment as broken and keeps the text, unless an earlier failure is still unread.
   void fail(std::size_t batch, std::size_t env, std::string_view text);
-  // The rows that `command` asked for are written.
+  // Reports that the rows for `command` are written.
   void finish(const PoolCommand& command);
 
  private:

@@ -1,11 +1,11 @@
-// What one connection makes its holder keep in memory, in either direction.
+// Counts what the process keeps in memory for one connection, in either direction.
 //
 //     in    messages on their way in, their decoded sizes, metadata, calls that are open
 //     out   messages that wait to be sent, and what was drawn for them
 //
-// Each direction may always have a half of the bound, and more as long as the other leaves it.
-// What passes a first half of a megabyte in a direction counts for the whole server too. A message
-// or batch that is larger than all this passes when nothing else of its direction is held.
+// Each direction may always use half of the bound, and more while the other leaves it. What exceeds
+// the first half megabyte of a direction counts towards the server's bound too. A message or batch
+// larger than all this is accepted when its direction holds nothing else.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ class ConnectionBudget : public std::enable_shared_from_this<ConnectionBudget> {
   // Null `of_all`: only the connection's own bound.
   explicit ConnectionBudget(std::size_t bytes_max, std::shared_ptr<ByteBudget> of_all = nullptr)
       : bytes_max_(bytes_max), of_all_(std::move(of_all)) {}
-  // Gives back what was not given back before.
+  // Gives back to the server what is still held.
   ~ConnectionBudget() {
     if (!of_all_) return;
     of_all_->give_back(beyond_own(in_.bytes.load()) + beyond_own(out_.bytes.load()));
@@ -43,15 +43,15 @@ class ConnectionBudget : public std::enable_shared_from_this<ConnectionBudget> {
   void add_in(std::size_t bytes) { add(in_, bytes); }
   void give_back_in(std::size_t bytes) { give_back(in_, bytes); }
   std::size_t in_bytes() const { return in_.bytes.load(std::memory_order_relaxed); }
-  // More should not be asked for.
+  // Whether no more should be requested from the peer.
   bool is_in_full() const { return is_full(in_, out_); }
-  // RESOURCE_EXHAUSTED when `bytes` more cannot be taken, beside those that are held and not
-  // `excepted`: of a peer that sends on though it was not asked to. check_in_all(): by the server's
-  // bound alone.
+  // RESOURCE_EXHAUSTED if `bytes` more, with what is held except `excepted`, exceed the bound:
+  // the peer sends although it was not asked to. check_in_all() checks the server's bound
+  // only.
   Status check_in(std::size_t bytes, std::size_t excepted = 0) const;
   Status check_in_all(std::size_t bytes) const;
 
-  // --- Out. What was drawn is told apart from what waits to be sent.
+  // --- Out. Drawn samples are counted apart from what waits to be sent.
   void add_queued(std::size_t bytes) {
     queued_bytes_.fetch_add(bytes, std::memory_order_relaxed);
     add(out_, bytes);
@@ -63,8 +63,8 @@ class ConnectionBudget : public std::enable_shared_from_this<ConnectionBudget> {
   }
   void add_drawn(std::size_t bytes) { add(out_, bytes); }
   void give_back_drawn(std::size_t bytes) { give_back(out_, bytes); }
-  // Takes room for up to `count` things that are about to be drawn, and says for how many: at least
-  // one. What is drawn takes an eighth of the bound at most, beyond one each.
+  // Reserves room for up to `count` samples to be drawn, and returns for how many: at least one.
+  // Beyond one per call, drawn samples take at most an eighth of the bound.
   std::size_t reserve_drawn(std::size_t count, std::size_t bytes_each) {
     const std::size_t drawn = out_bytes() - std::min(out_bytes(), queued_bytes_.load());
     const std::size_t left = bytes_max_ / 8 - std::min(bytes_max_ / 8, drawn);
@@ -73,15 +73,15 @@ class ConnectionBudget : public std::enable_shared_from_this<ConnectionBudget> {
     return count;
   }
   std::size_t out_bytes() const { return out_.bytes.load(std::memory_order_relaxed); }
-  // A message may be made of what was drawn.
+  // Whether a message may be made of drawn samples.
   bool may_send() const { return queued_bytes_.load() == 0 || !is_full(out_, in_); }
-  // Something may be drawn.
+  // Whether more may be drawn.
   bool may_draw() const { return out_bytes() == 0 || !is_full(out_, in_); }
 
-  // What await_room() calls. Set before anything is written.
+  // await_room() calls it. Set it before anything is written.
   void set_tell_room(std::function<void()> tell) { tell_room_ = std::move(tell); }
-  // Has `tell` called once when there may be room again to send or to draw, on any thread: at once
-  // if there is what the caller waits for.
+  // Has `tell` called once when there may be room again to send or to draw, on any thread;
+  // immediately if there is such room now.
   void await_room(bool is_to_send, bool is_to_draw);
 
  private:
@@ -89,7 +89,7 @@ class ConnectionBudget : public std::enable_shared_from_this<ConnectionBudget> {
     std::atomic<std::size_t> bytes{0};
   };
   static std::size_t beyond_own(std::size_t bytes) { return bytes - std::min(bytes, kOwnBytes); }
-  // Each change is exact, so that the server's count is the sum of what is beyond.
+  // Each change is exact, so that the server's count is the sum over its connections.
   void add(Direction& direction, std::size_t bytes) {
     const std::size_t before = direction.bytes.fetch_add(bytes);
     if (of_all_) of_all_->add(beyond_own(before + bytes) - beyond_own(before));

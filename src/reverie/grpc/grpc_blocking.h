@@ -1,8 +1,8 @@
 // Blocking calls on the asynchronous client, for threads that have nothing else to do.
 //
-// A wait ends at the call's deadline, and can be ended from outside: about twenty times a second it
-// asks `interrupted` on the waiting thread (Python looks for Ctrl-C there), and true cancels the
-// call.
+// A wait ends at the call's deadline, and can be interrupted: about twenty times a second it
+// calls `interrupted` on the waiting thread (Python checks for Ctrl-C there), and true cancels
+// the call.
 #pragma once
 
 #include <functional>
@@ -16,13 +16,13 @@ namespace reverie {
 
 using Interrupted = std::function<bool()>;
 
-// One message there, one back.
+// A call with one request and one response.
 Result<Ref<GrpcMessage>> unary_and_wait(GrpcClient& client, std::string_view path,
                                         GrpcPayload request, GrpcCallOptions options = {},
                                         const Interrupted& interrupted = {});
 
-// A call with streams. One thread may write while another reads; cancel() and half_close() are for
-// any. What was received and not read is bounded: the server waits meanwhile.
+// A call with streams. One thread may write while another reads; any thread may call cancel() and
+// half_close(). Received messages that were not read are bounded: the server waits meanwhile.
 class GrpcBlockingStream {
  public:
   GrpcBlockingStream(GrpcClient& client, std::string_view path, GrpcCallOptions options = {},
@@ -32,10 +32,10 @@ class GrpcBlockingStream {
   GrpcBlockingStream(const GrpcBlockingStream&) = delete;
   GrpcBlockingStream& operator=(const GrpcBlockingStream&) = delete;
 
-  // Waits for room. The call's status if it has ended.
+  // Waits for room. Returns the call's status if it has ended.
   Status write(GrpcPayload message);
   void half_close();
-  // The next message; none when the call has ended: see status().
+  // The next message; none if the call has ended: see status().
   std::optional<Ref<GrpcMessage>> read();
   // Waits for the call to end; messages that were not read are dropped.
   Status status();

@@ -1,4 +1,4 @@
-// A gRPC client over bytes: calls by path to one target, on connections that mend themselves.
+// A gRPC client over bytes: calls by path to one target; lost connections are restored.
 //
 //     REVERIE_ASSIGN_OR_RETURN(auto client, GrpcClient::open(io_threads, "localhost:7000", {}));
 //     client->unary("/pkg.Service/Info", GrpcPayload(), {}, [](Result<Ref<GrpcMessage>> r) {...});
@@ -6,11 +6,11 @@
 //     call->write(std::move(request));
 //
 // A target may name several addresses ("dns:///name:port", "ipv4:a:1,b:2"): there is a connection
-// to each, and calls take turns. A connection is opened with the first call, and again, with
-// growing pauses, after it was lost. What was under way on it ends with UNAVAILABLE; calls are not
-// repeated. Where no attempt can ever succeed (a certificate that one end does not accept, a server
-// without TLS) no call waits: it fails with the reason, UNAUTHENTICATED or FAILED_PRECONDITION.
-// Calls that wait for longer than 2 s are logged, once until a server answers.
+// to each, and calls use them in turn. A connection is opened with the first call, and reopened,
+// with growing pauses, after it was lost. Calls in progress on it end with UNAVAILABLE; calls are
+// not repeated. Where no attempt can ever succeed (a certificate that one end does not accept, a
+// server without TLS) no call waits: it fails with the reason, UNAUTHENTICATED or
+// FAILED_PRECONDITION. Calls that wait for more than 2 s are logged, once until a server answers.
 #pragma once
 
 #include <cstdint>
@@ -30,27 +30,27 @@
 
 namespace reverie {
 
-// For this long failed attempts are repeated without a line in the log.
+// Failed attempts are logged only after this time.
 constexpr Duration kSilentRetries = std::chrono::seconds(2);
 
 // One call as its caller sees it.
 class GrpcClientCall : public GrpcCall {
  public:
-  // Sends a message behind those written before.
+  // Sends a message after those written before.
   virtual void write(GrpcPayload message) = 0;
-  // Nothing follows what was written.
+  // Declares that nothing more will be written.
   virtual void half_close() = 0;
   // Ends the call with CANCELLED, unless it is over.
   virtual void cancel() = 0;
 };
 
-// Where a call's events go. Each on the connection's I/O thread, one at a time; they should be
-// short, and may use the call. The transport holds the receiver until on_end() returned.
+// Receives a call's events, on the connection's I/O thread, one at a time; they should be short,
+// and may use the call. The transport holds the receiver until on_end() has returned.
 class GrpcClientEvents : public GrpcCallEvents {
  public:
-  // Exactly once, the last event: the server's status, or ours where it sent none. UNAVAILABLE when
-  // the connection was lost; a status that gRPC has and we have not (UNKNOWN, ABORTED) as INTERNAL
-  // with its name in the text.
+  // Called exactly once, as the last event: the server's status, or our own if it sent none.
+  // UNAVAILABLE if the connection was lost; gRPC's statuses that we do not have (UNKNOWN, ABORTED)
+  // become INTERNAL with their name in the text.
   void on_end(const Status& status) override = 0;
 };
 
@@ -60,7 +60,7 @@ struct GrpcCallOptions {
   // Waits for a connection, if need be until the deadline; otherwise the call fails with the first
   // attempt that fails.
   bool is_waiting_for_ready = false;
-  // How long it waits for one; then it fails with UNAVAILABLE and what the last attempt met.
+  // How long it waits for one; then it fails with UNAVAILABLE and the error of the last attempt.
   Duration ready_time = Duration::max();
   GrpcMetadata metadata = {};
 };
@@ -68,53 +68,53 @@ struct GrpcCallOptions {
 struct GrpcClientOptions {
   GrpcLimits limits;
   std::optional<TlsClientOptions> tls;
-  // Sent as "authorization: Bearer <token>", over TLS, Unix sockets and loopback alone: elsewhere
-  // calls fail with FAILED_PRECONDITION, and the token stays here.
+  // Sent as "authorization: Bearer <token>", only over TLS, Unix sockets and loopback: elsewhere
+  // calls fail with FAILED_PRECONDITION, and the token is not sent.
   std::string token;
   Duration connect_timeout = std::chrono::seconds(20);
   // Pause before another attempt to connect: doubled after each failure, with a random part.
   Duration backoff_min = std::chrono::milliseconds(100);
   Duration backoff_max = std::chrono::seconds(1);
-  // Without TLS: takes the Unix socket that a server of ours on this machine has beside its TCP
+  // Without TLS: prefers the Unix socket that a Reverie server on this machine has beside its TCP
   // address (net/local_door.h).
   bool uses_local_door = true;
-  // Seeds the random part; without a value the seed is drawn.
+  // Seeds the random part; if not set, the seed is random.
   std::optional<std::uint64_t> seed;
 };
 
-// Thread-safe. `io_threads` outlives it. Fork: every call in the child fails.
+// Thread-safe. `io_threads` outlives it. In a forked child every call fails.
 class GrpcClient {
  public:
   // Connects to nothing yet. INVALID_ARGUMENT for a malformed target, token or TLS text.
   static Result<std::unique_ptr<GrpcClient>> open(IoThreads& io_threads, std::string_view target,
                                                   GrpcClientOptions options);
-  // close().
+  // Calls close().
   ~GrpcClient();
   GrpcClient(const GrpcClient&) = delete;
   GrpcClient& operator=(const GrpcClient&) = delete;
 
-  // Begins a call. It may be written to at once. Never null.
+  // Begins a call, which may be written to at once. Never null.
   std::shared_ptr<GrpcClientCall> start(std::string_view path, GrpcCallOptions options,
                                         std::shared_ptr<GrpcClientEvents> events);
 
-  // One message there, one back. `done` is called once, on an I/O thread. The call may be
-  // cancelled.
+  // A call with one request and one response. `done` is called once, on an I/O thread. The call may
+  // be cancelled.
   using UnaryDone = std::function<void(Result<Ref<GrpcMessage>> response)>;
   std::shared_ptr<GrpcClientCall> unary(std::string_view path, GrpcPayload request,
                                         GrpcCallOptions options, UnaryDone done);
 
-  // How many addresses the target has: calls take turns among them.
+  // The number of addresses of the target: calls use them in turn.
   std::size_t address_count() const;
 
-  // Where its events run, and where a connection for adopt() must live.
+  // The loop that its events run on, and that a connection for adopt() must belong to.
   IoLoop& loop();
 
-  // Serves calls on a connection that was made elsewhere (the other end of a pair) as if it had
-  // been opened to the first address; it is not opened again.
+  // Uses a connection that was made elsewhere (one end of a pair) as if it had been opened to the
+  // first address; it is not reopened.
   void adopt(std::unique_ptr<Connection> connection);
 
-  // Ends every call with CANCELLED and closes the connections; calls that follow fail likewise. On
-  // return no event is running or to come, unless called on an I/O thread. Idempotent.
+  // Ends every call with CANCELLED and closes the connections; later calls fail likewise. After it
+  // returns no event runs, unless it was called on an I/O thread. Idempotent.
   void close();
 
  private:

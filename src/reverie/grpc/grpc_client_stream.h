@@ -13,7 +13,7 @@ namespace reverie {
 
 class GrpcClientStream final : public GrpcClientCall, public GrpcStream {
  public:
-  // What a client does with a call that begins, and with one that is over; on the I/O thread.
+  // Called for a call that begins, and for one that is over; on the I/O thread.
   struct Owner {
     virtual ~Owner() = default;
     virtual void begin(const std::shared_ptr<GrpcClientStream>& stream) = 0;
@@ -45,11 +45,11 @@ class GrpcClientStream final : public GrpcClientCall, public GrpcStream {
   void on_lost(const Status& why) override;
 
   bool is_waiting_for_ready() const { return options_.is_waiting_for_ready; }
-  // There is no connection yet: waits for one, for its time. May be called several times.
+  // There is no connection yet: waits for one, up to ready_time. May be called several times.
   void wait_for_connection();
-  // Sends the call's headers, and lets what was written follow.
+  // Sends the call's headers, then what was written.
   void begin_on(GrpcSession& session, std::string_view authority, std::string_view token);
-  // Ends the call here and, where it has begun, at the server.
+  // Ends the call here and, if it has begun, at the server.
   void fail(const Status& why);
 
  private:

@@ -1,9 +1,9 @@
-// The way from any thread to the calls of one I/O thread.
+// GrpcHub: passes requests from any thread to the calls of one I/O thread.
 //
-// What is asked of a call (write, finish, cancel, ...) goes into the hub's queue and is carried out
-// on the I/O thread, in order, under no lock; many requests share one wake-up. On the I/O thread
-// itself they are carried out at the end of the event that runs. So no method of a call ever runs
-// an event of it, and code that uses a call may hold locks of its own.
+// Requests to a call (write, finish, cancel, ...) go into the hub's queue and are carried out on
+// the I/O thread, in order, under no lock; many requests share one wake-up. Requests from the I/O
+// thread itself are carried out at the end of the current event. So no method of a call ever runs
+// one of its events, and code that uses a call may hold locks.
 #pragma once
 
 #include <memory>
@@ -43,14 +43,14 @@ class GrpcHub : public std::enable_shared_from_this<GrpcHub> {
 
   IoLoop& loop() { return loop_; }
 
-  // Thread-safe. Dropped when the loop has stopped.
+  // Thread-safe. The request is dropped if the loop has stopped.
   void submit(GrpcRequest request);
 
   // Loop thread only, from here on.
 
   // The session has something to send.
   void touch(GrpcSession& session);
-  // Runs an event, then all that it asked for, and sends what came of it.
+  // Runs an event, then all requests that it made, and sends the results.
   template <typename Event>
   void run(Event event) {
     ++depth_;
@@ -68,7 +68,7 @@ class GrpcHub : public std::enable_shared_from_this<GrpcHub> {
   std::vector<GrpcRequest> running_;
   std::vector<std::shared_ptr<GrpcSession>> touched_;
   std::vector<std::shared_ptr<GrpcSession>> flushing_;
-  int depth_ = 0;  // of events that run
+  int depth_ = 0;  // of nested events
 };
 
 }  // namespace reverie

@@ -1,10 +1,10 @@
-// Messages on their way in and out, and the pool that incoming ones lie in.
+// Received and outgoing messages, and the memory pool of received ones.
 //
-// A message that comes in is copied once, from the socket's buffer into memory of its own size;
-// what is stored of it (a chunk's columns) views that memory and keeps it. Long contents of a field
-// that the method names (InsertStream: its chunks) come into memory of their own, each kept or let
-// go for itself. A message that goes out is a list of pieces with owners: the socket gathers them,
-// nothing is copied.
+// A received message is copied once, from the socket's buffer into memory of its own size; what is
+// stored of it (a chunk's columns) views that memory and keeps it. Long contents of a field that
+// the method names (the chunks of InsertStream) get separate memory, each kept or released by
+// itself. An outgoing message is a list of pieces with owners: the socket gathers them, nothing is
+// copied.
 #pragma once
 
 #include <cstddef>
@@ -22,9 +22,9 @@
 
 namespace reverie {
 
-// Keeps the memory of large messages for the next ones: a page that the system hands out afresh
-// costs ten times the copy into it. Sizes are rounded up by an eighth at most; small ones are the C
-// heap's. Thread-safe; lives until its last message is gone.
+// Keeps the memory of large messages for the next ones: a fresh page costs ten times the copy into
+// it. Sizes are rounded up by at most an eighth; small messages use the C heap. Thread-safe; lives
+// until its last message is gone.
 class MessagePool final : public RefCounted<MessagePool> {
  public:
   // Free memory beyond `kept_bytes_max` goes back to the system.
@@ -35,7 +35,7 @@ class MessagePool final : public RefCounted<MessagePool> {
 
  private:
   friend class GrpcMessage;
-  // Null when there is no memory. `capacity` is set to what is to be given back.
+  // Null if there is no memory. Sets `capacity` to the size to give back.
   std::byte* take(std::size_t size_bytes, std::size_t* capacity);
   void give_back(std::byte* data, std::size_t capacity) noexcept;
 
@@ -49,36 +49,36 @@ class MessagePool final : public RefCounted<MessagePool> {
   std::vector<SizeClass> classes_ REVERIE_GUARDED_BY(mutex_);
 };
 
-// One received message. The bytes are written by the transport, and constant once it hands them on.
-// Thread-safe to read, to share and to release.
+// One received message. The transport writes the bytes; they are constant once the message is
+// delivered. Thread-safe to read, to share and to release.
 class GrpcMessage final : public RefCounted<GrpcMessage>, private BufferOwner {
  public:
   // Not zeroed. RESOURCE_EXHAUSTED when there is no memory.
   static Result<Ref<GrpcMessage>> make(Ref<MessagePool> pool, std::size_t size_bytes);
   ~GrpcMessage() override;
 
-  // Without its parts.
+  // The message without its parts.
   std::span<const std::byte> bytes() const { return {data_, size_bytes_}; }
   std::span<std::byte> writable() { return {data_, size_bytes_}; }
 
-  // A part of the message that keeps the whole of it. Requires offset + size <= bytes().size().
+  // A part that keeps the whole message alive. Requires offset + size <= bytes().size().
   Buffer view(std::size_t offset, std::size_t size_bytes);
-  // The memory that a view keeps.
+  // The memory that a view keeps alive.
   std::size_t memory_bytes() const { return memory_bytes_; }
 
-  // A field's content in memory of its own. The field, head and all, stood before the byte `at` of
+  // A field's content in separate memory. The field, including its head, preceded byte `at` of
   // bytes().
   struct Part {
     std::size_t at = 0;
     Ref<GrpcMessage> content;
   };
-  // In the order they came, out of the message: views of it do not keep them. The reader of the
-  // message may take them, once.
+  // Moves the parts out, in order: views of the message do not keep them. Only its reader may take
+  // them, once.
   std::vector<Part> take_parts() { return std::exchange(parts_, {}); }
 
-  // For the transport: of this message the first `size_bytes` are left, the parts came beside it.
+  // For the transport: keeps the first `size_bytes`, and adds the parts.
   void finish(std::size_t size_bytes, std::vector<Part> parts, std::size_t received_bytes);
-  // How long the whole of it was, as it was announced.
+  // The announced size of the whole message.
   std::size_t received_bytes() const { return received_bytes_; }
 
  private:
@@ -94,7 +94,7 @@ class GrpcMessage final : public RefCounted<GrpcMessage>, private BufferOwner {
   std::vector<Part> parts_;
 };
 
-// A message to be sent: pieces in order, each kept until the socket has taken it. Move-only; not
+// An outgoing message: pieces in order, each kept until the socket has taken it. Move-only; not
 // thread-safe. The pieces are released on the connection's I/O thread.
 class GrpcPayload {
  public:
@@ -103,7 +103,7 @@ class GrpcPayload {
   GrpcPayload& operator=(GrpcPayload&& other) noexcept;
   ~GrpcPayload();
 
-  // A message of these bytes, owned.
+  // A message of these bytes, which it owns.
   static GrpcPayload of(std::string bytes);
 
   // Appends bytes and owns them.
@@ -129,7 +129,7 @@ class GrpcPayload {
   std::size_t size_bytes() const { return size_bytes_; }
   std::size_t piece_count() const { return pieces_.size(); }
   std::span<const std::byte> piece(std::size_t index) const { return pieces_[index]; }
-  // All pieces as one string: for tests, and for what is small.
+  // All pieces as one string: for tests and small messages.
   std::string flat() const;
 
  private:

@@ -6,14 +6,14 @@
 //     });
 //     REVERIE_ASSIGN_OR_RETURN(std::vector<std::string> addresses, server.listen({"localhost:0"}));
 //
-// A call lives on its connection's I/O thread. The method is asked for a receiver of events when
-// the call's headers are here; answers are written from any thread, at any time until finish().
+// A call lives on its connection's I/O thread. When the headers have arrived, the method is asked
+// for a receiver of events; responses may be written from any thread, until finish().
 //
-// Slow readers: what is written waits in the call's own queue and is offered to the socket only as
-// far as the peer's window goes. A method that makes a message only while has_room(), and goes on
-// at on_room(), never holds more than a message beyond that; one that does not is ended at
-// `queued_bytes_max`. All calls of a connection share its room, and all connections the server's.
-// Slow methods: see GrpcCall::pause_reading.
+// Slow readers: written messages wait in the call's queue and go to the socket only as far as the
+// peer's window allows. A method that makes messages only while has_room(), and continues at
+// on_room(), never holds more than one message beyond that; the call of one that does not is ended
+// at `queued_bytes_max`. All calls of a connection share its room, and all connections share the
+// server's. Slow methods: see GrpcCall::pause_reading.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ namespace reverie {
 // What is known of a call before its first message. Constant.
 struct GrpcCallInfo {
   std::string path;  // "/pkg.Service/Method"
-  // The caller's own: without the pseudo-headers and gRPC's. Until the method has returned.
+  // The caller's metadata, without pseudo-headers and gRPC's. Valid until the method has returned.
   GrpcMetadata metadata;
   TimePoint deadline = TimePoint::max();
   std::string peer;            // "127.0.0.1:41234", "unix:/run/x.sock"
@@ -51,39 +51,39 @@ struct GrpcCallInfo {
 class GrpcServerCall : public GrpcCall {
  public:
   virtual const GrpcCallInfo& info() const = 0;
-  // Sends a message behind those written before.
+  // Sends a message after those written before.
   virtual void write(GrpcPayload message) = 0;
-  // Ends the call once what was written is sent. The first finish counts; nothing can be written
-  // after it, and no message is handed on.
+  // Ends the call once what was written is sent. Only the first finish() counts; nothing can be
+  // written after it, and no message is delivered.
   virtual void finish(const Status& status) = 0;
-  // Ends the call now, whatever it waits for, and tells the caller why: its on_end() is near, and
-  // gets `why`. Requires !why.ok().
+  // Ends the call now, whatever it waits for, and sends `why` to the caller: on_end(why) follows
+  // soon. Requires !why.ok().
   virtual void abort(const Status& why) = 0;
 
-  // Whether something should be drawn or made ready for the call, to be held for it until it can be
-  // written; if not, on_room() tells when. has_room() is for what is written next.
+  // Whether more should be drawn or prepared for the call, to be held until it can be written; if
+  // not, on_room() is called when it should. has_room() is about the next message.
   virtual bool has_room_to_draw() const = 0;
-  // What the method holds for this call besides what it has written: it counts for the connection.
+  // Counts bytes that the method holds for this call, besides those written, for the connection.
   virtual void hold(std::size_t bytes) = 0;
-  // Holds room for up to `count` things of `bytes_each` that are about to be drawn, and says for
-  // how many: at least one.
+  // Reserves room for up to `count` samples of `bytes_each` to be drawn, and returns for how many:
+  // at least one.
   virtual std::size_t hold_up_to(std::size_t count, std::size_t bytes_each) = 0;
   // Requires that they were held.
   virtual void let_go(std::size_t bytes) = 0;
 };
 
-// Where a call's events go. Each on the connection's I/O thread, one at a time; they should be
-// short, and may use the call. The transport holds the receiver until on_end() returned.
+// Receives a call's events, on the connection's I/O thread, one at a time; they should be short,
+// and may use the call. The transport holds the receiver until on_end() has returned.
 class GrpcServerEvents : public GrpcCallEvents {
  public:
-  // The number of the field, of type bytes or message, whose long contents on_message() is to get
-  // as parts of the message (GrpcMessage::take_parts); 0 for none. Asked once.
+  // The number of a field, of type bytes or message, whose long contents on_message() receives as
+  // parts of the message (GrpcMessage::take_parts); 0: no field. Called once.
   virtual std::uint32_t apart_field() const { return 0; }
-  // The caller sends no more. Not called for a call that ended before.
+  // The caller will send no more. Not called for a call that ended before.
   void on_half_close() override = 0;
-  // Exactly once, the last event. Ok: finish() was carried out, whatever status it sent. Else why
-  // the call ended before: CANCELLED (by the caller), DEADLINE_EXCEEDED, UNAVAILABLE (connection
-  // lost, or the server stops), RESOURCE_EXHAUSTED (a limit).
+  // Called exactly once, as the last event. Ok: finish() was carried out, whatever status it sent.
+  // Else the reason why the call ended before: CANCELLED (by the caller), DEADLINE_EXCEEDED,
+  // UNAVAILABLE (connection lost, or the server stops), RESOURCE_EXHAUSTED (a limit).
   void on_end(const Status& why) override = 0;
 };
 
@@ -101,19 +101,19 @@ struct GrpcServerOptions {
   GrpcLimits limits = {.connection_bytes_max = std::size_t{64} << 20};
   // Encrypts, and with client certificates authenticates.
   std::optional<TlsServerOptions> tls;
-  // Callers must send it as "authorization: Bearer <token>". Over TLS, Unix sockets and loopback
-  // alone: listening elsewhere without TLS is refused. Empty: none is asked for.
+  // Callers must send it as "authorization: Bearer <token>". Only over TLS, Unix sockets and
+  // loopback: listening elsewhere without TLS is refused. Empty: no token is required.
   std::string token;
-  // Lets any peer in that can reach an address which is not loopback.
+  // Accepts any peer, also at addresses other than loopback.
   bool is_insecure_allowed = false;
-  // A budget shared by all connections: what they hold beyond a megabyte each counts here too.
-  // Null: only each connection's own bound.
+  // A budget shared by all connections: what each holds beyond a megabyte counts here too. Null:
+  // only each connection's own bound.
   std::shared_ptr<ByteBudget> in_flight = nullptr;
   // Connections at a time; a further one is closed at once.
   std::size_t connection_count_max = 65536;
-  // How long a connection may take to say hello (TLS and HTTP/2 preface), from then on until its
-  // first call, and with no call under way. Then it gets a GOAWAY; when descriptors run out, the
-  // connection that has had no call for longest gets one.
+  // How long a connection may take for the TLS handshake and HTTP/2 preface, from then on until its
+  // first call, and without any call in progress. Then it gets a GOAWAY; when descriptors run out,
+  // the connection that has been without a call longest gets one.
   Duration hello_timeout = std::chrono::seconds(20);
   Duration first_call_timeout = std::chrono::seconds(20);
   Duration idle_timeout = std::chrono::minutes(10);
@@ -121,8 +121,8 @@ struct GrpcServerOptions {
 
 struct GrpcServerFigures {
   std::size_t connection_count = 0;
-  std::size_t call_count = 0;  // that are not over
-  std::size_t held_bytes = 0;  // for its connections, in both directions
+  std::size_t call_count = 0;  // calls that are not over
+  std::size_t held_bytes = 0;  // for all connections, in both directions
   std::uint64_t calls_begun = 0;
   std::uint64_t bytes_received = 0;
   std::uint64_t bytes_sent = 0;
@@ -133,7 +133,7 @@ struct GrpcServerFigures {
 class GrpcServer {
  public:
   GrpcServer(IoThreads& io_threads, GrpcServerOptions options);
-  // stop() without grace.
+  // Calls stop() without grace.
   ~GrpcServer();
   GrpcServer(const GrpcServer&) = delete;
   GrpcServer& operator=(const GrpcServer&) = delete;
@@ -141,32 +141,32 @@ class GrpcServer {
   void add_method(std::string path, GrpcMethod method);
   void add_unary(std::string path, GrpcUnaryMethod method);
 
-  // Another protocol at the same addresses. Before listen().
+  // Adds another protocol at the same addresses. Call it before listen().
   void add_protocol(DoorProtocol protocol);
 
   // Listens on all of `addresses`, or on none: "localhost:0", "[::1]:7000", "unix:/run/x.sock".
-  // Returns them with the ports that were chosen for 0. Refuses an address that others can reach
-  // without a secret, a token over cleartext, a malformed token, malformed TLS texts, and
-  // a port in use. See door/door.h.
+  // Returns them with the ports that were chosen for 0. Refuses an address that other machines can
+  // reach without a secret, a token over cleartext, a malformed token, malformed TLS texts, and a
+  // port in use. See door/door.h.
   Result<std::vector<std::string>> listen(const std::vector<std::string>& addresses);
 
-  // Whether listen() may succeed, as far as can be known without listening: all that it refuses,
-  // except a port that another program uses.
+  // Whether listen() may succeed, as far as can be known without listening: finds all its refusals
+  // except a port in use.
   Status check(const std::vector<std::string>& addresses);
 
   // Serves one connection that was accepted or made elsewhere: the other end of a pair, or one
-  // whose first bytes showed that it speaks HTTP/2; those are given as `received`.
+  // whose first bytes showed that it speaks HTTP/2; these bytes are given as `received`.
   void serve(std::unique_ptr<Connection> connection, std::string received = {});
 
-  // Says goodbye to every connection and takes no new ones; calls go on. Idempotent, waits for
-  // nothing.
+  // Sends GOAWAY on every connection and accepts no new ones; calls continue. Idempotent; does not
+  // wait.
   void begin_stop();
-  // begin_stop(), then waits up to `grace` for the calls to end, ends those left with UNAVAILABLE,
-  // closes the connections and returns when no event is running or to come. Idempotent.
+  // Calls begin_stop(), waits up to `grace` for the calls to end, ends the rest with UNAVAILABLE,
+  // closes the connections and returns when no event runs any more. Idempotent.
   void stop(Duration grace = Duration::zero());
 
-  // Any thread, I/O threads included: it waits for none. May include part of what happens
-  // meanwhile.
+  // Any thread, I/O threads included; does not wait. Not a consistent
+  // snapshot.
   GrpcServerFigures figures() const;
 
  private:

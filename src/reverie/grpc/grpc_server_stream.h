@@ -13,15 +13,15 @@ namespace reverie {
 
 class GrpcServerStream final : public GrpcServerCall, public GrpcStream {
  public:
-  // What a server does with a call whose headers are good: the receiver of its events, or null with
-  // the call finished or a status to refuse it with.
+  // Called for a call with valid headers: gives the receiver of its events, or null if it finished
+  // the call, or a status to refuse it with.
   using Begin = std::function<Result<std::shared_ptr<GrpcCallEvents>>(
       const std::shared_ptr<GrpcServerStream>&)>;
   struct Shared {
     GrpcLimits limits;
     std::string token;
     Begin begin;
-    std::function<void()> on_over;  // once a call, when it is out of the way
+    std::function<void()> on_over;  // called once per call, when it is over
   };
 
   // `shared` outlives the stream's session.
@@ -54,8 +54,8 @@ class GrpcServerStream final : public GrpcServerCall, public GrpcStream {
   void on_closed(std::uint32_t error_code) override;
   void on_lost(const Status& why) override;
 
-  // Long contents of this field come as parts of their messages; 0: no field. Set before the first
-  // message.
+  // Long contents of this field become parts of their messages; 0: no field. Set it before the
+  // first message.
   void set_apart(std::uint32_t field_number) { in_->set_apart(field_number); }
   // abort(), on the I/O thread.
   void abort_here(const Status& why);
@@ -81,13 +81,13 @@ class GrpcServerStream final : public GrpcServerCall, public GrpcStream {
     std::string timeout;
     std::string encoding;
     std::string authorization;
-    std::string bad_name;  // of metadata whose value is not what it says
+    std::string bad_name;  // of metadata with a malformed value
   };
   std::unique_ptr<Headers> headers_ = std::make_unique<Headers>();
   std::size_t metadata_bytes_ = 0;
   bool has_begun_ = false;
   bool has_sent_headers_ = false;
-  bool is_finished_ = false;  // nothing is written behind what is queued
+  bool is_finished_ = false;  // nothing is written after what is queued
   Status final_;              // to be sent in the trailers
 };
 

@@ -4,9 +4,9 @@
 //     socket --> the message, once it is known which, and that much of it comes
 //     GrpcStream --> nghttp2 (frames, windows) --> OutBatch --> socket
 //
-// nghttp2 frames, compresses headers and counts windows; it neither reads nor writes, and copies no
-// payload. A batch is filled when the one before it is written, so that a peer which does not
-// read holds no more than a batch; everything else waits in the calls' queues.
+// nghttp2 frames, compresses headers and counts windows; it does no I/O, and copies no payload. A
+// batch is filled when the one before it is written, so a peer that does not read occupies only one
+// batch; everything else waits in the calls' queues.
 #pragma once
 
 #include <array>
@@ -44,11 +44,11 @@ class GrpcSession : public ConnectionEvents, public std::enable_shared_from_this
               std::shared_ptr<ByteBudget> of_all = nullptr);
   ~GrpcSession() override;
 
-  // Says hello. `received` was read from the connection before.
+  // Starts the HTTP/2 connection. `received` was read from it before.
   void start(std::string_view received);
   // Ends the connection now: its calls with `why`, after one attempt to send what is ready.
   void close(const Status& why);
-  // Announces the end; then, when the peer has seen that, takes no further call.
+  // Announces the end with GOAWAY; once the peer has seen it, accepts no further call.
   void say_goodbye();
   bool is_open() const { return connection_ != nullptr; }
   // Sends what can be sent.
@@ -60,28 +60,28 @@ class GrpcSession : public ConnectionEvents, public std::enable_shared_from_this
   const Ref<MessagePool>& pool() const { return pool_; }
   const std::shared_ptr<ConnectionBudget>& budget() const { return budget_; }
   OutBatch& batch() { return batch_; }
-  // Begins a request, whose body the stream gives. An error when no more can begin here.
+  // Begins a request, whose body comes from the stream. An error if no more can begin here.
   Status submit_request(const GrpcHeaders& headers, std::shared_ptr<GrpcStream> stream);
-  // Begins a response: with a body that the stream gives, or with headers alone.
+  // Begins a response: with a body from the stream, or with headers only.
   void submit_response(const GrpcHeaders& headers, GrpcStream& stream, bool has_body);
   void submit_trailers(const GrpcHeaders& headers, GrpcStream& stream);
   void submit_reset(GrpcStream& stream, std::uint32_t error_code);
-  // Whether the peer lets the stream send now.
+  // Whether the peer's window lets the stream send now.
   bool is_window_open(const GrpcStream& stream) const;
-  // The most that the peer takes as a call's headers.
+  // The peer's limit on a call's headers.
   std::size_t header_bytes_max() const;
   void forget(const GrpcStream& stream);
   void note_room(std::shared_ptr<GrpcStream> stream) { has_room_.push_back(std::move(stream)); }
-  // The stream is told when the connection may hold more.
+  // Notifies the stream when the connection may hold more.
   void await_room(std::shared_ptr<GrpcStream> stream, bool is_to_draw);
 
-  // What comes in. While the connection holds too much, one message passes at a time; the peers of
-  // others may send what they were allowed before, and no more.
+  // Checks received data. While the connection holds too much, one message at a time may proceed;
+  // other calls may receive what their windows allowed before, and no more.
   Status check_received(const GrpcStream& stream);
   bool lets_come(const GrpcStream& stream) const;
   void note_denied(const GrpcStream& stream);
   void note_message_end(const GrpcStream& stream);
-  // A long message comes faster through a larger window; a few calls have one.
+  // Gives a stream with long messages a larger window, which is faster; only a few calls get one.
   void widen(const GrpcStream& stream);
   std::size_t stream_count() const { return streams_.size(); }
   std::vector<std::shared_ptr<GrpcStream>> streams() const;
@@ -90,16 +90,16 @@ class GrpcSession : public ConnectionEvents, public std::enable_shared_from_this
   std::uint64_t sent_bytes() const { return batch_.sent_bytes(); }
 
  protected:
-  // A call of the peer's begins; null refuses it. Servers only.
+  // A call of the peer begins; null refuses it. Servers only.
   virtual std::shared_ptr<GrpcStream> on_call() { return nullptr; }
-  // The peer has said hello.
+  // The peer's preface has arrived.
   virtual void on_ready() {}
-  // A call of the peer has begun: its headers are here. And the last call has ended. Servers only.
+  // A call has begun: its headers have arrived. on_idle(): the last has ended. Servers only.
   virtual void on_call_begun() {}
   virtual void on_idle() {}
-  // The peer takes no further calls.
+  // The peer accepts no further calls.
   virtual void on_goaway() {}
-  // Once, when the connection is closed and every stream has been told.
+  // Called once, when the connection is closed and every stream has been notified.
   virtual void on_close(const Status& why) = 0;
 
   std::shared_ptr<GrpcHub> hub_;
@@ -115,18 +115,18 @@ class GrpcSession : public ConnectionEvents, public std::enable_shared_from_this
 
   void on_readable() override;
   void on_writable() override;
-  // Where to read to: the loop's scratch, or a message of which much is still to come and then the
+  // Where to read to: the loop's scratch, or an incomplete long message and then the
   // scratch.
   struct ReadPlaces {
     std::span<std::byte> message;
     std::span<std::byte> scratch;
   };
   ReadPlaces places_to_read();
-  // Gives nghttp2 the first bytes of what was read to there; as receive().
+  // Gives nghttp2 the first `size_bytes` of what was read there; as receive().
   bool receive(const ReadPlaces& places, std::size_t size_bytes);
   // Gives nghttp2 what was read; false when the connection cannot be used any more.
   bool receive(std::span<const std::byte> bytes);
-  // False without memory.
+  // False if there is no memory.
   bool fill();
   void note_reset();
   void tell_room();
@@ -140,24 +140,24 @@ class GrpcSession : public ConnectionEvents, public std::enable_shared_from_this
   const std::shared_ptr<ConnectionBudget> budget_;
   std::unordered_map<std::int32_t, std::shared_ptr<GrpcStream>> streams_;
   std::vector<std::shared_ptr<GrpcStream>> has_room_;
-  // Calls that wait for room of the connection's: to send what they have, or to draw.
+  // Calls that wait for room in the connection: to send what they have, or to draw.
   FifoQueue<std::shared_ptr<GrpcStream>> waits_to_send_;
   FifoQueue<std::shared_ptr<GrpcStream>> waits_to_draw_;
-  std::int32_t passing_ = 0;           // whose message comes in beyond the bound
-  FifoQueue<std::int32_t> denied_;     // whose messages must wait for that
-  std::vector<std::int32_t> widened_;  // that have the larger window
+  std::int32_t passing_ = 0;           // stream whose message may exceed the bound
+  FifoQueue<std::int32_t> denied_;     // streams whose messages must wait for that
+  std::vector<std::int32_t> widened_;  // streams with the larger window
   OutBatch batch_;
   // The DATA frame that is being received, while its stream takes it.
   std::int32_t data_stream_ = 0;
   std::size_t data_bytes_ = 0;
   std::size_t data_left_ = 0;
   bool was_read_in_place_ = false;
-  bool is_blocked_ = false;  // the socket takes no more
+  bool is_blocked_ = false;  // the socket accepts no more
   bool is_ready_ = false;
   bool is_touched_ = false;  // waits in the hub to be flushed
   bool is_goodbye_said_ = false;
   StatCounter received_bytes_;
-  // Resets are counted over short spans of time.
+  // Resets are counted over short periods.
   std::uint32_t reset_count_ = 0;
   TimePoint reset_span_end_;
   bool is_slowed_ = false;

@@ -4,8 +4,8 @@
 //     any thread   write() ... --> GrpcHub --> carry_out()
 //     I/O thread   nghttp2 --> GrpcSession --> on_data() ... --> events
 //
-// A received message is handed on at once, unless reading is paused: then it is kept, and the
-// peer's window of this stream is not opened again, so that it can send that much and no more.
+// A received message is delivered at once, unless reading is paused: then it is kept, and the
+// peer's window of this stream is not reopened, so that the peer can send that much and no more.
 #pragma once
 
 #include <atomic>
@@ -29,12 +29,12 @@ class GrpcSession;
 
 class GrpcStream : public std::enable_shared_from_this<GrpcStream> {
  public:
-  // `is_counted`: the call and what is written to it count for the connection. Then it is attached
-  // before it is written to.
+  // `is_counted`: the call and what is written to it count for the connection. Such a call must be
+  // attached before it is written to.
   GrpcStream(std::shared_ptr<GrpcHub> hub, const GrpcLimits& limits, bool is_counted);
   virtual ~GrpcStream() = default;
 
-  // From any thread: what the calls' interfaces promise.
+  // From any thread, as the calls' interfaces promise.
   void send_message(GrpcPayload payload);
   void request(GrpcRequest::Kind kind, Status status = {});
   void pause();
@@ -44,7 +44,7 @@ class GrpcStream : public std::enable_shared_from_this<GrpcStream> {
   bool ask_for_room(bool is_to_draw);
   bool has_ended() const { return is_over_.load(std::memory_order_acquire); }
 
-  // All that follows: on the I/O thread.
+  // Everything below: I/O thread only.
 
   virtual void carry_out(GrpcRequest& request);
 
@@ -52,64 +52,64 @@ class GrpcStream : public std::enable_shared_from_this<GrpcStream> {
   virtual void on_header(std::string_view name, std::string_view value) = 0;
   virtual void on_headers_done() = 0;
   void on_data(std::span<const std::byte> bytes);
-  // Where the next bytes of its data would be copied to: MessageReader::room.
+  // Where the next bytes of its data belong: MessageReader::room.
   std::span<std::byte> room();
-  // The peer sends no more.
+  // The peer will send no more.
   virtual void on_peer_end() = 0;
   // The stream is closed; `error_code` is HTTP/2's.
   virtual void on_closed(std::uint32_t error_code) = 0;
-  // How much of `length` can be sent now, and what else nghttp2 should know (its data flags).
+  // How much of `length` can be sent now; sets nghttp2's data flags.
   std::size_t on_send(std::size_t length, std::uint32_t* flags);
   void take_sent(std::size_t length, OutBatch& batch);
 
-  // The connection is gone, and with it the stream.
+  // The connection is lost, and the stream with it.
   virtual void on_lost(const Status& why) = 0;
   void tell_room();
-  // The connection has room for this stream, which waits for it, or may have.
+  // The connection has, or may have, room for this stream, which waits for it.
   void tell_connection_room();
 
-  // Room in what the connection may hold: more may come in of the message that has begun.
+  // The connection may hold more: more of the current message may be received.
   void credit();
-  // How much of the message that is being received is still to come.
+  // How many bytes of the message that is being received are missing.
   std::size_t left_bytes() const { return in_ ? in_->left_bytes() : 0; }
-  // Since it began.
+  // Bytes received since the stream began.
   std::size_t received_bytes() const { return received_bytes_; }
   std::size_t here_bytes() const { return in_ ? in_->here_bytes() : 0; }
 
   void attach(GrpcSession& session, std::int32_t id);
   std::int32_t id() const { return id_; }
-  // Whether there is a call that waits for its end.
+  // Whether the call has not ended yet.
   bool is_live() const { return events_ != nullptr; }
 
  protected:
-  // What nothing more is to be sent after: true lets the stream end, after trailers if there are.
+  // Whether nothing is sent after what is queued: true lets the stream end, after any trailers.
   virtual bool is_last_queued() const = 0;
-  // All is sent that was written before the end; adds flags for nghttp2.
+  // Everything written before the end was sent; adds flags for nghttp2.
   virtual void on_all_sent(std::uint32_t* flags) = 0;
-  // A message of the peer breaks a rule or a bound.
+  // A message of the peer violates a rule or a bound.
   virtual void on_bad_message(const Status& why) = 0;
-  // The first message is there to be sent.
+  // The first message was written.
   virtual void on_first_write() = 0;
-  // The call ended at `why`, which the peer is to be told.
+  // The call has ended with `why`, which must be sent to the peer.
   virtual void on_overflow(const Status& why) = 0;
 
-  // Tells the receiver of events that the call has ended. Idempotent.
+  // Notifies the receiver of events that the call has ended. Idempotent.
   void end(const Status& status);
-  // The same, behind the messages that are still to be handed on.
+  // The same, after the messages that are still to be delivered.
   void end_after_messages(const Status& status);
-  // Hands on what is here, as far as reading is not paused.
+  // Delivers the messages that are here, unless reading is paused.
   void deliver();
   void note_half_close();
   void drop_received();
   void set_deadline(TimePoint deadline);
   virtual void on_deadline() = 0;
-  // Once, behind the last event.
+  // Called once, after the last event.
   virtual void on_ended() {}
   bool is_attached() const { return session_ != nullptr; }
-  // There is more to send: nghttp2 asks again.
+  // There is more to send: makes nghttp2 ask again.
   void wake_sender();
   void detach();
-  // What a call takes besides its messages, about.
+  // Approximate memory of a call besides its messages.
   static constexpr std::size_t kCallBytes = 2048;
 
   // Drops what waits to be sent.
@@ -128,7 +128,7 @@ class GrpcStream : public std::enable_shared_from_this<GrpcStream> {
   bool ignores_data_ = false;
 
  private:
-  // What a message that waits to be sent takes besides its bytes.
+  // Memory of a message that waits to be sent, besides its bytes.
   static constexpr std::size_t kMessageOverheadBytes = 192;
 
   void deny_or_credit(std::size_t bytes);
@@ -139,10 +139,10 @@ class GrpcStream : public std::enable_shared_from_this<GrpcStream> {
   const bool is_counted_;
   FifoQueue<Ref<GrpcMessage>> received_;
   std::size_t received_bytes_ = 0;
-  // Bytes not yet returned to the peer's window, as reading is paused or the connection holds too
-  // much.
+  // Bytes not yet returned to the peer's window because reading is paused or the connection holds
+  // too much.
   std::size_t uncredited_bytes_ = 0;
-  bool has_half_close_ = false;  // to be told behind the messages
+  bool has_half_close_ = false;  // to be reported after the messages
   std::optional<Status> end_;    // likewise
   std::unique_ptr<LoopTimer> deadline_;
 

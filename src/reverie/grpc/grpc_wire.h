@@ -1,7 +1,7 @@
 // The text that gRPC writes into HTTP/2 headers: statuses, timeouts, binary metadata.
 //
-// Source: the gRPC project's description of gRPC over HTTP/2. Pure functions; what comes from a
-// peer is refused or mended, never trusted.
+// Source: the gRPC project's description of gRPC over HTTP/2. Pure functions; input from a peer is
+// refused or repaired, never trusted.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +14,15 @@
 
 namespace reverie {
 
-// A status' text as a header value: bytes outside ' ' to '~', and '%', become %XX. What would be
+// A status message as a header value: bytes outside ' ' to '~', and '%', become %XX. A result
 // longer than `size_bytes_max` is cut, at a whole character.
 std::string percent_encode(std::string_view text, std::size_t size_bytes_max);
 // The reverse. Malformed escapes stay as they are.
 std::string percent_decode(std::string_view text);
 
-// A status from a peer's grpc-status and grpc-message. A number that is not one of ours (UNKNOWN,
-// ABORTED, beyond 16) becomes INTERNAL, with its name before the text; UNKNOWN "Stream removed",
-// which gRPC gives for a lost connection, UNAVAILABLE.
+// A status from a peer's grpc-status and grpc-message. A code that we do not have (UNKNOWN,
+// ABORTED, above 16) becomes INTERNAL, with its name before the text; UNKNOWN "Stream removed",
+// which gRPC reports for a lost connection, becomes UNAVAILABLE.
 Status status_from_wire(std::string_view number, std::string_view message);
 
 // "250m" and the like: at most 8 digits and a unit of HMSmun. None if it is malformed.
@@ -30,7 +30,7 @@ std::optional<Duration> parse_timeout(std::string_view text);
 // Rounded up to 8 digits of the finest unit that can hold it; at least "1n".
 std::string format_timeout(Duration timeout);
 
-// Base64 as "-bin" metadata has it: padding may be missing. None if it is malformed.
+// Base64 as in "-bin" metadata: padding may be missing. None if it is malformed.
 std::optional<std::string> base64_decode(std::string_view text);
 // Without padding.
 std::string base64_encode(std::string_view bytes);

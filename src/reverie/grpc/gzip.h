@@ -1,4 +1,4 @@
-// Inflating what a peer compressed with gzip, within a bound.
+// Decompresses gzip data from a peer, within a bound.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,12 @@
 
 namespace reverie {
 
-// How long the message is that a gzip stream holds, by its end: RESOURCE_EXHAUSTED above
-// `size_bytes_max`, INTERNAL for what is not a gzip stream or cannot hold so much.
+// The size of the message in a gzip stream, by its trailer: RESOURCE_EXHAUSTED above
+// `size_bytes_max`, INTERNAL if it is not a gzip stream or cannot contain so much.
 Result<std::size_t> inflated_bytes(std::span<const std::byte> compressed,
                                    std::size_t size_bytes_max);
 
-// The message of `size_bytes` behind one gzip stream; INTERNAL if it holds anything else.
+// The message of `size_bytes` in one gzip stream; INTERNAL if the stream contains anything else.
 Result<Ref<GrpcMessage>> gunzip(std::span<const std::byte> compressed, std::size_t size_bytes,
                                 const Ref<MessagePool>& pool);
 

@@ -1,5 +1,5 @@
-// What one call has to send: messages behind their prefixes, taken piece by piece as far as the
-// peer's window lets them.
+// SendQueue: the messages of one call, with their prefixes, sent as far as the peer's window
+// allows.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ class SendQueue {
 
   // Requires payload.size_bytes() < 2^32.
   void push(GrpcPayload payload);
-  // With the prefixes.
+  // Prefixes included.
   std::size_t size_bytes() const { return size_bytes_; }
   std::size_t message_count() const { return entries_.size(); }
   // Moves the first `count` bytes into the batch. Requires count <= size_bytes().
@@ -28,11 +28,11 @@ class SendQueue {
  private:
   struct Entry {
     GrpcPayload payload;
-    bool is_borrowed = false;  // some of it lies in a batch
+    bool is_borrowed = false;  // a batch borrows part of it
   };
   FifoQueue<Entry> entries_;
   std::size_t size_bytes_ = 0;
-  // How far the first message was taken.
+  // How much of the first message was taken.
   std::size_t prefix_taken_ = 0;
   std::size_t piece_ = 0;
   std::size_t offset_ = 0;

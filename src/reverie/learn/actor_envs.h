@@ -1,7 +1,7 @@
-// ActorEnvs: the environments that one actor steps together, wherever they come from.
+// ActorEnvs: the environments that one actor steps together, of any origin.
 //
-// Rows as a NativePool gives them: an environment whose episode ended is reset at once, and its
-// last observation is kept apart from the first of the next episode.
+// Rows are as in a NativePool: an environment whose episode ended is reset at once, and its last
+// observation is kept apart from the first one of the next episode.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace reverie {
 
-// What a step gives, [count] or [count, obs_width]; valid until the next call.
+// The results of a step, [count] or [count, obs_width]; valid until the next call.
 struct EnvRows {
   const float* obs = nullptr;
   const float* final_obs = nullptr;  // of rows whose episode ended
@@ -32,18 +32,18 @@ class ActorEnvs {
  public:
   virtual ~ActorEnvs() = default;
   virtual const AgentSpec& spec() const = 0;
-  // For messages.
+  // A name for messages.
   virtual const std::string& id() const = 0;
   virtual std::size_t count() const = 0;
-  // Starts every environment anew.
+  // Resets every environment.
   virtual Status reset() = 0;
-  // `actions` as the policy gives them, a row for each environment.
+  // `actions` as the policy returns them, one row per environment.
   virtual Status step(std::span<const std::byte> actions) = 0;
   virtual const EnvRows& rows() const = 0;
 
-  // Each environment as its episode's seed and the actions since: what resume() begins again and
-  // plays once more, in place of reset(). The rows' observations are then what they were. DATA_LOSS
-  // for anything else; FAILED_PRECONDITION for an environment that does not repeat itself.
+  // Each environment's state as its episode's seed and actions so far: instead of reset(), resume()
+  // begins that episode and replays it, after which the observations are the same. DATA_LOSS for
+  // malformed bytes; FAILED_PRECONDITION for an environment that is not reproducible.
   virtual Result<std::vector<std::byte>> state() {
     return unimplemented("{} cannot be saved", id());
   }
@@ -53,7 +53,7 @@ class ActorEnvs {
   }
 };
 
-// Makes `count` environments that draw from `seed` on. Any thread.
+// Makes `count` environments, seeded from `seed` on. Any thread.
 using EnvMaker =
     std::function<Result<std::unique_ptr<ActorEnvs>>(std::size_t count, std::uint64_t seed)>;
 

@@ -2,7 +2,7 @@
 //
 //     obs --> policy (weights handed in) --> actions --> environments --> sink
 //
-// It has no thread and waits for nothing: the caller of step() has both.
+// It has no thread and never waits: that is up to the caller of step().
 #pragma once
 
 #include <cstddef>
@@ -29,12 +29,12 @@ class ActorLoop {
 
   std::size_t env_count() const { return envs_->count(); }
 
-  // One step of each environment, as after `step_number` steps of all actors. The first call resets
-  // them. INVALID_ARGUMENT for an observation or reward that is not finite; else what the
-  // environments or the sink say.
+  // One step of each environment, after `step_number` steps of all actors. The first call resets
+  // them. INVALID_ARGUMENT for an observation or reward that is not finite; else the error of the
+  // environments or the sink.
   Status step(const nn::Parameters& weights, std::uint64_t step_number);
 
-  // All of it but the buffer, between two steps. What the environments say, or DATA_LOSS.
+  // Saves everything except the buffer, between two steps. Errors: the environments', or DATA_LOSS.
   Status save(ByteWriter& out) const;
   Status load(ByteReader& in);
 
@@ -49,11 +49,11 @@ class ActorLoop {
   Random random_;
   bool is_begun_ = false;
   std::vector<float> obs_;       // before the step
-  std::vector<float> next_obs_;  // after it, the last one where an episode ended
+  std::vector<float> next_obs_;  // after it; the final one if an episode ended
   std::vector<std::byte> actions_;
   Shape obs_shape_;
   Shape action_shape_;
-  std::vector<double> returns_;  // of the episodes under way
+  std::vector<double> returns_;  // of the current episodes
   std::vector<std::uint64_t> lengths_;
 };
 

@@ -1,4 +1,4 @@
-// What a training says to its actors in other processes. What they say to it is in step_report.h.
+// Messages from a training to its actors in other processes; for the reverse see step_report.h.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,17 @@
 
 namespace reverie {
 
-// The function of the learner's peer that takes a StepReport, and answers once the actor may go on.
+// The function of the learner's peer that takes a StepReport; it answers once the actor may go on.
 inline constexpr std::string_view kActorReportFunction = "reverie.train.report";
 
 struct ActorOrder {
   std::uint64_t steps = 0;   // of all actors
   std::uint64_t policy = 0;  // the newest version
-  bool is_over = false;      // the training is; there is nothing more to do
+  bool is_over = false;      // the training is over: nothing is left to do
 };
 
 Payload encode(const ActorOrder& order);
-// DATA_LOSS for anything else.
+// DATA_LOSS for a malformed message.
 Result<ActorOrder> decode_actor_order(const Payload& payload);
 
 }  // namespace reverie

@@ -1,12 +1,12 @@
-// What an algorithm is made of, so that one loop serves all of them.
+// The parts of an algorithm: one loop serves all algorithms.
 //
 //     Policy    one actor's thread     observations -> actions
 //     Learner   one learner's thread   a batch -> gradients and TD errors
 //     Agent     the parameter server   a gradient -> new weights; targets and optimisers
-//                                      Policy and Learner are handed the weights that they use.
+//                                      Policy and Learner get the weights that they use.
 //
-// Neither a policy nor a learner changes weights: so actors read while learners compute, several
-// learners' gradients can be added, and the holder of the Agent decides when a step is taken.
+// Neither a policy nor a learner changes weights: so actors read while learners compute, gradients
+// of several learners can be added, and the holder of the Agent decides when to take a step.
 #pragma once
 
 #include <cstddef>
@@ -37,8 +37,8 @@ class Policy {
  public:
   virtual ~Policy() = default;
 
-  // An action for each row of `obs`, as the environment takes them: int64, or float32 of
-  // [rows, action_width]. Explores as after `step` environment steps.
+  // One action per row of `obs`, in the environment's form: int64, or float32 of [rows,
+  // action_width]. Explores as scheduled after `step` environment steps.
   virtual void act(const nn::Parameters& weights, nn::ConstMatrix obs, std::uint64_t step,
                    Random& random, std::span<std::byte> actions) = 0;
   // The same without exploration.
@@ -46,20 +46,20 @@ class Policy {
                             std::span<std::byte> actions) = 0;
 };
 
-// What one batch says about the weights.
+// The gradients of one batch.
 struct Gradients {
-  std::vector<nn::Parameters> networks;  // one for each network that is learned
-  // Whether networks[i] has one this time: some policies learn less often than their critics.
+  std::vector<nn::Parameters> networks;  // one per learned network
+  // Whether networks[i] has a gradient: some policies learn less often than their critics.
   std::vector<std::uint8_t> is_present;
   std::vector<float> td_errors;  // [B], absolute
-  double loss = 0;               // mean over the batch, weighed
+  double loss = 0;               // weighted mean over the batch
 };
 
 // Not thread-safe; one for each thread, with memory of its own.
 class Learner {
  public:
   virtual ~Learner() = default;
-  // Overwrites `out`, which Agent::make_gradients() made. Allocates nothing after the first.
+  // Overwrites `out`, which Agent::make_gradients() made. Allocates nothing after the first call.
   virtual void learn(const WeightsView& weights, const TransitionBatch& batch, Random& random,
                      Gradients& out) = 0;
 };
@@ -73,21 +73,21 @@ class Agent {
   // The shape of the policy's network, networks()[0].
   virtual const nn::Mlp& policy_network() const = 0;
 
-  // For batches of up to that many rows. Any thread.
+  // For batches of up to `row_count_max` rows. Any thread.
   virtual std::unique_ptr<Policy> make_policy(std::size_t row_count_max) const = 0;
   virtual std::unique_ptr<Learner> make_learner(std::size_t batch_size) const = 0;
   virtual Gradients make_gradients(std::size_t batch_size) const = 0;
 
-  // Weights and targets as they stand; valid until the next step().
+  // The current weights and targets; valid until the next step().
   virtual WeightsView weights() const = 0;
 
-  // One step of the optimisers, and of the targets behind them. `progress` is the share of the
-  // training that is over, for schedules; `step_scale` multiplies the step, 1 as a rule.
-  // INVALID_ARGUMENT when a gradient has a NaN or infinity, naming the layer: nothing is changed.
+  // One step of the optimisers, and of the target networks. `progress` is the share of the training
+  // that is over, for schedules; `step_scale` multiplies the step and is usually 1.
+  // INVALID_ARGUMENT, naming the layer, and no change, if a gradient has a NaN or infinity.
   virtual Status step(Gradients& gradients, double progress, double step_scale) = 0;
 
-  // All that step() changes, and back, for one that was made with the same settings. DATA_LOSS for
-  // what is none of it. UNIMPLEMENTED where an agent cannot be saved.
+  // Saves and loads everything that step() changes, for an agent made with the same settings.
+  // DATA_LOSS for malformed bytes. UNIMPLEMENTED if an agent cannot be saved.
   virtual Status save(ByteWriter& out) const {
     (void)out;
     return unimplemented("this agent cannot be saved");

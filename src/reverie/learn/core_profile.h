@@ -2,7 +2,7 @@
 //
 // Measured with the actors and learners of a training themselves: its environment, networks,
 // optimiser, replay and batch size, each side alone on 1, 2, 3, 4, 6, 8, 12, ... cores; between
-// those the curve is a straight line.
+// these the curve is interpolated linearly.
 //
 // Source: "Parallel Actors and Learners", section V.
 #pragma once
@@ -24,13 +24,13 @@ struct CoreProfileOptions {
 };
 
 struct CoreProfile {
-  std::vector<double> actor_curve;    // [x - 1]: environment steps a second on x cores
-  std::vector<double> learner_curve;  // [x - 1]: batches a second on x cores
+  std::vector<double> actor_curve;    // [x - 1]: environment steps per second on x cores
+  std::vector<double> learner_curve;  // [x - 1]: batches per second on x cores
 };
 
-// Takes about 2 measure_s a point and trains `agent` meanwhile, which is to be thrown away.
-// Requires settings with a seed and a store with the table of training_table(), which is filled.
-// INVALID_ARGUMENT for a count or time out of range; else what the environments or gradients say.
+// Takes about 2 measure_s per point and trains `agent`, which must not be used afterwards. Requires
+// settings with a seed and a store with the table of training_table(), which it fills.
+// INVALID_ARGUMENT for a count or time out of range; else the environments' or gradients' error.
 Result<CoreProfile> profile_cores(TrainSettings settings, Agent& agent, const EnvMaker& make_envs,
                                   const std::shared_ptr<ReplayService>& service,
                                   const CoreProfileOptions& options);

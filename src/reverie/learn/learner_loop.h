@@ -1,9 +1,9 @@
 // LearnerLoop: one learner's batches, from the draw to the new priorities.
 //
-//     replay --> batch --> Learner (weights handed in) --> gradients --> who steps the weights
+//     replay --> batch --> Learner (weights handed in) --> gradients --> holder of the weights
 //       ^------------------ |TD error| + epsilon -----------'
 //
-// It has no thread and waits for nothing but the first item.
+// It has no thread, and waits only for the first item.
 #pragma once
 
 #include <cstdint>
@@ -27,12 +27,12 @@ class LearnerLoop {
 
   // Draws a batch; `progress` is the share of the training that is over, for beta.
   Status sample(double progress);
-  // Its gradients at `weights`.
+  // The gradients of that batch at `weights`.
   Gradients& learn(const WeightsView& weights);
-  // The TD errors become the priorities of the batch. Nothing to do where draws are uniform.
+  // Sets the priorities of the batch to the TD errors. Does nothing if draws are uniform.
   Status update_priorities();
 
-  // Between two batches.
+  // Called between two batches.
   void save(ByteWriter& out) const;
   Status load(ByteReader& in);
 

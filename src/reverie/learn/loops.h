@@ -1,5 +1,5 @@
-// The actors and learners of a training, put together: environments, policies, streams into one
-// replay table, and what draws from it.
+// The actors and learners of a training: environments, policies, streams into one replay table, and
+// the learners that draw from it.
 #pragma once
 
 #include <cstdint>
@@ -35,16 +35,16 @@ struct Loops {
   std::vector<std::unique_ptr<ActorLoop>> actors;
   std::vector<std::unique_ptr<LearnerLoop>> learners;
 
-  // Ways into the table: each actor's, then those for actors elsewhere.
+  // Replay buffers of the table: each actor's, then those for actors in other processes.
   std::vector<std::shared_ptr<ReplayBuffer>> replays;
   std::size_t outside_begin() const { return actors.size(); }
   std::vector<ReplayBuffer*> buffers() const;
 };
 
-// max(1, actors) actors and as many learners as the settings say, on a store with the table of
-// training_table(), and `outside_count` further ways into it. The settings, which have a seed, the
-// agent and the log outlive them. INVALID_ARGUMENT for environments that the agent cannot act in;
-// else what these say.
+// Makes max(1, actors) actors and the learners of the settings, on a store with the table of
+// training_table(), and `outside_count` further buffers. The settings, which have a seed, the agent
+// and the log outlive them. INVALID_ARGUMENT for environments that the agent cannot act in; else
+// the environments' error.
 Result<Loops> open_loops(const TrainSettings& settings, const Agent& agent,
                          const EnvMaker& make_envs, const std::shared_ptr<ReplayService>& service,
                          ReturnLog& log, std::size_t outside_count = 0);

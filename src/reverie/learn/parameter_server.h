@@ -6,8 +6,8 @@
 //     asynchronous    learner 0 --g-- step --> v+1            a step for each gradient, on weights
 //                     learner 1 --------g-- step --> v+2      that may have moved: its staleness
 //
-// Actors read the policy by versions that are never torn, without a lock; so do asynchronous
-// learners. Synchronous ones read the agent itself, which does not change while they compute.
+// Actors read the policy as whole versions, without a lock; so do asynchronous learners.
+// Synchronous ones read the agent itself, which does not change while they compute.
 //
 // Sources: Li et al. 2014; "Parallel Actors and Learners" IV-C, which leaves the aggregation open.
 #pragma once
@@ -28,31 +28,31 @@ namespace reverie {
 
 struct ParameterServerOptions {
   std::size_t learner_count = 1;
-  // Threads that read the policy besides, numbered from 0.
+  // Other threads that read the policy, numbered from 0.
   std::size_t reader_count = 1;
   bool asynchronous = false;
   std::uint64_t staleness_max = 8;
   bool shrink_stale_steps = false;
-  // Steps between two publications; 1 where asynchronous.
+  // Steps between two publications; 1 if asynchronous.
   std::uint64_t publish_interval = 1;
 };
 
 class ParameterServer {
  public:
   struct Counts {
-    std::uint64_t steps = 0;    // of the agent, taken here
+    std::uint64_t steps = 0;    // of the agent
     std::uint64_t dropped = 0;  // gradients that were too stale
     double staleness_mean = 0;  // of the gradients that were used
     std::uint64_t staleness_max = 0;
   };
 
-  // `agent` outlives it, and is used by nothing else until the learners have ended.
+  // `agent` outlives it, and nothing else may use it until the learners have ended.
   ParameterServer(Agent& agent, const ParameterServerOptions& options);
 
-  // What the learner computes its next gradient at; valid until its submit().
+  // The weights for the learner's next gradient; valid until its submit().
   WeightsView weights(std::size_t learner);
   // Takes the gradient of a batch, which was computed at `version`. Synchronous: waits for the
-  // other learners. False when it was too stale and dropped. CANCELLED after stop(); else the error
+  // other learners. False if it was too stale and dropped. CANCELLED after stop(); else the error
   // of Agent::step(), for every learner of the round.
   Result<bool> submit(std::size_t learner, Gradients& gradients, std::uint64_t version,
                       double progress);
@@ -62,10 +62,10 @@ class ParameterServer {
     return published_.acquire_policy(reader);
   }
   Counts counts() const;
-  // The counts, for checkpoints; while no learner is at work.
+  // Saves the counts, for checkpoints. Requires that no learner is running.
   void save(ByteWriter& out) const;
   Status load(ByteReader& in);
-  // Ends submit() on every thread, now and to come.
+  // Ends all current and future submit() calls.
   void stop();
 
  private:
@@ -82,7 +82,7 @@ class ParameterServer {
   PublishedNetworks published_;
   mutable Mutex mutex_;
   CondVar changed_;
-  std::vector<Gradients*> round_ REVERIE_GUARDED_BY(mutex_);  // of each learner, null before
+  std::vector<Gradients*> round_ REVERIE_GUARDED_BY(mutex_);  // by learner, null before submit()
   std::size_t submitted_ REVERIE_GUARDED_BY(mutex_) = 0;
   std::uint64_t round_number_ REVERIE_GUARDED_BY(mutex_) = 0;
   bool is_stopped_ REVERIE_GUARDED_BY(mutex_) = false;

@@ -3,8 +3,8 @@
 //     learner   publish_policy(channel, version, parameters)
 //     actor     PolicyChannel(channel, network).newest()
 //
-// What is published is a dict, {"parameters": float32 [n]}: nn/parameters.h says how they lie. So a
-// Python program reads it too, by reverie.Weights.
+// The published value is a dict, {"parameters": float32 [n]}, in the layout of nn/parameters.h. So
+// a Python program can read it too, with reverie.Weights.
 #pragma once
 
 #include <cstdint>
@@ -22,17 +22,17 @@ namespace reverie {
 // The name of the channel that a training's actors take their policy from.
 inline constexpr std::string_view kPolicyWeights = "policy";
 
-// What Weights::publish() says.
+// Errors as Weights::publish().
 Status publish_policy(Weights& channel, std::uint64_t version, const nn::Parameters& parameters);
 
 class PolicyChannel final : public WeightsSource {
  public:
-  // For a policy of that many floats. `answer_within` is how long its source may take. `channel`
+  // For a policy of `float_count` floats. `answer_within` is how long a source may take. `channel`
   // outlives it.
   PolicyChannel(Weights& channel, std::size_t float_count, Duration answer_within);
 
-  // DATA_LOSS for what is no such policy; else what Weights::pull() says. NOT_FOUND before the
-  // first version.
+  // DATA_LOSS for another kind of value; else errors as Weights::pull(). NOT_FOUND before the first
+  // version.
   Result<nn::PublishedParameters::Version> newest() override;
 
  private:

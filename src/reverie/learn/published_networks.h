@@ -1,7 +1,7 @@
-// All networks of an agent in versions that many threads read while one publishes.
+// All networks of an agent, in versions that many threads read while one thread publishes.
 //
-// One PublishedParameters (nn/published_parameters.h) each: no lock, no wait. A reader of several
-// networks takes them again until all are of one version, so what it holds is never torn.
+// Each network is a PublishedParameters (nn/published_parameters.h): no lock, no wait. A reader of
+// several networks acquires them again until all have the same version.
 #pragma once
 
 #include <cstddef>
@@ -16,23 +16,23 @@ namespace reverie {
 
 class PublishedNetworks {
  public:
-  // The first version is that of `weights`, of which only the first `network_count` networks are
-  // published. Requires reader_count >= 1, network_count >= 1.
+  // Starts with the version of `weights`, and publishes only its first `network_count` networks.
+  // Requires reader_count >= 1, network_count >= 1.
   PublishedNetworks(const WeightsView& weights, std::size_t network_count,
                     std::size_t reader_count);
 
-  // All that are published, of one version; valid until the reader's next call. For the thread of
-  // that reader alone. Versions count publications, from that of the first weights on.
+  // All published networks, at one version; valid until the reader's next call. Only for that
+  // reader's thread. Versions count publications, starting at the first weights' version.
   WeightsView acquire(std::size_t reader);
-  // The policy's network alone.
+  // Only the policy's network.
   nn::PublishedParameters::Version acquire_policy(std::size_t reader);
 
-  // One thread at a time.
+  // Only one thread at a time.
   void publish(const WeightsView& weights);
 
  private:
   std::vector<std::unique_ptr<nn::PublishedParameters>> networks_;
-  std::vector<std::vector<const nn::Parameters*>> held_;  // by each reader
+  std::vector<std::vector<const nn::Parameters*>> held_;  // by reader
   const std::uint64_t first_version_;
 };
 

@@ -1,4 +1,4 @@
-// RemoteActor: an actor of a training that another process holds (served_actors.h).
+// RemoteActor: an actor of a training that runs in another process (served_actors.h).
 //
 //     auto actor = RemoteActor::open(std::move(parts)).value();
 //     while (!actor->run(clock.now() + seconds(1)).value()) {}     // true: the training is over
@@ -29,37 +29,37 @@ namespace reverie {
 struct RemoteActorParts {
   std::shared_ptr<Peer> peer;  // connected, so that it finds the learner
   std::string learner;         // the name of its peer
-  std::uint64_t number = 0;    // of this actor; two of one number would act alike
+  std::uint64_t number = 0;    // of this actor; equal numbers would act alike
   TrainSettings settings;      // the training's, all of them
   std::unique_ptr<Agent> agent;
   EnvMaker make_envs;
 };
 
-// One thread at a time, except stop().
+// Only one thread at a time may use it, except for stop().
 class RemoteActor {
  public:
   struct Counts {
     std::uint64_t steps = 0;  // of this actor
     std::uint64_t episodes = 0;
-    std::uint64_t policies = 0;  // versions that it took
+    std::uint64_t policies = 0;  // versions that it has taken
     std::uint64_t reports = 0;
   };
 
-  // What the environments or the peer say.
+  // Errors of the environments or the peer.
   static Result<std::unique_ptr<RemoteActor>> open(RemoteActorParts parts);
   ~RemoteActor();
 
-  // Acts until `until`: false; or until the training is over: true. UNAVAILABLE when the learner
-  // cannot be reached, CANCELLED after stop(); else what the environments say.
+  // Acts until `until`: false; or until the training is over: true. UNAVAILABLE if the learner
+  // cannot be reached, CANCELLED after stop(); else the environments' error.
   Result<bool> run(TimePoint until);
-  // Ends run() soon, now and to come. Any thread.
+  // Ends current and future run() calls soon. Any thread.
   void stop() { is_stopped_ = true; }
   Counts counts() const { return counts_; }
 
  private:
   explicit RemoteActor(RemoteActorParts parts);
   Status begin_report();
-  // Whether the answer has come by then.
+  // Whether the answer has arrived by then.
   Result<bool> finish_report(TimePoint until);
   bool is_learner_there();
   Status gone();
@@ -71,7 +71,7 @@ class RemoteActor {
   ReturnLog log_;
   std::unique_ptr<ActorLoop> loop_;
   StepReport* steps_ = nullptr;          // the loop's
-  std::shared_ptr<PendingCall> report_;  // that has no answer yet
+  std::shared_ptr<PendingCall> report_;  // not answered yet
   ActorOrder order_;
   std::size_t reported_episodes_ = 0;
   TimePoint reported_at_;

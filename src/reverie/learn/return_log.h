@@ -1,4 +1,4 @@
-// ReturnLog: the episodes that all actors have finished, and the mean of the last ones.
+// ReturnLog: the finished episodes of all actors, and the mean of the latest.
 #pragma once
 
 #include <algorithm>
@@ -26,13 +26,13 @@ class ReturnLog {
   explicit ReturnLog(std::size_t window) : window_(window) {}
 
   void add(const EpisodeRecord& episode);
-  // For checkpoints: all that add() was called with.
+  // For checkpoints: everything that add() was called with.
   void save(ByteWriter& out) const;
   Status load(ByteReader& in);
   std::size_t count() const;
-  // The mean of the last `window` episodes, or of all while there are fewer; absent without any.
+  // The mean of the last `window` episodes, or of all if there are fewer; none if there are none.
   std::optional<double> mean() const;
-  // The mean of exactly `window` episodes: absent while there are fewer.
+  // The mean of the last `window` episodes; none if there are fewer.
   std::optional<double> window_mean() const;
   // Episodes from number `first` on, in the order in which they ended.
   std::vector<EpisodeRecord> since(std::size_t first) const;

@@ -1,11 +1,11 @@
-// A replay buffer as a checkpoint in a folder of its own: its table, its streams, and how it was
-// used.
+// Saves a replay buffer as a checkpoint in its own folder: its table, its streams, and its
+// settings.
 //
 //     save_replay(files, path, service, buffer, settings)    a new checkpoint in `path`
 //     find_saved_replay(files, path)                         what to open a store and a buffer with
 //     load_replay(files, folder, service, ...)               the buffer, in that empty store
 //
-// The trainer's checkpoints (trainer_checkpoint.cc) hold replay buffers too, beside all else.
+// The trainer's checkpoints (trainer_checkpoint.cc) contain replay buffers too, among other things.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,14 @@
 
 namespace reverie {
 
-// How a buffer was used, beside what it was made with.
+// How a buffer was used, besides the options that it was made with.
 struct ReplaySettings {
   std::optional<double> alpha = {};  // the exponent of priorities; none for uniform draws
-  std::optional<double> beta = {};   // none where it was a function
+  std::optional<double> beta = {};   // none if it was a function
   bool weighs_over_buffer = false;
   std::uint64_t update_count = 0;
   ReplayStructures structures = {};
-  std::string attached = {};  // what a training keeps with its buffer
+  std::string attached = {};  // what a training stores with its buffer
 
   friend bool operator==(const ReplaySettings&, const ReplaySettings&) = default;
 };
@@ -39,18 +39,18 @@ struct SavedReplay {
   ReplayPlan plan;
 };
 
-// Writes a checkpoint and gives its folder, within `path`. Adds wait meanwhile. Errors as
-// Checkpointer's. `service` has the buffer's table alone.
+// Writes a checkpoint and returns its folder, inside `path`. Adds wait meanwhile. Errors as
+// Checkpointer's. `service` must have only the buffer's table.
 Result<std::string> save_replay(FileSystem& files, const std::string& path, LocalService& service,
                                 ReplayBuffer& buffer, const ReplaySettings& settings);
 
-// What the newest checkpoint that `path` leads to was saved of. INVALID_ARGUMENT for one
-// that no replay buffer wrote.
+// Describes the newest checkpoint at `path`. INVALID_ARGUMENT if it was not written for a replay
+// buffer.
 Result<SavedReplay> find_saved_replay(FileSystem& files, const std::string& path);
 
-// Opens the buffer of a checkpoint in `table` of `service`, which is as it was made, and new.
-// INVALID_ARGUMENT for other options than those that were saved; of hindsight, how goals are drawn
-// is the caller's. `seed` as ReplayBuffer::open takes it.
+// Opens the buffer of a checkpoint in `table` of `service`, which must have the saved options and
+// be unused. INVALID_ARGUMENT if options differ from the saved ones, except how hindsight draws
+// goals. `seed` as in ReplayBuffer::open.
 Result<std::shared_ptr<ReplayBuffer>> load_replay(FileSystem& files, const std::string& folder,
                                                   const std::shared_ptr<LocalService>& service,
                                                   const std::string& table,

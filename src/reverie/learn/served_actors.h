@@ -5,12 +5,12 @@
 //            ^                                           '--> RatioGate
 //            '---------- weights channel "policy" <----------'
 //
-// Actors come, go and die as they like: the learners take what there is, and wait where there is
-// none. An actor that is ahead of update_interval gets its answer when the learners have caught up.
-// The steps of an actor that dies are lost from its last report on.
+// Actors may come, go and die at any time: the learners use the steps that arrive, and wait if
+// there are none. An actor that is ahead of update_interval gets its answer once the learners have
+// caught up. If an actor dies, its steps since its last report are lost.
 //
-// Each actor has a way into the table, whose streams are its environments. One that was silent for
-// a while gives it up; what the next one writes there is known not to go on from what was.
+// Each actor has a replay buffer of the table, whose streams are its environments. An actor that
+// was silent for a while loses it; the next actor's steps there do not continue its episodes.
 #pragma once
 
 #include <cstddef>
@@ -27,20 +27,20 @@ namespace reverie {
 class ServedActors {
  public:
   struct Counts {
-    std::size_t actors = 0;     // heard of in the last two seconds, or waiting for an answer
+    std::size_t actors = 0;     // active in the last two seconds, or waiting for an answer
     std::uint64_t reports = 0;  // so far
     std::uint64_t published = 0;
   };
 
-  // Serves on `peer` until close(). The trainer, which has places for actors, outlives it.
-  // ALREADY_EXISTS where the peer serves another training.
+  // Serves on `peer` until close(). The trainer, which has outside_replay()s, outlives it.
+  // ALREADY_EXISTS if the peer serves another training.
   static Result<std::unique_ptr<ServedActors>> open(std::shared_ptr<Peer> peer, Trainer& trainer);
   ~ServedActors();
   ServedActors(const ServedActors&) = delete;
   ServedActors& operator=(const ServedActors&) = delete;
 
   Counts counts() const;
-  // Actors that wait are told that it is over. Idempotent.
+  // Tells waiting actors that the training is over. Idempotent.
   void close();
 
   class Impl;

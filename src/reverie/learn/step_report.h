@@ -1,11 +1,11 @@
-// StepReport: what an actor in another process tells its training: its steps, and the episodes that
-// ended in them.
+// StepReport: the message of an actor in another process to its training: its steps, and the
+// episodes that ended in them.
 //
 //     obs of step 0, 1, ... n      n steps and the observation after them; the last observation of
 //     actions, rewards, ends       an episode beside, since the next one's first is in its place
 //
-// What comes from outside is checked: an action that the environment does not have, or a number
-// that is not finite, would harm the learner.
+// Received reports are checked: an invalid action, or a number that is not finite, would harm the
+// learner.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ namespace reverie {
 
 class StepReport final : public StepSink {
  public:
-  // Steps of one report; an actor sends it before that.
+  // The most steps of one report; an actor sends it earlier.
   static constexpr std::size_t kStepsMax = 1024;
   static constexpr std::size_t kEpisodesMax = std::size_t{1} << 16;
 
@@ -33,16 +33,16 @@ class StepReport final : public StepSink {
   std::size_t count() const { return count_; }
   // RESOURCE_EXHAUSTED beyond kStepsMax.
   Status add(const StepArrays& step) override;
-  // As a message, and begins anew.
+  // Returns the report as a message, and starts a new one.
   Payload take(std::uint64_t actor, std::span<const EpisodeRecord> episodes);
 
-  // The other end. DATA_LOSS for what is no report of such environments.
+  // The receiver's side. DATA_LOSS if it is not a report for such environments.
   struct Read {
     std::uint64_t actor = 0;
-    std::vector<EpisodeRecord> episodes;  // whose `step` is not told
+    std::vector<EpisodeRecord> episodes;  // `step` is not set
   };
   static Result<std::uint64_t> actor_of(const Payload& payload);
-  // Hands each step to `sink`, whose error it gives.
+  // Passes each step to `sink`, and returns its error.
   static Result<Read> read(const Payload& payload, const AgentSpec& spec, std::size_t env_count,
                            StepSink& sink);
 
@@ -52,7 +52,7 @@ class StepReport final : public StepSink {
   std::size_t count_ = 0;
   std::vector<std::byte> actions_;
   std::vector<float> obs_;        // of each step
-  std::vector<float> last_next_;  // of the last one
+  std::vector<float> last_next_;  // of the last step
   std::vector<float> finals_;     // of rows that ended an episode
   std::vector<float> rewards_;
   std::vector<std::uint8_t> ends_;  // 1: terminated, 2: truncated

@@ -1,4 +1,4 @@
-// StepSink: where an actor's steps go.
+// StepSink: receives an actor's steps.
 //
 //     ReplaySink    into the replay buffer of this process
 //     StepReport    into a message to the process that has it (step_report.h)
@@ -16,7 +16,7 @@ namespace reverie {
 class StepSink {
  public:
   virtual ~StepSink() = default;
-  // One step of each environment, as ReplayBuffer::add() takes it; what it shows is copied.
+  // One step of each environment, as in ReplayBuffer::add(); the arrays are copied.
   virtual Status add(const StepArrays& step) = 0;
 };
 

@@ -1,13 +1,13 @@
-// TrainSettings: everything that a training can be told, with the defaults of widely used baselines
-// where the papers leave a number out.
+// TrainSettings: all settings of a training, with the defaults of widely used baselines where the
+// papers leave a number out.
 //
 //     TrainSettings settings;
 //     settings.steps = 50'000;
 //     settings.hidden = {64, 64};
 //     REVERIE_RETURN_IF_ERROR(check_settings(settings));
 //
-// Also by name, as a command line, a file or Python gives them: read_settings(), write_settings().
-// Not every algorithm uses every field; docs/algorithms/ has a page for each.
+// Also by name, for command lines, files and Python: read_settings(), write_settings(). Not every
+// algorithm uses every field; docs/algorithms/ has a page for each.
 #pragma once
 
 #include <cstdint>
@@ -26,76 +26,76 @@ struct TrainSettings {
   std::optional<std::uint64_t> seed;
   // Environment steps of all actors together.
   std::uint64_t steps = 100'000;
-  // Threads that act. 0: the learner's thread acts too, in turn, and a seed repeats the run.
+  // Threads that act. 0: the learner's thread acts too, in turn, and a seed reproduces the run.
   std::uint64_t actors = 0;
   // Threads that learn.
   std::uint64_t learners = 1;
   // Environments that an actor steps together.
   std::uint64_t envs_per_actor = 1;
-  // Environment steps for each batch that is learned from; below 1: more than a batch a step.
+  // Environment steps per batch that is learned from; below 1: more than one batch per step.
   double update_interval = 1;
   // Steps before the first batch.
   std::uint64_t warmup_steps = 1'000;
   // How far actors may be ahead of update_interval before they wait, in steps.
   std::uint64_t lead_steps = 256;
-  // Each learner's gradient is a step of its own, on weights that may have moved meanwhile; else
-  // one step is taken with the mean of all learners' gradients.
+  // True: each learner's gradient is a separate step, on weights that may have changed meanwhile;
+  // false: one step is taken with the mean of all learners' gradients.
   bool asynchronous = false;
-  // Asynchronous: a gradient of weights that are more steps old is dropped.
+  // Asynchronous: a gradient at weights that are more steps old than this is dropped.
   std::uint64_t staleness_max = 8;
   // Asynchronous: a gradient's step is divided by 1 + its staleness.
   bool shrink_stale_steps = false;
-  // Ends the training once the mean of the last return_window episodes' returns is as large.
+  // Ends the training once the mean return of the last return_window episodes is at least this.
   std::optional<double> stop_at_return;
   std::uint64_t return_window = 100;
-  // Steps between two evaluations without exploration, apart from the training; 0: none. The policy
-  // that did best is kept.
+  // Steps between two evaluations without exploration, apart from the training; 0: none. The best
+  // policy is kept.
   std::uint64_t evaluation_interval = 0;
   std::uint64_t evaluation_episodes = 10;
 
   // --- Replay.
-  std::uint64_t capacity = 100'000;  // transitions; the oldest go first
+  std::uint64_t capacity = 100'000;  // transitions; the oldest leave first
   bool prioritized = true;
   double priority_exponent = 0.6;  // alpha
   double priority_epsilon = 1e-6;  // added to |TD error|
   double beta_first = 0.4;         // of the importance weights, linear over the steps
   double beta_last = 1.0;
-  // Weights are divided by the largest of the whole buffer, not of the batch.
+  // Divides weights by the largest of the whole buffer, not of the batch.
   bool weights_over_buffer = false;
   std::uint64_t n_step = 1;
   double gamma = 0.99;
   std::uint64_t batch_size = 64;
-  // What rewards are multiplied by before they are learned from; returns are told as they are.
+  // Rewards are multiplied by this before learning; reported returns are not.
   double reward_scale = 1;
 
   // --- Networks and their optimiser.
   std::vector<std::size_t> hidden = {256, 256};
   double learning_rate = 5e-4;
-  // What of the learning rate is left at the last step; it falls linearly.
+  // The share of the learning rate that is left at the last step; it decays linearly.
   double learning_rate_last_share = 1;
   double adam_epsilon = 1e-8;
-  // A longer gradient is shortened to this norm; 0: none is.
+  // A longer gradient is scaled to this norm; 0: no limit.
   double gradient_norm_max = 10;
-  // Where Huber's loss turns into straight lines; infinity is the squared loss.
+  // Beyond this error Huber's loss is linear; infinity: the squared loss.
   double huber_delta = 1;
   // Gradient steps between two copies into the target networks, unless tau is positive.
   std::uint64_t target_interval = 500;
-  // How much of the way target networks follow at each step; 0: copies every target_interval.
+  // The share of the way that target networks follow at each step; 0: copies every target_interval.
   double tau = 0;
 
   // --- Exploration with discrete actions: the share of random ones, linear in the steps.
   double epsilon_first = 1;
   double epsilon_last = 0.05;
-  double epsilon_share = 0.1;  // of the steps, until epsilon_last
+  double epsilon_share = 0.1;  // of the steps until epsilon_last
 
   // --- Continuous actions, in units of half the environment's range.
   double policy_learning_rate = 1e-3;    // of the policy's Adam; the critics have learning_rate
-  std::uint64_t policy_delay = 1;        // gradient steps between two of the policy
+  std::uint64_t policy_delay = 1;        // gradient steps per step of the policy
   double noise_sigma = 0.1;              // Gaussian, on actions while training; ddpg and td3
   double target_noise = 0;               // Gaussian, on the target policy's actions; td3
-  double target_noise_max = 0.5;         // which is held within this
+  double target_noise_max = 0.5;         // which is clipped to this
   double temperature = 0;                // sac; 0: learned, so that the entropy is target_entropy
-  std::optional<double> target_entropy;  // absent: minus the number of the action's elements
+  std::optional<double> target_entropy;  // absent: minus the action's width
 
   friend bool operator==(const TrainSettings&, const TrainSettings&) = default;
 };
@@ -149,16 +149,16 @@ void visit_settings(Settings& s, Visit&& visit) {
   visit("target_entropy", s.target_entropy);
 }
 
-// Each field by itself. INVALID_ARGUMENT names the field, its value and the bound.
+// Checks each field by itself. INVALID_ARGUMENT names the field, its value and the bound.
 Status check_ranges(const TrainSettings& settings);
-// The same, and what the fields must be to one another.
+// The same, and the relations between fields.
 Status check_settings(const TrainSettings& settings);
 
 // `defaults` with the fields that `options` name. `hidden` is text, "256,256". INVALID_ARGUMENT
-// for a field that there is not, with the nearest names, one of another type, or what
-// check_settings() says.
+// for an unknown field, with the most similar names, for another type, or from
+// check_settings().
 Result<TrainSettings> read_settings(const Options& options, TrainSettings defaults = {});
-// Whether each option is a setting within its range; the others may still be anything.
+// Ok if each option is a setting in its range; does not check relations between fields.
 Status check_options(const Options& options);
 // Every field that has a value; read_settings() gives the same settings back.
 Options write_settings(const TrainSettings& settings);

@@ -1,4 +1,4 @@
-// Trainer: one training from its first step to its last, on threads of its own.
+// Trainer: one training from its first step to its last, on its own threads.
 //
 //     actors 0      one thread: act, learn, act, learn, ...            a seed repeats the run
 //
@@ -38,7 +38,7 @@
 
 namespace reverie {
 
-// What a training is put together from.
+// The parts of a training.
 struct TrainerParts {
   TrainSettings settings;  // with a seed
   std::unique_ptr<Agent> agent;
@@ -46,16 +46,16 @@ struct TrainerParts {
   // A store with the table of training_table() (loops.h).
   std::shared_ptr<ReplayService> service;
   Clock* clock = &Clock::system();
-  // Actors in other processes that may act too, at a time (served_actors.h): with no actors of its
-  // own the training then has threads for its learners alone.
+  // The most actors in other processes at a time (served_actors.h): with `actors` 0 the training
+  // then has only learner threads.
   std::size_t outside_actors_max = 0;
 
-  // For checkpoints: the same store, which belongs to the training alone. Null: none are written.
+  // For checkpoints: the same store, which only the training uses. Null: no checkpoints.
   std::shared_ptr<LocalService> store;
-  // What is trained in what, as a checkpoint tells: another's is refused.
+  // Names algorithm and environment in checkpoints: those of another training are refused.
   std::string identity;
-  // A checkpoint to go on from, whose items the store gets: it is empty before. Null: from the
-  // first step.
+  // A checkpoint to continue, whose items go into the store, which must be empty. Null: starts at
+  // the first step.
   checkpoint::LoadedCheckpoint* resume = nullptr;
 };
 
@@ -71,26 +71,26 @@ struct TrainProgress {
   std::uint64_t batch_count = 0;  // of the whole run
   std::uint64_t episodes = 0;
   std::optional<double> mean_return;        // of the last return_window episodes, or of fewer
-  std::optional<double> measured_interval;  // environment steps a batch since the warm-up
+  std::optional<double> measured_interval;  // environment steps per batch since the warm-up
   double elapsed_s = 0;
   double loss = 0;  // of the last batch
   RatioGate::Waits waits;
   ParameterServer::Counts server;
 };
 
-// The policy of one moment, judged apart from the training.
+// An evaluation of the policy at one moment, apart from the training.
 struct Evaluation {
   std::uint64_t step = 0;  // of all actors when it began
   double mean_return = 0;
 };
 
-// Thread-safe, except start(). Not for a forked child, which has none of the threads.
+// Thread-safe, except start(). Not usable in a forked child, which does not have the threads.
 class Trainer {
  public:
   // INVALID_ARGUMENT for settings that check_settings() refuses, or environments that the agent
-  // cannot act in; else what the environments say.
+  // cannot act in; else the environments' error.
   static Result<std::unique_ptr<Trainer>> open(TrainerParts parts);
-  // Stops it.
+  // Stops the training.
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
@@ -98,15 +98,15 @@ class Trainer {
   const TrainSettings& settings() const { return settings_; }
   const Agent& agent() const { return *agent_; }
 
-  // FAILED_PRECONDITION in a forked child. To be asked before any other call there.
+  // FAILED_PRECONDITION in a forked child. Call it before any other method there.
   Status check_usable() const { return fork_guard_.check("trainer"); }
 
   // Starts the threads. FAILED_PRECONDITION the second time, and after stop().
   Status start();
   // Waits until the training is over and its threads have ended, or until `deadline`: returns
-  // whether it is over. So is one that was stopped before it was started.
+  // whether it is over. A training that was stopped before its start counts as over.
   bool wait(TimePoint deadline);
-  // Ends the training soon, within a step; wait() says when. Harmless before and after.
+  // Ends the training soon, within a step; wait() tells when. No effect if it is not running.
   void stop();
 
   // What ended the training early; ok otherwise.
@@ -117,33 +117,33 @@ class Trainer {
 
   // --- For actors in other processes.
   std::size_t outside_actors_max() const { return outside_actors_max_; }
-  // The way into the table of one of them. Requires place < outside_actors_max().
+  // The replay buffer of one of them. Requires place < outside_actors_max().
   const std::shared_ptr<ReplayBuffer>& outside_replay(std::size_t place) const {
     return loops_.replays[loops_.outside_begin() + place];
   }
-  // Steps that one has taken, which are in the table, and the episodes that ended in them.
+  // Notes steps that one has taken, which are in the table, and the episodes that ended in them.
   void collect(std::uint64_t steps, std::span<const EpisodeRecord> episodes);
-  // Whether its actors have nothing to wait for, and nothing more to do.
+  // may_collect(): whether they need not wait. has_all_steps(): whether nothing is left to do.
   bool may_collect() const { return gate_->may_collect(); }
   bool wait_to_collect(TimePoint deadline) { return gate_->wait_to_collect(deadline); }
   bool has_all_steps() const { return gate_->is_all_collected(); }
-  // The latest policy by its number, which rises. For one thread; valid until its next call.
+  // The latest policy; its version only grows. For one thread; valid until its next call.
   nn::PublishedParameters::Version newest_policy() { return server_->policy(settings_.actors + 1); }
 
-  // Writes all that the training is as a checkpoint: weights, optimisers, replay, every generator,
-  // the environments as their episodes' seeds and actions. Threads rest meanwhile, each between two
-  // steps or batches. With one thread, a training that goes on from there is, bit for bit, the one
-  // that was not interrupted. UNIMPLEMENTED where environments or the store cannot be saved; else
-  // what Checkpointer::write() says. The training goes on either way. Returns the path.
+  // Writes the whole state of the training as a checkpoint: weights, optimisers, replay, every
+  // generator, the environments as their episodes' seeds and actions. Threads pause meanwhile, each
+  // between two steps or batches. With one thread, a training that continues from it equals, bit
+  // for bit, the uninterrupted one. UNIMPLEMENTED if environments or the store cannot be saved;
+  // else the error of Checkpointer::write(). The training continues either way. Returns the path.
   Result<std::string> save(checkpoint::Checkpointer& to);
 
-  // A copy of the latest policy; while one thread acts and learns, of up to 64 steps before.
+  // A copy of the latest policy; if one thread acts and learns, it may be up to 64 steps old.
   nn::Parameters policy();
   // The evaluations so far, one every evaluation_interval steps.
   std::vector<Evaluation> evaluations() const;
-  // The policy with the largest of them, the latest of equals; none before the first.
+  // The policy with the best evaluation, the latest among equals; none before the first.
   std::optional<nn::Parameters> best_policy() const;
-  // Episodes of `weights`, on the caller's thread.
+  // Runs episodes with `weights`, on the caller's thread.
   Result<std::vector<double>> evaluate(const nn::Parameters& weights, std::uint64_t seed,
                                        const EvaluateOptions& options) const;
 
@@ -159,7 +159,7 @@ class Trainer {
   template <typename Body>
   void start_thread(Body body);
   Status learn_once(std::size_t learner, std::uint64_t steps);
-  // While no thread is at work.
+  // Requires that no thread is running.
   Result<std::string> write(checkpoint::Checkpointer& to);
   Status write_state(ByteWriter& out);
   // The agent of `parts`, from the checkpoint that they resume.
@@ -170,12 +170,12 @@ class Trainer {
   // Whether one thread acts and learns.
   bool is_in_turn() const { return settings_.actors == 0 && outside_actors_max_ == 0; }
   bool is_evaluation_due(std::uint64_t steps) REVERIE_EXCLUDES(evaluation_mutex_);
-  // Judges the weights if another evaluation_interval has begun that no evaluation was of.
+  // Evaluates the weights if a new evaluation_interval has begun.
   Status evaluate_when_due(std::uint64_t steps, const nn::Parameters& weights);
   bool is_over() const REVERIE_REQUIRES(mutex_) {
     return is_started_ ? running_ == 0 : end_ != TrainEnd::kRunning;
   }
-  // The first end counts.
+  // Only the first end counts.
   void end(TrainEnd how, Status status);
 
   const TrainSettings settings_;
@@ -192,7 +192,7 @@ class Trainer {
   Loops loops_;
   std::atomic<double> loss_{0};
   ForkGuard fork_guard_;
-  double elapsed_before_s_ = 0;  // of the runs that this one goes on from
+  double elapsed_before_s_ = 0;  // of the runs that this one continues
   Mutex save_mutex_;             // one save at a time
 
   mutable Mutex evaluation_mutex_;
@@ -201,7 +201,7 @@ class Trainer {
   nn::Parameters best_ REVERIE_GUARDED_BY(evaluation_mutex_);
   double best_mean_ REVERIE_GUARDED_BY(evaluation_mutex_) = 0;
 
-  Mutex policy_mutex_;  // the caller's reader of the policy is one thread's at a time
+  Mutex policy_mutex_;  // one thread at a time uses the caller's reader
 
   mutable Mutex mutex_;
   std::unique_ptr<CondVar> changed_ = std::make_unique<CondVar>();
@@ -211,7 +211,7 @@ class Trainer {
   std::size_t running_ REVERIE_GUARDED_BY(mutex_) = 0;  // threads
   TimePoint started_at_ REVERIE_GUARDED_BY(mutex_);
   TimePoint ended_at_ REVERIE_GUARDED_BY(mutex_);
-  std::vector<std::thread> threads_;  // of start(), joined by the destructor
+  std::vector<std::thread> threads_;  // started by start(), joined by the destructor
 };
 
 }  // namespace reverie

@@ -4,7 +4,7 @@
 //     replay.sample(draw, batch.targets(), wait);
 //     ... batch.obs(), batch.rewards(), batch.weights() ...
 //
-// Observations are one float32 array, flat; actions whole numbers or one float32 array.
+// Observations are one flat float32 array; actions are integers or one float32 array.
 #pragma once
 
 #include <array>
@@ -18,11 +18,11 @@
 
 namespace reverie {
 
-// What an agent sees and does in every environment alike: numbers.
+// The sizes of an agent's observations and actions.
 struct AgentSpec {
   std::size_t obs_width = 0;     // elements of an observation
-  std::size_t action_count = 0;  // discrete actions; 0 where they are continuous
-  std::size_t action_width = 0;  // elements of a continuous action; 0 where they are discrete
+  std::size_t action_count = 0;  // discrete actions; 0 if continuous
+  std::size_t action_width = 0;  // elements of a continuous action; 0 if discrete
   std::vector<float> action_low;
   std::vector<float> action_high;
 
@@ -47,8 +47,8 @@ class TransitionBatch {
   // Discrete actions, [B]; or continuous ones, [B, action_width].
   std::span<const std::int64_t> actions() const { return actions_; }
   nn::ConstMatrix continuous_actions() const;
-  // Sums of up to n_step discounted rewards, and what the value behind them is multiplied by: 0
-  // where the episode terminated.
+  // Sums of up to n_step discounted rewards, and the factor of the value after them: 0 if the
+  // episode terminated.
   std::span<const float> rewards() const { return rewards_; }
   std::span<float> rewards() { return rewards_; }
   std::span<const float> discounts() const { return discounts_; }
@@ -56,7 +56,7 @@ class TransitionBatch {
   std::span<const float> weights() const { return weights_; }
   std::span<const std::uint64_t> tickets() const { return tickets_; }
 
-  // For tests and for batches that come from elsewhere: the arrays to fill.
+  // The arrays to fill, for tests and other sources of batches.
   std::span<float> mutable_obs() { return obs_; }
   std::span<float> mutable_next_obs() { return next_obs_; }
   std::span<std::int64_t> mutable_actions() { return actions_; }

@@ -1,4 +1,4 @@
-// UpdateRatio: how many environment steps there are for each batch that is learned from, held for a
+// UpdateRatio: keeps the number of environment steps per learned batch constant during a
 // run.
 //
 //     steps     |--- warmup ---|--- update_interval ---|--- update_interval ---| ...
@@ -6,8 +6,8 @@
 //
 // Batch number b may be learned from once warmup + (b + 1) update_interval steps are collected.
 // Actors may collect until they are `lead` steps ahead of that; then they wait until half of the
-// lead is used up, so that neither side is woken for every step. UpdateRatio is the arithmetic
-// alone; RatioGate (below) lets threads wait for it.
+// lead is used up, so that neither side is woken for every step. UpdateRatio is only the
+// arithmetic; RatioGate (below) makes threads wait.
 //
 // Source: the loop of "Parallel Actors and Learners", algorithm 1, with actors and learners apart.
 #pragma once
@@ -26,11 +26,11 @@ struct UpdateRatioOptions {
   std::uint64_t warmup = 0;
   double update_interval = 1;
   std::uint64_t lead = 0;
-  std::uint64_t actor_stride = 1;       // steps that an actor takes at once
-  std::uint64_t batches_per_round = 1;  // learned from together; no part of a round is ever begun
+  std::uint64_t actor_stride = 1;       // steps per actor turn
+  std::uint64_t batches_per_round = 1;  // learned from together; only whole rounds begin
 };
 
-// A plain state machine. Numbers of steps and batches count from the run's begin.
+// A plain state machine. Steps and batches are counted from the start of the run.
 class UpdateRatio {
  public:
   explicit UpdateRatio(const UpdateRatioOptions& options);
@@ -45,7 +45,7 @@ class UpdateRatio {
 
   void collect(std::uint64_t steps) { collected_ += steps; }
   void learn(std::uint64_t batches) { learned_ += batches; }
-  // As after so many.
+  // Sets the counts.
   void restore(std::uint64_t collected, std::uint64_t learned) {
     collected_ = collected;
     learned_ = learned;
@@ -58,17 +58,17 @@ class UpdateRatio {
   bool is_due(std::uint64_t number) const {
     return static_cast<double>(collected_) >= steps_before(number);
   }
-  // How many steps are collected that no batch has asked for yet; negative while warming up.
+  // How many collected steps no batch has used yet; negative during the warm-up.
   double ahead() const {
     return static_cast<double>(collected_) - static_cast<double>(options_.warmup) -
            static_cast<double>(learned_) * options_.update_interval;
   }
-  // Whether actors have nothing to wait for: before a wait, and to end one.
+  // Whether actors need not wait; also ends a wait.
   bool may_collect() const { return ahead() < lead_ || learned_ >= batch_count_; }
   bool may_go_on_collecting() const { return ahead() <= lead_ / 2 || learned_ >= batch_count_; }
 
-  // Steps collected for each batch since the warm-up: what is held near update_interval. Absent
-  // before the first batch.
+  // Steps collected per batch since the warm-up, which is kept near update_interval. None before
+  // the first batch.
   std::optional<double> measured_interval() const;
 
  private:
@@ -79,7 +79,7 @@ class UpdateRatio {
   std::uint64_t learned_ = 0;
 };
 
-// Thread-safe: the shell that lets actors and learners wait for their UpdateRatio.
+// Thread-safe: the shell in which actors and learners wait according to an UpdateRatio.
 class RatioGate {
  public:
   struct Waits {
@@ -90,17 +90,17 @@ class RatioGate {
   RatioGate(const UpdateRatioOptions& options, Clock& clock);
 
   // Waits until an actor may take actor_stride steps. False once the run has all its steps, or is
-  // stopped. The steps count from collect() on.
+  // stopped. The steps count once collect() is called.
   bool begin_collect();
-  // Steps that were taken; returns how many there are now.
+  // Adds steps that were taken; returns the total.
   std::uint64_t collect(std::uint64_t steps);
 
-  // For actors that no thread here stands for: their steps count when they are told. Whether they
-  // have nothing to wait for: so it is once there is nothing more to collect, too.
+  // For actors without a thread here, whose steps count when reported: whether they need not wait.
+  // Also true once there is nothing more to collect.
   bool may_collect() const;
-  // Waits for that, until `deadline`.
+  // Waits for may_collect(), until `deadline`.
   bool wait_to_collect(TimePoint deadline);
-  // Steps that they have taken; returns how many there are now.
+  // Adds steps that they have taken; returns the total.
   std::uint64_t collect_outside(std::uint64_t steps);
   // Whether actors have nothing more to do.
   bool is_all_collected() const;
@@ -111,30 +111,30 @@ class RatioGate {
   bool begin_next_batch();
   void learn(std::uint64_t batches);
 
-  // How many threads call begin_...(): pause() waits for these. A thread that has ended is no more.
+  // Sets how many threads call begin_...(): pause() waits for these. Ended threads do not count.
   void attach(std::size_t threads);
   void detach();
-  // Holds every thread back where it would begin a step or a batch, and waits until all are there,
-  // or have ended: no step, batch or round is under way then. False for one that is paused already,
-  // or stopped: its threads are then about to end. go_on() follows either way.
+  // Blocks every thread before its next step or batch, and waits until all are blocked or have
+  // ended: then no step, batch or round is in progress. False if it is paused already, or stopped,
+  // in which case its threads are about to end. go_on() must follow either way.
   bool pause();
   void go_on();
-  // Before the first step: as after so many steps and batches.
+  // Call it before the first step: sets the counts of steps and batches.
   void restore(std::uint64_t collected, std::uint64_t learned);
 
-  // Ends all waits, now and to come.
+  // Ends all current and future waits.
   void stop();
   bool is_stopped() const;
 
   std::uint64_t batch_count() const { return batch_count_; }
-  // How things stand.
+  // A copy of the current counts.
   UpdateRatio ratio() const;
   Waits waits() const;
 
  private:
-  // `in_round`: others may have begun the same one, which a pause must let end.
+  // `in_round`: others may have begun the same round, which a pause must let finish.
   bool wait_for_batch(std::uint64_t number, bool in_round) REVERIE_REQUIRES(mutex_);
-  // One more wait for a change, which a pause counts as a thread at rest.
+  // Waits for a change; a pause counts the thread as blocked meanwhile.
   void wait_for_change() REVERIE_REQUIRES(mutex_);
   std::uint64_t add_collected(std::uint64_t steps) REVERIE_REQUIRES(mutex_);
   // Whether no actor will take further steps.
@@ -148,16 +148,16 @@ class RatioGate {
   mutable Mutex mutex_;
   CondVar changed_;
   UpdateRatio ratio_ REVERIE_GUARDED_BY(mutex_);
-  std::uint64_t claimed_ REVERIE_GUARDED_BY(mutex_) = 0;  // steps, by actors that take them now
-  std::uint64_t begun_ REVERIE_GUARDED_BY(mutex_) = 0;    // batches, of begin_next_batch()
+  std::uint64_t claimed_ REVERIE_GUARDED_BY(mutex_) = 0;  // steps that actors are taking now
+  std::uint64_t begun_ REVERIE_GUARDED_BY(mutex_) = 0;    // batches begun by begin_next_batch()
   int waiting_actors_ REVERIE_GUARDED_BY(mutex_) = 0;
   double wanted_steps_ REVERIE_GUARDED_BY(mutex_) = 0;  // the fewest that a learner waits for
   int waiting_learners_ REVERIE_GUARDED_BY(mutex_) = 0;
   bool is_stopped_ REVERIE_GUARDED_BY(mutex_) = false;
   bool is_paused_ REVERIE_GUARDED_BY(mutex_) = false;
   std::size_t threads_ REVERIE_GUARDED_BY(mutex_) = 0;
-  std::size_t resting_ REVERIE_GUARDED_BY(mutex_) = 0;       // of these, in wait_for_change()
-  std::uint64_t rounds_end_ REVERIE_GUARDED_BY(mutex_) = 0;  // of batches that begin_batch() began
+  std::size_t resting_ REVERIE_GUARDED_BY(mutex_) = 0;       // of these, those in wait_for_change()
+  std::uint64_t rounds_end_ REVERIE_GUARDED_BY(mutex_) = 0;  // of batches begun by begin_batch()
   Waits waits_ REVERIE_GUARDED_BY(mutex_);
 };
 

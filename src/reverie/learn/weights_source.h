@@ -13,8 +13,8 @@ namespace reverie {
 class WeightsSource {
  public:
   virtual ~WeightsSource() = default;
-  // The newest version that can be had without waiting for a learner, whole; valid until the next
-  // call. UNAVAILABLE when no peer that has it can be reached.
+  // The newest version that is available without waiting for a learner; valid until the next call.
+  // UNAVAILABLE if no peer that has it can be reached.
   virtual Result<nn::PublishedParameters::Version> newest() = 0;
 };
 

@@ -1,4 +1,4 @@
-// What a chunk that came from another process may be at most.
+// Bounds on chunks that come from another process.
 //
 // Tested in: stored_chunk_test.cc
 #pragma once
@@ -7,7 +7,7 @@
 
 namespace reverie {
 
-// Products of these two cannot overflow. As for chunks of Reverb's (reverb_wire/chunk_data.cc).
+// The product of these two cannot overflow. The same bounds as in reverb_wire/chunk_data.cc.
 inline constexpr std::uint64_t kRowBytesMax = std::uint64_t{1} << 32;
 inline constexpr std::uint64_t kRowsMax = 1 << 24;
 

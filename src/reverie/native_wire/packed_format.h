@@ -1,24 +1,24 @@
-// Packed samples: how our server answers a client of ours.
+// Packed samples: how a Reverie server answers a Reverie client.
 //
-// A client that reads them says so in field 1000 of its request, which other servers skip; the
-// response then has one field 1000 in place of its entries. A message holds many samples, each
-// number in an array of its own, and each chunk once however many of the samples refer to it:
+// A client that can read them sets field 1000 of its request, which other servers skip; the
+// response then has one field 1000 instead of its entries. A message contains many samples: one
+// array per attribute, and each chunk once, however many samples refer to it:
 //
 //     header     counts, the time of the draw                                   kHeaderBytes
 //     arrays     keys, probabilities, priorities, inserted_at, table_sizes,
-//                versions, times_sampled, layouts: one number a sample each
+//                versions, times_sampled, layouts: each with one number per sample
 //     pieces     chunk, offset, length of each piece, sample by sample
 //     schemas    { columns: { dtype, shape } }
 //     layouts    { schema of each piece, columns: { column of the chunk, pieces, flags } }
 //     chunks     { schema, rows, form, of encoded ones: codec and bytes of each column }
-//     bytes      of the chunks, one behind the other
+//     bytes      of the chunks, one after another
 //
 // A chunk is sent in one of two forms. kRows: rows as they are in memory, gathered for this
-// message, those that its samples need and no other; small encoded chunks are decoded for it, since
-// to frame one costs more than to decode it. kEncoded: the columns as the store keeps them.
+// message, only those that its samples need; small encoded chunks are decoded for this, since
+// framing one costs more than decoding it. kEncoded: the columns as the store keeps them.
 //
 // Numbers are little-endian and not aligned. Columns that no sample of the message uses are left
-// out, so a schema may be a part of the stored one.
+// out, so a schema may be a subset of the stored one.
 #pragma once
 
 #include <bit>
@@ -57,12 +57,12 @@ static_assert(sizeof(WirePiece) == 12);
 
 enum class Form : std::uint8_t { kRows = 0, kEncoded = 1 };
 
-// Flags of a column of a layout: it has one row and no leading axis; it is read as the other type
-// of text than the chunk's schema says.
+// Flags of a column of a layout. Squeezed: one row and no leading axis. Other text: it is read as
+// bytes where the chunk's schema says str, or the reverse.
 inline constexpr std::uint8_t kSqueezedFlag = 1;
 inline constexpr std::uint8_t kOtherTextFlag = 2;
 
-// What the arrays of one item take.
+// Bytes that one item takes in the arrays.
 inline constexpr std::size_t kItemBytes = 6 * 8 + 4 + 4;
 
 template <typename T>
@@ -86,7 +86,7 @@ class Cursor {
     left_ = left_.subspan(sizeof(T));
     return true;
   }
-  // `count` values of `size_bytes` each; none where they are not there.
+  // `count` values of `size_bytes` each; none if fewer bytes are left.
   std::optional<std::span<const std::byte>> take_array(std::size_t count, std::size_t size_bytes) {
     if (count > left_.size() / size_bytes) return std::nullopt;
     const auto taken = left_.first(count * size_bytes);

@@ -1,7 +1,7 @@
-// PackedReader: packed samples (packed_format.h) back into a batch.
+// Reads packed samples (packed_format.h) into a batch.
 //
-// The chunks view the message that they came in. What came is checked whole before the batch gets
-// any of it: every count, size and reference.
+// The chunks view the message that contains them. Every count, size and reference of a message is
+// checked before anything is added to the batch.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@
 
 namespace reverie {
 
-// What the trajectories of one message lie in: to be kept as long as they are.
+// Owns the memory of the trajectories of one message: keep it as long as they are used.
 struct PackedSamples {
   std::vector<Ref<const ChunkSchema>> schemas;
   std::vector<Ref<const Layout>> layouts;
@@ -27,17 +27,17 @@ struct PackedSamples {
   std::vector<Piece> pieces;
 };
 
-// A part of the packed bytes, as the storage of a chunk: a view that keeps what it lies in, or one
-// that is kept by other means.
+// Turns a part of the packed bytes into a chunk's storage: a view that keeps its memory alive, or
+// one whose memory is kept otherwise.
 using ViewPart = std::function<Buffer(std::span<const std::byte> part)>;
 
-// Appends the samples in `packed` to the batch; at most `count_max`. Columns get `names`, as those
-// of any other item do. DATA_LOSS, with the value and the bound, for malformed bytes; then the
-// batch is as it was.
+// Appends the samples in `packed` to the batch; at most `count_max`. Columns get `names`, as for
+// other items. DATA_LOSS, with the value and the bound, for malformed bytes; then the batch is
+// unchanged.
 Status read_packed(std::span<const std::byte> packed, const ViewPart& view,
                    const wire::ColumnNames& names, std::size_t count_max, SampleBatch& batch,
                    PackedSamples& samples);
-// The same of a part of `message`, which the chunks keep.
+// The same for a part of `message`, which the chunks keep alive.
 Status read_packed(const Ref<GrpcMessage>& message, std::span<const std::byte> packed,
                    const wire::ColumnNames& names, std::size_t count_max, SampleBatch& batch,
                    PackedSamples& samples);

@@ -1,7 +1,7 @@
-// PackedWriter: drawn samples as messages for a client of ours (packed_format.h).
+// PackedWriter: writes drawn samples as messages for a Reverie client (packed_format.h).
 //
-// What is small is copied into the message; rows and columns that are large are referred to, with a
-// share in their chunk.
+// Small data is copied into the message; large rows and columns are referenced, with a share in
+// their chunk.
 #pragma once
 
 #include <cstddef>
@@ -24,25 +24,25 @@ namespace reverie {
 // Not thread-safe.
 class PackedWriter {
  public:
-  // A message that has more is closed.
+  // A message is closed once it is larger.
   static constexpr std::size_t kMessageBytes = std::size_t{2} << 20;
   static constexpr std::size_t kItemsMax = 4096;
 
-  // A SampleStreamResponse with the items of the batch from `*next` on, as many as one message
-  // takes; moves `*next` behind them. Requires *next < batch.size(), and chunks that are pinned. An
-  // error is one of an item that cannot be sent at all.
+  // A SampleStreamResponse with the items of the batch from `*next` on, as many as fit one message;
+  // advances `*next` past them. Requires *next < batch.size(), and pinned chunks. An error means
+  // that an item cannot be sent at all.
   Result<GrpcPayload> write(const SampleBatch& batch, std::size_t* next);
   // The same without a message around the packed bytes.
   Result<PayloadBuilder> write_bare(const SampleBatch& batch, std::size_t* next);
 
  private:
-  // Columns of a schema of the store's, in ascending order: a schema of the message.
+  // A schema of the message: some columns of a stored schema, in ascending order.
   struct Part {
     const ChunkSchema* schema;
     std::vector<std::uint16_t> columns;
-    std::uint32_t rows_chunk;  // of this schema, in rows_; kNone while there is none
+    std::uint32_t rows_chunk;  // index in rows_ for this schema; kNone: none yet
   };
-  // What is known of items with this layout and these schemas.
+  // What is known about items with this layout and these schemas.
   struct KnownLayout {
     const Layout* layout;
     std::vector<const ChunkSchema*> schemas;   // of each piece
@@ -66,11 +66,11 @@ class PackedWriter {
     std::uint32_t part;
     const Chunk* chunk;  // null: `own`
     std::uint32_t rows;
-    std::vector<std::string> own;  // columns that were encoded here
+    std::vector<std::string> own;  // columns encoded for this message
   };
-  // Rows of a chunk that its writer may encode meanwhile. In this order: the rows go first.
+  // Rows of a chunk that its writer may encode meanwhile. Members in order of release: rows first.
   using KeptRows = std::pair<Ref<const Chunk>, RawRows>;
-  // Where a piece refers to until the chunks are numbered: rows first, then the encoded ones.
+  // What a piece refers to until the chunks are numbered: rows first, then encoded chunks.
   struct Place {
     bool is_encoded;
     std::uint32_t index;

@@ -1,9 +1,9 @@
-// PayloadBuilder: a message under construction, of bytes of its own and bytes of chunks.
+// PayloadBuilder: a message under construction, made of its own bytes and bytes of chunks.
 //
 //     own      head . . . numbers . . . numbers
 //     pieces       rows of a chunk    a column of another
 //
-// What is large is referred to, with a share in its chunk until the message is sent.
+// Large data is referenced, with a share in its chunk until the message is sent.
 #pragma once
 
 #include <cstddef>
@@ -21,31 +21,31 @@ namespace reverie {
 // Not thread-safe.
 class PayloadBuilder {
  public:
-  // What the next bytes are appended to.
+  // The string to append own bytes to.
   std::string& own() { return message_.own; }
   wire::PiecedMessage& message() { return message_; }
 
-  // Bytes of a chunk; raw rows that may be given up need keep_rows() too.
+  // Adds bytes of a chunk; raw rows that may be released need keep_rows() too.
   void put(wire::Bytes bytes, const Chunk& chunk) {
     message_.put(bytes);
     keep_chunk(bytes, chunk);
   }
-  // Bytes of something that keep() is given before build().
+  // Adds bytes whose owner is passed to keep() before build().
   void put(wire::Bytes bytes) { message_.put(bytes); }
 
-  // Keeps the chunk of bytes that are put into message().
+  // Keeps the chunk whose bytes are put into message().
   void keep_chunk(wire::Bytes bytes, const Chunk& chunk) {
     if (wire::PiecedMessage::refers_to(bytes)) {
       keeper_->chunks.push_back(Ref<const Chunk>::share(&chunk));
     }
   }
-  // Rows of a chunk that its writer may encode meanwhile.
+  // Keeps rows of a chunk that its writer may encode meanwhile.
   void keep_rows(const Chunk& chunk, RawRows rows) {
     keeper_->rows.emplace_back(Ref<const Chunk>::share(&chunk), std::move(rows));
   }
   void keep(std::shared_ptr<const void> owner) { keeper_->owners.push_back(std::move(owner)); }
 
-  // The message, behind `head`. The builder must not be used any more.
+  // The message, preceded by `head`. The builder must not be used any more.
   GrpcPayload build(std::string head = {}) {
     GrpcPayload payload;
     payload.append(std::move(head));
@@ -66,7 +66,7 @@ class PayloadBuilder {
  private:
   struct Keeper {
     std::vector<Ref<const Chunk>> chunks;
-    // In this order: the rows go first.
+    // The order matters: rows are released first.
     std::vector<std::pair<Ref<const Chunk>, RawRows>> rows;
     std::vector<std::shared_ptr<const void>> owners;
   };

@@ -35,7 +35,7 @@ Result<std::vector<Endpoint>> parse_target(std::string_view target);
 // Exactly one address.
 Result<Endpoint> parse_endpoint(std::string_view address);
 
-// An address as the system takes it. A value.
+// A socket address in the system's form. A value.
 class SocketAddress {
  public:
   SocketAddress() = default;
@@ -44,7 +44,7 @@ class SocketAddress {
   const sockaddr* data() const { return reinterpret_cast<const sockaddr*>(&storage_); }
   socklen_t size() const { return size_; }
   int family() const { return storage_.ss_family; }
-  // No other machine can reach it, or be reached by it: 127.0.0.0/8, ::1, a Unix socket.
+  // True if no other machine can reach it: 127.0.0.0/8, ::1, a Unix socket.
   bool is_loopback() const;
   std::uint16_t port() const;
   // "127.0.0.1:7000", "[::1]:7000", "unix:/run/x.sock"; "unix:" for a socket without a name.
@@ -55,26 +55,26 @@ class SocketAddress {
   socklen_t size_ = 0;
 };
 
-// The addresses behind an endpoint. Looking up a name may take seconds: `is_name_allowed` false
-// takes only what needs no look-up (numbers, "localhost", Unix sockets) and gives UNIMPLEMENTED for
-// the rest. UNAVAILABLE when the name is unknown.
+// The addresses behind an endpoint. Looking up a name may take seconds: with `is_name_allowed`
+// false only addresses that need no look-up are accepted (numbers, "localhost", Unix sockets), the
+// rest gives UNIMPLEMENTED. UNAVAILABLE when the name is unknown.
 Result<std::vector<SocketAddress>> resolve(const Endpoint& endpoint, bool is_name_allowed = true);
 
-// A target for each address behind a target: of "ipv4:a,b" its two, of a name those it has now. A
-// host that has IPv4 and IPv6 addresses counts by the first of the two kinds, and "localhost" is
-// one: they are ways to the same server. May take seconds. UNAVAILABLE when a name is unknown.
+// One target per address of a target: two for "ipv4:a,b", the current addresses for a name. For a
+// host with IPv4 and IPv6 addresses only the kind that comes first counts, and "localhost" is one:
+// they lead to the same server. May take seconds. UNAVAILABLE when a name is unknown.
 Result<std::vector<std::string>> single_targets(std::string_view target);
 
-// What guards a door.
+// What protects a door.
 struct DoorGuard {
   bool has_token = false;
   bool has_tls = false;
   bool has_client_certificates = false;
   bool is_insecure_allowed = false;
 };
-// Whether a server with such a guard may listen at `address`: any server may at loopback; elsewhere
-// it needs client certificates, a token under TLS, or the explicit statement that none is wanted. A
-// token is never asked for over cleartext that leaves the machine.
+// Whether a server with such a guard may listen at `address`. At loopback any server may; elsewhere
+// it needs client certificates, a token under TLS, or the explicit statement that no secret is
+// wanted. No token is ever sent in cleartext that leaves the machine.
 Status check_bind(const SocketAddress& address, const DoorGuard& guard);
 
 }  // namespace reverie

@@ -23,16 +23,16 @@
 
 namespace reverie {
 
-// What a read or write did. With nothing moved, not at the end and ok, nothing can be done now.
+// What a read or write did. Ok with no bytes and not at the end: nothing can be done now.
 struct IoResult {
   std::size_t size_bytes = 0;
-  bool is_end = false;  // the peer sends no more
+  bool is_end = false;  // the peer will send no more
   // UNAVAILABLE: this connection cannot be used any more. Another error: the next one would fail
   // too.
   Status status = {};
 };
 
-// Called on the loop's thread when a connection can go on.
+// Called on the loop's thread when a connection can be read or written again.
 class ConnectionEvents {
  public:
   virtual ~ConnectionEvents() = default;
@@ -52,23 +52,23 @@ class Connection {
   virtual void set_events(ConnectionEvents* events) = 0;
 
   virtual IoResult read(std::span<std::byte> into) = 0;
-  // The same into `first`, and what comes behind it into `second`, where the connection can.
+  // As read() into `first`, then into `second` if the connection supports it.
   virtual IoResult read_both(std::span<std::byte> first, std::span<std::byte>) {
     return read(first);
   }
-  // Gathers from `pieces` in order, and says how far it came.
+  // Writes `pieces` in order; the result says how many bytes were taken.
   virtual IoResult write(std::span<const std::span<const std::byte>> pieces) = 0;
-  // Whether write() may be called on other threads than the loop's too, one at a time and never
-  // while the connection is destroyed: its owner has a lock for that.
+  // Whether write() may be called on other threads too, one at a time and never while the
+  // connection is being destroyed: its owner needs a lock for that.
   virtual bool can_write_on_any_thread() const { return false; }
 
-  // Unix sockets carry descriptors beside bytes. From here on those that come are kept, few at a
-  // time; what is not taken is closed with the connection. False: this connection carries none.
+  // Unix sockets carry descriptors besides bytes. From here on a few received descriptors are kept;
+  // those not taken are closed with the connection. False: this connection carries none.
   virtual bool accept_descriptors() { return false; }
   virtual bool accepts_descriptors() const { return false; }
-  // The next descriptor that came with what was read; the caller owns it. -1 without one.
+  // The next descriptor that came with the bytes read; the caller owns it. -1 if there is none.
   virtual int take_descriptor() { return -1; }
-  // As write() of one piece, with a descriptor beside its first byte; it stays the caller's.
+  // As write() of one piece, with a descriptor attached to its first byte; it stays the caller's.
   virtual IoResult write_with_descriptor(std::span<const std::byte> piece, int descriptor);
 
   // Both sides see the end of the stream; may be called wherever write() may.
@@ -78,20 +78,20 @@ class Connection {
   virtual void want_read() = 0;
   virtual void want_write() = 0;
 
-  // Whether the peer is on this machine, and what to call it.
+  // Whether the peer is on this machine, and its name for messages.
   virtual bool is_peer_local() const = 0;
   virtual bool is_unix() const { return false; }
   virtual std::string peer() const = 0;
 
-  // With TLS: whether the handshake has ended, and then the protocol by ALPN and the common name of
-  // the peer's certificate, each empty without one.
+  // With TLS: whether the handshake has ended, and after it the ALPN protocol and the common name
+  // of the peer's certificate, each empty if there is none.
   virtual bool is_encrypted() const { return false; }
   virtual bool is_handshake_done() const { return true; }
   virtual std::string protocol() const { return {}; }
   virtual std::string peer_name() const { return {}; }
 };
 
-// The two ends of a connection within this process. RESOURCE_EXHAUSTED without descriptors left.
+// The two ends of a connection within this process. RESOURCE_EXHAUSTED if no descriptors are left.
 struct ConnectionPair {
   std::unique_ptr<Connection> first;
   std::unique_ptr<Connection> second;
@@ -99,15 +99,15 @@ struct ConnectionPair {
 Result<ConnectionPair> make_connection_pair(IoLoop& first, IoLoop& second);
 
 // A connection over a connected socket, which it then owns. With `tls` it speaks TLS, as a server
-// or a client as the context says; the handshake goes on in read() and write().
+// or a client as the context says; the handshake takes place in read() and write().
 std::unique_ptr<Connection> make_connection(IoLoop& loop, int socket, const SocketAddress& peer,
                                             std::shared_ptr<const TlsContext> tls = nullptr,
                                             const std::string& server_name = {});
 
 // Connects to the first address that answers. `done` is called once, on the loop's thread:
-// UNAVAILABLE when none answers, DEADLINE_EXCEEDED after `timeout`. Returns a handle; dropping it
-// cancels the attempt and `done` with it. With `uses_local_door` the Unix socket beside an address
-// of this machine comes first (local_door.h). REQUIRES: on the loop's thread, the drop too.
+// UNAVAILABLE when none answers, DEADLINE_EXCEEDED after `timeout`. Returns a handle; destroying it
+// cancels the attempt and `done`. With `uses_local_door` the Unix socket of an address of this
+// machine is tried first (local_door.h). REQUIRES: on the loop's thread, destruction too.
 class ConnectAttempt;
 struct ConnectAttemptDeleter {
   void operator()(ConnectAttempt* attempt) const;

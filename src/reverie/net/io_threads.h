@@ -3,11 +3,11 @@
 //     thread 0   loop 0   { connection, connection, timer, listener }
 //     thread 1   loop 1   { connection, connection }
 //
-// A connection lives on one loop: what happens to it happens on that loop's thread, so it needs no
-// lock. Other threads reach it by post(). The loops are Asio's; this header hides it.
+// A connection belongs to one loop: its events run on that loop's thread, so it needs no lock.
+// Other threads reach it by post(). The loops are Asio's; this header hides Asio.
 //
-// A thread with nothing to do polls for a moment before it sleeps (base/spin.h): a request and its
-// answer follow each other sooner than threads wake.
+// A thread with nothing to do polls for a moment before it sleeps (base/spin.h): the next request
+// or answer often comes sooner than a thread can be woken.
 #pragma once
 
 #include <atomic>
@@ -30,16 +30,16 @@ class io_context;
 
 namespace reverie {
 
-// What else a loop's thread polls before it sleeps: a source without a descriptor, such as shared
-// memory. Called on the loop's thread.
+// Something else that a loop's thread polls before it sleeps: a source without a descriptor, such
+// as shared memory. Called on the loop's thread.
 class LoopWatch {
  public:
   virtual ~LoopWatch() = default;
-  // Does what is to be done there now; false if nothing is.
+  // Does the work that is there now; false if there is none.
   virtual bool look() = 0;
-  // Whether another thread polls it meanwhile, so that this one need not.
+  // Whether another thread is polling it, so that this one need not.
   virtual bool is_covered() const { return false; }
-  // From here on another thread, or a descriptor, has to wake this one.
+  // The loop's thread will sleep: from here on another thread, or a descriptor, must wake it.
   virtual void before_sleep() = 0;
   virtual void after_sleep() = 0;
 };
@@ -52,12 +52,12 @@ class IoLoop {
   IoLoop(const IoLoop&) = delete;
   IoLoop& operator=(const IoLoop&) = delete;
 
-  // Runs `work` on the loop's thread, in the order of the posts. One wake-up serves all that was
-  // posted since the last. False, and nothing done, once the loop has stopped, or in a forked
-  // child; what was posted before and has not run is dropped then.
+  // Runs `work` on the loop's thread, in the order of the posts. One wake-up serves everything
+  // posted since the last. False, without effect, once the loop has stopped, and in a forked child;
+  // work that was posted before and has not run is dropped then.
   bool post(std::function<void()> work);
-  // The same, and returns when it ran; at once on the loop's own thread. False when it was dropped:
-  // the loop's thread has ended.
+  // The same, but returns after `work` ran; on the loop's own thread it runs at once. False if it
+  // was dropped because the loop's thread has ended.
   bool run_and_wait(const std::function<void()>& work);
   // Whether the caller is the loop's thread.
   bool is_current() const;
@@ -65,8 +65,8 @@ class IoLoop {
   // One per loop; null removes it. REQUIRES: on the loop's thread.
   void set_watch(LoopWatch* watch) { watch_ = watch; }
 
-  // Memory for what is read next, shared by all connections of the loop: valid until the event that
-  // reads into it returns. REQUIRES: on the loop's thread.
+  // Memory to read into, shared by all connections of the loop: valid until the event that reads
+  // into it returns. REQUIRES: on the loop's thread.
   std::span<std::byte> scratch() { return {scratch_.get(), kScratchBytes}; }
 
   // For the rooms that speak Asio.
@@ -86,7 +86,7 @@ class IoLoop {
   Mutex mutex_;
   std::vector<std::function<void()>> posted_ REVERIE_GUARDED_BY(mutex_);
   bool is_stopped_ REVERIE_GUARDED_BY(mutex_) = false;
-  bool is_looking_ REVERIE_GUARDED_BY(mutex_) = false;  // it sees a post without being woken
+  bool is_looking_ REVERIE_GUARDED_BY(mutex_) = false;  // it polls, and sees posts unwoken
   std::atomic<bool> has_posted_{false};
   // Loop thread only.
   std::vector<std::function<void()>> running_;  // keeps its memory
@@ -106,11 +106,11 @@ class IoThreads {
 
   std::size_t count() const { return loops_.size(); }
   IoLoop& loop(std::size_t index) { return *loops_[index]; }
-  // One after the other.
+  // The loops in turn.
   IoLoop& next();
 
-  // Ends the loops and joins their threads; what waits on them is dropped. Idempotent. Not on an
-  // I/O thread. After a fork the child leaves everything to the parent.
+  // Ends the loops and joins their threads; pending work is dropped. Idempotent. Not on an I/O
+  // thread. In a forked child it leaves everything to the parent.
   void stop();
 
   // FAILED_PRECONDITION in a forked child.
@@ -122,7 +122,7 @@ class IoThreads {
   std::atomic<std::size_t> next_{0};
 };
 
-// Calls back once after a while, on its loop. Loop thread only, the destructor included.
+// Calls back once after a given time, on its loop. Loop thread only, the destructor included.
 class LoopTimer {
  public:
   explicit LoopTimer(IoLoop& loop);
@@ -132,7 +132,7 @@ class LoopTimer {
 
   // Replaces what was started before.
   void start(Duration after, std::function<void()> run);
-  // `run` is not called any more.
+  // After it `run` is not called.
   void cancel();
 
  private:

@@ -16,20 +16,20 @@ namespace reverie {
 // Accepts until destroyed. Thread-safe; not to be destroyed on its loop's thread.
 class Listener {
  public:
-  // Given a connected socket to own, on the loop's thread.
+  // Called on the loop's thread with a connected socket, which it then owns.
   using Accept = std::function<void(int socket, const SocketAddress& peer)>;
-  // Called on that thread while connections wait that cannot be accepted, as the process has no
-  // descriptors left: they are tried again a moment later.
+  // Called on that thread when waiting connections cannot be accepted because the process has no
+  // descriptors left; the listener tries again a moment later.
   using Scarce = std::function<void()>;
 
-  // Listens at `address`; port 0 takes a free one. ALREADY_EXISTS when another socket does: a port
-  // is never shared. A Unix socket that a dead process left behind is taken over. A socket's file
-  // is removed at the end, and only its owner may connect; at the door beside a TCP address
-  // (local_door.h) the peers of other users are hung up on.
+  // Listens at `address`; port 0 takes a free one. ALREADY_EXISTS if another socket listens there:
+  // a port is never shared. A Unix socket that a dead process left behind is taken over. A socket's
+  // file is removed at the end, and only its owner may connect; at the local door of a TCP address
+  // (local_door.h) peers of other users are disconnected.
   static Result<std::unique_ptr<Listener>> open(IoLoop& loop, const SocketAddress& address,
                                                 Accept accept, Scarce when_scarce = nullptr);
-  // Whether open() may succeed there, as far as can be known without listening: the address is one
-  // of this machine's, and a socket's file can be made. Does not look whether another socket
+  // Whether open() may succeed, as far as can be known without listening: the address is one of
+  // this machine's, and a socket's file can be created. Does not check whether another socket
   // listens there.
   static Status check(const SocketAddress& address);
   ~Listener();

@@ -9,21 +9,21 @@
 
 namespace reverie {
 
-// Everything is PEM text, not the name of a file.
+// Every option is PEM text, not the name of a file.
 struct TlsServerOptions {
   std::string certificate_chain;
   std::string private_key;
-  // With it, only callers whose certificate one of these signed are let in.
+  // If set, only callers with a certificate signed by one of these are accepted.
   std::string client_authorities;
 };
 
 struct TlsClientOptions {
   // Who may have signed the server's certificate; empty: those that the system trusts.
   std::string authorities;
-  // What the client shows a server that asks for a certificate.
+  // What the client presents to a server that asks for a certificate.
   std::string certificate_chain;
   std::string private_key;
-  // The name that the server's certificate must bear; empty: the host of the address.
+  // The name that the server's certificate must contain; empty: the host of the address.
   std::string server_name;
 };
 
@@ -31,14 +31,14 @@ struct TlsClientOptions {
 class TlsContext {
  public:
   // `protocols` are offered or accepted by ALPN, best first: {"h2"}. A client that offers none of a
-  // server's protocols is turned away. INVALID_ARGUMENT for a malformed certificate or key, a key
-  // that does not fit, or an own certificate that is not valid now.
+  // server's protocols is refused. INVALID_ARGUMENT for a malformed certificate or key, a key that
+  // does not match, or an own certificate that is not valid now.
   static Result<std::shared_ptr<const TlsContext>> server(
       const TlsServerOptions& options, const std::vector<std::string>& protocols);
   static Result<std::shared_ptr<const TlsContext>> client(
       const TlsClientOptions& options, const std::vector<std::string>& protocols);
 
-  // Whether the peer had to show a certificate: a secret in the sense of check_bind.
+  // Whether the peer has to present a certificate: a secret in the sense of check_bind.
   bool requires_client_certificate() const { return requires_client_certificate_; }
 
   class Impl;

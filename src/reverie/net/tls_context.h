@@ -1,4 +1,4 @@
-// What a TlsContext holds: for the TLS connections of this room.
+// What a TlsContext contains: for the TLS connections of this room.
 #pragma once
 
 #include <memory>
@@ -18,11 +18,11 @@ class TlsContext::Impl {
  public:
   std::unique_ptr<SSL_CTX, SslContextDeleter> context;
   bool is_server = false;
-  std::string protocols;    // as ALPN writes them: each behind its length
+  std::string protocols;    // as in ALPN: each preceded by its length
   std::string server_name;  // a client's demand; empty: the host of the address
 };
 
-// The texts of OpenSSL's queue of errors, and empties it.
+// Returns the texts in OpenSSL's error queue, and empties it.
 std::string take_tls_errors();
 
 }  // namespace reverie

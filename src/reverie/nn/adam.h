@@ -1,4 +1,4 @@
-// Adam over the flat parameters of a network, and what is done to a gradient before it.
+// Adam over the flat parameters of a network, and clipping of gradients.
 //
 //     m = b1 m + (1 - b1) g        v = b2 v + (1 - b2) g^2
 //     w = w - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + epsilon)
@@ -56,7 +56,7 @@ class Adam {
 Result<double> gradient_norm(const Mlp& mlp, const Parameters& gradient);
 
 // The scale that shortens a gradient of norm `norm` to `norm_max`: 1 for a shorter one. Requires
-// norm_max > 0. Source: Pascanu et al. 2013, algorithm 1, as torch.nn.utils.clip_grad_norm_ has it.
+// norm_max > 0. Source: Pascanu et al. 2013, algorithm 1, as in torch.nn.utils.clip_grad_norm_.
 double clip_scale(double norm, double norm_max);
 
 }  // namespace reverie::nn

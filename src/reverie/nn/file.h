@@ -1,4 +1,4 @@
-// Whole files: read at once, and written so that no reader ever sees half of one.
+// Reads whole files, and writes them so that no reader ever sees a partial file.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,11 @@
 namespace reverie::nn {
 
 // Writes `bytes` beside `path` and publishes them: a reader sees the old file or the new one,
-// whole, also after a crash. Errors are those of FileSystem: RESOURCE_EXHAUSTED when the disk is
-// full, NOT_FOUND without the folder, PERMISSION_DENIED; an old file stays as it was.
+// whole, also after a crash. Errors are those of FileSystem: RESOURCE_EXHAUSTED if the disk is
+// full, NOT_FOUND if the folder does not exist, PERMISSION_DENIED; then an old file is unchanged.
 Status write_file(const std::string& path, std::span<const std::byte> bytes);
-// INVALID_ARGUMENT for what is no file, RESOURCE_EXHAUSTED for more than `size_bytes_max`; else as
-// FileSystem has it.
+// INVALID_ARGUMENT if it is not a file, RESOURCE_EXHAUSTED above `size_bytes_max`; else
+// FileSystem's errors.
 Result<std::vector<std::byte>> read_file(const std::string& path, std::size_t size_bytes_max);
 
 }  // namespace reverie::nn

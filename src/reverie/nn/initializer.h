@@ -1,7 +1,7 @@
-// First weights, drawn from a seed.
+// Initial weights, drawn from a seed.
 //
-// The two that users know from PyTorch: what its Linear does by itself, and orthogonal matrices
-// with biases of 0. The distributions are PyTorch's, its bits are not: the generators differ.
+// Two initialisers that users know from PyTorch: the default of its Linear, and orthogonal matrices
+// with biases of 0. The distributions are PyTorch's, the bits are not: the generators differ.
 #pragma once
 
 #include <span>
@@ -12,18 +12,18 @@
 
 namespace reverie::nn {
 
-// Weights and biases uniform in [-1/sqrt(in), 1/sqrt(in)], in being the layer's inputs.
+// Weights and biases uniform in [-1/sqrt(in), 1/sqrt(in)]; in: the layer's number of inputs.
 //
 // Source: torch.nn.Linear.reset_parameters; the weights follow He et al. 2015 with a = sqrt(5).
 void initialize_uniform(const Mlp& mlp, Random& random, Parameters& parameters);
 
 // Weights with orthonormal rows or columns, whichever are fewer, times the layer's gain; biases 0.
-// Each orthogonal matrix is equally likely. Usual gains: sqrt(2) for layers with ReLU behind them;
-// for the outputs 1 for values, 0.01 for policies.
+// Each orthogonal matrix is equally likely. Usual gains: sqrt(2) for layers followed by ReLU; for
+// outputs 1 for values, 0.01 for policies.
 //
-// INVALID_ARGUMENT unless there is one positive, finite gain a layer. O(in out min(in, out)).
+// INVALID_ARGUMENT unless there is one positive, finite gain per layer. O(in out min(in, out)).
 //
-// Source: Saxe et al. 2014, section 3, as torch.nn.init.orthogonal_ has it.
+// Source: Saxe et al. 2014, section 3, as in torch.nn.init.orthogonal_.
 Status initialize_orthogonal(const Mlp& mlp, std::span<const double> gains, Random& random,
                              Parameters& parameters);
 

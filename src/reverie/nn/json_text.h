@@ -1,4 +1,4 @@
-// The JSON that a safetensors header is made of: objects, lists of numbers, strings.
+// The JSON of safetensors headers: objects, lists of numbers, strings.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,11 @@
 
 namespace reverie::nn {
 
-// `text` in quotes, with what JSON wants escaped.
+// `text` in quotes, escaped as JSON requires.
 std::string json_quoted(std::string_view text);
 
-// Reads JSON from left to right, for a caller who knows what must come. Refuses everything else
-// with DATA_LOSS and the byte where it stands.
+// Reads JSON from left to right, for a caller that knows what must come next. Refuses everything
+// else with DATA_LOSS, naming the byte's position.
 class JsonReader {
  public:
   explicit JsonReader(std::string_view text) : text_(text) {}
@@ -26,7 +26,7 @@ class JsonReader {
   Result<std::string> string();
   // A whole number >= 0 that fits into 64 bits.
   Result<std::uint64_t> number();
-  // Only white space is left.
+  // Ok if only white space is left.
   Status expect_end();
 
  private:

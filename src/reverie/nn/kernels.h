@@ -1,11 +1,11 @@
 // The arithmetic under networks: products of small matrices, and passes over flat parameters.
 //
 // Each kernel is written once (kernels_body.h), for vectors of a fixed number of lanes, and
-// compiled for each instruction set in a source of its own; kernels() picks the widest that the
-// processor has, when it is first called. So the library itself needs no more than the baseline.
+// compiled for each instruction set in a separate source; kernels() picks the widest that the
+// processor supports, when it is first called. So the library itself requires only the baseline.
 //
-// All matrices are row-major float32 whose rows begin every `stride` floats. Columns are padded:
-// their number is a multiple of kPad, and what pads them is 0.
+// All matrices are row-major float32 whose rows begin every `stride` floats. Columns are padded
+// with zeros to a multiple of kPad.
 #pragma once
 
 #include <cstddef>
@@ -39,12 +39,12 @@ struct Product {
   std::size_t depth = 0;
   const float* bias = nullptr;  // [columns]; null for 0
   Activation activation = Activation::kNone;
-  // Null: the activation is applied. Else [rows, columns] with c's stride, what the activation had
-  // given on the way forward: the product is multiplied by the activation's derivative there.
+  // Null: the activation is applied. Else [rows, columns] with c's stride, the activation's outputs
+  // in the forward pass: the product is multiplied by the activation's derivative there.
   const float* outputs = nullptr;
 };
 
-// Adam's step on each parameter; see adam.h. The corrections for the start are folded in.
+// Adam's step on each parameter; see adam.h. The bias corrections are folded in.
 struct AdamStep {
   float* parameters = nullptr;
   float* mean = nullptr;
@@ -78,7 +78,7 @@ struct Kernels {
 
 const Kernels& kernels();
 
-// All that this processor can run, the portable one first and what kernels() gives last.
+// All kernels that this processor can run: the portable ones first, those of kernels() last.
 std::span<const Kernels* const> runnable_kernels();
 
 }  // namespace reverie::nn

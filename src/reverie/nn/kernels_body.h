@@ -3,11 +3,11 @@
 //     kLanes         floats of a vector register
 //     kTileRows      rows of the result that registers hold, two vectors wide; at most 12
 //     kPackedRows    the same, four vectors wide, for results of many rows, whose right side
-//                    is copied so that it lies close;
-//                    0 where registers are too few
+//                    is copied so that it is contiguous;
+//                    0 if there are too few registers
 //
 // Everything here has internal linkage and uses no function of a library: a source that is compiled
-// for a newer processor must leave nothing that the linker could take for the whole program's.
+// for a newer processor must contain nothing that the linker could use in the whole program.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@
 namespace reverie::nn {
 namespace {
 
-// The part [begin, end) of the depth, for some columns: where the right side's rows of it lie.
+// The part [begin, end) of the depth, for some columns: the place of the right side's rows.
 struct Panel {
   const float* b;
   std::size_t stride;
@@ -28,8 +28,8 @@ struct Panel {
 };
 
 // The rows [row, row + kRows) of the columns [column, column + kVectors * kWidth), over a panel.
-// What the panels before have summed up lies in c: the order of the sums is the depth's, whatever
-// panels there are.
+// The sums of earlier panels are in c: terms are added in the order of the depth, however it is
+// divided.
 template <std::size_t kRows, std::size_t kVectors, std::size_t kWidth>
 void tile(const Product& p, Finish finish, std::size_t row, std::size_t column,
           const Panel& panel) {
@@ -56,12 +56,13 @@ void tile(const Product& p, Finish finish, std::size_t row, std::size_t column,
     Vector<kWidth> right[kVectors];
 #pragma GCC unroll 4
     for (std::size_t v = 0; v < kVectors; ++v) right[v] = load<kWidth>(b + v * kWidth);
-      // Unrolled, or the sums would live in memory.
+      // Unrolled, else the sums would be in memory.
 #pragma GCC unroll 16
     for (std::size_t r = 0; r < kRows; ++r) {
       const Vector<kWidth> left = all<kWidth>(a[r * p.a_row]);
 #pragma GCC unroll 4
-      for (std::size_t v = 0; v < kVectors; ++v) sums[r][v] = multiply_add(left, right[v], sums[r][v]);
+      for (std::size_t v = 0; v < kVectors; ++v)
+        sums[r][v] = multiply_add(left, right[v], sums[r][v]);
     }
     a += p.a_depth;
     b += panel.stride;
@@ -92,8 +93,8 @@ REVERIE_INLINE void tile_of(std::size_t rows, const Product& p, Finish finish, s
   tile<kRows, kVectors, kWidth>(p, finish, row, column, panel);
 }
 
-// All rows of a strip of columns, in tiles whose rows differ by one at most: a last tile of a
-// single row would leave most registers idle.
+// All rows of a strip of columns, in tiles whose row counts differ by at most one: a last tile of
+// one row would leave most registers idle.
 template <std::size_t kVectors, std::size_t kWidth, std::size_t kRowsMax>
 void strip(const Product& p, Finish finish, std::size_t column, const Panel& panel) {
   std::size_t row = 0;
@@ -110,7 +111,7 @@ void strip(const Product& p, Finish finish, std::size_t column, std::size_t begi
 }
 
 // The same for many rows: each panel of the right side is copied first, so that all tiles read it
-// from the nearest cache. Where it lies, rows of 1 KiB fall on a few of the cache's sets.
+// from the nearest cache. In place, rows of 1 KiB would map to only a few of the cache's sets.
 template <std::size_t kVectors, std::size_t kWidth, std::size_t kRowsMax>
 void packed_strip(const Product& p, Finish finish, std::size_t column, std::size_t begin) {
   static_assert(kVectors * kWidth == kPanelStride);
@@ -129,7 +130,7 @@ Finish finish_of(const Product& p) {
   return is_relu ? Finish::kReluDerivative : Finish::kTanhDerivative;
 }
 
-// Four columns of a vector's lanes at a time, in each of its quarters.
+// Transposes four columns at a time, in each quarter of a vector's lanes.
 template <std::size_t kWidth>
 std::size_t transpose_blocks(const float* from, std::size_t from_stride, std::size_t rows,
                              std::size_t column, std::size_t columns, float* to,
@@ -197,16 +198,16 @@ void add_terms(const Product& p, Finish finish, std::size_t row, std::size_t col
   }
 }
 
-// Rows whose terms are listed together: 80 KiB with AVX-512.
+// The terms of so many rows are listed together: 80 KiB with AVX-512.
 constexpr std::size_t kTermRows = 128;
 struct TermLists {
   Term terms[kTermRows][kTermsMax];
   std::size_t counts[kTermRows];
 };
 
-// Lists the terms of `depth` columns of a from `begin` on. False, as soon as that is seen, where
-// more than two thirds are not 0: a term costs a fifth more than one of a tile, and the lists
-// something too. `turned` is memory for kPanelStride rows.
+// Lists the terms of `depth` columns of a from `begin` on. False, as soon as this is seen, if more
+// than two thirds are not 0: a listed term costs a fifth more than one in a tile, besides the
+// listing. `turned` is memory for kPanelStride rows.
 bool list_terms(const Product& p, std::size_t begin, std::size_t depth, float* turned,
                 TermLists& lists) {
   constexpr std::size_t kLook = 8;
@@ -233,8 +234,8 @@ bool list_terms(const Product& p, std::size_t begin, std::size_t depth, float* t
   return !is_dense(p.rows);
 }
 
-// The first columns, whole panels of them, as deep as a is mostly zero: how deep. What is left of
-// the depth, and the other columns, are the caller's. Requires rows <= kTermRows.
+// Computes the first columns, in whole panels, as deep as a is mostly zero; returns that depth. The
+// rest of the depth, and other columns, are left to the caller. Requires rows <= kTermRows.
 std::size_t multiply_terms(const Product& p, Finish finish) {
   TermLists lists;
   alignas(64) float panel[kPanelDepth * kPanelStride];
@@ -257,8 +258,8 @@ std::size_t multiply_terms(const Product& p, Finish finish) {
   return begin;
 }
 
-// Whether looking for zeros may be worth it: products of some size, whose left side can be listed,
-// and wide where listing is slow.
+// Whether searching for zeros may pay: large enough products, whose left side can be listed; wide
+// ones if listing is slow.
 bool may_have_terms(const Product& p) {
   const bool can_list = p.a_depth == 1 || (p.a_row == 1 && p.rows % 4 == 0 && p.depth % 4 == 0);
   return can_list && p.rows >= 16 && p.depth >= 32 &&
@@ -268,7 +269,7 @@ bool may_have_terms(const Product& p) {
 // The columns [column, columns), from `begin` of the depth on.
 void multiply_dense(const Product& p, Finish finish, std::size_t column, std::size_t columns,
                     std::size_t begin) {
-  // A sum waits for the one before it: few rows make up for that with more columns.
+  // Each sum depends on the one before it: with few rows, more columns compensate for that.
   constexpr std::size_t kFewRows = 3;
   if (p.rows <= kFewRows) {
     for (; column + 4 * kLanes <= columns; column += 4 * kLanes) {
@@ -276,7 +277,7 @@ void multiply_dense(const Product& p, Finish finish, std::size_t column, std::si
     }
   }
   if constexpr (kPackedRows > 0) {
-    // Fewer rows would not make up for the copies.
+    // With fewer rows the copies would not pay.
     constexpr std::size_t kManyRows = 96;
     if (p.rows >= kManyRows) {
       for (; column + 4 * kLanes <= columns; column += 4 * kLanes) {
@@ -324,7 +325,7 @@ void sum_rows(const float* from, std::size_t stride, std::size_t rows, std::size
   sum_columns<kLanes>(from, stride, rows, 0, columns, sums);
 }
 
-// By value: in memory its numbers could be what the stores below change.
+// By value, since in memory the stores below could change its numbers.
 void adam_pass(AdamStep step) {
   float* __restrict__ const parameters = step.parameters;
   float* __restrict__ const mean = step.mean;

@@ -1,4 +1,4 @@
-// Where kernels.cc finds the kernels of each instruction set: null for one that was not compiled.
+// The kernels of each instruction set, for kernels.cc: null if not compiled.
 #pragma once
 
 #include "reverie/nn/kernels.h"

@@ -1,11 +1,11 @@
-// Products whose left side is mostly zero, as what a ReLU gives, and a gradient behind one, are:
-// each row of it becomes a list of the terms that are not 0, and only these are multiplied.
+// Products whose left side is mostly zero, as the outputs of a ReLU and the gradients before it
+// are: each of its rows becomes a list of the terms that are not 0, and only these are multiplied.
 //
-//     a, a row     0  .3  0  0  .7  0  .1  0        a panel of b, copied so that it lies close
+//     a, a row     0  .3  0  0  .7  0  .1  0        a panel of b, copied to be contiguous
 //     its terms    (row 1, .3) (row 4, .7) (row 6, .1)  ->  c += .3 b[1] + .7 b[4] + .1 b[6]
 //
-// The sums are those of the dense product, term after term in the depth's order: 0 times a finite
-// number changes no sum. Where b is not finite, the dense product is taken.
+// The sums equal those of the dense product, term by term in the order of the depth: 0 times a
+// finite number changes no sum. If b is not finite, the dense product is used.
 #pragma once
 
 #include <cstddef>
@@ -16,18 +16,18 @@
 namespace reverie::nn {
 namespace {
 
-// The value's bits, and below them where its row of the panel begins, in bytes: one load for both.
+// The value's bits, and below them the byte offset of its row in the panel: one load for both.
 using Term = std::uint64_t;
 
 constexpr std::size_t kPanelDepth = 64;
-// Terms of a row of a panel, and how far whole vectors may be written behind them.
+// The terms of one row of a panel, plus room for whole-vector writes past their end.
 constexpr std::size_t kTermsMax = kPanelDepth + kLanes;
 // Columns of a panel: 16 KiB of it, half a first-level cache, with AVX-512 and AVX2.
 constexpr std::size_t kTermVectors = kLanes == 16 ? 4 : 8;
 constexpr std::size_t kPanelStride = kTermVectors * kLanes;
 
 #if defined(__AVX512F__)
-constexpr bool kListsFast = true;  // by an instruction, not number by number
+constexpr bool kListsFast = true;  // with an instruction, not number by number
 #else
 constexpr bool kListsFast = false;
 #endif
@@ -36,8 +36,8 @@ constexpr Term term_of(std::uint32_t value_bits, std::size_t depth) {
   return (Term{value_bits} << 32) | (depth * kPanelStride * sizeof(float));
 }
 
-// Lists what is not 0 of `count` numbers, and gives how many there are: an even number, for which a
-// term of 0 may be added. NaN is not 0. Requires count <= kPanelDepth and room for kTermsMax.
+// Lists the numbers that are not 0, of `count`, and returns how many: an even number, by adding a
+// term of 0 if necessary. NaN is not 0. Requires count <= kPanelDepth and room for kTermsMax.
 REVERIE_INLINE std::size_t list_terms(const float* from, std::size_t count, Term* terms) {
   std::size_t found = 0;
   std::size_t k = 0;
@@ -68,11 +68,11 @@ REVERIE_INLINE std::size_t list_terms(const float* from, std::size_t count, Term
   return found;
 }
 
-// Copies a panel of the right side, kPanelStride columns from `column` on. False where it holds a
+// Copies a panel of the right side, kPanelStride columns from `column` on. False if it contains a
 // number that is not finite.
 REVERIE_INLINE bool copy_panel(const Product& p, std::size_t column, std::size_t begin,
                                std::size_t end, float* panel) {
-  Vector<kLanes> zeros{};  // NaN where one is not
+  Vector<kLanes> zeros{};  // NaN if one is not finite
   for (std::size_t k = begin; k < end; ++k) {
     const float* const from = p.b + k * p.b_stride + column;
     float* const to = panel + (k - begin) * kPanelStride;
@@ -90,7 +90,7 @@ REVERIE_INLINE bool copy_panel(const Product& p, std::size_t column, std::size_t
   return is_finite;
 }
 
-// One row of the result, the columns of a panel: what it was before, or its bias, and the terms.
+// One row of the result, in a panel's columns: its previous value, or its bias, plus the terms.
 template <Finish kFinish>
 void add_terms(const Product& p, std::size_t row, std::size_t column, bool is_first,
                const float* panel, const Term* terms, std::size_t count) {

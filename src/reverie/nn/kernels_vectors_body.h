@@ -1,5 +1,5 @@
-// Vectors as GCC and clang have them, and what is done to a sum before it is stored: what the
-// kernels (kernels_body.h) are written in. Everything here has internal linkage.
+// Vectors in the form of GCC and clang, and the last operations on a sum before it is stored: the
+// kernels (kernels_body.h) are written with these. Everything here has internal linkage.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 namespace reverie::nn {
 namespace {
 
-// Vectors as GCC and clang have them: element-wise operators, comparisons of all bits. They may lie
-// at any address of a float, and be read where floats were written.
+// GCC's and clang's vectors: element-wise operators, comparisons that set all bits. They may be at
+// any address of a float, and may alias floats.
 template <std::size_t kWidth>
 struct VectorType {
   using Floats [[gnu::vector_size(kWidth * sizeof(float)), gnu::may_alias]] = float;
@@ -46,8 +46,8 @@ REVERIE_INLINE Vector<kWidth> all_bits(int bits) {
   return reinterpret_cast<Vector<kWidth>>(bits - Integers{});
 }
 
-// a * b + sum, rounded once where the processor can: said outright, since compilers differ in which
-// products and sums of the source they make one.
+// a * b + sum, rounded once if the processor supports it: explicit, since compilers differ in which
+// products and sums they fuse.
 REVERIE_INLINE Vector<4> multiply_add(Vector<4> a, Vector<4> b, Vector<4> sum) {
 #if defined(__FMA__)
   return _mm_fmadd_ps(a, b, sum);
@@ -107,7 +107,7 @@ REVERIE_INLINE void store_quarters(float* to, std::size_t stride, Vector<16> val
   store<4>(to + 12 * stride, __builtin_shufflevector(value, value, 12, 13, 14, 15));
 }
 
-// NaN stays NaN, or a broken network would look sound.
+// NaN stays NaN, else a broken network would look valid.
 template <std::size_t kWidth>
 REVERIE_INLINE Vector<kWidth> relu(Vector<kWidth> x) {
   return (x <= 0.0f) ? Vector<kWidth>{} : x;
@@ -148,7 +148,7 @@ REVERIE_INLINE Vector<kWidth> tanh_of(Vector<kWidth> x) {
   return (magnitude < 0.625f) ? near : ((x == x) ? signed_far : x);
 }
 
-// What is done to a sum before it is stored.
+// The last operation on a sum before it is stored.
 enum class Finish { kNone, kRelu, kTanh, kReluDerivative, kTanhDerivative };
 
 template <Finish kFinish, std::size_t kWidth>

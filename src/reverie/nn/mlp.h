@@ -1,8 +1,8 @@
-// A dense network: layers of weights and biases with an activation behind each.
+// A dense network: layers of weights and biases, each followed by an activation.
 //
 //     inputs [B, in] -> x W0 + b0 -> relu or tanh -> x W1 + b1 -> ... -> outputs [B, out]
 //
-// An Mlp is the shape alone. Its numbers are Parameters, which the caller owns, so that any thread
+// An Mlp is only the shape. Its numbers are Parameters, which the caller owns, so that any thread
 // may use any version of them; an MlpPass is the memory of one thread's forward and backward
 // passes.
 //
@@ -42,11 +42,11 @@ struct MlpSpec {
 // A value; immutable.
 class Mlp {
  public:
-  // Where one layer lies in the parameters.
+  // The place of one layer in the parameters.
   struct Layer {
     std::size_t inputs = 0;
     std::size_t outputs = 0;
-    std::size_t stride = 0;  // of the weight, and the bias's length with its padding
+    std::size_t stride = 0;  // of the weight; also the padded length of the bias
     std::size_t weight = 0;  // index of the first float
     std::size_t bias = 0;
     Activation activation = Activation::kNone;
@@ -59,7 +59,7 @@ class Mlp {
   std::span<const Layer> layers() const { return layers_; }
   std::size_t input_width() const { return spec_.widths.front(); }
   std::size_t output_width() const { return spec_.widths.back(); }
-  // Floats of its parameters, with padding.
+  // The number of floats in its parameters, with padding.
   std::size_t float_count() const { return float_count_; }
   Parameters make_parameters() const { return Parameters(float_count_); }
 
@@ -82,30 +82,30 @@ class Mlp {
 // Not thread-safe. Keeps a copy of the Mlp, and the activations of the last forward().
 class MlpPass {
  public:
-  // Takes the memory for batches of up to `row_count_max` rows. Requires row_count_max >= 1.
+  // Allocates the memory for batches of up to `row_count_max` rows. Requires row_count_max >= 1.
   MlpPass(const Mlp& mlp, std::size_t row_count_max);
 
-  // [B, output_width()], valid until the next call. Allocates nothing. Requires inputs of
-  // [B, input_width()] with 1 <= B <= row_count_max, which stay as they are until backward(), and
+  // [B, output_width()], valid until the next call. Allocates nothing. Requires inputs of [B,
+  // input_width()] with 1 <= B <= row_count_max, which must not change until backward(), and
   // parameters of the Mlp's size.
   Matrix forward(const Parameters& parameters, ConstMatrix inputs);
 
-  // [B, output_width()] of the last forward(): where the caller puts the gradient of its loss in
-  // the outputs (behind the output's activation) before backward(), which changes it.
+  // [B, output_width()] of the last forward(): the caller stores the gradient of its loss in the
+  // outputs (after the output's activation) here before backward(), which changes it.
   Matrix output_gradient();
 
   // The gradient of the loss in the parameters; overwrites `gradient`. Requires a forward() with
-  // the same parameters just before. Allocates nothing but, the first time, where input_gradient()
-  // goes.
+  // the same parameters just before. Allocates nothing except, the first time, memory for
+  // input_gradient().
   void backward(const Parameters& parameters, Parameters& gradient);
-  // The gradient in the inputs, [B, input_width()], and nothing else: how a critic tells an actor
-  // where to go. Valid until the next call. The same requirements; instead of backward(), or after
-  // it with output_gradient() filled anew.
+  // Only the gradient in the inputs, [B, input_width()], as an actor needs it from a critic. Valid
+  // until the next call. Same requirements; call it instead of backward(), or after it with
+  // output_gradient() filled again.
   Matrix input_gradient(const Parameters& parameters);
 
  private:
   void finish_output_gradient();
-  // Delta of the layer before `layer`, from that of `layer`.
+  // Computes the delta of the layer before `layer` from that of `layer`.
   void send_back(const Parameters& parameters, std::size_t layer, float* to, std::size_t to_stride,
                  bool apply_derivative);
 
@@ -114,7 +114,7 @@ class MlpPass {
   std::size_t row_count_ = 0;
   ConstMatrix inputs_;
   std::vector<Parameters> outputs_;  // of each layer, [row_count_max, padded outputs]
-  std::vector<Parameters> deltas_;   // gradients in the sums of each layer, the same shape
+  std::vector<Parameters> deltas_;   // gradients in the pre-activations of each layer, same shape
   Parameters transposed_;            // the weights of one layer
   Parameters input_delta_;
 };

@@ -1,14 +1,14 @@
-// Versions of a network's parameters that many threads read while one publishes.
+// Versions of a network's parameters that many threads read while one thread publishes.
 //
-//     blocks     [ v7 ] [ v9 ] [ v8 ] [ ... ]     one more than the readers, and one
+//     blocks     [ v7 ] [ v9 ] [ v8 ] [ ... ]     two more than there are readers
 //     latest     ------->                          what a reader takes next
 //     readers    7  9  -                           each names the block it reads, or none
 //
-// A reader writes the block that it reads into a slot of its own; the publisher copies into a block
-// that no reader uses and that is not the latest. With two more blocks than readers there is always
-// one: neither side ever waits for the other, takes a lock, counts references or allocates. What is
-// read is one whole version, unchanged for as long as it is held. An actor that holds a version for
-// an hour delays no other.
+// A reader writes the number of the block that it reads into its own slot; the publisher copies
+// into a block that no reader uses and that is not the latest. With two more blocks than readers
+// there is always one: neither side ever waits for the other, takes a lock, counts references or
+// allocates. A reader sees one whole version, unchanged for as long as it holds it. An actor that
+// holds a version for an hour delays no other.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@ class PublishedParameters {
     std::uint64_t version = 0;
   };
 
-  // The first version, number 0, for readers numbered 0 to reader_count - 1. Requires at least one.
+  // Starts with `first`, version 0, for readers 0 to reader_count - 1. Requires at least one.
   PublishedParameters(const Parameters& first, std::size_t reader_count);
 
   // The latest version, for the reader's thread. Requires reader < reader_count, and that no other
@@ -37,8 +37,8 @@ class PublishedParameters {
   Version acquire(std::size_t reader);
   void release(std::size_t reader);
 
-  // Copies `parameters` into a free block and makes it the latest; gives its number, one more than
-  // the last. Wait-free. One thread at a time.
+  // Copies `parameters` into a free block and makes it the latest; returns its number, one more
+  // than the last. Wait-free. Only one thread at a time.
   std::uint64_t publish(const Parameters& parameters);
 
   // The number of the latest version. Any thread.

@@ -5,7 +5,7 @@
 //                                   "name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0,
 //                                   24]}}
 //
-// What is decoded may come from anywhere: every length is checked before memory is taken, the
+// Decoded bytes need not be trusted: every length is checked before memory is allocated, the
 // tensors must fill the bytes without gap or overlap, and nothing in the format can be executed.
 //
 // Source: the format's description in github.com/huggingface/safetensors, version 0.4.
@@ -33,16 +33,16 @@ struct SafeTensors {
   std::vector<NamedTensor> tensors;
   std::map<std::string, std::string> metadata;
 
-  // Null without one of that name.
+  // Null if there is none with that name.
   const NamedTensor* find(std::string_view name) const;
 };
 
-// Requires names that differ and are not "__metadata__", UTF-8 text, and values that fill the
+// Requires distinct names other than "__metadata__", UTF-8 text, and values that match the
 // shapes.
 std::vector<std::byte> encode_safetensors(const SafeTensors& tensors);
 
-// DATA_LOSS for bytes that are damaged or cut short, saying where; UNIMPLEMENTED for an element
-// type other than F32. Tensors come in the order of their bytes.
+// DATA_LOSS, naming the place, for damaged or truncated bytes; UNIMPLEMENTED for an element type
+// other than F32. Tensors come in the order of their bytes.
 Result<SafeTensors> decode_safetensors(std::span<const std::byte> bytes);
 
 }  // namespace reverie::nn

@@ -1,15 +1,15 @@
 // An arena between two processes that a connection joins: the sender writes bytes once, and the
-// receiver has them where they lie.
+// receiver reads them in place.
 //
 //     sender (ArenaSender)                                receiver (ArenaReceiver)
-//     a descriptor, by a Unix socket                 -->  maps it, copy on write
+//     a descriptor, over a Unix socket                 -->  maps it, copy on write
 //                                                    <--  taken
 //     writes a block; then sends its range           -->  the bytes, its own to change
-//                                                    <--  ranges whose bytes were let go
+//                                                    <--  ranges that were released
 //
-// What travels is the connection's matter (rpc/wire_link.h). When it ends the arena is retired:
+// How these travel is up to the connection (rpc/wire_link.h). When it ends the arena is retired:
 // nothing else is ever written there, so the bytes that a receiver keeps stay as they are, and the
-// memory goes when both sides have let it go.
+// memory is freed when both sides have released it.
 #pragma once
 
 #include <array>
@@ -28,12 +28,12 @@
 
 namespace reverie {
 
-// A range as it travels; the arena is the connection's. It holds three numbers.
+// Size of a range on the connection, three numbers; which arena it means, the connection knows.
 inline constexpr std::size_t kRangeBytes = 24;
 std::array<std::byte, kRangeBytes> encode_range(const ArenaRange& range);
 ArenaRange decode_range(std::span<const std::byte, kRangeBytes> bytes);
 
-// Bytes that a receiver has, as long as it keeps `keep`.
+// Bytes that a receiver may use as long as it holds `keep`.
 struct ArenaBytes {
   std::span<std::byte> bytes;
   std::shared_ptr<const void> keep;
@@ -50,12 +50,12 @@ class ArenaSender {
 
   std::uint64_t id() const { return arena_->id(); }
   void set_taken() { is_taken_ = true; }
-  // The arena, where so many bytes may be written there and lent; else null.
+  // The arena, if so many bytes may be written to it and lent; else null.
   std::shared_ptr<SharedArena> room_for(std::size_t size_bytes, TimePoint now);
-  // The receiver may read the block from here on. False for a block of another arena, or one that
-  // is too much.
+  // The receiver may read the block from here on. False for a block of another arena, or beyond the
+  // bound on what is lent.
   bool lend(const std::shared_ptr<const ArenaBlock>& block);
-  // DATA_LOSS for what was not lent.
+  // DATA_LOSS for a range that was not lent.
   Status give_back(std::span<const std::byte> ranges);
   // Called now and then: gives memory back to the system once nothing has been sent for a while.
   void rest(TimePoint now);
@@ -70,19 +70,19 @@ class ArenaSender {
   TimePoint last_use_{};
 };
 
-// The receiver's side. Thread-safe. Lives until its last bytes are let go.
+// The receiver's side. Thread-safe. Lives until its last bytes are released.
 class ArenaReceiver : public std::enable_shared_from_this<ArenaReceiver> {
  public:
   // `is_due` is called when ranges should be sent back soon, on any thread, also under locks.
   explicit ArenaReceiver(std::function<void()> is_due) : is_due_(std::move(is_due)) {}
 
-  // Maps the arena. INVALID_ARGUMENT for what is none, and for a second one.
+  // Maps the arena. INVALID_ARGUMENT if `fd` is not an arena, or this receiver has one already.
   Status open(int fd, std::uint64_t id);
-  // The bytes of a range, which goes back when they are let go. DATA_LOSS or UNAVAILABLE for what
-  // is no range of the arena.
+  // The bytes of a range, which goes back when they are released. DATA_LOSS or UNAVAILABLE if it is
+  // not a range of the arena.
   Result<ArenaBytes> at(ArenaRange range);
   bool has_returns() const { return has_returns_.load(std::memory_order_relaxed); }
-  // The ranges whose bytes were let go, encoded.
+  // The ranges whose bytes were released, encoded.
   std::vector<std::byte> take_returns();
   // The connection has ended: ranges need not go back.
   void end();

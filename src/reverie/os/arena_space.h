@@ -1,10 +1,10 @@
-// Which parts of an arena are in use: offsets alone, no memory.
+// Which parts of an arena are in use. Knows offsets only, no memory.
 //
 //     0        64            4160    8192                    size
 //     [ used  ][ free        ][ used ][ free . . . . . . . . ]
 //
-// The smallest free part that is large enough is cut, the first of equals, so that what is used
-// again is warm. Neighbours that are free become one.
+// take() cuts the smallest free part that is large enough, the first among equals: it is warm. Free
+// neighbours are merged.
 #pragma once
 
 #include <cstddef>
@@ -21,17 +21,17 @@ class ArenaSpace {
  public:
   static constexpr std::size_t kUnit = 64;  // parts begin and end at multiples of it
 
-  // From `begin` to `end` all is free.
+  // Everything from `begin` to `end` is free.
   ArenaSpace(std::size_t begin, std::size_t end);
 
   // A free part of at least `size_bytes`, whose offset plus `ahead` is a multiple of `alignment`;
-  // none without one. Requires size_bytes > 0, and multiples of kUnit for `ahead` and `alignment`.
+  // none if none fits. Requires size_bytes > 0, and multiples of kUnit for `ahead` and `alignment`.
   std::optional<std::size_t> take(std::size_t size_bytes, std::size_t ahead, std::size_t alignment);
-  // What take() gave is free again. Requires that it is in use.
+  // Frees what take() gave. Requires that it is in use.
   void give_back(std::size_t offset);
 
   std::size_t used_bytes() const { return used_bytes_; }
-  // Behind this offset nothing is in use.
+  // Nothing is in use at or after this offset.
   std::size_t used_end() const;
 
  private:

@@ -3,10 +3,10 @@
 //     page 0    [ tail ][ head ][ reader sleeps ][ writer sleeps ][ nonce ]    a cache line each
 //     page 1    [ . . . . read . . . . | head: not read yet | tail: free . . . . ]      the ring
 //
-// One writer, one reader; each keeps its own position in memory of its own and publishes it. What
-// the other side publishes is copied, and checked before it is used: rubbish in shared memory gives
-// DATA_LOSS and nothing else. Nothing here sleeps or wakes: each side says that it is about to
-// sleep, and the other one is told by owes_bell() that it has to wake it.
+// One writer, one reader; each keeps its position in its own memory and publishes it. What the
+// other side publishes is copied, and checked before it is used: garbage in shared memory gives
+// DATA_LOSS and nothing else. Nothing here sleeps or wakes: each side announces that it is about to
+// sleep, and owes_bell() tells the other side that it has to wake it.
 //
 //     reader                                       writer
 //     if (ring.ask_for_bell()) wait for a bell            write(pieces)
@@ -22,7 +22,7 @@
 
 namespace reverie {
 
-// What lies in the first page. Both sides see it at different addresses; no address is in it.
+// The first page. The sides map it at different addresses; it contains no address.
 struct RingPage {
   alignas(64) std::atomic<std::uint64_t> tail;  // bytes written so far; the writer stores it
   alignas(64) std::atomic<std::uint64_t> head;  // bytes read so far; the reader stores it
@@ -35,10 +35,10 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "other processes 
 inline constexpr std::size_t kRingPageBytes = 4096;
 static_assert(sizeof(RingPage) <= kRingPageBytes);
 
-// The stores of the protocol, in order: tests stop or kill a process at each.
+// The protocol's stores, in order: tests stop or kill a process at each.
 enum class RingStep { kCopied, kTail, kReaderWoken, kRead, kHead, kWriterWoken, kSleeps, kAwake };
 using RingHook = void (*)(RingStep);
-// Called behind each store; null outside tests.
+// Called after each store; null outside tests.
 extern std::atomic<RingHook> ring_hook;
 
 // Not thread-safe. `memory` is the page and a ring whose size is a power of two; it outlives this.
@@ -46,14 +46,14 @@ class RingWriter {
  public:
   explicit RingWriter(std::span<std::byte> memory);
 
-  // Appends as much of the pieces as there is room for, and gives that. DATA_LOSS when the reader's
+  // Appends as much as there is room for; returns the number of bytes. DATA_LOSS when the reader's
   // position is impossible.
   Result<std::size_t> write(std::span<const std::span<const std::byte>> pieces);
   // Whether at least a quarter is free. On any thread.
   bool has_room() const;
-  // Whether the reader was about to sleep: then the caller, and it alone, wakes it.
+  // Whether the reader was about to sleep: then the caller, and no other thread, must wake it.
   bool owes_bell();
-  // Asks to be woken when there is room. False: there is some.
+  // Asks to be woken when there is room. False: there is room already.
   bool ask_for_bell();
   void need_no_bell();
 
@@ -70,12 +70,12 @@ class RingReader {
  public:
   explicit RingReader(std::span<std::byte> memory);
 
-  // Copies out what there is, as far as `into` takes it. DATA_LOSS when the writer's position is
+  // Copies out as much as there is and `into` has room for. DATA_LOSS when the writer's position is
   // impossible.
   Result<std::size_t> read(std::span<std::byte> into);
   // On any thread; also true for a position that is impossible.
   bool has_input() const;
-  // As for the writer, once half of the ring is free.
+  // As for the writer, but only once half of the ring is free.
   bool owes_bell();
   // Asks to be woken when something comes. False: something is there.
   bool ask_for_bell();

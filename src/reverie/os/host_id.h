@@ -1,4 +1,4 @@
-// Which host, and which network of it, a process is on.
+// Which host, and which network namespace of it, a process is on.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 namespace reverie {
 
 // Equal for processes that reach the same abstract Unix sockets: one start of one machine, and one
-// network namespace. Empty where it cannot be found out.
+// network namespace. Empty if it cannot be found out.
 std::string host_id();
 
 }  // namespace reverie

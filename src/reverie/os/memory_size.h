@@ -1,4 +1,4 @@
-// How much memory there is for this process, and giving the system back what is free.
+// How much memory this process may use, and how to give free memory back to the system.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,9 @@ namespace reverie {
 // The memory of the machine, or what the control group of the process allows if that is less.
 std::size_t memory_size_bytes();
 
-// Gives the free pages of the C heap back, which keeps them otherwise: for after something large
-// and rare. Takes milliseconds, more where the heap is large. Does nothing where the C library
-// cannot.
+// Gives the free pages of the C heap back to the system; otherwise the heap keeps them. Call it
+// after something large and rare: it takes milliseconds, more for a large heap. No effect where the
+// C library cannot do it.
 void give_back_free_memory();
 
 }  // namespace reverie

@@ -9,14 +9,14 @@
 //     leases.lend(block), block->range()   -->   view.bytes(range), or view.copy(range, into)
 //     leases.give_back(ranges)             <--   the ranges, many at once
 //
-// The memory has no name; its descriptor is handed over (SCM_RIGHTS), and readers can map it to
-// read alone. The owner writes it, and the owner alone keeps the books, in memory of its own: which
-// parts are in use, and which connection has leased which block how often. No count and no lock
-// lies in the arena, so a reader that dies at any instruction leaves nothing wrong there; its
-// connection's end drops its leases.
+// The memory has no name; its descriptor is passed on (SCM_RIGHTS), and readers can map it only for
+// reading. The owner alone writes to it and keeps the accounts, in its private memory: which parts
+// are in use, and which connection has leased which block how often. The arena contains no count
+// and no lock, so a reader that dies at any instruction damages nothing; the end of its connection
+// drops its leases.
 //
 // What a reader finds in the arena, and the ranges that it is sent, are copied and then checked. A
-// block's generation changes when the block is free again: one who copies looks at it before and
+// block's generation changes when the block is freed: a reader that copies checks it before and
 // after, so a lease that was lost meanwhile gives UNAVAILABLE and never other bytes.
 #pragma once
 
@@ -36,11 +36,11 @@
 
 namespace reverie {
 
-// Which bytes are meant; it is what travels. A value.
+// Names bytes of an arena; this is what is sent. A value.
 struct ArenaRange {
   std::uint64_t arena = 0;       // its id
   std::uint64_t offset = 0;      // of the first byte
-  std::uint64_t size_bytes = 0;  // as it was asked for
+  std::uint64_t size_bytes = 0;  // as requested
   std::uint64_t generation = 0;  // of the block; never 0
   friend bool operator==(const ArenaRange&, const ArenaRange&) = default;
 };
@@ -49,10 +49,10 @@ struct ArenaRange {
 struct ArenaHeader {
   std::uint64_t magic;
   std::uint64_t id;
-  std::uint64_t size_bytes;  // of all the memory
+  std::uint64_t size_bytes;  // of the whole arena
 };
 
-// Ahead of each block.
+// Precedes each block.
 struct ArenaBlockHeader {
   std::atomic<std::uint64_t> generation;  // 0: free
 };
@@ -61,15 +61,15 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "other processes 
 inline constexpr std::uint64_t kArenaMagic = 0x31616e6572615652;  // "RVarena1"
 inline constexpr std::size_t kArenaPageBytes = 4096;
 
-// The stores and loads of the protocol: tests stop or kill a process at each.
+// The stores and loads of the protocol: tests stop or kill a process at each of them.
 enum class ArenaStep { kAllocated, kWritten, kFreed, kChecked, kCopied };
 using ArenaHook = void (*)(ArenaStep);
-// Called behind each; null outside tests.
+// Called after each of them; null outside tests.
 extern std::atomic<ArenaHook> arena_hook;
 
 class SharedArena;
 
-// A part of an arena that is in use, until the last holder lets it go. Immutable once it is lent.
+// A part of an arena that is in use until its last holder releases it. Immutable once it is lent.
 // Thread-safe, except for writes to the same bytes.
 class ArenaBlock {
  public:
@@ -78,10 +78,10 @@ class ArenaBlock {
   ArenaBlock& operator=(const ArenaBlock&) = delete;
 
   const ArenaRange& range() const { return range_; }
-  // To write to, and to read back. From 4 KiB on a multiple of the page's size.
+  // Writable. From 4 KiB on, the size is a multiple of the page size.
   std::span<std::byte> bytes() const { return bytes_; }
-  // Copies `from` to where `offset` is. Costs less than to touch bytes() where the memory was not
-  // used before. RESOURCE_EXHAUSTED without memory. Requires that it lies within.
+  // Copies `from` to `offset`. Cheaper than writing through bytes() where the memory was not used
+  // before. RESOURCE_EXHAUSTED without memory. Requires that the bytes fit into the block.
   Status write(std::size_t offset, std::span<const std::byte> from);
 
  private:
@@ -107,17 +107,17 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
 
   std::uint64_t id() const { return id_; }
   std::size_t size_bytes() const { return memory_.bytes().size(); }
-  // What readers are given: by it the memory can be read and not written. Closed with this object.
+  // The descriptor for readers: it allows reading and not writing. Closed with this object.
   int reader_fd() const { return reader_fd_; }
 
   // Not zeroed. RESOURCE_EXHAUSTED when no free part is large enough, INVALID_ARGUMENT for 0 bytes.
   Result<std::shared_ptr<ArenaBlock>> allocate(std::size_t size_bytes);
-  // From here on allocate() gives FAILED_PRECONDITION: no block takes the place of one that is
-  // free, so what readers map stays as it is.
+  // From here on allocate() gives FAILED_PRECONDITION: freed memory is not used again, so what
+  // readers have mapped stays as it is.
   void retire();
-  // In use, headers included.
+  // Bytes in use, headers included.
   std::size_t used_bytes() const;
-  // Gives the memory behind the last block that is in use back to the system.
+  // Gives the memory after the last block in use back to the system.
   void trim();
 
  private:
@@ -133,20 +133,20 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
   mutable Mutex mutex_;
   ArenaSpace space_ REVERIE_GUARDED_BY(mutex_);
   std::uint64_t next_generation_ REVERIE_GUARDED_BY(mutex_) = 1;
-  // Memory before it was written to; memory behind it costs a page fault at each first touch.
+  // Memory before it was written to; memory after it costs page faults when first touched.
   std::size_t touched_end_ REVERIE_GUARDED_BY(mutex_) = kArenaPageBytes;
   bool is_retired_ REVERIE_GUARDED_BY(mutex_) = false;
   std::size_t high_end_ REVERIE_GUARDED_BY(mutex_) = kArenaPageBytes;  // of blocks since trim()
 };
 
-// What one connection has leased of the owner's arenas. Not thread-safe: its connection's lock
-// guards it. Its end is the end of the leases.
+// What one connection has leased from the owner's arenas. Not thread-safe: its connection's lock
+// guards it. Its destructor ends the leases.
 class ArenaLeases {
  public:
-  // Leases of at most so many bytes at the same time.
+  // Leases at most `bytes_max` bytes at a time.
   explicit ArenaLeases(std::size_t bytes_max) : bytes_max_(bytes_max) {}
 
-  // Whether the connection may lease so much more.
+  // Whether the connection may lease `size_bytes` more.
   bool has_room(std::size_t size_bytes) const { return size_bytes <= bytes_max_ - bytes_; }
   // The other side may read the block from here on, until it has given it back as often as it was
   // lent. RESOURCE_EXHAUSTED beyond the bound.
@@ -172,18 +172,18 @@ class ArenaLeases {
 // A reader's side. Thread-safe. What bytes() gave stays mapped as long as this lives.
 class ArenaView {
  public:
-  // Maps the arena that `fd`, which stays the caller's, leads to; the connection said that its id
-  // is `id`. With kCopyOnWrite the bytes of blocks of a page and more may be changed here, which
-  // the owner does not see: no other block shares their pages. INVALID_ARGUMENT for what is no such
+  // Maps the arena of `fd`, which stays the caller's; `id` is the id that the connection gave.
+  // With kCopyOnWrite the reader may change the bytes of blocks of a page and more, which share
+  // their pages with no other block; the owner does not see it. INVALID_ARGUMENT if it is not that
   // arena.
   static Result<std::shared_ptr<const ArenaView>> open(
       int fd, std::uint64_t id, SharedMemory::Mapping mapping = SharedMemory::Mapping::kReadOnly);
 
   std::uint64_t id() const { return id_; }
-  // The bytes of the range, as long as its lease lasts. DATA_LOSS for a range that cannot be,
-  // UNAVAILABLE for a block that is free again.
+  // The bytes of the range, as long as its lease lasts. DATA_LOSS for an impossible range,
+  // UNAVAILABLE for a block that was freed.
   Result<std::span<std::byte>> bytes(const ArenaRange& range) const;
-  // Copies them: where this gives ok, the lease lasted. Requires that the sizes are equal.
+  // Copies the bytes; ok means that the lease lasted meanwhile. Requires equal sizes.
   Status copy(const ArenaRange& range, std::span<std::byte> into) const;
 
  private:

@@ -1,9 +1,9 @@
-// Memory that several processes map, known by a file descriptor alone.
+// Memory that several processes map, and that only a file descriptor refers to.
 //
-// It has no name in any file system (memfd_create), so nothing stays behind however its processes
-// end: the kernel frees it with the last mapping and descriptor. Who is to share it gets the
-// descriptor, inherited or sent through a socket. The size is sealed: no process can shrink it
-// under another's feet.
+// It has no name in any file system (memfd_create), so nothing is left behind, however its
+// processes end: the kernel frees it with the last mapping and descriptor. A process that is to
+// share it gets the descriptor, inherited or sent through a socket. The size is sealed: no process
+// can shrink it while another uses it.
 #pragma once
 
 #include <cstddef>
@@ -18,18 +18,18 @@ namespace reverie {
 // Move-only. Its bytes stay mapped, and at the same address, for as long as it lives.
 class SharedMemory {
  public:
-  // New memory, zeroed, readable and writable. `name` is for people: /proc shows it. Pages are
-  // taken when first touched. RESOURCE_EXHAUSTED without memory, or for 0 bytes.
+  // New memory, zeroed, readable and writable. `name` appears in /proc. Pages are taken when first
+  // touched. RESOURCE_EXHAUSTED if there is no memory, and for 0 bytes.
   static Result<SharedMemory> create(const std::string& name, std::size_t size_bytes);
-  // How another process's memory is mapped: where it is kCopyOnWrite, what is written here is seen
-  // here alone; where it is kReadOnly, to write here ends the program.
+  // How another process's memory is mapped: writes with kCopyOnWrite are private, with kReadOnly
+  // they end the program.
   enum class Mapping { kShared, kCopyOnWrite, kReadOnly };
-  // Maps what another process created and handed over as `fd`, which stays the caller's.
+  // Maps what another process created and passed on as `fd`, which stays the caller's.
   // INVALID_ARGUMENT if `fd` is not such memory.
   static Result<SharedMemory> open(int fd, Mapping mapping = Mapping::kShared);
-  // Maps what the process `pid` holds open as its descriptor `fd`, of the same user and seen by
-  // /proc here: that process may have gone, and another have its number, so the caller looks for
-  // what only the right memory holds. UNAVAILABLE where it cannot be opened.
+  // Maps what process `pid`, of the same user and visible in /proc, has open as its descriptor
+  // `fd`. That process may be gone and its number reused, so the caller must check for contents
+  // that only the right memory has. UNAVAILABLE if it cannot be opened.
   static Result<SharedMemory> open_of(std::int64_t pid, int fd, Mapping mapping = Mapping::kShared);
 
   SharedMemory(SharedMemory&& other) noexcept;
@@ -37,22 +37,22 @@ class SharedMemory {
   ~SharedMemory();
 
   std::span<std::byte> bytes() const { return {data_, size_bytes_}; }
-  // Copies `from` to where `offset` is, which costs less than to touch pages that were not used
-  // before. RESOURCE_EXHAUSTED without memory. Requires that it lies within.
+  // Copies `from` to `offset`; cheaper than writing to pages that were not used before.
+  // RESOURCE_EXHAUSTED without memory. Requires that the bytes fit.
   Status write(std::size_t offset, std::span<const std::byte> from) const;
-  // Who holds memory is known to the kernel, so that the one that made it can use it again: what
-  // open_of() gave can be held until it goes, also by the death of its process, and is reserved
-  // while nothing that open_of() gave holds it. Neither waits. Advice: it keeps no process from
+  // The kernel knows which processes hold the memory, so that its creator can use it again:
+  // memory from open_of() is held until the object or its process is gone; the creator reserves
+  // it while no process holds it. Neither call waits. Advisory: it keeps no process from
   // writing.
   bool try_hold() const;
   bool try_reserve() const;
   void end_reservation() const;
-  // To be handed over; closed with this object. Not inherited by programs that are executed.
+  // To pass on to another process; closed with this object. Close-on-exec.
   int fd() const { return fd_; }
-  // Closes it; the bytes stay mapped. From then on fd() is -1, and nothing may need it.
+  // Closes fd(), which is -1 from then on; the bytes stay mapped. Requires that it is not needed.
   void close_fd();
-  // A descriptor of the same memory by which it can be read and not written; the caller closes it.
-  // From then on no other user of this machine can open it to write. UNAVAILABLE without /proc.
+  // A descriptor of the same memory that allows reading and not writing; the caller closes it. From
+  // then on no other user can open the memory for writing. UNAVAILABLE without /proc.
   Result<int> make_read_only_fd() const;
 
  private:

@@ -1,7 +1,7 @@
 // ByteAccount: how many bytes of chunks the items of one owner keep alive.
 //
-// A chunk's size may fall while it is counted, when its rows are compressed. So a chunk keeps what
-// it was charged with (Chunk::charge) and corrects the accounts that it is in.
+// A chunk may shrink while it is counted, when its rows are compressed. So a chunk remembers what
+// it was charged (Chunk::charge) and corrects the accounts that count it.
 #pragma once
 
 #include <atomic>
@@ -21,8 +21,8 @@ class ByteAccount final : public RefCounted<ByteAccount> {
   std::int64_t bytes() const { return bytes_.load(std::memory_order_seq_cst); }
   void add(std::int64_t bytes) { bytes_.fetch_add(bytes, std::memory_order_seq_cst); }
 
-  // Called, under no lock, by the thread that made a chunk smaller, whose bytes are elsewhere now.
-  // Set before the first chunk.
+  // Called, under no lock, by the thread that shrank a chunk, after the chunk's bytes have moved.
+  // Set it before the first chunk.
   void set_on_shrunk(std::function<void(const Chunk&)> on_shrunk) {
     on_shrunk_ = std::move(on_shrunk);
   }

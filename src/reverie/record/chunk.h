@@ -3,21 +3,21 @@
 //     storage   [ column 0: row 0 row 1 ... row capacity-1 ][ column 1: ... ] ... [ var bytes ]
 //                                      ^ rows(): published, never written again
 //
-// A chunk is open while its one writer appends and sealed afterwards (full, flushed or at the
-// episode's end). Published rows never change, so a reader in the same process may look at an
-// open chunk; only sealed ones are encoded or leave the process.
+// A chunk is open while its one writer appends, and sealed afterwards: when it is full, flushed, or
+// its episode has ended. Published rows never change, so readers in the same process may read an
+// open chunk; only sealed chunks are encoded or leave the process.
 //
-// Columns of large elements come first in memory, so that column i starts at capacity * (bytes
-// of one row of the columns before it) with no padding: one multiplication finds it, and a
-// chunk needs no table of columns.
+// Columns of large elements come first in memory, so that column i starts at capacity * (bytes of
+// one row of the columns before it), without padding: one multiplication finds it, and a chunk
+// needs no table of columns.
 //
-// A chunk that was opened as compressible may give its raw rows up once it is sealed: its writer
+// A chunk that was opened as compressible may lose its raw rows once it is sealed: its writer
 // encodes the columns (record/compact.h) and replaces the rows by them. A reader of raw rows of
-// such a chunk holds a RawRows meanwhile; the last of them releases the memory. Other chunks are
+// such a chunk holds a RawRows meanwhile; the last RawRows releases the memory. Other chunks stay
 // raw, or encoded, for good, and reading them costs nothing extra.
 //
-// A row of kBytes or kString is a cell {offset, size} into the bytes behind the last column. A
-// chunk never grows: when they are used up the writer seals it and opens the next.
+// A row of kBytes or kString is a cell {offset, size} into the bytes after the last column. A chunk
+// never grows: when these bytes are used up, the writer seals it and opens the next.
 #pragma once
 
 #include <atomic>
@@ -41,7 +41,7 @@ namespace reverie {
 using ChunkKey = std::uint64_t;
 using EpisodeId = std::uint64_t;
 
-// The columns of a chunk and where their rows lie. Immutable; shared by a writer's chunks.
+// The columns of a chunk and where their rows are. Immutable; shared by a writer's chunks.
 class ChunkSchema final : public RefCounted<ChunkSchema> {
  public:
   // Requires every extent of every shape >= 0.
@@ -50,9 +50,9 @@ class ChunkSchema final : public RefCounted<ChunkSchema> {
   std::size_t column_count() const { return columns_.size(); }
   const TensorSpec& column(std::size_t i) const { return columns_[i]; }
   std::span<const TensorSpec> columns() const { return columns_; }
-  // Bytes of one row of column i (of its cell, where rows vary in size).
+  // Bytes of one row of column i (of its cell, if rows vary in size).
   std::size_t row_bytes(std::size_t i) const { return places_[i].row_bytes; }
-  // Bytes of one row of all columns that lie before column i.
+  // Bytes of one row of all columns before column i.
   std::size_t bytes_before(std::size_t i) const { return places_[i].bytes_before; }
   // Bytes of one row of all columns.
   std::size_t step_bytes() const { return step_bytes_; }
@@ -70,7 +70,7 @@ class ChunkSchema final : public RefCounted<ChunkSchema> {
   bool has_variable_ = false;
 };
 
-// What identifies a chunk and places it in its stream.
+// Identifies a chunk and its place in its stream.
 struct ChunkOrigin {
   ChunkKey key = 0;
   EpisodeId episode = 0;
@@ -87,7 +87,7 @@ class Chunk final : public RefCounted<Chunk> {
     std::size_t size_bytes = 0;
   };
 
-  // Columns that were encoded together: their bytes, and where each lies in them.
+  // Columns that were encoded together: their bytes, and where each column is in them.
   struct EncodedColumns {
     Buffer storage;
     std::vector<EncodedColumn> columns;
@@ -99,19 +99,19 @@ class Chunk final : public RefCounted<Chunk> {
   static Result<Ref<Chunk>> open(Ref<const ChunkSchema> schema, ChunkOrigin origin,
                                  std::uint32_t capacity, std::size_t var_bytes,
                                  Allocator& allocator, Kind kind = Kind::kRaw);
-  // A sealed chunk over rows that lie as an open one of this schema and capacity `rows` would have
-  // them. Requires rows > 0, a schema without columns of varying size, and a storage of
-  // rows * schema->step_bytes() bytes.
+  // A sealed chunk over existing rows, laid out as in an open chunk of this schema with capacity
+  // `rows`. Requires rows > 0, a schema without columns of varying size, and a storage of rows *
+  // schema->step_bytes() bytes.
   static Ref<Chunk> of_rows(Ref<const ChunkSchema> schema, ChunkOrigin origin, std::uint32_t rows,
                             Buffer storage);
-  // What the bytes around the columns of an encoded chunk are.
+  // What the storage of an encoded chunk contains besides its columns.
   enum class Envelope : std::uint8_t {
     kNone,
-    kWireMessage,  // the message that the chunk came in, to be sent on as it is
+    kWireMessage,  // the message that brought the chunk, to be sent on unchanged
   };
 
-  // A sealed chunk whose columns stay as they were sent. Requires one entry for each column, each
-  // inside `storage`.
+  // A sealed chunk whose columns stay encoded as they were sent. Requires one entry for each
+  // column, each inside `storage`.
   static Ref<Chunk> encoded(Ref<const ChunkSchema> schema, ChunkOrigin origin, std::uint32_t rows,
                             Buffer storage, std::vector<EncodedColumn> columns,
                             Envelope envelope = Envelope::kNone);
@@ -123,10 +123,10 @@ class Chunk final : public RefCounted<Chunk> {
   std::uint32_t first_step() const { return origin_.first_step; }
   std::uint32_t capacity() const { return capacity_; }
   std::uint32_t rows() const { return rows_.load(std::memory_order_acquire); }
-  // Whether the rows are raw now. A compressible chunk may cease to be, any time unless a RawRows
-  // is held; only its writer knows when.
+  // Whether the rows are raw now. A compressible chunk may become encoded at any time unless a
+  // RawRows is held; only its writer knows when.
   bool is_raw() const { return form_ == nullptr || !form_->is_encoded(); }
-  // Raw as long as it lives: no RawRows is needed.
+  // Whether it is raw as long as it lives: readers need no RawRows.
   bool is_raw_for_good() const { return form_ == nullptr; }
   bool is_compressible() const { return form_ != nullptr && form_->is_compressible; }
   // All memory that the chunk holds, its own header included.
@@ -134,18 +134,18 @@ class Chunk final : public RefCounted<Chunk> {
   // Memory of the raw rows, used or not. For the writer.
   std::size_t raw_bytes() const { return storage_.size_bytes(); }
 
-  // --- Readers of a raw chunk: a cell that was set before the reader learnt of it.
+  // --- For readers of a raw chunk. Requires a published row.
   const std::byte* row(std::size_t column, std::uint32_t row) const {
     return storage_.data() + capacity_ * schema_->bytes_before(column) +
            row * schema_->row_bytes(column);
   }
   // Where the rows begin: row() is this + capacity() * bytes_before + row * row_bytes, which a
-  // gather computes with the schema's numbers at hand.
+  // gather computes from the schema.
   const std::byte* begin() const { return storage_.data(); }
-  // The bytes of one row, wherever they lie.
+  // The bytes of one row, of fixed or varying size.
   std::span<const std::byte> row_bytes(std::size_t column, std::uint32_t row) const;
 
-  // --- Readers of an encoded chunk.
+  // --- For readers of an encoded chunk.
   const EncodedColumn& encoded_column(std::size_t column) const {
     return form_->encoded.columns[column];
   }
@@ -154,74 +154,74 @@ class Chunk final : public RefCounted<Chunk> {
     return form_->encoded.storage.bytes().subspan(c.offset, c.size_bytes);
   }
 
-  // Where `length` rows from `first` on lie, for ChunkMemory::prefetch(): more than that where they
-  // are encoded, or vary in size.
+  // Adds the places of `length` rows from `first` on, for ChunkMemory::prefetch(); more than these
+  // if they are encoded, or vary in size.
   void add_places(std::uint32_t first, std::uint32_t length,
                   std::vector<std::span<const std::byte>>& out) const;
 
-  // All memory of the rows, or of the columns where they are encoded.
+  // Adds all memory of the rows, or of the encoded columns.
   void add_storage(std::vector<std::span<const std::byte>>& out) const;
 
-  // The whole message, if the chunk was kept as one of that kind; else nothing.
+  // The whole message, if the chunk was kept as one of that kind; else empty.
   std::span<const std::byte> enveloped(Envelope envelope) const {
     if (form_ == nullptr || form_->envelope != envelope) return {};
     return form_->encoded.storage.bytes();
   }
 
-  // --- The writer of an open chunk.
-  // Whether `size_bytes` more bytes of varying rows fit.
+  // --- For the writer of an open chunk. Whether `size_bytes` more bytes of varying rows
+  // fit.
   bool has_var_room(std::size_t size_bytes) const {
     return size_bytes <= storage_.size_bytes() - var_begin() - var_used_;
   }
   // Copies one row in. Requires that it fits: row < capacity(), the size of the column's rows, and
   // room.
   void set_row(std::size_t column, std::uint32_t row, std::span<const std::byte> bytes);
-  // Copies rows in that lie one behind the other, of a column of one size. Requires that they fit.
+  // Copies in contiguous rows of a column of fixed size. Requires that they fit.
   void set_rows(std::size_t column, std::uint32_t first, std::span<const std::byte> bytes);
-  // Rows below `rows` are complete. Requires rows <= capacity().
+  // Declares that rows below `rows` are complete. Requires rows <= capacity().
   void publish(std::uint32_t rows) { rows_.store(rows, std::memory_order_release); }
   // Seals a compressible chunk for good: its published rows are these columns from now on, and the
-  // raw ones go once no reader is left. Requires one entry for each column, each inside the
-  // storage.
+  // raw rows are released once no reader is left. Requires one entry for each column, each inside
+  // the storage.
   void replace_rows(EncodedColumns encoded);
 
   // --- The store's accounting: how many of its items refer to this chunk.
-  // True for the first, and for the last.
+  // add_item() is true for the first item, remove_item() for the last.
   bool add_item() const { return item_count_.fetch_add(1, std::memory_order_relaxed) == 0; }
   bool remove_item() const { return item_count_.fetch_sub(1, std::memory_order_relaxed) == 1; }
   std::uint32_t item_count() const { return item_count_.load(std::memory_order_relaxed); }
-  // For a table that has one share in the chunk for all of its items, and counts them under its own
-  // lock. It claims the chunk before it counts the first one: false where another table has it.
-  // Requires an owner other than 0. Thread-safe.
+  // For a table that holds one share in the chunk for all of its items, and counts them under its
+  // own lock. It claims the chunk before it counts the first item: false if another table has
+  // claimed it. Requires owner != 0. Thread-safe.
   bool claim(std::uint32_t owner) const {
     std::uint32_t now = owner_.load(std::memory_order_relaxed);
     return now == owner ||
            (now == 0 && owner_.compare_exchange_strong(now, owner, std::memory_order_acquire,
                                                        std::memory_order_relaxed));
   }
-  // For the owner alone. True for the first item, and for the last, which ends the claim.
+  // Owner only. True for the first item, or the last, which ends the claim.
   bool add_owners_item() const { return owners_item_count_++ == 0; }
   bool remove_owners_item() const {
     if (--owners_item_count_ > 0) return false;
     owner_.store(0, std::memory_order_release);
     return true;
   }
-  // What a log of the store has written of the chunk, for the log itself.
+  // What a log of the store has written of the chunk; only the log uses it.
   struct LogMark {
-    std::uint32_t file = 0;  // in which it did; the log counts its files
+    std::uint32_t file = 0;  // the file that it wrote to; the log numbers its files
     std::uint32_t number = 0;
     std::uint32_t rows : 31 = 0;
     std::uint32_t is_open : 1 = 0;  // there is room for more rows
   };
   // The log claims the chunk before it uses the mark, under its own lock, for as long as the chunk
-  // lives: false where another has. Requires a log other than 0. Thread-safe.
+  // lives: false if another log has claimed it. Requires log != 0. Thread-safe.
   bool claim_log(std::uint32_t log) const {
     std::uint32_t now = log_.load(std::memory_order_relaxed);
     return now == log || (now == 0 && log_.compare_exchange_strong(now, log));
   }
   LogMark& log_mark() const { return log_mark_; }
 
-  // Adds the chunk's bytes to an account, or takes them out again; they follow its size meanwhile.
+  // Adds the chunk's bytes to an account, which then follows its size, or removes them.
   void charge(ByteAccount& account) const;
   void discharge(ByteAccount& account) const;
 
@@ -233,9 +233,9 @@ class Chunk final : public RefCounted<Chunk> {
     Ref<ByteAccount> account;
     int count;
   };
-  // What a chunk that is or may be encoded has beyond a raw one.
+  // What a chunk has beyond a raw one if it is, or may become, encoded.
   struct Form {
-    // Bits of `readers`: the columns are encoded; the raw rows were released. The rest counts
+    // Bits of `readers`: the columns are encoded; the raw rows were released. The other bits count
     // RawRows.
     static constexpr std::uint32_t kEncoded = 1u << 31;
     static constexpr std::uint32_t kGone = 1u << 30;
@@ -260,7 +260,7 @@ class Chunk final : public RefCounted<Chunk> {
 
   std::size_t var_begin() const { return capacity_ * schema_->step_bytes(); }
   void check_places(const EncodedColumns& encoded) const;
-  // False when the raw rows were released.
+  // False if the raw rows were released.
   bool begin_reading() const;
   void end_reading() const;
 
@@ -270,7 +270,7 @@ class Chunk final : public RefCounted<Chunk> {
   mutable std::atomic<std::uint32_t> log_{0};    // 0: no log has claimed it
   mutable LogMark log_mark_;                     // guarded by the lock of that log
   Ref<const ChunkSchema> schema_;
-  mutable Buffer storage_;  // of the raw rows; the last RawRows gives it back
+  mutable Buffer storage_;  // of the raw rows; the last RawRows frees it
   std::unique_ptr<Form> form_;
   ChunkOrigin origin_;
   std::uint32_t capacity_;
@@ -278,8 +278,8 @@ class Chunk final : public RefCounted<Chunk> {
   std::uint32_t var_used_ = 0;
 };
 
-// Keeps a chunk's raw rows while a reader uses them. Empty when they were released: then the chunk
-// is encoded. Does not keep the chunk alive.
+// Keeps a chunk's raw rows while a reader uses them. Empty if they were released: the chunk is
+// encoded. Does not keep the chunk itself alive.
 class RawRows {
  public:
   RawRows() = default;
@@ -304,7 +304,7 @@ class RawRows {
   explicit operator bool() const { return is_raw_; }
 
  private:
-  const Chunk* chunk_ = nullptr;  // null where nothing is counted
+  const Chunk* chunk_ = nullptr;  // null if nothing is counted
   bool is_raw_ = false;
 };
 

@@ -1,4 +1,4 @@
-// A chunk's columns encoded: to leave the process, or to cost less memory in it.
+// Encodes a chunk's columns: to send them, or to save memory.
 #pragma once
 
 #include <limits>
@@ -9,19 +9,19 @@
 
 namespace reverie {
 
-// How a column is to be encoded: raw instead, if that would take more than `at_most` of its raw
+// How to encode a column; it stays raw if the result has more than `at_most` times its raw size in
 // bytes.
 struct ColumnTry {
   CodecId codec = CodecId::kRaw;
   double at_most = std::numeric_limits<double>::infinity();
 };
 
-// The published rows of `chunk`, which must be raw meanwhile. Requires a try for each column.
+// Encodes the published rows of `chunk`, which must stay raw. Requires one try per column.
 Result<Chunk::EncodedColumns> encode_columns(const Chunk& chunk, std::span<const ColumnTry> tries,
                                              Allocator& allocator);
 
-// A sealed copy of the published rows of `chunk`, a raw one, each column encoded with `codec`: as
-// the chunk leaves the process, or is kept without the rows it had room for.
+// A sealed copy of the published rows of `chunk`, each column encoded with `codec`: to send the
+// chunk, or to keep it without unused capacity. Requires a raw chunk.
 Result<Ref<Chunk>> compact(const Chunk& chunk, CodecId codec, Allocator& allocator);
 
 }  // namespace reverie

@@ -1,11 +1,11 @@
-// ExternalFiles: where a reader finds rows that lie in files beside the store.
+// ExternalFiles: how a reader finds rows that are in files outside the store.
 //
 //     item --> chunk --> column { "videos/7.raw", offset, size, first row }     what a writer sent
 //                            |
 //                     ExternalFiles::read     what this reader's own user configured
 //
-// A name comes from the writer of the item, who may be a stranger. So nothing is opened unless the
-// reader was given an ExternalFiles, and a FileRoot opens regular files below its folder alone.
+// A name comes from the writer of the item, which may not be trusted. So nothing is opened unless
+// the reader was given an ExternalFiles, and a FileRoot opens only regular files below its folder.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@
 
 namespace reverie {
 
-// Rows of an external column, and where they go.
+// Rows of an external column, and where to write them.
 struct ExternalRead {
   ExternalRange range;
   const TensorSpec* spec = nullptr;  // of one row
@@ -35,21 +35,21 @@ struct ExternalRead {
 class ExternalFiles {
  public:
   virtual ~ExternalFiles() = default;
-  // Fills `out` of each, in any order, as far as there is no error. DATA_LOSS, naming file, offset
-  // and size, for rows that are not there: that item is at fault, and others can be read. Any other
-  // error says nothing about the item.
+  // Fills `out` of each, in any order, until an error. DATA_LOSS, naming file, offset and size, for
+  // rows that are missing: then that item is at fault, and others can be read. Any other error says
+  // nothing about the item.
   virtual Status read(std::span<const ExternalRead> reads) = 0;
 };
 
 // Raw rows, row-major, in regular files below one folder.
 class FileRoot final : public ExternalFiles {
  public:
-  // NOT_FOUND or INVALID_ARGUMENT where `folder` is none.
+  // NOT_FOUND or INVALID_ARGUMENT if `folder` is not a folder.
   static Result<std::shared_ptr<FileRoot>> open(const std::string& folder);
   ~FileRoot() override;
 
-  // A name is a path below the folder. DATA_LOSS for one that leads out of it, by ".." or by a link
-  // too, for what is no regular file, and for a file that ends before the rows do.
+  // A name is a path below the folder. DATA_LOSS if it leads out of the folder, by ".." or by a
+  // link, if it is not a regular file, and if the file ends before the rows do.
   Status read(std::span<const ExternalRead> reads) override;
 
  private:
@@ -60,7 +60,7 @@ class FileRoot final : public ExternalFiles {
   const int fd_;
 };
 
-// What a function says.
+// Asks a function of the user's.
 class ExternalFunction final : public ExternalFiles {
  public:
   explicit ExternalFunction(std::function<Status(const ExternalRead&)> read)

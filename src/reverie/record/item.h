@@ -10,17 +10,17 @@ namespace reverie {
 
 using ItemKey = std::uint64_t;
 
-// As a writer makes it.
+// An item as a writer makes it.
 struct Item {
   ItemKey key = 0;
-  // Without a value: the largest priority that the table has seen.
+  // No value: the largest priority that the table has seen.
   std::optional<double> priority;
   Trajectory trajectory;
-  std::int64_t version = 0;  // of the weights that acted; the store only keeps it
+  std::int64_t version = 0;  // of the weights that acted; the store only carries it
 };
 
-// Where an item lies in its table, and which occupant of that place it is. An update that carries
-// a ticket needs no look-up by key, and one that is stale is known as such.
+// An item's slot in its table, and which occupant of that slot it is. An update with a ticket needs
+// no look-up by key, and a stale ticket is recognised.
 struct Ticket {
   std::uint32_t slot = 0;
   std::uint32_t generation = 0;

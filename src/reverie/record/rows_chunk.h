@@ -1,4 +1,4 @@
-// Rows that are there already as one chunk: arrays, and columns whose rows are in files.
+// Makes one chunk of rows that exist already: arrays, and columns whose rows are in files.
 //
 //     columns   obs: file "shard-3.bin", offset 0 ...      action: an array of 1000 rows
 //     chunk     [ row 0 ................................................ row 999 ]
@@ -18,20 +18,20 @@ namespace reverie {
 
 struct RowsColumn {
   std::string_view name;  // path in the item's nest
-  // Its shape is [rows, ...]; it has no bytes where `external` says where they are.
+  // Its shape is [rows, ...]; it has no bytes if `external` is set.
   TensorView value;
   std::optional<ExternalRange> external = {};
 };
 
-// A chunk, and the layout of items over one range of its rows.
+// A chunk, and the layout of items that refer to one range of its rows.
 struct RowsChunk {
   Ref<Chunk> chunk;
   Ref<const Layout> layout;
 };
 
-// INVALID_ARGUMENT, naming the column, for columns that differ in their rows or vary in size, and
-// names of files that cannot be. With external columns all rows have kUnfoldedBytesMax bytes at
-// most (codec/column_codec.h).
+// INVALID_ARGUMENT, naming the column, if columns differ in their number of rows or vary in size,
+// and for impossible file names. With external columns all rows together have at most
+// kUnfoldedBytesMax bytes (codec/column_codec.h).
 Result<RowsChunk> rows_chunk(std::span<const RowsColumn> columns, std::string_view structure,
                              ChunkOrigin origin, Allocator& allocator);
 

@@ -1,4 +1,4 @@
-// What a table is and how it stands: the values that describe it at every door.
+// A table's options and its state: the values that every protocol describes it with.
 #pragma once
 
 #include <cstdint>
@@ -30,10 +30,10 @@ struct RateLimiterSpec {
   friend bool operator==(const RateLimiterSpec&, const RateLimiterSpec&) = default;
 };
 
-// What a call that is confirmed may rely on: docs/durability.md.
+// What is certain once a call is confirmed: docs/durability.md.
 enum class Durability {
   kNone,      // the change is in memory
-  kInterval,  // the operating system has its record; it is synced from time to time
+  kInterval,  // its record was written; it is synced at intervals
   kSync,      // its record was synced
 };
 
@@ -43,25 +43,25 @@ struct TableOptions {
   ComponentSpec sampler;
   ComponentSpec remover;
   std::int64_t max_size = 0;
-  std::optional<std::int64_t> max_bytes;  // of the chunks its items refer to, each counted once
-  // The bound of those chunks' bytes that may be in memory, beside the store's. It belongs to the
-  // place where the table is, and not to the table: checkpoints do not hold it.
+  std::optional<std::int64_t> max_bytes;  // of the chunks its items refer to, each once
+  // At most so many bytes of these chunks are in memory, besides the store's own bound. It is a
+  // property of the host, not of the table: checkpoints do not contain it.
   std::optional<std::int64_t> memory_bytes;
-  // What its confirmed changes may rely on, where that is not its store's. It belongs to the place,
+  // The durability of this table, if it differs from its store's. A property of the host,
   // too.
   std::optional<Durability> durability;
   std::int64_t max_times_sampled = 0;  // below 1: without limit
   RateLimiterSpec rate_limiter;
   std::vector<ComponentSpec> extensions;
   std::optional<Signature> signature;
-  // Whether items must fit the signature. If not, it only informs readers and writers.
+  // Whether items must match the signature. If not, it only informs readers and writers.
   bool checks_items = true;
   // For a table with max_times_sampled: whether a server undoes samples that it drew for a reader
-  // and had not sent when that reader went away.
+  // but had not sent when the reader disconnected.
   bool undoes_unsent = false;
-  // Whether items are found by their keys and episodes are counted. Where not, the table saves the
-  // map from keys to items, 22 bytes an item: keys mean nothing, and only a ticket finds an item.
-  // It takes whole steps of many environments at once (ReplayService::insert_views).
+  // Whether items can be found by key and episodes are counted. If not, the table needs no map from
+  // keys to items, which takes 22 bytes per item: keys mean nothing, and only a ticket finds an
+  // item. It accepts whole steps of many environments at once (ReplayService::insert_views).
   bool is_keyed = true;
 };
 
@@ -69,7 +69,7 @@ struct TableInfo {
   TableOptions options;
   std::int64_t current_size = 0;
   std::int64_t size_bytes =
-      0;  // of the chunks its items refer to; only counted where max_bytes is set
+      0;  // of the chunks its items refer to; counted only if max_bytes is set
   std::int64_t num_episodes = 0;
   std::int64_t num_deleted_episodes = 0;
   std::int64_t num_unique_samples = 0;
@@ -79,14 +79,14 @@ struct TableInfo {
   std::int64_t deletes = 0;
   // The largest priority since the table was made or reset; 1 before the first.
   double max_priority = 1.0;
-  // Waiting now, and how long requests waited in all.
+  // Requests that wait now, and how long requests have waited in all.
   std::int64_t pending_inserts = 0;
   std::int64_t pending_samples = 0;
   double insert_wait_s = 0;
   double sample_wait_s = 0;
   // Updates by key or ticket that found no item.
   std::int64_t missing_updates = 0;
-  // Items that a reader could not decode, and that were taken out.
+  // Items that a reader could not decode, and that were removed.
   std::int64_t corrupt_items = 0;
 };
 
@@ -94,9 +94,9 @@ struct TableInfo {
 struct BlockedReport {
   struct Side {
     std::int64_t waiting = 0;     // requests
-    double longest_wait_s = 0;    // of the one that waits longest
+    double longest_wait_s = 0;    // of the request that waits longest
     std::string longest_request;  // what it is: "insert of 3 items (1 done)"
-    std::string reason;  // which bound holds, the current value and by how much; empty if none
+    std::string reason;           // which bound, the current value, and by how much; empty if none
   };
   Side inserts;
   Side samples;

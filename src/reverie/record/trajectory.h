@@ -3,10 +3,10 @@
 //     layout    obs -> pieces [0, 2)   action -> pieces [0, 2)   reward -> pieces [0, 2)
 //     pieces    { chunk 7, rows 6..9 } { chunk 8, rows 0..1 }
 //
-// The common item, all columns over the same steps, is one run of pieces, not one slice a
-// column. What the items of a writer have in common (names, types, which column reads which
-// pieces, how to fold the columns back into a nest) lies in a Layout that they share. So an
-// item costs 24 bytes here, and 16 more a piece once it spans more than one chunk.
+// The usual item, all columns over the same steps, is one run of pieces, not one slice per column.
+// What the items of a writer have in common (names, types, which column reads which pieces, how to
+// rebuild the nest) is in a Layout that they share. So an item costs 24 bytes here, and 16 more per
+// piece once it spans more than one chunk.
 #pragma once
 
 #include <cstdint>
@@ -33,9 +33,9 @@ struct LayoutColumn {
   std::uint16_t chunk_column = 0;
   std::uint16_t piece_begin = 0;
   std::uint16_t piece_end = 0;
-  bool squeezed = false;  // exactly one row, handed out without its leading axis
+  bool squeezed = false;  // exactly one row, returned without its leading axis
   // Made from whole steps (Client.insert, Writer), or by a client whose protocol does not tell: the
-  // signature may be that of one step instead.
+  // table's signature may describe one step instead.
   bool stepwise = false;
 
   friend bool operator==(const LayoutColumn&, const LayoutColumn&) = default;
@@ -47,10 +47,10 @@ class Layout final : public RefCounted<Layout> {
   Layout(std::vector<LayoutColumn> columns, std::string structure, std::uint64_t tag = 0);
 
   std::span<const LayoutColumn> columns() const { return columns_; }
-  // Opaque here: the border that flattened the nest folds it back with this.
+  // Opaque here: the border that flattened the nest rebuilds it from this.
   const std::string& structure() const { return structure_; }
   std::uint32_t piece_count() const { return piece_count_; }
-  // Opaque here too: for a writer whose readers know what its kinds of items are.
+  // Opaque here too: marks kinds of items, for readers that know the writer.
   std::uint64_t tag() const { return tag_; }
 
  private:
@@ -60,7 +60,7 @@ class Layout final : public RefCounted<Layout> {
   std::uint32_t piece_count_;
 };
 
-// A trajectory without a share in its chunks: valid while something else pins them.
+// A trajectory that holds no share in its chunks: valid while something else pins them.
 struct TrajectoryView {
   const Layout* layout = nullptr;
   union {
@@ -73,7 +73,7 @@ struct TrajectoryView {
     return layout->piece_count() == 1 ? std::span<const Piece>(&one, 1)
                                       : std::span<const Piece>(many, layout->piece_count());
   }
-  // Rows of one column.
+  // The number of rows of one column.
   std::uint32_t length(const LayoutColumn& column) const {
     std::uint32_t rows = 0;
     for (const Piece& piece :
@@ -100,8 +100,8 @@ class Trajectory {
   // A second trajectory over the same rows.
   Trajectory copy() const;
 
-  // One without a share in anything, for an owner that keeps the layout and the chunks by other
-  // means. Requires that it is forgotten before it ends.
+  // A trajectory without a share in anything, for an owner that keeps the layout and the chunks
+  // alive otherwise. Requires that forget() is called before it is destroyed.
   static Trajectory borrowed(const TrajectoryView& view) {
     Trajectory trajectory;
     trajectory.view_ = view;
@@ -120,13 +120,13 @@ class Trajectory {
   TrajectoryView view_;
 };
 
-// Checks that every piece lies inside its chunk and fits its column: what a door asks of
-// records that come from outside. Names the column, the value and the bound.
+// Checks that every piece is inside its chunk and fits its column: required of records from
+// outside. Names the column, the value and the bound.
 Status check_trajectory(const TrajectoryView& trajectory);
 
-// Checks columns, types and shapes against a table's signature, names the first that differs. The
-// shape of a column is [T, ...], or [...] where it is squeezed; a stepwise one may be either. Bytes
-// and str are one type here.
+// Checks columns, types and shapes against a table's signature; names the first that differs. The
+// shape of a column is [T, ...], or [...] if it is squeezed; a stepwise column may be either. Bytes
+// and str count as one type here.
 Status check_signature(const TrajectoryView& trajectory, const Signature& signature);
 
 }  // namespace reverie

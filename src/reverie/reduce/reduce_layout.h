@@ -1,10 +1,10 @@
-// How the arrays of an all-reduce lie in one buffer, and which part of it goes along which tree.
+// ReduceLayout: places the arrays of an all-reduce in one buffer, and assigns its parts to trees.
 //
 //     arrays   [ weight float32 ]..[ bias float16, as float32 ]..[ steps int64 ]   from 64 on 64
 //     parts    [    0    ][    1    ][    2    ][    3    ][    4    ]    part i along tree i mod P
 //
-// A pure function of what is reduced and of how many members there are, so that all members cut the
-// same parts. A part is at most 1 MiB: while one is combined, others travel.
+// It depends only on what is reduced and on the number of members, so that all members form the
+// same parts. A part is at most 1 MiB: while one is combined, others are in transit.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@
 
 namespace reverie {
 
-// One array to reduce. Its elements are row-major and outlive the call that they are given to.
+// One array to reduce. Its elements are row-major and must outlive the call.
 struct ReduceLeaf {
   std::string name;  // for messages; may be empty
   DType dtype = DType::kFloat32;
@@ -43,8 +43,8 @@ class ReduceLayout {
     std::size_t offset;  // in the buffer, of elements of combining_dtype(dtype)
   };
 
-  // INVALID_ARGUMENT for an array whose elements `op` does not have, or whose bytes are not as many
-  // as its shape says; names the array.
+  // INVALID_ARGUMENT, naming the array, if `op` does not support its elements, or its size does not
+  // match its shape.
   static Result<ReduceLayout> make(ReduceOp op, std::span<const ReduceLeaf> leaves,
                                    std::size_t member_count);
 
@@ -69,7 +69,7 @@ class ReduceLayout {
                      const std::byte* from) const;
   void finish_range(std::size_t begin, std::size_t end, std::byte* into, double divisor) const;
 
-  // One line for each array, the operation first: equal for members that reduce the same.
+  // The operation, then one line per array: equal for members that reduce the same.
   const std::string& signature() const { return signature_; }
   std::uint64_t signature_hash() const { return signature_hash_; }
 
@@ -87,7 +87,7 @@ class ReduceLayout {
   std::uint64_t signature_hash_ = 0;
 };
 
-// Where the signatures of two members differ first, in words, or "" where they do not.
+// The first difference between the signatures of two members, as text; "" if they are equal.
 std::string signature_difference(std::string_view mine, std::string_view theirs,
                                  std::string_view their_name);
 std::uint64_t text_hash(std::string_view text);

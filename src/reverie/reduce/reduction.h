@@ -1,7 +1,7 @@
-// Element-wise reduction of arrays: what a member of a group does with what another one sent.
+// Element-wise reduction of arrays: how a member of a group combines its array with a received one.
 //
 // Half-precision floats are widened to float32 before the first operation and narrowed after the
-// last, so a sum over many members is rounded once. Integers wrap around. A NaN stays one.
+// last, so a sum over many members is rounded once. Integers wrap around. NaN stays NaN.
 #pragma once
 
 #include <cstddef>
@@ -14,22 +14,22 @@
 
 namespace reverie {
 
-// The numbers are on the wire and stay.
+// The numbers are part of messages and never change.
 enum class ReduceOp : std::uint8_t { kSum = 0, kMean = 1, kMin = 2, kMax = 3, kProduct = 4 };
 
 std::string_view reduce_op_name(ReduceOp op);
 std::optional<ReduceOp> reduce_op_from_name(std::string_view name);
 
-// INVALID_ARGUMENT for an operation that the element type does not have: means of integers, sums of
-// bools, the minimum of complex numbers, anything of strings and 8-bit floats.
+// INVALID_ARGUMENT for an operation that the element type does not support: means of integers, sums
+// of bools, the minimum of complex numbers, any operation on strings and 8-bit floats.
 Status check_reducible(ReduceOp op, DType dtype);
 
-// In which elements of `dtype` are combined: float32 for the 16-bit floats, else itself.
+// The type in which elements of `dtype` are combined: float32 for 16-bit floats, else itself.
 DType combining_dtype(DType dtype);
 
 // --- All require check_reducible().ok(), and arrays that do not overlap.
 
-// `count` elements of `dtype` as its combining_dtype(), and back.
+// Converts `count` elements of `dtype` to its combining_dtype(), and back.
 void widen(DType dtype, const std::byte* from, std::byte* to, std::size_t count);
 void narrow(DType dtype, const std::byte* from, std::byte* to, std::size_t count);
 

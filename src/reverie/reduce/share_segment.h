@@ -4,12 +4,12 @@
 //     tables    member 0 [ keys ][ entries ]    member 1 [ keys ][ entries ]    ...
 //     windows   member 0 [ arrays            ]  member 1 [ arrays            ]  ...
 //
-// The first member makes it, and tells the others where they find it: a process, a descriptor, and
-// 128 random bits, which they see in it if it is the same memory. Each member writes its own table
-// and its own window, and reads those of the others: an entry says which array it has brought to
-// which round, where it lies, and how far the round is there. What is read of another member is
-// copied, then checked. Windows are far larger than what is ever used of them: pages come with
-// their first use, and go with release().
+// The first member creates it, and tells the others how to find it: a process, a descriptor, and
+// 128 random bits, which are in the memory if it is the right one. Each member writes its own table
+// and its own window, and reads those of the others: an entry says which array the member
+// contributes to which round, where it is, and the state of the round there. Data of another member
+// is copied, then checked. Windows are far larger than what is ever used: pages are allocated with
+// their first use, and freed by release_window().
 #pragma once
 
 #include <array>
@@ -27,42 +27,42 @@
 
 namespace reverie {
 
-// Where a segment is found.
+// How to find a segment.
 struct ShareOffer {
   std::int64_t pid = 0;
   int fd = -1;
   std::array<std::uint64_t, 2> nonce{};
 };
 
-// How far a round is on a member.
+// The state of a round on a member.
 enum class ShareState : std::uint32_t {
-  kBrought = 1,  // its array lies in its window
-  kReduced = 2,  // and its parts of the result, in the same place
-  kTaken = 3,    // it has the whole result, and reads no other window any more
+  kBrought = 1,  // its array is in its window
+  kReduced = 2,  // its parts of the result are too, in place
+  kTaken = 3,    // it has the whole result, and reads no more
 };
 
-// What a member says of its part in a round.
+// A member's entry for a round.
 struct ShareEntry {
   std::uint64_t signature = 0;
   std::uint64_t offset = 0;  // in its window
   std::uint64_t size_bytes = 0;
 };
 
-// Thread-safe, except as said.
+// Thread-safe, except where noted.
 class ShareSegment {
  public:
   static constexpr std::size_t kMembersMax = 64;
-  // Rounds that a member has in its table at a time.
+  // The most concurrent rounds in a member's table.
   static constexpr std::size_t kEntries = 1024;
 
-  // RESOURCE_EXHAUSTED without memory. Requires 2 to kMembersMax members, and a window of a
-  // multiple of the page size.
+  // RESOURCE_EXHAUSTED if there is no memory. Requires 2 to kMembersMax members, and a window size
+  // that is a multiple of the page size.
   static Result<std::shared_ptr<ShareSegment>> make(std::size_t member_count,
                                                     std::size_t window_bytes);
-  // UNAVAILABLE where this process cannot see it.
+  // UNAVAILABLE if this process cannot access it.
   static Result<std::shared_ptr<ShareSegment>> open(const ShareOffer& offer, std::size_t member,
                                                     std::size_t member_count);
-  // For a host of this much memory.
+  // The window size for this host's memory.
   static std::size_t window_bytes_for(std::size_t member_count);
 
   ShareOffer offer() const;
@@ -70,21 +70,21 @@ class ShareSegment {
   std::size_t member_count() const { return member_count_; }
   std::size_t window_bytes() const { return window_bytes_; }
 
-  // --- This member's table and window. One thread at a time.
-  // Its place in the table; none while that has no room. `key` is not 0.
+  // --- This member's table and window. Only one thread at a time. Returns the entry's index in the
+  // table; none if the table is full. Requires key != 0.
   std::optional<std::size_t> publish(std::uint64_t key, const ShareEntry& entry);
   void set_state(std::size_t place, ShareState state);
   void withdraw(std::size_t place);
   std::span<std::byte> window() { return window_of(member_); }
-  // Gives the window's pages back to the system. It holds zeros then.
+  // Gives the window's pages back to the system; the window then contains zeros.
   void release_window();
 
-  // --- Those of the others. Whatever they hold, nothing outside the segment is read.
-  // The place of the entry with this key.
+  // --- Tables and windows of the others. Whatever they contain, nothing outside the segment is
+  // read. The index of the entry with this key.
   std::optional<std::size_t> find(std::size_t member, std::uint64_t key) const;
-  // A copy, of which any field may be wrong.
+  // A copy, in which any field may be wrong.
   ShareEntry entry(std::size_t member, std::size_t place) const;
-  // None once it has another key, or an unknown state.
+  // None if it now has another key, or an unknown state.
   std::optional<ShareState> state(std::size_t member, std::size_t place, std::uint64_t key) const;
   // Requires offset + size_bytes <= window_bytes().
   const std::byte* data(std::size_t member, std::uint64_t offset) const {

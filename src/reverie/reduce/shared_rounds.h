@@ -3,19 +3,19 @@
 //     member 0   brings a0 b0        reduces part a over all    takes b
 //     member 1   brings a1 b1        reduces part b over all    takes a
 //
-// A member brings its array into its window, and tells so in its table. Once all have, each reduces
-// the parts that it is the root of (part i on member i mod P) over all windows, and puts them into
-// its own; then each takes the parts of the others. What is small each member reduces for itself,
-// which saves the second wait. Parts are combined in the order of their tree, as over calls: the
-// same arrays give the same bytes either way, in whatever order members come.
+// A member puts its array into its window, and announces it in its table. Once all have, each
+// reduces the parts that it is the root of (part i on member i mod P) over all windows, into its
+// own; then each takes the parts of the others. Small arrays every member reduces itself, which
+// saves the second wait. Parts are combined in the order of their tree, as with calls: the same
+// arrays give the same bytes either way, in whatever order members arrive.
 //
-// A thread that waits for a round does the work, and looks for the other members itself; a thread
-// of the group's does it while none waits. Nothing is sent. The member that comes last wakes
-// the others, all at once.
+// A thread that waits for a round does the work, and polls the other members itself; a thread of
+// the group does it while no thread waits. Nothing is sent. The member that arrives last wakes all
+// others at once.
 //
-// A member's array stays in its window until the others have taken what they need. One that drops
-// out of a round withdraws its entry before it uses the memory again, and who reads looks at all
-// entries once more when it has read: so a result never has what was written for another round.
+// A member's array stays in its window until the others have taken what they need. A member that
+// leaves a round withdraws its entry before it reuses the memory, and a reader checks all entries
+// again after reading: so a result never contains data of another round.
 #pragma once
 
 #include <array>
@@ -41,40 +41,40 @@ namespace reverie {
 class SharedRounds {
  public:
   struct Start {
-    std::uint64_t id = 0;   // in what is reported of it
-    std::uint64_t key = 0;  // the same on all members, and of no other round
+    std::uint64_t id = 0;   // names the round in reports
+    std::uint64_t key = 0;  // the same on all members, unique per round
     std::shared_ptr<const ReduceLayout> layout;
-    std::shared_ptr<Buffer> buffer;  // where the result comes
-    // Where the array was loaded, by allocate(); else it lies in `buffer`.
+    std::shared_ptr<Buffer> buffer;  // gets the result
+    // Where the array was loaded, by allocate(); else it is in `buffer`.
     std::optional<std::uint64_t> offset;
     bool is_awaited = false;  // a thread is about to wait for it
   };
   struct Finished {
     std::uint64_t id = 0;
     Status status;
-    // The member that brought something else than `layout` says.
+    // A member whose array does not match `layout`.
     std::optional<std::size_t> differs_with;
   };
 
-  // `finished` is called on any thread that does work here, under no lock of this.
+  // `finished` is called on any thread that does work here, under no lock of this object.
   SharedRounds(std::shared_ptr<ShareSegment> segment,
                std::function<void(std::vector<Finished>)> finished);
 
   std::size_t window_bytes() const { return segment_->window_bytes(); }
-  // Room in this member's window; none while it is used up.
+  // Allocates room in this member's window; none if it is used up.
   std::optional<std::uint64_t> allocate(std::size_t size_bytes);
   void free(std::uint64_t offset);
   std::byte* at(std::uint64_t offset) { return segment_->window().data() + offset; }
 
   void begin(Start start);
-  // The round has ended in another way.
+  // The round has ended otherwise.
   void forget(std::uint64_t id);
 
-  // Does the work that there is. False if there was none.
+  // Does the available work. False if there was none.
   bool step();
-  // Works until `is_done`, or `until`.
+  // Works until `is_done()`, or `until`.
   void drive(const std::function<bool()>& is_done, TimePoint until);
-  // Works while no thread drives, until close(). For a thread of its own.
+  // Works while no thread drives, until close(). Runs on a separate thread.
   void serve();
   void close();
 
@@ -107,7 +107,7 @@ class SharedRounds {
   std::vector<OnePtr> lingering_ REVERIE_GUARDED_BY(mutex_);  // done here, not yet everywhere
   std::map<std::uint64_t, std::size_t> used_ REVERIE_GUARDED_BY(mutex_);  // offsets and sizes
   std::size_t touched_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;
-  bool is_deep_ REVERIE_GUARDED_BY(mutex_) = false;  // serve() is not about to look by itself
+  bool is_deep_ REVERIE_GUARDED_BY(mutex_) = false;  // serve() will not poll soon by itself
   std::atomic<std::size_t> active_count_{0};
   std::atomic<int> drivers_{0};
   std::atomic<bool> is_closed_{false};

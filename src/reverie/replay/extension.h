@@ -1,11 +1,11 @@
 // TableExtension: code that runs with each operation of a table, atomically with it.
 //
-// Hooks are called under the table's lock, so they see and change one consistent state, and
-// must be short: no I/O, no waiting, no call back into the store. What an extension keeps for an
-// item it keeps by slot; a slot is reused after on_delete.
+// Hooks are called under the table's lock, so they see and change one consistent state, and must be
+// short: no I/O, no waiting, no call back into the store. An extension stores what it knows about
+// an item by slot; a slot is reused after on_delete.
 //
-// The ones that ship: extensions/statistics.h, extensions/priority_diffusion.h. A user's own is
-// registered by name (registry.h) and may live in a shared library (plugin.h).
+// Included: extensions/statistics.h, extensions/priority_diffusion.h. A user's own extension is
+// registered by name (registry.h) and may be in a shared library (plugin.h).
 #pragma once
 
 #include <cstddef>
@@ -20,15 +20,15 @@
 
 namespace reverie {
 
-// The table, as its extensions see it. Valid during a hook.
+// A table as its extensions see it. Valid during a hook.
 class TableAccess {
  public:
   virtual std::size_t size() const = 0;
   virtual TimePoint now() const = 0;
-  // Requires a slot that is in.
+  // Requires a slot that is in use.
   virtual const StoredItem& item(Slot slot) const = 0;
-  // Changes an item's priority without calling on_update again. INVALID_ARGUMENT when a selector
-  // cannot hold it; the old one stays.
+  // Changes an item's priority without calling on_update again. INVALID_ARGUMENT if a selector
+  // cannot hold it; then the old one stays.
   virtual Status set_priority(Slot slot, double priority) = 0;
 
  protected:
@@ -39,7 +39,7 @@ class TableExtension {
  public:
   virtual ~TableExtension() = default;
 
-  // As it is registered.
+  // The name that it is registered under.
   virtual std::string_view name() const = 0;
 
   // After the item is in the table and its selectors.
@@ -50,16 +50,16 @@ class TableExtension {
   virtual void on_update(TableAccess&, Slot, double /*old_priority*/) {}
   // While the item is still there.
   virtual void on_delete(TableAccess&, Slot) {}
-  // Instead of one on_delete an item.
+  // Called instead of on_delete for each item.
   virtual void on_reset() {}
 
-  // --- Checkpoints. What an extension can tell again from the items needs no state.
-  // Kept in a checkpoint. Called under the lock too. Times as nanoseconds since 1970: a TimePoint
+  // --- Checkpoints. What an extension can recompute from the items needs no state. The state to
+  // keep in a checkpoint. Called under the lock too. Times as nanoseconds since 1970: a TimePoint
   // plus `calendar_offset_ns`.
   virtual std::string save(std::int64_t /*calendar_offset_ns*/) const { return {}; }
-  // Instead of on_insert, for each item that comes out of a checkpoint, in the order of slots.
+  // Called instead of on_insert for each item of a checkpoint, in the order of slots.
   virtual void on_restore(TableAccess& table, Slot slot) { on_insert(table, slot); }
-  // Once, behind these: what save() gave. DATA_LOSS for what it cannot have.
+  // Called once, after these, with the result of save(). DATA_LOSS for an impossible state.
   virtual Status restore(std::string_view /*state*/, std::int64_t /*calendar_offset_ns*/) {
     return {};
   }

@@ -1,16 +1,16 @@
-// ItemSlots: where a table's items lie, found by a dense slot number.
+// ItemSlots: a table's items in memory, found by a dense slot number.
 //
 //     keyed           [ trajectory, draws, generation | key, priority, time, version ]   64 bytes
 //     not keyed       [ trajectory, draws, generation ]                                  32 bytes
 //
-// In a keyed table an item is one cache line, else half of one. Items live in segments of some
-// hundreds, so growing never moves one, and segments in slabs, which are in large pages once there
-// are many: draws land all over them. A freed slot is the next to be given out. Each occupant of a
-// slot has its own generation: slot and generation together are the ticket that tells an item from
-// its successors in the same place.
+// In a keyed table an item is one cache line, else half of one. Items are in segments of some
+// hundreds, so growing never moves an item, and segments in slabs, which use large pages once there
+// are many: draws hit random places. A freed slot is reused first. Each occupant of a slot has its
+// own generation: slot and generation together are the ticket that tells an item from its
+// successors in the slot.
 //
-// In a table that is not keyed an item may be *lean*: its trajectory has no share of its own in
-// what it refers to, as the table has one for many items. One bit a slot says so.
+// In a table that is not keyed an item may be *lean*: its trajectory holds no share in what it
+// refers to, since the table holds one share for many items. One bit per slot marks it.
 #pragma once
 
 #include <algorithm>
@@ -27,10 +27,10 @@
 
 namespace reverie {
 
-// What a draw needs.
+// The part of an item that a draw needs.
 struct alignas(32) BriefItem {
   Trajectory trajectory;           // empty: the slot is free
-  std::int32_t times_sampled = 0;  // of a free slot: the next free one
+  std::int32_t times_sampled = 0;  // in a free slot: the next free one
   std::uint32_t generation = 0;    // from 1 on while the slot is in use
 
   Ticket ticket(Slot slot) const { return {slot, generation}; }
@@ -48,9 +48,9 @@ static_assert(sizeof(StoredItem) == 64);
 // One slot as it was when its table was frozen. Plain: the table's pin keeps what it refers to.
 struct SlotRecord {
   TrajectoryView trajectory;       // no layout: the slot was free
-  std::int32_t times_sampled = 0;  // of a free slot: the next free one
+  std::int32_t times_sampled = 0;  // in a free slot: the next free one
   std::uint32_t generation = 0;
-  // Zeros where the table is not keyed.
+  // Zeros if the table is not keyed.
   ItemKey key = 0;
   double priority = 0;
   std::int64_t inserted_at_ns = 0;
@@ -64,7 +64,7 @@ class ItemSlots {
       512;  // 32 KiB at most: few pages to be faulted in under a lock
   static constexpr std::size_t kMaxSlots = kNoSlot;
 
-  // Where `memory` is null, in slabs of its own. It outlives this.
+  // If `memory` is null, it makes its own slabs. `memory` outlives this.
   explicit ItemSlots(bool is_keyed, Allocator* memory = nullptr)
       : slot_shift_(is_keyed ? 6 : 5),
         slabs_(memory == nullptr ? SlabAllocator::make(segment_bytes()) : nullptr),
@@ -87,13 +87,13 @@ class ItemSlots {
   const BriefItem& operator[](Slot slot) const {
     return *reinterpret_cast<const BriefItem*>(place_of(slot));
   }
-  // The whole record. Requires is_keyed().
+  // The item with key and times. Requires is_keyed().
   StoredItem& whole(Slot slot) { return static_cast<StoredItem&>((*this)[slot]); }
   const StoredItem& whole(Slot slot) const { return static_cast<const StoredItem&>((*this)[slot]); }
   void prefetch(Slot slot) const { __builtin_prefetch(&(*this)[slot]); }
 
-  // A free slot, with a generation of its own; kNoSlot, and nothing changed, where no memory can be
-  // had. Requires size() < kMaxSlots.
+  // A free slot, with a new generation; kNoSlot, without effect, if there is no memory. Requires
+  // size() < kMaxSlots.
   Slot take() {
     if (first_free_ != kNoSlot) will_change(first_free_);
     Slot slot = first_free_;
@@ -107,27 +107,27 @@ class ItemSlots {
     ++size_;
     return slot;
   }
-  // Gives a slot in use to another occupant. Requires will_change(), and that the item's trajectory
-  // was taken out.
+  // Gives a slot in use to another occupant. Requires will_change() before, and that the item's
+  // trajectory was moved out.
   BriefItem& retake(Slot slot) {
     BriefItem& item = (*this)[slot];
     begin_generation(item);
     return item;
   }
-  // Tickets of `before`, whose place these slots take, are stale here. Requires that none is taken.
+  // Makes tickets of `before`, which this replaces, stale here. Requires that no slot was taken.
   void continue_generations(const ItemSlots& before) {
     first_generation_ = newest_generation_ = before.newest_generation_;
   }
-  // Requires that the item's trajectory was taken out.
+  // Requires that the item's trajectory was moved out.
   void give_back(Slot slot) {
     will_change(slot);
     (*this)[slot].times_sampled = static_cast<std::int32_t>(first_free_);
     first_free_ = slot;
     --size_;
   }
-  // Slots that take no more memory are those below.
+  // Slots below this need no more memory.
   Slot reach() const { return static_cast<Slot>(segments_.size() * kSegmentSlots); }
-  // Whether the slot's item is lean. Requires a slot below reach(); only where not keyed it can be.
+  // Whether the slot's item is lean. Requires a slot below reach(). Never in a keyed table.
   bool is_lean(Slot slot) const {
     return !is_keyed() && ((lean_[slot / kLeanBits] >> (slot % kLeanBits)) & 1) != 0;
   }
@@ -136,26 +136,26 @@ class ItemSlots {
     std::uint64_t& bits = lean_[slot / kLeanBits];
     bits = is_lean ? bits | bit : bits & ~bit;
   }
-  // Where the slots lie, if not in a memory that was given. Slot 0 of a segment is the time to
-  // populate_ahead(), not under a lock.
+  // The memory of the slots, null if memory was given. After slot 0 of a segment was taken it is
+  // time to call populate_ahead(), not under a lock.
   static bool begins_segment(Slot slot) { return slot % kSegmentSlots == 0; }
   const std::shared_ptr<SlabAllocator>& slabs() const { return slabs_; }
 
-  // The item of a ticket, null when it is gone.
+  // The item of a ticket, null if it is gone.
   BriefItem* find(Ticket ticket) {
     if (ticket.slot >= used_) return nullptr;
     BriefItem& item = (*this)[ticket.slot];
     return item.generation == ticket.generation && !item.trajectory.empty() ? &item : nullptr;
   }
-  // Whether a ticket is older than all occupants here: of slots whose place these took.
+  // Whether a ticket is older than all occupants here: from an object that this one replaced.
   bool is_of_the_past(Ticket ticket) const { return ticket.generation <= first_generation_; }
-  // Slots below this one were in use at some time.
+  // All slots that were ever in use are below this.
   Slot used() const { return used_; }
 
-  // --- Checkpoints. Between freeze() and thaw() each segment is copied out as it was, in order by
+  // --- Checkpoints. Between freeze() and thaw() each segment is copied as it was: in order by
   // next_frozen(), or earlier by the first change to one of its slots.
 
-  // The numbers beside the slots.
+  // The numbers besides the slots.
   struct Numbers {
     Slot used = 0;
     Slot first_free = kNoSlot;
@@ -163,7 +163,7 @@ class ItemSlots {
     std::uint32_t newest_generation = 0;
   };
   Numbers numbers() const { return {used_, first_free_, first_generation_, newest_generation_}; }
-  // One at a time.
+  // Only one freeze at a time.
   void freeze() { frozen_ = std::make_unique<Frozen>(used_); }
   void thaw() { frozen_.reset(); }
   // Call before any change of a slot's item, except those that take() and give_back() make.
@@ -172,15 +172,15 @@ class ItemSlots {
       keep(slot / kSegmentSlots);
     }
   }
-  // The next records, a segment's at most; none at the end. Requires freeze().
+  // The next records, at most a segment's; empty at the end. Requires freeze().
   std::vector<SlotRecord> next_frozen() {
     Frozen& frozen = *frozen_;
     if (frozen.next == frozen.copies.size()) return {};
     keep(frozen.next);
     return std::move(frozen.copies[frozen.next++]);
   }
-  // Makes an empty object what it was: `numbers`, then restore_slot() for each slot below
-  // numbers.used, in order. False where no memory can be had. Requires that take() was never
+  // Restores an empty object: first `numbers`, then restore_slot() for each slot below
+  // numbers.used, in order. False if there is no memory. Requires that take() was never
   // called.
   bool restore(const Numbers& numbers) {
     while (reach() < numbers.used) {
@@ -192,7 +192,7 @@ class ItemSlots {
     newest_generation_ = numbers.newest_generation;
     return true;
   }
-  // The record's trajectory is not looked at: `trajectory` is its like, or empty.
+  // Ignores the record's trajectory and takes `trajectory`, its equal, or empty.
   void restore_slot(Slot slot, const SlotRecord& record, Trajectory trajectory) {
     BriefItem& item = (*this)[slot];
     if (!trajectory.empty()) ++size_;
@@ -220,8 +220,8 @@ class ItemSlots {
     explicit Frozen(Slot slot_count)
         : used(slot_count), copies((slot_count + kSegmentSlots - 1) / kSegmentSlots) {}
     Slot used;
-    std::size_t next = 0;                         // the first that is not handed out
-    std::vector<std::vector<SlotRecord>> copies;  // empty: not copied yet, or handed out
+    std::size_t next = 0;                         // the first not returned yet
+    std::vector<std::vector<SlotRecord>> copies;  // empty: not copied yet, or returned
   };
 
   void keep(std::size_t segment) {
@@ -254,7 +254,7 @@ class ItemSlots {
     newest_generation_ = std::max(newest_generation_, item.generation);
   }
 
-  // False where no memory can be had.
+  // False if there is no memory.
   bool add_segment() {
     Result<Buffer> memory = memory_.allocate(segment_bytes());
     if (!memory.ok()) return false;
@@ -276,15 +276,15 @@ class ItemSlots {
     return true;
   }
 
-  const int slot_shift_;                        // of the size of a slot
-  const std::shared_ptr<SlabAllocator> slabs_;  // null where memory was given
+  const int slot_shift_;                        // log2 of the size of a slot
+  const std::shared_ptr<SlabAllocator> slabs_;  // null if memory was given
   Allocator& memory_;
   std::vector<Buffer> segments_;
-  SegmentedArray<std::uint64_t, 64> lean_;  // bits by slot; nothing where keyed
+  SegmentedArray<std::uint64_t, 64> lean_;  // bits by slot; empty if keyed
   std::size_t size_ = 0;
   Slot used_ = 0;
   Slot first_free_ = kNoSlot;
-  std::uint32_t first_generation_ = 0;   // of no occupant here: generations begin above
+  std::uint32_t first_generation_ = 0;   // generations here are above it
   std::uint32_t newest_generation_ = 0;  // of any occupant
   std::unique_ptr<Frozen> frozen_;
 };

@@ -3,9 +3,9 @@
 //     epochs   [ 7: pins 1, removed a b ] [ 8: pins 0, removed c ] [ 9: pins 2, removed - ]
 //                 ^ oldest                                            ^ pins join here
 //
-// A batch takes one pin for all its items. Whatever is removed goes to the newest epoch and is
-// freed once no pin of that epoch or an older one is left. Where no pin is out, things are freed at
-// once. One counter for a batch, where a counted pointer an item would touch every chunk twice.
+// A batch takes one pin for all its items. Removed objects go to the newest epoch and are freed
+// once no pin of that epoch or an older one is left. If there is no pin, they are freed at once.
+// This takes one counter per batch; a counted pointer per item would touch every chunk twice.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@
 
 namespace reverie {
 
-// Objects to be destroyed after the lock is released. The usual one or two need no allocation.
+// Objects to destroy after the lock is released. The usual one or two need no allocation.
 class Garbage {
  public:
   void add(Trajectory trajectory) {
@@ -45,7 +45,7 @@ class Garbage {
 // Not thread-safe: its table locks.
 class Limbo {
  public:
-  // Holds back all that is removed from now on until unpin().
+  // Holds back everything removed from now on until unpin().
   std::uint64_t pin() {
     if (epochs_.empty() || epochs_.back().has_removed()) epochs_.emplace_back();
     ++epochs_.back().pins;
@@ -69,7 +69,7 @@ class Limbo {
       epochs_.back().removed.push_back(std::move(trajectory));
     }
   }
-  // The share that a table has in a chunk for all of its items.
+  // The share that a table holds in a chunk for all of its items.
   void remove(Ref<const Chunk> chunk, Garbage& garbage) {
     if (epochs_.empty()) {
       garbage.add(std::move(chunk));

@@ -3,8 +3,8 @@
 //     auto service = LocalService::open({table_options}, {});
 //     sample_and_wait(**service, {.table = "replay", .count = 256});
 //
-// A set of tables over one chunk store, behind the door. It has no thread of its own, except one
-// for deadlines that starts with the first request that waits with one.
+// A ReplayService over a set of tables that share one chunk store. Its only thread is one for
+// deadlines, started with the first waiting request that has one.
 #pragma once
 
 #include <atomic>
@@ -24,17 +24,17 @@ namespace reverie {
 
 struct StoreOptions {
   // A bound on the chunks that all items refer to, each counted once. An insert beyond it waits,
-  // then fails; a full table still replaces items, so the bound may be passed by one item per
+  // then fails; a full table still replaces items, so the bound may be exceeded by one item per
   // table.
   std::optional<std::int64_t> max_bytes;
-  // Where chunks lie; null for memory alone. Needed by tables with memory_bytes, whose bounds it
-  // gets.
+  // Where chunks are kept; null: only in memory. Required by tables with memory_bytes; it gets
+  // their bounds.
   std::shared_ptr<ChunkMemory> memory = nullptr;
-  Clock* clock = nullptr;              // the system's when null; outlives the service
-  const Registry* registry = nullptr;  // the components that ship when null
+  Clock* clock = nullptr;              // null: the system's; outlives the service
+  const Registry* registry = nullptr;  // null: the included components
 };
 
-// Who writes a store's checkpoints: checkpoint/checkpoint_worker.h. Thread-safe.
+// Writes a store's checkpoints: checkpoint/checkpoint_worker.h. Thread-safe.
 class StoreCheckpoints {
  public:
   using Done = ReplayService::Done<Result<std::string>>;
@@ -44,16 +44,16 @@ class StoreCheckpoints {
   virtual ~StoreCheckpoints() = default;
   virtual RequestId checkpoint(std::vector<std::byte> payload, Done done) = 0;
   virtual void cancel(RequestId id) = 0;
-  // Ends what is being written, and all that waits, with CANCELLED.
+  // Ends what is being written, and everything that waits, with CANCELLED.
   virtual void stop() = 0;
-  // The checkpoint that the store began with, and its payload; "" for none.
+  // The checkpoint that the store was loaded from, and its payload; "" if none.
   virtual std::string loaded() const = 0;
   virtual std::vector<std::byte> loaded_payload() const = 0;
 };
 
 class LocalService final : public ReplayService {
  public:
-  // INVALID_ARGUMENT for no tables, two of one name, or a table's options; see TableCore::make.
+  // INVALID_ARGUMENT: no table, two of one name, or invalid options; see TableCore::make.
   static Result<std::shared_ptr<LocalService>> open(std::vector<TableOptions> tables,
                                                     StoreOptions options);
   ~LocalService() override;
@@ -77,43 +77,43 @@ class LocalService final : public ReplayService {
   void cancel(RequestId id) override;
   void close() override;
 
-  // What only an embedded store can offer. NOT_FOUND lists the tables there are.
+  // Only an embedded store offers this. NOT_FOUND lists the existing tables.
   Result<Table*> table(std::string_view name);
   // CANCELLED once closed.
   Status check_open() const;
-  // All tables at one moment, in their order. CANCELLED once closed, FAILED_PRECONDITION while an
-  // earlier snapshot is held.
-  // `log_position`, if not null, becomes that of the store's log at this moment, and stays as it is
-  // where there is no log.
+  // All tables at one moment, in their order. CANCELLED once closed,
+  // FAILED_PRECONDITION while an earlier snapshot is held. `log_position`, if
+  // not null, is set to the log's position at this moment, if the store has a
+  // log.
   Result<std::vector<std::unique_ptr<TableSnapshot>>> freeze(std::uint64_t* log_position = nullptr);
   // Nanoseconds since 1970 minus this store's clock.
   std::int64_t calendar_offset_ns() const { return context_->calendar_offset_ns; }
-  // Writes all tables, as they are at one moment, to where they outlive the process, with `payload`
-  // beside them, and tells where that is once it is durable. UNIMPLEMENTED for a store that was not
-  // told where.
+  // Writes all tables, as they are at one moment, and `payload` to a checkpoint on disk;
+  // returns its path once it is durable. UNIMPLEMENTED for a store without a place for
+  // checkpoints.
   RequestId checkpoint(std::span<const std::byte> payload, Done<Result<std::string>> done);
   // Call before the store is shared.
   void set_checkpoints(std::unique_ptr<StoreCheckpoints> checkpoints) {
     checkpoints_ = std::move(checkpoints);
   }
-  // Every change of any table that it keeps is told to it from now on. Before anybody else has the
-  // store.
+  // From now on the log gets every change of the tables that it keeps. Call it before the store is
+  // shared.
   void set_log(std::unique_ptr<StoreLog> log);
   void set_known_sessions(std::vector<SessionNumbers> sessions) {
     known_sessions_ = std::move(sessions);
   }
-  // Null for a store without one.
+  // Null for a store without a log.
   StoreLog* log() const { return log_.get(); }
-  // Null for a store that writes none.
+  // Null for a store that writes no checkpoints.
   const StoreCheckpoints* checkpoints() const { return checkpoints_.get(); }
   // Bytes of the chunks that items refer to.
   std::int64_t used_bytes() const { return context_->chunks.used_bytes(); }
 
  private:
   explicit LocalService(std::shared_ptr<StoreContext> context) : context_(std::move(context)) {}
-  // For the calls that no table refuses by itself once the store is closed.
+  // For calls that a table does not refuse by itself once the store is closed.
   Result<Table*> open_table(std::string_view name);
-  // Lets every table look again at inserts that wait for room.
+  // Has every table check again the inserts that wait for room.
   void serve_all();
 
   const std::shared_ptr<StoreContext> context_;

@@ -10,7 +10,7 @@
 
 namespace reverie {
 
-// ALREADY_EXISTS for a name that is taken; FAILED_PRECONDITION where the program has no tables.
+// ALREADY_EXISTS if the name is taken; FAILED_PRECONDITION if the program has no tables.
 inline Status add_selector(PluginHost& host, std::string name, SelectorFactory factory) {
   REVERIE_ASSIGN_OR_RETURN(ComponentRegistry * registry, host.get<ComponentRegistry>());
   return registry->add_selector(std::move(name), std::move(factory));

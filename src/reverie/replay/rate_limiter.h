@@ -1,15 +1,15 @@
-// RateLimiter: holds inserts and samples of a table in a wanted proportion.
+// RateLimiter: keeps inserts and samples of a table in a given ratio.
 //
 //     I inserts, S samples, D deletes so far; I - D items in the table
 //
 //     sample allowed:  I - D >= min_size_to_sample   and   I * spi - S - n >= min_diff
 //     insert allowed:  I + n - D <= min_size_to_sample   or   (I + n) * spi - S <= max_diff
 //
-// with spi = samples_per_insert and n the number asked for. Below min_size inserts are free. A
-// delete changes the size alone, never I * spi - S, with one exception: where each item is to be
-// sampled exactly spi times (a queue, a stack), the samples that a deleted item can no longer
-// give are waived, W of them, and S + W stands for S. Without that a queue would lose a place with
-// each delete.
+// with spi = samples_per_insert and n the requested number. Up to min_size_to_sample inserts are
+// always allowed. A delete changes only the size, never I * spi - S, with one exception: if each
+// item is to be sampled exactly spi times (a queue, a stack), the W samples that a deleted item can
+// no longer give are waived: S + W replaces S. Otherwise a queue would lose a place with each
+// delete.
 //
 // Source: Cassirer et al. 2021, "Reverb", section 3.4.
 #pragma once
@@ -29,7 +29,7 @@ class RateLimiter {
   // could reach a state in which it allows neither an insert nor a sample.
   static Result<RateLimiter> make(const RateLimiterSpec& spec);
 
-  // The named ones. They only fill in the four numbers; make() checks them.
+  // The named limiters. They only fill in the four numbers; make() checks them.
   static RateLimiterSpec min_size(std::int64_t min_size_to_sample);
   static RateLimiterSpec queue(std::int64_t size);
 
@@ -46,18 +46,18 @@ class RateLimiter {
 
   void did_insert(std::int64_t n = 1) { inserts_ += n; }
   void did_sample(std::int64_t n) { samples_ += n; }
-  // `waived`: samples that the item was still to give, where that counts; else 0.
+  // `waived`: samples that the item had still to give, if they are waived; else 0.
   void did_delete(std::int64_t waived) {
     ++deletes_;
     waived_ += waived;
   }
   void did_delete_many(std::int64_t n) { deletes_ += n; }
-  // Undo a sample, and the deletion of an item that it was the last of.
+  // Undo a sample, and the deletion of an item whose last sample it was.
   void take_back_sample() { --samples_; }
   void take_back_delete() { --deletes_; }
   void reset();
 
-  // All that is counted, for checkpoints.
+  // All counts, for checkpoints.
   struct Counts {
     std::int64_t inserts = 0;
     std::int64_t samples = 0;
@@ -72,14 +72,14 @@ class RateLimiter {
     waived_ = counts.waived;
   }
 
-  // Which bound holds one insert, or one sample, back: its value, the bound, and by how much.
-  // Empty when none does.
+  // Which bound holds back one insert, or one sample: its value, the bound, and by how much. Empty
+  // if none does.
   std::string why_no_insert() const;
   std::string why_no_sample() const;
 
  private:
   explicit RateLimiter(const RateLimiterSpec& spec) : spec_(spec) {}
-  // I * spi - S of n more inserts.
+  // I * spi - S after n more inserts.
   double diff(std::int64_t more_inserts) const {
     return static_cast<double>(inserts_ + more_inserts) * spec_.samples_per_insert -
            static_cast<double>(samples_ + waived_);

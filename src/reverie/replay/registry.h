@@ -7,7 +7,7 @@
 //     });
 //
 // A table is described by names and plain values, so it can be built from Python, from a file or
-// from a wire alike, and TableInfo can say what it was built from.
+// from a message, and TableInfo can report what it was built from.
 #pragma once
 
 #include <functional>
@@ -28,12 +28,12 @@ namespace reverie {
 using SelectorFactory = std::function<Result<std::unique_ptr<Selector>>(const Options&)>;
 using ExtensionFactory = std::function<Result<std::unique_ptr<TableExtension>>(const Options&)>;
 
-// What a plugin sees: virtual, so that a shared library calls into the process that loaded it.
+// What a plugin sees: virtual, so that a shared library calls code of the process that loaded it.
 class ComponentRegistry {
  public:
   static constexpr std::string_view kPluginPart = "selectors or extensions";  // base/plugin.h
 
-  // ALREADY_EXISTS for a name that is taken.
+  // ALREADY_EXISTS if the name is taken.
   virtual Status add_selector(std::string name, SelectorFactory factory) = 0;
   virtual Status add_extension(std::string name, ExtensionFactory factory) = 0;
 
@@ -44,13 +44,13 @@ class ComponentRegistry {
 // Thread-safe.
 class Registry final : public ComponentRegistry {
  public:
-  // Holds the components that ship.
+  // Contains the included components.
   Registry();
 
   Status add_selector(std::string name, SelectorFactory factory) override;
   Status add_extension(std::string name, ExtensionFactory factory) override;
 
-  // NOT_FOUND, listing the names there are; else what the factory says, with the name before it.
+  // NOT_FOUND lists the registered names; else the factory's status, preceded by the name.
   Result<std::unique_ptr<Selector>> make_selector(const ComponentSpec& spec) const;
   Result<std::unique_ptr<TableExtension>> make_extension(const ComponentSpec& spec) const;
 

@@ -1,16 +1,16 @@
-// Table: a TableCore with a lock, requests that wait, and pins.
+// Table: a TableCore with a lock, waiting requests, and pins.
 //
 //     request --> can be served now? --yes--> TableCore, completes on the caller's thread
 //                        | no
 //                        v
 //              [ waiting inserts ]  [ waiting samples ]   each first come, first served
-//                        ^ looked at again whenever the table changed
+//                        ^ checked again whenever the table changes
 //
 // A deadline ends a request that the table's bounds hold back, never one that only waits for its
-// turn: with a deadline of now, too, all is done that can be.
+// turn: even with a deadline of now, everything possible is done.
 //
-// No table has a thread of its own. A critical section is a few hundred items at most (a *breath*);
-// copying, checking, freeing and completing happen outside it.
+// No table has a thread of its own. A critical section handles at most a few hundred items (a
+// *breath*); copying, checking, freeing and completing happen outside it.
 #pragma once
 
 #include <cstdint>
@@ -39,12 +39,12 @@ struct StoreContext {
         chunks(max_bytes) {}
 
   Clock& clock;
-  // Nanoseconds since 1970 minus a TimePoint: checkpoints hold calendar times.
+  // Nanoseconds since 1970 minus a TimePoint: checkpoints contain calendar times.
   const std::int64_t calendar_offset_ns;
   TimerQueue timers;
   ChunkStore chunks;
-  std::shared_ptr<ChunkMemory> memory;  // where chunks lie; null for memory alone
-  // Called, under no lock, when bytes came free while some table's insert waits for them.
+  std::shared_ptr<ChunkMemory> memory;  // where chunks are kept; null: only in memory
+  // Called, under no lock, when bytes were freed while some table's insert waits for room.
   std::function<void()> on_room;
 };
 
@@ -54,10 +54,10 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   template <typename T>
   using Done = ReplayService::Done<T>;
 
-  // The most items that are handled before the lock is released: half a millisecond when every line
-  // that they touch comes from memory.
+  // At most so many items are handled before the lock is released: half a millisecond if every
+  // cache line that they touch comes from memory.
   static constexpr std::size_t kBreath = 256;
-  // Corrupt items that are logged; the others are counted alone.
+  // So many corrupt items are logged; further ones are only counted.
   static constexpr std::int64_t kCorruptLogged = 1000;
 
   // `id_base` is added to every request id.
@@ -65,17 +65,17 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
 
   const TableOptions& options() const { return rules_->options(); }
 
-  // From now on `log` gets every change, as one of table `index`, and says when it is confirmed.
-  // Requires that no other thread has the table yet. The log outlives it.
+  // From now on `log` gets every change, as one of table `index`, and confirms it. Requires that no
+  // other thread uses the table yet. The log outlives it.
   void set_log(StoreLog* log, std::uint32_t index) {
     log_ = log;
     log_index_ = index;
   }
   bool has_log() const { return log_ != nullptr; }
-  // Calls `complete` once what this thread changed is durable. Returns the id of the request where
+  // Calls `complete` once what this thread changed is durable. Returns the id of the request if
   // that may be after the return, else 0. Requires a log.
   RequestId confirm(StoreLog::Caller caller, StoreLog::Confirmed complete);
-  // Makes a change that a log holds. Requires that no other thread has the table yet.
+  // Applies a change from a log. Requires that no other thread uses the table yet.
   using Change = std::function<Status(TableCore&, Aftermath&)>;
   Status replay(const Change& change);
 
@@ -96,17 +96,17 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   void cancel(RequestId id);
   void close();
 
-  // Whether the limiter would let n go through now, whatever waits. Require n >= 1.
+  // Whether the limiter would allow n now, ignoring waiting requests. Require n >= 1.
   bool can_insert(std::int64_t n);
   bool can_sample(std::int64_t n);
-  // A brief batch of up to `count` items in the remover's order, those after the first `skip`,
-  // pinned. See TableCore::read().
+  // A brief, pinned batch of up to `count` items in the remover's order, after the first `skip`.
+  // See TableCore::read().
   SampleBatch read(std::size_t skip, std::size_t count);
   std::map<std::string, double> extension_summary(std::size_t index);
   std::size_t memory_bytes();
   std::size_t size();
 
-  // Looks at waiting requests again: room may have come up elsewhere in the store, or a deadline.
+  // Checks waiting requests again: room may have appeared in the store, or a deadline has passed.
   void serve();
 
   void unpin(std::uint64_t token) noexcept override;
@@ -139,15 +139,15 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
     Done<InsertResult> done;
   };
   struct WaitingSample : Waiting {
-    SampleRequest request;  // its table name is not looked at again
+    SampleRequest request;  // its table name is not used any more
     Done<SampleResult> done;
   };
 
-  // What is to be done after the lock: completions, frees, another breath.
+  // What to do after the lock is released: completions, frees, another breath.
   struct Effects {
     Aftermath after;
     std::vector<std::pair<Done<InsertResult>, InsertResult>> inserts;
-    std::uint64_t logged = 0;  // the log's position, of a table that has one
+    std::uint64_t logged = 0;  // the log's position, if the table has a log
     struct Sampled {
       Done<SampleResult> done;
       SampleResult result;
@@ -157,41 +157,41 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
     bool is_unfinished = false;
   };
 
-  // Runs `step` under the lock, then serves waiting requests, breath by breath. Returns the
-  // position of its log after the first breath; 0 for a table without a log.
+  // Runs `step` under the lock, then serves waiting requests, breath by breath. Returns the log's
+  // position after the first breath; 0 for a table without a log.
   template <typename Step>
   std::uint64_t apply(Step step);
   void finish(Effects& effects);
-  // Completes an insert, later if the log says so.
+  // Completes an insert, once the log confirms it if there is one.
   void confirm(std::uint64_t position, StoreLog::Caller caller, Done<InsertResult> done,
                InsertResult result);
   // Logs the last update that the core made.
   void log_updates(TimePoint now) REVERIE_REQUIRES(mutex_);
   Status insert_and_log(Item& item, const ItemNumbers& number, TimePoint now, Effects& effects)
       REVERIE_REQUIRES(mutex_);
-  // The rows of a batch are read next.
+  // Announces that the rows of a batch are read next.
   void prefetch(const SampleBatch& batch) const;
   // Whether changes can be confirmed. Ok for a table without a log.
   Status check_log() const { return log_ == nullptr ? Status() : log_->check(); }
-  // Computes the probabilities of a batch without repeats that the caller gets. Called without the
+  // Computes the final probabilities of a batch without repeats. Called without the
   // lock.
   static void finish_distinct(SampleBatch& batch);
 
-  // Calls take(begin, count, now, effects), which returns how many it took, breath by breath, as
-  // long as no request waits and it takes them all.
+  // Calls take(begin, count, now, effects) breath by breath, as long as no request waits and it
+  // takes everything; it returns how many it took.
   template <typename Take>
   std::size_t insert_in_breaths(std::size_t count, std::size_t breath, Take take);
-  // Inserts the first items as far as the bounds let it; `refusal` says what ended it otherwise.
+  // Inserts the first items as far as the bounds allow; `refusal` is set if anything else ended it.
   std::size_t insert_now(std::span<Item> items, const ItemNumbers& numbers, TimePoint now,
                          Effects& effects, Status& refusal) REVERIE_REQUIRES(mutex_);
-  // True if the request is complete.
+  // Returns true if the request is complete.
   bool sample_now(SampleRequest& request, TimePoint now, Effects& effects) REVERIE_REQUIRES(mutex_);
   void serve_waiting(TimePoint now, Effects& effects) REVERIE_REQUIRES(mutex_);
   bool serve_insert(TimePoint now, std::size_t& breath, Effects& effects) REVERIE_REQUIRES(mutex_);
   bool serve_samples(TimePoint now, std::size_t& breath, Effects& effects) REVERIE_REQUIRES(mutex_);
   void watch_room() REVERIE_REQUIRES(mutex_);
   bool lacks_room() const REVERIE_REQUIRES(mutex_);
-  // Whether there were any.
+  // Returns whether there were any.
   bool complete_expired(TimePoint now, Effects& effects) REVERIE_REQUIRES(mutex_);
 
   void start_waiting(Waiting& waiting, TimePoint now, TimePoint deadline) REVERIE_REQUIRES(mutex_);
@@ -221,7 +221,7 @@ class Table final : public PinOwner, public std::enable_shared_from_this<Table> 
   std::deque<WaitingInsert> inserts_ REVERIE_GUARDED_BY(mutex_);
   std::deque<WaitingSample> samples_ REVERIE_GUARDED_BY(mutex_);
   RequestId last_id_ REVERIE_GUARDED_BY(mutex_) = 0;
-  // None of those that wait has an earlier one.
+  // No waiting request has an earlier deadline.
   TimePoint first_deadline_ REVERIE_GUARDED_BY(mutex_) = TimePoint::max();
   bool closed_ REVERIE_GUARDED_BY(mutex_) = false;
   bool watches_room_ REVERIE_GUARDED_BY(mutex_) = false;

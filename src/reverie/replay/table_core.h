@@ -4,12 +4,12 @@
 //                            +--> sampler  (draws)
 //                            +--> remover  (evicts)
 //                            +--> extensions
-//     RateLimiter says when, Limbo says when removed things may be freed
+//     RateLimiter decides when; Limbo frees what is removed
 //
-// Semantics: Reverb's (Cassirer et al. 2021, section 3), so an item goes in first and the remover
-// picks a victim afterwards, which may be the new item itself. Differs: an item that a selector
-// cannot hold is refused alone, before anything changed; a queue gets its place back when an item
-// is deleted (rate_limiter.h).
+// Semantics: Reverb's (Cassirer et al. 2021, section 3), so an item is inserted first and the
+// remover picks a victim afterwards, which may be the new item itself. Differs: an item that a
+// selector cannot hold is refused alone, before anything changes; a queue regains its place when an
+// item is deleted (rate_limiter.h).
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@
 
 namespace reverie {
 
-// What an operation leaves to be done once the lock is released.
+// What an operation leaves to do once the lock is released.
 struct Aftermath {
   Garbage garbage;
   bool has_freed_bytes = false;
@@ -47,15 +47,15 @@ struct Aftermath {
 // Not thread-safe.
 class TableCore final : private TableAccess {
  public:
-  // NOT_FOUND and INVALID_ARGUMENT name the option, its value and the bound.
-  // `item_memory` is where the items lie; slabs of the table's own when null. Both outlive it.
+  // NOT_FOUND and INVALID_ARGUMENT name the option, its value and the bound. `item_memory` is where
+  // items are kept; null: the table's own slabs. Both outlive it.
   static Result<std::unique_ptr<TableCore>> make(TableOptions options, const Registry& registry,
                                                  ChunkStore& chunks,
                                                  Allocator* item_memory = nullptr);
   ~TableCore();
 
   const TableOptions& options() const { return options_; }
-  // What never changes; needs no lock.
+  // The immutable part; needs no lock.
   const std::shared_ptr<const TableRules>& shared_rules() const { return rules_; }
   const TableRules& rules() const { return *rules_; }
   const RateLimiter& limiter() const { return limiter_; }
@@ -64,18 +64,18 @@ class TableCore final : private TableAccess {
 
   // --- Inserts
   bool can_insert() const { return limiter_.can_insert(1); }
-  // Whether the store's budget holds this item back now. A full table makes room as it goes.
+  // Whether the store's budget allows this item now. A full table makes room itself.
   bool has_room(const Item& item) const;
   // Requires a checked item and can_insert(). An existing key only gets the new priority.
-  // RESOURCE_EXHAUSTED where no memory can be had: the item and the table are as they were.
+  // RESOURCE_EXHAUSTED if there is no memory: the item and the table are unchanged.
   Status insert(Item&& item, TimePoint now, Aftermath& after);
   // Inserts items without key and version, with the largest priority so far, as one-by-one inserts
-  // would; but the items of a full table move into the slots of those that leave, and selectors
-  // hear of all at once. The caller keeps what they refer to until the call returns. Returns how
-  // many items are in: all; or none, and nothing changed, where the limiter refuses that many, no
-  // memory can be had, or they are more than max_size. Requires rules().takes_views().
+  // would; but in a full table new items take the slots of those that leave, and selectors are
+  // updated once for all. The caller keeps what they refer to until the call returns. Returns how
+  // many items were inserted: all; or 0, without effect, if the limiter refuses that many, there is
+  // no memory, or they are more than max_size. Requires rules().takes_views().
   std::size_t insert_views(std::span<const TrajectoryView> items, TimePoint now, Aftermath& after);
-  // Where the item of the last insert() is, or was, and which items it evicted.
+  // The slot of the item of the last insert(), and the items that it evicted.
   Slot inserted_slot() const { return inserted_slot_; }
   std::span<const Slot> evicted() const { return evicted_; }
 
@@ -83,17 +83,17 @@ class TableCore final : private TableAccess {
   // How many draws the limiter allows now.
   std::int64_t sample_allowance() const { return size() == 0 ? 0 : limiter_.sample_allowance(); }
   // Draws up to `count` items into `batch`, as many as are allowed; returns how many. With
-  // `distinct` none that is in `batch` already; their probabilities are then those of a single draw
-  // (distinct_probabilities.h). The caller pins.
+  // `distinct` no item that is in `batch` already; the probabilities are then those of a single
+  // draw (distinct_probabilities.h). The caller pins.
   std::size_t sample(std::size_t count, bool distinct, TimePoint now, SampleBatch& batch,
                      Aftermath& after);
-  // Adds up to `count` items to `batch` in the remover's order, those after the first `skip`: the
-  // oldest first with Fifo. No draw of the sampler: nothing counts it. Returns how many; O(skip +
+  // Adds up to `count` items to `batch` in the remover's order, after the first `skip`: with Fifo
+  // the oldest first. The sampler draws nothing, and nothing is counted. Returns how many; O(skip +
   // count). The caller pins.
   std::size_t read(std::size_t skip, std::size_t count, SampleBatch& batch);
-  // The probability of the least likely item in a single draw now; 0 where the sampler cannot tell.
+  // The probability of the least likely item in a single draw now; 0 if the sampler cannot tell.
   double least_probability();
-  // What the items weigh in a draw; see Selector::mass().
+  // The total weight of the items; see Selector::mass().
   double sampler_mass() { return state_->sampler->mass(); }
   // Undoes draws [begin, end) of `batch`, the last first; see ReplayService::hand_back(). Returns
   // how many items can be drawn again: not those that were deleted or evicted since.
@@ -107,11 +107,11 @@ class TableCore final : private TableAccess {
                                std::span<const double> priorities, TimePoint now);
   std::size_t update_by_key(std::span<const ItemKey> keys, std::span<const double> priorities,
                             TimePoint now);
-  // The items that the last of these two calls found.
+  // The items that the latest of these two calls found.
   std::span<const Slot> updated_slots() const { return slots_; }
   std::span<const double> updated_priorities() const { return values_; }
   std::size_t erase(std::span<const ItemKey> keys, TimePoint now, Aftermath& after);
-  // Undoes `draws` draws of an item and removes it. Returns the keys of its chunks, none when there
+  // Undoes `draws` draws of an item and removes it. Returns the keys of its chunks; empty if there
   // is no such item.
   std::vector<ChunkKey> erase_corrupt(ItemKey key, std::size_t draws, TimePoint now,
                                       Aftermath& after);
@@ -124,24 +124,24 @@ class TableCore final : private TableAccess {
 
   void reset(Aftermath& after);
 
-  // All but what the table around it counts.
+  // Everything except what the surrounding Table counts.
   TableInfo info() const;
   std::map<std::string, double> extension_summary(std::size_t index, TimePoint now) const;
 
-  // What the table costs beyond the data of its chunks.
+  // The table's memory besides the data of its chunks.
   std::size_t memory_bytes() const;
 
-  // --- Changes that a log holds (store_log.h), made once more (table_replay.cc). DATA_LOSS for
-  // what this table, as it is, cannot have done. No generator moves.
+  // --- Changes from a log (store_log.h), applied again (table_replay.cc). DATA_LOSS for a change
+  // that this table cannot have made. Random generators do not advance.
   Status replay_insert(Item&& item, Slot slot, std::span<const Slot> evicted, TimePoint now,
                        Aftermath& after);
   Status replay_updates(std::span<const Slot> slots, std::span<const double> priorities,
                         TimePoint now);
   // Draws these slots, one after another. `on_draw` gets each draw as a batch of one, before its
-  // item may leave.
+  // item is removed.
   Status replay_samples(std::span<const Slot> slots, TimePoint now, Aftermath& after,
                         const std::function<void(const SampleBatch&)>& on_draw = {});
-  // So many samples of items that stay; fewer than none where some were undone.
+  // Counts samples of items that stay; negative if samples were undone.
   Status replay_draws(std::int64_t count);
 
   // --- Checkpoints (table_freeze.cc).
@@ -153,17 +153,17 @@ class TableCore final : private TableAccess {
   struct Frozen {
     TableImage image;
     std::shared_ptr<State> state;
-    std::unique_ptr<SelectorState> sampler;  // null where it has no state; read without the lock
+    std::unique_ptr<SelectorState> sampler;  // null if it has no state; read without the lock
     std::unique_ptr<SelectorState> remover;
     std::uint64_t pin = 0;
   };
-  // FAILED_PRECONDITION while the table is frozen already. Costs a directory of pointers.
+  // FAILED_PRECONDITION if the table is frozen already. Costs a directory of pointers.
   Result<Frozen> freeze(std::int64_t calendar_offset_ns);
-  // A segment's records at most, in order; none at the end.
+  // The next records, at most a segment's, in order; empty at the end.
   static std::vector<SlotRecord> next_frozen(Frozen& frozen);
   void thaw(Frozen& frozen, Aftermath& after);
-  // Makes an unused table what `table` says; takes its trajectories. DATA_LOSS for what no table
-  // can be, FAILED_PRECONDITION for one that was used: the table is useless then.
+  // Restores an unused table from `table`; takes its trajectories. DATA_LOSS for an impossible
+  // state, FAILED_PRECONDITION if the table was used; after an error the table must not be used.
   Status restore(RestoredTable& table, TimePoint now, std::int64_t calendar_offset_ns);
 
  private:
@@ -179,21 +179,21 @@ class TableCore final : private TableAccess {
   const StoredItem& item(Slot slot) const override { return state_->slots.whole(slot); }
   Status set_priority(Slot slot, double priority) override;
 
-  // With room in the selectors; kNoSlot where no memory can be had.
+  // A slot, with room in the selectors; kNoSlot if there is no memory.
   Slot take_slot(Aftermath& after);
   enum class KeyInsert { kDone, kThere, kNoMemory };
   KeyInsert insert_key(ItemKey key, Slot slot);
   Status no_memory() const;
   void set_checked_priority(Slot slot, double priority);
   void update(Slot slot, double priority);
-  // How many more samples the limiter must not wait for once the item is gone.
+  // How many samples the limiter must not wait for once the item is gone.
   std::int64_t waived(const BriefItem& item) const;
   void remove(Slot slot, Aftermath& after);
   void evict(Aftermath& after);
-  // All of insert_views() that may lack memory, which is then as if it had not been: false. The
-  // items' slots are in slots_ then, first the `leaving` of those that leave.
+  // The part of insert_views() that may fail for lack of memory: then false, without effect. Puts
+  // the items' slots into slots_, first the slots of the `leaving` items that leave.
   bool prepare_views(std::span<const TrajectoryView> items, std::size_t leaving, Aftermath& after);
-  // Takes the trajectory out of a slot, counted out. True where it is lean; the slot still says so.
+  // Moves a slot's trajectory out and discharges it. True if it is lean; the slot stays marked.
   bool take_out(Slot slot, Aftermath& after) {
     BriefItem& stored = state_->slots[slot];
     if (!state_->slots.is_lean(slot)) {
@@ -206,27 +206,27 @@ class TableCore final : private TableAccess {
     stored.trajectory.forget();
     return true;
   }
-  // insert(), up to the evictions. `is_new`: another item is in.
+  // insert() without the evictions. `is_new`: an item was added.
   Status put_in(Item&& item, TimePoint now, Aftermath& after, bool& is_new);
   Status check_in_use(Slot slot) const;
-  // Counts draws [begin, begin + count) of slots_ and values_, and tells them.
+  // Counts draws [begin, begin + count) of slots_ and values_, and adds them to the batch.
   void add_to_batch(std::size_t begin, std::size_t count, SampleBatch& batch);
   // Fills slots_ and values_ with up to `count` draws; returns how many.
   std::size_t draw(std::size_t count, bool distinct, const SampleBatch& batch);
-  // The items of slots_ get the priorities in values_.
+  // Sets the priorities of the items in slots_ to values_.
   void update_all();
 
-  // False, and nothing counted, where no memory can be had.
+  // Charges an item's chunks. False, without effect, if there is no memory.
   bool count_in(const Trajectory& trajectory);
   void count_out(const Trajectory& trajectory);
-  // Parts of these: the store's ChunkHolders alone, once a chunk is charged, and all but they.
+  // Parts of these: only the store's ChunkHolders, after a chunk is charged; everything but them.
   bool hold(const Trajectory& trajectory);
   void uncount(const Trajectory& trajectory);
   bool is_over_bytes() const {
     return options_.max_bytes && account_->bytes() > *options_.max_bytes;
   }
 
-  // All that a reset replaces: swapped out under the lock, freed after it.
+  // Everything that a reset replaces: swapped out under the lock, freed after it.
   struct State {
     State(ChunkStore& chunks_of_store, const TableOptions& options, bool has_records,
           Allocator* item_memory)
@@ -236,7 +236,7 @@ class TableCore final : private TableAccess {
           group(chunk_store.holders() ? chunk_store.holders()->group_of(options)
                                       : ChunkMemory::kUnheld) {}
     static std::uint32_t next_owner();
-    ~State();  // takes its items out of the store's account
+    ~State();  // discharges its items from the store's account
     void release(const Trajectory& trajectory);
     // Keeps the layout of lean items as long as this lives.
     void keep_layout(const Layout* layout);
@@ -255,23 +255,23 @@ class TableCore final : private TableAccess {
   };
 
   const std::shared_ptr<const TableRules> rules_;
-  const TableOptions& options_;  // those of the rules
+  const TableOptions& options_;  // owned by the rules
   ChunkStore& chunks_;
   Allocator* const item_memory_;
   RateLimiter limiter_;
   std::shared_ptr<State> state_;
   std::vector<std::unique_ptr<TableExtension>> extensions_;
   Limbo limbo_;
-  TimePoint now_;  // of the operation that runs
+  TimePoint now_;  // of the current operation
   double max_priority_ = 1.0;
-  Ref<ByteAccount> account_ = make_ref<ByteAccount>();  // of this table's chunks, with max_bytes
+  Ref<ByteAccount> account_ = make_ref<ByteAccount>();  // of this table's chunks, if max_bytes
   std::int64_t num_deleted_episodes_ = 0;
   std::int64_t num_unique_samples_ = 0;
   bool is_frozen_ = false;
-  // What the last insert did.
+  // The effects of the last insert.
   Slot inserted_slot_ = kNoSlot;
   std::vector<Slot> evicted_;
-  // Room of an operation, kept from call to call.
+  // Working memory of an operation, reused.
   std::vector<Slot> slots_;
   std::vector<double> values_;
   std::vector<Trajectory> owned_;

@@ -1,12 +1,12 @@
-// TableImage: what a table is beside its items and selectors, as plain values; TableSnapshot: all
-// of a table at one moment, read while the table goes on.
+// TableImage: the state of a table besides its items and selectors, as plain values; TableSnapshot:
+// all of a table at one moment, read while the table is in use.
 //
 //     auto snapshots = service.freeze();                  all tables at one moment
-//     while (!(records = snapshots[0]->next()).empty())   a segment's at most, under the lock
-//     snapshots[0]->write_sampler(out)                    without it
+//     while (!(records = snapshots[0]->next()).empty())   at most a segment, under the lock
+//     snapshots[0]->write_sampler(out)                    without the lock
 //
 // The lock is held for one segment of slots at a time. A change to a segment that was not copied
-// out yet copies it first (item_slots.h, segmented_array.h).
+// yet copies it first (item_slots.h, segmented_array.h).
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ namespace reverie {
 
 struct TableImage {
   TableOptions options;
-  // Whether slots say key, priority, time and version.
+  // Whether slots contain key, priority, time and version.
   bool has_records = true;
   RateLimiter::Counts limiter;
   double max_priority = 1.0;
@@ -38,26 +38,26 @@ struct TableImage {
   std::vector<std::string> extension_states;  // one per extension
 };
 
-// What a table is restored from. Times are the store's own (TimePoint).
+// What a table is restored from. Times are on the store's clock (TimePoint).
 struct RestoredTable {
   TableImage image;
   std::vector<SlotRecord> records;       // of each slot below image.slots.used
-  std::vector<Trajectory> trajectories;  // of these; empty where a slot is free
-  // Without one, or for a selector of other options, items are inserted in the order of their
+  std::vector<Trajectory> trajectories;  // of the same slots; empty if a slot is free
+  // Without it, or if the selector has other options, items are inserted in the order of their
   // times.
   std::optional<std::vector<std::byte>> sampler;
   std::optional<std::vector<std::byte>> remover;
 };
 
-// One thread.
+// Not thread-safe.
 class TableSnapshot {
  public:
   virtual ~TableSnapshot() = default;  // releases what it kept
   virtual const TableImage& image() const = 0;
-  // The next slots in order, as they were; none at the end. What the records refer to lives as long
-  // as this object.
+  // The next slots in order, as they were; empty at the end. What the records refer to lives as
+  // long as this object.
   virtual std::vector<SlotRecord> next() = 0;
-  // Nothing, and false, where the selector has no state of its own.
+  // False, without output, if the selector has no state.
   virtual bool write_sampler(ByteWriter& out) const = 0;
   virtual bool write_remover(ByteWriter& out) const = 0;
 };

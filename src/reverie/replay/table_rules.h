@@ -1,4 +1,4 @@
-// TableRules: what of a table never changes, and the checks that need nothing else: they take no
+// TableRules: the immutable part of a table, and the checks that need nothing else and take no
 // lock.
 #pragma once
 
@@ -15,14 +15,14 @@
 
 namespace reverie {
 
-// Thread-safe: all that is looked at is immutable.
+// Thread-safe: everything it reads is immutable.
 class TableRules {
  public:
-  // INVALID_ARGUMENT for options that no table can have, their selectors and extensions apart.
+  // INVALID_ARGUMENT for invalid options; does not check selectors and extensions.
   static Status check_options(const TableOptions& options);
 
-  // Requires checked options, and empty selectors of their kinds. `store_max_bytes` is the bound of
-  // the store that the table is in.
+  // Requires checked options, and empty selectors of the kinds that they name. `store_max_bytes` is
+  // the bound of the store that the table is in.
   TableRules(TableOptions options, std::unique_ptr<const Selector> sampler,
              std::unique_ptr<const Selector> remover, std::optional<std::int64_t> store_max_bytes)
       : options_(std::move(options)),
@@ -40,28 +40,28 @@ class TableRules {
   // bounds on bytes or samples, no signature and no extensions, and its oldest items leave first.
   bool takes_views() const { return takes_views_; }
 
-  // Each INVALID_ARGUMENT for what the table cannot take.
-  // Priority, trajectory, signature, and whether the item alone fits max_bytes. Text of an item
-  // that is taken reads as the signature says from here on.
+  // Each INVALID_ARGUMENT for what the table cannot accept. Checks priority, trajectory, signature,
+  // and whether the item alone fits max_bytes. Text of an item that is taken reads as the signature
+  // says from here on.
   Status take_item(Item& item) const;
-  // The same check alone.
+  // The check only; changes nothing.
   Status check_item(const Item& item) const;
   Status check_priority(double priority) const;
-  // All of them, naming the first that is refused.
+  // Checks all of them; names the first that is refused.
   Status check_priorities(std::span<const double> priorities) const;
-  // Refuses what can be no ticket of this table, such as a key or an index.
+  // Refuses numbers that cannot be tickets of this table, such as a key or an index.
   Status check_tickets(std::span<const std::uint64_t> tickets) const;
 
  private:
   static std::unique_ptr<TextLayouts> text_layouts_for(const TableOptions& options);
 
   const TableOptions options_;
-  // Always empty: they only check.
+  // Always empty: used only for checks.
   const std::unique_ptr<const Selector> sampler_;
   const std::unique_ptr<const Selector> remover_;
   const std::optional<std::int64_t> store_max_bytes_;
   const bool takes_views_;
-  // Null where no column of the signature is text.
+  // Null if no column of the signature is text.
   const std::unique_ptr<TextLayouts> text_layouts_;
 };
 

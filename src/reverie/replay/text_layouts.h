@@ -1,8 +1,8 @@
-// TextLayouts: items whose text reads as their table's signature says.
+// TextLayouts: gives text columns of items the types of their table's signature.
 //
-// Text is kept as bytes, whether a writer called it `str` or `bytes`, and Reverb's protocol has one
-// type for both. So a signature takes either, and its own type is what readers get. The type of a
-// column lies in the layout that a writer's items share; here each such layout gets a twin.
+// Text is stored as bytes, whether a writer called it `str` or `bytes`, and Reverb's protocol has
+// one type for both. So a signature accepts either, and readers get the signature's type. The type
+// of a column is in the layout that a writer's items share; here each such layout gets a twin.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ namespace reverie {
 // Thread-safe.
 class TextLayouts {
  public:
-  // Gives the item's text columns the signature's types. Requires an item that fits the signature.
+  // Gives the item's text columns the signature's types. Requires an item that matches it.
   void settle(const Signature& signature, Item& item);
 
  private:
@@ -31,7 +31,7 @@ class TextLayouts {
 
   Mutex mutex_;
   std::array<Twin, kKept> twins_ REVERIE_GUARDED_BY(mutex_);
-  std::size_t next_ REVERIE_GUARDED_BY(mutex_) = 0;  // the one that is replaced next
+  std::size_t next_ REVERIE_GUARDED_BY(mutex_) = 0;  // replaced next
 };
 
 }  // namespace reverie

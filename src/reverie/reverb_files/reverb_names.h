@@ -1,4 +1,4 @@
-// The files of a checkpoint of dm-reverb's.
+// The file names of a dm-reverb checkpoint.
 #pragma once
 
 #include <string_view>

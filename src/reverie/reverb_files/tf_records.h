@@ -1,9 +1,9 @@
-// Files of records in TensorFlow's form, as dm-reverb's checkpoints are made of them.
+// Files of records in TensorFlow's format, which dm-reverb's checkpoints consist of.
 //
 //     u64 length | u32 crc of the length | bytes | u32 crc of the bytes      record after record
 //
 // Numbers are little-endian, and a crc is CRC32C in TensorFlow's masked form. The whole file is one
-// zlib stream, or, as TensorFlow reads it too, none.
+// zlib stream, or uncompressed, which TensorFlow reads too.
 #pragma once
 
 #include <cstddef>
@@ -26,10 +26,10 @@ class TfRecordReader {
   ~TfRecordReader();
 
   // The next record, which views memory of the reader until the next call; none at the end.
-  // DATA_LOSS names the file and the record. Memory follows the bytes that are there, not the
+  // DATA_LOSS names the file and the record. Allocates for the bytes that are there, not for the
   // length that a record claims.
   Result<std::optional<std::span<const std::byte>>> next();
-  // "record 17 of '/data/items.tfrecord'": of the one that next() gave last.
+  // "record 17 of '/data/items.tfrecord'": the record that next() returned last.
   std::string place() const;
 
  private:
@@ -48,7 +48,7 @@ class TfRecordReader {
 
   const std::unique_ptr<ReadableFile> file_;
   const std::string path_;
-  std::uint64_t offset_ = 0;            // in the file, of what is read next
+  std::uint64_t offset_ = 0;            // in the file, of the next read
   std::unique_ptr<Inflater> inflater_;  // null for a file that is not compressed
   std::vector<std::byte> bytes_;
   std::size_t at_ = 0;
@@ -59,12 +59,12 @@ class TfRecordReader {
 // Not thread-safe.
 class TfRecordWriter {
  public:
-  // A new file, compressed.
+  // Creates a compressed file.
   static Result<std::unique_ptr<TfRecordWriter>> create(FileSystem& files, const std::string& path);
   ~TfRecordWriter();
 
   Status add(std::span<const std::byte> record);
-  // The file is complete afterwards, and on the disk.
+  // Afterwards the file is complete and on the disk.
   Status finish();
 
  private:

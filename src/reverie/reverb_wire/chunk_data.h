@@ -1,14 +1,14 @@
-// ChunkData: a chunk as it crosses Reverb's wire.
+// ChunkData: a chunk in Reverb's protocol.
 //
 //     chunk_key, sequence_range, delta_encoded
 //     data { tensor 0 { dtype, shape [rows, ...], content }  tensor 1 ... }
 //                                                 ^ a column's bytes, never looked into
 //
-// A chunk that comes in is kept as the message that it came in: its columns view that message, and
-// a reader that speaks Reverb's protocol gets the message back byte for byte. A chunk of our own is
-// encoded when a reader asks for it that cannot read it as it is.
+// A received chunk is kept as the message that it came in: its columns view that message, and a
+// reader that speaks Reverb's protocol gets the message back byte for byte. A chunk in our own form
+// is encoded when a reader requests it that cannot read that form.
 //
-// Two layouts exist and are one to us: a chunk of all columns, and a chunk of one.
+// Two layouts exist and are treated alike: a chunk of all columns, and a chunk of one column.
 #pragma once
 
 #include <cstdint>
@@ -21,31 +21,31 @@
 
 namespace reverie::wire {
 
-// The schemas that came last: the chunks of a stream are of a few kinds. Not thread-safe.
+// The latest schemas: the chunks of a stream have only a few. Not thread-safe.
 class SchemaCache {
  public:
-  // The schema of these columns; made when none of the last is like it.
+  // The schema of these columns, made if no cached one equals it.
   Ref<const ChunkSchema> find(std::vector<TensorSpec> columns);
-  // What all that were made take, about.
+  // The approximate memory of all schemas that were made.
   std::size_t made_bytes() const { return made_bytes_; }
 
  private:
   static constexpr std::size_t kKept = 64;
 
   std::vector<Ref<const ChunkSchema>> schemas_;
-  std::size_t next_ = 0;  // to be replaced
+  std::size_t next_ = 0;  // replaced next
   std::size_t made_bytes_ = 0;
 };
 
-// The key of a chunk, without a look at the rest.
+// The key of a chunk; does not parse the rest.
 Result<ChunkKey> chunk_key_of(Bytes message);
 
-// Keeps `message`. INVALID_ARGUMENT, with the value and the bound, for malformed bytes, no tensors
-// or more than 65535, tensors of different numbers of rows or none, a type or shape that cannot be
-// kept; UNIMPLEMENTED for the form that only old checkpoints have.
+// Keeps `message`. INVALID_ARGUMENT, with the value and the bound, for malformed bytes, no or more
+// than 65535 tensors, tensors with different numbers of rows or no rows, an unsupported type or
+// shape; UNIMPLEMENTED for the form that only old checkpoints have.
 Result<Ref<Chunk>> read_chunk(Buffer message, SchemaCache& schemas);
 
-// A message in a buffer: what stands before content was not known to be so short.
+// A message in a buffer. It may start after the buffer's start: the size of the head is known last.
 struct WrittenChunk {
   std::vector<std::byte> storage;
   std::size_t begin = 0;
@@ -53,9 +53,9 @@ struct WrittenChunk {
   Bytes bytes() const { return Bytes(storage).subspan(begin); }
 };
 
-// The message for rows [begin, end) of any chunk, each column encoded anew, where it is to stay.
-// Requires a non-empty range below chunk.rows(). UNIMPLEMENTED for a type that Reverb has no number
-// for, DATA_LOSS where an encoded column is damaged.
+// The message for rows [begin, end) of any chunk, with each column encoded anew. Requires a
+// non-empty range below chunk.rows(). UNIMPLEMENTED for a type that Reverb has no number for,
+// DATA_LOSS if an encoded column is damaged.
 Result<WrittenChunk> encode_chunk(const Chunk& chunk, std::uint32_t begin, std::uint32_t end,
                                   ChunkKey key);
 // The same as a string.

@@ -1,8 +1,8 @@
-// Fields of protobuf messages: reading them out of foreign bytes, and writing our own.
+// Fields of protobuf messages: reads them from untrusted bytes, and writes them.
 //
-// Reading is protozero's, which throws at malformed bytes; read_message() turns that into a Status
-// at the border of each public function, so that nothing is thrown further. A field of another wire
-// type than expected is skipped like one that is unknown, as protobuf does.
+// Reading uses protozero, which throws at malformed bytes; read_message() turns that into a Status
+// in each public function, so that no exception leaves the room. A field with an unexpected wire
+// type is skipped like an unknown field, as protobuf does.
 #pragma once
 
 #include <bit>
@@ -26,7 +26,7 @@ using Bytes = std::span<const std::byte>;
 using Reader = protozero::pbf_reader;
 using WireType = protozero::pbf_wire_type;
 
-// Levels of messages within messages, where a message may hold itself.
+// Levels of nesting, for messages that may contain themselves.
 constexpr int kNestingMax = 64;
 
 inline Reader reader_of(Bytes bytes) {
@@ -39,7 +39,7 @@ inline std::string_view text_of(Bytes bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// What a field is switched on: field(6, WireType::varint).
+// The value to switch on: case field(6, WireType::varint).
 constexpr std::uint32_t field(std::uint32_t number, WireType type) {
   return (number << 3) | static_cast<std::uint32_t>(type);
 }
@@ -57,7 +57,7 @@ inline Bytes get_bytes(Reader& reader) {
   const protozero::data_view view = reader.get_view();
   return {reinterpret_cast<const std::byte*>(view.data()), view.size()};
 }
-// protozero's own looks at the byte before it knows that there is one.
+// protozero's get_bool() reads the byte before it checks that there is one.
 inline bool get_flag(Reader& reader) {
   return reader.get_uint64() != 0;
 }
@@ -65,7 +65,7 @@ inline std::string get_text(Reader& reader) {
   return std::string(text_of(get_bytes(reader)));
 }
 
-// Calls on_field(reader, tag) for each field; it returns a Status, and skips what it does not know.
+// Calls on_field(reader, tag) for each field; it returns a Status, and must skip unknown fields.
 template <typename OnField>
 Status for_each_field(Bytes message, OnField on_field) {
   Reader reader = reader_of(message);
@@ -74,7 +74,7 @@ Status for_each_field(Bytes message, OnField on_field) {
 }
 
 // Runs `read`; INVALID_ARGUMENT for malformed bytes. Every public function that reads does so
-// within one of these.
+// inside a call of this.
 template <typename Read>
 auto read_message(const char* what, Read read) -> decltype(read()) {
   try {
@@ -84,8 +84,8 @@ auto read_message(const char* what, Read read) -> decltype(read()) {
   }
 }
 
-// Appends the numbers of a repeated field, packed or single. Memory follows the bytes that are
-// there.
+// Appends the numbers of a repeated field, packed or single. Allocates no more than the bytes that
+// are there justify.
 inline bool take_numbers(Reader& reader, std::uint32_t tag, std::uint32_t number,
                          std::vector<std::uint64_t>& out) {
   if (tag == varint_field(number)) {
@@ -128,7 +128,7 @@ inline void put_double_always(std::string& out, std::uint32_t number, double val
 inline void put_double(std::string& out, std::uint32_t number, double value) {
   if (std::bit_cast<std::uint64_t>(value) != 0) put_double_always(out, number, value);
 }
-// The head of a field of `size_bytes` that follow.
+// The head of a field whose `size_bytes` bytes follow.
 inline void put_head(std::string& out, std::uint32_t number, std::size_t size_bytes) {
   put_tag(out, bytes_field(number));
   put_varint(out, size_bytes);

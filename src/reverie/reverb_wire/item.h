@@ -1,9 +1,9 @@
-// PrioritizedItem: an item as it crosses Reverb's wire.
+// PrioritizedItem: an item in Reverb's protocol.
 //
 //     flat_trajectory { column { slice { chunk_key, offset, length, index } ... squeeze } ... }
 //
-// An item names its chunks by key and its columns by place; names and nesting come from the table's
-// signature, where it has one. Columns over the same rows of the same chunks become one run of
+// An item refers to its chunks by key and to its columns by index; names and nesting come from the
+// table's signature, if it has one. Columns over the same rows of the same chunks become one run of
 // pieces, so an item of Reverb's older writer costs no more than one of ours.
 #pragma once
 
@@ -22,7 +22,7 @@
 
 namespace reverie::wire {
 
-// FlatTrajectory.ChunkSlice. Numbers are as they came: any at all.
+// FlatTrajectory.ChunkSlice. Numbers are unchecked.
 struct Slice {
   ChunkKey chunk_key = 0;
   std::int32_t offset = 0;
@@ -50,16 +50,16 @@ struct WireItem {
   std::vector<Slice> slices;
   std::vector<Column> columns;
 
-  // An item of nothing; keeps its memory.
+  // Empties the item; keeps its memory.
   void clear();
 };
 
 // INVALID_ARGUMENT for malformed bytes, or more than 65535 slices or columns.
 Result<WireItem> read_item(Bytes message);
-// The same into an item of nothing.
+// The same, into an empty item.
 Status read_item(Bytes message, WireItem& item);
 std::string write_item(const WireItem& item);
-// The same in two steps, for a message that holds many: their sizes first, since heads tell them.
+// The same in two steps, for a message with many items: first their sizes, which the heads give.
 struct ItemBytes {
   std::size_t all = 0;
   std::size_t trajectory = 0;
@@ -67,32 +67,32 @@ struct ItemBytes {
 ItemBytes item_bytes(const WireItem& item);
 void append_item(std::string& out, const WireItem& item, const ItemBytes& bytes);
 
-// What a table calls the columns of its items: those of its signature, else "0", "1", ...
+// The names of the columns of a table's items: from its signature, else "0", "1", ...
 struct ColumnNames {
   std::vector<std::string> names;
   std::string structure;
 
   static ColumnNames of(const std::optional<Signature>& signature);
-  // Numbers, and a plain list.
+  // Numbers as names, and a plain list as structure.
   static ColumnNames numbered(std::size_t column_count);
 };
 
-// Makes trajectories of items; remembers the layouts that came last, by the names that they got:
-// those outlive it. Not thread-safe.
+// Turns items into trajectories. Caches the latest layouts by the address of their ColumnNames,
+// which must outlive it. Not thread-safe.
 class TrajectoryReader {
  public:
-  // Null for a chunk that is not there.
+  // Null for a chunk that does not exist.
   using FindChunk = std::function<const Chunk*(ChunkKey)>;
 
   // INVALID_ARGUMENT, with the value and the bound, for a slice outside its chunk, a column that
   // its chunk does not have, slices of a column that differ in index or type, or a squeezed column
-  // of other than one row. INTERNAL with Reverb's text for a chunk that is not there.
+  // of other than one row. INTERNAL with Reverb's text for a chunk that does not exist.
   Result<Trajectory> read(const WireItem& item, const ColumnNames& names,
                           const FindChunk& find_chunk);
 
  private:
   static constexpr std::size_t kKept = 32;
-  // Pieces of an item among which common ones are looked for: each is compared with each.
+  // Common pieces are searched in items of at most this many: each is compared with each.
   static constexpr std::size_t kSharedMax = 256;
 
   struct Place {
@@ -107,8 +107,8 @@ class TrajectoryReader {
   };
 
   Status place_column(const WireItem& item, std::size_t c, const FindChunk& find_chunk);
-  // Leaves out what the pieces from `begin` on, of the column that is read, have in common with
-  // those before, of other columns. Returns where the column's are then.
+  // Removes the pieces from `begin` on, of the current column, if they equal earlier pieces of
+  // other columns. Returns where the column's pieces are then.
   std::size_t share_pieces(std::size_t begin);
   const Ref<const Layout>& find_layout(const ColumnNames& names);
   bool is_like(const Layout& layout) const;

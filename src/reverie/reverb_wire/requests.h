@@ -1,7 +1,7 @@
-// The messages of Reverb's service, both directions.
+// The messages of Reverb's service, in both directions.
 //
-// What is read views the bytes that it was read from. A message that carries chunks is written as
-// pieces, so that the bytes of large chunks are referred to and never copied. All readers answer
+// Results of readers view the bytes that were read. A message with chunks is written as pieces, so
+// that the bytes of large chunks are referenced and never copied. All readers return
 // INVALID_ARGUMENT for malformed bytes.
 #pragma once
 
@@ -19,23 +19,23 @@
 
 namespace reverie::wire {
 
-// Where the methods are: kServicePath + "InsertStream".
+// The path of a method: kServicePath + "InsertStream".
 inline constexpr std::string_view kServicePath = "/deepmind.reverb.ReverbService/";
 
-// A message under construction: bytes of its own, and between them bytes that others keep.
+// A message under construction: its own bytes, and between them bytes that others own.
 struct PiecedMessage {
-  // Less is copied: to gather it from where it lies costs more.
+  // Pieces up to this size are copied: gathering them in place costs more.
   static constexpr std::size_t kCopiedBytesMax = std::size_t{4} << 10;
 
   struct Piece {
-    std::size_t at = 0;  // in `own`: it stands before the byte there
+    std::size_t at = 0;  // it is inserted before this byte of `own`
     Bytes bytes;
   };
 
   std::string own;
   std::vector<Piece> pieces;
 
-  // Whether the bytes are referred to, not copied.
+  // Whether the bytes are referenced, not copied.
   static bool refers_to(Bytes bytes) { return bytes.size() > kCopiedBytesMax; }
   void put(Bytes bytes) {
     if (refers_to(bytes)) {
@@ -50,30 +50,30 @@ struct PiecedMessage {
 };
 
 // Metadata of an InsertStream whose items are numbered: the session, 32 hexadecimal digits. Reverb
-// knows neither it nor the fields above 3, and ignores them. See docs/decisions/0004.
+// has neither this nor the fields above 3, and ignores them. See docs/decisions/0004.
 inline constexpr std::string_view kSessionName = "reverie-session";
-// How many streams of the session there were with this one, in decimals: what an old connection
-// brings late is told from what is new.
+// The ordinal of this stream in its session, as a decimal number: it tells late data of an old
+// connection from new data.
 inline constexpr std::string_view kStreamName = "reverie-stream";
 
-// The fields whose contents are an InsertStreamRequest's chunks: Reverb's, and ours, far from the
-// numbers that Reverb may give.
+// The fields of an InsertStreamRequest that contain chunks: Reverb's, and ours, whose number is far
+// from those that Reverb may use.
 inline constexpr std::uint32_t kChunksField = 1;
 inline constexpr std::uint32_t kStoredChunksField = 1000;
 
 struct InsertStreamRequest {
   std::vector<Bytes> chunks;         // each a ChunkData
-  std::vector<Bytes> stored_chunks;  // between ours: adapters/reverb/stored_chunk.h
+  std::vector<Bytes> stored_chunks;  // our own form: native_wire/stored_chunk.h
   std::vector<WireItem> items;
   std::vector<std::uint64_t> keep_chunk_keys;
   // The items' numbers in a session are first_number, first_number + 1, ...; 0 without a session.
   std::uint64_t first_number = 0;
-  std::uint64_t settled_below = 0;  // the writer asks for none of these again
+  std::uint64_t settled_below = 0;  // the writer will not ask for these again
 
-  // For another message, which then takes next to no memory of its own. Long lists are let go: what
-  // is kept does not count for anybody.
+  // Prepares for another message, which then needs almost no new memory. Long lists are freed:
+  // memory that is kept is not counted anywhere.
   void clear();
-  // The next of `items`, in memory of earlier ones.
+  // The next of `items`, reusing the memory of earlier ones.
   WireItem& add_item();
 
  private:
@@ -81,32 +81,32 @@ struct InsertStreamRequest {
   static constexpr std::size_t kSparePlacesMax = 64;  // of one item
   std::vector<WireItem> spare_items_;
 };
-// A chunk that was taken out of a message, its head too: it stood before the byte `at` of what is
-// left.
+// A chunk that was removed from a message with its head: it preceded byte `at` of the
+// rest.
 struct ChunkApart {
   std::size_t at = 0;
   Bytes chunk;
 };
-// Requires `apart` in the order they stood.
+// Requires `apart` in the order of the message.
 Result<InsertStreamRequest> read_insert_request(Bytes message,
                                                 std::span<const ChunkApart> apart = {});
-// The same into `request`, whose memory is used again.
+// The same into `request`, whose memory is reused.
 Status read_insert_request(Bytes message, std::span<const ChunkApart> apart,
                            InsertStreamRequest& request);
 PiecedMessage write_insert_request(std::span<const Bytes> chunks, std::span<const WireItem> items,
                                    std::span<const std::uint64_t> keep_chunk_keys);
-// The same of items that put_item() wrote one behind the other, with their numbers.
+// The same for items that put_item() wrote one after another, with their numbers.
 PiecedMessage write_numbered_request(std::span<const Bytes> chunks, std::string_view items,
                                      std::span<const std::uint64_t> keep_chunk_keys,
                                      std::uint64_t first_number, std::uint64_t settled_below);
-// Appends what stands behind the chunks of such a message.
+// Appends what follows the chunks of such a message.
 void put_numbered_fields(std::string& message, std::string_view items,
                          std::span<const std::uint64_t> keep_chunk_keys, std::uint64_t first_number,
                          std::uint64_t settled_below);
 // Appends an item as a field of an InsertStreamRequest.
 void put_item(std::string& items, const WireItem& item);
 
-// Items numbered from `first` on that are in their table.
+// Items, numbered from `first` on, that are in their table.
 struct NumberRun {
   std::uint64_t first = 0;
   std::uint64_t count = 0;
@@ -115,11 +115,11 @@ struct NumberRun {
 };
 struct InsertStreamResponse {
   std::vector<ItemKey> keys;
-  // In a session, instead of keys.
+  // In a session: used instead of keys.
   std::vector<NumberRun> confirmed;
-  // Requests of this stream that were read to their end so far, whether their items are in or wait.
+  // Requests of this stream that were read completely so far, their items inserted or not.
   std::uint64_t requests_taken = 0;
-  // The highest version of stored chunks that the server takes; 0 for none.
+  // The highest version of stored chunks that the server accepts; 0: none.
   std::uint64_t stored_chunk_version = 0;
 };
 Result<InsertStreamResponse> read_insert_response(Bytes message);
@@ -133,16 +133,16 @@ struct SampleStreamRequest {
   std::int64_t num_samples = 0;
   // How long the limiter may hold the request back; <= 0: without limit.
   std::int64_t timeout_ms = 0;
-  // Our own field: the highest version of packed samples that the client reads, 0 for none
-  // (adapters/reverb/packed_format.h).
+  // Our own field: the highest version of packed samples that the client can read, 0: none
+  // (native_wire/packed_format.h).
   std::uint64_t packed_version = 0;
-  // Our own field: how many samples of this stream the client has received so far. A client of
-  // Reverb's does not say, and has received all when it sends a request.
+  // Our own field: how many samples of this stream the client has received so far. Reverb's clients
+  // do not send it; they have received everything when they send a request.
   std::optional<std::uint64_t> received = std::nullopt;
 };
 Result<SampleStreamRequest> read_sample_request(Bytes message);
 std::string write_sample_request(const SampleStreamRequest& request);
-// Appends what the client has received to a request as it is written.
+// Appends the number of received samples to a written request.
 void put_received(std::string& request, std::uint64_t count);
 
 // SampleInfo.
@@ -152,24 +152,24 @@ struct WireSampleInfo {
   std::int64_t table_size = 0;
   bool rate_limited = false;
 };
-// A part of a sample: the first has the info, only the last says that it is.
+// A part of a sample: only the first has the info, and only the last is marked as last.
 struct SampleEntry {
   std::optional<WireSampleInfo> info;
   std::vector<Bytes> chunks;
   bool end_of_sequence = false;
 };
 Result<std::vector<SampleEntry>> read_sample_response(Bytes message);
-// Our own fields of a SampleStreamResponse, which has no others then.
+// Our own fields of a SampleStreamResponse, which then has no other fields.
 struct PackedResponse {
   Bytes samples;            // empty: the response has entries instead
-  double sampler_mass = 0;  // of the table (Selector::mass); 0 where the server does not say
+  double sampler_mass = 0;  // of the table (Selector::mass); 0 if the server does not send it
 };
 Result<PackedResponse> read_packed_response(Bytes message);
-// What stands before and behind `size_bytes` of packed samples: together they are a
+// The bytes before and after `size_bytes` of packed samples that make them a
 // SampleStreamResponse.
 std::string packed_response_head(std::size_t size_bytes);
 void put_packed_response_tail(std::string& message, double sampler_mass);
-// Appends one part to a SampleStreamResponse; `info` is a written SampleInfo, empty for none.
+// Appends one part to a SampleStreamResponse; `info` is a written SampleInfo, or empty.
 void put_sample_entry(PiecedMessage& response, std::string_view info, std::span<const Bytes> chunks,
                       bool end_of_sequence);
 std::string write_sample_info(const WireSampleInfo& info);
@@ -193,7 +193,7 @@ std::string write_mutate_request(std::string_view table, std::span<const ItemKey
                                  std::span<const ItemKey> deletes,
                                  std::span<const MutatePrioritiesRequest::Corrupt> corrupt = {});
 
-// ResetRequest has a table and nothing else.
+// ResetRequest contains only a table.
 Result<std::string_view> read_reset_request(Bytes message);
 std::string write_reset_request(std::string_view table);
 
@@ -202,7 +202,7 @@ Result<std::string_view> read_checkpoint_response(Bytes message);
 std::string write_checkpoint_response(std::string_view path);
 
 // ServerInfoRequest is empty in Reverb's protocol. Ours may ask for a number that no other client
-// has: field 1000, and the same field of the answer, which dm-reverb's servers leave out.
+// has: in field 1000, and the same field of the answer, which dm-reverb's servers leave out.
 Result<bool> read_info_request(Bytes message);
 std::string write_info_request(bool wants_client_number);
 
@@ -210,7 +210,7 @@ struct ServerInfoResponse {
   std::uint64_t state_high = 0;  // of tables_state_id
   std::uint64_t state_low = 0;
   std::vector<TableInfo> tables;
-  std::uint64_t client_number = 0;  // 0: none was asked for, or given
+  std::uint64_t client_number = 0;  // 0: not requested, or not given
 };
 Result<ServerInfoResponse> read_info_response(Bytes message);
 std::string write_info_response(const ServerInfoResponse& response);

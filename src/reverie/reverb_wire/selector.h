@@ -1,4 +1,4 @@
-// KeyDistributionOptions: a sampler or a remover on Reverb's wire.
+// KeyDistributionOptions: a sampler or a remover in Reverb's protocol.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace reverie::wire {
 
-// Leaves `selector` as it is where the message names none that Reverb has. Call within
+// Leaves `selector` unchanged if the message names no selector of Reverb's. Call within
 // read_message().
 Status read_selector(Bytes message, ComponentSpec& selector);
 
-// A selector that Reverb does not know has no name there.
+// A selector that Reverb does not have is written without a name.
 std::string write_selector(const ComponentSpec& selector);
 
 }  // namespace reverie::wire

@@ -2,8 +2,8 @@
 //
 //     dict_value { "obs": tensor_spec_value {...}  "reward": bounded_tensor_spec_value {...} }
 //
-// Ours is flat columns and a text that folds them (python/bindings/nest.h tells its grammar). Both
-// order the leaves alike: dicts by key, all else as it stands.
+// Our own form is flat columns and a text that describes the nest (python/bindings/nest.h). Both
+// order leaves alike: dicts by key, everything else in its own order.
 #pragma once
 
 #include <optional>
@@ -15,14 +15,14 @@
 
 namespace reverie::wire {
 
-// INVALID_ARGUMENT for malformed bytes, a nest deeper than kNestingMax, and whatever is neither a
-// container nor the specification of a tensor. Names and bounds of values are kept in
-// Signature::original alone. A named tuple keeps its name and fields.
+// INVALID_ARGUMENT for malformed bytes, a nest deeper than kNestingMax, and any value that is
+// neither a container nor a tensor specification. Names and bounds of values are kept only in
+// Signature::original. A named tuple keeps its name and fields.
 Result<Signature> read_signature(Bytes structured_value);
 
-// UNIMPLEMENTED where the nest has keys that are numbers, or a type that Reverb has no number for:
-// Reverb's clients would take such columns for others. A dataclass becomes a named tuple. One that
-// has its original is written as that.
+// UNIMPLEMENTED if the nest has numbers as keys, or a type that Reverb has no number for: Reverb's
+// clients would misread such columns. A dataclass becomes a named tuple. A signature that has its
+// original form is written as that.
 Result<std::string> write_signature(const Signature& signature);
 
 }  // namespace reverie::wire

@@ -1,8 +1,8 @@
-// Strings of a chunk that lie in fields of their own: TensorFlow's other form of a string tensor.
+// Strings of a chunk that are in separate fields: TensorFlow's other form of a string tensor.
 //
 //     string_val "ab", string_val "c"   -->   tensor_content 02 01 'a' 'b' 'c'
 //
-// Reverb's clients never write it, but read it.
+// Reverb's clients never write this form, but read it.
 #pragma once
 
 #include <string>

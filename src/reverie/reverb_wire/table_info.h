@@ -1,4 +1,4 @@
-// TableInfo: how a table introduces itself on Reverb's wire.
+// TableInfo: the description of a table in Reverb's protocol.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@
 
 namespace reverie::wire {
 
-// What the message has no field for keeps its default. A signature that cannot be kept (see
+// Options that the message has no field for keep their default. An unsupported signature (see
 // read_signature) is left out. INVALID_ARGUMENT for malformed bytes.
 Result<TableInfo> read_table_info(Bytes message);
 
-// A selector that Reverb does not know has no name there, and a signature that cannot be written is
-// left out: clients then work without its checks.
+// A selector that Reverb does not have is written without a name, and a signature that cannot be
+// written is left out: clients then do not check items.
 std::string write_table_info(const TableInfo& info);
 
 }  // namespace reverie::wire

@@ -1,4 +1,4 @@
-// Element types and shapes as Reverb's messages name them, which are TensorFlow's.
+// Element types and shapes in Reverb's messages, which are TensorFlow's.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace reverie::wire {
 
-// Nothing for a number that has no counterpart. Text of any kind is kBytes.
+// None for a number that has no counterpart. Text of any kind is kBytes.
 std::optional<DType> dtype_from_wire(std::int64_t number);
-// Nothing for the small floats that TensorFlow has no number for.
+// None for the small floats that TensorFlow has no number for.
 std::optional<std::int64_t> dtype_to_wire(DType dtype);
 
 // TensorShapeProto. Extents >= -1, at most kRankMax; INVALID_ARGUMENT for others, and for a shape

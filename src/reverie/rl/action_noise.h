@@ -1,8 +1,8 @@
 // Noise on continuous actions, for exploring and for smoothing targets.
 //
-//     Gaussian            a + hold(sigma n, noise_max), held within [low, high]
+//     Gaussian            a + clip(sigma n, noise_max), clipped to [low, high]
 //     Ornstein-Uhlenbeck  x += theta (mean - x) dt + sigma sqrt(dt) n,
-//                         which drifts back to its mean
+//                         which reverts to its mean
 //
 // The normal draws n come from the caller (base/normal.h), so the functions are pure.
 //
@@ -22,9 +22,9 @@ struct GaussianNoise {
   float noise_max = std::numeric_limits<float>::infinity();  // > 0; TD3 smooths targets with 0.5
 };
 
-// `actions`, `normals` and `noisy` hold rows of D dimensions, `low` and `high` a bound for each
-// dimension. `noisy` may be `actions`. Thread-safe. INVALID_ARGUMENT for numbers out of range, or a
-// bound low above its high. Requires spans that fit.
+// `actions`, `normals` and `noisy` have rows of D dimensions, `low` and `high` a bound for each
+// dimension. `noisy` may be `actions`. Thread-safe. INVALID_ARGUMENT for options out of range, or
+// low > high. Requires spans of matching sizes.
 Status add_gaussian_noise(std::span<const float> actions, std::span<const float> normals,
                           const GaussianNoise& noise, std::span<const float> low,
                           std::span<const float> high, std::span<float> noisy);
@@ -36,8 +36,8 @@ struct OrnsteinUhlenbeckNoise {
   float mean = 0;
 };
 
-// One step of each element of `state`, which begins at the mean or wherever the caller wants it.
-// Thread-safe. INVALID_ARGUMENT for numbers out of range. Requires spans of one length.
+// One step of each element of `state`, which the caller initialises, for example to the mean.
+// Thread-safe. INVALID_ARGUMENT for options out of range. Requires spans of one length.
 Status ornstein_uhlenbeck_step(const OrnsteinUhlenbeckNoise& noise, std::span<const float> normals,
                                std::span<float> state);
 

@@ -1,7 +1,7 @@
-// Generalised advantage estimates: a mean of n-step advantages, weighed by powers of lambda.
+// Generalised advantage estimates: a mean of n-step advantages, weighted by powers of lambda.
 //
 //     delta_t = r_t + d_t V(s_{t+1}) - V(s_t)
-//     A_t     = delta_t + d_t lambda A_{t+1}             nothing from behind an end
+//     A_t     = delta_t + d_t lambda A_{t+1}             without the second term at an end
 //
 // lambda = 0 is the one-step error, lambda = 1 the discounted sum of rewards less the value.
 // A_t + V(s_t) is the target of the value.

@@ -1,7 +1,7 @@
-// The distribution of a return, moved by a reward and a discount and put back onto its support.
+// The distribution of a return, discounted, shifted by a reward, and projected onto its support.
 //
 //     support    z_0 = value_min ... z_{A-1} = value_max, evenly spaced
-//     moved      r + d z_i, held within [value_min, value_max]
+//     moved      r + d z_i, clipped to [value_min, value_max]
 //     projected  the probability of each moved atom, shared by its two neighbours on the support in
 //                proportion to how near they are
 //
@@ -16,8 +16,8 @@
 
 namespace reverie {
 
-// `next_probabilities` and `projected` hold a row of A probabilities for each of the B rewards,
-// row-major. Sums of rows are kept within rounding. Thread-safe.
+// `next_probabilities` and `projected` have a row of A probabilities for each of the B rewards,
+// row-major. Sums of rows are preserved up to rounding. Thread-safe.
 //
 // INVALID_ARGUMENT unless value_min < value_max, both finite. Requires rewards and discounts of one
 // length B, and rows of B A values, A >= 2.

@@ -1,4 +1,4 @@
-// Targets of two critics of which the lower one is believed.
+// Targets from the lower of two critics.
 //
 //     TD3   y = r + d min(Q1(s', a'), Q2(s', a'))
 //     SAC   y = r + d (min(Q1(s', a'), Q2(s', a')) - temperature log pi(a' | s'))
@@ -15,7 +15,7 @@ void clipped_double_q_targets(std::span<const float> rewards, std::span<const fl
                               std::span<const float> first_values,
                               std::span<const float> second_values, std::span<float> targets);
 
-// Requires a finite temperature >= 0 besides.
+// Also requires a finite temperature >= 0.
 void soft_double_q_targets(std::span<const float> rewards, std::span<const float> discounts,
                            std::span<const float> first_values,
                            std::span<const float> second_values,

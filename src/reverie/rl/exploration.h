@@ -1,4 +1,4 @@
-// How often an actor tries something else than its best action, and what it tries.
+// Exploration: how often an actor tries another action than its best, and which.
 //
 // The random draws come from the caller, as numbers in [0, 1): the functions are pure, and a run is
 // repeated by repeating its draws.
@@ -27,19 +27,19 @@ struct EpsilonSchedule {
 
 // INVALID_ARGUMENT unless both are in [0, 1], and above 0 where the decay is exponential.
 Status check_schedule(const EpsilonSchedule& schedule);
-// Linear in the step, or in its logarithm. Requires a schedule that check_schedule() takes.
+// Linear in the step, or in its logarithm. Requires a schedule that check_schedule() accepts.
 // Thread-safe.
 double epsilon_at(const EpsilonSchedule& schedule, std::uint64_t step);
 
 // The epsilon of actor `actor` of `actor_count`: base^(1 + alpha actor / (actor_count - 1)), so
-// that a few explore much and most little. Requires actor < actor_count, base in (0, 1], alpha >=
-// 0.
+// that a few explore a lot and most explore little. Requires actor < actor_count, base in (0, 1],
+// alpha >= 0.
 double actor_epsilon(std::size_t actor, std::size_t actor_count, double base = 0.4,
                      double alpha = 7);
 
-// actions[i] = where explore_draws[i] < epsilon the action that action_draws[i] points at, each as
-// likely as the other; else the greedy one of row i of `values`. Thread-safe. Requires draws in
-// [0, 1), spans of one length B, and rows of B A values, A >= 1.
+// actions[i] is, if explore_draws[i] < epsilon, the action that action_draws[i] selects uniformly;
+// else the greedy action of row i of `values`. Thread-safe. Requires draws in [0, 1), spans of one
+// length B, and rows of B A values, A >= 1.
 void epsilon_greedy(std::span<const float> values, double epsilon,
                     std::span<const double> explore_draws, std::span<const double> action_draws,
                     std::span<std::int32_t> actions);

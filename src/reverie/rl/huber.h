@@ -2,7 +2,7 @@
 // a network by more than `delta`.
 //
 //     loss        e^2 / 2 for |e| <= delta, else delta (|e| - delta / 2)
-//     derivative  e held within [-delta, delta]
+//     derivative  e clipped to [-delta, delta]
 //
 // Source: Huber 1964.
 #pragma once

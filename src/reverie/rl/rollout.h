@@ -1,4 +1,4 @@
-// Rows of consecutive steps, as V-trace and generalised advantages take them.
+// Rollout: rows of consecutive steps, the input of V-trace and generalised advantages.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,11 @@ namespace reverie {
 
 // B rows of T steps each, row-major; all spans have B T elements.
 //
-// A row may run over the ends of episodes. `discounts` is 0 where one terminated. `next_values` is
-// the value of the observation that the step led to: the next step's value inside an episode, and
-// at an end the value of the last observation, which no step holds. `ends` is 1 where the step was
-// its episode's last, terminated or cut off, so that nothing runs on into the next one; empty for
-// none.
+// A row may span the ends of episodes. `discounts` is 0 where one terminated. `next_values` is the
+// value of the observation that the step led to: the next step's value inside an episode, and at an
+// end the value of the last observation, which belongs to no step. `ends` is 1 if the step was its
+// episode's last, terminated or cut off, so that nothing carries over to the next episode; empty:
+// no ends.
 struct Rollout {
   std::span<const float> rewards;
   std::span<const float> discounts;
@@ -23,7 +23,7 @@ struct Rollout {
   std::size_t step_count = 0;  // T
 
   bool is_end(std::size_t index) const { return !ends.empty() && ends[index] != 0; }
-  // All spans fit, T >= 1.
+  // Whether all sizes match and T >= 1.
   bool is_sound() const {
     const std::size_t size = rewards.size();
     return step_count >= 1 && size % step_count == 0 && discounts.size() == size &&

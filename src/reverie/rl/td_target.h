@@ -1,11 +1,11 @@
-// One-step targets: the reward, and what the state behind it is worth.
+// One-step targets: the reward plus the discounted value of the next state.
 //
 //     y = r + d v'
 //
 // The discount d is gamma, or 0 where the episode terminated; see n_step_return.h. With returns
-// over n steps in place of r, and the product of their discounts in place of d, these are n-step
-// targets. In every rule of this folder a discount of 0 cuts off whatever stands behind it, NaN and
-// infinity included: values of a state after the end mean nothing.
+// over n steps instead of r, and the product of their discounts instead of d, these are n-step
+// targets. In every rule of this folder a discount of 0 cuts off everything after it, NaN and
+// infinity included: values of a state after the end are meaningless.
 //
 // Source: Sutton & Barto, 2nd ed., equation 6.2.
 #pragma once
@@ -18,7 +18,7 @@ namespace reverie {
 void td_targets(std::span<const float> rewards, std::span<const float> discounts,
                 std::span<const float> next_values, std::span<float> targets);
 
-// r + d v, and r alone where d is 0.
+// r + d v, and only r if d is 0.
 inline float td_target(float reward, float discount, float next_value) {
   return discount == 0.0f ? reward : reward + discount * next_value;
 }

@@ -1,8 +1,8 @@
-// MinHeap and MaxHeap: the lowest or the highest priority first. Among equals the one that was
+// MinHeap and MaxHeap: the lowest or the highest priority first; among equals the one that was
 // inserted or updated longest ago.
 //
 // An indexed binary heap over slots: heap_ holds {rank, renewed, slot}, place_ where each slot is.
-// 28 bytes a slot; insert, update and erase are O(log n).
+// 28 bytes per slot; insert, update and erase are O(log n).
 #pragma once
 
 #include <algorithm>
@@ -50,8 +50,8 @@ class HeapSelector : public Selector {
     std::fill(slots.begin(), slots.end(), heap_[0].slot);
     std::fill(probabilities.begin(), probabilities.end(), 1.0);
   }
-  // Best first through the heap without changing it: the next best is among the children of those
-  // taken already.
+  // Walks the heap best first without changing it: the next best is a child of those taken
+  // already.
   std::size_t draw_distinct(std::span<Slot> slots, std::span<double> probabilities) final {
     const auto after = [this](std::size_t a, std::size_t b) { return heap_[b].before(heap_[a]); };
     std::priority_queue<std::size_t, std::vector<std::size_t>, decltype(after)> frontier(after);
@@ -72,7 +72,7 @@ class HeapSelector : public Selector {
     return sizeof(*this) + heap_.memory_bytes() + place_.memory_bytes();
   }
 
-  // The clock, then the heap in its order: slot, when it was renewed, priority.
+  // Contains the clock, then the heap in its order: slot, time of renewal, priority.
   std::unique_ptr<SelectorState> freeze() final {
     return std::make_unique<State>(heap_.freeze(), size_, clock_, sign_);
   }
@@ -97,7 +97,7 @@ class HeapSelector : public Selector {
   }
 
  protected:
-  // `sign` times the priority is the rank; the lowest rank is at the top.
+  // The rank is `sign` times the priority; the lowest rank is at the top.
   explicit HeapSelector(double sign) : sign_(sign) {}
 
  private:
@@ -135,7 +135,7 @@ class HeapSelector : public Selector {
     heap_.write(place) = entry;
     place_[entry.slot] = static_cast<Slot>(place);
   }
-  // Puts the entry where it belongs, on the way up from `place`, which is free.
+  // Puts the entry in its position, moving up from `place`, which is free.
   void rise(std::size_t place, const Entry& entry) {
     while (place > 0 && entry.before(heap_[(place - 1) / 2])) {
       put(place, heap_[(place - 1) / 2]);
@@ -143,7 +143,7 @@ class HeapSelector : public Selector {
     }
     put(place, entry);
   }
-  // The same in either direction.
+  // The same, in either direction.
   void settle(std::size_t place, const Entry& entry) {
     if (place > 0 && entry.before(heap_[(place - 1) / 2])) return rise(place, entry);
     while (true) {

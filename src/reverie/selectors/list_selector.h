@@ -1,6 +1,6 @@
 // Fifo and Lifo: the order of insertion, oldest or newest first. Updates do not change it.
 //
-// A doubly linked list over slots, 8 bytes a slot.
+// A doubly linked list over slots, 8 bytes per slot.
 #pragma once
 
 #include <algorithm>
@@ -35,7 +35,7 @@ class ListSelector : public Selector {
     (links.newer == kNoSlot ? newest_ : links_.write(links.newer).older) = links.older;
     --size_;
   }
-  // The whole run goes to the other end as it is.
+  // Moves the whole run to the other end.
   void renew_oldest(std::span<const Slot> slots) final {
     if (slots.empty() || slots.size() == size_) return;
     const Slot first = slots.front();
@@ -63,7 +63,7 @@ class ListSelector : public Selector {
   std::optional<double> least_probability() final { return 1.0; }
   double mass() final { return size() > 0 ? 1.0 : 0.0; }
   std::size_t memory_bytes() const final { return sizeof(*this) + links_.memory_bytes(); }
-  // The slots, oldest first.
+  // Contains the slots, oldest first.
   std::unique_ptr<SelectorState> freeze() final {
     return std::make_unique<State>(links_.freeze(), oldest_, size_);
   }
@@ -85,7 +85,7 @@ class ListSelector : public Selector {
   };
   Slot oldest_ = kNoSlot;
   Slot newest_ = kNoSlot;
-  // As if it had been inserted before all others.
+  // Inserts a slot as if it had been inserted before all others.
   void insert_oldest(Slot slot) {
     links_.reach(slot, {});
     links_.write(slot) = {kNoSlot, oldest_};

@@ -1,9 +1,9 @@
-// Prioritized: each item with a probability in proportion to priority^exponent.
+// Prioritized: draws each item with a probability proportional to priority^exponent.
 //
-// The weights lie in a sum tree (sum_tree.h). An item of priority 0 has weight 0, even with
-// exponent 0, and is not drawn while any other weight is positive; where all are zero the choice is
-// uniform. Weights are f32 numbers: a positive priority keeps a positive weight, however small (at
-// least FLT_MIN), and the probabilities told are those of the weights as they are stored.
+// The weights are in a sum tree (sum_tree.h). An item of priority 0 has weight 0, even with
+// exponent 0, and is not drawn while any other weight is positive; if all are zero the choice is
+// uniform. Weights are f32: a positive priority keeps a positive weight, however small (at least
+// FLT_MIN), and reported probabilities are those of the stored weights.
 //
 // Source: Schaul et al. 2016, "Prioritized Experience Replay"; Reverb's semantics.
 #pragma once
@@ -29,7 +29,7 @@ class Prioritized final : public Selector {
                                                    std::optional<std::uint64_t> seed);
 
   std::string_view name() const override { return "Prioritized"; }
-  // Refuses what is negative, not finite, or beyond 3.4e38 once raised to the exponent.
+  // Refuses a priority that is negative, not finite, or above 3.4e38 once raised to the exponent.
   Status check_priority(double priority) const override;
   bool holds_all(std::span<const double> priorities) const override;
   void reserve(Slot reach) override;
@@ -44,7 +44,7 @@ class Prioritized final : public Selector {
   double mass() override { return tree_.total(); }
   std::unique_ptr<Selector> make_empty() override;
   std::size_t memory_bytes() const override;
-  // Both generators, then the weights by slot, up to the last that is not 0.
+  // Contains both generators, then the weights by slot, up to the last that is not 0.
   std::unique_ptr<SelectorState> freeze() override;
   void thaw() override { tree_.thaw(); }
   Status restore(ByteReader& state, const SlotChecks& slots) override;
@@ -53,25 +53,25 @@ class Prioritized final : public Selector {
   class State;
   Prioritized(double exponent, std::optional<std::uint64_t> seed);
   float weight_of_new(double priority);
-  // The slots of the set alike; requires total weight 0.
+  // Draws uniformly from all slots; requires total weight 0.
   void draw_uniform(std::span<Slot> slots, std::span<double> probabilities);
-  // Parts of draw_distinct. Each takes out what it draws, and returns how many that is.
+  // Parts of draw_distinct. Each removes what it draws, and returns how many.
   std::size_t take_by_weight(std::span<Slot> slots, std::span<double> probabilities,
                              std::span<float> weights, std::size_t attempts);
   std::size_t take_uniform(std::span<Slot> slots, std::span<double> probabilities,
                            std::span<float> weights, std::span<const Slot> taken);
 
   const double exponent_;
-  const double priority_max_;  // whose weight is the largest that the tree holds
+  const double priority_max_;  // the largest weight of the tree
   Random random_;
   RandomLanes lanes_;
   SumTree tree_;
-  std::unique_ptr<LeastTree> least_;  // null until the least is asked for
+  std::unique_ptr<LeastTree> least_;  // null until least_probability() is called
   SlotSet slots_;
-  // The item that was inserted last: the next one mostly has the same priority.
+  // The priority and weight of the last insert: the next one often has the same priority.
   double inserted_priority_ = 0;
   float inserted_weight_ = 0;
-  // Room of a call, kept from call to call.
+  // Working memory of a call, reused.
   std::vector<float> weights_;
   std::vector<Slot> attempts_;
   std::vector<double> unused_;

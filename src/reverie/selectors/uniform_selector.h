@@ -1,7 +1,7 @@
-// Uniform: every item alike, whatever its priority.
+// Uniform: every item is equally likely, whatever its priority.
 //
-// A dense permutation: order_[0 .. size) holds the slots that are in, place_ where each one is.
-// 8 bytes a slot; a draw is one random number and one look-up.
+// A dense permutation: order_[0 .. size) holds the slots, place_ the position of each slot. 8 bytes
+// per slot; a draw is one random number and one look-up.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +44,7 @@ class Uniform final : public Selector {
     for (Slot& slot : slots) slot = order_[random_.below(size_)];
     std::fill(probabilities.begin(), probabilities.end(), 1.0 / static_cast<double>(size_));
   }
-  // A shuffle that stops after as many as are wanted: the order has no meaning.
+  // A shuffle that stops after the requested number: the order has no meaning.
   std::size_t draw_distinct(std::span<Slot> slots, std::span<double> probabilities) override {
     const std::size_t count = std::min(slots.size(), size_);
     for (std::size_t i = 0; i < count; ++i) {
@@ -66,7 +66,7 @@ class Uniform final : public Selector {
     return sizeof(*this) + order_.memory_bytes() + place_.memory_bytes();
   }
 
-  // The generator, then the slots in their order.
+  // Contains the generator, then the slots in their order.
   std::unique_ptr<SelectorState> freeze() override {
     return std::make_unique<State>(order_.freeze(), size_, random_);
   }

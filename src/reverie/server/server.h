@@ -1,4 +1,4 @@
-// Server: tables and the doors to them.
+// Server: tables, and the network services in front of them.
 //
 //     Server = LocalService + ReverbService + PeerStoreService + GrpcServer on threads of its own
 //
@@ -31,15 +31,15 @@ namespace reverie {
 
 struct ServerOptions {
   StoreOptions store = {};
-  // Where the store begins from, and where it writes checkpoints; none without a value.
+  // Where to load the store from, and where to write checkpoints; no value: no checkpoints.
   std::optional<checkpoint::WorkerOptions> checkpoints = {};
   // "localhost:0" takes a free port. At least one.
   std::vector<std::string> addresses = {"localhost:0"};
   GrpcServerOptions grpc = {};
   ReverbServiceOptions reverb = {};
-  // A bound on what is held for all clients: messages on their way in and out and what was drawn
-  // for them, beyond a megabyte per connection, and chunks that writers have sent for items to
-  // come. The bounds per client are in `grpc` and `reverb`. Without a value: an eighth of the
+  // A bound on what is held for all clients: received and outgoing messages and samples drawn
+  // for them, beyond a megabyte per connection, and chunks that writers have sent for future
+  // items. The bounds per client are in `grpc` and `reverb`. No value: an eighth of the
   // memory.
   std::optional<std::size_t> in_flight_bytes_max = {};
   std::size_t io_thread_count = 2;
@@ -50,17 +50,17 @@ struct ServerOptions {
 // Thread-safe.
 class Server {
  public:
-  // INVALID_ARGUMENT for tables that make no store or a malformed address, PERMISSION_DENIED or
-  // the like for one that others could reach, ALREADY_EXISTS for a port in use.
+  // INVALID_ARGUMENT for invalid tables or a malformed address, PERMISSION_DENIED or the like for
+  // an address that others could reach, ALREADY_EXISTS for a port in use.
   static Result<std::unique_ptr<Server>> open(std::vector<TableOptions> tables,
                                               ServerOptions options);
-  // Whether open() may succeed: does all of it but listen, so a port in use is not noticed.
+  // Whether open() may succeed: does everything except listening, so a port in use is not noticed.
   static Status check(std::vector<TableOptions> tables, ServerOptions options);
-  // stop() without grace.
+  // Calls stop() without grace.
   ~Server();
 
   const std::shared_ptr<LocalService>& store() const { return store_; }
-  // Where it listens, with the ports that were chosen.
+  // The addresses that it listens at, with the chosen ports.
   const std::vector<std::string>& addresses() const { return addresses_; }
   // The port of the first address; 0 for a Unix socket.
   std::uint16_t port() const { return port_; }
@@ -70,9 +70,9 @@ class Server {
   // The figures of clients that speak our own protocol.
   PeerStoreFigures peers() const { return peers_ ? peers_->figures() : PeerStoreFigures(); }
 
-  // Ends all that waits: writers are told to try again (UNAVAILABLE), samplers that the store is
-  // closed (CANCELLED). Then ends the connections, which get up to `grace` to take what was
-  // written. Idempotent.
+  // Ends all waiting calls: writers get UNAVAILABLE, so that they try again, samplers
+  // CANCELLED. Then ends the connections, which get up to `grace` to receive what was written.
+  // Idempotent.
   void stop(Duration grace = Duration::zero());
 
  private:
@@ -86,7 +86,7 @@ class Server {
   std::unique_ptr<ReverbService> reverb_;
   IoThreads io_threads_;
   LinkLoops link_loops_;
-  std::unique_ptr<PeerStoreService> peers_;  // null where they are not served
+  std::unique_ptr<PeerStoreService> peers_;  // null if they are not served
   GrpcServer grpc_;
   std::vector<std::string> addresses_;
   std::uint16_t port_ = 0;

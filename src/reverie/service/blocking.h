@@ -1,7 +1,7 @@
-// Blocking calls on the asynchronous door, for threads that have nothing else to do.
+// Blocking calls on a ReplayService, for threads that have nothing else to do.
 //
-// A call that is served inline costs no lock and no wake-up. One that waits can be ended from
-// outside: every poll interval it asks `interrupted` (Python looks for Ctrl-C there).
+// A call that is served inline costs no lock and no wake-up. One that waits can be interrupted:
+// every poll interval it calls `interrupted` (Python checks for Ctrl-C there).
 #pragma once
 
 #include <functional>
@@ -13,17 +13,17 @@
 namespace reverie {
 
 struct WaitOptions {
-  // Asked on the waiting thread about twenty times a second; true ends the wait with CANCELLED.
+  // Called on the waiting thread about twenty times a second; true ends the wait with CANCELLED.
   std::function<bool()> interrupted;
   // Called on the waiting thread when a wait grows long: after 10 s, 20 s, 40 s, ...
   std::function<void(double waited_s)> still_waiting;
-  // Called on the waiting thread before a call begins to wait and after it has waited. Not by one
-  // that is served at once.
+  // Called on the waiting thread before a call begins to wait and after it has waited; not for a
+  // call that is served at once.
   std::function<void()> wait_begins;
   std::function<void()> wait_ends;
 };
 
-// Tells of a wait for the time of a scope.
+// Calls wait_begins at the start of a scope, wait_ends at its end.
 class WaitScope {
  public:
   explicit WaitScope(const WaitOptions& options) : options_(options) {
@@ -39,21 +39,21 @@ class WaitScope {
   const WaitOptions& options_;
 };
 
-// A sample request whose answer is waited for later. For one thread.
+// A sample request whose result is waited for later. For one thread.
 class PendingSample {
  public:
   PendingSample() = default;
   PendingSample(ReplayService& service, SampleRequest request);
   PendingSample(PendingSample&&) noexcept;
   PendingSample& operator=(PendingSample&&) noexcept;
-  // Cancels it, unless it was waited for.
+  // Cancels the request, unless it was waited for.
   ~PendingSample();
 
-  // Whether there is an answer to wait for.
+  // Whether there is a result to wait for.
   explicit operator bool() const { return arrival_ != nullptr; }
-  // 0 once it is complete, if it completed within the call.
+  // 0 if it completed within the call.
   RequestId id() const { return id_; }
-  // Waits. Requires *this, which is empty afterwards.
+  // Waits for the result. Requires *this, which is empty afterwards.
   SampleResult wait(const WaitOptions& options);
 
  private:
@@ -78,7 +78,7 @@ Result<std::vector<TableInfo>> info_and_wait(ReplayService& service,
 Result<BlockedReport> why_blocked_and_wait(ReplayService& service, std::string_view table,
                                            const WaitOptions& options = {});
 
-// A request of a service that has more than this interface: `start` begins it, as calls above do.
+// A request that is not part of this interface: `start` begins it, like the calls above.
 Result<std::string> text_and_wait(
     ReplayService& service,
     const std::function<RequestId(ReplayService::Done<Result<std::string>> done)>& start,

@@ -1,4 +1,4 @@
-// What every service checks of a request before anything else, in the same words.
+// The checks that every service makes on a request before anything else, with the same messages.
 #pragma once
 
 #include "reverie/base/status.h"
@@ -6,7 +6,7 @@
 
 namespace reverie {
 
-// INVALID_ARGUMENT when no item is asked for.
+// INVALID_ARGUMENT if no item is requested.
 Status check_sample_request(const SampleRequest& request);
 
 // INVALID_ARGUMENT unless each ticket and each key has a priority.

@@ -3,14 +3,14 @@
 //     keys[B] tickets[B] probabilities[B] priorities[B] ... trajectories[B]    kept by clear()
 //     pin                                                                      one, for all chunks
 //
-// The trajectories do not own their chunks: the pin does, for the whole batch. A pin that a table
-// gave holds back the freeing of whatever is removed after it, so copy the rows out and release it;
-// a caller that must hold longer (a slow socket) calls retain().
+// The trajectories do not own their chunks: the pin does, for the whole batch. A table's pin delays
+// the freeing of everything removed after it, so copy the rows and release it; a caller that must
+// hold longer (a slow socket) calls retain().
 //
 // A brief batch has tickets, probabilities, trajectories and one table_size(); the other arrays are
-// empty. A learner needs no more, and the table's lock is held for less.
+// empty. A learner needs no more, and the table's lock is held for less time.
 //
-// A batch of several stores says which of them each item lies in: shards().
+// A batch from several stores tells which store each item is in: shards().
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@
 
 namespace reverie {
 
-// Gets a pin back. Thread-safe.
+// Takes pins back. Thread-safe.
 class PinOwner {
  public:
   virtual void unpin(std::uint64_t token) noexcept = 0;
@@ -65,14 +65,14 @@ struct SampledItem {
   double probability = 0;
   double priority = 0;
   std::int64_t inserted_at_ns = 0;  // on the store's clock
-  std::int64_t table_size = 0;      // before a removal that this draw caused
+  std::int64_t table_size = 0;      // before any removal that this draw caused
   std::int64_t version = 0;
   std::int32_t times_sampled = 0;  // this draw included
   TrajectoryView trajectory;
 };
 
-// Where the rows of drawn items are to be written, one array a number: item i at [i]. Those that a
-// brief batch lacks are null.
+// Where to write drawn items, one array per attribute: item i at [i]. Arrays that a brief batch
+// lacks are null.
 struct SampleRows {
   ItemKey* keys;
   std::uint64_t* tickets;
@@ -105,7 +105,7 @@ struct SampleRows {
   }
 };
 
-// Move-only. Memory is kept by clear() and used again.
+// Move-only. clear() keeps the memory for reuse.
 class SampleBatch {
  public:
   SampleBatch() = default;
@@ -122,9 +122,9 @@ class SampleBatch {
   std::span<const std::int64_t> versions() const { return versions_; }
   std::span<const std::int32_t> times_sampled() const { return times_sampled_; }
   std::span<const TrajectoryView> trajectories() const { return trajectories_; }
-  // Where each item lies, counted as the stores are; empty where there is but one.
+  // The index of each item's store; empty if there is only one.
   std::span<const std::uint16_t> shards() const { return shards_; }
-  // Items in the table at the last draw, in a brief batch too.
+  // Items in the table at the last draw; also in a brief batch.
   std::int64_t table_size() const { return table_size_; }
   bool is_brief() const { return is_brief_; }
   // The store's clock when the last item was drawn: the age of an item is this less inserted_at_ns.
@@ -132,43 +132,43 @@ class SampleBatch {
   // Whether the request had to wait for the limiter.
   bool rate_limited() const { return rate_limited_; }
   // The probability of the table's least likely item at the last draw, on the scale of
-  // probabilities(); 0 where it was not asked for or is not known.
+  // probabilities(); 0 if it was not requested or is not known.
   double least_probability() const { return least_probability_; }
-  // What the items of the table weighed together after the last draw, on the scale that the table's
-  // sampler has (Selector::mass); 0 where the service does not say, or nothing is left.
+  // The total weight of the table's items after the last draw, on the scale of the table's sampler
+  // (Selector::mass); 0 if the service does not report it, or the table is empty.
   double sampler_mass() const { return sampler_mass_; }
 
-  // --- For code that fills it. Either all of a batch is brief or none of it.
+  // --- For code that fills it. A batch is either brief as a whole or not at all.
   void reserve(std::size_t count, bool is_brief = false);
   void add(const SampledItem& item) {
     extend(1).set(0, item);
     table_size_ = item.table_size;
   }
-  // Room for `count` more items, all of which the caller sets. Valid until the next call.
+  // Adds `count` items, all of which the caller sets. Valid until the next call.
   SampleRows extend(std::size_t count);
-  // The items there are, to be changed. Valid until the next call.
+  // The existing items, to be changed. Valid until the next call.
   SampleRows rows();
-  // Appends `count` items of `other` from `begin` on, which lie in `shard`. All of them with their
-  // pins; a part is retained first, and stays valid in `other` too. Requires that neither is
-  // brief, and that all of this one came by take(). Ages stay what they were.
+  // Appends `count` items of `other`, which are from `shard`, from `begin` on. If these are all of
+  // its items, it takes their pins; a part is retained first, and stays valid in `other`. Requires
+  // that neither is brief, and that all items of this one came by take(). Ages do not change.
   void take(SampleBatch& other, std::size_t begin, std::size_t count, std::uint16_t shard);
-  // Takes out the items at `indices`, which ascend; the others keep their order.
+  // Removes the items at `indices`, which must ascend; the others keep their order.
   void remove(std::span<const std::size_t> indices);
-  // Appends all items of `other`, which came later by the same service, with their pins. Requires
-  // that neither is brief.
+  // Appends all items of `other`, drawn later from the same service, with their pins. Requires that
+  // neither is brief.
   void append(SampleBatch& other);
   void set_table_size(std::int64_t size) { table_size_ = size; }
   void set_drawn_at(TimePoint now) { drawn_at_ns_ = now.ns; }
   void set_rate_limited() { rate_limited_ = true; }
   void set_sampler_mass(double mass) { sampler_mass_ = mass; }
   void set_least_probability(double least) { least_probability_ = least; }
-  // A batch drawn in several breaths has a pin for each.
+  // A batch drawn in several breaths has one pin for each.
   void add_pin(Pin pin) { pins_.push_back(std::move(pin)); }
   bool has_pin() const { return !pins_.empty(); }
 
   // Takes a share in each chunk and releases the pins.
   void retain();
-  // Releases pins and shares: the trajectories mean nothing from now on.
+  // Releases pins and shares: the trajectories are invalid from now on.
   void unpin() {
     pins_.clear();
     retained_.clear();

@@ -1,6 +1,6 @@
-// TableDescriber: a service that can say what its tables are sooner than how they stand.
+// TableDescriber: a service that can report its tables' options sooner than their sizes and counts.
 //
-// Where several services hold a store together, the first one that answers is enough for that.
+// If several services form a store together, the first answer is enough.
 #pragma once
 
 #include <vector>
@@ -13,11 +13,11 @@ namespace reverie {
 class TableDescriber {
  public:
   virtual ~TableDescriber() = default;
-  // As ReplayService::info(), but counts and sizes are those of any part.
+  // As ReplayService::info(), but counts and sizes may be those of one part.
   virtual RequestId describe(ReplayService::Done<Result<std::vector<TableInfo>>> done) = 0;
 };
 
-// What the tables are; asks for info() where the service is not a TableDescriber.
+// The tables' options; uses info() if the service is not a TableDescriber.
 Result<std::vector<TableInfo>> describe_and_wait(ReplayService& service,
                                                  const WaitOptions& options = {});
 

@@ -1,4 +1,4 @@
-// TimeLimit: the time of a call whose request has no deadline of its own.
+// TimeLimit: a time limit for a call whose request has no deadline.
 //
 //     TimeLimit time(seconds(1.5), Clock::system());
 //     const Status status = time.outcome(reset_and_wait(service, "replay", time.limit(wait)));
@@ -15,17 +15,17 @@ namespace reverie {
 // For one thread, for one call.
 class TimeLimit {
  public:
-  // From now on; none is without limit.
+  // Starts now; without a `timeout` there is no limit.
   TimeLimit(std::optional<Duration> timeout, const Clock& clock);
   TimeLimit(const TimeLimit&) = delete;
   TimeLimit& operator=(const TimeLimit&) = delete;
 
-  // `wait`, which ends when the time is up too. Must not outlive this.
+  // `wait`, extended to end when the time is up. Must not outlive this.
   WaitOptions limit(WaitOptions wait);
-  // Whether a wait has ended so.
+  // Whether a wait has ended because the time was up.
   bool is_late() const { return is_late_; }
   Status lateness() const;
-  // What the wait came to: DEADLINE_EXCEEDED in the place of the CANCELLED of one that was late.
+  // The result of the wait: DEADLINE_EXCEEDED instead of CANCELLED if the time was up.
   Status outcome(const Status& status) const;
 
  private:

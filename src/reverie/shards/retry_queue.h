@@ -10,25 +10,25 @@
 
 namespace reverie {
 
-// Not thread-safe. Never calls what it holds: the caller does, under no lock.
+// Not thread-safe. Never calls the functions that it holds: the caller does, under no lock.
 class RetryQueue {
  public:
   struct Waiting {
     RequestId id = 0;
-    TimePoint deadline;                     // of the clock that requests' deadlines are on
+    TimePoint deadline;                     // on the clock of requests' deadlines
     TimePoint give_up_at;                   // of the retry clock
     std::function<void(const Status&)> go;  // ok: try again
   };
 
   void add(Waiting waiting) { waiting_.push_back(std::move(waiting)); }
-  // Those of one request.
+  // Removes those of one request.
   std::list<Waiting> take(RequestId id);
   std::list<Waiting> take_all();
 
   struct Due {
-    std::list<Waiting> expired;         // whose deadline is past
-    std::list<Waiting> given_up;        // else, whose retry time is over
-    TimePoint next = TimePoint::max();  // of the retry clock: when the next one is due
+    std::list<Waiting> expired;         // past their deadline
+    std::list<Waiting> given_up;        // not expired, but past their retry time
+    TimePoint next = TimePoint::max();  // on the retry clock: when the next is due
   };
   Due take_due(TimePoint now, TimePoint retry_now);
 

@@ -22,7 +22,7 @@ namespace reverie {
 struct Shard {
   std::string name;  // for messages: its address
   std::shared_ptr<ReplayService> service;
-  // Asks whether it answers, without waiting for a connection. Null: info() is called instead.
+  // Checks whether it answers, without waiting for a connection. Null: info() is called instead.
   std::function<void(std::function<void(Status)> done)> probe = {};
 };
 
@@ -32,10 +32,10 @@ class ShardConnections {
   using Call = ShardCall;
 
   struct Events {
-    // A service that was down answers. It stays down until `done` is called with ok; after an error
-    // it is probed again.
+    // Called when a service that was down answers. It stays down until `done` is called with ok;
+    // after an error it is probed again.
     std::function<void(ShardIndex, std::function<void(Status)> done)> on_return;
-    // A service went down or came up.
+    // Called when a service went down or came up.
     std::function<void()> on_change;
   };
 
@@ -44,21 +44,21 @@ class ShardConnections {
                    TimerQueue& timers, Events events);
 
   std::size_t size() const { return endpoints_.size(); }
-  // "shard 1 of 3 (10.0.0.6:7000)"; the name alone where there is one.
+  // "shard 1 of 3 (10.0.0.6:7000)"; only the name if there is one shard.
   const std::string& text(ShardIndex shard) const { return endpoints_[shard]->text; }
   const std::string& name(ShardIndex shard) const { return endpoints_[shard]->shard.name; }
   bool is_up(ShardIndex shard) const {
     return endpoints_[shard]->is_up.load(std::memory_order_acquire);
   }
-  // For requests outside call(): they neither mark the service down nor are lost with it.
+  // For requests outside call(): these neither mark the service down nor are lost with it.
   ReplayService& service(ShardIndex shard) const { return *endpoints_[shard]->shard.service; }
-  // What it said last; ok while it is up.
+  // Its latest error; ok while it is up.
   Status why_down(ShardIndex shard) const;
-  // UNAVAILABLE with all that are down, for a request that no shard is left for.
+  // UNAVAILABLE, listing the shards that are down, for a request that no shard can serve.
   Status none_answers() const;
 
-  // Makes one request: start(service, done). then(T) is called once, as `done` would be, with
-  // errors that name the shard; UNAVAILABLE says that it is lost.
+  // Makes one request: start(service, done). then(T) is called once, like `done`, with errors that
+  // name the shard; UNAVAILABLE means that the shard is lost.
   template <typename T, typename Start, typename Then>
   Call call(ShardIndex shard, Start start, Then then) {
     const Call call = open_call(shard);
@@ -71,23 +71,23 @@ class ShardConnections {
     attach(call, request);
     return call;
   }
-  // Completes it with CANCELLED and what was done so far; no effect once it completed.
+  // Completes it with CANCELLED and what was done so far; no effect once it has completed.
   void cancel(const Call& call);
-  // Closes the services: what is under way and what comes ends with CANCELLED.
+  // Closes the services: pending and later requests end with CANCELLED.
   void close();
-  // Waits for the completions that are running. After close(); not within one.
+  // Waits for the completions that are running. Call it after close(), not within a completion.
   void drain();
 
  private:
   struct Endpoint {
     Shard shard;
     std::string text;
-    std::atomic<bool> is_up{true};  // as health_ has it; written under mutex_
+    std::atomic<bool> is_up{true};  // copy of health_; written under mutex_
   };
 
   Call open_call(ShardIndex shard);
   void attach(const Call& call, RequestId request);
-  // The end of a call: what its caller is told.
+  // Ends a call; returns the status for its caller.
   Status end_call(const Call& call, Status status);
   void leave();
   void lose(ShardIndex shard, const Status& why);
@@ -116,7 +116,7 @@ class ShardConnections {
   mutable Mutex mutex_;
   CondVar left_;
   ShardHealth health_ REVERIE_GUARDED_BY(mutex_);
-  std::size_t under_way_ REVERIE_GUARDED_BY(mutex_) = 0;  // completions to come, probes too
+  std::size_t under_way_ REVERIE_GUARDED_BY(mutex_) = 0;  // pending completions, probes included
 };
 
 }  // namespace reverie

@@ -1,8 +1,8 @@
-// ShardDirectory: which shard holds a key, for as many keys as there is room.
+// ShardDirectory: remembers which shard has a key, for a bounded number of keys.
 //
-// A set-associative table: a key's four places lie in one set, the newest first, and the oldest is
-// forgotten for a new one. What was forgotten costs its asker a question to every shard, never a
-// wrong answer.
+// A set-associative table: a key has four possible places, one set, newest first; a new key
+// replaces the oldest. For a forgotten key the caller asks every shard; the answer is never
+// wrong.
 #pragma once
 
 #include <array>
@@ -13,14 +13,14 @@
 
 namespace reverie {
 
-// Counted as the shards were given.
+// The index of a shard, in the order in which shards were given.
 using ShardIndex = std::uint16_t;
 
 // Not thread-safe.
 class ShardDirectory {
  public:
-  // Room for 4 * 2^set_bits keys, at 12 bytes each, taken with the first. Requires 1 <= set_bits
-  // <= 32.
+  // Room for 4 * 2^set_bits keys, at 12 bytes each, allocated with the first key. Requires 1 <=
+  // set_bits <= 32.
   explicit ShardDirectory(unsigned set_bits) : set_bits_(set_bits) {}
 
   void put(std::uint64_t key, ShardIndex shard);
@@ -36,7 +36,7 @@ class ShardDirectory {
   };
 
   std::size_t set_of(std::uint64_t key) const {
-    // Fibonacci hashing: keys may be counted up by who chose them.
+    // Fibonacci hashing, since keys may be consecutive numbers.
     return static_cast<std::size_t>((key * 0x9e3779b97f4a7c15u) >> (64 - set_bits_));
   }
 

@@ -3,16 +3,16 @@
 //      up --- a call ends with UNAVAILABLE, or one waits and a probe is not answered ---> down
 //       ^--------------------------- a probe is answered ---------------------------------|
 //
-// A service that goes down loses its calls: each ends as if it had said UNAVAILABLE, so that its
-// caller can turn to another shard. A service that is down is probed every probe_interval. Before
-// it is used again its owner repairs what it missed.
+// A service that goes down loses its calls: each ends as if it had returned UNAVAILABLE, so that
+// its caller can use another shard. A service that is down is probed every probe_interval. Before
+// it is used again, its owner repairs what it missed.
 //
 // A call may wait for a good reason (a limiter, a slow reader), so silence is not a failure. A
-// service at which something waits and nothing moves is probed, less and less often while it
-// answers, and goes down when a probe is not answered within probe_timeout.
+// service with waiting calls and no progress is probed, less and less often while it answers, and
+// goes down when a probe is not answered within probe_timeout.
 //
-// The times that it is given are those of one clock, which only moves forward. ShardConnections is
-// the shell that locks, makes the calls and sends the probes.
+// All times are on one clock, which only moves forward. ShardConnections is the shell that locks,
+// makes the calls and sends the probes.
 #pragma once
 
 #include <cstdint>
@@ -30,12 +30,12 @@ namespace reverie {
 
 struct ShardConnectionOptions {
   Duration probe_interval = std::chrono::milliseconds(250);
-  // Between probes of a service that answers them.
+  // The longest time between probes of a service that answers them.
   Duration probe_interval_max = std::chrono::seconds(2);
   Duration probe_timeout = std::chrono::seconds(2);
 };
 
-// Names a call to one shard.
+// Identifies a call to one shard.
 struct ShardCall {
   ShardIndex shard = 0;
   std::uint64_t id = 0;
@@ -44,50 +44,50 @@ struct ShardCall {
 // Not thread-safe.
 class ShardHealth {
  public:
-  // `texts` names the services in messages. All are up.
+  // `texts` names the services in messages. Initially all are up.
   ShardHealth(std::vector<std::string> texts, const ShardConnectionOptions& options);
 
   bool is_up(ShardIndex shard) const { return states_[shard].is_up; }
-  // What it said last; ok while it is up.
+  // Its latest error; ok while it is up.
   Status why_down(ShardIndex shard) const;
-  // UNAVAILABLE with all that are down, for a request that no shard is left for.
+  // UNAVAILABLE, listing the shards that are down, for a request that no shard can serve.
   Status none_answers() const;
 
-  // --- Calls. Each is opened, attached to the service's request, and ended once.
+  // --- Calls. Each call is opened, attached to the service's request, and ended once.
   ShardCall open_call(ShardIndex shard, TimePoint now);
   enum class Attached {
     kOver,        // the call has ended
-    kWaiting,     // look_around() after probe_interval
-    kMustCancel,  // the same, and the call was lost or cancelled meanwhile: cancel the request
+    kWaiting,     // call look_around() after probe_interval
+    kMustCancel,  // also, the call was lost or cancelled meanwhile: cancel its request
   };
   Attached attach(const ShardCall& call, RequestId request);
-  // The request to be cancelled; 0 where the call is over, or not attached yet.
+  // The request to cancel; 0 if the call is over, or not attached yet.
   RequestId cancel(const ShardCall& call);
   struct Ended {
-    Status told;           // to the caller: errors name the shard, UNAVAILABLE says that it is lost
-    bool is_gone = false;  // `status` says that the service is: lose() it
+    Status told;           // for the caller: errors name the shard, UNAVAILABLE: it is lost
+    bool is_gone = false;  // the service is gone: call lose()
   };
   Ended end_call(const ShardCall& call, Status status, TimePoint now);
 
-  // Marks a service down. The requests to be cancelled; none, the optional, where it was down.
+  // Marks a service down. Returns the requests to cancel; no value if it was down already.
   std::optional<std::vector<RequestId>> lose(ShardIndex shard, const Status& why);
 
-  // --- Probes. Each that look_around() asks for ends with take_probe(), and with end_return()
-  // where that says so.
+  // --- Probes. Each probe that look_around() requests ends with take_probe(), then end_return() if
+  // that returns kReturning.
   struct Look {
     std::vector<ShardIndex> to_probe;
-    std::vector<ShardIndex> silent;  // whose probes timed out: lose() them
+    std::vector<ShardIndex> silent;  // whose probes timed out: call lose()
     Status silence;                  // the reason
-    bool is_needed = false;          // again, after probe_interval
+    bool is_needed = false;          // call it again after probe_interval
   };
   Look look_around(TimePoint now);
   enum class Probed {
-    kAlive,      // or of no use any more
-    kGone,       // lose() it
+    kAlive,      // or the answer is obsolete
+    kGone,       // call lose()
     kReturning,  // was down and answers: repair what it missed, then end_return()
   };
   Probed take_probe(ShardIndex shard, const Status& status, TimePoint now);
-  // `is_repaired`: it is used again. Whether it came up.
+  // `is_repaired`: it is used again. Returns whether it came up.
   bool end_return(ShardIndex shard, bool is_repaired, TimePoint now);
 
   // From now on nothing is lost or probed.
@@ -106,7 +106,7 @@ class ShardHealth {
     Status why;
     std::unordered_map<std::uint64_t, Pending> calls;
     TimePoint moved_at;   // when something was last begun while idle, ended, or was answered
-    Duration patience{};  // for how long it may be silent from then on
+    Duration patience{};  // how long it may be silent after that
     bool is_probed = false;
     TimePoint probed_at;
   };

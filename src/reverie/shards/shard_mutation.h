@@ -1,7 +1,7 @@
-// ShardMutation: one batch of updates and deletions, divided among shards, and their answers summed
-// up; without lock, thread or clock.
+// ShardMutation: divides one batch of updates and deletions among shards, and adds up their
+// answers; without lock, thread or clock.
 //
-// A key goes to the shard that is known to have it, else to all: those that do not have it ignore
+// A key goes to the shard that is known to have it, else to all shards: those without it ignore
 // it.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace reverie {
 
-// What one shard is asked for.
+// The part of one shard.
 struct ShardMutationPart {
   std::vector<CorruptItem> corrupt;
   std::vector<ItemKey> deletes;
@@ -24,7 +24,7 @@ struct ShardMutationPart {
 
   bool has_deletes() const { return !deletes.empty() || !corrupt.empty(); }
   bool empty() const { return !has_deletes() && keys.empty(); }
-  // Views this.
+  // The result views this object.
   MutateRequest request(std::string_view table) const {
     return {.table = table,
             .deletes = deletes,
@@ -41,12 +41,12 @@ std::vector<ShardMutationPart> divide_mutation(const MutateRequest& request,
 
 // The result of the whole request.
 struct ShardMutationTotal {
-  std::size_t update_count = 0;        // asked for
-  std::size_t delete_count = 0;        // corrupt items too
+  std::size_t update_count = 0;        // requested
+  std::size_t delete_count = 0;        // corrupt items included
   std::vector<bool> has_deletes = {};  // by shard
-  Status undone = {};                  // a deletion that no shard is there for
+  Status undone = {};                  // for a deletion that no shard could do
 
-  // `results` by shard, empty for those that were not asked.
+  // `results` by shard; empty for shards that were not asked.
   MutateResult sum_up(std::span<const std::optional<MutateResult>> results) const;
 };
 

@@ -19,17 +19,17 @@ namespace reverie {
 class ShardSampler {
  public:
   using Done = ShardSamplerCore::Done;
-  // Told of every item that a shard gave.
+  // Called for every item that a shard gave.
   using Seen = std::function<void(std::span<const ItemKey> keys, ShardIndex shard)>;
 
-  // Deadlines are of `clock`, hedges of `retry_clock`, which `timers` runs on. All outlive this,
-  // and `timers` is stopped and `connections` closed before it ends.
+  // Deadlines are on `clock`, hedges on `retry_clock`, which `timers` runs on. All outlive this;
+  // before it is destroyed, `timers` must be stopped and `connections` closed.
   ShardSampler(ShardConnections& connections, const ShardSamplerOptions& options,
                const Clock& clock, const Clock& retry_clock, TimerQueue& timers, Seen seen);
 
   // See ReplayService::sample; `id` is for cancel().
   void sample(RequestId id, SampleRequest request, Done done);
-  // Completes it with CANCELLED and what it has.
+  // Completes it with CANCELLED and the samples that it has.
   void cancel(RequestId id);
   // A shard went down or came up.
   void on_connections_changed();
@@ -37,16 +37,16 @@ class ShardSampler {
   void learn(std::span<const TableInfo> infos);
   void learn_sizes(ShardIndex shard, std::span<const TableInfo> infos);
   bool must_learn(std::string_view table);
-  // Asks no shard any more: what comes is for those that wait.
+  // Asks no shard any more: samples that still arrive go to waiting requests.
   void stop();
-  // Completes all with CANCELLED and what they have. After stop(), and the connections' close().
+  // Completes all with CANCELLED and what they have. Requires stop() and the connections' close().
   void close();
 
  private:
   using Work = ShardSamplerCore::Work;
   using AskPtr = std::shared_ptr<ShardSamplerCore::Ask>;
 
-  // Runs an event of the core under the lock, then what it leaves to be done.
+  // Runs an event of the core under the lock, then the work that it leaves.
   template <typename Event>
   void apply(Event event);
   void ask(const AskPtr& ask);

@@ -1,4 +1,4 @@
-// What several shards say of one table, as the answer of the whole.
+// Combines what several shards report about one table.
 #pragma once
 
 #include <optional>
@@ -11,24 +11,24 @@
 
 namespace reverie {
 
-// Adds what a part of the table says to the whole: counts and sizes are sums, which saturate, and
-// what the table is made from is the first part's.
+// Adds the report of one part of a table to the whole: counts and sizes are sums, which saturate;
+// options are those of the first part.
 void add_up(TableInfo& whole, const TableInfo& part);
-// The tables of all shards, each once. Empty where no shard answered.
+// The tables of all shards, each once. Empty if no shard answered.
 std::optional<std::vector<TableInfo>> add_up(
     std::vector<std::optional<Result<std::vector<TableInfo>>>>& infos);
 
-// The requests of one kind that wait at any shard. A bound that holds at a shard where no request
-// waits is only told when it holds at all shards.
+// The requests of one kind that wait at any shard. A bound that holds at a shard without waiting
+// requests is reported only if it holds at all shards.
 BlockedReport::Side add_up(
     const std::vector<std::pair<const std::string*, const BlockedReport::Side*>>& parts);
 
-// The priority and ticket of each key, of the shard that has it. UNAVAILABLE only where no shard
-// answered: items of a shard that is gone are not there.
+// The priority and ticket of each key, from the shard that has it. UNAVAILABLE only if no shard
+// answered: items of a lost shard count as missing.
 LookupResult add_up(std::span<const ItemKey> keys,
                     const std::vector<std::optional<LookupResult>>& results);
 
-// The first error that does not say that its shard is gone; then one that does.
+// The first error that does not mean a lost shard; if there is none, one that does.
 template <typename T, typename StatusOf>
 Status worst(const std::vector<std::optional<T>>& results, StatusOf status_of) {
   Status gone;

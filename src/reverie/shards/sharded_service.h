@@ -1,4 +1,4 @@
-// ShardedService: the door to one store that is spread over several services.
+// ShardedService: one store that is spread over several services.
 //
 //     writers --episode by episode, in turn--> [ shard 0 ] --each its part--> samples, merged
 //                                              [ shard 1 ]
@@ -8,23 +8,23 @@
 //   next shard, and so does each item that belongs to no episode. An insert whose shard is lost
 //   goes to another (shard_placement.h).
 // - Samples come from all shards; a slow one delays no request (shard_sampler_core.h).
-// - Tickets are keys. An update goes to the shard that has the item, as far as that is remembered
-//   from its sampling; to all shards where it is not.
-// - reset() and info() go to all. The info of a table is that of the whole: counts and sizes are
-//   sums, what it is made from is the first shard's.
-// - A shard that does not answer (shard_health.h says when) is left out: the others give its part
-//   of the samples, priorities for its items count as missing, deletions and resets say UNAVAILABLE
-//   after the others did theirs. When none answers, inserts, samples and info() wait for one, for
-//   retry_time, and fail with UNAVAILABLE then (retry_queue.h).
+// - Tickets are keys. An update goes to the shard that has the item, if that is remembered from its
+//   sampling; else to all shards.
+// - reset() and info() go to all. The info of a table describes the whole: counts and sizes are
+//   sums, options are the first shard's.
+// - A shard that does not answer (rules in shard_health.h) is left out: the others give its part of
+//   the samples, priorities for its items count as missing, deletions and resets return UNAVAILABLE
+//   after the others did theirs. When no shard answers, inserts, samples and info() wait for one,
+//   up to retry_time, then fail with UNAVAILABLE (retry_queue.h).
 //
 // - An item whose insert was not confirmed when its shard was lost goes to another. The first may
-//   still have it: it is deleted there before that shard is used again. So an item is in one
-//   shard, as long as this lives.
+//   still have it: it is deleted there before that shard is used again. So an item is in one shard
+//   only, as long as this object lives.
 //
-// What holds for each shard and not for the whole: the order of a table, and that a refused batch
-// of updates changed nothing. Distinct samples are refused unless there is but one shard.
+// These hold for each shard but not for the whole: the order of a table, and that a refused batch
+// of updates changes nothing. Distinct samples are refused if there is more than one shard.
 //
-// docs/concepts/shards.md: what a lost shard loses, limiters, weights.
+// See docs/concepts/shards.md for what a lost shard loses, limiters, and weights.
 #pragma once
 
 #include <functional>
@@ -52,26 +52,26 @@ namespace reverie {
 struct ShardedOptions {
   ShardConnectionOptions connections = {};
   ShardSamplerOptions sampler = {};
-  // How long a request waits while no shard answers. The sampler's retry_time is set to it.
+  // How long a request waits while no shard answers. Also sets the sampler's retry_time.
   Duration retry_time = Duration::max();
-  Clock* clock = nullptr;        // that deadlines are on, the shards' too; the system's when null
-  Clock* retry_clock = nullptr;  // that hedges and probes are on; the system's when null
+  Clock* clock = nullptr;        // for deadlines, the shards' too; null: the system's
+  Clock* retry_clock = nullptr;  // for hedges and probes; null: the system's
 };
 
-// How one shard stands.
+// The state of one shard.
 struct ShardState {
   std::string name;
   bool is_up = true;
   Status why;  // it is not
 };
 
-// Thread-safe. Not to be destroyed by one of its completions.
+// Thread-safe. Must not be destroyed by one of its completions.
 class ShardedService final : public ReplayService, public TableDescriber {
  public:
   static constexpr std::size_t kShardsMax = 1024;
 
-  // INVALID_ARGUMENT for no shard, more than kShardsMax, or the same name twice. Closes the
-  // services when it is closed.
+  // INVALID_ARGUMENT if there are no or more than kShardsMax shards, or two have one name. Closes
+  // the services when it is closed.
   static Result<std::shared_ptr<ShardedService>> open(std::vector<Shard> shards,
                                                       ShardedOptions options = {});
   ~ShardedService() override;
@@ -111,14 +111,14 @@ class ShardedService final : public ReplayService, public TableDescriber {
   void warn_of_strays();
   void delete_strays(ShardIndex shard, const std::function<void(Status)>& done);
 
-  // --- sharded_service.cc
-  // Asks all that are up what their tables are: each, or until one has answered.
+  // --- sharded_service.cc Requests info() of all shards that are up; completes with all answers,
+  // or with the first.
   RequestId ask_info(bool is_one_enough, const Done<Result<Infos>>& done);
   void send_info(RequestId id, bool is_one_enough, const Done<Result<Infos>>& done);
 
-  // Asks each of `to`, then hands all answers to `done`; those of shards that were not asked are
-  // empty. With an id of 0 it begins the request and ends it; else `done` ends it. `done` does not
-  // wait for the others after an answer that `is_enough`.
+  // Asks each of `to`, then passes all answers to `done`; empty ones for shards that were not
+  // asked. With id 0 it begins and ends the request; else `done` ends it. After an answer that
+  // `is_enough`, it does not wait for the others.
   template <typename T, typename Start>
   RequestId fan_out(RequestId id, const std::vector<ShardIndex>& to, Start start,
                     std::function<void(std::vector<std::optional<T>>)> done,

@@ -1,18 +1,18 @@
-// sim::FileSystem: files in memory that fail, tear and forget as a seed says.
+// sim::FileSystem: files in memory that fail, tear and forget, determined by a seed.
 //
 //     what programs see     folder { name -> node }        node: all bytes written
 //     what a disk has       folder { name -> node }        node: the bytes of its last sync
 //                             + changes of names             + writes since, in order
 //                               since its last sync
 //
-// Each call has a number, from 1 on. A call can be made to fail alone (an error of the device, a
-// full disk), or to be the one at which the power goes: a write is done in part then, any other
-// call is done or not, and every later call is refused until restart(). restart() decides, by
-// draws of the seed, what of the unsynced writes and names the disk has: any subset, writes in any
-// part, lost bytes as zeros. What was synced is there.
+// Each call has a number, from 1 on. A single call can be made to fail (an error of the device, a
+// full disk), or to be the one at which the power fails: a write is then done in part, any other
+// call is done or not, and every later call is refused until restart(). restart() decides, by draws
+// from the seed, which unsynced writes and names the disk has: any subset, writes in any part, lost
+// bytes as zeros. Synced data is always there.
 //
-// A sync of a file keeps its bytes and its size, not its name; a sync of a folder the names in it,
-// not the bytes behind them. Disks of today promise no less, and some file systems no more.
+// A sync of a file makes its bytes and size durable, not its name; a sync of a folder the names in
+// it, not the bytes of the files. Today's disks promise no less, and some file systems no more.
 //
 // The same seed gives the same run: trace() is a hash of every call and its outcome.
 #pragma once
@@ -37,21 +37,21 @@ class FileSystem final : public reverie::FileSystem {
   explicit FileSystem(std::uint64_t seed);
   ~FileSystem() override;
 
-  // Calls so far.
+  // The number of calls so far.
   std::int64_t calls() const { return calls_; }
   std::uint64_t trace() const { return trace_; }
 
-  // Call `call` fails with `status`, and has done nothing or, if it is a write, a part.
+  // Call `call` fails with `status`, without effect or, if it is a write, after a part of it.
   void fail_at(std::int64_t call, Status status);
-  // Call `call` is the last one before the power goes.
+  // Call `call` is the last one before the power fails.
   void stop_at(std::int64_t call) { stop_call_ = call; }
   // Limits the bytes in all files; RESOURCE_EXHAUSTED beyond.
   void set_disk_bytes(std::uint64_t size_bytes) { disk_bytes_ = size_bytes; }
   bool is_stopped() const { return stopped_; }
-  // The power goes, if it has not, and comes back. Locks are released.
+  // The power fails, if it has not, and returns. Locks are released.
   void restart();
 
-  // All files below `folder`, path and bytes, as programs see them. No call.
+  // All files below `folder`, path and bytes, as programs see them. Not counted as a call.
   std::map<std::string, std::vector<std::byte>> content(const std::string& folder) const;
   // Damages a file: changes a byte in place, or cuts the file. Not counted as calls. Require the
   // file, and an offset in it.
@@ -84,9 +84,9 @@ class FileSystem final : public reverie::FileSystem {
   struct Node;
   struct Change {
     std::string name;
-    std::shared_ptr<Node> node;  // null: the name goes
+    std::shared_ptr<Node> node;  // null: the name is removed
   };
-  // What one call changes in a folder: all of it or nothing is on the disk.
+  // What one call changes in a folder: either all of it or nothing is on the disk.
   using Changes = std::vector<Change>;
   struct Node {
     bool is_folder = false;
@@ -98,9 +98,9 @@ class FileSystem final : public reverie::FileSystem {
     std::vector<Changes> unsynced_names;
   };
 
-  // Counts the call. Ok, or why it must not be done; `is_last` when the power goes with it.
+  // Counts the call. Ok, or why it must not be done; sets `is_last` if the power fails at it.
   Status begin(const char* what, const std::string& path, bool& is_last);
-  // A call that is done whole or not at all, by `change`.
+  // A call that `change` does completely or not at all.
   template <typename Do>
   Status whole(const char* what, const std::string& path, Do change);
   Status stopped() const;
@@ -124,7 +124,7 @@ class FileSystem final : public reverie::FileSystem {
   std::map<std::int64_t, Status> failures_;
   std::int64_t calls_ = 0;
   std::int64_t stop_call_ = 0;
-  std::uint64_t life_ = 0;  // handles of an earlier one are dead
+  std::uint64_t life_ = 0;  // handles of an earlier life are dead
   std::uint64_t disk_bytes_ = ~std::uint64_t{0};
   std::uint64_t trace_ = 0;
   bool stopped_ = false;

@@ -5,12 +5,12 @@
 //           |                                     v
 //           +---- [ 0.3 ms: bytes ][ 0.9 ms: end ][ 4 ms: wake ] ----   the queue, by time
 //
-// What can go wrong, by draws of the seed: bytes take their time; a stream is cut behind any byte,
-// and its two ends learn of it at different times, or while bytes of theirs are still on their way
-// on a newer stream; a partition, in one direction or both, swallows what is sent, and says
-// nothing; a node dies, and may come back as another run of itself; a node reads slowly, or its
-// clock is ahead and runs fast. Within a stream order is kept, as TCP keeps it: loss, repetition
-// and reordering come from streams that follow each other, of which an older one may arrive last.
+// What can go wrong, by draws from the seed: bytes are delayed; a stream is cut after any byte, and
+// its two ends learn of it at different times, or while their bytes are still in flight on a newer
+// stream; a partition, in one direction or both, silently drops what is sent; a node dies, and may
+// return as another run of itself; a node reads slowly, or its clock is ahead and runs fast. Within
+// a stream order is kept, as TCP keeps it: loss, repetition and reordering come from consecutive
+// streams, of which an older one may arrive last.
 //
 // The same seed gives the same run: trace() is a hash of every event, in order.
 #pragma once
@@ -41,18 +41,18 @@ class Node {
   virtual void on_connected(EndId end) = 0;
   virtual void on_accepted(EndId end, const std::string& from) = 0;
   virtual void on_bytes(EndId end, std::span<const std::byte> bytes) = 0;
-  // A stream was closed that was open, or an attempt to connect failed.
+  // An open stream was closed, or an attempt to connect failed.
   virtual void on_closed(EndId end) = 0;
 };
 
 struct NetworkOptions {
   Duration delay_min = std::chrono::microseconds(20);
   Duration delay_max = std::chrono::milliseconds(2);
-  double slow_share = 0.01;  // of what is sent takes up to a hundred times as long
-  double cut_share = 0.0;    // of what is sent cuts its stream
+  double slow_share = 0.01;  // of sent bytes take up to a hundred times as long
+  double cut_share = 0.0;    // of sent bytes cut their stream
 };
 
-// What a node takes for the time: `ahead` of the network's, and `rate` times as fast.
+// A node's clock: `ahead` of the network's, and `rate` times as fast.
 struct NodeClock {
   Duration ahead{};
   double rate = 1.0;
@@ -64,28 +64,28 @@ class Network {
   Network(std::uint64_t seed, NetworkOptions options);
 
   TimePoint now() const { return now_; }
-  // As the node's clock shows it.
+  // The time on the node's clock.
   TimePoint now(NodeId node) const;
   Random& random() { return random_; }
   std::uint64_t trace() const { return trace_; }
   void set_options(NetworkOptions options) { options_ = options; }
 
-  // `node` outlives the network, or is replaced.
+  // `node` must outlive the network, unless it is replaced.
   NodeId add(Node* node);
-  // The node's streams are cut, what it asked for at() is dropped, and nothing reaches it any more
-  // until replace().
+  // Cuts the node's streams and drops its at() callbacks; nothing reaches it until
+  // replace().
   void kill(NodeId node);
   void replace(NodeId id, Node* node);
   void listen(NodeId node, const std::string& address);
-  // From now on what `from` sends to `to` is lost, unseen.
+  // From now on, what `from` sends to `to` is silently lost.
   void partition(NodeId from, NodeId to) { cut_off_.insert({from, to}); }
   void heal() { cut_off_.clear(); }
-  // As a keepalive does: a stream of which one end is closed ends at the other too, though a
-  // partition has swallowed the word.
+  // Acts like a keepalive: a stream that is closed at one end ends at the other too, even if a
+  // partition has dropped the notice.
   void end_half_open();
-  // Kept over the node's deaths. Before anything is asked for at a time of it.
+  // Survives the node's deaths. Call it before anything uses the node's clock.
   void set_clock(NodeId node, NodeClock clock) { clocks_[node] = clock; }
-  // What arrives is read so much behind what arrived before it on the same stream; zero: at once.
+  // The node reads arrivals with this pause after earlier bytes of the same stream; zero: at once.
   void slow_down(NodeId node, Duration pause) { pauses_[node] = pause; }
 
   EndId connect(NodeId from, const std::string& address);
@@ -94,7 +94,7 @@ class Network {
   // `when` is a time of the node's clock.
   void at(NodeId node, TimePoint when, std::function<void()> run);
 
-  // Runs one event. False without one.
+  // Runs one event. False if there is none.
   bool step();
 
  private:
@@ -102,7 +102,7 @@ class Network {
     NodeId node = 0;
     std::uint64_t life = 0;
     bool is_open = false;
-    bool is_swallowed = false;  // what it sends never arrives any more
+    bool is_swallowed = false;  // what it sends never arrives
     TimePoint last_arrival;
   };
   struct Event {

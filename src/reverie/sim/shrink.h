@@ -4,9 +4,9 @@
 //     without the half   [ e f g h ]             it still does: go on with these
 //     without a quarter  [ e f ]                 ... until each that is left is needed
 //
-// A run of a simulation draws its faults first, as a list, and then is a function of its seed and
-// that list. What is left out changes what the other faults meet, so fewer faults are not "the same
-// run, less of it": each list is run anew, and counts if it fails, for whatever reason.
+// A simulation draws its faults first, as a list; the run is then a function of its seed and that
+// list. Leaving out a fault changes the situation for the others, so fewer faults are not "the same
+// run, only less": each list is run again, and counts if it fails, for whatever reason.
 //
 // Source: Zeller and Hildebrandt 2002, "Simplifying and Isolating Failure-Inducing Input" (ddmin).
 #pragma once
@@ -19,8 +19,8 @@
 
 namespace reverie::sim {
 
-// A part of `faults`, in their order, under which `fails` is still true, and is not once any single
-// one is left out. Requires fails(faults). O(n^2) runs at worst; a few dozen are usual.
+// A subset of `faults`, in order, for which `fails` is still true, but false if any single one is
+// left out. Requires fails(faults). O(n^2) runs at worst; a few dozen are usual.
 template <typename Fault>
 std::vector<Fault> shrink(std::vector<Fault> faults,
                           const std::function<bool(const std::vector<Fault>&)>& fails) {

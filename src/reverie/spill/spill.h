@@ -1,4 +1,4 @@
-// Spill: memory for chunks that lies in a file, of which a bounded part is in memory.
+// Spill: keeps chunks in a mapped file, of which a bounded part is in memory.
 //
 //     BlockHeap       [ chunk | chunk | free | chunk ........ ]      addresses that never change
 //     mapped pages    [ h h h | . . . |      | w w w ........ ]      h hot, w warm, . in the file
@@ -7,20 +7,20 @@
 // Chunks are written into the file's pages, which the system keeps in memory as it does any file's.
 // A chunk leaves memory when its pages are written to the disk and dropped; a later reader finds
 // the same bytes at the same address, once the system has read them. So no reader needs a guard,
-// and which pages are dropped decides how fast a read is, never what it gives.
+// and the choice of dropped pages affects how fast a read is, never its result.
 //
 // A clock (second chance) chooses those pages: a page is hot when it was allocated or prefetched;
-// the hand makes hot pages warm, and drops warm ones. It moves when more is in memory than may be,
-// on the thread that brought it there: so a writer that is faster than the disk waits for the disk.
+// the hand makes hot pages warm, and drops warm ones. It moves when more is in memory than allowed,
+// on the thread that caused it: so a writer that is faster than the disk waits for the disk.
 //
 // The file has no name (O_TMPFILE, or unlinked at once): nothing of it outlives the process. Its
-// space is reserved before it is mapped, so a full disk is an error where memory is asked for. Free
-// space is used again, and parts of the file that are free from end to end go back to the
+// space is reserved before it is mapped, so a full disk is an error when memory is requested.
+// Free space is used again, and parts of the file that are entirely free are given back to the
 // disk.
 //
-// Each page belongs to one group (ChunkMemory). A group with a bound has a hand of its own, which
-// passes the pages of others over. A page that several small chunks share belongs to the group that
-// one of them was assigned to last.
+// Each page belongs to one group (ChunkMemory). A group with a bound has its own hand, which skips
+// the pages of others. A page that several small chunks share belongs to the group of the latest
+// assignment.
 #pragma once
 
 #include <atomic>
@@ -47,46 +47,46 @@ inline constexpr std::size_t kPageBytes = 4096;
 inline constexpr std::int64_t kMemoryBytesMin = std::int64_t{16} << 20;
 
 struct SpillOptions {
-  // On a disk: a folder in memory is refused. Made by the caller.
+  // A folder on a disk, which exists: a folder in memory is refused.
   std::string folder;
-  // What may be in memory; none for no bound but those of groups.
+  // How much may be in memory; none: only the groups' bounds apply.
   std::optional<std::int64_t> memory_bytes = kMemoryBytesMin;
 };
 
-// The file, its mapping, and what of it is in memory. Thread-safe, except as said.
+// The file, its mapping, and which pages are in memory. Thread-safe, except where noted.
 class SpillFile final : public PageSource {
  public:
-  // RESOURCE_EXHAUSTED for a full disk, INVALID_ARGUMENT for a folder that is in memory or not
-  // there, PERMISSION_DENIED for one that cannot be written to.
+  // RESOURCE_EXHAUSTED for a full disk, INVALID_ARGUMENT for a folder that is in memory or does not
+  // exist, PERMISSION_DENIED for one that cannot be written to.
   static Result<std::unique_ptr<SpillFile>> open(const SpillOptions& options);
   ~SpillFile() override;
 
   std::byte* map(std::size_t size_bytes, std::size_t alignment) override;
   void unmap(std::byte* memory, std::size_t size_bytes) override;
   void cool(std::byte* memory, std::size_t size_bytes) override;
-  // A region goes back to the disk as a whole.
+  // A region is given back to the disk as a whole.
   std::size_t region_bytes_max() const override { return std::size_t{8} << 20; }
 
   // Marks the pages of a range as hot; returns whether one of them was not in memory. Ranges that
   // are not in the mapping are ignored.
   bool touch(std::span<const std::byte> range);
-  // The whole pages of a block that was just allocated belong to no group but kUnheld.
+  // Assigns the whole pages of a newly allocated block to kUnheld.
   void begin(std::span<const std::byte> block);
   void assign(std::span<const std::byte> range, ChunkMemory::Group group);
   Status set_bound(ChunkMemory::Group group, std::int64_t bytes);
   // Has the system begin to read the pages of a range.
   void read_ahead(std::span<const std::byte> range) const;
-  // Drops pages until no more is in memory than may be, of any group and of all.
+  // Drops pages until no bound is exceeded, of any group or of all.
   void shrink();
   std::int64_t resident_bytes() const { return all_.resident_bytes(); }
-  // Requires a group that has a bound, or one below it.
+  // Requires a group that has a bound, or a smaller number than one.
   std::int64_t resident_bytes(ChunkMemory::Group group) const {
     return groups_[group].resident_bytes();
   }
   std::optional<std::int64_t> memory_bytes() const;
   // Bytes of the file that are reserved.
   std::int64_t file_bytes() const { return file_bytes_.load(std::memory_order_relaxed); }
-  // Ok, or why memory could not be had, or dropped, lately.
+  // Ok, or why memory could not be allocated, or dropped, lately.
   Status status();
 
  private:
@@ -126,13 +126,13 @@ class SpillFile final : public PageSource {
   // The pages of a range, cut to the mapping.
   Pages pages_of(std::span<const std::byte> range) const;
   void forget(Pages pages);
-  // Changes what a page is to change(page), and counts.
+  // Changes a page's state to change(page), and updates the counts.
   template <typename Change>
   void update(std::size_t page, Change change);
   void add_resident(Group group, std::int64_t pages);
-  // One bound; `group` is none for that of all.
+  // Enforces one bound; `group` is none for the bound on all.
   void shrink(Bounded& bounded, std::optional<Group> group) REVERIE_REQUIRES(hand_mutex_);
-  // One round of the hand at most, until so many pages are dropped.
+  // At most one round of the hand, until enough pages are dropped.
   void sweep(Bounded& bounded, std::optional<Group> group, std::int64_t wanted)
       REVERIE_REQUIRES(hand_mutex_);
   void drop(const std::vector<Pages>& runs) REVERIE_REQUIRES(hand_mutex_);
@@ -141,13 +141,13 @@ class SpillFile final : public PageSource {
   const int fd_;
   const std::string folder_;
   std::byte* const base_;            // of address space_bytes_ long
-  std::atomic<Page>* const states_;  // of each page of it
+  std::atomic<Page>* const states_;  // one per page
   const std::size_t space_bytes_;
   ForkGuard fork_guard_;
   Bounded all_;
-  std::deque<Bounded> groups_;  // as many as have a bound; fixed once pages are assigned
+  std::deque<Bounded> groups_;  // groups with a bound; fixed once pages are assigned
   std::atomic<std::int64_t> file_bytes_{0};
-  std::atomic<std::size_t> end_page_{0};  // no page behind it was ever mapped
+  std::atomic<std::size_t> end_page_{0};  // no page from here on was ever mapped
 
   Mutex mutex_;
   std::map<std::size_t, std::size_t> free_ REVERIE_GUARDED_BY(mutex_);  // offset, size; apart

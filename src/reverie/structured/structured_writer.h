@@ -1,20 +1,20 @@
-// StructuredWriter: makes items of its steps by itself, wherever a pattern fits.
+// StructuredWriter: makes items of its steps by itself, wherever a pattern matches.
 //
 //     append(step) --> the leaves that a pattern refers to      --> TrajectoryWriter
 //                      each pattern whose conditions hold, once a step --> create_item
 //
-// After each append, partial ones too, and at an episode's end, the patterns are tried in order.
-// One that has made an item of the newest step is not tried again on it. A pattern over rows that
-// are not there (too few steps, a leaf that was left out) is skipped, and all of them are while
-// the newest step has none of the leaves that they use.
+// After each append, partial ones too, and at an episode's end, the patterns are tried in order. A
+// pattern that has made an item of the newest step is not tried on it again. A pattern with missing
+// rows (too few steps, an omitted leaf) is skipped, and all are skipped while the newest step has
+// none of the leaves that they use.
 //
-// Leaves that no pattern refers to are not written; those of conditions alone are only looked at.
+// Leaves that no pattern refers to are not written; those that only conditions use are only tested.
 //
-// Source: dm-reverb 0.14's StructuredWriter, as observed. Differs: a leaf of a condition that is no
-// whole number is refused, where Reverb's condition never holds; so is a step with fewer leaves
-// than a pattern refers to; an append waits where max_in_flight_items are queued.
+// Source: dm-reverb 0.14's StructuredWriter, as observed. Differs: a condition's leaf that is not a
+// whole number is refused, where Reverb's condition is never true; so is a step with fewer leaves
+// than a pattern refers to; an append waits while max_in_flight_items are queued.
 //
-// One thread at a time; close() may come from any.
+// Only one thread at a time may use it; any thread may call close().
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,8 @@ struct LeafValue {
 
 class StructuredWriter final {
  public:
-  // `options` as for a TrajectoryWriter, except that num_keep_alive_refs is at least what the
-  // patterns reach back, and max_in_flight_items at least one for each pattern. INVALID_ARGUMENT as
+  // `options` as for a TrajectoryWriter, but num_keep_alive_refs is raised to what the patterns
+  // reach back, and max_in_flight_items to one per pattern. INVALID_ARGUMENT as in
   // check_patterns.
   static Result<std::unique_ptr<StructuredWriter>> open(std::shared_ptr<ReplayService> service,
                                                         std::vector<ItemPattern> patterns,
@@ -46,35 +46,35 @@ class StructuredWriter final {
   StructuredWriter(const StructuredWriter&) = delete;
   StructuredWriter& operator=(const StructuredWriter&) = delete;
 
-  // What the leaves of a step are called, in flat order. Once, before the first append.
-  // INVALID_ARGUMENT when a pattern refers to a leaf beyond them.
+  // Sets the names of a step's leaves, in flat order. Call it once, before the first append.
+  // INVALID_ARGUMENT if a pattern refers to a leaf beyond them.
   Status set_leaves(std::vector<std::string> names);
   // Zero before set_leaves().
   std::size_t leaf_count() const { return leaves_.size(); }
-  // Whether a value of that leaf is looked at; others may be left out of an append.
+  // Whether a value of that leaf is used; other leaves may be left out of an append.
   bool uses(LeafIndex leaf) const { return leaves_[leaf].is_written || leaves_[leaf].is_tested; }
 
-  // Writes one step, or a part of it, then makes the items. Leaves without a value have none in
-  // this step. First waits until every pattern's item has room in the queue: when that fails
-  // nothing was written. INVALID_ARGUMENT, naming the leaf, as TrajectoryWriter::append, and where
-  // a condition's leaf is not a single whole number; FAILED_PRECONDITION for a leaf twice in a
-  // step: nothing was written. An item that cannot be made leaves the others alone; its error is
-  // returned, and the step was written. Requires set_leaves(), and leaves that it named.
+  // Writes one step, or a part of it, then makes the items. Omitted leaves have no value in this
+  // step. First waits until the queue has room for an item of every pattern: if that fails, nothing
+  // is written. INVALID_ARGUMENT, naming the leaf, as TrajectoryWriter::append, and if a
+  // condition's leaf is not a single whole number; FAILED_PRECONDITION for a leaf twice in a step:
+  // nothing is written. An item that cannot be made does not affect others; its error is returned,
+  // and the step is written. Requires set_leaves(), and leaves that it named.
   Status append(std::span<const LeafValue> values, bool partial_step, TimePoint deadline,
                 const WaitOptions& wait);
 
-  // Waits until at most `max_pending` items are queued. DEADLINE_EXCEEDED says how many are.
+  // Waits until at most `max_pending` items are queued. DEADLINE_EXCEEDED says how many are queued.
   Status flush(std::size_t max_pending, TimePoint deadline, const WaitOptions& wait) {
     return writer_->flush(max_pending, deadline, wait);
   }
 
-  // Makes the items of patterns that wait for the end, then as TrajectoryWriter::end_episode. May
-  // be called again when it fails: an item is made once.
+  // Makes the items of patterns for the end of an episode, then does what
+  // TrajectoryWriter::end_episode does. May be called again if it fails: an item is made only once.
   Status end_episode(bool clear_buffers, TimePoint deadline, const WaitOptions& wait);
 
   bool step_is_open() const { return writer_->step_is_open(); }
   std::size_t pending_items() const { return writer_->pending_items(); }
-  // Whether an append or end_episode now may have to wait.
+  // Whether an append or end_episode may wait now.
   bool may_wait() const { return writer_->pending_items() > queued_max_; }
 
   // See TrajectoryWriter.
@@ -90,19 +90,19 @@ class StructuredWriter final {
     bool is_tested = false;
     ColumnId column = 0;
     StepIndex given_in = kNoStep;
-    // The steps [run_begin, run_end) all have a value: the newest such run.
+    // The newest run of steps that all have a value: [run_begin, run_end).
     StepIndex run_begin = 0;
     StepIndex run_end = 0;
     std::optional<DType> tested_dtype = {};
-    std::int64_t tested_value = 0;  // of step given_in
+    std::int64_t tested_value = 0;  // in step given_in
   };
 
   struct PatternState {
     ItemPattern pattern;
     std::uint64_t reach = 0;
-    StepIndex tried_in = kNoStep;  // the step of which it last made an item, or could not
+    StepIndex tried_in = kNoStep;  // the last step that it made, or failed to make, an item of
     std::uint64_t applied_at = 0;  // used_steps_ at its last item
-    std::vector<std::vector<StepRange>> ranges;  // of each column, for the item that is made
+    std::vector<std::vector<StepRange>> ranges;  // by column, for the current item
     std::vector<TrajectoryColumn> columns;
   };
 
@@ -112,7 +112,7 @@ class StructuredWriter final {
   Status make_room(TimePoint deadline, const WaitOptions& wait);
   Status check(const LeafValue& value, StepIndex step) const;
   void note(const LeafValue& value, StepIndex step);
-  // Tries the patterns on the newest step. The first error, once all were tried.
+  // Tries all patterns on the newest step; returns the first error.
   Status apply(StepIndex newest, bool is_end, TimePoint deadline, const WaitOptions& wait);
   bool conditions_hold(const PatternState& state, StepIndex newest, bool is_end) const;
   // False if rows are missing.
@@ -123,12 +123,12 @@ class StructuredWriter final {
 
   std::unique_ptr<TrajectoryWriter> writer_;
   std::vector<PatternState> patterns_;
-  std::size_t queued_max_;  // items queued with which there is room for one of each pattern
+  std::size_t queued_max_;  // with so many queued, one item per pattern still fits
   std::vector<Leaf> leaves_;
-  StepIndex used_in_ = kNoStep;       // the last step that has a leaf in use
+  StepIndex used_in_ = kNoStep;       // the last step that has a used leaf
   std::uint64_t used_steps_ = 0;      // such steps so far
   StepIndex buffer_begin_ = 0;        // first step that items may refer to
-  std::vector<ColumnValue> written_;  // of the append that runs; kept for its memory
+  std::vector<ColumnValue> written_;  // of the current append; reuses memory
 };
 
 }  // namespace reverie

@@ -1,10 +1,10 @@
-// How likely the items of a batch without replacement were to be in it.
+// How likely the items of a batch drawn without replacement were to be in it.
 //
 // Each draw takes an item in proportion to its weight among those that are left. The probability of
 // the draw itself says little: of eight equal items the last of four drawn had 1/5, the first 1/8,
-// and all came into the batch with 1/2. What an average must divide by is the latter. It has no
-// closed form, so each item gets what makes averages right instead (Murthy's estimator): with S the
-// set that was drawn, whatever its order,
+// and all were in the batch with 1/2. An average must divide by the latter. It has no closed form,
+// so each item gets what makes averages right instead (Murthy's estimator): with S the set that was
+// drawn, whatever its order,
 //
 //     q_i = P(S) / P(S, where i was the first draw),     mean over S of [i in S] / q_i = 1
 //
@@ -27,14 +27,14 @@
 namespace reverie {
 
 // Turns the probabilities of the draws of a Selector::draw_distinct() into those of a single draw:
-// p_k = c_k (1 - c_1) ... (1 - c_(k-1)). Items that were only drawn when nothing else was left have
-// 0, those of a selector without chance 1.
+// p_k = c_k (1 - c_1) ... (1 - c_(k-1)). Items that were drawn only because nothing else was left
+// have 0, those of a deterministic selector 1.
 void to_first_draw(std::span<double> probabilities);
 
 // From there to q_i / n, for a batch of n from a table of `table_size` items: what one of n draws
 // with replacement would need, so that "1 / (N p)" means the same in both. Relative error below
-// 1e-5. About 0.3 us an item. `least` (not drawn; the smallest probability of a single draw in the
-// table) becomes what an item like that would have been told; null where it is not asked for.
+// 1e-5. About 0.3 us per item. `least` (not drawn; the smallest probability of a single draw in the
+// table) becomes the value that such an item would have got; may be null.
 void to_inclusion(std::span<double> probabilities, std::size_t table_size, double* least);
 
 }  // namespace reverie

@@ -1,4 +1,4 @@
-// KeyMap: from 64-bit keys to 32-bit values, without ever rehashing the whole.
+// KeyMap: maps 64-bit keys to 32-bit values, without ever rehashing everything.
 //
 //     directory   [ 000 ][ 001 ][ 010 ][ 011 ] ...   by the leading bits of the mixed key
 //                    |      \____/
@@ -6,12 +6,12 @@
 //     segments    { keys[1024], values[1024] }        open addressing, linear probing
 //
 // Extendible hashing: a segment that is full splits in two by one more bit, and the directory of
-// pointers doubles when a segment needs more bits than it has. So the longest an insert takes is
-// to move a thousand entries (and to copy some kilobytes of pointers), however many keys there are;
-// a table that is one array would stop its store for half a second at 10 million.
-// Clients may choose keys: a secret of each map goes into the mixing, so that no client can choose
-// keys that all want one segment, which would double the directory again and again. 12 bytes a
-// place, at 37 to 75 % load: about 22 bytes an entry.
+// pointers doubles when a segment needs more bits than it has. So the slowest insert moves a
+// thousand entries (and copies some kilobytes of pointers), however many keys there are; a single
+// array would stop its store for half a second at 10 million keys. Clients may choose keys: a
+// secret of each map goes into the mixing, so that no client can choose keys that all fall into one
+// segment, which would double the directory again and again. 12 bytes per place, at 37 to 75 %
+// load: about 22 bytes per entry.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@ namespace reverie {
 class KeyMap {
  public:
   KeyMap();
-  // With a given secret: the same keys in the same order give the same layout.
+  // With a given secret, the same keys in the same order give the same layout.
   explicit KeyMap(std::uint64_t secret);
   KeyMap(KeyMap&&) noexcept = default;
   KeyMap& operator=(KeyMap&&) noexcept = default;
@@ -40,16 +40,16 @@ class KeyMap {
   std::size_t memory_bytes() const;
 
   std::optional<Slot> find(std::uint64_t key) const;
-  // kNoSlot where a key is not there. Memory is fetched for all keys before the first is looked at.
+  // Gives kNoSlot for a missing key. Prefetches memory for all keys before it compares the first.
   // Requires spans of one size.
   void find(std::span<const std::uint64_t> keys, std::span<Slot> values) const;
-  // Where the key's value lies, until the next insert or erase; null if it is not there.
+  // The place of the key's value, valid until the next insert or erase; null if the key is missing.
   Slot* find_value(std::uint64_t key);
 
-  // False, and no change, if the key is there already. May throw std::bad_alloc, and the key is not
-  // there then.
+  // False, without effect, if the key exists already. May throw std::bad_alloc, without
+  // effect.
   bool insert(std::uint64_t key, Slot value);
-  // The value it had, if it was there.
+  // Returns the value that the key had, if it existed.
   std::optional<Slot> erase(std::uint64_t key);
 
  private:
@@ -58,7 +58,7 @@ class KeyMap {
 
   struct Segment {
     explicit Segment(int prefix_bits) : depth(prefix_bits) { values.fill(kNoSlot); }
-    int depth;  // leading bits that all keys in here share
+    int depth;  // leading bits that all keys here share
     std::size_t count = 0;
     std::array<std::uint64_t, kPlaces> keys;
     std::array<Slot, kPlaces> values;  // kNoSlot: free

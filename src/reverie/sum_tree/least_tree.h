@@ -1,10 +1,10 @@
-// The smallest of the positive weights of slots.
+// LeastTree: the smallest positive weight of all slots.
 //
 //     level 1    [ m m m .. m ]                     each the least of 16 below
 //     level 0    [ w w w .. w ][ w w w .. w ] ...   infinity for no weight
 //
-// A change goes up until a group's least stays what it was: mostly one line, at worst one on each
-// level.
+// A change propagates up until a group's least does not change: mostly one cache line, at worst one
+// per level.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ class LeastTree {
  public:
   static constexpr float kNone = std::numeric_limits<float>::infinity();
 
-  // 0 takes the slot out.
+  // Weight 0 removes the slot.
   void set(Slot slot, float weight) {
     std::size_t place = slot;
     float value = kNone;
@@ -46,7 +46,7 @@ class LeastTree {
     }
   }
 
-  // The least weight of all slots; kNone where all are out.
+  // The least weight of all slots; kNone if there is none.
   float least() const { return least_; }
 
   std::size_t memory_bytes() const {
@@ -68,7 +68,7 @@ class LeastTree {
     return *std::min_element(values, values + kFanout);
   }
 
-  // On top of a level that has outgrown one group: all but the newest group are summed up here.
+  // Adds a level above one that has outgrown one group, with the least of all but the newest group.
   void add_level() {
     levels_.emplace_back();
     if (levels_.size() == 1) return;

@@ -1,4 +1,4 @@
-// Random numbers by the batch: four xoshiro256++ side by side, one in each vector lane.
+// Random numbers in batches: four xoshiro256++ side by side, one per vector lane.
 //
 // Seeded from a Random, so that the same seed gives the same numbers on every processor. One
 // generator alone is a chain of dependent steps; four keep a vector unit busy.
@@ -51,7 +51,7 @@ class RandomLanes {
     return result;
   }
 
-  // The upper 52 bits as those of a number in [1, 2), less 1.
+  // Takes the upper 52 bits as the fraction of a number in [1, 2), and subtracts 1.
   static double unit(std::uint64_t random) {
     return std::bit_cast<double>((random >> 12) | 0x3ff0000000000000u) - 1.0;
   }

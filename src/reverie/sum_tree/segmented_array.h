@@ -1,11 +1,11 @@
-// An array that grows without moving what it holds: no growth costs more than one segment.
+// An array that grows without moving its elements: no growth costs more than one segment.
 //
 // A directory of pointers leads to segments of a few thousand elements. Only the directory is ever
 // copied: 20 KB at 10 million elements.
 //
-// freeze() keeps what the array holds at that moment for a reader without its owner's lock: the
-// first write to a segment afterwards goes to a copy, and leaves the old segment to the reader.
-// Writes to an array that may be frozen go through write().
+// freeze() keeps the array's contents at that moment for a reader that does not hold its owner's
+// lock: the first write to a segment afterwards copies it, and leaves the old segment to the
+// reader. Writes to an array that may be frozen go through write().
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ class SegmentedArray {
   static_assert(std::has_single_bit(kSegmentSize));
 
  public:
-  // What an array held when it was frozen. Read by any thread until thaw().
+  // The contents of an array when it was frozen. Any thread may read it until thaw().
   class Frozen {
    public:
     // Requires an index below the capacity that the array had.
@@ -34,14 +34,14 @@ class SegmentedArray {
    private:
     friend class SegmentedArray;
     std::vector<const T*> segments_;
-    std::vector<std::unique_ptr<T[]>> kept_;  // those that were written to since; the writer's
+    std::vector<std::unique_ptr<T[]>> kept_;  // segments written to since; used by the writer
     std::vector<bool> is_kept_;
   };
 
-  // Elements that exist; those beyond the largest one reached are copies of `fill` too.
+  // The number of elements; those beyond the largest one reached are copies of `fill` too.
   std::size_t capacity() const { return segments_.size() * kSegmentSize; }
 
-  // Makes the elements up to `index` exist, the new ones as copies of `fill`.
+  // Grows to include `index`; new elements are copies of `fill`.
   void reach(std::size_t index, const T& fill) {
     while (index >= capacity()) {
       auto segment = std::make_unique_for_overwrite<T[]>(kSegmentSize);
@@ -56,7 +56,7 @@ class SegmentedArray {
     return segments_[index / kSegmentSize][index % kSegmentSize];
   }
 
-  // The element to be written to. Requires index < capacity().
+  // The element, for writing. Requires index < capacity().
   T& write(std::size_t index) {
     if (frozen_) [[unlikely]] {
       keep(index / kSegmentSize);
@@ -64,7 +64,7 @@ class SegmentedArray {
     return (*this)[index];
   }
 
-  // One at a time: thaw() comes before the next, and after the last read.
+  // Only one at a time: call thaw() after the last read, before the next freeze.
   std::shared_ptr<const Frozen> freeze() {
     frozen_ = std::make_shared<Frozen>();
     frozen_->segments_.reserve(segments_.size());

@@ -1,5 +1,5 @@
-// Where an item lies in its table: a dense number that the table hands out, lowest first, and
-// reuses once the item is gone. Keys stay with the table; whatever orders items knows slots alone.
+// Slot: an item's position in its table, a dense number that the table assigns, lowest first, and
+// reuses once the item is gone. Only the table knows keys; code that orders items knows only slots.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace reverie {
 
 using Slot = std::uint32_t;
 
-// No item: never handed out.
+// No item: never assigned.
 inline constexpr Slot kNoSlot = std::numeric_limits<Slot>::max();
 
 }  // namespace reverie

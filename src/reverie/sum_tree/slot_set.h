@@ -1,8 +1,8 @@
-// SlotSet: which slots are in, and the r-th of them.
+// SlotSet: a set of slots that also finds the r-th of them.
 //
-// A bit a slot, with counts of the bits in each 4,096 slots and in each 262,144: a rank is found by
-// walking over some dozens of each (at 10 million slots 39 + 64 + 64 steps), and no insert touches
-// more than a word and two counts.
+// One bit per slot, with counts of the bits in each 4,096 slots and in each 262,144: a rank is
+// found by walking over some dozens of each (at 10 million slots 39 + 64 + 64 steps), and an insert
+// touches one word and two counts.
 #pragma once
 
 #include <bit>
@@ -23,7 +23,7 @@ class SlotSet {
     return slot / kWordSlots < words_.capacity() &&
            (words_[slot / kWordSlots] >> (slot % kWordSlots) & 1) != 0;
   }
-  // Takes the memory that the slots below `reach` need. Requires reach > 0.
+  // Allocates the memory that slots below `reach` need. Requires reach > 0.
   void reserve(Slot reach) {
     const Slot last = reach - 1;
     words_.reach(last / kWordSlots, 0);

@@ -5,13 +5,13 @@
 
 #include "reverie/sum_tree/sum_tree_walk.h"
 
-// Every processor with AVX2 has the others too; avx2_kernels() still asks.
+// Every processor with AVX2 has the other extensions too; avx2_kernels() still checks.
 #define REVERIE_AVX2 __attribute__((target("avx2,bmi,lzcnt")))
 
 namespace reverie::sum_tree {
 
-// By the number of leading zeros of a comparison's mask, which has two bits for each child in the
-// order of the mass: the last child that it holds for, times `kSize`.
+// Indexed by the number of leading zeros of a comparison's mask, which has two bits per child in
+// the order of the mass: the last child for which it is true, times `kSize`.
 template <std::size_t kSize>
 struct ChildTable {
   std::uint8_t children[33] = {};
@@ -25,7 +25,7 @@ alignas(64) inline constexpr ChildTable<1> kChild;
 alignas(64) inline constexpr ChildTable<sizeof(double)> kPlace;
 
 // Children are summed along four lanes. The last lane that begins at or below the mass, and in it
-// the last such step, is the child that the mass falls to.
+// the last such step, is the child that contains the mass.
 struct Avx2 {
   // base = 0, t0, t0 + t1, (t0 + t1) + t2 of the sums of the lanes: where each lane begins. Added
   // in this order, so that no lane begins below the end of the one before, not even by rounding.
@@ -75,7 +75,7 @@ struct Avx2 {
     const __m256d v2 = load(weights + 8);
     const __m256d third = _mm256_add_pd(second, v2);
     const __m256d sum = _mm256_add_pd(second, _mm256_add_pd(v2, load(weights + 12)));
-    // What is left of the mass where each lane begins; negative in the lanes beyond.
+    // The rest of the mass at the start of each lane; negative in the lanes beyond.
     const __m256d rest = _mm256_sub_pd(_mm256_set1_pd(mass), base_of(sum));
     return kChild.children[leading_zeros(_mm256_cmp_pd(rest, _mm256_setzero_pd(), _CMP_GE_OQ),
                                          _mm256_cmp_pd(rest, first, _CMP_GE_OQ),

@@ -1,4 +1,4 @@
-// How a SumTree lies in memory, and the code that walks it: shared by sum_tree.cc and the kernels.
+// The memory layout of a SumTree, and code to walk it: shared by sum_tree.cc and the kernels.
 #pragma once
 
 #include <cstddef>
@@ -16,19 +16,19 @@ inline constexpr std::size_t kFanout = 16;
 inline constexpr std::size_t kSegmentGroups = kFanout * kFanout;
 inline constexpr std::size_t kSegmentSlots = kSegmentGroups * kFanout;
 
-// The children of a node lie along the mass in four lanes: those at 0, 4, 8, 12 first, then 1, 5,
-// 9, 13, and so on. Four lanes are summed side by side, with one vector addition a step.
+// The children of a node share the mass in four lanes: those at 0, 4, 8, 12 first, then 1, 5, 9,
+// 13, and so on. Four lanes are summed side by side, with one vector addition per step.
 inline constexpr std::size_t kLanes = 4;
 
-// The place of the `rank`-th child along the mass. Its own inverse.
+// The position of the `rank`-th child in the order of the mass. Its own inverse.
 constexpr std::size_t child_at(std::size_t rank) {
   return rank % kLanes * kLanes + rank / kLanes;
 }
 
-// 4096 slots and the two levels of nodes above them. group_sums[g] is the sum of the weights
-// [16 g, 16 g + 16), node_sums[n] that of the group_sums [16 n, 16 n + 16), and node_below are the
+// 4096 slots and the two levels of nodes above them. group_sums[g] is the sum of the weights [16 g,
+// 16 g + 16), node_sums[n] that of the group_sums [16 n, 16 n + 16), and node_below are the
 // exclusive running sums over node_sums. The groups, which are many, have no running sums in
-// memory: a search makes them on the way, and an update has three cache lines to touch, not five.
+// memory: a search computes them on the fly, and an update touches three cache lines, not five.
 struct alignas(128) Segment {
   float weights[kSegmentSlots] = {};
   double group_sums[kSegmentGroups] = {};
@@ -51,7 +51,7 @@ struct Level {
 struct Tree {
   std::vector<std::unique_ptr<Segment>> segments;
   std::vector<std::uint8_t> dirty;  // one for each segment; all 0 between calls
-  std::vector<Level> levels;        // none while one segment is enough; the last has one node
+  std::vector<Level> levels;        // empty while one segment is enough; the last has one node
   double total = 0;
 };
 
@@ -65,19 +65,19 @@ struct Kernels {
                float* weights);
   void (*draw)(const Tree& tree, RandomLanes& random, std::size_t count, Slot* slots,
                double* probabilities);
-  // Makes all sums above these groups anew. A group may come twice.
+  // Recomputes all sums above these groups. A group may occur twice.
   void (*refresh)(Tree& tree, const std::uint32_t* groups, std::size_t count);
 };
 
 const Kernels& portable_kernels();
-// Null where the processor, or the compiler's target, has no AVX2.
+// Null if the processor, or the compiler's target, has no AVX2.
 const Kernels* avx2_kernels();
-// Null where it has no AVX-512 (F, BW, DQ, VL).
+// Null if it has no AVX-512 (F, BW, DQ, VL).
 const Kernels* avx512_kernels();
 
-// The slot to answer where rounding led a search to a slot of weight 0: it carried the mass past
-// the end of some node above, so the answer is the last slot with a weight under that node.
-// Requires tree.total > 0.
+// The slot to return if rounding led a search to a slot of weight 0: the mass was carried past the
+// end of some node above, so the result is the last slot with a weight under that node. Requires
+// tree.total > 0.
 Slot last_weighty_slot_near(const Tree& tree, Slot slot);
 
 }  // namespace reverie::sum_tree

@@ -20,8 +20,8 @@
 //
 // Each level is one loop over a block of the batch. The rounds of a loop do not depend on each
 // other, so a processor runs some ten at a time, and each asks for the cache lines that the next
-// level will read. What is carried from loop to loop are places in bytes rather than numbers of
-// nodes: with an address one addition away, a round of a loop is 20 instructions instead of 26.
+// level will read. Loops pass on byte offsets rather than indices of nodes: with an address one
+// addition away, a round of a loop is 20 instructions instead of 26.
 #pragma once
 
 #include <algorithm>
@@ -33,26 +33,26 @@
 
 namespace reverie::sum_tree {
 
-// Searches of one block: what is carried and what is under way fit in the first-level cache.
+// Searches of one block: their state and the lines in flight fit in the first-level cache.
 inline constexpr std::size_t kBlock = 64;
 
-// What lies `bytes` behind the start of an array.
+// The element `bytes` bytes after the start of an array.
 template <typename T>
 [[gnu::always_inline]] inline const T* at(const T* begin, std::size_t bytes) {
   return reinterpret_cast<const T*>(reinterpret_cast<const char*>(begin) + bytes);
 }
 
-// Between loops that a compiler would fuse: fused, fewer searches fit in the processor's window.
+// Keeps a compiler from fusing two loops: fused, fewer searches fit in the processor's window.
 [[gnu::always_inline]] inline void fence_loops() {
   asm volatile("" ::: "memory");
 }
 
-// Requires count <= kBlock, and the masses, which it uses up, in an array of that size.
+// Requires count <= kBlock, and the masses, which it overwrites, in an array of that size.
 template <typename Primitives>
 [[gnu::always_inline]] inline void find_block(const Tree& tree, double* mass, std::size_t count,
                                               Slot* slots, float* weights) {
   constexpr std::size_t kNumber = sizeof(double);
-  // The place of what was found last, within the `below` of its level.
+  // The offset of what was found last, within the `below` of its level.
   std::uint32_t place[kBlock];
   if (tree.levels.empty()) {
     for (std::size_t i = 0; i < count; ++i) place[i] = 0;
@@ -83,7 +83,7 @@ template <typename Primitives>
   }
   fence_loops();
   for (std::size_t i = 0; i < count; ++i) {
-    constexpr std::size_t kNodes = kFanout * kNumber;  // of a segment, as places
+    constexpr std::size_t kNodes = kFanout * kNumber;  // of a segment, as offsets
     const Segment& segment = **at(segments, place[i] / kNodes * kNumber);
     const std::size_t node = place[i] % kNodes * kFanout;
     const std::size_t group = node + Primitives::scan_step(at(segment.group_sums, node), &mass[i]);
@@ -98,7 +98,7 @@ template <typename Primitives>
     const float* const begin = segment.weights + group % kSegmentGroups * kFanout;
     const std::size_t child = Primitives::last_step(begin, mass[i]);
     slots[i] = static_cast<Slot>(group * kFanout + child);
-    // As bits: a weight is not negative, so taking 1 sets the highest bit for 0 alone.
+    // As bits: a weight is not negative, so subtracting 1 sets the highest bit only for 0.
     std::uint32_t bits;
     __builtin_memcpy(&bits, begin + child, sizeof(bits));
     __builtin_memcpy(weights + i, &bits, sizeof(bits));
@@ -140,11 +140,11 @@ template <typename Primitives>
   }
 }
 
-// The nodes of one level to make anew, each once.
+// The nodes of one level to recompute, each once.
 class DirtyList {
  public:
   explicit DirtyList(std::uint8_t* flags) : flags_(flags) {}
-  // Without a branch: whether a node is listed already cannot be foretold.
+  // Without a branch: whether a node is listed already cannot be predicted.
   void add(std::size_t node) {
     nodes_[count_] = static_cast<std::uint32_t>(node);
     count_ += flags_[node] ^ 1u;
@@ -163,8 +163,8 @@ class DirtyList {
   std::uint32_t nodes_[kRefreshMax + 1];
 };
 
-// Groups of a refresh that are handled together: the lines that they need fit in the first-level
-// cache. They were asked for when the groups were noted.
+// Groups of a refresh that are handled together: the cache lines that they need fit in the
+// first-level cache. They were prefetched when the groups were noted.
 inline constexpr std::size_t kRefreshBlock = 64;
 
 // Refreshes `count` groups and their nodes in the segments.

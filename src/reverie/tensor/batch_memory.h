@@ -1,8 +1,8 @@
-// BatchMemory: memory that comes back is kept for the next batch of the same size, so that a stream
+// BatchMemory: keeps memory that is returned for the next batch of the same size, so that a stream
 // of batches touches no fresh pages.
 //
-//     lent   [ 12 MB ] [ 4 KB ]      the holder of the batch gives them back
-//     kept   [ 12 MB ] [ 4 KB ]      at most `kept_max`; one too many drops the oldest
+//     lent   [ 12 MB ] [ 4 KB ]      returned by the batch's holder
+//     kept   [ 12 MB ] [ 4 KB ]      at most `kept_max`; one more drops the oldest
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ class BatchMemory final : public Allocator,
 
   const std::size_t kept_max_;
   Mutex mutex_;
-  std::vector<Buffer> kept_ REVERIE_GUARDED_BY(mutex_);  // the oldest first
+  std::vector<Buffer> kept_ REVERIE_GUARDED_BY(mutex_);  // oldest first
   std::vector<Buffer> lent_ REVERIE_GUARDED_BY(mutex_);
   std::shared_ptr<BatchMemory> self_ REVERIE_GUARDED_BY(mutex_);  // while buffers are lent
 };

@@ -4,14 +4,14 @@
 //     up to 32 KiB   slabs of 256 KiB, likewise
 //     above          runs of pages (page_heap.h)
 //
-// The C heap is a bad place for these. Rows are freed when their chunk was encoded, behind a small
-// copy that stays, and the heap cannot use or return the holes in between: 40,000 frames that were
-// compressed to 2 MB held 270 MB. Here a free block is used again by what has its size, an empty
-// slab goes back to the pages, and pages go back to the system; and nothing of the host program
-// lies in between. Blocks of more than 128 bytes are an eighth larger than what was asked for at
-// most.
+// The C heap is a bad place for these. Rows are freed once their chunk is encoded into a small
+// copy, which stays, and the heap can neither use nor return the holes in between: 40,000 frames
+// that were compressed to 2 MB held 270 MB. Here a free block is used again for the same size,
+// an empty slab returns its pages, and pages return to the system; and no memory of the host
+// program lies in between. Blocks of more than 128 bytes are at most an eighth larger than
+// requested.
 //
-// Under the address sanitizer all blocks are the C heap's, so that it sees each.
+// Under the address sanitizer all blocks come from the C heap, so that it sees each of them.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ namespace reverie {
 // Thread-safe.
 class BlockHeap final : public Allocator, private BufferOwner {
  public:
-  // `keeps_warm`: a little memory that is free stays at hand whatever is in use.
+  // `keeps_warm`: some free memory is always kept, however little is in use.
   explicit BlockHeap(PageSource& source = PageSource::anonymous(), bool keeps_warm = true)
       : small_slabs_(kSmallSlabBytes, keeps_warm ? kWarmSlabBytesMin : 0, source),
         middle_slabs_(kMiddleSlabBytes, keeps_warm ? kWarmSlabBytesMin : 0, source),
@@ -36,20 +36,20 @@ class BlockHeap final : public Allocator, private BufferOwner {
   BlockHeap(const BlockHeap&) = delete;
   BlockHeap& operator=(const BlockHeap&) = delete;
 
-  // The process's: it is never destroyed, and a forked child may go on with it.
+  // The heap of the process: never destroyed, and usable in a forked child.
   static BlockHeap& shared();
 
   Result<Buffer> allocate(std::size_t size_bytes) override;
 
-  // The same without an owner beside it: null when there is no memory. A block goes back with the
-  // size that was asked for. Requires size_bytes > 0.
+  // As allocate(), without an owner; null if there is no memory. A block is given back with the
+  // size that was requested. Requires size_bytes > 0.
   void* take(std::size_t size_bytes);
   void give_back(void* block, std::size_t size_bytes) noexcept;
 
   // The bytes that a block of `size_bytes` takes.
   static std::size_t block_bytes(std::size_t size_bytes);
 
-  // Memory that is in use, rounded as it is, and free memory that the system has not got back.
+  // Memory in use, after rounding, and free memory that was not given back to the system.
   struct Use {
     std::size_t used_bytes = 0;
     std::size_t kept_bytes = 0;
@@ -68,18 +68,18 @@ class BlockHeap final : public Allocator, private BufferOwner {
   struct FreeBlock {
     FreeBlock* next;
   };
-  // At the begin of its slab, which is aligned to its size: so a block finds it.
+  // Stands at the start of its slab, which is aligned to its size: so it is found from a block.
   struct alignas(64) Slab {
-    Slab* next = nullptr;  // in the class's list
+    Slab* next = nullptr;  // in the list of its size class
     Slab* previous = nullptr;
     FreeBlock* free = nullptr;   // given back
-    std::byte* fresh = nullptr;  // from here on never handed out
+    std::byte* fresh = nullptr;  // from here on never used
     std::uint32_t used_count = 0;
     std::uint32_t size_class = 0;
   };
   struct alignas(64) SizeClass {
     mutable Mutex mutex;
-    Slab* open REVERIE_GUARDED_BY(mutex) = nullptr;  // those with a free block, in a ring
+    Slab* open REVERIE_GUARDED_BY(mutex) = nullptr;  // slabs with a free block, a ring
   };
 
   // Requires at most kSlabBlockBytesMax.

@@ -1,4 +1,4 @@
-// What lies in the BlockHeap of the process (block_heap.h) without knowing more of it.
+// Memory from the process's BlockHeap, for code that does not include block_heap.h.
 #pragma once
 
 #include <cstddef>
@@ -7,14 +7,14 @@
 
 namespace reverie {
 
-// Null when there is no memory. A block goes back with the size that was asked for. Requires
+// Null if there is no memory. A block is given back with the size that was requested. Requires
 // size_bytes > 0. Thread-safe.
 void* take_block(std::size_t size_bytes);
 void give_back_block(void* block, std::size_t size_bytes) noexcept;
 // The bytes that a block of `size_bytes` takes.
 std::size_t block_bytes(std::size_t size_bytes);
 
-// For standard containers whose memory stays as long as a chunk.
+// For standard containers that live as long as a chunk.
 template <typename T>
 struct BlockAllocator {
   using value_type = T;  // NOLINT(readability-identifier-naming): the standard's name
@@ -32,7 +32,7 @@ struct BlockAllocator {
   friend bool operator==(BlockAllocator, BlockAllocator) { return true; }
 };
 
-// Bytes of a size that is known when they are made or grow: what a chunk is encoded into.
+// Bytes whose size is known when they are made or grow: what a chunk is encoded into.
 using ByteBlock = std::vector<std::byte, BlockAllocator<std::byte>>;
 
 // Derive from it, and `new` takes memory from the BlockHeap.

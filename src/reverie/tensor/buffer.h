@@ -1,8 +1,8 @@
 // Bytes with an owner, and the allocators that make them.
 //
 // A Buffer is a pointer, a size and the owner that gets the bytes back: a heap, a receive buffer
-// that many buffers view, later a shared arena. It is move-only; what many share is the counted
-// object around it (a Chunk), never the bytes. No reference count lies in the bytes.
+// that many buffers view, later a shared arena. It is move-only; holders share the counted object
+// around it (a Chunk), never the bytes. The bytes contain no reference count.
 #pragma once
 
 #include <cstddef>
@@ -55,7 +55,7 @@ class Buffer {
 class Allocator {
  public:
   virtual ~Allocator() = default;
-  // Not zeroed. Aligned to 16 bytes, from 4 KiB on to 64. RESOURCE_EXHAUSTED without memory.
+  // Not zeroed. Aligned to 16 bytes, to 64 from 4 KiB on. RESOURCE_EXHAUSTED if there is no memory.
   virtual Result<Buffer> allocate(std::size_t size_bytes) = 0;
 
   // The C heap.

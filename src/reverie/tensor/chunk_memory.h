@@ -1,11 +1,11 @@
-// ChunkMemory: where the chunks of a store lie that may be larger than memory.
+// ChunkMemory: holds the chunks of a store that may be larger than memory.
 //
 //     batch drawn --> prefetch(its rows) --> read as ever: addresses never change
 //
-// Bytes belong to groups, each with a bound of its own on how many of them are in memory, beside
-// the bound on all. Bytes that are allocated belong to kUnheld until they are assigned.
+// Bytes belong to groups. Each group has a bound on how many of its bytes are in memory, besides
+// the bound on all bytes. Bytes that are allocated belong to kUnheld until they are assigned.
 //
-// spill/spill.h is the one that ships.
+// The implementation is spill/spill.h.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +18,12 @@
 
 namespace reverie {
 
-// Thread-safe. Lives until its last buffer was given back.
+// Thread-safe. Lives until its last buffer is given back.
 class ChunkMemory : public Allocator {
  public:
   using Range = std::span<const std::byte>;
-  // These bytes are read next: what of them is not in memory begins to be read, all at once, and
-  // other bytes may leave memory for them. Other ranges are ignored.
+  // Announces that these bytes are read next: those not in memory begin to be loaded, all at once,
+  // and other bytes may leave memory for them. Ranges of other memory are ignored.
   virtual void prefetch(std::span<const Range> ranges) = 0;
 
   using Group = std::uint32_t;
@@ -31,12 +31,12 @@ class ChunkMemory : public Allocator {
   static constexpr Group kGroupsMax = 16'000;
   // The bound on all, if there is one.
   virtual std::optional<std::int64_t> memory_bytes() const = 0;
-  // Sets the bound of a group; a group without one has that on all alone. INVALID_ARGUMENT for a
-  // bound that is too small, or a group from kGroupsMax on. Not beside another call.
+  // Sets the bound of a group; without it only the bound on all bytes applies. INVALID_ARGUMENT if
+  // the bound is too small, or group >= kGroupsMax. Must not run concurrently with another call.
   virtual Status set_bound(Group group, std::int64_t bytes) = 0;
-  // These bytes belong to `group` now. Nothing leaves memory before the next shrink().
+  // Assigns these bytes to `group`. Nothing leaves memory before the next shrink().
   virtual void assign(std::span<const Range> ranges, Group group) = 0;
-  // Bytes leave memory until no bound is passed. Cheap where none is.
+  // Moves bytes out of memory until no bound is exceeded. Cheap if none is.
   virtual void shrink() = 0;
 };
 

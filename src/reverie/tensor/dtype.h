@@ -1,4 +1,4 @@
-// Element types. The numbers are ours and stay: files and wires carry them.
+// Element types. The numbers are our own and never change: files and messages contain them.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +43,7 @@ std::optional<DType> dtype_from_name(std::string_view name);
 inline bool has_variable_size(DType dtype) {
   return dtype >= DType::kBytes;
 }
-// Whether elements of one type may be read as the other: bytes and str, which are kept alike.
+// Whether elements of one type may be read as the other. bytes and str may: they are stored alike.
 inline bool reads_as(DType stored, DType wanted) {
   return stored == wanted || (has_variable_size(stored) && has_variable_size(wanted));
 }

@@ -1,15 +1,15 @@
-// PageHeap: runs of whole pages, from the system and back to it.
+// PageHeap: runs of whole pages, taken from the system and given back to it.
 //
 //     region   [ in use | free, warm | in use | free, cold ................... ]
 //
-// Address space comes in regions, and runs are parts of them. A run that comes free stays *warm*:
-// its memory is there for the next run, which then costs no page faults. Warm memory has a bound,
-// beyond which the longest free runs become *cold*: the system gets their memory, the heap keeps
-// the addresses. Free neighbours of one kind are one run. A region that is cold from end to end
-// goes.
+// Address space comes in regions, and runs are parts of them. A run that is freed stays *warm*:
+// its memory is used for the next run, which then costs no page faults. Warm memory has a bound,
+// beyond which the longest free runs become *cold*: the system gets their memory back, the heap
+// keeps the addresses. Free neighbours of one kind are merged. A region that is entirely cold is
+// unmapped.
 //
-// So what the system counts is what is in use and a bounded rest, whatever the order in which runs
-// come and go.
+// So the process occupies what is in use and a bounded rest, in whatever order runs come and
+// go.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +25,8 @@ namespace reverie {
 // Thread-safe.
 class PageHeap {
  public:
-  // Runs are multiples of `unit_bytes` and aligned to it. `warm_bytes_min` may always stay warm.
-  // Requires a power of two, a page at least.
+  // Runs are multiples of `unit_bytes` and aligned to it. `warm_bytes_min` bytes may always stay
+  // warm. Requires a power of two, at least a page.
   explicit PageHeap(std::size_t unit_bytes, std::size_t warm_bytes_min = std::size_t{4} << 20,
                     PageSource& source = PageSource::anonymous())
       : source_(source), unit_bytes_(unit_bytes), warm_bytes_min_(warm_bytes_min) {}
@@ -45,7 +45,7 @@ class PageHeap {
     std::size_t mapped_bytes = 0;  // address space
   };
   Use use() const;
-  // Around a fork, so that the child finds the heap whole.
+  // Held around a fork, so that the child finds the heap consistent.
   void lock() REVERIE_ACQUIRE(mutex_) { mutex_.lock(); }
   void unlock() REVERIE_RELEASE(mutex_) { mutex_.unlock(); }
 
@@ -57,7 +57,7 @@ class PageHeap {
   // Free runs of one kind, found by place and by size.
   class FreeRuns {
    public:
-    // Merges with its neighbours, but not across `borders`. Returns the run that came of it.
+    // Merges with its neighbours, but not across `borders`. Returns the merged run.
     Run add(Run run, const std::map<std::byte*, std::size_t>& borders);
     void remove(Run run);
     // The shortest run of at least that size; an empty one if none is long enough.
@@ -70,11 +70,11 @@ class PageHeap {
     std::set<std::pair<std::size_t, std::byte*>> by_size_;
   };
 
-  // How much memory may stay warm: the least, a sixteenth of what is in use, or two runs as long as
-  // those that were taken lately, up to 32 MiB.
+  // How much memory may stay warm: the largest of warm_bytes_min_, a sixteenth of what is in use,
+  // and two runs as long as those taken lately, up to 32 MiB.
   std::size_t warm_bytes_max() const REVERIE_REQUIRES(mutex_);
   bool add_region(std::size_t size_bytes) REVERIE_REQUIRES(mutex_);
-  // Takes a part out of the warm runs that is to become cold; of no bytes when they are few enough.
+  // Removes a part of the warm runs that is to become cold; empty if warm memory is in bounds.
   Run next_to_cool() REVERIE_REQUIRES(mutex_);
 
   PageSource& source_;

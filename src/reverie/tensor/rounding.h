@@ -1,4 +1,4 @@
-// Sizes of memory, rounded to what they are handed out in.
+// Rounding of memory sizes.
 //
 // Tested in: slab_allocator_test.cc
 #pragma once
@@ -10,7 +10,7 @@ namespace reverie {
 // A cache line.
 inline constexpr std::size_t kLineBytes = 64;
 
-// The next multiple of `unit` that is not below `size`.
+// The smallest multiple of `unit` that is >= `size`.
 constexpr std::size_t round_up(std::size_t size, std::size_t unit) {
   return (size + unit - 1) / unit * unit;
 }

@@ -15,8 +15,8 @@ using Shape = std::vector<std::int64_t>;
 // The number of elements; 1 for a scalar. Requires every extent >= 0.
 std::int64_t element_count(std::span<const std::int64_t> shape);
 
-// The same for a shape that may come from anywhere: nothing for a negative extent, or for more than
-// 2^56 elements, so that a product with an element's size cannot overflow.
+// The same for an untrusted shape: none for a negative extent, and for more than 2^56 elements, so
+// that a product with an element's size cannot overflow.
 std::optional<std::size_t> checked_element_count(std::span<const std::int64_t> shape);
 
 // "(4, ?, 84)", as Python writes it; "()" for a scalar and "(3,)" for a vector.

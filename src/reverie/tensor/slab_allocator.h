@@ -1,16 +1,16 @@
 // SlabAllocator: blocks of one size, carved from slabs that grow, and used again.
 //
 //     slab 0   [ b b ]                     64 KiB at least, each as large as all before it
-//     slab 1   [ b b . . ]                 in pages of 2 MiB once there are 8 MiB, if it can be
-//     free     b -> b                      given back; the next to be handed out
+//     slab 1   [ b b . . ]                 in pages of 2 MiB once there are 8 MiB, if possible
+//     free     b -> b                      given back, and used next
 //
-// For code that makes and drops many buffers of one size, as a writer its chunks: no call to the
-// heap, nothing between the blocks, and in large pages few misses of the address cache where rows
-// all over memory are read. Memory goes back to the system with the allocator, not before.
+// For code that makes and drops many buffers of one size, as a writer does with chunks: no call to
+// the heap, no gaps between blocks, and, in large pages, few TLB misses when rows all over memory
+// are read. Memory returns to the system only with the end of the allocator.
 //
-// The first touch of a large page is slow: the system zeroes 2 MiB, and where the machine is a
-// virtual one it may have to find them first, which takes milliseconds. Code that takes blocks
-// under a lock calls populate_ahead() outside of it, now and then.
+// The first touch of a large page is slow: the system zeroes 2 MiB, and a virtual machine may have
+// to find them first, which takes milliseconds. Code that takes blocks under a lock calls
+// populate_ahead() outside of it, now and then.
 #pragma once
 
 #include <cstddef>
@@ -36,9 +36,9 @@ class SlabAllocator final : public Allocator,
   // A block, aligned to 64 bytes. Requires size_bytes <= block_bytes.
   Result<Buffer> allocate(std::size_t size_bytes) override;
 
-  // Has the system find the large page behind the one that blocks are taken from, unless it has
-  // done so. Blocks are taken meanwhile as ever. Does nothing while pages are small, and where the
-  // system knows no such call.
+  // Has the system provide the large page after the one that blocks come from, if it has not done
+  // so. Blocks can be taken meanwhile. Does nothing while pages are small, and where the system has
+  // no such call.
   void populate_ahead();
 
  private:
@@ -49,13 +49,13 @@ class SlabAllocator final : public Allocator,
     std::byte* memory = nullptr;
     std::size_t size_bytes = 0;
     std::size_t block_count = 0;
-    std::size_t populated_bytes = 0;  // from its begin on
+    std::size_t populated_bytes = 0;  // from its start on
     bool is_huge = false;
   };
 
   explicit SlabAllocator(std::size_t block_bytes) : block_bytes_(block_bytes) {}
   void take_back(std::byte* data, std::size_t size_bytes) noexcept override;
-  // The size and kind of the next slab, and that slab; without memory on failure.
+  // The next slab, of the right size and kind; without memory on failure.
   Slab next_slab() const REVERIE_REQUIRES(mutex_);
   static Slab with_memory(Slab slab);
   static void let_go(const Slab& slab);
@@ -65,7 +65,7 @@ class SlabAllocator final : public Allocator,
   Mutex mutex_;
   std::vector<Slab> slabs_ REVERIE_GUARDED_BY(mutex_);
   std::size_t slab_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;  // of all
-  std::byte* next_ REVERIE_GUARDED_BY(mutex_) = nullptr;   // in the newest slab: never handed out
+  std::byte* next_ REVERIE_GUARDED_BY(mutex_) = nullptr;   // in the newest slab: not used yet
   std::byte* end_ REVERIE_GUARDED_BY(mutex_) = nullptr;
   Slab spare_ REVERIE_GUARDED_BY(mutex_);  // the one after the newest, once it is near
   bool is_populating_ REVERIE_GUARDED_BY(mutex_) = false;

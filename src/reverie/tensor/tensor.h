@@ -1,8 +1,8 @@
-// Tensors as they cross our borders, and what is promised about them.
+// Tensors as they enter and leave the library, and what is promised about them.
 //
-// TensorView borrows: it lasts for a call. TensorSpec and Signature are the promises that a
-// table makes about its items. A nest (dict, tuple, list of arrays) is flattened at the border
-// into columns in a fixed order; how to fold it back is kept beside them as text that only the
+// TensorView borrows: it lasts for a call. TensorSpec and Signature are the promises that a table
+// makes about its items. A nest (dict, tuple, list of arrays) is flattened at the border into
+// columns in a fixed order; how to rebuild the nest is kept beside them as text that only the
 // border reads.
 #pragma once
 
@@ -46,8 +46,8 @@ std::string spec_text(const TensorSpec& spec);
 struct Signature {
   std::vector<TensorSpec> columns;
   std::string structure;
-  // The same as Reverb's clients know it: a serialised StructuredValue, which holds names and
-  // bounds of values besides. Empty if it was not given. Equality ignores it.
+  // The signature in the form of Reverb's clients: a serialised StructuredValue, which also holds
+  // names and bounds of values. Empty if it was not given. Equality ignores it.
   std::string original = {};
 
   friend bool operator==(const Signature& a, const Signature& b) {

@@ -1,10 +1,10 @@
-// ReplayBatchLayout: which arrays a batch of a replay buffer is made of, and in which order.
+// ReplayBatchLayout: the arrays of a batch of a replay buffer, and their order.
 //
 //     obs..., action..., reward, next_obs..., terminated, discount, (mask,) weights, tickets,
 //     (hindsight)
 //
-// The leaves of observations and of actions are arrays of their own, `[B, ...]`, or `[B, T, ...]`
-// where items are sequences.
+// Each leaf of observations and of actions is one array, `[B, ...]`, or `[B, T, ...]` if items are
+// sequences.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +18,12 @@
 
 namespace reverie {
 
-// How the columns of a buffer are folded to nests: texts that the library hands on as they are.
+// How the columns of a buffer form nests: texts that the library passes on unchanged.
 struct ReplayStructures {
   std::string obs;
   std::string action;
-  // Columns that the user has added. They lie with the action, whose nest is then a dict of the
-  // action itself, by its name, and of these.
+  // Columns that the user has added. They are stored with the action, whose nest is then a dict of
+  // the action itself, by its name, and of these.
   std::vector<std::string> extra = {};
 
   friend bool operator==(const ReplayStructures&, const ReplayStructures&) = default;
@@ -41,12 +41,12 @@ class ReplayBatchLayout {
   bool has_hindsight() const { return has_hindsight_; }
   // The bytes of all arrays together.
   std::size_t size_bytes() const { return size_bytes_; }
-  // One for each array. The names are for messages: "obs", or "obs/position".
+  // One per array. The names are for messages: "obs", or "obs/position".
   std::span<const TensorSpec> specs() const { return specs_; }
 
   // New memory for each array.
   Result<std::vector<Buffer>> allocate(Allocator& allocator) const;
-  // The targets of a sample into the arrays at `places`, which must outlive them.
+  // The targets for sampling into the arrays at `places`, which must outlive them.
   ReplayBufferTargets targets(std::span<std::byte* const> places) const;
 
  private:

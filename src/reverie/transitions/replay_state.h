@@ -1,12 +1,12 @@
-// What a replay buffer is beside the items of its table: what it was made with, and the streams of
-// those that write to it. A checkpoint of the store has the items; with both, a buffer goes on as
-// the one that was saved would have.
+// The state of a replay buffer besides the items of its table: its options, and the streams of its
+// writers. A checkpoint of the store has the items; with both, a buffer continues as the saved one
+// would have.
 //
 //     save   write_replay_state(buffers, out, save_store)   streams are held while both are written
 //     load   read_replay_plan(in)                           to open buffers alike
 //            restore_replay(buffers, in, items)             before the table gets the items
 //
-// docs/formats/checkpoint.md has the bytes.
+// The format is in docs/formats/checkpoint.md.
 #pragma once
 
 #include <functional>
@@ -34,19 +34,19 @@ struct ReplayPlan {
   friend bool operator==(const ReplayPlan&, const ReplayPlan&) = default;
 };
 
-// Appends the state of all ways into one table, the first buffer and those beside() it, and then
-// calls `save_store`, which writes the table; adds wait until it returns. Every row that an item
-// refers to is published then. Says what `save_store` says.
+// Appends the state of all buffers of one table, the first and those beside() it, and then calls
+// `save_store`, which writes the table; adds wait until it returns. Every row that an item refers
+// to is published then. Returns what `save_store` returns.
 Status write_replay_state(std::span<ReplayBuffer* const> buffers, std::vector<std::byte>& out,
                           const std::function<Status()>& save_store);
 
-// The first part of a state: DATA_LOSS for what cannot be one.
+// Reads the first part of a state. DATA_LOSS if it is malformed.
 Result<ReplayPlan> read_replay_plan(ByteReader& in);
 
-// The rest of it, into as many buffers, which no thread uses yet and whose table is empty. `items`,
-// those that the checkpoint has for that table, are made the buffers' own: rows lie as theirs do.
-// Empty ones stay so. DATA_LOSS for what no buffer of this plan has written, INVALID_ARGUMENT for
-// another number of buffers.
+// Restores the rest into the same number of buffers, which no thread uses yet and whose table is
+// empty. `items`, the checkpoint's items of that table, are changed to the buffers' own layout and
+// chunks. Empty ones stay empty. DATA_LOSS for a state that no buffer of this plan can have
+// written, INVALID_ARGUMENT for another number of buffers.
 Status restore_replay(std::span<ReplayBuffer* const> buffers, ByteReader& in,
                       std::span<Trajectory> items);
 

@@ -1,5 +1,5 @@
-// ReplayStream: batches of a replay buffer without end, drawn and gathered ahead by a thread of its
-// own.
+// ReplayStream: an endless stream of batches of a replay buffer, drawn and gathered ahead by its
+// own thread.
 //
 //     ReplayStream stream(buffer, {.batch_size = 256});
 //     while (Result<std::vector<Buffer>> arrays = stream.next({}); arrays.ok()) learn(*arrays);
@@ -19,32 +19,32 @@ namespace reverie {
 
 struct ReplayStreamOptions {
   std::size_t batch_size = 1;
-  std::optional<Duration> timeout = {};  // for each batch; none: without limit
+  std::optional<Duration> timeout = {};  // for each batch; none: no limit
   bool distinct = false;
   // As in ReplayBufferDraw.
   std::optional<double> beta = {};
   bool over_buffer = false;
-  std::size_t depth = 2;  // batches that may wait for their user, at least 1
+  std::size_t depth = 2;  // batches made ahead, at least 1
 };
 
-// One thread at a time in next(); set_beta() and close() from any.
+// Only one thread at a time may call next(); any thread may call set_beta() and close().
 class ReplayStream {
  public:
   ReplayStream(std::shared_ptr<ReplayBuffer> buffer, ReplayStreamOptions options);
   ReplayStream(const ReplayStream&) = delete;
   ReplayStream& operator=(const ReplayStream&) = delete;
 
-  // What the arrays of a batch are.
+  // Describes the arrays of a batch.
   const ReplayBatchLayout& layout() const { return layout_; }
 
-  // The arrays of the next batch, in the layout's order. DEADLINE_EXCEEDED when the buffer was
-  // empty for as long as the timeout; CANCELLED once closed or interrupted; else what
-  // ReplayBuffer::sample() says.
+  // The arrays of the next batch, in the layout's order. DEADLINE_EXCEEDED if the buffer was empty
+  // for the whole timeout; CANCELLED once closed or interrupted; else the error of
+  // ReplayBuffer::sample().
   Result<std::vector<Buffer>> next(const WaitOptions& wait) { return prefetcher_.next(wait); }
-  // The next batch if it is made already, without a wait.
+  // The next batch if it is ready, without waiting.
   std::optional<std::vector<Buffer>> next_now() { return prefetcher_.next_now(); }
-  // The exponent of the weights of batches that are drawn from now on. Without effect where the
-  // options have none.
+  // Sets the exponent of weights for batches drawn from now on. No effect if the options have no
+  // beta.
   void set_beta(double beta) { beta_.store(beta, std::memory_order_relaxed); }
   // Ends the thread. Idempotent.
   void close() { (void)prefetcher_.close(); }

@@ -1,4 +1,4 @@
-// TransitionPlan: how the steps of a replay buffer lie in memory, and which rows make an item.
+// TransitionPlan: how a replay buffer's steps are laid out in memory, and which rows form an item.
 //
 //     row        [ obs | action | reward | flags ]       small columns side by side, and
 //                [ frame ]                               each large one for itself
@@ -6,10 +6,10 @@
 //     stream     row  4   5   6   7   8   9              one for each environment
 //     item           [h   h | s   s | n]                 2 rows of history, 2 steps, the row after
 //
-// A row holds an observation and what was done about it. The observation after a step is the next
-// row's, so it is stored once; an episode that ends has one row more, for its last observation.
+// A row contains an observation and the action taken on it. The observation after a step is in the
+// next row, so it is stored once; an episode that ends has one more row, for its last observation.
 // An item is a run of rows: those that only stacks of frames reach back to (its history), its
-// steps, and the row after them. All else that a batch gives is computed from these when it is
+// steps, and the row after them. Everything else in a batch is computed from these when it is
 // gathered. With sequences, some first steps may be burn-in.
 #pragma once
 
@@ -31,13 +31,13 @@
 
 namespace reverie {
 
-// Where the goals of an episode come from that it was not given: hindsight.h.
+// Where replacement goals come from: hindsight.h.
 enum class HindsightStrategy : std::uint8_t { kFuture, kFinal, kEpisode };
 
 struct HindsightOptions {
   HindsightStrategy strategy = HindsightStrategy::kFuture;
-  double share = 0.8;  // of the items drawn that get another goal, in [0, 1]
-  // Columns of the observation, of one type and shape.
+  double share = 0.8;  // of drawn items that get another goal, in [0, 1]
+  // Columns of the observation, with the same type and shape.
   std::string achieved = "achieved_goal";
   std::string goal = "desired_goal";
 
@@ -46,29 +46,29 @@ struct HindsightOptions {
 
 struct TransitionOptions {
   std::size_t capacity = 0;     // items
-  std::uint32_t env_count = 1;  // streams that are written side by side
+  std::uint32_t env_count = 1;  // streams written in parallel
   std::uint32_t frame_stack = 1;
-  std::uint32_t n_step = 1;  // at most this many rewards make a transition
+  std::uint32_t n_step = 1;  // at most this many rewards per transition
   double gamma = 0.99;
-  // Steps of an item that count; 0 for transitions.
+  // Steps of an item that count; 0: items are transitions.
   std::uint32_t sequence_length = 0;
   std::uint32_t period = 0;   // steps from the start of a sequence to that of the next
-  std::uint32_t burn_in = 0;  // steps before those that count, as far as the episode has them
-  // Steps that an episode's end leaves over make a shorter sequence; else they are dropped.
+  std::uint32_t burn_in = 0;  // steps before those that count, if the episode has them
+  // If true, remaining steps at an episode's end form a shorter sequence; else they are dropped.
   bool pad_sequences = true;
-  // For single steps alone: n_step 1, frame_stack 1, no sequences.
+  // Only for single steps: n_step 1, frame_stack 1, no sequences.
   std::optional<HindsightOptions> hindsight = {};
-  // How chunks that are full are kept: columns of their own alone, the small ones stay raw.
+  // How full chunks are encoded: only large columns, the small ones stay raw.
   CodecChoice codec = CodecChoice::kRaw;
 
   bool has_sequences() const { return sequence_length > 0; }
-  // Steps of an item at most.
+  // The most steps of an item.
   std::uint32_t steps_max() const { return has_sequences() ? burn_in + sequence_length : n_step; }
 
   friend bool operator==(const TransitionOptions&, const TransitionOptions&) = default;
 };
 
-// Which rows an item has: history + steps + 1, the first `burn_in` of the steps not counting.
+// The rows of an item: history + steps + 1; the first `burn_in` steps do not count.
 struct ItemShape {
   std::uint16_t history = 0;
   std::uint16_t burn_in = 0;
@@ -84,17 +84,17 @@ struct ItemShape {
   }
 };
 
-// Where a leaf lies in a row.
+// The place of a leaf in a row.
 struct LeafPlace {
   std::uint16_t chunk_column = 0;
   std::uint32_t offset = 0;  // within that column's row
   std::uint32_t size_bytes = 0;
 };
 
-// Immutable once made; layouts are for its one writer.
+// Immutable once made, except layouts, which only its writer uses.
 class TransitionPlan {
  public:
-  // Each bounded so that an ItemShape holds it.
+  // Bounds, so that the values fit an ItemShape.
   static constexpr std::uint32_t kStackMax = 1024;
   static constexpr std::uint32_t kStepsMax = 65'535;
 
@@ -113,24 +113,24 @@ class TransitionPlan {
   std::span<const TensorSpec> action() const { return action_; }
 
   const Ref<const ChunkSchema>& schema() const { return schema_; }
-  // A power of 2, and enough for the longest item.
+  // A power of 2, at least the rows of the longest item.
   std::uint32_t chunk_rows() const { return std::uint32_t{1} << chunk_shift_; }
   std::uint32_t chunk_shift() const { return chunk_shift_; }
   std::span<const LeafPlace> obs_places() const { return obs_places_; }
   std::span<const LeafPlace> action_places() const { return action_places_; }
   const LeafPlace& reward_place() const { return reward_place_; }
   const LeafPlace& flags_place() const { return flags_place_; }
-  // With hindsight alone: where an observation has what it achieved, and which of its leaves is the
+  // Only with hindsight: where an observation has the achieved goal, and which leaf is the
   // goal.
   const LeafPlace& achieved_place() const { return obs_places_[achieved_leaf_]; }
   std::size_t goal_leaf() const { return goal_leaf_; }
-  // Bytes before row 0 of a column in a chunk, and those of one of its rows.
+  // Bytes before row 0 of a column in a chunk, and bytes of one of its rows.
   std::size_t column_begin(std::size_t column) const {
     return chunk_rows() * schema_->bytes_before(column);
   }
   std::size_t row_bytes(std::size_t column) const { return schema_->row_bytes(column); }
-  // Whether full chunks may be encoded, and what decides that; the small columns, and those that
-  // hindsight reads, never are.
+  // Whether full chunks may be encoded, and the packer that decides it; small columns, and those
+  // that hindsight reads, never are.
   bool is_packed() const { return make_packer().wants(*schema_); }
   ChunkPacker make_packer() const;
 

@@ -1,5 +1,5 @@
-// HeldVersion: a version of weights as a peer has it, where others of its host map it, and how it
-// differs from the one before.
+// HeldVersion: a version of weights that a peer has, where others on its host can map it, and how
+// it differs from the version before.
 #pragma once
 
 #include <array>
@@ -16,19 +16,19 @@ namespace reverie {
 
 struct WeightsVersion {
   std::uint64_t version = 0;
-  // What was published. Its bulk is one piece, which keeps the memory.
+  // The published value. Its bulk is one piece, which keeps the memory.
   Payload value;
 };
 
-// Memory that other processes of the host open by /proc.
+// Memory that other processes on the host open through /proc.
 struct WeightsPlace {
   std::int64_t pid = 0;
   std::int64_t fd = -1;  // -1: there is none
   std::array<std::uint64_t, 2> nonce{};
 };
 
-// What of a version's bulk differs from an older version's: blocks of kChangedBlock bytes, from
-// offset block * kChangedBlock on, one behind the other; the last of a bulk may be shorter.
+// The differences between a version's bulk and an older version's: blocks of kChangedBlock bytes at
+// offset block * kChangedBlock, one after another; the last block of a bulk may be shorter.
 inline constexpr std::size_t kChangedBlock = 4096;
 struct WeightsChanges {
   std::uint64_t base = 0;  // the older version
@@ -38,21 +38,21 @@ struct WeightsChanges {
 };
 
 struct HeldVersion {
-  std::shared_ptr<const WeightsVersion> about;  // null for none
+  std::shared_ptr<const WeightsVersion> about;  // may be null
   WeightsPlace place;
   std::shared_ptr<const void> memory;             // keeps the place
-  std::shared_ptr<const WeightsChanges> changes;  // null where nothing is known of them
+  std::shared_ptr<const WeightsChanges> changes;  // null if they are not known
 };
 
 // A version without a place.
 HeldVersion held_version(std::uint64_t version, std::vector<std::byte> head, BulkPiece bulk);
 
-// None where the two have not arrays of the same names, types and shapes, or more than half of the
-// bulk differs. Compares every byte. Requires bulks of one piece each.
+// None if the two differ in names, types or shapes of arrays, or more than half of the bulk
+// differs. Compares every byte. Requires bulks of one piece each.
 std::optional<WeightsChanges> find_changes(const WeightsVersion& older,
                                            const WeightsVersion& newer);
-// `older` with the changes. DATA_LOSS if that is not what the changes were found in: for blocks
-// beyond the bulk, another checksum; RESOURCE_EXHAUSTED without memory.
+// Applies the changes to `older`. DATA_LOSS if they do not belong to it: blocks beyond the bulk, or
+// another checksum; RESOURCE_EXHAUSTED if there is no memory.
 Result<HeldVersion> apply_changes(const WeightsVersion& older, std::uint64_t version,
                                   const std::shared_ptr<const WeightsChanges>& changes);
 

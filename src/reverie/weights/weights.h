@@ -1,15 +1,15 @@
-// Weights by version: one peer publishes them, others take the newest when they want it.
+// Weights: one peer publishes versions of weights, others take the newest when they want it.
 //
 //     learner   publish(7)  -->  [ memory of version 7 ]  <-- mapped --  actors on this host
 //                                          |
 //                                          +---- sent, if asked for --> an actor elsewhere
 //
-// Each version lies in memory of its own, which is not written again while any peer holds it: so
-// what a peer has is one version, whole, for as long as it holds it. On one host it is mapped, not
-// copied; a page that a holder writes to becomes its own. Every peer that has a version serves it:
-// a peer that comes late, or whose publisher has died, gets it from any peer that it names as a
-// source or is connected to. Peers to which it has to be sent form a tree by themselves
-// (weights_core.h), and get only what has changed where that is less than half.
+// Each version has its own memory, which is not written again while any peer holds it: so a peer
+// has one whole version for as long as it holds it. On one host it is mapped, not copied; a page
+// that a holder writes to becomes private. Every peer that has a version serves it: a peer that
+// joins late, or whose publisher has died, gets it from any peer that it names as a source or is
+// connected to. Peers to which it must be sent form a tree by themselves (weights_core.h), and get
+// only the changes if these are less than half.
 #pragma once
 
 #include <cstddef>
@@ -26,37 +26,37 @@
 
 namespace reverie {
 
-// Thread-safe. After a fork each call in the child gives FAILED_PRECONDITION.
+// Thread-safe. In a forked child each call gives FAILED_PRECONDITION.
 class Weights {
  public:
   using VersionPtr = std::shared_ptr<const WeightsVersion>;
   struct Options {
-    std::string name;  // the same on all that take part
-    // Peers to ask, in this order; the first that can be reached answers.
+    std::string name;  // the same on all participants
+    // Peers to ask, in this order; the first reachable one answers.
     std::vector<std::string> sources;
     bool uses_shared_memory = true;
   };
 
-  // ALREADY_EXISTS where the peer has weights of this name.
+  // ALREADY_EXISTS if the peer has weights with this name.
   static Result<std::unique_ptr<Weights>> make(std::shared_ptr<Peer> peer, const Options& options);
   // Not on the peer's I/O thread.
   ~Weights();
   Weights(const Weights&) = delete;
   Weights& operator=(const Weights&) = delete;
 
-  // Copies the value, and answers the peers that wait. INVALID_ARGUMENT unless `version` is above
-  // the one that this peer has; RESOURCE_EXHAUSTED without memory.
+  // Copies the value, and answers the waiting peers. INVALID_ARGUMENT unless `version` is above
+  // this peer's; RESOURCE_EXHAUSTED if there is no memory.
   Status publish(std::uint64_t version, const Payload& value);
-  // What this peer has; null for nothing.
+  // The version that this peer has; null if it has none.
   VersionPtr held() const;
-  // Asks for what is newer than that; gives what this peer has then, null if there is none yet.
-  // UNAVAILABLE when no source can be reached. `is_interrupted` is asked now and then, on this
-  // thread: where it says so, the call ends with CANCELLED.
+  // Asks for a newer version; returns what this peer has then, null if there is none yet.
+  // UNAVAILABLE if no source can be reached. `is_interrupted` is called periodically on this
+  // thread; true ends the call with CANCELLED.
   Result<VersionPtr> pull(TimePoint deadline, const std::function<bool()>& is_interrupted = {});
-  // Waits until there is a version of at least this one. DEADLINE_EXCEEDED if none comes in time.
+  // Waits for a version >= `at_least`. DEADLINE_EXCEEDED if none arrives in time.
   Result<VersionPtr> wait_for(std::uint64_t at_least, TimePoint deadline,
                               const std::function<bool()>& is_interrupted = {});
-  // Neither asks nor serves any more. Idempotent.
+  // Stops asking and serving. Idempotent.
   void close();
 
   class Impl;

@@ -1,20 +1,20 @@
-// WeightsCore: who has which version, who is asked for it, and who is sent to whom.
+// WeightsCore: which peer has which version, which is asked for it, and who is referred to whom.
 //
-//     publisher --> a --> e, f         each peer gets a version from the one it was sent to
-//               --> b --> g            kFanOut of them, who then serve the next ones
+//     publisher --> a --> e, f         each peer gets a version from the one it was referred to
+//               --> b --> g            kFanOut of them, which then serve the next ones
 //               ~~> c                  on the publisher's host: told where the memory lies
 //
-// A state machine: no lock, no clock, no thread, no socket. What lies in memory it neither reads
-// nor copies, but to apply changes.
+// A state machine: no lock, no clock, no thread, no socket. It reads and copies values only to
+// apply changes.
 //
-// - A peer asks its sources in their order; a source that has kFanOut peers to send to answers with
-//   the name of one of them, and the asker asks that one from then on. So a tree forms. Peers of
-//   one host are sent to the one of their host that is in the tree.
-// - A peer that others ask follows: it asks for each next version by itself, so that those below it
-//   get theirs, whatever its program does.
-// - Who finds the peer that it was sent to gone goes back to its sources, and says so: the source
-//   sends it elsewhere, or serves it.
-// - A version is whole, and versions rise: what is older than what a peer has is dropped.
+// - A peer asks its sources in order; a source that serves kFanOut peers already answers with the
+//   name of one of them, and the asker asks that one from then on. So a tree forms. Peers of one
+//   host are referred to the peer of their host that is in the tree.
+// - A peer that others ask requests each next version by itself, so that those below it get it
+//   whatever its program does.
+// - A peer that cannot reach the peer it was referred to returns to its sources, and says so: the
+//   source refers it elsewhere, or serves it.
+// - Versions are complete and only grow: a version older than the peer's is dropped.
 #pragma once
 
 #include <cstddef>
@@ -45,13 +45,13 @@ class WeightsCore {
     bool maps = true;
     // Peers to ask when no source answers.
     std::function<std::vector<std::string>()> others;
-    // Whether others can be sent to this peer.
+    // Whether others can be referred to this peer.
     std::function<bool()> is_reachable;
     // Whether there is a connection to a peer.
     std::function<bool(const std::string&)> is_connected;
-    // Opens what another peer of this host holds. UNAVAILABLE where it cannot.
+    // Opens what another peer on this host holds. UNAVAILABLE if it cannot.
     std::function<Result<HeldVersion>(const WeightsPlace&, std::uint64_t version)> map;
-    // The same version in memory that others of this host can map; or as it is.
+    // Moves the version to memory that others on this host can map; or returns it unchanged.
     std::function<HeldVersion(HeldVersion)> share;
   };
   using AskId = std::uint64_t;
@@ -75,18 +75,18 @@ class WeightsCore {
 
   const Options& options() const { return options_; }
   const HeldVersion& held() const { return held_; }
-  // Whether versions are sent to others, so that it is worth to know what changes.
+  // Whether versions are sent to others, so that finding changes is worthwhile.
   bool sends() const { return !children_.empty() || has_unreachable_; }
-  // How many peers it sends to, at most kFanOut of those that others can be sent to.
+  // The number of peers that it sends to; at most kFanOut that others can be referred to.
   std::size_t child_count() const { return children_.size(); }
-  // Whom it was sent to; empty: it asks its sources.
+  // The peer that it was referred to; empty: it asks its sources.
   const std::string& parent() const { return parent_; }
 
-  // Requires a version above the one that is held.
+  // Requires a version above the held one.
   void publish(HeldVersion version, TimePoint now);
-  // For a version of at least that; with `waits` until there is one. take_ended() says how it came.
+  // Asks for a version >= `at_least`; with `waits`, waits for one. take_ended() tells the outcome.
   AskId ask(std::uint64_t at_least, bool waits, TimePoint deadline, TimePoint now);
-  // The caller does not wait for it any more.
+  // The caller no longer waits for it.
   void give_up(AskId ask);
   void close();
 
@@ -103,16 +103,16 @@ class WeightsCore {
   struct Inquiry {
     std::uint64_t at_least = 0;
     bool waits = false;
-    bool is_followed = false;  // no caller's: for those that ask this peer
+    bool is_followed = false;  // for peers that ask this one, not for a caller
     TimePoint deadline;
-    std::vector<std::string> route;  // whom to ask, one after the other
+    std::vector<std::string> route;  // peers to ask, in order
     std::size_t next = 0;
     bool has_asked_others = false;
     bool maps = true;
     bool takes_changes = true;
     int detours = 0;
     std::string refused;
-    std::uint64_t ticket = 0;  // of the call that is under way; 0: none
+    std::uint64_t ticket = 0;  // of the call in flight; 0: none
     TimePoint retry_at = TimePoint::max();
     Status last;
   };
@@ -135,7 +135,7 @@ class WeightsCore {
   void fail_over(AskId id, const std::string& from, Status why, TimePoint now);
   void take(HeldVersion version, TimePoint now);
   void follow(TimePoint now);
-  // Whom an asker is to ask in the place of this peer; empty: this peer serves it.
+  // The peer that an asker should ask instead; empty: this peer serves it.
   std::string elsewhere(const std::string& caller, const WeightsAsk& ask, TimePoint now);
   bool is_mapped_by(const WeightsAsk& ask) const;
   void serve(InboundId request, const WeightsAsk& ask);
@@ -147,12 +147,12 @@ class WeightsCore {
   std::string parent_;
   std::map<std::string, Child> children_;
   bool has_unreachable_ = false;
-  bool is_asked_to_map_ = false;  // by others of this host
+  bool is_asked_to_map_ = false;  // by others on this host
   std::map<std::string, int> failed_maps_;
-  std::map<std::string, TimePoint> failed_;  // peers that were asked in vain, and when
+  std::map<std::string, TimePoint> failed_;  // peers that did not answer, and when
   std::vector<Waiter> waiters_;
   std::map<AskId, Inquiry> inquiries_;
-  std::map<std::uint64_t, std::pair<AskId, std::string>> calls_;  // by ticket: for what, to whom
+  std::map<std::uint64_t, std::pair<AskId, std::string>> calls_;  // by ticket: ask, peer
   AskId last_ask_ = 0;
   std::uint64_t last_ticket_ = 0;
   AskId followed_ = 0;

@@ -1,4 +1,4 @@
-// What peers that have weights, or want them, say to each other.
+// The messages between peers that have weights, or want them.
 //
 //     WeightsAsk      what I have, and from which version on I want one
 //     WeightsAnswer   it, in one of four ways; or none; or another peer to ask
@@ -16,14 +16,14 @@
 namespace reverie {
 
 struct WeightsAsk {
-  std::uint64_t at_least = 0;  // what is older is not wanted
+  std::uint64_t at_least = 0;  // older versions are not wanted
   bool has_version = false;
-  std::uint64_t version = 0;  // that it has
-  bool maps = false;          // it can be told where memory lies
-  bool waits = false;         // for such a version, if there is none yet
-  bool is_reachable = false;  // others can be sent to it
+  std::uint64_t version = 0;  // the asker's version
+  bool maps = false;          // it can map memory of this host
+  bool waits = false;         // for such a version to be published
+  bool is_reachable = false;  // others can be referred to it
   std::string host;           // equal for peers that may map each other's memory
-  std::string refused;        // a peer that it was sent to in vain
+  std::string refused;        // a peer that it could not reach
 };
 
 struct WeightsAnswer {
@@ -31,7 +31,7 @@ struct WeightsAnswer {
     kNothing = 0,
     kMemory = 1,     // on this host: `place`
     kSent = 2,       // head and bulk
-    kChanged = 3,    // what differs from a version that the asker has: the bulk
+    kChanged = 3,    // changes from the asker's version: the bulk
     kElsewhere = 4,  // ask `peer` from here on
   };
   Kind kind = Kind::kNothing;
@@ -45,9 +45,9 @@ struct WeightsAnswer {
 };
 
 Payload encode(const WeightsAsk& ask);
-// Without the bulk.
+// Does not encode the bulk.
 Payload encode(const WeightsAnswer& answer);
-// DATA_LOSS for anything else.
+// DATA_LOSS for a malformed message.
 Result<WeightsAsk> decode_weights_ask(const Payload& payload);
 Result<WeightsAnswer> decode_weights_answer(const Payload& payload);
 

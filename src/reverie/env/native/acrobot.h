@@ -1,7 +1,7 @@
 // Acrobot-v1: two links that hang from a point, with a motor at the joint between them.
 //
-// Observation: cosine and sine of both angles, both angular velocities. Torque -1, 0 or 1; -1 a
-// step until the free end is one link above the fixed point, which ends the episode with 0.
+// Observation: cosine and sine of both angles, both angular velocities. Torque -1, 0 or 1. Reward
+// -1 per step until the free end is one link above the fixed point, which ends the episode with 0.
 //
 // Source: Sutton 1996, with the equations of Sutton & Barto's book and Gymnasium 1.x. Given the
 // same state and actions every observation, reward and termination after a step is bit for bit
@@ -33,8 +33,8 @@ class Acrobot {
   void draw(Canvas& canvas) const;
 
  private:
-  double theta1_ = 0;  // of the first link, 0 hangs
-  double theta2_ = 0;  // of the second against the first
+  double theta1_ = 0;  // of the first link; 0: it hangs
+  double theta2_ = 0;  // of the second link relative to the first
   double theta1_dot_ = 0;
   double theta2_dot_ = 0;
 };

@@ -1,7 +1,7 @@
 // The environments on the physics library Box2D.
 //
-// They are a library of their own, reverie_box2d, which needs Box2D where the rest needs nothing.
-// The Python package has it as a plugin beside the extension.
+// They form a separate library, reverie_box2d, since only they need Box2D. The Python package
+// contains it as a plugin beside the extension.
 #pragma once
 
 #include "reverie/env/native_registry.h"
@@ -17,7 +17,7 @@ namespace reverie {
 //     turbulence_power  1.5, in [0, 2]
 //
 // Observation: position and velocity against the landing pad, angle, angular velocity, and for each
-// leg whether it stands. Discrete actions: nothing, left engine, main engine, right engine;
+// leg whether it is down. Discrete actions: nothing, left engine, main engine, right engine;
 // continuous ones: main engine in [-1, 1], off below 0, and side engines, off in [-0.5, 0.5].
 //
 // Source: Gymnasium's LunarLander-v3 (O. Klimov), its geometry, forces and rewards. Differs: the

@@ -6,8 +6,8 @@
 //     canvas.disc({50, 50}, 8, kRed);
 //     canvas.rgb();                        // [400, 600, 3], the top row first
 //
-// Edges are smooth: a pixel takes the share of the colour that the shape covers of it, counted on
-// four lines through the pixel and exactly along each.
+// Edges are smooth: a pixel takes a share of the colour equal to its covered area, sampled on four
+// lines through the pixel and exact along each.
 #pragma once
 
 #include <cstddef>
@@ -34,10 +34,10 @@ inline constexpr Colour kWhite{255, 255, 255};
 inline constexpr Colour kGrey{150, 150, 150};
 inline constexpr Colour kRed{204, 77, 77};
 
-// `p` turned by `angle` (radians, against the clock) around the origin, then moved to `origin`.
+// `p` rotated by `angle` (radians, counter-clockwise) around the origin, then moved to `origin`.
 Point turned(Point p, double angle, Point origin);
 
-// Not thread-safe. Parts of shapes outside the canvas are cut off.
+// Not thread-safe. Parts of shapes outside the canvas are clipped.
 class Canvas {
  public:
   // White. Requires both extents in [1, 4096].
@@ -48,7 +48,7 @@ class Canvas {
   // [height, width, 3], the top row first.
   std::span<const std::uint8_t> rgb() const { return rgb_; }
 
-  // A polygon by its corners, even-odd where its edges cross.
+  // Fills a polygon, given by its corners, with the even-odd rule.
   void fill(std::span<const Point> corners, Colour colour);
   void fill(std::initializer_list<Point> corners, Colour colour) {
     fill(std::span(corners.begin(), corners.size()), colour);

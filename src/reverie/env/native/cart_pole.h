@@ -1,8 +1,8 @@
 // CartPole-v1: a pole on a cart that is pushed left or right.
 //
-// Observation: position, velocity, angle, angular velocity. Reward 1 a step; the episode ends when
-// the cart leaves [-2.4, 2.4] or the pole leans by more than 12 degrees.
-// Option: sutton_barto_reward (false): 0 a step and -1 for the last, instead of 1 for each.
+// Observation: position, velocity, angle, angular velocity. Reward: 1 per step; the episode ends
+// when the cart leaves [-2.4, 2.4] or the pole leans by more than 12 degrees. Option:
+// sutton_barto_reward (false): 0 per step and -1 for the last, instead of 1 for each.
 //
 // Source: Barto, Sutton & Anderson 1983, with the constants of Gymnasium 1.x. Given the same state
 // and actions every observation, reward and termination is bit for bit Gymnasium's.

@@ -1,7 +1,7 @@
 // MountainCar-v0 and MountainCarContinuous-v0: a car in a valley, too weak to drive straight out.
 //
-// Observation: position in [-1.2, 0.6], velocity in [-0.07, 0.07].
-// Option of both: goal_velocity (0): how fast the car must be at the goal, at least.
+// Observation: position in [-1.2, 0.6], velocity in [-0.07, 0.07]. Option of both: goal_velocity
+// (0): the least velocity that the car must have at the goal.
 //
 // Source: Moore 1990, with the constants of Gymnasium 1.x. Given the same state and actions every
 // observation, reward and termination is bit for bit Gymnasium's under NumPy 2.
@@ -15,7 +15,7 @@ struct MountainCarConfig {
   double goal_velocity = 0;
 };
 
-// Pushes left, not at all, or right; -1 a step until the car is at 0.5.
+// Actions: push left, none, push right. Reward: -1 per step until the car is at 0.5.
 class MountainCar {
  public:
   using Config = MountainCarConfig;
@@ -41,11 +41,11 @@ class MountainCar {
   double velocity_ = 0;
 };
 
-// One action, the force; it counts in [-1, 1]. 100 at 0.45, less 0.1 times the square of each
-// action (as it was given: one outside costs more than it pushes).
+// One action, the force, clipped to [-1, 1]. Reward: 100 at 0.45, less 0.1 times the square of each
+// action before clipping: an action out of range costs more than it pushes.
 //
-// Gymnasium holds the state in float32, except for the first step of an episode, which it computes
-// in float64; so does this. The third number of its state says which: 1 before the first step.
+// Gymnasium keeps the state in float32, except for the first step of an episode, which it computes
+// in float64; so does this. The third number of the state tells which: 1 before the first step.
 class MountainCarContinuous {
  public:
   using Config = MountainCarConfig;

@@ -1,8 +1,8 @@
 // Pendulum-v1: a pendulum with a weak motor at its axle, to be swung up and held.
 //
-// Observation: cosine and sine of the angle, angular velocity in [-8, 8]. One action, the torque;
-// it counts in [-2, 2]. The reward is never above 0, and 0 when it stands upright and still.
-// Episodes do not end by themselves. Option: g (10.0), the gravity.
+// Observation: cosine and sine of the angle, angular velocity in [-8, 8]. One action, the torque,
+// clipped to [-2, 2]. The reward is at most 0, and 0 if the pendulum is upright and still. Episodes
+// do not end by themselves. Option: g (10.0), the gravity.
 //
 // Source: Gymnasium 1.x. Given the same state and actions every observation and reward is bit for
 // bit Gymnasium's under NumPy 2.
@@ -37,7 +37,7 @@ class Pendulum {
   Config config_;
   double theta_ = 0;  // 0 is upright
   double theta_dot_ = 0;
-  float torque_ = 0;  // the last, for the picture
+  float torque_ = 0;  // the latest, for the picture
 };
 
 }  // namespace reverie

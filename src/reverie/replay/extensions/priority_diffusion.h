@@ -1,10 +1,10 @@
-// PriorityDiffusion: what a learner found out about one item tells about its neighbours in time.
+// PriorityDiffusion: a priority update of one item also moves its neighbours in time.
 //
 //     episode   ... [ i-2 ][ i-1 ][  i  ][ i+1 ][ i+2 ] ...     update of i to p
 //                  d = 2    d = 1    p     d = 1   d = 2
 //                  q += decay^d * (p - q)   each neighbour with priority q, d <= radius
 //
-// The errors of neighbouring steps are alike, the more so the nearer; an update moves the
+// The errors of neighbouring steps are similar, the nearer the more; an update moves the
 // neighbours' priorities towards its own. Neighbours are the items of the same episode in the order
 // of their first steps.
 //
@@ -36,7 +36,7 @@ class PriorityDiffusion final : public TableExtension {
  private:
   PriorityDiffusion(std::int64_t radius, double decay) : radius_(radius), decay_(decay) {}
 
-  // An item by the step that it begins at; items of one step are ordered by slot.
+  // An item, ordered by its first step; items of the same step are ordered by slot.
   struct Place {
     std::uint32_t first_step;
     Slot slot;
