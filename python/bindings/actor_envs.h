@@ -1,5 +1,5 @@
-// Environments of Python for a training: reverie/agents/envs.py makes and steps them, an actor's
-// thread calls it.
+// Python environments for a training: reverie/agents/envs.py makes and steps them, called by an
+// actor's thread.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -10,8 +10,8 @@ namespace reverie::python {
 
 namespace nb = nanobind;
 
-// `source` is an EnvSource of Python's. What it raises comes as INTERNAL with the text under which
-// the source keeps the exception. Requires the interpreter's lock; what is made does not.
+// `source` is Python's EnvSource. An exception that it raises becomes INTERNAL with the text under
+// which the source keeps it. Requires the interpreter's lock; the result does not.
 EnvSource python_env_source(nb::object source);
 
 }  // namespace reverie::python

@@ -76,7 +76,7 @@ constexpr std::optional<DType> builtin_of(int type_number) {
   }
 }
 
-// One entry a type number, so that the hot path is one load.
+// One entry per type number, so that the hot path is one load.
 constexpr auto kBuiltins = [] {
   std::array<std::optional<DType>, kTypeNumberCount> table{};
   for (int i = 0; i < kTypeNumberCount; ++i) table[static_cast<std::size_t>(i)] = builtin_of(i);
@@ -93,7 +93,7 @@ std::optional<DType> registered_of(const PyArray_Descr* descr) {
   std::string_view name = whole;
   name.remove_prefix(std::min(name.size(), name.rfind('.') + 1));
   const std::optional<DType> dtype = dtype_from_name(name);
-  // A package may call a type of its own "float32" or "bytes": only the small floats are meant.
+  // A package may name its own type "float32" or "bytes": only the small floats are accepted.
   if (!dtype || *dtype < DType::kBFloat16 || has_variable_size(*dtype)) return std::nullopt;
   known->emplace_back(descr->type_num, *dtype);
   return dtype;
@@ -175,8 +175,8 @@ int rank(std::span<const std::int64_t> shape) {
   return static_cast<int>(shape.size());
 }
 
-// UTF-8 as a str. What was written as bytes may be none: then the bytes that are not are lone
-// surrogates, as in the names of files.
+// UTF-8 as a str. What was written as bytes may be invalid: then invalid bytes become lone
+// surrogates, as in file names.
 nb::object decoded_text(const char* text, Py_ssize_t size) {
   nb::object decoded = nb::steal(PyUnicode_DecodeUTF8(text, size, "surrogatepass"));
   if (decoded) return decoded;
@@ -204,7 +204,7 @@ nb::object numpy_dtype(DType dtype) {
 }
 
 void refuse_masked(std::string_view what, nb::handle array) {
-  // All but plain arrays and numbers come by here, so mostly nothing is asked of Python.
+  // Called for everything except plain arrays and numbers; usually it needs no call into Python.
   if (!PyArray_Check(array.ptr()) || PyArray_CheckExact(array.ptr())) return;
   static const nb::object* const masked =
       new nb::object(nb::module_::import_("numpy.ma").attr("MaskedArray"));

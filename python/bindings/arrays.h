@@ -16,7 +16,7 @@ namespace reverie::python {
 
 namespace nb = nanobind;
 
-// The same object, as NumPy's functions take it. Requires an array.
+// The same object, in the type of NumPy's functions. Requires an array.
 inline PyArrayObject* as_array(nb::handle array) {
   return reinterpret_cast<PyArrayObject*>(array.ptr());
 }
@@ -24,23 +24,23 @@ inline PyArrayObject* as_array(nb::handle array) {
 // Loads NumPy's C interface. Called once, when the module is imported.
 void import_numpy();
 
-// The element type whose bytes NumPy lays out as we do: none for strings, objects and what is not
-// supported. Byte order is not looked at.
+// The element type with the same layout as NumPy's: none for strings, objects and unsupported
+// types. Ignores the byte order.
 std::optional<DType> dtype_of(const PyArray_Descr* descr);
 
-// NumPy's element type; "S" and "U" for kBytes and kString. Raises when it needs ml_dtypes and
-// that is not installed.
+// NumPy's element type; "S" and "U" for kBytes and kString. Raises if it needs ml_dtypes and that
+// is not installed.
 nb::object numpy_dtype(DType dtype);
 
-// Raises for an instance of numpy.ma.MaskedArray, of which only the data would be kept. `what`
-// names it in the message.
+// Raises for a numpy.ma.MaskedArray, whose mask would be lost. `what` names it in the
+// message.
 void refuse_masked(std::string_view what, nb::handle array);
 
-// An array of its own memory, row-major and writable, uninitialised unless elements are objects.
+// A new row-major, writable array with its own memory, uninitialised unless elements are objects.
 nb::object new_array(DType dtype, std::span<const std::int64_t> shape);
 
 // An array over `buffer`, which it owns from now on. Requires a dtype of fixed size and a buffer of
-// as many bytes as the shape takes.
+// the size of the shape.
 nb::object array_from_buffer(DType dtype, std::span<const std::int64_t> shape, Buffer buffer);
 
 // A writable array over memory that `base` keeps.
@@ -48,7 +48,7 @@ nb::object view_array(DType dtype, std::span<const std::int64_t> shape, std::byt
                       const nb::object& base);
 
 // An array of bytes or str objects from `bytes`: element after element, a 32-bit little-endian
-// length and that many bytes. Raises when `bytes` is cut short or not UTF-8.
+// length and that many bytes. Raises if `bytes` is truncated or not UTF-8.
 nb::object array_of_text(DType dtype, std::span<const std::int64_t> shape,
                          std::span<const std::byte> bytes);
 

@@ -27,10 +27,10 @@ void refill(nb::object& array, std::span<const T> values) {
   }
 }
 
-// About what there is to copy: as much as if all items were as the first.
+// The approximate number of bytes to copy, as if all items had the size of the first.
 std::size_t payload_bytes(const SampleBatch& samples) {
   if (samples.empty()) return 0;
-  constexpr std::size_t kTextBytes = 64;  // of an element; who knows
+  constexpr std::size_t kTextBytes = 64;  // per element; a guess
   std::size_t size = 0;
   const TrajectoryView& first = samples.trajectories()[0];
   for (const LayoutColumn& column : first.layout->columns()) {
@@ -75,7 +75,7 @@ Weighing weighing_argument(nb::handle beta, nb::handle weights) {
 
 namespace {
 
-// What draw_briefly() does. On an error, or if it raises, the samples may still be in `result`.
+// Implements draw_briefly(). On an error, or if it raises, the samples may still be in `result`.
 Status draw(ReplayService& service, SampleRequest request, const Gathering& gathering,
             const WaitOptions& wait, bool is_local, SampleResult& result, DrawnBatch& drawn) {
   const SampleRequest like = like_of(request);
@@ -91,7 +91,7 @@ Status draw(ReplayService& service, SampleRequest request, const Gathering& gath
     return true;
   });
   if (payload_bytes(result.batch) <= kBriefBytes) {
-    // To draw again may take long.
+    // Drawing again may take long.
     Gathering briefly = gathering;
     briefly.on_corrupt = OnCorrupt::kRaise;
     Status status = gather(service, like, result, briefly, wait, drawn);
@@ -120,7 +120,7 @@ Status draw_briefly(ReplayService& service, SampleRequest request, const Gatheri
     hand_back();
     throw;
   }
-  // A corrupt item would come again with the next draw.
+  // A corrupt item would be drawn again.
   const bool keeps =
       status.code() == StatusCode::kDeadlineExceeded || status.code() == StatusCode::kDataLoss;
   if (!status.ok() && !keeps) hand_back();
@@ -209,7 +209,7 @@ void PyBatch::convert(nb::handle convert) {
 
 namespace {
 
-// A member, unless a call in another thread fills the batch.
+// A member, unless a call in another thread is filling the batch.
 template <auto member>
 auto at_rest(const PyBatch& batch) {
   InUse::check(batch.calls);
@@ -218,7 +218,7 @@ auto at_rest(const PyBatch& batch) {
 
 }  // namespace
 
-// What is said of a batch in Python alone.
+// Views of a batch that only Python defines.
 nb::object view(const char* function) {
   return nb::module_::import_("reverie.batch_views").attr(function);
 }

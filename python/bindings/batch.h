@@ -1,4 +1,4 @@
-// A sampled batch as Python sees it: NumPy arrays, filled again when the batch is given as `out`.
+// A sampled batch in Python: NumPy arrays, which are filled again when the batch is given as `out`.
 #pragma once
 
 #include <string>
@@ -16,12 +16,12 @@ namespace nb = nanobind;
 
 // Whether "weights" is "buffer", not "batch". Raises for anything else.
 bool weights_argument(nb::handle weights);
-// The arguments `beta` and `weights` as calls take them.
+// The arguments `beta` and `weights` of calls.
 Weighing weighing_argument(nb::handle beta, nb::handle weights);
 
-// Draws and gathers, with Python's lock; it is released where that is not brief (convert.h). What
-// was drawn by the deadline is in `drawn` even if that was not all; what was drawn for a call that
-// fails otherwise goes back to a table whose items leave it with their samples. `is_local`: the
+// Draws and gathers. Requires the interpreter's lock, and releases it unless the call is brief
+// (convert.h). Samples drawn by the deadline are in `drawn` even if some are missing; if the call
+// fails otherwise, they are handed back to a table whose samples remove items. `is_local`: the
 // store is in this process.
 Status draw_briefly(ReplayService& service, SampleRequest request, const Gathering& gathering,
                     const WaitOptions& wait, bool is_local, DrawnBatch& drawn);
@@ -32,12 +32,12 @@ class PyBatch {
   PyBatch(const PyBatch&) = delete;
   PyBatch(PyBatch&&) = default;
 
-  // The buffers of its arrays, to be filled in place. They are lent: the arrays own them, and the
-  // caller has the batch in use until take().
+  // The buffers of its arrays, to fill in place. They are borrowed from the arrays, and the batch
+  // counts as in use until take().
   Batch lend();
-  // Takes what was drawn over. Arrays whose buffers came back are kept.
+  // Takes over what was drawn. Keeps arrays whose buffers were filled in place.
   void take(DrawnBatch drawn);
-  // Puts convert(array) in the place of each array of data, weights and lengths, text excepted.
+  // Replaces each array of data, weights and lengths, except text, by convert(array).
   void convert(nb::handle convert);
 
   nb::object data = nb::none();
@@ -53,7 +53,7 @@ class PyBatch {
   nb::object lengths = nb::none();
   std::int64_t table_size = 0;
   bool rate_limited = false;
-  // The samples of the last call: their memory serves the next.
+  // The samples of the last call, whose memory the next reuses.
   SampleBatch samples;
   OneCallAtATime calls{"batch"};
 

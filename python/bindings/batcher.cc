@@ -14,14 +14,14 @@
 namespace reverie::python {
 namespace {
 
-// Copies of this much are worth letting others run meanwhile.
+// Copies of this size release the interpreter's lock.
 constexpr std::size_t kLargeBytes = 64 * 1024;
-// Batches whose memory is kept for later ones: one that fills, one that is learnt from, one
+// Batches whose memory is kept for reuse: one being filled, one being used, one in
 // between.
 constexpr std::size_t kKeptColumns = 64;
 
-// Never released: the interpreter may be gone when the library's statics are. Guarded by its lock,
-// and not by a static's own: an import lets the interpreter's go.
+// Never released: the interpreter may be gone when the library's statics are destroyed. Guarded by
+// its lock, not by a static's: an import releases the interpreter's.
 PyObject* torch_module = nullptr;
 PyObject* torch_from_numpy = nullptr;
 
@@ -36,7 +36,7 @@ nb::handle from_numpy() {
   return torch_from_numpy;
 }
 
-// NumPy's type for bits that torch views as one that NumPy lacks.
+// NumPy's type for the bits of a torch type that NumPy lacks.
 DType bits_of(DType dtype) {
   if (dtype < DType::kBFloat16) return dtype;
   return dtype_size_bytes(dtype) == 2 ? DType::kUInt16 : DType::kUInt8;
@@ -90,7 +90,7 @@ void Batcher::check_open() const {
   if (is_closed()) raise(cancelled("this batcher is closed"));
 }
 
-// A wait asks on its own thread whether a signal came.
+// A wait checks for signals on its own thread.
 bool Batcher::is_interrupted() {
   const GilHeld held;
   return PyErr_CheckSignals() != 0;
@@ -102,7 +102,7 @@ TimePoint Batcher::own_deadline() const {
 
 std::size_t Batcher::read(nb::handle nest, Leaves& leaves, std::vector<Source>& sources) {
   auto& entry = nests_.flatten(nest, leaves);
-  // Reading may run Python code, which may change the nest, and what was noted about it.
+  // Reading may run Python code, which may change the nest and the notes about it.
   leaves.hold();
   const std::size_t count = entry.nest->leaf_count();
   sources.resize(count);
@@ -281,8 +281,8 @@ void Batcher::make_room(std::size_t taken, std::size_t rows) {
 
 void Batcher::add(FillMode mode, nb::handle nest) {
   check_open();
-  // Others may add while this call waits or copies: it works on what is its own, in the memory of
-  // the last call.
+  // Other threads may add while this call waits or copies: it works on its own data, in the memory
+  // of the last call.
   std::vector<Source> sources = std::exchange(sources_, {});
   Leaves leaves = std::exchange(leaves_, {});
   const std::size_t structure = read(nest, leaves, sources);
@@ -323,7 +323,7 @@ void Batcher::finish(const std::shared_ptr<Open>& open, std::size_t rows) {
     if (column.framework == Framework::kTorch && !options_.device.is_none()) {
       array = array.attr("to")(options_.device, nb::arg("non_blocking") = true);
     } else if (column.framework == Framework::kJax) {
-      // A copy: what JAX holds must not change when the memory is used again.
+      // A copy: JAX's array must not change when the memory is reused.
       array = nb::module_::import_("jax").attr("device_put")(array.attr("copy")(), options_.device);
     }
     leaves.push_back(std::move(array));

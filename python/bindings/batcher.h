@@ -1,4 +1,4 @@
-// Gathers nests of arrays into batches, as Python holds it.
+// The batcher of Python: gathers nests of arrays into batches.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ namespace reverie::python {
 
 namespace nb = nanobind;
 
-// The interpreter's lock guards it; large copies and waits let that go.
+// The interpreter's lock guards it; large copies and waits release that.
 class Batcher {
  public:
   struct Options {
@@ -29,7 +29,7 @@ class Batcher {
     std::size_t dim = 0;
     std::size_t queue_size = 0;
     double timeout_s = 60.0;
-    Framework output = Framework::kNone;  // kNone: what the first item's arrays are
+    Framework output = Framework::kNone;  // kNone: as the first item's arrays
     nb::object device = nb::none();       // torch's or JAX's; None is the CPU
   };
 
@@ -45,7 +45,7 @@ class Batcher {
   nb::object get(nb::handle timeout_s);
   // The oldest batch, or None.
   nb::object get_now();
-  // Called once, when there is a batch or the batcher closes.
+  // Calls it once, when there is a batch or the batcher closes.
   void call_when_finished(nb::object callback);
   void close();
   bool is_closed() const { return finished_.is_closed(); }
@@ -54,15 +54,15 @@ class Batcher {
   struct Column {
     Framework framework = Framework::kNone;
     FillColumn fill;
-    nb::object target;          // the batch's array, or an object that is kept as it is
-    std::byte* data = nullptr;  // null where torch copies: on a device
+    nb::object target;          // the batch's array, or an unchanged object
+    std::byte* data = nullptr;  // null if torch copies, on a device
   };
   struct Open {
     FillMode mode = FillMode::kStack;
     std::size_t structure = 0;
     std::vector<Column> columns;
-    std::size_t filled = 0;  // rows that are taken, copied or not
-    // Calls that copy, which may let the interpreter's lock go.
+    std::size_t filled = 0;  // rows reserved, copied or not
+    // Calls that are copying, and may have released the interpreter's lock.
     std::atomic<std::size_t> copying = 0;
   };
   class Copying {
@@ -76,7 +76,7 @@ class Batcher {
       --open_.copying;
       if (is_long_) waited_.change();
     }
-    // The interpreter's lock is released, so other threads may wait for the end.
+    // The interpreter's lock is released, so other threads may have to wait.
     void set_long() { is_long_ = true; }
 
    private:
@@ -97,11 +97,11 @@ class Batcher {
   };
 
   void add(FillMode mode, nb::handle nest);
-  // Reads the leaves, which `leaves` holds from now on, in the order of columns. Gives their
-  // structure's number.
+  // Reads the leaves, which `leaves` then holds, in the order of columns. Returns their structure's
+  // number.
   std::size_t read(nb::handle nest, Leaves& leaves, std::vector<Source>& sources);
   std::shared_ptr<Open> open(FillMode mode, std::size_t structure, std::vector<Source>& sources);
-  // Checks an item against the open batch and brings it to its types. Gives its rows.
+  // Checks an item against the open batch and converts it to its types. Returns its row count.
   std::size_t check(const Open& open, FillMode mode, std::size_t structure,
                     std::vector<Source>& sources);
   void make_target(Column& column, const LeafView& first);
@@ -117,9 +117,9 @@ class Batcher {
 
   Options options_;
   NestCache<Note> nests_;
-  Leaves leaves_;  // the memory of the last call's, as is the next
+  Leaves leaves_;  // memory of the last call, reused
   LeafReader reader_;
-  std::deque<Structure> structures_;  // a number is a place here, and 1
+  std::deque<Structure> structures_;  // a number is an index here, plus 1
   std::vector<Source> sources_;
   std::shared_ptr<Open> open_;
   BatchQueue<nb::object> finished_;

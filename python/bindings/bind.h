@@ -26,7 +26,7 @@ void bind_train(nanobind::module_& m);
 void bind_rpc(nanobind::module_& m);
 void bind_group(nanobind::module_& m);
 void bind_weights(nanobind::module_& m);
-// After the others: it asks one of their methods for its type.
+// Call it after the others: it takes a type from one of their methods.
 void bind_signatures(nanobind::module_& m);
 
 }  // namespace reverie::python

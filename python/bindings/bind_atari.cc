@@ -15,9 +15,9 @@
 namespace reverie::python {
 namespace {
 
-// Pictures one behind another in one array, the film: a stack is a view of the last of them, so
-// that a step copies one picture and not the stack. A film that is full is left to the views that
-// look at it.
+// Keeps consecutive pictures in one array, the film: a stack is a view of the latest, so that
+// a step copies one picture and not the stack. A full film is left to the views that refer to
+// it.
 class PyAtariFrames {
  public:
   PyAtariFrames(AtariFrames made, std::int64_t height, std::int64_t width, std::int64_t stack_count)
@@ -25,7 +25,7 @@ class PyAtariFrames {
 
   AtariFrames frames;
 
-  // Adds the picture made last. With `fills` the stack is that picture alone.
+  // Adds the latest picture. With `fills` it fills the whole stack.
   nb::object add(bool fills) {
     const auto stack = static_cast<std::size_t>(shape_[0]);
     const std::size_t copies = fills ? stack : 1;
@@ -38,7 +38,7 @@ class PyAtariFrames {
   }
 
  private:
-  // Pictures of a film beside a stack: few enough for the cache, and a stack is seldom copied.
+  // Pictures of a film besides a stack: few enough for the cache, while stacks are rarely copied.
   static constexpr std::size_t kPictures = 12;
 
   std::size_t capacity() const { return kPictures + static_cast<std::size_t>(shape_[0]); }
@@ -73,7 +73,7 @@ class PyAtariFrames {
   std::size_t next_ = 0;  // the film's place for the next picture
 };
 
-// The pixels of a screen: read where they lie, without a description made first.
+// The pixels of a screen, read in place, without creating a description.
 std::span<const std::uint8_t> bytes_of(const AtariFrames& frames, nb::handle screen) {
   auto* const array = reinterpret_cast<PyArrayObject*>(screen.ptr());
   if (!PyArray_Check(screen.ptr()) || PyArray_TYPE(array) != NPY_UINT8 ||

@@ -29,7 +29,7 @@
 namespace reverie::python {
 namespace {
 
-// The elements of a flat, contiguous array of exactly this type, which the package sees to.
+// The elements of a flat, contiguous array of exactly this type, which the package ensures.
 template <typename T>
 std::span<const T> flat(nb::handle array, DType dtype) {
   auto* const given = reinterpret_cast<PyArrayObject*>(array.ptr());
@@ -94,8 +94,8 @@ nb::object sample_batch(const ClientHandle& self, nb::handle table, nb::handle b
   raise_object(error);
 }
 
-// One item: (key, probability, table size, priority, times sampled), columns, their paths, which
-// of them are squeezed, and the structure that folds them.
+// One item: (key, probability, table size, priority, times sampled), columns, their paths, which of
+// them are squeezed, and their structure.
 nb::tuple sample_one(const ClientHandle& self, nb::handle table, nb::handle timeout_s) {
   unwrap(self.check());
   SampleRequest request;
@@ -116,7 +116,7 @@ nb::tuple sample_one(const ClientHandle& self, nb::handle table, nb::handle time
   nb::list squeezed;
   for (std::size_t i = 0; i < drawn.batch.columns.size(); ++i) {
     BatchColumn& column = drawn.batch.columns[i];
-    // A batch of one: its leading axis carries no information.
+    // A batch of one: its leading axis is dropped.
     const auto shape = std::span<const std::int64_t>(column.spec.shape).subspan(1);
     columns.append(column_array(column.spec.dtype, shape, std::move(column.bytes)));
     paths.append(column.spec.name);
@@ -129,7 +129,7 @@ nb::tuple sample_one(const ClientHandle& self, nb::handle table, nb::handle time
       columns, paths, squeezed, drawn.batch.structure);
 }
 
-// One step as an item of its own in each table.
+// Inserts one step as an item into each table.
 void insert(const ClientHandle& self, nb::handle data, nb::dict priorities, nb::handle timeout_s) {
   unwrap(self.check());
   const TimePoint until = deadline(timeout_s);
@@ -166,7 +166,7 @@ void insert(const ClientHandle& self, nb::handle data, nb::dict priorities, nb::
   }));
 }
 
-// Rows of one chunk, and items over ranges of them. The keys of the items.
+// Inserts rows as one chunk, and items over ranges of them. Returns the items' keys.
 nb::object insert_rows_of(const ClientHandle& self, nb::handle data, nb::handle table,
                           nb::handle begins, nb::handle ends, nb::handle priorities,
                           nb::handle external_type, nb::handle timeout_s) {
@@ -221,8 +221,8 @@ nb::object insert_rows_of(const ClientHandle& self, nb::handle data, nb::handle 
   return copy_to_array(std::span<const std::uint64_t>(keys));
 }
 
-// Updates by ticket and by key, in copies: the arrays are the caller's, who may write to them while
-// they are read.
+// Updates by ticket and by key, copied, since the caller may write to the arrays
+// meanwhile.
 class Updates {
  public:
   Updates(nb::handle tickets, nb::handle ticket_priorities, nb::handle keys,
@@ -233,7 +233,7 @@ class Updates {
         by_key_priorities_(copy_of(flat_priorities(key_priorities))) {}
 
   std::size_t count() const { return by_ticket_.size() + by_key_.size(); }
-  // Views this.
+  // The result views this object.
   MutateRequest request(std::string_view table) const {
     MutateRequest request;
     request.table = table;
@@ -270,7 +270,7 @@ nb::tuple mutate(const ClientHandle& self, nb::handle table, nb::handle deletes,
   return nb::make_tuple(result.updated, result.deleted, result.missing);
 }
 
-// Priorities by ticket or by key, without waiting for the store.
+// Sends priorities by ticket or by key, without waiting for the store.
 void update(const ClientHandle& self, nb::handle table, nb::handle tickets,
             nb::handle ticket_priorities, nb::handle keys, nb::handle key_priorities,
             nb::handle timeout_s) {
@@ -377,7 +377,7 @@ bool can_insert(const ClientHandle& self, nb::handle table, nb::handle count) {
   return local_table(self, table).can_insert(integer_argument("num_inserts", count, 1));
 }
 
-// A report and the table that it speaks of.
+// A report and its table.
 struct NamedReport {
   std::string table;
   BlockedReport report;

@@ -26,13 +26,13 @@ namespace {
 
 constexpr std::int64_t kDepthMax = 1024;
 
-// Raises StopIteration where a stream is over in good order.
+// Raises StopIteration for a stream that ended normally.
 [[noreturn]] void stop_iteration() {
   PyErr_SetNone(PyExc_StopIteration);
   raise_pending();
 }
 
-// Raises what ended a stream; StopIteration where that is good order.
+// Raises the error that ended a stream; StopIteration if it ended normally.
 [[noreturn]] void stop_or_raise(const Status& why) {
   if (why.code() == StatusCode::kDeadlineExceeded || why.code() == StatusCode::kOutOfRange) {
     stop_iteration();
@@ -40,7 +40,7 @@ constexpr std::int64_t kDepthMax = 1024;
   raise(why);
 }
 
-// A stream of the library's as Python iterates over it. `T` is what its next() gives.
+// Iterates over a stream of the library in Python. `T` is the result of its next().
 template <typename Native, typename T>
 class Stream {
  public:
@@ -59,7 +59,7 @@ class Stream {
   Native* operator->() const { return native_.get(); }
   void check() const { unwrap(fork_guard_.check("dataset")); }
 
-  // Raises StopIteration when no batch came in time, or this is closed.
+  // Raises StopIteration if no batch came in time, or this is closed.
   T next(const WaitOptions& wait) { return *next_until(TimePoint::max(), wait); }
 
   // The same, but empty if no batch came by `until`: then it may be called again.
@@ -82,7 +82,7 @@ class Stream {
     stop_or_raise(batch.status());
   }
 
-  // Ends the threads; `rest` is Native::close()'s.
+  // Ends the threads; `rest` is passed to Native::close().
   template <typename... Rest>
   void close(Rest&&... rest) {
     check();
@@ -99,7 +99,7 @@ class Stream {
   bool is_over_ = false;
 };
 
-// --- Of a table.
+// --- Batches of a table.
 
 class TableStream {
  public:
@@ -149,7 +149,7 @@ void init_table_stream(TableStream* self, const ClientHandle& client, nb::handle
   new (self) TableStream(client.service(), std::move(options));
 }
 
-// --- Of a table, item by item.
+// --- Items of a table.
 
 class SampleStream {
  public:
@@ -157,9 +157,9 @@ class SampleStream {
       : are_spent_(options.max_times_sampled >= 1),
         stream_(std::make_unique<ItemStream>(client.service(), std::move(options))) {}
 
-  // (keys, probabilities, table sizes, priorities, times sampled, groups), where a group is (items,
-  // columns, their paths, which of them are squeezed): neighbours that are alike.
-  // None if `max_wait_s` is given and nothing came meanwhile.
+  // (keys, probabilities, table sizes, priorities, times sampled, groups), where a group, of
+  // similar neighbours, is (items, columns, their paths, which of them are squeezed). None if
+  // `max_wait_s` is given and nothing came meanwhile.
   nb::object next(nb::handle max_wait_s) {
     std::optional<FedSamples> next =
         stream_.next_until(deadline(max_wait_s), Waiting::for_signals());
@@ -184,8 +184,8 @@ class SampleStream {
                           copy_to_array(samples.table_sizes()), copy_to_array(samples.priorities()),
                           copy_to_array(samples.times_sampled()), groups);
   }
-  // What was drawn ahead goes back to a table that items leave with their samples. So does what
-  // next() gave last, from item `used` on, unless that is None.
+  // Hands back what was drawn ahead, if samples remove items from the table, and the latest result
+  // of next() from item `used` on, unless that is None.
   void close(nb::handle used) {
     SampleBatch unused;
     if (are_spent_ && !used.is_none()) {
@@ -197,8 +197,8 @@ class SampleStream {
   }
 
  private:
-  const bool are_spent_;  // items leave their table with their samples
-  SampleBatch current_;   // what next() gave last
+  const bool are_spent_;  // samples remove items from their table
+  SampleBatch current_;   // the latest result of next()
   Stream<ItemStream, FedSamples> stream_;
 };
 
@@ -221,7 +221,7 @@ void init_sample_stream(SampleStream* self, const ClientHandle& client, nb::hand
   new (self) SampleStream(client, std::move(options));
 }
 
-// --- Of a replay buffer.
+// --- Batches of a replay buffer.
 
 class PyReplayStream {
  public:
@@ -232,7 +232,7 @@ class PyReplayStream {
 
   nb::object next() {
     stream_.check();
-    // Batches that are drawn from now on get the weights of the updates so far.
+    // Batches drawn from now on get weights according to the updates so far.
     stream_->set_beta(buffer().beta().value_or(0));
     std::vector<Buffer> buffers = stream_.next(Waiting::for_signals());
     std::vector<nb::object> arrays;

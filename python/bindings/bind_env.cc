@@ -30,9 +30,9 @@ namespace reverie::python {
 namespace {
 
 // A batch of fewer inline environments is stepped with the interpreter's lock held: that takes
-// microseconds, and another thread would keep a lock once given for milliseconds.
+// microseconds, while another thread would keep a released lock for milliseconds.
 constexpr std::size_t kBriefEnvCount = 256;
-constexpr const char* kLeafStructure = "\"*\"";  // of a nest that is one array
+constexpr const char* kLeafStructure = "\"*\"";  // the structure of a nest that is one array
 
 std::shared_ptr<EnvResults> make_results(const NativePool& pool, nb::object batch_class,
                                          bool is_copied) {
@@ -80,7 +80,7 @@ bool signalled() {
   return PyErr_CheckSignals() != 0;
 }
 
-// The step or reset of one batch that is under way, or was last. One object serves all of them.
+// The current or latest step or reset of one batch. One object serves all of them.
 class Future {
  public:
   Future(std::shared_ptr<NativePool> pool, std::shared_ptr<EnvResults> results, std::size_t batch,
@@ -93,7 +93,7 @@ class Future {
   bool done() const { return pool_->done(batch_); }
 
   nb::object result(nb::handle timeout_s) const {
-    // Where nothing waits no lock is given up.
+    // Without a wait the lock is kept.
     const Status status =
         pool_->done(batch_) ? pool_->wait(batch_, TimePoint::max())
                             : wait(timeout_s.is_none() ? Clock::system().now() + seconds(timeout_s_)
@@ -202,7 +202,7 @@ class Pool {
   }
 
  private:
-  // The caller's threads may go on meanwhile, unless it is over before they could.
+  // Lets other threads run meanwhile, unless it is over before they could.
   template <typename F>
   Status briefly(F&& f) const {
     return is_brief_ ? f() : without_gil(f);
@@ -221,7 +221,7 @@ class Pool {
     return rank == shape_.size() && std::equal(shape_.begin(), shape_.end(), PyArray_DIMS(array));
   }
 
-  // The actions as the pool takes them: as they lie, or as a copy in `held`.
+  // The actions in the pool's form: in place, or as a copy in `held`.
   std::span<const std::byte> action_bytes(nb::handle actions, nb::object& held) const {
     const DType dtype = is_discrete_ ? DType::kInt64 : DType::kFloat32;
     PyObject* given = actions.ptr();
@@ -235,7 +235,7 @@ class Pool {
             static_cast<std::size_t>(PyArray_NBYTES(array))};
   }
 
-  // Whole numbers of any type for discrete actions, real numbers of any type for others.
+  // Accepts integers of any type for discrete actions, real numbers of any type for others.
   nb::object converted(nb::handle actions, DType dtype) const {
     const nb::object array = owned(PyArray_FROM_O(actions.ptr()));
     const int number = PyArray_TYPE(reinterpret_cast<PyArrayObject*>(array.ptr()));

@@ -21,7 +21,7 @@
 namespace reverie::python {
 namespace {
 
-// A step under way.
+// A step in progress.
 struct PyEnvFuture {
   nb::object pool;
   EnvPoolCore* core = nullptr;
@@ -29,7 +29,7 @@ struct PyEnvFuture {
   std::uint32_t sequence = 0;
 };
 
-// "(path, dtype, shape)" columns and counts, as both sides of a pool are made from.
+// The layout from "(path, dtype, shape)" columns and counts, the same for both sides of a pool.
 SharedLayout layout_of(nb::dict shape) {
   PoolShape made;
   made.observation = columns_argument(shape["observation"]);

@@ -1,4 +1,4 @@
-// Binds groups: what reverie/groups.py is made of.
+// Binds groups, for reverie/groups.py.
 #include <memory>
 #include <string>
 #include <vector>
@@ -46,7 +46,7 @@ bool wait_for_round(const GroupRound& round, TimePoint deadline) {
          });
 }
 
-// The arrays as the library reads them. `keep` holds what was made on the way.
+// The arrays as the library reads them. `keep` holds temporary objects.
 std::vector<ReduceLeaf> leaves_of(LeafReader& reader, nb::list arrays, nb::list names,
                                   std::vector<LeafView>& views) {
   std::vector<ReduceLeaf> leaves;
@@ -91,7 +91,7 @@ nb::tuple membership_tuple(const Membership& membership) {
   return nb::make_tuple(membership.epoch, membership.id, names);
 }
 
-// Array i of the result: over the round's memory where its elements lie there as they are.
+// Array i of the result; a view of the round's memory if its elements need no conversion.
 nb::object reduced_array(const GroupRound& round, std::size_t i) {
   const ReduceLayout::Piece& piece = round.layout().pieces().at(i);
   if (combining_dtype(piece.dtype) == piece.dtype) {

@@ -70,13 +70,13 @@ std::pair<Network, Metadata> load_network(const std::string& path,
   return {Network(std::move(saved.mlp), std::move(saved.parameters)), std::move(saved.metadata)};
 }
 
-// An Adam with a place for the gradient that Python hands over.
+// An Adam with memory for the gradient from Python.
 struct Optimizer {
   nn::Adam adam;
   nn::Parameters gradient;
   OneCallAtATime calls{"Adam"};
 
-  // The norm of the gradient, before it is shortened.
+  // Returns the norm of the gradient, before clipping.
   Result<double> step(Network& network, std::span<const float> values,
                       std::optional<double> norm_max) {
     std::copy(values.begin(), values.end(), gradient.data());

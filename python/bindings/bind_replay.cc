@@ -24,7 +24,7 @@
 
 namespace reverie::python {
 
-// What ships, and what plugins of this process have added. Never destroyed: tables may outlive
+// The included components, and those that plugins have added. Never destroyed: tables may outlive
 // the interpreter.
 Registry& registry() {
   static auto* const instance = new Registry;

@@ -1,4 +1,4 @@
-// Binds client/replay_buffer.h over a store of its own.
+// Binds transitions/replay_buffer.h over its own store.
 #include <cstdint>
 #include <limits>
 #include <new>

@@ -1,4 +1,4 @@
-// Binds peers: what reverie/rpc.py is made of.
+// Binds peers, for reverie/rpc.py.
 #include <memory>
 #include <string>
 #include <tuple>
@@ -16,11 +16,11 @@
 namespace reverie::python {
 namespace {
 
-// What reverie.Future is made of.
+// The native part of reverie.Future.
 struct RpcCall {
   std::shared_ptr<PendingCall> state;
   nb::object pool;   // of the threads that run its callbacks
-  nb::object value;  // once it was asked for
+  nb::object value;  // once it was requested
 };
 
 nb::object value_once(RpcCall& call) {
@@ -28,7 +28,7 @@ nb::object value_once(RpcCall& call) {
   return call.value;
 }
 
-// Never destroyed: the interpreter may be gone when the library's statics are.
+// Never destroyed: the interpreter may be gone when statics are destroyed.
 nb::object& future_class() {
   static auto* const instance = new nb::object;
   return *instance;

@@ -1,9 +1,9 @@
 // Binds client/item_reader.h as the items of `Client.sample`: Reverb's samples, one by one.
 //
 //     feed        [ 64 items ]  one request, one gather
-//     next()      item, item, item ...  each with arrays of its own
+//     next()      item, item, item ...  each with its own arrays
 //
-// An item costs its arrays and a few tuples, made here: in Python that would be the most of it.
+// An item costs its arrays and a few tuples, made here: in Python that would dominate.
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -104,7 +104,7 @@ class SampleItems {
     return steps;
   }
 
-  // A row of a column: an array in any case, without axes where the column has only one.
+  // A row of a column, always an array; without axes if the column has only one.
   static nb::object row_of(const nb::object& column, Py_ssize_t row) {
     nb::object made = owned(PySequence_GetItem(column.ptr(), row));
     if (PyArray_Check(made.ptr())) return made;
@@ -142,7 +142,7 @@ class SampleItems {
     return named_tuple(sample_type_, fields);
   }
 
-  // An item's own array: one that is kept holds no others.
+  // An item's own array, so that keeping it does not keep others.
   nb::object item_of(const ItemReader::Place& place, BatchColumn& column) {
     const SampleGroup& group = place.group;
     // The leading axis is that of the group.
@@ -158,7 +158,7 @@ class SampleItems {
     return array;
   }
 
-  // Texts lie one after the other: those of all items are read at once.
+  // Texts are stored one after another, so those of all items are read at once.
   nb::object text_of(const ItemReader::Place& place, BatchColumn& column) {
     const SampleGroup& group = place.group;
     const auto index = static_cast<std::size_t>(&column - group.batch.columns.data());
@@ -170,7 +170,7 @@ class SampleItems {
     return one.attr("copy")();
   }
 
-  // How many steps the items of a group have, if all their columns have as many.
+  // Sets the number of steps of a group's items, if all their columns agree.
   void check_steps(const SampleGroup& group) {
     bool is_alike = true;
     std::string lengths;

@@ -1,4 +1,4 @@
-// Binds server/server.h, adapters/reverb/reverb_client.h and client/sharded_service.h: both ends of
+// Binds server/server.h, adapters/reverb/reverb_client.h and shards/sharded_service.h: both ends of
 // a socket.
 #include <map>
 #include <memory>
@@ -45,7 +45,7 @@ IoThreads& client_threads() {
   return *threads;
 }
 
-// The same threads, which also look into the memory that clients share with their servers.
+// The same threads, which also poll the memory that clients share with their servers.
 LinkLoops& client_loops() {
   static std::uint32_t generation = 0;
   static LinkLoops* loops = nullptr;
@@ -117,7 +117,7 @@ class PyServer {
   ForkGuard fork_guard_;
 };
 
-// Limits by the names of `reverie.ServerLimits`; those that are absent stay as they are.
+// Sets limits by the names of `reverie.ServerLimits`; absent ones are unchanged.
 void set_limits(ServerOptions& server, const std::map<std::string, std::size_t>& limits) {
   const auto set = [&limits](const char* name, auto& bound) {
     const auto found = limits.find(name);
@@ -192,12 +192,12 @@ void check_server(nb::list tables, nb::handle max_bytes, nb::handle memory,
   unwrap(without_gil([&] { return Server::check(std::move(given), std::move(options)); }));
 }
 
-// A shard that was gone is looked for again about this often at the least.
+// A lost shard is tried again at least about this often.
 constexpr Duration kShardBackoffMax = std::chrono::seconds(1);
 
 // The thread that drops the last handle may hold the interpreter's lock, which a thread of the
-// service may want in order to log. A forked child leaves it to its parent, whose threads may hold
-// its locks.
+// service may need for logging. In a forked child the service is leaked, since threads of the
+// parent may hold its locks.
 std::shared_ptr<ReplayService> released_without_gil(std::shared_ptr<ReplayService> service) {
   auto* const held = new std::shared_ptr<ReplayService>(std::move(service));
   return {held->get(), [held, guard = ForkGuard()](ReplayService*) {
@@ -221,7 +221,7 @@ Result<std::shared_ptr<ReplayService>> open_shards(const std::vector<std::string
   for (const std::string& address : addresses) {
     REVERIE_ASSIGN_OR_RETURN(std::shared_ptr<ReverbClient> client,
                              ReverbClient::open(client_threads(), address, options));
-    // The service owns the client, and is asked nothing more once it is gone.
+    // The service owns the client, and is not probed any more once it is gone.
     auto probe = [asked = client.get(),
                   timeout = sharded.connections.probe_timeout](std::function<void(Status)> done) {
       asked->ping(Clock::system().now() + timeout, std::move(done));
@@ -274,7 +274,7 @@ ClientHandle connect(const std::vector<std::string>& addresses, std::string toke
   return ClientHandle(released_without_gil(std::move(service)), nullptr, on_corrupt, given_seed);
 }
 
-// (address, why it is left out; empty while it is not) of each shard; none for one server.
+// (address, why it is left out, or "") of each shard; empty for one server.
 std::vector<std::tuple<std::string, std::string>> shard_states(const ClientHandle& client) {
   unwrap(client.check());
   std::vector<std::tuple<std::string, std::string>> states;

@@ -1,7 +1,7 @@
 // Binds structured/structured_writer.h.
 //
-// A step of the same structure as an earlier one goes through without an allocation: its nest is
-// matched against the one remembered, and only the leaves that a pattern uses are looked at.
+// A step with the structure of an earlier one needs no allocation: its nest is matched against the
+// remembered one, and only the leaves that a pattern uses are read.
 #include <limits>
 #include <memory>
 #include <optional>
@@ -29,7 +29,7 @@
 namespace reverie::python {
 namespace {
 
-// A configuration as the package hands it over; its numbers are those of the enumerations.
+// A configuration as the package passes it; its numbers are those of the enumerations.
 using ColumnTuple = std::tuple<std::string, LeafIndex, std::optional<std::int64_t>,
                                std::optional<std::int64_t>, std::optional<std::int64_t>>;
 using ConditionTuple = std::tuple<int, LeafIndex, int, std::int64_t, std::int64_t, bool>;
@@ -87,7 +87,7 @@ class PyStructuredWriter {
     step_.clear();
     for (const ColumnValue& value : values_.values()) step_.push_back({value.column, value.value});
     const TimePoint until = python::deadline(timeout_s);
-    // With room in the queue the call never waits: handing the lock over would cost more.
+    // With room in the queue the call never waits: releasing the lock would cost more.
     if (!writer_->may_wait()) {
       unwrap(writer_->append(step_, is_partial, until, wait_));
     } else {
@@ -132,7 +132,7 @@ class PyStructuredWriter {
 
   OneCallAtATime calls_{"writer"};
   std::shared_ptr<ReplayService> service_;
-  std::string table_;  // of the first configuration: what is asked when a wait is long
+  std::string table_;  // of the first configuration, to report on a long wait
   std::unique_ptr<StructuredWriter> writer_;
   ForkGuard fork_guard_;
   Waiting waiting_;
@@ -151,7 +151,7 @@ void init_writer(PyStructuredWriter* self, const ClientHandle& client,
   TrajectoryWriterOptions options;
   options.chunks.codec = codec_argument(codec);
   options.chunks.chunk_length = chunk_length_argument("chunk_length", chunk_length);
-  // The patterns' tables are looked at by the service, as those of Reverb's writer are.
+  // The service checks the patterns' tables, as with Reverb's writer.
   options.validate_items = false;
   options.max_in_flight_items = integer_argument<std::size_t>(
       "max_in_flight_items", max_in_flight_items, 1, std::numeric_limits<std::uint32_t>::max());

@@ -40,7 +40,7 @@ TrainPlan make_plan(const std::string& algorithm, const std::string& env_id,
   return unwrap(plan_training(python_env_source(std::move(source)), algorithm, options));
 }
 
-// A training and the store that it has to itself; with actors elsewhere, if it is to have any.
+// A training and its own store; serves actors in other processes, if requested.
 class PyTrainer {
  public:
   PyTrainer(const std::string& algorithm, const std::string& env_id, const Options& env_options,
@@ -65,14 +65,14 @@ class PyTrainer {
   void start() const { unwrap(trainer().start()); }
   void stop() const { trainer().stop(); }
 
-  // Looks for Ctrl-C while it waits.
+  // Checks for Ctrl-C while it waits.
   bool wait(nb::handle timeout_s) const {
     Trainer& trainer = this->trainer();
     return wait_in_slices(deadline(timeout_s),
                           [&trainer](TimePoint until) { return trainer.wait(until); });
   }
 
-  // The folder stays locked until another one is given, or the training is gone.
+  // The folder stays locked until another one is given, or the training is destroyed.
   std::string save(const std::string& path) {
     Trainer& trainer = this->trainer();
     return unwrap(without_gil([&]() -> Result<std::string> {
@@ -92,7 +92,7 @@ class PyTrainer {
     Trainer& trainer = this->trainer();
     served_ = unwrap(without_gil([&] { return ServedActors::open(rpc.shared_peer(), trainer); }));
   }
-  // How many actors elsewhere are at work.
+  // The number of active actors in other processes.
   std::size_t actors_elsewhere() const { return served_ ? served_->counts().actors : 0; }
   void end_serving() {
     if (!trainer_->check_usable().ok()) return;
@@ -145,7 +145,7 @@ class PyTrainer {
     return given;
   }
 
-  // A copy of the best policy, or else of the latest.
+  // A copy of the best policy, or of the latest if there is none.
   Network best_policy() const {
     Trainer& trainer = this->trainer();
     std::optional<nn::Parameters> best = trainer.best_policy();
@@ -164,7 +164,7 @@ class PyTrainer {
   }
 
  private:
-  // Ctrl-C, looked for about twenty times a second.
+  // Checks for Ctrl-C, about twenty times a second.
   static std::function<bool()> interruption() {
     return [next = Clock::system().now() + kInterruptInterval]() mutable {
       const TimePoint now = Clock::system().now();
@@ -188,7 +188,7 @@ class PyTrainer {
   std::string saved_to_ REVERIE_GUARDED_BY(save_mutex_);
 };
 
-// An actor of a training that another process holds.
+// An actor of a training in another process.
 class PyRemoteActor {
  public:
   PyRemoteActor(RpcPeer& rpc, const std::string& learner, std::uint64_t number,
@@ -205,7 +205,7 @@ class PyRemoteActor {
   PyRemoteActor(const PyRemoteActor&) = delete;
   PyRemoteActor& operator=(const PyRemoteActor&) = delete;
 
-  // On a thread that Ctrl-C does not go to: another one calls stop().
+  // For a thread that does not get Ctrl-C: another one calls stop().
   void run() {
     (void)unwrap(without_gil([&] { return actor_->run(TimePoint::max()); }));
   }

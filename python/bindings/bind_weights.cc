@@ -1,4 +1,4 @@
-// Binds weights: what reverie/weights.py is made of.
+// Binds weights, for reverie/weights.py.
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,13 +28,13 @@ nb::object version_tuple(const Weights::VersionPtr& held) {
   return nb::make_tuple(held->version, decode_value(held->value));
 }
 
-// Ctrl-C, within a call that has let the interpreter go.
+// Checks for Ctrl-C in a call that has released the interpreter's lock.
 bool has_signal() {
   const GilHeld held;
   return PyErr_CheckSignals() != 0;
 }
 
-// What a signal's handler raised comes first.
+// An exception of a signal handler takes precedence.
 void unwrap_unless_pending(const Status& status) {
   if (PyErr_Occurred() != nullptr) raise_pending();
   unwrap(status);
@@ -60,7 +60,7 @@ void bind_weights(nb::module_& m) {
           "publish",
           [](NativeWeights& self, std::uint64_t version, nb::handle value) {
             Payload payload;
-            // Arrays are read where they lie, once, before this returns.
+            // Arrays are read in place, once, before this returns.
             ValueEncoder(payload, self.reader, /*lends=*/true).encode(value, "value");
             const Status status =
                 without_gil([&] { return self.weights->publish(version, payload); });

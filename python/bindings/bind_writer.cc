@@ -1,7 +1,7 @@
 // Binds client/trajectory_writer.h.
 //
-// A step or a trajectory of the same structure as an earlier one goes through without an
-// allocation: its nest is matched against the one remembered, whose columns are known.
+// A step or trajectory with the structure of an earlier one needs no allocation: its nest is
+// matched against the remembered one, whose columns are known.
 #include <limits>
 #include <memory>
 #include <optional>
@@ -55,8 +55,8 @@ std::string column_path(nb::handle path) {
   return joined;
 }
 
-// What is known of a structure of steps: its columns by visiting order, and whether the history has
-// them all.
+// What is known about a structure of steps: its columns in visiting order, and whether the history
+// has them all.
 struct StepNote {
   std::vector<ColumnId> columns;
   bool is_merged = false;
@@ -179,7 +179,7 @@ class Writer {
  private:
   void check_open() const { check_writer_open(writer()); }
 
-  // Writes the leaves that were found as `nest` says.
+  // Writes the leaves that were found, according to `nest`.
   void write(const Nest& nest, StepNote& note, bool partial_step) {
     if (note.columns.empty()) note.columns = learn(nest);
     values_.begin(leaves_.size());
@@ -235,7 +235,7 @@ class Writer {
       waited_table_ = table;
       waiting_.set_table(waited_table_);
     }
-    // A call that does not wait keeps the lock: handing it over would cost more.
+    // A call that does not wait keeps the lock: releasing it would cost more.
     if (!writer().may_wait(table)) {
       unwrap(writer().create_item(item, until, wait_));
     } else {
@@ -246,10 +246,10 @@ class Writer {
 
   std::shared_ptr<WriterCore> core_;
   ForkGuard fork_guard_;
-  CodecChoice codec_;  // of columns that are not configured
+  CodecChoice codec_;  // for columns that are not configured
   Waiting waiting_;
   WaitOptions wait_;
-  std::string waited_table_;  // of the last item: what a wait is for
+  std::string waited_table_;  // of the last item, to report on a wait
 
   Leaves leaves_;
   Values values_;
@@ -257,7 +257,7 @@ class Writer {
   NestCache<std::vector<TrajectoryColumn>> items_;
 
   HistoryNest history_;
-  nb::object history_nest_;  // made when it is asked for
+  nb::object history_nest_;  // made on request
 
   WholeSteps whole_;
 };

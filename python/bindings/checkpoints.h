@@ -1,4 +1,4 @@
-// What of a store lies on a disk, as Python tells of it: checkpoints, and chunks beyond memory.
+// The parts of a store on a disk: checkpoints, and chunks beyond memory.
 #pragma once
 
 #include <memory>
@@ -23,13 +23,13 @@ Durability durability_of(const std::string& name);
 // The memory that a pair (folder, memory_bytes) describes; null for None.
 std::shared_ptr<ChunkMemory> chunk_memory(nb::handle given);
 
-// The path of the checkpoint that the store began with, and its payload; None if it began empty.
+// The path and payload of the checkpoint that the store was loaded from; None if it began empty.
 nb::object loaded_checkpoint(const LocalService& store);
 
 // Why the store's journal cannot be written; None if it can, or there is none.
 nb::object journal_error(const LocalService& store);
 
-// Binds what `reverie checkpoint` asks.
+// Binds the functions of `reverie checkpoint`.
 void bind_inspection(nb::module_& m);
 
 }  // namespace reverie::python

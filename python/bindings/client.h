@@ -1,4 +1,4 @@
-// What Python holds of a client: the door, and where it was opened.
+// A client in Python: its service, and what its copies share.
 #pragma once
 
 #include <cstdint>
@@ -21,17 +21,17 @@
 
 namespace reverie::python {
 
-// As the package's `on_corrupt` says it: "remove" or "raise".
+// The package's `on_corrupt`: "remove" or "raise".
 inline OnCorrupt on_corrupt_of(bool raises) {
   return raises ? OnCorrupt::kRaise : OnCorrupt::kRemove;
 }
 
 class ClientHandle {
  public:
-  // `local` is the same service where the store lies in this process, else null.
-  // All keys that this client's inserts and writers choose come from `seed` and a number that no
-  // other client of the store has; from the system without a seed. A store of this process gives
-  // the number now, a server when it is needed.
+  // `local` is the same service if the store is in this process, else null. The keys that this
+  // client's inserts and writers choose come from `seed` and a number that no other client of the
+  // store has; without a seed from the system. A store in this process gives the number now, a
+  // server when it is needed.
   ClientHandle(std::shared_ptr<ReplayService> service, std::shared_ptr<LocalService> local,
                OnCorrupt on_corrupt, std::optional<std::uint64_t> seed = {})
       : service_(std::move(service)),
@@ -48,16 +48,16 @@ class ClientHandle {
   const std::shared_ptr<LocalService>& local() const { return local_; }
   // The kinds of steps that insert() was given, shared by all copies.
   StepKinds& step_kinds() const { return *step_kinds_; }
-  // What to do with items that cannot be decoded when they are drawn.
+  // What to do with drawn items that cannot be decoded.
   OnCorrupt on_corrupt() const { return on_corrupt_; }
-  // Where external columns are; null for nowhere. Set before the handle is copied.
+  // Finds external columns; may be null. Set it before the handle is copied.
   const std::shared_ptr<ExternalFiles>& files() const { return files_; }
   void set_files(std::shared_ptr<ExternalFiles> files) { files_ = std::move(files); }
   // Shared by all copies.
   const std::shared_ptr<TablesDrawnAhead>& tables_drawn_ahead() const {
     return tables_drawn_ahead_;
   }
-  // Updates that go without waiting, of all copies.
+  // Updates sent without waiting, of all copies.
   UpdateWindow& updates() const { return *updates_; }
   // FAILED_PRECONDITION in a forked child.
   Status check() const { return fork_guard_.check("Client"); }

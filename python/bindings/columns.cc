@@ -56,7 +56,7 @@ Slice unpack(nb::handle key, Py_ssize_t count) {
   return slice;
 }
 
-// Rows of something, picked by a Python index: a single one, a slice, or a list of them.
+// Rows picked by a Python index: a single one, a slice, or a list.
 struct Pick {
   bool is_one = false;
   Slice slice;
@@ -166,7 +166,7 @@ nb::object picked_item(const PickedColumn& column, nb::handle key) {
   return make_picked(column.owner, *column.history, picked, pick.is_one);
 }
 
-// One entry per step: the cell as a squeezed column, or None without one.
+// One entry per step: the cell as a squeezed column, or None.
 nb::list history_cells(nb::handle self, const ColumnHistory& history) {
   InUse::check(*history.core);
   nb::list cells;
@@ -244,7 +244,7 @@ nb::object to_array(const PickedColumn& column) {
   return has_variable_size(dtype) ? array_of_text(dtype, shape, text) : array;
 }
 
-// One column from cells: what iterating a history or a column gives.
+// One column from cells, the results of iterating over a history or a column.
 void init_picked(PickedColumn* self, nb::handle references, nb::handle squeezed, nb::handle path) {
   const bool squeeze = flag_argument("squeeze", squeezed);
   std::vector<StepIndex> steps;
@@ -281,7 +281,7 @@ void init_picked(PickedColumn* self, nb::handle references, nb::handle squeezed,
   new (self) PickedColumn(*nb::inst_ptr<PickedColumn>(made));
 }
 
-// The slots that are called for `history[...]` and `column[...]`: without nanobind's dispatch.
+// The slots for `history[...]` and `column[...]`, without nanobind's dispatch.
 template <typename F>
 PyObject* guarded(F&& f) {
   try {

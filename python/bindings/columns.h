@@ -1,9 +1,9 @@
-// What a writer lets its user look back at: column histories, and the rows picked from them.
+// Column histories, with which a user refers back to earlier steps, and the rows picked from them.
 //
 //     writer.history["obs"][-3:]
 //     nest of ColumnHistory  -> PickedColumn (reverie.TrajectoryColumn)
 //
-// They look at the writer each time and copy nothing, so a history taken once stays current.
+// They read from the writer each time and copy nothing, so a history stays current.
 #pragma once
 
 #include <cstdint>

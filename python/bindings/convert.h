@@ -1,7 +1,7 @@
-// Where the library's manners meet Python's: errors, the interpreter's lock, deadlines.
+// Converts between C++ and Python conventions: errors, the interpreter's lock, deadlines.
 //
-// unwrap() and the raise functions are the only place that raises, without_gil() the only one
-// that releases the lock.
+// Only unwrap() and the raise functions raise, and only without_gil() releases the
+// lock.
 #pragma once
 
 #include <algorithm>
@@ -26,19 +26,19 @@ namespace reverie::python {
 
 namespace nb = nanobind;
 
-// The exception class that stands for each code; reverie/errors.py hands them over when it is
-// imported. `type_error` is raised for a value of a type that cannot be stored, `missing_package`
-// where an optional package is needed.
+// Sets the exception class of each code; reverie/errors.py calls it when it is imported.
+// `type_error` is raised for a value of a type that cannot be stored, `missing_package` if an
+// optional package is needed.
 void set_error_classes(nb::dict by_code, nb::object type_error, nb::object missing_package);
 
-// Raises the exception that stands for `status`; an exception that is already set goes first.
-// Requires !status.ok().
+// Raises the exception for `status`; an exception that is already set takes precedence. Requires
+// !status.ok().
 [[noreturn, gnu::cold]] void raise(const Status& status);
 [[noreturn, gnu::cold]] void raise_type_error(const std::string& text);
 [[noreturn, gnu::cold]] void raise_missing_package(const std::string& text);
-// The exception that Python's C API has set.
+// Raises the exception that Python's C API has set.
 [[noreturn, gnu::cold]] void raise_pending();
-// An exception object of the class of `status`, for those who add to it before it is raised.
+// An exception object for `status`, for callers that add to it before they raise it.
 nb::object make_error(const Status& status);
 [[noreturn, gnu::cold]] void raise_object(const nb::object& error);
 
@@ -78,9 +78,9 @@ auto without_gil(F&& f) -> std::invoke_result_t<F> {
   }
 }
 
-// Waits without the interpreter's lock, in slices, between which Ctrl-C is seen: `wait(until)`
-// waits until then at most, and returns whether what it waits for is there. False when it is not by
-// `deadline`.
+// Waits without the interpreter's lock, in slices, between which it checks for Ctrl-C:
+// `wait(until)` waits at most until then, and returns whether the wait is over. False if it is not
+// by `deadline`.
 template <typename Wait>
 bool wait_in_slices(TimePoint deadline, Wait wait) {
   Clock& clock = Clock::system();
@@ -93,9 +93,9 @@ bool wait_in_slices(TimePoint deadline, Wait wait) {
   }
 }
 
-// Runs `f(wait)`. One that is brief keeps the interpreter's lock unless it must wait: beside a
-// thread of Python code it takes up to 5 ms to have the lock back, and a brief call takes
-// microseconds. Brief is what neither copies much nor works on many items, in a store of this
+// Runs `f(wait)`. A brief call keeps the interpreter's lock unless it must wait: beside a
+// thread of Python code it takes up to 5 ms to get the lock back, and a brief call takes
+// microseconds. A call is brief if it copies little and works on few items, in a store in this
 // process.
 template <typename F>
 auto without_gil_in_waits(bool is_brief, WaitOptions wait, F&& f) {
@@ -113,18 +113,18 @@ inline constexpr std::size_t kBriefItems = 1024;
 // str(object), as UTF-8.
 std::string str_of(nb::handle object);
 
-// --- Arguments, checked so that a message names them.
-// Items that one batch can be asked to have.
+// --- Arguments, checked so that a message names them. The largest batch that can be
+// requested.
 inline constexpr std::int64_t kBatchMax = std::int64_t{1} << 31;
 
 // A str; valid while `value` is.
 std::string_view text_argument(std::string_view name, nb::handle value);
 double number_argument(std::string_view name, nb::handle value);
-// True or False, of Python or NumPy.
+// True or False, from Python or NumPy.
 bool flag_argument(std::string_view name, nb::handle value);
 std::int64_t checked_integer(std::string_view name, nb::handle value, std::int64_t least,
                              std::int64_t most);
-// An integer in [least, most]; without `most`, in what `T` holds, and 64 bits with a sign.
+// An integer in [least, most]; without `most`, in the range of `T` and of int64.
 template <typename T = std::int64_t>
 T integer_argument(std::string_view name, nb::handle value, std::int64_t least,
                    std::type_identity_t<T> most = std::numeric_limits<T>::max()) {
@@ -133,25 +133,25 @@ T integer_argument(std::string_view name, nb::handle value, std::int64_t least,
       std::in_range<std::int64_t>(most) ? static_cast<std::int64_t>(most) : kMost;
   return static_cast<T>(checked_integer(name, value, least, bound));
 }
-// "timeout_s" as every waiting call takes it: None waits without limit, 0 is now or never. Refuses
-// what is negative or not a number.
+// The argument "timeout_s" of every waiting call: None waits without limit, 0 does not wait.
+// Refuses negative values and those that are not numbers.
 std::optional<Duration> timeout_argument(nb::handle timeout_s);
-// When that is up, from now on.
+// The deadline for that timeout, from now.
 TimePoint deadline(nb::handle timeout_s);
 
-// A name for messages: "column 'obs/position'", or "the array" where the nest is a single one.
+// A name for messages: "column 'obs/position'", or "the array" if the nest is a single one.
 std::string column_text(std::string_view path);
 
-// What a waiting call does meanwhile: looks for signals, and says in the log why it waits.
+// What a call does while it waits: checks for signals, and logs why it waits.
 //
 // Lives on the stack of the call. REQUIRES: `service` and `table` outlive it.
 class Waiting {
  public:
   Waiting(ReplayService& service, std::string_view table) : service_(&service), table_(table) {}
   WaitOptions options();
-  // For a wait that is not on a table: only looks for signals.
+  // For a wait that is not on a table: only checks for signals.
   static WaitOptions for_signals();
-  // The table to speak of from now on.
+  // Sets the table to report on.
   void set_table(std::string_view table) { table_ = table; }
 
  private:

@@ -1,4 +1,4 @@
-// The owner's side of a pool of worker processes, as Python holds it.
+// The owner's side of a pool of worker processes, in Python.
 #pragma once
 
 #include <atomic>
@@ -21,11 +21,11 @@ namespace reverie::python {
 
 namespace nb = nanobind;
 
-// What a pool's Python half settles once.
+// The options that a pool's Python part sets once.
 struct PoolOptions {
   double timeout_s = 60.0;
   std::optional<std::int64_t> action_count;  // of discrete actions
-  bool is_ready_mode = false;                // batches of those that are ready first
+  bool is_ready_mode = false;                // batches of the first ready environments
   std::size_t result_rows = 0;               // then: of one result
 };
 
@@ -40,22 +40,22 @@ class EnvPoolCore {
   int memory_fd() const { return memory_->fd(); }
   const SharedView& view() const { return pool_.view(); }
 
-  // How result() gives the rows: as `batch_class`, with nests folded by `structure`.
+  // How result() returns the rows: as `batch_class`, with nests according to `structure`.
   void set_results(nb::object batch_class, std::string structure, bool is_copied);
-  // Called with a worker's number when it or an environment of it has failed; true if it was
-  // restarted and the wait goes on.
+  // Called with a worker's number if it or one of its environments has failed; true if it was
+  // restarted and the wait continues.
   void set_on_failure(nb::object callback) { on_failure_ = std::move(callback); }
 
-  // Gives a sequence number; in ready mode 0.
+  // Returns a sequence number; in ready mode 0.
   std::uint32_t step(nb::handle actions, nb::handle batch, nb::handle env_ids);
   std::uint32_t reset(nb::handle seed, nb::handle batch);
   bool is_done(std::size_t batch, std::uint32_t sequence);
   nb::object result(std::size_t batch, std::uint32_t sequence, nb::handle timeout_s);
 
   void restart(std::size_t worker);
-  // At the program's end, calls of other threads sleep from then on: no caller is left to raise to.
+  // At the program's end (`at_exit`), calls of other threads then sleep forever instead of raising.
   void close(double timeout_s, bool at_exit);
-  // What calls after close() are refused with. Under the interpreter's lock.
+  // The error text of calls after close(). Requires the interpreter's lock.
   void set_closed_text(std::string text) { closed_text_ = std::move(text); }
   bool is_closed() const { return is_closed_; }
 
@@ -65,9 +65,9 @@ class EnvPoolCore {
   void write_actions(nb::handle actions, std::size_t batch, std::span<const std::int32_t> envs);
   std::vector<std::int32_t> env_argument(nb::handle env_ids) const;
   [[noreturn]] void raise_env_error(const PoolFailure& failure) const;
-  // What a wait came to, or `raised` by its callback: returns if the rows are there.
+  // Raises the error of a wait, or `raised` by its callback; returns if the rows are there.
   void unwrap_wait(const WatchedPool::Waited& waited, const std::exception_ptr& raised) const;
-  // `raised` gets what the callback raises, and outlives the waiter.
+  // `raised` gets the callback's exception, and must outlive the waiter.
   WatchedPool::Waiter waiter(std::exception_ptr& raised);
 
   std::shared_ptr<SharedMemory> memory_;

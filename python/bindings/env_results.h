@@ -1,10 +1,10 @@
-// What a pool of environments gives as a result: an ``EnvBatch`` around arrays.
+// The results of a pool of environments: an ``EnvBatch`` around arrays.
 //
 //     copies   the rows are copied from the pool's memory; the arrays are the program's own
 //     views    the arrays lie over the pool's memory, and know when a later step overwrites it
 //
-// An array is filled anew once nothing but this refers to it, so a program that keeps no old
-// results takes no new memory; arrays that it keeps stay as they are.
+// An array is reused once only this refers to it, so a program that keeps no old results needs no
+// new memory; arrays that it keeps do not change.
 #pragma once
 
 #include <cstddef>
@@ -23,17 +23,17 @@ namespace reverie::python {
 
 namespace nb = nanobind;
 
-// What the rows of a pool hold, and the class that is put around them.
+// The contents of a pool's rows, and the class of results.
 struct EnvResultSpec {
   nb::object batch_class;               // called with observation, reward, terminated, truncated,
                                         // final_observation, env_ids, info
-  std::string structure;                // folds the observation's columns
-  std::vector<TensorSpec> observation;  // of one row each
+  std::string structure;                // of the observation's columns
+  std::vector<TensorSpec> observation;  // of one row
   std::vector<TensorSpec> info;
   std::size_t row_count = 1;  // of a result
 };
 
-// What the array of a view has as its base.
+// The base of an array that is a view.
 struct EnvView {
   std::shared_ptr<const void> memory;
   bool is_overwritten = false;
@@ -50,7 +50,7 @@ struct EnvColumns {
   std::shared_ptr<const void> keeper;
 };
 
-// Under the interpreter's lock, except while many rows are copied.
+// The interpreter's lock guards it, except while many rows are copied.
 class EnvResults {
  public:
   EnvResults(EnvResultSpec spec, std::vector<EnvColumns> batches, bool is_copied);
@@ -61,7 +61,7 @@ class EnvResults {
   nb::object of_batch(std::size_t batch);
   // Copies of some rows of batch 0: as many as a result has.
   nb::object of_envs(std::span<const std::int32_t> envs);
-  // A step or reset of the batch begins: views that were given of it are outdated.
+  // A step or reset of the batch begins: its earlier views are outdated.
   void begin_step(std::size_t batch);
 
  private:
@@ -84,7 +84,7 @@ class EnvResults {
   std::size_t copied_bytes_ = 0;  // without final observations
   std::vector<PlacePtr> places_;
   std::size_t next_replaced_ = 0;
-  std::vector<PlacePtr> current_;  // by batch: where views were given since its last step
+  std::vector<PlacePtr> current_;  // by batch: places with views since its last step
 };
 
 // Whether an array is a view of a pool's memory that a later step has overwritten. Requires a NumPy

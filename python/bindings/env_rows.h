@@ -1,4 +1,4 @@
-// What environments give and take, to and from rows of shared memory.
+// Converts values of environments to and from rows of shared memory.
 #pragma once
 
 #include <cstddef>
@@ -16,29 +16,29 @@ namespace reverie::python {
 
 namespace nb = nanobind;
 
-// Columns as Python hands them over: (path, dtype name, shape).
+// Columns from Python: (path, dtype name, shape).
 std::vector<TensorSpec> columns_argument(nb::handle columns);
 
-// The shape of so many rows of that shape.
+// The shape of `rows` rows of that shape.
 Shape with_rows(std::size_t rows, const Shape& shape);
 
-// Writes one value as `spec` has it. A value of another type is converted where NumPy calls that
+// Writes one value according to `spec`. A value of another type is converted if NumPy considers it
 // the same kind (float64 to float32, int64 to int32). Raises InvalidArgumentError naming `what` and
 // the column for another shape, UnsupportedTypeError for another kind.
 void write_value(std::string_view what, const TensorSpec& spec, nb::handle value, std::byte* to);
 
-// An array of its own with the row's values.
+// A new array with the row's values.
 nb::object read_array(const TensorSpec& spec, const std::byte* from);
 
-// Takes nests of one structure apart, into rows of columns.
+// Splits nests of one structure into rows of columns.
 class NestRows {
  public:
-  // `structure` is the text that folds the columns, in canonical order.
+  // `structure` describes the nest of the columns, in canonical order.
   NestRows(std::string what, std::vector<TensorSpec> columns, std::string structure)
       : what_(std::move(what)), columns_(std::move(columns)), structure_(std::move(structure)) {}
 
   std::span<const TensorSpec> columns() const { return columns_; }
-  // `rows` are one place a column. Raises for a nest of another structure, too.
+  // `rows` has one place per column. Also raises for a nest of another structure.
   void write(nb::handle nest, std::span<std::byte* const> rows);
 
  private:
@@ -46,7 +46,7 @@ class NestRows {
     bool is_checked = false;
   };
 
-  // An observation of a wider type than its space's costs precision in silence: told once.
+  // An observation of a wider type than its space's silently loses precision: warns once.
   void warn_of_narrowing(const TensorSpec& spec, nb::handle value);
 
   std::string what_;

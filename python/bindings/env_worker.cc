@@ -78,7 +78,7 @@ nb::object method_of(nb::handle object, const char* name) {
   return found;
 }
 
-// What a column holds where info has no such entry: NaN, or 0 for types without NaN.
+// The value of a column if info has no such entry: NaN, or 0 for types without NaN.
 void write_missing(const TensorSpec& spec, std::byte* to) {
   const auto count = static_cast<std::size_t>(element_count(spec.shape));
   std::memset(to, 0, count * dtype_size_bytes(spec.dtype));
@@ -212,7 +212,7 @@ void EnvWorker::step(std::size_t batch, std::size_t env) {
   begin_episode(batch, env, nb::none());
 }
 
-// The episode that ended with the last worker: cut off behind the last observation that it gave.
+// Begins an episode in place of the last worker's, which is truncated after its last observation.
 void EnvWorker::begin_anew(std::size_t batch, std::size_t env) {
   Rows& rows = rows_at(batch, env);
   const SharedLayout::Batch& arrays = view().layout().batch(batch);

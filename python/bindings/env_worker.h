@@ -28,8 +28,8 @@ class EnvWorker {
   EnvWorker(SharedMemory memory, SharedLayout layout, std::size_t worker, Duration spin,
             EnvWorkerOptions options);
 
-  // Serves until it is told to stop. `envs[batch][i]` is environment i of this worker's range;
-  // `make(batch, env)` makes one anew after it has raised.
+  // Serves until it gets the stop command. `envs[batch][i]` is environment i of this worker's
+  // range; `make(batch, env)` makes a new one after it has raised.
   void run(nb::list envs, nb::object make);
 
  private:
@@ -38,7 +38,7 @@ class EnvWorker {
     nb::object step;
     nb::object reset;
   };
-  // Where the columns of one environment lie.
+  // The rows of one environment's columns.
   struct Rows {
     std::vector<std::byte*> observation;
     std::vector<std::byte*> final_observation;
@@ -49,7 +49,7 @@ class EnvWorker {
   void step(std::size_t batch, std::size_t env);
   void reset(std::size_t batch, std::size_t env, nb::handle seed);
   void begin_anew(std::size_t batch, std::size_t env);
-  // Resets and writes the first observation. Gives the info.
+  // Resets and writes the first observation. Returns the info.
   nb::object begin_episode(std::size_t batch, std::size_t env, nb::handle seed);
   nb::object action(std::size_t batch, std::size_t env) const;
   void write_info(nb::handle info, const Rows& rows) const;

@@ -1,5 +1,5 @@
-// External columns in Python: rows that lie in files, written by name and read by what the user
-// gives as `files=`.
+// External columns in Python: rows that are in files, written by name and read with the user's
+// `files=`.
 #pragma once
 
 #include <memory>
@@ -12,11 +12,11 @@
 
 namespace reverie::python {
 
-// Files below a folder (str), or what a function of reverie/external.py says; null for None.
+// Files below a folder (str), or a function of reverie/external.py; null for None.
 std::shared_ptr<ExternalFiles> external_files(nanobind::handle given);
 
-// What a leaf of class `External` (reverie/external.py) says; none for any other leaf. The shape
-// lies in `shape`, the name in `column`.
+// The column of a leaf of class `External` (reverie/external.py); none for any other leaf. `shape`
+// and `column` own the shape and the name.
 std::optional<RowsColumn> external_column(nanobind::handle leaf, nanobind::handle external_type,
                                           std::string_view name, std::vector<std::int64_t>& shape);
 

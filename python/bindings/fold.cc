@@ -1,4 +1,4 @@
-// Folding columns back into the nest that a structure text describes.
+// Rebuilds the nest that a structure text describes from its columns.
 #include <algorithm>
 #include <unordered_map>
 
@@ -55,7 +55,7 @@ bool has_fields(const Fold& fold, NestKind kind) {
       [](const nb::object& a, const nb::object& b) { return is_same_key(a.ptr(), b.ptr()); });
 }
 
-// A class that this process has not seen, or with other fields, is a dict of its fields.
+// A class that this process has not seen, or with other fields, becomes a dict of its fields.
 void parse_class(nb::handle json, nb::handle name, NestKind kind, Fold& fold, int depth) {
   parse_members(json["fields"], fold, depth);
   fold.type = find_class(str_of(name));
@@ -141,7 +141,7 @@ nb::object build(const Fold& fold, const nb::object*& next) {
   return nb::none();
 }
 
-// Never destroyed, and made afresh when a name has come to mean another class.
+// Never destroyed, and rebuilt when a name refers to another class.
 const Fold& parsed(const std::string& text) {
   static auto* const cache = new std::unordered_map<std::string, Fold>;
   static std::uint64_t generation = 0;

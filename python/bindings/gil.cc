@@ -17,13 +17,13 @@ namespace {
 
 namespace nb = nanobind;
 
-// The state of a thread that let the lock go, while it has. Not asked of the interpreter, which may
+// The state of a thread while it has released the lock. Not taken from the interpreter, which may
 // be gone.
 thread_local PyThreadState* released = nullptr;
 
 bool is_finalizing() {
 #if defined(Py_LIMITED_API)
-  // Not of the stable ABI, but there: by another name before 3.13.
+  // Not in the stable ABI, but exported: by another name before 3.13.
   using Ask = int (*)();
   static const auto ask = reinterpret_cast<Ask>(
       dlsym(RTLD_DEFAULT, Py_Version >= 0x030D0000 ? "Py_IsFinalizing" : "_Py_IsFinalizing"));
@@ -101,10 +101,10 @@ GilAnywhere::~GilAnywhere() {
 }
 
 bool holds_gil() {
-  // Where there is no interpreter any more, the check alone would say yes.
+  // Without an interpreter the check alone would return true.
   if (PyGILState_GetThisThreadState() == nullptr) return false;
 #if defined(Py_LIMITED_API)
-  // Not of the stable ABI, but in every Python since 3.4.
+  // Not in the stable ABI, but in every Python since 3.4.
   using Ask = int (*)();
   static const auto ask = reinterpret_cast<Ask>(dlsym(RTLD_DEFAULT, "PyGILState_Check"));
   return ask == nullptr || ask() != 0;

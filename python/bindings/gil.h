@@ -1,10 +1,10 @@
-// The interpreter's lock: letting go of it, and taking it where C++ calls back into Python.
+// The interpreter's lock: releases it, and takes it where C++ calls back into Python.
 //
 // Before 3.14 CPython ends a thread that asks for the lock while the interpreter finalizes, by
-// unwinding its stack (pthread_exit). C++ frames cannot be left so: a destructor would end the
-// program, and Python's objects would be released without the lock. So an unwind that reaches a
+// unwinding its stack (pthread_exit). C++ frames cannot be left like that: a destructor would end
+// the program, and Python's objects would be released without the lock. So an unwind that reaches a
 // frame of this module stops there (gil.cc), and the thread sleeps until the process ends, as it
-// does from 3.14 on. It holds no lock of the library, since nothing that runs under one takes the
+// does from 3.14 on. It holds no lock of the library, since no code that holds one takes the
 // interpreter's.
 #pragma once
 
@@ -12,20 +12,20 @@
 
 namespace reverie::python {
 
-// Lets go of the lock for a scope. Requires that the thread holds it.
+// Releases the lock for a scope. Requires that the thread holds it.
 class GilReleased {
  public:
   GilReleased();
   GilReleased(const GilReleased&) = delete;
   GilReleased& operator=(const GilReleased&) = delete;
-  // Does not return on a thread that comes back while the interpreter finalizes.
+  // Does not return on a thread that returns while the interpreter finalizes.
   ~GilReleased();
 
  private:
   PyThreadState* state_;
 };
 
-// Holds the lock for a scope on a thread of Python's: takes it back where a GilReleased let it go.
+// Holds the lock for a scope on a Python thread: takes it back if a GilReleased has released it.
 class GilHeld {
  public:
   // Does not return while the interpreter finalizes on another thread.
@@ -35,12 +35,12 @@ class GilHeld {
   ~GilHeld();
 
  private:
-  PyThreadState* state_;  // null where the lock was held anyway
+  PyThreadState* state_;  // null if the lock was held already
 };
 
-// Holds the lock for a scope on any thread, one of the library's included, if it can be had: not
-// once the program ends. A thread of the library that waits for the lock then is waited for, so
-// that no destructor joins one that never wakes.
+// Holds the lock for a scope on any thread, the library's included, if possible: not once the
+// program ends. The end waits for a library thread that is waiting for the lock, so that no
+// destructor joins a thread that never wakes.
 class GilAnywhere {
  public:
   GilAnywhere();
@@ -60,11 +60,11 @@ class GilAnywhere {
 // Whether the thread holds the lock.
 bool holds_gil();
 
-// Never returns: for a thread that comes to what the program's end has already ended. Requires that
+// Never returns: for a thread that uses an object that the program's end has closed. Requires that
 // it holds the lock, which it releases.
 [[noreturn]] void sleep_until_the_end();
 
-// Has GilAnywhere refuse threads of the library from the program's end on. Once, in the module.
+// Makes GilAnywhere refuse the library's threads once the program ends. Call once, in the module.
 void guard_exit();
 
 }  // namespace reverie::python

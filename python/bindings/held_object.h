@@ -9,7 +9,7 @@
 
 namespace reverie::python {
 
-// Left to the program's end where the interpreter's lock cannot be had any more.
+// Leaked if the interpreter's lock cannot be taken any more.
 class HeldObject {
  public:
   explicit HeldObject(nanobind::object object) : object_(std::move(object)) {}
@@ -24,7 +24,7 @@ class HeldObject {
     }
   }
 
-  // With the interpreter's lock held.
+  // Requires the interpreter's lock.
   const nanobind::object& get() const { return object_; }
 
  private:

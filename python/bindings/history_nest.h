@@ -16,11 +16,11 @@ namespace reverie::python {
 
 class HistoryNest {
  public:
-  // Raises when `step` has a container of another kind, or a leaf, where earlier steps had
-  // something else.
+  // Raises if `step` has a container of another kind, or a leaf, where earlier steps had something
+  // else.
   void check(const Nest& step) const;
   // Adds what is new in `step`, whose leaves (in visiting order) are these columns. Requires a step
-  // that check() lets through.
+  // that check() accepts.
   void merge(const Nest& step, const std::vector<ColumnId>& columns);
 
   bool empty() const { return is_empty_; }

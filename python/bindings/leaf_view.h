@@ -1,4 +1,4 @@
-// Arrays of any framework as memory: NumPy's and torch's without a call into Python.
+// Arrays of any framework as memory; for NumPy and torch without a call into Python.
 #pragma once
 
 #include <cstddef>
@@ -19,18 +19,18 @@ namespace nb = nanobind;
 
 enum class Framework : std::uint8_t { kNone, kNumpy, kTorch, kJax };
 
-// One array as it lies. Where it does not lie row-major on the CPU as a type of ours, `data` is
+// One array in place. If it is not row-major on the CPU with a supported type, `data` is
 // null.
 struct LeafView {
-  Framework framework = Framework::kNone;  // kNone: no array at all
+  Framework framework = Framework::kNone;  // kNone: not an array
   DType dtype = DType::kFloat32;
   std::span<const std::int64_t> shape;  // as long as `keep`, or the leaf, lives
   const std::byte* data = nullptr;
   bool is_on_cpu = true;
-  nb::object keep;  // what was made on the way
+  nb::object keep;  // temporary objects
 };
 
-// Looks at arrays, one after another. Knows the types that it met last.
+// Reads arrays, one after another. Caches the latest types.
 class LeafReader {
  public:
   // Numbers of Python and NumPy count as arrays without dimensions. Raises TypeError naming `path`

@@ -5,7 +5,7 @@
 
 namespace reverie::python {
 
-// What ships, and what plugins have added. Never destroyed: pools may outlive the interpreter.
+// Those included, and those of plugins. Never destroyed: pools may outlive the interpreter.
 NativeRegistry& native_registry();
 
 }  // namespace reverie::python

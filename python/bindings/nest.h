@@ -3,8 +3,8 @@
 //     {"obs": {"position": p, "speed": v}, "reward": r}
 //         obs/position -> p     obs/speed -> v     reward -> r
 //
-// Columns are in canonical order: the keys of a dict sorted (numbers before words), all else as it
-// stands. How to fold them back is a small JSON text that travels with the columns:
+// Columns are in canonical order: the keys of a dict sorted (numbers before words), all else in its
+// own order. A small JSON text that is stored with the columns describes the nest:
 //
 //     leaf          "*"
 //     dict          {"dict": [["obs", "*"], [3, "*"]]}          keys are str or int
@@ -12,8 +12,8 @@
 //     named tuple   {"namedtuple": "module:Qualified.Name", "fields": [["x", "*"]]}
 //     dataclass     {"dataclass": "module:Qualified.Name", "fields": [["x", "*"]]}
 //
-// A class is only ever looked up among those that this process has itself flattened, never
-// imported; where it is not known, or has other fields by now, the fields come back as a dict.
+// A class is only looked up among those that this process has itself flattened, never imported; if
+// it is unknown, or has other fields now, the fields are returned as a dict.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ class Leaves {
     owned_count_ = 0;
   }
   void add(PyObject* borrowed) { found_.push_back(borrowed); }
-  // A leaf, or a container made on the way, that only this list keeps.
+  // A leaf, or a temporary container, that only this list keeps alive.
   PyObject* keep(nb::object object) {
     held_.push_back(std::move(object));
     return held_.back().ptr();
@@ -59,7 +59,7 @@ class Leaves {
   std::size_t owned_count_ = 0;
 };
 
-// The structure of one nest, as a program that takes equal ones apart. Immutable.
+// The structure of one nest, in a form that splits equal nests quickly. Immutable.
 class Nest {
  public:
   struct Node {
@@ -70,8 +70,8 @@ class Nest {
     std::vector<Node> children;
   };
 
-  // Takes `nest` apart for the first time and adds its leaves. Raises for keys that are not str
-  // or int, for two leaves with the same path, and for a nest within itself.
+  // Splits `nest` for the first time and adds its leaves. Raises for keys that are not str or int,
+  // for two leaves with the same path, and for a nest within itself.
   static std::unique_ptr<Nest> of(nb::handle nest, Leaves& leaves);
 
   // Adds the leaves of `nest`, without an allocation, if it has this structure: the same keys in
@@ -105,8 +105,8 @@ StructureText structure_text(const Nest::Node& root);
 // Whether two keys of dicts are the same. Nearly always they are one object.
 bool is_same_key(PyObject* a, PyObject* b);
 
-// The structures that came last, each with what its user noted about it: a stream has one, or a
-// few that take turns.
+// The latest structures, each with its user's note: a stream has one, or a few in
+// turn.
 template <typename Note>
 class NestCache {
  public:
@@ -115,7 +115,7 @@ class NestCache {
     Note note;
   };
 
-  // The structure of `nest`, whose leaves replace what `leaves` held. Its note is empty the first
+  // The structure of `nest`, whose leaves replace those in `leaves`. Its note is empty the first
   // time. Valid until the next call.
   Entry& flatten(nb::handle nest, Leaves& leaves) {
     for (std::size_t i = 0; i < entries_.size(); ++i) {
@@ -134,11 +134,11 @@ class NestCache {
  private:
   static constexpr std::size_t kCapacity = 8;
 
-  std::vector<Entry> entries_;  // the one used last in front
+  std::vector<Entry> entries_;  // the latest in front
 };
 
-// Puts `leaves`, in canonical order, back together as `text` says. Raises DataLossError when the
-// text is malformed or has another number of leaves.
+// Builds the nest that `text` describes from `leaves`, in canonical order. Raises DataLossError if
+// the text is malformed or has another number of leaves.
 nb::object fold(const std::string& text, std::span<const nb::object> leaves);
 
 }  // namespace reverie::python

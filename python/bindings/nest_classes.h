@@ -1,5 +1,5 @@
-// What the walk over a nest asks of Python's types: which are containers, what their fields are
-// called, and which class a name in a structure text stands for.
+// What the walk over a nest needs to know about Python's types: which are containers, the names of
+// their fields, and the class of a name in a structure text.
 #pragma once
 
 #include <string>
@@ -23,11 +23,11 @@ std::vector<nb::object> field_names(NestKind kind, PyObject* object);
 
 // "module:Qualified.Name".
 std::string class_name(nb::handle type);
-// From now on class_name(type) stands for `type`.
+// From now on class_name(type) refers to `type`.
 void remember_class(nb::handle type);
-// The class last remembered by that name; an invalid object without one.
+// The latest class with that name; an invalid object if there is none.
 nb::object find_class(const std::string& name);
-// Goes up whenever a name gets another class: what was built from find_class() may be stale.
+// Grows whenever a name gets another class: results of find_class() may then be stale.
 std::uint64_t class_generation();
 
 }  // namespace reverie::python

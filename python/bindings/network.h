@@ -13,7 +13,7 @@
 
 namespace reverie::python {
 
-// One call at a time, which InUse(calls) holds to.
+// Only one call at a time, enforced by InUse(calls).
 class Network {
  public:
   Network(nn::Mlp mlp, nn::Parameters parameters)
@@ -31,11 +31,11 @@ class Network {
                std::span<float> outputs);
 
   // The gradient in the parameters, or in the inputs, of a loss whose gradient in the outputs is
-  // given. FAILED_PRECONDITION without a forward() that keeps; INVALID_ARGUMENT for another number
-  // of elements than its outputs had.
+  // given. FAILED_PRECONDITION without a forward() that keeps; INVALID_ARGUMENT if the number of
+  // elements differs from its outputs'.
   Result<nn::Parameters> backward(std::span<const float> output_gradient);
   Status input_gradient(std::span<const float> output_gradient, std::span<float> gradient);
-  // Rows of the last forward() that keeps; 0 without one.
+  // Rows of the last forward() that keeps; 0 if there was none.
   std::size_t kept_rows() const { return kept_rows_; }
 
  private:

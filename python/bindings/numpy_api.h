@@ -1,4 +1,4 @@
-// NumPy's C interface: included through here alone, so that all files share one table of it.
+// NumPy's C interface: included only through this header, so that all files share its table.
 #pragma once
 
 #include <Python.h>

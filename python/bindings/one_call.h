@@ -1,10 +1,10 @@
-// Something for one call at a time, though calls let the interpreter's lock go.
+// An object that allows one call at a time, though calls release the interpreter's lock.
 #pragma once
 
 namespace reverie::python {
 
-// The interpreter's lock guards it, except while a call waits or copies without: then it is in use,
-// and other calls are refused.
+// The interpreter's lock guards it, except while a call waits or copies without it: then it is in
+// use, and other calls are refused.
 struct OneCallAtATime {
   explicit OneCallAtATime(const char* name) : what(name) {}
 
@@ -12,7 +12,7 @@ struct OneCallAtATime {
   bool in_use = false;
 };
 
-// Marks it as in use for the time of a call; raises if it is already.
+// Marks it as in use during a call; raises if it is already.
 class InUse {
  public:
   explicit InUse(OneCallAtATime& calls) : calls_(calls) {

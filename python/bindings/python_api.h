@@ -9,7 +9,7 @@
 
 #if defined(Py_LIMITED_API)
 
-// The checked functions of the same meaning. Only what is known to be of the type is given to them.
+// The checked functions with the same meaning. They are only given objects of the right type.
 #define PyBytes_AS_STRING(object) PyBytes_AsString(object)
 #define PyBytes_GET_SIZE(object) PyBytes_Size(object)
 #define PyDict_GET_SIZE(object) PyDict_Size(object)
@@ -35,7 +35,7 @@ inline PyObject* PyObject_CallOneArg(PyObject* function, PyObject* argument) {
 
 namespace reverie::python {
 
-// The name of a class, for messages: "numpy.ndarray" or "int"; the last part alone in the stable
+// The name of a class, for messages: "numpy.ndarray" or "int"; only the last part in the stable
 // ABI.
 inline std::string name_of_type(PyTypeObject* type) {
 #if defined(Py_LIMITED_API)

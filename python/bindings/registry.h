@@ -5,7 +5,7 @@
 
 namespace reverie::python {
 
-// What ships, and what plugins have added. Never destroyed: tables may outlive the interpreter.
+// Those included, and those of plugins. Never destroyed: tables may outlive the interpreter.
 Registry& registry();
 
 }  // namespace reverie::python

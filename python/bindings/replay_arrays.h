@@ -21,10 +21,10 @@ namespace reverie::python {
 
 namespace nb = nanobind;
 
-// Whether a batch has an array of its own by that name.
+// Whether a batch has an array of that name.
 bool is_batch_name(std::string_view name);
 
-// What the arrays of a batch of some size are, in the order of the dict, nests leaf by leaf.
+// Describes the arrays of a batch of some size, in the order of the dict, nests leaf by leaf.
 class ReplayArrays {
  public:
   explicit ReplayArrays(ReplayBatchLayout layout) : layout_(std::move(layout)) {}
@@ -36,7 +36,7 @@ class ReplayArrays {
   // New arrays, and the dict around them.
   std::vector<nb::object> make() const;
   nb::object fold(const ReplayStructures& structures, std::span<const nb::object> arrays) const;
-  // The arrays of a dict that an earlier call gave. Raises when one does not fit.
+  // The arrays of a dict from an earlier call. Raises if one does not match.
   std::vector<nb::object> find(nb::handle dict, const ReplayStructures& structures) const;
 
  private:

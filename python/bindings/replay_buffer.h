@@ -1,4 +1,4 @@
-// A replay buffer as Python holds it: a store of its own, and what is learnt from the first step.
+// A replay buffer in Python: its own store, and what the first step determines.
 #pragma once
 
 #include <cstdint>
@@ -32,18 +32,18 @@ class PyReplayBuffer {
            nb::handle terminated, nb::handle truncated, nb::handle mask, nb::kwargs extra);
   nb::object sample(nb::handle batch_size, nb::handle beta, bool distinct, nb::handle timeout_s,
                     nb::handle out, nb::handle output, nb::handle device, nb::handle pin_memory);
-  // Items [begin, begin + count) by age, the oldest first, as a batch; fewer where there are fewer.
+  // Items [begin, begin + count) by age, oldest first, as a batch; fewer if there are fewer.
   nb::object read(nb::handle begin, nb::handle count);
   std::size_t update_priorities(nb::handle tickets, nb::handle priorities);
   void clear();
   void close();
 
-  // As a checkpoint in a folder, whose path is returned; see transitions/replay_state.h.
+  // Writes a checkpoint into a folder, and returns its path; see transitions/replay_state.h.
   std::string save(const std::string& path, nb::bytes attached);
-  // Fills a buffer that was made with the arguments that the checkpoint tells, before its first
+  // Fills a buffer that was made with the checkpoint's arguments, before its first
   // step.
   void load(const std::string& folder);
-  // Those arguments, and "folder": the newest checkpoint that `path` leads to.
+  // These arguments, and "folder": the newest checkpoint at `path`.
   static nb::dict arguments_of(const std::string& path);
 
   std::size_t size() const;
@@ -57,14 +57,14 @@ class PyReplayBuffer {
   // Whether the largest weight is that of the least likely item in the buffer, not in the batch.
   bool weighs_over_buffer() const { return weighs_over_buffer_; }
 
-  // --- For who samples in a thread of his own.
-  // FAILED_PRECONDITION in a forked child.
+  // --- For code that samples in its own thread. FAILED_PRECONDITION in a forked
+  // child.
   Status check() const { return fork_guard_.check("ReplayBuffer"); }
   // Raises before the first step.
   const std::shared_ptr<ReplayBuffer>& buffer() const;
   const std::shared_ptr<LocalService>& service() const { return service_; }
   const ReplayStructures& structures() const { return structures_; }
-  // The exponent of the weights for now; none where draws are uniform. Null: the buffer's own.
+  // The current exponent of weights; none if draws are uniform. `given` null: the buffer's own.
   std::optional<double> beta(nb::handle given = {}) const;
 
  private:
@@ -96,9 +96,9 @@ class PyReplayBuffer {
   std::shared_ptr<ReplayBuffer> open(const StepArrays& step);
   // The action, with columns that the user has added beside it.
   nb::object with_extra(nb::handle action, nb::kwargs extra) const;
-  // The first step, or what was saved, has told what the buffer is.
+  // Sets the buffer, which the first step or a checkpoint determines.
   void set_buffer(std::shared_ptr<ReplayBuffer> buffer);
-  // Waits for that.
+  // Waits for set_buffer().
   void wait_for_buffer(TimePoint deadline) const;
   double checked_beta(nb::handle source) const;
   std::vector<TensorSpec> specs(const char* what, const NestArgument& argument,
@@ -109,7 +109,7 @@ class PyReplayBuffer {
   const bool is_prioritized_;
   const nb::object beta_;
   const bool weighs_over_buffer_;
-  // Whether a sample is handed to the Python object's _finished(batch), which gives what to return.
+  // Whether a sample is passed to the Python object's _finished(batch), which returns the result.
   // Python holds the function, so that its garbage collector finds it.
   const bool is_finished_;
   std::uint64_t chunk_seed_ = 0;
@@ -117,7 +117,7 @@ class PyReplayBuffer {
   std::shared_ptr<LocalService> service_;
   Table* table_ = nullptr;
 
-  // What a sample that comes before the first step waits for.
+  // A sample before the first step waits for this.
   mutable Mutex opened_mutex_;
   mutable CondVar opened_;
   bool is_opened_ REVERIE_GUARDED_BY(opened_mutex_) = false;
@@ -126,7 +126,7 @@ class PyReplayBuffer {
   std::shared_ptr<ReplayBuffer> buffer_;  // null before the first step
   ReplayStructures structures_;
   std::shared_ptr<const ReplayArrays> arrays_;  // of the last sample's size
-  std::vector<PyObject*> filled_;               // batches that calls fill without the lock
+  std::vector<PyObject*> filled_;               // batches being filled without the lock
   bool in_add_ = false;
   std::size_t update_count_ = 0;
   NestArgument obs_{"obs"};

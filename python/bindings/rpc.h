@@ -1,4 +1,4 @@
-// A peer as Python holds it: calls, futures, and the requests that threads of Python serve.
+// A peer in Python: calls, futures, and the requests that Python threads serve.
 //
 //     ServingQueue of the requests and callbacks --> next_task() on threads of Python
 //     PendingCall                                --> wait_for() on the thread that called
@@ -35,17 +35,17 @@ class RpcPeer {
 
   Peer& peer() { return *peer_; }
   const std::shared_ptr<Peer>& shared_peer() { return peer_; }
-  // Requests of `function` are answered with what `handler(*args, **kwargs)` gives; without a
-  // handler, None, they are tasks for the caller of next_task().
+  // Requests of `function` are answered with the result of `handler(*args, **kwargs)`; if the
+  // handler is None, they become tasks for the caller of next_task().
   void define(const std::string& function, nb::object handler);
   bool undefine(const std::string& function);
   void close();
 
-  // The future of a call. With `lends`, its arrays are not copied: the caller waits.
+  // Begins a call and returns its future. With `lends`, arrays are not copied: the caller waits.
   std::shared_ptr<PendingCall> begin(nb::handle peer, nb::handle function, nb::handle args,
                                      nb::handle kwargs, nb::handle timeout_s, bool is_idempotent,
                                      bool lends);
-  // Waits and gives the value, or raises.
+  // Waits and returns the value, or raises.
   nb::object sync(nb::handle peer, nb::handle function, nb::handle args, nb::handle kwargs,
                   nb::handle timeout_s, bool is_idempotent);
   // Calls `callback` once the call is done, on a thread that serves tasks. False: it is done, and
@@ -65,27 +65,27 @@ class RpcPeer {
             const std::string& text, const std::string& traceback);
 
  private:
-  // What a handler, if there is one, makes of the request; invalid once it is answered.
+  // Runs the handler, if there is one, and returns its result; invalid once it is answered.
   nb::object serve(Request request, nb::handle handler);
-  // Refers to large arrays: no thread may change them until the payload has been copied or sent.
+  // The payload refers to large arrays: no thread may change them until it was copied or sent.
   Payload encode_arguments(nb::handle args, nb::handle kwargs);
 
   ForkGuard fork_guard_;
   std::shared_ptr<ServingQueue> tasks_ = std::make_shared<ServingQueue>();
-  const PendingCall::SharedTold told_;  // hands calls that are done to the tasks
+  const PendingCall::SharedTold told_;  // passes finished calls to the tasks
   const std::shared_ptr<Peer> peer_;
   LeafReader reader_;
   std::unordered_map<const PendingCall*, std::vector<nb::object>> callbacks_;
   std::unordered_map<std::string, nb::object> handlers_;
 };
 
-// Waits for `call` as long as `deadline`. False when the time is up first. Raises for Ctrl-C.
+// Waits for `call` until `deadline`. False if the time is up first. Raises for Ctrl-C.
 bool wait_for(PendingCall& call, TimePoint deadline);
-// The value of a call that is done, or raises what it ended with.
+// The value of a finished call, or raises its error.
 nb::object value_of(const PendingCall& call);
 
-// The exception classes of calls, from reverie/errors.py: one for what a handler raised, one for a
-// peer that was started anew.
+// The exception classes of calls, from reverie/errors.py: one for exceptions of handlers, one for a
+// peer that was restarted.
 void set_rpc_error_classes(nb::object remote, nb::object restarted);
 
 }  // namespace reverie::python

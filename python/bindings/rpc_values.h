@@ -1,4 +1,4 @@
-// Python's values to and from what travels between peers: docs/formats/values.md.
+// Converts Python values to and from messages between peers: docs/formats/values.md.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace reverie::python {
 
 namespace nb = nanobind;
 
-// Under the interpreter's lock, as all of this file.
+// Requires the interpreter's lock, like everything in this file.
 class ValueEncoder {
  public:
   // With `lends`, large arrays are not copied: the payload refers to them, and no thread may change
@@ -22,8 +22,8 @@ class ValueEncoder {
   ValueEncoder(Payload& payload, LeafReader& reader, bool lends)
       : writer_(payload), reader_(reader), lends_(lends) {}
 
-  // Raises TypeError for a value without an encoding, ValueError for one that is nested too deep.
-  // `what` names the outermost value in messages.
+  // Raises TypeError for a value without an encoding, ValueError if it is nested too deeply. `what`
+  // names the outermost value in messages.
   void encode(nb::handle value, const char* what);
 
  private:
@@ -44,11 +44,11 @@ class ValueEncoder {
   const char* what_ = "";
 };
 
-// The single value of a payload. Arrays lie in the payload's memory, which they keep. Raises
+// The single value of a payload. Arrays view the payload's memory, and keep it alive. Raises
 // DataLossError for malformed values.
 nb::object decode_value(const Payload& payload);
 
-// Gives back what lent arrays kept. Called wherever calls begin and end.
+// Releases arrays that were lent. Called wherever calls begin and end.
 void drop_lent_arrays();
 
 }  // namespace reverie::python

@@ -1,8 +1,8 @@
-// inspect.signature() and help() of what nanobind makes.
+// Makes inspect.signature() and help() work for nanobind's functions.
 //
 // nanobind's functions, methods and bound methods know their signature as text, but lack the
-// __signature__ that inspect asks for. They get it here, as a getter of their types: these allow no
-// new attribute in Python, so it is put into their dictionaries.
+// __signature__ that inspect asks for. They get it here, as a getter in their types' dictionaries,
+// since the types allow no new attributes from Python.
 #include <nanobind/nanobind.h>
 
 #include "python/bindings/bind.h"
@@ -30,7 +30,7 @@ void add_signature(nb::handle function) {
   PyTypeObject* const type = Py_TYPE(function.ptr());
   const nb::object getter = nb::steal(PyDescr_NewGetSet(type, &signature_getter));
   if (!getter.is_valid()) nb::raise_python_error();
-  // What a class's __dict__ is a view of; the stable ABI has no other way to it.
+  // The dictionary behind a class's __dict__; the stable ABI has no other way to get it.
   const nb::object names =
       nb::module_::import_("gc").attr("get_referents")(function.type().attr("__dict__"))[0];
   if (PyDict_SetItemString(names.ptr(), "__signature__", getter.ptr()) != 0) {

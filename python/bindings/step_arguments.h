@@ -1,4 +1,4 @@
-// The arguments of one step as a replay buffer takes them: nests of arrays, numbers, flags.
+// The arguments of one step of a replay buffer: nests of arrays, numbers, flags.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace reverie::python {
 
 namespace nb = nanobind;
 
-// A nest of arrays of one structure, as tensors in canonical order. Its memory serves call after
-// call; what it gives is valid until the next one.
+// A nest of arrays of one structure, as tensors in canonical order. It reuses its memory; results
+// are valid until the next call.
 class NestArgument {
  public:
   // `name` is for messages.
@@ -29,9 +29,9 @@ class NestArgument {
   // Raises for another structure than `structure`, unless that is null.
   void read(nb::handle nest, const std::string* structure);
 
-  // Casts leaves of another type than the first step's, where NumPy calls that safe (int32 to
-  // int64, float32 to float64), and Python's own numbers where the value survives. Others stay as
-  // they are, for the buffer to refuse.
+  // Casts leaves whose type differs from the first step's, if NumPy considers that safe (int32 to
+  // int64, float32 to float64), and Python numbers if the value is preserved. Others are unchanged,
+  // and the buffer refuses them.
   void cast_to(std::span<const TensorSpec> specs);
 
   std::span<const TensorView> leaves() const { return views_; }
@@ -47,13 +47,13 @@ class NestArgument {
   const Nest* nest_ = nullptr;
   Leaves leaves_;
   Values values_;
-  Values cast_;                          // those that cast_to() has cast
-  std::vector<nb::object> cast_arrays_;  // and whose memory it is
+  Values cast_;                          // leaves that cast_to() has cast
+  std::vector<nb::object> cast_arrays_;  // and their memory
   std::vector<TensorView> views_;
 };
 
-// Numbers, one or many: Python's, NumPy's, and whatever NumPy makes an array of; `[B]`, or `[B, 1]`
-// as some learners have it. Refuses what is finite but not as float32.
+// One or more numbers, in any form that NumPy converts to an array; `[B]`, or `[B, 1]` as from some
+// learners. Refuses numbers that are finite but not as float32.
 struct FloatArgument {
   std::vector<float> values;
   bool is_scalar = false;
@@ -69,8 +69,8 @@ struct FlagArgument {
   void read(std::string_view name, nb::handle given);
 };
 
-// Priorities or tickets of an update. Copies: the arrays are the caller's, who may write to them
-// while the update reads.
+// Priorities or tickets of an update, copied, since the caller may write to the arrays
+// meanwhile.
 std::vector<double> read_priorities(nb::handle given);
 std::vector<std::uint64_t> read_tickets(nb::handle given);
 

@@ -1,4 +1,4 @@
-// Tables as Python describes them: dicts of plain values, both ways.
+// Converts tables to and from Python's form: dicts of plain values.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -10,9 +10,9 @@ namespace reverie::python {
 
 namespace nb = nanobind;
 
-// From what reverie.Table makes of itself.
+// From the dict of a reverie.Table.
 TableOptions table_options(nb::dict table);
-// The same keys, and the counts besides; one for each table.
+// One dict per table, with the same keys and the counts.
 nb::list table_infos(ReplayService& service, const WaitOptions& wait = {});
 
 }  // namespace reverie::python

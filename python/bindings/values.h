@@ -6,8 +6,8 @@
 //     torch, JAX, ...            through DLPack or __array__, on the CPU
 //     any other layout           a row-major copy
 //
-// Taking a leaf that is not a plain array or number may run Python code, so a caller that borrows
-// leaves must own them before: add() says so by returning false.
+// Converting a leaf that is not a plain array or number may run Python code, so a caller that
+// borrows leaves must own them first: add() then returns false.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ namespace reverie::python {
 
 namespace nb = nanobind;
 
-// The values of one step; its memory is used again for the next.
+// The values of one step; the next step reuses its memory.
 class Values {
  public:
   // Begins a step of at most `count` values.
@@ -46,7 +46,7 @@ class Values {
   std::span<const ColumnValue> values() const { return values_; }
 
  private:
-  // Where a value that has no memory of its own is put. Stays in place during a step.
+  // Memory for a value that has none. It does not move during a step.
   struct Slot {
     alignas(16) std::byte scalar[16];
     std::vector<std::byte> text;
@@ -64,12 +64,12 @@ class Values {
   void add_text(ColumnId column, std::string_view path, nb::handle leaf);
   void add_text_array(ColumnId column, std::string_view path, nb::object array);
   void add_array(ColumnId column, std::string_view path, nb::object array);
-  // False if `leaf` has no DLPack, or its own array conversion is the better way.
+  // False if `leaf` has no DLPack, or its own array conversion is preferable.
   bool add_dlpack(ColumnId column, std::string_view path, nb::handle leaf);
 
   std::vector<ColumnValue> values_;
   std::vector<Slot> slots_;
-  std::vector<nb::object> held_;  // arrays that were made on the way
+  std::vector<nb::object> held_;  // temporary arrays
   std::vector<nb::ndarray<nb::ro>> imported_;
 };
 

@@ -1,4 +1,4 @@
-// What the bindings of writers have in common: arguments, and how a dropped one ends.
+// What the bindings of writers share: arguments, and the end of a dropped writer.
 #pragma once
 
 #include <string>
@@ -21,16 +21,16 @@ inline constexpr double kLastFlushS = 1.0;
 
 CodecChoice codec_argument(nb::handle codec);
 
-// Rows of a chunk; none where it is None. `name` is for messages.
+// Rows of a chunk; none for None. `name` is for messages.
 std::optional<std::uint32_t> chunk_length_argument(std::string_view name, nb::handle length);
 
-// Reverb's milliseconds, where None or less than 1 means no limit, beside our seconds.
+// The deadline from Reverb's milliseconds, None or less than 1: no limit, or from our seconds.
 TimePoint deadline(nb::handle timeout_ms, nb::handle timeout_s);
 
 // Issues a ResourceWarning; one that is turned into an error is written to stderr.
 void warn_of_loss(const std::string& text) noexcept;
 
-// Lets the leaves of a call go at its end: pointers that are borrowed mean nothing behind it.
+// Releases the leaves of a call at its end, after which borrowed pointers are invalid.
 class LeavesOfCall {
  public:
   explicit LeavesOfCall(Leaves& leaves) : leaves_(leaves) {}
@@ -42,8 +42,8 @@ class LeavesOfCall {
   Leaves& leaves_;
 };
 
-// Ends a writer that was dropped: what it could not bring home in a second is told. `Writer` is one
-// of the library's.
+// Ends a dropped writer: warns about items that it could not insert within a second. `Writer` is
+// one of the library's.
 template <typename Writer>
 void abandon(Writer& writer, const ForkGuard& fork_guard) noexcept {
   if (!fork_guard.check("writer").ok() || writer.closed()) return;
@@ -71,8 +71,8 @@ void check_writer_open(const Writer& writer) {
   if (writer.closed()) raise(failed_precondition("the writer is closed; make a new one"));
 }
 
-// Binds the waits and the end, which all writers have. `Face` has the library's writer(), the
-// calls() that use it one at a time, its wait_options(), and on_episode_end(clears).
+// Binds waits and ends, which all writers have. `Face` has the library's writer(), its calls()
+// (OneCallAtATime), its wait_options(), and on_episode_end(clears).
 template <typename Face>
 void bind_ends(nb::class_<Face>& type) {
   using namespace nb::literals;
