@@ -125,7 +125,7 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401
-    """Loads what most programs do without when it is first asked for."""
+    """Loads modules that most programs do not need on first use."""
     import importlib
 
     if name in _LAZY:

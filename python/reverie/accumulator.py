@@ -1,4 +1,4 @@
-"""Gradients of all members of a group, summed once enough samples are there.
+"""Sums the gradients of all members of a group, once there are enough samples.
 
     accumulator = reverie.Accumulator("model", model.parameters(), model.buffers(), group)
     accumulator.set_virtual_batch_size(256)
@@ -18,8 +18,8 @@
             act()
 
 No call waits. A round ends when the members have contributed ``virtual_batch_size`` samples in
-all: one may contribute often, another not at all, and all of them get the same sum and take the
-same step. docs/concepts/groups.md draws the states.
+total: one may contribute often, another not at all, and all of them get the same sum and take the
+same step. docs/concepts/groups.md shows the states.
 """
 
 from __future__ import annotations
@@ -50,23 +50,24 @@ _AVERAGES = ("samples", "contributions", "sum")
 class Accumulator(ProcessBound, Closing):
     """A member's part in the training of one model.
 
-    The member with the highest model version leads: it counts samples, and gives the model to those
-    that have another one. All methods are for one thread, the one that calls ``update`` first.
+    The member with the highest model version leads: it counts samples, and gives its model to
+    members with another one. All methods must be called by one thread, the one that calls
+    ``update`` first.
 
     Args:
         name: the same on all members of the group.
-        parameters: tensors of torch or arrays of NumPy, which ``update`` overwrites where another
-            member's model is taken over. Gradients of torch's are their ``grad``. Or a tree of JAX
-            arrays, which cannot be overwritten: ``parameters()`` gives the newest, and
+        parameters: tensors of torch or arrays of NumPy, which ``update`` overwrites when another
+            member's model is adopted. The ``grad`` of a torch tensor is its gradient. Or a tree of
+            JAX arrays, which cannot be overwritten: ``parameters()`` returns the newest, and
             ``zero_gradients`` takes those that the step made.
-        buffers: what goes along with the model without gradients.
-        group: what to be a member of; None makes one of the name ``name``, with an ``Rpc`` of its
-            own, for which ``connect`` says where the broker is.
+        buffers: arrays that belong to the model and have no gradients.
+        group: the group to be a member of; None makes one with the name ``name`` and its own
+            ``Rpc``, which ``connect`` connects to the broker.
         average: gradients are divided by the number of ``"samples"`` of the round, each
             contribution counting as many as its batch has; of ``"contributions"``; or are a
             ``"sum"``.
-        finite: refuse gradients that are infinite or no number.
-        state_interval_s: how often the leader gives its state to all, besides.
+        finite: refuse gradients that are infinite or NaN.
+        state_interval_s: how often the leader also gives its state to all members.
         token: of the ``Rpc`` that is made.
         insecure: of the ``Rpc`` that is made.
 
@@ -163,11 +164,11 @@ class Accumulator(ProcessBound, Closing):
         return self._wants
 
     def has_gradients(self) -> bool:
-        """Whether the gradients of a round are there: take a step, then ``zero_gradients``."""
+        """Whether a round's gradients have arrived: take a step, then ``zero_gradients``."""
         return self._reduced is not None
 
     def has_new_state(self) -> bool:
-        """Whether the model was taken over from another member; ``state`` gives what came along."""
+        """Whether the model was adopted from another member; ``state`` returns its state."""
         return self._state is not None
 
     def wants_state(self) -> bool:
@@ -179,12 +180,12 @@ class Accumulator(ProcessBound, Closing):
     def get_gradient_stats(self) -> dict[str, int]:
         """The last round's ``num_gradients`` and ``batch_size``, over all contributions.
 
-        ``num_skipped`` is how many members brought none.
+        ``num_skipped`` is how many members contributed none.
         """
         return dict(self._stats)
 
     def why_waiting(self) -> str:
-        """What this member waits for, in words; empty if for nothing."""
+        """What this member waits for, as text; empty if it does not wait."""
         texts = (self._group.why_waiting(), self._native.why_waiting())
         return "; ".join(text for text in texts if text)
 
@@ -195,11 +196,11 @@ class Accumulator(ProcessBound, Closing):
         self._rpc.connect(address)
 
     def set_virtual_batch_size(self, size: int) -> None:
-        """How many samples a round has, at least. The leader's counts."""
+        """The least number of samples of a round. The leader's value is used."""
         self._native.set_virtual_batch_size(_checks.integer("size", size, 1, 1 << 50))
 
     def set_parallel_gradients(self, count: int) -> None:
-        """How many rounds may be under way at once, whose gradients are then older."""
+        """How many rounds may be in progress at once; their gradients are then older."""
         self._native.set_parallel(_checks.integer("count", count, 1, _PARALLEL_MAX))
 
     def set_model_version(self, version: int) -> None:
@@ -215,7 +216,7 @@ class Accumulator(ProcessBound, Closing):
     # --- The program's loop.
 
     def update(self) -> None:
-        """Let the state change: call it often. All that the other methods tell changes here."""
+        """Update the state: call it often. The results of all other methods change only here."""
         self._check("update")
         self._group.update()
         try:
@@ -255,7 +256,7 @@ class Accumulator(ProcessBound, Closing):
             self._zero()
 
     def skip_gradients(self) -> None:
-        """Contribute nothing now. Not needed: a member that does nothing gets the sum too.
+        """Contribute nothing now. Optional: a member that does nothing gets the sum too.
 
         Raises:
             FailedPreconditionError: ``wants_gradients`` is False.
@@ -265,7 +266,7 @@ class Accumulator(ProcessBound, Closing):
         self._wants = False
 
     def parameters(self) -> Any:  # noqa: ANN401
-        """The parameters as this member has them: a list, or the JAX tree."""
+        """This member's parameters: a list, or the JAX tree."""
         if self._structure is None:
             return list(self._parameters)
         return self._structure.unflatten(self._parameters)
@@ -286,7 +287,7 @@ class Accumulator(ProcessBound, Closing):
         return self._structure.unflatten([_model_arrays.jax_like(*pair) for pair in pairs])
 
     def zero_gradients(self, parameters: Any = None) -> None:  # noqa: ANN401
-        """The step was taken: set gradients to zero, and go on to the next round.
+        """After the step: set gradients to zero, and continue with the next round.
 
         Args:
             parameters: the new ones, of a model that is a JAX tree; None for others.
@@ -328,7 +329,7 @@ class Accumulator(ProcessBound, Closing):
             self._refreshed_s = time.monotonic()
 
     def state(self) -> Any:  # noqa: ANN401
-        """What came along with the model, once.
+        """The state that came with the model; it is returned once.
 
         Raises:
             FailedPreconditionError: ``has_new_state`` is False.
@@ -339,7 +340,7 @@ class Accumulator(ProcessBound, Closing):
         return given[0]
 
     def close(self) -> None:
-        """Take part no more, and leave a group that was made here. Idempotent."""
+        """Stop taking part, and leave a group that was made here. Idempotent."""
         if self._closed:
             return
         self._closed = True

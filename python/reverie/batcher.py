@@ -19,20 +19,20 @@ __all__ = ["Batcher", "unbatch"]
 class Batcher(ProcessBound, Closing):
     """Gathers nests of arrays into batches of ``size`` rows along ``dim``.
 
-    Each item is copied once, into its place in the batch. The first item of a batch settles its
-    nest, shapes and element types; later ones are converted where NumPy calls their type the same
+    Each item is copied once, into its place in the batch. The first item of a batch determines its
+    nest, shapes and element types; later ones are converted if NumPy considers their type the same
     kind. Python's numbers count as arrays without dimensions; other leaves (``None``, text) are
     kept from the first item. Any thread may add and take. A subclass may override any method. See
     docs/concepts/batcher.md.
 
     Args:
         size: rows of a batch.
-        device: where batches lie; ``"cpu"``, or a device of torch or JAX, to which a finished batch
-            is copied without waiting.
-        dim: the dimension along which items are put together.
+        device: where batches are stored; ``"cpu"``, or a device of torch or JAX, to which a
+            finished batch is copied without waiting.
+        dim: the dimension along which items are combined.
         timeout_s: how long ``get``, and ``stack`` or ``cat`` into a full queue, wait at most.
         queue_size: finished batches that are kept; with this many, adding waits.
-        output: ``"numpy"``, ``"torch"`` or ``"jax"``; ``None`` is what the first item's arrays are.
+        output: ``"numpy"``, ``"torch"`` or ``"jax"``; ``None``: as the first item's arrays.
 
     Raises:
         InvalidArgumentError: a number out of bounds, an unknown output.
@@ -81,10 +81,10 @@ class Batcher(ProcessBound, Closing):
         self._core.stack(nest)
 
     def cat(self, nest: object) -> None:
-        """Copy each array of ``nest`` behind the rows that there are, along its dimension ``dim``.
+        """Append each array of ``nest`` to the existing rows, along its dimension ``dim``.
 
-        What does not fit begins the next batch, so one call may finish several. Raises as ``stack``
-        does, and where the arrays have different lengths along ``dim``.
+        Rows that do not fit begin the next batch, so one call may finish several. Raises as
+        ``stack`` does, and if the arrays have different lengths along ``dim``.
         """
         self._core.cat(nest)
 
@@ -93,7 +93,7 @@ class Batcher(ProcessBound, Closing):
 
         Raises:
             DeadlineExceededError: none was finished within ``timeout_s``, or the batcher's own
-                limit where that is None.
+                limit if that is None.
             CancelledError: the batcher is closed and nothing is left.
         """
         return self._core.get(timeout_s)
@@ -124,16 +124,16 @@ class Batcher(ProcessBound, Closing):
         return self._core.flush()
 
     def empty(self) -> bool:
-        """Whether no finished batch waits."""
+        """Whether there is no finished batch."""
         return self._core.finished_count == 0
 
     def size(self) -> int:
-        """How many finished batches wait."""
+        """The number of finished batches."""
         return self._core.finished_count
 
     @property
     def filled(self) -> int:
-        """The rows that the open batch has."""
+        """The number of rows of the open batch."""
         return self._core.filled
 
     def close(self) -> None:

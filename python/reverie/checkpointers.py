@@ -5,7 +5,7 @@
         ...
         store.checkpoint()  # all tables, as they are at one moment; others go on meanwhile
 
-``docs/durability.md`` says what is kept, and what a crash costs.
+``docs/durability.md`` explains what is kept, and what a crash costs.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ class DefaultCheckpointer:
     """A folder of checkpoints.
 
     Args:
-        path: of the folder, which is made if it is not there; or of one checkpoint in it, as
+        path: of the folder, which is created if it does not exist; or of one checkpoint in it, as
             ``checkpoint()`` returned it, to begin with that one. Other files in the folder are not
-            touched. One store at a time has it. Where it has none of ours, the newest checkpoint of
-            dm-reverb's in it is what the store begins with.
-        group: must be empty. Reverb's sets rights by it.
-        fallback_checkpoint_path: of a checkpoint, or a folder of them, to begin with where ``path``
+            touched. Only one store at a time may use it. If it has none of our checkpoints, the
+            store begins with dm-reverb's newest in it.
+        group: must be empty. Reverb uses it to set permissions.
+        fallback_checkpoint_path: of a checkpoint, or a folder of them, to begin with if ``path``
             has none.
-        keep: how many checkpoints stay; older ones are removed once a new one is on the disk.
+        keep: how many checkpoints to keep; older ones are removed once a new one is on the disk.
         on_mismatch: what to do with a table that differs from what the checkpoint says.
             ``"refuse"``: the store is not opened, and the error names the difference. ``"mine"``:
-            the items are taken into the table as it is given. ``"theirs"``: the table is made as
-            it was. ``"drop"``: it begins empty.
+            the items are loaded into the table as given. ``"theirs"``: the table is made as in the
+            checkpoint. ``"drop"``: it begins empty.
 
     Raises:
         InvalidArgumentError: an empty path, a group, ``keep`` below 1, or no such choice.
@@ -93,12 +93,12 @@ class DefaultCheckpointer:
 
 
 class TempDirCheckpointer(DefaultCheckpointer):
-    """A new folder of checkpoints among the temporary files: for trying things out.
+    """A new folder of checkpoints among the temporary files, for experiments.
 
     The folder stays when the program ends.
 
     Args:
-        keep: how many checkpoints stay.
+        keep: how many checkpoints to keep.
     """
 
     def __init__(self, *, keep: int = 1) -> None:
@@ -109,14 +109,14 @@ class TempDirCheckpointer(DefaultCheckpointer):
 
 
 def convert(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> str:
-    """Writes a checkpoint of ours as one of dm-reverb's, or one of dm-reverb's as ours.
+    """Converts one of our checkpoints to dm-reverb's format, or one of dm-reverb's to ours.
 
-    What the other form has no word for is left out: dm-reverb's holds no payload, no bound in
+    What the other format cannot express is left out: dm-reverb's has no payload, no bound in
     bytes, no state of extensions and generators, no order of a selector beyond the times of
     insertion, and bytes for text.
 
     Args:
-        source: a checkpoint of either form, or a folder whose newest is taken. It stays as it is.
+        source: a checkpoint in either format, or a folder, whose newest is used. It is not changed.
         target: the folder that the new one is written into, which is made if it is not there.
 
     Returns:
@@ -124,12 +124,12 @@ def convert(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> s
 
     Raises:
         InvalidArgumentError: an empty path.
-        NotFoundError: ``source`` holds no checkpoint.
+        NotFoundError: ``source`` has no checkpoint.
         DataLossError: it is damaged; the message names the file and the place.
-        FailedPreconditionError: ``target`` holds checkpoints of that form already, or a journal
-            goes on behind the source.
-        UnimplementedError: a table has a selector, a type or a signature that the other form has
-            not.
+        FailedPreconditionError: ``target`` has checkpoints in that format already, or a journal
+            continues the source.
+        UnimplementedError: a table has a selector, a type or a signature that the other format does
+            not support.
     """
     from reverie import _reverie
 

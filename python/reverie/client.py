@@ -40,53 +40,52 @@ if TYPE_CHECKING:
 
 
 class Client:
-    """A door to a store: of a server elsewhere, or (``reverie.Store.client()``) of this process.
+    """A client of a store: of a server, or (``reverie.Store.client()``) of this process.
 
-    Thread-safe, except for the writers and iterators that it makes: one thread each. Every call
-    that may wait takes ``timeout_s``: None waits without limit, 0 is now or never.
+    Thread-safe, except for the writers and iterators that it makes, each of which one thread may
+    use. Every call that may wait takes ``timeout_s``: None waits without limit, 0 does not wait.
     ``KeyboardInterrupt`` ends any wait of the main thread.
 
-    Servers are ours or dm-reverb's; what their protocol has no word for raises
-    ``UnimplementedError``. A client connects when it is first used, and again by itself. Items that
-    were not confirmed when a connection was lost are sent again; a server of ours takes none of
+    Servers may be ours or dm-reverb's; calls that their protocol does not have raise
+    ``UnimplementedError``. A client connects when it is first used, and reconnects by itself. Items
+    that were not confirmed when a connection was lost are sent again; our servers insert none of
     them twice. It can be pickled: the other process connects to the same servers.
 
     Several servers may share the load as shards of one store: give a list of addresses. Each
     episode of a writer goes to one of them, samples come from all, priorities and deletions go to
-    the one that has the item, and what cannot be reached is left out until it is back. See
+    the one that has the item, and unreachable ones are left out until they return. See
     ``docs/concepts/shards.md``.
 
     Args:
         server_address: ``"localhost:7000"``, ``"unix:/run/x.sock"``, ``"dns:///name:7000"``, or
             several that take turns as if they were one, ``"ipv4:10.0.0.5:7000,10.0.0.6:7000"``. A
             list of such addresses for shards.
-        token: the servers' secret, as ``Server`` takes it. It is only sent over TLS, to this
+        token: the servers' secret, see ``Server``. It is only sent over TLS, to this
             machine, or over a Unix socket.
         tls: how to encrypt; None does not.
-        retry_timeout_s: how long calls, and items on their way, wait for a server that does not
+        retry_timeout_s: how long calls, and items in flight, wait for a server that does not
             answer, before they raise ``UnavailableError``; None tries without end. A shorter
-            ``timeout_s`` of a call counts too. After 2 s the log says what is waited for. What no
-            further attempt can change, such as a certificate that is not accepted, is raised at
-            once.
+            ``timeout_s`` of a call ends it earlier. After 2 s a log message says what it waits for.
+            Errors that no further attempt can change, such as a certificate that is not accepted,
+            are raised at once.
         each_address: make a shard of each address behind ``server_address``: names are looked up
             now.
-        sampling: how shards share the samples: ``"even"`` takes as many of each, ``"mass"`` takes
-            them in proportion to the priorities that lie there, as one prioritised table would.
+        sampling: how shards share the samples: ``"even"`` takes equal numbers from each, ``"mass"``
+            in proportion to the sum of priorities there, as one prioritised table would.
         seed: seeds the keys that ``insert`` and the writers choose; None takes a seed from the
-            system. The server numbers its clients, so that two of one seed, or one that begins
-            anew, never choose the same. For one server, of Reverie's.
+            system. The server numbers its clients, so that two with one seed, or one that is
+            restarted, never choose the same keys. Only for a single Reverie server.
         on_corrupt: what to do with items that cannot be decoded when they are drawn (a chunk is
             damaged, or was never one): ``"remove"`` takes each out of its table, where it is
             counted (``server_info()[table].corrupt_items``) and logged, and draws another in its
             place; ``"raise"`` raises ``DataLossError`` and leaves the item where it is.
-        files: where the columns of :class:`External` are that this client samples: the folder that
-            their names lie below, for raw rows; or a function that is given an
-            :class:`ExternalRows` and returns its rows as an array. It raises ``FileNotFoundError``
-            for what is missing, which ``on_corrupt`` then decides about; after any other exception
-            the call raises ``FailedPreconditionError`` and the item stays. None reads no files,
-            whatever items say.
-        protocol: ``"grpc"`` reaches every server; ``"peer"`` is faster and for a server of
-            Reverie's on this machine.
+        files: how to read :class:`External` columns of sampled items: a folder that contains the
+            named files, with raw rows; or a function that gets an :class:`ExternalRows` and returns
+            its rows as an array. If it raises ``FileNotFoundError`` for missing rows,
+            ``on_corrupt`` decides; after any other exception the call raises
+            ``FailedPreconditionError`` and the item stays. None reads no files.
+        protocol: ``"grpc"`` reaches every server; ``"peer"`` is faster, for a Reverie server on
+            this machine.
 
     Raises:
         InvalidArgumentError: an address is malformed or is given twice, ``tls`` holds no
@@ -182,9 +181,9 @@ class Client:
 
     @property
     def shards(self) -> list[Client]:
-        """A client for each shard alone, in the order of ``batch.shards``.
+        """One client per shard, in the order of ``batch.shards``.
 
-        They have connections of their own. A client of one server is its own only shard.
+        They have their own connections. A client of one server is its own only shard.
         """
         if self._connection is None or not self._is_sharded:
             return [self]
@@ -205,7 +204,7 @@ class Client:
         *,
         timeout_s: float | None = None,
     ) -> None:
-        """Inserts one step, as an item of its own in each table.
+        """Inserts one step, as a separate item in each table.
 
         Args:
             data: a nest of arrays; the columns of the items get a leading axis of 1.
@@ -233,7 +232,7 @@ class Client:
         priorities: Priorities | float | None = None,
         timeout_s: float | None = None,
     ) -> npt.NDArray[np.uint64]:
-        """Inserts items over rows that are there already, which are stored once as one chunk.
+        """Inserts items over existing rows, which are stored once as one chunk.
 
         Columns that are :class:`External` stay where they are: only the file's name and the place
         in it are stored, and a client with ``files=`` reads the rows of the items that it samples.
@@ -241,8 +240,8 @@ class Client:
         Args:
             data: a nest of arrays of fixed size and of ``External``, all with as many rows.
             table: its name.
-            items: ``[N, 2]``, the first row of each item and the row behind its last; None for one
-                item over all rows.
+            items: ``[N, 2]``, the first row of each item and one past its last; None for one item
+                over all rows.
             priorities: ``[N]``, or one for all; None for the largest that the table has seen.
             timeout_s: how long to wait for the rate limiter.
 
@@ -253,7 +252,7 @@ class Client:
             InvalidArgumentError: columns that differ in rows, a range outside them, a priority that
                 is not a number, more than 128 MiB of rows with an external column.
             NotFoundError: there is no such table.
-            DeadlineExceededError: the time is up; the message says how many items are in.
+            DeadlineExceededError: the time is up; the message says how many items are inserted.
         """
         from reverie.external import External, ranges_of
 
@@ -312,13 +311,13 @@ class Client:
 
         Args:
             num_keep_alive_refs: steps that items can refer back to; >= 1.
-            validate_items: look at the table's signature when an item is created, not only when it
+            validate_items: check the table's signature when an item is created, not only when it
                 reaches the table.
             chunk_length: steps that share a chunk; None tunes it to how items use the steps.
             max_in_flight_items: items that wait for their table before ``create_item`` waits too.
-            codec: how full chunks are kept: ``"raw"``, ``"lz4"``, ``"zstd"``, or ``"auto"``, which
-                takes lz4 for integers of at least 256 bytes a step where it saves a quarter. None
-                for the store's; ``"auto"`` over a network. What is drawn is the same with any.
+            codec: how full chunks are encoded: ``"raw"``, ``"lz4"``, ``"zstd"``, or ``"auto"``,
+                which uses lz4 for integers of at least 256 bytes per step if it saves a quarter.
+                None: the store's; ``"auto"`` over a network. Samples are the same with any codec.
 
         Raises:
             InvalidArgumentError: an argument is out of range, or there is no such codec.
@@ -344,13 +343,13 @@ class Client:
 
         Args:
             configs: at least one, of ``structured.create_config``. They are tried in this order.
-            chunk_length: as for :meth:`trajectory_writer`, as are ``max_in_flight_items``, of which
-                there is at least one for each configuration, and ``codec``.
+            chunk_length: as for :meth:`trajectory_writer`, as are ``max_in_flight_items``, which is
+                at least the number of configurations, and ``codec``.
             max_in_flight_items: items that wait for their table before ``append`` waits too.
             codec: how full chunks are kept.
 
         Raises:
-            InvalidArgumentError: there are no configurations, or one can make no items; the message
+            InvalidArgumentError: there are no configurations, or one cannot make items; the message
                 begins "Invalid configuration at position i".
             UnsupportedTypeError: one of them is not a configuration.
         """
@@ -409,17 +408,17 @@ class Client:
         """Draws items one by one, for one thread.
 
         Over a network up to 64 of them, of at most a MiB together, are drawn ahead of the iterator,
-        never more than ``num_samples`` in all, and none where ``max_times_sampled`` is set: what is
-        drawn ahead has the priorities of that time and counts as sampled, whether it is used or
-        not. In an embedded store each is drawn when it is asked for. For a learner use
+        never more than ``num_samples`` in all, and none if ``max_times_sampled`` is set: items
+        drawn ahead have the priorities of that time and count as sampled, whether they are used or
+        not. In an embedded store each is drawn when it is requested. For a learner use
         :meth:`sample_batch`, which has no loop in Python.
 
         Args:
             table: its name.
             num_samples: items; >= 1.
-            emit_timesteps: give each item as a list of ``ReplaySample``, one for each step; else as
-                one ``ReplaySample`` over all its steps.
-            unpack_as_table_signature: give ``data`` as the nest that was written, not as a flat
+            emit_timesteps: return each item as a list of ``ReplaySample``, one for each step; else
+                as one ``ReplaySample`` over all its steps.
+            unpack_as_table_signature: return ``data`` as the nest that was written, not as a flat
                 list. The table must have a signature.
             timeout_s: how long to wait for each item.
 
@@ -431,7 +430,7 @@ class Client:
                 unpack by.
             NotFoundError: there is no such table.
             DeadlineExceededError: no item could be drawn in time.
-            UnsupportedTypeError: an item of squeezed columns cannot be given step by step.
+            UnsupportedTypeError: an item with squeezed columns cannot be returned step by step.
         """
         _checks.text("table", table)
         num_samples = _checks.integer("num_samples", num_samples)
@@ -473,14 +472,14 @@ class Client:
             batch_size: B; >= 1. The call waits until this many are drawn.
             timeout_s: how long to wait.
             beta: if given, ``weights`` holds ``(1 / (N p)) ** beta`` over the largest weight.
-            weights: whose largest weight is 1: that of the ``"batch"``, or of the ``"buffer"``, all
-                items that the table can draw (as OpenAI Baselines has it; for a store of this
-                process, which looks at all its items when it is asked for the first time).
+            weights: what weights are divided by: the largest weight of the ``"batch"``, or of the
+                ``"buffer"``, all items that the table can draw (as in OpenAI Baselines; only for a
+                store of this process, which visits all its items the first time).
             distinct: no item twice in the batch; ``probabilities`` then say how likely each was to
                 be in it (``docs/concepts/replay.md``).
-            pad: fill items that are shorter than the longest with zeros, and give their lengths;
-                without, items of different lengths are refused.
-            out: a batch of an earlier call, whose arrays are filled again where they fit.
+            pad: fill items that are shorter than the longest with zeros, and return their lengths;
+                if False, items of different lengths are refused.
+            out: a batch of an earlier call, whose arrays are reused if they match.
 
         Returns:
             The batch; ``out`` if that was given.
@@ -488,7 +487,7 @@ class Client:
         Raises:
             InvalidArgumentError: an argument is out of range, or the items differ in their columns.
             NotFoundError: there is no such table.
-            DeadlineExceededError: the time is up; its ``batch`` holds what was drawn, or None.
+            DeadlineExceededError: the time is up; its ``batch`` has what was drawn, or is None.
         """
         return self._native.sample_batch(
             table, batch_size, timeout_s, beta, weights, distinct, pad, out
@@ -553,26 +552,26 @@ class Client:
         prefetch: int | None = None,
         output: Output = "numpy",
     ) -> Dataset[Any]:
-        """Batches without end, drawn ahead by a thread of its own.
+        """An endless iterator over batches, drawn ahead by its own thread.
 
         Args:
             table: its name.
             batch_size: items of a batch; >= 1.
             timeout_s: how long to wait for a batch before the iteration ends; None waits without
-                limit. What was drawn of the last batch by then is handed out, unless ``drop_last``.
+                limit. A last, incomplete batch is returned, unless ``drop_last``.
             beta: as for :meth:`sample_batch`, as are ``weights``, ``distinct`` and ``pad``.
-            weights: whose largest weight is 1.
+            weights: what weights are divided by.
             distinct: no item twice in a batch.
             pad: fill items that are shorter than the longest of the batch with zeros.
             drop_last: drop a batch that the time-out cut short, and the items drawn for it.
-            prefetch: batches that may wait for their user; in [0, 1024]. They are drawn with the
-                priorities of that time, and count as samples. None for 2, or for 0 where items
-                leave the table with their samples (a queue). Those that are drawn ahead and not
-                used go back into such a table when the dataset is closed or dropped; a server gets
-                them as its newest items. What cannot go back is warned of, with the number.
-            output: ``"numpy"``, ``"torch"`` or ``"jax"``: of what ``data``, ``weights`` and
-                ``lengths`` are arrays. Tensors of PyTorch, and JAX arrays on the CPU where JAX lets
-                it, share the batch's memory.
+            prefetch: batches made ahead; in [0, 1024]. They are drawn with the priorities of that
+                time, and count as samples. None: 2, or 0 if samples remove items from the table (a
+                queue). Unused ones are returned to such a table when the dataset is closed or
+                dropped; a server gets them as its newest items. If some cannot be returned, a
+                warning gives their number.
+            output: ``"numpy"``, ``"torch"`` or ``"jax"``: the library of the arrays in ``data``,
+                ``weights`` and ``lengths``. Tensors of PyTorch, and JAX arrays on the CPU where JAX
+                lets it, share the batch's memory.
 
         Returns:
             An iterator over :class:`Batch`, and a context manager.
@@ -615,7 +614,7 @@ class Client:
         timeout_s: float | None = None,
         wait: bool | None = None,
     ) -> int:
-        """Gives items new priorities; those that are gone are ignored.
+        """Gives items new priorities; missing items are ignored.
 
         Args:
             table: its name.
@@ -623,17 +622,17 @@ class Client:
             priorities: one for each.
             keys: the items' keys, instead of tickets.
             timeout_s: how long to wait for a server.
-            wait: for its answer. None does not while a :meth:`dataset` of this client over the
-                table is open. Updates that go without waiting take effect in their order, at most
-                32 are under way, and what the server refuses of one is raised by the next, by
-                :meth:`flush` or by the dataset's ``close``: that call does nothing else.
+            wait: whether to wait for its answer. None: not while a :meth:`dataset` of this client
+                over the table is open. Updates without waiting take effect in order, at most 32 are
+                in flight, and an error of one is raised by the next, by :meth:`flush` or by the
+                dataset's ``close``: that call does nothing else.
 
         Returns:
             How many items were updated; without waiting, how many were sent.
 
         Raises:
-            InvalidArgumentError: the lengths differ, a priority is out of range, or what is given
-                as tickets can be none (keys, or indices): nothing was updated.
+            InvalidArgumentError: the lengths differ, a priority is out of range, or ``tickets``
+                cannot be tickets (but are keys, or indices): nothing was updated.
             NotFoundError: there is no such table.
             DeadlineExceededError: no server answered in time; it may still have been applied.
         """
@@ -653,14 +652,14 @@ class Client:
         return self._mutate(table, tickets=given, ticket_priorities=values, timeout_s=timeout_s)[0]
 
     def flush(self, *, timeout_s: float | None = None) -> None:
-        """Waits until the server has answered all updates that went without waiting.
+        """Waits until the server has answered all updates that were sent without waiting.
 
         Args:
             timeout_s: how long.
 
         Raises:
             ReverieError: the server refused an earlier update, and no call has reported that yet.
-            DeadlineExceededError: the time is up; the message says how many are under way.
+            DeadlineExceededError: the time is up; the message says how many are in flight.
         """
         self._native.flush(_checks.timeout("timeout_s", timeout_s))
 
@@ -672,7 +671,7 @@ class Client:
         *,
         timeout_s: float | None = None,
     ) -> None:
-        """Deletes items, then gives others new priorities; keys that are gone are ignored.
+        """Deletes items, then gives others new priorities; missing keys are ignored.
 
         Args:
             table: its name.
@@ -705,7 +704,7 @@ class Client:
         self._mutate(table, gone, keys=keys, key_priorities=values, timeout_s=timeout_s)
 
     def priorities(self, table: str, keys: Keys) -> npt.NDArray[np.float64]:
-        """The priorities of items, float64; NaN for a key that is gone."""
+        """The priorities of items, float64; NaN for a missing key."""
         return self._native.lookup(table, _keys.keys_of("keys", keys))[0]
 
     def max_priority(self, table: str) -> float:
@@ -713,11 +712,11 @@ class Client:
         return self._table(_checks.text("table", table)).max_priority
 
     def delete(self, table: str, keys: Keys, *, timeout_s: float | None = None) -> int:
-        """Deletes items; returns how many there were. Keys that are gone are ignored."""
+        """Deletes items; returns how many there were. Missing keys are ignored."""
         return self._mutate(table, _keys.keys_of("keys", keys), timeout_s=timeout_s)[1]
 
     def reset(self, table: str, *, timeout_s: float | None = None) -> None:
-        """Drops all items of a table and sets its counts back. Calls that wait go on waiting.
+        """Drops all items of a table and resets its counts. Waiting calls keep waiting.
 
         Raises:
             NotFoundError: there is no such table.
@@ -728,10 +727,10 @@ class Client:
     # --- Asking
 
     def server_info(self, timeout: float | None = None) -> dict[str, TableInfo]:
-        """What each table is and how it stands, by name.
+        """The options and the state of each table, by name.
 
-        Of several shards it is the sum over those that answer; ``[shard.server_info() for shard in
-        client.shards]`` has each.
+        With several shards it is the sum over those that answer; ``[shard.server_info() for shard
+        in client.shards]`` gives each.
 
         Args:
             timeout: seconds to wait for a server; None and 0 wait without limit.
@@ -746,11 +745,10 @@ class Client:
     def checkpoint(self, *, timeout_s: float | None = None) -> str:
         """Has the server, or the store, write a checkpoint; returns its path on the server's disk.
 
-        All tables are written as they are at one moment, and everybody goes on meanwhile. A server
-        writes to the end what a client no longer waits for.
+        All tables are written as they are at one moment, and other calls continue meanwhile. A
+        server completes it even if the client no longer waits.
 
-        Each of several shards writes its own, one after the other, and each path is on a line of
-        its own.
+        Several shards each write their own, one after another; the result has one path per line.
 
         Args:
             timeout_s: how long to wait for it, at each shard.
@@ -788,15 +786,15 @@ class Client:
             return "", type(error)(f"shard {address}: {error}")
 
     def why_blocked(self, table: str) -> BlockedReport:
-        """Why requests of a table wait: ``str()`` of it is a line for people."""
+        """Why requests of a table wait; its ``str()`` is a readable line."""
         return self._native.why_blocked(table)
 
     def can_sample(self, table: str, num_samples: int = 1) -> bool:
-        """Whether the rate limiter would let this many samples through now."""
+        """Whether the rate limiter would allow this many samples now."""
         return self._native.can_sample(table, num_samples)
 
     def can_insert(self, table: str, num_inserts: int = 1) -> bool:
-        """Whether the rate limiter would let this many inserts through now."""
+        """Whether the rate limiter would allow this many inserts now."""
         return self._native.can_insert(table, num_inserts)
 
     def _send_priorities(

@@ -1,4 +1,4 @@
-"""Batches as an iterator: made ahead, and handed out as NumPy, PyTorch or JAX arrays."""
+"""Batches as an iterator: made ahead, and returned as NumPy, PyTorch or JAX arrays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OPENS = "that of a client or buffer; call its dataset()"
 
 
 class Dataset(ProcessBound, Generic[BatchT]):
-    """An iterator over batches that a thread of its own draws ahead.
+    """An iterator over batches that its own thread draws ahead.
 
     ``reverie.Client.dataset()`` and ``reverie.ReplayBuffer.dataset()`` make one::
 
@@ -31,18 +31,18 @@ class Dataset(ProcessBound, Generic[BatchT]):
             for batch in batches:
                 client.update_priorities("replay", batch.tickets, learn(batch))
 
-    It ends when no batch comes within ``timeout_s`` or when it is closed, and begins with what it
-    has where another iterator over it left off. At most ``prefetch`` batches wait for their user.
-    A context manager: leaving it ends the thread. One thread at a time.
+    It ends when no batch comes within ``timeout_s`` or when it is closed; another iterator over it
+    continues where the last one stopped. At most ``prefetch`` batches are made ahead. A context
+    manager: leaving it ends the thread. Only one thread at a time may use it.
 
     While one of a server is open its client's ``update_priorities`` does not wait for the answers;
     :meth:`close` and the end of the iteration do.
 
     ``Dataset[reverie.Batch]`` is the type of a client's, for annotations. With ``output="torch"``
     it is a ``torch.utils.data.IterableDataset`` too: a ``DataLoader`` takes
-    it with ``batch_size=None`` and ``num_workers=0``. A worker process cannot reach a store that
-    lives in this one: there it raises ``FailedPreconditionError``. Threads do not need one either:
-    drawing and copying happen outside the interpreter's lock.
+    it with ``batch_size=None`` and ``num_workers=0``. A worker process cannot reach a store in this
+    one: there it raises ``FailedPreconditionError``. Workers are not needed either: drawing and
+    copying happen outside the interpreter's lock.
     """
 
     _stays_because = (
@@ -93,8 +93,8 @@ class Dataset(ProcessBound, Generic[BatchT]):
     def close(self) -> None:
         """Ends the thread and the iteration. May be repeated.
 
-        Batches that wait are dropped; where their items left the table with their samples (a
-        queue), they go back to it, or a warning says how many could not.
+        Unused batches are dropped; if samples remove items from the table (a queue), the items are
+        returned to it, or a warning says how many could not be.
 
         Raises:
             ReverieError: the server refused an update of priorities, and no call has reported

@@ -1,4 +1,4 @@
-"""What goes wrong, one class a kind.
+"""Exceptions, one class per kind of error.
 
 Every class derives from ``ReverieError`` and from the builtin that Reverb raises for the same
 kind, so ``except ValueError`` around a bad argument works as it does there.
@@ -30,7 +30,7 @@ class UnsupportedTypeError(ReverieError, TypeError):
 
 
 class DeadlineExceededError(ReverieError, TimeoutError, RuntimeError):
-    """The time was up before the call could be served whole.
+    """The time was up before the call could be served completely.
 
     Attributes:
         batch: what ``sample_batch`` had drawn by then, or None.
@@ -40,13 +40,13 @@ class DeadlineExceededError(ReverieError, TimeoutError, RuntimeError):
 
 
 class NotFoundError(ReverieError, KeyError, ValueError, RuntimeError):
-    """There is no table of that name. Reverb raises either builtin, depending on the call."""
+    """There is no table with that name. Reverb raises either builtin, depending on the call."""
 
     __str__ = Exception.__str__  # KeyError would show the message in quotes
 
 
 class AlreadyExistsError(ReverieError, RuntimeError):
-    """Something of that name or key is there already."""
+    """Something with that name or key exists already."""
 
 
 class PermissionDeniedError(ReverieError, RuntimeError):
@@ -58,7 +58,7 @@ class ResourceExhaustedError(ReverieError, IndexError):
 
 
 class FailedPreconditionError(ReverieError, RuntimeError):
-    """The call is right but not now: after a close, in a forked child, over an expired step."""
+    """The call is valid but not now: after a close, in a forked child, for an expired step."""
 
 
 class OutOfRangeError(ReverieError, IndexError, RuntimeError):
@@ -66,7 +66,7 @@ class OutOfRangeError(ReverieError, IndexError, RuntimeError):
 
 
 class UnimplementedError(ReverieError, NotImplementedError):
-    """This is not built."""
+    """This is not implemented."""
 
 
 class InternalError(ReverieError, RuntimeError):
@@ -94,9 +94,9 @@ class EnvError(ReverieError, RuntimeError):
 
     Attributes:
         worker: the worker's number.
-        batch: the batch of the environment, or None where it is not known.
-        env_id: the environment's number within its batch, or None where it is not known.
-        traceback_text: the environment's traceback; empty where the worker ended.
+        batch: the batch of the environment, or None if it is not known.
+        env_id: the environment's number within its batch, or None if it is not known.
+        traceback_text: the environment's traceback; empty if the worker ended.
     """
 
     worker: int = -1
@@ -113,7 +113,7 @@ class GroupChangedError(UnavailableError):
     """A round has ended without a result: its group lost a member, or has a new one.
 
     Attributes:
-        lost: the names of the members that were lost, as far as is known; empty where one came.
+        lost: the names of the members that were lost, as far as known; empty if one joined.
     """
 
     lost: tuple[str, ...] = ()
@@ -123,8 +123,8 @@ class RemoteError(ReverieError, RuntimeError):
     """The function that was called on another peer raised.
 
     Attributes:
-        error_type: the class of what was raised there, ``"ValueError"``.
-        error_text: what it said.
+        error_type: the class of the exception there, ``"ValueError"``.
+        error_text: its message.
         traceback_text: its traceback, as Python prints it.
     """
 

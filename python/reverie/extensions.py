@@ -1,11 +1,11 @@
-"""What runs with each insert, sample, update and delete of a table, atomically with it."""
+"""Extensions run with each insert, sample, update and delete of a table, atomically with it."""
 
 from reverie import _checks, _options, _reverie
 from reverie.errors import FailedPreconditionError
 
 
 class Extension(_options.Component):
-    """Something that a table calls. It belongs to the table that it is given to."""
+    """Called by a table. It belongs to the table that it is given to."""
 
     __slots__ = ("_place",)
 
@@ -14,10 +14,10 @@ class Extension(_options.Component):
         self._place: tuple[_reverie.Store | _reverie.Server, str, int] | None = None
 
     def summary(self) -> dict[str, float]:
-        """Figures for people, by name; which ones depends on the extension.
+        """Figures by name; which ones depends on the extension.
 
         Raises:
-            FailedPreconditionError: the table is in no store yet.
+            FailedPreconditionError: the table does not belong to a store yet.
         """
         if self._place is None:
             raise FailedPreconditionError(
@@ -48,12 +48,11 @@ class Statistics(Extension):
 
 
 class PriorityDiffusion(Extension):
-    """Hands a share of each priority update to the neighbouring items of the same episode.
+    """Passes a share of each priority update on to the neighbouring items of the same episode.
 
     Args:
         radius: how many items on either side; at least 1.
-        decay: the share of the nearest, to the power of the distance for those further away; in
-            (0, 1].
+        decay: the share of the nearest; for others, this to the power of the distance; in (0, 1].
 
     Raises:
         InvalidArgumentError: ``radius`` or ``decay`` is out of range.
@@ -75,8 +74,8 @@ class Custom(Extension):
     """An extension that a plugin or a program registered.
 
     Args:
-        name: as it was registered.
-        options: bool, int, float or str values, handed to its factory.
+        name: the registered name.
+        options: bool, int, float or str values, passed to its factory.
     """
 
     __slots__ = ()

@@ -22,19 +22,19 @@ _ROWS_MAX = 2**31 - 1
 
 
 class External:
-    """A column of ``Client.insert_rows`` whose rows lie in a file: where, and what they are.
+    """A column of ``Client.insert_rows`` whose rows are in a file: where they are, and their type.
 
     Args:
-        file: a name that readers know: a path below the folder that they give as ``files=``, or
-            whatever their function takes.
+        file: a name that readers understand: a path below the folder that they give as ``files=``,
+            or any name for their function.
         shape: ``[rows, ...]``.
         dtype: of the rows.
-        offset: where the file's part begins that holds the rows.
-        size_bytes: of that part; None for as many as raw rows take. For rows that are encoded, a
-            video for example, say how many.
+        offset: where the part of the file begins that contains the rows.
+        size_bytes: of that part; None: the size of raw rows. Required for encoded rows, such as a
+            video.
 
     Raises:
-        InvalidArgumentError: a number is out of range, or the name cannot be one.
+        InvalidArgumentError: a number is out of range, or the name is invalid.
         UnsupportedTypeError: elements of that type have no fixed size.
     """
 
@@ -84,7 +84,7 @@ class External:
 
 
 class ExternalRows(NamedTuple):
-    """Rows that a function given as ``files=`` is asked for."""
+    """Rows that are requested from a function given as ``files=``."""
 
     file: str
     offset: int

@@ -43,19 +43,19 @@ _NO_NUMBERS = "OSUmM"  # kinds of NumPy's: objects, text, times
 
 
 class Broker(ProcessBound, Closing):
-    """Tells the members of groups who is there. It carries no data and keeps nothing on disk.
+    """Tells the members of groups which members there are.
 
-    One that dies and comes back at the same address finds its groups again by what their members
-    tell it; rounds go on meanwhile.
+    It carries no data and keeps nothing on disk. One that dies and is restarted at the same
+    address learns its groups from their members; rounds continue meanwhile.
 
     Args:
         rpc: the peer that members call; by default one named ``"broker"``, which ends with this.
         token: of that peer; see ``reverie.Rpc``.
         tls: of that peer, a ``reverie.PeerTls``.
-        insecure: lets it listen where other machines reach it, without either.
+        insecure: lets it listen where other machines can reach it, without either.
 
     Raises:
-        AlreadyExistsError: the peer is a broker.
+        AlreadyExistsError: the peer is a broker already.
     """
 
     _stays_because = "a Broker lives in this process and cannot be pickled or copied"
@@ -82,13 +82,13 @@ class Broker(ProcessBound, Closing):
         return self._rpc.name
 
     def listen(self, address: str = "127.0.0.1:0") -> str:
-        """Let members connect; gives the address that was chosen. As ``Rpc.listen``."""
+        """Let members connect; returns the chosen address. As ``Rpc.listen``."""
         return self._rpc.listen(address)
 
     def groups(self) -> list[dict[str, Any]]:
-        """The ``name``, ``epoch`` and ``members`` of each group, and who of them is ``missing``.
+        """The ``name``, ``epoch`` and ``members`` of each group, and which of them are ``missing``.
 
-        A missing member has a moment to come back before it is dropped.
+        A missing member has a moment to return before it is dropped.
         """
         return self._native.groups()
 
@@ -103,7 +103,7 @@ class Broker(ProcessBound, Closing):
 
 
 class Round(ProcessBound):
-    """A round under way: made by the methods of ``Group``. Any thread may use it, and await it."""
+    """A round in progress, made by the methods of ``Group``. Any thread may use or await it."""
 
     __slots__ = ("_finish", "_native", "_value")
 
@@ -138,7 +138,7 @@ class Round(ProcessBound):
         return self._native.is_done()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for its end; False when ``timeout_s`` is up first: it goes on."""
+        """Wait for its end; False if ``timeout_s`` is up first: the round continues."""
         return self._native.wait(_checks.timeout("timeout_s", timeout_s))
 
     def exception(self, timeout_s: float | None = None) -> ReverieError | None:
@@ -155,13 +155,14 @@ class Round(ProcessBound):
         return error  # type: ignore[return-value]
 
     def result(self, timeout_s: float | None = None) -> Any:  # noqa: ANN401
-        """What the round gave. Can be asked for again.
+        """The result of the round. May be called again.
 
         Raises:
-            GroupChangedError: a member was lost, or came: begin the round again.
-            InvalidArgumentError: another member brought other arrays; the message names them.
-            DeadlineExceededError: no result within ``timeout_s``, and the round goes on; or not
-                within the time that a member gave the round, and it has ended.
+            GroupChangedError: a member was lost, or joined: begin the round again.
+            InvalidArgumentError: another member contributed different arrays; the message names
+                them.
+            DeadlineExceededError: no result within ``timeout_s``, and the round continues; or not
+                within the time that a member set for the round, and it has ended.
             CancelledError: a member has cancelled it, or this one has left.
         """
         error = self.exception(timeout_s)
@@ -189,20 +190,20 @@ class Round(ProcessBound):
 class Group(ProcessBound):
     """The membership of a peer in a group of a broker.
 
-    Members are the same on all, in the same order, in numbered epochs. A member is dropped when its
-    process dies, freezes or cannot be reached, which native threads see; a program that computes,
-    or is stopped in a debugger, stays a member, and rounds wait for it.
+    All members see the same members, in the same order, in numbered epochs. A member is dropped
+    when its process dies, freezes or cannot be reached, which native threads detect; a program that
+    computes, or is stopped in a debugger, stays a member, and rounds wait for it.
 
     Args:
-        rpc: the peer, connected to the broker. One that does not listen is made to, at a free port,
-            so that others reach it; with a token, or ``insecure``, at all interfaces.
+        rpc: the peer, connected to the broker. If it does not listen, it is made to, at a free
+            port, so that others can reach it; with a token, or ``insecure``, at all interfaces.
         name: of the group.
         broker: the name of the broker's peer.
         sort_order: members are ordered by it, then as they joined.
         stall_timeout_s: a member whose program does not call ``update`` or begin a round for so
             long leaves, and joins again with its next call. None: never.
-        shared_memory: let arrays go through shared memory where all members run on one host and
-            want it; False sends them.
+        shared_memory: use shared memory for arrays if all members run on one host and allow it;
+            False sends them.
 
     Raises:
         InvalidArgumentError: a name or number out of bounds; the peer is the broker itself.
@@ -251,23 +252,23 @@ class Group(ProcessBound):
 
     @property
     def epoch(self) -> int:
-        """The number of the membership, which rises with each change; 0 while there is none."""
+        """The number of the membership, which grows with each change; 0 while there is none."""
         return self._native.membership()[0]
 
     @property
     def shares_memory(self) -> bool | None:
         """Whether arrays go through shared memory among these members.
 
-        None until the first round of arrays over them has found out.
+        None until the first round of arrays among them.
         """
         return self._native.shares_memory()
 
     def update(self) -> bool:
-        """Say that the program advances; True if the membership has changed since the last call."""
+        """Report progress; True if the membership has changed since the last call."""
         return self._native.update()
 
     def wait(self, count: int = 1, timeout_s: float | None = 60.0) -> list[str]:
-        """Wait until the group has ``count`` members, at least; gives them.
+        """Wait until the group has at least ``count`` members; returns them.
 
         Raises:
             DeadlineExceededError: not within ``timeout_s``; says why.
@@ -278,14 +279,14 @@ class Group(ProcessBound):
         return self.members
 
     def why_waiting(self) -> str:
-        """What this member waits for, in words: the broker, or members that have not begun a round.
+        """What this member waits for, as text: the broker, or members that have not begun a round.
 
-        Empty if it waits for nothing.
+        Empty if it does not wait.
         """
         return self._native.why_waiting()
 
     def set_sort_order(self, sort_order: int) -> None:
-        """Another place among the members; a change of the membership."""
+        """Change the order of members, which changes the membership."""
         self._native.set_sort_order(_checks.integer("sort_order", sort_order, -(1 << 62), 1 << 62))
 
     def set_stall_timeout(self, stall_timeout_s: float | None) -> None:
@@ -304,24 +305,24 @@ class Group(ProcessBound):
         *,
         timeout_s: float | None = None,
     ) -> Round:
-        """Combine what all members bring, element by element; all get the same bytes.
+        """Combine the arrays of all members, element by element; all get the same bytes.
 
         Args:
-            name: of the round, the same on all members. It can be used again, one after the other.
+            name: of the round, the same on all members. It can be reused after the round.
             data: an array of NumPy, torch or JAX, a number, or a dict, list or tuple of such. It is
                 copied. The result has its shape, types and frameworks.
             op: ``"sum"``, ``"mean"``, ``"min"``, ``"max"`` or ``"product"``; 16-bit floats are
-                combined in float32. Or a function of two values: then any value that can be sent is
-                brought, all members get all values, and each folds them in the order of members, on
-                the thread that asks for the result.
-            timeout_s: when the round ends on all members without a result; None: it waits as long
-                as all of them live.
+                combined in float32. Or a function of two values: then values may be anything that
+                can be sent, all members get all values, and each reduces them in the order of
+                members, on the thread that takes the result.
+            timeout_s: after which the round ends on all members without a result; None: it waits as
+                long as all of them are alive.
 
         Raises:
             FailedPreconditionError: the group has no members yet, or this one has left.
-            AlreadyExistsError: a round of this name is under way.
-            InvalidArgumentError: an operation that the arrays do not have.
-            UnsupportedTypeError: a value that is no array.
+            AlreadyExistsError: a round with this name is in progress.
+            InvalidArgumentError: the arrays do not support the operation.
+            UnsupportedTypeError: a value that is not an array.
         """
         limit = _checks.timeout("timeout_s", timeout_s)
         _checks.text("name", name)
@@ -366,7 +367,7 @@ class Group(ProcessBound):
         source: str,
         timeout_s: float | None = None,
     ) -> Round:
-        """The value that the member ``source`` brings, to all; those of others are not sent."""
+        """Sends the value of member ``source`` to all; those of others are not sent."""
         limit = _checks.timeout("timeout_s", timeout_s)
         native = self._native.broadcast(
             _checks.text("name", name), _checks.text("source", source), value, limit
@@ -382,7 +383,7 @@ class Group(ProcessBound):
     # --- The end.
 
     def leave(self) -> None:
-        """Leave the group; rounds under way end on all members. Idempotent."""
+        """Leave the group; rounds in progress end on all members. Idempotent."""
         self._native.leave()
 
     def __repr__(self) -> str:

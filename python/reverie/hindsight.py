@@ -1,4 +1,4 @@
-"""Hindsight replay: goals that an episode reached, in the place of the one that it was given."""
+"""Hindsight replay: replaces the goal that an episode was given by goals that it reached."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OfGoals = Callable[[Any, Any, dict[str, Any]], Any]
 
 @dataclasses.dataclass(frozen=True)
 class Hindsight:
-    """What a ``ReplayBuffer`` is told so that it draws transitions with other goals too.
+    """Makes a ``ReplayBuffer`` draw transitions with other goals too.
 
     Observations are dicts with what was achieved and what was desired, as those of Gymnasium's goal
     environments::
@@ -26,19 +26,19 @@ class Hindsight:
         hindsight = reverie.Hindsight(env.compute_reward)
         buffer = reverie.ReplayBuffer(1_000_000, hindsight=hindsight)
 
-    A drawn transition gets its new goal in ``obs`` and ``next_obs``, and its reward anew; nothing
-    is stored a second time.
+    A drawn transition gets its new goal in ``obs`` and ``next_obs``, and a new reward; nothing is
+    stored twice.
 
     Args:
         reward: a function ``(achieved, desired, info)`` of arrays ``[K, ...]``, which goal
-            environments call ``compute_reward``; gives ``[K]`` rewards. ``info`` is empty.
+            environments call ``compute_reward``; returns ``[K]`` rewards. ``info`` is empty.
         strategy: where the new goal comes from: ``"future"``, what this or a later step of the
             episode achieved; ``"final"``, what its last step did; ``"episode"``, what any of its
-            steps did. An episode that goes on ends at its last step so far.
+            steps did. An unfinished episode ends at its last step so far.
         goals: transitions with another goal for each that keeps its own, on average; finite, >= 0.
         achieved: the entry of the observation that says what was achieved.
         desired: the entry that is the goal.
-        terminated: a function like ``reward`` that gives ``[K]`` bool: whether the episode ends
+        terminated: a function like ``reward`` that returns ``[K]`` bool: whether the episode ends
             there. None: it ends where it did.
 
     Raises:

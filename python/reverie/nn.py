@@ -7,14 +7,14 @@
     adam.step(net, gradient, norm_max=10.0)
     net.save("policy.safetensors")
 
-All parameters of a network lie in one flat float32 vector, in which each layer has a weight of
+All parameters of a network are in one flat float32 vector, in which each layer has a weight of
 ``[in, out]`` and a bias of ``[out]``, their rows padded with zeros to a multiple of 4. A gradient
 is such a vector too: `Mlp.views` shows the layers of either, and whatever NumPy does with a vector
 (sums of several learners' gradients, norms, averages) works on them.
 
-A network takes one call at a time: that of another thread meanwhile is refused, so give each
+A network allows one call at a time: a concurrent call of another thread is refused, so give each
 thread a `Mlp.copy`. Calls release the interpreter's lock. The same seed gives the same bits on one
-machine, whatever else runs on it.
+machine, whatever else it is running.
 """
 
 from __future__ import annotations
@@ -59,20 +59,20 @@ def _activation(name: str, value: str | None) -> str | None:
 
 
 class Mlp(ProcessBound):
-    """Dense layers with an activation behind each.
+    """Dense layers, each followed by an activation.
 
     Args:
         widths: from the inputs to the outputs, at least two: ``(8, 256, 256, 4)``.
-        activation: behind all layers but the last: ``"relu"``, ``"tanh"`` or ``"none"``.
-        output_activation: behind the last one.
+        activation: after all layers but the last: ``"relu"``, ``"tanh"`` or ``"none"``.
+        output_activation: after the last one.
         initializer: ``"uniform"`` draws weights and biases as ``torch.nn.Linear`` does, uniform
             within ``1 / sqrt(in)``; ``"orthogonal"`` draws orthogonal weights and biases of 0.
-        gains: for ``"orthogonal"``, what each layer's weights are multiplied by. Omitted: sqrt(2)
-            behind ReLU, 5/3 behind tanh, 1 for the outputs.
-        seed: seeds the first parameters. Omitted: another seed each time; `seed` tells which.
+        gains: for ``"orthogonal"``, a factor for each layer's weights. Omitted: sqrt(2) before
+            ReLU, 5/3 before tanh, 1 for the outputs.
+        seed: seeds the initial parameters. Omitted: another seed each time, see `seed`.
 
     Raises:
-        InvalidArgumentError: widths, an activation, an initializer or a gain that makes no network.
+        InvalidArgumentError: an invalid width, activation, initializer or gain.
 
     Sources:
         He et al. 2015 (uniform, as PyTorch has it), Saxe et al. 2014 (orthogonal).
@@ -134,8 +134,8 @@ class Mlp(ProcessBound):
 
         Raises:
             NotFoundError: there is no such file.
-            DataLossError: the file is damaged, or holds no chain of dense layers.
-            InvalidArgumentError: an activation is missing, or is another in the file.
+            DataLossError: the file is damaged, or is not a chain of dense layers.
+            InvalidArgumentError: an activation is missing, or differs from the file's.
         """
         native, metadata = _reverie.load_mlp(
             _checks.path("path", path),
@@ -156,8 +156,8 @@ class Mlp(ProcessBound):
         """Writes a safetensors file that PyTorch's ``Sequential(Linear, ReLU, ...)`` can load.
 
         Args:
-            path: replaced whole or left alone, whatever happens meanwhile.
-            metadata: kept beside the activations; `metadata` of a loaded network has it.
+            path: replaced atomically, whatever happens meanwhile.
+            metadata: stored beside the activations; `metadata` of a loaded network returns it.
 
         Raises:
             NotFoundError: there is no such folder.
@@ -173,7 +173,7 @@ class Mlp(ProcessBound):
         self._native.save(_checks.path("path", path), dict(words))
 
     def copy(self) -> Mlp:
-        """Another network of the same parameters."""
+        """Another network with the same parameters."""
         return self._around(self._native.copy(), dict(self._metadata))
 
     __copy__ = copy
@@ -188,22 +188,22 @@ class Mlp(ProcessBound):
 
     @property
     def activation(self) -> str:
-        """Behind all layers but the last."""
+        """The activation after all layers but the last."""
         return self._native.hidden
 
     @property
     def output_activation(self) -> str:
-        """Behind the last layer."""
+        """The activation after the last layer."""
         return self._native.output
 
     @property
     def seed(self) -> int | None:
-        """What the first parameters were drawn from; None for a copy and a loaded network."""
+        """The seed of the initial parameters; None for a copy and a loaded network."""
         return self._seed
 
     @property
     def metadata(self) -> dict[str, str]:
-        """What the file held that this network was loaded from."""
+        """The metadata of the file that this network was loaded from."""
         return dict(self._metadata)
 
     @property
@@ -262,7 +262,7 @@ class Mlp(ProcessBound):
         return [str(modules * layer) for layer in range(len(self.widths) - 1)]
 
     def __call__(self, inputs: ArrayLike) -> FloatArray:
-        """The outputs alone.
+        """Only the outputs.
 
         Args:
             inputs: ``[B, in]``, or ``[in]`` for one row.
@@ -313,7 +313,7 @@ class Mlp(ProcessBound):
         return self._native.backward(_floats("output_gradient", output_gradient))
 
     def input_gradient(self, output_gradient: ArrayLike) -> FloatArray:
-        """The gradient of a loss in the inputs: how a critic tells an actor where to go.
+        """The gradient of a loss in the inputs, as an actor needs it from a critic.
 
         Args:
             output_gradient: ``[B, out]``, the loss's gradient in the outputs of the last `forward`.
@@ -368,7 +368,7 @@ class Adam(ProcessBound):
     Args:
         network: the one that it will step.
         learning_rate: above 0; may be set later.
-        betas: how slowly the means of the gradient and of its square forget, each in ``[0, 1)``.
+        betas: the decay of the means of the gradient and of its square, each in ``[0, 1)``.
         epsilon: above 0.
 
     Raises:
@@ -422,14 +422,14 @@ class Adam(ProcessBound):
         Args:
             network: a network of the widths that this was made for.
             gradient: what `Mlp.backward` gave.
-            norm_max: a longer gradient is shortened to this norm first.
+            norm_max: a longer gradient is scaled to this norm first.
 
         Returns:
             the norm of ``gradient`` as it was given.
 
         Raises:
-            InvalidArgumentError: the gradient holds a NaN or an infinity, with the layer's name;
-                nothing was changed, and training may go on.
+            InvalidArgumentError: the gradient has a NaN or an infinity, with the layer's name;
+                nothing was changed, and training may continue.
         """
         _checks.instance("network", network, Mlp)
         if network.widths != self._widths:
@@ -446,7 +446,7 @@ class Adam(ProcessBound):
         return (*self._native.state(), self._native.step_count)
 
     def restore(self, mean: ArrayLike, square: ArrayLike, step_count: int) -> None:
-        """Goes on from what `state` gave."""
+        """Restores what `state` returned."""
         first = _floats("mean", mean)
         second = _floats("square", square)
         count = len(self._native.state()[0])

@@ -1,4 +1,4 @@
-"""Items by pattern from steps that are there already, with no server in between."""
+"""Items by pattern from existing steps, without a server."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class PatternDataset:
     """An iterable over the items that patterns make of the steps of another iterable.
 
     What ``StructuredWriter`` would insert, in the same order. Each iteration runs through
-    ``input_dataset`` anew.
+    ``input_dataset`` again.
 
     Args:
         input_dataset: an iterable of steps, nests of arrays.
         configs: at least one, of ``structured.create_config``, all for the same table, which need
-            not exist. Their priorities mean nothing.
+            not exist. Their priorities are ignored.
         respect_episode_boundaries: whether an episode's end forgets its steps; else items may span
             both episodes.
         is_end_of_episode: whether a step is the last of its episode: a single bool.
 
     Raises:
-        InvalidArgumentError: there are no configurations, they differ in table, or one can make no
+        InvalidArgumentError: there are no configurations, they differ in table, or one cannot make
             items.
     """
 
@@ -67,8 +67,8 @@ class PatternDataset:
         """Plays the steps.
 
         Raises:
-            InvalidArgumentError: ``is_end_of_episode`` gives something else than a bool, or a step
-                cannot be written.
+            InvalidArgumentError: ``is_end_of_episode`` returns something other than a bool, or a
+                step cannot be written.
         """
         with self._open() as store:
             client = store.client()

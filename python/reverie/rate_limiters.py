@@ -2,9 +2,9 @@
 
 With I inserts, S samples and D deletions so far,
 
-- a sample goes through while ``I - D >= min_size_to_sample`` and
+- a sample is allowed while ``I - D >= min_size_to_sample`` and
   ``I * samples_per_insert - S - 1 >= min_diff``,
-- an insert goes through while ``I + 1 - D <= min_size_to_sample`` or
+- an insert is allowed while ``I + 1 - D <= min_size_to_sample`` or
   ``(I + 1) * samples_per_insert - S <= max_diff``,
 
 and waits otherwise.
@@ -50,7 +50,7 @@ def _bounds(error_buffer: object, offset: float) -> tuple[float, float]:
 
 
 class RateLimiter:
-    """The general form; the others are its common settings. It only holds numbers.
+    """The general form; the others are its common settings. It only contains numbers.
 
     Args:
         samples_per_insert: how often an item is sampled on average; > 0.
@@ -59,8 +59,8 @@ class RateLimiter:
         max_diff: upper bound of the same; inserts wait at it.
 
     Raises:
-        InvalidArgumentError: an argument is out of range, or the limiter would come to stand still,
-            with neither an insert nor a sample allowed.
+        InvalidArgumentError: an argument is out of range, or the limiter would deadlock, with
+            neither an insert nor a sample allowed.
     """
 
     def __init__(
@@ -190,4 +190,4 @@ class Queue(RateLimiter):
 
 
 class Stack(Queue):
-    """As :class:`Queue`; which item comes first is the table's affair."""
+    """As :class:`Queue`; the table's sampler decides which item comes first."""

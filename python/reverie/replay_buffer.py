@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class ReplayBuffer(_reverie.ReplayBuffer, Closing):
     """The last steps of one or many environments, for a learner in the same process.
 
-    A table of a store of its own, with what a learner needs around it::
+    A table in its own store, with everything that a learner needs around it::
 
         buffer = reverie.ReplayBuffer(100_000, prioritized=True)
         buffer.add(obs, action, reward, next_obs, terminated, truncated)
@@ -34,47 +34,48 @@ class ReplayBuffer(_reverie.ReplayBuffer, Closing):
         buffer.update_priorities(batch["tickets"], td_errors)
 
     Each observation is stored once: the one after a step is the next step's, except at an episode's
-    end, whose last observation has a row of its own. Where an observation is given that is not
-    the one that was announced, the stream is cut there as a truncation would. Steps over several
-    rewards, stacks of frames and sequences are made when they are sampled.
+    end, whose last observation has its own row. If an observation differs from the announced one,
+    the stream is cut there, like by a truncation. Transitions over several rewards, stacks of
+    frames and sequences are made when they are sampled.
 
-    One thread at a time adds; others may sample and update meanwhile.
+    Only one thread at a time may add; others may sample and update meanwhile.
 
-    ``copy.deepcopy`` and ``pickle`` make another buffer of all that it holds, by way of
-    :meth:`save` and with its errors; a copy shares nothing with the original.
+    ``copy.deepcopy`` and ``pickle`` make another buffer with the same contents, using :meth:`save`
+    and raising its errors; a copy shares nothing with the original.
 
     Args:
-        capacity: items (transitions, or sequences), >= 1; the oldest make room. ``1e5`` is a
-            whole number too.
-        num_envs: environments that are stepped together; each is a stream of its own.
-        frame_stack: frames that make an observation. Give :meth:`add` the newest one; where an
-            episode has too few yet, its first is repeated.
-        n_step: rewards that make a transition, fewer where the episode ends before.
+        capacity: items (transitions, or sequences), >= 1; the oldest make room. ``1e5`` is accepted
+            too.
+        num_envs: environments that are stepped together; each is a separate stream.
+        frame_stack: frames per observation. Give :meth:`add` the newest one; if an episode has too
+            few yet, its first is repeated.
+        n_step: rewards per transition, fewer if the episode ends before.
         gamma: the discount of one step, in the sums of rewards and in ``discount``; in [0, 1].
         prioritized: sample by priority. New items get the largest priority so far.
         alpha: the exponent of priorities; finite and >= 0.
-        beta: the exponent of the weights, or a function that gives it for the number of updates
+        beta: the exponent of the weights, or a function that returns it for the number of updates
             so far. The function is called once here, with 0.
         weights: which item has the weight 1: ``"batch"``, the least likely one of the batch, or
-            ``"buffer"``, that of the whole buffer, so that weights mean the same from batch to
-            batch (as OpenAI Baselines has it).
+            ``"buffer"``, that of the whole buffer, so that weights of different batches are
+            comparable (as in OpenAI Baselines).
         seed: seeds the draws; None takes a seed from the system.
         sequence_length: steps of a sequence that count; None for transitions.
         period: steps from the start of one sequence to that of the next; None for
             ``sequence_length``, so that none overlap.
-        burn_in: steps before those that count, as far as the episode has them; a sequence then has
+        burn_in: steps before those that count, if the episode has them; a sequence then has
             ``burn_in + sequence_length`` steps.
-        pad_sequences: steps that an episode's end leaves over make a shorter sequence, filled up
-            with zeros; else they are dropped.
-        hindsight: draws some transitions with goals that their episode reached; of single steps.
-        codec: how observations of 512 bytes and more are kept once their chunk of steps is full:
-            ``"raw"``, ``"lz4"``, ``"zstd"``, or ``"auto"``, which is lz4 for integers where it
-            pays. Pictures take 1 to 5 % of the bytes; adding and drawing them takes longer.
-        transforms: functions of a batch, applied one after the other to each batch that is drawn
-            (as NumPy arrays): each returns the batch. ``reverie.transforms`` has ready ones.
+        pad_sequences: remaining steps at an episode's end form a shorter sequence, filled up with
+            zeros; else they are dropped.
+        hindsight: draws some transitions with goals that their episode reached; for single steps.
+        codec: how observations of 512 bytes and more are encoded once their chunk of steps is full:
+            ``"raw"``, ``"lz4"``, ``"zstd"``, or ``"auto"``, which is lz4 for integers if it pays.
+            Pictures take 1 to 5 % of the bytes; adding and drawing them takes longer.
+        transforms: functions of a batch, applied one after another to each drawn batch (as NumPy
+            arrays): each returns the batch. ``reverie.transforms`` has some.
 
     Raises:
-        InvalidArgumentError: an argument is out of range, or ``beta`` gives no number >= 0.
+        InvalidArgumentError: an argument is out of range, or ``beta`` does not return a number >=
+            0.
         UnsupportedTypeError: a transform is not a function.
 
     Source:
@@ -199,15 +200,15 @@ class ReplayBuffer(_reverie.ReplayBuffer, Closing):
         return replay_copies.loaded, (type(self), files, beta, self._transforms, self._hindsight)
 
     def save(self, path: str | os.PathLike[str]) -> str:
-        """Writes a checkpoint of all of the buffer: rows, priorities, generators, open episodes.
+        """Writes a checkpoint of the whole buffer: rows, priorities, generators, open episodes.
 
-        What is loaded from it draws and adds as this buffer goes on to. Calls of :meth:`add` are
+        A buffer loaded from it draws and adds exactly as this one would. Calls of :meth:`add` are
         refused meanwhile; others may sample. docs/formats/checkpoint.md describes the files, which
-        hold no code.
+        contain no code.
 
         Args:
-            path: a folder, which is made if it is not there. The checkpoint replaces an earlier one
-                there once it is whole and on the disk.
+            path: a folder, which is created if it does not exist. The checkpoint replaces an
+                earlier one there once it is complete and on the disk.
 
         Returns:
             The path of the checkpoint.
@@ -215,7 +216,7 @@ class ReplayBuffer(_reverie.ReplayBuffer, Closing):
         Raises:
             FailedPreconditionError: nothing was added yet, another thread adds, or another buffer
                 or store saves to that folder.
-            ResourceExhaustedError: the disk is full; an old checkpoint stays as it was.
+            ResourceExhaustedError: the disk is full; an old checkpoint is unchanged.
             InvalidArgumentError: ``path`` is a file.
         """
         # The stub leaves out what is private.
@@ -233,18 +234,17 @@ class ReplayBuffer(_reverie.ReplayBuffer, Closing):
         """The buffer that :meth:`save` wrote.
 
         Args:
-            path: the folder, or one checkpoint of it; of a folder the newest is taken.
-            beta: the exponent of the weights; None is the one that was saved. Needed where that
-                was a function.
-            transforms: as for the constructor; a checkpoint holds no functions.
-            hindsight: as for the constructor; needed where the buffer that was saved had it, with
-                goals at the same entries of the observation.
+            path: the folder, whose newest checkpoint is used, or one checkpoint in it.
+            beta: the exponent of the weights; None: the saved one. Required if that was a function.
+            transforms: as for the constructor; a checkpoint contains no functions.
+            hindsight: as for the constructor; required if the saved buffer had it, with goals at
+                the same entries of the observation.
 
         Raises:
             NotFoundError: there is no checkpoint.
             DataLossError: it is damaged.
-            InvalidArgumentError: it holds something else, or ``beta`` or ``hindsight`` is needed,
-                or does not fit.
+            InvalidArgumentError: it contains something else, or ``beta`` or ``hindsight`` is
+                required, or does not match.
         """
         name = _checks.path("path", path)
         arguments = _reverie.ReplayBuffer._arguments_of(name)  # type: ignore[attr-defined]
@@ -312,18 +312,19 @@ class ReplayBuffer(_reverie.ReplayBuffer, Closing):
         device: object = None,
         pin_memory: bool = False,
     ) -> Dataset[Any]:
-        """Batches without end, drawn ahead by a thread of its own.
+        """An endless iterator over batches, drawn ahead by its own thread.
 
         Args:
             batch_size: items of a batch; >= 1.
             timeout_s: how long to wait for the first item before the iteration ends; None waits
                 without limit.
             distinct: no item twice in a batch.
-            prefetch: batches that may wait for their user; in [1, 1024]. They are drawn with the
-                priorities of that time.
-            output: ``"numpy"``, ``"torch"`` or ``"jax"``: of what all but ``tickets`` are arrays.
-            device: a device of torch or JAX, where the arrays go. The copies of one batch are begun
-                before the one ahead of it is handed out.
+            prefetch: batches made ahead; in [1, 1024]. They are drawn with the priorities of that
+                time.
+            output: ``"numpy"``, ``"torch"`` or ``"jax"``: the library of all arrays except
+                ``tickets``.
+            device: a device of torch or JAX for the arrays. The copies of a batch begin before the
+                batch ahead of it is returned.
             pin_memory: for torch: copies through locked memory, without waiting.
 
         Returns:
@@ -351,8 +352,8 @@ class ReplayBuffer(_reverie.ReplayBuffer, Closing):
     def __getitem__(self, index: int | slice) -> dict[str, ArrayNest]:
         """Items by age: ``buffer[0]`` is the oldest, ``buffer[-1]`` the newest, a copy.
 
-        A slice is a batch of :meth:`sample`, a number one row of it. Nothing counts it as a draw.
-        Finding an item takes the longer the younger it is, about 1 ns for each older one.
+        A slice gives a batch as of :meth:`sample`, a number one row of it. It does not count as a
+        draw. Finding an item takes about 1 ns for each older one.
 
         Raises:
             OutOfRangeError: there is no such item.
@@ -371,9 +372,9 @@ class ReplayBuffer(_reverie.ReplayBuffer, Closing):
         return _replay_reading.rows(batch, 0)
 
     def __iter__(self) -> Iterator[dict[str, ArrayNest]]:
-        """Items from the oldest to the newest, as ``buffer[i]`` gives them.
+        """Items from the oldest to the newest, as ``buffer[i]``.
 
-        What is added meanwhile comes too; where the oldest make room for it, items are left out.
+        Items added meanwhile are included; if the oldest are removed for them, items are left out.
         """
         for batch in _replay_reading.blocks(self):
             for index in range(len(batch["tickets"])):
@@ -382,11 +383,11 @@ class ReplayBuffer(_reverie.ReplayBuffer, Closing):
     def episodes(self) -> Iterator[dict[str, ArrayNest]]:
         """Runs of transitions of one episode, the oldest first: batches ``[T, ...]``.
 
-        An episode ends where one terminated, or where the next observation is not the one that was
-        announced. The oldest may have lost its beginning; the last may go on.
+        An episode ends where one terminated, or where the next observation differs from the
+        announced one. The oldest may have lost its beginning; the last may be unfinished.
 
         Raises:
-            UnimplementedError: the buffer holds several environments, whose steps lie side by side,
+            UnimplementedError: the buffer has several environments, whose steps are interleaved,
                 sequences, or transitions over several steps.
         """
         if self.num_envs > 1 or self._is_folded:

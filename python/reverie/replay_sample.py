@@ -9,12 +9,12 @@ INFO_DTYPES = ("uint64", "float64", "int64", "float64", "int32")
 
 
 class SampleInfo(NamedTuple):
-    """What is known of a sampled item.
+    """Information about a sampled item.
 
     Attributes:
         key: the item's key.
-        probability: with which it was drawn.
-        table_size: items in the table, before a removal that the draw caused.
+        probability: the probability with which it was drawn.
+        table_size: items in the table, before any removal that the draw caused.
         priority: the item's priority.
         times_sampled: this draw included. Reverb's earlier releases had no such field, so programs
             written for those leave it out.
@@ -48,7 +48,7 @@ class ReplaySample(NamedTuple):
     """A sampled item, or one step of it.
 
     Attributes:
-        info: what is known of the item.
+        info: information about the item.
         data: its columns: a list in flat order, or a nest.
     """
 

@@ -55,14 +55,14 @@ def tune_cores(
 ) -> CoreTuning:
     """Measures actors and learners on 1, 2, ... cores, and splits the cores between them.
 
-    All splits are tried. The one whose ratio of collected steps to ``update_interval`` times
-    batches is nearest to 1 is sought; of those within a tenth of it, the fastest.
+    All splits are tried. The best is the one whose ratio of collected steps to ``update_interval``
+    times batches is nearest to 1; among those within a tenth of it, the fastest.
 
     Args:
         algorithm: one of `algorithms`.
         env: a native environment or a Gymnasium id.
-        settings: those of the training; what they say of actors and learners is not used.
-        cores: how many; None is what this process may use.
+        settings: those of the training; their numbers of actors and learners are not used.
+        cores: how many; None: all that this process may use.
         measure_s: for each point of a curve.
         env_options: keyword arguments of the environment.
         env_backend: what steps it, as for `Trainer`.

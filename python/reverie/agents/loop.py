@@ -54,9 +54,9 @@ class Loop(ProcessBound, LoopThreads):
             loop.start()
             loop.wait()
 
-    Of the settings it uses those of the run, of the replay, and the schedules of beta and of
-    priorities; the others are the policy's and learner's own. ``lead_steps`` bounds how far the
-    actor may be ahead. One actor thread steps ``actors * envs_per_actor`` environments together.
+    It uses the settings of the run, of the replay, and the schedules of beta and of priorities; the
+    others are for the policy and the learner. ``lead_steps`` bounds how far the actor may be ahead.
+    One actor thread steps ``actors * envs_per_actor`` environments together.
 
     Args:
         policy: a `Policy`.
@@ -147,7 +147,7 @@ class Loop(ProcessBound, LoopThreads):
             thread.start()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Waits until the training is over; Ctrl-C ends the wait alone.
+        """Waits until the training is over; Ctrl-C ends only the wait.
 
         Raises:
             EnvError, DeadlineExceededError: an environment raised, or a step took too long.
@@ -225,11 +225,12 @@ class Loop(ProcessBound, LoopThreads):
             return list(self._evaluations)
 
     def save(self, path: str | os.PathLike[str]) -> str:
-        """Writes all that the training is as a checkpoint, to go on from with `load`.
+        """Writes the whole state of the training as a checkpoint, to continue from with `load`.
 
         The replay with its generator, the environments as their episodes' seeds and actions, and
         what ``state_dict()`` of the learner gives, and of the policy if it is another object and
-        has one. Threads rest meanwhile, between two steps or batches. Not from one of them.
+        has one. Threads pause meanwhile, between two steps or batches. Must not be called from one
+        of them.
 
         Args:
             path: a folder, which is made if it is not there, and is this training's until it ends.
@@ -255,7 +256,7 @@ class Loop(ProcessBound, LoopThreads):
             return str(self.buffer._save(folder, attached))  # type: ignore[attr-defined]
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Goes on from a checkpoint that `save` wrote, when it is started.
+        """Continues from a checkpoint that `save` wrote, once it is started.
 
         With ``actors=0``, an environment asked for by its id and a learner that repeats itself, the
         training then ends as if it had not been interrupted. Environments that a function makes

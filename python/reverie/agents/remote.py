@@ -115,17 +115,17 @@ def act(
     env_backend: str | None = None,
     patience_s: float = 60.0,
 ) -> Acted:
-    """Acts for a training that another process holds, until that is over.
+    """Acts for a training in another process, until that is over.
 
     The environment, the algorithm and all settings are those of the training. Ctrl-C ends it at
-    once; what it has reported stays.
+    once; reported steps are kept.
 
     Args:
         address: where the training listens.
-        token: as the training has it.
-        tls: as the training has it; None does not encrypt.
-        env_backend: what steps the environments; None is what the training says.
-        patience_s: how long a learner is waited for that is not there yet, or was lost.
+        token: the training's.
+        tls: the training's; None does not encrypt.
+        env_backend: what steps the environments; None: as in the training.
+        patience_s: how long to wait for a learner that is not there yet, or was lost.
 
     Raises:
         UnavailableError: no learner came within ``patience_s``.

@@ -1,4 +1,4 @@
-"""A training that runs on threads of its own while the program goes on."""
+"""A training that runs on its own threads while the program continues."""
 
 from __future__ import annotations
 
@@ -108,9 +108,9 @@ class Trainer(ProcessBound):
             that was saved, its seed among them.
         listen: where actors of other processes join (`act`), as ``"127.0.0.1:4432"``; a port 0
             takes a free one. ``actors`` are then threads of this process besides, and may be 0.
-        token: a secret that these actors have too; as of an ``Rpc``, like the next two.
-        tls: encrypts what actors send, and lets in only those with a certificate.
-        insecure: lets in everyone who can reach ``listen``, which may be any address then.
+        token: a secret that these actors have too; as for an ``Rpc``, like the next two.
+        tls: encrypts what actors send, and accepts only those with a certificate.
+        insecure: accepts every actor that can reach ``listen``, which may then be any address.
 
     Raises:
         NotFoundError: no such algorithm or environment; the message has the nearest names.
@@ -194,7 +194,7 @@ class Trainer(ProcessBound):
         return None if self._door is None else self._door.address
 
     def actors_elsewhere(self) -> int:
-        """How many actors of other processes are at work."""
+        """How many actors of other processes are active."""
         return self._native.actors_elsewhere()
 
     def start(self) -> None:
@@ -207,18 +207,18 @@ class Trainer(ProcessBound):
         self._is_started = True
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Waits until the training is over; Ctrl-C ends the wait alone.
+        """Waits until the training is over; Ctrl-C ends only the wait.
 
         Args:
-            timeout_s: how long at most; None without limit.
+            timeout_s: how long at most; None waits without limit.
 
         Returns:
-            Whether it is over. Without a limit, a training that was not started is not waited for:
-            False.
+            Whether it is over. Without a limit it does not wait for a training that was not
+            started: False.
 
         Raises:
             InvalidArgumentError: a gradient or an environment's number was not finite; the message
-                names the layer or the environment. The weights are those before it.
+                names the layer or the environment. The weights are those before that.
             EnvError: an environment raised, or its worker ended; the weights are kept.
             DeadlineExceededError: a step of an environment took longer than ``env_timeout_s``.
         """
@@ -237,11 +237,11 @@ class Trainer(ProcessBound):
         self._native.wait(None)
 
     def save(self, path: str | os.PathLike[str]) -> str:
-        """Writes all that the training is as a checkpoint, to go on from with ``resume=``.
+        """Writes the whole state of the training, to continue from with ``resume=``.
 
         Weights, optimisers, replay, every generator, and the environments as their episodes' seeds
-        and actions, which are played again. Threads rest meanwhile, between two steps or batches.
-        With ``actors=0`` a training that goes on from it ends in the same bits as one that was
+        and actions, which are played again. Threads pause meanwhile, between two steps or batches.
+        With ``actors=0`` a training that continues from it ends with the same bits as one that was
         never interrupted.
 
         Args:
@@ -253,8 +253,8 @@ class Trainer(ProcessBound):
             The path of the checkpoint.
 
         Raises:
-            ResourceExhaustedError: the disk is full; an old checkpoint stays as it was, and the
-                training goes on. So for the others.
+            ResourceExhaustedError: the disk is full; an old checkpoint is unchanged, and the
+                training continues. The same holds for the others.
             FailedPreconditionError: another training or store saves to that folder.
             InvalidArgumentError: ``path`` is a file.
             UnimplementedError: an environment cannot be saved.
@@ -276,11 +276,11 @@ class Trainer(ProcessBound):
         return self._native.evaluations()
 
     def best_policy(self) -> Mlp:
-        """The policy with the best of `evaluations`, the latest of equals; else `policy`."""
+        """The policy with the best of `evaluations`, the latest among equals; else `policy`."""
         return Mlp._around(self._native.best_policy(), {})
 
     def policy(self) -> Mlp:
-        """A copy of the network that acts, as it is now."""
+        """A copy of the current policy network."""
         return Mlp._around(self._native.policy(), {})
 
     def evaluate(
@@ -289,8 +289,8 @@ class Trainer(ProcessBound):
         """The returns of episodes without exploration, in environments apart from the training's.
 
         Args:
-            policy: whose; None is the latest.
-            episodes: how many; each the first of an environment of its own.
+            policy: the policy; None is the latest.
+            episodes: how many; each is the first of a separate environment.
             seed: seeds the environments.
 
         Raises:

@@ -43,7 +43,7 @@ _EVALUATION_SEED = 1 << 40
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What came of a training."""
+    """The result of a training."""
 
     algorithm: str
     env: str
@@ -76,7 +76,7 @@ class TrainResult:
 
         Raises:
             OSError: the folder cannot be made or written.
-            ReverieError: the policy cannot be written; an old file stays as it was.
+            ReverieError: the policy cannot be written; an old file is unchanged.
         """
         save(folder, self, self.episodes, self.evaluations, self.policy)
 
@@ -97,7 +97,7 @@ def train(
     final_episodes: int = 20,
     report: Callable[[TrainProgress], None] | None = None,
 ) -> TrainResult:
-    """Trains an agent, and judges it by episodes without exploration.
+    """Trains an agent, and evaluates it with episodes without exploration.
 
     Args:
         algorithm: one of `algorithms`.
@@ -113,11 +113,11 @@ def train(
         out: a folder for the curve, the policy and the settings (see `TrainResult.save`), and for
             its checkpoints.
         resume: go on from the newest checkpoint in ``out``, if there is one; everything else must
-            be as it was then. A seed that is left out is that of the checkpoint. Without, a
-            training in ``out`` that did not come to its end is an error.
-        checkpoint_every_s: how often one is written; one more at the end, also after Ctrl-C.
-        final_episodes: how many it is judged by.
-        report: called about once a second with how it stands.
+            be as it was then. An omitted seed is that of the checkpoint. If False, an unfinished
+            training in ``out`` is an error.
+        checkpoint_every_s: how often one is written; another one at the end, also after Ctrl-C.
+        final_episodes: the number of episodes of the final evaluation.
+        report: called about once a second with the progress.
 
     Raises:
         NotFoundError: no such algorithm or environment; the message has the nearest names.
@@ -125,8 +125,7 @@ def train(
             environment's actions, or a gradient was not finite: the message names the layer.
         EnvError: an environment cannot be made, or raised.
         DataLossError: the checkpoint is damaged.
-        FailedPreconditionError: ``out`` has another training, which is under way or did not come to
-            its end.
+        FailedPreconditionError: ``out`` has another training, which is running or unfinished.
         KeyboardInterrupt: Ctrl-C; the training was stopped, and its checkpoint written.
     """
     final_episodes = _checks.integer("final_episodes", final_episodes, 1, _EPISODES_MAX)
@@ -266,8 +265,8 @@ def evaluate(
     """The returns of a saved policy's episodes, without exploration.
 
     Args:
-        folder: what `TrainResult.save` wrote, or what a training left that is under way or was
-            killed: its newest checkpoint is judged then.
+        folder: written by `TrainResult.save`, or by a training that is running or was killed: then
+            its newest checkpoint is evaluated.
         episodes: how many; each the first of an environment of its own.
         seed: seeds the environments.
 

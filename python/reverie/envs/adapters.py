@@ -244,15 +244,15 @@ def AgentRows(  # noqa: N802 - it makes an object, as a class does
 ) -> Any:  # noqa: ANN401
     """The agents of one environment of PettingZoo's parallel API as rows of a ``VectorEnv``.
 
-    Row i is agent ``agent_ids[i]`` of ``env.possible_agents``. An agent that is over for good shows
-    zeros, with reward 0 and ``infos["alive"]`` False: such rows are not experience. When the last
-    agent is over all begin anew in the same step; ``infos["final_obs"]`` has the last observations
-    of agents whose episode ended in it. With ``EnvPool(functools.partial(AgentRows, make), n,
+    Row i is agent ``agent_ids[i]`` of ``env.possible_agents``. A finished agent shows zeros, with
+    reward 0 and ``infos["alive"]`` False: such rows are not experience. When the last agent has
+    finished, all are reset in the same step; ``infos["final_obs"]`` has the last observations of
+    agents whose episode ended in it. With ``EnvPool(functools.partial(AgentRows, make), n,
     backend="vector", info=["alive"])`` it is a pool.
 
     Args:
         env: an environment, or the function that makes it.
-        num_envs: how many agents there must be; None takes them as they are.
+        num_envs: how many agents there must be; None accepts any number.
 
     Raises:
         InvalidArgumentError: another number of agents, or agents whose spaces differ.

@@ -4,8 +4,8 @@
 
     pool = reverie.EnvPool(atari.make, 32, env_kwargs={"game": "pong"})
 
-An environment follows Gymnasium. Screens are pooled, made small and stacked in C++: what that is,
-to the pixel, says ``src/reverie/env/atari_frame.h``.
+An environment follows Gymnasium. Screens are pooled, scaled down and stacked in C++;
+``src/reverie/env/atari_frame.h`` defines this to the pixel.
 """
 
 from __future__ import annotations
@@ -120,17 +120,17 @@ class AtariEnv:
     Args:
         game: see ``make``.
         repeat: frames for which an action is held; their rewards are summed.
-        pool: takes the brighter of the last two frames, pixel by pixel; otherwise the last alone.
+        pool: takes the brighter of the last two frames, pixel by pixel; otherwise only the last.
         height: pixels of an observation.
         width: pixels of an observation.
-        stack: how many of the last pictures an observation holds; a reset repeats its first.
+        stack: how many of the last pictures an observation contains; a reset repeats its first.
         noop_max: a reset is followed by 1 to this many frames without an action; 0 for none.
         max_frames: after how many frames an episode is truncated; 0 is never.
         full_action_space: all 18 actions; otherwise those that the game knows.
         sticky: probability that the emulator repeats the last action instead.
-        ends_on_life_loss: a lost life is the end of an episode; the game itself goes on.
-        fires_on_reset: presses fire behind a reset where the game knows that action.
-        reward_clip: bounds a step's reward to plus and minus this much; None leaves it.
+        ends_on_life_loss: a lost life ends the episode; the game itself continues.
+        fires_on_reset: presses fire after a reset if the game has that action.
+        reward_clip: clips a step's reward to plus and minus this much; None does not.
 
     Raises:
         MissingPackageError: ale-py is not installed.
@@ -242,7 +242,7 @@ class AtariEnv:
     def step(self, action: int) -> tuple[npt.NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
         """Hold an action for ``repeat`` frames.
 
-        Where the game ends before the last of them, the frame it ended with is taken alone.
+        If the game ends before the last of them, only the frame that it ended with is used.
         """
         if type(action) is not int or not 0 <= action < len(self._actions):
             action = _checks.integer("action", action, 0, len(self._actions) - 1)

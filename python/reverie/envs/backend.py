@@ -23,10 +23,10 @@ from reverie.specs import TensorSpec
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """What one environment of a pool takes and gives.
+    """Describes one environment of a pool.
 
     Args:
-        id: the name under which it was asked for.
+        id: the requested name.
         observation: a nest of ``TensorSpec``, the shape of one observation.
         action: the ``TensorSpec`` of one action: int64 ``[]`` for a discrete one.
         action_count: how many discrete actions there are, 0 to ``action_count - 1``; ``None`` for
@@ -57,16 +57,16 @@ class EnvSpec:
 class EnvBatch:
     """The environments of one batch after a step.
 
-    The arrays are the program's own. Those of a pool made with ``copy=False`` are views, which the
+    The arrays belong to the program. Those of a pool made with ``copy=False`` are views, which the
     next ``step`` or ``reset`` of the same batch overwrites.
 
     Args:
         observation: a nest of ``[B, ...]`` arrays.
         reward: ``[B]`` float32, 0 after a reset.
         terminated: ``[B]`` bool: the episode ended by the environment's own rules.
-        truncated: ``[B]`` bool: it was cut off, by a limit of steps for instance.
-        final_observation: a nest like ``observation``; rows whose episode ended hold its last.
-        env_ids: ``[B]`` int32, which environment of the batch each row is of.
+        truncated: ``[B]`` bool: it was cut off, for example by a step limit.
+        final_observation: a nest like ``observation``; rows whose episode ended have its last one.
+        env_ids: ``[B]`` int32, the environment of each row.
         info: numeric entries of the environments' info, by name, as ``[B, ...]`` arrays.
     """
 
@@ -80,7 +80,7 @@ class EnvBatch:
 
 
 class EnvFuture(Protocol):
-    """A step under way."""
+    """A step in progress."""
 
     def done(self) -> bool:
         """Whether ``result`` would return at once."""
@@ -89,7 +89,7 @@ class EnvFuture(Protocol):
         """Wait for the batch.
 
         Args:
-            timeout_s: how long at most; ``None`` is the pool's own limit.
+            timeout_s: how long at most; ``None``: the pool's own limit.
 
         Raises:
             DeadlineExceededError: the step takes longer, naming the worker that is late.
@@ -117,10 +117,10 @@ class Backend(Protocol):
     num_batches: int
 
     def reset(self, seed: int | None = None, *, batch: int = 0) -> EnvFuture:
-        """Start every environment of a batch anew; environment i gets the seed ``seed + i``."""
+        """Reset every environment of a batch; environment i gets the seed ``seed + i``."""
 
     def step(self, actions: Any, batch: int = 0) -> EnvFuture:  # noqa: ANN401
         """Step every environment of a batch with its row of ``actions``, ``[B, ...]``."""
 
     def close(self) -> None:
-        """Stop what was started. Again does nothing; any other call after it raises."""
+        """Stop what was started. Idempotent; any other call after it raises."""

@@ -5,7 +5,7 @@
         while True:
             batch = pool.step(policy(batch.observation)).result()
 
-Which there are says ``ids()``. See docs/concepts/env.md for how they compare with Gymnasium's.
+``ids()`` lists them. See docs/concepts/env.md for how they compare with Gymnasium's.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def ids() -> list[str]:
 
 
 def spec(env_id: str, /, **options: OptionValue) -> EnvSpec:
-    """What one environment takes and gives.
+    """Describes one environment.
 
     Args:
         env_id: its name, one of ``ids()``.
@@ -96,24 +96,23 @@ class NativePool(ProcessBound, Closing):
 
     Args:
         env_id: the environment's name, one of ``ids()``.
-        num_envs: environments of a batch.
+        num_envs: environments per batch.
         num_batches: batches, which are stepped independently of each other.
-        num_threads: threads that step. 0 steps on the caller's own, inside ``step``; 1 on one of
-            the pool's. Of more, the one that waits in ``result`` is one: it steps as long as it
-            waits. None decides by what a step costs: 0 for classic control, one for each core for
-            LunarLander.
+        num_threads: threads that step. 0 steps on the caller's thread, inside ``step``; 1 on one of
+            the pool's. More include the thread that waits in ``result``: it steps while it waits.
+            None decides by the cost of a step: 0 for classic control, one per core for LunarLander.
         seed: environment ``i`` of batch ``b`` draws from the seed ``seed + b * num_envs + i``. None
             takes seeds from the system.
         first_step_resets: whether the first step of a batch that was never reset resets it,
-            whatever its actions; else it is refused.
-        timeout_s: the limit of a wait without a limit of its own.
-        copy: gives each result arrays of its own. Else they are views of the pool's memory, which
-            the next step of the batch overwrites.
+            ignoring its actions; else it is refused.
+        timeout_s: the default limit of a wait.
+        copy: gives each result its own arrays. Else they are views of the pool's memory, which the
+            next step of the batch overwrites.
         autoreset_mode: when an environment whose episode ended is reset, by Gymnasium's names.
             ``"SameStep"`` resets it at once. ``"NextStep"`` shows its last observation as
-            ``observation`` and resets it in the next step, whatever the action says.
+            ``observation`` and resets it in the next step, ignoring the action.
             ``"Disabled"`` shows the same, and refuses steps until ``reset_some`` has reset it. With
-            both ``final_observation`` means nothing.
+            both ``final_observation`` is meaningless.
         options: keyword arguments of the environment, such as ``enable_wind=True``.
 
     Raises:
@@ -172,16 +171,16 @@ class NativePool(ProcessBound, Closing):
         return self._native.num_threads
 
     def reset(self, seed: int | None = None, *, batch: int = 0) -> EnvFuture:
-        """Start every environment of a batch anew.
+        """Reset every environment of a batch.
 
         Args:
-            seed: environment ``i`` draws from the seed ``seed + i`` from now on; None goes on with
-                the generators as they are.
-            batch: which batch. A step of it that runs is waited for; its result need not be taken.
+            seed: environment ``i`` draws from the seed ``seed + i`` from now on; None keeps the
+                generators as they are.
+            batch: which batch. It waits for a running step of it, whose result need not be taken.
 
         Raises:
             FailedPreconditionError: the pool is closed.
-            DeadlineExceededError: the step that runs does not end within the pool's limit.
+            DeadlineExceededError: the running step does not end within the pool's limit.
         """
         return self._native.reset(seed, batch)
 
@@ -192,12 +191,12 @@ class NativePool(ProcessBound, Closing):
         *,
         batch: int = 0,
     ) -> EnvFuture:
-        """Start some environments of a batch anew; the others stay as they are.
+        """Reset some environments of a batch; the others are unchanged.
 
         Args:
             mask: ``[num_envs]``, which ones.
-            seeds: ``[num_envs]``, each a seed or None; None goes on with all generators.
-            batch: which batch. A step of it that runs is waited for.
+            seeds: ``[num_envs]``, each a seed or None; None keeps all generators.
+            batch: which batch. It waits for a running step of it.
 
         Raises:
             InvalidArgumentError: ``mask`` or ``seeds`` have another length.
@@ -226,14 +225,14 @@ class NativePool(ProcessBound, Closing):
 
         Args:
             actions: ``[B]`` integers, or ``[B, ...]`` float32. An array of int64 or float32 is used
-                as it lies; another type is converted. Continuous actions outside of
+                in place; another type is converted. Continuous actions outside of
                 ``spec.action_low`` and ``action_high`` are clipped by the environment.
             batch: which batch.
             env_ids: must be None; see ``EnvPool.step``.
 
         Returns:
-            The future of this batch: each step of it gives the same one, so take the result before
-            the next.
+            The future of this batch: each step returns the same one, so take the result before the
+            next.
 
         Raises:
             InvalidArgumentError: a wrong shape, an action out of range or not finite; nothing is
@@ -250,7 +249,7 @@ class NativePool(ProcessBound, Closing):
         """The numbers that are an environment's state; the last is the steps of its episode so far.
 
         Raises:
-            UnimplementedError: the environment does not tell them.
+            UnimplementedError: the environment does not support it.
             FailedPreconditionError: a step of the batch runs, or it was never reset.
         """
         return self._native.get_state(env_index, batch)
@@ -258,11 +257,11 @@ class NativePool(ProcessBound, Closing):
     def set_state(self, env_index: int, state: npt.ArrayLike, batch: int = 0) -> None:
         """Put an environment into a state that ``get_state`` gave.
 
-        Its observation is that of the next step, or of a result that is taken before it.
+        Its observation appears in the next step, or in a result that is taken before it.
 
         Raises:
-            InvalidArgumentError: another number of numbers, or one that is not finite.
-            UnimplementedError: the environment takes none.
+            InvalidArgumentError: a wrong number of values, or one that is not finite.
+            UnimplementedError: the environment does not support it.
             FailedPreconditionError: a step of the batch runs, or it was never reset.
         """
         try:
@@ -274,7 +273,7 @@ class NativePool(ProcessBound, Closing):
         self._native.set_state(env_index, numbers.tolist(), batch)
 
     def render(self, env_index: int = 0, batch: int = 0) -> npt.NDArray[np.uint8]:
-        """A picture of an environment as it stands: ``[H, W, 3]`` uint8, the top row first.
+        """A picture of an environment's current state: ``[H, W, 3]`` uint8, top row first.
 
         Raises:
             UnimplementedError: the environment draws none.
@@ -283,7 +282,7 @@ class NativePool(ProcessBound, Closing):
         return self._native.render(env_index, batch)
 
     def close(self) -> None:
-        """Let running steps end and stop the threads. Arrays that were given stay valid."""
+        """Let running steps finish and stop the threads. Returned arrays stay valid."""
         self._native.close()
 
     def __repr__(self) -> str:

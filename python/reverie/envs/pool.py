@@ -1,4 +1,4 @@
-"""``reverie.EnvPool``: many environments stepped together, whatever they are written in."""
+"""``reverie.EnvPool``: many environments stepped together, of any kind."""
 
 from __future__ import annotations
 
@@ -26,37 +26,36 @@ class EnvPool(ProcessBound, Closing):
 
     Actions go in as one array, observations come out as one. While a batch is stepped, the actions
     of another can be computed. See docs/concepts/env_pool.md. A subclass may override any method;
-    ``step`` and ``reset`` of one that does not run no Python code in between.
+    if it does not, ``step`` and ``reset`` run no Python code in between.
 
     Args:
         env: a Gymnasium id (``"package.module:Id"`` imports the module first), an ``EnvSpec``, a
-            function or class that makes an environment, or a list of them, one for each. With
-            ``backend="vector"`` it is called with ``num_envs``, and makes a Gymnasium
+            function or class that makes an environment, or a list of them, one per environment.
+            With ``backend="vector"`` it is called with ``num_envs``, and makes a Gymnasium
             ``VectorEnv``.
-        num_envs: environments of one batch.
+        num_envs: environments per batch.
         num_batches: batches that can be in flight at the same time.
         num_workers: worker processes (threads of a native pool); ``None`` chooses by the cores.
-            Environments that wait rather than compute want one each, ``num_workers=num_envs``.
+            Environments that wait rather than compute need one each, ``num_workers=num_envs``.
         backend: ``"process"`` runs any environment in worker processes over shared memory,
             ``"native"`` one of ``reverie.envs.native.ids()`` in C++, ``"vector"`` a vector
-            environment in this process; ``"auto"`` is native where there is one and otherwise
+            environment in this process; ``"auto"`` is native if there is one and otherwise
             processes. ``"thread"`` is for environments that wait rather than compute: threads of
-            this process, one each unless ``num_workers`` says otherwise.
+            this process, one per environment unless ``num_workers`` is given.
         env_kwargs: keyword arguments of the environment.
         seed: seeds the first reset: environment i of batch b gets ``seed + b * num_envs + i``.
-        batch_size: less than ``num_envs``: a result then holds the first ``batch_size``
-            environments that are ready, ``env_ids`` says which, and
-            ``step(actions, env_ids=ids)`` steps some.
+        batch_size: less than ``num_envs``: a result then has the first ``batch_size`` environments
+            that are ready, named in ``env_ids``, and ``step(actions, env_ids=ids)`` steps some.
         timeout_s: how long a step may take, and a worker to start.
-        output: ``"numpy"``, ``"torch"`` or ``"jax"``: what a batch's arrays are.
-        device: a device of torch or JAX; a copy to a GPU goes on while the caller does something
+        output: ``"numpy"``, ``"torch"`` or ``"jax"``: the library of a batch's arrays.
+        device: a device of torch or JAX; a copy to a GPU continues while the caller does something
             else.
         info: names of numeric entries of the environments' info that become columns of float64
             (``"episode/r"`` for nested ones), or a mapping of names to dtypes or ``TensorSpec``.
-        refuse_nan: makes an observation that holds a NaN an ``EnvError``; else it is passed on.
-        restarts: how many times a worker process that failed is replaced without further ado.
-        copy: gives each result arrays of its own, which no later step changes. ``False`` spares
-            the copy: arrays are views of the pool's memory, which the next step of the batch
+        refuse_nan: makes an observation with a NaN an ``EnvError``; else it is passed on.
+        restarts: how many times a failed worker process is replaced automatically.
+        copy: gives each result its own arrays, which no later step changes. ``False`` avoids the
+            copy: arrays are views of the pool's memory, which the next step of the batch
             overwrites, and a replay buffer or writer refuses a NumPy view that was overwritten.
             With ``batch_size``, or a ``device`` other than the CPU, they are copies anyway.
         wrappers: functions that each environment is passed through, in this order.
@@ -64,8 +63,8 @@ class EnvPool(ProcessBound, Closing):
     Raises:
         NotFoundError: there is no environment of that id; near ones are named.
         EnvError: an environment cannot be made; with its traceback.
-        InvalidArgumentError: a count out of bounds, an ``env`` that makes nothing, or one that can
-            neither be imported by a worker nor travel to it.
+        InvalidArgumentError: a count out of bounds, an ``env`` that cannot make an environment, or
+            one that a worker can neither import nor receive.
         DeadlineExceededError: a worker does not start within ``timeout_s``.
     """
 
@@ -197,9 +196,9 @@ class EnvPool(ProcessBound, Closing):
         take_methods(self, EnvPool, self._stepper, ("reset", "step"))
 
     def reset(self, seed: int | None = None, *, batch: int = 0) -> EnvFuture:
-        """Start every environment of a batch anew; environment i gets the seed ``seed + i``.
+        """Reset every environment of a batch; environment i gets the seed ``seed + i``.
 
-        A step of the batch that is in flight is abandoned. Environments that raised are made anew.
+        A step of the batch that is in flight is abandoned. Environments that raised are made again.
         """
         started: EnvFuture = self._stepper.reset(seed, batch=batch)
         return started
@@ -214,7 +213,7 @@ class EnvPool(ProcessBound, Closing):
         Args:
             actions: ``[B]`` integers, or ``[B, ...]`` of ``spec.action``; NumPy, torch or JAX.
             batch: which batch.
-            env_ids: with ``batch_size``: the environments that the rows are of. ``None`` is all.
+            env_ids: with ``batch_size``: the environments of the rows. ``None``: all.
 
         Raises:
             InvalidArgumentError: actions of another shape or out of range; nothing was stepped.
@@ -225,10 +224,11 @@ class EnvPool(ProcessBound, Closing):
         return started
 
     def restart(self, worker: int | None = None) -> None:
-        """Replace a worker process; without a number, each that has ended.
+        """Replace a worker process; without a number, all that have ended.
 
-        Its environments begin new episodes. What was in flight comes as ``truncated``, with the
-        last observation known as ``final_observation`` and reward 0; other workers notice nothing.
+        Its environments begin new episodes. Steps in flight are returned as ``truncated``, with the
+        last known observation as ``final_observation`` and reward 0; other workers are not
+        affected.
         """
         restart = getattr(self._backend, "restart", None)
         if restart is None:
@@ -236,7 +236,7 @@ class EnvPool(ProcessBound, Closing):
         restart(None if worker is None else _checks.integer("worker", worker, 0))
 
     def render(self, env_index: int = 0, batch: int = 0) -> Any:  # noqa: ANN401
-        """A picture of one environment as it stands: ``[H, W, 3]`` uint8, the top row first.
+        """A picture of one environment's current state: ``[H, W, 3]`` uint8, top row first.
 
         Native environments draw themselves.
 
@@ -255,7 +255,7 @@ class EnvPool(ProcessBound, Closing):
 
     @property
     def restart_count(self) -> int:
-        """How many workers were replaced so far."""
+        """The number of workers that were replaced so far."""
         return getattr(self._backend, "restart_count", 0)
 
     @property
@@ -264,7 +264,7 @@ class EnvPool(ProcessBound, Closing):
         return getattr(self._backend, "worker_pids", [])
 
     def close(self) -> None:
-        """Stop what was started. Again does nothing; any other call after it raises."""
+        """Stop what was started. Idempotent; any other call after it raises."""
         self._backend.close()
 
     def __repr__(self) -> str:
