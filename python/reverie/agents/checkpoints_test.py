@@ -19,7 +19,7 @@ import reverie
 from eventually import eventually
 from reverie.__main__ import main
 from reverie.agents import Trainer, TrainSettings, evaluate, train
-from reverie.agents.checkpoints import CHECKPOINTS, Checkpoints, has_checkpoint
+from reverie.agents.checkpoints import CHECKPOINTS, Checkpoints, described_in, has_checkpoint
 from reverie.errors import (
     DataLossError,
     EnvError,
@@ -382,6 +382,29 @@ def test_a_checkpoint_that_cannot_be_written_on_the_way_is_told(tmp_path):
         (tmp_path / CHECKPOINTS).unlink()
 
 
+def test_a_disk_that_is_full_for_a_while_costs_no_step(tmp_path):
+    expected = run_through("dqn", "CartPole-v1", SHORT)
+    with (
+        Trainer("dqn", "CartPole-v1", SHORT) as trainer,
+        Checkpoints(trainer, tmp_path, 1e-9) as it,
+    ):
+        trainer.start()
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+        try:
+            with pytest.warns(RuntimeWarning, match="no checkpoint was written"):
+                it.save_when_due()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            signal.signal(signal.SIGXFSZ, handler)
+        it.save_when_due()
+        trainer.wait()
+        assert outcome(trainer) == expected
+    with Trainer("dqn", "CartPole-v1", SHORT, resume=tmp_path / CHECKPOINTS) as trainer:
+        assert outcome(trainer) == expected
+
+
 def test_a_training_without_a_policy_yet_is_judged_by_its_checkpoint(tmp_path):
     train("ddqn", "CartPole-v1", SHORT, out=tmp_path, final_episodes=1)
     expected = evaluate(tmp_path, episodes=3)
@@ -443,14 +466,39 @@ def test_ctrl_c_leaves_a_checkpoint_and_nothing_else(tmp_path):
     assert len(evaluate(out, episodes=1)) == 1
 
 
-@pytest.mark.full
-def test_ctrl_c_at_any_moment(tmp_path):
+def in_group(group):
+    """Processes of that group that live, by what they run."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            name, _, rest = stat.read_text().rpartition(")")
+            if int(rest.split()[2]) == group and rest.split()[0] != "Z":
+                found.append(name)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "times"),
+    [
+        ("native", 3),
+        ("process", 2),
+        pytest.param("native", 50, marks=pytest.mark.full),
+        pytest.param("process", 50, marks=pytest.mark.full),
+    ],
+)
+def test_ctrl_c_at_any_moment(tmp_path, kind, times):
+    if kind == "process":
+        pytest.importorskip("gymnasium")
     draw = random.Random(11)
     arguments = "--algorithm dqn --env CartPole-v1 --hidden 16 --seed 1 --steps 1000000000"
     out = tmp_path / "run"
-    given = arguments.split()
-    for _ in range(50):
-        with command(*given, "--out", str(out), "--checkpoint-every", "0.001") as process:
+    given = [*arguments.split(), "--env-backend", kind, "--actors", str(int(kind == "process"))]
+    shared = set(os.listdir("/dev/shm"))
+    steps = 0
+    for _ in range(times):
+        with command(
+            *given, "--out", str(out), "--checkpoint-every", "0.001", start_new_session=True
+        ) as process:
             assert "CartPole" in process.stdout.readline()  # signals are heeded from here on
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(draw.uniform(0.0, 1.5))
@@ -458,8 +506,15 @@ def test_ctrl_c_at_any_moment(tmp_path):
             told = process.communicate(timeout=60)[0]
         assert process.returncode == 130, told
         assert "Traceback" not in told
-        assert has_checkpoint(out)
+        eventually(lambda: not in_group(process.pid))
+        assert set(os.listdir("/dev/shm")) <= shared
         assert not list((out / CHECKPOINTS).glob("tmp-*"))
+        described = described_in(out)
+        settings = TrainSettings.from_options(described.pop("settings"))
+        described.pop("learner")
+        with Trainer(settings=settings, resume=out / CHECKPOINTS, **described) as trainer:
+            assert trainer.progress().steps >= steps  # what came before is not lost
+            steps = trainer.progress().steps
         given = ["--resume"]
 
 

@@ -28,6 +28,7 @@ from reverie.errors import (
     CancelledError,
     DataLossError,
     DeadlineExceededError,
+    EnvError,
     InternalError,
     InvalidArgumentError,
     UnsupportedTypeError,
@@ -143,6 +144,17 @@ class PoolEnvs:
             left_s = self._owner.timeout_s - waited_s
             try:
                 return future.result(timeout_s=min(_LOOK_S, left_s))
+            except EnvError as error:
+                if error.traceback_text:
+                    raise  # what it raised itself
+                # The remedy is a training's, not that of the pool below it.
+                why = str(error).partition(";")[0]
+                ended = EnvError(
+                    f"{self._owner.env}: {why}; what was learned is kept: save it, or resume from "
+                    "its last checkpoint"
+                )
+                ended.worker = error.worker
+                raise ended from error
             except DeadlineExceededError as error:
                 waited_s += _LOOK_S
                 if waited_s < self._owner.timeout_s:

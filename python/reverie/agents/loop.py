@@ -66,6 +66,8 @@ class Loop(ProcessBound, LoopThreads):
         env_options: keyword arguments of the environment.
         env_backend: as for ``EnvPool``.
         env_timeout_s: how long a step may take.
+        agent_timeout_s: how long a call of the policy or the learner may take, compiling included,
+            before the training is given up.
         output: ``"numpy"``, ``"torch"`` or ``"jax"``: what batches are.
         device: a device of torch or JAX, where batches go while the last one is learned from.
 
@@ -89,6 +91,7 @@ class Loop(ProcessBound, LoopThreads):
         env_options: dict[str, OptionValue] | None = None,
         env_backend: str = "auto",
         env_timeout_s: float = 60.0,
+        agent_timeout_s: float = 300.0,
         output: str = "numpy",
         device: object = None,
         algorithm: str = "dqn",
@@ -115,6 +118,7 @@ class Loop(ProcessBound, LoopThreads):
             ),
             env_backend=_checks.text("env_backend", env_backend),
             env_timeout_s=_checks.number("env_timeout_s", env_timeout_s, above=0.0),
+            agent_timeout_s=_checks.number("agent_timeout_s", agent_timeout_s, above=0.0),
             output=output,
             device=device,
             algorithm=checked_algorithm(algorithm),
@@ -151,17 +155,20 @@ class Loop(ProcessBound, LoopThreads):
 
         Raises:
             EnvError, DeadlineExceededError: an environment raised, or a step took too long.
+            DeadlineExceededError: the policy or the learner did not return within
+                ``agent_timeout_s``; its thread is left where it is.
             Exception: whatever the policy or the learner raised.
         """
         self._check_process()
         limit = _checks.timeout("timeout_s", timeout_s)
         until = None if limit is None else time.monotonic() + limit
         for thread in self._threads:
-            while thread.is_alive():
+            while thread.is_alive() and not self._is_frozen:
                 left = _LOOK_S if until is None else min(_LOOK_S, until - time.monotonic())
                 if left <= 0:
                     return False
                 thread.join(left)
+                self._check_frozen()
         if not self._threads and self._end == "running":
             return False
         if self._error is not None:
@@ -169,12 +176,20 @@ class Loop(ProcessBound, LoopThreads):
         return True
 
     def stop(self) -> None:
-        """Ends the training within a step of each thread, and waits for that."""
+        """Ends the training within a step of each thread, and waits for that.
+
+        Raises:
+            DeadlineExceededError: the policy or the learner did not return within
+                ``agent_timeout_s``, as `wait` had not told before.
+        """
         self._check_process()
         self._finish("stopped")
         for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join()
+            if thread is threading.current_thread():
+                continue
+            while thread.is_alive() and not self._is_stuck(thread):
+                thread.join(_LOOK_S)
+                self._check_frozen()
 
     def progress(self) -> TrainProgress:
         """How it stands."""
@@ -240,7 +255,8 @@ class Loop(ProcessBound, LoopThreads):
             The path of the checkpoint.
 
         Raises:
-            FailedPreconditionError: no step was taken yet, or another training has the folder.
+            FailedPreconditionError: no step was taken yet, another training has the folder, or the
+                policy or the learner does not return, so that its state may be half of a step.
             UnimplementedError: the learner has no ``state_dict()`` and ``load_state_dict()``.
             UnsupportedTypeError: one of its entries is not numbers.
             ResourceExhaustedError: the disk is full; an old checkpoint stays as it was.
@@ -306,10 +322,12 @@ class Loop(ProcessBound, LoopThreads):
     ) -> None:
         if self._pid != os.getpid():
             return  # a forked child leaves all to its parent
-        self.stop()
-        self._envs.close()
-        if self._folder is not None:
-            self._folder.close()
+        try:
+            self.stop()
+        finally:
+            self._envs.close()
+            if self._folder is not None:
+                self._folder.close()
 
     def _check_process(self) -> None:
         if self._pid != os.getpid():

@@ -24,12 +24,28 @@ from reverie.agents.settings import TrainSettings
 from reverie.agents.trainer import Episode
 from reverie.envs.backend import EnvSpec
 from reverie.envs.pool import EnvPool
-from reverie.errors import FailedPreconditionError, InvalidArgumentError
+from reverie.errors import (
+    DeadlineExceededError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    ReverieError,
+    UnavailableError,
+)
 from reverie.replay_buffer import ReplayBuffer
 
 _LOOK_S = 0.1
 _STOPPED = object()
 _RESTED = object()
+# What one look at a call may count: a program that stood still has not waited.
+_LOOK_MAX_S = 1.0
+
+
+class _Call:
+    """One of the policy or the learner, under way."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.waited_s = 0.0
 
 
 class LoopThreads:
@@ -45,6 +61,7 @@ class LoopThreads:
         env_options: dict[str, OptionValue],
         env_backend: str,
         env_timeout_s: float,
+        agent_timeout_s: float,
         output: str,
         device: object,
         algorithm: str,
@@ -59,6 +76,7 @@ class LoopThreads:
         self._policy, self._learner = policy, learner
         self._env, self._env_options = env, env_options
         self._env_backend, self._env_timeout_s = env_backend, env_timeout_s
+        self._agent_timeout_s = agent_timeout_s
         self._output, self._device = output, device
         self._seed = int(self._s["seed"])
         self._count = max(1, self._s["actors"]) * self._s["envs_per_actor"]
@@ -105,6 +123,10 @@ class LoopThreads:
         self._is_saved = False
         self._at_rest = self._saves = 0
         self._algorithm = algorithm
+        # Calls of the policy and the learner by thread, and when somebody last looked at them.
+        self._calls: dict[int, _Call] = {}
+        self._looked = time.monotonic()
+        self._is_frozen = False
 
     # --- What both its threads and a caller ask.
 
@@ -130,8 +152,13 @@ class LoopThreads:
             with self._changed:
                 self._is_saved = True
                 self._changed.notify_all()
-                while self._at_rest < self._left:
+                while self._at_rest < self._left and self._frozen() is None:
                     self._changed.wait(_LOOK_S)
+            if self._frozen() is not None:
+                raise FailedPreconditionError(
+                    "the policy or the learner has not returned, and its state may be half of a "
+                    "step; the last checkpoint holds"
+                )
             yield
         finally:
             with self._changed:
@@ -153,6 +180,44 @@ class LoopThreads:
                 self._changed.wait(_LOOK_S)
             if self._saves == number:
                 self._at_rest -= 1
+
+    @contextlib.contextmanager
+    def _calling(self, what: str) -> Iterator[None]:
+        """Around a call of the policy or the learner, which may never return."""
+        me = threading.get_ident()
+        self._calls[me] = _Call(what)
+        try:
+            yield
+        finally:
+            del self._calls[me]
+
+    def _frozen(self) -> str | None:
+        """The call that has taken too long, if one has. To be asked while somebody waits."""
+        now = time.monotonic()
+        since, self._looked = min(now - self._looked, _LOOK_MAX_S), now
+        for call in list(self._calls.values()):
+            call.waited_s += since
+            if call.waited_s > self._agent_timeout_s:
+                return call.what
+        return None
+
+    def _check_frozen(self) -> None:
+        """Ends a training whose policy or learner does not return; its thread is left alone."""
+        what = self._frozen()
+        if what is None:
+            return
+        error = DeadlineExceededError(
+            f"{what} has not returned for {self._agent_timeout_s:g} s; the training is given up, "
+            "and its last checkpoint holds. Look at what it waits for, or give a longer "
+            "agent_timeout_s"
+        )
+        was_told, self._is_frozen = self._is_frozen, True
+        self._finish("failed", error)
+        if not was_told:
+            raise error
+
+    def _is_stuck(self, thread: threading.Thread) -> bool:
+        return self._is_frozen and thread.ident in self._calls
 
     # --- The threads' bodies.
 
@@ -218,7 +283,7 @@ class LoopThreads:
                 self._finish("all steps")
 
     def _is_over(self) -> bool:
-        return bool(self._threads) and self._left == 0
+        return bool(self._threads) and (self._left == 0 or self._is_frozen)
 
     def _is_going_on(self) -> bool:
         return self._end == "running" and not self._is_saved
@@ -255,7 +320,8 @@ class LoopThreads:
         self._evaluate_when_due(before)
 
     def _act(self, obs: Any, *, explore: bool) -> np.ndarray:  # noqa: ANN401
-        return np.asarray(self._policy.act(obs, step=self._steps, explore=explore))
+        with self._calling("the policy's act()"):
+            return np.asarray(self._policy.act(obs, step=self._steps, explore=explore))
 
     def _check_return(self) -> None:
         wanted, window = self._s.get("stop_at_return"), self._s["return_window"]
@@ -296,7 +362,12 @@ class LoopThreads:
         if self._device is not None:
             given["device"] = self._device
             given["pin_memory"] = str(self._device).startswith("cuda")
-        batch: dict[str, Any] = dict(self.buffer.sample(self._s["batch_size"], **given))
+        try:
+            batch: dict[str, Any] = dict(self.buffer.sample(self._s["batch_size"], **given))
+        except RuntimeError as error:
+            if self._device is None or isinstance(error, ReverieError):
+                raise
+            raise UnavailableError(f"a batch did not get to {self._device}: {error}") from error
         if self._s["reward_scale"] != 1:
             batch["reward"] = batch["reward"] * float(self._s["reward_scale"])
         return batch
@@ -305,7 +376,8 @@ class LoopThreads:
         self, batch: dict[str, Any], before: tuple[Any, Any] | None
     ) -> tuple[Any, Any] | None:
         """Learns from a batch. Gives what its priorities come from, once the device has it."""
-        errors = self._learner.learn(batch, progress=self._progress())
+        with self._calling("the learner's learn()"):
+            errors = self._learner.learn(batch, progress=self._progress())
         with self._changed:
             self._batches += 1
             if not hasattr(self, "_first_batch"):
@@ -323,8 +395,13 @@ class LoopThreads:
         if pending is None or not self._s["prioritized"]:
             return
         tickets, errors = pending
-        values = errors.detach().cpu().numpy() if hasattr(errors, "detach") else np.asarray(errors)
+        with self._calling("what the learner gave"):
+            is_tensor = hasattr(errors, "detach")
+            values = errors.detach().cpu().numpy() if is_tensor else np.asarray(errors)
         if not np.isfinite(values).all():
+            explain = getattr(self._learner, "check_finite", None)
+            if explain is not None:
+                explain()
             raise InvalidArgumentError(
                 "the learner gave a TD error that is not finite; look for NaN in its loss, or "
                 "lower the learning rate"

@@ -122,6 +122,47 @@ def test_a_learner_that_is_lost_is_waited_for(start, tmp_path):
         learner.communicate()
 
 
+def test_an_actor_that_stands_still_is_not_waited_for_and_acts_again(start):
+    endless = TrainSettings(**{**vars(CARTPOLE), "steps": 10**9})
+    with Trainer("ddqn", "CartPole-v1", endless, listen="127.0.0.1:0") as trainer:
+        actors = [start(trainer.address) for _ in range(2)]
+        trainer.start()
+        eventually(lambda: trainer.actors_elsewhere() == 2, 60.0)
+        os.kill(actors[0].pid, signal.SIGSTOP)
+        eventually(lambda: trainer.actors_elsewhere() == 1, 60.0)
+        before = trainer.progress()
+        eventually(lambda: trainer.progress().batches > before.batches, 60.0)
+        os.kill(actors[0].pid, signal.SIGCONT)
+        eventually(lambda: trainer.actors_elsewhere() == 2, 60.0)
+        assert trainer.progress().end == "running"
+
+
+def test_a_learner_that_stands_still_holds_up_its_actors_alone(start):
+    words = "--algorithm dqn --env CartPole-v1 --seed 1 --hidden 16 --steps 1000000000"
+    learner = subprocess.Popen(
+        [sys.executable, "-m", "reverie", "train", *words.split(), "--listen", "127.0.0.1:0"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        address = next(line for line in learner.stdout if "join by" in line).split()[-1]
+        actors = [start(address) for _ in range(2)]
+        assert any("2 actors elsewhere" in line for line in islice(learner.stdout, 120))
+        learner.send_signal(signal.SIGSTOP)
+        # One is told to end meanwhile, and ends.
+        actors[0].send_signal(signal.SIGINT)
+        actors[0].communicate(timeout=30.0)
+        assert actors[0].returncode == 130
+        learner.send_signal(signal.SIGCONT)
+        lines = (line for line in islice(learner.stdout, 120) if "1 actors elsewhere" in line)
+        before, after = (int(next(lines).split()[0].replace(",", "")) for _ in range(2))
+        assert after > before
+        assert actors[1].poll() is None
+    finally:
+        learner.kill()
+        learner.communicate()
+
+
 def test_ctrl_c_ends_an_actor_at_once(start):
     slow = TrainSettings(seed=1, steps=10**6, warmup_steps=100, hidden=(16,), actors=0)
     with Trainer("dqn", "CartPole-v1", slow, listen="127.0.0.1:0") as trainer:

@@ -6,9 +6,10 @@ dense, with convolutions before them where observations are pictures.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,14 @@ from reverie import _checks, _reverie
 from reverie.agents import torch_state
 from reverie.agents.settings import TrainSettings, checked_algorithm, checked_settings
 from reverie.envs.backend import EnvSpec
-from reverie.errors import InvalidArgumentError, MissingPackageError, UnsupportedTypeError
+from reverie.errors import (
+    InvalidArgumentError,
+    MissingPackageError,
+    ResourceExhaustedError,
+    ReverieError,
+    UnavailableError,
+    UnsupportedTypeError,
+)
 
 try:
     import torch
@@ -30,6 +38,7 @@ except ImportError as error:
 _DISCRETE = ("dqn", "ddqn")
 _LOG_STD = (-20.0, 2.0)
 _PUBLISH = 16  # gradient steps between two copies for the actor
+_ASK = 64  # gradient steps between two looks at an accelerator's gradients
 
 
 class TorchAgent:
@@ -65,6 +74,9 @@ class TorchAgent:
         settings = checked_settings(settings)
         self._s: dict[str, Any] = _reverie.checked_settings(algorithm, settings.options())
         self.device = checked_device(device)
+        # Whether each gradient is looked at before its step. Every look waits for a device.
+        self._asks_at_once = self.device.type == "cpu"
+        self._refused: dict[str, tuple[list[Tensor], Tensor]] = {}
         self._hidden = [int(width) for width in str(self._s["hidden"]).split(",") if width]
         self._obs = _Observations(spec)
         self._is_discrete = spec.action_count is not None
@@ -86,7 +98,9 @@ class TorchAgent:
     # --- Networks.
 
     def _make_networks(self, spec: EnvSpec) -> None:
-        optimizer = {"eps": float(self._s["adam_epsilon"])}
+        optimizer: dict[str, Any] = {"eps": float(self._s["adam_epsilon"])}
+        if not self._asks_at_once:
+            optimizer["fused"] = True  # the one that leaves a step out by itself
         if self._is_discrete:
             self._action_count = int(spec.action_count or 0)
             self.actor = self._network(self._action_count)
@@ -189,6 +203,8 @@ class TorchAgent:
         rule = self._learn_q if self._is_discrete else self._learn_continuous
         errors = rule(tensors)
         self._updates += 1
+        if not self._asks_at_once and self._updates % _ASK == 0:
+            self.check_finite()
         self._follow()
         if self._updates % _PUBLISH == 0:
             self.publish()
@@ -286,14 +302,39 @@ class TorchAgent:
         loss.backward()
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         most = float(self._s["gradient_norm_max"]) or float("inf")
-        norm = nn.utils.clip_grad_norm_(parameters, most)
-        # Asked for now and then on an accelerator, where every question waits for the device.
-        if (self.device.type == "cpu" or self._updates % 64 == 0) and not bool(norm.isfinite()):
-            raise InvalidArgumentError(
-                f"the gradient of {name} is not finite; no step was taken. Look for NaN or "
-                "infinite rewards and observations, or lower the learning rate"
-            )
+        norms = torch.stack([torch.linalg.vector_norm(p.grad) for p in parameters])
+        refused = ~norms.isfinite()
+        if self._asks_at_once and bool(refused.any()):
+            raise self._not_finite(name, parameters, refused)
+        scale = (most / (torch.linalg.vector_norm(norms) + 1e-6)).clamp(max=1.0)
+        torch._foreach_mul_([p.grad for p in parameters], scale)
+        if not self._asks_at_once:
+            optimizer.found_inf = refused.any().float()
+            before = self._refused.get(name)
+            self._refused[name] = parameters, refused if before is None else before[1] | refused
         optimizer.step()
+
+    def check_finite(self) -> None:
+        """Tells of a gradient whose step the device left out.
+
+        Raises:
+            InvalidArgumentError: one was not finite; the message names its layer.
+        """
+        refused, self._refused = self._refused, {}
+        for name, (parameters, which) in refused.items():
+            if bool(which.any()):
+                raise self._not_finite(name, parameters, which)
+
+    def _not_finite(
+        self, name: str, parameters: list[Tensor], refused: Tensor
+    ) -> InvalidArgumentError:
+        first = parameters[int(refused.nonzero()[0])]
+        modules = self.critics if name == "a critic" else self.actor
+        layer = next((n for n, p in modules.named_parameters() if p is first), "it")
+        return InvalidArgumentError(
+            f"the gradient of {name} is not finite in {layer}; no step was taken. Look for NaN or "
+            "infinite rewards and observations, or lower the learning rate"
+        )
 
     @torch.no_grad()  # type: ignore[untyped-decorator,unused-ignore]
     def _follow(self) -> None:
@@ -359,6 +400,24 @@ def checked_device(device: str) -> torch.device:
             "torch.cuda.is_available() tells of"
         ) from None
     return made
+
+
+@contextlib.contextmanager
+def device_errors(device: str) -> Iterator[None]:
+    """Turns what PyTorch raises about its device into errors of ours."""
+    try:
+        yield
+    except ReverieError:
+        raise
+    except torch.OutOfMemoryError as error:
+        raise ResourceExhaustedError(
+            f"{device} has no memory left: {error}; lower batch_size or hidden"
+        ) from error
+    except RuntimeError as error:
+        raise UnavailableError(
+            f"PyTorch failed on {device}: {error}; resume from the last checkpoint, on another "
+            "device if this one is gone (--resume --device cpu)"
+        ) from error
 
 
 def _check_actions(algorithm: str, spec: EnvSpec) -> None:

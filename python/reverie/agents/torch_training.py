@@ -8,6 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+
 from reverie import _checks
 from reverie._options import OptionValue, checked_seed
 from reverie._process_bound import ProcessBound
@@ -15,10 +17,16 @@ from reverie.agents.checkpoints import CHECKPOINTS, has_checkpoint
 from reverie.agents.envs import is_native
 from reverie.agents.loop import Loop
 from reverie.agents.settings import TrainSettings, checked_algorithm, checked_settings
-from reverie.agents.torch_agent import TorchAgent, checked_device
+from reverie.agents.torch_agent import TorchAgent, checked_device, device_errors
 from reverie.agents.trainer import Episode, Trainer, TrainProgress
 from reverie.envs.pool import EnvPool
-from reverie.errors import DataLossError, MissingPackageError, NotFoundError
+from reverie.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    MissingPackageError,
+    NotFoundError,
+)
 
 
 class TorchPolicy:
@@ -31,8 +39,11 @@ class TorchPolicy:
         """Writes them as safetensors, which replaces a file whole."""
         data = _safetensors().save({name: one.contiguous() for name, one in self.state.items()})
         beside = Path(f"{os.fspath(path)}.new")
-        beside.write_bytes(data)
-        beside.replace(path)
+        try:
+            beside.write_bytes(data)
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)  # of a disk that is full
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TorchPolicy:
@@ -60,6 +71,7 @@ class TorchTrainer(ProcessBound):
         env_options: keyword arguments of the environment.
         env_backend: what steps it.
         env_timeout_s: how long a step may take.
+        agent_timeout_s: how long a batch, or actions, may take PyTorch, before it is given up.
         device: ``"cpu"``, or where PyTorch computes else, as ``"cuda:0"``.
         resume: a folder that `save` wrote to, or one checkpoint of it; as for `Trainer`. The device
             may be another one than before.
@@ -85,6 +97,7 @@ class TorchTrainer(ProcessBound):
         env_options: dict[str, OptionValue] | None = None,
         env_backend: str = "auto",
         env_timeout_s: float = 60.0,
+        agent_timeout_s: float = 300.0,
         device: str = "cpu",
         resume: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -97,6 +110,7 @@ class TorchTrainer(ProcessBound):
         self.env_options = dict(env_options or {})
         self.env_backend = env_backend
         self._agent: TorchAgent | None = None
+        self._half_step: BaseException | None = None  # what ended one
         self._loop = Loop(
             self,
             self,
@@ -105,6 +119,7 @@ class TorchTrainer(ProcessBound):
             env_options=self.env_options,
             env_backend=env_backend,
             env_timeout_s=env_timeout_s,
+            agent_timeout_s=agent_timeout_s,
             output="torch",
             device=None if device == "cpu" else device,
             algorithm=algorithm,
@@ -128,19 +143,48 @@ class TorchTrainer(ProcessBound):
 
     def act(self, observation: Any, *, step: int, explore: bool) -> Any:  # noqa: ANN401
         """See `Policy`."""
-        return self.agent.act(observation, step=step, explore=explore)
+        with device_errors(self.device):
+            return self.agent.act(observation, step=step, explore=explore)
 
     def learn(self, batch: dict[str, Any], *, progress: float) -> Any:  # noqa: ANN401
         """See `Learner`."""
-        return self.agent.learn(batch, progress=progress)
+        with device_errors(self.device):
+            try:
+                return self.agent.learn(batch, progress=progress)
+            except InvalidArgumentError:
+                raise  # a gradient that is not finite: the step was not taken
+            except BaseException as error:
+                self._half_step = error
+                raise
 
     def keep_best(self) -> None:
         """Keeps the networks that act now as the best so far."""
-        self.agent.keep_best()
+        with device_errors(self.device):
+            self.agent.keep_best()
+
+    def check_finite(self) -> None:
+        """See `TorchAgent.check_finite`."""
+        with device_errors(self.device):
+            self.agent.check_finite()
 
     def state_dict(self) -> dict[str, Any]:
-        """What the loop saves of it: the agent's."""
-        return self.agent.state_dict()
+        """What the loop saves of it: the agent's.
+
+        Raises:
+            FailedPreconditionError: a gradient step failed on its way.
+        """
+        if self._half_step is not None:
+            raise FailedPreconditionError(
+                f"a gradient step failed on its way ({self._half_step}), so that the networks are "
+                "half of two steps; go on from the last checkpoint"
+            )
+        with device_errors(self.device):
+            state = self.agent.state_dict()
+            # Here, so that a device that is gone is told of as such.
+            return {
+                name: value if isinstance(value, np.ndarray) else value.detach().cpu()
+                for name, value in state.items()
+            }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on with what `state_dict` gave."""
@@ -186,16 +230,18 @@ class TorchTrainer(ProcessBound):
 
     def best_policy(self) -> TorchPolicy:
         """The policy of the best evaluation; else the latest."""
-        return TorchPolicy(self.agent.policy_state())
+        with device_errors(self.device):
+            return TorchPolicy(self.agent.policy_state())
 
     def evaluate(
         self, policy: TorchPolicy | None = None, *, episodes: int = 20, seed: int = 0
     ) -> list[float]:
         """The returns of episodes without exploration; not while it trains."""
-        if policy is not None:
-            self.agent.load_policy(policy.state)
-        else:
-            self.agent.publish()
+        with device_errors(self.device):
+            if policy is not None:
+                self.agent.load_policy(policy.state)
+            else:
+                self.agent.publish()
         return self._loop.evaluate(episodes=episodes, seed=seed)
 
     def __enter__(self) -> TorchTrainer:
