@@ -5,7 +5,12 @@ SAC on Pendulum; batches of 64. One item is an environment step, its insertion, 
 a gradient step and the new priorities. Where stable-baselines3 is installed, its DQN (uniform
 replay) and its DDPG, TD3 and SAC stand beside, in turn in the same run.
 
-    PYTHONPATH=python .venv/bin/python benchmarks/training.py [SECONDS [ROUNDS]]
+    PYTHONPATH=python PYTHON benchmarks/training.py [SECONDS [ROUNDS]] [--only WORDS]
+        [--record FILE]
+
+``--only`` takes the cases whose name has these words, as 2x64. ``--record`` writes what was
+measured, on which machine and by which command; of 2x64 to python/reverie/demo/recorded.json,
+which `reverie demo` shows beside its own.
 
 Estimate for 2x256, 4 actions: 43.7 million floating-point operations a gradient step, 340 us at 128
 a ns; nearly half of them meet a zero that a ReLU left, and are left out, so 200 us, and 100 for
@@ -13,10 +18,17 @@ passes over the parameters and for lists; all else is under 50 us. DDPG takes tw
 SAC three times.
 """
 
+import argparse
+import importlib.metadata
 import importlib.util
+import json
+import os
+import platform
+import re
 import statistics
 import sys
 import time
+from pathlib import Path
 
 from reverie.agents import Trainer, TrainSettings
 
@@ -70,9 +82,12 @@ def ours(
 
 
 def theirs(algorithm: str, env: str, width: int, seconds: float) -> float:
-    """The same of stable-baselines3, on one thread of torch a core as it comes."""
+    """The same of stable-baselines3, on one thread: more gain it nothing here, and wait."""
     import stable_baselines3
+    import torch
     from stable_baselines3.common.callbacks import BaseCallback
+
+    torch.set_num_threads(1)
 
     class Clock(BaseCallback):
         """Ends the training when the time is up."""
@@ -108,23 +123,46 @@ def theirs(algorithm: str, env: str, width: int, seconds: float) -> float:
     return clock.rate
 
 
+def machine() -> str:
+    """What was measured on."""
+    model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    return f"{model[1] if model else platform.machine()}, {os.cpu_count()} cores"
+
+
 def main() -> None:
     """Prints a line for each case: the median, and the least and the most."""
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 2.0
-    rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 3
-    has_peer = importlib.util.find_spec("stable_baselines3") is not None
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("seconds", type=float, nargs="?", default=2.0)
+    parser.add_argument("rounds", type=int, nargs="?", default=3)
+    parser.add_argument("--only", default="", metavar="WORDS")
+    parser.add_argument("--record", type=Path, metavar="FILE")
+    given = parser.parse_args()
+    peer_name = ""
+    if importlib.util.find_spec("stable_baselines3") is not None:
+        peer_name = f"stable-baselines3 {importlib.metadata.version('stable-baselines3')}"
+    load = os.getloadavg()[0]
     rates: dict[str, list[float]] = {}
-    for _ in range(rounds):
+    for _ in range(given.rounds):
         for name, algorithm, env, width, settings in CASES:
-            rates.setdefault(name, []).append(ours(algorithm, env, width, settings, seconds))
-            peer = f"  stable-baselines3, {algorithm} 2x{width}"
-            if has_peer and len(rates.get(peer, [])) < len(rates[name]):
-                rates.setdefault(peer, []).append(theirs(algorithm, env, width, seconds))
+            if given.only not in name:
+                continue
+            rates.setdefault(name, []).append(ours(algorithm, env, width, settings, given.seconds))
+            peer = f"{peer_name}, {algorithm} 2x{width}"
+            if peer_name and len(rates.get(peer, [])) < len(rates[name]):
+                rates.setdefault(peer, []).append(theirs(algorithm, env, width, given.seconds))
     for name, values in rates.items():
         print(
             f"{name:<40} {statistics.median(values):>8,.0f} steps/s "
             f"({min(values):,.0f} to {max(values):,.0f})"
         )
+    if given.record is not None:
+        written = {
+            "machine": machine(),
+            "load": f"{load:.0f} to {os.getloadavg()[0]:.0f}",
+            "command": " ".join(["PYTHON benchmarks/training.py", *sys.argv[1:]]),
+            "steps_per_s": {name: [round(one) for one in values] for name, values in rates.items()},
+        }
+        given.record.write_text(json.dumps(written, indent=2) + "\n")
 
 
 if __name__ == "__main__":

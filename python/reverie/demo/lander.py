@@ -7,9 +7,14 @@ leaves behind: the learning curve, the policy, and a landing as a moving picture
 from __future__ import annotations
 
 import dataclasses
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
 
 from reverie.agents import Trainer, TrainSettings, tune_cores
 from reverie.agents.cores import table
@@ -39,6 +44,8 @@ SETTINGS = TrainSettings(
 
 _LINE_INTERVAL_S = 2.0
 _FINAL_EPISODES = 100
+# Written by benchmarks/training.py --only 2x64 --record.
+RECORDED = Path(__file__).parent / "recorded.json"
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,23 @@ class Landing:
 def is_available() -> bool:
     """Whether this build has the environment, which needs Box2D."""
     return ENVIRONMENT in native.ids()
+
+
+def beside(result: TrainResult, recorded: Mapping[str, Any]) -> Table:
+    """This run over what was recorded of us and of others, somewhere else."""
+    table = Table(
+        title="LunarLander, a network of 2x64, batches of 64: steps/s, each with a gradient step",
+        caption=f"recorded on {recorded['machine']}, load {recorded['load']}:\n"
+        f"{recorded['command']}",
+    )
+    for name in ("", "median", "least", "most"):
+        table.add_column(name, justify="right" if name else "left")
+    run = result.progress
+    table.add_row("this run, from its start", f"{run.steps / run.elapsed_s:,.0f}", style="bold")
+    table.add_section()
+    for name, rates in recorded["steps_per_s"].items():
+        table.add_row(name, *(f"{one:,.0f}" for one in (median(rates), min(rates), max(rates))))
+    return table
 
 
 def run_lander(
@@ -87,6 +111,7 @@ def run_lander(
         f"({sum(value >= GOAL for value in result.greedy_returns)} of them at least {GOAL:.0f})",
         soft_wrap=True,
     )
+    console.print(beside(result, json.loads(RECORDED.read_text())))
     result.save(out / "lander")
     save_curve(out / "lander.png", result.episodes, result.evaluations)
     assert isinstance(result.policy, Mlp)  # the native learner's

@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import json
 
 import numpy as np
 import pytest
@@ -31,6 +32,15 @@ def test_a_short_one_shows_how_it_stands_and_writes_what_came_of_it(tmp_path):
     assert "predicted" in said
     assert "over the last 100 episodes, after 3,000 steps" in said
     assert not landing.is_reached
+    # Beside what others were seen to do, and where.
+    recorded = json.loads(lander.RECORDED.read_text())
+    assert "this run" in said
+    assert any("stable-baselines3" in name for name in recorded["steps_per_s"])
+    for name, rates in recorded["steps_per_s"].items():
+        assert name in said
+        assert f"{min(rates):,}" in said
+    assert recorded["machine"] in said
+    assert recorded["command"].startswith("PYTHON benchmarks/training.py")
     assert imread(tmp_path / "lander.png").std() > 0
     with Image.open(tmp_path / "lander.gif") as picture:
         assert picture.size == (300, 200)
