@@ -26,6 +26,7 @@ from reverie.agents.checkpoints import (
     check_new,
     describe,
     described_in,
+    has_checkpoint,
 )
 from reverie.agents.cores import CoreTuning, plot, table, tune_cores
 from reverie.agents.envs import BACKENDS, is_native
@@ -375,7 +376,12 @@ def _run(arguments: argparse.Namespace) -> int:
         _save(trainer, arguments.out)
         return _say_error("interrupted; the training was stopped", _INTERRUPTED)
     except (ReverieError, OSError) as error:
-        return _say_error(error, 1)
+        with contextlib.suppress(ReverieError, OSError):  # of a device that is gone there is none
+            _save(trainer, arguments.out)
+        status = _say_error(error, 1)
+        if arguments.out is not None and has_checkpoint(arguments.out):
+            print(f"go on from its checkpoint: reverie train --resume --out {arguments.out}")
+        return status
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 
+from reverie.__main__ import main
 from reverie.agents import Trainer, TrainSettings, evaluate, train, tune_cores
 from reverie.agents.episodes import SeededEpisodes, episode_seed
 from reverie.errors import (
@@ -192,6 +193,18 @@ def test_what_goes_wrong_in_an_environment_keeps_the_training(faulty, fault, err
         assert progress.end == "failed"
         assert progress.steps == 150
         assert np.isfinite(trainer.policy().parameters).all()
+
+
+def test_the_command_keeps_what_there_was_when_an_environment_raised(faulty, tmp_path, capsys):
+    flags = ["--algorithm", "dqn", "--env", faulty, "--env-option", "fault=raise", "--seed", "1"]
+    sizes = ["--steps", "1000", "--hidden", "16", "--warmup-steps", "100", "--batch-size", "16"]
+    assert main(["train", *flags, *sizes, "--out", str(tmp_path / "run")]) == 1
+    said = capsys.readouterr()
+    assert "out of fuel" in said.err
+    assert f"--resume --out {tmp_path / 'run'}" in said.out
+    # Whole episodes of 20 steps, of 150.
+    assert len((tmp_path / "run" / "curve.csv").read_text().splitlines()) == 1 + 7
+    assert np.isfinite(evaluate(tmp_path / "run", episodes=1)).all()
 
 
 def test_a_hanging_step_does_not_hold_stop_up(faulty):

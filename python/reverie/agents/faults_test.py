@@ -220,17 +220,3 @@ def test_stop_gives_up_an_agent_that_does_not_return(actors):
     assert loop.progress().end == "stopped"
     agent.opened.set()
     assert eventually(lambda: not any(thread.is_alive() for thread in loop._threads))
-
-
-def test_a_slow_agent_is_waited_for():
-    class Slow(Stuck):
-        def learn(self, batch, *, progress):
-            threading.Event().wait(0.05)
-            return super().learn(batch, progress=progress)
-
-    agent = Slow("nothing")
-    settings = TrainSettings(**{**vars(SHORT), "steps": 120, "actors": 1})
-    with Loop(agent, agent, "CartPole-v1", settings, agent_timeout_s=20.0) as loop:
-        loop.start()
-        assert loop.wait(60)
-        assert loop.progress().end == "all steps"

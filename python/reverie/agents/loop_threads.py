@@ -123,7 +123,7 @@ class LoopThreads:
         self._is_saved = False
         self._at_rest = self._saves = 0
         self._algorithm = algorithm
-        # Calls of the policy and the learner by thread, and when somebody last looked at them.
+        # Calls of the policy and the learner by thread, and when a caller last looked at them.
         self._calls: dict[int, _Call] = {}
         self._looked = time.monotonic()
         self._is_frozen = False
@@ -192,7 +192,7 @@ class LoopThreads:
             del self._calls[me]
 
     def _frozen(self) -> str | None:
-        """The call that has taken too long, if one has. To be asked while somebody waits."""
+        """The call that has taken too long, if one has. For callers that wait."""
         now = time.monotonic()
         since, self._looked = min(now - self._looked, _LOOK_MAX_S), now
         for call in list(self._calls.values()):

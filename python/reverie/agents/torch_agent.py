@@ -6,30 +6,24 @@ dense, with convolutions before them where observations are pictures.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from reverie import _checks, _reverie
-from reverie.agents import torch_state
+from reverie import _reverie
 from reverie.agents.settings import TrainSettings, checked_algorithm, checked_settings
 from reverie.envs.backend import EnvSpec
-from reverie.errors import (
-    InvalidArgumentError,
-    MissingPackageError,
-    ResourceExhaustedError,
-    ReverieError,
-    UnavailableError,
-    UnsupportedTypeError,
-)
+from reverie.errors import InvalidArgumentError, MissingPackageError, UnsupportedTypeError
 
 try:
     import torch
     from torch import Tensor, nn
+
+    from reverie.agents import torch_state
+    from reverie.agents.torch_device import checked_device
 except ImportError as error:
     raise MissingPackageError(
         "reverie.agents.torch_agent needs PyTorch: pip install torch"
@@ -386,38 +380,6 @@ class TorchAgent:
         except RuntimeError as error:
             raise InvalidArgumentError(f"the policy is of another shape: {error}") from None
         self.publish()
-
-
-def checked_device(device: str) -> torch.device:
-    """The device, if PyTorch has it."""
-    name = _checks.text("device", device, "cpu")
-    try:
-        made = torch.device(name)
-        torch.zeros(1, device=made)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise InvalidArgumentError(
-            f"device is {name!r}, which PyTorch cannot use: {error}; give cpu, or a device that "
-            "torch.cuda.is_available() tells of"
-        ) from None
-    return made
-
-
-@contextlib.contextmanager
-def device_errors(device: str) -> Iterator[None]:
-    """Turns what PyTorch raises about its device into errors of ours."""
-    try:
-        yield
-    except ReverieError:
-        raise
-    except torch.OutOfMemoryError as error:
-        raise ResourceExhaustedError(
-            f"{device} has no memory left: {error}; lower batch_size or hidden"
-        ) from error
-    except RuntimeError as error:
-        raise UnavailableError(
-            f"PyTorch failed on {device}: {error}; resume from the last checkpoint, on another "
-            "device if this one is gone (--resume --device cpu)"
-        ) from error
 
 
 def _check_actions(algorithm: str, spec: EnvSpec) -> None:

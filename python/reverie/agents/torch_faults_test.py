@@ -7,6 +7,7 @@ import signal
 import numpy as np
 import pytest
 
+from eventually import eventually
 from reverie.agents import TrainSettings, train
 from reverie.errors import (
     FailedPreconditionError,
@@ -65,8 +66,7 @@ def test_a_device_that_vanishes_costs_what_came_after_the_last_checkpoint(tmp_pa
     given = TrainSettings(**vars(SHORT))
     with TorchTrainer("ddqn", "CartPole-v1", given) as trainer:
         trainer.start()
-        while trainer.progress().batches < 10 and not trainer.wait(0):
-            pass
+        eventually(lambda: trainer.progress().batches >= 10)
         trainer.save(tmp_path / "it")
         lose_device(monkeypatch, 1, RuntimeError(LOST))
         with pytest.raises(UnavailableError, match=f"{LOST}.*last checkpoint.*--device"):
@@ -128,7 +128,7 @@ def weights(agent):
 def test_a_gradient_that_is_not_finite_names_its_layer_and_is_left_out(
     monkeypatch, algorithm, name, asks_at_once
 ):
-    """Asked for at once on the CPU; on a device the step is left out there, and told of later."""
+    """Asked for at once on the CPU; on a device the step is left out there, and reported later."""
     if not asks_at_once:
         monkeypatch.setattr(
             TorchAgent, "_asks_at_once", property(lambda _: False, lambda *_: None), raising=False

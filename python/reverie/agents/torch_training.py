@@ -17,7 +17,8 @@ from reverie.agents.checkpoints import CHECKPOINTS, has_checkpoint
 from reverie.agents.envs import is_native
 from reverie.agents.loop import Loop
 from reverie.agents.settings import TrainSettings, checked_algorithm, checked_settings
-from reverie.agents.torch_agent import TorchAgent, checked_device, device_errors
+from reverie.agents.torch_agent import TorchAgent
+from reverie.agents.torch_device import checked_device, device_errors
 from reverie.agents.trainer import Episode, Trainer, TrainProgress
 from reverie.envs.pool import EnvPool
 from reverie.errors import (
@@ -180,7 +181,7 @@ class TorchTrainer(ProcessBound):
             )
         with device_errors(self.device):
             state = self.agent.state_dict()
-            # Here, so that a device that is gone is told of as such.
+            # Here, so that a device that is gone is reported as such.
             return {
                 name: value if isinstance(value, np.ndarray) else value.detach().cpu()
                 for name, value in state.items()
