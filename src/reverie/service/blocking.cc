@@ -1,4 +1,3 @@
-// Tested in src/reverie/replay/local_service_test.cc.
 #include "reverie/service/blocking.h"
 
 #include <atomic>
@@ -49,7 +48,8 @@ class Arrival {
     if (id == 0) return take();
     const WaitScope scope(options);
     Clock& clock = Clock::system();
-    const auto is_here = [this] { return is_here_.load(std::memory_order_acquire); };
+    // Where the service looks for answers on this thread, it completes the call here too.
+    const auto is_here = [this] { return is_own_ || is_here_.load(std::memory_order_acquire); };
     const std::optional<bool> looked = service.look(is_here);
     if (looked ? *looked : thread_spinner().look(clock, is_here)) return take();
     const TimePoint begin = clock.now();
