@@ -56,7 +56,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Payload payload;
   payload.head.assign(head.begin(), head.end());
   if (head.size() < rest.size()) payload.bulk.push_back({rest.subspan(head.size()), nullptr});
-  switch (kind % 10) {
+  switch (kind % 11) {
     case 0:
       take_inserts(payload);
       break;
@@ -84,8 +84,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     case 8:
       (void)store_wire::read_found(payload).status.ok();
       break;
-    default:
+    case 9:
       (void)store_wire::read_note(payload).ok();
+      break;
+    default:
+      (void)store_wire::read_returned(payload).ok();
   }
   return 0;
 }

@@ -1,29 +1,25 @@
 // Tested in tests/integration/remote_actors_test.cc.
 #include "reverie/learn/actor_messages.h"
 
-#include "reverie/group/fields.h"
+#include "reverie/messages/message_fields.h"
 
 namespace reverie {
+namespace {
+
+constexpr auto kOrderFields = [](auto& fields, auto& order) {
+  fields.number(order.steps);
+  fields.number(order.policy);
+  fields.flag(order.is_over);
+};
+
+}  // namespace
 
 Payload encode(const ActorOrder& order) {
-  Payload payload;
-  ValueWriter writer(payload);
-  writer.begin(ValueKind::kTuple, 3);
-  write_number(writer, order.steps);
-  write_number(writer, order.policy);
-  write_number(writer, order.is_over ? 1 : 0);
-  return payload;
+  return write_fields(order, kOrderFields);
 }
 
 Result<ActorOrder> decode_actor_order(const Payload& payload) {
-  FieldReader fields(payload);
-  ActorOrder order;
-  REVERIE_RETURN_IF_ERROR(fields.begin(3));
-  REVERIE_ASSIGN_OR_RETURN(order.steps, fields.number());
-  REVERIE_ASSIGN_OR_RETURN(order.policy, fields.number());
-  REVERIE_ASSIGN_OR_RETURN(order.is_over, fields.flag());
-  REVERIE_RETURN_IF_ERROR(fields.end());
-  return order;
+  return read_fields<ActorOrder>(payload, "an order to an actor", kOrderFields);
 }
 
 }  // namespace reverie

@@ -1,6 +1,7 @@
-// Numbers and texts of the store's messages between peers, as they lie: little-endian, unaligned.
+// Numbers and texts of a writer's records (insert_records.h), as they lie: little-endian,
+// unaligned.
 //
-// Tested in store_wire_test.cc.
+// Tested in insert_mirror_test.cc.
 #pragma once
 
 #include <bit>

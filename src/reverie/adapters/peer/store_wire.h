@@ -6,7 +6,9 @@
 //
 // The handshake is that of peers (rpc/handshake.h), under names of its own. A request has one
 // answer; that of a sample may come in parts, all but the last of which say so (kMoreFollows).
-// Inserts are in insert_ledger.h and insert_mirror.h, and have their answers here.
+// Samples of large chunks may say where those lie in an arena of the server's, which the client
+// maps (rpc/wire_link.h): the server keeps them until the client has returned the sample. Inserts
+// are in insert_ledger.h and insert_mirror.h, and have their answers here.
 //
 // Every reader gives DATA_LOSS for malformed bytes, and takes no memory for a length before it was
 // checked.
@@ -30,8 +32,8 @@
 namespace reverie::store_wire {
 
 // The names of the two ends; the number is the version of all that is here.
-inline constexpr std::string_view kClientName = "reverie.store.client/1";
-inline constexpr std::string_view kServerName = "reverie.store/1";
+inline constexpr std::string_view kClientName = "reverie.store.client/2";
+inline constexpr std::string_view kServerName = "reverie.store/2";
 // What every link of peers begins with.
 inline constexpr std::string_view kFirstBytes = "RvR2";
 
@@ -50,6 +52,7 @@ enum class StoreCall : std::uint64_t {
   kEndWriter = 11,
   kWithdraw = 12,
   kReceived = 13,
+  kReturned = 14,
 };
 inline constexpr std::uint64_t kMoreFollows = 1;  // in `received` of an answer
 
@@ -70,7 +73,8 @@ struct SampleAsk {
   bool wants_least = false;
   bool wants_names = false;                        // of the table's columns
   std::optional<Duration> timeout = std::nullopt;  // none: without limit
-  std::uint64_t received = 0;  // the request whose samples arrived last; 0 for none
+  std::uint64_t received = 0;                // the request whose samples arrived last; 0 for none
+  std::vector<std::uint64_t> returned = {};  // requests whose samples are used no more
 };
 Payload write_sample(const SampleAsk& ask);
 Result<SampleAsk> read_sample(const Payload& payload);
@@ -147,6 +151,10 @@ struct Inserted {
 };
 Payload write_inserted(const Inserted& inserted);
 Result<Inserted> read_inserted(const Payload& payload);
+
+// Requests whose samples are used no more: the content of kReturned.
+Payload write_returned(std::span<const std::uint64_t> ids);
+Result<std::vector<std::uint64_t>> read_returned(const Payload& payload);
 
 // The content of kOpenWriter, kEndWriter and kWithdraw: a writer of the connection, its session's
 // name where it is opened, and how many connections it has had; or the first number of the request

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "reverie/adapters/peer/store_bytes.h"
+#include "reverie/rpc/value_writer.h"
 
 namespace reverie::store_wire {
 namespace {
@@ -19,6 +19,7 @@ TEST(StoreWire, ASampleRequestComesBackAsItWasWritten) {
   ask.wants_names = true;
   ask.timeout = std::chrono::milliseconds(7);
   ask.received = 41;
+  ask.returned = {39, 40};
   const Payload payload = write_sample(ask);
   const SampleAsk read = read_sample(payload).value();
   EXPECT_EQ(read.table, "replay");
@@ -29,6 +30,7 @@ TEST(StoreWire, ASampleRequestComesBackAsItWasWritten) {
   EXPECT_TRUE(read.wants_names);
   EXPECT_EQ(read.timeout, Duration(std::chrono::milliseconds(7)));
   EXPECT_EQ(read.received, 41u);
+  EXPECT_EQ(read.returned, ask.returned);
 }
 
 TEST(StoreWire, AnErrorTravelsWithItsCodeAndText) {
@@ -139,9 +141,12 @@ TEST(StoreWire, WhatIsCutShortIsRefused) {
 
 TEST(StoreWire, ALengthBeyondWhatIsThereTakesNoMemory) {
   Payload payload;
-  StoreBytesOut out(payload.head);
-  out.text("t");
-  out.put(~std::uint32_t{0});  // so many deletes
+  ValueWriter writer(payload);
+  writer.begin(ValueKind::kTuple, 7);
+  writer.text("t");
+  payload.head.push_back(static_cast<std::byte>(ValueKind::kBytes));  // deletes, so many
+  for (int i = 0; i < 9; ++i) payload.head.push_back(std::byte{0xff});
+  payload.head.push_back(std::byte{1});
   EXPECT_EQ(read_mutate(payload).status().code(), StatusCode::kDataLoss);
 }
 
