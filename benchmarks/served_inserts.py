@@ -38,7 +38,7 @@ TIMES_THEIRS = {"400 B": 4.0, "40 kB": 2.0}
 CLIENT_US_MAX = 4.0
 SERVER_US_MAX = 3.5
 OF_EIGHT_MIN = {100: 0.9, 200: 0.85}
-CONFIRMED_US_MAX = {"unix": 60.0, "tcp": 90.0}
+CONFIRMED_US_MAX = {"unix": 60.0, "tcp": 90.0, "peer": 10.0}
 CONFIRMED_COUNT = 4000
 
 
@@ -98,13 +98,14 @@ def write(lib: ModuleType, port: int, size: str, seconds: float) -> tuple[int, f
     return count, cpu, took
 
 
-def confirmed_us(address: str) -> list[float]:
+def confirmed_us(address: str, protocol: str = "grpc") -> list[float]:
     """How long an item alone takes until it is confirmed."""
     import reverie
 
     row = np.zeros(SIZES["400 B"], np.float32)
     took = []
-    with reverie.Client(address).trajectory_writer(num_keep_alive_refs=1) as writer:
+    client = reverie.Client(address, protocol=protocol)
+    with client.trajectory_writer(num_keep_alive_refs=1) as writer:
         for _ in range(CONFIRMED_COUNT):
             writer.append([row])
             begin = time.perf_counter()
@@ -170,7 +171,8 @@ def main(seconds: float, rounds: int) -> None:
             for library, size, clients in runs:
                 figures = load(workers[library][:clients], ports[library], size, seconds)
                 found.setdefault((library, size, clients), []).append(figures)
-        alone = {"tcp": confirmed_us(f"localhost:{ports['reverie'][0]}")}
+        address = f"localhost:{ports['reverie'][0]}"
+        alone = {"tcp": confirmed_us(address), "peer": confirmed_us(address, "peer")}
         if os.path.exists(path):
             alone["unix"] = confirmed_us(f"unix:{path}")
         for child in everybody:

@@ -99,6 +99,7 @@ class PyServer {
             {"undone_samples", figures.undone_samples + peers.undone_samples},
             {"connections", door.connection_count + peers.connections},
             {"peer_connections", peers.connections},
+            {"peer_leased_bytes", peers.leased_bytes},
             {"calls", door.call_count},
             {"held_bytes", door.held_bytes},
             {"bytes_received", door.bytes_received},

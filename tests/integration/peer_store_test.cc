@@ -11,18 +11,24 @@
 #include "reverie/replay/rate_limiter.h"
 #include "reverie/server/server.h"
 #include "reverie/service/blocking.h"
+#include "tests/support/eventually.h"
 #include "tests/support/items.h"
 
 namespace reverie {
 namespace {
 
+using test::eventually;
 using testing::make_item;
 using testing::table_options;
 
 std::vector<TableOptions> tables() {
   return {table_options("t", "Fifo", "Fifo", 1000, RateLimiter::min_size(1)),
+          table_options("large", "Uniform", "Fifo", 1000, RateLimiter::min_size(1)),
           table_options("full", "Fifo", "Fifo", 1000, RateLimiter::queue(1))};
 }
+
+constexpr std::uint32_t kLargeRows = 100'000;
+constexpr std::size_t kLargeBytes = kLargeRows * sizeof(float);
 
 class PeerStoreTest : public ::testing::Test {
  protected:
@@ -38,6 +44,35 @@ class PeerStoreTest : public ::testing::Test {
   static InsertResult insert(ReplayService& service, std::string_view table, ItemKey key) {
     Item item = make_item(key, 1.0, static_cast<float>(key));
     return insert_and_wait(service, {table, {&item, 1}});
+  }
+  // Items of one large chunk each: its rows count up from the item's key.
+  static void insert_large(ReplayService& service, ItemKey first, ItemKey last) {
+    for (ItemKey key = first; key <= last; ++key) {
+      Item item = make_item(key, 1.0, static_cast<float>(key), kLargeRows);
+      ASSERT_TRUE(insert_and_wait(service, {"large", {&item, 1}}).status.ok());
+    }
+  }
+  static SampleResult sample(ReplayService& service, std::size_t count) {
+    SampleRequest request;
+    request.table = "large";
+    request.count = request.min_count = count;
+    return sample_and_wait(service, std::move(request));
+  }
+  // The first sample of large rows has the client map the memory that they lie in.
+  void map_memory(ReplayService& service) {
+    EXPECT_TRUE(eventually([&] {
+      (void)sample(service, 1);
+      return server_->peers().leased_bytes > 0;
+    }));
+    EXPECT_TRUE(eventually([&] { return server_->peers().leased_bytes == 0; }));
+  }
+  static void expect_large(const SampleBatch& batch) {
+    for (const TrajectoryView& trajectory : batch.trajectories()) {
+      const Piece& piece = trajectory.pieces().front();
+      const float first = testing::float_row(*piece.chunk, piece.offset);
+      ASSERT_EQ(testing::float_row(*piece.chunk, piece.offset + kLargeRows - 1),
+                first + kLargeRows - 1);
+    }
   }
   static std::int64_t size_of(ReplayService& service) {
     return info_and_wait(service).value().front().current_size;
@@ -59,23 +94,92 @@ TEST_F(PeerStoreTest, RequestsTravelThroughSharedMemory) {
 }
 
 TEST_F(PeerStoreTest, ASampleLargerThanAMessageComesInParts) {
-  serve();
+  ServerOptions options;
+  options.peers_leased_bytes_max = 0;  // all of it is copied
+  serve(std::move(options));
   const auto peer = client();
-  for (ItemKey key = 1; key <= 20; ++key) {
-    Item item = make_item(key, 1.0, static_cast<float>(key), /*rows=*/100'000);
-    ASSERT_TRUE(insert_and_wait(*peer, {"t", {&item, 1}}).status.ok());
-  }
-  SampleRequest request;
-  request.table = "t";
-  request.count = request.min_count = 40;
-  const SampleResult result = sample_and_wait(*peer, std::move(request));
+  insert_large(*peer, 1, 20);
+  const SampleResult result = sample(*peer, 40);
   ASSERT_TRUE(result.status.ok()) << result.status.message();
   ASSERT_EQ(result.batch.size(), 40u);
+  expect_large(result.batch);
+  EXPECT_EQ(server_->peers().leased_bytes, 0u);
+}
+
+TEST_F(PeerStoreTest, ALargeSampleLiesInTheServersMemoryUntilItIsLetGo) {
+  serve();
+  const auto peer = client();
+  insert_large(*peer, 1, 20);
+  map_memory(*peer);
+  SampleResult result = sample(*peer, 40);
+  ASSERT_TRUE(result.status.ok()) << result.status.message();
+  ASSERT_EQ(result.batch.size(), 40u);
+  const std::size_t leased = server_->peers().leased_bytes;
+  EXPECT_GT(leased, kLargeBytes);
+  EXPECT_LT(leased, 21 * kLargeBytes) << "each chunk once";
+  // What the table drops stays as it is for its reader, whatever comes then.
+  ASSERT_TRUE(reset_and_wait(*peer, "large").ok());
+  insert_large(*peer, 101, 140);
+  expect_large(result.batch);
   for (const TrajectoryView& trajectory : result.batch.trajectories()) {
-    const Piece& piece = trajectory.pieces().front();
-    const float first = testing::float_row(*piece.chunk, piece.offset);
-    EXPECT_EQ(testing::float_row(*piece.chunk, piece.offset + 99'999), first + 99'999);
+    EXPECT_LE(testing::value_of(trajectory), 20.0f);
   }
+  result.batch.clear();
+  EXPECT_TRUE(eventually([&] { return server_->peers().leased_bytes == 0; }));
+}
+
+TEST_F(PeerStoreTest, ASlowReadersSamplesAreCopied) {
+  ServerOptions options;
+  options.peers_leased_bytes_max = 5 * kLargeBytes;
+  serve(std::move(options));
+  const auto peer = client();
+  insert_large(*peer, 1, 20);
+  map_memory(*peer);
+  std::vector<SampleResult> kept;
+  for (int i = 0; i < 5; ++i) {
+    kept.push_back(sample(*peer, 3));
+    ASSERT_TRUE(kept.back().status.ok()) << kept.back().status.message();
+    expect_large(kept.back().batch);
+    EXPECT_LE(server_->peers().leased_bytes, 5 * kLargeBytes);
+  }
+  EXPECT_GT(server_->peers().leased_bytes, 0u);
+}
+
+TEST_F(PeerStoreTest, ABatchOutlivesItsClientInTheServersMemory) {
+  serve();
+  SampleResult result;
+  {
+    const auto peer = client();
+    insert_large(*peer, 1, 20);
+    map_memory(*peer);
+    result = sample(*peer, 20);
+    ASSERT_TRUE(result.status.ok()) << result.status.message();
+  }
+  EXPECT_GT(server_->peers().leased_bytes, 0u);
+  const auto other = client();
+  ASSERT_TRUE(reset_and_wait(*other, "large").ok());
+  insert_large(*other, 101, 130);
+  expect_large(result.batch);
+  for (const TrajectoryView& trajectory : result.batch.trajectories()) {
+    EXPECT_LE(testing::value_of(trajectory), 20.0f);
+  }
+  result.batch.clear();
+  EXPECT_TRUE(eventually([&] { return server_->peers().leased_bytes == 0; }));
+  EXPECT_TRUE(eventually([&] { return server_->peers().connections == 1; }));
+}
+
+TEST_F(PeerStoreTest, ABatchOutlivesItsServer) {
+  serve();
+  const auto peer = client();
+  insert_large(*peer, 1, 20);
+  map_memory(*peer);
+  const SampleResult result = sample(*peer, 20);
+  ASSERT_TRUE(result.status.ok()) << result.status.message();
+  server_->stop();
+  server_ = nullptr;
+  serve();
+  insert_large(*peer, 101, 110);
+  expect_large(result.batch);
 }
 
 TEST_F(PeerStoreTest, WhatWaitsForOneTableHoldsUpNoOther) {

@@ -313,10 +313,115 @@ def test_clients_that_are_killed_leave_nothing(server):
     for _ in range(3):
         kill_a_client()
     eventually(lambda: held() == before)
+    assert server.figures["peer_leased_bytes"] == 0
     report = server.client().why_blocked("t")
     assert report.inserts.waiting == 0
     assert report.samples.waiting == 0
     survivor.sample_batch("t", 1)
+
+
+def write_large(client, numbers):
+    """Rows of 28 kB: their chunks lie where clients can map them."""
+    with client.trajectory_writer(1, codec="raw") as writer:
+        for number in numbers:
+            rows = np.random.default_rng(number).integers(0, 255, 28_000, np.uint8)
+            writer.append({"n": number, "x": rows})
+            history = writer.history
+            writer.create_item("t", 1.0, {name: history[name][-1:] for name in history})
+        writer.flush()
+
+
+def expect_large(batch):
+    numbers, columns = batch.data["n"].ravel(), batch.data["x"].reshape(-1, 28_000)
+    for number, rows in zip(numbers, columns, strict=True):
+        expected = np.random.default_rng(int(number)).integers(0, 255, 28_000, np.uint8)
+        np.testing.assert_array_equal(rows, expected)
+
+
+def test_large_rows_are_read_where_the_server_has_them(far):
+    _, port = far
+    client = reverie.Client(f"localhost:{port}", protocol="peer")
+    write_large(client, range(40))
+    before = shared_mappings()
+    for _ in range(20):
+        expect_large(client.sample_batch("t", 8, timeout_s=DEADLINE_S))
+    assert shared_mappings() == before + 1
+    # What is dropped and written anew meanwhile changes no batch.
+    stop = threading.Event()
+
+    def turn_over():
+        own = reverie.Client(f"localhost:{port}", protocol="peer")
+        while not stop.is_set():
+            own.reset("t")
+            write_large(own, range(40, 60))
+
+    turning = threading.Thread(target=turn_over)
+    turning.start()
+    try:
+        for _ in range(50):
+            expect_large(client.sample_batch("t", 8, timeout_s=DEADLINE_S))
+    finally:
+        stop.set()
+        turning.join()
+
+
+READER = """
+    import sys
+    import reverie
+
+    client = reverie.Client(f"localhost:{sys.argv[1]}", protocol="peer")
+    client.sample_batch("t", 8)
+    print("ready", flush=True)
+    while True:
+        client.sample_batch("t", 8)
+"""
+
+
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_reader_that_is_struck_keeps_no_memory(server, stop):
+    survivor = client_of(server)
+    write_large(survivor, range(40))
+    process = run(READER, server.port)
+    try:
+        assert process.stdout.readline() == "ready\n"
+        eventually(lambda: server.figures["peer_leased_bytes"] > 0)
+        process.send_signal(stop)
+        for _ in range(3):
+            survivor.reset("t")
+            write_large(survivor, range(40))
+            expect_large(survivor.sample_batch("t", 8, timeout_s=DEADLINE_S))
+    finally:
+        end(process)
+    eventually(lambda: server.figures["peer_leased_bytes"] == 0)
+    eventually(lambda: server.figures["peer_connections"] == 1)
+
+
+def test_a_program_ends_with_threads_within_large_samples(server):
+    write_large(client_of(server), range(40))
+    process = run(
+        """
+        import sys, threading
+        import reverie
+
+        client = reverie.Client(f"localhost:{sys.argv[1]}", protocol="peer")
+        ready = threading.Barrier(3)
+
+        def sample():
+            client.sample_batch("t", 8)
+            ready.wait()
+            while True:
+                client.sample_batch("t", 8)
+
+        for _ in range(2):
+            threading.Thread(target=sample, daemon=True).start()
+        ready.wait()
+        sys.exit(3)
+        """,
+        server.port,
+    )
+    _, errors_text = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 3, errors_text
+    eventually(lambda: server.figures["peer_leased_bytes"] == 0)
 
 
 def test_a_forked_child_gets_a_typed_error(client):

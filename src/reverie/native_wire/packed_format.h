@@ -10,12 +10,15 @@
 //     pieces     chunk, offset, length of each piece, sample by sample
 //     schemas    { columns: { dtype, shape } }
 //     layouts    { schema of each piece, columns: { column of the chunk, pieces, flags } }
-//     chunks     { schema, rows, form, of encoded ones: codec and bytes of each column }
+//     chunks     { schema, rows, form, of mapped ones: Mapped, of encoded ones: codec and bytes of
+//                each column, and of those that are mapped its offset }
 //     bytes      of the chunks, one after another
 //
-// A chunk is sent in one of two forms. kRows: rows as they are in memory, gathered for this
+// A chunk is sent in one of these forms. kRows: rows as they are in memory, gathered for this
 // message, only those that its samples need; small encoded chunks are decoded for this, since
 // framing one costs more than decoding it. kEncoded: the columns as the store keeps them.
+// kMappedRows and kMappedColumns, for a reader that maps the store's memory: where a chunk's rows
+// or columns lie there.
 //
 // Numbers are little-endian and not aligned. Columns that no sample of the message uses are left
 // out, so a schema may be a subset of the stored one.
@@ -55,7 +58,15 @@ struct WirePiece {
 };
 static_assert(sizeof(WirePiece) == 12);
 
-enum class Form : std::uint8_t { kRows = 0, kEncoded = 1 };
+enum class Form : std::uint8_t { kRows = 0, kEncoded = 1, kMappedRows = 2, kMappedColumns = 3 };
+
+// Where a chunk's memory lies in an arena that the reader maps (os/shared_arena.h).
+struct Mapped {
+  std::uint64_t offset = 0;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t generation = 0;
+};
+static_assert(sizeof(Mapped) == 24);
 
 // Flags of a column of a layout. Squeezed: one row and no leading axis. Other text: it is read as
 // bytes where the chunk's schema says str, or the reverse.

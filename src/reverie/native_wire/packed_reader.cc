@@ -50,8 +50,8 @@ bool is_codec(CodecId codec) {
 class Reading {
  public:
   Reading(std::span<const std::byte> packed, const ViewPart& view, const wire::ColumnNames& names,
-          PackedSamples& samples)
-      : bytes_(packed), view_(view), names_(names), samples_(samples) {}
+          PackedSamples& samples, const FindMapped& find_mapped)
+      : bytes_(packed), view_(view), names_(names), samples_(samples), find_mapped_(find_mapped) {}
 
   Status read(std::size_t count_max) {
     if (!bytes_.take(&header_)) return cut_short("header");
@@ -214,9 +214,21 @@ class Reading {
     std::uint32_t schema = 0;
     std::uint32_t rows = 0;
     packed::Form form = packed::Form::kRows;
-    std::size_t size_bytes = 0;
+    std::size_t size_bytes = 0;  // that follow in the message, or are used of mapped memory
     std::vector<Chunk::EncodedColumn> columns;
+    std::span<std::byte> mapped;
+
+    bool is_mapped() const { return form >= packed::Form::kMappedRows; }
+    bool is_raw() const { return form == packed::Form::kRows || form == packed::Form::kMappedRows; }
   };
+
+  Status find_mapped(Announced& chunk) {
+    packed::Mapped mapped;
+    if (!bytes_.take(&mapped)) return cut_short("chunks");
+    if (!find_mapped_) return data_loss("a packed chunk lies in memory that is not mapped");
+    REVERIE_ASSIGN_OR_RETURN(chunk.mapped, find_mapped_(mapped));
+    return {};
+  }
 
   Status read_announced(Announced& chunk) {
     if (!bytes_.take(&chunk.schema) || !bytes_.take(&chunk.rows) || !bytes_.take(&chunk.form)) {
@@ -230,13 +242,18 @@ class Reading {
                        kRowsMax);
     }
     const ChunkSchema& schema = *samples_.schemas[chunk.schema];
-    if (chunk.form == packed::Form::kRows) {
+    if (chunk.form > packed::Form::kMappedColumns) {
+      return data_loss("a packed chunk has form {}", static_cast<int>(chunk.form));
+    }
+    if (chunk.is_mapped()) REVERIE_RETURN_IF_ERROR(find_mapped(chunk));
+    if (chunk.is_raw()) {
       if (schema.has_variable()) return data_loss("packed rows are of varying size");
       chunk.size_bytes = chunk.rows * schema.step_bytes();
+      if (chunk.is_mapped() && chunk.size_bytes > chunk.mapped.size()) {
+        return data_loss("packed rows of {} bytes lie in memory of {}", chunk.size_bytes,
+                         chunk.mapped.size());
+      }
       return {};
-    }
-    if (chunk.form != packed::Form::kEncoded) {
-      return data_loss("a packed chunk has form {}", static_cast<int>(chunk.form));
     }
     for (std::size_t c = 0; c < schema.column_count(); ++c) {
       Chunk::EncodedColumn& column = chunk.columns.emplace_back();
@@ -245,8 +262,18 @@ class Reading {
       if (!is_codec(column.codec)) {
         return data_loss("a packed column has codec {}", static_cast<int>(column.codec));
       }
-      if (size > bytes_.left().size()) return cut_short("chunks");
-      column.offset = chunk.size_bytes;
+      if (chunk.is_mapped()) {
+        std::uint64_t offset = 0;
+        if (!bytes_.take(&offset)) return cut_short("chunks");
+        if (offset > chunk.mapped.size() || size > chunk.mapped.size() - offset) {
+          return data_loss("a packed column of {} bytes at {} lies in memory of {}", size, offset,
+                           chunk.mapped.size());
+        }
+        column.offset = offset;
+      } else {
+        if (size > bytes_.left().size()) return cut_short("chunks");
+        column.offset = chunk.size_bytes;
+      }
       column.size_bytes = size;
       chunk.size_bytes += size;
     }
@@ -265,12 +292,19 @@ class Reading {
       REVERIE_RETURN_IF_ERROR(read_announced(announced.emplace_back()));
     }
     for (Announced& chunk : announced) {
-      const auto bytes = bytes_.take_array(chunk.size_bytes, 1);
-      if (!bytes) return cut_short("bytes of chunks");
-      Buffer storage = view_(*bytes);
+      Buffer storage;
+      if (chunk.is_mapped()) {
+        const std::size_t size = chunk.is_raw() ? chunk.size_bytes : chunk.mapped.size();
+        storage = Buffer(chunk.mapped.data(), size, nullptr);
+        samples_.is_mapped = true;
+      } else {
+        const auto bytes = bytes_.take_array(chunk.size_bytes, 1);
+        if (!bytes) return cut_short("bytes of chunks");
+        storage = view_(*bytes);
+      }
       const Ref<const ChunkSchema>& schema = samples_.schemas[chunk.schema];
       chunk_schemas_.push_back(chunk.schema);
-      samples_.chunks.push_back(chunk.form == packed::Form::kRows
+      samples_.chunks.push_back(chunk.is_raw()
                                     ? Chunk::of_rows(schema, {}, chunk.rows, std::move(storage))
                                     : Chunk::encoded(schema, {}, chunk.rows, std::move(storage),
                                                      std::move(chunk.columns)));
@@ -333,6 +367,7 @@ class Reading {
   const ViewPart& view_;
   const wire::ColumnNames& names_;
   PackedSamples& samples_;
+  const FindMapped& find_mapped_;
   packed::Header header_;
   std::optional<std::span<const std::byte>> arrays_;
   std::optional<std::span<const std::byte>> pieces_;
@@ -344,8 +379,8 @@ class Reading {
 
 Status read_packed(std::span<const std::byte> packed, const ViewPart& view,
                    const wire::ColumnNames& names, std::size_t count_max, SampleBatch& batch,
-                   PackedSamples& samples) {
-  Reading reading(packed, view, names, samples);
+                   PackedSamples& samples, const FindMapped& find_mapped) {
+  Reading reading(packed, view, names, samples, find_mapped);
   REVERIE_RETURN_IF_ERROR(reading.read(count_max));
   reading.append_to(batch);
   return {};

@@ -25,18 +25,23 @@ struct PackedSamples {
   std::vector<Ref<const Layout>> layouts;
   std::vector<Ref<Chunk>> chunks;
   std::vector<Piece> pieces;
+  bool is_mapped = false;  // some chunks lie in the store's memory
 };
 
 // Turns a part of the packed bytes into a chunk's storage: a view that keeps its memory alive, or
 // one whose memory is kept otherwise.
 using ViewPart = std::function<Buffer(std::span<const std::byte> part)>;
 
+// Memory of the store that this process maps. Its owner keeps it unchanged as long as the batch
+// lives.
+using FindMapped = std::function<Result<std::span<std::byte>>(const packed::Mapped& mapped)>;
+
 // Appends the samples in `packed` to the batch; at most `count_max`. Columns get `names`, as for
 // other items. DATA_LOSS, with the value and the bound, for malformed bytes; then the batch is
 // unchanged.
 Status read_packed(std::span<const std::byte> packed, const ViewPart& view,
                    const wire::ColumnNames& names, std::size_t count_max, SampleBatch& batch,
-                   PackedSamples& samples);
+                   PackedSamples& samples, const FindMapped& find_mapped = nullptr);
 // The same for a part of `message`, which the chunks keep alive.
 Status read_packed(const Ref<GrpcMessage>& message, std::span<const std::byte> packed,
                    const wire::ColumnNames& names, std::size_t count_max, SampleBatch& batch,

@@ -19,6 +19,25 @@ namespace {
 
 using testing::float_chunk;
 
+// Blocks of an arena, which last as long as this.
+class ArenaBlocks final : public Allocator {
+ public:
+  Result<Buffer> allocate(std::size_t size_bytes) override {
+    blocks_.push_back(arena_->allocate(size_bytes).value());
+    return Buffer(blocks_.back()->bytes().data(), size_bytes, nullptr);
+  }
+  const SharedArena& arena() const { return *arena_; }
+  // As a reader in another process has it.
+  std::shared_ptr<const ArenaView> view() const {
+    return ArenaView::open(arena_->reader_fd(), arena_->id()).value();
+  }
+
+ private:
+  const std::shared_ptr<SharedArena> arena_ =
+      SharedArena::make("reverie-test", std::size_t{16} << 20).value();
+  std::vector<std::shared_ptr<ArenaBlock>> blocks_;
+};
+
 // What a test draws, and what is read of it at the other end.
 class PackedSamplesTest : public ::testing::Test {
  protected:
@@ -29,8 +48,9 @@ class PackedSamplesTest : public ::testing::Test {
         {"x", DType::kFloat32, {}}, {"y", DType::kUInt8, {bytes}}, {"z", DType::kInt64, {}}});
   }
   static Ref<Chunk> raw_chunk(const Ref<const ChunkSchema>& schema, std::uint32_t rows, int n,
-                              Chunk::Kind kind = Chunk::Kind::kRaw) {
-    Ref<Chunk> made = Chunk::open(schema, {}, rows, 0, Allocator::heap(), kind).value();
+                              Chunk::Kind kind = Chunk::Kind::kRaw,
+                              Allocator& memory = Allocator::heap()) {
+    Ref<Chunk> made = Chunk::open(schema, {}, rows, 0, memory, kind).value();
     for (std::uint32_t row = 0; row < rows; ++row) {
       const int value = n + static_cast<int>(row);
       const auto x = static_cast<float>(value);
@@ -43,7 +63,8 @@ class PackedSamplesTest : public ::testing::Test {
     made->publish(rows);
     return made;
   }
-  static Chunk::EncodedColumns encode(const Chunk& raw, CodecId codec) {
+  static Chunk::EncodedColumns encode(const Chunk& raw, CodecId codec,
+                                      Allocator& memory = Allocator::heap()) {
     std::vector<std::byte> bytes;
     Chunk::EncodedColumns made;
     for (std::size_t c = 0; c < raw.schema().column_count(); ++c) {
@@ -53,7 +74,7 @@ class PackedSamplesTest : public ::testing::Test {
       REVERIE_CHECK(encode_column(codec, raw.schema().column(c), rows, bytes).ok());
       made.columns.push_back({codec, offset, bytes.size() - offset});
     }
-    made.storage = Allocator::heap().allocate(bytes.size()).value();
+    made.storage = memory.allocate(bytes.size()).value();
     std::copy(bytes.begin(), bytes.end(), made.storage.data());
     return made;
   }
@@ -104,6 +125,22 @@ class PackedSamplesTest : public ::testing::Test {
     sampler_mass_ = packed->sampler_mass;
     return read_packed(received, packed->samples, names_, count_max, read_,
                        samples_.emplace_back());
+  }
+  // For a reader that maps the arena.
+  std::string write_mapped(MappedChunks& mapped) {
+    std::size_t next = 0;
+    return writer_.write_bare(drawn_, &next, &mapped).value().build().flat();
+  }
+  Status read_mapped(const std::string& packed, const ArenaView& view) {
+    const auto part = [](std::span<const std::byte> bytes) {
+      return Buffer(const_cast<std::byte*>(bytes.data()), bytes.size(), nullptr);
+    };
+    const auto find = [&](const packed::Mapped& at) {
+      return view.bytes({view.id(), at.offset, at.size_bytes, at.generation});
+    };
+    read_.clear();
+    return read_packed(std::as_bytes(std::span(packed)), part, names_, 1u << 20, read_,
+                       samples_.emplace_back(), find);
   }
   // Compares with what was drawn, column by column and row by row.
   void expect_all() {
@@ -396,6 +433,97 @@ TEST_F(HostilePackedSamples, CountsBeyondTheBytesAreRefusedBeforeMemoryIsTaken) 
     const std::uint32_t huge = 0xfffffff0u;
     std::memcpy(changed.data() + field * sizeof(huge), &huge, sizeof(huge));
     EXPECT_EQ(read(message_of(changed), ~std::size_t{0}).code(), StatusCode::kDataLoss) << field;
+  }
+}
+
+// Three items over large chunks: raw rows, rows that their writer may give up, encoded columns.
+TEST_F(PackedSamplesTest, ChunksOfAMappedArenaAreReadWhereTheyLie) {
+  ArenaBlocks blocks;
+  const auto large = schema(4000);
+  const auto view = blocks.view();
+  std::vector<Ref<Chunk>> chunks;
+  chunks.push_back(raw_chunk(large, 6, 10, Chunk::Kind::kRaw, blocks));
+  chunks.push_back(raw_chunk(large, 6, 20, Chunk::Kind::kCompressible, blocks));
+  Chunk::EncodedColumns encoded = encode(*raw_chunk(large, 6, 30), CodecId::kZstd, blocks);
+  chunks.push_back(
+      Chunk::encoded(large, {}, 6, std::move(encoded.storage), std::move(encoded.columns)));
+  const auto all = layout(large);
+  for (const auto& chunk : chunks) draw(all, {{chunk.get(), 2, 3}});
+  draw(all, {{chunks[0].get(), 0, 1}});  // the first chunk once more
+  MappedChunks mapped;
+  mapped.arena = &blocks.arena();
+  mapped.size_bytes_max = std::size_t{1} << 30;
+  const std::string packed = write_mapped(mapped);
+  EXPECT_LT(packed.size(), 1000u) << "no rows";
+  EXPECT_EQ(mapped.chunks.size(), 3u) << "each chunk once";
+  // A writer that compresses a chunk meanwhile takes nothing from its reader.
+  chunks[1]->replace_rows(encode(*chunks[1], CodecId::kZstd));
+  ASSERT_TRUE(read_mapped(packed, *view).ok());
+  ASSERT_EQ(read_.size(), 4u);
+  for (std::size_t i = 0; i < 4; ++i) {
+    for (std::size_t c = 0; c < 3; ++c) {
+      EXPECT_EQ(rows_of(read_.trajectories()[i], c), rows_of(drawn_.trajectories()[i], c)) << i;
+    }
+  }
+  EXPECT_TRUE(samples_.back().is_mapped);
+}
+
+TEST_F(PackedSamplesTest, BeyondItsBoundAReaderGetsCopies) {
+  ArenaBlocks blocks;
+  const auto large = schema(4000);
+  const auto first = raw_chunk(large, 6, 10, Chunk::Kind::kRaw, blocks);
+  const auto second = raw_chunk(large, 6, 20, Chunk::Kind::kRaw, blocks);
+  draw(layout(large), {{first.get(), 0, 2}});
+  draw(layout(large), {{second.get(), 1, 2}});
+  MappedChunks mapped;
+  mapped.arena = &blocks.arena();
+  mapped.size_bytes_max = first->size_bytes();
+  const std::string packed = write_mapped(mapped);
+  EXPECT_GT(packed.size(), 8000u);
+  ASSERT_EQ(mapped.chunks.size(), 1u);
+  EXPECT_LE(mapped.size_bytes, mapped.size_bytes_max);
+  ASSERT_TRUE(read_mapped(packed, *blocks.view()).ok());
+  for (std::size_t i = 0; i < 2; ++i) {
+    for (std::size_t c = 0; c < 3; ++c) {
+      EXPECT_EQ(rows_of(read_.trajectories()[i], c), rows_of(drawn_.trajectories()[i], c)) << i;
+    }
+  }
+}
+
+TEST_F(PackedSamplesTest, RubbishAboutMappedMemoryIsRefusedOrHarmless) {
+  ArenaBlocks blocks;
+  const auto large = schema(4000);
+  const auto view = blocks.view();
+  const auto raw = raw_chunk(large, 6, 10, Chunk::Kind::kRaw, blocks);
+  Chunk::EncodedColumns columns = encode(*raw_chunk(large, 6, 30), CodecId::kZstd, blocks);
+  const auto encoded =
+      Chunk::encoded(large, {}, 6, std::move(columns.storage), std::move(columns.columns));
+  draw(layout(large), {{raw.get(), 2, 3}});
+  draw(layout(large), {{encoded.get(), 2, 3}});
+  MappedChunks mapped;
+  mapped.arena = &blocks.arena();
+  mapped.size_bytes_max = std::size_t{1} << 30;
+  const std::string packed = write_mapped(mapped);
+  std::size_t refused = 0;
+  for (std::size_t at = 0; at < packed.size(); ++at) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string bad = packed;
+      bad[at] = static_cast<char>(bad[at] ^ (1 << bit));
+      if (!read_mapped(bad, *view).ok()) {
+        ++refused;
+        continue;
+      }
+      // What is taken can be read to its end.
+      for (const TrajectoryView& trajectory : read_.trajectories()) {
+        ASSERT_TRUE(check_trajectory(trajectory).ok());
+        const Piece& piece = trajectory.pieces().front();
+        if (piece.chunk->is_raw()) (void)rows_of(trajectory, 0);
+      }
+    }
+  }
+  EXPECT_GT(refused, packed.size());
+  for (std::size_t size = 0; size < packed.size(); ++size) {
+    ASSERT_FALSE(read_mapped(packed.substr(0, size), *view).ok()) << size;
   }
 }
 

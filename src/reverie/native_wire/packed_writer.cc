@@ -50,6 +50,8 @@ void PackedWriter::clear() {
   rows_.clear();
   encoded_.clear();
   encoded_by_chunk_.clear();
+  mapped_chunks_.clear();
+  mapped_by_chunk_.clear();
   raw_.clear();
 }
 
@@ -105,6 +107,9 @@ std::uint32_t PackedWriter::layout_of(const TrajectoryView& trajectory) {
     }
   }
   for (std::size_t p = 0; p < pieces.size(); ++p) {
+    is_consistent = is_consistent && !is_mapped_whole(pieces[p].chunk->schema(), used[p]);
+  }
+  for (std::size_t p = 0; p < pieces.size(); ++p) {
     const ChunkSchema& schema = pieces[p].chunk->schema();
     if (!is_consistent) {
       used[p].resize(schema.column_count());
@@ -146,9 +151,54 @@ Status PackedWriter::encode(const Piece& piece, std::uint32_t part) {
     made.own.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     size_bytes_ += bytes.size();
   }
-  places_.push_back({true, static_cast<std::uint32_t>(encoded_.size()), 0, piece.length});
+  places_.push_back({Kind::kEncoded, static_cast<std::uint32_t>(encoded_.size()), 0, piece.length});
   encoded_.push_back(std::move(made));
   return {};
+}
+
+// Rows that a reader maps are those of a whole chunk, with all of its columns: worth it where
+// samples use most of them.
+bool PackedWriter::is_mapped_whole(const ChunkSchema& schema,
+                                   std::span<const std::uint16_t> columns) const {
+  return mapped_ != nullptr && !schema.has_variable() &&
+         schema.step_bytes() >= MappedChunks::kPieceBytesMin / 2 &&
+         2 * row_bytes(schema, columns) >= schema.step_bytes();
+}
+
+// Whether the piece's chunk is one that the reader maps.
+bool PackedWriter::map(const Piece& piece, std::uint32_t part, RawRows& raw) {
+  if (mapped_ == nullptr) return false;
+  const Chunk& chunk = *piece.chunk;
+  const bool is_raw = static_cast<bool>(raw);
+  if (piece.length * chunk.schema().step_bytes() < MappedChunks::kPieceBytesMin) return false;
+  if (is_raw && parts_[part].columns.size() != chunk.schema().column_count()) return false;
+  const std::uint64_t key = (reinterpret_cast<std::uintptr_t>(&chunk) << 12u) ^ part;
+  const auto next = static_cast<std::uint32_t>(mapped_chunks_.size());
+  const auto [found, is_new] = mapped_by_chunk_.try_emplace(key, next);
+  const bool is_known = !is_new && mapped_chunks_[found->second].chunk == &chunk &&
+                        mapped_chunks_[found->second].part == part &&
+                        mapped_chunks_[found->second].is_raw == is_raw;
+  if (is_known) {
+    places_.push_back({Kind::kMapped, found->second, piece.offset, piece.length});
+    return true;
+  }
+  storage_.clear();
+  chunk.add_storage(storage_);
+  const std::size_t size = chunk.size_bytes();
+  std::optional<ArenaRange> range;
+  if (storage_.size() == 1 && size <= mapped_->size_bytes_max - mapped_->size_bytes) {
+    range = mapped_->arena->range_of(storage_.front());
+  }
+  if (!range) {
+    if (is_new) mapped_by_chunk_.erase(found);
+    return false;
+  }
+  found->second = next;
+  mapped_chunks_.push_back({part, &chunk, *range, is_raw});
+  places_.push_back({Kind::kMapped, next, piece.offset, piece.length});
+  mapped_->size_bytes += size;
+  mapped_->chunks.emplace_back(Ref<const Chunk>::share(&chunk), std::move(raw));
+  return true;
 }
 
 // Finds the piece's rows a place in the message.
@@ -156,7 +206,7 @@ Status PackedWriter::place(const Piece& piece, std::uint32_t part) {
   const Chunk& chunk = *piece.chunk;
   const auto gather = [&](bool is_raw) {
     Rows& rows = rows_of(part);
-    places_.push_back({false, parts_[part].rows_chunk, rows.row_count, piece.length});
+    places_.push_back({Kind::kRows, parts_[part].rows_chunk, rows.row_count, piece.length});
     rows.segments.push_back({&chunk, piece.offset, piece.length, is_raw});
     rows.row_count += piece.length;
     size_bytes_ += piece.length * row_bytes(chunk.schema(), parts_[part].columns);
@@ -164,6 +214,7 @@ Status PackedWriter::place(const Piece& piece, std::uint32_t part) {
   const std::vector<std::uint16_t>& columns = parts_[part].columns;
   const bool varies = chunk.schema().has_variable() && has_variable(chunk.schema(), columns);
   RawRows raw(chunk);
+  if (!(raw && varies) && map(piece, part, raw)) return {};
   if (raw) {
     if (!chunk.is_raw_for_good()) {
       raw_.emplace_back(Ref<const Chunk>::share(&chunk), std::move(raw));
@@ -190,7 +241,7 @@ Status PackedWriter::place(const Piece& piece, std::uint32_t part) {
     encoded_.push_back({part, &chunk, chunk.rows(), {}});
     size_bytes_ += size;
   }
-  places_.push_back({true, index, piece.offset, piece.length});
+  places_.push_back({Kind::kEncoded, index, piece.offset, piece.length});
   return {};
 }
 
@@ -204,7 +255,8 @@ void PackedWriter::put_tables(const SampleBatch& batch, std::size_t begin, std::
   header.piece_count = static_cast<std::uint32_t>(places_.size());
   header.schema_count = static_cast<std::uint32_t>(parts_.size());
   header.layout_count = static_cast<std::uint32_t>(layouts_.size());
-  header.chunk_count = static_cast<std::uint32_t>(rows_.size() + encoded_.size());
+  header.chunk_count =
+      static_cast<std::uint32_t>(rows_.size() + encoded_.size() + mapped_chunks_.size());
   header.is_rate_limited = batch.rate_limited() ? 1 : 0;
   header.drawn_at_ns = batch.drawn_at_ns();
   put(out, header);
@@ -217,8 +269,11 @@ void PackedWriter::put_tables(const SampleBatch& batch, std::size_t begin, std::
   put_array(out, batch.times_sampled().subspan(begin, count));
   put_array(out, std::span<const std::uint32_t>(layout_of_item_));
   for (const Place& place : places_) {
-    const auto before = place.is_encoded ? static_cast<std::uint32_t>(rows_.size()) : 0u;
-    put(out, packed::WirePiece{before + place.index, place.offset, place.length});
+    const std::size_t before = place.kind == Kind::kRows      ? 0
+                               : place.kind == Kind::kEncoded ? rows_.size()
+                                                              : rows_.size() + encoded_.size();
+    put(out, packed::WirePiece{static_cast<std::uint32_t>(before) + place.index, place.offset,
+                               place.length});
   }
   for (const Part& part : parts_) {
     put(out, static_cast<std::uint16_t>(part.columns.size()));
@@ -258,6 +313,25 @@ void PackedWriter::put_tables(const SampleBatch& batch, std::size_t begin, std::
       put(out, encoded.chunk ? encoded.chunk->encoded_column(columns[i]).codec : CodecId::kReverb);
       put(out, std::uint64_t{encoded.chunk ? encoded.chunk->encoded_column(columns[i]).size_bytes
                                            : encoded.own[i].size()});
+    }
+  }
+  put_mapped(out);
+}
+
+void PackedWriter::put_mapped(std::string& out) const {
+  using packed::put;
+  for (const MappedChunk& mapped : mapped_chunks_) {
+    put(out, mapped.part);
+    // Rows that are not there yet lie behind those that samples refer to.
+    put(out, mapped.is_raw ? mapped.chunk->capacity() : mapped.chunk->rows());
+    put(out, mapped.is_raw ? packed::Form::kMappedRows : packed::Form::kMappedColumns);
+    put(out, packed::Mapped{mapped.range.offset, mapped.range.size_bytes, mapped.range.generation});
+    if (mapped.is_raw) continue;
+    for (const std::uint16_t c : parts_[mapped.part].columns) {
+      const Chunk::EncodedColumn& column = mapped.chunk->encoded_column(c);
+      put(out, column.codec);
+      put(out, std::uint64_t{column.size_bytes});
+      put(out, std::uint64_t{column.offset});
     }
   }
 }
@@ -303,6 +377,10 @@ Status PackedWriter::put_rows(const Rows& rows, PayloadBuilder& message) {
 
 Result<PayloadBuilder> PackedWriter::try_write(const SampleBatch& batch, std::size_t* next) {
   clear();
+  if (mapped_ != nullptr) {
+    mapped_->chunks.clear();
+    mapped_->size_bytes = 0;
+  }
   const std::size_t begin = *next;
   std::size_t end = begin;
   const auto trajectories = batch.trajectories();
@@ -342,7 +420,9 @@ Result<GrpcPayload> PackedWriter::write(const SampleBatch& batch, std::size_t* n
   return message.build(head);
 }
 
-Result<PayloadBuilder> PackedWriter::write_bare(const SampleBatch& batch, std::size_t* next) {
+Result<PayloadBuilder> PackedWriter::write_bare(const SampleBatch& batch, std::size_t* next,
+                                                MappedChunks* mapped) {
+  mapped_ = mapped;
   Result<PayloadBuilder> written = try_write(batch, next);
   if (!written.ok() && written.status().code() == StatusCode::kDataLoss) {
     // A column is damaged: it goes as it is, and its reader is told what is wrong with it.
@@ -351,6 +431,7 @@ Result<PayloadBuilder> PackedWriter::write_bare(const SampleBatch& batch, std::s
     may_decode_ = true;
   }
   clear();
+  mapped_ = nullptr;
   return written;
 }
 

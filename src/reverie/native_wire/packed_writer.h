@@ -16,10 +16,23 @@
 #include "reverie/grpc/grpc_message.h"
 #include "reverie/native_wire/packed_format.h"
 #include "reverie/native_wire/payload_builder.h"
+#include "reverie/os/shared_arena.h"
 #include "reverie/record/chunk.h"
 #include "reverie/service/sample_batch.h"
 
 namespace reverie {
+
+// What a message's reader reads in memory of this process that it maps.
+struct MappedChunks {
+  // A smaller piece costs less to copy.
+  static constexpr std::size_t kPieceBytesMin = std::size_t{2} << 10;
+
+  const SharedArena* arena = nullptr;
+  std::size_t size_bytes_max = 0;  // of the chunks; beyond, rows are copied
+  std::size_t size_bytes = 0;
+  // To be kept for as long as the reader reads there. In this order: the rows go first.
+  std::vector<std::pair<Ref<const Chunk>, RawRows>> chunks = {};
+};
 
 // Not thread-safe.
 class PackedWriter {
@@ -32,8 +45,10 @@ class PackedWriter {
   // advances `*next` past them. Requires *next < batch.size(), and pinned chunks. An error means
   // that an item cannot be sent at all.
   Result<GrpcPayload> write(const SampleBatch& batch, std::size_t* next);
-  // The same without a message around the packed bytes.
-  Result<PayloadBuilder> write_bare(const SampleBatch& batch, std::size_t* next);
+  // The same without a message around the packed bytes. With `mapped`, for a reader that maps its
+  // arena: chunks that lie there are added to it.
+  Result<PayloadBuilder> write_bare(const SampleBatch& batch, std::size_t* next,
+                                    MappedChunks* mapped = nullptr);
 
  private:
   // A schema of the message: some columns of a stored schema, in ascending order.
@@ -68,11 +83,20 @@ class PackedWriter {
     std::uint32_t rows;
     std::vector<std::string> own;  // columns encoded for this message
   };
+  // A chunk that its reader maps.
+  struct MappedChunk {
+    std::uint32_t part;
+    const Chunk* chunk;
+    ArenaRange range;
+    bool is_raw;
+  };
   // Rows of a chunk that its writer may encode meanwhile. Members in order of release: rows first.
   using KeptRows = std::pair<Ref<const Chunk>, RawRows>;
-  // What a piece refers to until the chunks are numbered: rows first, then encoded chunks.
+  // What a piece refers to until the chunks are numbered: rows first, then encoded chunks, then
+  // mapped ones.
+  enum class Kind : std::uint8_t { kRows, kEncoded, kMapped };
   struct Place {
-    bool is_encoded;
+    Kind kind;
     std::uint32_t index;
     std::uint32_t offset;
     std::uint32_t length;
@@ -85,11 +109,15 @@ class PackedWriter {
   Status place(const Piece& piece, std::uint32_t part);
   Rows& rows_of(std::uint32_t part);
   Status encode(const Piece& piece, std::uint32_t part);
+  bool is_mapped_whole(const ChunkSchema& schema, std::span<const std::uint16_t> columns) const;
+  bool map(const Piece& piece, std::uint32_t part, RawRows& raw);
   void put_tables(const SampleBatch& batch, std::size_t begin, std::size_t end, std::string& out);
   Status put_rows(const Rows& rows, PayloadBuilder& message);
+  void put_mapped(std::string& out) const;
   Status put_decoded(const Rows::Segment& segment, std::size_t column, std::string& out);
 
-  bool may_decode_ = true;  // false once a column of this message turned out to be damaged
+  MappedChunks* mapped_ = nullptr;  // null: the reader maps nothing
+  bool may_decode_ = true;          // false once a column of this message turned out to be damaged
   std::size_t size_bytes_ = 0;
   std::vector<Part> parts_;
   std::vector<KnownLayout> layouts_;
@@ -98,6 +126,9 @@ class PackedWriter {
   std::vector<Rows> rows_;
   std::vector<Encoded> encoded_;
   std::unordered_map<std::uint64_t, std::uint32_t> encoded_by_chunk_;
+  std::vector<MappedChunk> mapped_chunks_;
+  std::unordered_map<std::uint64_t, std::uint32_t> mapped_by_chunk_;
+  std::vector<std::span<const std::byte>> storage_;
   std::vector<KeptRows> raw_;
   ColumnDecoder decoder_;
 };

@@ -31,6 +31,8 @@ class ArenaSpace {
   void give_back(std::size_t offset);
 
   std::size_t used_bytes() const { return used_bytes_; }
+  // Free parts: offset to size.
+  const std::map<std::size_t, std::size_t>& free_parts() const { return free_; }
   // Nothing is in use at or after this offset.
   std::size_t used_end() const;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include <fcntl.h>
@@ -85,6 +86,7 @@ Result<std::shared_ptr<ArenaBlock>> SharedArena::allocate(std::size_t size_bytes
     }
     range.offset = *begin + kBlockHeaderBytes;
     range.generation = next_generation_++;
+    peak_bytes_ = std::max(peak_bytes_, space_.used_bytes());
     high_end_ = std::max(high_end_, static_cast<std::size_t>(range.offset) + size_bytes);
   }
   ArenaBlockHeader& header = header_of(range);
@@ -94,7 +96,22 @@ Result<std::shared_ptr<ArenaBlock>> SharedArena::allocate(std::size_t size_bytes
       new ArenaBlock(shared_from_this(), range, memory_.bytes().subspan(range.offset, size_bytes)));
 }
 
+std::optional<ArenaRange> SharedArena::range_of(std::span<const std::byte> bytes) const {
+  const std::span<const std::byte> all = memory_.bytes();
+  const std::less_equal<> is_before;
+  const bool is_inside =
+      is_before(all.data() + kArenaPageBytes + kBlockHeaderBytes, bytes.data()) &&
+      is_before(bytes.data() + bytes.size(), all.data() + all.size());
+  if (bytes.empty() || !is_inside) return std::nullopt;
+  ArenaRange range{id_, static_cast<std::uint64_t>(bytes.data() - all.data()), bytes.size(), 0};
+  if (range.offset % ArenaSpace::kUnit != 0) return std::nullopt;
+  range.generation = header_of(range).generation.load(std::memory_order_relaxed);
+  return range.generation != 0 ? std::optional(range) : std::nullopt;
+}
+
 void SharedArena::free(const ArenaRange& range) {
+  // In a forked child the memory is the parent's, which goes on with it.
+  if (!fork_guard_.check("arena").ok()) return;
   header_of(range).generation.store(0, std::memory_order_relaxed);
   // A reader that sees bytes of the next block sees this too.
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -124,6 +141,25 @@ void SharedArena::trim() {
                   static_cast<off_t>(kept), static_cast<off_t>(high_end_ - kept)) == 0) {
     high_end_ = kept;
     touched_end_ = std::min(touched_end_, kept);
+  }
+}
+
+void SharedArena::give_back_unused() {
+  constexpr std::size_t kPartBytesMin = std::size_t{1} << 20;
+  constexpr std::size_t kBytesMin = std::size_t{64} << 20;
+  if (!fork_guard_.check("arena").ok()) return;  // as in free()
+  MutexLock lock(mutex_);
+  const std::size_t used = space_.used_bytes();
+  if (is_retired_ || peak_bytes_ - used < std::max(kBytesMin, peak_bytes_ / 2)) return;
+  peak_bytes_ = used;
+  // Under the lock, as in trim().
+  for (const auto& [offset, size_bytes] : space_.free_parts()) {
+    const std::size_t begin = (offset + kArenaPageBytes - 1) / kArenaPageBytes * kArenaPageBytes;
+    const std::size_t end =
+        std::min(offset + size_bytes, high_end_) / kArenaPageBytes * kArenaPageBytes;
+    if (end < begin + kPartBytesMin) continue;
+    (void)::fallocate(memory_.fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                      static_cast<off_t>(begin), static_cast<off_t>(end - begin));
   }
 }
 

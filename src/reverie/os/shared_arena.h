@@ -25,10 +25,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 
+#include "reverie/base/fork.h"
 #include "reverie/base/mutex.h"
 #include "reverie/base/status.h"
 #include "reverie/os/arena_space.h"
@@ -112,6 +114,9 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
 
   // Not zeroed. RESOURCE_EXHAUSTED when no free part is large enough, INVALID_ARGUMENT for 0 bytes.
   Result<std::shared_ptr<ArenaBlock>> allocate(std::size_t size_bytes);
+  // The range of bytes at the start of a block in use; nothing for bytes elsewhere. Requires that
+  // the caller keeps the block.
+  std::optional<ArenaRange> range_of(std::span<const std::byte> bytes) const;
   // From here on allocate() gives FAILED_PRECONDITION: freed memory is not used again, so what
   // readers have mapped stays as it is.
   void retire();
@@ -119,6 +124,8 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
   std::size_t used_bytes() const;
   // Gives the memory after the last block in use back to the system.
   void trim();
+  // Gives large free parts back to the system, once less than half of what was in use is.
+  void give_back_unused();
 
  private:
   friend class ArenaBlock;
@@ -130,12 +137,14 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
   const SharedMemory memory_;
   const int reader_fd_;
   const std::uint64_t id_;
+  const ForkGuard fork_guard_;
   mutable Mutex mutex_;
   ArenaSpace space_ REVERIE_GUARDED_BY(mutex_);
   std::uint64_t next_generation_ REVERIE_GUARDED_BY(mutex_) = 1;
   // Memory before it was written to; memory after it costs page faults when first touched.
   std::size_t touched_end_ REVERIE_GUARDED_BY(mutex_) = kArenaPageBytes;
   bool is_retired_ REVERIE_GUARDED_BY(mutex_) = false;
+  std::size_t peak_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;  // in use since parts were given back
   std::size_t high_end_ REVERIE_GUARDED_BY(mutex_) = kArenaPageBytes;  // of blocks since trim()
 };
 

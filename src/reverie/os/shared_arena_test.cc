@@ -344,5 +344,60 @@ TEST(SharedArena, RubbishThatIsWrittenMeanwhileHarmsNoReader) {
   EXPECT_EQ(copied + refused, scaled(5'000, 200'000));
 }
 
+TEST(SharedArena, BytesOfABlockHaveItsRangeAndOthersHaveNone) {
+  const auto arena = arena_of(1 << 20);
+  const auto view = view_of(*arena);
+  const auto block = arena->allocate(10'000).value();
+  const std::span<const std::byte> bytes = block->bytes();
+  EXPECT_EQ(arena->range_of(bytes), block->range());
+  ASSERT_TRUE(block->write(0, filled(10'000, 7)).ok());
+  const ArenaRange part = arena->range_of(bytes.first(100)).value();
+  std::vector<std::byte> copied(100);
+  ASSERT_TRUE(view->copy(part, copied).ok());
+  EXPECT_EQ(copied, filled(100, 7));
+  const std::vector<std::byte> elsewhere(100);
+  EXPECT_FALSE(arena->range_of(elsewhere));
+  EXPECT_FALSE(arena->range_of(bytes.subspan(1, 100))) << "no block begins there";
+  EXPECT_FALSE(arena->range_of({}));
+}
+
+TEST(SharedArena, UnusedMemoryGoesBackOnceMostIsUnused) {
+  constexpr std::size_t kBlock = std::size_t{1} << 20;
+  constexpr std::size_t kCount = 160;
+  const auto arena = arena_of(2 * kCount * kBlock);
+  std::vector<std::shared_ptr<ArenaBlock>> blocks;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    blocks.push_back(arena->allocate(kBlock).value());
+    std::memset(blocks.back()->bytes().data(), 1, kBlock);
+  }
+  const std::size_t full = resident_bytes(*arena);
+  EXPECT_GE(full, kCount * kBlock);
+  // A third in the middle is free: memory is kept for what comes next.
+  blocks.erase(blocks.begin() + kCount / 3, blocks.begin() + 2 * kCount / 3);
+  arena->give_back_unused();
+  EXPECT_GE(resident_bytes(*arena), full);
+  blocks.resize(10);
+  arena->give_back_unused();
+  EXPECT_LT(resident_bytes(*arena), full / 4);
+  for (const auto& block : blocks) EXPECT_EQ(block->bytes().front(), std::byte{1});
+}
+
+TEST(SharedArena, AForkedChildThatLetsABlockGoTakesNothingFromItsParent) {
+  const auto arena = arena_of(1 << 20);
+  const auto view = view_of(*arena);
+  auto block = arena->allocate(100).value();
+  const ArenaRange range = block->range();
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    block = nullptr;
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(view->bytes(range).ok());
+}
+
 }  // namespace
 }  // namespace reverie

@@ -1,4 +1,5 @@
 // Tested in peer_test.cc.
+// One file, since all that a link writes goes in one order, whichever way it goes.
 #include "reverie/rpc/wire_link.h"
 
 #include <algorithm>
@@ -59,6 +60,22 @@ bool is_of_ring(FrameKind kind) {
 // What a frame about memory says.
 constexpr std::uint64_t kGood = 1;
 constexpr std::uint64_t kTakesArenas = 2;
+// In `received`: the arena is one to be read, whose ranges other frames name.
+constexpr std::uint64_t kIsMap = 1;
+
+// Sends an arena's descriptor. False: the socket takes no more now.
+bool hand_over(Connection& connection, const SharedArena& arena, std::uint64_t purpose) {
+  const auto header = encode_frame_header({FrameKind::kArena, arena.id(), purpose, 0}, {});
+  const IoResult result = connection.write_with_descriptor(header, arena.reader_fd());
+  // As for a bell.
+  if (result.size_bytes > 0 && result.size_bytes < header.size()) connection.shut_down();
+  return result.size_bytes == header.size();
+}
+
+Status open_map(int descriptor, std::uint64_t id, std::shared_ptr<const ArenaView>& map) {
+  REVERIE_ASSIGN_OR_RETURN(map, ArenaView::open(descriptor, id));
+  return {};
+}
 
 }  // namespace
 
@@ -198,14 +215,16 @@ std::shared_ptr<SharedArena> WireLink::arena_for(std::size_t size_bytes, TimePoi
     takes_arenas_ = false;
     return nullptr;
   }
-  const auto header = encode_frame_header({FrameKind::kArena, (*arena)->id(), 0, 0}, {});
-  const IoResult result = connection_->write_with_descriptor(header, (*arena)->reader_fd());
-  if (result.size_bytes == header.size()) {
-    bulk_out_.emplace(std::move(*arena));
-  } else if (result.size_bytes > 0) {
-    connection_->shut_down();  // as for a bell
-  }
+  if (hand_over(*connection_, **arena, /*purpose=*/0)) bulk_out_.emplace(std::move(*arena));
   return nullptr;
+}
+
+bool WireLink::offer_map(const std::shared_ptr<SharedArena>& arena) {
+  if (offered_map_ != 0 || !is_out_ring_ || !takes_arenas_ || is_over()) {
+    return is_map_taken_ && offered_map_ == arena->id();
+  }
+  if (hand_over(*connection_, *arena, kIsMap)) offered_map_ = arena->id();
+  return false;
 }
 
 void WireLink::rest(TimePoint now) {
@@ -261,16 +280,23 @@ Status WireLink::on_share_frame(const Frame& frame, int descriptor) {
       return {};  // the caller reads the ring from here on
     case FrameKind::kArena: {
       if (!share_ || !share_->is_open()) return data_loss("the other side shares no memory");
-      const Status opened = bulk_in_->open(descriptor, frame.header.sequence);
-      queue_of_link(FrameKind::kArenaTaken, {frame.header.sequence, 0}, opened.ok() ? kGood : 0);
+      const bool is_map = frame.header.received == kIsMap;
+      if (is_map && map_) return data_loss("the other side offers a second map");
+      const Status opened = is_map ? open_map(descriptor, frame.header.sequence, map_)
+                                   : bulk_in_->open(descriptor, frame.header.sequence);
+      queue_of_link(FrameKind::kArenaTaken, {frame.header.sequence, frame.header.received},
+                    opened.ok() ? kGood : 0);
       return {};
     }
-    case FrameKind::kArenaTaken:
-      if (!bulk_out_ || bulk_out_->id() != frame.header.sequence) {
+    case FrameKind::kArenaTaken: {
+      const bool is_map = frame.header.received == kIsMap;
+      const std::uint64_t asked = is_map ? offered_map_ : (bulk_out_ ? bulk_out_->id() : 0);
+      if (asked == 0 || asked != frame.header.sequence) {
         return data_loss("the other side answers what was not asked");
       }
-      if (frame.header.call == kGood) bulk_out_->set_taken();
+      if (frame.header.call == kGood) is_map ? void(is_map_taken_ = true) : bulk_out_->set_taken();
       return {};
+    }
     case FrameKind::kReturn:
       if (!bulk_out_) return data_loss("the other side gives back what was not lent");
       return bulk_out_->give_back(frame.message.payload.head);

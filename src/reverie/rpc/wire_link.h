@@ -86,6 +86,12 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
   // Where the bulk of a message of this link is to be written before it is queued; null where it
   // goes through the ring or the socket. The first one asks the other side to take an arena.
   std::shared_ptr<SharedArena> arena_for(std::size_t size_bytes, TimePoint now);
+  // Has the other side map an arena of this process, to read it alone, for as long as the link
+  // stands; what lies there, and for how long, is said by other frames. Once. True when it has
+  // mapped it.
+  bool offer_map(const std::shared_ptr<SharedArena>& arena);
+  // What the other side offered so; null before that.
+  const std::shared_ptr<const ArenaView>& map() const { return map_; }
   // Called now and then: sends ranges back, and gives up memory that is not used.
   void rest(TimePoint now);
   // What carries frames now, and why it is that.
@@ -151,6 +157,9 @@ class WireLink final : public ConnectionEvents, public std::enable_shared_from_t
 
   std::unique_ptr<LinkShare> share_;  // set once
   std::optional<ArenaSender> bulk_out_;
+  std::shared_ptr<const ArenaView> map_;
+  std::uint64_t offered_map_ = 0;  // its id
+  bool is_map_taken_ = false;
   bool takes_arenas_ = false;  // the other side
   bool is_confirmed_ = false;  // the other side has read our nonce
   bool has_switched_ = false;  // SWITCH is queued

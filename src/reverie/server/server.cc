@@ -56,6 +56,7 @@ Result<std::unique_ptr<Server>> Server::make(std::vector<TableOptions> tables,
   peers.token = options.grpc.token;
   peers.kept_bytes_max = options.reverb.kept_bytes_max;
   peers.message_bytes_max = options.grpc.limits.message_bytes_max;
+  peers.leased_bytes_max = options.peers_leased_bytes_max;
   peers.in_flight = options.grpc.in_flight;
   peers.codec = options.reverb.codec;
   peers.checkpoint = options.reverb.checkpoint;

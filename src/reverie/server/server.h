@@ -45,6 +45,8 @@ struct ServerOptions {
   std::size_t io_thread_count = 2;
   // Whether clients on the same machine may speak our own protocol.
   bool serves_peers = true;
+  // See PeerStoreServiceOptions.
+  std::size_t peers_leased_bytes_max = std::size_t{1} << 30;
 };
 
 // Thread-safe.

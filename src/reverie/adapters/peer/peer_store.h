@@ -17,6 +17,7 @@
 #include "reverie/base/mutex.h"
 #include "reverie/codec/codec.h"
 #include "reverie/door/byte_budget.h"
+#include "reverie/native_wire/chunk_arena.h"
 #include "reverie/native_wire/insert_session.h"
 #include "reverie/reverb_wire/item.h"
 #include "reverie/service/replay_service.h"
@@ -33,7 +34,16 @@ struct PeerStore {
   };
 
   PeerStore(std::shared_ptr<ReplayService> the_service, LinkLoops& the_loops, Clock& the_clock)
-      : service(std::move(the_service)), loops(the_loops), clock(the_clock) {}
+      : service(std::move(the_service)),
+        loops(the_loops),
+        clock(the_clock),
+        arena(chunk_allocator(*service)) {}
+
+  // Where the chunks of writers are put: where the service wants them, or where clients can map
+  // them.
+  Allocator& chunk_memory() {
+    return service->chunk_memory() != nullptr ? chunk_allocator(*service) : arena;
+  }
 
   const Table& find(std::string_view table) const {
     const auto found = tables.find(table);
@@ -43,6 +53,7 @@ struct PeerStore {
   const std::shared_ptr<ReplayService> service;
   LinkLoops& loops;
   Clock& clock;
+  ChunkArena arena;
   // Fixed once the service stands.
   std::map<std::string, Table, std::less<>> tables;
   Table unknown;
@@ -50,6 +61,7 @@ struct PeerStore {
   CodecChoice codec = CodecChoice::kAuto;
   std::size_t kept_bytes_max = 0;     // of chunks that one writer keeps for items to come
   std::size_t message_bytes_max = 0;  // of the bulk of one frame
+  std::size_t leased_bytes_max = 0;   // of chunks that are kept for one client's samples
   std::shared_ptr<ByteBudget> in_flight;
   std::shared_ptr<InsertSessions> sessions;
   std::function<void(std::function<void(Result<std::string>)>)> checkpoint;
@@ -60,6 +72,7 @@ struct PeerStore {
   std::atomic<std::uint64_t> unsent_samples{0};  // drawn for a client that went away, and lost
   std::atomic<std::uint64_t> undone_samples{0};  // drawn likewise, and undone
   std::atomic<std::uint64_t> connections{0};     // that stand
+  std::atomic<std::uint64_t> leased_bytes{0};    // of chunks that are kept for clients now
 };
 
 }  // namespace reverie

@@ -111,12 +111,16 @@ void PeerStoreClient::close() {
     all = pumps();
     for (auto& [id, pending] : pending_) {
       outcome.failed.emplace_back(std::move(pending.answer), closed_status());
+      if (session && pending.is_sent) {
+        session->link->send({FrameKind::kCancel, 0, 0, id}, store_wire::message_of({}));
+      }
     }
     pending_.clear();
     connect_at_ = TimePoint::max();
   }
   for (const auto& pump : all) pump->close(closed_status(), outcome.ended);
-  if (session) session->link->hang_up();
+  // Samples that are still read keep what they lie in.
+  if (session && !session->returns->keep(session->link)) session->link->hang_up();
   loop_.run_and_wait([this] { connecting_ = nullptr; });
   finish(outcome);
 }
@@ -196,6 +200,9 @@ RequestId PeerStoreClient::sample(SampleRequest request, Done<SampleResult> done
     const auto found = names_.find(request.table);
     if (found != names_.end()) sampling->names = found->second;
     ask_for.received = received_;
+    if (session_ && session_->stage == Session::Stage::kOpen) {
+      ask_for.returned = session_->returns->take();
+    }
   }
   ask_for.wants_names = sampling->names == nullptr;
   pending.message = store_wire::message_of(store_wire::write_sample(ask_for));
@@ -213,6 +220,23 @@ RequestId PeerStoreClient::sample(SampleRequest request, Done<SampleResult> done
   return ask(std::move(pending));
 }
 
+template <typename T>
+RequestId PeerStoreClient::question(StoreCall kind, bool is_repeatable, Payload asked,
+                                    T (*read)(const Payload&), Done<T> done) {
+  if (Status status = check_usable(); !status.ok()) {
+    done(T{std::move(status)});
+    return 0;
+  }
+  Pending pending;
+  pending.kind = kind;
+  pending.is_repeatable = is_repeatable;
+  pending.message = store_wire::message_of(std::move(asked));
+  pending.answer = [done = std::move(done), read](const Status& why, const Payload* answer) {
+    done(answer ? read(*answer) : T{why});
+  };
+  return ask(std::move(pending));
+}
+
 RequestId PeerStoreClient::mutate(const MutateRequest& request, Done<MutateResult> done) {
   Status status = check_usable();
   if (status.ok()) status = check_mutate_request(request);
@@ -220,14 +244,8 @@ RequestId PeerStoreClient::mutate(const MutateRequest& request, Done<MutateResul
     done({.status = std::move(status)});
     return 0;
   }
-  Pending pending;
-  pending.kind = StoreCall::kMutate;
-  pending.is_repeatable = true;
-  pending.message = store_wire::message_of(store_wire::write_mutate(request));
-  pending.answer = [done = std::move(done)](const Status& why, const Payload* answer) {
-    done(answer ? store_wire::read_mutated(*answer) : MutateResult{.status = why});
-  };
-  return ask(std::move(pending));
+  return question(StoreCall::kMutate, /*is_repeatable=*/true, store_wire::write_mutate(request),
+                  store_wire::read_mutated, std::move(done));
 }
 
 RequestId PeerStoreClient::lookup(const LookupRequest& request, Done<LookupResult> done) {
@@ -254,77 +272,29 @@ RequestId PeerStoreClient::lookup(const LookupRequest& request, Done<LookupResul
 }
 
 RequestId PeerStoreClient::reset(std::string_view table, Done<Status> done) {
-  if (Status status = check_usable(); !status.ok()) {
-    done(std::move(status));
-    return 0;
-  }
-  Pending pending;
-  pending.kind = StoreCall::kReset;
   // Not repeated: it would drop what came in between.
-  pending.message = store_wire::message_of(store_wire::write_text(table));
-  pending.answer = [done = std::move(done)](const Status& why, const Payload* answer) {
-    done(answer ? store_wire::read_status(*answer) : why);
-  };
-  return ask(std::move(pending));
+  return question(StoreCall::kReset, /*is_repeatable=*/false, store_wire::write_text(table),
+                  store_wire::read_status, std::move(done));
 }
 
 RequestId PeerStoreClient::info(Done<Result<std::vector<TableInfo>>> done) {
-  if (Status status = check_usable(); !status.ok()) {
-    done(std::move(status));
-    return 0;
-  }
-  Pending pending;
-  pending.kind = StoreCall::kInfo;
-  pending.is_repeatable = true;
-  pending.message = store_wire::message_of({});
-  pending.answer = [done = std::move(done)](const Status& why, const Payload* answer) {
-    done(answer ? store_wire::read_infos(*answer) : Result<std::vector<TableInfo>>(why));
-  };
-  return ask(std::move(pending));
+  return question(StoreCall::kInfo, /*is_repeatable=*/true, {}, store_wire::read_infos,
+                  std::move(done));
 }
 
 RequestId PeerStoreClient::why_blocked(std::string_view table, Done<Result<BlockedReport>> done) {
-  if (Status status = check_usable(); !status.ok()) {
-    done(std::move(status));
-    return 0;
-  }
-  Pending pending;
-  pending.kind = StoreCall::kWhyBlocked;
-  pending.is_repeatable = true;
-  pending.message = store_wire::message_of(store_wire::write_text(table));
-  pending.answer = [done = std::move(done)](const Status& why, const Payload* answer) {
-    done(answer ? store_wire::read_report(*answer) : Result<BlockedReport>(why));
-  };
-  return ask(std::move(pending));
+  return question(StoreCall::kWhyBlocked, /*is_repeatable=*/true, store_wire::write_text(table),
+                  store_wire::read_report, std::move(done));
 }
 
 RequestId PeerStoreClient::new_client(Done<Result<std::uint64_t>> done) {
-  if (Status status = check_usable(); !status.ok()) {
-    done(std::move(status));
-    return 0;
-  }
-  Pending pending;
-  pending.kind = StoreCall::kNewClient;
-  pending.is_repeatable = true;
-  pending.message = store_wire::message_of({});
-  pending.answer = [done = std::move(done)](const Status& why, const Payload* answer) {
-    done(answer ? store_wire::read_number(*answer) : Result<std::uint64_t>(why));
-  };
-  return ask(std::move(pending));
+  return question(StoreCall::kNewClient, /*is_repeatable=*/true, {}, store_wire::read_number,
+                  std::move(done));
 }
 
 RequestId PeerStoreClient::checkpoint(Done<Result<std::string>> done) {
-  if (Status status = check_usable(); !status.ok()) {
-    done(std::move(status));
-    return 0;
-  }
-  Pending pending;
-  pending.kind = StoreCall::kCheckpoint;
-  pending.message = store_wire::message_of({});
-  pending.answer = [done = std::move(done)](const Status& why, const Payload* answer) {
-    done(answer ? store_wire::read_path(*answer) : Result<std::string>(why));
-  };
-  return ask(std::move(pending));
+  return question(StoreCall::kCheckpoint, /*is_repeatable=*/false, {}, store_wire::read_path,
+                  std::move(done));
 }
 
 Result<std::string> PeerStoreClient::checkpoint_and_wait(const WaitOptions& options) {

@@ -81,6 +81,7 @@ class PeerStoreClient final : public ReplayService,
  private:
   class Session;
   using SessionPtr = std::shared_ptr<Session>;
+  class Returns;
   // What arrives of a sample.
   struct Sampling;
   // Given the answer, or null and why there is none.
@@ -112,6 +113,10 @@ class PeerStoreClient final : public ReplayService,
   Status check_usable();
   TimePoint give_up_at() const;
   RequestId ask(Pending pending);
+  // A request whose answer `read` gives.
+  template <typename T>
+  RequestId question(store_wire::StoreCall kind, bool is_repeatable, Payload asked,
+                     T (*read)(const Payload&), Done<T> done);
   void send(RequestId id, Pending& pending) REVERIE_REQUIRES(mutex_);
   std::shared_ptr<InsertPump> pump_of(std::string_view table, std::uint64_t writer,
                                       RequestId& base);
@@ -130,7 +135,11 @@ class PeerStoreClient final : public ReplayService,
   Status shake_hands(const SessionPtr& session, const Frame& frame);
   void on_open(const SessionPtr& session);
   void on_answer(const SessionPtr& session, Frame frame);
-  void on_part(RequestId id, std::shared_ptr<Sampling> sampling, const Frame& frame);
+  void on_part(const SessionPtr& session, RequestId id, std::shared_ptr<Sampling> sampling,
+               const Frame& frame);
+  void read_items(const SessionPtr& session, RequestId id, Sampling& sampling,
+                  const store_wire::SamplePart& part, const Payload& payload, Status& status);
+  static void end_orphan(const Session& session, RequestId id, const Frame& frame);
   void on_inserted(const Payload& payload);
 
   void watch(TimePoint due) { alarm_.set(due); }

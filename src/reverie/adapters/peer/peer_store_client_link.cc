@@ -68,6 +68,14 @@ void PeerStoreClient::sweep() {
       outcome.failed.emplace_back(std::move(pending.answer), std::move(late));
       entry = pending_.erase(entry);
     }
+    if (session_ && session_->stage == Session::Stage::kOpen) {
+      const std::vector<std::uint64_t> returned = session_->returns->take_due(now);
+      if (!returned.empty()) {
+        session_->link->send(
+            {FrameKind::kCall, static_cast<std::uint64_t>(store_wire::StoreCall::kReturned), 0, 0},
+            store_wire::message_of(store_wire::write_returned(returned)));
+      }
+    }
     all = pumps();
     if (connect_at_ <= now) {
       connect_at_ = TimePoint::max();
@@ -330,20 +338,29 @@ void PeerStoreClient::on_answer(const SessionPtr& session, Frame frame) {
   {
     MutexLock lock(mutex_);
     const auto found = pending_.find(id);
-    if (session_ != session || found == pending_.end() || found->second.kind != kind) return;
+    if (session_ != session || found == pending_.end() || found->second.kind != kind) {
+      // The rest of a sample that was given up.
+      if (kind == store_wire::StoreCall::kSample) end_orphan(*session, id, frame);
+      return;
+    }
     sampling = found->second.sampling;
     if (!sampling) {
       answer = std::move(found->second.answer);
       pending_.erase(found);
     }
   }
-  if (sampling) return on_part(id, std::move(sampling), frame);
+  if (sampling) return on_part(session, id, std::move(sampling), frame);
   answer({}, &frame.message.payload);
 }
 
+void PeerStoreClient::end_orphan(const Session& session, RequestId id, const Frame& frame) {
+  if (frame.header.received == store_wire::kMoreFollows) return;
+  if (session.returns->begin()) session.returns->end(id);
+}
+
 // The request is out of reach of timers while its batch is written to: it is taken out meanwhile.
-void PeerStoreClient::on_part(RequestId id, std::shared_ptr<Sampling> sampling,
-                              const Frame& frame) {
+void PeerStoreClient::on_part(const SessionPtr& session, RequestId id,
+                              std::shared_ptr<Sampling> sampling, const Frame& frame) {
   Pending pending;
   {
     MutexLock lock(mutex_);
@@ -364,26 +381,7 @@ void PeerStoreClient::on_part(RequestId id, std::shared_ptr<Sampling> sampling,
       sampling->names = std::move(names);
     }
     if (!part->tickets.empty()) {
-      static const auto* const kNoNames = new wire::ColumnNames;
-      const std::size_t before = sampling->batch.size();
-      const auto& bulk = frame.message.payload.bulk;
-      const auto view = [](std::span<const std::byte> bytes) {
-        return Buffer(const_cast<std::byte*>(bytes.data()), bytes.size(), nullptr);
-      };
-      Status read =
-          read_packed(bulk.empty() ? std::span<const std::byte>() : bulk.front().bytes, view,
-                      sampling->names ? *sampling->names : *kNoNames, sampling->count - before,
-                      sampling->batch, sampling->held->packed.emplace_back());
-      if (read.ok() && sampling->batch.size() - before != part->tickets.size()) {
-        read = data_loss("the server sent {} samples with {} tickets",
-                         sampling->batch.size() - before, part->tickets.size());
-      }
-      if (read.ok()) {
-        std::ranges::copy(part->tickets, sampling->batch.rows().tickets + before);
-        for (const BulkPiece& piece : bulk) sampling->held->bytes.push_back(piece.keep);
-      } else {
-        status = std::move(read);
-      }
+      read_items(session, id, *sampling, *part, frame.message.payload, status);
     }
     sampling->batch.set_sampler_mass(part->sampler_mass);
     sampling->batch.set_least_probability(part->least_probability);
@@ -406,6 +404,45 @@ void PeerStoreClient::on_part(RequestId id, std::shared_ptr<Sampling> sampling,
     }
   }
   pending.answer(status, nullptr);
+}
+
+void PeerStoreClient::read_items(const SessionPtr& session, RequestId id, Sampling& sampling,
+                                 const store_wire::SamplePart& part, const Payload& payload,
+                                 Status& status) {
+  static const auto* const kNoNames = new wire::ColumnNames;
+  Sampling::Held& held = *sampling.held;
+  const std::size_t before = sampling.batch.size();
+  const auto view = [](std::span<const std::byte> bytes) {
+    return Buffer(const_cast<std::byte*>(bytes.data()), bytes.size(), nullptr);
+  };
+  const auto find_mapped = [&](const packed::Mapped& at) -> Result<std::span<std::byte>> {
+    if (!held.map) held.map = session->link->map();
+    if (!held.map) return data_loss("samples lie in memory that the server has not shared");
+    return held.map->bytes({held.map->id(), at.offset, at.size_bytes, at.generation});
+  };
+  PackedSamples& packed = held.packed.emplace_back();
+  Status read =
+      read_packed(payload.bulk.empty() ? std::span<const std::byte>() : payload.bulk.front().bytes,
+                  view, sampling.names ? *sampling.names : *kNoNames, sampling.count - before,
+                  sampling.batch, packed, find_mapped);
+  if (read.ok() && sampling.batch.size() - before != part.tickets.size()) {
+    read = data_loss("the server sent {} samples with {} tickets", sampling.batch.size() - before,
+                     part.tickets.size());
+  }
+  if ((packed.is_mapped || !read.ok()) && !held.returns) {
+    if (session->returns->begin()) {
+      held.returns = session->returns;
+      held.id = id;
+    } else if (read.ok()) {
+      read = cancelled("the client is closed");
+    }
+  }
+  if (!read.ok()) {
+    status = std::move(read);
+    return;
+  }
+  std::ranges::copy(part.tickets, sampling.batch.rows().tickets + before);
+  for (const BulkPiece& piece : payload.bulk) held.bytes.push_back(piece.keep);
 }
 
 void PeerStoreClient::on_inserted(const Payload& payload) {

@@ -13,12 +13,44 @@
 
 namespace reverie {
 
+// The samples of one connection that lie in the server's memory: counted while they are used, and
+// returned to the server after. Thread-safe.
+class PeerStoreClient::Returns {
+ public:
+  explicit Returns(std::weak_ptr<PeerStoreClient> owner) : owner_(std::move(owner)) {}
+
+  // False once keep() was asked: the sample may not be read.
+  bool begin();
+  // The sample of that request, which was begun, is used no more.
+  void end(std::uint64_t id);
+  // Takes what is to be told to the server.
+  std::vector<std::uint64_t> take() { return take_due(TimePoint::max()); }
+  // The same, if it has waited long enough for a request that brings it along.
+  std::vector<std::uint64_t> take_due(TimePoint now);
+  // The client ends the connection: keeps it until the last sample is used no more. False: none is.
+  bool keep(const std::shared_ptr<StoreLink>& link);
+
+ private:
+  static constexpr std::size_t kCountMax = 64;  // that wait
+  static constexpr Duration kRest = std::chrono::milliseconds(20);
+
+  const std::weak_ptr<PeerStoreClient> owner_;
+  const ForkGuard fork_guard_;
+  Mutex mutex_;
+  std::size_t held_ REVERIE_GUARDED_BY(mutex_) = 0;
+  bool is_over_ REVERIE_GUARDED_BY(mutex_) = false;
+  std::vector<std::uint64_t> ids_ REVERIE_GUARDED_BY(mutex_);
+  TimePoint due_ REVERIE_GUARDED_BY(mutex_) = TimePoint::max();
+  std::shared_ptr<StoreLink> kept_ REVERIE_GUARDED_BY(mutex_);
+};
+
 // One connection, from when it stands.
 class PeerStoreClient::Session final : public StoreLinkEvents,
                                        public std::enable_shared_from_this<Session> {
  public:
   enum class Stage { kWelcome, kResumed, kOpen };
-  explicit Session(std::weak_ptr<PeerStoreClient> owner) : owner_(std::move(owner)) {}
+  explicit Session(const std::weak_ptr<PeerStoreClient>& owner)
+      : returns(std::make_shared<Returns>(owner)), owner_(owner) {}
 
   void on_frames(std::vector<Frame> frames) override {
     if (const auto owner = owner_.lock()) owner->on_frames(shared_from_this(), std::move(frames));
@@ -34,6 +66,7 @@ class PeerStoreClient::Session final : public StoreLinkEvents,
   // One thread at a time has an event, and sets it.
   std::atomic<Stage> stage{Stage::kWelcome};
   Greeting mine;
+  const std::shared_ptr<Returns> returns;
 
  private:
   const std::weak_ptr<PeerStoreClient> owner_;
@@ -43,7 +76,17 @@ struct PeerStoreClient::Sampling {
   // What the trajectories of a batch lie in, which its pin holds.
   class Held final : public PinOwner {
    public:
+    Held() = default;
+    Held(const Held&) = delete;
+    Held& operator=(const Held&) = delete;
+    ~Held() {
+      if (returns) returns->end(id);
+    }
     void unpin(std::uint64_t) noexcept override {}
+    // For samples in the server's memory.
+    std::uint64_t id = 0;
+    std::shared_ptr<Returns> returns;
+    std::shared_ptr<const ArenaView> map;
     std::vector<PackedSamples> packed;
     std::vector<std::shared_ptr<const void>> bytes;
   };

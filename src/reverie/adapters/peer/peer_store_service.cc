@@ -25,6 +25,7 @@ Result<std::unique_ptr<PeerStoreService>> PeerStoreService::make(
   store->codec = options.codec;
   store->kept_bytes_max = options.kept_bytes_max;
   store->message_bytes_max = options.message_bytes_max;
+  store->leased_bytes_max = options.leased_bytes_max;
   store->in_flight = options.in_flight;
   store->checkpoint = options.checkpoint;
   store->sessions =
@@ -108,8 +109,8 @@ void PeerStoreService::close() {
 }
 
 PeerStoreFigures PeerStoreService::figures() const {
-  return {store_->inserts.load(), store_->samples.load(), store_->unsent_samples.load(),
-          store_->undone_samples.load(), store_->connections.load()};
+  return {store_->inserts.load(),        store_->samples.load(),     store_->unsent_samples.load(),
+          store_->undone_samples.load(), store_->connections.load(), store_->leased_bytes.load()};
 }
 
 }  // namespace reverie

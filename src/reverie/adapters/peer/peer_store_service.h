@@ -30,6 +30,9 @@ struct PeerStoreServiceOptions {
   std::size_t kept_bytes_max = std::size_t{4} << 30;
   // Rows and columns of one message.
   std::size_t message_bytes_max = std::size_t{1} << 30;
+  // Chunks that are kept for what one client sampled and has not let go; beyond, its samples are
+  // copied.
+  std::size_t leased_bytes_max = std::size_t{1} << 30;
   // A budget shared with all other clients: what writers keep counts here too. Null: no such bound.
   std::shared_ptr<ByteBudget> in_flight = nullptr;
   // With kLz4 or kZstd chunks that writers leave raw are compressed when they let them go.
@@ -49,6 +52,7 @@ struct PeerStoreFigures {
   std::uint64_t unsent_samples = 0;
   std::uint64_t undone_samples = 0;
   std::uint64_t connections = 0;
+  std::uint64_t leased_bytes = 0;
 };
 
 // Thread-safe.

@@ -26,7 +26,7 @@ ServedWriter::ServedWriter(std::shared_ptr<PeerStore> store, std::weak_ptr<Owner
       number_(number),
       session_id_(std::move(session_id)),
       session_(store_->sessions->open(session_id_)),
-      mirror_({.memory = chunk_allocator(*store_->service),
+      mirror_({.memory = store_->chunk_memory(),
                .names = [store = store_.get()](std::string_view table) -> const wire::ColumnNames& {
                  return store->find(table).names;
                },

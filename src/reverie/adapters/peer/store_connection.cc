@@ -76,6 +76,12 @@ void StoreConnection::end_now(const Status& why) {
                         : std::make_shared<const Message>(encode_refusal(why)));
   }
   link_->hang_up();
+  bool is_read = false;  // the arena, by a client that knows nothing of the end
+  if (stage_ != Stage::kOver) {
+    MutexLock lock(mutex_);
+    is_read = !leases_.empty();
+  }
+  if (is_read) store_->arena.leave();
   on_lost(why);
 }
 
@@ -84,6 +90,7 @@ void StoreConnection::on_lost(const Status&) {
   if (stage_.exchange(Stage::kOver) == Stage::kOver) return;
   std::vector<RequestId> ids;
   std::deque<Drawn> unsent;
+  std::map<std::uint64_t, Lease> leases;
   {
     MutexLock lock(mutex_);
     is_over_ = true;
@@ -92,7 +99,10 @@ void StoreConnection::on_lost(const Status&) {
     }
     unsent.swap(unsent_);
     asked_.clear();
+    leases.swap(leases_);
+    store_->leased_bytes.fetch_sub(std::exchange(leased_bytes_, 0), std::memory_order_relaxed);
   }
+  leases.clear();
   for (Drawn& drawn : unsent) {
     std::vector<std::size_t> sent(drawn.next);
     std::iota(sent.begin(), sent.end(), std::size_t{0});
@@ -250,6 +260,11 @@ Status StoreConnection::take_note(StoreCall kind, const Payload& payload) {
   if (kind == StoreCall::kReceived) {
     REVERIE_ASSIGN_OR_RETURN(const store_wire::WriterNote note, store_wire::read_note(payload));
     receive_up_to(note.first);
+    return {};
+  }
+  if (kind == StoreCall::kReturned) {
+    REVERIE_ASSIGN_OR_RETURN(const auto ids, store_wire::read_returned(payload));
+    take_back(ids);
     return {};
   }
   REVERIE_ASSIGN_OR_RETURN(const store_wire::WriterNote note, store_wire::read_note(payload));

@@ -3,8 +3,10 @@
 //     frames --> requests --> ReplayService --> answers
 //
 // A sample that was drawn is sent in parts, as far as the link has room; what is not sent waits
-// with a share in its chunks, and holds back the client's next draws. When the client goes away
-// what waits for it is taken back, and samples that were not sent are counted, or undone where
+// with a share in its chunks, and holds back the client's next draws. A client that maps the
+// arena of the server's chunks is told where those of a sample lie, and they are kept for it until
+// it returns them or goes away; to one that keeps too much, rows are copied. When the client goes
+// away what waits for it is taken back, and samples that were not sent are counted, or undone where
 // their table has that.
 #pragma once
 
@@ -21,6 +23,7 @@
 #include "reverie/adapters/peer/store_link.h"
 #include "reverie/adapters/peer/store_wire.h"
 #include "reverie/base/mutex.h"
+#include "reverie/native_wire/packed_writer.h"
 #include "reverie/rpc/handshake.h"
 
 namespace reverie {
@@ -72,6 +75,12 @@ class StoreConnection final : public StoreLinkEvents,
     SampleBatch batch;
     std::size_t next = 0;
   };
+  // What a sample's reader reads in the server's memory.
+  struct Lease {
+    std::size_t size_bytes = 0;
+    // In this order: the rows go first.
+    std::vector<std::pair<Ref<const Chunk>, RawRows>> chunks = {};
+  };
   struct Sent {
     std::uint64_t id = 0;
     std::string table;
@@ -93,6 +102,8 @@ class StoreConnection final : public StoreLinkEvents,
   bool send_parts(Drawn& drawn);
   void drop_unsent(const std::string& table, SampleBatch batch);
   void receive_up_to(std::uint64_t id);
+  void lend(std::uint64_t id, MappedChunks mapped);
+  void take_back(std::span<const std::uint64_t> ids);
   void answer(std::uint64_t id, store_wire::StoreCall kind, Payload payload);
   // Counts a request; false when there are too many.
   bool begin_request();
@@ -116,6 +127,8 @@ class StoreConnection final : public StoreLinkEvents,
   std::deque<Asked> asked_ REVERIE_GUARDED_BY(mutex_);                   // that wait for room
   std::deque<Drawn> unsent_ REVERIE_GUARDED_BY(mutex_);                  // likewise
   std::deque<Sent> sent_ REVERIE_GUARDED_BY(mutex_);  // of tables that keep receipts
+  std::map<std::uint64_t, Lease> leases_ REVERIE_GUARDED_BY(mutex_);  // by our number
+  std::size_t leased_bytes_ REVERIE_GUARDED_BY(mutex_) = 0;
   std::vector<SampleBatch> spare_ REVERIE_GUARDED_BY(mutex_);
 };
 

@@ -55,6 +55,7 @@ void StoreConnection::drop_unsent(const std::string& table, SampleBatch batch) {
 Status StoreConnection::take_sample(std::uint64_t id, const Payload& payload) {
   REVERIE_ASSIGN_OR_RETURN(const store_wire::SampleAsk ask, store_wire::read_sample(payload));
   receive_up_to(ask.received);
+  take_back(ask.returned);
   Asked asked{id, std::string(ask.table), ask, TimePoint::max()};
   if (ask.timeout) asked.deadline = store_->clock.now() + *ask.timeout;
   {
@@ -139,11 +140,20 @@ bool StoreConnection::send_parts(Drawn& drawn) {
     const std::size_t begin = drawn.next;
     if (drawn.next < batch.size()) {
       Status status;
-      Result<PayloadBuilder> packed = writer.write_bare(batch, &drawn.next);
+      MappedChunks mapped;
+      const std::shared_ptr<SharedArena> arena = store_->arena.arena();
+      if (arena && link_->offer_map(arena)) {
+        mapped.arena = arena.get();
+        MutexLock lock(mutex_);
+        mapped.size_bytes_max = store_->leased_bytes_max - leased_bytes_;
+      }
+      Result<PayloadBuilder> packed =
+          writer.write_bare(batch, &drawn.next, mapped.arena != nullptr ? &mapped : nullptr);
       if (packed.ok()) {
         Result<BulkPiece> piece = flat(packed->build());
         status = piece.status();
         if (piece.ok()) bulk.bulk.push_back(std::move(piece).value());
+        if (piece.ok() && mapped.size_bytes > 0) lend(drawn.id, std::move(mapped));
       } else {
         status = packed.status();
       }
@@ -178,6 +188,32 @@ bool StoreConnection::send_parts(Drawn& drawn) {
   MutexLock lock(mutex_);
   if (spare_.size() < kSpareMax) spare_.push_back(std::move(batch));
   return true;
+}
+
+// Before the message goes: what it refers to comes back later.
+void StoreConnection::lend(std::uint64_t id, MappedChunks mapped) {
+  MutexLock lock(mutex_);
+  if (is_over_) return;
+  Lease& lease = leases_[id];
+  lease.size_bytes += mapped.size_bytes;
+  for (auto& chunk : mapped.chunks) lease.chunks.push_back(std::move(chunk));
+  leased_bytes_ += mapped.size_bytes;
+  store_->leased_bytes.fetch_add(mapped.size_bytes, std::memory_order_relaxed);
+}
+
+// What the client has not, or not any more, is ignored: parts of a sample that it gave up come
+// behind its return.
+void StoreConnection::take_back(std::span<const std::uint64_t> ids) {
+  std::vector<Lease> gone;  // under no lock
+  MutexLock lock(mutex_);
+  for (const std::uint64_t id : ids) {
+    const auto found = leases_.find(id);
+    if (found == leases_.end()) continue;
+    leased_bytes_ -= found->second.size_bytes;
+    store_->leased_bytes.fetch_sub(found->second.size_bytes, std::memory_order_relaxed);
+    gone.push_back(std::move(found->second));
+    leases_.erase(found);
+  }
 }
 
 void StoreConnection::on_room() {

@@ -173,6 +173,16 @@ void StoreLink::hang_up() {
   end();
 }
 
+bool StoreLink::offer_map(const std::shared_ptr<SharedArena>& arena) {
+  MutexLock lock(mutex_);
+  return wire_ && wire_->offer_map(arena);
+}
+
+std::shared_ptr<const ArenaView> StoreLink::map() {
+  MutexLock lock(mutex_);
+  return wire_ ? wire_->map() : nullptr;
+}
+
 std::string StoreLink::transport() {
   MutexLock lock(mutex_);
   return wire_ ? wire_->transport() : "nothing";

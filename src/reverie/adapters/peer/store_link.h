@@ -57,6 +57,11 @@ class StoreLink final : public std::enable_shared_from_this<StoreLink> {
   const std::string& peer() const { return peer_; }
   // What carries frames now: "shared memory", "Unix socket", "TCP".
   std::string transport();
+  // Has the other side map an arena of this process, once; true when it has. A link through shared
+  // memory alone has it.
+  bool offer_map(const std::shared_ptr<SharedArena>& arena);
+  // What the other side offered so; null before that.
+  std::shared_ptr<const ArenaView> map();
   // Looks for what comes, for as long as that pays; gives `is_done` (LinkPolls::look).
   bool look(const std::function<bool()>& is_done) { return polls_.look(Clock::system(), is_done); }
 
