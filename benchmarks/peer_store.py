@@ -21,6 +21,7 @@ from processes import start
 import reverie
 
 BATCH = 256
+DOORS = ("embedded", "peer", "grpc")
 SIZES = {"CartPole-like": 20_000, "84x84x4": 2_000}
 CALLS = 2000
 WRITES = 30_000
@@ -28,7 +29,10 @@ SHAPES = {"CartPole-like": ((4,), np.float32), "84x84x4": ((84, 84, 4), np.uint8
 
 
 def tables() -> list[reverie.Table]:
-    """One for single calls, one for a writer, and one per loop."""
+    """One for single calls, one for a writer, and one per loop and client.
+
+    What a client wrote another way lies elsewhere in the server's memory.
+    """
     limiter = reverie.rate_limiters.MinSize(1)
     selectors = reverie.selectors
     made = [
@@ -36,9 +40,11 @@ def tables() -> list[reverie.Table]:
         for name in ("single", "writer")
     ]
     for name, size in SIZES.items():
-        made.append(
-            reverie.Table(name, selectors.Prioritized(0.6), selectors.Fifo(), size, limiter)
-        )
+        for door in DOORS:
+            table = f"{name} {door}"
+            made.append(
+                reverie.Table(table, selectors.Prioritized(0.6), selectors.Fifo(), size, limiter)
+            )
     return made
 
 
@@ -88,9 +94,10 @@ def inserts(client: reverie.Client) -> float:
     return WRITES / took
 
 
-def loop_us(client: reverie.Client, table: str, count: int) -> float:
+def loop_us(client: reverie.Client, door: str, name: str, count: int) -> float:
     """One turn of the loop."""
-    shape, dtype = SHAPES[table]
+    shape, dtype = SHAPES[name]
+    table = f"{name} {door}"
     rng = np.random.default_rng(2)
     rows = rng.integers(0, 255, size=(64, *shape)).astype(dtype)
     weights = rng.uniform(0.1, 1.0, size=BATCH)
@@ -110,7 +117,7 @@ def loop_us(client: reverie.Client, table: str, count: int) -> float:
                     },
                 )
 
-        for i in range(SIZES[table] // 2):
+        for i in range(SIZES[name] // 2):
             append(i)
         writer.flush()
         took = []
@@ -142,8 +149,8 @@ def main(rounds: int) -> None:
                 "insert confirmed, us": inserted,
                 "one item sampled, us": sampled,
                 "inserts of 400 B/s": inserts(client),
-                "loop CartPole-like, us": loop_us(client, "CartPole-like", 1000),
-                "loop 84x84x4, us": loop_us(client, "84x84x4", 100),
+                "loop CartPole-like, us": loop_us(client, name, "CartPole-like", 1000),
+                "loop 84x84x4, us": loop_us(client, name, "84x84x4", 100),
             }
             for what, figure in figures.items():
                 found[name].setdefault(what, []).append(figure)

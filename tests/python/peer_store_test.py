@@ -332,7 +332,7 @@ def write_large(client, numbers):
 
 
 def expect_large(batch):
-    numbers, columns = batch.data["n"].ravel(), batch.data["x"].reshape(-1, 28_000)
+    numbers, columns = batch.data[0].ravel(), batch.data[1].reshape(-1, 28_000)
     for number, rows in zip(numbers, columns, strict=True):
         expected = np.random.default_rng(int(number)).integers(0, 255, 28_000, np.uint8)
         np.testing.assert_array_equal(rows, expected)

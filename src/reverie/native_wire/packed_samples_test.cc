@@ -482,7 +482,8 @@ TEST_F(PackedSamplesTest, BeyondItsBoundAReaderGetsCopies) {
   EXPECT_GT(packed.size(), 8000u);
   ASSERT_EQ(mapped.chunks.size(), 1u);
   EXPECT_LE(mapped.size_bytes, mapped.size_bytes_max);
-  ASSERT_TRUE(read_mapped(packed, *blocks.view()).ok());
+  const auto view = blocks.view();
+  ASSERT_TRUE(read_mapped(packed, *view).ok());
   for (std::size_t i = 0; i < 2; ++i) {
     for (std::size_t c = 0; c < 3; ++c) {
       EXPECT_EQ(rows_of(read_.trajectories()[i], c), rows_of(drawn_.trajectories()[i], c)) << i;

@@ -23,6 +23,12 @@ static_assert(sizeof(ArenaHeader) <= kArenaPageBytes);
 // From here on a block begins with a page, so that it can be mapped anew by itself.
 constexpr std::size_t kPageAlignedMin = kArenaPageBytes;
 
+// Generations tell too in which of a process and its forked children a block was made.
+constexpr std::uint64_t kForkBits = std::uint64_t{0xffff} << 48u;
+std::uint64_t first_generation() {
+  return std::uint64_t{fork_generation()} << 48u;
+}
+
 void step(ArenaStep at) {
   const ArenaHook hook = arena_hook.load(std::memory_order_relaxed);
   if (hook != nullptr) hook(at);
@@ -85,7 +91,7 @@ Result<std::shared_ptr<ArenaBlock>> SharedArena::allocate(std::size_t size_bytes
           size_bytes, memory_.bytes().size(), space_.used_bytes());
     }
     range.offset = *begin + kBlockHeaderBytes;
-    range.generation = next_generation_++;
+    range.generation = first_generation() | next_generation_++;
     peak_bytes_ = std::max(peak_bytes_, space_.used_bytes());
     high_end_ = std::max(high_end_, static_cast<std::size_t>(range.offset) + size_bytes);
   }
@@ -110,8 +116,8 @@ std::optional<ArenaRange> SharedArena::range_of(std::span<const std::byte> bytes
 }
 
 void SharedArena::free(const ArenaRange& range) {
-  // In a forked child the memory is the parent's, which goes on with it.
-  if (!fork_guard_.check("arena").ok()) return;
+  // In a forked child a block that was made before is the parent's, which goes on with it.
+  if ((range.generation & kForkBits) != first_generation()) return;
   header_of(range).generation.store(0, std::memory_order_relaxed);
   // A reader that sees bytes of the next block sees this too.
   std::atomic_thread_fence(std::memory_order_seq_cst);
