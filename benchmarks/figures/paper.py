@@ -6,7 +6,7 @@
     layout      nodes that begin on a cache line against nodes that begin half a line behind
 
 Usage: python benchmarks/figures/paper.py [--out build/figures] [--peers PYTHON]
-           [--programs build/release/benchmarks] [--items-max 1000000]
+           [--programs build/release/benchmarks] [--items-max 1000000] [--only {8,9,10}]
 
 Writes figure8.png, figure9.png, figure10.png and figures.md, and prints the last. ``--peers`` is an
 interpreter that has tianshou, ray[rllib], cpprb or flashbax; those that it lacks are left out. What
@@ -220,15 +220,16 @@ def main() -> None:
     parser.add_argument("--programs", type=Path, default=ROOT / "build" / "release" / "benchmarks")
     parser.add_argument("--peers", default=sys.executable, help="an interpreter that has the peers")
     parser.add_argument("--items-max", type=int, default=1_000_000, help="of figure 8")
+    parser.add_argument("--only", type=int, choices=(8, 9, 10), help="this figure alone")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    parts = [
-        machine(),
-        figure_8(arguments.peers, arguments.items_max, arguments.out),
-        figure_9(arguments.programs, arguments.out),
-        figure_10(arguments.programs, arguments.out),
-    ]
-    text = "\n".join(parts)
+    figures = {
+        8: lambda: figure_8(arguments.peers, arguments.items_max, arguments.out),
+        9: lambda: figure_9(arguments.programs, arguments.out),
+        10: lambda: figure_10(arguments.programs, arguments.out),
+    }
+    wanted = [arguments.only] if arguments.only else list(figures)
+    text = "\n".join([machine(), *(figures[number]() for number in wanted)])
     (arguments.out / "figures.md").write_text(text)
     print(text)
 
