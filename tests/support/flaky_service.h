@@ -138,6 +138,7 @@ class FlakyService final : public ReplayService {
     std::vector<std::function<void()>> late;
     {
       MutexLock lock(mutex_);
+      is_closed_ = true;
       held.swap(held_);
       late.swap(late_);
     }
@@ -164,10 +165,17 @@ class FlakyService final : public ReplayService {
   }
   bool is_silent() { return mode() == Mode::kSilent || mode() == Mode::kFrozen; }
   bool is_here() { return mode() == Mode::kUp || mode() == Mode::kLate; }
+  // Once closed, as every service: answered at once.
   RequestId hold(Held fail) {
-    MutexLock lock(mutex_);
-    held_.emplace(++last_id_, std::move(fail));
-    return last_id_;
+    {
+      MutexLock lock(mutex_);
+      if (!is_closed_) {
+        held_.emplace(++last_id_, std::move(fail));
+        return last_id_;
+      }
+    }
+    fail(cancelled("closed"));
+    return 0;
   }
 
   const std::shared_ptr<ReplayService> inner_;
@@ -176,6 +184,7 @@ class FlakyService final : public ReplayService {
   std::atomic<int> sample_requests_{0};
   Mutex mutex_;
   Mode mode_ REVERIE_GUARDED_BY(mutex_) = Mode::kUp;
+  bool is_closed_ REVERIE_GUARDED_BY(mutex_) = false;
   RequestId last_id_ REVERIE_GUARDED_BY(mutex_) = RequestId{1} << 60;
   std::map<RequestId, Held> held_ REVERIE_GUARDED_BY(mutex_);
   std::vector<std::function<void()>> late_ REVERIE_GUARDED_BY(mutex_);
