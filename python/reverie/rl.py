@@ -3,12 +3,12 @@
 Arguments are anything that NumPy makes a float32 array of; results are float32 unless said
 otherwise. ``B`` is the batch, ``T`` the steps of a row, ``A`` the actions or atoms, ``D`` the
 dimensions of an action. Rewards and values have the environment's own unit. A discount is gamma, or
-0 where the episode *terminated*, which cuts off whatever stands behind it; a time limit is no
-termination.
+0 where the episode *terminated*, so that later steps do not count; a time limit does not terminate
+an episode.
 
 Every function raises `reverie.errors.InvalidArgumentError`, a ``ValueError``, for arrays that do
 not fit and for numbers out of range. Each is a call into the C++ library, whose headers in
-``src/reverie/rl`` draw what happens.
+``src/reverie/rl`` have diagrams.
 
 One file, so that a rule and its neighbours are read together: each function is a few lines of
 checks under its documentation.
@@ -117,8 +117,8 @@ def n_step_returns(rewards: ArrayLike, discounts: ArrayLike, bootstrap: ArrayLik
 
     Args:
         rewards: ``[B, T]``.
-        discounts: ``[B, T]``; 0 where the episode terminated, gamma where it was only cut off, 1
-            with a reward of 0 to fill a short window up.
+        discounts: ``[B, T]``; 0 where the episode terminated, gamma where it was only cut off; a
+            short window is filled with discounts of 1 and rewards of 0.
         bootstrap: ``[B]``, the value of the state after the last step.
 
     Returns:
@@ -224,7 +224,7 @@ def soft_double_q_targets(
         first_values: ``[B]``, of one target critic.
         second_values: ``[B]``, of the other.
         log_probabilities: ``[B]``, of the actions ``a'`` that the policy drew, in nats.
-        temperature: what a nat of entropy is worth in reward; at least 0.
+        temperature: the reward that a nat of entropy is worth; at least 0.
 
     Returns:
         ``[B]`` targets.
@@ -256,7 +256,7 @@ def categorical_projection(
     value_min: float,
     value_max: float,
 ) -> FloatArray:
-    """The distribution of ``r + d Z``, put back onto the atoms of ``Z``.
+    """The distribution of ``r + d Z``, projected onto the atoms of ``Z``.
 
     Args:
         rewards: ``[B]``.
@@ -266,7 +266,7 @@ def categorical_projection(
         value_max: the last one.
 
     Returns:
-        ``[B, A]`` probabilities; what falls off the support goes to its ends.
+        ``[B, A]`` probabilities; what falls outside the support goes to its ends.
 
     Source:
         Bellemare et al. 2017, algorithm 1.
@@ -388,7 +388,7 @@ def _delta(delta: float) -> float:
 
 
 def huber_losses(errors: ArrayLike, *, delta: float = 1.0) -> FloatArray:
-    """Huber's loss of each error: ``e^2 / 2`` up to ``delta``, a straight line behind.
+    """Huber's loss of each error: ``e^2 / 2`` up to ``delta``, then a straight line.
 
     Args:
         errors: ``[B]``.
@@ -407,7 +407,7 @@ def huber_losses(errors: ArrayLike, *, delta: float = 1.0) -> FloatArray:
 
 
 def huber_derivatives(errors: ArrayLike, *, delta: float = 1.0) -> FloatArray:
-    """The derivative of Huber's loss: the error, held within ``[-delta, delta]``.
+    """The derivative of Huber's loss: the error, clipped to ``[-delta, delta]``.
 
     Args:
         errors: ``[B]``.
@@ -428,7 +428,7 @@ def huber_derivatives(errors: ArrayLike, *, delta: float = 1.0) -> FloatArray:
 def squashed_gaussian(
     mean: ArrayLike, log_std: ArrayLike, noise: ArrayLike
 ) -> tuple[FloatArray, FloatArray]:
-    """Actions ``tanh(mean + exp(log_std) noise)``, and how likely they are.
+    """Actions ``tanh(mean + exp(log_std) noise)``, and their log probabilities.
 
     Args:
         mean: ``[B, D]``, before the tanh.
@@ -459,7 +459,7 @@ def squashed_gaussian_log_probabilities(
     Args:
         mean: ``[B, D]``, before the tanh.
         log_std: ``[B, D]``, natural logarithm.
-        actions: ``[B, D]`` in ``[-1, 1]``; those beyond 1 - 1e-6 are held there.
+        actions: ``[B, D]`` in ``[-1, 1]``; those beyond 1 - 1e-6 are clipped to it.
 
     Returns:
         ``[B]`` log probabilities, in nats.
@@ -483,11 +483,11 @@ def squashed_gaussian_gradient(
     action_gradient: ArrayLike,
     log_probability_gradient: ArrayLike,
 ) -> tuple[FloatArray, FloatArray]:
-    """How a loss of what `squashed_gaussian` gave changes with its mean and log_std.
+    """The gradient of a loss of `squashed_gaussian`'s results, in its mean and log_std.
 
     Args:
         log_std: ``[B, D]``, as it was given.
-        noise: ``[B, D]``, as it was given; held.
+        noise: ``[B, D]``, as it was given; a constant here.
         actions: ``[B, D]``, as they were returned.
         action_gradient: ``[B, D]``, of the loss in the actions.
         log_probability_gradient: ``[B]``, of the loss in the log probabilities.
@@ -525,8 +525,8 @@ def epsilon_at(
 
     Args:
         step: counted from 0.
-        first: in ``[0, 1]``; above 0 where the decay is exponential.
-        last: likewise.
+        first: in ``[0, 1]``; above 0 if the decay is exponential.
+        last: the same.
         step_count: steps until ``last`` is reached.
         decay: how epsilon, or its logarithm, falls along a straight line.
 
@@ -544,7 +544,7 @@ def epsilon_at(
 
 
 def actor_epsilon(actor: int, actor_count: int, *, base: float = 0.4, alpha: float = 7.0) -> float:
-    """The epsilon of one of several actors: a few explore much, most little.
+    """The epsilon of one of several actors: a few explore often, most of them rarely.
 
     Args:
         actor: in ``[0, actor_count)``.
@@ -567,7 +567,7 @@ def actor_epsilon(actor: int, actor_count: int, *, base: float = 0.4, alpha: flo
 def epsilon_greedy(
     values: ArrayLike, epsilon: float, rng: np.random.Generator
 ) -> NDArray[np.int32]:
-    """The greedy action of each row, or with the probability ``epsilon`` one of all.
+    """The greedy action of each row, or with probability ``epsilon`` a uniform one.
 
     Args:
         values: ``[B, A]`` action values; of equal ones the first is greedy.
@@ -601,7 +601,7 @@ def add_gaussian_noise(
     high: ArrayLike,
     noise_max: float = math.inf,
 ) -> FloatArray:
-    """``actions + sigma normals``, held within the action space.
+    """``actions + sigma normals``, clipped to the action space.
 
     Args:
         actions: ``[B, D]``.
@@ -609,7 +609,7 @@ def add_gaussian_noise(
         sigma: at least 0, in the unit of the actions.
         low: ``[D]``, the least action.
         high: ``[D]``, the greatest.
-        noise_max: what the noise itself is held within; TD3 smooths its targets with 0.5.
+        noise_max: the bound that the noise itself is clipped to; TD3 smooths its targets with 0.5.
 
     Returns:
         ``[B, D]`` actions.
@@ -648,9 +648,9 @@ def ornstein_uhlenbeck_step(
     Args:
         state: ``[B, D]``, or any other shape.
         normals: draws, of the same shape, from the standard normal distribution.
-        theta: how strongly it is drawn back, a second; at least 0.
+        theta: how strongly it is drawn back, per second; at least 0.
         sigma: how strongly it is pushed; at least 0.
-        dt: seconds a step; above 0.
+        dt: seconds per step; above 0.
         mean: where it drifts to.
 
     Returns:
@@ -678,13 +678,13 @@ def ornstein_uhlenbeck_step(
 def importance_weights(
     probabilities: ArrayLike, *, item_count: int, beta: float, by_maximum: bool = True
 ) -> FloatArray:
-    """``(1 / (N p))^beta``: what a prioritised draw owes to the mean that it distorts.
+    """``(1 / (N p))^beta``: corrects a mean over prioritised draws.
 
     Args:
         probabilities: ``[B]`` in ``(0, 1]``, with which each item was drawn.
         item_count: ``N``, how many items there were; at least 1.
         beta: at least 0; 1 corrects in full, 0.4 is a usual start.
-        by_maximum: divides by the greatest weight of the batch, so that steps only get smaller.
+        by_maximum: divides by the greatest weight of the batch, so that no step grows.
 
     Returns:
         ``[B]`` weights.

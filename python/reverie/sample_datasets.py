@@ -1,7 +1,7 @@
 """Datasets of sampled items, one by one, with Reverb's names, arguments and defaults.
 
-They are for programs written for Reverb, and for items of unequal length. A new program takes
-``reverie.Client.dataset``, whose batches cost no loop over items.
+They are for programs written for Reverb, and for items of unequal length. New programs should use
+``reverie.Client.dataset``, whose batches need no loop over items.
 """
 
 from __future__ import annotations
@@ -49,24 +49,25 @@ _TF_METHODS = ("batch", "cache", "interleave", "map", "options", "prefetch", "sh
 
 
 class SampleDataset:
-    """What ``TrajectoryDataset`` and ``TimestepDataset`` have in common.
+    """The common base of ``TrajectoryDataset`` and ``TimestepDataset``.
 
     Args:
         server_address: a server's address, or a ``Client`` of a server elsewhere or of a store in
             this process.
         table: its name.
         dtypes: a nest of the element types of the columns: NumPy's, TensorFlow's or by name.
-        shapes: their shapes, in the same nest; None where any extent will do.
-        max_in_flight_samples_per_worker: items that a worker has drawn and that were not handed
-            out; >= 1. 2 to 3 times a learner's batch is a good choice.
+        shapes: their shapes, in the same nest; None for any extent.
+        max_in_flight_samples_per_worker: items that a worker has drawn and that were not yet
+            returned; >= 1. 2 to 3 times a learner's batch is a good choice.
         num_workers_per_iterator: threads that draw; -1 for 1. Only one keeps the order of a queue.
-        max_samples_per_stream: for Reverb's sake: each request goes to the next of several servers.
-        rate_limiter_timeout_ms: how long to wait for an item before the iteration ends; -1 for
-            ever. 0 ends it as soon as nothing can be drawn.
+        max_samples_per_stream: for compatibility with Reverb: each request goes to the next of
+            several servers.
+        rate_limiter_timeout_ms: how long to wait for an item before the iteration ends; -1 without
+            limit. 0 ends it as soon as nothing can be drawn.
         max_samples: items of an iteration; -1 without limit.
         flexible_batch_size: items drawn by one request; -1 for half of
             ``max_in_flight_samples_per_worker``, which is the most: one half is drawn while the
-            other is handed out.
+            other is returned.
         framework: what the arrays of ``data`` are: ``"numpy"``, ``"torch"`` or ``"jax"``.
 
     Raises:
@@ -132,7 +133,7 @@ class SampleDataset:
         """A dataset whose dtypes and shapes are those of the table's signature.
 
         Args:
-            server_address: and all else: as for the class.
+            server_address: see the class, as for all other arguments.
             table: its name.
             max_in_flight_samples_per_worker: see the class.
             num_workers_per_iterator: see the class.
@@ -192,7 +193,7 @@ class SampleDataset:
 
     @property
     def element_spec(self) -> ReplaySample:
-        """What an element is, of ``TensorSpec``."""
+        """The specification of an element, as ``TensorSpec``."""
         data = _reverie.fold(self._structure, list(self._specs))
         info = [
             TensorSpec((), dtype, name)
@@ -201,7 +202,7 @@ class SampleDataset:
         return ReplaySample(SampleInfo(*info), data)  # type: ignore[arg-type]
 
     def __iter__(self) -> SampleIterator[ReplaySample]:
-        """Begins to draw.
+        """Starts drawing.
 
         Raises:
             NotFoundError: there is no such table.
@@ -395,7 +396,7 @@ class SampleDataset:
 class TrajectoryDataset(SampleDataset):
     """An iterable over the items that are sampled from a table, as ``ReplaySample``.
 
-    Each iterator draws for itself, ahead of its user, in threads of its own. ``info`` holds
+    Each iterator draws by itself, in advance, on its own threads. ``info`` holds
     numbers, ``data`` the nest of ``dtypes``: an array for each column, with a leading axis of its
     rows unless it is a single squeezed one. ``as_tf()`` makes a ``tf.data.Dataset`` of it. The
     arguments are those of :class:`SampleDataset`.

@@ -19,7 +19,8 @@ class SampleIterator(ProcessBound, Closing, Generic[_Element]):
     """One pass over a dataset; see ``TrajectoryDataset``.
 
     Ends when no item comes in time, when ``max_samples`` were drawn, or when it is closed. A
-    context manager: leaving it closes it. One thread at a time; ``close()`` from any.
+    context manager: leaving it closes it. Use it from one thread at a time; any thread may call
+    ``close()``.
     """
 
     _stays_because = "an iterator over samples cannot be pickled; make one in the other process"
@@ -35,7 +36,7 @@ class SampleIterator(ProcessBound, Closing, Generic[_Element]):
         return next(self._elements)
 
     def close(self) -> None:
-        """Ends the threads and the iteration. May be repeated.
+        """Ends the threads and the iteration. Idempotent.
 
         Items that were drawn ahead are dropped; where items leave their table with their samples
         (a queue), they go back to it, or a warning says how many could not.

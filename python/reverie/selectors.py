@@ -1,4 +1,4 @@
-"""Which item comes next: the orders in which a table samples and evicts."""
+"""Selectors, which choose the item that a table samples or evicts next."""
 
 from reverie import _checks, _options
 
@@ -15,7 +15,7 @@ __all__ = [
 
 
 class Selector(_options.Component):
-    """An order of a table's items. Give each table its own; it only holds options."""
+    """An order of a table's items. Give each table its own selector; it only holds options."""
 
 
 class Fifo(Selector):
@@ -70,8 +70,8 @@ class Custom(Selector):
     """A selector that a plugin or a program registered.
 
     Args:
-        name: as it was registered.
-        options: bool, int, float or str values, handed to its factory.
+        name: the name under which it was registered.
+        options: bool, int, float or str values, which its factory gets.
     """
 
     def __init__(self, name: str, **options: _options.OptionValue) -> None:
@@ -79,7 +79,7 @@ class Custom(Selector):
 
 
 def from_spec(spec: _options.ComponentSpec) -> Selector:
-    """The selector of that registered name and those options."""
+    """The selector with that registered name and those options."""
     name, options = spec
     for kind in (Fifo, Lifo, Uniform, MaxHeap, MinHeap):
         if kind.__name__ == name:

@@ -1,4 +1,4 @@
-"""Tables that clients of other processes share."""
+"""A server, whose tables clients in other processes share."""
 
 from __future__ import annotations
 
@@ -28,25 +28,24 @@ _GRACE_S = 1.0
 
 
 class ServerLimits(NamedTuple):
-    """What clients together, and each of them, can make a server hold.
+    """How much a server holds for its clients, for each and for all together.
 
-    What goes beyond ends the call (a further connection is closed) with ``ResourceExhaustedError``;
-    other clients notice nothing. What lies in the tables is bound by their ``max_size`` and
+    A call beyond a limit ends with ``ResourceExhaustedError`` (a further connection is closed);
+    other clients are not affected. The contents of the tables are bound by their ``max_size`` and
     ``max_bytes``, and by the server's ``max_bytes``.
 
     Attributes:
-        connections: at a time.
+        connections: how many at a time.
         calls: how many one connection may have at a time; a call that waits counts. Further ones
             wait at their client.
         message_bytes: the largest message; at most 2**32 - 1.
-        connection_bytes: what may be held for one connection: messages on their way in and out,
-            and what was drawn for them. Beyond it nothing further is asked for or drawn; one
-            larger message or batch passes alone.
-        bytes_in_flight: what may be held for all connections, beyond a megabyte each, and of the
-            chunks that writers have sent for items to come; None for an eighth of the machine's
-            memory.
-        stream_bytes: the chunks that one writer may have sent for items to come.
-        unread_bytes: written to one call whose client does not read.
+        connection_bytes: what may be held for one connection: messages being received and sent, and
+            samples drawn for them. Beyond it nothing more is read or drawn; a single larger message
+            or batch is still accepted.
+        bytes_in_flight: what may be held for all connections, beyond a megabyte each, and of chunks
+            that writers have sent for later items; None for an eighth of the machine's memory.
+        stream_bytes: the chunks that one writer may have sent for later items.
+        unread_bytes: how much is buffered for one call whose client does not read.
         first_call_s: seconds from a connection's hello to its first call.
         idle_s: seconds that a connection may be without a call. Its client connects again with the
             next one.
@@ -96,53 +95,52 @@ _LIMITS_MAX = {
 
 
 class Server(Checkpointed, ProcessBound):
-    """A store with a door: clients of reverie and of dm-reverb insert into it and sample from it.
+    """A store that clients of reverie and of dm-reverb insert into and sample from, by network.
 
     It listens on this machine only unless told otherwise, and stops when it is deleted. A
     context manager: leaving it stops the server. Thread-safe.
 
     Args:
-        tables: at least one, of different names. Each belongs to this server from now on.
-        port: to listen at; None takes a free one.
-        checkpointer: of ``reverie.checkpointers``: where ``Client.checkpoint`` has it write, and
-            where it begins: with the newest checkpoint there. None for neither.
-        host: name or number to listen at. Any but this machine's loopback wants a secret: TLS with
-            ``client_authorities``, a token under TLS, or ``insecure=True``.
+        tables: at least one, of different names. Each then belongs to this server.
+        port: the port to listen at; None takes a free one.
+        checkpointer: one of ``reverie.checkpointers``: where ``Client.checkpoint`` writes to, and
+            whose newest checkpoint is loaded first. None for neither.
+        host: the name or address to listen at. Any except this machine's loopback requires a
+            secret: TLS with ``client_authorities``, a token under TLS, or ``insecure=True``.
         token: a secret that clients must send: printable ASCII, with spaces only inside it, of at
             most 4096 bytes. Empty for none.
         tls: how to encrypt; None does not.
-        insecure: let in everyone who can reach ``host``.
+        insecure: accept every client that can reach ``host``.
         unix_path: a Unix socket to listen at too, for clients of this machine and this user:
-            ``Client("unix:" + unix_path)``. Half the time of a round trip. None for no such socket.
-            Without TLS there is another beside each port, without a file, which such clients of
-            ``host:port`` take by themselves.
+            ``Client("unix:" + unix_path)``. A round trip takes half the time. None for no such
+            socket. Without TLS there is another one for each port, without a file, which such
+            clients of ``host:port`` use automatically.
         max_bytes: the bound of all steps and items together; inserts wait for room. None for no
             bound.
         memory_bytes: how much of the steps may be in memory, at least 16 MiB; what is sampled least
-            goes to a file without a name beyond, and comes back for a batch at once. None for all,
-            except of tables that have ``memory_bytes`` of their own.
-        spill_folder: of that file, on a disk; None for that of temporary files.
+            goes to a temporary file beyond that, and is read back when a batch needs it. None for
+            no bound, except for tables with their own ``memory_bytes``.
+        spill_folder: the folder of that file, on a disk; None for the folder of temporary files.
         limits: the limits of connections and messages.
         codec: how chunks of all writers are kept: ``"lz4"`` or ``"zstd"`` compresses each
-            column of a raw chunk that comes from one of our writers, floats too, where that makes
-            it smaller, and is what this process's writers take unless told otherwise. ``"auto"``
-            and ``"raw"`` keep what comes as it came. Chunks of dm-reverb's writers are compressed
-            by them.
-        checkpoint_every: seconds after which a checkpoint is written by itself; None for none.
-        checkpoint_every_inserts: the same, counted in items that were inserted.
-        durability: of tables that say nothing of their own: what a crash leaves of what was
-            confirmed after the last checkpoint, beside which a journal is kept. ``"none"``:
-            nothing, and no journal. ``"interval"``: all of it if the process was killed; after a
-            power cut all but the last 0.1 s. ``"sync"``: all of it; a call is confirmed once its
-            change was synced, together with those of others. See
-            ``docs/durability.md``.
+            column of a raw chunk that comes from one of our writers, floats too, if that makes it
+            smaller, and is the default of this process's writers. ``"auto"`` and ``"raw"`` store
+            chunks as they were received. Chunks of dm-reverb's writers are compressed by them.
+        checkpoint_every: a checkpoint is written automatically after so many seconds; None for
+            never.
+        checkpoint_every_inserts: the same, after so many inserted items.
+        durability: the default for tables: which changes that were confirmed after the last
+            checkpoint survive a crash; they are kept in a journal. ``"none"``: none of them, and
+            there is no journal. ``"interval"``: all of them if the process was killed; after a
+            power cut all but the last 0.1 s. ``"sync"``: all of them; a call is confirmed once its
+            change was synced, together with those of others. See ``docs/durability.md``.
 
     Raises:
         InvalidArgumentError: no tables, a name twice, a port out of range, a limit below 1, a
             malformed token, or TLS files without a certificate that is valid now and its key.
         AlreadyExistsError: the port is in use.
         FailedPreconditionError: a table belongs to a store already, the checkpointer's folder to
-            another one, or a table is not what the checkpoint holds.
+            another one, or a table differs from the checkpoint's.
         DataLossError: the newest checkpoint is damaged.
     """
 
@@ -197,12 +195,12 @@ class Server(Checkpointed, ProcessBound):
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port at which it listens."""
         return self._native.port
 
     @property
     def address(self) -> str:
-        """Where it listens, as ``Client`` takes it."""
+        """The address at which it listens, as ``Client`` takes it."""
         return self._native.addresses[0]
 
     @property
@@ -212,39 +210,39 @@ class Server(Checkpointed, ProcessBound):
 
     @property
     def figures(self) -> dict[str, int]:
-        """Items inserted and samples sent through the door, and what its clients hold of it now.
+        """Items inserted and samples sent by network, and what is held for clients now.
 
-        ``unsent_samples`` were drawn for clients that went away before they were sent, and
-        ``undone_samples`` likewise, of tables that have them back (``undo_unsent``);
-        ``held_bytes`` is what ``ServerLimits`` bounds by connection and by all ``connections``;
-        ``bytes_received`` and ``bytes_sent`` went through the door.
+        ``unsent_samples`` were drawn for clients that disconnected before they were sent, and so
+        were ``undone_samples``, whose tables took them back (``undo_unsent``); ``held_bytes`` is
+        what ``ServerLimits`` bounds for each connection and for all ``connections``;
+        ``bytes_received`` and ``bytes_sent`` went over the network.
         """
         return self._native.figures
 
     def localhost_client(
         self, *, on_corrupt: OnCorrupt = "remove", files: Files | None = None
     ) -> Client:
-        """A client that connects to the server as those of other processes do."""
+        """A client that connects to the server as clients in other processes do."""
         return Client(
             f"localhost:{self.port}", token=self._token, on_corrupt=on_corrupt, files=files
         )
 
     def client(self, *, on_corrupt: OnCorrupt = "remove", files: Files | None = None) -> Client:
-        """A client within this process, as that of a ``Store``: nothing travels.
+        """A client within this process, as a ``Store`` has: nothing is sent over a connection.
 
         Args:
             on_corrupt: what to do with items that cannot be decoded, as for ``reverie.Client``.
-            files: where external columns are, likewise.
+            files: where external columns are, as for ``reverie.Client``.
         """
         native = self._native.client(raises_on_corrupt(on_corrupt))
         native.set_files(native_files(files))
         return Client._embedded(native, self._codec)
 
     def stop(self, *, grace_s: float = _GRACE_S) -> None:
-        """Ends all that waits, then the connections. Stopping again does nothing.
+        """Ends all calls that wait, then the connections. Idempotent.
 
         Args:
-            grace_s: how long clients may take to read what was written to them.
+            grace_s: seconds that clients have to read what was sent to them.
         """
         self._native.stop(_checks.number("grace_s", grace_s, 0.0))
         self._stopped.set()
@@ -253,7 +251,7 @@ class Server(Checkpointed, ProcessBound):
         """Returns once the server was stopped, by another thread.
 
         Raises:
-            KeyboardInterrupt: of SIGINT; the server goes on.
+            KeyboardInterrupt: on SIGINT; the server continues.
         """
         while not self._stopped.wait(_POLL_S):
             pass
@@ -288,7 +286,7 @@ def check_server(
     limits: ServerLimits = ServerLimits(),  # noqa: B008 - immutable
     codec: Codec = "auto",
 ) -> None:
-    """Does all that a :class:`Server` of these arguments does, but listen.
+    """Does all that a :class:`Server` with these arguments does, except listen.
 
     Raises:
         ReverieError: as :class:`Server`, except for a port that is in use.

@@ -1,4 +1,4 @@
-"""What a table promises about its items: a nest of specifications, the signature."""
+"""Specifications of arrays; a nest of them is a table's signature, which its items match."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -32,13 +32,13 @@ class TensorSpec:
     """The shape and element type of an array.
 
     Args:
-        shape: extents, outermost first; None (or -1) where any will do.
+        shape: extents, outermost first; None (or -1) for any extent.
         dtype: what NumPy takes as a dtype, ``bytes`` or ``str`` for text, the name of a small float
             such as ``"bfloat16"``, or a dtype of TensorFlow or PyTorch.
-        name: for people.
+        name: for readers; it is not compared.
 
     Raises:
-        InvalidArgumentError: an extent is negative or no integer.
+        InvalidArgumentError: an extent is negative or not an integer.
         UnsupportedTypeError: arrays of that type cannot be stored.
     """
 
@@ -53,7 +53,7 @@ class TensorSpec:
 
     @property
     def shape(self) -> tuple[int | None, ...]:
-        """Extents, outermost first; None where any will do."""
+        """Extents, outermost first; None for any extent."""
         return self._shape
 
     @property
@@ -72,7 +72,7 @@ class TensorSpec:
 
     @property
     def name(self) -> str | None:
-        """What the specification was called, if anything."""
+        """The name of the specification, if it has one."""
         return self._name
 
     def __eq__(self, other: object) -> bool:
@@ -89,7 +89,7 @@ class TensorSpec:
 
 
 def signature_columns(signature: object) -> tuple[list[tuple[str, str, list[int]]], str] | None:
-    """A signature as the native store takes it, or None without one.
+    """A signature as the native store takes it; None if there is none.
 
     Args:
         signature: a nest whose leaves are ``TensorSpec``, the specifications of TensorFlow or JAX,

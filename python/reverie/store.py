@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def checked_tables(tables: Sequence[Table], max_bytes: int | None) -> tuple[Table, ...]:
-    """The tables of a store to be, if they can be that.
+    """The tables for a new store, once they are checked.
 
     Raises:
         InvalidArgumentError: no tables, a name twice, or a bound below 1.
@@ -51,38 +51,38 @@ def checked_tables(tables: Sequence[Table], max_bytes: int | None) -> tuple[Tabl
 class Store(Checkpointed, ProcessBound, Closing):
     """Tables that share one memory of steps.
 
-    Nothing to configure and no server to start: :meth:`client` gives what a client of a server
-    would have. Thread-safe. A context manager: leaving it closes the store, which else lives as
+    It needs no configuration and no server: :meth:`client` returns a client with the methods of a
+    server's. Thread-safe. A context manager: leaving it closes the store, which otherwise lives as
     long as this object or any client or writer of it.
 
     Args:
-        tables: at least one, of different names. Each belongs to this store from now on.
+        tables: at least one, of different names. Each then belongs to this store.
         max_bytes: the bound of all steps and items together; inserts wait for room, and fail if
-            there never is. None for no bound.
+            there never will be. None for no bound.
         memory_bytes: how much of the steps may be in memory, at least 16 MiB; what is sampled least
-            goes to a file without a name beyond, and comes back for a batch at once. None for all,
-            except of tables that have ``memory_bytes`` of their own.
-        spill_folder: of that file, on a disk; None for that of temporary files.
+            goes to a temporary file beyond that, and is read back when a batch needs it. None for
+            no bound, except for tables with their own ``memory_bytes``.
+        spill_folder: the folder of that file, on a disk; None for the folder of temporary files.
         seed: seeds the keys that clients choose for items, chunks and episodes, in one thread each;
-            None takes one from the system. Each client has a number of its own, so that two never
-            choose the same. Selectors have seeds of their own.
-        codec: how its writers keep full chunks of steps, where they are not told otherwise:
+            None takes one from the system. Each client has its own number, so that two never choose
+            the same keys. Selectors have their own seeds.
+        codec: how its writers store full chunks of steps, by default:
             ``"auto"``, ``"raw"``, ``"lz4"`` or ``"zstd"``; see ``Client.trajectory_writer``.
-        checkpointer: of ``reverie.checkpointers``: where :meth:`checkpoint` writes, and where the
-            store begins: with the newest checkpoint there. None for neither.
-        checkpoint_every: seconds after which a checkpoint is written by itself; None for none.
-        checkpoint_every_inserts: the same, counted in items that were inserted.
-        durability: of tables that say nothing of their own: what a crash leaves of what was
-            confirmed after the last checkpoint, beside which a journal is kept. ``"none"``:
-            nothing, and no journal. ``"interval"``: all of it if the process was killed; after a
-            power cut all but the last 0.1 s. ``"sync"``: all of it; a call is confirmed once its
-            change was synced, together with those of others. See
-            ``docs/durability.md``.
+        checkpointer: one of ``reverie.checkpointers``: where :meth:`checkpoint` writes to, and
+            whose newest checkpoint is loaded first. None for neither.
+        checkpoint_every: a checkpoint is written automatically after so many seconds; None for
+            never.
+        checkpoint_every_inserts: the same, after so many inserted items.
+        durability: the default for tables: which changes that were confirmed after the last
+            checkpoint survive a crash; they are kept in a journal. ``"none"``: none of them, and
+            there is no journal. ``"interval"``: all of them if the process was killed; after a
+            power cut all but the last 0.1 s. ``"sync"``: all of them; a call is confirmed once its
+            change was synced, together with those of others. See ``docs/durability.md``.
 
     Raises:
         InvalidArgumentError: no tables, a name twice, a bound below 1, or no such codec.
         FailedPreconditionError: a table belongs to a store already, the checkpointer's folder to
-            another store, or a table is not what the checkpoint holds.
+            another store, or a table differs from the checkpoint's.
         DataLossError: the newest checkpoint is damaged.
     """
 
@@ -133,17 +133,15 @@ class Store(Checkpointed, ProcessBound, Closing):
             files: where external columns are, as for ``reverie.Client``.
 
         Raises:
-            InvalidArgumentError: ``on_corrupt`` is neither, or ``files`` is no folder.
+            InvalidArgumentError: ``on_corrupt`` is not one of its values, or ``files`` is not a
+                folder.
         """
         native = self._native.client(raises_on_corrupt(on_corrupt))
         native.set_files(native_files(files))
         return Client._embedded(native, self._codec)
 
     def close(self) -> None:
-        """Ends all calls that wait, with ``CancelledError``; those to come end so too.
-
-        Closing again does nothing.
-        """
+        """Ends all calls that wait, and later ones, with ``CancelledError``. Idempotent."""
         self._native.close()
 
     def __getitem__(self, name: str) -> Table:

@@ -246,7 +246,7 @@ class StructuredWriter(ProcessBound, _reverie.StructuredWriter, Flushing):
 
     A context manager: leaving it flushes, unless one of our own errors is on its way, and leaves
     the writer open. A writer that is dropped unclosed flushes for at most a second, then warns with
-    the number of items lost. One thread at a time.
+    the number of items lost. Use it from one thread at a time.
     """
 
     __slots__ = ()

@@ -1,4 +1,4 @@
-"""Tables: what a store is made of."""
+"""Tables, which a store consists of."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from reverie.selectors import Selector
 
 
 class CallStats(NamedTuple):
-    """What became of one kind of request."""
+    """The outcomes of one kind of request."""
 
     completed: int  # items
     pending: int = 0  # requests that wait now
@@ -32,17 +32,17 @@ class RateLimiterInfo(NamedTuple):
 
 
 class TableInfo(NamedTuple):
-    """What a table is and how it stands.
+    """The settings and the state of a table.
 
     Attributes:
-        size_bytes: what its items and their chunks take, each counted once; only where
-            ``max_bytes`` is set.
-        num_episodes: that have items in the table.
-        num_deleted_episodes: whose last item is gone.
+        size_bytes: the size of its items and their chunks, each counted once; only if ``max_bytes``
+            is set.
+        num_episodes: episodes with items in the table.
+        num_deleted_episodes: episodes whose last item was removed.
         num_unique_samples: items that were sampled at least once.
         max_priority: the largest since the table was opened or reset; 1 before the first.
         missing_updates: priority updates that found no item.
-        corrupt_items: that a reader could not decode, and that were taken out.
+        corrupt_items: items that a reader could not decode, and that were removed.
     """
 
     name: str
@@ -71,28 +71,28 @@ class Table:
     Args:
         name: not empty, and unique in its store.
         sampler: which item is sampled.
-        remover: which item goes when the table is full.
-        max_size: items; >= 1.
+        remover: which item is removed when the table is full.
+        max_size: the most items; >= 1.
         rate_limiter: see ``reverie.rate_limiters``.
-        max_times_sampled: an item is removed once it was sampled so often; < 1 for never.
+        max_times_sampled: an item is removed once it was sampled so many times; < 1 for never.
         extensions: see ``reverie.extensions``.
         signature: a nest of ``TensorSpec`` (or of what other libraries specify arrays with) that
             items must match, leading axis included; None for any items.
         max_bytes: the bound of the items and their chunks, each counted once; the remover evicts
             until they fit. None for no bound.
         memory_bytes: how much of its steps may be in memory, at least 16 MiB, and no more than the
-            store's; what is sampled least goes to a file in the store's ``spill_folder`` beyond. A
-            chunk that several tables hold counts for the one with the largest bound alone; what a
-            table without a bound holds stays in memory, as far as the store's lets it. None for no
-            bound but that.
-        durability: of its changes, where it is not as its store's: ``"none"``, ``"interval"`` or
-            ``"sync"``, as for ``reverie.Store``. A table with ``"none"`` begins after a crash as
-            the last checkpoint has it, while others go on from the journal.
-        undo_unsent: for tables with ``max_times_sampled``, of a server: samples that were drawn for
-            a reader who went away, and were not sent yet, are undone. Their items are in the table
-            again, first in its order, and ``Server.figures["undone_samples"]`` counts them; readers
-            that came meanwhile have what stood behind them already. Without, they are gone, and
-            counted as ``"unsent_samples"``.
+            store's; what is sampled least goes to a file in the store's ``spill_folder`` beyond
+            that. A chunk of several tables counts only for the one with the largest bound; chunks
+            of a table without a bound stay in memory, as far as the store's bound permits. None for
+            only the store's bound.
+        durability: that of its changes, if it differs from its store's: ``"none"``, ``"interval"``
+            or ``"sync"``, as for ``reverie.Store``. After a crash, a table with ``"none"`` is
+            restored from the last checkpoint only, others also from the journal.
+        undo_unsent: for a server's tables with ``max_times_sampled``: samples that were drawn for a
+            reader that disconnected before they were sent are undone. Their items are in the table
+            again, first in its order, and ``Server.figures["undone_samples"]`` counts them; other
+            readers may have drawn later items meanwhile. If False, they are lost, and counted as
+            ``"unsent_samples"``.
 
     Raises:
         InvalidArgumentError: the name is empty, a size is out of range, or the rate limiter asks
@@ -210,12 +210,12 @@ class Table:
 
     @property
     def name(self) -> str:
-        """The name by which clients speak of the table."""
+        """The name by which clients refer to the table."""
         return self._name
 
     @property
     def info(self) -> TableInfo:
-        """What the table is and how it stands now."""
+        """The settings and the present state of the table."""
         if self._store is not None:
             for table in self._store.info():
                 if table["name"] == self._name:
@@ -260,7 +260,7 @@ class Table:
         durability: Durability | None = None,
         undo_unsent: bool | None = None,
     ) -> "Table":
-        """A new, empty table of the same settings, except those given here."""
+        """A new, empty table with the same settings, except those given here."""
         return Table(
             self._name if name is None else name,
             self._sampler if sampler is None else sampler,
@@ -327,7 +327,7 @@ class Table:
 
 
 def table_info(table: dict[str, Any]) -> TableInfo:
-    """What the native store says of a table; counts that are missing are those of an empty one."""
+    """The native store's report about a table; missing counts are those of an empty one."""
     samples_per_insert, min_size_to_sample, min_diff, max_diff = table["rate_limiter"]
     limiter = RateLimiterInfo(
         samples_per_insert,

@@ -23,10 +23,10 @@ class ServerTls(NamedTuple):
     """How a server encrypts.
 
     Attributes:
-        certificate: file with the server's certificate and those that signed it, PEM.
+        certificate: file with the server's certificate and its chain of issuers, PEM.
         key: file with its private key, PEM.
-        client_authorities: file with the certificates of those who sign clients'; then only such
-            clients are let in.
+        client_authorities: file with the certificates of the authorities that sign client
+            certificates; then only clients with such a certificate are accepted.
     """
 
     certificate: str | PathLike[str]
@@ -41,11 +41,11 @@ class ClientTls(NamedTuple):
     """How a client encrypts.
 
     Attributes:
-        authorities: file with the certificates of those who may have signed the server's, PEM; None
-            for those that the system trusts.
-        certificate: file with the client's own, for a server that asks.
-        key: file with the key to it.
-        server_name: what the server's certificate must say, where that is not the address.
+        authorities: file with the certificates of the authorities that may sign the server's, PEM;
+            None for those that the system trusts.
+        certificate: file with the client's own certificate, for a server that requires one.
+        key: file with the private key of that certificate.
+        server_name: the name that the server's certificate must have, if it is not the address.
     """
 
     authorities: str | PathLike[str] | None = None
@@ -63,17 +63,18 @@ class ClientTls(NamedTuple):
 
 
 class PeerTls(NamedTuple):
-    """How peers encrypt what they send each other by TCP; see ``reverie.Rpc``.
+    """How peers encrypt what they send to each other by TCP; see ``reverie.Rpc``.
 
-    Each shows its certificate to the other, whichever of them connects. Peers of one machine go on
-    to use Unix sockets or shared memory, which never leave it.
+    Each presents its certificate to the other, whichever of them connects. Peers on one machine
+    still use Unix sockets or shared memory, which never leave it.
 
     Attributes:
-        certificate: file with this peer's certificate and those that signed it, PEM.
+        certificate: file with this peer's certificate and its chain of issuers, PEM.
         key: file with its private key, PEM.
-        authorities: file with the certificates of those who sign the certificates of all peers.
-        server_name: what the certificate of a peer must say that this one connects to, where that
-            is not its address. One name serves peers that share a certificate.
+        authorities: file with the certificates of the authorities that sign all peers'
+            certificates.
+        server_name: the name in the certificate of a peer that this one connects to, if it is not
+            its address. One name serves peers that share a certificate.
     """
 
     certificate: str | PathLike[str]

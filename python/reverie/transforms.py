@@ -1,4 +1,4 @@
-"""What a ``ReplayBuffer`` does to each batch that it draws: functions of a batch, and ready ones.
+"""Functions that a ``ReplayBuffer`` applies to each batch that it draws.
 
     import reverie.transforms as rt
 
@@ -7,7 +7,7 @@
         100_000, transforms=[rt.ScaleReward(0.1, clip=1), rt.NormalizeObs(moments)]
     )
 
-What is stored stays as it was given: ``buffer[i]`` and ``episodes()`` show it.
+Stored steps are not changed: ``buffer[i]`` and ``episodes()`` show them as given.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ScaleReward:
 
     Args:
         scale: finite.
-        clip: rewards end in [-clip, clip]; None for no bound.
+        clip: rewards are then clipped to [-clip, clip]; None for no bound.
 
     Raises:
         InvalidArgumentError: a number is out of range.
@@ -127,8 +127,7 @@ class RunningMoments:
     def normalized(self, obs: Any, *, clip: float = 10.0, epsilon: float = 1e-8) -> Any:  # noqa: ANN401
         """``(obs - mean) / sqrt(variance + epsilon)`` in [-clip, clip], as float32.
 
-        ``obs`` may have leading axes or none: what an actor has, or a batch. Before the first
-        update it is only cast.
+        ``obs`` may be one observation or a batch. Before the first update it is only cast.
         """
         clip = _checks.number("clip", clip, above=0.0)
         epsilon = _checks.number("epsilon", epsilon, above=0.0)
@@ -186,10 +185,10 @@ class NormalizeObs:
     """Shifts and scales observations to mean 0 and variance 1, as float32.
 
     Args:
-        moments: whose; update them with what the environments give, and give an actor
-            ``moments.normalized(obs)``. None for moments of its own, ``.moments``, which learn from
-            each batch that is drawn.
-        clip: the bound of what comes out; > 0.
+        moments: the moments to use; update them with the observations of the environments, and give
+            an actor ``moments.normalized(obs)``. None makes new ones, ``.moments``, which learn
+            from each batch that is drawn.
+        clip: the bound of the results; > 0.
         epsilon: added to variances; > 0.
 
     Raises:

@@ -39,17 +39,17 @@ class Version(NamedTuple):
 class Weights(ProcessBound, Closing):
     """Weights of one name, on one peer: published here, or taken from other peers.
 
-    A version is whole: what a peer holds never changes under its hands. On one host its arrays lie
-    in memory that all share, so that nothing is copied; one that writes to them gets copies of the
-    pages that it writes to. Elsewhere they are sent.
+    A version is complete, and the arrays that a peer has of it never change. On one host they are
+    in memory that all peers share, so that nothing is copied; a peer that writes to them gets
+    copies of the pages that it writes to. To other hosts they are sent.
 
     Args:
-        rpc: the peer, connected so that it finds its sources.
+        rpc: the peer, connected such that it can reach its sources.
         name: the same on all that take part.
         sources: names of peers to ask, in this order: the one that publishes, and others that take
-            from it. Who has a version serves it, so one that comes when the publisher has died gets
-            the last one from another.
-        shared_memory: map what lies on this host; False has it sent.
+            from it. Every peer that has a version serves it, so one that joins after the publisher
+            has died gets the last version from another.
+        shared_memory: map the arrays of peers on this host; False has them sent.
 
     Raises:
         AlreadyExistsError: the peer has weights of this name.
@@ -83,19 +83,19 @@ class Weights(ProcessBound, Closing):
         return self._native.version()
 
     def publish(self, version: int, value: Any) -> None:  # noqa: ANN401
-        """Give others a version: arrays, and nests of such and of other values. It is copied.
+        """Publish a version: arrays, and nests of arrays and other values. It is copied.
 
         Raises:
-            InvalidArgumentError: a version that is not above the one before.
+            InvalidArgumentError: the version is not above the one before.
             UnsupportedTypeError: a value that cannot be sent.
         """
         self._native.publish(_checks.integer("version", version, 0, _VERSION_MAX), value)
 
     def pull(self, *, timeout_s: float | None = 60.0) -> Version | None:
-        """The newest version that the first source has which can be reached; None before any is.
+        """The newest version of the first source that can be reached; None before there is one.
 
         Raises:
-            UnavailableError: no source can be reached. ``held`` gives what there was.
+            UnavailableError: no source can be reached. ``held`` returns the last version.
             NotFoundError: no source is known by its name.
             DeadlineExceededError: no answer within ``timeout_s``.
         """
@@ -103,7 +103,7 @@ class Weights(ProcessBound, Closing):
         return self.held()
 
     def wait(self, above: int | None = None, *, timeout_s: float | None = 60.0) -> Version:
-        """Wait for a version above ``above``, by default for any; sources may come meanwhile.
+        """Wait for a version above ``above``, by default for any; sources may connect meanwhile.
 
         Raises:
             DeadlineExceededError: none within ``timeout_s``.
@@ -123,7 +123,7 @@ class Weights(ProcessBound, Closing):
         return self._taken
 
     def close(self) -> None:
-        """Serve and ask no more. Arrays that were taken stay. Idempotent."""
+        """Stop serving and asking. Arrays that were taken stay valid. Idempotent."""
         self._native.close()
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""The writer whose items are the last steps, whole. Reverb's first, kept for its users."""
+"""The writer whose items are the last whole steps. Reverb's first, kept for its users."""
 
 from types import TracebackType
 from typing import Any
@@ -15,7 +15,7 @@ class Writer(ProcessBound):
     """Appends steps, and makes items of the last ones.
 
     ``reverie.Client.writer()`` makes one. All steps must have the same structure. A context
-    manager: leaving it closes the writer. One thread at a time.
+    manager: leaving it closes the writer. Use it from one thread at a time.
     """
 
     _stays_because = (
@@ -67,7 +67,7 @@ class Writer(ProcessBound):
         self._writer.append_whole(data)
 
     def append_sequence(self, sequence: Any) -> None:  # noqa: ANN401
-        """Appends steps that lie behind one another along the leading axis.
+        """Appends steps, given as arrays with a leading axis of steps.
 
         Args:
             sequence: a nest of arrays ``[T, ...]``.
@@ -102,7 +102,7 @@ class Writer(ProcessBound):
             table: its name.
             num_timesteps: at most those that were appended, and ``max_sequence_length``.
             priority: the item's priority.
-            timeout_s: how long to wait where ``max_in_flight_items`` wait already.
+            timeout_s: how long to wait if ``max_in_flight_items`` items wait already.
 
         Raises:
             InvalidArgumentError: ``num_timesteps`` or ``priority`` is out of range, or the table
@@ -122,10 +122,10 @@ class Writer(ProcessBound):
         self._writer.flush(timeout_s=timeout_s)
 
     def close(self, retry_on_unavailable: bool = True, *, timeout_s: float | None = None) -> None:
-        """Flushes and ends the writer, whatever the flush said.
+        """Flushes and ends the writer, even if the flush fails.
 
         Args:
-            retry_on_unavailable: means nothing: a server that is away is tried again.
+            retry_on_unavailable: ignored: an unavailable server is always tried again.
             timeout_s: how long to wait for the items.
 
         Raises:
