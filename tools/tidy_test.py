@@ -171,6 +171,7 @@ def test_a_private_path_is_refused_in_any_text(tmp_path: Path) -> None:
         ("python/reverie/x.py", "x = 1  # one a shard\n", "one per x"),
         ("docs/x.md", "Loop thread, but for the facts.\n", "say 'except'"),
         ("docs/x.md", "A field that is passed over.\n", "'passed over'"),
+        ("python/reverie/x.py", "x = 1  # for Reverb's sake\n", "for compatibility"),
     ],
 )
 def test_the_dialect_is_refused(tmp_path: Path, path: str, text: str, says: str) -> None:
