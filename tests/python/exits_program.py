@@ -468,6 +468,14 @@ simple(
 )
 
 
+@case("TrainResult.save")
+def _(_w):
+    """Draws with matplotlib, whose frames of C++ no end of a program can unwind."""
+    result = reverie.train("dqn", "CartPole-v1", SHORT, final_episodes=1)
+    folder = tempfile.mkdtemp()
+    return lambda: result.save(folder)
+
+
 class Agent:
     """A policy and learner that take their time in Python code."""
 

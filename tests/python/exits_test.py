@@ -106,7 +106,6 @@ SKIPPED = {
     "Stream.__init__": "Rpc.stream makes it",
     "GymVectorEnv.__enter__": "Gymnasium's",
     "GymVectorEnv.__exit__": "Gymnasium's",
-    "TrainResult.save": "files, and matplotlib, which no end of a program may interrupt",
     **{f"TrainResult.{name}": "plain data" for name in ("__init__", "__setattr__", "__delattr__")},
     **{
         f"moolib.Accumulator.{name}": "Accumulator's own"
@@ -280,3 +279,34 @@ def test_the_bindings_take_and_let_go_of_the_lock_in_one_place(root):
     for source in sorted((root / "python" / "bindings").glob("*")):
         if source.stem != "gil":
             assert not names.search(source.read_text()), source
+
+
+DRAWING = """
+import atexit, sys, tempfile, threading
+import reverie
+
+SHORT = reverie.TrainSettings(seed=1, steps=60, warmup_steps=50, hidden=(4,), batch_size=4)
+result = reverie.train("dqn", "CartPole-v1", SHORT, final_episodes=1)
+folder = tempfile.mkdtemp()
+result.save(folder)
+drawn = threading.Event()
+
+def draw():
+    while True:
+        result.save(folder)
+        drawn.set()
+
+threading.Thread(target=draw, daemon=True).start()
+drawn.wait()
+atexit.register(lambda: (result.save(folder), print("drawn at the end", flush=True)))
+sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("_", range(3))
+def test_a_program_ends_while_a_thread_draws(_):
+    pytest.importorskip("matplotlib")
+    done = subprocess.run(
+        [sys.executable, "-c", DRAWING], capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (3, "drawn at the end\n", "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -54,7 +55,8 @@ def describe(folder: str | os.PathLike[str], training: Described, *, end: str = 
         "settings": training.settings.options(),
         "end": end,
     }
-    beside = path / (SETTINGS + ".new")
+    # Other threads and programs may write here at the same time.
+    beside = path / f"{SETTINGS}.{os.getpid()}.{threading.get_ident()}.new"
     beside.write_text(json.dumps(described, indent=2) + "\n")
     beside.replace(path / SETTINGS)
 

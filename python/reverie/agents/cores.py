@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from reverie import _checks, _reverie
 from reverie._options import OptionValue
+from reverie.agents._drawing import drawn_alone
 from reverie.agents.envs import env_source
 from reverie.agents.settings import TrainSettings, checked_algorithm, checked_settings
 from reverie.errors import InternalError, InvalidArgumentError, MissingPackageError
@@ -122,6 +123,7 @@ def table(tuning: CoreTuning) -> str:
     return "\n".join(lines)
 
 
+@drawn_alone
 def plot(tuning: CoreTuning, path: str | os.PathLike[str]) -> None:
     """Draws both curves and the choice, as the paper's figure 12.
 

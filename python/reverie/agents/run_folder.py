@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reverie._options import OptionValue
+from reverie.agents._drawing import drawn_alone
 from reverie.agents.event_file import EventFile
 from reverie.agents.trainer import Episode, Trainer, TrainProgress
 from reverie.envs import native
@@ -26,6 +27,7 @@ _STEPS_A_PICTURE = 4
 _PICTURE_MS = 80
 
 
+@drawn_alone
 def save_curve(path: Path, episodes: list[Episode], evaluations: list[tuple[int, float]]) -> bool:
     """Draws the returns over the steps. False, and nothing is written, without matplotlib."""
     if importlib.util.find_spec("matplotlib") is None or not episodes:

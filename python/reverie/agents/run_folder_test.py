@@ -1,5 +1,6 @@
 """What ``reverie train`` reads and leaves beside the policy: settings, pictures, event files."""
 
+import concurrent.futures
 import importlib.util
 import json
 import struct
@@ -184,3 +185,12 @@ def test_a_wrong_file_of_settings_is_refused(tmp_path, capsys, text, words):
 def test_a_missing_file_of_settings_is_refused(tmp_path, capsys):
     assert main(["tune-cores", "--config", str(tmp_path / "none.toml")]) == 2
     assert "none.toml" in capsys.readouterr().err
+
+
+def test_threads_save_one_result_into_one_folder(tmp_path):
+    settings = TrainSettings(seed=1, steps=60, warmup_steps=50, hidden=(4,), actors=0)
+    result = train("dqn", "CartPole-v1", settings, final_episodes=1)
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda _: result.save(tmp_path), range(12)))
+    assert json.loads((tmp_path / "settings.json").read_text())["end"] == "all steps"
+    assert not list(tmp_path.glob("*.new"))
