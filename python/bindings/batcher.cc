@@ -86,7 +86,22 @@ Batcher::Batcher(Options options)
       finished_(options_.queue_size),
       memory_(BatchMemory::make(kKeptColumns)) {}
 
+void Batcher::check_here() const {
+  unwrap(fork_guard_.check("batcher"));
+}
+
+std::size_t Batcher::finished_count() const {
+  check_here();
+  return finished_.size();
+}
+
+std::size_t Batcher::filled() const {
+  check_here();
+  return open_ ? open_->filled : 0;
+}
+
 void Batcher::check_open() const {
+  check_here();
   if (is_closed()) raise(cancelled("this batcher is closed"));
 }
 
@@ -351,6 +366,7 @@ bool Batcher::flush() {
 }
 
 nb::object Batcher::get_now() {
+  check_here();
   if (std::optional<nb::object> batch = finished_.pop()) return std::move(*batch);
   check_open();
   return nb::none();
@@ -358,6 +374,7 @@ nb::object Batcher::get_now() {
 
 nb::object Batcher::get(nb::handle timeout_s) {
   const TimePoint until = timeout_s.is_none() ? own_deadline() : deadline(timeout_s);
+  check_here();
   while (true) {
     if (std::optional<nb::object> batch = finished_.pop()) return std::move(*batch);
     check_open();
@@ -368,10 +385,12 @@ nb::object Batcher::get(nb::handle timeout_s) {
 }
 
 void Batcher::call_when_finished(nb::object callback) {
+  check_here();
   finished_.call_when_ready([callback = std::move(callback)] { callback(); });
 }
 
 void Batcher::close() {
+  if (!fork_guard_.check("batcher").ok()) return;  // its lock may be held by the parent
   open_.reset();
   finished_.close();
 }

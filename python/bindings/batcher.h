@@ -13,6 +13,7 @@
 #include "python/bindings/leaf_view.h"
 #include "python/bindings/nest.h"
 #include "reverie/base/clock.h"
+#include "reverie/base/fork.h"
 #include "reverie/env/batch_queue.h"
 #include "reverie/env/batcher_fill.h"
 #include "reverie/tensor/batch_memory.h"
@@ -21,7 +22,8 @@ namespace reverie::python {
 
 namespace nb = nanobind;
 
-// The interpreter's lock guards it; large copies and waits release that.
+// The interpreter's lock guards it; large copies and waits release that. All methods except close()
+// and is_closed() raise in a forked child.
 class Batcher {
  public:
   struct Options {
@@ -40,8 +42,8 @@ class Batcher {
   void stack(nb::handle nest) { add(FillMode::kStack, nest); }
   void cat(nb::handle nest) { add(FillMode::kCat, nest); }
   bool flush();
-  std::size_t finished_count() const { return finished_.size(); }
-  std::size_t filled() const { return open_ ? open_->filled : 0; }
+  std::size_t finished_count() const;
+  std::size_t filled() const;
   nb::object get(nb::handle timeout_s);
   // The oldest batch, or None.
   nb::object get_now();
@@ -111,10 +113,12 @@ class Batcher {
                       std::size_t item_begin, std::size_t count) const;
   void finish(const std::shared_ptr<Open>& open, std::size_t rows);
   void make_room(std::size_t taken, std::size_t rows);
+  void check_here() const;
   void check_open() const;
   static bool is_interrupted();
   TimePoint own_deadline() const;
 
+  ForkGuard fork_guard_;
   Options options_;
   NestCache<Note> nests_;
   Leaves leaves_;  // memory of the last call, reused

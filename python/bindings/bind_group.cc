@@ -11,6 +11,7 @@
 #include "python/bindings/bind.h"
 #include "python/bindings/convert.h"
 #include "python/bindings/leaf_view.h"
+#include "python/bindings/process_bound.h"
 #include "python/bindings/python_api.h"
 #include "python/bindings/rpc.h"
 #include "python/bindings/rpc_values.h"
@@ -22,21 +23,21 @@ namespace reverie::python {
 namespace {
 
 struct NativeGroup {
-  std::shared_ptr<Group> group;
+  ProcessBound<std::shared_ptr<Group>> group;
   LeafReader reader;
 };
 
 struct NativeRound {
-  std::shared_ptr<GroupRound> round;
+  ProcessBound<std::shared_ptr<GroupRound>> round;
 };
 
 struct NativeAccumulator {
-  std::unique_ptr<Accumulator> accumulator;
+  ProcessBound<std::unique_ptr<Accumulator>> accumulator;
   LeafReader reader;
 };
 
 struct NativeBroker {
-  std::unique_ptr<Broker> broker;
+  ProcessBound<std::unique_ptr<Broker>> broker;
 };
 
 bool wait_for_round(const GroupRound& round, TimePoint deadline) {
@@ -74,8 +75,12 @@ std::vector<ReduceLeaf> leaves_of(LeafReader& reader, nb::list arrays, nb::list 
   return leaves;
 }
 
+NativeRound bound(std::shared_ptr<GroupRound> round) {
+  return {{"round", std::move(round)}};
+}
+
 NativeRound begun(Result<std::shared_ptr<GroupRound>> round) {
-  return {unwrap(std::move(round))};
+  return bound(unwrap(std::move(round)));
 }
 
 Payload payload_of(LeafReader& reader, nb::handle value) {
@@ -114,7 +119,7 @@ nb::tuple view_tuple(Accumulator::View view) {
   if (view.sum) {
     const AccumulatorCore::Counts& totals = view.sum->totals;
     sum = nb::make_tuple(totals.contributions, totals.skipped, totals.samples,
-                         NativeRound{std::move(view.sum->round)});
+                         bound(std::move(view.sum->round)));
   }
   return nb::make_tuple(view.leader, view.is_connected, view.wants_gradients, view.version, state,
                         sum);
@@ -142,9 +147,11 @@ void bind_accumulator(nb::module_& m) {
               leaf.shape.assign(view.shape.begin(), view.shape.end());
               options.gradients.push_back(std::move(leaf));
             }
-            auto made = unwrap(without_gil(
-                [&] { return Accumulator::make(rpc.shared_peer(), group.group, options); }));
-            new (self) NativeAccumulator{std::move(made), {}};
+            const auto& peer = rpc.shared_peer();
+            const auto& shared = group.group.pointer();
+            auto made =
+                unwrap(without_gil([&] { return Accumulator::make(peer, shared, options); }));
+            new (self) NativeAccumulator{{"accumulator", std::move(made)}, {}};
           },
           "rpc"_a, "group"_a, "name"_a, "average"_a, "signature"_a, "gradients"_a,
           nb::sig("def __init__(self, rpc: RpcPeer, group: Group, name: str, average: str, "
@@ -152,8 +159,8 @@ void bind_accumulator(nb::module_& m) {
       .def(
           "update",
           [](NativeAccumulator& self, bool is_busy) {
-            return view_tuple(
-                unwrap(without_gil([&] { return self.accumulator->update(is_busy); })));
+            return view_tuple(unwrap(without_gil(
+                [&, &accumulator = *self.accumulator] { return accumulator.update(is_busy); })));
           },
           "is_busy"_a,
           nb::sig("def update(self, is_busy: bool) -> tuple[str, bool, bool, int, "
@@ -163,7 +170,9 @@ void bind_accumulator(nb::module_& m) {
           [](NativeAccumulator& self, std::uint64_t samples, nb::list arrays, nb::list names) {
             std::vector<LeafView> views;
             const std::vector<ReduceLeaf> leaves = leaves_of(self.reader, arrays, names, views);
-            unwrap(without_gil([&] { return self.accumulator->contribute(samples, leaves); }));
+            unwrap(without_gil([&, &accumulator = *self.accumulator] {
+              return accumulator.contribute(samples, leaves);
+            }));
           },
           "samples"_a, "arrays"_a, "names"_a,
           nb::sig("def contribute(self, samples: int, arrays: list[typing.Any], names: list[str]) "
@@ -179,7 +188,8 @@ void bind_accumulator(nb::module_& m) {
             encoder.encode(model, "parameters");
             encoder.encode(buffers, "buffers");
             encoder.encode(state, "state");
-            without_gil([&] { self.accumulator->give_state(payload, to_all); });
+            without_gil(
+                [&, &accumulator = *self.accumulator] { accumulator.give_state(payload, to_all); });
           },
           "model"_a, "buffers"_a, "state"_a.none(), "to_all"_a,
           nb::sig("def give_state(self, model: object, buffers: object, state: object, to_all: "
@@ -187,24 +197,29 @@ void bind_accumulator(nb::module_& m) {
       .def(
           "set_version",
           [](NativeAccumulator& self, std::uint64_t version) {
-            without_gil([&] { self.accumulator->set_version(version); });
+            without_gil(
+                [&, &accumulator = *self.accumulator] { accumulator.set_version(version); });
           },
           "version"_a)
       .def(
           "set_virtual_batch_size",
           [](NativeAccumulator& self, std::uint64_t size) {
-            without_gil([&] { self.accumulator->set_virtual_batch_size(size); });
+            without_gil([&, &accumulator = *self.accumulator] {
+              accumulator.set_virtual_batch_size(size);
+            });
           },
           "size"_a)
       .def(
           "set_parallel",
           [](NativeAccumulator& self, std::size_t count) {
-            without_gil([&] { self.accumulator->set_parallel(count); });
+            without_gil([&, &accumulator = *self.accumulator] { accumulator.set_parallel(count); });
           },
           "count"_a)
       .def("why_waiting", [](NativeAccumulator& self) { return self.accumulator->why_waiting(); })
-      .def("close",
-           [](NativeAccumulator& self) { without_gil([&] { self.accumulator->close(); }); });
+      .def("close", [](NativeAccumulator& self) {
+        Accumulator* const accumulator = self.accumulator.here();
+        if (accumulator != nullptr) without_gil([&] { accumulator->close(); });
+      });
 }
 
 void check_reduced(const GroupRound& round) {
@@ -224,7 +239,8 @@ void bind_group(nb::module_& m) {
             return wait_for_round(*self.round, deadline(timeout_s));
           },
           "timeout_s"_a.none(), nb::sig("def wait(self, timeout_s: float | None) -> bool"))
-      .def("cancel", [](NativeRound& self) { without_gil([&] { self.round->cancel(); }); })
+      .def("cancel",
+           [](NativeRound& self) { without_gil([&, &round = *self.round] { round.cancel(); }); })
       .def("lost", [](NativeRound& self) { return self.round->lost(); })
       .def("members", [](NativeRound& self) { return self.round->members(); })
       .def(
@@ -282,9 +298,9 @@ void bind_group(nb::module_& m) {
             if (!stall_timeout_s.is_none()) {
               options.stall_timeout = seconds(number_argument("stall_timeout_s", stall_timeout_s));
             }
-            auto group =
-                unwrap(without_gil([&] { return Group::join(rpc.shared_peer(), options); }));
-            new (self) NativeGroup{std::shared_ptr<Group>(std::move(group)), {}};
+            auto group = unwrap(
+                without_gil([&, &peer = rpc.shared_peer()] { return Group::join(peer, options); }));
+            new (self) NativeGroup{{"group", std::shared_ptr<Group>(std::move(group))}, {}};
           },
           "rpc"_a, "name"_a, "broker"_a, "sort_order"_a, "stall_timeout_s"_a.none(),
           "shared_memory"_a,
@@ -298,7 +314,9 @@ void bind_group(nb::module_& m) {
           },
           nb::sig("def shares_memory(self) -> bool | None"))
       .def("update",
-           [](NativeGroup& self) { return without_gil([&] { return self.group->update(); }); })
+           [](NativeGroup& self) {
+             return without_gil([&, &group = *self.group] { return group.update(); });
+           })
       .def(
           "membership",
           [](NativeGroup& self) { return membership_tuple(self.group->membership()); },
@@ -307,8 +325,8 @@ void bind_group(nb::module_& m) {
           "wait_members",
           [](NativeGroup& self, std::size_t count, nb::handle timeout_s) {
             Status status;
-            wait_in_slices(deadline(timeout_s), [&](TimePoint until) {
-              status = self.group->wait_members(count, until);
+            wait_in_slices(deadline(timeout_s), [&, &group = *self.group](TimePoint until) {
+              status = group.wait_members(count, until);
               return status.code() != StatusCode::kDeadlineExceeded;
             });
             unwrap(status);
@@ -318,7 +336,7 @@ void bind_group(nb::module_& m) {
       .def(
           "set_sort_order",
           [](NativeGroup& self, std::int64_t sort_order) {
-            without_gil([&] { self.group->set_sort_order(sort_order); });
+            without_gil([&, &group = *self.group] { group.set_sort_order(sort_order); });
           },
           "sort_order"_a)
       .def(
@@ -327,12 +345,16 @@ void bind_group(nb::module_& m) {
             const Duration timeout = timeout_s.is_none()
                                          ? Duration::max()
                                          : seconds(number_argument("timeout_s", timeout_s));
-            without_gil([&] { self.group->set_stall_timeout(timeout); });
+            without_gil([&, &group = *self.group] { group.set_stall_timeout(timeout); });
           },
           "timeout_s"_a.none(),
           nb::sig("def set_stall_timeout(self, timeout_s: float | None) -> None"))
       .def("why_waiting", [](NativeGroup& self) { return self.group->why_waiting(); })
-      .def("leave", [](NativeGroup& self) { without_gil([&] { self.group->leave(); }); })
+      .def("leave",
+           [](NativeGroup& self) {
+             Group* const group = self.group.here();
+             if (group != nullptr) without_gil([&] { group->leave(); });
+           })
       .def(
           "all_reduce",
           [](NativeGroup& self, const std::string& name, const std::string& op, nb::list arrays,
@@ -342,8 +364,9 @@ void bind_group(nb::module_& m) {
             const auto chosen = reduce_op_from_name(op);
             if (!chosen) raise(invalid_argument("op is '{}', which is unknown", op));
             const TimePoint until = deadline(timeout_s);
-            return begun(
-                without_gil([&] { return self.group->all_reduce(name, *chosen, leaves, until); }));
+            return begun(without_gil([&, &group = *self.group] {
+              return group.all_reduce(name, *chosen, leaves, until);
+            }));
           },
           "name"_a, "op"_a, "arrays"_a, "names"_a, "timeout_s"_a.none(),
           nb::sig("def all_reduce(self, name: str, op: str, arrays: list[typing.Any], names: "
@@ -354,8 +377,9 @@ void bind_group(nb::module_& m) {
              nb::handle timeout_s) {
             Payload payload = payload_of(self.reader, value);
             const TimePoint until = deadline(timeout_s);
-            return begun(without_gil(
-                [&] { return self.group->all_gather(name, what, std::move(payload), until); }));
+            return begun(without_gil([&, &group = *self.group] {
+              return group.all_gather(name, what, std::move(payload), until);
+            }));
           },
           "name"_a, "what"_a, "value"_a.none(), "timeout_s"_a.none(),
           nb::sig("def all_gather(self, name: str, what: str, value: object, timeout_s: float | "
@@ -366,8 +390,9 @@ void bind_group(nb::module_& m) {
              nb::handle value, nb::handle timeout_s) {
             Payload payload = payload_of(self.reader, value);
             const TimePoint until = deadline(timeout_s);
-            return begun(without_gil(
-                [&] { return self.group->broadcast(name, source, std::move(payload), until); }));
+            return begun(without_gil([&, &group = *self.group] {
+              return group.broadcast(name, source, std::move(payload), until);
+            }));
           },
           "name"_a, "source"_a, "value"_a.none(), "timeout_s"_a.none(),
           nb::sig("def broadcast(self, name: str, source: str, value: object, timeout_s: float | "
@@ -379,7 +404,7 @@ void bind_group(nb::module_& m) {
       .def(
           "__init__",
           [](NativeBroker* self, RpcPeer& rpc) {
-            new (self) NativeBroker{unwrap(Broker::make(rpc.shared_peer()))};
+            new (self) NativeBroker{{"broker", unwrap(Broker::make(rpc.shared_peer()))}};
           },
           "rpc"_a)
       .def(
@@ -399,7 +424,10 @@ void bind_group(nb::module_& m) {
             return groups;
           },
           nb::sig("def groups(self) -> list[dict[str, typing.Any]]"))
-      .def("close", [](NativeBroker& self) { without_gil([&] { self.broker->close(); }); });
+      .def("close", [](NativeBroker& self) {
+        Broker* const broker = self.broker.here();
+        if (broker != nullptr) without_gil([&] { broker->close(); });
+      });
 }
 
 }  // namespace reverie::python

@@ -200,8 +200,13 @@ Raises:
                    "Whether items are drawn by their priorities.")
       .def_prop_ro("max_priority", &PyReplayBuffer::max_priority,
                    "The largest priority so far, which new items get; 1 before the first update.")
-      .def_prop_ro("update_count", &PyReplayBuffer::update_count,
-                   "Calls of ``update_priorities`` so far: what a ``beta`` schedule is given.")
+      .def_prop_ro(
+          "update_count",
+          [](const PyReplayBuffer& self) {
+            unwrap(self.check());
+            return self.update_count();
+          },
+          "Calls of ``update_priorities`` so far: what a ``beta`` schedule is given.")
       .def_prop_ro("stale_updates", &PyReplayBuffer::stale_updates,
                    "Priorities that came for items that were gone.")
       .def_prop_ro("stats", &PyReplayBuffer::stats, nb::sig("def stats(self) -> dict[str, int]"),

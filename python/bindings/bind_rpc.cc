@@ -10,6 +10,7 @@
 
 #include "python/bindings/bind.h"
 #include "python/bindings/convert.h"
+#include "python/bindings/process_bound.h"
 #include "python/bindings/rpc.h"
 #include "reverie/base/random.h"
 
@@ -18,7 +19,7 @@ namespace {
 
 // The native part of reverie.Future.
 struct RpcCall {
-  std::shared_ptr<PendingCall> state;
+  ProcessBound<std::shared_ptr<PendingCall>> state;
   nb::object pool;   // of the threads that run its callbacks
   nb::object value;  // once it was requested
 };
@@ -119,14 +120,14 @@ void bind_rpc(nb::module_& m) {
           "listen",
           [](RpcPeer& self, nb::handle address) {
             const std::string text(text_argument("address", address));
-            return unwrap(without_gil([&] { return self.peer().listen(text); }));
+            return unwrap(without_gil([&, &peer = self.peer()] { return peer.listen(text); }));
           },
           "address"_a.none(), nb::sig("def listen(self, address: str) -> str"))
       .def(
           "connect",
           [](RpcPeer& self, nb::handle address) {
             const std::string text(text_argument("address", address));
-            unwrap(without_gil([&] { return self.peer().connect(text); }));
+            unwrap(without_gil([&, &peer = self.peer()] { return peer.connect(text); }));
           },
           "address"_a.none(), nb::sig("def connect(self, address: str) -> None"))
       .def(
@@ -161,7 +162,8 @@ void bind_rpc(nb::module_& m) {
             auto state = self.begin(peer, function, args, kwargs, timeout_s, is_idempotent,
                                     /*lends=*/false);
             nb::object future = nb::inst_alloc(future_class());
-            new (nb::inst_ptr<RpcCall>(future)) RpcCall{std::move(state), std::move(pool), {}};
+            new (nb::inst_ptr<RpcCall>(future))
+                RpcCall{{"call", std::move(state)}, std::move(pool), {}};
             nb::inst_mark_ready(future);
             return future;
           },
@@ -171,12 +173,15 @@ void bind_rpc(nb::module_& m) {
                   "dict[str, object], timeout_s: float | None, idempotent: bool, pool: object) -> "
                   "typing.Any"))
       .def(
-          "cancel", [](RpcPeer&, RpcCall& call) { without_gil([&] { call.state->cancel(); }); },
+          "cancel",
+          [](RpcPeer&, RpcCall& call) {
+            without_gil([&, &state = *call.state] { state.cancel(); });
+          },
           "call"_a)
       .def(
           "when_done",
           [](RpcPeer& self, RpcCall& call, nb::object callback, bool is_late_too) {
-            return self.when_done(call.state, std::move(callback), is_late_too);
+            return self.when_done(call.state.pointer(), std::move(callback), is_late_too);
           },
           "call"_a, "callback"_a, "is_late_too"_a = false,
           nb::sig("def when_done(self, call: RpcCall, callback: "

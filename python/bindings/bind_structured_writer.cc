@@ -97,12 +97,14 @@ class PyStructuredWriter {
   }
 
   // For bind_ends().
+  void check_here() const { unwrap(fork_guard_.check("writer")); }
   StructuredWriter& writer() const { return *writer_; }
   OneCallAtATime& calls() { return calls_; }
   const WaitOptions& wait_options() const { return wait_; }
   void on_episode_end(bool) {}
 
   bool step_is_open() const {
+    check_here();
     InUse::check(calls_);
     return writer_->step_is_open();
   }

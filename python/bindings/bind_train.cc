@@ -90,10 +90,14 @@ class PyTrainer {
 
   void serve(RpcPeer& rpc) {
     Trainer& trainer = this->trainer();
-    served_ = unwrap(without_gil([&] { return ServedActors::open(rpc.shared_peer(), trainer); }));
+    served_ = unwrap(
+        without_gil([&, &peer = rpc.shared_peer()] { return ServedActors::open(peer, trainer); }));
   }
   // The number of active actors in other processes.
-  std::size_t actors_elsewhere() const { return served_ ? served_->counts().actors : 0; }
+  std::size_t actors_elsewhere() const {
+    (void)trainer();
+    return served_ ? served_->counts().actors : 0;
+  }
   void end_serving() {
     if (!trainer_->check_usable().ok()) return;
     without_gil([&] { served_.reset(); });
@@ -195,8 +199,9 @@ class PyRemoteActor {
                 const std::string& algorithm, const std::string& env_id, const Options& env_options,
                 const Options& options, nb::object source) {
     TrainPlan plan = make_plan(algorithm, env_id, env_options, options, std::move(source));
-    actor_ = unwrap(without_gil(
-        [&] { return open_remote_actor(std::move(plan), rpc.shared_peer(), learner, number); }));
+    actor_ = unwrap(without_gil([&, &peer = rpc.shared_peer()] {
+      return open_remote_actor(std::move(plan), peer, learner, number);
+    }));
   }
   ~PyRemoteActor() {
     const GilReleased released;

@@ -9,6 +9,7 @@
 
 #include "python/bindings/bind.h"
 #include "python/bindings/convert.h"
+#include "python/bindings/process_bound.h"
 #include "python/bindings/python_api.h"
 #include "python/bindings/rpc.h"
 #include "python/bindings/rpc_values.h"
@@ -18,7 +19,7 @@ namespace reverie::python {
 namespace {
 
 struct NativeWeights {
-  std::unique_ptr<Weights> weights;
+  ProcessBound<std::unique_ptr<Weights>> weights;
   LeafReader reader;
 };
 
@@ -53,7 +54,8 @@ void bind_weights(nb::module_& m) {
             options.name = name;
             options.sources = std::move(sources);
             options.uses_shared_memory = shared_memory;
-            new (self) NativeWeights{unwrap(Weights::make(rpc.shared_peer(), options)), {}};
+            new (self) NativeWeights{
+                {"weights channel", unwrap(Weights::make(rpc.shared_peer(), options))}, {}};
           },
           "rpc"_a, "name"_a, "sources"_a, "shared_memory"_a)
       .def(
@@ -62,8 +64,8 @@ void bind_weights(nb::module_& m) {
             Payload payload;
             // Arrays are read in place, once, before this returns.
             ValueEncoder(payload, self.reader, /*lends=*/true).encode(value, "value");
-            const Status status =
-                without_gil([&] { return self.weights->publish(version, payload); });
+            const Status status = without_gil(
+                [&, &weights = *self.weights] { return weights.publish(version, payload); });
             payload = {};
             drop_lent_arrays();
             unwrap(status);
@@ -84,21 +86,25 @@ void bind_weights(nb::module_& m) {
           "pull",
           [](NativeWeights& self, nb::handle timeout_s) {
             const TimePoint until = deadline(timeout_s);
-            unwrap_unless_pending(
-                without_gil([&] { return self.weights->pull(until, has_signal); }).status());
+            unwrap_unless_pending(without_gil([&, &weights = *self.weights] {
+                                    return weights.pull(until, has_signal);
+                                  }).status());
           },
           "timeout_s"_a.none(), nb::sig("def pull(self, timeout_s: float | None) -> None"))
       .def(
           "wait_for",
           [](NativeWeights& self, std::uint64_t at_least, nb::handle timeout_s) {
             const TimePoint until = deadline(timeout_s);
-            unwrap_unless_pending(without_gil([&] {
-                                    return self.weights->wait_for(at_least, until, has_signal);
+            unwrap_unless_pending(without_gil([&, &weights = *self.weights] {
+                                    return weights.wait_for(at_least, until, has_signal);
                                   }).status());
           },
           "at_least"_a, "timeout_s"_a.none(),
           nb::sig("def wait_for(self, at_least: int, timeout_s: float | None) -> None"))
-      .def("close", [](NativeWeights& self) { without_gil([&] { self.weights->close(); }); });
+      .def("close", [](NativeWeights& self) {
+        Weights* const weights = self.weights.here();
+        if (weights != nullptr) without_gil([&] { weights->close(); });
+      });
 }
 
 }  // namespace reverie::python

@@ -135,6 +135,7 @@ class Writer {
   }
 
   nb::object history() {
+    check_here();
     InUse::check(*core_);
     if (history_.empty()) {
       raise(failed_precondition("the writer has no history before the first append"));
@@ -150,11 +151,13 @@ class Writer {
   }
 
   std::size_t episode_steps() const {
+    check_here();
     InUse::check(*core_);
     return writer().episode_steps();
   }
 
   // For bind_ends().
+  void check_here() const { unwrap(fork_guard_.check("writer")); }
   TrajectoryWriter& writer() const { return *core_->writer; }
   OneCallAtATime& calls() const { return *core_; }
   const WaitOptions& wait_options() const { return wait_; }

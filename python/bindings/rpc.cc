@@ -56,6 +56,11 @@ RpcPeer::RpcPeer(const Peer::Options& options)
   peer_->set_withdrawn([tasks = tasks_](InboundId request) { tasks->withdraw(request); });
 }
 
+const std::shared_ptr<Peer>& RpcPeer::shared_peer() {
+  unwrap(fork_guard_.check("peer"));
+  return peer_;
+}
+
 void RpcPeer::define(const std::string& function, nb::object handler) {
   unwrap(peer_->define(function, [tasks = tasks_](Request request) {
     tasks->push({.request = std::move(request)});
@@ -64,7 +69,7 @@ void RpcPeer::define(const std::string& function, nb::object handler) {
 }
 
 bool RpcPeer::undefine(const std::string& function) {
-  const bool was_defined = peer_->undefine(function);
+  const bool was_defined = peer().undefine(function);
   nb::object gone;  // its end may run Python code
   const auto place = handlers_.find(function);
   if (place != handlers_.end()) {

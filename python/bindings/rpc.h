@@ -33,8 +33,9 @@ class RpcPeer {
   RpcPeer(const RpcPeer&) = delete;
   RpcPeer& operator=(const RpcPeer&) = delete;
 
-  Peer& peer() { return *peer_; }
-  const std::shared_ptr<Peer>& shared_peer() { return peer_; }
+  // Raise in a forked child.
+  Peer& peer() { return *shared_peer(); }
+  const std::shared_ptr<Peer>& shared_peer();
   // Requests of `function` are answered with the result of `handler(*args, **kwargs)`; if the
   // handler is None, they become tasks for the caller of next_task().
   void define(const std::string& function, nb::object handler);

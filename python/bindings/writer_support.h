@@ -72,7 +72,8 @@ void check_writer_open(const Writer& writer) {
 }
 
 // Binds waits and ends, which all writers have. `Face` has the library's writer(), its calls()
-// (OneCallAtATime), its wait_options(), and on_episode_end(clears).
+// (OneCallAtATime), its wait_options(), on_episode_end(clears), and check_here(), which raises in a
+// forked child.
 template <typename Face>
 void bind_ends(nb::class_<Face>& type) {
   using namespace nb::literals;
@@ -127,7 +128,11 @@ Raises:
     DeadlineExceededError: the time is up; the episode goes on as it was. Call it again: no item is
         made twice.)");
   type.def_prop_ro(
-      "pending_items", [](const Face& self) { return self.writer().pending_items(); },
+      "pending_items",
+      [](const Face& self) {
+        self.check_here();
+        return self.writer().pending_items();
+      },
       "Items that are not in their table yet.");
   type.def_prop_ro(
       "closed", [](const Face& self) { return self.writer().closed(); },

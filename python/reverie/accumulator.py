@@ -33,7 +33,7 @@ import numpy as np
 
 from reverie import _checks, _model_arrays, _reverie
 from reverie._closing import Closing
-from reverie._process_bound import ProcessBound
+from reverie._process_bound import ForkGuard, ProcessBound
 from reverie.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
@@ -111,6 +111,7 @@ class Accumulator(ProcessBound, Closing):
         self._group = _checks.instance("group", group, Group)
         self._rpc = group.rpc
         self._me = self._rpc.name
+        self._fork_guard = ForkGuard()
         self._owner: int | None = None
         self._closed = False
         # What the program sees; changes in update() and by its own calls.
@@ -145,30 +146,37 @@ class Accumulator(ProcessBound, Closing):
 
     def connected(self) -> bool:
         """Whether there is a leader, and this member has its model."""
+        self._fork_guard.check("accumulator")
         return self._is_connected
 
     def is_leader(self) -> bool:
         """Whether this member is the leader."""
+        self._fork_guard.check("accumulator")
         return self._leader == self._me
 
     def get_leader(self) -> str:
         """The name of the leader; empty while there is none."""
+        self._fork_guard.check("accumulator")
         return self._leader
 
     def model_version(self) -> int:
         """How many times the model was changed."""
+        self._fork_guard.check("accumulator")
         return self._version
 
     def wants_gradients(self) -> bool:
         """Whether ``reduce_gradients`` or ``skip_gradients`` may be called now."""
+        self._fork_guard.check("accumulator")
         return self._wants
 
     def has_gradients(self) -> bool:
         """Whether a round's gradients have arrived: take a step, then ``zero_gradients``."""
+        self._fork_guard.check("accumulator")
         return self._reduced is not None
 
     def has_new_state(self) -> bool:
         """Whether the model was adopted from another member; ``state`` returns its state."""
+        self._fork_guard.check("accumulator")
         return self._state is not None
 
     def wants_state(self) -> bool:
@@ -182,6 +190,7 @@ class Accumulator(ProcessBound, Closing):
 
         ``num_skipped`` is how many members contributed none.
         """
+        self._fork_guard.check("accumulator")
         return dict(self._stats)
 
     def why_waiting(self) -> str:
@@ -267,6 +276,7 @@ class Accumulator(ProcessBound, Closing):
 
     def parameters(self) -> Any:  # noqa: ANN401
         """This member's parameters: a list, or the JAX tree."""
+        self._fork_guard.check("accumulator")
         if self._structure is None:
             return list(self._parameters)
         return self._structure.unflatten(self._parameters)
@@ -279,6 +289,7 @@ class Accumulator(ProcessBound, Closing):
         Raises:
             FailedPreconditionError: there are none.
         """
+        self._fork_guard.check("accumulator")
         if self._reduced is None:
             raise FailedPreconditionError("there are no gradients now; ask has_gradients() first")
         if self._structure is None:
@@ -334,6 +345,7 @@ class Accumulator(ProcessBound, Closing):
         Raises:
             FailedPreconditionError: ``has_new_state`` is False.
         """
+        self._fork_guard.check("accumulator")
         given, self._state = self._state, None
         if given is None:
             raise FailedPreconditionError("there is no new state; ask has_new_state() first")
@@ -355,6 +367,7 @@ class Accumulator(ProcessBound, Closing):
     # --- Checks.
 
     def _check(self, what: str) -> None:
+        self._fork_guard.check("accumulator")
         if self._closed:
             raise FailedPreconditionError(
                 f"{what}() of accumulator '{self._name}', which is closed"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from reverie import _checks
-from reverie._process_bound import ProcessBound
+from reverie._process_bound import ForkGuard, ProcessBound
 from reverie.errors import (
     CancelledError,
     DeadlineExceededError,
@@ -341,6 +341,7 @@ class Queue(ProcessBound):
             "gatherer", gatherer, Gatherer, "what Rpc.define_queue made"
         )
         self._is_batched = _checks.flag("is_batched", is_batched)
+        self._fork_guard = ForkGuard()
         self._lock = threading.Lock()
         self._callbacks: list[Callable[[], object]] = []
 
@@ -358,6 +359,7 @@ class Queue(ProcessBound):
 
     def __len__(self) -> int:
         """How many calls wait."""
+        self._fork_guard.check("queue of calls")
         return len(self._gatherer)
 
     def get(self, timeout_s: float | None = None) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
@@ -368,6 +370,7 @@ class Queue(ProcessBound):
             CancelledError: the Rpc is closed.
         """
         limit = _checks.timeout("timeout_s", timeout_s)
+        self._fork_guard.check("queue of calls")
         deadline = float("inf") if limit is None else time.monotonic() + limit
         while True:
             try:
@@ -385,6 +388,7 @@ class Queue(ProcessBound):
         return self._take().__await__()
 
     async def _take(self) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+        self._fork_guard.check("queue of calls")
         loop = asyncio.get_running_loop()
         while True:
             came = asyncio.Event()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from reverie import _checks, _reverie
-from reverie._process_bound import ProcessBound
+from reverie._process_bound import ForkGuard, ProcessBound
 from reverie.errors import (
     CancelledError,
     DeadlineExceededError,
@@ -188,9 +188,11 @@ class DeferredReturn(ProcessBound):
         answer; it is not called once the call is answered.
         """
         _checks.function("callback", callback)
+        self._pool.fork_guard.check("deferred answer")
         self._pool.when_withdrawn((self._session, self._call), callback)
 
     def _take(self) -> None:
+        self._pool.fork_guard.check("deferred answer")
         if self._answered:
             raise FailedPreconditionError(
                 f"this call of {self.function!r} by {self.caller!r} has been answered"
@@ -225,6 +227,7 @@ class ServingThreads:
 
     def __init__(self, native: _reverie.RpcPeer, threads_max: int) -> None:
         self.native = native
+        self.fork_guard = ForkGuard()
         self.threads_max = threads_max
         self.handlers: dict[str, Handler] = {}
         self.withdrawals: dict[tuple[int, int], Callable[[], object]] = {}

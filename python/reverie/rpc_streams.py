@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from reverie._closing import Closing
-from reverie._process_bound import ProcessBound
+from reverie._process_bound import ForkGuard, ProcessBound
 from reverie.errors import (
     CancelledError,
     DeadlineExceededError,
@@ -258,6 +258,7 @@ class Stream(ProcessBound, Closing):
         "a Stream lives in this process and cannot be pickled or copied; send its values"
     )
 
+    _fork_guard: ForkGuard
     _rpc: Rpc
     _peer: str
     _number: int
@@ -279,6 +280,7 @@ class Stream(ProcessBound, Closing):
     @classmethod
     def _of(cls, rpc: Rpc, peer: str, number: int, window: int, timeout_s: float | None) -> Stream:
         made = object.__new__(cls)
+        made._fork_guard = ForkGuard()
         made._rpc = rpc
         made._peer = peer
         made._number = number
@@ -318,6 +320,7 @@ class Stream(ProcessBound, Closing):
         Raises what ``Future.result`` raises, and ``CancelledError`` where another thread closes the
         stream meanwhile. After ``DeadlineExceededError`` the stream goes on.
         """
+        self._fork_guard.check("stream")
         with self._reading:
             wanted = self._wanted  # another one once it is closed
             if self._is_over:
@@ -349,6 +352,7 @@ class Stream(ProcessBound, Closing):
             DeadlineExceededError: none was taken within ``timeout_s``; the value was not sent.
             FailedPreconditionError: the stream is over.
         """
+        self._fork_guard.check("stream")
         with self._sending:
             unread = self._unread  # another one once it is closed
             if self._is_over:
@@ -365,6 +369,7 @@ class Stream(ProcessBound, Closing):
 
     def finish(self) -> None:
         """Say that nothing more is sent: the function's inbox ends."""
+        self._fork_guard.check("stream")
         with self._sending:
             if not self._is_over:
                 self._say("finish", self._sent).result()
@@ -376,6 +381,8 @@ class Stream(ProcessBound, Closing):
         self._is_over = True
         wanted, self._wanted = self._wanted, deque()
         unread, self._unread = self._unread, deque()
+        if not self._fork_guard.is_here():
+            return  # the calls are the parent's
         for future in (*wanted.copy(), *unread.copy(), self._watch):
             if not future.done():
                 self._rpc._native.cancel(future)

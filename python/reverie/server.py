@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from reverie import _checks, _reverie
 from reverie._checkpointed import Checkpointed
 from reverie._options import CODECS, Codec, Durability, OnCorrupt, native_files, raises_on_corrupt
-from reverie._process_bound import ProcessBound
+from reverie._process_bound import ForkGuard, ProcessBound
 from reverie.checkpointers import DefaultCheckpointer, native_memory, native_options
 from reverie.client import Client
 from reverie.errors import InvalidArgumentError, UnsupportedTypeError
@@ -192,6 +192,7 @@ class Server(Checkpointed, ProcessBound):
             table._attach(self._native)
         self._token = token
         self._stopped = threading.Event()
+        self._fork_guard = ForkGuard()
 
     @property
     def port(self) -> int:
@@ -217,6 +218,7 @@ class Server(Checkpointed, ProcessBound):
         what ``ServerLimits`` bounds for each connection and for all ``connections``;
         ``bytes_received`` and ``bytes_sent`` went over the network.
         """
+        self._fork_guard.check("Server")
         return self._native.figures
 
     def localhost_client(
@@ -253,6 +255,7 @@ class Server(Checkpointed, ProcessBound):
         Raises:
             KeyboardInterrupt: on SIGINT; the server continues.
         """
+        self._fork_guard.check("Server")
         while not self._stopped.wait(_POLL_S):
             pass
 

@@ -1,11 +1,13 @@
 """Reverb's first writer, and its way of sampling step by step."""
 
+import gc
 import sys
 
 import numpy as np
 import pytest
 
 import reverie
+from reverie.errors import InvalidArgumentError
 
 
 @pytest.fixture
@@ -216,3 +218,36 @@ def test_a_call_that_waits_holds_nothing_of_earlier_steps():
                 writer.create_item("q", 1, 1.0, timeout_s=0.0)
         assert sys.getrefcount(array) == before
         writer._writer.close()
+
+
+def write_to_both(client):
+    with client.writer(100) as writer:
+        for step in range(300):
+            writer.append([np.zeros((3, 3), np.float32)])
+            if step >= 100 and step % 5 == 0:
+                for name in ("a", "b"):
+                    writer.create_item(name, 100, 1.0)
+
+
+def test_a_served_writer_whose_items_one_of_two_tables_refuses_says_so_and_lives():
+    # The refused items corrupted memory, and the process died soon after.
+    signature = [reverie.TensorSpec((None, 3, 4), np.float32)]
+    tables = [
+        reverie.Table(
+            name,
+            reverie.selectors.Uniform(seed=1),
+            reverie.selectors.Fifo(),
+            1_000,
+            reverie.rate_limiters.MinSize(1),
+            signature=signature if name == "b" else None,
+        )
+        for name in ("a", "b")
+    ]
+    with reverie.Server(tables) as server:
+        client = reverie.Client(server.address)
+        for _ in range(5):
+            with pytest.raises(InvalidArgumentError, match="table 'b'"):
+                write_to_both(client)
+            gc.collect()
+        client.insert([np.zeros((3, 3), np.float32)], {"a": 1.0})
+        assert client.server_info()["b"].current_size == 0

@@ -25,7 +25,7 @@ import numpy as np
 
 from reverie import _checks, _reverie
 from reverie._options import OptionValue
-from reverie._process_bound import ProcessBound
+from reverie._process_bound import ForkGuard, ProcessBound
 from reverie.agents import loop_checkpoint
 from reverie.agents.folder_lock import FolderLock
 from reverie.agents.loop_threads import LoopThreads
@@ -124,7 +124,7 @@ class Loop(ProcessBound, LoopThreads):
             algorithm=checked_algorithm(algorithm),
         )
         self._folder: FolderLock | None = None
-        self._pid = os.getpid()
+        self._fork_guard = ForkGuard()
         _running.add(self)
 
     # --- What a caller does.
@@ -135,7 +135,7 @@ class Loop(ProcessBound, LoopThreads):
         Raises:
             FailedPreconditionError: it was started, or stopped, before.
         """
-        self._check_process()
+        self._fork_guard.check("Loop")
         with self._lock:
             if self._threads or self._end != "running":
                 raise FailedPreconditionError("the training was started or stopped before")
@@ -159,7 +159,7 @@ class Loop(ProcessBound, LoopThreads):
                 ``agent_timeout_s``; its thread is left where it is.
             Exception: whatever the policy or the learner raised.
         """
-        self._check_process()
+        self._fork_guard.check("Loop")
         limit = _checks.timeout("timeout_s", timeout_s)
         until = None if limit is None else time.monotonic() + limit
         for thread in self._threads:
@@ -182,7 +182,7 @@ class Loop(ProcessBound, LoopThreads):
             DeadlineExceededError: the policy or the learner did not return within
                 ``agent_timeout_s``, as `wait` had not told before.
         """
-        self._check_process()
+        self._fork_guard.check("Loop")
         self._finish("stopped")
         for thread in self._threads:
             if thread is threading.current_thread():
@@ -193,7 +193,7 @@ class Loop(ProcessBound, LoopThreads):
 
     def progress(self) -> TrainProgress:
         """How it stands."""
-        self._check_process()
+        self._fork_guard.check("Loop")
         with self._lock:
             window = self._episodes[-self._s["return_window"] :]
             learned_from = self._steps - self._s["warmup_steps"]
@@ -219,7 +219,7 @@ class Loop(ProcessBound, LoopThreads):
 
     def idle_share(self) -> float:
         """The share of its time that the learner waited for batches, since the first one."""
-        self._check_process()
+        self._fork_guard.check("Loop")
         with self._lock:
             first = getattr(self, "_first_batch", None)
             if first is None:
@@ -229,13 +229,13 @@ class Loop(ProcessBound, LoopThreads):
 
     def episodes(self, first: int = 0) -> list[Episode]:
         """The finished episodes from number ``first`` on."""
-        self._check_process()
+        self._fork_guard.check("Loop")
         with self._lock:
             return self._episodes[_checks.integer("first", first, 0) :]
 
     def evaluations(self) -> list[tuple[int, float]]:
         """Steps and mean return of each evaluation so far, one every ``evaluation_interval``."""
-        self._check_process()
+        self._fork_guard.check("Loop")
         with self._lock:
             return list(self._evaluations)
 
@@ -262,7 +262,7 @@ class Loop(ProcessBound, LoopThreads):
             ResourceExhaustedError: the disk is full; an old checkpoint stays as it was.
         """
         folder = _checks.path("path", path)
-        self._check_process()
+        self._fork_guard.check("Loop")
         loop_checkpoint.check_can_be_saved(self._learner)
         with self._saving, self._rested():
             if self._steps == 0:
@@ -289,7 +289,7 @@ class Loop(ProcessBound, LoopThreads):
             InvalidArgumentError: it is not of this algorithm, environment or settings.
         """
         folder = _checks.path("path", path)
-        self._check_process()
+        self._fork_guard.check("Loop")
         loop_checkpoint.check_can_be_saved(self._learner)
         if self._threads or self._steps > 0:
             raise FailedPreconditionError("the training was started before; load into a new one")
@@ -320,7 +320,7 @@ class Loop(ProcessBound, LoopThreads):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._pid != os.getpid():
+        if not self._fork_guard.is_here():
             return  # a forked child leaves all to its parent
         try:
             self.stop()
@@ -328,13 +328,6 @@ class Loop(ProcessBound, LoopThreads):
             self._envs.close()
             if self._folder is not None:
                 self._folder.close()
-
-    def _check_process(self) -> None:
-        if self._pid != os.getpid():
-            raise FailedPreconditionError(
-                "this Loop was opened before a fork and cannot be used in the child, which has "
-                "none of its threads; make one in the child"
-            )
 
     # --- What is saved.
 

@@ -9,7 +9,7 @@ from typing import Any
 from reverie import _checks
 from reverie._closing import Closing
 from reverie._hot_methods import take_methods
-from reverie._process_bound import ProcessBound
+from reverie._process_bound import ForkGuard, ProcessBound
 from reverie.envs import output as outputs
 from reverie.envs.backend import Backend, EnvFuture, EnvSpec
 from reverie.errors import (
@@ -114,6 +114,7 @@ class EnvPool(ProcessBound, Closing):
             _checks.function("an entry of wrappers", wrapper)
             for wrapper in _checks.items("wrappers", wrappers, "functions")
         ]
+        self._fork_guard = ForkGuard()
         convert = outputs.converter(output, device)
         # What a converter copies to another place at once needs no copy before.
         backend_copies = copy and (convert is None or convert.keeps_memory)
@@ -230,6 +231,7 @@ class EnvPool(ProcessBound, Closing):
         last known observation as ``final_observation`` and reward 0; other workers are not
         affected.
         """
+        self._fork_guard.check("EnvPool")
         restart = getattr(self._backend, "restart", None)
         if restart is None:
             raise UnimplementedError(f"the {self.backend} backend has no workers to restart")
@@ -256,11 +258,13 @@ class EnvPool(ProcessBound, Closing):
     @property
     def restart_count(self) -> int:
         """The number of workers that were replaced so far."""
+        self._fork_guard.check("EnvPool")
         return getattr(self._backend, "restart_count", 0)
 
     @property
     def worker_pids(self) -> list[int | None]:
         """The process of each worker, None where it has ended; empty without worker processes."""
+        self._fork_guard.check("EnvPool")
         return getattr(self._backend, "worker_pids", [])
 
     def close(self) -> None:
