@@ -105,6 +105,28 @@ def test_a_table_ten_times_larger_than_its_memory_serves_every_selector(disk, do
         assert list(disk.iterdir()) == []
 
 
+@pytest.mark.parametrize("door", ["embedded", "served"])
+def test_a_batch_of_more_than_the_memory_is_served_and_the_bound_holds(disk, door):
+    options = {"memory_bytes": MEMORY, "spill_folder": disk}
+    size = 1_000  # 40 MB, and more than twice the memory
+    tables = [table("t", reverie.selectors.Uniform(seed=1))]
+    with (
+        reverie.Server(tables, **options)
+        if door == "served"
+        else reverie.Store(tables, **options) as store
+    ):
+        client = reverie.Client(store.address) if door == "served" else store.client()
+        fill(client, ["t"], 0, 2 * size)
+        before = resident_bytes()
+        for _ in range(3):
+            drawn = check(client, "t", size)
+            assert len(set(drawn)) > size // 2
+            assert set(drawn) <= set(range(2 * size))
+        # The batch and, through a server, its message: none of it is in the store's memory.
+        grown = resident_bytes() - before
+        assert grown < 3 * 4 * FLOATS * size + SLACK, f"{grown >> 20} MiB"
+
+
 def bounded(name, memory_bytes, **options):
     return table(name, reverie.selectors.Uniform(seed=5), memory_bytes=memory_bytes, **options)
 

@@ -1,13 +1,15 @@
 """Random programs of three threads over a store, a server, writers, a buffer, a pool and a batcher.
 
 Each rule hands one call to one of three threads, which run them side by side, valid or not. A call
-is right, or is refused with an error of the package; what comes out of a table was put in whole.
+is right, or is refused with an error of the package; what comes out of a table was put in whole,
+also where it has left memory meanwhile, or comes back from a checkpoint and its journal.
 """
 
 import contextlib
 import math
 import os
 import random
+import tempfile
 
 import numpy as np
 import pytest
@@ -19,9 +21,13 @@ import reverie
 from calling_threads import CallingThread
 from reverie import structured
 from reverie.envs.native import NativePool
+from reverie.errors import InvalidArgumentError
 
 THREADS = 3
 WIDTH = 4
+MEMORY = 16 << 20
+# A step of so many bytes beside its numbers fills the memory soon.
+LARGE = 1 << 20
 
 threads = st.integers(0, THREADS - 1)
 table_names = st.sampled_from(["a", "a", "signed", "queue", "nowhere", ""])
@@ -48,6 +54,11 @@ def whole(value):
     return {"x": np.full(WIDTH, value, np.float32), "n": np.int64(value)}
 
 
+def large(value):
+    """A step that takes a part of the memory that a store with a file has."""
+    return {"n": np.int64(value), "x": np.full((LARGE // 4 // WIDTH, WIDTH), value, np.float32)}
+
+
 def other(value):
     """A step that no signature here allows."""
     return {"x": np.full((WIDTH, 2), value, np.float64), "n": np.int64(value)}
@@ -57,24 +68,59 @@ def check_whole(data):
     """What a step's columns say is what was written together."""
     if isinstance(data, list):  # of a server's table without a signature: sorted by name
         data = dict(zip(("n", "x"), data, strict=True))
-    if data["x"].shape[-1] == WIDTH:
-        expected = np.broadcast_to(data["n"][..., None], data["x"].shape)
-        np.testing.assert_array_equal(data["x"], expected)
+    numbers, rows = data["n"], data["x"]
+    if rows.shape[-1] == WIDTH:
+        numbers = numbers.reshape(numbers.shape + (1,) * (rows.ndim - numbers.ndim))
+        np.testing.assert_array_equal(rows, np.broadcast_to(numbers, rows.shape))
+
+
+def tables_of(number):
+    """The tables of a program; the number is a seed."""
+    signature = {
+        "x": reverie.TensorSpec((None, WIDTH), np.float32),
+        "n": reverie.TensorSpec((None,), np.int64),
+    }
+    return [
+        table("a", sampler=reverie.selectors.Prioritized(0.6, seed=number), max_size=50),
+        table("signed", max_size=20, signature=signature),
+        reverie.Table.queue("queue", 5),
+        table("large", max_size=40),
+    ]
+
+
+def on_disk():
+    """A folder on a disk, where steps can go that are not in memory; None where there is none."""
+    folder = tempfile.TemporaryDirectory(dir=os.environ.get("REVERIE_DISK"))
+    try:
+        reverie.Store(
+            [reverie.Table.queue("q", 1)], memory_bytes=MEMORY, spill_folder=folder.name
+        ).close()
+    except InvalidArgumentError:  # a folder in memory
+        folder.cleanup()
+        return None
+    return folder
 
 
 class Threads(RuleBasedStateMachine):
-    @initialize(is_served=st.booleans(), number=st.integers(0, 2**32))
-    def begin(self, is_served, number):
-        signature = {
-            "x": reverie.TensorSpec((None, WIDTH), np.float32),
-            "n": reverie.TensorSpec((None,), np.int64),
-        }
-        tables = [
-            table("a", sampler=reverie.selectors.Prioritized(0.6, seed=number), max_size=50),
-            table("signed", max_size=20, signature=signature),
-            reverie.Table.queue("queue", 5),
-        ]
-        self.home = reverie.Server(tables) if is_served else reverie.Store(tables)
+    @initialize(
+        is_served=st.booleans(),
+        number=st.integers(0, 2**32),
+        durability=st.sampled_from([None, "none", "interval", "sync"]),
+        has_file=st.booleans(),
+    )
+    def begin(self, is_served, number, durability, has_file):
+        tables = tables_of(number)
+        self.number, self.options, self.spill = number, {}, on_disk() if has_file else None
+        self.folder = None if durability is None else tempfile.TemporaryDirectory()
+        if self.folder:
+            self.options["checkpointer"] = reverie.checkpointers.DefaultCheckpointer(
+                self.folder.name, keep=1 + number % 2
+            )
+            self.options["durability"] = durability
+        if self.spill:
+            self.options |= {"memory_bytes": MEMORY, "spill_folder": self.spill.name}
+        home = reverie.Server if is_served else reverie.Store
+        self.home = home(tables, **self.options)
         self.client = reverie.Client(self.home.address) if is_served else self.home.client()
         self.errors = []
         self.workers = [CallingThread(self.errors) for _ in range(THREADS)]
@@ -159,6 +205,43 @@ class Threads(RuleBasedStateMachine):
             with self.client.dataset(table, count, timeout_s=0.0, pad=True) as batches:
                 for batch, _ in zip(batches, range(3), strict=False):
                     check_whole(batch.data)
+
+        self.workers[thread].do(call)
+
+    @rule(thread=threads, value=values, count=counts)
+    def insert_much(self, thread, value, count):
+        """More than the memory of a store with a file, sooner or later."""
+
+        def call():
+            for i in range(min(count, 7)):
+                self.client.insert(large(value + i), {"large": 1.0}, timeout_s=0.1)
+
+        self.workers[thread].do(call)
+
+    @rule(thread=threads, count=counts)
+    def sample_much(self, thread, count):
+        def call():
+            data = self.client.sample_batch("large", count, timeout_s=0.0, pad=True).data
+            check_whole(data)
+
+        self.workers[thread].do(call)
+
+    # --- What outlives it.
+
+    @rule(thread=threads, payload=st.sampled_from([b"", b"step", "text", None]))
+    def write_a_checkpoint(self, thread, payload):
+        self.workers[thread].do(lambda: self.home.checkpoint(payload, timeout_s=10.0))
+
+    @rule(thread=threads)
+    def ask_for_a_checkpoint(self, thread):
+        self.workers[thread].do(lambda: self.client.checkpoint(timeout_s=10.0))
+
+    @rule(thread=threads)
+    def look_at_what_is_kept(self, thread):
+        def call():
+            assert self.home.journal_error is None
+            assert self.home.loaded_checkpoint is None
+            assert self.home.loaded_payload is None
 
         self.workers[thread].do(call)
 
@@ -277,8 +360,25 @@ class Threads(RuleBasedStateMachine):
         with contextlib.suppress(reverie.ReverieError):
             self.legacy.close(timeout_s=0.0)
         self.structured.close()
+        sizes = {name: one.current_size for name, one in self.client.server_info().items()}
         (self.home.close if isinstance(self.home, reverie.Store) else self.home.stop)()
         assert self.errors == []
+        if self.folder:
+            self.check_what_is_kept(sizes)
+            self.folder.cleanup()
+        if self.spill:
+            assert os.listdir(self.spill.name) == []
+            self.spill.cleanup()
+
+    def check_what_is_kept(self, sizes):
+        """Another store of the folder begins whole, and with a journal as this one ended."""
+        with reverie.Store(tables_of(self.number), **self.options) as again:
+            client = again.client()
+            for name, info in client.server_info().items():
+                if self.options["durability"] != "none":
+                    assert info.current_size == sizes[name], name
+                for _ in range(min(info.current_size, 5)):
+                    check_whole(client.sample_batch(name, 1, timeout_s=1.0).data)
 
 
 def run_programs(number, examples, steps):
