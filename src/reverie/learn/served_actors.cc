@@ -95,7 +95,7 @@ class ServedActors::Impl {
    public:
     explicit CountedSink(std::shared_ptr<ReplayBuffer> replay) : replay_(std::move(replay)) {}
     Status add(const StepArrays& step) override {
-      const Status status = replay_.add(step);
+      Status status = replay_.add(step);
       if (status.ok()) ++count_;
       return status;
     }
