@@ -20,6 +20,7 @@ constexpr std::size_t kSmallBytes = 2048;
 
 std::vector<Durability> durability_of(const std::vector<TableOptions>& tables, Durability other) {
   std::vector<Durability> found;
+  found.reserve(tables.size());
   for (const TableOptions& table : tables) found.push_back(table.durability.value_or(other));
   return found;
 }

@@ -1,8 +1,6 @@
 // Tested in tests/integration/insert_rows_test.cc.
 #include "reverie/client/insert_rows.h"
 
-#include <utility>
-
 namespace reverie {
 namespace {
 
@@ -39,7 +37,7 @@ Status insert_rows(ReplayService& service, std::string_view table,
   request.table = table;
   request.items = made;
   request.deadline = deadline;
-  const InsertResult result = insert_and_wait(service, std::move(request), wait);
+  const InsertResult result = insert_and_wait(service, request, wait);
   keys.resize(result.applied);
   if (result.status.ok() || items.size() == 1) return result.status;
   return result.status.with_context(format("{} of {} items are in", result.applied, items.size()));

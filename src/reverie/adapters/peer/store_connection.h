@@ -96,10 +96,13 @@ class StoreConnection final : public StoreLinkEvents,
   Status take_sample(std::uint64_t id, const Payload& payload);
   Status take_mutate(std::uint64_t id, const Payload& payload);
   void cancel(std::uint64_t id);
-  void draw(Asked asked);
+  void draw(const Asked& asked);
   void on_drawn(std::uint64_t id, std::string table, bool wants_names, SampleResult result);
   // Sends parts while there is room; true when all are sent.
   bool send_parts(Drawn& drawn);
+  // Keeps what waits for room, as the next or the last to go. False where the connection is over:
+  // it is handed back then.
+  bool keep_unsent(Drawn& drawn, bool is_next);
   void drop_unsent(const std::string& table, SampleBatch batch);
   void receive_up_to(std::uint64_t id);
   void lend(std::uint64_t id, MappedChunks mapped);

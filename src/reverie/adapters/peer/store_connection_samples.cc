@@ -65,11 +65,11 @@ Status StoreConnection::take_sample(std::uint64_t id, const Payload& payload) {
       return {};
     }
   }
-  draw(std::move(asked));
+  draw(asked);
   return {};
 }
 
-void StoreConnection::draw(Asked asked) {
+void StoreConnection::draw(const Asked& asked) {
   SampleRequest request;
   request.table = asked.table;
   request.count = asked.ask.count;
@@ -118,14 +118,21 @@ void StoreConnection::on_drawn(std::uint64_t id, std::string table, bool wants_n
   if (send_parts(drawn)) return;
   // No pin is held while a client reads.
   drawn.batch.retain();
-  {
-    MutexLock lock(mutex_);
-    is_over = is_over_;
-    if (!is_over) unsent_.push_back(std::move(drawn));
-  }
-  if (is_over) return drop_unsent(drawn.table, std::move(drawn.batch));
+  if (!keep_unsent(drawn, /*is_next=*/false)) return;
   // There may have been room before it was kept.
   if (link_->has_room()) loop_.post([self = shared_from_this()] { self->on_room(); });
+}
+
+bool StoreConnection::keep_unsent(Drawn& drawn, bool is_next) {
+  {
+    MutexLock lock(mutex_);
+    if (!is_over_) {
+      unsent_.insert(is_next ? unsent_.begin() : unsent_.end(), std::move(drawn));
+      return true;
+    }
+  }
+  drop_unsent(drawn.table, std::move(drawn.batch));
+  return false;
 }
 
 bool StoreConnection::send_parts(Drawn& drawn) {
@@ -152,8 +159,10 @@ bool StoreConnection::send_parts(Drawn& drawn) {
       if (packed.ok()) {
         Result<BulkPiece> piece = flat(packed->build());
         status = piece.status();
-        if (piece.ok()) bulk.bulk.push_back(std::move(piece).value());
-        if (piece.ok() && mapped.size_bytes > 0) lend(drawn.id, std::move(mapped));
+        if (piece.ok()) {
+          bulk.bulk.push_back(std::move(piece).value());
+          if (mapped.size_bytes > 0) lend(drawn.id, std::move(mapped));
+        }
       } else {
         status = packed.status();
       }
@@ -236,17 +245,11 @@ void StoreConnection::on_room() {
       }
     }
     if (!has_drawn) {
-      draw(std::move(asked));
+      draw(asked);
       continue;
     }
     if (send_parts(drawn)) continue;
-    bool is_over = false;
-    {
-      MutexLock lock(mutex_);
-      is_over = is_over_;
-      if (!is_over) unsent_.push_front(std::move(drawn));
-    }
-    if (is_over) return drop_unsent(drawn.table, std::move(drawn.batch));
+    if (!keep_unsent(drawn, /*is_next=*/true)) return;
   }
 }
 

@@ -11,7 +11,7 @@ std::shared_ptr<StoreLink> StoreLink::make(LinkLoops& loops, std::unique_ptr<Con
                                            std::weak_ptr<StoreLinkEvents> events,
                                            const FrameLimits& limits) {
   IoLoop& loop = connection->loop();
-  const std::shared_ptr<StoreLink> made(new StoreLink(loops, loop, std::move(events)));
+  std::shared_ptr<StoreLink> made(new StoreLink(loops, loop, std::move(events)));
   made->peer_ = connection->peer();
   connection->accept_descriptors();
   // They live as long as the wire, which may be held for a moment longer than this.
